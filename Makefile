@@ -1,0 +1,25 @@
+PYTHON ?= python3
+VENV := .venv
+
+.PHONY: setup demo test fast lint bench clean
+
+$(VENV)/.ready: setup.cfg
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet --editable '.[dev,highs,examples]'
+	touch $@
+
+setup: $(VENV)/.ready
+
+demo: setup
+	$(VENV)/bin/python -m examples.demo
+
+test: setup
+	$(VENV)/bin/python -m pytest
+
+fast: setup
+	$(VENV)/bin/python -m pytest -m "not live"
+
+lint: setup
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy

@@ -1,0 +1,1 @@
+"""The algorithm, pure: numbers in, numbers out. Imports model only."""

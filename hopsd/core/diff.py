@@ -1,0 +1,41 @@
+"""From what runs to what should run: the steps between a reading and a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import JobId, job_order
+from hopsd.model.plan import Plan
+from hopsd.model.reading import Hold, JobReading, Reading, SlurmState
+from hopsd.model.step import Step, StepKind
+
+
+def diff(reading: Reading, plan: Plan, *, pinned: Collection[JobId], first: bool) -> list[Step]:
+    """Steps that bring the cluster from ``reading`` to ``plan``; empty when it is there.
+
+    A first plan decides over every running job but the ``pinned``: one it does not place is
+    preempted. A later plan only starts jobs. Steps are in the order of job ids, so equal
+    plans give equal steps.
+    """
+    steps = []
+    for job in sorted(reading.jobs, key=lambda j: job_order(j.id)):
+        target = plan.placements.get(job.id, Allocation())
+        step = _step(job, target, may_vacate=first and job.id not in pinned)
+        if step is not None:
+            steps.append(step)
+    return steps
+
+
+def _step(job: JobReading, target: Allocation, *, may_vacate: bool) -> Step | None:
+    if job.state is SlurmState.RUNNING:
+        if target == job.allocation or not (may_vacate or target):
+            return None
+        kind = StepKind.MOVE if target else StepKind.PREEMPT
+        return Step(job.id, kind, current=job.allocation, target=target)
+    if job.state is SlurmState.PENDING:
+        if target:
+            return Step(job.id, StepKind.START, target=target)
+        if job.hold is Hold.NONE:
+            return Step(job.id, StepKind.HOLD)
+    return None

@@ -1,0 +1,59 @@
+"""hopsctl: tells everybody what is going on and why.
+
+Exit codes: 0 done, 1 failed, 2 bad input, 3 the comment is not ours, 4 hopsd is not reachable.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from hopsd import __version__
+from hopsd.errors import HopsError, InputError
+
+COMMANDS = {
+    "status": "hopsd.ctl.status:status",
+    "explain": "hopsd.ctl.status:explain",
+    "plan": "hopsd.ctl.plan:plan",
+    "comment": "hopsd.ctl.comment:comment",
+    "config": "hopsd.ctl.config:config",
+    "estimate": "hopsd.ctl.estimate:estimate",
+    "simulate": "hopsd.ctl.simulate:simulate",
+    "throughput": "hopsd.ctl.throughput:throughput",
+    "pause": "hopsd.ctl.control:pause",
+    "resume": "hopsd.ctl.control:resume",
+    "release": "hopsd.ctl.control:release",
+    "migrate": "hopsd.ctl.database:migrate",
+}
+
+
+class LazyGroup(click.Group):
+    """Imports a command when it is called: `hopsctl comment` need not wait for numpy."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, name = COMMANDS[cmd_name].split(":")
+        command = getattr(importlib.import_module(module), name)
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.group(cls=LazyGroup)
+@click.version_option(__version__, prog_name="hopsctl")
+def cli() -> None:
+    """Show what hops does and why; plan and simulate from files."""
+
+
+def main() -> None:
+    """Entry point: a HopsError becomes one line on stderr and its exit code."""
+    try:
+        cli(prog_name="hopsctl")
+    except HopsError as error:
+        print(f"hopsctl: {error}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, InputError) else 1)

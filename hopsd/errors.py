@@ -1,0 +1,47 @@
+"""The one tree of errors. A message names what is wrong and what is accepted."""
+
+from __future__ import annotations
+
+
+class HopsError(Exception):
+    """Base of every error that hops raises on purpose."""
+
+
+class InputError(HopsError):
+    """Text or a file from outside is not what is accepted; nothing was changed."""
+
+
+class CommentError(InputError):
+    """A job's ``hops:`` comment names a bad key or value."""
+
+
+class FormatError(InputError):
+    """A JSON file breaks its format; the message starts with the key's path."""
+
+
+class ConfigError(InputError):
+    """hopsd.toml breaks its schema; the message names file, key path and what is accepted."""
+
+
+class SlurmError(HopsError):
+    """Slurm refused or failed a request; carries what was asked and what Slurm said."""
+
+
+class SlurmUnavailableError(SlurmError):
+    """slurmctld does not answer; nothing is known about the state of the cluster."""
+
+
+class StoreError(HopsError):
+    """PostgreSQL refused or failed a request."""
+
+
+class StoreUnavailableError(StoreError):
+    """PostgreSQL does not answer."""
+
+
+class NotLeaderError(HopsError):
+    """Another hopsd holds the leader's lock."""
+
+
+class SolverError(HopsError):
+    """The program could not be solved, and no feasible plan is in hand."""

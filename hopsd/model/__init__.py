@@ -1,0 +1,5 @@
+"""Frozen values that cross module boundaries. Imports nothing of ours.
+
+Times are seconds since the epoch or seconds of duration (``*_seconds``), sizes are GPUs,
+throughput is samples per second per GPU unless a name says otherwise.
+"""

@@ -1,0 +1,40 @@
+"""What hops remembers of a job beyond what Slurm does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import JobId, UserName, WorkloadName
+from hopsd.model.reading import SlurmState
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """A job's life so far. Slurm's requeue resets its submit time; ``submit`` here is the first.
+
+    ``wait_seconds``: eligible but not running, over all restarts. ``allocation_since`` is when
+    ``allocation`` began. ``end`` is None until the job finished. ``released``: given back to
+    plain Slurm by an operator, hops leaves it alone.
+    """
+
+    id: JobId
+    user: UserName
+    name: str
+    comment: str
+    workload: WorkloadName
+    submit: float
+    seen: float
+    state: SlurmState
+    wait_seconds: float = 0.0
+    run_seconds: float = 0.0
+    attained_gpu_seconds: float = 0.0
+    restarts: int = 0
+    samples_done: float = 0.0
+    restart_seconds: float = 0.0
+    allocation: Allocation = field(default_factory=Allocation)
+    allocation_since: float | None = None
+    profiling: bool = False
+    age_seconds: float | None = None
+    end: float | None = None
+    released: bool = False

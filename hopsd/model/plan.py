@@ -1,0 +1,101 @@
+"""What goes into a policy and what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from hopsd.model.allocation import Allocation
+from hopsd.model.cluster import Node
+from hopsd.model.ids import JobId
+from hopsd.model.job import Job
+from hopsd.model.reason import Reason
+
+
+class PriorityName(StrEnum):
+    """The queue orders to choose from (section 3.6 and figure 13 of the paper)."""
+
+    LATENCY_RATIO = "latency_ratio"
+    FIFO = "fifo"
+    SJF = "sjf"
+    SRTF = "srtf"
+    LAS = "las"
+    FTF = "ftf"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSettings:
+    """The operator's knobs of one plan. ``time_limit_seconds`` bounds the whole planning."""
+
+    lam: float = 1.0
+    sigma: float = 1.4
+    gap: float = 0.01
+    time_limit_seconds: float = 10.0
+    priority: PriorityName = PriorityName.LATENCY_RATIO
+    policy: str = "hops"
+    paper_exact: bool = False
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RoundInfo:
+    """``first``: all servers count as idle but for pinned jobs; else only what is idle now."""
+
+    first: bool
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All that a policy may look at. The order of ``nodes`` is the cluster's node order."""
+
+    now: float
+    round: RoundInfo
+    nodes: tuple[Node, ...]
+    jobs: tuple[Job, ...]
+
+
+class PlanStatus(StrEnum):
+    OPTIMAL = "optimal"
+    WITHIN_GAP = "within_gap"
+    TIME_LIMIT = "time_limit"
+    FALLBACK = "fallback"
+
+
+@dataclass(frozen=True, slots=True)
+class JobNumbers:
+    """Why a job stands where it stands: shown by ``hopsctl explain``.
+
+    ``gain`` (G of eq. 11) and ``throughput`` (samples/s of the whole job) of the chosen
+    configuration, None while the job has none.
+    """
+
+    priority: float
+    sensitivity: float | None
+    gain: float | None
+    throughput: float | None
+    source: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """``placements``: what this plan gives; jobs that keep theirs outside the program are absent.
+
+    ``objective`` is eq. 11 over the chosen configurations; ``upper_bound`` is proven;
+    ``window`` the service window in queue order, ``adjusted`` the jobs the sensitivity
+    adjustment let in behind it. ``fragments``: GPUs left idle while jobs wait.
+    """
+
+    placements: Mapping[JobId, Allocation]
+    objective: float = 0.0
+    upper_bound: float = 0.0
+    gap: float = 0.0
+    status: PlanStatus = PlanStatus.OPTIMAL
+    window: tuple[JobId, ...] = ()
+    adjusted: tuple[JobId, ...] = ()
+    fragments: int = 0
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    configurations: int = 0
+    waiting: Mapping[JobId, Reason] = field(default_factory=dict)
+    jobs: Mapping[JobId, JobNumbers] = field(default_factory=dict)

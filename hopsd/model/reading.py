@@ -1,0 +1,113 @@
+"""What a port read from Slurm (or from the simulator's cluster) at one instant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName
+
+
+class SlurmState(StrEnum):
+    """Slurm's base job states, as ``squeue -o %T`` names them, reduced to what hops acts on."""
+
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    COMPLETING = "COMPLETING"
+    SUSPENDED = "SUSPENDED"
+    COMPLETED = "COMPLETED"
+    CANCELLED = "CANCELLED"
+    FAILED = "FAILED"
+    TIMEOUT = "TIMEOUT"
+    NODE_FAIL = "NODE_FAIL"
+    OTHER = "OTHER"
+
+    @property
+    def finished(self) -> bool:
+        return self in _FINISHED
+
+
+_FINISHED = frozenset(
+    {
+        SlurmState.COMPLETED,
+        SlurmState.CANCELLED,
+        SlurmState.FAILED,
+        SlurmState.TIMEOUT,
+        SlurmState.NODE_FAIL,
+    }
+)
+
+
+class Hold(StrEnum):
+    """Who keeps a pending job from starting.
+
+    ``HOPS``: the submit plugin or hopsd holds it until a plan places it;
+    ``USER``: its owner or an operator wants it held, hops leaves it alone.
+    """
+
+    NONE = "none"
+    HOPS = "hops"
+    USER = "user"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReading:
+    """A node with GPUs. ``usable`` False while drained, down or unknown (``state_text`` says).
+
+    ``foreign_gpus`` are held by jobs that hops does not manage.
+    """
+
+    name: NodeName
+    gpu_type: GpuType
+    gpus: int
+    cores: int
+    foreign_gpus: int = 0
+    usable: bool = True
+    state_text: str = "IDLE"
+
+
+@dataclass(frozen=True, slots=True)
+class JobReading:
+    """A job with a ``hops:`` comment. ``submit`` is Slurm's, which a requeue resets.
+
+    ``allocation`` as Slurm gives it (never as planned); ``gpu_indices`` per node where the
+    port can tell. ``begin`` is the earliest start that Slurm allows, 0: at once.
+    ``eligible`` is False while a dependency or a begin time keeps the job back.
+    """
+
+    id: JobId
+    user: UserName
+    uid: int
+    name: str
+    comment: str
+    partition: str
+    state: SlurmState
+    submit: float
+    hold: Hold = Hold.NONE
+    dependency: bool = False
+    begin: float = 0.0
+    start: float = 0.0
+    end: float = 0.0
+    time_limit_seconds: float | None = None
+    restarts: int = 0
+    requeue: bool = True
+    allocation: Allocation = field(default_factory=Allocation)
+    gpu_indices: Mapping[NodeName, tuple[int, ...]] = field(default_factory=dict)
+    exit_code: int = 0
+    exit_signal: int = 0
+    work_dir: str = ""
+    command: str = ""
+    admin_comment: str = ""
+    state_text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The cluster at ``now``; ``nodes`` in the cluster's node order."""
+
+    now: float
+    nodes: tuple[NodeReading, ...]
+    jobs: tuple[JobReading, ...]
+    slurm_version: str = ""

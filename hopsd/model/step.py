@@ -1,0 +1,55 @@
+"""What a port is asked to do, and what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import JobId
+
+
+class StepKind(StrEnum):
+    """``HOLD``: a pending job Slurm could start by itself is held again.
+
+    ``START``: a held job gets ``target``. ``PREEMPT``: checkpoint signal, grace, requeue held.
+    ``MOVE``: PREEMPT, then START on ``target``. ``RELEASE``: given back to plain Slurm.
+    """
+
+    HOLD = "hold"
+    START = "start"
+    PREEMPT = "preempt"
+    MOVE = "move"
+    RELEASE = "release"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One job's change. ``current`` is where it ran when the plan was made."""
+
+    job: JobId
+    kind: StepKind
+    current: Allocation = field(default_factory=Allocation)
+    target: Allocation = field(default_factory=Allocation)
+    profiling: bool = False
+
+
+class OutcomeStatus(StrEnum):
+    """``UNCHANGED``: Slurm already was as wanted. ``GONE``: the job ended meanwhile."""
+
+    DONE = "done"
+    UNCHANGED = "unchanged"
+    GONE = "gone"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutcome:
+    """``actual`` is the allocation read back from Slurm, never the wish."""
+
+    step: Step
+    status: OutcomeStatus
+    actual: Allocation = field(default_factory=Allocation)
+    error: str = ""
+    started: float = 0.0
+    seconds: float = 0.0

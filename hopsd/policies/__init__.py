@@ -1,0 +1,1 @@
+"""Scheduling policies: one file each, one protocol."""

@@ -1,0 +1,1 @@
+"""Virtual clock and cluster behind the same port as the daemon's."""

@@ -1,0 +1,34 @@
+"""The port between a round and a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from hopsd.model.reading import Reading
+from hopsd.model.step import Step, StepOutcome
+
+
+class Port(Protocol):
+    """Reads a cluster and changes it. The simulator's virtual cluster is one, too."""
+
+    @property
+    def name(self) -> str:
+        """``pyslurm``, ``scontrol``, ``shadow`` or ``virtual``."""
+
+    def read(self) -> Reading:
+        """All GPU nodes and all jobs with a hops comment, finished ones while Slurm knows them.
+
+        Raises:
+            SlurmUnavailableError: slurmctld does not answer.
+        """
+
+    def apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
+        """Carry out the steps, vacating before placing; one outcome a step, in their order.
+
+        Idempotent: a step whose end is already reached changes nothing and says UNCHANGED.
+        A failed step leaves its job held or running, never released to nowhere.
+
+        Raises:
+            SlurmUnavailableError: slurmctld stopped answering; steps may be half done.
+        """

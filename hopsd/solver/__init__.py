@@ -1,0 +1,1 @@
+"""Ways to solve the integer program. PuLP and CBC live here alone."""

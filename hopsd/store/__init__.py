@@ -1,0 +1,1 @@
+"""PostgreSQL. Nothing outside this package imports psycopg."""

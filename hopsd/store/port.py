@@ -1,0 +1,57 @@
+"""The port between a round and its memory. The simulator keeps one in plain lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NewType, Protocol
+
+from hopsd.model.history import JobRecord
+from hopsd.model.ids import JobId
+from hopsd.model.knowledge import Knowledge, ThroughputRecord
+from hopsd.model.plan import Plan
+from hopsd.model.step import Step, StepOutcome
+
+PlanId = NewType("PlanId", int)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRecord:
+    """A plan as recorded before it was applied. ``round_start``, ``round_end``: its round."""
+
+    round_start: float
+    round_end: float
+    first: bool
+    made: float
+    plan: Plan
+    steps: tuple[Step, ...]
+
+
+class Store(Protocol):
+    """Every write is durable when the call returns.
+
+    Raises (any call):
+        StoreUnavailableError: PostgreSQL does not answer; nothing was written.
+    """
+
+    def jobs(self) -> Mapping[JobId, JobRecord]:
+        """Jobs that have not ended, as last saved."""
+
+    def save_jobs(self, records: Iterable[JobRecord]) -> None:
+        """Insert or replace. A record with ``end`` set is final and leaves ``jobs()``."""
+
+    def knowledge(self) -> Knowledge: ...
+
+    def add_throughput(self, records: Sequence[ThroughputRecord]) -> None: ...
+
+    def begin_plan(self, record: PlanRecord) -> PlanId:
+        """Written before the plan is applied."""
+
+    def finish_plan(self, plan: PlanId, outcomes: Sequence[StepOutcome], finished: float) -> None:
+        """Written after it was applied."""
+
+    def unfinished_plan(self) -> tuple[PlanId, PlanRecord] | None:
+        """The newest plan with a beginning and no end: hopsd was stopped while it applied it."""
+
+    def last_plan(self) -> PlanRecord | None:
+        """The newest finished plan: tells the round in force at a restart."""

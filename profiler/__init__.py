@@ -1,0 +1,1 @@
+"""The PyTorch timing plugin, installed as hops_profiler. Imports nothing of hopsd."""
