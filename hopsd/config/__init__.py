@@ -1,0 +1,35 @@
+"""hopsd.toml: one typed schema from which parser, `config show`, reference file and docs come."""
+
+from __future__ import annotations
+
+from hopsd.config.load import DEFAULT_PATH, load, parse
+from hopsd.config.schema import (
+    Config,
+    DaemonConfig,
+    DatabaseConfig,
+    KnowledgeConfig,
+    LogFormat,
+    LogLevel,
+    MetricsConfig,
+    PlanConfig,
+    PortName,
+    SignalScope,
+    SlurmConfig,
+)
+
+__all__ = [
+    "DEFAULT_PATH",
+    "Config",
+    "DaemonConfig",
+    "DatabaseConfig",
+    "KnowledgeConfig",
+    "LogFormat",
+    "LogLevel",
+    "MetricsConfig",
+    "PlanConfig",
+    "PortName",
+    "SignalScope",
+    "SlurmConfig",
+    "load",
+    "parse",
+]

@@ -1,0 +1,161 @@
+"""From the text of hopsd.toml to a Config, or to all of its errors at once."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hopsd.config.lines import Lines
+from hopsd.config.option import options
+from hopsd.config.schema import SECTIONS, Config
+from hopsd.errors import ConfigError
+from hopsd.model.ids import GpuType, WorkloadName
+from hopsd.model.job import ThroughputTable
+
+DEFAULT_PATH = Path("/etc/hops/hopsd.toml")
+
+
+def load(path: Path | str) -> Config:
+    """The configuration in ``path``.
+
+    Raises:
+        ConfigError: it cannot be read, or names every error in it, one a line.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "is not UTF-8"
+        raise ConfigError(f"{path}: {reason}; expected a readable TOML file") from error
+    return parse(text, path)
+
+
+def parse(text: str, path: Path | None = None) -> Config:
+    """The configuration in ``text``; ``path`` names it in errors.
+
+    Raises:
+        ConfigError: as of `load`.
+    """
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path or 'configuration'}: not TOML: {error}") from error
+    reader = _Reader(Lines(text), str(path or "configuration"))
+    config = reader.config(document, path)
+    if reader.errors:
+        raise ConfigError("\n".join(reader.errors))
+    return config
+
+
+class _Reader:
+    """Walks a document and collects what is wrong with it."""
+
+    def __init__(self, lines: Lines, name: str) -> None:
+        self._lines = lines
+        self._name = name
+        self._errors: list[tuple[int, str]] = []
+        self._given: set[str] = set()
+
+    @property
+    def errors(self) -> list[str]:
+        """All messages, in the order of lines."""
+        return [message for _, message in sorted(self._errors)]
+
+    def config(self, document: Mapping[str, Any], path: Path | None) -> Config:
+        self._refuse_unknown((), document, [*SECTIONS, "throughput"])
+        sections = {name: self._section(name, document.get(name, {})) for name in SECTIONS}
+        throughput = self._throughput(document.get("throughput", {}))
+        config = Config(**sections, throughput=throughput, given=frozenset(self._given), path=path)
+        daemon = config.daemon
+        if daemon.refresh_seconds > daemon.round_seconds:
+            self._error(
+                ("daemon", "refresh_seconds"),
+                f"is {daemon.refresh_seconds:g};"
+                f" accepted: at most round_seconds = {daemon.round_seconds:g}",
+            )
+        return config
+
+    def _section(self, name: str, table: Any) -> Any:
+        section = SECTIONS[name]
+        known = {option.key: option for option in options(section)}
+        if not self._is_table((name,), table):
+            return section()
+        self._refuse_unknown((name,), table, known)
+        values = {}
+        for key in table.keys() & known.keys():
+            option = known[key]
+            try:
+                values[option.name] = option.parse(table[key])
+            except ValueError:
+                shown = "the value given" if option.secret else _shown(table[key])
+                self._error((name, key), f"{shown} is not accepted; accepted: {option.accepted}")
+            self._given.add(f"{name}.{key}")
+        return section(**values)
+
+    def _throughput(self, table: Any) -> Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]]:
+        result: dict[WorkloadName, dict[GpuType, ThroughputTable]] = {}
+        if not self._is_table(("throughput",), table):
+            return result
+        for workload, types in table.items():
+            if not self._is_table(("throughput", workload), types):
+                continue
+            for gpu_type, given in types.items():
+                at = ("throughput", workload, gpu_type)
+                if self._is_table(at, given):
+                    speeds = self._speeds(at, given)
+                    result.setdefault(WorkloadName(workload), {})[GpuType(gpu_type)] = speeds
+        return result
+
+    def _speeds(self, at: tuple[str, ...], table: Mapping[str, Any]) -> ThroughputTable:
+        self._refuse_unknown(at, table, ["aggregated", "distributed"])
+        if not table.get("aggregated"):
+            self._error(at, 'needs aggregated, such as aggregated = { "1" = 100.0 }')
+        self._given.add(".".join(at))
+        return ThroughputTable(
+            aggregated=self._counts((*at, "aggregated"), table.get("aggregated", {}), 1),
+            distributed=self._counts((*at, "distributed"), table.get("distributed", {}), 2),
+        )
+
+    def _counts(self, at: tuple[str, ...], table: Any, least: int) -> dict[int, float]:
+        result: dict[int, float] = {}
+        if not self._is_table(at, table):
+            return result
+        for key, value in table.items():
+            if not (key.isascii() and key.isdigit() and int(key) >= least):
+                self._error((*at, key), f"is not a count; accepted: a whole number from {least}")
+            elif isinstance(value, bool) or not isinstance(value, int | float):
+                self._error((*at, key), f"{_shown(value)} is not accepted; accepted: a number")
+            elif not (math.isfinite(value) and value > 0):
+                self._error((*at, key), f"{_shown(value)} is not accepted; accepted: above 0")
+            else:
+                result[int(key)] = float(value)
+        return dict(sorted(result.items()))
+
+    def _is_table(self, at: tuple[str, ...], value: Any) -> bool:
+        if isinstance(value, dict):
+            return True
+        self._error(at, f"{_shown(value)} is not accepted; accepted: a table")
+        return False
+
+    def _refuse_unknown(
+        self, at: tuple[str, ...], table: Mapping[str, Any], known: Iterable[str]
+    ) -> None:
+        known = list(known)
+        for key in table.keys() - set(known):
+            close = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean {close[0]}?" if close else "accepted: " + ", ".join(known)
+            self._error((*at, key), f"is unknown; {hint}")
+
+    def _error(self, at: tuple[str, ...], text: str) -> None:
+        line = self._lines.of(at)
+        place = f"{self._name}:{line}" if line else self._name
+        self._errors.append((line or 0, f"{place}: {'.'.join(at)} {text}"))
+
+
+def _shown(value: Any) -> str:
+    text = repr(value) if not isinstance(value, bool) else str(value).lower()
+    return text if len(text) <= 60 else text[:57] + "..."

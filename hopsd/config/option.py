@@ -1,0 +1,170 @@
+"""A setting described as data: its type, default, what is accepted and what it does."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One key of a section. ``above`` and ``minimum`` bound numbers, the first excluded.
+
+    A default of None means that the key may stay unset. ``secret``: may carry a password.
+    """
+
+    name: str
+    key: str
+    kind: type
+    default: Any
+    doc: str
+    above: float | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
+    secret: bool = False
+
+    @property
+    def accepted(self) -> str:
+        """What a value may be, for people."""
+        if self.choices:
+            return "one of " + ", ".join(self.choices)
+        return _KIND_TEXT[self.kind] + self._range()
+
+    def parse(self, value: Any) -> Any:
+        """The typed value of what TOML gave.
+
+        Raises:
+            ValueError: it is not accepted; without a message, see `accepted`.
+        """
+        parsed = _PARSERS[self.kind](value)
+        if self.choices and parsed not in self.choices:
+            raise ValueError
+        if isinstance(parsed, int | float) and not self._in_range(parsed):
+            raise ValueError
+        return parsed
+
+    def plain(self, value: Any) -> Any:
+        """``value`` as TOML and JSON know it, a password hidden."""
+        if value is None or isinstance(value, bool | int | float):
+            return value
+        if isinstance(value, tuple):
+            return list(value)
+        return hide_password(str(value)) if self.secret else str(value)
+
+    def _in_range(self, value: float) -> bool:
+        return (
+            math.isfinite(value)
+            and (self.above is None or value > self.above)
+            and (self.minimum is None or value >= self.minimum)
+            and (self.maximum is None or value <= self.maximum)
+        )
+
+    def _range(self) -> str:
+        parts = []
+        if self.above is not None:
+            parts.append(f"above {self.above:g}")
+        if self.minimum is not None:
+            parts.append(f"from {self.minimum:g}")
+        if self.maximum is not None:
+            parts.append(f"to {self.maximum:g}")
+        return " " + " ".join(parts) if parts else ""
+
+
+def option(default: Any, doc: str, **described: Any) -> Any:
+    """A dataclass field that carries its description; ``key`` where it is not the field's name."""
+    return field(default=default, metadata={"doc": doc, **described})
+
+
+@cache
+def options(section: type) -> tuple[Option, ...]:
+    """The options of a section's dataclass, in its order."""
+    return tuple(_options(section))
+
+
+def _options(section: type) -> Iterator[Option]:
+    hints = get_type_hints(section)
+    for item in fields(section):
+        described = dict(item.metadata)
+        hint = hints[item.name]
+        inner = [arg for arg in get_args(hint) if arg not in (type(None), ...)]
+        kind = tuple if get_origin(hint) is tuple else (inner or [hint])[0]
+        if issubclass(kind, StrEnum):
+            described["choices"] = tuple(choice.value for choice in kind)
+        key = described.pop("key", item.name)
+        yield Option(name=item.name, key=key, kind=kind, default=item.default, **described)
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError
+    return float(value)
+
+
+def _exact(kind: type) -> Any:
+    def parse(value: Any) -> Any:
+        if type(value) is not kind:
+            raise ValueError
+        return value
+
+    return parse
+
+
+def _path(value: Any) -> Path:
+    path = Path(_exact(str)(value))
+    if not path.is_absolute():
+        raise ValueError
+    return path
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(v, str) and v for v in value):
+        raise ValueError
+    return tuple(value)
+
+
+class _Parsers(dict[type, Any]):
+    def __missing__(self, kind: type) -> Any:
+        return lambda value: kind(_exact(str)(value))
+
+
+_PARSERS = _Parsers(
+    {
+        bool: _exact(bool),
+        int: _exact(int),
+        float: _number,
+        str: _exact(str),
+        Path: _path,
+        tuple: _texts,
+    }
+)
+_KIND_TEXT = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    Path: "an absolute path",
+    tuple: "a list of texts",
+}
+
+# libpq: keyword = value, the value bare or in single quotes with backslash escapes.
+_KEY_PASSWORD = re.compile(r"(password\s*=\s*)(?:'(?:\\.|[^'\\])*'?|(?:\\.|[^\s\\])+)", re.I)
+_URI_PASSWORD = re.compile(r"(password=)[^&]*", re.I)
+
+
+def hide_password(dsn: str) -> str:
+    """A libpq connection string or URI with the password replaced by ``***``."""
+    if "://" in dsn:
+        scheme, _, rest = dsn.partition("://")
+        credentials, at, place = rest.rpartition("@")
+        user, colon, _ = credentials.partition(":")
+        rest = user + (":***" if colon else "") + at + place
+        dsn = f"{scheme}://{rest}"
+        return _URI_PASSWORD.sub(r"\1***", dsn)
+    return _KEY_PASSWORD.sub(r"\1***", dsn)

@@ -1,0 +1,215 @@
+# ruff: noqa: RUF009 - option() is dataclasses.field with a description
+"""The sections of hopsd.toml. Each field is one setting; the file's key is its name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from hopsd.config.option import option
+from hopsd.model.ids import GpuType, WorkloadName
+from hopsd.model.job import ThroughputTable
+from hopsd.model.plan import PlanSettings, PriorityName
+
+_PLAN = PlanSettings()
+
+
+class LogLevel(StrEnum):
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogFormat(StrEnum):
+    JSON = "json"
+    CONSOLE = "console"
+
+
+class PortName(StrEnum):
+    AUTO = "auto"
+    PYSLURM = "pyslurm"
+    SCONTROL = "scontrol"
+    SHADOW = "shadow"
+
+
+class SignalScope(StrEnum):
+    BATCH = "batch"
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonConfig:
+    """The daemon itself: how often it looks and plans, and how it is reached."""
+
+    refresh_seconds: float = option(
+        30.0, "How often the cluster is read and free GPUs are planned for.", minimum=1
+    )
+    round_seconds: float = option(
+        1800.0, "Length of a round: running jobs compete again when one begins.", minimum=1
+    )
+    socket: Path = option(
+        Path("/run/hops/hopsd.sock"), "Unix socket on which every user may read the status."
+    )
+    log_level: LogLevel = option(LogLevel.INFO, "The least severe messages that are logged.")
+    log_format: LogFormat = option(
+        LogFormat.JSON, "One JSON object a line, or text for a person at a console."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmConfig:
+    """How Slurm is read and changed, and how a job is told to save its work."""
+
+    port: PortName = option(
+        PortName.AUTO,
+        "auto takes pyslurm where it fits the site's Slurm, else scontrol;"
+        " shadow reads and plans but changes nothing.",
+    )
+    partitions: tuple[str, ...] = option(
+        (), "Partitions whose jobs and nodes hops manages; empty: all."
+    )
+    checkpoint_signal: str = option(
+        "USR1",
+        "Sent to a job before it is moved, so that it writes a checkpoint.",
+        choices=("USR1", "USR2", "HUP", "INT", "TERM", "ALRM", "URG", "XCPU"),
+    )
+    signal_scope: SignalScope = option(
+        SignalScope.BATCH, "The signal goes to the batch script alone, or to all its steps."
+    )
+    checkpoint_grace_seconds: float = option(
+        60.0, "Time a job has after the signal, before it is requeued.", minimum=0
+    )
+    start_timeout_seconds: float = option(
+        30.0, "A released job that has not started by then is held again.", above=0
+    )
+    cpus_per_gpu: int = option(1, "CPU cores given to a job with each GPU.", minimum=1)
+    command_timeout_seconds: float = option(
+        30.0, "A Slurm command or call that takes longer has failed.", above=0
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseConfig:
+    """PostgreSQL 15 or newer."""
+
+    dsn: str = option(
+        "dbname=hops",
+        "libpq connection string or URI. Keep a password out of it: use peer"
+        " authentication or a passfile.",
+        secret=True,
+    )
+    retention_days: float = option(
+        90.0, "Finished jobs, rounds, plans and events older than this are deleted.", above=0
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PlanConfig:
+    """The knobs of planning; the same keys as ``settings`` in a snapshot file, and more."""
+
+    lam: float = option(
+        _PLAN.lam,
+        "Weight of priority: 0 is efficiency alone, large is fairness.",
+        key="lambda",
+        minimum=0,
+    )
+    sigma: float = option(_PLAN.sigma, "A job is sensitive to spreading above this ratio.", above=0)
+    gap: float = option(
+        _PLAN.gap,
+        "Relative gap at which the solver stops: (bound - objective) / bound.",
+        minimum=0,
+        maximum=1,
+    )
+    time_limit_seconds: float = option(
+        _PLAN.time_limit_seconds, "Seconds for one whole plan.", key="time_limit", above=0
+    )
+    priority: PriorityName = option(_PLAN.priority, "Order of the queue.")
+    policy: str = option(_PLAN.policy, "The scheduling policy.")
+    paper_exact: bool = option(
+        _PLAN.paper_exact, "Plan as the paper prints it, without what was added since."
+    )
+    seed: int = option(_PLAN.seed, "Seed of every random choice.", minimum=0)
+    restart_cost: bool = option(
+        True, "A running job pays for a move with the time that its restart takes."
+    )
+    pinned: bool = option(True, "A job submitted with preempt=no keeps its GPUs to its end.")
+    requirements_max: int = option(
+        8, "GPU counts that a range such as reqs=1-16 is cut to.", minimum=2, maximum=65536
+    )
+
+    @property
+    def settings(self) -> PlanSettings:
+        return PlanSettings(
+            lam=self.lam,
+            sigma=self.sigma,
+            gap=self.gap,
+            time_limit_seconds=self.time_limit_seconds,
+            priority=self.priority,
+            policy=self.policy,
+            paper_exact=self.paper_exact,
+            seed=self.seed,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class KnowledgeConfig:
+    """How fast jobs run: when measurements count, and what holds where nothing is known."""
+
+    min_records: int = option(
+        3, "Reports of one shape before measurements outweigh the model.", minimum=1
+    )
+    half_life_days: float = option(7.0, "A report counts half as much after this time.", above=0)
+    report_dir: Path = option(
+        Path("/var/spool/hops/reports"), "Where jobs leave the throughput that they measured."
+    )
+    default_age_seconds: float = option(
+        3600.0,
+        "Expected run time of a job without samples, time limit or a finished one to compare.",
+        above=0,
+    )
+    assumed_sensitivity: float = option(
+        1.5, "Slowdown by spreading that is assumed of a job never measured.", minimum=1
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsConfig:
+    """Figures shown by hopsctl status."""
+
+    raqlr_hours: float = option(
+        24.0, "RAQLR is the mean latency ratio of jobs that ended in these hours.", above=0
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A validated hopsd.toml; ``Config()`` is the default of everything.
+
+    ``throughput``: the operator's tables, samples per second per GPU, final.
+    ``given``: dotted paths of the keys that the file sets; ``path``: the file.
+    """
+
+    daemon: DaemonConfig = field(default_factory=DaemonConfig)
+    slurm: SlurmConfig = field(default_factory=SlurmConfig)
+    database: DatabaseConfig = field(default_factory=DatabaseConfig)
+    plan: PlanConfig = field(default_factory=PlanConfig)
+    knowledge: KnowledgeConfig = field(default_factory=KnowledgeConfig)
+    metrics: MetricsConfig = field(default_factory=MetricsConfig)
+    throughput: Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]] = field(
+        default_factory=dict
+    )
+    given: frozenset[str] = field(default=frozenset(), compare=False)
+    path: Path | None = field(default=None, compare=False)
+
+
+SECTIONS: Mapping[str, type] = {
+    "daemon": DaemonConfig,
+    "slurm": SlurmConfig,
+    "database": DatabaseConfig,
+    "plan": PlanConfig,
+    "knowledge": KnowledgeConfig,
+    "metrics": MetricsConfig,
+}
