@@ -74,7 +74,8 @@ class JobReading:
 
     ``allocation`` as Slurm gives it (never as planned); ``gpu_indices`` per node where the
     port can tell. ``begin`` is the earliest start that Slurm allows, 0: at once.
-    ``eligible`` is False while a dependency or a begin time keeps the job back.
+    ``dependency`` is True while one keeps the job back. ``per_job_gpus`` is True while the job
+    asks for GPUs as a whole (an uneven placement does), not per node.
     """
 
     id: JobId
@@ -101,6 +102,7 @@ class JobReading:
     command: str = ""
     admin_comment: str = ""
     state_text: str = ""
+    per_job_gpus: bool = False
 
 
 @dataclass(frozen=True, slots=True)

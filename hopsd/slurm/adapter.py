@@ -1,0 +1,86 @@
+"""The primitive operations that an adapter offers; ``apply.py`` composes them into steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import JobId
+from hopsd.model.reading import JobReading, Reading
+
+
+class SignalScope(StrEnum):
+    """``BATCH``: the batch script's shell alone. ``ALL``: it and every process of every step."""
+
+    BATCH = "batch"
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The shape a held pending job gets before its release.
+
+    ``cpus_per_gpu``: cores that come with each GPU. ``admin_comment`` replaces the job's; None
+    leaves it. ``reset``: an earlier uneven placement left a per-job GPU request on the job
+    (``JobReading.per_job_gpus``), which must be cleared by an update of its own first.
+    """
+
+    job: JobId
+    allocation: Allocation
+    cpus_per_gpu: int = 1
+    admin_comment: str | None = None
+    reset: bool = False
+
+
+class Adapter(Protocol):
+    """Slurm's own requests, one method each, without waiting or policy.
+
+    Every method raises ``SlurmUnavailableError`` where slurmctld does not answer within the
+    adapter's time-out, and those that write raise ``SlurmError`` with Slurm's own words where
+    it refuses: then nothing of that call took effect on the job, except that a refused
+    ``place`` may leave the job held with an emptied shape.
+    """
+
+    @property
+    def name(self) -> str:
+        """``pyslurm`` or ``scontrol``."""
+
+    def read(self) -> Reading:
+        """GPU nodes in Slurm's node order and all hops jobs, finished ones while Slurm has them.
+
+        ``foreign_gpus`` is computed from the jobs of the same answer. Array and heterogeneous
+        jobs are foreign whatever their comment: the submit plugin refuses them.
+        """
+
+    def jobs(self) -> Sequence[JobReading]:
+        """Only the hops jobs, for waiting loops: cheaper than ``read``."""
+
+    def hold(self, job: JobId) -> None:
+        """Priority 0 by the administrator, so that the owner cannot release it."""
+
+    def place(self, placement: Placement) -> None:
+        """Update a held pending job so that its release starts exactly this shape at once.
+
+        Names nodes and their count, GPUs per node (even) or per job (uneven: Slurm fills the
+        nodes in its order, leaving one GPU at least for each later one), and clears the begin
+        time that a requeue sets to now + 120 s. Does not release.
+        """
+
+    def release(self, jobs: Sequence[JobId]) -> None:
+        """Let held jobs start. One request for all where the adapter can."""
+
+    def signal(self, job: JobId, signal: str, scope: SignalScope) -> None:
+        """Send ``signal`` (``USR1``, ``TERM``, ...) to a running job."""
+
+    def requeue_hold(self, job: JobId) -> None:
+        """Stop a running job and put it back as held.
+
+        Callers look at the state first: Slurm also accepts it for finished jobs and would run
+        them again.
+        """
+
+    def unpin(self, job: JobId, gpus: int) -> None:
+        """Give a held job any ``gpus`` GPUs anywhere, so that plain Slurm can start it."""
