@@ -43,5 +43,9 @@ class NotLeaderError(HopsError):
     """Another hopsd holds the leader's lock."""
 
 
+class PlanLateError(HopsError):
+    """The plan is not ready in time; it is applied in the next round."""
+
+
 class SolverError(HopsError):
     """The program could not be solved, and no feasible plan is in hand."""

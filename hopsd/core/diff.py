@@ -11,15 +11,24 @@ from hopsd.model.reading import Hold, JobReading, Reading, SlurmState
 from hopsd.model.step import Step, StepKind
 
 
-def diff(reading: Reading, plan: Plan, *, pinned: Collection[JobId], first: bool) -> list[Step]:
+def diff(
+    reading: Reading,
+    plan: Plan,
+    *,
+    pinned: Collection[JobId],
+    first: bool,
+    ignored: Collection[JobId] = frozenset(),
+) -> list[Step]:
     """Steps that bring the cluster from ``reading`` to ``plan``; empty when it is there.
 
     A first plan decides over every running job but the ``pinned``: one it does not place is
-    preempted. A later plan only starts jobs. Steps are in the order of job ids, so equal
-    plans give equal steps.
+    preempted. A later plan only starts jobs. ``ignored`` jobs were given back to plain Slurm.
+    Steps are in the order of job ids, so equal plans give equal steps.
     """
     steps = []
     for job in sorted(reading.jobs, key=lambda j: job_order(j.id)):
+        if job.id in ignored:
+            continue
         target = plan.placements.get(job.id, Allocation())
         step = _step(job, target, may_vacate=first and job.id not in pinned)
         if step is not None:

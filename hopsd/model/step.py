@@ -13,7 +13,8 @@ class StepKind(StrEnum):
     """``HOLD``: a pending job Slurm could start by itself is held again.
 
     ``START``: a held job gets ``target``. ``PREEMPT``: checkpoint signal, grace, requeue held.
-    ``MOVE``: PREEMPT, then START on ``target``. ``RELEASE``: given back to plain Slurm.
+    ``MOVE``: PREEMPT, then START on ``target``. ``RELEASE``: given back to plain Slurm,
+    which starts it by its own rules on any nodes with ``Step.gpus`` GPUs.
     """
 
     HOLD = "hold"
@@ -25,13 +26,17 @@ class StepKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One job's change. ``current`` is where it ran when the plan was made."""
+    """One job's change. ``current`` is where it ran when the plan was made.
+
+    ``gpus`` is for RELEASE alone: how many GPUs plain Slurm gives the job.
+    """
 
     job: JobId
     kind: StepKind
     current: Allocation = field(default_factory=Allocation)
     target: Allocation = field(default_factory=Allocation)
     profiling: bool = False
+    gpus: int = 0
 
 
 class OutcomeStatus(StrEnum):

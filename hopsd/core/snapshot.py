@@ -1,0 +1,151 @@
+"""From a reading to what a policy may look at."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hopsd.core.comment import Comment
+from hopsd.core.estimator import EstimatorSettings, estimate
+from hopsd.core.history import OCCUPYING, eligible
+from hopsd.model.allocation import Allocation
+from hopsd.model.cluster import Node
+from hopsd.model.history import JobRecord
+from hopsd.model.ids import JobId, NodeName
+from hopsd.model.job import Job, JobState
+from hopsd.model.knowledge import Knowledge
+from hopsd.model.plan import RoundInfo, Snapshot
+from hopsd.model.reading import JobReading, Reading, SlurmState
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotSettings:
+    """``default_age_seconds``: for a job of which nothing else tells how long it runs."""
+
+    estimator: EstimatorSettings = field(default_factory=EstimatorSettings)
+    default_age_seconds: float = 3600.0
+    restart_cost: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """``pinned``: running jobs that the round must leave where they are."""
+
+    snapshot: Snapshot
+    pinned: frozenset[JobId]
+
+
+def build_snapshot(
+    reading: Reading,
+    records: Mapping[JobId, JobRecord],
+    comments: Mapping[JobId, Comment],
+    knowledge: Knowledge,
+    info: RoundInfo,
+    settings: SnapshotSettings,
+) -> Built:
+    """The schedulable nodes and the jobs with a valid comment.
+
+    A running job stays where it is when its user says so, when Slurm may not requeue it, or
+    when one of its nodes takes no new work (drained, down): there it may finish.
+    """
+    nodes = _nodes(reading)
+    usable = {node.name for node in nodes}
+    jobs, pinned = [], set()
+    for job in reading.jobs:
+        pins = job.state is SlurmState.RUNNING and _pinned(job, comments.get(job.id), usable)
+        if pins:
+            pinned.add(job.id)
+        if job.id in comments and job.state in (SlurmState.PENDING, SlurmState.RUNNING):
+            jobs.append(
+                _job(
+                    job,
+                    records[job.id],
+                    comments[job.id],
+                    nodes,
+                    knowledge,
+                    settings,
+                    reading.now,
+                    pins=pins,
+                )
+            )
+    snapshot = Snapshot(reading.now, info, nodes, tuple(j for j in jobs if j is not None))
+    return Built(snapshot, frozenset(pinned))
+
+
+def _nodes(reading: Reading) -> tuple[Node, ...]:
+    used: dict[NodeName, int] = defaultdict(int)
+    for job in reading.jobs:
+        if job.state in OCCUPYING:
+            for node, gpus in job.allocation:
+                used[node] += gpus
+    return tuple(
+        Node(n.name, n.gpu_type, n.gpus, max(0, n.gpus - n.foreign_gpus - used[n.name]))
+        for n in reading.nodes
+        if n.usable and n.gpus
+    )
+
+
+def _pinned(job: JobReading, comment: Comment | None, usable: set[NodeName]) -> bool:
+    movable = comment is not None and comment.preempt and job.requeue
+    return not movable or any(node not in usable for node in job.allocation.nodes)
+
+
+def _job(
+    job: JobReading,
+    record: JobRecord,
+    comment: Comment,
+    nodes: tuple[Node, ...],
+    knowledge: Knowledge,
+    settings: SnapshotSettings,
+    now: float,
+    *,
+    pins: bool,
+) -> Job | None:
+    """None for a job that runs on unusable nodes alone: there is nothing to plan about it."""
+    names = {node.name for node in nodes}
+    running = Allocation.of({n: g for n, g in job.allocation if n in names})
+    if job.state is SlurmState.RUNNING and not running:
+        return None
+    known = estimate(record.workload, comment.reqs, nodes, knowledge, settings.estimator, now)
+    return Job(
+        id=job.id,
+        user=job.user,
+        submit=record.submit,
+        wait_seconds=record.wait_seconds,
+        reqs=comment.reqs,
+        throughput=known.tables,
+        server_factor=known.server_factor,
+        age_seconds=_age(job, record, comment, knowledge, settings),
+        samples=comment.samples,
+        state=_state(job, now),
+        restart_seconds=record.restart_seconds if settings.restart_cost else 0.0,
+        time_limit_seconds=job.time_limit_seconds,
+        preemptible=not pins,
+        running=running,
+        samples_done=record.samples_done,
+        attained_gpu_seconds=record.attained_gpu_seconds,
+        run_seconds=record.run_seconds,
+    )
+
+
+def _state(job: JobReading, now: float) -> JobState:
+    if job.state is SlurmState.RUNNING or eligible(job, now):
+        return JobState.WAITING
+    return JobState.DEPENDENCY if job.dependency else JobState.HELD
+
+
+def _age(
+    job: JobReading,
+    record: JobRecord,
+    comment: Comment,
+    knowledge: Knowledge,
+    settings: SnapshotSettings,
+) -> float | None:
+    """None where samples or a time limit say it; else what such jobs took so far."""
+    if comment.samples is not None or job.time_limit_seconds is not None:
+        return None
+    return knowledge.median_age_by_workload.get(
+        record.workload,
+        knowledge.median_age_by_user.get(job.user, settings.default_age_seconds),
+    )

@@ -1,0 +1,51 @@
+"""Look at the cluster and bring hops' memory of its jobs up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hopsd.core.comment import Comment, parse
+from hopsd.core.history import advance_all
+from hopsd.core.workload import workload_of
+from hopsd.errors import CommentError
+from hopsd.model.history import JobRecord
+from hopsd.model.ids import JobId
+from hopsd.model.reading import Reading
+from hopsd.model.reason import Reason, ReasonCode
+from hopsd.slurm.port import Port
+from hopsd.store.port import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """``comments``: of the jobs hops plans for; ``errors``: jobs whose comment is bad.
+
+    ``released`` jobs were given back to plain Slurm: their GPUs count as taken, that is all.
+    """
+
+    reading: Reading
+    comments: Mapping[JobId, Comment]
+    errors: Mapping[JobId, Reason]
+    records: Mapping[JobId, JobRecord]
+    released: frozenset[JobId]
+
+
+def observe(port: Port, store: Store, requirements_max: int) -> Observation:
+    """Read, parse the comments, advance and save the records."""
+    reading = port.read()
+    known = store.jobs()
+    released = frozenset(job for job, record in known.items() if record.released)
+    comments: dict[JobId, Comment] = {}
+    errors: dict[JobId, Reason] = {}
+    for job in reading.jobs:
+        if job.id in released or job.state.finished:
+            continue
+        try:
+            comments[job.id] = parse(job.comment, requirements_max=requirements_max)
+        except CommentError as error:
+            errors[job.id] = Reason(ReasonCode.ERROR, str(error))
+    workloads = {job.id: workload_of(job, comments.get(job.id)) for job in reading.jobs}
+    records = advance_all(known, reading, workloads)
+    store.save_jobs(records.values())
+    return Observation(reading, comments, errors, records, released)

@@ -1,0 +1,85 @@
+"""A policy that keeps time: a plan not ready in time is used in the next round.
+
+The paper leaves this as future work (section 4.7). The planning runs in a thread of its own,
+so a slow solver never keeps the daemon from reading the queue.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass, replace
+
+from hopsd.errors import PlanLateError
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import JobId
+from hopsd.model.plan import Plan, PlanSettings, PlanStatus, Snapshot
+from hopsd.policies.protocol import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    future: Future[Plan]
+    first: bool
+
+
+class Punctual:
+    """Wraps a policy; itself one. ``allowance`` times the plan's time limit is waited for."""
+
+    def __init__(self, policy: Policy, allowance: float = 1.5) -> None:
+        self._policy = policy
+        self._allowance = allowance
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plan")
+        self._late: _Running | None = None
+
+    def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
+        """The policy's plan, or the late one of an earlier call as far as it still fits.
+
+        Raises:
+            PlanLateError: neither is ready; the running one is kept for the next call.
+        """
+        patience = settings.time_limit_seconds * self._allowance
+        late = self._late
+        if late is not None:
+            if not late.future.done():
+                raise PlanLateError("the last plan is still being solved; placements stay")
+            self._late = None
+            if late.first == snapshot.round.first and late.future.exception() is None:
+                return fitted(late.future.result(), snapshot)
+        future = self._executor.submit(self._policy, snapshot, settings)
+        try:
+            return future.result(timeout=patience)
+        except FutureTimeoutError:
+            self._late = _Running(future, snapshot.round.first)
+            raise PlanLateError(
+                f"no plan after {patience:.1f} s; it is used in the next round, placements stay"
+            ) from None
+
+    def close(self) -> None:
+        """Give up a plan in the making."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+def fitted(plan: Plan, snapshot: Snapshot) -> Plan:
+    """``plan`` without what no longer fits: ended jobs, lost nodes, GPUs taken meanwhile.
+
+    Window order decides who keeps its placement where two no longer fit together.
+    """
+    first = snapshot.round.first
+    idle = Counter({node.name: node.idle for node in snapshot.nodes})
+    jobs = {job.id: job for job in snapshot.jobs}
+    for job in snapshot.jobs:
+        if first and job.preemptible:
+            idle.update(job.running.as_dict())
+    rank = {job: i for i, job in enumerate(plan.window + plan.adjusted)}
+    kept: dict[JobId, Allocation] = {}
+    for job_id in sorted(plan.placements, key=lambda j: (rank.get(j, len(rank)), j)):
+        known = jobs.get(job_id)
+        if known is None or not (known.preemptible if first else not known.running):
+            continue
+        wanted = plan.placements[job_id]
+        if all(idle[node] >= gpus for node, gpus in wanted):
+            idle.subtract(wanted.as_dict())
+            kept[job_id] = wanted
+    return replace(plan, placements=kept, status=PlanStatus.FALLBACK)

@@ -1,0 +1,119 @@
+"""One round: read, estimate, prioritise and solve (the policy), diff, record, apply, record.
+
+The daemon and the simulator run this very code; they differ in port, store and clock alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from hopsd.core.diff import diff
+from hopsd.core.snapshot import Built, SnapshotSettings, build_snapshot
+from hopsd.model.plan import Plan, PlanSettings, RoundInfo
+from hopsd.model.step import StepKind, StepOutcome
+from hopsd.observation import Observation, observe
+from hopsd.policies.protocol import Policy
+from hopsd.slurm.port import Port
+from hopsd.store.port import PlanRecord, Store
+
+
+@dataclass(frozen=True, slots=True)
+class RoundSettings:
+    """``seconds``: a round's length. ``requirements_max``: R_num, GPU counts cut from a range."""
+
+    seconds: float
+    plan: PlanSettings = field(default_factory=PlanSettings)
+    snapshot: SnapshotSettings = field(default_factory=SnapshotSettings)
+    requirements_max: int = 8
+
+
+@dataclass(frozen=True, slots=True)
+class RoundWindow:
+    """The time of one round. A first plan opens it; what further plans give ends with it."""
+
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
+class RoundResult:
+    """All that a round saw and did."""
+
+    window: RoundWindow
+    first: bool
+    seen: Observation
+    built: Built
+    plan: Plan
+    outcomes: tuple[StepOutcome, ...]
+
+
+def run_round(
+    port: Port, store: Store, policy: Policy, settings: RoundSettings, window: RoundWindow | None
+) -> RoundResult:
+    """Plan and apply once; a new round begins where ``window`` is None or has ended.
+
+    Raises:
+        SlurmUnavailableError, StoreUnavailableError: a plan already begun may be half applied;
+            :func:`recover` finishes or undoes it.
+        PlanLateError: the policy was too slow; nothing was changed.
+    """
+    seen = observe(port, store, settings.requirements_max)
+    now = seen.reading.now
+    first = window is None or now >= window.end
+    window = RoundWindow(now, now + settings.seconds) if window is None or first else window
+    built = build_snapshot(
+        seen.reading,
+        seen.records,
+        seen.comments,
+        store.knowledge(),
+        RoundInfo(first=first, seconds=window.end - now),
+        settings.snapshot,
+    )
+    plan = policy(built.snapshot, settings.plan)
+    plan = replace(plan, waiting={**plan.waiting, **seen.errors})
+    steps = diff(seen.reading, plan, pinned=built.pinned, ignored=seen.released, first=first)
+    outcomes: tuple[StepOutcome, ...] = ()
+    if steps or first:
+        record = PlanRecord(window.start, window.end, first, now, plan, tuple(steps))
+        outcomes = _carry_out(port, store, record)
+    return RoundResult(window, first, seen, built, plan, outcomes)
+
+
+def recover(port: Port, store: Store, requirements_max: int) -> tuple[StepOutcome, ...] | None:
+    """Finish the plan that was begun and not finished, while its round lasts; else undo it.
+
+    Steps are worked out anew from what Slurm says now, so what was done is not done again.
+    Undoing means to hold what Slurm could start by itself; jobs that run go on.
+    None where no plan was left open.
+    """
+    left = store.unfinished_plan()
+    if left is None:
+        return None
+    plan_id, record = left
+    seen = observe(port, store, requirements_max)
+    now = seen.reading.now
+    planned = {step.job: step for step in record.steps}
+    steps = [
+        step
+        for step in diff(
+            seen.reading,
+            record.plan,
+            pinned=frozenset(j.id for j in seen.reading.jobs) - planned.keys(),
+            ignored=seen.released,
+            first=record.first,
+        )
+        if step.kind is StepKind.HOLD or (now < record.round_end and step.job in planned)
+    ]
+    outcomes = tuple(port.apply(steps))
+    store.finish_plan(plan_id, outcomes, finished=now)
+    observe(port, store, requirements_max)
+    return outcomes
+
+
+def _carry_out(port: Port, store: Store, record: PlanRecord) -> tuple[StepOutcome, ...]:
+    """Record, apply, record: whatever stops hops between the two is found at its next start."""
+    plan_id = store.begin_plan(record)
+    outcomes = tuple(port.apply(record.steps))
+    finished = max((o.started + o.seconds for o in outcomes), default=record.made)
+    store.finish_plan(plan_id, outcomes, finished)
+    return outcomes
