@@ -1,0 +1,219 @@
+"""The comment by which a user asks for GPUs: ``hops:reqs=1,2,4,8;samples=1.28e9;lr=0.1@1``.
+
+``slurm_plugin/job_submit.lua`` accepts and refuses the same texts: a change here is a change
+there, and both answer to ``tests/plugin/comment_cases.json``. Only ASCII can be accepted, so
+characters and bytes count the same on both sides.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from hopsd.errors import CommentError, InputError
+from hopsd.model.ids import WorkloadName
+
+PREFIX = "hops:"
+MAX_CHARACTERS = 1024
+MAX_GPUS = 65536
+MAX_WHOLE = 10**15 - 1  # every such number is exact in a double, which Lua 5.1 counts in
+DEFAULT_RANGE_VALUES = 8
+BLANKS = " \t"
+
+_WHOLE = re.compile(r"[0-9]+")
+_DECIMAL = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_WORKLOAD = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+class NotOursError(InputError):
+    """The comment does not begin with ``hops:``; its job is none of our business."""
+
+
+class LrRule(StrEnum):
+    """How the learning rate follows the GPU count (section 1 of the algorithm)."""
+
+    LINEAR = "linear"
+    SQRT = "sqrt"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Comment:
+    """What a job asks for. ``reqs`` ascending GPU counts; ``batch_size`` samples per GPU.
+
+    ``lr`` as given, by GPU count: a plain rate stands under the smallest requirement.
+    """
+
+    reqs: tuple[int, ...]
+    samples: float | None = None
+    batch_size: int | None = None
+    lr: Mapping[int, float] = field(default_factory=dict)
+    lr_rule: LrRule = LrRule.NONE
+    preempt: bool = True
+    workload: WorkloadName | None = None
+
+
+def is_ours(text: str) -> bool:
+    return text.startswith(PREFIX)
+
+
+def parse(text: str, *, range_values: int = DEFAULT_RANGE_VALUES) -> Comment:
+    """Read a job's comment; ``range_values`` is how many counts a range without ``num`` gives.
+
+    Raises:
+        NotOursError: the text does not begin with ``hops:``.
+        CommentError: a bad text; the message is one line with key, value and what is accepted.
+    """
+    if not is_ours(text):
+        raise NotOursError(f"{_shown(text)} is not a hops comment: those begin with 'hops:'")
+    if len(text) > MAX_CHARACTERS:
+        raise CommentError(
+            f"the comment has {len(text)} characters; accepted are at most {MAX_CHARACTERS}"
+        )
+    pairs = _pairs(text.removeprefix(PREFIX))
+    if "reqs" not in pairs:
+        raise CommentError("reqs is missing; accepted is a comment such as 'hops:reqs=1,2,4,8'")
+    num = _whole("num", pairs["num"], 2, MAX_WHOLE) if "num" in pairs else None
+    reqs = _reqs(pairs["reqs"], num, range_values)
+    return Comment(
+        reqs=reqs,
+        samples=_decimal("samples", pairs["samples"]) if "samples" in pairs else None,
+        batch_size=_whole("batch", pairs["batch"], 1, MAX_WHOLE) if "batch" in pairs else None,
+        lr=_lr(pairs["lr"], reqs[0]) if "lr" in pairs else {},
+        lr_rule=LrRule(_choice("lr_rule", pairs.get("lr_rule", "none"), tuple(LrRule))),
+        preempt=_choice("preempt", pairs.get("preempt", "yes"), ("yes", "no")) == "yes",
+        workload=_workload(pairs["workload"]) if "workload" in pairs else None,
+    )
+
+
+def spread_over_range(low: int, high: int, num: int) -> tuple[int, ...]:
+    """At most ``num`` whole numbers at equal distance from ``low`` to ``high``, both kept.
+
+    Halves round up, duplicates are dropped. More numbers than the range holds give them all:
+    at a distance below 1 every whole number is the nearest of some point.
+    """
+    steps = min(num - 1, high - low)
+    if steps == 0:
+        return (low,)
+    return tuple(
+        sorted({low + (2 * (high - low) * i + steps) // (2 * steps) for i in range(steps + 1)})
+    )
+
+
+def learning_rate(comment: Comment, gpus: int) -> float | None:
+    """The rate on ``gpus`` GPUs: the one given for them, else scaled from the nearest below.
+
+    ``linear``: lr x k, ``sqrt``: lr x sqrt k with k = gpus / reference GPUs, ``none``: as it
+    is. None where the user gave no rate.
+    """
+    if not comment.lr:
+        return None
+    reference = max((given for given in comment.lr if given <= gpus), default=min(comment.lr))
+    rate, ratio = comment.lr[reference], gpus / reference
+    scale: Mapping[LrRule, Callable[[float], float]] = {
+        LrRule.LINEAR: lambda k: k,
+        LrRule.SQRT: math.sqrt,
+        LrRule.NONE: lambda _: 1.0,
+    }
+    return rate * scale[comment.lr_rule](ratio)
+
+
+KEYS = ("reqs", "num", "samples", "batch", "lr", "lr_rule", "preempt", "workload")
+
+
+def _pairs(body: str) -> dict[str, str]:
+    pieces = [piece.strip(BLANKS) for piece in body.split(";")]
+    if len(pieces) > 1 and not pieces[-1]:
+        pieces.pop()  # a trailing ';' ends the last pair
+    pairs: dict[str, str] = {}
+    for piece in pieces:
+        key, equals, value = (part.strip(BLANKS) for part in piece.partition("="))
+        if not equals:
+            raise CommentError(f"{_shown(piece)} has no '='; accepted is key=value joined by ';'")
+        if key not in KEYS:
+            raise CommentError(f"key {_shown(key)} is unknown; accepted are {', '.join(KEYS)}")
+        if key in pairs:
+            raise CommentError(f"{key}={_shown(value)} is the second {key}; accepted is one")
+        pairs[key] = value
+    return pairs
+
+
+def _reqs(value: str, num: int | None, range_values: int) -> tuple[int, ...]:
+    low, dash, high = value.partition("-")
+    if dash:
+        first, last = _gpus("reqs", low, value), _gpus("reqs", high, value)
+        if first > last:
+            raise _bad("reqs", value, "a range min-max with min not above max")
+        return spread_over_range(first, last, range_values if num is None else num)
+    if num is not None:
+        raise CommentError(
+            f"num={num} goes with a range only; accepted are reqs=min-max with num, "
+            f"or a list such as reqs={_shown(value, quoted=False)} without"
+        )
+    return tuple(sorted({_gpus("reqs", item, value) for item in value.split(",")}))
+
+
+def _lr(value: str, smallest: int) -> dict[int, float]:
+    if ":" not in value:
+        rate, at, gpus = value.partition("@")
+        return {_gpus("lr", gpus, value) if at else smallest: _decimal("lr", rate, value)}
+    rates: dict[int, float] = {}
+    for item in value.split(","):
+        gpus, _, rate = item.partition(":")
+        count = _gpus("lr", gpus, value)
+        if count in rates:
+            raise _bad("lr", value, f"one rate for {count} GPUs")
+        rates[count] = _decimal("lr", rate, value)
+    return rates
+
+
+def _gpus(key: str, item: str, value: str) -> int:
+    return _whole(key, item, 1, MAX_GPUS, value)
+
+
+def _whole(key: str, item: str, low: int, high: int, value: str | None = None) -> int:
+    text = item.strip(BLANKS)
+    if not _WHOLE.fullmatch(text) or not low <= int(text) <= high:
+        raise _bad(key, item if value is None else value, _ACCEPTED[key])
+    return int(text)
+
+
+def _decimal(key: str, item: str, value: str | None = None) -> float:
+    text = item.strip(BLANKS)
+    if not _DECIMAL.fullmatch(text) or not 0.0 < float(text) < math.inf:
+        raise _bad(key, item if value is None else value, _ACCEPTED[key])
+    return float(text)
+
+
+def _choice(key: str, value: str, choices: tuple[str, ...]) -> str:
+    if value not in choices:
+        raise _bad(key, value, " or ".join(choices))
+    return value
+
+
+def _workload(value: str) -> WorkloadName:
+    if not _WORKLOAD.fullmatch(value):
+        raise _bad("workload", value, "1 to 64 of the letters A-Z a-z, digits, '.', '_' and '-'")
+    return WorkloadName(value)
+
+
+_ACCEPTED = {
+    "reqs": f"GPU counts from 1 to {MAX_GPUS} joined by ',' or one range such as 1-16",
+    "num": f"a whole number from 2 to {MAX_WHOLE}",
+    "samples": "a positive number such as 1.28e9",
+    "batch": f"a whole number from 1 to {MAX_WHOLE}",
+    "lr": "a positive rate 0.1, one for a GPU count 0.1@4, or one a count 1:0.1,2:0.18",
+}
+
+
+def _bad(key: str, value: str, accepted: str) -> CommentError:
+    return CommentError(f"{key}={_shown(value)} is refused; accepted is {accepted}")
+
+
+def _shown(text: str, *, quoted: bool = True) -> str:
+    """One printable line of at most 80 characters, whatever the user sent."""
+    short = text if len(text) <= 80 else text[:77] + "..."
+    return ascii(short) if quoted else ascii(short)[1:-1]

@@ -1,0 +1,55 @@
+"""`hopsctl comment`: what hops understands of a job's comment."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import click
+
+from hopsd.core.comment import Comment, NotOursError, learning_rate, parse
+from hopsd.errors import CommentError
+
+BAD_COMMENT = 2
+NOT_OURS = 3
+
+
+@click.command()
+@click.argument("text")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of lines.")
+def comment(text: str, as_json: bool) -> None:
+    """Check TEXT as `sbatch --comment=TEXT` would be.
+
+    Exit codes: 0 accepted, 2 refused, 3 not a hops comment.
+    """
+    try:
+        understood = parse(text)
+    except (CommentError, NotOursError) as error:
+        print(f"hopsctl: {error}", file=sys.stderr)
+        sys.exit(NOT_OURS if isinstance(error, NotOursError) else BAD_COMMENT)
+    print(json.dumps(_as_json(understood)) if as_json else "\n".join(_lines(understood)))
+
+
+def _as_json(comment: Comment) -> dict[str, object]:
+    return {
+        "reqs": list(comment.reqs),
+        "samples": comment.samples,
+        "batch_size": comment.batch_size,
+        "lr": {str(gpus): rate for gpus, rate in sorted(comment.lr.items())},
+        "lr_rule": comment.lr_rule.value,
+        "preempt": comment.preempt,
+        "workload": comment.workload,
+    }
+
+
+def _lines(comment: Comment) -> list[str]:
+    rates = {gpus: learning_rate(comment, gpus) for gpus in comment.reqs}
+    shown = ", ".join(f"{rate:.6g} on {gpus}" for gpus, rate in rates.items() if rate is not None)
+    return [
+        f"GPUs           {', '.join(map(str, comment.reqs))}",
+        f"samples        {'not given' if comment.samples is None else f'{comment.samples:g}'}",
+        f"batch per GPU  {comment.batch_size or 'not given'}",
+        f"learning rate  {f'{shown} GPUs ({comment.lr_rule})' if shown else 'not given'}",
+        f"may be moved   {'yes' if comment.preempt else 'no'}",
+        f"workload       {comment.workload or 'not given'}",
+    ]
