@@ -107,7 +107,7 @@ def _table(
         (_mean(spread_out.values()) or 0.0) * settings.assumed_sensitivity or scale
     )
     source = "type" if together or spread_out else "assumed"
-    aggregated = {1: level} | {n: level for n in counts} | _filled(together, counts)
+    aggregated = {1: level} | dict.fromkeys(counts, level) | _filled(together, counts)
     distributed = spread_out or {2: level / settings.assumed_sensitivity}
     return ThroughputTable(dict(sorted(aggregated.items())), distributed, source)
 

@@ -21,11 +21,15 @@ from hopsd.model.reading import JobReading, Reading, SlurmState
 
 @dataclass(frozen=True, slots=True)
 class SnapshotSettings:
-    """``default_age_seconds``: for a job of which nothing else tells how long it runs."""
+    """``default_age_seconds``: for a job of which nothing else tells how long it runs.
+
+    ``pinned``: whether ``preempt=no`` is honoured.
+    """
 
     estimator: EstimatorSettings = field(default_factory=EstimatorSettings)
     default_age_seconds: float = 3600.0
     restart_cost: bool = True
+    pinned: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,9 @@ def build_snapshot(
     usable = {node.name for node in nodes}
     jobs, pinned = [], set()
     for job in reading.jobs:
-        pins = job.state is SlurmState.RUNNING and _pinned(job, comments.get(job.id), usable)
+        pins = job.state is SlurmState.RUNNING and _pinned(
+            job, comments.get(job.id), usable, settings
+        )
         if pins:
             pinned.add(job.id)
         if job.id in comments and job.state in (SlurmState.PENDING, SlurmState.RUNNING):
@@ -86,8 +92,11 @@ def _nodes(reading: Reading) -> tuple[Node, ...]:
     )
 
 
-def _pinned(job: JobReading, comment: Comment | None, usable: set[NodeName]) -> bool:
-    movable = comment is not None and comment.preempt and job.requeue
+def _pinned(
+    job: JobReading, comment: Comment | None, usable: set[NodeName], settings: SnapshotSettings
+) -> bool:
+    willing = comment is not None and (comment.preempt or not settings.pinned)
+    movable = willing and job.requeue
     return not movable or any(node not in usable for node in job.allocation.nodes)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from typing import cast
 
 import click
 
@@ -35,13 +36,16 @@ class LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(
+        self,
+        ctx: click.Context,
+        cmd_name: str,
+    ) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
         module, name = COMMANDS[cmd_name].split(":")
         command = getattr(importlib.import_module(module), name)
-        assert isinstance(command, click.Command)
-        return command
+        return cast(click.Command, command)
 
 
 @click.group(cls=LazyGroup)
