@@ -1,0 +1,292 @@
+"""Every figure of a simulated run, computed from its timeline (section 8 of the algorithm).
+
+Nothing here looks into the simulator: placement changes, the workload and the rounds' times
+are all it takes, so that anybody can recompute a result from the files of a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import JobId
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """From ``time`` on, ``job`` holds ``placement``; empty: it ended or was preempted."""
+
+    time: float
+    job: JobId
+    placement: Allocation
+
+
+@dataclass(frozen=True, slots=True)
+class JobFacts:
+    """What is known of a job before it runs.
+
+    ``age``: expected run time without waiting (eq. 9). ``gpu_seconds``: the same on one GPU,
+    ``age`` times the mean requirement. ``gpus_max``: the largest requirement.
+    ``rate``: samples per second of the whole job on an allocation.
+    """
+
+    id: JobId
+    submit: float
+    age: float
+    gpu_seconds: float
+    gpus_max: int
+    rate: Callable[[Allocation], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """GPUs held without interruption in one place."""
+
+    start: float
+    end: float
+    allocation: Allocation
+
+
+@dataclass(frozen=True, slots=True)
+class JobOutcome:
+    """``end`` None: not finished; ``ftf``: finish-time fairness, None while not finished."""
+
+    id: JobId
+    submit: float
+    first_start: float | None
+    end: float | None
+    wait: float
+    age: float
+    latency_ratio: float
+    ftf: float | None
+    restarts: int
+    gpu_seconds_held: float
+
+    @property
+    def jct(self) -> float | None:
+        return None if self.end is None else self.end - self.submit
+
+
+@dataclass(frozen=True, slots=True)
+class RoundState:
+    """The cluster at a round's start, after all changes of that instant.
+
+    ``fragments``: idle GPUs where a job waits, else 0. ``throughput``: samples per second.
+    """
+
+    time: float
+    queued: int
+    running: int
+    idle: int
+    fragments: int
+    throughput: float
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The figures of one policy. Hours where the name says so; shares are 0 to 1."""
+
+    makespan_h: float
+    avg_jct_h: float
+    p50_jct_h: float
+    p99_jct_h: float
+    avg_wait_h: float
+    max_latency_ratio: float
+    mean_latency_ratio: float
+    avg_fragments: float
+    max_ftf: float
+    unfair_share: float
+    gpu_utilisation: float
+    restarts: int
+    rounds: int
+
+
+def holds_by_job(changes: Sequence[Change]) -> dict[JobId, list[Hold]]:
+    """The stretches in which each job held GPUs; changes of one instant are one change.
+
+    The last stretch of a job whose end is not in ``changes`` ends with the last change of all.
+    """
+    merged: dict[JobId, list[Change]] = {}
+    for change in changes:
+        own = merged.setdefault(change.job, [])
+        if own and own[-1].time == change.time:
+            own.pop()
+        if not own or own[-1].placement != change.placement:
+            own.append(change)
+    horizon = changes[-1].time if changes else 0.0
+    holds: dict[JobId, list[Hold]] = {}
+    for job, own in merged.items():
+        ends = [c.time for c in own[1:]] + [horizon]
+        holds[job] = [
+            Hold(c.time, end, c.placement)
+            for c, end in zip(own, ends, strict=True)
+            if c.placement and end >= c.time
+        ]
+    return holds
+
+
+def job_outcomes(
+    changes: Sequence[Change], jobs: Sequence[JobFacts], gpus: int
+) -> list[JobOutcome]:
+    """One outcome a job, in the order of ``jobs``; ``gpus``: all GPUs of the cluster."""
+    holds = holds_by_job(changes)
+    last = {change.job: change for change in changes}
+    horizon = changes[-1].time if changes else 0.0
+    ends = {
+        facts.id: last[facts.id].time
+        for facts in jobs
+        if facts.id in last and not last[facts.id].placement
+    }
+    contention = _Contention(jobs, ends, horizon)
+    return [
+        _outcome(facts, holds.get(facts.id, []), ends.get(facts.id), horizon, contention, gpus)
+        for facts in jobs
+    ]
+
+
+def _outcome(
+    facts: JobFacts,
+    holds: Sequence[Hold],
+    end: float | None,
+    horizon: float,
+    contention: _Contention,
+    gpus: int,
+) -> JobOutcome:
+    held = sum(h.end - h.start for h in holds)
+    until = horizon if end is None else end
+    wait = max(0.0, until - facts.submit - held)
+    return JobOutcome(
+        id=facts.id,
+        submit=facts.submit,
+        first_start=holds[0].start if holds else None,
+        end=end,
+        wait=wait,
+        age=facts.age,
+        latency_ratio=wait / facts.age,
+        ftf=None if end is None else finish_time_fairness(facts, end, contention, gpus),
+        restarts=max(0, len(holds) - 1),
+        gpu_seconds_held=sum((h.end - h.start) * h.allocation.gpus for h in holds),
+    )
+
+
+class _Contention:
+    """The mean number of unfinished jobs over any stretch of time."""
+
+    def __init__(
+        self, jobs: Sequence[JobFacts], ends: Mapping[JobId, float], horizon: float
+    ) -> None:
+        moments = [(facts.submit, 1) for facts in jobs]
+        moments += [(ends.get(facts.id, max(horizon, facts.submit)), -1) for facts in jobs]
+        moments.sort()
+        self._times = np.array([t for t, _ in moments])
+        count = np.cumsum([step for _, step in moments])
+        area = np.cumsum(count[:-1] * np.diff(self._times))
+        self._area = np.concatenate(([0.0], area))
+
+    def mean(self, start: float, end: float) -> float:
+        if end <= start:
+            return 1.0
+        low, high = np.interp([start, end], self._times, self._area)
+        return max(1.0, float(high - low) / (end - start))
+
+
+def finish_time_fairness(facts: JobFacts, end: float, contention: _Contention, gpus: int) -> float:
+    """rho = (end - submit) / time alone on 1/N of the cluster (papers: Themis eq. 1, Sia 5.1).
+
+    N is the mean number of jobs present in the job's life. The share has every GPU type in
+    the cluster's proportion, so the time alone is eq. 9's expectation with ``gpus / N`` GPUs in
+    place of the mean requirement, and no more than the job may use.
+    """
+    share = min(gpus / contention.mean(facts.submit, end), float(facts.gpus_max))
+    return (end - facts.submit) / (facts.gpu_seconds / share)
+
+
+def round_states(
+    changes: Sequence[Change], jobs: Sequence[JobFacts], gpus: int, times: Sequence[float]
+) -> list[RoundState]:
+    """The cluster at each of ``times`` (ascending)."""
+    facts = {job.id: job for job in jobs}
+    finals = {change.job: i for i, change in enumerate(changes)}
+    submits = np.sort(np.array([job.submit for job in jobs]))
+    placed: dict[JobId, tuple[int, float]] = {}
+    held, rate, ended, done = 0, 0.0, 0, 0
+    states = []
+    for time in times:
+        while done < len(changes) and changes[done].time <= time:
+            change = changes[done]
+            before = placed.pop(change.job, (0, 0.0))
+            after = (0, 0.0)
+            if change.placement:
+                after = (change.placement.gpus, facts[change.job].rate(change.placement))
+                placed[change.job] = after
+            elif finals[change.job] == done:
+                ended += 1
+            held += after[0] - before[0]
+            rate += after[1] - before[1]
+            done += 1
+        queued = int(np.searchsorted(submits, time, side="right")) - ended - len(placed)
+        idle = gpus - held
+        fragments = idle if queued else 0
+        states.append(RoundState(time, queued, len(placed), idle, fragments, max(0.0, rate)))
+    return states
+
+
+def summarise(outcomes: Sequence[JobOutcome], states: Sequence[RoundState], gpus: int) -> Summary:
+    """The figures over all jobs; unfinished ones count in waiting and latency ratio alone."""
+    jcts = np.array([o.jct for o in outcomes if o.jct is not None]) / 3600.0
+    ends = [o.end for o in outcomes if o.end is not None]
+    makespan = max(ends) - min(o.submit for o in outcomes) if ends else 0.0
+    ratios = np.array([o.latency_ratio for o in outcomes])
+    rhos = np.array([o.ftf for o in outcomes if o.ftf is not None])
+    held = sum(o.gpu_seconds_held for o in outcomes)
+    return Summary(
+        makespan_h=makespan / 3600.0,
+        avg_jct_h=_mean(jcts),
+        p50_jct_h=percentile(jcts, 50),
+        p99_jct_h=percentile(jcts, 99),
+        avg_wait_h=_mean(np.array([o.wait for o in outcomes])) / 3600.0,
+        max_latency_ratio=float(ratios.max(initial=0.0)),
+        mean_latency_ratio=_mean(ratios),
+        avg_fragments=_mean(np.array([float(s.fragments) for s in states])),
+        max_ftf=float(rhos.max(initial=0.0)),
+        unfair_share=_mean((rhos > 1.0).astype(float)),
+        gpu_utilisation=held / (gpus * makespan) if makespan > 0 else 0.0,
+        restarts=sum(o.restarts for o in outcomes),
+        rounds=len(states),
+    )
+
+
+def recent_average_latency_ratio(
+    outcomes: Sequence[JobOutcome], now: float, window_seconds: float
+) -> float | None:
+    """RAQLR (eq. 7): mean latency ratio of the jobs that ended in the window before ``now``."""
+    ratios = [
+        o.latency_ratio
+        for o in outcomes
+        if o.end is not None and now - window_seconds < o.end <= now
+    ]
+    return sum(ratios) / len(ratios) if ratios else None
+
+
+def throughput_over_time(
+    changes: Sequence[Change], jobs: Sequence[JobFacts]
+) -> tuple[Floats, Floats]:
+    """Times and, from each on, the samples per second of all running jobs together."""
+    times = sorted({change.time for change in changes})
+    states = round_states(changes, jobs, 0, times)
+    return np.array(times), np.array([state.throughput for state in states])
+
+
+def percentile(values: Floats, share: float) -> float:
+    """Linear interpolation between the closest ranks; 0 for no values."""
+    return float(np.percentile(values, share)) if len(values) else 0.0
+
+
+def _mean(values: Floats) -> float:
+    return float(values.mean()) if len(values) else 0.0
