@@ -94,7 +94,7 @@ def _options(section: type) -> Iterator[Option]:
         described = dict(item.metadata)
         hint = hints[item.name]
         inner = [arg for arg in get_args(hint) if arg not in (type(None), ...)]
-        kind = tuple if get_origin(hint) is tuple else (inner or [hint])[0]
+        kind: Any = tuple if get_origin(hint) is tuple else (inner or [hint])[0]
         if issubclass(kind, StrEnum):
             described["choices"] = tuple(choice.value for choice in kind)
         key = described.pop("key", item.name)

