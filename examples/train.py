@@ -1,0 +1,184 @@
+"""Data-parallel training that can stop at any iteration and go on with another GPU count.
+
+Started by torchrun; see train.sh. Samples are counted over the whole job: a run that resumes
+takes up the stream of samples where the last checkpoint left it, whatever the number of GPUs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from checkpoint import Checkpoints
+from models import EXAMPLES, FEATURES, Example
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Sampler
+
+
+class StreamSampler(Sampler[list[int]]):
+    """This rank's share of each global batch, from sample ``done`` to sample ``total``.
+
+    Sample number ``i`` of the job is the same row of the data for every number of ranks: each
+    epoch is one permutation, seeded by its number. The last batch may be short, or empty.
+    """
+
+    def __init__(self, rows: int, done: int, total: int, batch: int, rank: int, world: int) -> None:
+        self.rows, self.done, self.total = rows, done, total
+        self.batch, self.rank, self.world = batch, rank, world
+
+    def __iter__(self) -> Iterator[list[int]]:
+        epoch, order = -1, torch.empty(0)
+        for start in range(self.done, self.total, self.batch * self.world):
+            mine = []
+            first = start + self.rank * self.batch
+            for i in range(first, min(first + self.batch, self.total)):
+                if i // self.rows != epoch:
+                    epoch = i // self.rows
+                    order = torch.randperm(
+                        self.rows, generator=torch.Generator().manual_seed(epoch)
+                    )
+                mine.append(int(order[i % self.rows]))
+            yield mine
+
+
+def collate(rows: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """Stack samples; an empty share gives empty tensors, which DDP still has to see."""
+    if not rows:
+        return torch.empty(0, FEATURES), torch.empty(0, dtype=torch.int64)
+    features, labels = zip(*rows, strict=True)
+    return torch.stack(features), torch.stack(labels)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", choices=sorted(EXAMPLES), default="mlp")
+    parser.add_argument("--samples", type=int, default=20_000, help="train on so many in all")
+    parser.add_argument("--batch", type=int, default=int(os.environ.get("HOPS_BATCH") or 32))
+    parser.add_argument("--lr", type=float, help="where HOPS_LR is not set")
+    parser.add_argument("--checkpoints", type=Path, required=True, help="folder of this job")
+    parser.add_argument("--save-every", type=int, default=100, help="iterations")
+    parser.add_argument("--agree-every", type=int, default=5, help="iterations between checks")
+    parser.add_argument("--print-every", type=int, default=20, help="iterations")
+    parser.add_argument(
+        "--pace", type=float, default=0.0, help="least seconds of an iteration: a slower device"
+    )
+    return parser.parse_args()
+
+
+def join() -> tuple[torch.device, int, int]:
+    """Join the process group; return this rank's device, its rank and the number of ranks."""
+    torch.set_num_threads(1)
+    if torch.cuda.is_available():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+        dist.init_process_group("nccl", device_id=device)
+    else:
+        device = torch.device("cpu")
+        dist.init_process_group("gloo")
+    return device, dist.get_rank(), dist.get_world_size()
+
+
+def agree(loss: Tensor, stop: bool) -> tuple[float, bool]:
+    """The mean loss of all ranks, and whether any of them wants to stop: the same on each."""
+    both = torch.stack([loss.detach(), torch.full_like(loss, float(stop), requires_grad=False)])
+    dist.all_reduce(both)
+    total, votes = both.tolist()
+    return total / dist.get_world_size(), votes > 0
+
+
+class Run:
+    """Model, optimizer and the number of samples behind them: what a checkpoint holds."""
+
+    def __init__(self, example: Example, lr: float, device: torch.device) -> None:
+        torch.manual_seed(1)
+        self.model = DistributedDataParallel(example.build().to(device))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=lr, momentum=0.9)
+        self.lr = lr
+        self.done = 0
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "model": self.model.module.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "samples": self.done,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.model.module.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.lr  # fits today's number of GPUs, not the last run's
+        self.done = state["samples"]
+
+
+def train(
+    run: Run, loader: DataLoader, args: argparse.Namespace, store: Checkpoints
+) -> list[float]:
+    """Train to the last sample or until asked to stop; return the mean losses along the way."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    device = next(run.model.parameters()).device
+    criterion = nn.CrossEntropyLoss(reduction="sum")
+    losses: list[float] = []
+    summed, iterations = torch.zeros((), device=device), 0
+    begin, since, clock = run.done, time.monotonic(), time.monotonic()
+    for iteration, (features, labels) in enumerate(loader, start=1):
+        count = min(args.batch * world, args.samples - run.done)
+        # DDP averages over ranks; the factor makes it the mean over samples, short shares too.
+        loss = criterion(run.model(features.to(device)), labels.to(device)) * world / count
+        run.optimizer.zero_grad()
+        loss.backward()
+        time.sleep(max(0.0, args.pace - (time.monotonic() - clock)))
+        run.optimizer.step()
+        clock = time.monotonic()
+        run.done += count
+        summed, iterations = summed + loss.detach(), iterations + 1
+        last = run.done >= args.samples
+        if last or iteration % args.agree_every == 0:
+            mean, stop = agree(summed / iterations, rank == 0 and store.stop_requested)
+            if rank == 0 and (last or stop or iteration % args.print_every == 0):
+                speed = (run.done - begin) / (clock - since)
+                print(
+                    f"samples {run.done} loss {mean:.4f} lr {run.lr:g} gpus {world}"
+                    f" {speed:.0f} samples/s",
+                    flush=True,
+                )
+            losses.append(mean)
+            summed, iterations = torch.zeros_like(summed), 0
+            if stop:
+                break
+        if rank == 0 and iteration % args.save_every == 0:
+            store.save(run.state())
+    return losses
+
+
+def main() -> None:
+    args = arguments()
+    example = EXAMPLES[args.model]
+    device, rank, world = join()
+    lr = float(os.environ.get("HOPS_LR") or args.lr or example.lr)
+    run = Run(example, lr, device)
+    store = Checkpoints(args.checkpoints, run=int(os.environ.get("SLURM_RESTART_COUNT") or 0))
+    if state := store.load():
+        run.restore(state)
+    data, begin = example.dataset(), run.done
+    sampler = StreamSampler(len(data), begin, args.samples, args.batch, rank, world)
+    loader = DataLoader(data, batch_sampler=sampler, collate_fn=collate)
+    losses = train(run, loader, args, store)
+    if rank == 0:
+        store.save(run.state())
+        store.record(gpus=world, lr=lr, begin=begin, end=run.done, losses=losses[:1] + losses[-1:])
+        if run.done >= args.samples:
+            store.finish()
+    dist.barrier()  # nobody leaves before the checkpoint is on disk
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

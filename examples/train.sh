@@ -1,0 +1,50 @@
+#!/bin/bash
+#SBATCH --job-name=train
+#SBATCH --output=%x-%j.log
+#SBATCH --open-mode=append
+#SBATCH --requeue
+#
+# sbatch --comment=hops:reqs=1,2,4 examples/train.sh --model conv --samples 20000
+#
+# Trains on exactly the GPUs that Slurm gives, on any number of nodes, with other counts per node.
+# PYTHON: an interpreter with PyTorch. CHECKPOINTS: a folder that all nodes share.
+# TRAIN: the script to run, seen from the folder of submission.
+
+run=${SLURM_RESTART_COUNT:-0}
+folder=${CHECKPOINTS:-${SLURM_SUBMIT_DIR:?run it with sbatch}/checkpoints}/$SLURM_JOB_ID
+# The scheduler wants the GPUs: training sees the file, saves, and ends.
+trap 'mkdir -p "$folder" && touch "$folder/stop.$run"' USR1 USR2
+mkdir -p "$folder" && cd "$SLURM_SUBMIT_DIR" || exit
+
+export OMP_NUM_THREADS=1
+MASTER_PORT=$("${PYTHON:=python3}" -c '
+import socket
+with socket.socket() as s:
+    s.bind(("", 0))
+    print(s.getsockname()[1])') || exit
+export MASTER_PORT PYTHON
+
+# One task a node starts one process for each GPU there: CUDA_VISIBLE_DEVICES is the node's own.
+srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 \
+    --kill-on-bad-exit=1 bash -c '
+        IFS=, read -ra gpus <<< "${CUDA_VISIBLE_DEVICES:-0}"
+        exec "$PYTHON" -m torch.distributed.run \
+            --nnodes="$SLURM_JOB_NUM_NODES" --node-rank="$SLURM_NODEID" \
+            --nproc-per-node="${#gpus[@]}" \
+            --master-addr="$SLURM_LAUNCH_NODE_IPADDR" --master-port="$MASTER_PORT" "$@"
+    ' torchrun "${TRAIN:-examples/train.py}" --checkpoints "$folder" "$@" &
+srun=$!
+# A trapped signal ends `wait` early: go on until srun itself has ended.
+while kill -0 "$srun" 2> /dev/null; do wait "$srun"; done
+wait "$srun"; status=$?
+
+if [[ $status -ne 0 || -e $folder/finished || ! -e $folder/stop.$run ]]; then
+    exit "$status"
+fi
+# Saved on request. Slurm requeues the job by its exit code where the site has set one
+# (RequeueExitHold); elsewhere whoever asked requeues it, and the job must not end before.
+if [[ -n ${HOPS_REQUEUE_EXIT_CODE:-} ]]; then
+    exit "$HOPS_REQUEUE_EXIT_CODE"
+fi
+sleep infinity &
+wait $!
