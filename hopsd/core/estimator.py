@@ -62,7 +62,7 @@ def estimate(
 ) -> Estimate:
     """Tables of one workload for all GPU types of ``nodes``, at the GPU ``counts`` it may get."""
     if workload in knowledge.tables:
-        return Estimate(knowledge.tables[workload])
+        return Estimate(knowledge.tables[workload], knowledge.server_factor.get(workload, {}))
     records = [r for r in knowledge.records if r.workload == workload]
     means = _by_shape(records, settings, now)
     scale = _mean(mean.value for mean in means.values()) or 1.0

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hopsd.model.allocation import Allocation
 from hopsd.model.history import JobRecord
-from hopsd.model.ids import JobId, WorkloadName
+from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
 from hopsd.model.reading import Hold, JobReading, Reading, SlurmState
 
 OCCUPYING = frozenset({SlurmState.RUNNING, SlurmState.COMPLETING, SlurmState.SUSPENDED})
@@ -36,11 +36,13 @@ def advance_all(
     its record is closed at the last time it was seen.
     """
     after = {}
+    types = {node.name: node.gpu_type for node in reading.nodes}
     for job in reading.jobs:
         old = records.get(job.id)
         if old is None and job.state.finished:
             continue
-        after[job.id] = advance(old or _first_seen(job, reading.now, workloads), job, reading.now)
+        old = old or _first_seen(job, reading.now, workloads)
+        after[job.id] = advance(old, job, reading.now, types)
     for job_id in records.keys() - {job.id for job in reading.jobs}:
         old = records[job_id]
         after[job_id] = replace(
@@ -49,13 +51,20 @@ def advance_all(
     return after
 
 
-def advance(old: JobRecord, job: JobReading, now: float) -> JobRecord:
+def advance(
+    old: JobRecord, job: JobReading, now: float, types: Mapping[NodeName, GpuType]
+) -> JobRecord:
     """``old`` plus what happened until ``now``, from Slurm's own start and end times."""
     now = max(now, old.seen)
     wait, run = _elapsed(old, job, now)
     gpus = job.allocation.gpus or old.allocation.gpus
     moved = job.allocation != old.allocation or job.start > (old.allocation_since or 0.0)
     holds = job.state in OCCUPYING and bool(job.allocation)
+    by_type = old.run_seconds_by_type
+    ran_on = (job.allocation or old.allocation).nodes
+    if run and ran_on and ran_on[0] in types:
+        gpu_type = types[ran_on[0]]
+        by_type = {**by_type, gpu_type: by_type.get(gpu_type, 0.0) + run}
     return replace(
         old,
         seen=now,
@@ -67,6 +76,7 @@ def advance(old: JobRecord, job: JobReading, now: float) -> JobRecord:
         allocation=job.allocation if holds else Allocation(),
         allocation_since=(job.start if moved else old.allocation_since) if holds else None,
         end=(job.end or now) if job.state.finished else None,
+        run_seconds_by_type=by_type,
     )
 
 

@@ -135,6 +135,8 @@ def _job(
         samples_done=record.samples_done,
         attained_gpu_seconds=record.attained_gpu_seconds,
         run_seconds=record.run_seconds,
+        run_seconds_by_type=record.run_seconds_by_type,
+        restarts=record.restarts,
     )
 
 

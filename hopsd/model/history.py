@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hopsd.model.allocation import Allocation
-from hopsd.model.ids import JobId, UserName, WorkloadName
+from hopsd.model.ids import GpuType, JobId, UserName, WorkloadName
 from hopsd.model.reading import SlurmState
 
 
@@ -15,7 +16,8 @@ class JobRecord:
 
     ``wait_seconds``: eligible but not running, over all restarts. ``allocation_since`` is when
     ``allocation`` began. ``end`` is None until the job finished. ``released``: given back to
-    plain Slurm by an operator, hops leaves it alone.
+    plain Slurm by an operator, hops leaves it alone. ``run_seconds_by_type``: what of
+    ``run_seconds`` was spent on which GPU type.
     """
 
     id: JobId
@@ -38,3 +40,4 @@ class JobRecord:
     age_seconds: float | None = None
     end: float | None = None
     released: bool = False
+    run_seconds_by_type: Mapping[GpuType, float] = field(default_factory=dict)

@@ -61,3 +61,5 @@ class Job:
     samples_done: float = 0.0
     attained_gpu_seconds: float = 0.0
     run_seconds: float = 0.0
+    run_seconds_by_type: Mapping[GpuType, float] = field(default_factory=dict)
+    restarts: int = 0

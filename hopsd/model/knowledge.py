@@ -30,11 +30,14 @@ class ThroughputRecord:
 class Knowledge:
     """``tables``: the operator's, from the configuration, final. ``records``: what jobs reported.
 
+    ``server_factor`` goes with ``tables``: it multiplies the per-GPU throughput on a server.
+
     ``median_age_seconds`` of finished jobs, by workload and by user (section 3 of the
     algorithm): the expected run time of a job that names neither samples nor a time limit.
     """
 
     tables: Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]] = field(default_factory=dict)
+    server_factor: Mapping[WorkloadName, Mapping[NodeName, float]] = field(default_factory=dict)
     records: tuple[ThroughputRecord, ...] = ()
     median_age_by_workload: Mapping[WorkloadName, float] = field(default_factory=dict)
     median_age_by_user: Mapping[UserName, float] = field(default_factory=dict)

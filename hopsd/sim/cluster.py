@@ -1,0 +1,288 @@
+"""A cluster in virtual time behind the port: jobs arrive, train, restart, fail and end."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+
+from hopsd.errors import HopsError
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import JobId, NodeName
+from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
+from hopsd.model.scenario import Cluster, Workload, WorkloadJob
+from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
+from hopsd.sim.metrics import Change
+from hopsd.sim.speed import Speeds
+from hopsd.sim.text import comment_of
+
+
+class BrokenPlanError(HopsError):
+    """A policy gave GPUs twice, more than a server has, or a count that the job refuses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """At ``at``: the job's processes die (``job``), or a server is lost for ``seconds``.
+
+    Jobs on the server return to the queue. Work since the last checkpoint is lost.
+    """
+
+    at: float
+    job: JobId | None = None
+    server: NodeName | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSettings:
+    """``restart_seconds`` are spent holding GPUs at every start but a job's first.
+
+    ``checkpoint_seconds``: how much training a failure may cost; a preemption costs none,
+    the job is told before.
+    """
+
+    restart_seconds: float = 30.0
+    checkpoint_seconds: float = 600.0
+
+
+class _Kind(IntEnum):
+    """What happens first where two things happen at one instant."""
+
+    END = 0
+    REPAIR = 1
+    FAILURE = 2
+    ARRIVAL = 3
+
+
+@dataclass(slots=True)
+class _VirtualJob:
+    """``trains_from``: when the restart is over; ``version`` tells stale end events apart."""
+
+    spec: WorkloadJob
+    remaining: float
+    reading: JobReading
+    rate: float = 0.0
+    trains_from: float = 0.0
+    started: bool = False
+    version: int = 0
+
+    def trained(self, now: float) -> float:
+        """Samples of the present run until ``now``."""
+        return min(self.remaining, self.rate * max(0.0, now - self.trains_from))
+
+
+_Event = tuple[float, int, int, JobId | None, int]
+
+
+@dataclass(slots=True)
+class VirtualCluster:
+    """Implements :class:`hopsd.slurm.port.Port`; time stands still between ``advance`` calls.
+
+    ``changes`` is the timeline of the run so far.
+    """
+
+    cluster: Cluster
+    workload: Workload
+    settings: ClusterSettings = field(default_factory=ClusterSettings)
+    failures: Sequence[Failure] = ()
+    now: float = 0.0
+    changes: list[Change] = field(default_factory=list)
+    finished: int = 0
+    _jobs: dict[JobId, _VirtualJob] = field(default_factory=dict)
+    _ended: list[JobReading] = field(default_factory=list)
+    _events: list[_Event] = field(default_factory=list)
+    _nodes: dict[NodeName, NodeReading] = field(default_factory=dict)
+    _idle: dict[NodeName, int] = field(default_factory=dict)
+    _speeds: Speeds = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._speeds = Speeds(self.cluster, self.workload)
+        for server in self.cluster.servers:
+            self._nodes[server.name] = NodeReading(
+                server.name, server.gpu_type, server.gpus, cores=server.gpus
+            )
+            self._idle[server.name] = server.gpus
+        for i, job in enumerate(self.workload.jobs):
+            heapq.heappush(self._events, (job.submit, _Kind.ARRIVAL, i, job.id, 0))
+        for i, failure in enumerate(self.failures):
+            heapq.heappush(self._events, (failure.at, _Kind.FAILURE, i, failure.job, 0))
+
+    @property
+    def name(self) -> str:
+        return "virtual"
+
+    @property
+    def next_event(self) -> float | None:
+        """When something happens next by itself, None: never again."""
+        while self._events and self._stale(self._events[0]):
+            heapq.heappop(self._events)
+        return self._events[0][0] if self._events else None
+
+    @property
+    def idle_gpus(self) -> int:
+        """GPUs of usable servers that no job holds."""
+        return sum(g for n, g in self._idle.items() if self._nodes[n].usable)
+
+    def waiting(self) -> list[WorkloadJob]:
+        """Submitted jobs that hold no GPU, in order of submission."""
+        return [j.spec for j in self._jobs.values() if j.reading.state is SlurmState.PENDING]
+
+    @property
+    def present(self) -> int:
+        """Jobs submitted and not ended."""
+        return len(self._jobs)
+
+    def samples_done(self) -> dict[JobId, float]:
+        """Samples trained by each running job until now, as its reports would say."""
+        return {
+            job_id: job.spec.samples - job.remaining + job.trained(self.now)
+            for job_id, job in self._jobs.items()
+            if job.rate
+        }
+
+    def advance(self, until: float) -> None:
+        """Let all happen that happens up to and at ``until``."""
+        while self.next_event is not None and self._events[0][0] <= until:
+            time, kind, index, job, _ = heapq.heappop(self._events)
+            self.now = time
+            if kind == _Kind.END and job is not None:
+                self._end(self._jobs[job])
+            elif kind == _Kind.ARRIVAL:
+                self._arrive(self.workload.jobs[index])
+            elif kind == _Kind.FAILURE:
+                self._fail(self.failures[index])
+            else:
+                self._repair(self.failures[index])
+        self.now = until
+
+    def read(self) -> Reading:
+        """Ended jobs are told once."""
+        ended, self._ended = self._ended, []
+        jobs = (*ended, *(job.reading for job in self._jobs.values()))
+        return Reading(self.now, tuple(self._nodes.values()), jobs)
+
+    def apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
+        """All vacating, then all placing.
+
+        Raises:
+            BrokenPlanError: a step that no real cluster could carry out.
+        """
+        for step in steps:
+            job = self._jobs.get(step.job)
+            if step.kind in (StepKind.PREEMPT, StepKind.MOVE) and job is not None:
+                self._vacate(job)
+                if step.kind is StepKind.PREEMPT:
+                    self._note(step.job, Allocation())
+        return [self._outcome(step) for step in steps]
+
+    def _outcome(self, step: Step) -> StepOutcome:
+        job = self._jobs.get(step.job)
+        if job is None:
+            return StepOutcome(step, OutcomeStatus.GONE)
+        if step.kind in (StepKind.START, StepKind.MOVE):
+            if job.reading.allocation:
+                return StepOutcome(step, OutcomeStatus.UNCHANGED, job.reading.allocation)
+            self._place(job, step.target)
+        return StepOutcome(step, OutcomeStatus.DONE, job.reading.allocation, started=self.now)
+
+    def _arrive(self, spec: WorkloadJob) -> None:
+        reading = JobReading(
+            id=spec.id,
+            user=spec.user,
+            uid=0,
+            name=str(spec.workload),
+            comment=comment_of(spec, self._speeds.safe_name(spec.workload)),
+            partition="virtual",
+            state=SlurmState.PENDING,
+            submit=spec.submit,
+            hold=Hold.HOPS,
+        )
+        self._jobs[spec.id] = _VirtualJob(spec, spec.samples, reading)
+
+    def _place(self, job: _VirtualJob, target: Allocation) -> None:
+        self._check(job, target)
+        for node, gpus in target:
+            self._idle[node] -= gpus
+        job.rate = self._speeds.rate(job.spec.workload, target)
+        job.trains_from = self.now + (self.settings.restart_seconds if job.started else 0.0)
+        job.reading = replace(
+            job.reading,
+            state=SlurmState.RUNNING,
+            hold=Hold.NONE,
+            start=self.now,
+            allocation=target,
+            restarts=job.reading.restarts + job.started,
+        )
+        job.started = True
+        job.version += 1
+        end = job.trains_from + job.remaining / job.rate
+        heapq.heappush(self._events, (end, _Kind.END, 0, job.spec.id, job.version))
+        self._note(job.spec.id, target)
+
+    def _check(self, job: _VirtualJob, target: Allocation) -> None:
+        if target.gpus not in job.spec.reqs:
+            raise BrokenPlanError(
+                f"job {job.spec.id} got {target.gpus} GPUs; accepted are {job.spec.reqs}"
+            )
+        for node, gpus in target:
+            if node not in self._nodes or not self._nodes[node].usable:
+                raise BrokenPlanError(f"job {job.spec.id} was placed on {node}, which is not up")
+            if gpus > self._idle[node]:
+                raise BrokenPlanError(
+                    f"job {job.spec.id} got {gpus} GPUs of {node}, which has {self._idle[node]}"
+                )
+        if self._speeds.rate(job.spec.workload, target) <= 0.0:
+            raise BrokenPlanError(f"job {job.spec.id} cannot run on {target}")
+
+    def _vacate(self, job: _VirtualJob, lost: float = 0.0) -> None:
+        job.remaining = min(job.spec.samples, job.remaining - job.trained(self.now) + lost)
+        for node, gpus in job.reading.allocation:
+            self._idle[node] += gpus
+        job.rate = 0.0
+        job.version += 1
+        job.reading = replace(
+            job.reading, state=SlurmState.PENDING, hold=Hold.HOPS, allocation=Allocation()
+        )
+
+    def _end(self, job: _VirtualJob) -> None:
+        for node, gpus in job.reading.allocation:
+            self._idle[node] += gpus
+        self._ended.append(replace(job.reading, state=SlurmState.COMPLETED, end=self.now))
+        del self._jobs[job.spec.id]
+        self.finished += 1
+        self._note(job.spec.id, Allocation())
+
+    def _fail(self, failure: Failure) -> None:
+        index = self.failures.index(failure)
+        if failure.server is not None:
+            self._set_usable(failure.server, usable=False)
+            repaired = self.now + failure.seconds
+            heapq.heappush(self._events, (repaired, _Kind.REPAIR, index, None, 0))
+        for job in list(self._jobs.values()):
+            hit = job.spec.id == failure.job or failure.server in job.reading.allocation.nodes
+            if hit and job.rate:
+                trained = max(0.0, self.now - job.trains_from)
+                kept = trained % self.settings.checkpoint_seconds
+                self._vacate(job, lost=min(job.rate * kept, job.trained(self.now)))
+                self._note(job.spec.id, Allocation())
+
+    def _repair(self, failure: Failure) -> None:
+        if failure.server is not None:
+            self._set_usable(failure.server, usable=True)
+
+    def _set_usable(self, server: NodeName, *, usable: bool) -> None:
+        text = "IDLE" if usable else "DOWN"
+        self._nodes[server] = replace(self._nodes[server], usable=usable, state_text=text)
+
+    def _note(self, job: JobId, placement: Allocation) -> None:
+        self.changes.append(Change(self.now, job, placement))
+
+    def _stale(self, event: _Event) -> bool:
+        _, kind, _, job_id, version = event
+        if kind != _Kind.END or job_id is None:
+            return False
+        job = self._jobs.get(job_id)
+        return job is None or job.version != version
+

@@ -1,0 +1,67 @@
+"""How fast a workload trains on an allocation: the truth of the virtual cluster."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from hopsd.core.rates import Rates
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import GpuType, NodeName, WorkloadName
+from hopsd.model.job import ThroughputTable
+from hopsd.model.knowledge import Knowledge
+from hopsd.model.scenario import Cluster, Workload
+
+_SAFE = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+class Speeds:
+    """Reads a workload's tables and server factors for whole allocations (section 2.3)."""
+
+    def __init__(self, cluster: Cluster, workload: Workload) -> None:
+        self._type = {server.name: server.gpu_type for server in cluster.servers}
+        self._workload = workload
+        self._read = Rates()
+        self._known: dict[tuple[WorkloadName, Allocation], float] = {}
+        self._safe = {
+            name: name if _SAFE.fullmatch(name) else WorkloadName(f"workload-{i}")
+            for i, name in enumerate(workload.throughput)
+        }
+
+    def rate(self, workload: WorkloadName, allocation: Allocation) -> float:
+        """Samples per second of the whole job; 0 where it cannot run."""
+        key = (workload, allocation)
+        if key not in self._known:
+            self._known[key] = self._rate(workload, allocation)
+        return self._known[key]
+
+    def _rate(self, workload: WorkloadName, allocation: Allocation) -> float:
+        tables = self._workload.throughput[workload]
+        factors = self._workload.server_factor.get(workload, {})
+        per_gpu = [
+            self._per_gpu(tables, self._type[node], allocation) * factors.get(node, 1.0)
+            for node in allocation.nodes
+        ]
+        return min(per_gpu, default=0.0) * allocation.gpus
+
+    def _per_gpu(
+        self, tables: Mapping[GpuType, ThroughputTable], gpu_type: GpuType, where: Allocation
+    ) -> float:
+        table = tables.get(gpu_type)
+        if table is None:
+            return 0.0
+        if where.spread:
+            return self._read(table.distributed, len(where.nodes))
+        return self._read(table.aggregated, where.gpus)
+
+    def safe_name(self, workload: WorkloadName) -> WorkloadName:
+        """A name that a job's comment may carry."""
+        return self._safe[workload]
+
+    def knowledge(self) -> Knowledge:
+        """What the scheduler is told: the tables as they are, under their safe names."""
+        factors: dict[WorkloadName, Mapping[NodeName, float]] = {
+            self._safe[name]: factor for name, factor in self._workload.server_factor.items()
+        }
+        tables = {self._safe[name]: t for name, t in self._workload.throughput.items()}
+        return Knowledge(tables=tables, server_factor=factors)

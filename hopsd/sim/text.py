@@ -1,0 +1,20 @@
+"""What a simulated job writes into its comment."""
+
+from __future__ import annotations
+
+from hopsd.model.ids import WorkloadName
+from hopsd.model.scenario import WorkloadJob
+
+
+def comment_of(job: WorkloadJob, workload: WorkloadName) -> str:
+    """The comment that says all that a scheduler may know of ``job``."""
+    parts = [
+        "reqs=" + ",".join(map(str, job.reqs)),
+        f"samples={job.samples!r}",
+        f"workload={workload}",
+    ]
+    if job.batch_size is not None:
+        parts.append(f"batch={job.batch_size}")
+    if not job.preemptible:
+        parts.append("preempt=no")
+    return "hops:" + ";".join(parts)
