@@ -42,7 +42,7 @@ def observe(port: Port, store: Store, requirements_max: int) -> Observation:
         if job.id in released or job.state.finished:
             continue
         try:
-            comments[job.id] = parse(job.comment, requirements_max=requirements_max)
+            comments[job.id] = parse(job.comment, range_values=requirements_max)
         except CommentError as error:
             errors[job.id] = Reason(ReasonCode.ERROR, str(error))
     workloads = {job.id: workload_of(job, comments.get(job.id)) for job in reading.jobs}

@@ -85,12 +85,17 @@ def _elapsed(old: JobRecord, job: JobReading, now: float) -> tuple[float, float]
     since = now - old.seen
     if job.state in OCCUPYING or job.state.finished:
         until = min(now, job.end) if job.state.finished and job.end else now
-        began = min(max(job.start, old.seen), until) if job.start else old.seen
-        waited = began - old.seen if not old.allocation else 0.0
-        return waited, max(0.0, until - began)
+        until = max(until, old.seen)
+        began = min(max(job.start, old.seen), until) if job.start else _never(job, old, until)
+        return (began - old.seen if not old.allocation else 0.0), until - began
     if old.allocation:
         return 0.0, since
     return (since if eligible(job, now) else 0.0), 0.0
+
+
+def _never(job: JobReading, old: JobRecord, until: float) -> float:
+    """Where Slurm tells no start: a job that ended while it waited never began."""
+    return until if job.state.finished and not old.allocation else old.seen
 
 
 def _first_seen(job: JobReading, now: float, workloads: Mapping[JobId, WorkloadName]) -> JobRecord:

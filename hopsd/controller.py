@@ -1,0 +1,242 @@
+"""What hopsd does at each tick: keep the lead, take up what was left, learn, run a round.
+
+No clock, signal or thread lives here: `daemon.py` calls :meth:`Controller.tick`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+import structlog
+
+from hopsd import status
+from hopsd.config import Config
+from hopsd.core.estimator import EstimatorSettings
+from hopsd.core.snapshot import SnapshotSettings
+from hopsd.errors import HopsError, NotLeaderError, PlanLateError
+from hopsd.model.ids import JobId, job_order
+from hopsd.model.reading import SlurmState
+from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
+from hopsd.observation import Observation, observe
+from hopsd.policies.registry import get as get_policy
+from hopsd.punctual import Punctual
+from hopsd.reports import ReportReader
+from hopsd.round import RoundResult, RoundSettings, RoundWindow, recover, run_round
+from hopsd.slurm.port import Port
+from hopsd.store.leader import Leader
+from hopsd.store.postgres import PostgresStore
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """An operator's request to give jobs back to plain Slurm; empty ``jobs``: all held ones."""
+
+    jobs: tuple[JobId, ...]
+    uid: int
+
+
+def round_settings(config: Config) -> RoundSettings:
+    """The part of the configuration that a round needs."""
+    return RoundSettings(
+        seconds=config.daemon.round_seconds,
+        plan=config.plan.settings,
+        snapshot=SnapshotSettings(
+            estimator=EstimatorSettings(
+                min_records=config.knowledge.min_records,
+                half_life_seconds=config.knowledge.half_life_days * 86400.0,
+                assumed_sensitivity=config.knowledge.assumed_sensitivity,
+            ),
+            default_age_seconds=config.knowledge.default_age_seconds,
+            restart_cost=config.plan.restart_cost and not config.plan.paper_exact,
+            pinned=config.plan.pinned,
+        ),
+        requirements_max=config.plan.requirements_max,
+    )
+
+
+class Controller:
+    """What lasts from tick to tick: the round in force, the mode, the last status document."""
+
+    def __init__(
+        self, config: Config, port: Port, port_reason: str, store: PostgresStore, leader: Leader
+    ) -> None:
+        self._port = port
+        self._port_reason = port_reason
+        self._store = store
+        self._leader = leader
+        self._window: RoundWindow | None = None
+        self._recovered = False
+        self._wishes: list[Wish] = []
+        self._wishes_lock = threading.Lock()
+        self._ticks = 0
+        self._seen: Observation | None = None
+        self._result: RoundResult | None = None
+        self.configure(config)
+        self.document = self._document("standby", "starting", None)
+
+    def configure(self, config: Config) -> None:
+        """Take a new configuration from the next tick on."""
+        self._config = config
+        self._settings = round_settings(config)
+        self._policy = Punctual(get_policy(config.plan.policy))
+        self._reports = ReportReader(config.knowledge.report_dir)
+
+    def wish(self, wish: Wish) -> None:
+        """Note a release; the next tick carries it out."""
+        with self._wishes_lock:
+            self._wishes.append(wish)
+
+    def tick(self) -> str:
+        """One look and, as leader and unless paused, one plan. Returns what was done.
+
+        A failure changes nothing more in Slurm and is told in the sentence; what was left
+        half done is taken up at the next tick.
+        """
+        self._ticks += 1
+        mode, error = "standby", None
+        try:
+            self._leader.acquire()
+            mode = "paused" if self._store.control().paused else "active"
+            sentence = self._lead(mode)
+        except NotLeaderError as refusal:
+            self._recovered, self._result = False, None
+            sentence = f"standing by: {refusal}"
+        except PlanLateError as late:
+            sentence = str(late)
+        except HopsError as failure:
+            self._recovered = False
+            sentence = error = f"{type(failure).__name__}: {failure}"
+        self.document = self._document(mode, sentence, error)
+        log.log(40 if error else 20, "tick", mode=mode, did=sentence, number=self._ticks)
+        return sentence
+
+    def _lead(self, mode: str) -> str:
+        said = []
+        if not self._recovered:
+            said.append(self._take_up())
+        said.append(self._release_wishes())
+        if mode == "paused":
+            self._seen, self._result = self._observe(), None
+            said.append("paused: everything is left to Slurm")
+            return "; ".join(filter(None, said))
+        self._learn()
+        result = run_round(self._port, self._store, self._policy, self._settings, self._window)
+        self._window, self._result = result.window, result
+        self._seen = self._observe() if result.outcomes else result.seen
+        self._note_failures(result.outcomes)
+        said.append(sentence_of(result))
+        return "; ".join(filter(None, said))
+
+    def _observe(self) -> Observation:
+        return observe(self._port, self._store, self._settings.requirements_max)
+
+    def _take_up(self) -> str:
+        """After a start or a failure: finish or undo what was begun, go on with its round."""
+        outcomes = recover(self._port, self._store, self._settings.requirements_max)
+        last = self._store.last_plan()
+        if last is not None:
+            self._window = RoundWindow(last.round_start, last.round_end)
+        self._recovered = True
+        if outcomes is None:
+            return ""
+        self._note_failures(outcomes)
+        text = f"took up an unfinished plan: {count_outcomes(outcomes)}"
+        self._store.add_event("recovered", text)
+        return text
+
+    def _learn(self) -> None:
+        """Believe what jobs report of their speed and progress, as far as it can be believed."""
+        if self._seen is None:
+            return
+        collected = self._reports.collect(self._seen.reading.jobs)
+        if collected.records:
+            self._store.add_throughput(collected.records)
+        known = self._store.jobs()
+        changed = [
+            replace(
+                known[job],
+                samples_done=max(known[job].samples_done, done),
+                restart_seconds=collected.restart_seconds.get(job, known[job].restart_seconds),
+            )
+            for job, done in collected.samples_done.items()
+            if job in known
+        ]
+        self._store.save_jobs(changed)
+        for refused in collected.refused:
+            self._store.add_event("report_refused", str(refused))
+
+    def _release_wishes(self) -> str:
+        with self._wishes_lock:
+            wishes, self._wishes = self._wishes, []
+        if not wishes:
+            return ""
+        seen = self._observe()
+        held = {j.id for j in seen.reading.jobs if j.state is SlurmState.PENDING} & set(
+            seen.comments
+        )
+        wanted: set[JobId] = set()
+        for wish in wishes:
+            wanted |= held & set(wish.jobs) if wish.jobs else held
+        outcomes = self._port.apply(
+            [
+                Step(job, StepKind.RELEASE, gpus=seen.comments[job].reqs[0])
+                for job in sorted(wanted, key=job_order)
+            ]
+        )
+        given = {o.step.job for o in outcomes if o.status is not OutcomeStatus.FAILED}
+        self._store.save_jobs(replace(seen.records[job], released=True) for job in given)
+        self._note_failures(outcomes)
+        text = f"gave {len(given)} jobs back to plain Slurm"
+        self._store.add_event("released", f"{text} for uid {wishes[0].uid}")
+        return text
+
+    def _note_failures(self, outcomes: Sequence[StepOutcome]) -> None:
+        for outcome in outcomes:
+            if outcome.status is OutcomeStatus.FAILED:
+                self._store.add_event(
+                    "step_failed",
+                    f"{outcome.step.kind} {outcome.step.target}: {outcome.error}",
+                    job=outcome.step.job,
+                )
+
+    def _document(self, mode: str, sentence: str, error: str | None) -> status.Document:
+        service = status.Service(
+            mode=mode,
+            port=self._port.name,
+            port_reason=self._port_reason,
+            sentence=sentence,
+            ticks=self._ticks,
+            raqlr=self._raqlr() if error is None and mode != "standby" else None,
+            error=error,
+        )
+        return status.document(service, self._seen, self._result)
+
+    def _raqlr(self) -> float | None:
+        if self._seen is None:
+            return None
+        hours = self._config.metrics.raqlr_hours
+        return self._store.raqlr(self._seen.reading.now - hours * 3600.0)
+
+
+def sentence_of(result: RoundResult) -> str:
+    """What a round did, for people and logs."""
+    plan = result.plan
+    kind = "first plan" if result.first else "further plan"
+    seconds = plan.seconds.get("total", 0.0)
+    text = (
+        f"{kind} of {len(plan.window) + len(plan.adjusted)} jobs in {seconds:.2f} s"
+        f" ({plan.status}, gap {plan.gap:.2%}), {len(plan.waiting)} wait,"
+        f" {plan.fragments} fragments"
+    )
+    return f"{text}: {count_outcomes(result.outcomes)}" if result.outcomes else text
+
+
+def count_outcomes(outcomes: Collection[StepOutcome]) -> str:
+    """Such as `2 start done, 1 move failed`."""
+    counts = Counter((o.step.kind.value, o.status.value) for o in outcomes)
+    return ", ".join(f"{n} {kind} {how}" for (kind, how), n in sorted(counts.items())) or "nothing"

@@ -1,0 +1,32 @@
+"""How hopsctl finds the daemon."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hopsd.local_socket import UnreachableError, ask
+
+EXIT_UNREACHABLE = 4
+
+socket_option = click.option(
+    "--socket",
+    "path",
+    type=click.Path(path_type=Path),
+    default=Path("/run/hops/hopsd.sock"),
+    envvar="HOPS_SOCKET",
+    show_default=True,
+    help="The daemon's local socket; also from HOPS_SOCKET.",
+)
+
+
+def ask_daemon(path: Path, command: str, **arguments: Any) -> Any:
+    """The daemon's answer; ends with exit code 4 where no daemon answers."""
+    try:
+        return ask(path, command, **arguments)
+    except UnreachableError as error:
+        print(f"hopsctl: {error}; is hopsd running?", file=sys.stderr)
+        sys.exit(EXIT_UNREACHABLE)

@@ -1,0 +1,197 @@
+"""The process: clock, signals, scheduler, watchdog and socket. What it does: `controller.py`."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import signal
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import sdnotify
+import structlog
+from apscheduler.events import EVENT_JOB_MAX_INSTANCES
+from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.schedulers.background import BackgroundScheduler
+
+from hopsd import logs
+from hopsd.config import Config, load
+from hopsd.controller import Controller, Wish
+from hopsd.errors import ConfigError, HopsError, InputError
+from hopsd.local_socket import LocalServer, Request
+from hopsd.model.ids import JobId
+from hopsd.slurm.choose import choose_port
+from hopsd.store.leader import Leader
+from hopsd.store.postgres import PostgresStore
+
+log = structlog.get_logger()
+
+TICK = "tick"
+
+
+class Daemon:
+    """Runs ticks until SIGTERM. Jobs are left as they are at its end."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._config = load(path)
+        self._stop = threading.Event()
+        self._reload = threading.Event()
+        self._wake = threading.Event()
+        self._last_tick = time.monotonic()
+        self._notify = sdnotify.SystemdNotifier()
+
+    def run(self) -> None:
+        """Returns after SIGTERM or SIGINT, when the tick under way has ended.
+
+        Raises:
+            HopsError: the configuration, Slurm or the database is unusable at the start.
+        """
+        config = self._config
+        logs.configure(config.daemon.log_level, config.daemon.log_format)
+        port, why = choose_port(config.slurm)
+        with PostgresStore(config.database.dsn, tables=config.throughput) as store:
+            leader = Leader(config.database.dsn)
+            self._store = store
+            self._controller = Controller(config, port, why, store, leader)
+            log.info("start", port=port.name, reason=why, config=str(self._path), pid=os.getpid())
+            server = LocalServer(config.daemon.socket, self._answer)
+            try:
+                self._loop()
+            finally:
+                server.close()
+                leader.close()
+        log.info("stop")
+
+    def _loop(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._on_signal)
+        scheduler = BackgroundScheduler(executors={"default": ThreadPoolExecutor(1)}, timezone=UTC)
+        scheduler.add_listener(self._on_late, EVENT_JOB_MAX_INSTANCES)
+        self._schedule(scheduler)
+        scheduler.start()
+        self._notify.notify("READY=1")
+        watchdog = watchdog_seconds()
+        while not self._stop.is_set():
+            self._wake.wait(timeout=min(watchdog or 60.0, 1.0))
+            self._wake.clear()
+            if self._reload.is_set():
+                self._reload.clear()
+                self._take_configuration(scheduler)
+            if time.monotonic() - self._last_tick < self._patience():
+                self._notify.notify("WATCHDOG=1")
+        self._notify.notify("STOPPING=1")
+        scheduler.shutdown(wait=True)
+
+    def _schedule(self, scheduler: BackgroundScheduler) -> None:
+        scheduler.add_job(
+            self._tick,
+            "interval",
+            seconds=self._config.daemon.refresh_seconds,
+            id=TICK,
+            max_instances=1,
+            coalesce=True,
+            misfire_grace_time=None,
+            replace_existing=True,
+            next_run_time=datetime.now(UTC),
+        )
+
+    def _patience(self) -> float:
+        """Seconds without a finished tick after which the watchdog may kill us."""
+        slurm = self._config.slurm
+        slowest = slurm.checkpoint_grace_seconds + slurm.start_timeout_seconds
+        return 2 * (self._config.daemon.refresh_seconds + slowest) + 120.0
+
+    def _tick(self) -> None:
+        try:
+            sentence = self._controller.tick()
+            self._notify.notify(f"STATUS={sentence}")
+        except Exception:
+            log.exception("tick failed")
+        self._last_tick = time.monotonic()
+
+    def _on_late(self, _event: object) -> None:
+        log.warning("late", did="the last tick still runs; this one is left out")
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        (self._reload if number == signal.SIGHUP else self._stop).set()
+        self._wake.set()
+
+    def _take_configuration(self, scheduler: BackgroundScheduler) -> None:
+        """A good new file takes effect, a bad one is told and the old one stays."""
+        try:
+            config = load(self._path)
+            kept = [key for key in RESTART_KEYS if not _same(key, self._config, config)]
+            self._controller.configure(config)
+        except ConfigError as error:
+            log.error("reload refused", error=str(error), did="the old configuration stays")
+            return
+        self._config = config
+        self._schedule(scheduler)
+        log.info("reloaded", config=str(self._path), needs_restart=kept)
+
+    def _answer(self, request: Request) -> Any:
+        """Serve the local socket."""
+        commands: dict[str, Callable[[Request], Any]] = {
+            "status": lambda _: self._controller.document,
+            "explain": self._explain,
+            "pause": lambda r: self._control(r, paused=True),
+            "resume": lambda r: self._control(r, paused=False),
+            "release": self._release,
+        }
+        if request.command not in commands:
+            raise InputError(f"command {request.command!r}; accepted: {', '.join(commands)}")
+        return commands[request.command](request)
+
+    def _explain(self, request: Request) -> Any:
+        job = str(request.arguments.get("job", ""))
+        document = self._controller.document
+        for row in document["running"] + document["waiting"]:
+            if row["id"] == job:
+                return {"job": row, "history": self._store.job_history(JobId(job))}
+        return {"job": None, "history": self._store.job_history(JobId(job))}
+
+    def _control(self, request: Request, *, paused: bool) -> Any:
+        self._refuse_ordinary(request)
+        who = _user(request.uid)
+        self._store.set_paused(paused=paused, by=who, at=time.time())
+        return {"paused": paused, "by": who}
+
+    def _release(self, request: Request) -> Any:
+        self._refuse_ordinary(request)
+        jobs = tuple(JobId(str(job)) for job in request.arguments.get("jobs", []))
+        self._controller.wish(Wish(jobs, request.uid))
+        return {"released": list(jobs) or "all"}
+
+    def _refuse_ordinary(self, request: Request) -> None:
+        if request.uid not in (0, os.getuid()):
+            raise HopsError(
+                f"{request.command} is for root and {_user(os.getuid())}, not for"
+                f" {_user(request.uid)}"
+            )
+
+
+RESTART_KEYS = ("daemon.socket", "database.dsn", "slurm.port", "daemon.log_format")
+
+
+def _same(key: str, old: Config, new: Config) -> bool:
+    section, name = key.split(".")
+    return bool(getattr(getattr(old, section), name) == getattr(getattr(new, section), name))
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
+
+
+def watchdog_seconds() -> float | None:
+    """Half of systemd's WatchdogSec, as sd_watchdog_enabled(3) advises."""
+    micros = os.environ.get("WATCHDOG_USEC", "")
+    return int(micros) / 2e6 if micros.isdigit() else None

@@ -1,0 +1,169 @@
+"""What hopsd tells: one document, shown by `hopsctl status` and `hopsctl explain`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hopsd import __version__
+from hopsd.core.history import OCCUPYING
+from hopsd.model.history import JobRecord
+from hopsd.model.ids import JobId, job_order
+from hopsd.model.job import Job
+from hopsd.model.reading import JobReading, SlurmState
+from hopsd.model.reason import Reason, ReasonCode
+from hopsd.model.step import OutcomeStatus, StepOutcome
+from hopsd.observation import Observation
+from hopsd.round import RoundResult
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The daemon's own state. ``mode``: active, paused or standby; ``sentence``: the last tick."""
+
+    mode: str
+    port: str
+    port_reason: str
+    sentence: str
+    ticks: int
+    raqlr: float | None = None
+    error: str | None = None
+
+
+def document(service: Service, seen: Observation | None, result: RoundResult | None) -> Document:
+    """Everything known at the end of a tick. ``result`` None: no round was run."""
+    doc: Document = {
+        "version": __version__,
+        "mode": service.mode,
+        "port": service.port,
+        "port_reason": service.port_reason,
+        "sentence": service.sentence,
+        "ticks": service.ticks,
+        "raqlr": service.raqlr,
+        "error": service.error,
+        "time": seen.reading.now if seen else None,
+        "slurm_version": seen.reading.slurm_version if seen else None,
+        "round": _round(result) if result else None,
+        "nodes": _nodes(seen) if seen else [],
+        "running": [],
+        "waiting": [],
+    }
+    if seen is not None:
+        plans = {job.id: job for job in result.built.snapshot.jobs} if result else {}
+        for job in sorted(seen.reading.jobs, key=lambda j: job_order(j.id)):
+            if job.state.finished:
+                continue
+            row = _job(job, seen, plans.get(job.id), result)
+            doc["running" if job.state in OCCUPYING else "waiting"].append(row)
+        doc["waiting"].sort(key=lambda row: -(row["priority"] or 0.0))
+    return doc
+
+
+def _round(result: RoundResult) -> Document:
+    plan = result.plan
+    return {
+        "start": result.window.start,
+        "end": result.window.end,
+        "first": result.first,
+        "status": plan.status.value,
+        "objective": plan.objective,
+        "upper_bound": plan.upper_bound,
+        "gap": plan.gap,
+        "fragments": plan.fragments,
+        "configurations": plan.configurations,
+        "window": list(plan.window),
+        "adjusted": list(plan.adjusted),
+        "seconds": dict(plan.seconds),
+        "steps": [_outcome(outcome) for outcome in result.outcomes],
+    }
+
+
+def _outcome(outcome: StepOutcome) -> Document:
+    return {
+        "job": outcome.step.job,
+        "kind": outcome.step.kind.value,
+        "status": outcome.status.value,
+        "from": outcome.step.current.as_dict(),
+        "to": outcome.step.target.as_dict(),
+        "actual": outcome.actual.as_dict(),
+        "error": outcome.error,
+        "seconds": outcome.seconds,
+    }
+
+
+def _nodes(seen: Observation) -> list[Document]:
+    held: Mapping[str, dict[JobId, int]] = defaultdict(dict)
+    for job in seen.reading.jobs:
+        if job.state in OCCUPYING:
+            for node, gpus in job.allocation:
+                held[node][job.id] = gpus
+    return [
+        {
+            "name": node.name,
+            "gpu_type": node.gpu_type,
+            "gpus": node.gpus,
+            "idle": max(0, node.gpus - node.foreign_gpus - sum(held[node.name].values())),
+            "foreign": node.foreign_gpus,
+            "usable": node.usable,
+            "state": node.state_text,
+            "jobs": dict(held[node.name]),
+        }
+        for node in seen.reading.nodes
+    ]
+
+
+def _job(
+    job: JobReading, seen: Observation, planned: Job | None, result: RoundResult | None
+) -> Document:
+    record = seen.records[job.id]
+    numbers = result.plan.jobs.get(job.id) if result else None
+    reason = _reason(job, seen, result)
+    return {
+        "id": job.id,
+        "user": job.user,
+        "name": job.name,
+        "comment": job.comment,
+        "state": job.state.value,
+        "workload": record.workload,
+        "reqs": list(planned.reqs) if planned else [],
+        "placement": job.allocation.as_dict(),
+        "since": record.allocation_since,
+        "submit": record.submit,
+        "wait_seconds": record.wait_seconds,
+        "run_seconds": record.run_seconds,
+        "age_seconds": record.age_seconds,
+        "latency_ratio": latency_ratio(record),
+        "restarts": record.restarts,
+        "samples": planned.samples if planned else None,
+        "samples_done": record.samples_done,
+        "preemptible": planned.preemptible if planned else None,
+        "priority": numbers.priority if numbers else None,
+        "sensitivity": numbers.sensitivity if numbers else None,
+        "gain": numbers.gain if numbers else None,
+        "throughput": numbers.throughput if numbers else None,
+        "source": numbers.source if numbers else None,
+        "code": reason.code.value if reason else None,
+        "reason": reason.text if reason else None,
+        "released": job.id in seen.released,
+    }
+
+
+def latency_ratio(record: JobRecord) -> float | None:
+    """Waiting over expected run time (eq. 8); None before the age is known."""
+    return record.wait_seconds / record.age_seconds if record.age_seconds else None
+
+
+def _reason(job: JobReading, seen: Observation, result: RoundResult | None) -> Reason | None:
+    if job.state is not SlurmState.PENDING:
+        return None
+    if result is not None:
+        for outcome in result.outcomes:
+            if outcome.step.job == job.id and outcome.status is OutcomeStatus.FAILED:
+                return Reason(ReasonCode.ERROR, outcome.error)
+        if job.id in result.plan.waiting:
+            return result.plan.waiting[job.id]
+    return seen.errors.get(job.id)
