@@ -46,5 +46,4 @@ fi
 if [[ -n ${HOPS_REQUEUE_EXIT_CODE:-} ]]; then
     exit "$HOPS_REQUEUE_EXIT_CODE"
 fi
-sleep infinity &
-wait $!
+while :; do sleep 60 & wait $!; done
