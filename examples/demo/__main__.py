@@ -1,0 +1,239 @@
+"""`make demo`: hopsd schedules real PyTorch jobs on a private, real Slurm cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from examples.demo.cluster import NodeSpec, PrivateCluster
+from rich.live import Live
+
+from examples.demo.accounts import Account, accounts
+from examples.demo.jobs import JOBS, PACE_SECONDS, DemoJob
+from examples.demo.packages import ensure_slurm
+from examples.demo.report import Finished, problems, report, training_log
+from hopsd.ctl.render import console, duration, show, table
+from hopsd.ctl.status import view
+from hopsd.local_socket import UnreachableError, ask
+from hopsd.store.embedded import EmbeddedPostgres
+
+ROOT = Path(__file__).resolve().parents[2]
+OUT = ROOT / "build" / "demo"
+LIMIT_SECONDS = 300.0
+NODES = [NodeSpec("rtx3090", gpus=2, cpus=8)] * 4 + [NodeSpec("v100", gpus=2, cpus=8)] * 2
+
+
+class DemoError(Exception):
+    """The demo cannot go on; the message says what to do."""
+
+
+class Demo:
+    """One run of the demo: everything it started is stopped when its stack closes."""
+
+    def __init__(self, stack: contextlib.ExitStack) -> None:
+        self._stack = stack
+        shutil.rmtree(OUT, ignore_errors=True)
+        OUT.mkdir(parents=True)
+        self.work = Path(tempfile.mkdtemp(prefix="hops-demo-"))
+        self.work.chmod(0o755)
+        stack.callback(shutil.rmtree, self.work, ignore_errors=True)
+        self.socket = self.work / "hopsd.sock"
+        self.submitted: list[tuple[str, DemoJob, Path]] = []
+        self._started = time.time()
+
+    def start(self) -> None:
+        """Cluster, database, daemon, accounts."""
+        say("a private Slurm cluster of 6 nodes with 12 GPUs")
+        ensure_slurm()
+        reports = self.work / "reports"
+        reports.mkdir()
+        reports.chmod(0o1733)
+        self.cluster = self._stack.enter_context(
+            PrivateCluster(self.work / "cluster", nodes=NODES, report_dir=reports)
+        )
+        say("an embedded PostgreSQL")
+        postgres = self._stack.enter_context(EmbeddedPostgres())
+        config = OUT / "hopsd.toml"
+        template = (ROOT / "conf" / "demo.toml").read_text()
+        config.write_text(template.format(socket=self.socket, dsn=postgres.dsn, report_dir=reports))
+        say("hopsd, with rounds of 30 seconds")
+        self._run_hopsd(config)
+        self.accounts = accounts(self.work)
+
+    def _run_hopsd(self, config: Path) -> None:
+        env = {**os.environ, **self.cluster.env}
+        here = Path(sys.executable).parent
+        subprocess.run([here / "hopsctl", "migrate", "--config", config], env=env, check=True)
+        log = self._stack.enter_context((OUT / "hopsd.log").open("w"))
+        daemon = subprocess.Popen(
+            [here / "hopsd", "--config", config], env=env, stderr=log, start_new_session=True
+        )
+        self._stack.callback(stop, daemon)
+        self._stack.callback(self._save_logs)
+        deadline = time.monotonic() + 30.0
+        while time.monotonic() < deadline:
+            with contextlib.suppress(UnreachableError):
+                if ask(self.socket, "status")["mode"] == "active":
+                    return
+            if daemon.poll() is not None:
+                break
+            time.sleep(0.2)
+        raise DemoError(f"hopsd did not start; see {OUT / 'hopsd.log'}")
+
+    def _save_logs(self) -> None:
+        for path in self.work.glob("job-*/*.log"):
+            shutil.copy2(path, OUT / path.name)
+
+    def submit(self, wave: int) -> None:
+        """Send the jobs of one wave through plain sbatch."""
+        for index, job in enumerate(JOBS):
+            if job.wave == wave:
+                self._submit(job, self.accounts[index % len(self.accounts)])
+
+    def _submit(self, job: DemoJob, account: Account) -> None:
+        folder = self.work / f"job-{job.name}"
+        shutil.copytree(ROOT / "examples", folder, ignore=shutil.ignore_patterns("demo", "__*"))
+        if account.uid is not None:
+            for path in (folder, *folder.rglob("*")):
+                os.chown(path, account.uid, account.gid or 0)
+        command = ["sbatch", "--parsable", f"--comment={job.comment}", f"--job-name={job.name}"]
+        command += ["train.sh", "--model", job.model, "--samples", str(job.samples)]
+        command += ["--pace", str(PACE_SECONDS)]
+        env = {**os.environ, **self.cluster.env, "PYTHON": str(account.python), "HOME": str(folder)}
+        env["PYTHONPATH"] = account.pythonpath
+        done = account.run(command, env, folder)
+        if done.returncode != 0:
+            raise DemoError(f"sbatch refused {job.name}: {done.stderr.strip()}")
+        job_id = done.stdout.strip().split(";")[0]
+        say(f"job {job_id} of {account.name}: sbatch --comment='{job.comment}'  ({job.shows})")
+        self.submitted.append((job_id, job, folder / "checkpoints" / job_id))
+
+    def watch(self) -> dict[str, Any]:
+        """Show the status until every job has ended; returns the last document."""
+        rounds: set[float] = set()
+        doc = ask(self.socket, "status")
+        with live() as update:
+            while time.time() - self._started < LIMIT_SECONDS:
+                doc = ask(self.socket, "status")
+                if doc["round"]:
+                    rounds.add(doc["round"]["start"])
+                    if len(rounds) >= 2 and not any(j.wave for _, j, _ in self.submitted):
+                        self.submit(1)
+                update(doc)
+                if any(j.wave for _, j, _ in self.submitted) and not (
+                    doc["running"] or doc["waiting"]
+                ):
+                    break
+                time.sleep(1.0)
+        return {**doc, "rounds": len(rounds)}
+
+    def finished(self) -> list[Finished]:
+        """What became of each job."""
+        ended = {job.id: job for job in self.cluster.read_jobs()}
+        return [
+            Finished(
+                id=job_id,
+                name=job.name,
+                comment=job.comment,
+                state=ended[job_id].state_text,
+                restarts=ended[job_id].restarts,
+                explained=ask(self.socket, "explain", job=job_id),
+                history=training_log(folder),
+            )
+            for job_id, job, folder in self.submitted
+        ]
+
+
+@contextlib.contextmanager
+def live() -> Iterator[Any]:
+    """A function that shows a status: in place on a terminal, now and then in a log."""
+    if console.is_terminal:
+        with Live(console=console, auto_refresh=False) as shown:
+            yield lambda doc: shown.update(view(doc), refresh=True)
+        return
+    last = [0.0, ""]
+
+    def print_now_and_then(doc: dict[str, Any]) -> None:
+        steps = json.dumps((doc["round"] or {}).get("steps"))
+        if steps != last[1] or time.monotonic() - float(last[0]) > 15.0:
+            last[:] = [time.monotonic(), steps]
+            show(view(doc))
+
+    yield print_now_and_then
+
+
+def say(text: str) -> None:
+    """One line about what the demo does now."""
+    console.print(f"[bold]demo:[/bold] {text}", highlight=False, soft_wrap=True)
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """SIGTERM, then SIGKILL."""
+    process.terminate()
+    try:
+        process.wait(timeout=60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def summary(jobs: list[Finished]) -> Any:
+    """The table at the end."""
+    rows = [
+        (
+            job.id,
+            job.name,
+            job.state,
+            job.restarts,
+            duration(job.record.get("wait_seconds")),
+            job.record.get("latency_ratio"),
+            job.samples_done,
+            " -> ".join(f"{run['losses'][0]:.2f}" for run in job.history[:1])
+            + "".join(f" -> {run['losses'][-1]:.2f}" for run in job.history),
+            "  ".join(" ".join(f"{n}:{g}" for n, g in p["nodes"].items()) for p in job.placements),
+        )
+        for job in jobs
+    ]
+    columns = ["job", "name", "state", "restarts", "waited", "LR", "samples", "loss", "placements"]
+    return table("What became of the jobs", columns, rows)
+
+
+def main() -> int:
+    """0 only if every job completed with every allocation in its set."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    began = time.monotonic()
+    try:
+        with contextlib.ExitStack() as stack:
+            demo = Demo(stack)
+            demo.start()
+            demo.submit(0)
+            last = demo.watch()
+            jobs = demo.finished()
+    except DemoError as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("demo: stopped; everything it started is stopped, too", file=sys.stderr)
+        return 130
+    written = report(last, last["rounds"], jobs)
+    (OUT / "report.json").write_text(json.dumps(written, indent=2) + "\n")
+    show(summary(jobs))
+    wrong = problems(jobs)
+    for problem in wrong:
+        say(f"[red]{problem}[/red]")
+    say(f"{duration(time.monotonic() - began)}, {last['rounds']} rounds; {OUT / 'report.json'}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

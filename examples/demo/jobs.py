@@ -1,0 +1,47 @@
+"""What the demo submits: each job shows something that hops does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class DemoJob:
+    """``wave``: 0 at once, 1 after the first round began. ``samples`` to train on in all."""
+
+    name: str
+    model: str
+    reqs: str
+    samples: int
+    shows: str
+    wave: int = 0
+    extra: str = ""
+
+    @property
+    def comment(self) -> str:
+        parts = [f"hops:reqs={self.reqs}", f"samples={self.samples}", "batch=32"]
+        return ";".join([*parts, f"workload={self.model}", *filter(None, [self.extra])])
+
+
+PACE_SECONDS = 0.1
+"""Least time of an iteration, so that a GPU without a GPU behind it has a speed to speak of."""
+
+JOBS = (
+    DemoJob("rigid", "mlp", "2", 16_000, "two GPUs, no more, no less"),
+    DemoJob("elastic", "conv", "1,2,4", 36_000, "takes one, two or four GPUs", extra="lr=0.05"),
+    DemoJob("range", "mlp", "1-4", 30_000, "any count from one to four", extra="num=3"),
+    DemoJob("keeps", "conv", "1,2", 16_000, "is never moved", extra="preempt=no"),
+    DemoJob("wide", "wide", "1,2", 12_000, "many parameters: sensitive to spreading", wave=1),
+    DemoJob("spread", "mlp", "3", 18_000, "larger than a server: spreads over two", wave=1),
+    DemoJob(
+        "scaled",
+        "transformer",
+        "1,2",
+        12_000,
+        "learning rate grows with GPUs",
+        wave=1,
+        extra="lr=0.02@1;lr_rule=sqrt",
+    ),
+    DemoJob("short", "mlp", "1,2", 4_000, "short: the latency ratio lifts it", wave=1),
+    DemoJob("late", "conv", "2,4", 24_000, "shrinks others at the next round", wave=1),
+)

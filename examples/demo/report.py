@@ -1,0 +1,104 @@
+"""What the demo proves, read from the daemon and from Slurm, and held against each other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hopsd.core.comment import parse
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A job's end as Slurm tells it, its life as hopsd recorded it, its training's own log."""
+
+    id: str
+    name: str
+    comment: str
+    state: str
+    restarts: int
+    explained: dict[str, Any]
+    history: Sequence[dict[str, Any]]
+
+    @property
+    def placements(self) -> list[dict[str, Any]]:
+        return list(self.explained["history"]["placements"])
+
+    @property
+    def record(self) -> dict[str, Any]:
+        return dict(self.explained["history"]["record"] or {})
+
+    @property
+    def samples_done(self) -> int:
+        return max((int(run["end"]) for run in self.history), default=0)
+
+
+def report(status: dict[str, Any], rounds: int, jobs: Sequence[Finished]) -> dict[str, Any]:
+    """The document of build/demo/report.json."""
+    return {
+        "slurm_version": status["slurm_version"],
+        "port": status["port"],
+        "rounds": rounds,
+        "jobs": [
+            {
+                "id": job.id,
+                "comment": job.comment,
+                "state": job.state,
+                "restarts": job.restarts,
+                "submit": job.record.get("submit"),
+                "end": job.record.get("end"),
+                "latency_ratio": job.record.get("latency_ratio"),
+                "samples_done": job.samples_done,
+                "placements": [
+                    {key: p[key] for key in ("start", "end", "nodes", "profiling")}
+                    for p in job.placements
+                ],
+            }
+            for job in jobs
+        ],
+    }
+
+
+def problems(jobs: Sequence[Finished]) -> list[str]:
+    """Everything that is not as it must be; empty for a good run."""
+    found = [problem for job in jobs for problem in _problems_of(job)]
+    if not any(_moved(job) for job in jobs):
+        found.append("no job was checkpointed and moved")
+    if not any(len(p["nodes"]) > 1 for job in jobs for p in job.placements):
+        found.append("no job ran on two nodes")
+    return found
+
+
+def _problems_of(job: Finished) -> list[str]:
+    found = []
+    asked = parse(job.comment)
+    if job.state != "COMPLETED":
+        found.append(f"job {job.id} ({job.name}) is {job.state}")
+    if not job.placements:
+        found.append(f"job {job.id} ({job.name}) has no recorded placement")
+    for placement in job.placements:
+        gpus = sum(placement["nodes"].values())
+        if gpus not in asked.reqs and not placement["profiling"]:
+            found.append(f"job {job.id} ({job.name}) ran on {gpus} GPUs, not in {asked.reqs}")
+    if asked.samples is not None and job.samples_done != asked.samples:
+        found.append(f"job {job.id} trained on {job.samples_done} of {asked.samples:.0f} samples")
+    for before, after in zip(job.history, job.history[1:], strict=False):
+        if after["begin"] != before["end"]:
+            found.append(f"job {job.id} lost samples {after['begin']} to {before['end']}")
+    return found
+
+
+def _moved(job: Finished) -> bool:
+    places = [json.dumps(p["nodes"], sort_keys=True) for p in job.placements if not p["profiling"]]
+    return len(set(places)) > 1 and len(job.history) > 1
+
+
+def training_log(folder: Path) -> list[dict[str, Any]]:
+    """One entry a run: samples at its begin and end, GPUs, learning rate, losses."""
+    path = folder / "history.jsonl"
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines()]
