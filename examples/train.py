@@ -67,7 +67,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--agree-every", type=int, default=5, help="iterations between checks")
     parser.add_argument("--print-every", type=int, default=20, help="iterations")
     parser.add_argument(
-        "--pace", type=float, default=0.0, help="least seconds of an iteration: a slower device"
+        "--pace", type=float, default=0.0, help="least seconds of data and forward: a slower device"
     )
     return parser.parse_args()
 
@@ -132,9 +132,9 @@ def train(
         count = min(args.batch * world, args.samples - run.done)
         # DDP averages over ranks; the factor makes it the mean over samples, short shares too.
         loss = criterion(run.model(features.to(device)), labels.to(device)) * world / count
+        time.sleep(max(0.0, args.pace - (time.monotonic() - clock)))
         run.optimizer.zero_grad()
         loss.backward()
-        time.sleep(max(0.0, args.pace - (time.monotonic() - clock)))
         run.optimizer.step()
         clock = time.monotonic()
         run.done += count
