@@ -1,0 +1,172 @@
+#!/bin/bash
+# Build a Debian forky root with its Slurm, pyslurm and what hops' tests need.
+#
+# usage: tests/forky/build.sh [ROOT]
+#   ROOT, or HOPS_FORKY_ROOT, or ~/.cache/hops/forky: outlives a clone, so the next run is instant.
+#   HOPS_DEBIAN_MIRROR: where apt's own configuration names no Debian mirror.
+#
+# Idempotent: each of the three layers (system, pyslurm, venv) is redone only when what it was
+# made from changed. Mounts and processes live in namespaces of their own and end with the script.
+#
+# exit status: 0 ready, 3 this machine cannot build it, 4 pyslurm does not build against the
+# suite's Slurm (the last lines on stderr name the versions)
+set -euo pipefail
+
+readonly SUITE=forky UNABLE=3 UNBUILDABLE=4
+readonly PACKAGES="slurmctld slurmd slurm-client slurm-wlm-basic-plugins libslurm-dev munge
+    python3-venv python3-dev gcc"
+# Slurm 26.05 identifies jobs by slurm_step_id_t; its header keeps the older signatures behind
+# SLURM_BACKWARD_COMPAT. The two names that it dropped without one have these successors.
+COMPATIBILITY="-DSLURM_BACKWARD_COMPAT -Dslurm_free_ctl_conf=slurm_free_conf"
+COMPATIBILITY+=" -DESLURM_ERROR_ON_DESC_TO_RECORD_COPY=ESLURM_INTERNAL"
+
+here=$(cd "$(dirname "$0")" && pwd)
+repository=$(cd "$here/../.." && pwd)
+root=${1:-${HOPS_FORKY_ROOT:-${XDG_CACHE_HOME:-$HOME/.cache}/hops/forky}}
+
+say() { echo "forky: $*" >&2; }
+give_up() { say "$2"; exit "$1"; }
+made_from() { [ "$(cat "$root/opt/hops/$1.from" 2>/dev/null)" = "$2" ]; }
+remember() { echo "$2" > "$root/opt/hops/$1.from"; }
+inside() { "$here/enter.sh" "$root" "$@"; }
+
+check_machine() {
+    [ "$(id -u)" = 0 ] || give_up $UNABLE "needs root, to enter a root folder and make device nodes"
+    local tool
+    for tool in debootstrap unshare flock; do
+        command -v "$tool" > /dev/null || give_up $UNABLE "needs $tool (apt-get install debootstrap)"
+    done
+}
+
+mirror() {
+    local codename site
+    # shellcheck disable=SC1091
+    codename=$(. /etc/os-release && [ "$ID" = debian ] && echo "$VERSION_CODENAME") || codename=none
+    # shellcheck disable=SC2016
+    site=$(apt-get indextargets --format '$(SITE) $(RELEASE)' 'Created-By: Packages' |
+        awk -v release="$codename" '$2 == release { print $1; exit }')
+    site=${HOPS_DEBIAN_MIRROR:-$site}
+    [ -n "$site" ] || give_up $UNABLE "no Debian mirror in apt's configuration: set HOPS_DEBIAN_MIRROR"
+    echo "$site"
+}
+
+# The machine's way to the package servers: names, certificates, proxies, pip's settings.
+copy_network_settings() {
+    local to=$1 file
+    for file in /etc/resolv.conf /etc/hosts /etc/pip.conf "${PIP_CERT:-}" \
+        /etc/ssl/certs/ca-certificates.crt; do
+        [ -f "$file" ] || continue
+        mkdir -p "$to$(dirname "$file")"
+        cp --dereference --remove-destination "$file" "$to$file"
+    done
+    apt-config dump | grep -E '^Acquire::(http|https)::.*Proxy ' > "$to/etc/apt/apt.conf.d/10proxy" || true
+}
+
+build_system() {
+    made_from system "$SUITE $PACKAGES" && return
+    local partial="$root.partial" script="/usr/share/debootstrap/scripts/$SUITE"
+    # debootstrap learns a suite's name years after the suite exists; all since sid are alike.
+    [ -e "$script" ] || script=/usr/share/debootstrap/scripts/sid
+    local site
+    site=$(mirror)
+    rm -rf --one-file-system "$partial" "$root"
+    debootstrap --variant=minbase "$SUITE" "$partial" "$site" "$script" ||
+        give_up $UNABLE "debootstrap of $SUITE failed"
+    printf '#!/bin/sh\nexit 101\n' > "$partial/usr/sbin/policy-rc.d" # no service starts in here
+    chmod 755 "$partial/usr/sbin/policy-rc.d"
+    echo force-unsafe-io > "$partial/etc/dpkg/dpkg.cfg.d/unsafe-io"
+    # A mirror may lag behind the week that a testing suite's index is valid for.
+    printf 'Acquire::Check-Valid-Until "false";\nAcquire::Languages "none";\n' \
+        > "$partial/etc/apt/apt.conf.d/20hops"
+    copy_network_settings "$partial"
+    # shellcheck disable=SC2086
+    "$here/enter.sh" "$partial" env DEBIAN_FRONTEND=noninteractive sh -ec \
+        'apt-get update --quiet; apt-get install --quiet --yes --no-install-recommends "$@"; apt-get clean' \
+        install $PACKAGES || give_up $UNABLE "Slurm's packages do not install in $SUITE"
+    mkdir -p "$partial/opt/hops"
+    mv "$partial" "$root"
+    remember system "$SUITE $PACKAGES"
+}
+
+slurm_version() { inside slurmctld -V | awk '{ print $2 }'; }
+
+# pyslurm compiles only against the Slurm release it is numbered after. This folder stands in
+# front of Slurm's headers and answers that check, which reads text, without changing what is compiled.
+write_version_gate() {
+    local major=$1 minor=$2
+    mkdir -p "$root/opt/hops/include/slurm"
+    {
+        echo '#include_next <slurm/slurm_version.h>'
+        echo '#if 0'
+        printf '#define SLURM_VERSION_NUMBER 0x%02x%02x00\n' "$major" "$minor"
+        echo '#endif'
+    } > "$root/opt/hops/include/slurm/slurm_version.h"
+}
+
+fetch_pyslurm() {
+    inside sh -ec 'rm -rf /opt/hops/sdist /opt/hops/build
+        python3 -m venv /opt/hops/build
+        /opt/hops/build/bin/pip download --quiet --no-deps --no-binary pyslurm \
+            --dest /opt/hops/sdist "pyslurm>=25.11"' ||
+        give_up $UNABLE "pyslurm's source cannot be fetched"
+    local version
+    version=$(cd "$root/opt/hops/sdist" && echo pyslurm-*.tar.gz)
+    version=${version#pyslurm-}
+    echo "${version%.tar.gz}" > "$root/opt/hops/pyslurm.version"
+}
+
+pyslurm_version() { cat "$root/opt/hops/pyslurm.version"; }
+
+compile_pyslurm() {
+    local libraries
+    libraries=$(inside sh -c 'dirname /usr/lib/*/slurm-wlm/libslurmfull.so')
+    printf '[build_ext]\nparallel = %s\n' "$(nproc)" > "$root/opt/hops/distutils.cfg"
+    rm -rf "$root/opt/hops/wheel"
+    # -O0: compiles in a third of the time, and nothing in here is measured.
+    inside env SLURM_INCLUDE_DIR=/opt/hops/include SLURM_LIB_DIR="$libraries" \
+        PYSLURM_BUILD_JOBS="$(nproc)" DIST_EXTRA_CONFIG=/opt/hops/distutils.cfg \
+        CFLAGS="-O0 -g0 $COMPATIBILITY" /opt/hops/build/bin/pip wheel --verbose --no-deps \
+        --wheel-dir /opt/hops/wheel "/opt/hops/sdist/pyslurm-$(pyslurm_version).tar.gz"
+}
+
+build_pyslurm() {
+    local from major minor log="$root/opt/hops/pyslurm.log"
+    from="$(slurm_version) $(inside python3 --version) $COMPATIBILITY"
+    made_from pyslurm "$from" && return
+    fetch_pyslurm
+    IFS=. read -r major minor _ <<< "$(pyslurm_version)"
+    write_version_gate "$major" "${minor#0}"
+    if ! compile_pyslurm > "$log" 2>&1; then
+        grep -E 'error|Error' "$log" | tail -n 20 >&2 || true
+        say "the whole log: $log"
+        give_up $UNBUILDABLE "pyslurm $(pyslurm_version) does not build against Slurm \
+$(slurm_version) with $(inside python3 --version) of Debian $SUITE"
+    fi
+    remember pyslurm "$from"
+}
+
+requirements() {
+    sed -n '/^install_requires/,/^$/p; /^dev =/,/^[a-z]* =/p' "$repository/setup.cfg" |
+        sed -n 's/^    \([A-Za-z].*\)/\1/p' | grep -vE '^(mypy|ruff|types-|scipy)'
+}
+
+build_venv() {
+    local from
+    from="$(cat "$root/opt/hops/pyslurm.from") $(requirements | tr '\n' ' ')"
+    made_from venv "$from" && return
+    requirements > "$root/opt/hops/requirements.txt"
+    inside sh -ec 'rm -rf /venv; python3 -m venv /venv
+        /venv/bin/pip install --quiet --requirement /opt/hops/requirements.txt /opt/hops/wheel/*.whl' ||
+        give_up $UNABLE "hops' dependencies do not install for $(inside python3 --version)"
+    remember venv "$from"
+}
+
+check_machine
+mkdir -p "$(dirname "$root")"
+exec 9> "$root.lock"
+flock 9
+build_system
+copy_network_settings "$root"
+build_pyslurm
+build_venv
+say "ready: $root has Slurm $(slurm_version), pyslurm $(pyslurm_version), $(inside python3 --version)"
