@@ -50,7 +50,11 @@ class OutcomeStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StepOutcome:
-    """``actual`` is the allocation read back from Slurm, never the wish."""
+    """``actual`` is the allocation read back from Slurm, never the wish.
+
+    ``vacated``: when the job was seen to have left ``step.current``, None: it did not, or
+    nobody knows.
+    """
 
     step: Step
     status: OutcomeStatus
@@ -58,3 +62,4 @@ class StepOutcome:
     error: str = ""
     started: float = 0.0
     seconds: float = 0.0
+    vacated: float | None = None

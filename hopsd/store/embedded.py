@@ -215,7 +215,7 @@ class EmbeddedPostgres:
             directory.mkdir(parents=True, exist_ok=True)
             if len(os.fsencode(directory)) > 70 or not _reachable(directory, self._account):
                 directory = None
-        home = Path(tempfile.mkdtemp(prefix="hops-pg-", dir=directory))
+        home = Path(tempfile.mkdtemp(prefix="hops-pg-", dir=directory)).resolve()
         if self._account is not None:
             os.chown(home, self._account.pw_uid, self._account.pw_gid)
         return home

@@ -1,0 +1,78 @@
+"""What is read back from the store to tell people what happened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import JobId
+from hopsd.model.reason import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """One allocation of a job from its beginning to its ``end``, None while it lasts.
+
+    ``submit`` is the job's first one: it tells two jobs apart that Slurm gave the same id.
+    """
+
+    job: JobId
+    submit: float
+    start: float
+    allocation: Allocation
+    end: float | None = None
+    profiling: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonRecord:
+    """Why a job waited from ``since`` to ``until``, None while it does. The latest text."""
+
+    job: JobId
+    since: float
+    reason: Reason
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRecord:
+    """A round and what its plans came to.
+
+    ``failed``: steps that did not succeed; ``placed`` (by the plan), ``waiting``,
+    ``objective``, ``gap``, ``fragments`` and ``seconds`` (of planning) are those of its
+    newest plan.
+    """
+
+    start: float
+    end: float
+    plans: int
+    steps: int
+    failed: int
+    placed: int
+    waiting: int
+    objective: float
+    gap: float
+    fragments: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something noticed that an operator may want to know: drift, a recovered plan, ...
+
+    ``kind`` is a short word for programs, ``text`` a sentence for people.
+    """
+
+    at: float
+    kind: str
+    text: str
+    job: JobId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """Whether an operator has paused hops, who did so and since when (epoch seconds)."""
+
+    paused: bool = False
+    by: str = ""
+    since: float | None = None

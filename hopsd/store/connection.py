@@ -1,0 +1,145 @@
+"""Connections to PostgreSQL: one pool, short transactions, one kind of error."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
+
+from hopsd.errors import StoreError, StoreUnavailableError
+
+SCHEMA = "hops"
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+_WAIT_SECONDS = 5.0
+# A lost network is noticed within about half a minute, a query that hangs is cut after one.
+_DEFAULTS = {
+    "application_name": "hopsd",
+    "connect_timeout": "5",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "20000",
+}
+_SERVER_OPTIONS = f"-c search_path={SCHEMA} -c statement_timeout=60s -c timezone=UTC"
+
+
+def conninfo(dsn: str, **more: str) -> str:
+    """``dsn`` with our defaults where it says nothing.
+
+    Raises:
+        StoreError: it is not a libpq connection string.
+    """
+    try:
+        given = {key: str(value) for key, value in conninfo_to_dict(dsn).items()}
+    except psycopg.ProgrammingError as error:
+        raise StoreError(
+            "database.dsn is not a libpq connection string or URI; accepted for example:"
+            " host=/run/postgresql dbname=hops"
+        ) from error
+    options = f"{_SERVER_OPTIONS} {given.pop('options', '')}".strip()
+    return make_conninfo("", **(_DEFAULTS | given | more | {"options": options}))
+
+
+# Each failure that matters is raised as a StoreUnavailableError.
+logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
+
+
+class Database:
+    """A pool that recovers by itself when PostgreSQL is back."""
+
+    def __init__(self, dsn: str) -> None:
+        self._conninfo = conninfo(dsn)
+        # Attempts to reconnect end soon, so that the next request starts a fresh one instead
+        # of waiting behind one that has backed off for minutes.
+        self._pool: ConnectionPool[Connection] = ConnectionPool(
+            self._conninfo,
+            min_size=1,
+            max_size=4,
+            timeout=_WAIT_SECONDS,
+            reconnect_timeout=1.0,
+            check=ConnectionPool.check_connection,
+            open=False,
+            name="hops",
+        )
+        self._pool.open()
+
+    def close(self) -> None:
+        self._pool.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """One transaction: committed at the end, rolled back by an exception.
+
+        Raises:
+            StoreUnavailableError: PostgreSQL does not answer.
+            StoreError: it refused a statement.
+        """
+        with told():
+            connection = self._connection()
+            try:
+                with connection:
+                    yield connection
+            finally:
+                self._pool.putconn(connection)
+
+    def _connection(self) -> Connection:
+        try:
+            return self._pool.getconn()
+        except PoolTimeout:
+            # The pool does not say why; a connection of our own does.
+            psycopg.connect(self._conninfo).close()
+            raise
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """psycopg's errors as ours."""
+    try:
+        yield
+    except (psycopg.errors.InsufficientPrivilege, psycopg.errors.UndefinedTable) as error:
+        hint = "run `hopsctl migrate` as the schema's owner"
+        raise StoreError(f"PostgreSQL: {_first_line(error)}; {hint}") from error
+    except (
+        psycopg.OperationalError,
+        psycopg.InterfaceError,
+        PoolTimeout,
+        PoolClosed,
+    ) as error:
+        raise StoreUnavailableError(f"PostgreSQL does not answer: {_first_line(error)}") from error
+    except psycopg.Error as error:
+        raise StoreError(f"PostgreSQL: {_first_line(error)}") from error
+
+
+def insert(
+    connection: Connection,
+    table: str,
+    rows: Iterable[Mapping[str, Any]],
+    *,
+    on_conflict: str = "",
+) -> None:
+    """Insert rows of one set of columns, as one statement whatever their number."""
+    rows = list(rows)
+    if not rows:
+        return
+    columns = sql.SQL(", ").join(map(sql.Identifier, rows[0]))
+    statement = sql.SQL(
+        "INSERT INTO {table} ({columns})"
+        " SELECT {columns} FROM json_populate_recordset(NULL::{table}, %s) {conflict}"
+    ).format(
+        table=sql.Identifier(table),
+        columns=columns,
+        conflict=sql.SQL(on_conflict),
+    )
+    connection.execute(statement, [json.dumps(rows, allow_nan=False)])
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n", 1)[0] or type(error).__name__

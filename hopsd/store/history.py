@@ -1,0 +1,85 @@
+"""What people may ask a store: the reads and notes beyond what a round needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from hopsd.model.history import JobRecord
+from hopsd.model.ids import JobId
+from hopsd.model.journal import Control, Event, Placement, ReasonRecord, RoundRecord
+from hopsd.model.step import StepOutcome
+from hopsd.store.port import PlanId, Store
+
+
+class History(Store, Protocol):
+    """Both stores are one. Lists are empty where nothing is known."""
+
+    def outcomes(self, plan: PlanId) -> tuple[StepOutcome, ...]:
+        """What came of a finished plan's steps, in their order."""
+
+    def rounds(self, limit: int = 20) -> tuple[RoundRecord, ...]:
+        """The newest rounds with a plan, the newest first."""
+
+    def finished_jobs(self, since: float) -> tuple[JobRecord, ...]:
+        """Jobs that ended at or after ``since``, in the order of their ends."""
+
+    def raqlr(self, since: float) -> float | None:
+        """Mean latency ratio (eq. 7) of jobs that ended at or after ``since``; None: no such job.
+
+        A job without an age counts with the time that it ran: eq. 8's age is the run time
+        without waiting.
+        """
+
+    def placements(self, job: JobId | None = None) -> tuple[Placement, ...]:
+        """Where a job ran, or all jobs; by start."""
+
+    def reasons(self, job: JobId) -> tuple[ReasonRecord, ...]:
+        """Why a job waited; by time."""
+
+    def job_history(self, job: JobId) -> dict[str, Any]:
+        """Placements, reasons and events of a job as JSON has them."""
+
+    def add_event(
+        self, kind: str, text: str, *, job: JobId | None = None, at: float | None = None
+    ) -> None:
+        """Note something; ``at`` None: now by the store's clock."""
+
+    def events(self, job: JobId | None = None, limit: int = 100) -> tuple[Event, ...]:
+        """The newest events, of one job or of all, the newest first."""
+
+    def control(self) -> Control:
+        """What operators told hops."""
+
+    def set_paused(self, *, paused: bool, by: str, at: float) -> None: ...
+
+    def prune(self, now: float, retention_days: float) -> Mapping[str, int]:
+        """Delete what was over before the retention; rows by kind. Open jobs and plans stay."""
+
+
+def job_document(store: History, job: JobId) -> dict[str, Any]:
+    """The answer of `History.job_history`."""
+    return {
+        "placements": [
+            {
+                "start": placement.start,
+                "end": placement.end,
+                "nodes": placement.allocation.as_dict(),
+                "profiling": placement.profiling,
+            }
+            for placement in store.placements(job)
+        ],
+        "reasons": [
+            {
+                "since": reason.since,
+                "until": reason.until,
+                "code": reason.reason.code.value,
+                "reason": reason.reason.text,
+            }
+            for reason in store.reasons(job)
+        ],
+        "events": [
+            {"time": event.at, "kind": event.kind, "text": event.text}
+            for event in store.events(job)
+        ],
+    }

@@ -1,0 +1,127 @@
+"""Tables ``jobs`` and ``placements``: what hops remembers of jobs and where they ran."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from psycopg import sql
+
+from hopsd.model.history import JobRecord
+from hopsd.model.ids import JobId, UserName, WorkloadName
+from hopsd.model.journal import Placement
+from hopsd.store.codec import decode, encode
+from hopsd.store.connection import Connection, insert
+from hopsd.store.placement import follow
+
+# SQL reserves the fields' own names.
+_COLUMNS = {"user": "user_name", "end": "ended"}
+_FIELDS = {column: name for name, column in _COLUMNS.items()}
+_PLACEMENT_COLUMNS = {"start": "started", "end": "ended", "allocation": "nodes"}
+_PLACEMENT_FIELDS = {column: name for name, column in _PLACEMENT_COLUMNS.items()}
+
+
+def open_jobs(connection: Connection) -> dict[JobId, JobRecord]:
+    rows = connection.execute("SELECT to_json(j) FROM jobs j WHERE ended IS NULL")
+    return {job.id: job for job in map(_job, rows)}
+
+
+def finished_jobs(connection: Connection, since: float) -> tuple[JobRecord, ...]:
+    rows = connection.execute(
+        "SELECT to_json(j) FROM jobs j WHERE ended >= %s ORDER BY ended, id", [since]
+    )
+    return tuple(map(_job, rows))
+
+
+def raqlr(connection: Connection, since: float) -> float | None:
+    row = connection.execute(
+        "SELECT avg(wait_seconds / coalesce(age_seconds, run_seconds)) FROM jobs"
+        " WHERE ended >= %s AND coalesce(age_seconds, run_seconds) > 0",
+        [since],
+    ).fetchone()
+    return None if row is None else row[0]
+
+
+def save(connection: Connection, records: Iterable[JobRecord]) -> None:
+    jobs = {record.id: record for record in records}
+    if not jobs:
+        return
+    rows = [_renamed(encode(record), _COLUMNS) for record in jobs.values()]
+    connection.execute(
+        "DELETE FROM jobs j USING unnest(%s::text[], %s::float8[]) AS given (id, submit)"
+        " WHERE j.id = given.id AND j.submit <> given.submit AND j.ended IS NULL",
+        [[row["id"] for row in rows], [row["submit"] for row in rows]],
+    )
+    changed = ", ".join(f"{name} = excluded.{name}" for name in rows[0])
+    insert(
+        connection, "jobs", rows, on_conflict=f"ON CONFLICT (id, submit) DO UPDATE SET {changed}"
+    )
+    last = _open_placements(connection, [row["id"] for row in rows])
+    write_placements(
+        connection,
+        [row for record in jobs.values() for row in follow(last.get(record.id), record)],
+    )
+
+
+def write_placements(connection: Connection, placements: Sequence[Placement]) -> None:
+    insert(
+        connection,
+        "placements",
+        [_renamed(encode(placement), _PLACEMENT_COLUMNS) for placement in placements],
+        on_conflict="ON CONFLICT (job, submit, started) DO UPDATE SET"
+        " nodes = excluded.nodes, ended = excluded.ended, profiling = excluded.profiling",
+    )
+
+
+def vacate(connection: Connection, job: JobId, at: float) -> None:
+    """The job's open placement, if it began before, ended at ``at``."""
+    connection.execute(
+        "UPDATE placements SET ended = %s WHERE job = %s AND ended IS NULL AND started < %s",
+        [at, job, at],
+    )
+
+
+def placements(connection: Connection, job: JobId | None) -> tuple[Placement, ...]:
+    rows = connection.execute(
+        "SELECT to_json(p) FROM placements p WHERE %(job)s::text IS NULL OR job = %(job)s"
+        " ORDER BY started, job",
+        {"job": job},
+    )
+    return tuple(_placement(row) for row in rows)
+
+
+def _open_placements(connection: Connection, jobs: list[str]) -> dict[JobId, Placement]:
+    rows = connection.execute(
+        "SELECT to_json(p) FROM placements p WHERE ended IS NULL AND job = ANY(%s)", [jobs]
+    )
+    return {placement.job: placement for placement in map(_placement, rows)}
+
+
+def median_run_seconds(
+    connection: Connection,
+) -> tuple[dict[WorkloadName, float], dict[UserName, float]]:
+    """Of completed jobs, by workload and by user."""
+    by_workload = connection.execute(_MEDIAN.format(key=sql.Identifier("workload"))).fetchall()
+    by_user = connection.execute(_MEDIAN.format(key=sql.Identifier("user_name"))).fetchall()
+    return (
+        {WorkloadName(name): median for name, median in by_workload if name},
+        {UserName(name): median for name, median in by_user if name},
+    )
+
+
+_MEDIAN = sql.SQL(
+    "SELECT {key}, percentile_cont(0.5) WITHIN GROUP (ORDER BY run_seconds) FROM jobs"
+    " WHERE ended IS NOT NULL AND state = 'COMPLETED' AND run_seconds > 0 GROUP BY {key}"
+)
+
+
+def _job(row: tuple[Any, ...]) -> JobRecord:
+    return decode(JobRecord, _renamed(row[0], _FIELDS))
+
+
+def _placement(row: tuple[Any, ...]) -> Placement:
+    return decode(Placement, _renamed(row[0], _PLACEMENT_FIELDS))
+
+
+def _renamed(row: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+    return {names.get(name, name): value for name, value in row.items()}

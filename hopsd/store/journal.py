@@ -1,0 +1,61 @@
+"""Tables ``events`` and ``control``, and the end of what is too old."""
+
+from __future__ import annotations
+
+from hopsd.model.ids import JobId
+from hopsd.model.journal import Control, Event
+from hopsd.store.codec import clean
+from hopsd.store.connection import Connection
+
+
+def add_event(
+    connection: Connection, kind: str, text: str, job: JobId | None, at: float | None
+) -> None:
+    connection.execute(
+        "INSERT INTO events (at, kind, job, text)"
+        " VALUES (coalesce(%s, extract(epoch FROM clock_timestamp())::float8), %s, %s, %s)",
+        [at, clean(kind), None if job is None else clean(job), clean(text)],
+    )
+
+
+def events(connection: Connection, job: JobId | None, limit: int) -> tuple[Event, ...]:
+    rows = connection.execute(
+        "SELECT at, kind, text, job FROM events WHERE %(job)s::text IS NULL OR job = %(job)s"
+        " ORDER BY id DESC LIMIT %(limit)s",
+        {"job": job, "limit": limit},
+    )
+    return tuple(Event(*row) for row in rows)
+
+
+def control(connection: Connection) -> Control:
+    row = connection.execute("SELECT paused, by_whom, since FROM control").fetchone()
+    return Control() if row is None else Control(*row)
+
+
+def set_paused(connection: Connection, paused: bool, by: str, at: float) -> None:
+    connection.execute(
+        "INSERT INTO control (paused, by_whom, since) VALUES (%s, %s, %s) ON CONFLICT (singleton)"
+        " DO UPDATE SET paused = excluded.paused, by_whom = excluded.by_whom,"
+        " since = excluded.since",
+        [paused, clean(by), at],
+    )
+
+
+def prune(connection: Connection, before: float) -> dict[str, int]:
+    """Rows deleted, by table. What is not over stays, and so does the newest finished plan."""
+    return {
+        table: connection.execute(statement, {"before": before}).rowcount
+        for table, statement in _PRUNE.items()
+    }
+
+
+_PRUNE = {
+    "jobs": b"DELETE FROM jobs WHERE ended < %(before)s",
+    "placements": b"DELETE FROM placements WHERE ended < %(before)s",
+    "rounds": b"DELETE FROM rounds r WHERE ends < %(before)s AND NOT EXISTS (SELECT FROM plans p"
+    b" WHERE p.round = r.started AND (p.finished IS NULL OR p.finished >= %(before)s OR p.id ="
+    b" (SELECT max(id) FROM plans WHERE finished IS NOT NULL)))",
+    "reasons": b"DELETE FROM reasons WHERE until < %(before)s",
+    "throughput": b"DELETE FROM throughput WHERE at < %(before)s",
+    "events": b"DELETE FROM events WHERE at < %(before)s",
+}

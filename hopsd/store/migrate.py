@@ -1,0 +1,90 @@
+"""The schema's migrations: numbered SQL, forward and back, through yoyo."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from urllib.parse import urlencode
+
+import psycopg
+from psycopg import sql
+from yoyo import get_backend, read_migrations
+
+from hopsd.errors import StoreError
+from hopsd.store.connection import SCHEMA, conninfo, told
+
+# Any fixed number: it keeps two migrations of one database from running at once.
+_LOCK = 0x686F7073_00000001
+
+
+def folder() -> Path:
+    """Where the SQL lies: in a checkout beside the package, else as installed.
+
+    Raises:
+        StoreError: in neither.
+    """
+    checkout = Path(__file__).resolve().parents[2] / "migrations"
+    installed = Path(sys.prefix) / "share" / "hops" / "migrations"
+    for place in (checkout, installed):
+        if any(place.glob("[0-9]*.sql")):
+            return place
+    raise StoreError(f"no migrations in {checkout} nor {installed}; reinstall hops")
+
+
+def migrate(dsn: str, *, back: int = 0) -> tuple[str, ...]:
+    """Bring the schema to the newest version, or ``back`` migrations from where it is.
+
+    Returns the names of what was applied or rolled back, in that order; empty where there
+    was nothing to do. Each migration is one transaction.
+
+    Raises:
+        StoreUnavailableError: PostgreSQL does not answer.
+        StoreError: it refused; what came before stays.
+    """
+    with told(), psycopg.connect(conninfo(dsn), autocommit=True) as connection:
+        connection.execute("SELECT pg_advisory_lock(%s)", [_LOCK])
+        _create_schema(connection)
+        return _run(dsn, back)
+
+
+def pending(dsn: str) -> tuple[str, ...]:
+    """Names of migrations that are still to be applied; changes nothing.
+
+    Raises:
+        StoreUnavailableError, StoreError: as of `migrate`.
+    """
+    names = [path.stem for path in sorted(folder().glob("*.sql")) if ".rollback" not in path.name]
+    with told(), psycopg.connect(conninfo(dsn), autocommit=True) as connection:
+        found = connection.execute("SELECT to_regclass('_yoyo_migration')").fetchone()
+        if found is None or found[0] is None:
+            return tuple(names)
+        rows = connection.execute("SELECT migration_id FROM _yoyo_migration").fetchall()
+    applied = {row[0] for row in rows}
+    return tuple(name for name in names if name not in applied)
+
+
+def _create_schema(connection: psycopg.Connection[tuple[object, ...]]) -> None:
+    # IF NOT EXISTS would ask for the right to create schemas even where ours is there.
+    found = connection.execute("SELECT FROM pg_namespace WHERE nspname = %s", [SCHEMA])
+    if found.fetchone() is None:
+        connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(SCHEMA)))
+
+
+def _run(dsn: str, back: int) -> tuple[str, ...]:
+    # yoyo hands its URI's arguments to psycopg.connect: the whole of ours goes as conninfo.
+    uri = "postgresql+psycopg://?" + urlencode({"conninfo": conninfo(dsn)})
+    backend = get_backend(uri)
+    try:
+        # We hold the lock above, so a row of yoyo's own one is what a killed run left.
+        backend.break_lock()
+        migrations = read_migrations(str(folder()))
+        with backend.lock():
+            if back:
+                chosen = backend.to_rollback(migrations)[:back]
+                backend.rollback_migrations(chosen)
+            else:
+                chosen = backend.to_apply(migrations)
+                backend.apply_migrations(chosen)
+        return tuple(migration.id for migration in chosen)
+    finally:
+        backend.connection.close()

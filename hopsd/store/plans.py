@@ -1,0 +1,166 @@
+"""Tables ``rounds``, ``plans``, ``steps``, ``outcomes`` and ``reasons``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hopsd.errors import StoreError
+from hopsd.model.ids import JobId
+from hopsd.model.journal import ReasonRecord, RoundRecord
+from hopsd.model.plan import Plan
+from hopsd.model.reason import Reason, ReasonCode
+from hopsd.model.step import Step, StepOutcome
+from hopsd.store.codec import clean, decode, encode
+from hopsd.store.connection import Connection, insert
+from hopsd.store.port import PlanId, PlanRecord
+
+
+def begin(connection: Connection, record: PlanRecord) -> PlanId:
+    connection.execute(
+        "INSERT INTO rounds (started, ends) VALUES (%s, %s)"
+        " ON CONFLICT (started) DO UPDATE SET ends = excluded.ends",
+        [record.round_start, record.round_end],
+    )
+    row = connection.execute(
+        "INSERT INTO plans (round, round_end, first, made, plan)"
+        " VALUES (%s, %s, %s, %s, %s) RETURNING id",
+        [
+            record.round_start,
+            record.round_end,
+            record.first,
+            record.made,
+            json.dumps(encode(record.plan), allow_nan=False),
+        ],
+    ).fetchone()
+    if row is None:
+        raise StoreError("PostgreSQL gave the new plan no number")
+    plan = PlanId(row[0])
+    insert(
+        connection,
+        "steps",
+        [
+            _numbered(plan, position, step) | {"step": encode(step)}
+            for position, step in enumerate(record.steps)
+        ],
+    )
+    _note_reasons(connection, record.plan.waiting, record.made)
+    return plan
+
+
+def finish(
+    connection: Connection, plan: PlanId, outcomes: Sequence[StepOutcome], finished: float
+) -> None:
+    found = connection.execute("UPDATE plans SET finished = %s WHERE id = %s", [finished, plan])
+    if found.rowcount != 1:
+        raise StoreError(f"plan {plan} is not in the database; only a begun plan can be finished")
+    connection.execute("DELETE FROM outcomes WHERE plan = %s", [plan])
+    insert(
+        connection,
+        "outcomes",
+        [
+            _numbered(plan, position, outcome.step)
+            | {"status": outcome.status.value, "outcome": encode(outcome)}
+            for position, outcome in enumerate(outcomes)
+        ],
+    )
+
+
+def unfinished(connection: Connection) -> tuple[PlanId, PlanRecord] | None:
+    return _newest(connection, unfinished=True)
+
+
+def last(connection: Connection) -> PlanRecord | None:
+    found = _newest(connection, unfinished=False)
+    return None if found is None else found[1]
+
+
+def outcomes(connection: Connection, plan: PlanId) -> tuple[StepOutcome, ...]:
+    rows = connection.execute(
+        "SELECT outcome FROM outcomes WHERE plan = %s ORDER BY position", [plan]
+    )
+    return tuple(decode(StepOutcome, row[0]) for row in rows)
+
+
+def rounds(connection: Connection, limit: int) -> tuple[RoundRecord, ...]:
+    rows = connection.execute(_ROUNDS, [limit])
+    return tuple(RoundRecord(*row) for row in rows)
+
+
+def reasons(connection: Connection, job: JobId) -> tuple[ReasonRecord, ...]:
+    rows = connection.execute(
+        "SELECT job, since, code, text, until FROM reasons WHERE job = %s ORDER BY since", [job]
+    )
+    return tuple(
+        ReasonRecord(JobId(name), since, Reason(ReasonCode(code), text), until)
+        for name, since, code, text, until in rows
+    )
+
+
+def _newest(connection: Connection, *, unfinished: bool) -> tuple[PlanId, PlanRecord] | None:
+    row = connection.execute(
+        "SELECT id, round, round_end, first, made, plan FROM plans"
+        " WHERE (finished IS NULL) = %s ORDER BY id DESC LIMIT 1",
+        [unfinished],
+    ).fetchone()
+    if row is None:
+        return None
+    steps = connection.execute("SELECT step FROM steps WHERE plan = %s ORDER BY position", row[:1])
+    return PlanId(row[0]), PlanRecord(
+        round_start=row[1],
+        round_end=row[2],
+        first=row[3],
+        made=row[4],
+        plan=decode(Plan, row[5]),
+        steps=tuple(decode(Step, step[0]) for step in steps),
+    )
+
+
+def _numbered(plan: PlanId, position: int, step: Step) -> dict[str, Any]:
+    return {"plan": plan, "position": position, "job": clean(step.job), "kind": step.kind.value}
+
+
+def _note_reasons(connection: Connection, waiting: Mapping[JobId, Reason], now: float) -> None:
+    """A reason lasts while plans give the same code; its text is the latest."""
+    given = [[clean(j) for j in waiting], [r.code.value for r in waiting.values()]]
+    connection.execute(
+        "UPDATE reasons r SET until = %s WHERE until IS NULL AND NOT EXISTS (SELECT FROM"
+        " unnest(%s::text[], %s::text[]) AS given (job, code)"
+        " WHERE given.job = r.job AND given.code = r.code)",
+        [now, *given],
+    )
+    insert(
+        connection,
+        "reasons",
+        [
+            {"job": clean(job), "since": now, "code": reason.code.value, "text": clean(reason.text)}
+            for job, reason in waiting.items()
+        ],
+        on_conflict="ON CONFLICT (job) WHERE until IS NULL DO UPDATE SET text = excluded.text",
+    )
+
+
+_ROUNDS = """
+SELECT r.started, r.ends, count(p.id), coalesce(sum(s.steps), 0)::bigint,
+       coalesce(sum(s.failed), 0)::bigint, newest.placed, newest.waiting, newest.objective,
+       newest.gap, newest.fragments, newest.seconds
+FROM (SELECT * FROM rounds ORDER BY started DESC LIMIT %s) r
+JOIN plans p ON p.round = r.started
+CROSS JOIN LATERAL (
+    SELECT (SELECT count(*) FROM steps WHERE plan = p.id) AS steps,
+           (SELECT count(*) FROM outcomes WHERE plan = p.id AND status = 'failed') AS failed
+) s
+CROSS JOIN LATERAL (
+    SELECT (SELECT count(*) FROM jsonb_object_keys(plan -> 'placements')) AS placed,
+           (SELECT count(*) FROM jsonb_object_keys(plan -> 'waiting')) AS waiting,
+           (plan ->> 'objective')::float8 AS objective,
+           (plan ->> 'gap')::float8 AS gap,
+           (plan ->> 'fragments')::integer AS fragments,
+           coalesce((plan -> 'seconds' ->> 'total')::float8, 0) AS seconds
+    FROM plans WHERE round = r.started ORDER BY id DESC LIMIT 1
+) newest
+GROUP BY r.started, r.ends, newest.placed, newest.waiting, newest.objective, newest.gap,
+         newest.fragments, newest.seconds
+ORDER BY r.started DESC
+"""

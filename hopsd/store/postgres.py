@@ -1,0 +1,148 @@
+"""The store that lasts. Each call is one transaction; the SQL lies in one file a table family."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from hopsd.model.history import JobRecord
+from hopsd.model.ids import GpuType, JobId, WorkloadName
+from hopsd.model.job import ThroughputTable
+from hopsd.model.journal import Control, Event, Placement, ReasonRecord, RoundRecord
+from hopsd.model.knowledge import Knowledge, ThroughputRecord
+from hopsd.model.step import StepOutcome
+from hopsd.store import jobs, journal, plans, throughput
+from hopsd.store.connection import Database
+from hopsd.store.history import job_document
+from hopsd.store.port import PlanId, PlanRecord
+
+DAY_SECONDS = 86400.0
+
+
+class PostgresStore:
+    """A `History` in PostgreSQL; safe to use from several threads.
+
+    ``tables`` are the operator's throughput tables. It waits a while for PostgreSQL, and
+    goes on by itself after a restart of it. A connection lost at the very commit leaves it
+    open whether the write happened: every write may be repeated, a plan begun twice counts
+    as left unfinished.
+
+    Raises (any call):
+        StoreUnavailableError: PostgreSQL does not answer.
+        StoreError: it refuses, for example because the migrations were not run.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        tables: Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]] | None = None,
+    ) -> None:
+        self._tables = dict(tables or {})
+        self._database = Database(dsn)
+
+    def close(self) -> None:
+        self._database.close()
+
+    def __enter__(self) -> PostgresStore:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def jobs(self) -> Mapping[JobId, JobRecord]:
+        with self._database.transaction() as connection:
+            return jobs.open_jobs(connection)
+
+    def save_jobs(self, records: Iterable[JobRecord]) -> None:
+        with self._database.transaction() as connection:
+            jobs.save(connection, records)
+
+    def knowledge(self) -> Knowledge:
+        with self._database.transaction() as connection:
+            by_workload, by_user = jobs.median_run_seconds(connection)
+            records = throughput.newest(connection)
+        return Knowledge(
+            tables=self._tables,
+            records=records,
+            median_age_by_workload=by_workload,
+            median_age_by_user=by_user,
+        )
+
+    def add_throughput(self, records: Sequence[ThroughputRecord]) -> None:
+        with self._database.transaction() as connection:
+            throughput.add(connection, records)
+
+    def begin_plan(self, record: PlanRecord) -> PlanId:
+        with self._database.transaction() as connection:
+            return plans.begin(connection, record)
+
+    def finish_plan(self, plan: PlanId, outcomes: Sequence[StepOutcome], finished: float) -> None:
+        with self._database.transaction() as connection:
+            plans.finish(connection, plan, outcomes, finished)
+            for outcome in outcomes:
+                if outcome.vacated is not None:
+                    jobs.vacate(connection, outcome.step.job, outcome.vacated)
+
+    def unfinished_plan(self) -> tuple[PlanId, PlanRecord] | None:
+        with self._database.transaction() as connection:
+            return plans.unfinished(connection)
+
+    def last_plan(self) -> PlanRecord | None:
+        with self._database.transaction() as connection:
+            return plans.last(connection)
+
+    def outcomes(self, plan: PlanId) -> tuple[StepOutcome, ...]:
+        with self._database.transaction() as connection:
+            return plans.outcomes(connection, plan)
+
+    def rounds(self, limit: int = 20) -> tuple[RoundRecord, ...]:
+        with self._database.transaction() as connection:
+            return plans.rounds(connection, limit)
+
+    def finished_jobs(self, since: float) -> tuple[JobRecord, ...]:
+        with self._database.transaction() as connection:
+            return jobs.finished_jobs(connection, since)
+
+    def raqlr(self, since: float) -> float | None:
+        with self._database.transaction() as connection:
+            return jobs.raqlr(connection, since)
+
+    def placements(self, job: JobId | None = None) -> tuple[Placement, ...]:
+        with self._database.transaction() as connection:
+            return jobs.placements(connection, job)
+
+    def reasons(self, job: JobId) -> tuple[ReasonRecord, ...]:
+        with self._database.transaction() as connection:
+            return plans.reasons(connection, job)
+
+    def job_history(self, job: JobId) -> dict[str, Any]:
+        return job_document(self, job)
+
+    def add_event(
+        self, kind: str, text: str, *, job: JobId | None = None, at: float | None = None
+    ) -> None:
+        with self._database.transaction() as connection:
+            journal.add_event(connection, kind, text, job, at)
+
+    def events(self, job: JobId | None = None, limit: int = 100) -> tuple[Event, ...]:
+        with self._database.transaction() as connection:
+            return journal.events(connection, job, limit)
+
+    def control(self) -> Control:
+        with self._database.transaction() as connection:
+            return journal.control(connection)
+
+    def set_paused(self, *, paused: bool, by: str, at: float) -> None:
+        with self._database.transaction() as connection:
+            journal.set_paused(connection, paused, by, at)
+
+    def prune(self, now: float, retention_days: float) -> Mapping[str, int]:
+        with self._database.transaction() as connection:
+            return journal.prune(connection, now - retention_days * DAY_SECONDS)

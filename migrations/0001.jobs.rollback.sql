@@ -1,0 +1,3 @@
+DROP TABLE placements;
+
+DROP TABLE jobs;

@@ -1,0 +1,3 @@
+DROP TABLE control;
+
+DROP TABLE events;
