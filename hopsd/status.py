@@ -9,7 +9,6 @@ from typing import Any
 
 from hopsd import __version__
 from hopsd.core.history import OCCUPYING
-from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId, job_order
 from hopsd.model.job import Job
 from hopsd.model.reading import JobReading, SlurmState
@@ -136,7 +135,7 @@ def _job(
         "wait_seconds": record.wait_seconds,
         "run_seconds": record.run_seconds,
         "age_seconds": record.age_seconds,
-        "latency_ratio": latency_ratio(record),
+        "latency_ratio": record.latency_ratio,
         "restarts": record.restarts,
         "samples": planned.samples if planned else None,
         "samples_done": record.samples_done,
@@ -150,11 +149,6 @@ def _job(
         "reason": reason.text if reason else None,
         "released": job.id in seen.released,
     }
-
-
-def latency_ratio(record: JobRecord) -> float | None:
-    """Waiting over expected run time (eq. 8); None before the age is known."""
-    return record.wait_seconds / record.age_seconds if record.age_seconds else None
 
 
 def _reason(job: JobReading, seen: Observation, result: RoundResult | None) -> Reason | None:

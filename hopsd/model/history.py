@@ -41,3 +41,8 @@ class JobRecord:
     end: float | None = None
     released: bool = False
     run_seconds_by_type: Mapping[GpuType, float] = field(default_factory=dict)
+
+    @property
+    def latency_ratio(self) -> float | None:
+        """Waiting over expected run time (eq. 8); None before the age is known."""
+        return self.wait_seconds / self.age_seconds if self.age_seconds else None

@@ -21,6 +21,9 @@ class History(Store, Protocol):
     def rounds(self, limit: int = 20) -> tuple[RoundRecord, ...]:
         """The newest rounds with a plan, the newest first."""
 
+    def job(self, job: JobId) -> JobRecord | None:
+        """The newest job of that id, ended or not."""
+
     def finished_jobs(self, since: float) -> tuple[JobRecord, ...]:
         """Jobs that ended at or after ``since``, in the order of their ends."""
 
@@ -38,7 +41,7 @@ class History(Store, Protocol):
         """Why a job waited; by time."""
 
     def job_history(self, job: JobId) -> dict[str, Any]:
-        """Placements, reasons and events of a job as JSON has them."""
+        """Record, placements, reasons and events of a job as JSON has them."""
 
     def add_event(
         self, kind: str, text: str, *, job: JobId | None = None, at: float | None = None
@@ -60,6 +63,7 @@ class History(Store, Protocol):
 def job_document(store: History, job: JobId) -> dict[str, Any]:
     """The answer of `History.job_history`."""
     return {
+        "record": _record(store.job(job)),
         "placements": [
             {
                 "start": placement.start,
@@ -82,4 +86,23 @@ def job_document(store: History, job: JobId) -> dict[str, Any]:
             {"time": event.at, "kind": event.kind, "text": event.text}
             for event in store.events(job)
         ],
+    }
+
+
+def _record(job: JobRecord | None) -> dict[str, Any] | None:
+    if job is None:
+        return None
+    return {
+        "user": job.user,
+        "name": job.name,
+        "workload": job.workload,
+        "state": job.state.value,
+        "submit": job.submit,
+        "end": job.end,
+        "wait_seconds": job.wait_seconds,
+        "run_seconds": job.run_seconds,
+        "age_seconds": job.age_seconds,
+        "latency_ratio": job.latency_ratio,
+        "restarts": job.restarts,
+        "samples_done": job.samples_done,
     }

@@ -26,6 +26,13 @@ def open_jobs(connection: Connection) -> dict[JobId, JobRecord]:
     return {job.id: job for job in map(_job, rows)}
 
 
+def newest(connection: Connection, job: JobId) -> JobRecord | None:
+    row = connection.execute(
+        "SELECT to_json(j) FROM jobs j WHERE id = %s ORDER BY submit DESC LIMIT 1", [job]
+    ).fetchone()
+    return None if row is None else _job(row)
+
+
 def finished_jobs(connection: Connection, since: float) -> tuple[JobRecord, ...]:
     rows = connection.execute(
         "SELECT to_json(j) FROM jobs j WHERE ended >= %s ORDER BY ended, id", [since]

@@ -106,6 +106,10 @@ class PostgresStore:
         with self._database.transaction() as connection:
             return plans.rounds(connection, limit)
 
+    def job(self, job: JobId) -> JobRecord | None:
+        with self._database.transaction() as connection:
+            return jobs.newest(connection, job)
+
     def finished_jobs(self, since: float) -> tuple[JobRecord, ...]:
         with self._database.transaction() as connection:
             return jobs.finished_jobs(connection, since)
