@@ -40,6 +40,11 @@ _FINISHED = frozenset(
 )
 
 
+# A user's own hold (`scontrol hold`, `sbatch -H`) shows as this begin time, 2100-01-01 UTC:
+# slurm_plugin/job_submit.lua writes it, since a plain user's request cannot carry another mark.
+USER_HOLD_BEGIN = 4_102_444_800.0
+
+
 class Hold(StrEnum):
     """Who keeps a pending job from starting.
 

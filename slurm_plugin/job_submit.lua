@@ -1,0 +1,446 @@
+-- hops: job_submit/lua plugin for Slurm 22.05 and newer, Lua 5.1 to 5.4.
+--
+-- A job whose comment begins with "hops:" is checked, freed of what would pin its shape and
+-- held: from then on hopsd alone places it. Every other job passes untouched.
+--
+-- Slurm lets a job through, changed as far as it got, when this script raises an error or
+-- returns no number. So nothing here runs outside pcall once a job is known to be ours, and a
+-- failed call refuses.
+--
+-- A site with a job_submit.lua of its own calls this one from it:
+--     dofile("/etc/hops/job_submit.lua")
+--     local hops_submit = slurm_job_submit
+--     function slurm_job_submit(job, partitions, uid)
+--       local answer = hops_submit(job, partitions, uid)
+--       if answer ~= slurm.SUCCESS then return answer end
+--       -- ... the site's own rules ...
+--       return slurm.SUCCESS
+--     end
+-- and slurm_job_modify likewise.
+
+local NO_VAL = slurm.NO_VAL or 4294967294 -- Slurm's "not given" of 32-bit fields
+local NO_VAL16 = slurm.NO_VAL16 or 65534
+local RELEASE = slurm.INFINITE or 4294967295 -- the priority that `scontrol release` asks for
+
+local PREFIX = "hops:"
+local MAX_CHARACTERS = 1024
+local MAX_GPUS = 65536
+local MAX_WHOLE = 999999999999999
+
+-- A user's own hold. Slurm gives a job held by this script and one held by its owner the same
+-- state, and refuses an admin_comment set here in the name of a plain user ("Attempt to change
+-- admin_comment", 22.05). The begin time is the user's to change, every reader sees it, and no
+-- job begins in 2100: this one says "not before its owner releases it".
+local USER_HOLD_BEGIN = 4102444800 -- 2100-01-01 00:00:00 UTC
+
+-- An operator took the job out of hops: its owner may change it like any other.
+local RELEASED_MARK = "hops:released"
+
+------------------------------------------------------------------------------------------
+-- The comment. hopsd/core/comment.py accepts and refuses exactly the same texts.
+
+local function trim(text)
+  return (text:match("^[ \t]*(.-)[ \t]*$"))
+end
+
+local function split(text, separator)
+  local parts, from = {}, 1
+  while true do
+    local at = text:find(separator, from, true)
+    parts[#parts + 1] = text:sub(from, at and at - 1)
+    if not at then return parts end
+    from = at + 1
+  end
+end
+
+-- One printable line, whatever the user sent.
+local function shown(text)
+  local short = #text <= 80 and text or text:sub(1, 77) .. "..."
+  return "'" .. short:gsub("[^ -~]", "?") .. "'"
+end
+
+local function whole(text, low, high)
+  local digits = trim(text):match("^[0-9]+$")
+  local number = digits and tonumber(digits)
+  return number and number >= low and number <= high and number or nil
+end
+
+local function decimal(text)
+  local digits = trim(text)
+  local mantissa = digits:match("^(.-)[eE][+-]?[0-9]+$") or digits
+  if not (mantissa:find("^[0-9]+%.?[0-9]*$") or mantissa:find("^%.[0-9]+$")) then return nil end
+  local number = tonumber(digits)
+  return number and number > 0 and number < math.huge and number or nil
+end
+
+local function choice(...)
+  local words = { ... }
+  return function(value)
+    for _, word in ipairs(words) do
+      if value == word then return true end
+    end
+    return false
+  end, table.concat(words, " or ")
+end
+
+local function accepts_reqs(value)
+  local range = split(value, "-")
+  if #range == 2 then
+    local low, high = whole(range[1], 1, MAX_GPUS), whole(range[2], 1, MAX_GPUS)
+    return low and high and low <= high
+  end
+  for _, item in ipairs(split(value, ",")) do
+    if not whole(item, 1, MAX_GPUS) then return false end
+  end
+  return true
+end
+
+local function accepts_lr(value)
+  if not value:find(":", 1, true) then
+    local rate, gpus = value:match("^(.-)@(.*)$")
+    return decimal(rate or value) and (not gpus or whole(gpus, 1, MAX_GPUS))
+  end
+  local seen = {}
+  for _, item in ipairs(split(value, ",")) do
+    local gpus, rate = item:match("^(.-):(.*)$")
+    local count = gpus and whole(gpus, 1, MAX_GPUS)
+    if not count or seen[count] or not decimal(rate) then return false end
+    seen[count] = true
+  end
+  return true
+end
+
+local yes_or_no, yes_or_no_text = choice("yes", "no")
+local rule, rule_text = choice("linear", "sqrt", "none")
+
+-- key -> does it accept this value, and what it accepts
+local KEYS = {
+  reqs = { accepts_reqs,
+    "GPU counts from 1 to " .. MAX_GPUS .. " joined by ',' or one range min-max such as 1-16" },
+  num = { function(value) return whole(value, 2, MAX_WHOLE) end,
+    "a whole number from 2 to 999999999999999" },
+  samples = { decimal, "a positive number such as 1.28e9" },
+  batch = { function(value) return whole(value, 1, MAX_WHOLE) end,
+    "a whole number from 1 to 999999999999999" },
+  lr = { accepts_lr,
+    "a positive rate 0.1, one for a GPU count 0.1@4, or one a count 1:0.1,2:0.18" },
+  lr_rule = { rule, rule_text },
+  preempt = { yes_or_no, yes_or_no_text },
+  workload = { function(value) return #value <= 64 and value:find("^[A-Za-z0-9._-]+$") end,
+    "1 to 64 of the letters A-Z a-z, digits, '.', '_' and '-'" },
+}
+local KEY_NAMES = "reqs, num, samples, batch, lr, lr_rule, preempt, workload"
+
+-- Returns the pairs of an accepted comment, or nil and one line about what is wrong.
+local function read_comment(text)
+  if #text > MAX_CHARACTERS then
+    return nil, "the comment has " .. #text .. " characters; accepted are at most " .. MAX_CHARACTERS
+  end
+  local pieces, pairs_found = split(text:sub(#PREFIX + 1), ";"), {}
+  if #pieces > 1 and trim(pieces[#pieces]) == "" then
+    pieces[#pieces] = nil -- a trailing ';' ends the last pair
+  end
+  for _, piece in ipairs(pieces) do
+    local key, value = piece:match("^(.-)=(.*)$")
+    if not key then
+      return nil, shown(trim(piece)) .. " has no '='; accepted is key=value joined by ';'"
+    end
+    key, value = trim(key), trim(value)
+    if not KEYS[key] then
+      return nil, "key " .. shown(key) .. " is unknown; accepted are " .. KEY_NAMES
+    end
+    if pairs_found[key] then
+      return nil, key .. "=" .. shown(value) .. " is the second " .. key .. "; accepted is one"
+    end
+    if not KEYS[key][1](value) then
+      return nil, key .. "=" .. shown(value) .. " is refused; accepted is " .. KEYS[key][2]
+    end
+    pairs_found[key] = value
+  end
+  if not pairs_found.reqs then
+    return nil, "reqs is missing; accepted is a comment such as 'hops:reqs=1,2,4,8'"
+  end
+  if pairs_found.num and not pairs_found.reqs:find("-", 1, true) then
+    return nil, "num=" .. shown(pairs_found.num) .. " goes with a range only; accepted is reqs=min-max with num"
+  end
+  return pairs_found
+end
+
+local function ours(comment)
+  return type(comment) == "string" and comment:sub(1, #PREFIX) == PREFIX
+end
+
+------------------------------------------------------------------------------------------
+-- The site's choices: hops_site.lua in this script's folder, read when this script is loaded
+-- (Slurm does that again when job_submit.lua is touched). For example
+--     return { partitions = { "hops", "gpu" }, operators = { 997 } }
+-- partitions: where hops jobs may go; the first one for jobs that name none. Without: anywhere.
+-- operators: uids beside root and SlurmUser that may change hops jobs: hopsd's own, for one.
+
+local function script_folder()
+  return (debug.getinfo(1, "S").source:match("^@(.*/)[^/]*$")) or "./"
+end
+
+local function check_site(site)
+  if type(site) ~= "table" then return "must return a table" end
+  for key, list in pairs(site) do
+    local kind = ({ partitions = "string", operators = "number" })[key]
+    if not kind then return "key " .. tostring(key) .. "; accepted are partitions and operators" end
+    if type(list) ~= "table" or #list == 0 then return key .. " must be a list with an entry" end
+    for _, entry in ipairs(list) do
+      if type(entry) ~= kind then return key .. " must be a list of " .. kind .. "s" end
+    end
+  end
+end
+
+-- Returns the choices, or {} and what is wrong with them: then hops jobs are refused, since a
+-- site that meant to confine them must not find them everywhere.
+local function load_site()
+  local path = script_folder() .. "hops_site.lua"
+  local file, problem, errno = io.open(path)
+  if not file then
+    if errno == 2 then return {} end
+    return {}, problem
+  end
+  file:close()
+  local chunk, syntax = loadfile(path)
+  if not chunk then return {}, syntax end
+  local ran, site = pcall(chunk)
+  problem = not ran and tostring(site) or check_site(site)
+  if problem then return {}, path .. ": " .. problem end
+  return site
+end
+
+-- Slurm runs this script as SlurmUser, who may do everything.
+local function own_uid()
+  local file = io.open("/proc/self/status")
+  if not file then return nil end
+  local text = file:read("*a")
+  file:close()
+  return tonumber(text:match("\nUid:%s+%d+%s+(%d+)"))
+end
+
+local SITE, SITE_PROBLEM = load_site()
+local PRIVILEGED = { [0] = true }
+for _, uid in ipairs(SITE.operators or {}) do PRIVILEGED[uid] = true end
+PRIVILEGED[own_uid() or 0] = true
+
+------------------------------------------------------------------------------------------
+-- Submission
+
+-- sbatch sends these for options that were not given (22.05 to 26.05).
+local function given(value)
+  return value ~= nil and value ~= "" and value ~= NO_VAL and value ~= NO_VAL16
+end
+
+-- What would pin the job's shape: option, field, the value that stands for "not given".
+-- reqs answers what these ask, so they are cleared and their user is told.
+local CLEARED = {
+  { "--gres, --gpus-per-node", "tres_per_node", "" },
+  { "--gpus", "tres_per_job", "" },
+  { "--gpus-per-socket", "tres_per_socket", "" },
+  { "--gpus-per-task, --tres-per-task", "tres_per_task", "" },
+  { "--ntasks-per-gpu", "ntasks_per_tres", NO_VAL16 },
+  { "--gpu-bind", "tres_bind", "" },
+  { "--cpus-per-gpu", "cpus_per_tres", "" },
+  { "--cpus-per-task", "cpus_per_task", NO_VAL16 },
+  { "--mincpus", "pn_min_cpus", NO_VAL16 },
+  { "--ntasks", "num_tasks", NO_VAL },
+  { "--ntasks-per-node", "ntasks_per_node", NO_VAL16 },
+  { "--ntasks-per-socket", "ntasks_per_socket", NO_VAL16 },
+  { "--sockets-per-node", "sockets_per_node", NO_VAL16 },
+  { "--cores-per-socket", "cores_per_socket", NO_VAL16 },
+  { "--nodelist", "req_nodes", "" },
+  { "--exclusive, --oversubscribe", "shared", NO_VAL16 },
+  { "--core-spec", "core_spec", NO_VAL16 },
+  { "--thread-spec", "thread_spec", NO_VAL16 },
+  { "--switches", "req_switch", NO_VAL },
+  { "--prefer", "prefer", "" },
+  { "--segment", "segment_size", NO_VAL16 },
+}
+
+-- What a job may depend on and hops does not plan with: dropping it in silence would let the
+-- job fail later, keeping it would leave a placed job waiting.
+local REFUSED = {
+  { "--constraint", "features" },
+  { "--exclude", "exc_nodes" },
+  { "--reservation", "reservation" },
+  { "--licenses", "licenses" },
+}
+
+local function tell(text)
+  pcall(slurm.log_user, "%s", "hops: " .. text)
+end
+
+local function default_partition(partitions)
+  for name, partition in pairs(partitions or {}) do
+    if partition.flag_default == 1 then return name end
+  end
+end
+
+-- Returns the first partition of a request that the site keeps free of hops jobs.
+local function closed_partition(request)
+  local open = {}
+  for _, name in ipairs(SITE.partitions) do open[name] = true end
+  for _, name in ipairs(split(request, ",")) do
+    if not open[name] then return name end
+  end
+end
+
+local function why_not(job, pairs_found)
+  if SITE_PROBLEM then return "no job can be accepted: " .. SITE_PROBLEM end
+  if job.script == nil then return "accepted are batch jobs; submit this one with sbatch" end
+  if given(job.array_inx) then return "job arrays are not accepted; submit one job each" end
+  if given(job.het_job_offset) then return "heterogeneous jobs are not accepted" end
+  if job.cron_job == true then return "scrontab jobs are not accepted" end
+  for _, entry in ipairs(REFUSED) do
+    if given(job[entry[2]]) then
+      return entry[1] .. " is not accepted: hops chooses the nodes by reqs alone"
+    end
+  end
+  if job.min_mem_per_node == 0 then
+    return "--mem=0 takes a whole node; give an amount, --mem-per-gpu, or nothing"
+  end
+  local request = job.partition
+  if SITE.partitions and given(request) and closed_partition(request) then
+    return "partition " .. shown(closed_partition(request)) .. " takes no hops jobs; accepted are "
+      .. table.concat(SITE.partitions, ", ")
+  end
+end
+
+local function clear_shape(job)
+  local ignored = {}
+  for _, entry in ipairs(CLEARED) do
+    local option, field, unset = entry[1], entry[2], entry[3]
+    if given(job[field]) then
+      ignored[#ignored + 1] = option
+      job[field] = unset
+    end
+  end
+  if given(job.max_nodes) or given(job.min_nodes) and job.min_nodes > 1 then
+    ignored[#ignored + 1] = "--nodes"
+  end
+  if job.contiguous == 1 then ignored[#ignored + 1] = "--contiguous" end
+  job.min_nodes, job.max_nodes = 1, NO_VAL
+  job.min_cpus, job.max_cpus = 1, NO_VAL -- sbatch derives min_cpus from --ntasks
+  job.contiguous = 0
+  if #ignored > 0 then
+    tell("ignored, since reqs decides: " .. table.concat(ignored, ", "))
+  end
+end
+
+local function accept(job, partitions, pairs_found)
+  if SITE.partitions and not given(job.partition) then
+    local default = default_partition(partitions)
+    if not default or closed_partition(default) then job.partition = SITE.partitions[1] end
+  end
+  clear_shape(job)
+  if job.requeue == 0 and pairs_found.preempt ~= "no" then
+    tell("--no-requeue is ignored, since the job may move; preempt=no in the comment keeps it")
+  end
+  if job.requeue ~= 0 or pairs_found.preempt ~= "no" then job.requeue = 1 end
+  local held_by_user = job.priority == 0
+  if held_by_user then job.begin_time = USER_HOLD_BEGIN end
+  job.priority = 0
+  if held_by_user then
+    tell("accepted; kept back until you release it: scontrol release JOB")
+  else
+    tell("accepted; starts when its turn for " .. pairs_found.reqs .. " GPUs comes, "
+      .. "until then it shows as held: hopsctl explain JOB says why it waits")
+  end
+end
+
+local function submit(job, partitions)
+  local pairs_found, problem = read_comment(job.comment)
+  problem = problem or why_not(job, pairs_found)
+  if problem then
+    tell(problem)
+    return slurm.ERROR
+  end
+  accept(job, partitions, pairs_found)
+  return slurm.SUCCESS
+end
+
+local function guarded(what, act, ...)
+  local ran, answer = pcall(act, ...)
+  if ran and type(answer) == "number" then return answer end
+  pcall(slurm.log_error, "%s", "hops: defect in " .. what .. ": " .. tostring(answer))
+  tell("refused, since the submit plugin failed; tell your administrator")
+  return slurm.ERROR
+end
+
+function slurm_job_submit(job, partitions, uid)
+  if not ours(job.comment) then return slurm.SUCCESS end
+  return guarded("slurm_job_submit", submit, job, partitions)
+end
+
+------------------------------------------------------------------------------------------
+-- Modification. On a held job an innocent `scontrol update nice=5` sets a priority and the job
+-- starts (22.05 to 26.05), so its owner gets to change only what leaves hold and shape alone.
+
+local FIXED = {
+  "comment", "nice", "requeue", "req_nodes", "exc_nodes", "min_nodes", "max_nodes", "min_cpus",
+  "max_cpus", "num_tasks", "cpus_per_task", "pn_min_cpus", "tres_per_node", "tres_per_job",
+  "tres_per_socket", "tres_per_task", "tres_bind", "cpus_per_tres", "ntasks_per_node",
+  "ntasks_per_socket", "ntasks_per_core", "ntasks_per_tres", "sockets_per_node",
+  "cores_per_socket", "threads_per_core", "shared", "contiguous", "core_spec", "thread_spec",
+  "req_switch", "features", "prefer", "reservation", "licenses", "segment_size",
+}
+
+-- In an update an empty string is a change: it clears.
+local function changed(value)
+  return value ~= nil and value ~= NO_VAL and value ~= NO_VAL16
+end
+
+local function modify(job, record)
+  for _, field in ipairs(FIXED) do
+    if changed(job[field]) then
+      tell(field .. " of a hops job is not yours to change; cancel it and submit it anew")
+      return slurm.ERROR
+    end
+  end
+  if SITE.partitions and given(job.partition) and closed_partition(job.partition) then
+    tell("accepted partitions are " .. table.concat(SITE.partitions, ", "))
+    return slurm.ERROR
+  end
+  if not changed(job.priority) then return slurm.SUCCESS end
+  if record.job_state % 256 ~= 0 then -- the low byte is the base state, 0 is pending
+    tell("hold and release are for waiting jobs; `scontrol requeue` makes it one")
+    return slurm.ERROR
+  end
+  if job.priority == 0 then
+    job.begin_time = USER_HOLD_BEGIN
+    return slurm.SUCCESS
+  end
+  if job.priority == RELEASE then -- lifts the owner's hold, not the one by hops
+    job.begin_time = os.time()
+    job.priority = NO_VAL
+    return slurm.SUCCESS
+  end
+  tell("the priority of a hops job is not yours to change")
+  return slurm.ERROR
+end
+
+local function refuse_joining()
+  tell("a job joins hops when it is submitted; submit it anew with this comment")
+  return slurm.ERROR
+end
+
+function slurm_job_modify(job, record, partitions, uid)
+  if PRIVILEGED[uid] then return slurm.SUCCESS end
+  if not ours(record.comment) then
+    return ours(job.comment) and guarded("slurm_job_modify", refuse_joining) or slurm.SUCCESS
+  end
+  local mark = record.admin_comment
+  if type(mark) == "string" and mark:find(RELEASED_MARK, 1, true) then return slurm.SUCCESS end
+  return guarded("slurm_job_modify", modify, job, record)
+end
+
+if SITE_PROBLEM then
+  slurm.log_error("%s", "hops: hops jobs are refused: " .. SITE_PROBLEM)
+else
+  slurm.log_info("%s", "hops: job_submit loaded, partitions: "
+    .. (SITE.partitions and table.concat(SITE.partitions, ", ") or "any"))
+end
+
+return slurm.SUCCESS
