@@ -11,6 +11,8 @@ from hopsd.model.journal import Control, Event, Placement, ReasonRecord, RoundRe
 from hopsd.model.step import StepOutcome
 from hopsd.store.port import PlanId, Store
 
+DAY_SECONDS = 86400.0
+
 
 class History(Store, Protocol):
     """Both stores are one. Lists are empty where nothing is known."""

@@ -53,7 +53,7 @@ _PRUNE = {
     "jobs": b"DELETE FROM jobs WHERE ended < %(before)s",
     "placements": b"DELETE FROM placements WHERE ended < %(before)s",
     "rounds": b"DELETE FROM rounds r WHERE ends < %(before)s AND NOT EXISTS (SELECT FROM plans p"
-    b" WHERE p.round = r.started AND (p.finished IS NULL OR p.finished >= %(before)s OR p.id ="
+    b" WHERE p.round = r.started AND (p.finished IS NULL OR p.id ="
     b" (SELECT max(id) FROM plans WHERE finished IS NOT NULL)))",
     "reasons": b"DELETE FROM reasons WHERE until < %(before)s",
     "throughput": b"DELETE FROM throughput WHERE at < %(before)s",

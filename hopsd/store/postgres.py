@@ -14,10 +14,8 @@ from hopsd.model.knowledge import Knowledge, ThroughputRecord
 from hopsd.model.step import StepOutcome
 from hopsd.store import jobs, journal, plans, throughput
 from hopsd.store.connection import Database
-from hopsd.store.history import job_document
+from hopsd.store.history import DAY_SECONDS, job_document
 from hopsd.store.port import PlanId, PlanRecord
-
-DAY_SECONDS = 86400.0
 
 
 class PostgresStore:

@@ -1,0 +1,129 @@
+"""The schema in writing: the reference file, the documentation's tables, what is in force."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from hopsd.config.option import Option, options
+from hopsd.config.schema import SECTIONS, Config
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A value in force. ``origin``: ``file`` or ``default``; passwords are hidden."""
+
+    section: str
+    key: str
+    value: Any
+    origin: str
+
+    @property
+    def path(self) -> str:
+        return f"{self.section}.{self.key}"
+
+
+def settings(config: Config) -> Iterator[Setting]:
+    """Every setting of ``config``, in the schema's order, and its throughput tables."""
+    for section, kind in SECTIONS.items():
+        values = getattr(config, section)
+        for option in options(kind):
+            value = option.plain(getattr(values, option.name))
+            given = f"{section}.{option.key}" in config.given
+            yield Setting(section, option.key, value, "file" if given else "default")
+    for workload, types in config.throughput.items():
+        for gpu_type, table in types.items():
+            section = f"throughput.{toml_key(workload)}.{toml_key(gpu_type)}"
+            for key, speeds in (
+                ("aggregated", table.aggregated),
+                ("distributed", table.distributed),
+            ):
+                if speeds:
+                    shown = {str(count): speed for count, speed in speeds.items()}
+                    yield Setting(section, key, shown, "file")
+
+
+def toml(config: Config) -> str:
+    """``config`` as a file that sets everything; passwords are hidden."""
+    lines: list[str] = []
+    section = ""
+    for setting in settings(config):
+        if setting.section != section:
+            section = setting.section
+            lines += ["", f"[{section}]"]
+        line = f"{setting.key} = {toml_value(setting.value)}"
+        lines.append(f"{line}  # {setting.origin}")
+    return "\n".join(lines[1:])
+
+
+def reference_file() -> str:
+    """conf/hopsd.toml: every setting with its default, commented out."""
+    parts = [_HEAD]
+    for section, kind in SECTIONS.items():
+        parts.append(f"\n[{section}]\n# {_summary(kind)}")
+        parts += [_reference_entry(option) for option in options(kind)]
+    parts.append(_THROUGHPUT)
+    return "\n".join(parts)
+
+
+def markdown() -> str:
+    """The tables of docs/configuration.md."""
+    parts = []
+    for section, kind in SECTIONS.items():
+        parts.append(f"## `[{section}]`\n\n{_summary(kind)}\n")
+        parts.append("| key | default | accepted | what it does |\n|---|---|---|---|")
+        parts += [
+            f"| `{option.key}` | `{_default(option)}` | {option.accepted} | {option.doc} |"
+            for option in options(kind)
+        ]
+        parts.append("")
+    return "\n".join(parts)
+
+
+def toml_value(value: Any) -> str:
+    """``value`` in TOML: JSON's writing but for tables."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{toml_key(k)} = {toml_value(v)}" for k, v in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(toml_value, value)) + "]"
+    # JSON leaves DEL as it is, which TOML does not accept.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def toml_key(key: str) -> str:
+    bare = key.isascii() and key.replace("-", "").replace("_", "").isalnum()
+    return key if bare and not key.isdigit() else toml_value(key)
+
+
+def _default(option: Option) -> str:
+    return toml_value(option.plain(option.default))
+
+
+def _summary(kind: type) -> str:
+    return " ".join((kind.__doc__ or "").split())
+
+
+def _reference_entry(option: Option) -> str:
+    text = f"{option.doc} Accepted: {option.accepted}."
+    comment = textwrap.indent(textwrap.fill(text, 90), "# ")
+    return f"\n{comment}\n#{option.key} = {_default(option)}"
+
+
+_HEAD = """\
+# Configuration of hopsd, with every setting at its default. To change one, remove the # in
+# front of it. `hopsctl config check` tells what is wrong in a file, `hopsctl config show` what
+# is in force. systemctl reload hopsd takes a changed file."""
+
+_THROUGHPUT = """
+# Speeds that are known beforehand: samples per second per GPU of a workload on a GPU type, by
+# GPU count in one server (aggregated) and by server count when spread (distributed). Between
+# two counts: linear; outside: the nearest. These tables are final, no measurement changes them.
+# A workload without a table here is learnt from what its jobs report.
+#
+#[throughput.resnet50.rtx3090]
+#aggregated = { "1" = 100.0, "2" = 98.0, "8" = 90.0 }
+#distributed = { "2" = 70.0, "3" = 65.0 }
+"""

@@ -1,0 +1,284 @@
+"""The store of the simulator and of tests: plain dictionaries, gone with the process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from statistics import fmean, median
+from typing import Any, TypeVar
+
+from hopsd.errors import StoreError
+from hopsd.model.history import JobRecord
+from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
+from hopsd.model.job import ThroughputTable
+from hopsd.model.journal import Control, Event, Placement, ReasonRecord, RoundRecord
+from hopsd.model.knowledge import Knowledge, ThroughputRecord
+from hopsd.model.plan import Plan
+from hopsd.model.reading import SlurmState
+from hopsd.model.reason import Reason
+from hopsd.model.step import OutcomeStatus, StepOutcome
+from hopsd.store.history import DAY_SECONDS, job_document
+from hopsd.store.placement import follow
+from hopsd.store.port import PlanId, PlanRecord
+from hopsd.store.throughput import NEWEST
+
+Key = TypeVar("Key")
+Row = TypeVar("Row")
+
+
+@dataclass(slots=True)
+class _Written:
+    """A plan with what came of it; ``finished`` None: it was begun only."""
+
+    record: PlanRecord
+    finished: float | None = None
+    outcomes: tuple[StepOutcome, ...] = field(default_factory=tuple)
+
+
+class MemoryStore:
+    """A `History` that passes the same contract as the one in PostgreSQL.
+
+    ``tables`` and ``server_factor`` are the operator's throughput, as in `Knowledge`.
+    """
+
+    def __init__(
+        self,
+        *,
+        tables: Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]] | None = None,
+        server_factor: Mapping[WorkloadName, Mapping[NodeName, float]] | None = None,
+    ) -> None:
+        self._tables = dict(tables or {})
+        self._server_factor = dict(server_factor or {})
+        self._open: dict[JobId, JobRecord] = {}
+        self._ended: dict[tuple[JobId, float], JobRecord] = {}
+        self._placements: dict[tuple[JobId, float, float], Placement] = {}
+        self._last: dict[JobId, Placement] = {}
+        self._plans: dict[PlanId, _Written] = {}
+        self._numbers = count(1)
+        self._reasons: dict[JobId, list[ReasonRecord]] = {}
+        self._waiting: dict[JobId, ReasonRecord] = {}
+        self._throughput: dict[ThroughputRecord, ThroughputRecord] = {}
+        self._events: list[Event] = []
+        self._control = Control()
+        self._now = 0.0
+
+    def jobs(self) -> Mapping[JobId, JobRecord]:
+        return dict(self._open)
+
+    def save_jobs(self, records: Iterable[JobRecord]) -> None:
+        for record in records:
+            self._now = max(self._now, record.seen)
+            self._open.pop(record.id, None)
+            self._ended.pop((record.id, record.submit), None)
+            if record.end is None:
+                self._open[record.id] = record
+            else:
+                self._ended[record.id, record.submit] = record
+            for placement in follow(self._last.get(record.id), record):
+                self._place(placement)
+
+    def _place(self, placement: Placement) -> None:
+        self._placements[placement.job, placement.submit, placement.start] = placement
+        if placement.end is None:
+            self._last[placement.job] = placement
+        else:
+            self._last.pop(placement.job, None)
+
+    def knowledge(self) -> Knowledge:
+        done = [
+            job
+            for job in self._ended.values()
+            if job.state is SlurmState.COMPLETED and job.run_seconds > 0
+        ]
+        return Knowledge(
+            tables=self._tables,
+            server_factor=self._server_factor,
+            records=self._newest_throughput(),
+            median_age_by_workload=_medians((job.workload, job.run_seconds) for job in done),
+            median_age_by_user=_medians((job.user, job.run_seconds) for job in done),
+        )
+
+    def add_throughput(self, records: Sequence[ThroughputRecord]) -> None:
+        self._throughput.update((record, record) for record in records)
+
+    def _newest_throughput(self) -> tuple[ThroughputRecord, ...]:
+        shapes: dict[tuple[str, str, str, int, int], list[ThroughputRecord]] = {}
+        for record in sorted(self._throughput, key=lambda r: (-r.at, r.per_gpu)):
+            shapes.setdefault(_shape(record), []).append(record)
+        kept = [record for shape in shapes.values() for record in shape[:NEWEST]]
+        return tuple(sorted(kept, key=lambda r: (r.at, _shape(r), r.per_gpu)))
+
+    def begin_plan(self, record: PlanRecord) -> PlanId:
+        plan = PlanId(next(self._numbers))
+        self._plans[plan] = _Written(record)
+        self._note_reasons(record.plan, record.made)
+        return plan
+
+    def _note_reasons(self, plan: Plan, now: float) -> None:
+        for job, open_reason in list(self._waiting.items()):
+            given = plan.waiting.get(job)
+            if given is None or given.code is not open_reason.reason.code:
+                self._reasons[job][-1] = replace(open_reason, until=now)
+                del self._waiting[job]
+        for job, reason in plan.waiting.items():
+            self._note_reason(job, reason, now)
+
+    def _note_reason(self, job: JobId, reason: Reason, now: float) -> None:
+        history = self._reasons.setdefault(job, [])
+        if job in self._waiting:
+            history[-1] = replace(history[-1], reason=reason)
+        else:
+            history.append(ReasonRecord(job, now, reason))
+        self._waiting[job] = history[-1]
+
+    def finish_plan(self, plan: PlanId, outcomes: Sequence[StepOutcome], finished: float) -> None:
+        if plan not in self._plans:
+            raise StoreError(f"plan {plan} is not in the store; only a begun plan can be finished")
+        written = self._plans[plan]
+        written.finished, written.outcomes = finished, tuple(outcomes)
+        for outcome in outcomes:
+            last = self._last.get(outcome.step.job)
+            if outcome.vacated is not None and last and last.start < outcome.vacated:
+                self._place(replace(last, end=outcome.vacated))
+
+    def unfinished_plan(self) -> tuple[PlanId, PlanRecord] | None:
+        for plan, written in reversed(self._plans.items()):
+            if written.finished is None:
+                return plan, written.record
+        return None
+
+    def last_plan(self) -> PlanRecord | None:
+        for written in reversed(self._plans.values()):
+            if written.finished is not None:
+                return written.record
+        return None
+
+    def outcomes(self, plan: PlanId) -> tuple[StepOutcome, ...]:
+        return self._plans[plan].outcomes if plan in self._plans else ()
+
+    def rounds(self, limit: int = 20) -> tuple[RoundRecord, ...]:
+        by_round: dict[float, list[_Written]] = {}
+        for written in self._plans.values():
+            by_round.setdefault(written.record.round_start, []).append(written)
+        newest = sorted(by_round, reverse=True)[:limit]
+        return tuple(_round(by_round[start]) for start in newest)
+
+    def job(self, job: JobId) -> JobRecord | None:
+        ended = [record for (name, _), record in self._ended.items() if name == job]
+        found = [*ended, *filter(None, [self._open.get(job)])]
+        return max(found, key=lambda record: record.submit, default=None)
+
+    def finished_jobs(self, since: float) -> tuple[JobRecord, ...]:
+        ended = [job for job in self._ended.values() if job.end is not None and job.end >= since]
+        return tuple(sorted(ended, key=lambda job: (job.end or 0.0, job.id)))
+
+    def raqlr(self, since: float) -> float | None:
+        jobs = [
+            (job, job.run_seconds if job.age_seconds is None else job.age_seconds)
+            for job in self.finished_jobs(since)
+        ]
+        ratios = [job.wait_seconds / age for job, age in jobs if age > 0]
+        return fmean(ratios) if ratios else None
+
+    def placements(self, job: JobId | None = None) -> tuple[Placement, ...]:
+        found = [p for p in self._placements.values() if job is None or p.job == job]
+        return tuple(sorted(found, key=lambda p: (p.start, p.job)))
+
+    def reasons(self, job: JobId) -> tuple[ReasonRecord, ...]:
+        return tuple(self._reasons.get(job, ()))
+
+    def job_history(self, job: JobId) -> dict[str, Any]:
+        return job_document(self, job)
+
+    def add_event(
+        self, kind: str, text: str, *, job: JobId | None = None, at: float | None = None
+    ) -> None:
+        self._events.append(Event(self._now if at is None else at, kind, text, job))
+
+    def events(self, job: JobId | None = None, limit: int = 100) -> tuple[Event, ...]:
+        found = [event for event in reversed(self._events) if job is None or event.job == job]
+        return tuple(found[:limit])
+
+    def control(self) -> Control:
+        return self._control
+
+    def set_paused(self, *, paused: bool, by: str, at: float) -> None:
+        self._control = Control(paused, by, at)
+
+    def prune(self, now: float, retention_days: float) -> Mapping[str, int]:
+        before = now - retention_days * DAY_SECONDS
+        events, self._events = self._events, [e for e in self._events if e.at >= before]
+        return {
+            "jobs": _drop(self._ended, lambda job: job.end is not None and job.end < before),
+            "placements": _drop(self._placements, lambda p: p.end is not None and p.end < before),
+            "rounds": self._prune_rounds(before),
+            "reasons": self._prune_reasons(before),
+            "throughput": _drop(self._throughput, lambda record: record.at < before),
+            "events": len(events) - len(self._events),
+        }
+
+    def _prune_rounds(self, before: float) -> int:
+        finished = [plan for plan, written in self._plans.items() if written.finished is not None]
+        kept = {
+            written.record.round_start
+            for plan, written in self._plans.items()
+            if written.finished is None or plan == finished[-1]
+        }
+        old = {
+            written.record.round_start
+            for written in self._plans.values()
+            if written.record.round_end < before
+        } - kept
+        _drop(self._plans, lambda written: written.record.round_start in old)
+        return len(old)
+
+    def _prune_reasons(self, before: float) -> int:
+        dropped = 0
+        for job, history in list(self._reasons.items()):
+            kept = [r for r in history if r.until is None or r.until >= before]
+            dropped += len(history) - len(kept)
+            self._reasons[job] = kept
+            if not kept:
+                del self._reasons[job]
+        return dropped
+
+
+def _drop(rows: dict[Any, Row], old: Callable[[Row], bool]) -> int:
+    """Delete the rows whose value is old; how many that were."""
+    keys = [key for key, row in rows.items() if old(row)]
+    for key in keys:
+        del rows[key]
+    return len(keys)
+
+
+def _medians(values: Iterable[tuple[Key, float]]) -> dict[Key, float]:
+    groups: dict[Key, list[float]] = {}
+    for key, value in values:
+        groups.setdefault(key, []).append(value)
+    return {key: median(group) for key, group in groups.items() if key}
+
+
+def _shape(record: ThroughputRecord) -> tuple[str, str, str, int, int]:
+    return record.workload, record.gpu_type, record.node, record.gpus, record.nodes
+
+
+def _round(plans: list[_Written]) -> RoundRecord:
+    newest = plans[-1].record
+    return RoundRecord(
+        start=newest.round_start,
+        end=newest.round_end,
+        plans=len(plans),
+        steps=sum(len(written.record.steps) for written in plans),
+        failed=sum(
+            outcome.status is OutcomeStatus.FAILED
+            for written in plans
+            for outcome in written.outcomes
+        ),
+        placed=len(newest.plan.placements),
+        waiting=len(newest.plan.waiting),
+        objective=newest.plan.objective,
+        gap=newest.plan.gap,
+        fragments=newest.plan.fragments,
+        seconds=newest.plan.seconds.get("total", 0.0),
+    )
