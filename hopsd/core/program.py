@@ -1,0 +1,104 @@
+"""The integer program of a plan (eq. 11 to 13 of the paper)."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hopsd.core.configurations import Configurations
+from hopsd.core.shapes import Floats, Ints
+
+# Far from the ends of a double, so that sums over a plan neither overflow nor vanish.
+_SAFE_EXPONENT = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Choose at most one column a job within ``capacity`` (servers,), for the largest value.
+
+    ``gain`` (columns,) is G of eq. 11 times the restart factor; ``weight`` (jobs,) is
+    ``(prior + bias)^lambda / exp(log_scale)``; ``value`` is their product. A *choice* (jobs,)
+    holds every job's column, -1 for none.
+    """
+
+    configurations: Configurations
+    capacity: Ints
+    weight: Floats
+    log_scale: float
+    gain: Floats
+    value: Floats
+
+    def taken(self, choice: Ints) -> Ints:
+        """GPUs that ``choice`` takes of every server."""
+        columns = choice[choice >= 0]
+        shapes = self.configurations.shape[columns].astype(np.int64)
+        return self.configurations.shapes.consumption(shapes, len(self.capacity))
+
+    def feasible(self, choice: Ints) -> bool:
+        """Every chosen column is its job's own, and no server gives more than it has."""
+        start = self.configurations.start
+        chosen = choice >= 0
+        own = (start[:-1] <= choice) & (choice < start[1:])
+        return bool(np.all(own[chosen]) and np.all(self.taken(choice) <= self.capacity))
+
+    def scaled_objective(self, choice: Ints) -> float:
+        """Eq. 11 divided by ``exp(log_scale)``."""
+        return math.fsum(self.value[choice[choice >= 0]])
+
+    def unscaled(self, scaled: float) -> float:
+        """A scaled objective or bound in the units of eq. 11; the largest double if above it."""
+        if self.log_scale == 0.0 or scaled <= 0.0:
+            return scaled
+        exponent = math.log(scaled) + self.log_scale
+        return math.exp(exponent) if exponent < math.log(sys.float_info.max) else sys.float_info.max
+
+
+def build(
+    configurations: Configurations,
+    capacity: Ints,
+    priorities: Sequence[float],
+    lam: float,
+    restart_share: Floats,
+) -> Program:
+    """The program of jobs with ``priorities``, all of them with their configurations.
+
+    ``restart_share`` (jobs,): what is left of a round to a job that is moved, 1 for a job that
+    does not run or loses nothing.
+    """
+    weight, log_scale = weights(np.array(priorities, dtype=np.float64), lam)
+    lengths = np.diff(configurations.start)
+    filled = lengths > 0
+    smallest = np.ones(configurations.jobs)
+    if len(configurations):
+        smallest[filled] = np.minimum.reduceat(
+            configurations.throughput, configurations.start[:-1][filled]
+        )
+    gain = configurations.throughput / np.repeat(smallest, lengths)
+    if np.any(restart_share < 1.0):
+        stays = configurations.present[configurations.present >= 0]
+        at_home = gain[stays]
+        gain *= np.repeat(restart_share, lengths)
+        gain[stays] = at_home
+    return Program(
+        configurations, capacity, weight, log_scale, gain, gain * np.repeat(weight, lengths)
+    )
+
+
+def weights(priorities: Floats, lam: float) -> tuple[Floats, float]:
+    """``(prior + bias)^lambda`` as factors and the logarithm of their common scale.
+
+    The scale is 1 (logarithm 0) unless a weight would come near the ends of a double.
+    """
+    if not len(priorities):
+        return np.zeros(0), 0.0
+    lowest = float(priorities.min())
+    shifted = priorities if lowest > 0.0 else priorities + (abs(lowest) + 0.01)
+    exponents = lam * np.log(shifted)
+    top = float(exponents.max())
+    if abs(top) < _SAFE_EXPONENT:
+        return shifted**lam, 0.0
+    return np.exp(exponents - top), top

@@ -1,0 +1,101 @@
+"""Plain linear and integer programs through HiGHS as scipy ships it, for the rival policies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hopsd.errors import InputError, SolverError
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """``sum over entries value * x[column] <= limit[row]``; limit (rows,), the rest (entries,)."""
+
+    row: Ints
+    column: Ints
+    value: Floats
+    limit: Floats
+
+    @staticmethod
+    def stacked(*parts: Rows) -> Rows:
+        """All rows of all parts, in their order."""
+        starts = np.cumsum([0, *(len(part.limit) for part in parts[:-1])])
+        return Rows(
+            np.concatenate([p.row + s for p, s in zip(parts, starts, strict=True)]),
+            np.concatenate([p.column for p in parts]),
+            np.concatenate([p.value for p in parts]),
+            np.concatenate([p.limit for p in parts]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Optimum:
+    """``prices``: by how much the objective falls per unit of each row's limit, >= 0.
+
+    Empty for an integer program.
+    """
+
+    x: Floats
+    objective: float
+    prices: Floats
+
+
+def minimise(cost: Floats, rows: Rows, upper: Floats) -> Optimum | None:
+    """min cost x within ``rows``, 0 <= x <= upper, both (n,); None: no such x.
+
+    Raises:
+        SolverError: unbounded, or the solver gave up.
+        InputError: scipy is not installed.
+    """
+    optimize, sparse = _scipy()
+    answer = optimize.linprog(
+        cost,
+        A_ub=_matrix(sparse, rows, len(cost)),
+        b_ub=rows.limit,
+        bounds=np.column_stack((np.zeros(len(cost)), upper)),
+        method="highs",
+    )
+    if answer.status == 2:
+        return None
+    if answer.status != 0:
+        raise SolverError(f"the linear program was not solved: {answer.message}")
+    return Optimum(answer.x, float(answer.fun), -np.asarray(answer.ineqlin.marginals))
+
+
+def minimise_binary(cost: Floats, rows: Rows, gap: float, time_limit_seconds: float) -> Optimum:
+    """min cost x within ``rows``, x in {0, 1}; x = 0 must be allowed by the rows.
+
+    Raises:
+        SolverError: no solution within the time limit.
+        InputError: scipy is not installed.
+    """
+    optimize, sparse = _scipy()
+    answer = optimize.milp(
+        cost,
+        integrality=np.ones(len(cost)),
+        bounds=optimize.Bounds(0.0, 1.0),
+        constraints=optimize.LinearConstraint(_matrix(sparse, rows, len(cost)), ub=rows.limit),
+        options={"mip_rel_gap": gap, "time_limit": time_limit_seconds},
+    )
+    if answer.x is None:
+        raise SolverError(f"the integer program was not solved: {answer.message}")
+    return Optimum(np.round(answer.x), float(answer.fun), np.empty(0))
+
+
+def _matrix(sparse: Any, rows: Rows, columns: int) -> Any:
+    return sparse.csr_array((rows.value, (rows.row, rows.column)), shape=(len(rows.limit), columns))
+
+
+def _scipy() -> tuple[Any, Any]:
+    try:
+        from scipy import optimize, sparse  # noqa: PLC0415  # an extra, and slow to import
+    except ImportError as error:
+        raise InputError("this policy needs scipy: pip install 'hops[sim]'") from error
+    return optimize, sparse
