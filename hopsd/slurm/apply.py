@@ -1,0 +1,145 @@
+"""Steps over an adapter: settle what needs nothing, vacate, place, read back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from hopsd.model.ids import JobId
+from hopsd.model.reading import Hold, JobReading, Reading, SlurmState
+from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
+from hopsd.slurm.adapter import Adapter
+from hopsd.slurm.place import Placer, Result
+from hopsd.slurm.vacate import vacate
+from hopsd.slurm.watch import ApplySettings, Watch, refusals
+
+_LEAVING = frozenset({StepKind.PREEMPT, StepKind.MOVE})
+
+
+class SlurmPort:
+    """A :class:`hopsd.slurm.port.Port` over any adapter."""
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        settings: ApplySettings | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._adapter = adapter
+        self._clock = clock
+        self._settings = settings or ApplySettings()
+        self._watch = Watch(adapter, self._settings.poll_seconds, clock, sleep)
+        self._placer = Placer(adapter, self._watch, self._settings)
+
+    @property
+    def name(self) -> str:
+        return self._adapter.name
+
+    def read(self) -> Reading:
+        return self._adapter.read()
+
+    def apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
+        begun = self._clock()
+        results: dict[JobId, Result] = {}
+        todo = self._round(steps, results, self._settle)
+        leaving = [step.job for step in todo if step.kind in _LEAVING]
+        if leaving:
+            errors = vacate(self._adapter, self._watch, self._settings, leaving)
+            todo = self._round(todo, results, lambda s, j: self._vacated(s, j, errors))
+        todo = [step for step in todo if step.job not in results]
+        results |= self._placer.start(todo)
+        seconds = self._clock() - begun
+        return [_outcome(step, results[step.job], seconds) for step in steps]
+
+    def _round(
+        self,
+        steps: Sequence[Step],
+        results: dict[JobId, Result],
+        judge: Callable[[Step, JobReading], Result | None],
+    ) -> list[Step]:
+        """Judge every step by a fresh look; the ones without a result yet."""
+        jobs = self._watch.jobs() if steps else {}
+        for step in steps:
+            job = jobs.get(step.job)
+            result = _gone(job) if job is None or job.state.finished else judge(step, job)
+            if result is not None:
+                results[step.job] = result
+        return [step for step in steps if step.job not in results]
+
+    def _settle(self, step: Step, job: JobReading) -> Result | None:
+        """The result of a step that needs neither vacating nor placing."""
+        pending = job.state is SlurmState.PENDING
+        if step.kind is StepKind.RELEASE:
+            return self._give_back(step, job)
+        if step.kind is StepKind.HOLD or (step.kind is StepKind.PREEMPT and pending):
+            return self._hold(job)
+        if job.state is SlurmState.RUNNING and job.allocation == step.target:
+            return Result(OutcomeStatus.UNCHANGED, job.allocation, started=job.start)
+        if pending:
+            return _blocked(job)
+        if step.kind is StepKind.START:
+            return _failed(job, f"already {job.state_text} on {job.allocation}")
+        return None if job.requeue else _failed(job, "it was submitted with --no-requeue")
+
+    def _vacated(self, step: Step, job: JobReading, errors: dict[JobId, str]) -> Result | None:
+        """The result after vacating; None where the job is still to be placed."""
+        if step.job in errors:
+            return _failed(job, errors[step.job])
+        if step.kind is StepKind.PREEMPT:
+            held = self._hold(job)
+            unchanged = held.status is OutcomeStatus.UNCHANGED
+            return Result(OutcomeStatus.DONE) if unchanged else held
+        if job.state is not SlurmState.PENDING:
+            return _failed(job, f"already {job.state_text} on {job.allocation}")
+        return _blocked(job)
+
+    def _hold(self, job: JobReading) -> Result:
+        if job.state is not SlurmState.PENDING:
+            return _failed(job, f"already {job.state_text} on {job.allocation}")
+        if job.hold is not Hold.NONE:
+            return Result(OutcomeStatus.UNCHANGED)
+        return self._asked(job, lambda: self._adapter.hold(job.id))
+
+    def _give_back(self, step: Step, job: JobReading) -> Result:
+        if job.state is not SlurmState.PENDING or job.hold is not Hold.HOPS:
+            return Result(OutcomeStatus.UNCHANGED, job.allocation, started=job.start)
+
+        def give_back() -> None:
+            self._adapter.unpin(job.id, step.gpus)
+            self._adapter.release([job.id])
+
+        return self._asked(job, give_back)
+
+    def _asked(self, job: JobReading, request: Callable[[], None]) -> Result:
+        errors: dict[JobId, str] = {}
+        with refusals(errors, job.id):
+            request()
+        return _failed(job, errors[job.id]) if errors else Result(OutcomeStatus.DONE)
+
+
+def _blocked(job: JobReading) -> Result | None:
+    if job.hold is Hold.USER:
+        return _failed(job, "its user holds it")
+    return _failed(job, "it waits for a dependency") if job.dependency else None
+
+
+def _gone(job: JobReading | None) -> Result:
+    text = "Slurm knows no such job any more" if job is None else f"it is {job.state_text}"
+    return Result(OutcomeStatus.GONE, error=text)
+
+
+def _failed(job: JobReading, text: str) -> Result:
+    return Result(OutcomeStatus.FAILED, job.allocation, text, job.start)
+
+
+def _outcome(step: Step, result: Result, seconds: float) -> StepOutcome:
+    return StepOutcome(
+        step=step,
+        status=result.status,
+        actual=result.actual,
+        error=result.error,
+        started=result.started,
+        seconds=seconds,
+    )

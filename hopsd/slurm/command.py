@@ -1,0 +1,67 @@
+"""Runs Slurm's own commands: argument lists, a time-out, the C locale, never a shell."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hopsd.errors import SlurmError, SlurmUnavailableError
+
+# What the commands say when slurmctld or munged is away (22.05, 24.11, 26.05). "Unexpected
+# message received" is what writes report on 22.05 after ten seconds without an answer.
+_NO_ANSWER = (
+    "Unable to contact slurm controller",
+    "Unexpected message received",
+    "Socket timed out",
+    "Connection refused",
+    "Zero Bytes were transmitted",
+    "authentication",
+    "Munge",
+    "Unable to process configuration file",
+    "Could not establish a configuration source",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmCommands:
+    """Where and how the commands run.
+
+    ``prefix`` goes before every command (a chroot, for example); ``environment`` is added to
+    this process's own, as SLURM_CONF for a cluster that is not the machine's default.
+    """
+
+    timeout_seconds: float = 30.0
+    prefix: Sequence[str] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def run(self, *arguments: str) -> str:
+        """Standard output of a command that ended with 0.
+
+        Raises:
+            SlurmUnavailableError: no command, no answer in time, or slurmctld is away.
+            SlurmError: Slurm refused; the message is its own.
+        """
+        shown = " ".join(arguments)
+        try:
+            done = subprocess.run(
+                [*self.prefix, *arguments],
+                env={**os.environ, **self.environment, "LC_ALL": "C"},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=self.timeout_seconds,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise SlurmUnavailableError(
+                f"{shown}: no answer within {self.timeout_seconds:g} s"
+            ) from error
+        except OSError as error:
+            raise SlurmUnavailableError(f"{shown}: {error.strerror or error}") from error
+        if done.returncode:
+            said = (done.stderr or done.stdout).decode(errors="replace").strip()
+            message = f"{shown}: {said or f'exit code {done.returncode}'}"
+            away = any(words in said for words in _NO_ANSWER)
+            raise (SlurmUnavailableError if away else SlurmError)(message)
+        return done.stdout.decode(errors="replace")

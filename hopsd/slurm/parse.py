@@ -1,0 +1,215 @@
+"""From what Slurm's commands print to a reading.
+
+Jobs come from ``squeue --json``: names, comments and paths are the users', and in the text of
+``scontrol show job`` a newline in a comment can pretend to be another job. Nodes come from
+``scontrol show node -o``, which holds administrators' words only and looks alike from 22.05 on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ClusterShell.NodeSet import NodeSet
+
+from hopsd.errors import SlurmError
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName
+from hopsd.model.reading import Hold, JobReading, NodeReading, SlurmState
+
+USER_HOLD = "hops:user-hold"
+UNTYPED = "gpu"
+
+# slurmctld lets a requeued job begin when its old credential has expired: 120 s by default,
+# and a second (22.05, 24.11, 26.05). That is no wish of the user's.
+_REQUEUE_DELAY_SECONDS = 125
+
+_PENDING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"})
+_RUNNING = frozenset({"RUNNING", "CONFIGURING", "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED"})
+_STATES: Mapping[str, SlurmState] = {
+    **dict.fromkeys(_PENDING, SlurmState.PENDING),
+    **dict.fromkeys(_RUNNING, SlurmState.RUNNING),
+    "BOOT_FAIL": SlurmState.FAILED,
+    "DEADLINE": SlurmState.TIMEOUT,
+    "LAUNCH_FAILED": SlurmState.FAILED,
+    "OUT_OF_MEMORY": SlurmState.FAILED,
+    "PREEMPTED": SlurmState.CANCELLED,
+    "REVOKED": SlurmState.CANCELLED,
+}
+_HOLDING_GPUS = frozenset(
+    {SlurmState.RUNNING, SlurmState.COMPLETING, SlurmState.SUSPENDED, SlurmState.OTHER}
+)
+_NODE_STATES = frozenset({"IDLE", "MIXED", "ALLOCATED"})
+_HARMLESS_FLAGS = frozenset({"CLOUD", "COMPLETING", "DYNAMIC_NORM", "DYNAMIC_FUTURE", "PLANNED"})
+_GPU = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::([^:(),=]+))?[:=](\d+)(?:\([^):]*:?([^)]*)\))?")
+_FIELD = re.compile(r"(\w+)=(\S*)")
+
+
+def number(value: Any) -> float | None:
+    """A JSON number of either schema: plain (22.05) or ``{set, infinite, number}``."""
+    if isinstance(value, Mapping):
+        if not value.get("set") or value.get("infinite"):
+            return None
+        value = value.get("number")
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def state_words(job: Mapping[str, Any]) -> tuple[str, ...]:
+    words = job.get("job_state") or ()
+    return (words,) if isinstance(words, str) else tuple(words)
+
+
+def slurm_state(words: Iterable[str]) -> SlurmState:
+    """The state to act on: a job that still cleans up is COMPLETING, whatever comes next."""
+    given = set(words)
+    if "COMPLETING" in given:
+        return SlurmState.COMPLETING
+    for word in sorted(given, key=lambda w: w not in _PENDING - {"PENDING"}):
+        if word in _STATES:
+            return _STATES[word]
+        if word in SlurmState.__members__:
+            return SlurmState[word]
+    return SlurmState.OTHER
+
+
+def job_allocation(
+    job: Mapping[str, Any], order: Mapping[NodeName, int]
+) -> dict[NodeName, tuple[int, tuple[int, ...]]]:
+    """GPUs and their indices by node; ``gres_detail`` is in the node table's order."""
+    names = NodeSet(job.get("nodes") or "")
+    nodes = sorted(map(NodeName, names), key=lambda n: (order.get(n, len(order)), n))
+    details = job.get("gres_detail") or ()
+    return {
+        node: (sum(count for _, count, _ in found), tuple(i for *_, ids in found for i in ids))
+        for node, detail in zip(nodes, details, strict=False)
+        if (found := gpus_in(detail))
+    }
+
+
+def gpus_in(text: str) -> list[tuple[str, int, tuple[int, ...]]]:
+    """``gpu:rtx3090:4(IDX:0-2,5)`` as type, count and indices; other GRES are left out."""
+    return [
+        (kind or UNTYPED, int(count), _indices(ids))
+        for kind, count, ids in _GPU.findall(text or "")
+    ]
+
+
+def _indices(text: str) -> tuple[int, ...]:
+    if not re.fullmatch(r"[\d,-]+", text):
+        return ()
+    ranges = (part.partition("-") for part in text.split(",") if part)
+    return tuple(i for first, _, last in ranges for i in range(int(first), int(last or first) + 1))
+
+
+def is_hops_job(job: Mapping[str, Any]) -> bool:
+    """Array and heterogeneous jobs never are: one job id would stand for several shapes."""
+    many = number(job.get("array_job_id")) or number(job.get("het_job_id"))
+    return (job.get("comment") or "").startswith("hops:") and not many
+
+
+def holds_gpus(job: Mapping[str, Any]) -> bool:
+    return slurm_state(state_words(job)) in _HOLDING_GPUS
+
+
+def job_reading(job: Mapping[str, Any], order: Mapping[NodeName, int]) -> JobReading:
+    """One job of ``squeue --json``.
+
+    Raises:
+        SlurmError: an answer without a job id; this release's JSON is not understood.
+    """
+    if number(job.get("job_id")) is None:
+        raise SlurmError("squeue --json: a job without job_id; this Slurm's JSON is not known")
+    words = state_words(job)
+    state = slurm_state(words)
+    parts = job_allocation(job, order) if state in _HOLDING_GPUS else {}
+    minutes = number(job.get("time_limit"))
+    code, signal = _exit(job.get("exit_code"))
+    return JobReading(
+        id=JobId(str(job["job_id"])),
+        user=UserName(job.get("user_name") or str(job.get("user_id"))),
+        uid=int(number(job.get("user_id")) or 0),
+        name=job.get("name") or "",
+        comment=job.get("comment") or "",
+        partition=job.get("partition") or "",
+        state=state,
+        submit=number(job.get("submit_time")) or 0.0,
+        hold=_hold(job, state),
+        dependency=bool(job.get("dependency")),
+        begin=_begin(job, state),
+        start=(number(job.get("start_time")) or 0.0) if state is not SlurmState.PENDING else 0.0,
+        end=(number(job.get("end_time")) or 0.0) if state.finished else 0.0,
+        time_limit_seconds=minutes * 60 if minutes else None,
+        restarts=int(number(job.get("restart_cnt")) or 0),
+        requeue=bool(job.get("requeue", True)),
+        allocation=Allocation.of({node: gpus for node, (gpus, _) in parts.items()}),
+        gpu_indices={node: ids for node, (_, ids) in parts.items() if ids},
+        exit_code=code,
+        exit_signal=signal,
+        work_dir=job.get("current_working_directory") or "",
+        command=job.get("command") or "",
+        admin_comment=job.get("admin_comment") or "",
+        state_text="+".join(words) + f" ({job.get('state_reason') or 'None'})",
+        per_job_gpus="gpu" in (job.get("tres_per_job") or ""),
+    )
+
+
+def _hold(job: Mapping[str, Any], state: SlurmState) -> Hold:
+    if state is not SlurmState.PENDING or number(job.get("priority")):
+        return Hold.NONE
+    return Hold.USER if USER_HOLD in (job.get("admin_comment") or "") else Hold.HOPS
+
+
+def _begin(job: Mapping[str, Any], state: SlurmState) -> float:
+    begin = number(job.get("eligible_time")) or 0.0
+    submit = number(job.get("submit_time")) or 0.0
+    requeued = bool(number(job.get("restart_cnt"))) and begin - submit <= _REQUEUE_DELAY_SECONDS
+    return begin if state is SlurmState.PENDING and begin > submit and not requeued else 0.0
+
+
+def _exit(value: Any) -> tuple[int, int]:
+    """Exit code and signal, from a wait status (22.05) or ``{return_code, signal}``."""
+    if isinstance(value, Mapping) and "return_code" in value:
+        signal = (value.get("signal") or {}).get("id", value.get("signal", {}).get("signal_id"))
+        return int(number(value["return_code"]) or 0), int(number(signal) or 0)
+    status = int(number(value) or 0)
+    return status >> 8, status & 0x7F
+
+
+def node_readings(text: str, partitions: Sequence[str]) -> tuple[list[NodeReading], list[NodeName]]:
+    """GPU nodes of ``scontrol show node -o`` and the names of all nodes, both in its order.
+
+    ``partitions`` empty: nodes of any.
+    """
+    readings, names = [], []
+    for line in text.splitlines():
+        fields = dict(reversed(_FIELD.findall(line)))  # of two equal keys the first counts
+        if "NodeName" not in fields:
+            continue
+        names.append(NodeName(fields["NodeName"]))
+        gpus = gpus_in(fields.get("Gres", ""))
+        mine = not partitions or not set(partitions).isdisjoint(
+            fields.get("Partitions", "").split(",")
+        )
+        if gpus and mine:
+            readings.append(_node(fields, gpus))
+    return readings, names
+
+
+def _node(
+    fields: Mapping[str, str], gpus: Sequence[tuple[str, int, tuple[int, ...]]]
+) -> NodeReading:
+    state = fields.get("State", "UNKNOWN")
+    base, *flags = state.split("+")
+    types = sorted({kind for kind, *_ in gpus})
+    usable = base in _NODE_STATES and _HARMLESS_FLAGS.issuperset(flags)
+    return NodeReading(
+        name=NodeName(fields["NodeName"]),
+        gpu_type=GpuType(types[0]),
+        gpus=sum(count for _, count, _ in gpus),
+        cores=int(fields.get("CPUTot", "0")),
+        usable=usable and len(types) == 1,
+        state_text=state
+        if len(types) == 1
+        else f"{state} (GPU types {', '.join(types)} on one node)",
+    )

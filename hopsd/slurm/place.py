@@ -1,0 +1,179 @@
+"""Held jobs get exactly their planned GPUs, or stay held."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import JobId, NodeName
+from hopsd.model.reading import Hold, JobReading, Reading, SlurmState
+from hopsd.model.step import OutcomeStatus, Step
+from hopsd.slurm.adapter import Adapter, Placement
+from hopsd.slurm.shape import filled, fits
+from hopsd.slurm.watch import ApplySettings, Jobs, Watch, refusals
+
+PROFILE = "hops:profile"
+
+_HOLDING_GPUS = frozenset({SlurmState.RUNNING, SlurmState.COMPLETING, SlurmState.SUSPENDED})
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of one job; ``actual`` as read back."""
+
+    status: OutcomeStatus
+    actual: Allocation = field(default_factory=Allocation)
+    error: str = ""
+    started: float = 0.0
+
+
+class Placer:
+    """Starts jobs wave by wave: even shapes at once, uneven ones as soon as Slurm's way of
+    filling nodes gives just what is planned.
+    """
+
+    def __init__(self, adapter: Adapter, watch: Watch, settings: ApplySettings) -> None:
+        self._adapter = adapter
+        self._watch = watch
+        self._settings = settings
+
+    def start(self, steps: Iterable[Step]) -> dict[JobId, Result]:
+        """Every job is pending and may start."""
+        waiting = {step.job: step for step in steps}
+        results: dict[JobId, Result] = {}
+        while waiting:
+            reading = self._adapter.read()
+            free = free_gpus(reading)
+            wave = _wave(waiting.values(), free)
+            if not wave:
+                results |= {job: _no_room(step, free) for job, step in waiting.items()}
+                break
+            jobs = {job.id: job for job in reading.jobs}
+            results |= self._start_wave({step.job: step for step in wave}, jobs)
+            for step in wave:
+                del waiting[step.job]
+        return results
+
+    def _start_wave(self, wave: Mapping[JobId, Step], jobs: Jobs) -> dict[JobId, Result]:
+        errors: dict[JobId, str] = {}
+        for job, step in wave.items():
+            if job not in jobs:
+                errors[job] = "Slurm does not know it any more"
+                continue
+            with refusals(errors, job):
+                self._prepare(step, jobs[job])
+        ready = [job for job in wave if job not in errors]
+        self._release(ready, errors)
+        ready = [job for job in ready if job not in errors]
+        seen = self._watch.until(
+            lambda now: not any(_waits(now.get(job)) for job in ready),
+            self._settings.start_timeout_seconds,
+        )
+        results = {job: Result(OutcomeStatus.FAILED, error=e) for job, e in errors.items()}
+        return results | {job: self._read_back(wave[job], seen.get(job)) for job in ready}
+
+    def _prepare(self, step: Step, job: JobReading) -> None:
+        if job.hold is Hold.NONE:
+            self._adapter.hold(job.id)
+        self._adapter.place(
+            Placement(
+                job=job.id,
+                allocation=step.target,
+                cpus_per_gpu=self._settings.cpus_per_gpu,
+                admin_comment=_marked(job.admin_comment, profiling=step.profiling),
+                reset=job.per_job_gpus,
+            )
+        )
+
+    def _release(self, jobs: list[JobId], errors: dict[JobId, str]) -> None:
+        """All in one request; where Slurm refuses that, one by one to learn which it refuses."""
+        together: dict[JobId, str] = {}
+        if jobs:
+            with refusals(together, jobs[0]):
+                self._adapter.release(jobs)
+        if together:
+            seen = self._watch.jobs()
+            for job in jobs:
+                if job in seen and seen[job].hold is not Hold.NONE:
+                    with refusals(errors, job):
+                        self._adapter.release([job])
+
+    def _read_back(self, step: Step, job: JobReading | None) -> Result:
+        if job is None or job.state.finished:
+            return Result(OutcomeStatus.GONE, error="it ended before its allocation was read")
+        if job.state is SlurmState.RUNNING and job.allocation == step.target:
+            return Result(OutcomeStatus.DONE, job.allocation, started=job.start)
+        if job.state is SlurmState.COMPLETING:  # a requeue could run a completed job again
+            return Result(OutcomeStatus.FAILED, job.allocation, f"it is {job.state_text}")
+        errors: dict[JobId, str] = {}
+        with refusals(errors, job.id):
+            if job.state is SlurmState.PENDING:
+                self._adapter.hold(job.id)
+            else:
+                self._adapter.requeue_hold(job.id)
+        given = job.allocation or "nothing"
+        said = f"Slurm gave {given} in place of {step.target}: {job.state_text}"
+        return Result(
+            OutcomeStatus.FAILED, error="; ".join([f"{said}; held again", *errors.values()])
+        )
+
+
+def free_gpus(reading: Reading) -> dict[NodeName, int]:
+    """GPUs that nobody holds on each usable node, in the cluster's node order."""
+    free = {n.name: n.gpus - n.foreign_gpus for n in reading.nodes if n.usable}
+    for job in reading.jobs:
+        if job.state in _HOLDING_GPUS:
+            for node, gpus in job.allocation:
+                if node in free:
+                    free[node] -= gpus
+    return free
+
+
+def _wave(steps: Iterable[Step], free: Mapping[NodeName, int]) -> list[Step]:
+    """Steps that can start now together: all even ones that fit, else uneven ones.
+
+    Uneven shapes depend on what is free on their nodes at that moment, so two of one wave
+    share no node, and they wait until the even ones run.
+    """
+    left = dict(free)
+    even = []
+    uneven = []
+    touched: set[NodeName] = set()
+    for step in steps:
+        target = step.target
+        if target.even and fits(left, target):
+            even.append(step)
+            for node, gpus in target:
+                left[node] -= gpus
+        elif not target.even and touched.isdisjoint(target.nodes) and is_filled(free, target):
+            uneven.append(step)
+            touched.update(target.nodes)
+    return even or uneven
+
+
+def is_filled(free: Mapping[NodeName, int], target: Allocation) -> bool:
+    """True where Slurm's own way of spreading gives just ``target``."""
+    order = [node for node in free if target.on(node)]
+    return len(order) == len(target.nodes) and filled(free, order, target.gpus) == target
+
+
+def _no_room(step: Step, free: Mapping[NodeName, int]) -> Result:
+    there = ", ".join(f"{node}:{free.get(node, 0)}" for node in step.target.nodes)
+    why = "not free" if not fits(free, step.target) else "not what Slurm gives of what is free"
+    return Result(OutcomeStatus.FAILED, error=f"{step.target} is {why} ({{{there}}}); still held")
+
+
+def _waits(job: JobReading | None) -> bool:
+    """Slurm holds a released job again by itself where it can never run (BadConstraints)."""
+    return job is not None and (
+        (job.state is SlurmState.PENDING and job.hold is Hold.NONE)
+        or job.state is SlurmState.COMPLETING
+    )
+
+
+def _marked(comment: str, *, profiling: bool) -> str | None:
+    """The admin comment with or without the mark that task_prolog reads; None: as it is."""
+    words = [word for word in comment.split() if word != PROFILE]
+    marked = " ".join([*words, PROFILE] if profiling else words)
+    return marked if marked != comment else None

@@ -1,0 +1,118 @@
+"""The adapter over Slurm's own commands: works with every release, needs nothing but them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from hopsd.errors import SlurmError
+from hopsd.model.ids import JobId, NodeName
+from hopsd.model.reading import JobReading, Reading
+from hopsd.slurm.adapter import Placement, SignalScope
+from hopsd.slurm.command import SlurmCommands
+from hopsd.slurm.parse import (
+    holds_gpus,
+    is_hops_job,
+    job_allocation,
+    job_reading,
+    node_readings,
+)
+from hopsd.slurm.shape import update_arguments
+
+
+class ScontrolAdapter:
+    """``squeue``, ``scontrol`` and ``scancel``; see :class:`hopsd.slurm.adapter.Adapter`."""
+
+    name = "scontrol"
+
+    def __init__(
+        self,
+        commands: SlurmCommands | None = None,
+        *,
+        partitions: Sequence[str] = (),
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._commands = commands or SlurmCommands()
+        self._partitions = tuple(partitions)
+        self._clock = clock
+        self._order: Mapping[NodeName, int] = {}
+
+    def read(self) -> Reading:
+        text = self._commands.run("scontrol", "show", "node", "-a", "-o")
+        nodes, names = node_readings(text, self._partitions)
+        self._order = {name: at for at, name in enumerate(names)}
+        answer = self._squeue()
+        foreign: dict[NodeName, int] = {}
+        for job in answer["jobs"]:
+            if holds_gpus(job) and not self._mine(job):
+                for node, (gpus, _) in job_allocation(job, self._order).items():
+                    foreign[node] = foreign.get(node, 0) + gpus
+        return Reading(
+            now=self._clock(),
+            nodes=tuple(replace(n, foreign_gpus=foreign.get(n.name, 0)) for n in nodes),
+            jobs=self._readings(answer),
+            slurm_version=_release(answer),
+        )
+
+    def jobs(self) -> Sequence[JobReading]:
+        if not self._order:
+            return self.read().jobs
+        return self._readings(self._squeue())
+
+    def hold(self, job: JobId) -> None:
+        self._commands.run("scontrol", "hold", job)
+
+    def place(self, placement: Placement) -> None:
+        if placement.reset:
+            self._update(placement.job, "tresPerJob=", "numnodes=1", "numtasks=1", "numcpus=1")
+        words = update_arguments(placement.allocation, placement.cpus_per_gpu)
+        if placement.admin_comment is not None:
+            words.append(f"admincomment={placement.admin_comment}")
+        self._update(placement.job, *words)
+
+    def release(self, jobs: Sequence[JobId]) -> None:
+        if jobs:
+            self._commands.run("scontrol", "release", ",".join(jobs))
+
+    def signal(self, job: JobId, signal: str, scope: SignalScope) -> None:
+        target = "--batch" if scope is SignalScope.BATCH else "--full"
+        self._commands.run("scancel", f"--signal={signal}", target, job)
+
+    def requeue_hold(self, job: JobId) -> None:
+        self._commands.run("scontrol", "requeuehold", job)
+
+    def unpin(self, job: JobId, gpus: int) -> None:
+        self._update(
+            job, "reqnodelist=", "tresPerNode=", "numnodes=1", "numtasks=1", "mincpusnode=1"
+        )
+        self._update(job, f"tresPerJob=gres:gpu:{gpus}", "starttime=now")
+
+    def _update(self, job: JobId, *words: str) -> None:
+        self._commands.run("scontrol", "update", f"jobid={job}", *words)
+
+    def _squeue(self) -> Any:
+        # 22.05 prints every job whatever is asked; 24.11 and later only what is asked.
+        text = self._commands.run("squeue", "--all", "--states=all", "--json")
+        try:
+            answer = json.loads(text)
+            return answer if isinstance(answer["jobs"], list) else {"jobs": []}
+        except (ValueError, KeyError, TypeError) as error:
+            raise SlurmError(f"squeue --json: not the JSON of a known release: {error}") from error
+
+    def _mine(self, job: Mapping[str, Any]) -> bool:
+        partitions = set((job.get("partition") or "").split(","))
+        return is_hops_job(job) and not (
+            self._partitions and partitions.isdisjoint(self._partitions)
+        )
+
+    def _readings(self, answer: Any) -> tuple[JobReading, ...]:
+        return tuple(job_reading(job, self._order) for job in answer["jobs"] if self._mine(job))
+
+
+def _release(answer: Mapping[str, Any]) -> str:
+    """22.05 has ``meta.Slurm``, 24.11 and later ``meta.slurm``."""
+    meta = answer.get("meta") or {}
+    return str((meta.get("slurm") or meta.get("Slurm") or {}).get("release") or "")

@@ -1,0 +1,68 @@
+"""Settings of ``apply`` and the one place where it waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from hopsd.errors import SlurmError, SlurmUnavailableError
+from hopsd.model.ids import JobId
+from hopsd.model.reading import JobReading
+from hopsd.slurm.adapter import Adapter, SignalScope
+
+Jobs = Mapping[JobId, JobReading]
+
+
+@dataclass(frozen=True, slots=True)
+class ApplySettings:
+    """How jobs are asked to leave and how long Slurm may take.
+
+    ``grace_seconds`` is the time from the checkpoint signal to the requeue;
+    ``stop_timeout_seconds`` from the requeue to pending (KillWait and epilog are in it).
+    """
+
+    checkpoint_signal: str = "USR1"
+    signal_scope: SignalScope = SignalScope.BATCH
+    grace_seconds: float = 60.0
+    stop_timeout_seconds: float = 60.0
+    start_timeout_seconds: float = 30.0
+    cpus_per_gpu: int = 1
+    poll_seconds: float = 0.2
+
+
+class Watch:
+    """Looks at the hops jobs until something holds of them or a time is over."""
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        poll_seconds: float,
+        clock: Callable[[], float],
+        sleep: Callable[[float], None],
+    ) -> None:
+        self._adapter = adapter
+        self._poll_seconds = poll_seconds
+        self._clock = clock
+        self._sleep = sleep
+
+    def jobs(self) -> Jobs:
+        return {job.id: job for job in self._adapter.jobs()}
+
+    def until(self, holds: Callable[[Jobs], bool], seconds: float) -> Jobs:
+        """The last look: the first of which ``holds`` is true, or the one after ``seconds``."""
+        deadline = self._clock() + seconds
+        while not holds(jobs := self.jobs()) and self._clock() < deadline:
+            self._sleep(self._poll_seconds)
+        return jobs
+
+
+@contextmanager
+def refusals(errors: dict[JobId, str], job: JobId) -> Iterator[None]:
+    """Write down what Slurm refused for ``job`` and go on; no answer at all ends the apply."""
+    try:
+        yield
+    except SlurmUnavailableError:
+        raise
+    except SlurmError as error:
+        errors[job] = str(error)
