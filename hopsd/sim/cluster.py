@@ -285,4 +285,3 @@ class VirtualCluster:
             return False
         job = self._jobs.get(job_id)
         return job is None or job.version != version
-

@@ -1,0 +1,150 @@
+"""Greedy placing on whole GPUs, for policies that decide first and place afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median_low
+
+from hopsd.core.rates import Rates
+from hopsd.model.allocation import Allocation
+from hopsd.model.cluster import Node
+from hopsd.model.ids import GpuType, NodeName
+from hopsd.model.job import Job, JobState
+from hopsd.model.plan import Snapshot
+
+
+def contenders(snapshot: Snapshot) -> list[Job]:
+    """The jobs a plan decides about: waiting ones, in a first plan running ones that may move."""
+    return [
+        job
+        for job in snapshot.jobs
+        if job.state is JobState.WAITING
+        and (not job.running or (snapshot.round.first and job.preemptible))
+    ]
+
+
+def idle_gpus(snapshot: Snapshot) -> dict[NodeName, int]:
+    """What a plan may give: idle GPUs, in a first plan those of preemptible running jobs, too."""
+    idle = {node.name: node.idle for node in snapshot.nodes}
+    if snapshot.round.first:
+        for job in snapshot.jobs:
+            if job.preemptible:
+                for node, gpus in job.running:
+                    if node in idle:
+                        idle[node] += gpus
+    return idle
+
+
+class Sites:
+    """Servers with their idle GPUs; finds and takes placements."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.idle = idle_gpus(snapshot)
+        self.left = sum(self.idle.values())
+        self._read = Rates()
+        self._by_type: dict[GpuType, list[Node]] = {}
+        for node in snapshot.nodes:
+            self._by_type.setdefault(node.gpu_type, []).append(node)
+        self._largest = {t: max(n.gpus for n in ns) for t, ns in self._by_type.items()}
+        self._total = {t: sum(n.gpus for n in ns) for t, ns in self._by_type.items()}
+        self._type = {node.name: node.gpu_type for node in snapshot.nodes}
+
+    @property
+    def types(self) -> Mapping[GpuType, int]:
+        """All GPUs by type, idle or not."""
+        return self._total
+
+    def type_of(self, allocation: Allocation) -> GpuType | None:
+        return self._type.get(allocation.nodes[0]) if allocation else None
+
+    def runs_on(self, job: Job, gpu_type: GpuType, gpus: int) -> bool:
+        """Whether an idle cluster could hold the job with ``gpus`` GPUs of this type."""
+        table = job.throughput.get(gpu_type)
+        if table is None or gpu_type not in self._by_type:
+            return False
+        if gpus <= self._largest[gpu_type]:
+            return bool(table.aggregated)
+        return bool(table.distributed) and gpus <= self._total[gpu_type]
+
+    def rate_on(self, job: Job, gpu_type: GpuType, gpus: int) -> float:
+        """Samples per second on an idle cluster, as close together as the type allows."""
+        if not self.runs_on(job, gpu_type, gpus):
+            return 0.0
+        table = job.throughput[gpu_type]
+        if gpus <= self._largest[gpu_type]:
+            return self._read(table.aggregated, gpus) * gpus
+        servers = -(-gpus // self._largest[gpu_type])
+        return self._read(table.distributed, servers) * gpus
+
+    def rigid(self, job: Job) -> int | None:
+        """The median (the lower of two) of the requirements that an idle cluster could hold."""
+        able = [r for r in job.reqs if any(self.runs_on(job, t, r) for t in self._by_type)]
+        return median_low(able) if able else None
+
+    def holds(self, allocation: Allocation) -> bool:
+        return all(self.idle.get(node, 0) >= gpus for node, gpus in allocation)
+
+    def take(self, allocation: Allocation) -> None:
+        for node, gpus in allocation:
+            self.idle[node] -= gpus
+        self.left -= allocation.gpus
+
+    def give_back(self, allocation: Allocation) -> None:
+        for node, gpus in allocation:
+            self.idle[node] += gpus
+        self.left += allocation.gpus
+
+    def fastest(
+        self, job: Job, gpus: int, types: Sequence[GpuType] | None = None
+    ) -> Allocation | None:
+        """The fastest placement on what is idle; among equal ones the tightest fit."""
+        if gpus > self.left:
+            return None
+        best: tuple[float, int, Allocation] | None = None
+        for gpu_type in types if types is not None else self._by_type:
+            table = job.throughput.get(gpu_type)
+            if table is None or gpu_type not in self._by_type:
+                continue
+            for found in (self._together(job, gpu_type, gpus), self._spread(job, gpu_type, gpus)):
+                if found is not None and (best is None or found[:2] > best[:2]):
+                    best = found
+        return best[2] if best else None
+
+    def _together(
+        self, job: Job, gpu_type: GpuType, gpus: int
+    ) -> tuple[float, int, Allocation] | None:
+        factor = job.server_factor
+        best: tuple[float, int] | None = None
+        where = None
+        for node in self._by_type[gpu_type]:
+            idle = self.idle[node.name]
+            if idle >= gpus:
+                key = (factor.get(node.name, 1.0) if factor else 1.0, gpus - idle)
+                if best is None or key > best:
+                    best, where = key, node.name
+        if best is None or where is None:
+            return None
+        rate = self._read(job.throughput[gpu_type].aggregated, gpus) * best[0]
+        return (rate, best[1], Allocation(((where, gpus),))) if rate > 0 else None
+
+    def _spread(
+        self, job: Job, gpu_type: GpuType, gpus: int
+    ) -> tuple[float, int, Allocation] | None:
+        """Over the servers with the most idle GPUs, hence over as few as can be."""
+        table = job.throughput[gpu_type].distributed
+        if not table or gpus < 2:
+            return None
+        nodes = sorted(self._by_type[gpu_type], key=lambda n: -self.idle[n.name])
+        parts: dict[NodeName, int] = {}
+        missing = gpus
+        for node in nodes:
+            part = min(missing, self.idle[node.name])
+            if part == 0:
+                break
+            parts[node.name] = part
+            missing -= part
+        if missing or len(parts) < 2:
+            return None
+        slowest = min(job.server_factor.get(n, 1.0) for n in parts)
+        rate = self._read(table, len(parts)) * slowest
+        return (rate, -gpus, Allocation.of(parts)) if rate > 0 else None

@@ -1,0 +1,203 @@
+"""Sia (Jayaram Subramanya et al., SOSP 2023): one integer program over (GPU type, count).
+
+Goodput without batch size tuning is throughput. A job's row is divided by its smallest entry;
+a running job's entries other than today's are multiplied by the restart factor
+``(T - N S) / (T + S)``: T its age, N its restarts, S the cost of one. With p < 0 the program is
+
+    min  sum_ij X_ij (r_ij G_ij)^p + lambda_n (number of jobs without resources)
+
+where GPUs are counted by type. Servers are found afterwards, which may fail. A plan is made at
+a round's start only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hopsd.core.priority import priorities, queue
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import GpuType, JobId
+from hopsd.model.job import Job
+from hopsd.model.plan import Plan, PlanSettings, PriorityName, Snapshot
+from hopsd.model.reason import Reason, ReasonCode
+from hopsd.policies.placing import Sites, contenders
+from hopsd.solver.linear import Rows, minimise_binary
+
+POWER = -0.5
+LAMBDA = 1.1
+GAP = 1e-4
+FACTOR_MIN = 1e-3
+"""The restart factor of a job younger than its restarts took; as printed it is not positive."""
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One column of the program. ``cost``: what choosing it adds, always below 0 if useful."""
+
+    job: int
+    gpu_type: GpuType
+    gpus: int
+    cost: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sia:
+    """``own_sizes``: every requirement of a job is a configuration and jobs find their servers
+    in the order of their latency ratio, as the Hops paper ran it (section 4.2). Otherwise as
+    published: powers of two within a server and whole servers, large jobs placed first.
+    """
+
+    own_sizes: bool = False
+
+    def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
+        if not snapshot.round.first:
+            return Plan(placements={})
+        sites = Sites(snapshot)
+        jobs = contenders(snapshot)
+        options = self.options(snapshot, sites, jobs)
+        capacity = _capacity(snapshot, sites)
+        chosen, objective = choose(options, capacity, settings.time_limit_seconds)
+        if self.own_sizes:
+            ratios = priorities(snapshot, settings, PriorityName.LATENCY_RATIO)
+            rank = {job.id: i for i, job in enumerate(queue(snapshot, ratios))}
+            chosen.sort(key=lambda o: rank.get(jobs[o.job].id, len(rank)))
+        else:
+            chosen.sort(key=lambda o: (-o.gpus, o.job))
+        placements = _place(snapshot, jobs, chosen)
+        used = sum(allocation.gpus for allocation in placements.values())
+        return Plan(
+            placements=placements,
+            objective=objective,
+            upper_bound=objective,
+            configurations=len(options),
+            fragments=sites.left - used if len(placements) < len(jobs) else 0,
+            waiting=_reasons(jobs, options, chosen, placements),
+        )
+
+    def options(self, snapshot: Snapshot, sites: Sites, jobs: Sequence[Job]) -> list[Option]:
+        """Every (type, count) that each job may take on an idle cluster."""
+        largest: dict[GpuType, int] = {}
+        for node in snapshot.nodes:
+            largest[node.gpu_type] = max(node.gpus, largest.get(node.gpu_type, 0))
+        options = []
+        for i, job in enumerate(jobs):
+            shapes = [(t, g) for t in largest for g in self._sizes(job, largest[t])]
+            rates = {(t, g): sites.rate_on(job, t, g) for t, g in shapes}
+            smallest = min((rate for rate in rates.values() if rate > 0), default=0.0)
+            today = (sites.type_of(job.running), job.running.gpus)
+            factor = restart_factor(snapshot.now, job)
+            for shape, rate in rates.items():
+                if rate > 0:
+                    gain = rate / smallest * (1.0 if shape == today else factor)
+                    options.append(Option(i, *shape, gain**POWER - LAMBDA))
+        return options
+
+    def _sizes(self, job: Job, server: int) -> Sequence[int]:
+        """Sia's own counts as far as the job accepts them; all of its counts where none is."""
+        if self.own_sizes:
+            return job.reqs
+        own = [g for g in job.reqs if g % server == 0 or (g < server and g & (g - 1) == 0)]
+        return own or job.reqs
+
+
+def restart_factor(now: float, job: Job) -> float:
+    """(T - N S) / (T + S) for a running job, 1 for one that has nothing to lose."""
+    if not job.running or job.restart_seconds <= 0:
+        return 1.0
+    age = max(0.0, now - job.submit)
+    lost = job.restarts * job.restart_seconds
+    return max(FACTOR_MIN, (age - lost) / (age + job.restart_seconds))
+
+
+def choose(
+    options: Sequence[Option], capacity: dict[GpuType, int], time_limit_seconds: float
+) -> tuple[list[Option], float]:
+    """At most one option a job within every type's GPUs, at the least cost."""
+    if not options:
+        return [], 0.0
+    types = {gpu_type: i for i, gpu_type in enumerate(capacity)}
+    columns = np.arange(len(options))
+    jobs = np.array([o.job for o in options])
+    once = Rows(jobs, columns, np.ones(len(options)), np.ones(int(jobs.max()) + 1))
+    room = Rows(
+        np.array([types[o.gpu_type] for o in options]),
+        columns,
+        np.array([float(o.gpus) for o in options]),
+        np.array([float(c) for c in capacity.values()]),
+    )
+    cost = np.array([o.cost for o in options])
+    optimum = minimise_binary(cost, Rows.stacked(once, room), GAP, time_limit_seconds)
+    chosen = [options[int(i)] for i in np.flatnonzero(optimum.x > 0.5)]
+    return chosen, float(sum(o.cost for o in chosen))
+
+
+def _capacity(snapshot: Snapshot, sites: Sites) -> dict[GpuType, int]:
+    capacity = dict.fromkeys(sites.types, 0)
+    for node in snapshot.nodes:
+        capacity[node.gpu_type] += sites.idle[node.name]
+    return capacity
+
+
+def _place(
+    snapshot: Snapshot, jobs: Sequence[Job], chosen: Sequence[Option]
+) -> dict[JobId, Allocation]:
+    """With all jobs kept where they can stay; from scratch where that places more GPUs."""
+    kept = _place_once(Sites(snapshot), jobs, chosen, keep=True)
+    wanted = sum(option.gpus for option in chosen)
+    if sum(a.gpus for a in kept.values()) == wanted:
+        return kept
+    fresh = _place_once(Sites(snapshot), jobs, chosen, keep=False)
+    return max(kept, fresh, key=lambda p: sum(a.gpus for a in p.values()))
+
+
+def _place_once(
+    sites: Sites, jobs: Sequence[Job], chosen: Sequence[Option], *, keep: bool
+) -> dict[JobId, Allocation]:
+    placements: dict[JobId, Allocation] = {}
+    for option in chosen if keep else ():
+        running = jobs[option.job].running
+        stays = running.gpus == option.gpus and sites.type_of(running) == option.gpu_type
+        if stays and sites.holds(running):
+            sites.take(running)
+            placements[jobs[option.job].id] = running
+    for option in chosen:
+        job = jobs[option.job]
+        if job.id not in placements:
+            found = sites.fastest(job, option.gpus, [option.gpu_type])
+            if found is not None:
+                sites.take(found)
+                placements[job.id] = found
+    return placements
+
+
+def _reasons(
+    jobs: Sequence[Job],
+    options: Sequence[Option],
+    chosen: Sequence[Option],
+    placements: dict[JobId, Allocation],
+) -> dict[JobId, Reason]:
+    able = {option.job for option in options}
+    won = {option.job: option for option in chosen}
+    reasons = {}
+    for i, job in enumerate(jobs):
+        if job.id in placements:
+            continue
+        if i not in able:
+            text, code = "no GPU type that it knows can hold it", ReasonCode.NO_CONFIGURATION
+        elif i in won:
+            text = f"{won[i].gpus} GPUs of {won[i].gpu_type} were free, but on no fitting servers"
+            code = ReasonCode.LOST_TO_OTHERS
+        else:
+            text, code = "other jobs gain more from the GPUs", ReasonCode.LOST_TO_OTHERS
+        reasons[job.id] = Reason(code, text)
+    return reasons
+
+
+plan = Sia()
+plan_own_sizes = Sia(own_sizes=True)

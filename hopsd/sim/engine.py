@@ -1,0 +1,176 @@
+"""The daemon's round in virtual time: rounds at fixed times, further plans at every event."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+
+from hopsd.model.plan import Plan, PlanSettings, Snapshot
+from hopsd.model.scenario import Cluster, Workload
+from hopsd.model.step import StepKind
+from hopsd.observation import observe
+from hopsd.policies.protocol import Policy
+from hopsd.round import RoundSettings, RoundWindow, run_round
+from hopsd.sim.cluster import ClusterSettings, Failure, VirtualCluster
+from hopsd.sim.metrics import Change
+from hopsd.sim.speed import Speeds
+from hopsd.sim.store import MemoryStore
+
+MOMENT = 1e-6
+"""Seconds: an event this close before a round's start belongs to that round."""
+
+MAX_PLANS_AT_ONCE = 8
+"""Further plans at one instant, each starting from what the one before left idle."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationSettings:
+    """``round_seconds``: rounds start at its multiples. ``only_first``: the policy plans at a
+    round's start alone. ``idle_rounds``: a run ends where so many rounds change nothing while
+    nothing runs and nobody is to come.
+    """
+
+    round_seconds: float = 360.0
+    plan: PlanSettings = field(default_factory=PlanSettings)
+    cluster: ClusterSettings = field(default_factory=ClusterSettings)
+    only_first: bool = False
+    idle_rounds: int = 50
+
+
+@dataclass(frozen=True, slots=True)
+class PlanMade:
+    """One call of the policy. ``seconds`` of this computer's time."""
+
+    time: float
+    first: bool
+    seconds: float
+    gap: float
+    placed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a simulation leaves behind. ``rounds``: the times at which rounds started."""
+
+    changes: tuple[Change, ...]
+    rounds: tuple[float, ...]
+    plans: tuple[PlanMade, ...]
+    finished: int
+    wall_seconds: float
+
+
+Progress = Callable[[float, int, int], None]
+"""Called at each round with the virtual time, jobs ended and jobs in all."""
+
+
+class Simulation:
+    """One policy over one workload. ``run`` may be called once."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        workload: Workload,
+        policy: Policy,
+        settings: SimulationSettings,
+        failures: Sequence[Failure] = (),
+        progress: Progress | None = None,
+    ) -> None:
+        self._workload = workload
+        self._settings = settings
+        self._policy = policy
+        self._progress = progress
+        self.port = VirtualCluster(cluster, workload, settings.cluster, failures)
+        knowledge = Speeds(cluster, workload).knowledge()
+        self._store = MemoryStore(knowledge, settings.cluster.restart_seconds)
+        self._round = RoundSettings(settings.round_seconds, settings.plan)
+        self._plans: list[PlanMade] = []
+        self._rounds: list[float] = []
+        self._smallest = min((min(j.reqs) for j in workload.jobs), default=1)
+
+    def run(self) -> Run:
+        """Play the workload to its end, or to where nothing can happen any more.
+
+        Raises:
+            BrokenPlanError: the policy's plan cannot be carried out.
+        """
+        began = perf_counter()
+        length = self._settings.round_seconds
+        first_submit = min((job.submit for job in self._workload.jobs), default=0.0)
+        index = math.floor(first_submit / length)
+        stuck = 0
+        while self.port.finished < len(self._workload.jobs) and stuck < self._settings.idle_rounds:
+            start, end = index * length, (index + 1) * length
+            self.port.advance(start)
+            if self.port.finished == len(self._workload.jobs):
+                break
+            before = len(self.port.changes)
+            self._rounds.append(start)
+            self._play_round(RoundWindow(start, end))
+            stuck = 0 if self._alive(before) else stuck + 1
+            if self._progress is not None:
+                self._progress(self.port.now, self.port.finished, len(self._workload.jobs))
+            index += 1
+        return Run(
+            tuple(self.port.changes),
+            tuple(self._rounds),
+            tuple(self._plans),
+            self.port.finished,
+            perf_counter() - began,
+        )
+
+    def _alive(self, changes_before: int) -> bool:
+        moved = len(self.port.changes) > changes_before
+        return moved or self.port.next_event is not None
+
+    def _play_round(self, window: RoundWindow) -> None:
+        if self.port.present:
+            self._plan(None)
+            self._fill(window)
+        while True:
+            event = self.port.next_event
+            if event is None or event >= window.end - MOMENT:
+                return
+            self.port.advance(event)
+            self._fill(window)
+
+    def _fill(self, window: RoundWindow) -> None:
+        """Further plans over idle GPUs until one places nothing."""
+        if self._settings.only_first:
+            return
+        for _ in range(MAX_PLANS_AT_ONCE):
+            if not self._could_place() or not self._plan(window):
+                return
+
+    def _could_place(self) -> bool:
+        idle = self.port.idle_gpus
+        return idle >= self._smallest and any(job.reqs[0] <= idle for job in self.port.waiting())
+
+    def _plan(self, window: RoundWindow | None) -> int:
+        """Run one round of the daemon; returns how many steps it took."""
+        self._store.report(self.port.samples_done())
+        timed = _Timed(self._policy)
+        result = run_round(self.port, self._store, timed, self._round, window)
+        placed = len(result.outcomes)
+        self._plans.append(
+            PlanMade(self.port.now, window is None, timed.seconds, result.plan.gap, placed)
+        )
+        if any(outcome.step.kind is StepKind.PREEMPT for outcome in result.outcomes):
+            observe(self.port, self._store, self._round.requirements_max)
+        return placed
+
+
+class _Timed:
+    """A policy with a stopwatch."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self.seconds = 0.0
+
+    def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
+        began = perf_counter()
+        try:
+            return self._policy(snapshot, settings)
+        finally:
+            self.seconds = perf_counter() - began

@@ -1,0 +1,61 @@
+"""A store in memory: what a virtual round remembers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from hopsd.model.history import JobRecord
+from hopsd.model.ids import JobId
+from hopsd.model.knowledge import Knowledge, ThroughputRecord
+from hopsd.model.step import StepOutcome
+from hopsd.store.port import PlanId, PlanRecord
+
+
+@dataclass(slots=True)
+class MemoryStore:
+    """Implements :class:`hopsd.store.port.Store`; keeps the newest plan alone."""
+
+    known: Knowledge
+    restart_seconds: float = 0.0
+    _jobs: dict[JobId, JobRecord] = field(default_factory=dict)
+    _open: tuple[PlanId, PlanRecord] | None = None
+    _last: PlanRecord | None = None
+    _plans: int = 0
+
+    def jobs(self) -> Mapping[JobId, JobRecord]:
+        return self._jobs
+
+    def save_jobs(self, records: Iterable[JobRecord]) -> None:
+        self._jobs = {r.id: r for r in [*self._jobs.values(), *records]}
+        self._jobs = {job: r for job, r in self._jobs.items() if r.end is None}
+
+    def report(self, samples_done: Mapping[JobId, float]) -> None:
+        """What running jobs report, and what their restarts are known to cost."""
+        for job, samples in samples_done.items():
+            record = self._jobs.get(job)
+            if record is not None and record.samples_done != samples:
+                self._jobs[job] = replace(
+                    record, samples_done=samples, restart_seconds=self.restart_seconds
+                )
+
+    def knowledge(self) -> Knowledge:
+        return self.known
+
+    def add_throughput(self, records: Sequence[ThroughputRecord]) -> None:
+        self.known = replace(self.known, records=(*self.known.records, *records))
+
+    def begin_plan(self, record: PlanRecord) -> PlanId:
+        self._plans += 1
+        self._open = (PlanId(self._plans), record)
+        return self._open[0]
+
+    def finish_plan(self, plan: PlanId, outcomes: Sequence[StepOutcome], finished: float) -> None:  # noqa: ARG002
+        if self._open is not None and self._open[0] == plan:
+            self._last, self._open = self._open[1], None
+
+    def unfinished_plan(self) -> tuple[PlanId, PlanRecord] | None:
+        return self._open
+
+    def last_plan(self) -> PlanRecord | None:
+        return self._last
