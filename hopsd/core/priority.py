@@ -1,0 +1,170 @@
+"""Who comes first: expected run time, priorities and the queue (section 3.6, eq. 8 and 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import fsum
+
+from hopsd.core.pools import Pools, could_run_on, pools_of
+from hopsd.core.throughput import single_gpu
+from hopsd.model.cluster import Node
+from hopsd.model.ids import JobId, job_order
+from hopsd.model.job import Job, JobState
+from hopsd.model.plan import PlanSettings, PriorityName, Snapshot
+
+DEFAULT_AGE_SECONDS = 3600.0
+"""Age of a job that tells neither samples nor a time limit, where nobody gave one."""
+
+_OVERRUN_SHARE = 1e-3
+"""Of its age a job is always expected to need this much more, even past its end."""
+
+
+def age_seconds(job: Job, nodes: Sequence[Node]) -> float:
+    """Expected run time without waiting: given, by eq. 9, or the time limit."""
+    return _age(job, pools_of(nodes))
+
+
+def _age(job: Job, pools: Pools) -> float:
+    if job.age_seconds is not None:
+        return job.age_seconds
+    if job.samples is not None:
+        able = [pool for pool in pools.values() if could_run_on(job, pool)]
+        if able:
+            sizes = set(job.reqs)
+            mean_size = sum(sizes) / len(sizes)
+            weighted = fsum(
+                p.gpus * (job.samples / (single_gpu(job, p.gpu_type) * mean_size)) for p in able
+            )
+            return weighted / sum(p.gpus for p in able)
+    if job.time_limit_seconds is not None:
+        return job.time_limit_seconds
+    return DEFAULT_AGE_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class _Situation:
+    """What a priority may depend on beside the job. ``present``: jobs that share the cluster."""
+
+    now: float
+    pools: Pools
+    present: int
+
+    @property
+    def gpus(self) -> int:
+        return sum(pool.gpus for pool in self.pools.values())
+
+
+def _latency_ratio(job: Job, at: _Situation) -> float:
+    return job.wait_seconds / _age(job, at.pools)
+
+
+def _fifo(job: Job, at: _Situation) -> float:
+    return at.now - job.submit
+
+
+def _sjf(job: Job, at: _Situation) -> float:
+    return 1.0 / _age(job, at.pools)
+
+
+def _srtf(job: Job, at: _Situation) -> float:
+    return 1.0 / _remaining_seconds(job, at)
+
+
+def _las(job: Job, _: _Situation) -> float:
+    return 1.0 / (1.0 + job.attained_gpu_seconds)
+
+
+def _ftf(job: Job, at: _Situation) -> float:
+    """Finish-time fairness (Themis eq. 1): finish in the shared cluster over finish alone.
+
+    Alone on 1/N of the cluster, the job has every GPU type in the cluster's proportion: eq. 9
+    with ``gpus / N`` GPUs in place of the mean requirement, and no more than it may use.
+    """
+    sizes = set(job.reqs)
+    share = min(at.gpus / max(1, at.present), float(max(sizes)))
+    alone = _age(job, at.pools) * (sum(sizes) / len(sizes)) / share
+    shared = max(0.0, at.now - job.submit) + _remaining_seconds(job, at)
+    return shared / alone
+
+
+def _remaining_seconds(job: Job, at: _Situation) -> float:
+    """What is left of the age: by samples where they are known, else by time run."""
+    age = _age(job, at.pools)
+    if job.samples is not None:
+        left = age * (1.0 - job.samples_done / job.samples)
+    else:
+        left = age - job.run_seconds
+    return max(left, age * _OVERRUN_SHARE)
+
+
+_FORMULAS: Mapping[PriorityName, Callable[[Job, _Situation], float]] = {
+    PriorityName.LATENCY_RATIO: _latency_ratio,
+    PriorityName.FIFO: _fifo,
+    PriorityName.SJF: _sjf,
+    PriorityName.SRTF: _srtf,
+    PriorityName.LAS: _las,
+    PriorityName.FTF: _ftf,
+}
+
+
+def priorities(
+    jobs: Sequence[Job],
+    nodes: Sequence[Node],
+    settings: PlanSettings,
+    now: float,
+    present: int | None = None,
+) -> dict[JobId, float]:
+    """Urgency of each job, larger is more urgent; a priority that a job was given stands.
+
+    ``present``: jobs that share the cluster (N of finish-time fairness), default: ``jobs``.
+    """
+    situation = _Situation(now, pools_of(nodes), len(jobs) if present is None else present)
+    formula = _FORMULAS[settings.priority]
+    return {
+        job.id: job.priority if job.priority is not None else formula(job, situation)
+        for job in jobs
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """``jobs`` in queue order: priority descending, then submit time, then job id."""
+
+    jobs: tuple[Job, ...]
+    priority: Mapping[JobId, float]
+
+
+def competes(job: Job, *, first: bool) -> bool:
+    """Whether a plan decides about the job.
+
+    Waiting jobs do; in a first plan running ones that may be moved, too. Held and dependent
+    jobs and those being profiled are in no queue, and keep what they hold.
+    """
+    if job.state is not JobState.WAITING:
+        return False
+    return not job.running or (first and job.preemptible)
+
+
+def queue(snapshot: Snapshot, settings: PlanSettings) -> Queue:
+    """The jobs that a plan decides about, the most urgent first."""
+    first = snapshot.round.first
+    jobs = [job for job in snapshot.jobs if competes(job, first=first)]
+    present = sum(job.state is JobState.WAITING for job in snapshot.jobs)
+    priority = priorities(jobs, snapshot.nodes, settings, snapshot.now, present)
+    jobs.sort(key=lambda job: (-priority[job.id], job.submit, job_order(job.id)))
+    return Queue(tuple(jobs), priority)
+
+
+def idle_gpus(snapshot: Snapshot) -> list[int]:
+    """GPUs that a plan may give, by node in the cluster's order.
+
+    In a first plan what running jobs of the queue hold counts as idle.
+    """
+    idle = {node.name: node.idle for node in snapshot.nodes}
+    for job in snapshot.jobs:
+        if job.running and competes(job, first=snapshot.round.first):
+            for name, gpus in job.running:
+                if name in idle:
+                    idle[name] += gpus
+    return [idle[node.name] for node in snapshot.nodes]

@@ -1,0 +1,163 @@
+"""How fast a job runs: look-ups in its tables and the model of one iteration (section 3.3)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import GpuType, NodeName
+from hopsd.model.job import Job, ThroughputTable
+
+
+def interpolate(by_count: Mapping[int, float], count: int) -> float:
+    """Linear between the two nearest counts, the nearest one outside; 0 from an empty table."""
+    if count in by_count:
+        return by_count[count]
+    counts = sorted(by_count)
+    if not counts:
+        return 0.0
+    at = bisect_left(counts, count)
+    if at in (0, len(counts)):
+        return by_count[counts[min(at, len(counts) - 1)]]
+    low, high = counts[at - 1], counts[at]
+    share = (count - low) / (high - low)
+    return by_count[low] + share * (by_count[high] - by_count[low])
+
+
+def per_gpu(table: ThroughputTable, gpus: int, nodes: int) -> float:
+    """Samples per second per GPU of ``gpus`` GPUs on ``nodes`` servers, without server factors.
+
+    In one server the GPU count decides, over several the server count alone. 0 where the table
+    knows no such placement.
+    """
+    if nodes > 1:
+        return interpolate(table.distributed, nodes)
+    return interpolate(table.aggregated, gpus)
+
+
+def single_gpu(job: Job, gpu_type: GpuType) -> float:
+    """Samples per second of one GPU of this type alone; 0 where the job cannot run on it."""
+    table = job.throughput.get(gpu_type)
+    return per_gpu(table, 1, 1) if table is not None else 0.0
+
+
+def configuration_throughput(
+    job: Job, allocation: Allocation, node_types: Mapping[NodeName, GpuType]
+) -> float:
+    """Samples per second of the whole job: its slowest server's per-GPU rate times all GPUs.
+
+    0 for no allocation, and where a server's type or the spread shape is not in the tables.
+    """
+    rates = []
+    for node in allocation.nodes:
+        table = job.throughput.get(node_types[node])
+        rate = per_gpu(table, allocation.gpus, len(allocation.nodes)) if table is not None else 0.0
+        rates.append(rate * job.server_factor.get(node, 1.0))
+    return min(rates, default=0.0) * allocation.gpus
+
+
+class Pattern(IntEnum):
+    """1: data loading overlaps with backward and update; 2: it does not (eq. 1)."""
+
+    OVERLAPPED = 1
+    SERIAL = 2
+
+
+@dataclass(frozen=True, slots=True)
+class DataTime:
+    """Seconds to load one batch: from memory with ``p_cache``, else from storage (eq. 4)."""
+
+    p_cache: float
+    mu_cache: float
+    sigma_cache: float
+    mu_load: float = 0.0
+    sigma_load: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PeerWait:
+    """Mean seconds spent waiting for the slowest peer, in the two cases of :class:`DataTime`."""
+
+    cache: float = 0.0
+    load: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class BasicTimes:
+    """Seconds of one iteration's parts on one GPU type (eq. 1 to 5).
+
+    ``params``: parameters of the model; ``b_link``, ``b_net``: parameters per second between
+    GPUs of one server and between servers; ``batch_size`` per GPU.
+    """
+
+    batch_size: int
+    params: float
+    pattern: Pattern
+    t_f: float
+    t_b: float
+    t_u: float
+    t_d: DataTime
+    b_link: float
+    b_net: float
+    t_w: PeerWait = field(default_factory=PeerWait)
+
+
+@dataclass(frozen=True, slots=True)
+class IterationModel:
+    """``exposed_share``: the part of communication that never overlaps with backward.
+
+    ``paper_exact``: pattern 2 without the update's time, as the paper prints it. An update that
+    overlaps with nothing costs its time, so it is counted otherwise.
+    """
+
+    exposed_share: float = 0.2
+    paper_exact: bool = False
+
+
+def communication_seconds(times: BasicTimes, gpus: int, nodes: int) -> float:
+    """T_c (eq. 2): a ring within one server, the network between servers."""
+    if nodes > 1:
+        return times.params / times.b_net
+    return times.params / times.b_link * (gpus - 1) / gpus
+
+
+def iteration_seconds(
+    times: BasicTimes, gpus: int, nodes: int, model: IterationModel | None = None
+) -> float:
+    """E(T_iter): the mean over data from memory and data from storage (eq. 5)."""
+    model = model or IterationModel()
+    data, wait = times.t_d, times.t_w
+    t_c = communication_seconds(times, gpus, nodes)
+    expected = data.p_cache * _seconds(times, t_c, data.mu_cache, wait.cache, model)
+    if data.p_cache < 1.0:
+        expected += (1.0 - data.p_cache) * _seconds(times, t_c, data.mu_load, wait.load, model)
+    return expected
+
+
+def _seconds(times: BasicTimes, t_c: float, t_d: float, t_w: float, model: IterationModel) -> float:
+    backward = max(times.t_b + model.exposed_share * t_c, t_c)
+    if times.pattern is Pattern.OVERLAPPED:
+        return max(t_d, backward + times.t_u) + times.t_f + t_w
+    update = 0.0 if model.paper_exact else times.t_u
+    return t_d + backward + update + times.t_f + t_w
+
+
+def theory_per_gpu(
+    times: BasicTimes, gpus: int, nodes: int, model: IterationModel | None = None
+) -> float:
+    """Samples per second per GPU: batch size over E(T_iter)."""
+    return times.batch_size / iteration_seconds(times, gpus, nodes, model)
+
+
+def theory_table(
+    times: BasicTimes, gpus_max: int, model: IterationModel | None = None
+) -> ThroughputTable:
+    """The table that the model gives for servers of up to ``gpus_max`` GPUs.
+
+    Eq. 2 knows the network and not the number of servers, so one spread entry stands for all.
+    """
+    aggregated = {n: theory_per_gpu(times, n, 1, model) for n in range(1, gpus_max + 1)}
+    return ThroughputTable(aggregated, {2: theory_per_gpu(times, 2, 2, model)}, "theory")
