@@ -1,0 +1,127 @@
+"""What a training process reports of itself, and how much of it can be believed.
+
+A report comes from a user's process: every value is checked for its type and against bounds
+that no honest run exceeds. ``profiler/report.py`` writes what is read here.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from hopsd.errors import FormatError
+from hopsd.model.ids import JobId, NodeName
+
+VERSION = 1
+MAX_BYTES = 65_536
+MAX_RANKS = 65_536
+MAX_COUNT = 1e15
+MAX_BATCH = 1e7
+CLOCK_SKEW_SECONDS = 300.0
+
+FILE_NAME = re.compile(
+    r"([0-9]{1,18})\.([0-9]{1,9})\.([A-Za-z0-9._-]{1,255})\.([0-9]+)\.([0-9]+)\.json"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One process of run ``run`` (Slurm's restart count) of a job; counts since its start.
+
+    ``timed_*``: the iterations whose wall time is known, without warm-up and evaluation.
+    ``first_step`` and ``at`` are seconds since the epoch, by the compute node's clock.
+    """
+
+    job: JobId
+    run: int
+    node: NodeName
+    rank: int
+    pid: int
+    world: int
+    first_step: float
+    at: float
+    final: bool
+    iterations: int
+    samples: float
+    timed_iterations: int
+    timed_samples: float
+    timed_seconds: float
+
+
+def parse_report(data: bytes, file_name: str, now: float) -> Report:
+    """Check a report against its file's name, its format and reason.
+
+    Raises:
+        FormatError: says which key is wrong and what is accepted.
+    """
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError):
+        raise FormatError("not a JSON document") from None
+    if not isinstance(document, dict) or document.get("version") != VERSION:
+        raise FormatError(f"version: accepted is {VERSION}")
+    timed = document.get("timed")
+    if not isinstance(timed, dict):
+        raise FormatError("timed: accepted is an object")
+    report = Report(
+        job=JobId(_text(document, "job")),
+        run=_whole(document, "run"),
+        node=NodeName(_text(document, "node")),
+        rank=_whole(document, "rank", MAX_RANKS - 1),
+        pid=_whole(document, "pid"),
+        world=_whole(document, "world", MAX_RANKS),
+        first_step=_number(document, "first_step"),
+        at=_number(document, "at", now + CLOCK_SKEW_SECONDS),
+        final=document.get("final") is True,
+        iterations=_whole(document, "iterations"),
+        samples=_number(document, "samples"),
+        timed_iterations=_whole(timed, "iterations"),
+        timed_samples=_number(timed, "samples"),
+        timed_seconds=_number(timed, "seconds"),
+    )
+    _check_sense(report, file_name)
+    return report
+
+
+def _check_sense(report: Report, file_name: str) -> None:
+    """Values that contradict each other or the file's name."""
+    said = f"{report.job}.{report.run}.{report.node}.{report.rank}.{report.pid}.json"
+    if said != file_name:
+        raise FormatError(f"the file's name says otherwise than its content, {said[:300]!r}")
+    if report.rank >= report.world:
+        raise FormatError(f"rank: accepted is below world, {report.world}")
+    if report.timed_iterations > report.iterations or report.timed_samples > report.samples:
+        raise FormatError("timed: more than was done in all")
+    if report.samples > report.iterations * MAX_BATCH:
+        raise FormatError(f"samples: accepted are {MAX_BATCH:g} an iteration")
+    if report.timed_iterations and report.timed_seconds <= 0.0:
+        raise FormatError("timed.seconds: iterations take time")
+    if report.timed_seconds > report.at - report.first_step + 1.0:
+        raise FormatError("timed.seconds: longer than the run")
+
+
+def _text(document: dict[str, Any], key: str) -> str:
+    value = document.get(key)
+    if not isinstance(value, str) or not 0 < len(value) <= 255:
+        raise FormatError(f"{key}: accepted are 1 to 255 characters")
+    return value
+
+
+def _number(document: dict[str, Any], key: str, most: float = MAX_COUNT) -> float:
+    value = document.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise FormatError(f"{key}: accepted is a number")
+    # Comparing before converting: an int of a thousand digits has no float.
+    if not 0 <= value <= most or not math.isfinite(value):
+        raise FormatError(f"{key}: accepted is 0 to {most:g}")
+    return float(value)
+
+
+def _whole(document: dict[str, Any], key: str, most: float = MAX_COUNT) -> int:
+    value = _number(document, key, most)
+    if value != int(value):
+        raise FormatError(f"{key}: accepted is a whole number")
+    return int(value)

@@ -1,0 +1,60 @@
+"""The only reader of the job's environment. The task prolog sets the ``HOPS_`` names."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+REPORT_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """Which job this process belongs to and where its report goes.
+
+    ``run`` counts Slurm's restarts; ``batch`` is the comment's samples per GPU, None unknown;
+    ``profile`` True: measure the phases of some iterations, then end the run.
+    """
+
+    id: str
+    run: int
+    node: str
+    report_dir: str
+    report_seconds: float
+    batch: int | None
+    profile: bool
+
+
+def job(environ: Mapping[str, str] = os.environ) -> Job | None:
+    """The job of this process; None outside a hops job or where there is nowhere to report."""
+    number, folder = environ.get("SLURM_JOB_ID", ""), environ.get("HOPS_REPORT_DIR", "")
+    if environ.get("HOPS_JOB") != "1" or not number or not folder:
+        return None
+    return Job(
+        id=number,
+        run=_whole(environ.get("HOPS_RESTART_COUNT") or environ.get("SLURM_RESTART_COUNT")) or 0,
+        node=environ.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0],
+        report_dir=folder,
+        report_seconds=_positive(environ.get("HOPS_REPORT_SECONDS")) or REPORT_SECONDS,
+        batch=_whole(environ.get("HOPS_BATCH")),
+        profile=environ.get("HOPS_PROFILE") == "1",
+    )
+
+
+def learning_rate(environ: Mapping[str, str] = os.environ) -> float | None:
+    """The rate for today's number of GPUs by the rule of the comment; None where it has none."""
+    return _positive(environ.get("HOPS_LR"))
+
+
+def _whole(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdigit() else None
+
+
+def _positive(text: str | None) -> float | None:
+    try:
+        value = float(text or "")
+    except ValueError:
+        return None
+    return value if 0.0 < value < float("inf") else None

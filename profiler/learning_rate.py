@@ -1,0 +1,29 @@
+"""The learning rate for today's number of GPUs (section 2.3 of the paper): opt-in, one line.
+
+optimizer = torch.optim.SGD(model.parameters(), lr=hops_profiler.learning_rate(0.1))
+"""
+
+from __future__ import annotations
+
+import math
+
+from hops_profiler import environment
+
+
+def learning_rate(default: float) -> float:
+    """What the job's comment gives for the GPUs it has now; ``default`` where it gives nothing."""
+    return environment.learning_rate() or default
+
+
+def scaled(lr: float, gpus: int, reference: int = 1, rule: str = "linear") -> float:
+    """``lr`` is right for ``reference`` GPUs: what is right for ``gpus`` by ``rule``.
+
+    Raises:
+        ValueError: ``rule`` is none of ``linear``, ``sqrt`` and ``none``, or a count is below 1.
+    """
+    if gpus < 1 or reference < 1:
+        raise ValueError(f"GPU counts must be 1 or more, not {gpus} and {reference}")
+    if rule not in ("linear", "sqrt", "none"):
+        raise ValueError(f"rule {rule!r} is not accepted: linear, sqrt or none")
+    ratio = gpus / reference
+    return lr * {"linear": ratio, "sqrt": math.sqrt(ratio), "none": 1.0}[rule]
