@@ -21,6 +21,7 @@
 local NO_VAL = slurm.NO_VAL or 4294967294 -- Slurm's "not given" of 32-bit fields
 local NO_VAL16 = slurm.NO_VAL16 or 65534
 local RELEASE = slurm.INFINITE or 4294967295 -- the priority that `scontrol release` asks for
+local DENIED = slurm.ESLURM_ACCESS_DENIED or slurm.ERROR -- scontrol shows the code, not the text (22.05)
 
 local PREFIX = "hops:"
 local MAX_CHARACTERS = 1024
@@ -396,17 +397,17 @@ local function modify(job, record)
   for _, field in ipairs(FIXED) do
     if changed(job[field]) then
       tell(field .. " of a hops job is not yours to change; cancel it and submit it anew")
-      return slurm.ERROR
+      return DENIED
     end
   end
   if SITE.partitions and given(job.partition) and closed_partition(job.partition) then
     tell("accepted partitions are " .. table.concat(SITE.partitions, ", "))
-    return slurm.ERROR
+    return DENIED
   end
   if not changed(job.priority) then return slurm.SUCCESS end
   if record.job_state % 256 ~= 0 then -- the low byte is the base state, 0 is pending
     tell("hold and release are for waiting jobs; `scontrol requeue` makes it one")
-    return slurm.ERROR
+    return DENIED
   end
   if job.priority == 0 then
     job.begin_time = USER_HOLD_BEGIN
@@ -418,12 +419,12 @@ local function modify(job, record)
     return slurm.SUCCESS
   end
   tell("the priority of a hops job is not yours to change")
-  return slurm.ERROR
+  return DENIED
 end
 
 local function refuse_joining()
   tell("a job joins hops when it is submitted; submit it anew with this comment")
-  return slurm.ERROR
+  return DENIED
 end
 
 function slurm_job_modify(job, record, partitions, uid)

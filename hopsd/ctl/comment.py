@@ -27,10 +27,11 @@ def comment(text: str, as_json: bool) -> None:
     except (CommentError, NotOursError) as error:
         print(f"hopsctl: {error}", file=sys.stderr)
         sys.exit(NOT_OURS if isinstance(error, NotOursError) else BAD_COMMENT)
-    print(json.dumps(_as_json(understood)) if as_json else "\n".join(_lines(understood)))
+    print(json.dumps(json_object(understood)) if as_json else "\n".join(_lines(understood)))
 
 
-def _as_json(comment: Comment) -> dict[str, object]:
+def json_object(comment: Comment) -> dict[str, object]:
+    """The object of `hopsctl comment --json`."""
     return {
         "reqs": list(comment.reqs),
         "samples": comment.samples,

@@ -1,0 +1,29 @@
+-- Stands in for slurmctld: loads the plugin named first, then submits one job a line of stdin,
+-- its comment in hex, and answers with what became of it and what the user was told, in hex.
+
+local told
+slurm = {
+  SUCCESS = 0, ERROR = -1, ESLURM_ACCESS_DENIED = 2002,
+  NO_VAL = 4294967294, NO_VAL16 = 65534, INFINITE = 4294967295,
+  log_info = function() end,
+  log_error = function(...) error(string.format(...), 0) end,
+  log_user = function(...) told[#told + 1] = string.format(...) end,
+}
+assert(loadfile(arg[1]))()
+
+local function text(hex)
+  return (hex:gsub("..", function(byte) return string.char(tonumber(byte, 16)) end))
+end
+
+local function hex(bytes)
+  return (bytes:gsub(".", function(byte) return string.format("%02x", byte:byte()) end))
+end
+
+for line in io.lines() do
+  told = {}
+  local job = { comment = text(line), script = "#!/bin/sh\n", priority = slurm.NO_VAL }
+  local answer = slurm_job_submit(job, {}, 1000)
+  local became = "refused"
+  if answer == slurm.SUCCESS then became = job.priority == 0 and "held" or "untouched" end
+  io.write(became, " ", hex(table.concat(told, "\n")), "\n")
+end

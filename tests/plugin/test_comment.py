@@ -1,0 +1,220 @@
+"""Python and Lua read the same comments: one table of cases, and what hypothesis makes up."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hopsd.core.comment import (
+    Comment,
+    LrRule,
+    NotOursError,
+    learning_rate,
+    parse,
+    spread_over_range,
+)
+from hopsd.ctl.comment import comment as comment_command
+from hopsd.ctl.comment import json_object
+from hopsd.errors import CommentError
+
+HERE = Path(__file__).parent
+PLUGIN = HERE.parents[1] / "slurm_plugin" / "job_submit.lua"
+CASES = json.loads((HERE / "comment_cases.json").read_text())
+LUAS = [name for name in ("lua5.1", "lua5.2", "lua5.3", "lua5.4", "luajit") if shutil.which(name)]
+BECAME = {"accepted": "held", "refused": "refused", "not_ours": "untouched"}
+
+
+def verdict(text: str) -> str:
+    try:
+        parse(text)
+    except NotOursError:
+        return "not_ours"
+    except CommentError:
+        return "refused"
+    return "accepted"
+
+
+def in_lua(lua: str, texts: Sequence[str]) -> list[tuple[str, str]]:
+    """What became of a job with each comment, and what its user was told."""
+    lines = "".join(text.encode().hex() + "\n" for text in texts)
+    done = subprocess.run(
+        [lua, str(HERE / "submit_driver.lua"), str(PLUGIN)],
+        input=lines,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    answers = [line.partition(" ") for line in done.stdout.splitlines()]
+    assert len(answers) == len(texts)
+    return [(became, bytes.fromhex(told).decode()) for became, _, told in answers]
+
+
+def test_table_is_large_enough_to_mean_something() -> None:
+    assert sum(map(len, CASES.values())) > 700
+    assert min(map(len, CASES.values())) > 30
+
+
+def test_python_reads_every_case_of_the_table() -> None:
+    wrong = [text for outcome, texts in CASES.items() for text in texts if verdict(text) != outcome]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("text", CASES["refused"])
+def test_python_tells_what_is_accepted_in_one_printable_line(text: str) -> None:
+    with pytest.raises(CommentError, match="accepted") as caught:
+        parse(text)
+    assert str(caught.value).isprintable()
+    assert str(caught.value).isascii()
+
+
+def test_accepted_comments_mean_what_the_table_says() -> None:
+    read = {text: json_object(parse(text)) for text in CASES["accepted"]}
+    assert read == CASES["accepted"]
+
+
+@pytest.mark.skipif(not LUAS, reason="no Lua interpreter here")
+@pytest.mark.parametrize("lua", LUAS)
+def test_lua_reads_every_case_of_the_table(lua: str) -> None:
+    expected = {text: BECAME[outcome] for outcome, texts in CASES.items() for text in texts}
+    answers = in_lua(lua, list(expected))
+    wrong = [
+        (text, became)
+        for (text, should), (became, _) in zip(expected.items(), answers, strict=True)
+        if became != should
+    ]
+    assert wrong == []
+
+
+@pytest.mark.skipif(not LUAS, reason="no Lua interpreter here")
+def test_lua_tells_key_value_and_what_is_accepted_in_one_printable_line() -> None:
+    for text, (_, told) in zip(CASES["refused"], in_lua(LUAS[0], CASES["refused"]), strict=True):
+        assert told.startswith("hops: "), text
+        assert "accepted" in told, text
+        assert told.isascii(), text
+        assert told.isprintable(), text
+    (_, told), (_, long) = in_lua(LUAS[0], ["hops:reqs=0,1", "hops:reqs=" + "9" * 900])
+    assert told.startswith("hops: reqs='0,1' is refused; accepted is GPU counts from 1 to 65536")
+    assert len(long) < 250
+
+
+VALUE = st.one_of(
+    st.text(alphabet="0123456789.eE+-,:@; \t_xn", max_size=12),
+    st.text(max_size=6),
+    st.integers(-2, 70000).map(str),
+    st.floats(min_value=0).map(repr),
+    st.decimals(min_value=0).map(str),
+    st.lists(st.integers(0, 70000), min_size=1, max_size=5).map(lambda v: ",".join(map(str, v))),
+    st.tuples(st.integers(0, 70000), st.integers(0, 70000)).map(lambda v: f"{v[0]}-{v[1]}"),
+    st.sampled_from(["yes", "no", "linear", "sqrt", "none", "1:0.1,2:0.18", "0.1@4", ""]),
+)
+KEY = st.one_of(
+    st.sampled_from(
+        ["reqs", "num", "samples", "batch", "lr", "lr_rule", "preempt", "workload", " reqs "]
+    ),
+    st.text(max_size=3),
+)
+PAIRS = st.lists(st.tuples(KEY, VALUE).map("=".join), max_size=4)
+TEXT = st.one_of(
+    st.text(max_size=20).map(lambda rest: "hops:" + rest),
+    PAIRS.map(lambda pairs: "hops:" + ";".join(pairs)),
+    PAIRS.map(lambda pairs: ";".join(["hops:reqs=1-8", *pairs])),
+    PAIRS.map(lambda pairs: ";".join(["hops:reqs=1,2", *pairs])),
+    st.text(max_size=20),
+)
+
+
+@pytest.mark.skipif(not LUAS, reason="no Lua interpreter here")
+@settings(max_examples=25, deadline=None)
+@given(st.lists(TEXT, min_size=200, max_size=200))
+def test_lua_and_python_agree_on_made_up_texts(texts: list[str]) -> None:
+    for lua in LUAS:
+        for text, (became, _) in zip(texts, in_lua(lua, texts), strict=True):
+            assert became == BECAME[verdict(text)], (lua, text)
+
+
+@given(st.text())
+def test_every_text_is_read_or_refused(text: str) -> None:
+    verdict("hops:" + text)
+
+
+@given(st.integers(1, 65536), st.integers(0, 300), st.integers(2, 400))
+def test_range_is_at_equal_distance_with_both_ends(low: int, width: int, num: int) -> None:
+    values = spread_over_range(low, low + width, num)
+    exact = {low + math.floor(width * i / (num - 1) + 0.5) for i in range(num)}
+    assert values == tuple(sorted(exact))
+    assert values[0] == low
+    assert values[-1] == low + width
+    assert len(values) <= num
+
+
+@given(st.integers(1, 65536), st.integers(0, 65535), st.integers(2, 10**15))
+def test_range_is_bounded_by_what_it_holds(low: int, width: int, num: int) -> None:
+    assert len(spread_over_range(low, low + width, min(num, 500))) <= min(num, width + 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "output", "complaint"),
+    [
+        (
+            "hops:reqs=1,2,4,8",
+            0,
+            '{"reqs": [1, 2, 4, 8], "samples": null, "batch_size": null, "lr": {}, '
+            '"lr_rule": "none", "preempt": true, "workload": null}\n',
+            "",
+        ),
+        ("hops:reqs=0", 2, "", "reqs='0' is refused; accepted is GPU counts from 1 to 65536"),
+        ("my job", 3, "", "'my job' is not a hops comment"),
+    ],
+)
+def test_hopsctl_comment_json(text: str, code: int, output: str, complaint: str) -> None:
+    hopsctl = Path(sys.executable).with_name("hopsctl")
+    done = subprocess.run([hopsctl, "comment", text, "--json"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (code, output)
+    assert complaint in done.stderr
+    assert done.stderr.count("\n") == (1 if complaint else 0)
+
+
+def test_hopsctl_comment_speaks_to_people() -> None:
+    result = CliRunner().invoke(comment_command, ["hops:reqs=1-16;num=2;lr=0.1;lr_rule=linear"])
+    assert result.exit_code == 0
+    assert "GPUs           1, 16" in result.output
+    assert "0.1 on 1, 1.6 on 16 GPUs (linear)" in result.output
+
+
+def test_range_without_num_follows_the_operator() -> None:
+    assert parse("hops:reqs=1-100", range_values=3).reqs == (1, 51, 100)
+    assert parse("hops:reqs=1-100;num=2", range_values=3).reqs == (1, 100)
+
+
+@pytest.mark.parametrize(
+    ("lr", "rule", "gpus", "rate"),
+    [
+        ({}, LrRule.LINEAR, 4, None),
+        ({1: 0.1}, LrRule.LINEAR, 4, 0.4),
+        ({1: 0.1}, LrRule.SQRT, 4, 0.2),
+        ({1: 0.1}, LrRule.NONE, 4, 0.1),
+        ({4: 0.4}, LrRule.LINEAR, 1, 0.1),
+        ({4: 0.4}, LrRule.SQRT, 1, 0.2),
+        ({1: 0.1, 2: 0.18}, LrRule.LINEAR, 2, 0.18),
+        ({1: 0.1, 2: 0.18}, LrRule.LINEAR, 4, 0.36),
+        ({2: 0.18, 8: 0.5}, LrRule.NONE, 4, 0.18),
+        ({2: 0.18, 8: 0.5}, LrRule.LINEAR, 1, 0.09),
+    ],
+)
+def test_learning_rate_follows_the_rule(
+    lr: dict[int, float], rule: LrRule, gpus: int, rate: float | None
+) -> None:
+    comment = Comment(reqs=(1, 2, 4), lr=lr, lr_rule=rule)
+    answer = learning_rate(comment, gpus)
+    assert answer == (None if rate is None else pytest.approx(rate))
