@@ -153,7 +153,7 @@ class Controller:
         """Believe what jobs report of their speed and progress, as far as it can be believed."""
         if self._seen is None:
             return
-        collected = self._reports.collect(self._seen.reading.jobs)
+        collected = self._reports.collect(self._seen.reading)
         if collected.records:
             self._store.add_throughput(collected.records)
         known = self._store.jobs()
