@@ -156,16 +156,13 @@ class Controller:
         collected = self._reports.collect(self._seen.reading)
         if collected.records:
             self._store.add_throughput(collected.records)
-        known = self._store.jobs()
-        changed = [
-            replace(
-                known[job],
-                samples_done=max(known[job].samples_done, done),
-                restart_seconds=collected.restart_seconds.get(job, known[job].restart_seconds),
-            )
-            for job, done in collected.samples_done.items()
-            if job in known
-        ]
+        changed = []
+        for job, done in collected.samples_done.items():
+            record = self._store.job(job)
+            if record is not None:
+                restart = collected.restart_seconds.get(job, record.restart_seconds)
+                most = max(record.samples_done, done)
+                changed.append(replace(record, samples_done=most, restart_seconds=restart))
         self._store.save_jobs(changed)
         for refused in collected.refused:
             self._store.add_event("report_refused", str(refused))

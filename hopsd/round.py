@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from hopsd.core.diff import diff
+from hopsd.core.history import with_ages
+from hopsd.core.priority import ages
 from hopsd.core.snapshot import Built, SnapshotSettings, build_snapshot
 from hopsd.model.plan import Plan, PlanSettings, RoundInfo
 from hopsd.model.step import StepKind, StepOutcome
@@ -69,7 +71,9 @@ def run_round(
         RoundInfo(first=first, seconds=window.end - now),
         settings.snapshot,
     )
-    plan = policy(built.snapshot, settings.plan)
+    snapshot = built.snapshot
+    store.save_jobs(with_ages(seen.records, ages(snapshot.jobs, snapshot.nodes)))
+    plan = policy(snapshot, settings.plan)
     plan = replace(plan, waiting={**plan.waiting, **seen.errors})
     steps = diff(seen.reading, plan, pinned=built.pinned, ignored=seen.released, first=first)
     outcomes: tuple[StepOutcome, ...] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from hopsd.model.allocation import Allocation
@@ -113,6 +113,10 @@ def _first_seen(job: JobReading, now: float, workloads: Mapping[JobId, WorkloadN
     )
 
 
-def finished(records: Iterable[JobRecord]) -> list[JobRecord]:
-    """The records that ended."""
-    return [record for record in records if record.end is not None]
+def with_ages(records: Mapping[JobId, JobRecord], ages: Mapping[JobId, float]) -> list[JobRecord]:
+    """The records whose expected run time (eq. 9) is known anew, with it."""
+    return [
+        replace(records[job], age_seconds=age)
+        for job, age in ages.items()
+        if records[job].age_seconds != age
+    ]

@@ -25,6 +25,12 @@ def age_seconds(job: Job, nodes: Sequence[Node]) -> float:
     return _age(job, pools_of(nodes))
 
 
+def ages(jobs: Sequence[Job], nodes: Sequence[Node]) -> dict[JobId, float]:
+    """`age_seconds` of several jobs."""
+    pools = pools_of(nodes)
+    return {job.id: _age(job, pools) for job in jobs}
+
+
 def _age(job: Job, pools: Pools) -> float:
     if job.age_seconds is not None:
         return job.age_seconds
