@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from hopsd.core.rates import Factors, Rates
 from hopsd.core.shapes import Floats, Ints, Shapes, ShapesOfSize, by_size, join
+from hopsd.core.throughput import configuration_throughput
 from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType
 from hopsd.model.job import Job
@@ -68,7 +69,7 @@ def generate(
         spreaders = _may_spread(jobs, gpu_type, largest, sensitivity, sigma)
         blocks |= _blocks_of_type(jobs, gpu_type, servers, idle[servers], spreaders)
     factors = Factors(jobs, nodes)
-    presents = _presents(jobs, nodes, idle, factors) if keep_present else []
+    presents = _presents(jobs, nodes, idle) if keep_present else []
     return _fill(len(jobs), blocks, factors, presents)
 
 
@@ -145,26 +146,19 @@ class _Present:
     throughput: float
 
 
-def _presents(
-    jobs: Sequence[Job], nodes: Sequence[Node], idle: Ints, factors: Factors
-) -> list[_Present]:
+def _presents(jobs: Sequence[Job], nodes: Sequence[Node], idle: Ints) -> list[_Present]:
     index = {node.name: i for i, node in enumerate(nodes)}
-    rate = Rates()
+    types = {node.name: node.gpu_type for node in nodes}
     found = []
     for i, job in enumerate(jobs):
         parts = sorted((index.get(name, -1), gpus) for name, gpus in job.running)
         if not parts or any(t < 0 or gpus > idle[t] for t, gpus in parts):
             continue
-        gpu_type, size, count = nodes[parts[0][0]].gpu_type, job.running.gpus, len(parts)
-        table = job.throughput.get(gpu_type)
-        if table is None or any(nodes[t].gpu_type != gpu_type for t, _ in parts):
-            continue
-        by_count = table.aggregated if count == 1 else table.distributed
-        per_gpu = rate(by_count, size if count == 1 else count)
-        shape = ShapesOfSize(*(np.array([column]) for column in zip(*parts, strict=True)))
-        slowest = factors.slowest(np.array([i]), shape.servers)[0, 0]
-        if per_gpu > 0:
-            found.append(_Present(i, (gpu_type, size, count), shape, per_gpu * slowest * size))
+        throughput = configuration_throughput(job, job.running, types)
+        if throughput > 0:
+            key = (nodes[parts[0][0]].gpu_type, job.running.gpus, len(parts))
+            shape = ShapesOfSize(*(np.array([column]) for column in zip(*parts, strict=True)))
+            found.append(_Present(i, key, shape, throughput))
     return found
 
 
