@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hopsd.core.rates import Factors, Rates
+from hopsd.core.factors import Factors
 from hopsd.core.shapes import Floats, Ints, Shapes, ShapesOfSize, by_size, join
-from hopsd.core.throughput import configuration_throughput
+from hopsd.core.throughput import configuration_throughput, interpolate
 from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType
 from hopsd.model.job import Job
@@ -117,15 +117,14 @@ def _blocks_of_type(
         if gpu_type in job.throughput:
             for size in dict.fromkeys(job.reqs):
                 takers.setdefault(size, []).append(i)
-    rate = Rates()
     blocks = {}
     for size, in_one, spread in by_size(servers, idle, sorted(takers)):
         able = takers[size]
-        rates = [rate(jobs[i].throughput[gpu_type].aggregated, size) for i in able]
+        rates = [interpolate(jobs[i].throughput[gpu_type].aggregated, size) for i in able]
         blocks[gpu_type, size, 1] = _block(able, rates, in_one)
         able = [i for i in able if i in spreaders]
         count = spread.servers.shape[1]
-        rates = [rate(jobs[i].throughput[gpu_type].distributed, count) for i in able]
+        rates = [interpolate(jobs[i].throughput[gpu_type].distributed, count) for i in able]
         blocks[gpu_type, size, count] = _block(able, rates, spread)
     return blocks
 

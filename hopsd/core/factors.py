@@ -1,40 +1,14 @@
-"""Throughput in bulk: tables and server factors read for many jobs at once."""
+"""Server factors read for many jobs at once."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from hopsd.core.shapes import Floats, Ints
 from hopsd.model.cluster import Node
 from hopsd.model.job import Job
-
-
-class Rates:
-    """Reads throughput tables many times: linear between two counts, the nearest outside."""
-
-    def __init__(self) -> None:
-        self._sorted: dict[int, tuple[list[int], list[float]]] = {}
-
-    def __call__(self, table: Mapping[int, float], count: int) -> float:
-        """Per-GPU throughput at ``count``; 0 from an empty table. Tables must outlive this."""
-        exact = table.get(count)
-        if exact is not None:
-            return exact
-        known = self._sorted.get(id(table))
-        if known is None:
-            counts = sorted(table)
-            known = self._sorted[id(table)] = (counts, [table[c] for c in counts])
-        counts, rates = known
-        if not counts:
-            return 0.0
-        at = bisect_left(counts, count)
-        if at in (0, len(counts)):
-            return rates[min(at, len(counts) - 1)]
-        share = (count - counts[at - 1]) / (counts[at] - counts[at - 1])
-        return rates[at - 1] + share * (rates[at] - rates[at - 1])
 
 
 class Factors:
