@@ -96,18 +96,16 @@ def recover(port: Port, store: Store, requirements_max: int) -> tuple[StepOutcom
     plan_id, record = left
     seen = observe(port, store, requirements_max)
     now = seen.reading.now
-    planned = {step.job: step for step in record.steps}
-    steps = [
-        step
-        for step in diff(
-            seen.reading,
-            record.plan,
-            pinned=frozenset(j.id for j in seen.reading.jobs) - planned.keys(),
-            ignored=seen.released,
-            first=record.first,
-        )
-        if step.kind is StepKind.HOLD or (now < record.round_end and step.job in planned)
-    ]
+    lasts = now < record.round_end
+    planned = {step.job for step in record.steps}
+    steps = diff(
+        seen.reading,
+        record.plan if lasts else Plan({}),
+        pinned=frozenset(job.id for job in seen.reading.jobs) - planned,
+        ignored=seen.released,
+        first=record.first and lasts,
+    )
+    steps = [step for step in steps if step.kind is StepKind.HOLD or step.job in planned]
     outcomes = tuple(port.apply(steps))
     store.finish_plan(plan_id, outcomes, finished=now)
     observe(port, store, requirements_max)

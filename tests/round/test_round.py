@@ -1,0 +1,234 @@
+"""Rounds over a cluster in memory: the same code as the daemon's, stopped at any point."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hopsd.errors import SlurmUnavailableError
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
+from hopsd.model.job import ThroughputTable
+from hopsd.model.knowledge import Knowledge
+from hopsd.model.plan import PlanSettings
+from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
+from hopsd.model.reason import ReasonCode
+from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
+from hopsd.policies.hops import plan as hops
+from hopsd.round import RoundSettings, RoundWindow, recover, run_round
+from hopsd.store.memory import MemoryStore
+
+A100 = GpuType("a100")
+NODES = tuple(NodeReading(NodeName(f"n{i}"), A100, 4, cores=16) for i in range(3))
+TABLE = ThroughputTable({1: 100.0, 4: 90.0}, {2: 80.0})
+SETTINGS = RoundSettings(seconds=60.0, plan=PlanSettings(time_limit_seconds=5.0))
+
+
+@dataclass
+class Cluster:
+    """A port that does what it is told, until it breaks after so many steps."""
+
+    jobs: dict[JobId, JobReading]
+    now: float = 1000.0
+    nodes: tuple[NodeReading, ...] = NODES
+    breaks_after: int | None = None
+    started: list[tuple[JobId, Allocation]] = field(default_factory=list)
+    name: str = "memory"
+
+    def read(self) -> Reading:
+        return Reading(self.now, self.nodes, tuple(self.jobs.values()), "22.05.8")
+
+    def apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
+        vacating = [replace(s, target=Allocation()) for s in steps if s.current]
+        placing = [s for s in steps if s.target]
+        holding = [s for s in steps if s.kind is StepKind.HOLD]
+        for done, step in enumerate([*vacating, *holding, *placing]):
+            if self.breaks_after is not None and done >= self.breaks_after:
+                raise SlurmUnavailableError("slurmctld does not answer")
+            self._do(step)
+        return [
+            StepOutcome(s, OutcomeStatus.DONE, self.jobs[s.job].allocation, started=self.now)
+            for s in steps
+        ]
+
+    def _do(self, step: Step) -> None:
+        job = self.jobs[step.job]
+        if not step.target:
+            restarts = job.restarts + bool(job.allocation)
+            job = replace(job, restarts=restarts, allocation=Allocation(), hold=Hold.HOPS)
+            self.jobs[step.job] = replace(job, state=SlurmState.PENDING)
+            return
+        assert job.state is SlurmState.PENDING, f"{job.id} was started twice"
+        assert self._fits(step.target), f"{job.id} over-allocates {step.target}"
+        self.started.append((step.job, step.target))
+        self.jobs[step.job] = replace(
+            job,
+            state=SlurmState.RUNNING,
+            hold=Hold.NONE,
+            allocation=step.target,
+            start=self.now,
+        )
+
+    def _fits(self, target: Allocation) -> bool:
+        return all(
+            sum(job.allocation.on(node) for job in self.jobs.values()) + gpus <= 4
+            for node, gpus in target
+        )
+
+    def placements(self) -> dict[JobId, Allocation]:
+        return {job.id: job.allocation for job in self.jobs.values() if job.allocation}
+
+
+def submitted(number: int, comment: str, submit: float = 900.0) -> JobReading:
+    return JobReading(
+        id=JobId(str(number)),
+        user=UserName("ann"),
+        uid=1000,
+        name="train",
+        comment=comment,
+        partition="main",
+        state=SlurmState.PENDING,
+        submit=submit,
+        hold=Hold.HOPS,
+        time_limit_seconds=3600.0,
+    )
+
+
+def cluster(*comments: str) -> Cluster:
+    jobs = [submitted(i, c, 900.0 + i) for i, c in enumerate(comments, start=1)]
+    return Cluster({job.id: job for job in jobs})
+
+
+def store() -> MemoryStore:
+    return MemoryStore(tables={WorkloadName("w"): {A100: TABLE}})
+
+
+def comment(*reqs: int, extra: str = "") -> str:
+    return f"hops:reqs={','.join(map(str, reqs))};workload=w{extra}"
+
+
+def test_a_first_plan_places_and_a_second_round_leaves_a_good_plan_alone() -> None:
+    port, memory = cluster(comment(4), comment(4), comment(4)), store()
+    first = run_round(port, memory, hops, SETTINGS, None)
+    assert first.first
+    assert sorted(a.nodes for a in port.placements().values()) == [("n0",), ("n1",), ("n2",)]
+    port.now += 60.0
+    second = run_round(port, memory, hops, SETTINGS, first.window)
+    assert second.first
+    assert second.outcomes == ()
+    assert len(port.started) == 3
+
+
+def test_within_a_round_idle_gpus_go_to_waiting_jobs_and_running_ones_stay() -> None:
+    port, memory = cluster(comment(4), comment(4)), store()
+    first = run_round(port, memory, hops, SETTINGS, None)
+    before = port.placements()
+    port.now += 20.0
+    port.jobs[JobId("9")] = submitted(9, comment(1, 2), submit=1010.0)
+    further = run_round(port, memory, hops, SETTINGS, first.window)
+    assert not further.first
+    assert further.window == first.window
+    after = port.placements()
+    assert {job: after[job] for job in before} == before
+    assert after[JobId("9")].gpus == 2
+
+
+def test_a_pinned_job_stays_and_a_bad_comment_harms_nobody_else() -> None:
+    port = cluster(comment(4, extra=";preempt=no"), comment(4), "hops:reqs=0")
+    memory = store()
+    window = run_round(port, memory, hops, SETTINGS, None).window
+    pinned = port.placements()[JobId("1")]
+    for _ in range(3):
+        port.now += 60.0
+        result = run_round(port, memory, hops, SETTINGS, window)
+        window = result.window
+        assert port.placements()[JobId("1")] == pinned
+    assert result.plan.waiting[JobId("3")].code is ReasonCode.ERROR
+    assert "reqs" in result.plan.waiting[JobId("3")].text
+
+
+def test_a_job_on_a_drained_node_may_finish_there() -> None:
+    port, memory = cluster(comment(4)), store()
+    window = run_round(port, memory, hops, SETTINGS, None).window
+    where = port.placements()[JobId("1")]
+    port.nodes = tuple(replace(n, usable=n.name not in where.nodes) for n in NODES)
+    port.now += 60.0
+    run_round(port, memory, hops, SETTINGS, window)
+    assert port.placements() == {JobId("1"): where}
+
+
+def test_a_released_job_is_left_to_slurm_but_its_gpus_count() -> None:
+    port, memory = cluster(comment(4), comment(4), comment(4)), store()
+    run_round(port, memory, hops, SETTINGS, None)
+    memory.save_jobs([replace(memory.jobs()[JobId("1")], released=True)])
+    port.now += 60.0
+    port.jobs[JobId("9")] = submitted(9, comment(8), submit=1010.0)
+    result = run_round(port, memory, hops, SETTINGS, None)
+    assert JobId("1") not in {job.id for job in result.built.snapshot.jobs}
+    assert sum(node.idle for node in result.built.snapshot.nodes) == 0
+
+
+SETS = st.sets(st.sampled_from([1, 2, 3, 4, 6, 8]), min_size=1, max_size=4)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(SETS, min_size=1, max_size=8), st.integers(0, 12), st.data())
+def test_stopped_anywhere_the_next_start_finishes_the_plan_and_starts_nothing_twice(
+    reqs: list[set[int]], breaks_after: int, data: st.DataObject
+) -> None:
+    port, memory = cluster(*(comment(*sorted(r)) for r in reqs)), store()
+    window = run_round(port, memory, hops, SETTINGS, None).window
+    port.now += 60.0
+    number = len(port.jobs) + 1
+    port.jobs[JobId(str(number))] = submitted(number, comment(1, 2, 4), submit=100.0)
+    port.breaks_after = breaks_after
+    try:
+        run_round(port, memory, hops, SETTINGS, window)
+    except SlurmUnavailableError:
+        port.breaks_after = None
+        left = memory.unfinished_plan()
+        assert left is not None
+        planned = left[1].plan.placements
+        assert recover(port, memory, 8) is not None
+        assert memory.unfinished_plan() is None
+        assert port.placements() == planned
+    port.breaks_after = None
+    assert recover(port, memory, 8) is None
+    for job in port.jobs.values():
+        if job.allocation:
+            assert job.allocation.gpus in reqs[int(job.id) - 1] if int(job.id) <= len(reqs) else 1
+
+
+def test_a_plan_whose_round_is_over_is_undone_not_finished() -> None:
+    port, memory = cluster(comment(4), comment(2)), store()
+    port.breaks_after = 0
+    with pytest.raises(SlurmUnavailableError):
+        run_round(port, memory, hops, SETTINGS, None)
+    port.breaks_after = None
+    port.jobs[JobId("1")] = replace(port.jobs[JobId("1")], hold=Hold.NONE)
+    port.now += 61.0
+    outcomes = recover(port, memory, 8)
+    assert outcomes is not None
+    assert [(o.step.job, o.step.kind) for o in outcomes] == [("1", StepKind.HOLD)]
+    assert port.placements() == {}
+    assert memory.unfinished_plan() is None
+
+
+def test_the_window_of_a_round_that_lasts_is_taken_up() -> None:
+    port, memory = cluster(comment(4)), store()
+    result = run_round(port, memory, hops, SETTINGS, None)
+    last = memory.last_plan()
+    assert last is not None
+    assert RoundWindow(last.round_start, last.round_end) == result.window
+
+
+def test_nothing_known_of_a_workload_still_places_it() -> None:
+    port = cluster("hops:reqs=1,2")
+    memory = MemoryStore()
+    run_round(port, memory, hops, SETTINGS, None)
+    assert port.placements()[JobId("1")].gpus == 2
+    assert memory.knowledge() == Knowledge()
