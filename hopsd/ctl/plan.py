@@ -1,0 +1,59 @@
+"""`hopsctl plan`: what hops would do with a cluster and a queue given in a file."""
+
+from __future__ import annotations
+
+import click
+
+from hopsd.ctl.render import show, show_json, table
+from hopsd.formats.plan import plan_json
+from hopsd.formats.snapshot import read_snapshot
+from hopsd.formats.source import read_text
+from hopsd.model.ids import job_order
+from hopsd.model.plan import Plan, Snapshot
+from hopsd.policies.registry import get
+
+
+@click.command()
+@click.option("--snapshot", "source", required=True, metavar="FILE|-", help="The snapshot file.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
+def plan(source: str, as_json: bool) -> None:
+    """Plan once for the cluster and the jobs of a snapshot file; change nothing.
+
+    Exit codes: 0 planned, 2 the file is not a snapshot.
+    """
+    snapshot, settings = read_snapshot(read_text(source))
+    made = get(settings.policy)(snapshot, settings)
+    if as_json:
+        show_json(plan_json(made))
+        return
+    _show(snapshot, made)
+
+
+def _show(snapshot: Snapshot, made: Plan) -> None:
+    """The plan for people: what runs where, who waits and why."""
+    gpus = sum(allocation.gpus for allocation in made.placements.values())
+    print(
+        f"{len(made.placements)} jobs on {gpus} GPUs of {sum(n.gpus for n in snapshot.nodes)},"
+        f" {len(made.waiting)} wait, {made.fragments} fragments\n"
+        f"objective {made.objective:.6g} of at most {made.upper_bound:.6g}"
+        f" (gap {made.gap:.3%}, {made.status}), {made.configurations} configurations,"
+        f" {made.seconds.get('total', 0.0):.2f} s\n"
+    )
+    show(
+        table("Placements", ["job", "nodes", "GPUs", "priority", "gain", "samples/s"], _rows(made))
+    )
+    if made.waiting:
+        reasons = [
+            (job, made.waiting[job].code.value, made.waiting[job].text)
+            for job in sorted(made.waiting, key=job_order)
+        ]
+        show(table("Waiting", ["job", "code", "why"], reasons))
+
+
+def _rows(made: Plan) -> list[tuple[object, ...]]:
+    rows: list[tuple[object, ...]] = []
+    for job in sorted(made.placements, key=job_order):
+        allocation, numbers = made.placements[job], made.jobs.get(job)
+        figures = (numbers.priority, numbers.gain, numbers.throughput) if numbers else (None,) * 3
+        rows.append((job, allocation.as_dict(), allocation.gpus, *figures))
+    return rows

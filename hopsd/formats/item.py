@@ -1,0 +1,216 @@
+"""A value of a JSON document that knows its path, so that every refusal can name it.
+
+Numbers must be finite, a whole number may be written ``2`` or ``2.0``, ``true`` is no number,
+an object's keys are known and given once.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NoReturn, TypeVar
+
+from hopsd.errors import FormatError
+
+T = TypeVar("T")
+E = TypeVar("E", bound=Enum)
+
+_COUNT = re.compile(r"[1-9][0-9]{0,9}")
+_LARGEST_WHOLE = 2**53
+"""Beyond it a number written as a float may not be the one that was meant."""
+
+
+def parse(text: str) -> Item:
+    """The document in ``text``.
+
+    Raises:
+        FormatError: not JSON, or a key is given twice.
+    """
+    try:
+        return Item(json.loads(text, object_pairs_hook=_object), "")
+    except FormatError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"not a JSON document: {error}") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise FormatError(f"the key {twice!r} is given twice in one object")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """``path`` such as ``jobs[3].reqs``; empty for the whole document."""
+
+    value: Any
+    path: str
+
+    def refuse(self, accepted: str) -> NoReturn:
+        """Raise a FormatError that shows the value."""
+        shown = repr(self.value)
+        if isinstance(self.value, dict | list):
+            shown = "an object" if isinstance(self.value, dict) else "a list"
+        elif len(shown) > 60:
+            shown = shown[:57] + "..."
+        raise FormatError(f"{self.path or 'the document'}: {shown}, but it must be {accepted}")
+
+    def fields(self, required: str, optional: str = "") -> Fields:
+        """An object's keys, names separated by blanks; unknown and missing ones are refused."""
+        if not isinstance(self.value, dict):
+            self.refuse("an object")
+        needed, known = required.split(), [*required.split(), *optional.split()]
+        for key in self.value:
+            if key not in known:
+                raise FormatError(f"{self._key(key)}: unknown key; accepted are {', '.join(known)}")
+        for key in needed:
+            if key not in self.value:
+                raise FormatError(f"{self._key(key)}: missing")
+        return Fields(self)
+
+    def entries(self) -> Iterator[tuple[str, Item]]:
+        """An object with free keys, none of them empty."""
+        if not isinstance(self.value, dict):
+            self.refuse("an object")
+        for key, value in self.value.items():
+            yield Item(key, self._key(key)).text(), Item(value, self._key(key))
+
+    def by_count(self, read: Callable[[Item], T]) -> dict[int, T]:
+        """An object whose keys are counts of 1 or more, such as ``"8"``; sorted by count."""
+        found = {}
+        for key, value in self.entries():
+            if not _COUNT.fullmatch(key):
+                Item(key, value.path).refuse('a key that is a count, such as "8"')
+            found[int(key)] = read(value)
+        return dict(sorted(found.items()))
+
+    def items(self) -> list[Item]:
+        if not isinstance(self.value, list):
+            self.refuse("a list")
+        return [Item(value, f"{self.path}[{i}]") for i, value in enumerate(self.value)]
+
+    def text(self) -> str:
+        if not isinstance(self.value, str) or not self.value:
+            self.refuse("a text that is not empty")
+        try:
+            self.value.encode()
+        except UnicodeEncodeError:
+            self.refuse("text that UTF-8 can hold")
+        return self.value
+
+    def flag(self) -> bool:
+        if not isinstance(self.value, bool):
+            self.refuse("true or false")
+        return self.value
+
+    def number(
+        self,
+        *,
+        minimum: float | None = None,
+        above: float | None = None,
+        maximum: float | None = None,
+    ) -> float:
+        accepted = "a finite number" + _limits(minimum, above, maximum)
+        if isinstance(self.value, bool) or not isinstance(self.value, int | float):
+            self.refuse(accepted)
+        try:
+            number = float(self.value)
+        except OverflowError:
+            self.refuse(accepted)
+        if (
+            not math.isfinite(number)
+            or (minimum is not None and number < minimum)
+            or (above is not None and number <= above)
+            or (maximum is not None and number > maximum)
+        ):
+            self.refuse(accepted)
+        return number
+
+    def whole(self, minimum: int = 0) -> int:
+        number = self.value
+        if (
+            isinstance(number, bool)
+            or not isinstance(number, int | float)
+            or not minimum <= number <= _LARGEST_WHOLE
+            or number != int(number)
+        ):
+            self.refuse(f"a whole number, {minimum} or more")
+        return int(number)
+
+    def choice(self, options: type[E]) -> E:
+        """The option of this value."""
+        by_value = {option.value: option for option in options}
+        known = isinstance(self.value, str | int) and self.value in by_value
+        if not known or isinstance(self.value, bool):
+            self.refuse("one of " + ", ".join(map(str, by_value)))
+        return by_value[self.value]
+
+    def or_none(self, read: Callable[[Item], T]) -> T | None:
+        """None where the value is null."""
+        return None if self.value is None else read(self)
+
+    def _key(self, key: str) -> str:
+        return f"{self.path}.{key}" if self.path else key
+
+
+def _limits(minimum: float | None, above: float | None, maximum: float | None) -> str:
+    limits = []
+    if minimum is not None:
+        limits.append(f"{minimum:g} or more")
+    if above is not None:
+        limits.append(f"above {above:g}")
+    if maximum is not None:
+        limits.append(f"at most {maximum:g}")
+    return ", " + " and ".join(limits) if limits else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The keys of one object, checked for being known."""
+
+    whole: Item
+
+    def __getitem__(self, key: str) -> Item:
+        """A required key's value, or an optional one's, null where it is absent."""
+        return Item(self.whole.value.get(key), self.whole._key(key))
+
+    def get(self, key: str, read: Callable[[Item], T], default: T) -> T:
+        """An optional key, ``default`` where it is absent."""
+        return read(self[key]) if key in self.whole.value else default
+
+
+def number(item: Item) -> float:
+    return item.number()
+
+
+def at_least_zero(item: Item) -> float:
+    return item.number(minimum=0)
+
+
+def positive(item: Item) -> float:
+    return item.number(above=0)
+
+
+def text(item: Item) -> str:
+    return item.text()
+
+
+def flag(item: Item) -> bool:
+    return item.flag()
+
+
+def unique(items: list[tuple[str, Item]], what: str) -> None:
+    """Refuse the second of two equal names, each given with its item."""
+    seen: dict[str, Item] = {}
+    for name, item in items:
+        if name in seen:
+            raise FormatError(f"{item.path}: the {what} {name!r} is already at {seen[name].path}")
+        seen[name] = item

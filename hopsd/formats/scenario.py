@@ -1,0 +1,100 @@
+"""The simulator's input: a cluster and a workload."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hopsd.core.throughput import theory_table
+from hopsd.errors import FormatError
+from hopsd.formats.item import Item, flag, number, parse, positive, unique
+from hopsd.formats.tables import read_requirements, read_server_factor, read_tables
+from hopsd.formats.theory import read_times
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
+from hopsd.model.job import ThroughputTable
+from hopsd.model.scenario import Cluster, Links, Server, Workload, WorkloadJob
+
+
+def read_cluster(document: str) -> Cluster:
+    """A cluster file.
+
+    Raises:
+        FormatError: the message starts with the path of what is wrong.
+    """
+    top = parse(document).fields("nodes", "gpu_types")
+    items = top["nodes"].items()
+    servers = [_server(item) for item in items]
+    if not servers:
+        top["nodes"].refuse("a list of one node or more")
+    unique([(s.name, item) for s, item in zip(servers, items, strict=True)], "node")
+    return Cluster(tuple(servers), top.get("gpu_types", _links, {}))
+
+
+def _server(item: Item) -> Server:
+    fields = item.fields("name gpu_type gpus")
+    return Server(
+        NodeName(fields["name"].text()),
+        GpuType(fields["gpu_type"].text()),
+        fields["gpus"].whole(minimum=1),
+    )
+
+
+def _links(item: Item) -> dict[GpuType, Links]:
+    links = {}
+    for name, value in item.entries():
+        fields = value.fields("b_link b_net")
+        links[GpuType(name)] = Links(positive(fields["b_link"]), positive(fields["b_net"]))
+    return links
+
+
+def read_workload(document: str, cluster: Cluster) -> Workload:
+    """A workload file. Basic times become tables for the servers of ``cluster``.
+
+    Raises:
+        FormatError: the message starts with the path of what is wrong.
+    """
+    top = parse(document).fields("throughput jobs", "server_factor")
+    throughput = {
+        WorkloadName(name): _tables(value, cluster) for name, value in top["throughput"].entries()
+    }
+    items = top["jobs"].items()
+    jobs = [_job(item, throughput) for item in items]
+    unique([(j.id, item) for j, item in zip(jobs, items, strict=True)], "job")
+    no_factors: dict[WorkloadName, Mapping[NodeName, float]] = {}
+    factors = top.get("server_factor", _factors, no_factors)
+    for name in factors:
+        if name not in throughput:
+            raise FormatError(f"server_factor.{name}: there is no workload {name!r} in throughput")
+    return Workload(throughput, tuple(jobs), factors)
+
+
+def _tables(item: Item, cluster: Cluster) -> dict[GpuType, ThroughputTable]:
+    if not isinstance(item.value, dict) or item.value.keys() != {"theory"}:
+        return read_tables(item)
+    sizes: dict[GpuType, int] = {}
+    for server in cluster.servers:
+        sizes[server.gpu_type] = max(server.gpus, sizes.get(server.gpu_type, 0))
+    return {
+        GpuType(name): theory_table(read_times(value), sizes.get(GpuType(name), 1))
+        for name, value in item.fields("theory")["theory"].entries()
+    }
+
+
+def _factors(item: Item) -> dict[WorkloadName, Mapping[NodeName, float]]:
+    return {WorkloadName(name): read_server_factor(value) for name, value in item.entries()}
+
+
+def _job(item: Item, throughput: Mapping[WorkloadName, object]) -> WorkloadJob:
+    fields = item.fields("id user submit workload samples reqs", "batch_size preemptible")
+    workload = WorkloadName(fields["workload"].text())
+    if workload not in throughput:
+        fields["workload"].refuse("a workload of throughput")
+    return WorkloadJob(
+        id=JobId(fields["id"].text()),
+        user=UserName(fields["user"].text()),
+        submit=number(fields["submit"]),
+        workload=workload,
+        samples=positive(fields["samples"]),
+        reqs=read_requirements(fields["reqs"]),
+        batch_size=fields["batch_size"].or_none(lambda size: size.whole(minimum=1)),
+        preemptible=fields.get("preemptible", flag, default=True),
+    )

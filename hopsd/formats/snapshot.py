@@ -1,0 +1,122 @@
+"""`hopsctl plan --snapshot`: the state of a cluster and its queue at one instant."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hopsd.errors import FormatError
+from hopsd.formats.item import Item, at_least_zero, flag, number, parse, positive, unique
+from hopsd.formats.tables import read_requirements, read_server_factor, read_tables
+from hopsd.model.allocation import Allocation
+from hopsd.model.cluster import Node
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName
+from hopsd.model.job import Job, JobState
+from hopsd.model.plan import PlanSettings, PriorityName, RoundInfo, Snapshot
+
+_JOB = (
+    "id user submit wait age priority reqs preemptible running sensitivity throughput",
+    "samples state restart_seconds time_limit_seconds server_factor",
+)
+_SETTINGS = "lambda sigma gap time_limit priority policy paper_exact seed"
+FTF_LAMBDA = 2.0
+"""The paper's choice where priorities are finish-time fairness (section 4.4)."""
+
+
+def read_snapshot(document: str) -> tuple[Snapshot, PlanSettings]:
+    """The snapshot and the settings in it.
+
+    Raises:
+        FormatError: the message starts with the path of what is wrong.
+    """
+    top = parse(document).fields("now round nodes jobs", "settings")
+    nodes = [_node(item) for item in top["nodes"].items()]
+    unique([(n.name, i) for n, i in zip(nodes, top["nodes"].items(), strict=True)], "node")
+    names = frozenset(node.name for node in nodes)
+    jobs = [_job(item, names) for item in top["jobs"].items()]
+    unique([(j.id, i) for j, i in zip(jobs, top["jobs"].items(), strict=True)], "job")
+    _check_idle(nodes, jobs)
+    snapshot = Snapshot(number(top["now"]), _round(top["round"]), tuple(nodes), tuple(jobs))
+    return snapshot, top.get("settings", _settings, PlanSettings())
+
+
+def _round(item: Item) -> RoundInfo:
+    fields = item.fields("first seconds")
+    return RoundInfo(first=fields["first"].flag(), seconds=positive(fields["seconds"]))
+
+
+def _node(item: Item) -> Node:
+    fields = item.fields("name gpu_type gpus idle")
+    node = Node(
+        NodeName(fields["name"].text()),
+        GpuType(fields["gpu_type"].text()),
+        fields["gpus"].whole(minimum=1),
+        fields["idle"].whole(),
+    )
+    if node.idle > node.gpus:
+        fields["idle"].refuse(f"at most the node's {node.gpus} GPUs")
+    return node
+
+
+def _job(item: Item, nodes: frozenset[NodeName]) -> Job:
+    fields = item.fields(*_JOB)
+    return Job(
+        id=JobId(fields["id"].text()),
+        user=UserName(fields["user"].text()),
+        submit=number(fields["submit"]),
+        wait_seconds=at_least_zero(fields["wait"]),
+        reqs=read_requirements(fields["reqs"]),
+        throughput=read_tables(fields["throughput"]),
+        age_seconds=fields["age"].or_none(positive),
+        priority=fields["priority"].or_none(number),
+        samples=fields["samples"].or_none(positive),
+        state=fields.get("state", lambda state: state.choice(JobState), JobState.WAITING),
+        restart_seconds=fields.get("restart_seconds", at_least_zero, 0.0),
+        time_limit_seconds=fields["time_limit_seconds"].or_none(positive),
+        preemptible=fields["preemptible"].flag(),
+        running=_running(fields["running"], nodes),
+        sensitivity=fields["sensitivity"].or_none(positive),
+        server_factor=fields.get("server_factor", read_server_factor, {}),
+    )
+
+
+def _running(item: Item, nodes: frozenset[NodeName]) -> Allocation:
+    """Where the job runs; ``{}`` or null while it waits."""
+    if item.value is None:
+        return Allocation()
+    held = {}
+    for name, gpus in item.entries():
+        if name not in nodes:
+            raise FormatError(f"{gpus.path}: there is no node {name!r} in nodes")
+        held[name] = gpus.whole(minimum=1)
+    return Allocation.of(held)
+
+
+def _check_idle(nodes: list[Node], jobs: list[Job]) -> None:
+    held: Counter[NodeName] = Counter()
+    for job in jobs:
+        held.update(job.running.as_dict())
+    for i, node in enumerate(nodes):
+        if node.idle + held[node.name] > node.gpus:
+            raise FormatError(
+                f"nodes[{i}].idle: {node.idle} idle GPUs and {held[node.name]} that jobs run on"
+                f" are more than the {node.gpus} GPUs of node {node.name!r}"
+            )
+
+
+def _settings(item: Item) -> PlanSettings:
+    fields, default = item.fields("", _SETTINGS), PlanSettings()
+    priority = fields.get("priority", lambda name: name.choice(PriorityName), default.priority)
+    return PlanSettings(
+        lam=fields.get(
+            "lambda",
+            at_least_zero,
+            FTF_LAMBDA if priority is PriorityName.FTF else default.lam,
+        ),
+        sigma=fields.get("sigma", positive, default.sigma),
+        gap=fields.get("gap", lambda gap: gap.number(minimum=0, maximum=1), default.gap),
+        time_limit_seconds=fields.get("time_limit", positive, default.time_limit_seconds),
+        priority=priority,
+        policy=fields.get("policy", Item.text, default.policy),
+        paper_exact=fields.get("paper_exact", flag, default.paper_exact),
+        seed=fields.get("seed", Item.whole, default.seed),
+    )

@@ -1,0 +1,39 @@
+"""Throughput tables and server factors, part of several files."""
+
+from __future__ import annotations
+
+from hopsd.formats.item import Item, positive
+from hopsd.model.ids import GpuType, NodeName
+from hopsd.model.job import ThroughputTable
+
+_NONE: dict[int, float] = {}
+
+
+def read_tables(item: Item) -> dict[GpuType, ThroughputTable]:
+    """Tables by GPU type."""
+    return {GpuType(name): read_table(value) for name, value in item.entries()}
+
+
+def read_table(item: Item) -> ThroughputTable:
+    """One type's tables; no ``distributed``: the job cannot be spread on this type."""
+    fields = item.fields("aggregated", "distributed")
+    aggregated = _by_count(fields["aggregated"])
+    if not aggregated:
+        fields["aggregated"].refuse("an object with one GPU count or more")
+    return ThroughputTable(aggregated, fields.get("distributed", _by_count, _NONE))
+
+
+def _by_count(item: Item) -> dict[int, float]:
+    return item.by_count(positive)
+
+
+def read_server_factor(item: Item) -> dict[NodeName, float]:
+    return {NodeName(name): positive(value) for name, value in item.entries()}
+
+
+def read_requirements(item: Item) -> tuple[int, ...]:
+    """GPU counts in any order, ascending and without duplicates in the answer."""
+    counts = {count.whole(minimum=1) for count in item.items()}
+    if not counts:
+        item.refuse("a list of one GPU count or more")
+    return tuple(sorted(counts))
