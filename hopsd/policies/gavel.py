@@ -8,11 +8,11 @@ rigid at the median requirement; a plan is made at a round's start only.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hopsd.core.priority import priorities, queue
+from hopsd.core.priority import queue
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId
 from hopsd.model.job import Job
@@ -82,8 +82,8 @@ class Gavel:
         pairs = [(int(m), int(t)) for m, t in np.argwhere(fractions > 1e-9)]
         if not self.by_queue:
             return sorted(pairs, key=lambda p: (-urgency[p], -fractions[p], p))
-        latency_ratio = priorities(snapshot, settings, PriorityName.LATENCY_RATIO)
-        rank = {job.id: i for i, job in enumerate(queue(snapshot, latency_ratio))}
+        by_latency_ratio = replace(settings, priority=PriorityName.LATENCY_RATIO)
+        rank = {job.id: i for i, job in enumerate(queue(snapshot, by_latency_ratio).jobs)}
         last = len(rank)
         return sorted(pairs, key=lambda p: (rank.get(jobs[p[0]].id, last), -urgency[p], p))
 

@@ -5,43 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import median_low
 
-from hopsd.core.rates import Rates
+from hopsd.core.priority import competes, idle_gpus
+from hopsd.core.throughput import interpolate
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, NodeName
-from hopsd.model.job import Job, JobState
+from hopsd.model.job import Job
 from hopsd.model.plan import Snapshot
 
 
 def contenders(snapshot: Snapshot) -> list[Job]:
-    """The jobs a plan decides about: waiting ones, in a first plan running ones that may move."""
-    return [
-        job
-        for job in snapshot.jobs
-        if job.state is JobState.WAITING
-        and (not job.running or (snapshot.round.first and job.preemptible))
-    ]
-
-
-def idle_gpus(snapshot: Snapshot) -> dict[NodeName, int]:
-    """What a plan may give: idle GPUs, in a first plan those of preemptible running jobs, too."""
-    idle = {node.name: node.idle for node in snapshot.nodes}
-    if snapshot.round.first:
-        for job in snapshot.jobs:
-            if job.preemptible:
-                for node, gpus in job.running:
-                    if node in idle:
-                        idle[node] += gpus
-    return idle
+    """The jobs a plan decides about, in the snapshot's order."""
+    return [job for job in snapshot.jobs if competes(job, first=snapshot.round.first)]
 
 
 class Sites:
     """Servers with their idle GPUs; finds and takes placements."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self.idle = idle_gpus(snapshot)
+        names = [node.name for node in snapshot.nodes]
+        self.idle = dict(zip(names, idle_gpus(snapshot), strict=True))
         self.left = sum(self.idle.values())
-        self._read = Rates()
         self._by_type: dict[GpuType, list[Node]] = {}
         for node in snapshot.nodes:
             self._by_type.setdefault(node.gpu_type, []).append(node)
@@ -72,9 +56,9 @@ class Sites:
             return 0.0
         table = job.throughput[gpu_type]
         if gpus <= self._largest[gpu_type]:
-            return self._read(table.aggregated, gpus) * gpus
+            return interpolate(table.aggregated, gpus) * gpus
         servers = -(-gpus // self._largest[gpu_type])
-        return self._read(table.distributed, servers) * gpus
+        return interpolate(table.distributed, servers) * gpus
 
     def rigid(self, job: Job) -> int | None:
         """The median (the lower of two) of the requirements that an idle cluster could hold."""
@@ -124,7 +108,7 @@ class Sites:
                     best, where = key, node.name
         if best is None or where is None:
             return None
-        rate = self._read(job.throughput[gpu_type].aggregated, gpus) * best[0]
+        rate = interpolate(job.throughput[gpu_type].aggregated, gpus) * best[0]
         return (rate, best[1], Allocation(((where, gpus),))) if rate > 0 else None
 
     def _spread(
@@ -146,5 +130,5 @@ class Sites:
         if missing or len(parts) < 2:
             return None
         slowest = min(job.server_factor.get(n, 1.0) for n in parts)
-        rate = self._read(table, len(parts)) * slowest
+        rate = interpolate(table, len(parts)) * slowest
         return (rate, -gpus, Allocation.of(parts)) if rate > 0 else None

@@ -10,6 +10,18 @@ from hopsd.policies.protocol import Policy
 
 POLICIES = {
     "hops": "hopsd.policies.hops:plan",
+    "sia": "hopsd.policies.sia:plan",
+    "sia-hops": "hopsd.policies.sia:plan_own_sizes",
+    "gavel": "hopsd.policies.gavel:plan",
+    "gavel-ftf": "hopsd.policies.gavel:plan_ftf",
+    "gavel-makespan": "hopsd.policies.gavel:plan_makespan",
+    "gavel-max-sum": "hopsd.policies.gavel:plan_max_sum",
+    "gavel-queue": "hopsd.policies.gavel:plan_queue",
+    "fifo": "hopsd.policies.classic:fifo",
+    "sjf": "hopsd.policies.classic:sjf",
+    "srtf": "hopsd.policies.classic:srtf",
+    "las": "hopsd.policies.classic:las",
+    "slurm": "hopsd.policies.slurm:plan",
 }
 
 

@@ -13,12 +13,12 @@ a round's start only.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from hopsd.core.priority import priorities, queue
+from hopsd.core.priority import queue
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId
 from hopsd.model.job import Job
@@ -64,8 +64,8 @@ class Sia:
         capacity = _capacity(snapshot, sites)
         chosen, objective = choose(options, capacity, settings.time_limit_seconds)
         if self.own_sizes:
-            ratios = priorities(snapshot, settings, PriorityName.LATENCY_RATIO)
-            rank = {job.id: i for i, job in enumerate(queue(snapshot, ratios))}
+            by_latency_ratio = replace(settings, priority=PriorityName.LATENCY_RATIO)
+            rank = {job.id: i for i, job in enumerate(queue(snapshot, by_latency_ratio).jobs)}
             chosen.sort(key=lambda o: rank.get(jobs[o.job].id, len(rank)))
         else:
             chosen.sort(key=lambda o: (-o.gpus, o.job))

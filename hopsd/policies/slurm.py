@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hopsd.core.rates import Rates
+from hopsd.core.throughput import interpolate
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
 from hopsd.model.ids import JobId, NodeName, job_order
@@ -81,7 +81,6 @@ class _Profile:
 
     def __init__(self, snapshot: Snapshot, sites: Sites) -> None:
         self._nodes = snapshot.nodes
-        self._read = Rates()
         self._index = {node.name: i for i, node in enumerate(snapshot.nodes)}
         self._groups: dict[str, Ints] = {}
         for gpu_type in dict.fromkeys(node.gpu_type for node in snapshot.nodes):
@@ -123,9 +122,9 @@ class _Profile:
         for node, name in nodes:
             table = job.throughput[node.gpu_type]
             per_gpu = (
-                self._read(table.distributed, len(nodes))
+                interpolate(table.distributed, len(nodes))
                 if allocation.spread
-                else self._read(table.aggregated, allocation.gpus)
+                else interpolate(table.aggregated, allocation.gpus)
             )
             rates.append(per_gpu * job.server_factor.get(name, 1.0))
         return min(rates) * allocation.gpus

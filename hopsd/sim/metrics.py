@@ -262,18 +262,6 @@ def summarise(outcomes: Sequence[JobOutcome], states: Sequence[RoundState], gpus
     )
 
 
-def recent_average_latency_ratio(
-    outcomes: Sequence[JobOutcome], now: float, window_seconds: float
-) -> float | None:
-    """RAQLR (eq. 7): mean latency ratio of the jobs that ended in the window before ``now``."""
-    ratios = [
-        o.latency_ratio
-        for o in outcomes
-        if o.end is not None and now - window_seconds < o.end <= now
-    ]
-    return sum(ratios) / len(ratios) if ratios else None
-
-
 def throughput_over_time(
     changes: Sequence[Change], jobs: Sequence[JobFacts]
 ) -> tuple[Floats, Floats]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from hopsd.core.rates import Rates
+from hopsd.core.throughput import interpolate
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, NodeName, WorkloadName
 from hopsd.model.job import ThroughputTable
@@ -21,7 +21,6 @@ class Speeds:
     def __init__(self, cluster: Cluster, workload: Workload) -> None:
         self._type = {server.name: server.gpu_type for server in cluster.servers}
         self._workload = workload
-        self._read = Rates()
         self._known: dict[tuple[WorkloadName, Allocation], float] = {}
         self._safe = {
             name: name if _SAFE.fullmatch(name) else WorkloadName(f"workload-{i}")
@@ -51,8 +50,8 @@ class Speeds:
         if table is None:
             return 0.0
         if where.spread:
-            return self._read(table.distributed, len(where.nodes))
-        return self._read(table.aggregated, where.gpus)
+            return interpolate(table.distributed, len(where.nodes))
+        return interpolate(table.aggregated, where.gpus)
 
     def safe_name(self, workload: WorkloadName) -> WorkloadName:
         """A name that a job's comment may carry."""

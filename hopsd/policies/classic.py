@@ -1,0 +1,74 @@
+"""The classic queues: FIFO, SJF, SRTF and LAS with greedy placing and rigid jobs.
+
+Jobs take the median of their requirements, on the fastest servers that are idle when their
+turn comes. FIFO and SJF never preempt; FIFO lets nobody overtake, SJF passes over a job that
+does not fit. SRTF and LAS choose anew at each round's start among waiting and running jobs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from hopsd.core.priority import queue
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import JobId
+from hopsd.model.plan import JobNumbers, Plan, PlanSettings, PriorityName, Snapshot
+from hopsd.model.reason import Reason, ReasonCode
+from hopsd.policies.placing import Sites
+
+
+@dataclass(frozen=True, slots=True)
+class Classic:
+    """``preempts``: running jobs compete at a round's start. ``overtakes``: a job that does not
+    fit does not keep those behind it waiting.
+    """
+
+    priority: PriorityName
+    preempts: bool
+    overtakes: bool
+
+    def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
+        order = queue(snapshot, replace(settings, priority=self.priority))
+        sites = Sites(snapshot)
+        placements: dict[JobId, Allocation] = {}
+        waiting: dict[JobId, Reason] = {}
+        if not self.preempts:
+            placements = {job.id: job.running for job in order.jobs if job.running}
+            for allocation in placements.values():
+                sites.take(allocation)
+        blocked = False
+        for job in order.jobs:
+            if job.id in placements:
+                continue
+            gpus = sites.rigid(job)
+            if gpus is None:
+                text = "no server or group of servers of a type that it knows is large enough"
+                waiting[job.id] = Reason(ReasonCode.NO_CONFIGURATION, text)
+                continue
+            found = None
+            if not blocked and sites.left:
+                stays = bool(job.running) and sites.holds(job.running)
+                found = job.running if stays else sites.fastest(job, gpus)
+            if found is None:
+                blocked = not self.overtakes
+                text = f"{gpus} GPUs are not idle together" if not blocked else "not its turn"
+                waiting[job.id] = Reason(ReasonCode.LOST_TO_OTHERS, text)
+            else:
+                sites.take(found)
+                placements[job.id] = found
+        return Plan(
+            placements=placements,
+            window=tuple(job.id for job in order.jobs),
+            fragments=sites.left if waiting else 0,
+            waiting=waiting,
+            jobs={
+                job.id: JobNumbers(order.priority[job.id], None, None, None, None)
+                for job in order.jobs
+            },
+        )
+
+
+fifo = Classic(PriorityName.FIFO, preempts=False, overtakes=False)
+sjf = Classic(PriorityName.SJF, preempts=False, overtakes=True)
+srtf = Classic(PriorityName.SRTF, preempts=True, overtakes=True)
+las = Classic(PriorityName.LAS, preempts=True, overtakes=True)

@@ -1,0 +1,175 @@
+"""The paper's clusters and job mixes (sections 4.2 and 4.3, table 2, figure 8)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from hopsd.core.throughput import theory_table
+from hopsd.errors import InputError
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
+from hopsd.model.job import ThroughputTable
+from hopsd.model.scenario import Cluster, Server, Workload, WorkloadJob
+from hopsd.sim import models
+from hopsd.sim.models import MODELS, Hardware, basic_times
+
+GPU_HOURS = {"S": (0.05, 1.0), "M": (1.0, 10.0), "L": (10.0, 50.0), "XL": (50.0, 100.0)}
+"""Hours on one GPU of the mean type by category (section 4.2); the paper gives no lower end for
+S and no upper end for XL."""
+
+MIX_64 = {"S": 6 / 17, "M": 5 / 17, "L": 5 / 17, "XL": 1 / 17}
+"""Every row of table 2 equally often."""
+
+MIX_512 = {"S": 0.40, "M": 0.35, "L": 0.20, "XL": 0.05}
+"""Assumption: figure 8 has no numbers in print; this mix keeps 512 GPUs busy for about as long
+as table 4 says."""
+
+SERVER_FACTOR_SIGMA = 0.03
+"""Relative spread of servers of one type; the paper's figure 1a shows some percent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A cluster as groups of equal servers, and the workload that the paper ran on it."""
+
+    groups: Sequence[tuple[Hardware, int, int]]
+    jobs: int
+    hours: float
+    mix: Mapping[str, float]
+
+    def cluster(self) -> Cluster:
+        """Servers of one group are neighbours, as in a rack."""
+        servers = [
+            Server(NodeName(f"{hardware.gpu_type}-{i}"), hardware.gpu_type, gpus)
+            for hardware, count, gpus in self.groups
+            for i in range(count)
+        ]
+        links = {hardware.gpu_type: hardware.links for hardware, _, _ in self.groups}
+        return Cluster(tuple(servers), links)
+
+    def workload(
+        self, seed: int, *, jobs: int | None = None, rate_per_hour: float | None = None
+    ) -> Workload:
+        """Poisson arrivals over the preset's hours; ``jobs`` and ``rate_per_hour`` override."""
+        cluster = self.cluster()
+        count = jobs or self.jobs
+        rate = (rate_per_hour or self.jobs / self.hours) / 3600.0
+        tables = {
+            model.name: {
+                hardware.gpu_type: theory_table(basic_times(model, hardware), gpus)
+                for hardware, _, gpus in self.groups
+            }
+            for model in MODELS
+        }
+        return generate(cluster, tables, self.mix, count, rate, seed)
+
+
+PRESETS = {
+    "paper-64": Preset(
+        groups=(
+            (models.GTX1080TI, 2, 8),
+            (models.TITANXP, 4, 8),
+            (models.RTX3090_192G_4, 2, 4),
+            (models.RTX3090_384G_4, 2, 4),
+        ),
+        jobs=25,
+        hours=2.5,
+        mix=MIX_64,
+    ),
+    "paper-512": Preset(
+        groups=(
+            (models.GTX1080TI, 16, 8),
+            (models.TITANXP, 16, 8),
+            (models.RTX3090_192G_8, 16, 8),
+            (models.RTX3090_384G_8, 8, 8),
+            (models.RTX3090_384G_5320, 8, 8),
+        ),
+        jobs=500,
+        hours=5.0,
+        mix=MIX_512,
+    ),
+}
+
+
+def preset(name: str) -> Preset:
+    """The preset of this name.
+
+    Raises:
+        InputError: there is none.
+    """
+    if name not in PRESETS:
+        raise InputError(f"preset {name!r} is unknown; accepted are {', '.join(PRESETS)}")
+    return PRESETS[name]
+
+
+Tables = Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]]
+
+
+def generate(
+    cluster: Cluster,
+    tables: Tables,
+    mix: Mapping[str, float],
+    count: int,
+    rate_per_second: float,
+    seed: int,
+) -> Workload:
+    """``count`` jobs of table 2's models with Poisson arrivals, the first at 0.
+
+    Each job's category follows ``mix``, its model is one of that category, its hours on one
+    GPU of the mean type are log-uniform within the category, its requirements are up to 8
+    of the counts 1 to 16 (section 4.2).
+    """
+    rng = random.Random(seed)  # noqa: S311  # a simulation, not a secret
+    present = cluster.gpus_by_type()
+    categories, weights = zip(*mix.items(), strict=True)
+    clock = 0.0
+    jobs = []
+    for number in range(1, count + 1):
+        category = rng.choices(categories, weights)[0]
+        model = rng.choice([m for m in MODELS if m.category == category])
+        low, high = GPU_HOURS[category]
+        hours = low * (high / low) ** rng.random()
+        reqs = _requirements(rng, cluster, tables[model.name])
+        jobs.append(
+            WorkloadJob(
+                id=JobId(str(number)),
+                user=UserName(f"user{rng.randrange(20)}"),
+                submit=round(clock, 3),
+                workload=model.name,
+                samples=float(round(hours * 3600.0 * mean_rate(tables[model.name], present))),
+                batch_size=model.batch,
+                reqs=reqs,
+            )
+        )
+        clock += rng.expovariate(rate_per_second)
+    factors = server_factors(cluster, tables, rng)
+    return Workload(tables, tuple(jobs), factors)
+
+
+def _requirements(
+    rng: random.Random, cluster: Cluster, tables: Mapping[GpuType, ThroughputTable]
+) -> tuple[int, ...]:
+    """1 to 8 of the counts 1 to 16 that the cluster can hold."""
+    largest = max(s.gpus for s in cluster.servers)
+    spreads = any(table.distributed for table in tables.values())
+    counts = [n for n in range(1, 17) if n <= largest or spreads]
+    return tuple(sorted(rng.sample(counts, rng.randint(1, 8))))
+
+
+def mean_rate(tables: Mapping[GpuType, ThroughputTable], gpus: Mapping[GpuType, int]) -> float:
+    """Samples per second of one GPU such that hours on it are eq. 9's expectation."""
+    able = {t: n for t, n in gpus.items() if t in tables}
+    seconds_per_sample = sum(n / tables[t].aggregated[1] for t, n in able.items())
+    return sum(able.values()) / seconds_per_sample
+
+
+def server_factors(
+    cluster: Cluster, tables: Tables, rng: random.Random
+) -> dict[WorkloadName, dict[NodeName, float]]:
+    """One factor a server, the same for all workloads: its cooling, disks and place."""
+    factors = {
+        s.name: round(min(1.1, max(0.9, rng.gauss(1.0, SERVER_FACTOR_SIGMA))), 4)
+        for s in cluster.servers
+    }
+    return dict.fromkeys(tables, factors)
