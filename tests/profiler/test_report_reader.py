@@ -1,0 +1,268 @@
+"""The daemon's side of the spool: what is believed, what is refused, what it amounts to."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hopsd.core.reports import parse_report
+from hopsd.errors import FormatError
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName
+from hopsd.model.reading import JobReading, NodeReading, Reading, SlurmState
+from hopsd.reports import ReportReader
+
+NOW = 1_700_000_000.0
+UID = os.getuid()
+
+
+def report(**changes: Any) -> dict[str, Any]:
+    """A report of job 17 on n0 that is right in every value: 20 iterations/s of 32 samples."""
+    return {
+        "version": 1,
+        "job": "17",
+        "run": 0,
+        "node": "n0",
+        "rank": 0,
+        "world": 1,
+        "pid": 4242,
+        "started": NOW - 30,
+        "first_step": NOW - 20,
+        "at": NOW,
+        "final": False,
+        "iterations": 103,
+        "samples": 3296,
+        "samples_from": "batch",
+        "timed": {"iterations": 100, "samples": 3200, "seconds": 5.0},
+        "phases": {},
+        "interrupted": 0,
+        "failure": "",
+    } | changes
+
+
+def put(folder: Path, content: dict[str, Any]) -> Path:
+    name = ".".join(str(content[k]) for k in ("job", "run", "node", "rank", "pid")) + ".json"
+    path = folder / name
+    path.write_text(json.dumps(content))
+    return path
+
+
+def job(**changes: Any) -> JobReading:
+    values: dict[str, Any] = {
+        "id": JobId("17"),
+        "user": UserName("alice"),
+        "uid": UID,
+        "name": "train",
+        "comment": "hops:reqs=1,2;workload=resnet",
+        "partition": "main",
+        "state": SlurmState.RUNNING,
+        "submit": NOW - 100,
+        "start": NOW - 40,
+        "allocation": Allocation.of({"n0": 1}),
+    }
+    return JobReading(**values | changes)
+
+
+def reading(*jobs: JobReading, now: float = NOW) -> Reading:
+    nodes = tuple(
+        NodeReading(NodeName(name), GpuType(gpu_type), 8, 32)
+        for name, gpu_type in (("n0", "rtx3090"), ("n1", "rtx3090"), ("n4", "v100"))
+    )
+    return Reading(now, nodes, jobs)
+
+
+def test_one_process_gives_a_record_progress_and_its_start_cost(tmp_path: Path) -> None:
+    put(tmp_path, report())
+    collected = ReportReader(tmp_path).collect(reading(job()))
+    (record,) = collected.records
+    assert (record.workload, record.gpu_type, record.node) == ("resnet", "rtx3090", "n0")
+    assert (record.gpus, record.nodes, record.per_gpu, record.at) == (1, 1, 640.0, NOW)
+    assert collected.samples_done == {"17": 3296}
+    assert collected.restart_seconds == {"17": 20.0}
+    assert collected.refused == ()
+
+
+def test_a_spread_job_gives_a_record_for_each_node_once_all_ranks_reported(tmp_path: Path) -> None:
+    spread = job(allocation=Allocation.of({"n0": 2, "n4": 1}))
+    reader = ReportReader(tmp_path)
+    put(tmp_path, report(world=3))
+    put(tmp_path, report(world=3, rank=1, pid=4243))
+    assert reader.collect(reading(spread)).records == ()
+    slow = {"iterations": 100, "samples": 3200, "seconds": 10.0}
+    put(tmp_path, report(world=3, rank=2, node="n4", pid=1, timed=slow))
+    records = {r.node: r for r in reader.collect(reading(spread)).records}
+    assert {node: (r.gpu_type, r.per_gpu) for node, r in records.items()} == {
+        "n0": ("rtx3090", 640.0),
+        "n4": ("v100", 320.0),
+    }
+    assert {(r.gpus, r.nodes) for r in records.values()} == {(3, 2)}
+
+
+def test_a_later_look_uses_only_what_is_new(tmp_path: Path) -> None:
+    reader = ReportReader(tmp_path)
+    put(tmp_path, report())
+    assert len(reader.collect(reading(job())).records) == 1
+    assert reader.collect(reading(job(), now=NOW + 1)).records == ()
+    # 100 further iterations at half of the speed: the mean of both would be 427.
+    timed = {"iterations": 200, "samples": 6400, "seconds": 15.0}
+    put(tmp_path, report(iterations=203, samples=6496, timed=timed, at=NOW + 10))
+    (record,) = reader.collect(reading(job(), now=NOW + 10)).records
+    assert record.per_gpu == pytest.approx(320.0)
+
+
+def test_gpus_that_no_process_uses_lower_the_speed(tmp_path: Path) -> None:
+    put(tmp_path, report())
+    (record,) = (
+        ReportReader(tmp_path)
+        .collect(reading(job(allocation=Allocation.of({"n0": 2, "n1": 2}))))
+        .records
+    )
+    assert record.per_gpu * 4 == pytest.approx(640.0)
+
+
+def test_progress_adds_up_over_runs_and_outlives_the_reader(tmp_path: Path) -> None:
+    put(tmp_path, report())
+    put(tmp_path, report(run=1, node="n1", samples=5000))
+    moved = job(restarts=1, allocation=Allocation.of({"n1": 1}))
+    for reader in (ReportReader(tmp_path), ReportReader(tmp_path)):
+        assert reader.collect(reading(moved)).samples_done == {"17": 8296}
+
+
+def test_reports_of_a_finished_job_are_counted_and_removed(tmp_path: Path) -> None:
+    path = put(tmp_path, report(final=True))
+    done = job(state=SlurmState.COMPLETED)
+    assert ReportReader(tmp_path).collect(reading(done)).samples_done == {"17": 3296}
+    assert not path.exists()
+
+
+def test_a_job_or_run_that_the_reading_is_too_old_to_know_is_left_for_later(tmp_path: Path) -> None:
+    path = put(tmp_path, report(run=1))
+    collected = ReportReader(tmp_path).collect(reading(job()))
+    assert (collected.records, collected.samples_done, collected.refused) == ((), {}, ())
+    assert ReportReader(tmp_path).collect(reading()).refused == ()
+    assert path.exists()
+
+
+def test_what_nobody_ever_claims_is_removed_after_an_hour(tmp_path: Path) -> None:
+    old, new = tmp_path / ".1.0.n0.0.1.json.partial", tmp_path / ".2.0.n0.0.1.json.partial"
+    for path, age in ((old, 4000), (new, 10)):
+        path.touch()
+        os.utime(path, (NOW - age, NOW - age))
+    assert ReportReader(tmp_path).collect(reading()).refused == ()
+    assert not old.exists()
+    assert new.exists()
+
+
+def test_a_missing_folder_holds_no_reports(tmp_path: Path) -> None:
+    assert ReportReader(tmp_path / "none").collect(reading(job())).records == ()
+
+
+def refusal(folder: Path, *jobs: JobReading) -> str:
+    """The one refusal's reason; the file is gone, and is not named again."""
+    reader = ReportReader(folder)
+    (refused,) = reader.collect(reading(*jobs)).refused
+    assert list(folder.iterdir()) == []
+    assert reader.collect(reading(*jobs)).refused == ()
+    return refused.reason
+
+
+def test_another_users_report_is_refused(tmp_path: Path) -> None:
+    put(tmp_path, report())
+    assert "owner" in refusal(tmp_path, job(uid=UID + 1))
+
+
+def test_a_report_for_a_node_the_run_is_not_on_is_refused(tmp_path: Path) -> None:
+    put(tmp_path, report(node="n4"))
+    assert "node: run 0 is on n0" in refusal(tmp_path, job())
+
+
+def test_a_symbolic_link_is_refused(tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    path = put(tmp_path, report())
+    (spool / path.name).symlink_to(path)
+    assert refusal(spool, job())
+
+
+def test_a_second_name_for_a_file_is_refused(tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    path = put(tmp_path, report())
+    (spool / path.name).hardlink_to(path)
+    assert "regular file with one name" in refusal(spool, job())
+
+
+def test_a_fifo_neither_stops_the_daemon_nor_is_believed(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "17.0.n0.0.4242.json")
+    assert "regular file" in refusal(tmp_path, job())
+
+
+def test_an_endless_report_is_refused(tmp_path: Path) -> None:
+    put(tmp_path, report(failure="x" * 70_000))
+    assert "65536 bytes" in refusal(tmp_path, job())
+
+
+def test_a_flood_of_reports_is_refused_beyond_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hopsd.reports.MAX_FILES_PER_JOB", 5)
+    for pid in range(1, 9):
+        put(tmp_path, report(pid=pid))
+    assert len(ReportReader(tmp_path).collect(reading(job())).refused) == 3
+    assert len(list(tmp_path.iterdir())) == 5
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"version": 2},
+        {"samples": -1},
+        {"samples": float("inf")},
+        {"samples": float("nan")},
+        {"samples": True},
+        {"samples": "3296"},
+        {"samples": 10**400},
+        {"samples": 1e12},
+        {"iterations": 1.5},
+        {"rank": 1},
+        {"world": 0},
+        {"world": 10**6},
+        {"at": NOW + 3600},
+        {"timed": None},
+        {"timed": {"iterations": 104, "samples": 1, "seconds": 1.0}},
+        {"timed": {"iterations": 100, "samples": 3297, "seconds": 1.0}},
+        {"timed": {"iterations": 100, "samples": 3200, "seconds": 0.0}},
+        {"timed": {"iterations": 100, "samples": 3200, "seconds": 1e6}},
+        {"job": "18"},
+        {"job": 17},
+        {"node": ""},
+        {"node": "n1"},
+        {"pid": 1},
+    ],
+    ids=str,
+)
+def test_absurd_values_are_refused(changes: dict[str, Any]) -> None:
+    name = "17.0.n0.0.4242.json"
+    parse_report(json.dumps(report()).encode(), name, NOW)
+    with pytest.raises(FormatError):
+        parse_report(json.dumps(report(**changes)).encode(), name, NOW)
+
+
+@given(
+    st.binary()
+    | st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+        lambda inner: (
+            st.lists(inner) | st.dictionaries(st.sampled_from(sorted(report())) | st.text(), inner)
+        ),
+    ).map(lambda value: json.dumps(value).encode())
+)
+def test_no_text_does_more_than_be_refused(data: bytes) -> None:
+    with pytest.raises(FormatError):
+        parse_report(data, "17.0.n0.0.4242.json", NOW)
