@@ -176,14 +176,20 @@ def _exit(value: Any) -> tuple[int, int]:
     return status >> 8, status & 0x7F
 
 
-def node_readings(text: str, partitions: Sequence[str]) -> tuple[list[NodeReading], list[NodeName]]:
-    """GPU nodes of ``scontrol show node -o`` and the names of all nodes, both in its order.
+def node_records(text: str) -> list[Mapping[str, str]]:
+    """The fields of each node of ``scontrol show node -o``; of two equal keys the first counts."""
+    return [dict(reversed(_FIELD.findall(line))) for line in text.splitlines()]
+
+
+def node_readings(
+    records: Iterable[Mapping[str, str]], partitions: Sequence[str]
+) -> tuple[list[NodeReading], list[NodeName]]:
+    """GPU nodes among ``records`` and the names of all nodes, both in the records' order.
 
     ``partitions`` empty: nodes of any.
     """
     readings, names = [], []
-    for line in text.splitlines():
-        fields = dict(reversed(_FIELD.findall(line)))  # of two equal keys the first counts
+    for fields in records:
         if "NodeName" not in fields:
             continue
         names.append(NodeName(fields["NodeName"]))

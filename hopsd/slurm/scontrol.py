@@ -19,6 +19,7 @@ from hopsd.slurm.parse import (
     job_allocation,
     job_reading,
     node_readings,
+    node_records,
 )
 from hopsd.slurm.shape import update_arguments
 
@@ -41,10 +42,9 @@ class ScontrolAdapter:
         self._order: Mapping[NodeName, int] = {}
 
     def read(self) -> Reading:
-        text = self._commands.run("scontrol", "show", "node", "-a", "-o")
-        nodes, names = node_readings(text, self._partitions)
+        nodes, names = node_readings(self._node_records(), self._partitions)
         self._order = {name: at for at, name in enumerate(names)}
-        answer = self._squeue()
+        answer = self._job_answer()
         foreign: dict[NodeName, int] = {}
         for job in answer["jobs"]:
             if holds_gpus(job) and not self._mine(job):
@@ -60,7 +60,7 @@ class ScontrolAdapter:
     def jobs(self) -> Sequence[JobReading]:
         if not self._order:
             return self.read().jobs
-        return self._readings(self._squeue())
+        return self._readings(self._job_answer())
 
     def hold(self, job: JobId) -> None:
         self._commands.run("scontrol", "hold", job)
@@ -93,7 +93,10 @@ class ScontrolAdapter:
     def _update(self, job: JobId, *words: str) -> None:
         self._commands.run("scontrol", "update", f"jobid={job}", *words)
 
-    def _squeue(self) -> Any:
+    def _node_records(self) -> Sequence[Mapping[str, str]]:
+        return node_records(self._commands.run("scontrol", "show", "node", "-a", "-o"))
+
+    def _job_answer(self) -> Any:
         # 22.05 prints every job whatever is asked; 24.11 and later only what is asked.
         text = self._commands.run("squeue", "--all", "--states=all", "--json")
         try:
