@@ -134,7 +134,12 @@ def _note_reasons(connection: Connection, waiting: Mapping[JobId, Reason], now: 
         connection,
         "reasons",
         [
-            {"job": clean(job), "since": now, "code": reason.code.value, "text": clean(reason.text)}
+            {
+                "job": clean(job),
+                "since": encode(now),
+                "code": reason.code.value,
+                "text": clean(reason.text),
+            }
             for job, reason in waiting.items()
         ],
         on_conflict="ON CONFLICT (job) WHERE until IS NULL DO UPDATE SET text = excluded.text",

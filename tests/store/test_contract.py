@@ -1,0 +1,294 @@
+"""What both stores must do alike."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from values import (
+    ended,
+    job,
+    job_records,
+    outcomes,
+    plan_record,
+    plan_records,
+    running,
+    waiting,
+)
+
+from hopsd.errors import StoreError
+from hopsd.model.allocation import Allocation
+from hopsd.model.history import JobRecord
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
+from hopsd.model.knowledge import ThroughputRecord
+from hopsd.model.plan import Plan
+from hopsd.model.reading import SlurmState
+from hopsd.model.reason import ReasonCode
+from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
+from hopsd.store.history import History
+from hopsd.store.port import PlanId, PlanRecord
+from hopsd.store.throughput import NEWEST
+
+ONE, TWO = JobId("1"), JobId("2")
+N0, N1 = {"n0": 2}, {"n1": 4}
+any_example = settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+@any_example
+@given(record=job_records)
+def test_a_job_comes_back_as_it_was_saved(store: History, record: JobRecord) -> None:
+    store.save_jobs([record])
+    assert store.jobs()[record.id] == record
+
+
+@any_example
+@given(record=plan_records, results=st.lists(outcomes, max_size=3).map(tuple))
+def test_a_plan_comes_back_as_it_was_begun(
+    store: History, record: PlanRecord, results: tuple[StepOutcome, ...]
+) -> None:
+    plan = store.begin_plan(record)
+    assert store.unfinished_plan() == (plan, record)
+    store.finish_plan(plan, results, finished=1.0)
+    assert store.unfinished_plan() is None
+    assert store.last_plan() == record
+    assert store.outcomes(plan) == results
+
+
+def test_a_job_that_ended_leaves_the_open_ones(store: History) -> None:
+    store.save_jobs([job("1"), job("2")])
+    store.save_jobs([ended("1", 200.0)])
+    assert set(store.jobs()) == {TWO}
+    assert store.job(ONE) == ended("1", 200.0)
+    assert store.job(JobId("3")) is None
+
+
+def test_saving_again_replaces(store: History) -> None:
+    store.save_jobs([job(seen=110.0)])
+    store.save_jobs([job(seen=140.0, wait_seconds=30.0)])
+    assert store.jobs() == {ONE: job(seen=140.0, wait_seconds=30.0)}
+    store.save_jobs([])
+    assert len(store.jobs()) == 1
+
+
+def test_an_id_that_slurm_gives_again_is_another_job(store: History) -> None:
+    store.save_jobs([running("1", N0, 120.0)])
+    store.save_jobs([ended("1", 200.0)])
+    again = running("1", N1, 5120.0, submit=5000.0)
+    store.save_jobs([again])
+    assert store.jobs() == {ONE: again}
+    assert store.job(ONE) == again
+    assert [job.submit for job in store.finished_jobs(0.0)] == [100.0]
+    assert [p.submit for p in store.placements(ONE)] == [100.0, 5000.0]
+
+
+def test_placements_follow_a_job_from_start_over_move_to_end(store: History) -> None:
+    store.save_jobs([job("1")])
+    assert store.placements() == ()
+    store.save_jobs([running("1", N0, 120.0)])
+    store.save_jobs([running("1", N0, 120.0, seen=150.0)])
+    store.save_jobs([running("1", N1, 180.0)])
+    store.save_jobs([ended("1", 240.0)])
+    assert [(p.start, p.end, p.allocation.as_dict()) for p in store.placements(ONE)] == [
+        (120.0, 180.0, N0),
+        (180.0, 240.0, N1),
+    ]
+
+
+def test_an_outcome_tells_when_a_job_left_its_nodes(store: History) -> None:
+    store.save_jobs([running("1", N0, 120.0)])
+    step = Step(ONE, StepKind.MOVE, Allocation.of(N0), Allocation.of(N1))
+    plan = store.begin_plan(plan_record(None, step, made=150.0))
+    done = StepOutcome(step, OutcomeStatus.DONE, step.target, vacated=155.0)
+    store.finish_plan(plan, [done], 160.0)
+    store.save_jobs([running("1", N1, 158.0)])
+    assert [(p.start, p.end) for p in store.placements()] == [(120.0, 155.0), (158.0, None)]
+
+
+def test_a_preempted_job_left_at_the_latest_when_it_was_seen_without(store: History) -> None:
+    store.save_jobs([running("1", N0, 120.0)])
+    store.save_jobs([job("1", seen=170.0)])
+    assert [(p.start, p.end) for p in store.placements()] == [(120.0, 170.0)]
+
+
+def test_a_resized_allocation_stays_one_placement(store: History) -> None:
+    store.save_jobs([running("1", {"n0": 2, "n1": 2}, 120.0)])
+    store.save_jobs([running("1", {"n0": 2}, 120.0)])
+    assert [p.allocation.as_dict() for p in store.placements()] == [{"n0": 2}]
+
+
+def test_the_newest_unfinished_plan_and_the_newest_finished_one(store: History) -> None:
+    assert store.unfinished_plan() is None
+    assert store.last_plan() is None
+    old, new = plan_record(made=100.0), plan_record(made=130.0)
+    store.finish_plan(store.begin_plan(old), [], 101.0)
+    plan = store.begin_plan(new)
+    assert store.unfinished_plan() == (plan, new)
+    assert store.last_plan() == old
+    store.finish_plan(plan, [], 131.0)
+    assert store.last_plan() == new
+
+
+def test_only_a_begun_plan_can_be_finished(store: History) -> None:
+    with pytest.raises(StoreError, match="plan 17"):
+        store.finish_plan(PlanId(17), [], 1.0)
+
+
+def test_a_round_tells_what_its_plans_came_to(store: History) -> None:
+    step = Step(ONE, StepKind.START, target=Allocation.of(N0))
+    first = plan_record(Plan({ONE: step.target}, objective=1.0, gap=0.5), step)
+    failed = StepOutcome(step, OutcomeStatus.FAILED, error="no")
+    store.finish_plan(store.begin_plan(first), [failed], 101.0)
+    further = replace(waiting(j1=ReasonCode.LOST_TO_OTHERS), objective=2.0, seconds={"total": 0.5})
+    store.begin_plan(plan_record(further, made=130.0))
+    (told,) = store.rounds()
+    assert (told.start, told.end, told.plans, told.steps, told.failed) == (100.0, 160.0, 2, 1, 1)
+    assert (told.placed, told.waiting, told.objective, told.seconds) == (0, 1, 2.0, 0.5)
+    assert store.rounds(limit=0) == ()
+
+
+def test_the_newest_rounds_come_first(store: History) -> None:
+    for start in (100.0, 300.0, 200.0):
+        store.begin_plan(PlanRecord(start, start + 60.0, True, start, Plan({}), ()))
+    assert [told.start for told in store.rounds(limit=2)] == [300.0, 200.0]
+
+
+def test_a_reason_lasts_until_another_or_none_is_given(store: History) -> None:
+    given = [
+        waiting(j1=ReasonCode.OUTSIDE_WINDOW, j2=ReasonCode.HELD),
+        waiting(j1=ReasonCode.OUTSIDE_WINDOW, j2=ReasonCode.HELD),
+        waiting(j1=ReasonCode.LOST_TO_OTHERS),
+        waiting(j1=ReasonCode.LOST_TO_OTHERS, j2=ReasonCode.HELD),
+    ]
+    for made, plan in enumerate(given, start=1):
+        store.begin_plan(plan_record(plan, made=float(made)))
+    told = {
+        name: [(r.reason.code, r.since, r.until) for r in store.reasons(name)]
+        for name in (ONE, TWO)
+    }
+    assert told == {
+        ONE: [(ReasonCode.OUTSIDE_WINDOW, 1.0, 3.0), (ReasonCode.LOST_TO_OTHERS, 3.0, None)],
+        TWO: [(ReasonCode.HELD, 1.0, 3.0), (ReasonCode.HELD, 4.0, None)],
+    }
+
+
+def test_raqlr_is_the_mean_of_what_ended_since(store: History) -> None:
+    assert store.raqlr(0.0) is None
+    store.save_jobs(
+        [
+            ended("1", 199.0, wait_seconds=900.0, age_seconds=10.0),
+            ended("2", 200.0, wait_seconds=10.0, age_seconds=10.0),
+            ended("3", 300.0, wait_seconds=30.0, run_seconds=10.0),
+            ended("4", 300.0, wait_seconds=30.0, run_seconds=0.0),
+            running("5", N0, 120.0, wait_seconds=1000.0, age_seconds=1.0),
+        ]
+    )
+    assert store.raqlr(200.0) == pytest.approx(2.0)
+    assert [record.id for record in store.finished_jobs(200.0)] == ["2", "3", "4"]
+
+
+def test_knowledge_has_medians_of_completed_jobs(store: History) -> None:
+    bert, bob = WorkloadName("bert"), UserName("bob")
+    store.save_jobs(
+        [
+            ended("1", 200.0, run_seconds=10.0),
+            ended("2", 200.0, run_seconds=20.0, user=bob),
+            ended("3", 200.0, run_seconds=60.0, workload=bert, user=bob),
+            ended("4", 200.0, run_seconds=999.0, state=SlurmState.FAILED),
+            running("5", N0, 120.0, run_seconds=999.0),
+        ]
+    )
+    known = store.knowledge()
+    assert known.median_age_by_workload == {"resnet50": 15.0, "bert": 60.0}
+    assert known.median_age_by_user == {"alice": 10.0, "bob": 40.0}
+
+
+def report(at: float, node: str = "n0") -> ThroughputRecord:
+    workload, gpu_type = WorkloadName("resnet50"), GpuType("rtx3090")
+    return ThroughputRecord(workload, gpu_type, NodeName(node), 2, 1, 98.5, at)
+
+
+def test_a_report_read_twice_counts_once(store: History) -> None:
+    store.add_throughput([report(1.0), report(2.0), report(2.0)])
+    store.add_throughput([report(2.0)])
+    assert store.knowledge().records == (report(1.0), report(2.0))
+
+
+def test_knowledge_keeps_the_newest_reports_of_each_shape(store: History) -> None:
+    store.add_throughput([report(float(at)) for at in range(NEWEST + 5)])
+    store.add_throughput([report(0.5, "n1")])
+    assert store.knowledge().records == (
+        report(0.5, "n1"),
+        *(report(float(at)) for at in range(5, NEWEST + 5)),
+    )
+
+
+def test_pause_lasts(store: History) -> None:
+    assert not store.control().paused
+    store.set_paused(paused=True, by="root", at=5.0)
+    assert (store.control().paused, store.control().by, store.control().since) == (
+        True,
+        "root",
+        5.0,
+    )
+    store.set_paused(paused=False, by="alice", at=6.0)
+    assert (store.control().paused, store.control().by) == (False, "alice")
+
+
+def test_events_are_told_newest_first(store: History) -> None:
+    store.add_event("drift", "job 1 runs on n1", job=ONE, at=1.0)
+    store.add_event("recovered", "took up a plan", at=2.0)
+    store.add_event("drift", "job 1 runs on n0", job=ONE)
+    assert [event.kind for event in store.events()] == ["drift", "recovered", "drift"]
+    assert [event.text for event in store.events(ONE)] == ["job 1 runs on n0", "job 1 runs on n1"]
+    assert len(store.events(limit=1)) == 1
+
+
+def test_a_jobs_history_is_what_json_can_hold(store: History) -> None:
+    store.save_jobs([running("1", N0, 120.0)])
+    store.begin_plan(plan_record(waiting(j1=ReasonCode.HELD)))
+    store.add_event("drift", "seen", job=ONE, at=2.0)
+    told = store.job_history(ONE)
+    assert told["record"]["state"] == "RUNNING"
+    assert told["placements"] == [{"start": 120.0, "end": None, "nodes": N0, "profiling": False}]
+    assert told["reasons"] == [
+        {"since": 100.0, "until": None, "code": "held", "reason": "because held"}
+    ]
+    assert told["events"] == [{"time": 2.0, "kind": "drift", "text": "seen"}]
+    assert store.job_history(TWO)["record"] is None
+
+
+def test_pruning_takes_what_is_over_and_leaves_what_is_needed(store: History) -> None:
+    day = 86400.0
+    store.save_jobs([running("1", N0, 120.0), running("2", N1, 120.0)])
+    store.save_jobs([ended("2", 200.0)])
+    for made in (1.0, 2.0):
+        store.begin_plan(plan_record(waiting(j2=ReasonCode.HELD), made=made))
+    store.begin_plan(plan_record(made=3.0))
+    for start in (200.0, 300.0):
+        record = PlanRecord(start, start + 60.0, True, start, Plan({}), ())
+        store.finish_plan(store.begin_plan(record), [], start)
+    store.add_throughput([report(1.0), report(9 * day)])
+    store.add_event("drift", "old", at=1.0)
+    store.add_event("drift", "new", at=9 * day)
+
+    assert dict(store.prune(now=10 * day, retention_days=2.0)) == {
+        "jobs": 1,
+        "placements": 1,
+        "rounds": 1,
+        "reasons": 1,
+        "throughput": 1,
+        "events": 1,
+    }
+    assert set(store.jobs()) == {ONE}
+    assert [p.job for p in store.placements()] == ["1"]
+    assert [told.start for told in store.rounds()] == [300.0, 100.0]
+    assert store.unfinished_plan() is not None
+    assert store.last_plan() is not None
+    assert store.reasons(TWO) == ()
+    assert store.knowledge().records == (report(9 * day),)
+    assert [event.text for event in store.events()] == ["new"]
+    assert not any(store.prune(now=10 * day, retention_days=2.0).values())
