@@ -346,8 +346,8 @@ local function accept(job, partitions, pairs_found)
   if held_by_user then
     tell("accepted; kept back until you release it: scontrol release JOB")
   else
-    tell("accepted; starts when its turn for " .. pairs_found.reqs .. " GPUs comes, "
-      .. "until then it shows as held: hopsctl explain JOB says why it waits")
+    tell("accepted with reqs=" .. pairs_found.reqs .. "; shows as held until its turn comes, "
+      .. "hopsctl explain JOB tells why it waits")
   end
 end
 

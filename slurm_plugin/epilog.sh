@@ -1,0 +1,15 @@
+#!/bin/sh
+# hops: Epilog (slurm.conf), as root on every node when a job has left it: removes what
+# prolog.sh wrote. Always ends 0: an Epilog that fails drains its node.
+
+case ${SLURM_JOB_COMMENT-} in hops:*) ;; *) exit 0 ;; esac
+
+PATH=${PATH:+$PATH:}/usr/local/bin:/usr/bin:/bin
+HOPS_RUN_DIR=/run/hops
+site=${0%/*}/site.sh
+[ -r "$site" ] || site=/etc/hops/site.sh
+# shellcheck source=slurm_plugin/site.sh
+[ -r "$site" ] && . "$site"
+
+rm -f "$HOPS_RUN_DIR/$SLURM_JOB_ID.${SLURMD_NODENAME-}"
+exit 0

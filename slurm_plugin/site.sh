@@ -1,0 +1,22 @@
+# shellcheck shell=sh disable=SC2034
+# What prolog.sh, task_prolog.sh and epilog.sh need to know of this site: beside them, or as
+# /etc/hops/site.sh. A shell file, read as root: only root may write it.
+
+# Shared by all nodes and hopsd, mode 1733 (jobs may add files, not list or remove others'):
+#     install -d -m 1733 /shared/hops/reports
+HOPS_REPORT_DIR=/shared/hops/reports
+
+# The folder with the profiler's sitecustomize.py, on every node; empty: jobs are not measured.
+HOPS_PROFILER_PATH=/usr/share/hops/profiler
+
+# A job that saved on request ends with this code; the same as RequeueExitHold in slurm.conf.
+HOPS_REQUEUE_EXIT_CODE=85
+
+# Values that a range in a comment is cut to; the same as in hopsd.toml.
+HOPS_RANGE_VALUES=8
+
+# Local to each node.
+HOPS_RUN_DIR=/run/hops
+
+# Where slurmd's search path lacks it.
+HOPS_SCONTROL=scontrol
