@@ -13,6 +13,7 @@ import os
 import pwd
 import re
 import secrets
+import shlex
 import shutil
 import signal
 import socket
@@ -31,6 +32,7 @@ PACKAGES = ("munge", "slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plu
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "scancel")
 PLUGIN = Path(__file__).resolve().parents[2] / "slurm_plugin"
 STOP_SECONDS = 10.0
+REQUEUE_EXIT_CODE = 85
 
 
 class ClusterError(Exception):
@@ -77,8 +79,9 @@ class PrivateCluster:
     """Starts on ``with``, and stops whatever it started at the end, after errors too.
 
     Nodes are named n0, n1, ... in the order of ``nodes``. The hops plugin is installed as an
-    administrator would: ``job_submit.lua`` beside slurm.conf, the task prolog named there.
-    ``plugin`` False leaves it out; ``job_submit_lua`` puts another script in its place.
+    administrator would: ``job_submit.lua`` beside slurm.conf, prolog, task prolog and epilog
+    named there, with a ``site.sh`` of their own that has ``report_dir`` and ``profiler_path``.
+    ``plugin`` False leaves it all out; ``job_submit_lua`` puts another submit script in.
     ``extra_conf``: lines of slurm.conf; one that sets a key again replaces the cluster's own.
     """
 
@@ -91,6 +94,7 @@ class PrivateCluster:
         plugin: bool = True,
         job_submit_lua: Path | None = None,
         report_dir: Path | None = None,
+        profiler_path: Path | None = None,
     ) -> None:
         self.directory = Path(directory).resolve()
         self.nodes = {f"n{at}": node for at, node in enumerate(nodes)}
@@ -99,6 +103,7 @@ class PrivateCluster:
         self._plugin = plugin
         self._job_submit_lua = job_submit_lua or (PLUGIN / "job_submit.lua" if plugin else None)
         self._report_dir = report_dir
+        self._profiler_path = profiler_path
         self._ports = _free_ports(len(nodes) + 1)
 
     @property
@@ -270,11 +275,32 @@ class PrivateCluster:
         if self._job_submit_lua is not None:
             shutil.copyfile(self._job_submit_lua, self.directory / "job_submit.lua")
             settings["JobSubmitPlugins"] = "lua"
+        if self._plugin:
+            settings |= self._install_prologs()
         for line in self._extra_conf:
             name, _, value = line.partition("=")
             settings[name] = value
         lines = [f"{name}={value}" for name, value in settings.items()]
         self.conf.write_text("\n".join([*lines, *self._node_lines(), ""]))
+
+    def _install_prologs(self) -> dict[str, str]:
+        folder = self.directory / "plugin"
+        shutil.copytree(PLUGIN, folder, dirs_exist_ok=True)
+        site = {
+            "HOPS_RUN_DIR": self.directory / "run",
+            "HOPS_REPORT_DIR": self._report_dir or "",
+            "HOPS_PROFILER_PATH": self._profiler_path or "",
+            "HOPS_REQUEUE_EXIT_CODE": REQUEUE_EXIT_CODE,
+            "HOPS_SCONTROL": _program("scontrol"),
+        }
+        lines = [f"{name}={shlex.quote(str(value))}" for name, value in site.items()]
+        # Slurm runs prologs without the environment that names this cluster.
+        lines.append(f"export SLURM_CONF={shlex.quote(str(self.conf))}")
+        (folder / "site.sh").write_text("\n".join([*lines, ""]))
+        scripts = {"Prolog": "prolog", "TaskProlog": "task_prolog", "Epilog": "epilog"}
+        for name in scripts.values():
+            (folder / f"{name}.sh").chmod(0o755)
+        return {key: str(folder / f"{name}.sh") for key, name in scripts.items()}
 
     def _settings(self) -> dict[str, str]:
         here = self.directory
@@ -309,7 +335,7 @@ class PrivateCluster:
             "SlurmdTimeout": "60",
             "KillWait": "2",
             "JobRequeue": "1",
-            "RequeueExitHold": "85",
+            "RequeueExitHold": str(REQUEUE_EXIT_CODE),
         }
 
     def _node_lines(self) -> list[str]:

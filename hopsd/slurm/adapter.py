@@ -11,6 +11,9 @@ from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId
 from hopsd.model.reading import JobReading, Reading
 
+RELEASED = "hops:released"
+"""In the admin comment: job_submit.lua no longer keeps the owner from changing the job."""
+
 
 class SignalScope(StrEnum):
     """``BATCH``: the batch script's shell alone. ``ALL``: it and every process of every step."""
@@ -83,4 +86,7 @@ class Adapter(Protocol):
         """
 
     def unpin(self, job: JobId, gpus: int) -> None:
-        """Give a held job any ``gpus`` GPUs anywhere, so that plain Slurm can start it."""
+        """Let a held job ask for ``gpus`` GPUs anywhere, so that plain Slurm can start it.
+
+        Sets the admin comment to ``RELEASED``.
+        """

@@ -43,17 +43,18 @@ class SlurmPort:
     def apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
         begun = self._clock()
         results: dict[JobId, Result] = {}
-        todo = self._round(steps, results, self._settle)
+        left: dict[JobId, float] = {}
+        todo = self._judge(steps, results, self._settle)
         leaving = [step.job for step in todo if step.kind in _LEAVING]
         if leaving:
-            errors = vacate(self._adapter, self._watch, self._settings, leaving)
-            todo = self._round(todo, results, lambda s, j: self._vacated(s, j, errors))
-        todo = [step for step in todo if step.job not in results]
+            vacated = vacate(self._adapter, self._watch, self._settings, leaving)
+            todo = self._judge(todo, results, lambda s, j: self._vacated(s, j, vacated.errors))
+            left = vacated.left
         results |= self._placer.start(todo)
         seconds = self._clock() - begun
-        return [_outcome(step, results[step.job], seconds) for step in steps]
+        return [_outcome(s, results[s.job], seconds, left.get(s.job)) for s in steps]
 
-    def _round(
+    def _judge(
         self,
         steps: Sequence[Step],
         results: dict[JobId, Result],
@@ -78,7 +79,7 @@ class SlurmPort:
         if job.state is SlurmState.RUNNING and job.allocation == step.target:
             return Result(OutcomeStatus.UNCHANGED, job.allocation, started=job.start)
         if pending:
-            return _blocked(job)
+            return self._blocked(job)
         if step.kind is StepKind.START:
             return _failed(job, f"already {job.state_text} on {job.allocation}")
         return None if job.requeue else _failed(job, "it was submitted with --no-requeue")
@@ -93,7 +94,15 @@ class SlurmPort:
             return Result(OutcomeStatus.DONE) if unchanged else held
         if job.state is not SlurmState.PENDING:
             return _failed(job, f"already {job.state_text} on {job.allocation}")
-        return _blocked(job)
+        return self._blocked(job)
+
+    def _blocked(self, job: JobReading) -> Result | None:
+        if job.hold is Hold.USER:
+            return _failed(job, "its owner holds it")
+        if job.dependency:
+            return _failed(job, "it waits for a dependency")
+        early = job.begin > self._clock()
+        return _failed(job, "its begin time is not reached") if early else None
 
     def _hold(self, job: JobReading) -> Result:
         if job.state is not SlurmState.PENDING:
@@ -119,12 +128,6 @@ class SlurmPort:
         return _failed(job, errors[job.id]) if errors else Result(OutcomeStatus.DONE)
 
 
-def _blocked(job: JobReading) -> Result | None:
-    if job.hold is Hold.USER:
-        return _failed(job, "its user holds it")
-    return _failed(job, "it waits for a dependency") if job.dependency else None
-
-
 def _gone(job: JobReading | None) -> Result:
     text = "Slurm knows no such job any more" if job is None else f"it is {job.state_text}"
     return Result(OutcomeStatus.GONE, error=text)
@@ -134,7 +137,7 @@ def _failed(job: JobReading, text: str) -> Result:
     return Result(OutcomeStatus.FAILED, job.allocation, text, job.start)
 
 
-def _outcome(step: Step, result: Result, seconds: float) -> StepOutcome:
+def _outcome(step: Step, result: Result, seconds: float, vacated: float | None) -> StepOutcome:
     return StepOutcome(
         step=step,
         status=result.status,
@@ -142,4 +145,5 @@ def _outcome(step: Step, result: Result, seconds: float) -> StepOutcome:
         error=result.error,
         started=result.started,
         seconds=seconds,
+        vacated=vacated,
     )

@@ -18,7 +18,8 @@ from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.reading import Hold, JobReading, NodeReading, SlurmState
 
-USER_HOLD = "hops:user-hold"
+# slurm_plugin/job_submit.lua marks an owner's hold by this begin time, 2100-01-01 UTC.
+USER_HOLD_BEGIN = 4102444800
 UNTYPED = "gpu"
 
 # slurmctld lets a requeued job begin when its old credential has expired: 120 s by default,
@@ -149,7 +150,7 @@ def job_reading(job: Mapping[str, Any], order: Mapping[NodeName, int]) -> JobRea
         work_dir=job.get("current_working_directory") or "",
         command=job.get("command") or "",
         admin_comment=job.get("admin_comment") or "",
-        state_text="+".join(words) + f" ({job.get('state_reason') or 'None'})",
+        state_text=_state_text(words, job),
         per_job_gpus="gpu" in (job.get("tres_per_job") or ""),
     )
 
@@ -157,7 +158,13 @@ def job_reading(job: Mapping[str, Any], order: Mapping[NodeName, int]) -> JobRea
 def _hold(job: Mapping[str, Any], state: SlurmState) -> Hold:
     if state is not SlurmState.PENDING or number(job.get("priority")):
         return Hold.NONE
-    return Hold.USER if USER_HOLD in (job.get("admin_comment") or "") else Hold.HOPS
+    begin = number(job.get("eligible_time")) or 0.0
+    return Hold.USER if begin >= USER_HOLD_BEGIN else Hold.HOPS
+
+
+def _state_text(words: Sequence[str], job: Mapping[str, Any]) -> str:
+    reason = job.get("state_reason") or "None"
+    return "+".join(words) + (f" ({reason})" if "PENDING" in words and reason != "None" else "")
 
 
 def _begin(job: Mapping[str, Any], state: SlurmState) -> float:

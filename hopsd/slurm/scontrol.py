@@ -11,7 +11,7 @@ from typing import Any
 from hopsd.errors import SlurmError
 from hopsd.model.ids import JobId, NodeName
 from hopsd.model.reading import JobReading, Reading
-from hopsd.slurm.adapter import Placement, SignalScope
+from hopsd.slurm.adapter import RELEASED, Placement, SignalScope
 from hopsd.slurm.command import SlurmCommands
 from hopsd.slurm.parse import (
     holds_gpus,
@@ -85,10 +85,15 @@ class ScontrolAdapter:
         self._commands.run("scontrol", "requeuehold", job)
 
     def unpin(self, job: JobId, gpus: int) -> None:
+        self._update(job, "reqnodelist=", "tresPerNode=", "numnodes=1", "numtasks=1", "numcpus=1")
         self._update(
-            job, "reqnodelist=", "tresPerNode=", "numnodes=1", "numtasks=1", "mincpusnode=1"
+            job,
+            "cpuspertask=1",
+            "mincpusnode=1",
+            f"tresPerJob=gres:gpu:{gpus}",
+            "starttime=now",
+            f"admincomment={RELEASED}",
         )
-        self._update(job, f"tresPerJob=gres:gpu:{gpus}", "starttime=now")
 
     def _update(self, job: JobId, *words: str) -> None:
         self._commands.run("scontrol", "update", f"jobid={job}", *words)

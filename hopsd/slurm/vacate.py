@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from hopsd.model.ids import JobId
 from hopsd.model.reading import JobReading, SlurmState
@@ -13,33 +14,49 @@ from hopsd.slurm.watch import ApplySettings, Jobs, Watch, refusals
 _ON_NODES = frozenset({SlurmState.RUNNING, SlurmState.COMPLETING, SlurmState.SUSPENDED})
 
 
+@dataclass(frozen=True, slots=True)
+class Vacated:
+    """``left``: when each job was seen to be off its nodes. ``errors``: why the others are not."""
+
+    left: dict[JobId, float]
+    errors: dict[JobId, str]
+
+
 def vacate(
     adapter: Adapter, watch: Watch, settings: ApplySettings, jobs: Collection[JobId]
-) -> dict[JobId, str]:
-    """Bring running ``jobs`` to pending and held; why not, for those that are not.
+) -> Vacated:
+    """Bring running ``jobs`` to pending and held, or to their own end.
 
     All get the checkpoint signal at once and share one grace. A job may leave by itself, with
     the site's RequeueExitHold code; one that still runs afterwards is requeued. A job that ended
     is left alone, since a requeue would run it again, unless nothing but our signal ended it.
     """
+    left: dict[JobId, float] = {}
     errors: dict[JobId, str] = {}
     jobs = _among(watch.jobs(), jobs, _ON_NODES)
+
+    def all_left(seen: Jobs) -> bool:
+        staying = _among(seen, jobs, _ON_NODES)
+        left.update({j: watch.now() for j in jobs if j not in staying and j not in left})
+        return not staying
+
     for job in jobs:
-        with refusals(errors, job):  # a job that just ended refuses; its state is looked at below
+        with refusals({}, job):  # of a job that just ended; its state is looked at below
             adapter.signal(job, settings.checkpoint_signal, settings.signal_scope)
-    seen = watch.until(lambda now: not _among(now, jobs, _ON_NODES), settings.grace_seconds)
-    errors.clear()
-    for job in jobs:
-        if job in seen and (
-            seen[job].state in _ON_NODES - {SlurmState.COMPLETING}
-            or _ended_by(seen[job], settings.checkpoint_signal)
-        ):
-            with refusals(errors, job):
-                adapter.requeue_hold(job)
-    seen = watch.until(lambda now: not _among(now, jobs, _ON_NODES), settings.stop_timeout_seconds)
+    seen = watch.until(all_left, settings.grace_seconds)
+    requeued = [job for job in jobs if job in seen and _to_requeue(seen[job], settings)]
+    for job in requeued:
+        with refusals(errors, job):
+            adapter.requeue_hold(job)
+    seen = watch.until(all_left, settings.stop_timeout_seconds if requeued else 0.0)
     for job in _among(seen, jobs, _ON_NODES):
-        errors.setdefault(job, f"still {seen[job].state_text} after the requeue")
-    return errors
+        errors.setdefault(job, f"it is still {seen[job].state_text} after the requeue")
+    return Vacated(left, errors)
+
+
+def _to_requeue(job: JobReading, settings: ApplySettings) -> bool:
+    running = job.state in (SlurmState.RUNNING, SlurmState.SUSPENDED)
+    return running or _ended_by(job, settings.checkpoint_signal)
 
 
 def _among(seen: Jobs, jobs: Collection[JobId], states: Collection[SlurmState]) -> list[JobId]:

@@ -46,6 +46,9 @@ class Watch:
         self._clock = clock
         self._sleep = sleep
 
+    def now(self) -> float:
+        return self._clock()
+
     def jobs(self) -> Jobs:
         return {job.id: job for job in self._adapter.jobs()}
 
