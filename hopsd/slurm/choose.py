@@ -1,0 +1,95 @@
+"""Which port a site gets, and why."""
+
+from __future__ import annotations
+
+import re
+
+from hopsd.config.schema import PortName, SlurmConfig
+from hopsd.errors import SlurmError, SlurmUnavailableError
+from hopsd.slurm.adapter import Adapter, SignalScope
+from hopsd.slurm.apply import SlurmPort
+from hopsd.slurm.command import SlurmCommands
+from hopsd.slurm.port import Port
+from hopsd.slurm.scontrol import ScontrolAdapter
+from hopsd.slurm.shadow import ShadowPort
+from hopsd.slurm.watch import ApplySettings
+
+Release = tuple[int, int]
+
+
+def choose_port(config: SlurmConfig, commands: SlurmCommands | None = None) -> tuple[Port, str]:
+    """The port that ``config.port`` names, and a sentence that says which it is and why.
+
+    Raises:
+        SlurmError: pyslurm is demanded and does not fit; the message says why.
+        SlurmUnavailableError: Slurm's commands are not here or have no configuration.
+    """
+    commands = commands or SlurmCommands(config.command_timeout_seconds)
+    release = site_release(commands)
+    adapter, why = _adapter(config, commands, release)
+    port = SlurmPort(adapter, apply_settings(config))
+    if config.port is PortName.SHADOW:
+        return ShadowPort(port), f"shadow, as configured: reads through {why}, changes nothing"
+    return port, why
+
+
+def apply_settings(config: SlurmConfig) -> ApplySettings:
+    return ApplySettings(
+        checkpoint_signal=config.checkpoint_signal,
+        signal_scope=SignalScope(config.signal_scope.value),
+        grace_seconds=config.checkpoint_grace_seconds,
+        start_timeout_seconds=config.start_timeout_seconds,
+        cpus_per_gpu=config.cpus_per_gpu,
+    )
+
+
+def site_release(commands: SlurmCommands) -> Release:
+    """Year and month of the site's Slurm, such as (22, 5)."""
+    said = commands.run("scontrol", "--version")
+    found = re.search(r"(\d+)\.(\d+)", said)
+    if found is None:
+        raise SlurmError(f"scontrol --version says {said.strip()!r}, which names no release")
+    return int(found[1]), int(found[2])
+
+
+def _adapter(config: SlurmConfig, commands: SlurmCommands, release: Release) -> tuple[Adapter, str]:
+    shown = _shown(release)
+    if config.port is PortName.SCONTROL:
+        return _scontrol(config, commands), f"scontrol, as configured, with Slurm {shown}"
+    try:
+        adapter = _pyslurm(config, commands, release)
+    except SlurmUnavailableError:
+        raise
+    except SlurmError as error:
+        if config.port is PortName.PYSLURM:
+            raise
+        return _scontrol(config, commands), f"scontrol with Slurm {shown}: {error}"
+    if config.port is PortName.PYSLURM:
+        return adapter, f"pyslurm, as configured, with Slurm {shown}"
+    return adapter, f"pyslurm: it fits Slurm {shown}"
+
+
+def _scontrol(config: SlurmConfig, commands: SlurmCommands) -> ScontrolAdapter:
+    return ScontrolAdapter(commands, partitions=config.partitions)
+
+
+def _pyslurm(config: SlurmConfig, commands: SlurmCommands, release: Release) -> Adapter:
+    """An adapter whose library is of the site's release.
+
+    Raises:
+        SlurmError: pyslurm is missing, does not load or is made for another release.
+    """
+    # Imported here: pyslurm is optional, and its adapter is of no use without it.
+    from hopsd.slurm.pyslurm_adapter import PyslurmAdapter, load_pyslurm  # noqa: PLC0415
+
+    module = load_pyslurm(commands)
+    made_for = tuple(module.slurm_api_version()[:2])
+    if made_for != release:
+        raise SlurmError(
+            f"pyslurm is made for Slurm {_shown(made_for)}; accepted is {_shown(release)}"
+        )
+    return PyslurmAdapter(commands, partitions=config.partitions)
+
+
+def _shown(release: tuple[int, ...]) -> str:
+    return f"{release[0]}.{release[1]:02}"

@@ -1,0 +1,38 @@
+"""A port that only looks: what hops would do is logged, and Slurm goes on as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import structlog
+
+from hopsd.model.reading import Reading
+from hopsd.model.step import OutcomeStatus, Step, StepOutcome
+from hopsd.slurm.port import Port
+
+log = structlog.get_logger()
+
+
+class ShadowPort:
+    """Reads through another port and refuses to write."""
+
+    name = "shadow"
+
+    def __init__(self, port: Port) -> None:
+        self._port = port
+
+    def read(self) -> Reading:
+        return self._port.read()
+
+    def apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
+        """Every step FAILED: nothing was done, and no record may say otherwise."""
+        for step in steps:
+            log.info(
+                "would",
+                step=str(step.kind),
+                job=step.job,
+                current=str(step.current),
+                target=str(step.target),
+            )
+        error = "shadow: hops only looks and changes nothing"
+        return [StepOutcome(step, OutcomeStatus.FAILED, step.current, error) for step in steps]
