@@ -1,0 +1,231 @@
+"""The adapter over libslurm through pyslurm: one request where a command costs a process.
+
+pyslurm leaves gaps (22.5 and 25.11), which Slurm's commands fill: ``modify()`` sets no node count
+and clears no field, so only placements on one node that need neither go through it; and it
+does not say which GPUs a job holds, so ``squeue`` is asked once for each start of a job.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from hopsd.errors import SlurmError, SlurmUnavailableError
+from hopsd.model.ids import JobId
+from hopsd.slurm.adapter import Placement, SignalScope
+from hopsd.slurm.command import SlurmCommands
+from hopsd.slurm.parse import UNTYPED, holds_gpus, number
+from hopsd.slurm.scontrol import ScontrolAdapter
+
+# slurm_errno.h: slurmctld and slurmd answer with 2000 to 4999. Others are of the transport, of
+# sockets, of authentication or of the system: no answer came.
+_REFUSALS = range(2000, 5000)
+_TRIES = 5
+
+# Job, restart count and start time: together they change whenever a job's GPUs may.
+_Start = tuple[float | None, ...]
+
+
+class PyslurmAdapter(ScontrolAdapter):
+    """``pyslurm`` first, Slurm's commands where it cannot; see ``hopsd.slurm.adapter.Adapter``."""
+
+    name = "pyslurm"
+
+    def __init__(
+        self,
+        commands: SlurmCommands | None = None,
+        *,
+        partitions: Sequence[str] = (),
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Load pyslurm.
+
+        Raises:
+            SlurmError: it is not installed, or does not load with this Slurm.
+        """
+        commands = commands or SlurmCommands()
+        super().__init__(commands, partitions=partitions, clock=clock)
+        self._slurm = load_pyslurm(commands)
+        self._gres: dict[_Start, Sequence[str]] = {}
+
+    def hold(self, job: JobId) -> None:
+        with _asking(f"hold {job}"):
+            self._slurm.Job(int(job)).hold()
+
+    def place(self, placement: Placement) -> None:
+        if not self._is_simple(placement):
+            super().place(placement)
+            return
+        cpus = placement.allocation.gpus * placement.cpus_per_gpu
+        try:
+            self._modify(
+                placement.job,
+                required_nodes=placement.allocation.nodes[0],
+                gres_per_node={UNTYPED: placement.allocation.gpus},
+                ntasks=1,
+                cpus_per_task=cpus,
+                min_cpus_per_node=cpus,  # pyslurm's name for what scontrol calls numcpus
+                begin_time="now",
+                admin_comment=placement.admin_comment,
+            )
+        except SlurmUnavailableError:
+            raise
+        except SlurmError:
+            # A GPU request that the submit plugin would have cleared stands in the way.
+            super().place(replace(placement, reset=True))
+
+    def release(self, jobs: Sequence[JobId]) -> None:
+        refused: list[SlurmError] = []
+        for job in jobs:
+            try:
+                with _asking(f"release {job}"):
+                    self._slurm.Job(int(job)).release()
+            except SlurmUnavailableError:
+                raise
+            except SlurmError as error:
+                refused.append(error)
+        if refused:
+            raise SlurmError("; ".join(map(str, refused)))
+
+    def signal(self, job: JobId, signal: str, scope: SignalScope) -> None:
+        with _asking(f"signal {job} with {signal}"):
+            self._slurm.Job(int(job)).send_signal(f"SIG{signal}", steps=scope.value)
+
+    def requeue_hold(self, job: JobId) -> None:
+        with _asking(f"requeue and hold {job}"):
+            self._slurm.Job(int(job)).requeue(hold=True)
+
+    def _modify(self, job: JobId, **changes: Any) -> None:
+        with _asking(f"update {job}"):
+            self._slurm.Job(int(job)).modify(self._slurm.JobSubmitDescription(**changes))
+
+    def _is_simple(self, placement: Placement) -> bool:
+        """True where the change leaves the node count and clears nothing."""
+        if placement.reset or placement.allocation.spread or placement.admin_comment == "":
+            return False
+        with _asking(f"load {placement.job}"):
+            job = self._slurm.Job.load(int(placement.job))
+        # Slurm's least cores a node, which a placement on several nodes leaves behind.
+        return job.num_nodes == 1 and (job.min_cpus_per_node or 1) == 1
+
+    def _node_records(self) -> Sequence[Mapping[str, str]]:
+        with _asking("load nodes"):
+            nodes = self._slurm.Nodes.load()
+        return [
+            {
+                "NodeName": node.name,
+                "State": node.state,
+                "Gres": ",".join(f"{k}:{count}" for k, count in node.configured_gres.items()),
+                "CPUTot": str(node.total_cpus),
+                "Partitions": ",".join(node.partitions or ()),
+            }
+            for node in nodes.values()
+        ]
+
+    def _job_answer(self) -> Any:
+        """The jobs in the form of ``squeue --json``, so that one reader serves both."""
+        for _ in range(_TRIES):
+            records = self._records()
+            starts = {_start(record) for record in records if holds_gpus(record)}
+            if starts <= self._gres.keys():
+                break
+            self._learn_gres()  # and look again: jobs may have started or ended in between
+        self._gres = {start: self._gres[start] for start in starts & self._gres.keys()}
+        for record in records:
+            record["gres_detail"] = self._gres.get(_start(record), ())
+        release = "{}.{:02}.{}".format(*self._slurm.slurm_api_version())
+        return {"jobs": records, "meta": {"slurm": {"release": release}}}
+
+    def _learn_gres(self) -> None:
+        for job in super()._job_answer()["jobs"]:
+            if holds_gpus(job):
+                self._gres.setdefault(_start(job), job.get("gres_detail") or ())
+
+    def _records(self) -> list[dict[str, Any]]:
+        with _asking("load jobs"):
+            jobs = self._slurm.Jobs.load()
+        return [_record(job) for job in jobs.values()]
+
+
+def _record(job: Any) -> dict[str, Any]:
+    touched = job.eligible_time or job.required_nodes
+    return {
+        "job_id": job.id,
+        "array_job_id": job.array_id,
+        "het_job_id": job.heterogeneous_id,
+        "user_id": job.user_id,
+        "user_name": job.user_name,
+        "name": job.name,
+        "comment": job.comment,
+        "admin_comment": job.admin_comment,
+        "partition": job.partition,
+        "job_state": job.state,
+        "state_reason": job.state_reason,
+        "priority": job.priority,
+        "dependency": job.dependencies,
+        "submit_time": job.submit_time,
+        "eligible_time": job.eligible_time,
+        "start_time": job.start_time,
+        "end_time": job.end_time,
+        "time_limit": job.time_limit,
+        "restart_cnt": job.requeue_count,
+        "requeue": job.is_requeueable,
+        "exit_code": {"return_code": job.exit_code, "signal": {"id": job.exit_code_signal}},
+        "nodes": job.allocated_nodes,
+        "current_working_directory": job.working_directory,
+        "command": job.command,
+        # tres_per_job reads as None even where it is set. A job that asks for no GPUs per node
+        # after it was placed or given back asks for them as a whole.
+        "tres_per_job": "gres/gpu" if touched and not job.gres_per_node else "",
+    }
+
+
+def _start(job: Mapping[str, Any]) -> _Start:
+    return tuple(number(job.get(key)) for key in ("job_id", "restart_cnt", "start_time"))
+
+
+@contextmanager
+def _asking(what: str) -> Iterator[None]:
+    """Errors of pyslurm as ours."""
+    try:
+        yield
+    except ValueError as error:  # an unknown signal, for example
+        raise SlurmError(f"{what}: {error}") from error
+    except Exception as error:
+        if type(error).__name__ != "RPCError":
+            raise
+        refused = getattr(error, "errno", None) in _REFUSALS
+        raise (SlurmError if refused else SlurmUnavailableError)(f"{what}: {error}") from error
+
+
+def load_pyslurm(commands: SlurmCommands) -> Any:
+    """The module, set to the cluster that ``commands`` reach.
+
+    Tried in another process first: without a slurm.conf, ``import pyslurm`` ends the process
+    that does it (25.11), and one built for another Slurm may crash it.
+
+    Raises:
+        SlurmError: it is not installed, or does not load with this Slurm.
+    """
+    if commands.prefix:
+        raise SlurmError("pyslurm works in this process, so it cannot use slurm.command_prefix")
+    try:
+        commands.run(sys.executable, "-c", "import pyslurm")
+    except SlurmError as error:
+        last = str(error).strip().splitlines()[-1]
+        raise SlurmError(f"pyslurm does not load: {last}") from error
+    conf = commands.environment.get("SLURM_CONF")
+    loaded = sys.modules.get("pyslurm")
+    if conf:
+        os.environ["SLURM_CONF"] = conf  # libslurm reads it wherever it loads its configuration
+    if loaded is not None and conf:
+        loaded.slurm_fini()
+        loaded.slurm_init(conf)
+        return loaded
+    return importlib.import_module("pyslurm")
