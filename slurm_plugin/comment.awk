@@ -1,0 +1,74 @@
+# hops: from a job's comment and its GPUs (COMMENT, GPUS, NODES, TASKS, RESTARTS and RANGE in the
+# environment) to the variables its tasks get, one NAME=value a line; nothing for a bad comment.
+#
+# The comment was checked by job_submit.lua; what does not look as it should is left out all the
+# same, so that nothing but these names with plain values can reach a task.
+
+function trim(text) { gsub(/^[ \t]+|[ \t]+$/, "", text); return text }
+function is_whole(text) { return text ~ /^[0-9]+$/ }
+function rate_for(gpus,    count, reference) {
+    reference = 0
+    for (count in rate) # the nearest count below, else the smallest
+        if (count + 0 <= gpus && count + 0 > reference) reference = count + 0
+    if (!reference)
+        for (count in rate)
+            if (!reference || count + 0 < reference) reference = count + 0
+    if (!reference) return 0
+    if (value["lr_rule"] == "linear") return rate[reference] * gpus / reference
+    if (value["lr_rule"] == "sqrt") return rate[reference] * sqrt(gpus / reference)
+    return rate[reference]
+}
+# The GPU counts in order, joined by ","; "" where they are none or too many to be of use
+# in an environment. Sets smallest.
+function reqs_of_range(low, high,    steps, i, count, last, text) {
+    smallest = low + 0
+    steps = (is_whole(value["num"]) ? value["num"] : ENVIRON["RANGE"]) - 1
+    if (steps > high - low) steps = high - low
+    if (steps < 1) return smallest
+    if (steps > 1000) return ""
+    for (i = 0; i <= steps; i++) { # halves round up
+        count = low + int((2 * (high - low) * i + steps) / (2 * steps))
+        if (count != last) text = text (i ? "," : "") count
+        last = count
+    }
+    return text
+}
+function reqs_of_list(text,    n, items, i, wanted, count, last, next_count, joined) {
+    n = split(text, items, ",")
+    for (i = 1; i <= n; i++) if (is_whole(trim(items[i]))) wanted[trim(items[i]) + 0] = 1
+    for (last = 0; ; last = next_count) {
+        next_count = 0
+        for (count in wanted)
+            if (count + 0 > last && (!next_count || count + 0 < next_count))
+                next_count = count + 0
+        if (!next_count) return joined
+        if (!smallest) smallest = next_count
+        joined = joined (joined == "" ? "" : ",") next_count
+    }
+}
+BEGIN {
+    gpus = ENVIRON["GPUS"] + 0
+    n = split(substr(ENVIRON["COMMENT"], 6), pieces, ";")
+    for (i = 1; i <= n; i++) {
+        at = index(pieces[i], "=")
+        if (at) value[trim(substr(pieces[i], 1, at - 1))] = trim(substr(pieces[i], at + 1))
+    }
+    if (split(value["reqs"], ends, "-") == 2) reqs = reqs_of_range(trim(ends[1]), trim(ends[2]))
+    else reqs = reqs_of_list(value["reqs"])
+    if (!smallest) exit
+    n = split(value["lr"], items, ",")
+    for (i = 1; i <= n; i++) {
+        if (split(items[i], pair, ":") == 2) rate[trim(pair[1]) + 0] = trim(pair[2]) + 0
+        else if (split(items[i], pair, "@") == 2) rate[trim(pair[2]) + 0] = trim(pair[1]) + 0
+        else rate[smallest] = trim(items[i]) + 0
+    }
+    print "HOPS_JOB=1"
+    if (reqs != "") print "HOPS_REQS=" reqs
+    if (gpus) print "HOPS_GPUS=" gpus
+    print "HOPS_NODES=" ENVIRON["NODES"]
+    print "HOPS_RESTART_COUNT=" ENVIRON["RESTARTS"]
+    if (is_whole(ENVIRON["TASKS"])) print "TASKS=" ENVIRON["TASKS"]
+    if (gpus && rate_for(gpus) > 0) printf "HOPS_LR=%.12g\n", rate_for(gpus)
+    if (is_whole(value["batch"])) printf "HOPS_BATCH=%.0f\n", value["batch"]
+    if (value["workload"] ~ /^[A-Za-z0-9._-]+$/) print "HOPS_WORKLOAD=" value["workload"]
+}
