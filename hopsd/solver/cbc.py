@@ -21,6 +21,8 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
+# By default CBC drops plans that are better by less than 1e-5, and calls the rest optimal.
+_INCREMENT = "1e-12"
 # CBC overruns its own limit by 0.2 to 0.3 s (2.10.3): it is told less, and killed at the limit.
 _TOLD_SHARE = 0.85
 
@@ -52,10 +54,13 @@ class Answer:
 
 @cache
 def binary() -> str:
-    """The path of the CBC that PuLP brings or finds."""
-    from pulp import PULP_CBC_CMD  # noqa: PLC0415  # importing pulp costs 0.2 s
+    """The path of the CBC that PuLP brings.
 
-    return str(PULP_CBC_CMD().path)
+    PULP_CBC_CMD would tell it, too, and warns that it is deprecated (3.3).
+    """
+    from pulp.apis.coin_api import pulp_cbc_path  # noqa: PLC0415  # importing pulp costs 0.2 s
+
+    return str(pulp_cbc_path)
 
 
 def solve(model: Model, seconds: float, gap: float, start: Floats | None = None) -> Answer:
@@ -69,12 +74,16 @@ def solve(model: Model, seconds: float, gap: float, start: Floats | None = None)
             command += ["-mips", str(_write_start(Path(folder, "p.mst"), model, start))]
         left = give_up - monotonic()
         command += ["-timeMode", "elapsed", "-sec", f"{max(0.05, left * _TOLD_SHARE):.3f}"]
-        command += ["-ratio", repr(gap), "-allow", "0"] if model.integer else []
+        command += _accept(gap) if model.integer else []
         command += ["-branch" if model.integer else "-initialSolve"]
         command += ["-printingOptions", "all", "-solution", str(answer), "-quit"]
         if not _run(command, left):
             return Answer(None, None, proven=False)
         return _read(answer, model)
+
+
+def _accept(gap: float) -> list[str]:
+    return ["-ratio", repr(gap), "-allow", "0", "-increment", _INCREMENT]
 
 
 def _run(command: Sequence[str], seconds: float) -> bool:
