@@ -18,7 +18,6 @@ from hopsd.errors import StoreError, StoreUnavailableError
 SCHEMA = "hops"
 Connection = psycopg.Connection[tuple[Any, ...]]
 
-_WAIT_SECONDS = 5.0
 # A lost network is noticed within about half a minute, a query that hangs is cut after one.
 _DEFAULTS = {
     "application_name": "hopsd",
@@ -55,7 +54,7 @@ logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
 class Database:
     """A pool that recovers by itself when PostgreSQL is back."""
 
-    def __init__(self, dsn: str) -> None:
+    def __init__(self, dsn: str, wait_seconds: float) -> None:
         self._conninfo = conninfo(dsn)
         # Attempts to reconnect end soon, so that the next request starts a fresh one instead
         # of waiting behind one that has backed off for minutes.
@@ -63,7 +62,7 @@ class Database:
             self._conninfo,
             min_size=1,
             max_size=4,
-            timeout=_WAIT_SECONDS,
+            timeout=wait_seconds,
             reconnect_timeout=1.0,
             check=ConnectionPool.check_connection,
             open=False,

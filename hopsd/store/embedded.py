@@ -222,8 +222,14 @@ class EmbeddedPostgres:
 
     def _copy_binaries(self) -> None:
         """Give the account its own copy of binaries below a folder that is closed to it."""
-        copy = self._home / "install"
-        shutil.copytree(self._binaries.parent, copy, symlinks=True)
+        release = self._binaries.parent
+        package = release.parent
+        copy = self._home / "install" / package.name / release.name
+        shutil.copytree(release, copy, symlinks=True)
+        # A wheel keeps the libraries of its binaries beside the package.
+        libraries = package.with_name(f"{package.name}.libs")
+        if libraries.is_dir():
+            shutil.copytree(libraries, self._home / "install" / libraries.name)
         self._binaries = copy / self._binaries.name
 
     def _init(self) -> None:

@@ -21,8 +21,8 @@ from hopsd.store.port import PlanId, PlanRecord
 class PostgresStore:
     """A `History` in PostgreSQL; safe to use from several threads.
 
-    ``tables`` are the operator's throughput tables. It waits a while for PostgreSQL, and
-    goes on by itself after a restart of it. A connection lost at the very commit leaves it
+    ``tables`` are the operator's throughput tables. A call waits up to
+    ``wait_seconds`` for PostgreSQL; after a restart of it the store goes on by itself. A connection lost at the very commit leaves it
     open whether the write happened: every write may be repeated, a plan begun twice counts
     as left unfinished.
 
@@ -36,9 +36,10 @@ class PostgresStore:
         dsn: str,
         *,
         tables: Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]] | None = None,
+        wait_seconds: float = 5.0,
     ) -> None:
         self._tables = dict(tables or {})
-        self._database = Database(dsn)
+        self._database = Database(dsn, wait_seconds)
 
     def close(self) -> None:
         self._database.close()

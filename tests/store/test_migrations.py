@@ -1,0 +1,114 @@
+"""Migrations forward, back and forward again, on each release of PostgreSQL at hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psycopg
+import pytest
+from fixtures_postgres import Databases
+from values import job, plan_record
+
+from hopsd.errors import StoreError
+from hopsd.store.migrate import folder, migrate, pending
+from hopsd.store.postgres import PostgresStore
+
+pytestmark = pytest.mark.live
+
+NAMES = tuple(sorted(path.stem for path in folder().glob("*.sql") if "rollback" not in path.stem))
+
+
+@pytest.fixture
+def dsn(databases: Databases) -> str:
+    return databases.new(migrated=False)
+
+
+def objects(dsn: str) -> set[str]:
+    """All that the schema holds but for yoyo's own tables."""
+    with psycopg.connect(dsn) as connection:
+        rows = connection.execute(
+            "SELECT relname FROM pg_class WHERE relnamespace = 'hops'::regnamespace"
+        )
+        return {name for (name,) in rows if "yoyo" not in name}
+
+
+def test_each_migration_has_a_way_back() -> None:
+    for name in NAMES:
+        assert (folder() / f"{name}.rollback.sql").read_text().strip()
+
+
+def test_forward_is_done_once(dsn: str) -> None:
+    assert pending(dsn) == NAMES
+    assert migrate(dsn) == NAMES
+    assert pending(dsn) == ()
+    assert migrate(dsn) == ()
+
+
+@pytest.mark.parametrize("count", range(1, len(NAMES) + 1))
+def test_back_and_forward_gives_the_same_schema(dsn: str, count: int) -> None:
+    migrate(dsn)
+    whole = objects(dsn)
+    assert migrate(dsn, back=count) == tuple(reversed(NAMES))[:count]
+    assert pending(dsn) == NAMES[len(NAMES) - count :]
+    assert objects(dsn) < whole
+    assert migrate(dsn) == NAMES[len(NAMES) - count :]
+    assert objects(dsn) == whole
+
+
+def test_all_the_way_back_leaves_nothing(dsn: str) -> None:
+    migrate(dsn)
+    migrate(dsn, back=len(NAMES))
+    assert objects(dsn) == set()
+    assert migrate(dsn, back=1) == ()
+
+
+def test_back_and_forward_keeps_the_tables_of_older_migrations(dsn: str) -> None:
+    migrate(dsn)
+    with PostgresStore(dsn) as store:
+        store.save_jobs([job("1")])
+        plan = store.begin_plan(plan_record())
+        store.add_event("drift", "lost with its table")
+    newer = len(NAMES) - NAMES.index("0002.plans") - 1
+    migrate(dsn, back=newer)
+    migrate(dsn)
+    with PostgresStore(dsn) as store:
+        assert set(store.jobs()) == {"1"}
+        assert store.unfinished_plan() == (plan, plan_record())
+        assert store.events() == ()
+
+
+def test_a_lock_left_by_a_killed_migration_does_not_stop_the_next(dsn: str) -> None:
+    migrate(dsn, back=0)
+    with psycopg.connect(dsn) as connection:
+        connection.execute("INSERT INTO hops.yoyo_lock (locked, ctime, pid) VALUES (1, now(), 1)")
+    assert migrate(dsn, back=1) == NAMES[-1:]
+
+
+def test_an_owner_of_the_schema_alone_can_migrate_and_work(databases: Databases) -> None:
+    """Neither superuser nor owner of the database: docs/configuration.md grants no more."""
+    dsn = databases.new(migrated=False)
+    with psycopg.connect(dsn, autocommit=True) as admin:
+        admin.execute("DROP ROLE IF EXISTS hopsd")
+        admin.execute("CREATE ROLE hopsd LOGIN")
+        admin.execute("CREATE SCHEMA hops AUTHORIZATION hopsd")
+    least = dsn.replace("user=hops", "user=hopsd")
+    assert migrate(least) == NAMES
+    with PostgresStore(least) as store:
+        store.save_jobs([job("1")])
+        store.begin_plan(plan_record())
+        assert store.prune(0.0, 1.0)["jobs"] == 0
+    with psycopg.connect(least) as connection, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        connection.execute("CREATE TABLE public.other ()")
+
+
+def test_a_role_without_rights_is_told_what_to_do(databases: Databases) -> None:
+    dsn = databases.new(migrated=False)
+    with psycopg.connect(dsn, autocommit=True) as admin:
+        admin.execute("DROP ROLE IF EXISTS stranger")
+        admin.execute("CREATE ROLE stranger LOGIN")
+    with pytest.raises(StoreError, match="permission denied"):
+        migrate(dsn.replace("user=hops", "user=stranger"))
+
+
+def test_setup_cfg_installs_the_sql(tmp_path: Path) -> None:
+    assert "share/hops/migrations = migrations/*.sql" in (folder().parent / "setup.cfg").read_text()

@@ -1,0 +1,201 @@
+"""PostgreSQL killed, stopped, restarted: nothing committed is lost, and the store goes on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from values import job, plan_record
+
+from hopsd.errors import NotLeaderError, StoreError, StoreUnavailableError
+from hopsd.model.ids import JobId
+from hopsd.store.embedded import EmbeddedPostgres
+from hopsd.store.leader import Leader
+from hopsd.store.migrate import migrate
+from hopsd.store.postgres import PostgresStore
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture
+def server() -> Iterator[EmbeddedPostgres]:
+    """A server of this test's own, since it is killed."""
+    with EmbeddedPostgres() as server:
+        yield server
+
+
+@pytest.fixture
+def dsn(server: EmbeddedPostgres) -> str:
+    dsn = server.create_database("hops")
+    migrate(dsn)
+    return dsn
+
+
+@pytest.fixture
+def store(dsn: str) -> Iterator[PostgresStore]:
+    with PostgresStore(dsn, wait_seconds=1.0) as store:
+        yield store
+
+
+def test_what_was_written_survives_kill_9_of_postgresql(
+    server: EmbeddedPostgres, store: PostgresStore
+) -> None:
+    store.save_jobs([job("1")])
+    plan = store.begin_plan(plan_record())
+    server.kill()
+    server.start()
+    assert set(store.jobs()) == {"1"}
+    assert store.unfinished_plan() == (plan, plan_record())
+
+
+def test_while_postgresql_is_away_calls_say_so_and_go_on_after(
+    server: EmbeddedPostgres, store: PostgresStore
+) -> None:
+    store.save_jobs([job("1")])
+    server.stop()
+    with pytest.raises(StoreUnavailableError, match="does not answer"):
+        store.jobs()
+    with pytest.raises(StoreUnavailableError):
+        store.save_jobs([job("2")])
+    server.start()
+    assert set(store.jobs()) == {"1"}
+    store.save_jobs([job("2")])
+    assert set(store.jobs()) == {"1", "2"}
+
+
+def test_a_restart_between_two_calls_goes_unnoticed(
+    server: EmbeddedPostgres, store: PostgresStore
+) -> None:
+    for number in range(3):
+        store.save_jobs([job(str(number))])
+        server.restart()
+    assert set(store.jobs()) == {"0", "1", "2"}
+
+
+def test_a_restart_within_a_call_writes_all_or_nothing(
+    server: EmbeddedPostgres, store: PostgresStore
+) -> None:
+    """Whatever the moment of the kill: every save that returned is whole, others left nothing."""
+    saved: list[int] = []
+    stop = threading.Event()
+
+    def save() -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            batch = [job(str(n), seen=float(number)) for n in range(300)]
+            try:
+                store.save_jobs(batch)
+            except StoreUnavailableError:
+                continue
+            saved.append(number)
+
+    writer = threading.Thread(target=save)
+    writer.start()
+    try:
+        for kill in range(4):
+            done = len(saved)
+            while len(saved) == done:
+                time.sleep(0.01)
+            time.sleep(0.005 * kill)
+            server.kill()
+            server.start()
+    finally:
+        stop.set()
+        writer.join()
+    seen = {record.seen for record in store.jobs().values()}
+    assert len(saved) >= 4
+    assert len(seen) == 1
+    assert seen.pop() >= saved[-1]
+
+
+def test_a_store_made_while_postgresql_is_away_works_once_it_is_there(
+    server: EmbeddedPostgres, dsn: str
+) -> None:
+    server.stop()
+    with PostgresStore(dsn, wait_seconds=1.0) as store:
+        with pytest.raises(StoreUnavailableError):
+            store.jobs()
+        server.start()
+        assert store.jobs() == {}
+
+
+def test_only_one_leads(dsn: str) -> None:
+    first, second = Leader(dsn), Leader(dsn)
+    try:
+        first.acquire()
+        first.acquire()
+        with pytest.raises(NotLeaderError, match=r"hopsd \S+ \d+ \(since"):
+            second.acquire()
+        first.close()
+        second.acquire()
+        with pytest.raises(NotLeaderError):
+            first.acquire()
+    finally:
+        first.close()
+        second.close()
+
+
+def test_a_lost_connection_is_lost_leadership(server: EmbeddedPostgres, dsn: str) -> None:
+    first, second = Leader(dsn), Leader(dsn)
+    try:
+        first.acquire()
+        server.restart()
+        second.acquire()
+        with pytest.raises(NotLeaderError, match="was lost"):
+            first.acquire()
+        with pytest.raises(NotLeaderError, match="leads"):
+            first.acquire()
+        second.close()
+        first.acquire()
+    finally:
+        first.close()
+        second.close()
+
+
+def test_a_leader_whose_session_is_ended_by_an_operator_notices(
+    server: EmbeddedPostgres, dsn: str
+) -> None:
+    leader = Leader(dsn)
+    try:
+        leader.acquire()
+        with psycopg.connect(server.dsn(), autocommit=True) as admin:
+            admin.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"
+            )
+        with pytest.raises(NotLeaderError):
+            leader.acquire()
+    finally:
+        leader.close()
+
+
+def test_nobody_leads_without_postgresql(server: EmbeddedPostgres, dsn: str) -> None:
+    leader = Leader(dsn)
+    server.stop()
+    with pytest.raises(StoreUnavailableError):
+        leader.acquire()
+    server.start()
+    leader.acquire()
+    leader.close()
+
+
+def test_a_database_without_the_schema_says_what_to_do(server: EmbeddedPostgres) -> None:
+    with (
+        PostgresStore(server.create_database("empty")) as store,
+        pytest.raises(StoreError, match="hopsctl migrate"),
+    ):
+        store.jobs()
+
+
+def test_a_dsn_that_is_none_is_told() -> None:
+    with pytest.raises(StoreError, match="not a libpq connection string"):
+        PostgresStore("no such thing")
+
+
+def test_text_that_postgresql_cannot_hold_is_replaced(store: PostgresStore) -> None:
+    store.save_jobs([job("1", name="a\0b\udcff", comment="ü")])
+    saved = store.jobs()[JobId("1")]
+    assert (saved.name, saved.comment) == ("a\ufffdb?", "ü")
