@@ -15,7 +15,8 @@ class Job:
     """Which job this process belongs to and where its report goes.
 
     ``run`` counts Slurm's restarts; ``batch`` is the comment's samples per GPU, None unknown;
-    ``profile`` True: measure the phases of some iterations, then end the run.
+    ``profile`` True: measure the phases of some iterations, then end the run, with
+    ``requeue_exit_code`` where nothing else ends it.
     """
 
     id: str
@@ -25,6 +26,7 @@ class Job:
     report_seconds: float
     batch: int | None
     profile: bool
+    requeue_exit_code: int | None
 
 
 def job(environ: Mapping[str, str] = os.environ) -> Job | None:
@@ -40,6 +42,7 @@ def job(environ: Mapping[str, str] = os.environ) -> Job | None:
         report_seconds=_positive(environ.get("HOPS_REPORT_SECONDS")) or REPORT_SECONDS,
         batch=_whole(environ.get("HOPS_BATCH")),
         profile=environ.get("HOPS_PROFILE") == "1",
+        requeue_exit_code=_whole(environ.get("HOPS_REQUEUE_EXIT_CODE")),
     )
 
 

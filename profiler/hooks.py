@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from threading import get_ident
 from time import perf_counter
 from typing import Any
 
@@ -21,7 +22,8 @@ from torch.utils.data import dataloader
 class Hooks:
     """Feeds ``recorder``; calls ``iterated`` after each iteration.
 
-    ``failure`` says why it stopped listening.
+    ``failure`` says why it stopped listening. ``params`` counts what the optimizers train.
+    Only the thread that trains is timed; a batch that another one fetches for it counts.
     """
 
     def __init__(self, recorder: Recorder, iterated: Callable[[], None]) -> None:
@@ -29,56 +31,92 @@ class Hooks:
         self.failure = ""
         self.off = False
         self._iterated = iterated
-        self._depth = 0
+        self._thread: int | None = None
+        self._trained: dict[int, int] = {}
+
+    @property
+    def params(self) -> int:
+        return sum(self._trained.values())
 
     def attach(self) -> None:
-        self._wrap(dataloader._BaseDataLoaderIter, "__next__", self._fetched)
-        self._wrap(torch.autograd, "backward", self._backward)
+        """Listen from now on, to the end of the process."""
+        self._wrap(dataloader._BaseDataLoaderIter, "__next__", "data", self._fetched)
+        self._wrap(torch.autograd, "backward", "backward", None)
         optim.register_optimizer_step_pre_hook(self._step_begins)
         optim.register_optimizer_step_post_hook(self._step_ends)
+        for hook in (Hooks._step_begins, Hooks._step_ends):
+            _hide_from_compiler(hook)
 
-    def _wrap(self, owner: Any, name: str, note: Callable[[float, Any], None]) -> None:
-        """Call ``note(begin, result)`` after each outermost ``owner.name``."""
+    def _wrap(self, owner: Any, name: str, phase: str, done: Callable[[Any], None] | None) -> None:
+        """Time ``owner.name`` as ``phase``; give its result to ``done``."""
         original = getattr(owner, name)
 
         @functools.wraps(original)
         def timed(*args: Any, **kwargs: Any) -> Any:
-            if self.off or self._depth:
+            elsewhere = self._thread is not None and self._thread != get_ident()
+            if self.off or (elsewhere and done is None):
                 return original(*args, **kwargs)
-            self._depth = 1
-            begin = perf_counter()
-            try:
+            if elsewhere:
                 result = original(*args, **kwargs)
-            finally:
-                self._depth = 0
-            self._guard(note, begin, result)
+            else:
+                self._guard(self._enter, phase)
+                try:
+                    result = original(*args, **kwargs)
+                finally:
+                    self._guard(self._leave)
+            if done is not None:
+                self._guard(done, result)
             return result
 
+        _hide_from_compiler(timed)
         setattr(owner, name, timed)
 
     def _guard(self, note: Callable[..., None], *args: Any) -> None:
+        if self.off:
+            return
         try:
             note(*args)
         except Exception as error:
-            self.off, self.failure = True, f"{note.__name__}: {error!r}"
+            self.off, self.failure = True, f"{note.__name__}: {error!r}"[:500]
 
-    def _fetched(self, begin: float, batch: Any) -> None:
-        self.recorder.fetched(begin, perf_counter(), samples_of(batch))
+    def _enter(self, phase: str) -> None:
+        self.recorder.enter(phase, perf_counter())
 
-    def _backward(self, begin: float, _: None) -> None:
-        self.recorder.backward(begin, perf_counter())
+    def _leave(self) -> None:
+        self.recorder.leave(perf_counter())
+
+    def _fetched(self, batch: Any) -> None:
+        if self.recorder.fetched(samples_of(batch)):
+            self._iterated()
 
     def _step_begins(self, *_: Any) -> None:
-        if not self.off:
-            self._guard(self._note_step_begins)
+        self._guard(self._enter, "update")
 
     def _step_ends(self, optimizer: Any, *_: Any) -> None:
-        if not self.off:
-            self._guard(self._note_step, optimizer)
-
-    def _note_step_begins(self) -> None:
-        self.recorder.step_begins(perf_counter())
+        self._guard(self._note_step, optimizer)
 
     def _note_step(self, optimizer: Any) -> None:
-        if self.recorder.step_ends(id(optimizer), perf_counter()):
+        now = perf_counter()
+        key = id(optimizer)
+        self._thread = self._thread or get_ident()
+        self.recorder.leave(now)
+        if key not in self._trained and len(self._trained) < 1024:
+            self._trained[key] = _params(optimizer)
+        if self.recorder.stepped(key, now):
             self._iterated()
+
+
+def _params(optimizer: Any) -> int:
+    return sum(p.numel() for group in optimizer.param_groups for p in group["params"])
+
+
+def _hide_from_compiler(function: Any) -> None:
+    """Keep ``torch.compile`` from tracing our hooks: it would compile the clock away.
+
+    What it calls on is a flag of the code object, which exists where dynamo does; importing
+    dynamo itself would cost every job a second.
+    """
+    eval_frame = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
+    skip_code = getattr(eval_frame, "skip_code", None)
+    if skip_code is not None:
+        skip_code(function.__code__)

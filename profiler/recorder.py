@@ -5,111 +5,120 @@ Knows nothing of PyTorch and no clock: hooks call it with what they saw and when
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from hops_profiler.counts import PHASES, Counts
 
-from hops_profiler.series import Series
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
 
-WARMUP = 3
-"""Iterations that are counted and not timed: allocators, autotuning and compilers settle."""
+    class Device(Protocol):
+        """A second clock, that of a GPU: told which phase ends now, answers later."""
+
+        def mark(self, phase: str) -> None: ...
+        def cut(self, *, keep: bool) -> None: ...
+        def read(self) -> list[dict[str, float]]: ...
+
 
 PREFETCH = 2
 """More batches than backward passes by this many still is training that reads ahead; beyond it
 the loop evaluated in between, which is not an iteration's time."""
 
-PHASES = ("data", "forward", "backward", "update", "rest")
+DEPOSED = 10
+"""Steps of another optimizer, without one of the leading optimizer, that make it the leader."""
 
+DEEPEST = 8
+"""Phases within each other; more are steps that an exception ended without our hearing of it."""
 
-@dataclass
-class _Interval:
-    """What happened since the last step of the leading optimizer."""
-
-    fetches: int = 0
-    samples: int = 0
-    backwards: int = 0
-    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
+BEFORE = {"data": "rest", "backward": "forward", "update": "update"}
+"""What the time was that ends where a phase begins. Unscaling and clipping are of the update."""
 
 
 class Recorder:
-    """Counts everything, times what is an iteration. All times are seconds of one clock.
+    """Cuts the time of one process into iterations and phases. Times are seconds of one clock.
 
-    An iteration ends with a step of the leading optimizer: the first that stepped. Others (a
-    GAN's) belong to its iterations, unless the leader has not stepped for ten of theirs.
+    An iteration ends with a step of the leading optimizer: the first that stepped. Steps of
+    others (a GAN's, or one for each layer) belong to its iterations. Phases may lie in each
+    other: time is the innermost's.
+
+    While nothing ever stepped, a batch ends the iteration of the one before: inference, with
+    data and forward only (section 3.5 of the paper).
     """
 
-    def __init__(self) -> None:
-        self.iterations = 0
-        self.samples = 0
-        self.timed_iterations = 0
-        self.timed_samples = 0
-        self.interrupted = 0
-        self.iteration = Series()
-        self.phases = {name: Series() for name in PHASES}
-        self.first_step: float | None = None
-        self.last_step = 0.0
+    def __init__(self, device: Device | None = None) -> None:
+        self.counts = Counts()
+        self.batch = 0
+        self._device = device
         self._leader: int | None = None
-        self._others = 0
-        self._batch = 0
+        self._others: dict[int, int] = {}
+        self._within: list[str] = []
         self._mark = 0.0
-        self._now = _Interval()
+        self._begin_iteration()
 
-    @property
-    def seconds(self) -> float:
-        """Wall time of the timed iterations."""
-        return self.iteration.sum
+    def enter(self, phase: str, now: float) -> None:
+        """``data``, ``backward`` or ``update`` begins."""
+        if len(self._within) > DEEPEST:
+            self._within.clear()
+        if self._within:
+            before = self._within[-1]
+        elif phase == "update" and not self._backwards:
+            before = "rest"
+        else:
+            before = BEFORE[phase]
+        self._pass(before, now)
+        self._within.append(phase)
 
-    @property
-    def batch(self) -> int:
-        """Samples of the latest batch; 0 while none could be seen."""
-        return self._batch
+    def leave(self, now: float) -> None:
+        """The innermost phase ends."""
+        if self._within:
+            phase = self._within.pop()
+            self._pass(phase, now)
+            self._backwards += phase == "backward"
 
-    def fetched(self, begin: float, end: float, samples: int) -> None:
-        """The loop waited for a batch of ``samples`` (0: no tensor was seen in it)."""
-        self._pass("rest", begin)
-        self._pass("data", end)
-        self._now.fetches += 1
-        self._now.samples += samples
-        self._batch = samples or self._batch
+    def fetched(self, samples: int) -> bool:
+        """A batch of ``samples`` came (0: none could be seen). True: it ended an iteration."""
+        if self._within:
+            return False  # a data set that reads through a loader of its own
+        ended = False
+        if self._leader is None and self._fetches and not self._backwards:
+            self.counts.inference = True
+            self._seconds["forward"], self._seconds["rest"] = self._seconds["rest"], 0.0
+            self._end_iteration(self._mark)
+            ended = True
+        self._fetches += 1
+        self._samples += samples
+        self.batch = samples or self.batch
+        return ended
 
-    def backward(self, begin: float, end: float) -> None:
-        self._pass("forward", begin)
-        self._pass("backward", end)
-        self._now.backwards += 1
-
-    def step_begins(self, at: float) -> None:
-        """Between backward pass and step lie unscaling and clipping: they are of the update."""
-        self._pass("update" if self._now.backwards else "rest", at)
-
-    def step_ends(self, optimizer: int, at: float) -> bool:
-        """Note a step of ``optimizer`` (any key of it); True when it ended an iteration."""
-        self._pass("update", at)
-        if optimizer != self._leader:
-            self._others += 1
-            if self._leader is not None and self._others < 10:
+    def stepped(self, optimizer: int, now: float) -> bool:
+        """Note a step of ``optimizer`` (any key of it). True: it ended an iteration."""
+        if self.counts.inference:
+            self.counts = Counts()  # a trial before training began
+        if optimizer != self._leader and self._leader is not None:
+            self._others[optimizer] = self._others.get(optimizer, 0) + 1
+            if self._others[optimizer] < DEPOSED:
                 return False
-            self._leader = optimizer
-        self._others = 0
-        self._end_iteration(at)
+        self._leader = optimizer
+        self._others.clear()
+        self._end_iteration(now)
         return True
 
+    def _begin_iteration(self) -> None:
+        self._fetches = self._samples = self._backwards = 0
+        self._seconds = dict.fromkeys(PHASES, 0.0)
+
     def _pass(self, phase: str, now: float) -> None:
-        self._now.seconds[phase] += now - self._mark
+        self._seconds[phase] += now - self._mark
         self._mark = now
+        if self._device is not None:
+            self._device.mark(phase)
 
     def _end_iteration(self, now: float) -> None:
-        done, self._now = self._now, _Interval()
-        trained = max(1, done.backwards)
-        evaluated = done.fetches > trained + PREFETCH
-        samples = trained * self._batch if evaluated else done.samples
-        self.iterations += 1
-        self.samples += samples
-        if self.first_step is None:
-            self.first_step = now
-        if evaluated:
-            self.interrupted += 1
-        elif self.iterations > WARMUP:
-            self.timed_iterations += 1
-            self.timed_samples += samples
-            self.iteration.add(now - self.last_step)
-            for name, series in self.phases.items():
-                series.add(done.seconds[name])
-        self.last_step = now
+        trained = max(1, self._backwards)
+        whole = self._fetches <= trained + PREFETCH
+        samples = self._samples if whole else trained * self.batch
+        timed = self.counts.add(self._seconds, samples, now, whole=whole)
+        self._begin_iteration()
+        if self._device is not None:
+            self._device.cut(keep=timed)
+            for seconds in self._device.read():
+                self.counts.add_on_device(seconds)

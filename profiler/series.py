@@ -23,12 +23,14 @@ class Series:
         self.squares = 0.0
         self.bins: dict[int, int] = {}
 
-    def add(self, seconds: float) -> None:
+    def add(self, seconds: float) -> int:
+        """Count a time; return its bin."""
         self.count += 1
         self.sum += seconds
         self.squares += seconds * seconds
         bin_ = int(BINS_PER_DECADE * math.log10(seconds / SMALLEST)) if seconds > SMALLEST else 0
         self.bins[bin_] = self.bins.get(bin_, 0) + 1
+        return bin_
 
     @property
     def mean(self) -> float:

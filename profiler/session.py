@@ -10,11 +10,17 @@ from typing import Any
 
 import torch.distributed as dist
 from hops_profiler import environment, report
+from hops_profiler.basics import basics
+from hops_profiler.device import CudaClock
+from hops_profiler.ending import end_run, enough
 from hops_profiler.hooks import Hooks
 from hops_profiler.recorder import Recorder
 
 WRITE_SHARE = 1e-3
 """Largest share of the time that may go into writing reports, however slow the storage."""
+
+EVERY = 10
+"""In running mode the GPU's clock is read for each tenth iteration: it costs 5 us a mark."""
 
 _session: Session | None = None
 
@@ -30,16 +36,13 @@ def start() -> Session | None:
 
 
 class Session:
-    """Owns the recorder and decides when to report."""
+    """Owns the recorder and decides when to report and, in profiling mode, when to end."""
 
     def __init__(self, job: environment.Job) -> None:
-        self.recorder = Recorder()
         self._job = job
-        self._hooks = Hooks(self.recorder, self._iterated)
-        self._started = time.time()
         self._epoch = time.time() - time.perf_counter()
-        self._next_write = 0.0
-        self._pid = os.getpid()
+        self._hooks = Hooks(self._new_recorder(), self._iterated)
+        self._adopt_process()
 
     def begin(self) -> None:
         self._hooks.attach()
@@ -48,16 +51,28 @@ class Session:
 
     def close(self) -> None:
         """The last report; a process that never trained leaves none."""
-        if os.getpid() == self._pid and self.recorder.iterations:
+        if os.getpid() == self._pid and self._hooks.recorder.counts.iterations:
             self._write(final=True)
+
+    def _new_recorder(self) -> Recorder:
+        return Recorder(CudaClock(every=1 if self._job.profile else EVERY))
+
+    def _adopt_process(self) -> None:
+        self._pid = os.getpid()
+        self._started = time.time()
+        self._next_write = 0.0
 
     def _forked(self) -> None:
         """A child counts for itself: a rank that trains, or a DataLoader's worker that will not."""
-        self._hooks.recorder = self.recorder = Recorder()
-        self._pid, self._next_write = os.getpid(), 0.0
+        self._hooks.recorder = self._new_recorder()
+        self._adopt_process()
 
     def _iterated(self) -> None:
-        now = self.recorder.last_step
+        counts = self._hooks.recorder.counts
+        if self._job.profile and enough(counts):
+            self._write(final=True)
+            end_run(self._job.id, self._job.requeue_exit_code)
+        now = counts.last_step
         if now < self._next_write:
             return
         self._write(final=False)
@@ -65,43 +80,53 @@ class Session:
         self._next_write = now + max(self._job.report_seconds, spent / WRITE_SHARE)
 
     def _write(self, *, final: bool) -> None:
-        rank = dist.get_rank() if _distributed() else 0
+        rank, world = _place()
         name = report.file_name(self._job.id, self._job.run, self._job.node, rank, self._pid)
         # Full disk, lost mount: the next report carries everything that this one would have.
         with suppress(OSError):
-            report.write(self._job.report_dir, name, self._content(rank, final=final))
+            report.write(self._job.report_dir, name, self._content(rank, world, final=final))
 
-    def _content(self, rank: int, *, final: bool) -> dict[str, Any]:
-        seen, job = self.recorder, self._job
-        samples, timed_samples, source = seen.samples, seen.timed_samples, "batch"
+    def _content(self, rank: int, world: int, *, final: bool) -> dict[str, Any]:
+        counts, job = self._hooks.recorder.counts, self._job
+        samples, timed_samples, source = counts.samples, counts.timed_samples, "batch"
         if not samples and job.batch:
-            samples, source = seen.iterations * job.batch, "comment"
-            timed_samples = seen.timed_iterations * job.batch
+            samples, source = counts.iterations * job.batch, "comment"
+            timed_samples = counts.iteration.count * job.batch
+        timed: dict[str, Any] = {
+            "iterations": counts.iteration.count,
+            "samples": timed_samples,
+            "seconds": counts.iteration.sum,
+        }
         return {
             "version": report.VERSION,
             "job": job.id,
             "run": job.run,
             "node": job.node,
             "rank": rank,
-            "world": dist.get_world_size() if _distributed() else 1,
+            "world": world,
             "pid": self._pid,
+            "mode": "profiling" if job.profile else "running",
+            "kind": "inference" if counts.inference else "training",
             "started": self._started,
-            "first_step": self._epoch + (seen.first_step or 0.0),
+            "first_step": self._epoch + counts.first_step,
             "at": time.time(),
             "final": final,
-            "iterations": seen.iterations,
+            "iterations": counts.iterations,
             "samples": samples,
             "samples_from": source if samples else "",
-            "timed": {
-                "iterations": seen.timed_iterations,
-                "samples": timed_samples,
-                "seconds": seen.seconds,
-            },
-            "phases": {name: series.as_json() for name, series in seen.phases.items()},
-            "interrupted": seen.interrupted,
+            "batch": self._hooks.recorder.batch or job.batch,
+            "params": self._hooks.params,
+            "interrupted": counts.interrupted,
             "failure": self._hooks.failure,
+            "timed": timed,
+            "basics": basics(counts, world),
+            "phases": {name: series.as_json() for name, series in counts.phases.items()},
+            "backward_by_data": {str(b): s for b, s in sorted(counts.backward_by_data.items())},
         }
 
 
-def _distributed() -> bool:
-    return dist.is_available() and dist.is_initialized()
+def _place() -> tuple[int, int]:
+    """Rank and number of ranks. Only the process group knows: Slurm counts tasks, not ranks."""
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return 0, 1
