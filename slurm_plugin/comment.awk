@@ -5,6 +5,8 @@
 # same, so that nothing but these names with plain values can reach a task.
 
 function trim(text) { gsub(/^[ \t]+|[ \t]+$/, "", text); return text }
+# Busybox reads a number with a leading zero as octal.
+function number(text) { text = trim(text); sub(/^0+/, "", text); return text + 0 }
 function is_whole(text) { return text ~ /^[0-9]+$/ }
 function rate_for(gpus,    count, reference) {
     reference = 0
@@ -21,8 +23,8 @@ function rate_for(gpus,    count, reference) {
 # The GPU counts in order, joined by ","; "" where they are none or too many to be of use
 # in an environment. Sets smallest.
 function reqs_of_range(low, high,    steps, i, count, last, text) {
-    smallest = low + 0
-    steps = (is_whole(value["num"]) ? value["num"] : ENVIRON["RANGE"]) - 1
+    smallest = low
+    steps = (is_whole(value["num"]) ? number(value["num"]) : ENVIRON["RANGE"]) - 1
     if (steps > high - low) steps = high - low
     if (steps < 1) return smallest
     if (steps > 1000) return ""
@@ -35,7 +37,7 @@ function reqs_of_range(low, high,    steps, i, count, last, text) {
 }
 function reqs_of_list(text,    n, items, i, wanted, count, last, next_count, joined) {
     n = split(text, items, ",")
-    for (i = 1; i <= n; i++) if (is_whole(trim(items[i]))) wanted[trim(items[i]) + 0] = 1
+    for (i = 1; i <= n; i++) if (is_whole(trim(items[i]))) wanted[number(items[i])] = 1
     for (last = 0; ; last = next_count) {
         next_count = 0
         for (count in wanted)
@@ -53,14 +55,14 @@ BEGIN {
         at = index(pieces[i], "=")
         if (at) value[trim(substr(pieces[i], 1, at - 1))] = trim(substr(pieces[i], at + 1))
     }
-    if (split(value["reqs"], ends, "-") == 2) reqs = reqs_of_range(trim(ends[1]), trim(ends[2]))
+    if (split(value["reqs"], ends, "-") == 2) reqs = reqs_of_range(number(ends[1]), number(ends[2]))
     else reqs = reqs_of_list(value["reqs"])
     if (!smallest) exit
     n = split(value["lr"], items, ",")
     for (i = 1; i <= n; i++) {
-        if (split(items[i], pair, ":") == 2) rate[trim(pair[1]) + 0] = trim(pair[2]) + 0
-        else if (split(items[i], pair, "@") == 2) rate[trim(pair[2]) + 0] = trim(pair[1]) + 0
-        else rate[smallest] = trim(items[i]) + 0
+        if (split(items[i], pair, ":") == 2) rate[number(pair[1])] = number(pair[2])
+        else if (split(items[i], pair, "@") == 2) rate[number(pair[2])] = number(pair[1])
+        else rate[smallest] = number(items[i])
     }
     print "HOPS_JOB=1"
     if (reqs != "") print "HOPS_REQS=" reqs
@@ -69,6 +71,6 @@ BEGIN {
     print "HOPS_RESTART_COUNT=" ENVIRON["RESTARTS"]
     if (is_whole(ENVIRON["TASKS"])) print "TASKS=" ENVIRON["TASKS"]
     if (gpus && rate_for(gpus) > 0) printf "HOPS_LR=%.12g\n", rate_for(gpus)
-    if (is_whole(value["batch"])) printf "HOPS_BATCH=%.0f\n", value["batch"]
+    if (is_whole(value["batch"])) printf "HOPS_BATCH=%.0f\n", number(value["batch"])
     if (value["workload"] ~ /^[A-Za-z0-9._-]+$/) print "HOPS_WORKLOAD=" value["workload"]
 }

@@ -1,0 +1,231 @@
+"""Prolog, task prolog and epilog as slurmd calls them, without a slurmd."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import stat
+import string
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from hopsd.core.comment import learning_rate, parse
+
+PLUGIN = Path(__file__).parents[2] / "slurm_plugin"
+CASES = json.loads((Path(__file__).parent / "comment_cases.json").read_text())
+AWKS = [name for name in ("mawk", "gawk", "busybox") if shutil.which(name)]
+BATCH_STEP = "4294967291"
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node's copy of the plugin, with a site of its own."""
+
+    folder: Path
+
+    @property
+    def run_dir(self) -> Path:
+        return self.folder / "run"
+
+    def call(self, script: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """As slurmd does: an absolute path, no arguments, and only Slurm's own environment."""
+        return subprocess.run(
+            [str(self.folder / script)],
+            env={"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n1", **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=30,
+        )
+
+    def start(self, comment: str, gpus: str = "0", **environment: str) -> dict[str, str]:
+        """What the tasks of a job with this comment get."""
+        done = self.call("prolog.sh", SLURM_JOB_COMMENT=comment, SLURM_JOB_GPUS=gpus, **environment)
+        assert (done.returncode, done.stdout) == (0, ""), done.stderr
+        return exports(self.call("task_prolog.sh", SLURM_STEP_ID="0"))
+
+
+def exports(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stdout.splitlines() if not line.startswith("unset ")]
+    assert all(line.startswith("export ") for line in lines), lines
+    pairs = [line.removeprefix("export ").partition("=") for line in lines]
+    return {name: value for name, _, value in pairs}
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    folder = tmp_path / "hops"
+    shutil.copytree(PLUGIN, folder)
+    (folder / "site.sh").write_text(
+        f"HOPS_RUN_DIR={tmp_path}/hops/run\nHOPS_REPORT_DIR=/shared/reports\n"
+        f"HOPS_PROFILER_PATH=/opt/profiler\nHOPS_SCONTROL={tmp_path}/hops/scontrol\n"
+    )
+    return Node(folder)
+
+
+def fake_scontrol(node: Node, says: str, *, seconds: float = 0) -> None:
+    script = node.folder / "scontrol"
+    script.write_text(f"#!/bin/sh\nsleep {seconds}\necho '{says}'\n")
+    script.chmod(0o755)
+
+
+def test_tasks_get_what_the_comment_says_and_what_was_allocated(node: Node) -> None:
+    got = node.start(
+        "hops:reqs=1,4;lr=0.1;lr_rule=linear;batch=64;workload=bert.base",
+        gpus="0-2,5",
+        SLURM_JOB_RESTART_COUNT="3",
+    )
+    assert got == {
+        "HOPS_JOB": "1",
+        "HOPS_REQS": "1,4",
+        "HOPS_GPUS": "4",
+        "HOPS_NODES": "1",
+        "HOPS_RESTART_COUNT": "3",
+        "HOPS_LR": "0.4",
+        "HOPS_BATCH": "64",
+        "HOPS_WORKLOAD": "bert.base",
+        "HOPS_REQUEUE_EXIT_CODE": "85",
+        "HOPS_REPORT_DIR": "/shared/reports",
+        "PYTHONPATH": "/opt/profiler",
+    }
+
+
+@pytest.mark.parametrize(
+    ("says", "gpus"),
+    [
+        ("JobId=7 X=1 JOB_GRES=gpu:a100:6 Nodes=n0 GRES=gpu:a100:2(IDX:6-7)", "6"),
+        ("JOB_GRES=gpu:6", "6"),
+        ("JOB_GRES=gpu:a100:4,gpu:v100:2,license:9 TRES=cpu=8", "6"),
+        ("JOB_GRES=gpu:a100:6(S:0-1) TRES=cpu=8", "6"),
+        ("JobId=7 JobState=RUNNING", None),
+        ("", None),
+    ],
+)
+def test_gpus_of_several_nodes_are_slurmctlds_word(node: Node, says: str, gpus: str | None) -> None:
+    fake_scontrol(node, says)
+    got = node.start("hops:reqs=6;lr=0.1;lr_rule=linear", gpus="6,7", SLURM_JOB_NUM_NODES="2")
+    assert got.get("HOPS_GPUS") == gpus
+    assert got["HOPS_NODES"] == "2"
+    assert ("HOPS_LR" in got) is (gpus is not None)
+
+
+def test_a_silent_slurmctld_delays_a_job_but_fails_nothing(node: Node) -> None:
+    fake_scontrol(node, "JOB_GRES=gpu:6", seconds=60)
+    started = time.monotonic()
+    got = node.start("hops:reqs=6", SLURM_JOB_NUM_NODES="2")
+    assert 4 < time.monotonic() - started < 15
+    assert got["HOPS_JOB"] == "1"
+    assert "HOPS_GPUS" not in got
+
+
+@pytest.mark.parametrize("awk", AWKS)
+@pytest.mark.parametrize("gpus", [1, 3, 16])
+def test_awk_understands_comments_as_python_does(awk: str, gpus: int) -> None:
+    command = [awk, "awk"] if awk == "busybox" else [awk]
+    for text in CASES["accepted"]:
+        comment = parse(text)
+        environment = {"COMMENT": text, "GPUS": str(gpus), "NODES": "1", "RESTARTS": "0"}
+        done = subprocess.run(
+            [*command, "-f", str(PLUGIN / "comment.awk")],
+            env={**environment, "RANGE": "8", "PATH": os.environ["PATH"]},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        got = dict(line.split("=", 1) for line in done.stdout.splitlines())
+        assert got["HOPS_REQS"] == ",".join(map(str, comment.reqs)), text
+        assert got.get("HOPS_BATCH") == (comment.batch_size and str(comment.batch_size)), text
+        assert got.get("HOPS_WORKLOAD") == comment.workload, text
+        rate = learning_rate(comment, gpus)
+        if rate is None or rate < 1e-300 or rate == math.inf:  # not numbers to train with
+            continue
+        assert float(got["HOPS_LR"]) == pytest.approx(rate, rel=1e-9), text
+
+
+def test_a_bad_comment_reaches_no_task_as_anything_but_plain_values(node: Node) -> None:
+    # An administrator may put any comment on a job; job_submit.lua stops only a user's.
+    plain = set(string.ascii_letters + string.digits + ".,_-/+")
+    for text in CASES["refused"][::7]:
+        if "\0" in text:  # no environment can hold it
+            continue
+        done = node.call("prolog.sh", SLURM_JOB_COMMENT=text, SLURM_JOB_GPUS="0")
+        assert done.returncode == 0, text
+        for name, value in exports(node.call("task_prolog.sh", SLURM_STEP_ID="0")).items():
+            assert name.startswith("HOPS_") or name == "PYTHONPATH", text
+            assert set(value) <= plain, (text, value)
+
+
+def test_the_widest_range_neither_stalls_the_prolog_nor_fills_the_environment(node: Node) -> None:
+    started = time.monotonic()
+    got = node.start("hops:reqs=1-65536;num=65536;lr=0.1")
+    assert time.monotonic() - started < 1
+    assert got["HOPS_LR"] == "0.1"
+    assert "HOPS_REQS" not in got
+
+
+@pytest.mark.parametrize("comment", [{}, {"SLURM_JOB_COMMENT": "my job"}])
+def test_other_jobs_are_hardly_delayed(node: Node, comment: Mapping[str, str]) -> None:
+    seconds = []
+    for script in ("prolog.sh", "task_prolog.sh", "epilog.sh") * 5:
+        started = time.monotonic()
+        done = node.call(script, **comment)
+        seconds.append(time.monotonic() - started)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert not node.run_dir.exists()
+    assert min(seconds) < 0.02
+
+
+def test_epilog_removes_this_nodes_file_alone(node: Node) -> None:
+    node.start("hops:reqs=1")
+    other = node.run_dir / "7.n2"
+    other.touch()
+    assert node.call("epilog.sh", SLURM_JOB_COMMENT="hops:reqs=1").returncode == 0
+    assert list(node.run_dir.iterdir()) == [other]
+    assert exports(node.call("task_prolog.sh")) == {}
+
+
+def test_only_root_can_write_what_tasks_are_told(node: Node) -> None:
+    node.start("hops:reqs=1")
+    file = node.run_dir / "7.n1"
+    assert stat.S_IMODE(node.run_dir.stat().st_mode) == 0o755
+    assert stat.S_IMODE(file.stat().st_mode) == 0o644
+
+
+def test_no_failure_drains_a_node(node: Node) -> None:
+    (node.folder / "run").write_text("a file where the folder should be")
+    for script in ("prolog.sh", "epilog.sh", "task_prolog.sh"):
+        assert node.call(script, SLURM_JOB_COMMENT="hops:reqs=1").returncode == 0
+    (node.folder / "comment.awk").unlink()
+    (node.folder / "site.sh").unlink()
+    for script in ("prolog.sh", "epilog.sh", "task_prolog.sh"):
+        done = node.call(script, SLURM_JOB_COMMENT="hops:reqs=1", SLURM_JOB_ID="no/such/folder")
+        assert done.returncode == 0
+
+
+def test_the_users_python_path_stays_behind_ours_once(node: Node) -> None:
+    node.start("hops:reqs=1")
+    got = exports(node.call("task_prolog.sh", PYTHONPATH="/home/me/lib"))
+    assert got["PYTHONPATH"] == "/opt/profiler:/home/me/lib"
+    again = exports(node.call("task_prolog.sh", PYTHONPATH=got["PYTHONPATH"]))
+    assert "PYTHONPATH" not in again
+
+
+@pytest.mark.parametrize("step", [{}, {"SLURM_STEP_ID": BATCH_STEP}])
+def test_the_batch_script_loses_the_shape_that_was_asked_for(
+    node: Node, step: Mapping[str, str]
+) -> None:
+    node.start("hops:reqs=1", SLURM_JOB_NTASKS="6")
+    batch = node.call("task_prolog.sh", SLURM_NTASKS="4", **step)
+    assert "unset SLURM_NTASKS_PER_NODE" in batch.stdout
+    assert exports(batch)["SLURM_NTASKS"] == "6"
+    task = node.call("task_prolog.sh", SLURM_NTASKS="4", SLURM_STEP_ID="0")
+    assert "unset" not in task.stdout
+    assert "SLURM_NTASKS" not in exports(task)
