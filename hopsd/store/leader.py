@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import suppress
 
 import psycopg
 
@@ -52,6 +53,9 @@ class Leader:
         """Give leadership up."""
         self._leads = False
         if self._connection is not None:
+            # At the return, not when PostgreSQL gets round to ending the session.
+            with suppress(psycopg.Error):
+                self._connection.execute("SELECT pg_advisory_unlock_all()")
             self._connection.close()
             self._connection = None
 

@@ -21,10 +21,10 @@ from hopsd.store.port import PlanId, PlanRecord
 class PostgresStore:
     """A `History` in PostgreSQL; safe to use from several threads.
 
-    ``tables`` are the operator's throughput tables. A call waits up to
-    ``wait_seconds`` for PostgreSQL; after a restart of it the store goes on by itself. A connection lost at the very commit leaves it
-    open whether the write happened: every write may be repeated, a plan begun twice counts
-    as left unfinished.
+    ``tables`` are the operator's throughput tables. A call waits up to ``wait_seconds`` for
+    PostgreSQL; after a restart of it the store goes on by itself. A connection lost at the
+    very commit leaves it open whether the write happened: every write may be repeated, and a
+    plan that was begun so counts as left unfinished.
 
     Raises (any call):
         StoreUnavailableError: PostgreSQL does not answer.

@@ -36,7 +36,7 @@ def dsn(server: EmbeddedPostgres) -> str:
 
 @pytest.fixture
 def store(dsn: str) -> Iterator[PostgresStore]:
-    with PostgresStore(dsn, wait_seconds=1.0) as store:
+    with PostgresStore(dsn, wait_seconds=3.0) as store:
         yield store
 
 
@@ -116,7 +116,7 @@ def test_a_store_made_while_postgresql_is_away_works_once_it_is_there(
     server: EmbeddedPostgres, dsn: str
 ) -> None:
     server.stop()
-    with PostgresStore(dsn, wait_seconds=1.0) as store:
+    with PostgresStore(dsn, wait_seconds=3.0) as store:
         with pytest.raises(StoreUnavailableError):
             store.jobs()
         server.start()
