@@ -1,0 +1,111 @@
+"""Fixtures that more than one folder of tests needs: a live, private Slurm cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from examples.demo.cluster import PACKAGES, PrivateCluster, missing_programs
+from hopsd.errors import SlurmError
+from hopsd.model.ids import JobId
+
+NOBODY = 65534
+
+
+@contextlib.contextmanager
+def running_cluster(**options: object) -> Iterator[PrivateCluster]:
+    """A cluster in a folder that every account may enter; skips where there is no Slurm."""
+    if missing_programs():
+        pytest.skip(f"needs Slurm: apt-get install {' '.join(PACKAGES)}")
+    folder = Path(tempfile.mkdtemp(prefix="hops-test-"))
+    folder.chmod(0o755)
+    try:
+        with PrivateCluster(folder, **options) as cluster:  # type: ignore[arg-type]
+            yield cluster
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def session_cluster() -> Iterator[PrivateCluster]:
+    with running_cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(session_cluster: PrivateCluster) -> Iterator[PrivateCluster]:
+    """Six nodes, n0 to n3 with 8 rtx3090, n4 and n5 with 4 v100; without jobs, all nodes up."""
+    yield session_cluster
+    clean(session_cluster)
+
+
+def clean(cluster: PrivateCluster) -> None:
+    """No job and no drained node is left for the next test."""
+    ids = cluster.run("squeue", "--all", "--noheader", "--format=%A").split()
+    if ids:
+        cluster.run("scancel", "--signal=KILL", "--full", *ids)
+        cluster.run("scancel", *ids)
+        wait_until(lambda: not cluster.run("squeue", "--all", "--noheader"), 20)
+    for state in ("down", "resume"):
+        if not all_idle(cluster):
+            with contextlib.suppress(SlurmError):  # a node that is up cannot be resumed
+                cluster.run("scontrol", "update", "nodename=ALL", f"state={state}", "reason=test")
+    wait_until(lambda: all_idle(cluster), 20)
+
+
+def all_idle(cluster: PrivateCluster) -> bool:
+    return set(cluster.run("sinfo", "--noheader", "--Node", "--format=%T").split()) == {"idle"}
+
+
+def wait_until(holds: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, f"not so within {seconds} s"
+        time.sleep(0.1)
+
+
+SLEEPER = "sleep 600 & wait"
+SAVER = "trap 'sleep 0.5; exit 85' USR1; sleep 600 & wait"
+"""Saves for half a second and leaves with the code that Slurm requeues and holds."""
+
+
+def submit(
+    cluster: PrivateCluster,
+    *options: str,
+    script: str = SAVER,
+    comment: str | None = "hops:reqs=1,2,4",
+    uid: int | None = None,
+) -> JobId:
+    """sbatch; ``comment`` None: a job that is not ours; ``uid``: as that account."""
+    command = ["sbatch", "--parsable", "--output=/dev/null", "--chdir=/"]
+    command += [f"--comment={comment}"] if comment is not None else []
+    done = as_user(cluster, uid, *command, *options, f"--wrap={script}")
+    assert done.returncode == 0, done.stderr
+    return JobId(done.stdout.strip().partition(";")[0])
+
+
+def as_user(
+    cluster: PrivateCluster, uid: int | None, *command: str
+) -> subprocess.CompletedProcess[str]:
+    """A command on the cluster as another account; only root can do that."""
+    if uid is not None and os.geteuid() != 0:
+        pytest.skip("needs root, to act as another account")
+    user: tuple[str, ...] = ()
+    if uid is not None:
+        user = ("setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups")
+    return subprocess.run(
+        [*user, *command],
+        env={**os.environ, **cluster.env, "LC_ALL": "C"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )

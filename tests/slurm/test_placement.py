@@ -1,0 +1,152 @@
+"""What is planned is what runs, on a live cluster: even and uneven, beside other jobs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from fixtures_cluster import submit, wait_until
+from slurm_contract import (
+    SETTINGS,
+    assert_runs_as_planned,
+    hold,
+    move,
+    preempt,
+    reading,
+    start,
+    statuses,
+)
+
+from examples.demo.cluster import PrivateCluster
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import JobId
+from hopsd.model.reading import Hold, SlurmState
+from hopsd.model.step import OutcomeStatus, Step, StepKind
+from hopsd.slurm.adapter import RELEASED, Adapter
+from hopsd.slurm.apply import SlurmPort
+
+pytestmark = pytest.mark.live
+
+
+def test_even_shapes(cluster: PrivateCluster, port: SlurmPort) -> None:
+    jobs = [submit(cluster) for _ in range(5)]
+    steps = [
+        start(jobs[0], n0=1),
+        start(jobs[1], n0=4, n1=4),
+        start(jobs[2], n0=3),
+        start(jobs[3], n1=2, n2=2, n3=2),
+        start(jobs[4], n4=4, n5=4),
+    ]
+    assert_runs_as_planned(port, port.apply(steps))
+    assert statuses(port.apply(steps)) == [OutcomeStatus.UNCHANGED] * 5
+
+
+@pytest.mark.parametrize(
+    ("others", "uneven"),
+    [
+        ([{"n0": 6}, {"n2": 1}], {"n0": 2, "n2": 4}),
+        ([{"n0": 1}], {"n0": 7, "n1": 1}),
+        ([{"n0": 6}, {"n2": 5}], {"n0": 2, "n1": 8, "n2": 3}),
+        ([{"n2": 1}], {"n1": 8, "n2": 7, "n3": 2}),
+        ([], {"n4": 4, "n5": 1}),
+    ],
+)
+def test_uneven_shape_beside_others(
+    cluster: PrivateCluster,
+    port: SlurmPort,
+    others: list[dict[str, int]],
+    uneven: dict[str, int],
+) -> None:
+    """The uneven job comes first in the plan, and others must run before it can."""
+    steps = [start(submit(cluster), **uneven)] + [start(submit(cluster), **o) for o in others]
+    assert_runs_as_planned(port, port.apply(steps))
+
+
+def test_two_uneven_jobs_that_share_a_node(cluster: PrivateCluster, port: SlurmPort) -> None:
+    """The second fills what the first leaves on n1."""
+    first, second = submit(cluster), submit(cluster)
+    steps = [start(second, n1=5, n2=2), start(first, n0=8, n1=3)]
+    assert_runs_as_planned(port, port.apply(steps))
+
+
+def test_uneven_to_even_to_uneven(cluster: PrivateCluster, port: SlurmPort) -> None:
+    job = submit(cluster)
+    for step in (
+        start(job, n0=8, n1=2),
+        move(job, n2=2, n3=2),
+        move(job, n4=1),
+        move(job, n0=8, n1=1),
+        move(job, n1=1, n2=1, n3=1),
+    ):
+        assert_runs_as_planned(port, port.apply([step]))
+    assert reading(port, job).restarts == 4
+
+
+def test_cores_follow_the_gpus(cluster: PrivateCluster, adapter: Adapter) -> None:
+    """A request of an earlier, larger shape does not stick to the job."""
+    port = SlurmPort(adapter, replace(SETTINGS, cpus_per_gpu=4))
+    job = submit(cluster)
+    for step, cores in (
+        (start(job, n0=8, n1=3), 44),
+        (move(job, n2=2, n3=2), 16),
+        (move(job, n0=2), 8),
+        (move(job, n1=1, n3=1), 8),
+    ):
+        assert_runs_as_planned(port, port.apply([step]))
+        assert int(cluster.run("squeue", "--noheader", "--format=%C", "--job", job)) == cores
+
+
+def test_shape_that_slurm_would_not_give_is_never_released(
+    cluster: PrivateCluster, port: SlurmPort
+) -> None:
+    job = submit(cluster)
+    [outcome] = port.apply([start(job, n0=2, n2=4)])  # n0 has 8 free: Slurm would give 5 + 1
+    assert outcome.status is OutcomeStatus.FAILED
+    assert "n0:8" in outcome.error
+    assert reading(port, job).hold is Hold.HOPS
+    assert reading(port, job).restarts == 0
+
+
+def test_taken_gpus_are_not_waited_for(cluster: PrivateCluster, port: SlurmPort) -> None:
+    foreign = submit(cluster, "--gres=gpu:6", "--nodelist=n0", comment=None)
+    wait_until(lambda: port.read().nodes[0].foreign_gpus == 6, 10)
+    job, other = submit(cluster), submit(cluster)
+    outcomes = port.apply([start(job, n0=4), start(other, n0=2)])
+    assert statuses(outcomes) == [OutcomeStatus.FAILED, OutcomeStatus.DONE]
+    assert "not free" in outcomes[0].error
+    assert foreign not in {j.id for j in port.read().jobs}
+
+
+def test_outcomes_come_in_the_order_of_the_steps(cluster: PrivateCluster, port: SlurmPort) -> None:
+    first, gone, third = submit(cluster), submit(cluster), submit(cluster)
+    cluster.run("scancel", gone)
+    steps = [start(third, n0=8, n1=1), preempt(gone), start(first, n2=1), hold(third)]
+    outcomes = port.apply([steps[0], steps[1], steps[2]])
+    assert [o.step for o in outcomes] == steps[:3]
+    assert statuses(outcomes) == [OutcomeStatus.DONE, OutcomeStatus.GONE, OutcomeStatus.DONE]
+
+
+def test_unknown_job_is_gone(port: SlurmPort) -> None:
+    outcomes = port.apply([start(JobId("999999"), n0=1), preempt(JobId("999998"))])
+    assert statuses(outcomes) == [OutcomeStatus.GONE, OutcomeStatus.GONE]
+
+
+def test_given_back_job_starts_by_itself(cluster: PrivateCluster, port: SlurmPort) -> None:
+    """After an uneven placement, so that everything it left on the job must go."""
+    job = submit(cluster)
+    port.apply([start(job, n0=8, n1=2)])
+    port.apply([preempt(job)])
+    [outcome] = port.apply([Step(job, StepKind.RELEASE, gpus=3)])
+    assert outcome.status is OutcomeStatus.DONE
+    wait_until(lambda: reading(port, job).state is SlurmState.RUNNING, 10)
+    assert reading(port, job).allocation.gpus == 3
+    assert RELEASED in reading(port, job).admin_comment
+
+
+def test_profiling_is_marked_and_unmarked(cluster: PrivateCluster, port: SlurmPort) -> None:
+    job = submit(cluster)
+    target = Allocation.of({"n0": 1})
+    port.apply([Step(job, StepKind.START, target=target, profiling=True)])
+    assert reading(port, job).admin_comment == "hops:profile"
+    port.apply([move(job, n1=1)])
+    assert reading(port, job).admin_comment == ""
