@@ -57,7 +57,7 @@ def save(connection: Connection, records: Iterable[JobRecord]) -> None:
     connection.execute(
         "DELETE FROM jobs j USING unnest(%s::text[], %s::float8[]) AS given (id, submit)"
         " WHERE j.id = given.id AND j.submit <> given.submit AND j.ended IS NULL",
-        [[row["id"] for row in rows], [row["submit"] for row in rows]],
+        [[row["id"] for row in rows], [float(row["submit"]) for row in rows]],
     )
     changed = ", ".join(f"{name} = excluded.{name}" for name in rows[0])
     insert(
