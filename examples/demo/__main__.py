@@ -15,15 +15,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from examples.demo.cluster import NodeSpec, PrivateCluster
 from rich.live import Live
 
 from examples.demo.accounts import Account, accounts
+from examples.demo.cluster import ClusterError, NodeSpec, PrivateCluster, on_real_gpus
 from examples.demo.jobs import JOBS, PACE_SECONDS, DemoJob
 from examples.demo.packages import ensure_slurm
 from examples.demo.report import Finished, problems, report, training_log
 from hopsd.ctl.render import console, duration, show, table
 from hopsd.ctl.status import view
+from hopsd.errors import HopsError
 from hopsd.local_socket import UnreachableError, ask
 from hopsd.store.embedded import EmbeddedPostgres
 
@@ -59,13 +60,15 @@ class Demo:
         reports.mkdir()
         reports.chmod(0o1733)
         self.cluster = self._stack.enter_context(
-            PrivateCluster(self.work / "cluster", nodes=NODES, report_dir=reports)
+            PrivateCluster(self.work / "cluster", nodes=on_real_gpus(NODES), report_dir=reports)
         )
         say("an embedded PostgreSQL")
         postgres = self._stack.enter_context(EmbeddedPostgres())
         config = OUT / "hopsd.toml"
         template = (ROOT / "conf" / "demo.toml").read_text()
-        config.write_text(template.format(socket=self.socket, dsn=postgres.dsn, report_dir=reports))
+        config.write_text(
+            template.format(socket=self.socket, dsn=postgres.dsn(), report_dir=reports)
+        )
         say("hopsd, with rounds of 30 seconds")
         self._run_hopsd(config)
         self.accounts = accounts(self.work)
@@ -102,12 +105,13 @@ class Demo:
 
     def _submit(self, job: DemoJob, account: Account) -> None:
         folder = self.work / f"job-{job.name}"
-        shutil.copytree(ROOT / "examples", folder, ignore=shutil.ignore_patterns("demo", "__*"))
+        ignore = shutil.ignore_patterns("demo", "__*")
+        shutil.copytree(ROOT / "examples", folder / "examples", ignore=ignore)
         if account.uid is not None:
             for path in (folder, *folder.rglob("*")):
                 os.chown(path, account.uid, account.gid or 0)
         command = ["sbatch", "--parsable", f"--comment={job.comment}", f"--job-name={job.name}"]
-        command += ["train.sh", "--model", job.model, "--samples", str(job.samples)]
+        command += ["examples/train.sh", "--model", job.model, "--samples", str(job.samples)]
         command += ["--pace", str(PACE_SECONDS)]
         env = {**os.environ, **self.cluster.env, "PYTHON": str(account.python), "HOME": str(folder)}
         env["PYTHONPATH"] = account.pythonpath
@@ -121,18 +125,19 @@ class Demo:
     def watch(self) -> dict[str, Any]:
         """Show the status until every job has ended; returns the last document."""
         rounds: set[float] = set()
+        ticks_at_last_submit: int | None = None
         doc = ask(self.socket, "status")
         with live() as update:
             while time.time() - self._started < LIMIT_SECONDS:
                 doc = ask(self.socket, "status")
+                update(doc)
                 if doc["round"]:
                     rounds.add(doc["round"]["start"])
-                    if len(rounds) >= 2 and not any(j.wave for _, j, _ in self.submitted):
-                        self.submit(1)
-                update(doc)
-                if any(j.wave for _, j, _ in self.submitted) and not (
-                    doc["running"] or doc["waiting"]
-                ):
+                if ticks_at_last_submit is None and len(rounds) >= 2:
+                    self.submit(1)
+                    ticks_at_last_submit = doc["ticks"]
+                known = ticks_at_last_submit is not None and doc["ticks"] > ticks_at_last_submit + 1
+                if known and not (doc["running"] or doc["waiting"]):
                     break
                 time.sleep(1.0)
         return {**doc, "rounds": len(rounds)}
@@ -219,7 +224,7 @@ def main() -> int:
             demo.submit(0)
             last = demo.watch()
             jobs = demo.finished()
-    except DemoError as error:
+    except (DemoError, ClusterError, HopsError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

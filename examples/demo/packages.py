@@ -8,14 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-PACKAGES = ("munge", "slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins")
-COMMANDS = ("munged", "slurmctld", "slurmd", "sbatch")
-
-
-def missing_commands() -> list[str]:
-    """Slurm's commands that are not there; root's folders count for everybody."""
-    path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
-    return [command for command in COMMANDS if shutil.which(command, path=path) is None]
+from examples.demo.cluster import PACKAGES, missing_programs
 
 
 def ensure_slurm() -> None:
@@ -24,7 +17,7 @@ def ensure_slurm() -> None:
     Services are kept from starting (policy-rc.d, invoke-rc.d(8)): the packages' own daemons
     are of no use here, and an existing Slurm is not touched.
     """
-    missing = missing_commands()
+    missing = missing_programs()
     if not missing:
         return
     install = f"apt-get install --no-install-recommends {' '.join(PACKAGES)}"
