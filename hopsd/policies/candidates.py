@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hopsd.core.priority import idle_gpus, queue
+from hopsd.core.pools import pools_of
+from hopsd.core.priority import Queue, idle_gpus, queue
 from hopsd.core.shapes import Ints
 from hopsd.core.window import runnable, sensitivities, sensitivity_adjustment, service_window
-from hopsd.model.ids import JobId, job_order
-from hopsd.model.job import Job, JobState
+from hopsd.model.ids import JobId
+from hopsd.model.job import Job
 from hopsd.model.plan import PlanSettings, Snapshot
-from hopsd.model.reason import Reason, ReasonCode
+from hopsd.model.reason import Reason
+from hopsd.policies import reasons
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +43,6 @@ class Candidates:
         return [self.rho[job.id] for job in self.jobs]
 
 
-_NOT_QUEUED = {
-    JobState.HELD: Reason(ReasonCode.HELD, "held by its user or an operator"),
-    JobState.DEPENDENCY: Reason(ReasonCode.DEPENDENCY, "waits for a dependency or a begin time"),
-    JobState.PROFILING: Reason(ReasonCode.PROFILING, "is being profiled"),
-}
-
-
 def candidates(snapshot: Snapshot, settings: PlanSettings) -> Candidates:
     """The jobs of this plan. The order of ``snapshot.jobs`` changes nothing."""
     nodes = snapshot.nodes
@@ -58,7 +53,9 @@ def candidates(snapshot: Snapshot, settings: PlanSettings) -> Candidates:
     size = service_window(able, sum(node.gpus for node in nodes))
     adjusted = [] if snapshot.round.first else sensitivity_adjustment(able, size, rho, sum(idle))
     window = able[:size]
-    waiting = _kept_out(snapshot, everyone.jobs, able, {job.id for job in (*window, *adjusted)})
+    waiting = _kept_out(snapshot, everyone, able, window)
+    for job in adjusted:
+        del waiting[job.id]
     return Candidates(
         everyone.jobs,
         tuple(window),
@@ -71,19 +68,22 @@ def candidates(snapshot: Snapshot, settings: PlanSettings) -> Candidates:
 
 
 def _kept_out(
-    snapshot: Snapshot, everyone: Sequence[Job], able: Sequence[Job], inside: set[JobId]
+    snapshot: Snapshot, everyone: Queue, able: Sequence[Job], window: Sequence[Job]
 ) -> dict[JobId, Reason]:
-    reasons = {
-        job.id: _NOT_QUEUED[job.state]
-        for job in sorted(snapshot.jobs, key=lambda job: job_order(job.id))
-        if job.state in _NOT_QUEUED and not job.running
+    """Reasons of the jobs in no queue, of those that can run nowhere, and of those behind."""
+    pools = pools_of(snapshot.nodes)
+    gpus = sum(pool.gpus for pool in pools.values())
+    found = {
+        job.id: reasons.NOT_QUEUED[job.state]
+        for job in snapshot.jobs
+        if job.state in reasons.NOT_QUEUED and not job.running
     }
     runs_somewhere = {job.id for job in able}
-    for job in everyone:
-        if job.id not in runs_somewhere:
-            text = f"no mix of nodes it may use holds {min(job.reqs)} GPUs, even when all are idle"
-            reasons[job.id] = Reason(ReasonCode.NO_CONFIGURATION, text)
-        elif job.id not in inside:
-            text = "the jobs ahead of it in the queue already ask for all GPUs of the cluster"
-            reasons[job.id] = Reason(ReasonCode.OUTSIDE_WINDOW, text)
-    return reasons
+    found |= {
+        job.id: reasons.nowhere(job, pools) for job in everyone.jobs if job.id not in runs_somewhere
+    }
+    size, asked = len(window), sum(min(job.reqs) for job in window)
+    for position, job in enumerate(able[size:], size + 1):
+        priority = everyone.priority[job.id]
+        found[job.id] = reasons.outside_window(position, priority, size, asked, gpus)
+    return found

@@ -15,7 +15,8 @@ from hopsd.model.cluster import Node
 from hopsd.model.ids import JobId
 from hopsd.model.job import Job
 from hopsd.model.plan import JobNumbers, Plan, PlanSettings, RoundInfo, Snapshot
-from hopsd.model.reason import Reason, ReasonCode
+from hopsd.model.reason import Reason
+from hopsd.policies import reasons
 from hopsd.policies.candidates import Candidates, candidates
 from hopsd.solver.solution import Solution
 from hopsd.solver.solve import solve
@@ -97,7 +98,7 @@ def _plan(
     }
     objective = _objective(program, choice)
     bound = max(objective, program.unscaled(solution.bound))
-    waiting = {**chosen.waiting, **_lost(jobs, placements, program.configurations)}
+    waiting = {**chosen.waiting, **_lost(chosen, placements, program.configurations)}
     idle_left = int((program.capacity - program.taken(choice)).sum())
     queued = any(job.id not in placements for job in chosen.queue)
     clock.lap("check")
@@ -128,24 +129,17 @@ def _allocation(configurations: Configurations, column: int, nodes: Sequence[Nod
 
 
 def _lost(
-    jobs: Sequence[Job], placements: Mapping[JobId, Allocation], configurations: Configurations
+    chosen: Candidates, placements: Mapping[JobId, Allocation], configurations: Configurations
 ) -> dict[JobId, Reason]:
     """Why each candidate without a placement waits."""
-    reasons = {}
-    for job, count in zip(jobs, np.diff(configurations.start).tolist(), strict=True):
-        if job.id in placements:
-            continue
-        if count:
-            text = f"none of its {count} configurations was worth more than the jobs placed"
-            reasons[job.id] = Reason(ReasonCode.LOST_TO_OTHERS, text)
-        else:
-            text = f"no placement of {_sizes(job)} GPUs fits what is idle now"
-            reasons[job.id] = Reason(ReasonCode.NO_CONFIGURATION, text)
-    return reasons
-
-
-def _sizes(job: Job) -> str:
-    return " or ".join(map(str, sorted(set(job.reqs))))
+    idle = chosen.idle.tolist()
+    return {
+        job.id: reasons.lost(job, count, chosen.priority[job.id], len(placements))
+        if count
+        else reasons.nothing_fits(job, idle)
+        for job, count in zip(chosen.jobs, np.diff(configurations.start).tolist(), strict=True)
+        if job.id not in placements
+    }
 
 
 def _numbers(

@@ -1,0 +1,72 @@
+"""Why a job waits, in a sentence with the numbers that decided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from hopsd.core.pools import Pools
+from hopsd.model.job import Job, JobState
+from hopsd.model.reason import Reason, ReasonCode
+
+NOT_QUEUED = {
+    JobState.HELD: Reason(ReasonCode.HELD, "held by its user or an operator"),
+    JobState.DEPENDENCY: Reason(ReasonCode.DEPENDENCY, "waits for a dependency or a begin time"),
+    JobState.PROFILING: Reason(ReasonCode.PROFILING, "is being profiled"),
+}
+"""Jobs that are in no queue."""
+
+
+def nowhere(job: Job, pools: Pools) -> Reason:
+    """An idle cluster could not run it."""
+    known = [pool for pool in pools.values() if pool.gpu_type in job.throughput]
+    if not known:
+        text = (
+            f"knows GPU types {_names(job.throughput)} and the cluster has"
+            f" {_names(pools)}: it can run on none"
+        )
+        return Reason(ReasonCode.NO_CONFIGURATION, text)
+    limits = []
+    for pool in known:
+        limit = f"{pool.gpu_type} has {pool.largest} in one server"
+        if job.throughput[pool.gpu_type].distributed:
+            limit += f" and {pool.gpus} in all"
+        limits.append(limit)
+    text = f"asks for {min(job.reqs)} GPUs or more, even when all are idle {', '.join(limits)}"
+    return Reason(ReasonCode.NO_CONFIGURATION, text)
+
+
+def outside_window(position: int, priority: float, window: int, asked: int, gpus: int) -> Reason:
+    """``position`` in the queue counts from 1; ``asked``: GPUs that the ``window`` jobs need."""
+    text = (
+        f"number {position} in the queue with priority {priority:.4g}: the first {window}"
+        f" jobs ask for {asked} GPUs at least, the cluster has {gpus}"
+    )
+    return Reason(ReasonCode.OUTSIDE_WINDOW, text)
+
+
+def nothing_fits(job: Job, idle: Sequence[int]) -> Reason:
+    """It has no configuration on what is ``idle`` of each node."""
+    text = (
+        f"no placement of {sizes(job)} GPUs for it: {sum(idle)} are idle,"
+        f" at most {max(idle, default=0)} on one node"
+    )
+    return Reason(ReasonCode.NO_CONFIGURATION, text)
+
+
+def lost(job: Job, configurations: int, priority: float, placed: int) -> Reason:
+    """Others got the GPUs of its configurations."""
+    text = (
+        f"with priority {priority:.4g} none of its {configurations} configurations of"
+        f" {sizes(job)} GPUs was worth more than what the {placed} jobs placed got"
+    )
+    return Reason(ReasonCode.LOST_TO_OTHERS, text)
+
+
+def sizes(job: Job) -> str:
+    """Such as `1, 2 or 4`."""
+    *head, last = (str(size) for size in sorted(set(job.reqs)))
+    return f"{', '.join(head)} or {last}" if head else last
+
+
+def _names(types: Iterable[str]) -> str:
+    return ", ".join(types) or "none"
