@@ -1,0 +1,101 @@
+"""Small made-up snapshots in which every rule can be met."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+Json = dict[str, Any]
+TYPES = ("a", "b", "c")
+
+
+def small_snapshot(seed: int, **settings: Any) -> Json:
+    """A few servers of a few types, some partly idle, and jobs of all kinds."""
+    rng = Random(seed)
+    first = rng.random() < 0.5
+    nodes = [
+        {"name": f"n{i}", "gpu_type": rng.choice(TYPES[: rng.randint(1, 3)]),
+         "gpus": (gpus := rng.randint(1, 4)), "idle": rng.choice([gpus, gpus, rng.randint(0, gpus)])}
+        for i in range(rng.randint(1, 5))
+    ]
+    spread = rng.choice(["equal", "zero", "negative", "decades", "plain", "plain", "plain"])
+    jobs = [_job(rng, i, nodes, spread) for i in range(rng.randint(0, 7))]
+    rng.shuffle(jobs)
+    return {
+        "now": 10_000,
+        "round": {"first": first, "seconds": 1800},
+        "nodes": nodes,
+        "jobs": jobs,
+        "settings": {"gap": 0, "lambda": rng.choice([0, 1, 1, 2, 50]), "time_limit": 60,
+                     "paper_exact": rng.random() < 0.15, **settings},
+    }
+
+
+def _job(rng: Random, i: int, nodes: list[Json], spread: str) -> Json:
+    aged = rng.choice(["age", "samples", "limit", "nothing"])
+    job: Json = {
+        "id": rng.choice([str(i), f"job{i}"]),
+        "user": "u",
+        "submit": rng.choice([0, 0, rng.randint(0, 9000)]),
+        "wait": rng.choice([0, rng.randint(0, 9000)]),
+        "age": rng.uniform(60, 9000) if aged == "age" else None,
+        "priority": _priority(rng, spread),
+        "reqs": sorted({rng.randint(1, rng.choice([2, 4, 4, 9])) for _ in range(rng.randint(1, 3))}),
+        "preemptible": rng.random() < 0.7,
+        "running": {},
+        "sensitivity": rng.choice([None, None, None, rng.choice([1.0, 1.4, 1.5, 2.0])]),
+        "throughput": {t: _table(rng) for t in TYPES if rng.random() < 0.75},
+        "server_factor": {n["name"]: round(rng.uniform(0.8, 1.2), 2)
+                          for n in nodes if rng.random() < 0.4},
+    }
+    if aged == "samples":
+        job["samples"] = rng.uniform(1e3, 1e7)
+    if aged == "limit":
+        job["time_limit_seconds"] = rng.randint(60, 9000)
+    if rng.random() < 0.1:
+        job["state"] = rng.choice(["held", "dependency", "profiling"])
+    elif rng.random() < 0.35:
+        _start(rng, job, nodes)
+    return job
+
+
+def _priority(rng: Random, spread: str) -> float | None:
+    if spread == "equal":
+        return 1.0
+    if spread == "zero":
+        return rng.choice([0.0, 0.5, 1.0])
+    if spread == "negative":
+        return rng.choice([-3.0, -0.5, 0.0, 2.0])
+    if spread == "decades":
+        return 10.0 ** rng.uniform(-6, 6)
+    return None if rng.random() < 0.7 else round(rng.uniform(0.01, 5), 2)
+
+
+def _table(rng: Random) -> Json:
+    one = rng.choice([10.0, 50.0, 100.0, rng.uniform(10, 100)])
+    table: Json = {"aggregated": {"1": one}}
+    for k in (2, 3, 4, 8):
+        if rng.random() < 0.5:
+            table["aggregated"][str(k)] = one * rng.choice([1.0, 0.9, rng.uniform(0.6, 1.0)])
+    if rng.random() < 0.65:
+        ratio = rng.choice([1.0, 1.25, 1.4, 2.0, rng.uniform(1, 2)])
+        table["distributed"] = {"2": one / ratio}
+        if rng.random() < 0.5:
+            table["distributed"]["4"] = one / ratio * 0.9
+    return table
+
+
+def _start(rng: Random, job: Json, nodes: list[Json]) -> None:
+    """Let the job run, on one server or on neighbours of one type, taking idle GPUs."""
+    gpu_type = rng.choice([n["gpu_type"] for n in nodes])
+    table = job["throughput"].get(gpu_type)
+    if table is None:
+        return
+    servers = [n for n in nodes if n["gpu_type"] == gpu_type and n["idle"]]
+    most = rng.randint(1, 2) if table.get("distributed") else 1
+    for node in servers[:most]:
+        gpus = rng.randint(1, node["idle"])
+        job["running"][node["name"]] = gpus
+        node["idle"] -= gpus
+    if job["running"]:
+        job["restart_seconds"] = rng.choice([0, 60, 900, 3600])
