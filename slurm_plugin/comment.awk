@@ -5,7 +5,7 @@
 # same, so that nothing but these names with plain values can reach a task.
 
 function trim(text) { gsub(/^[ \t]+|[ \t]+$/, "", text); return text }
-# Busybox reads a number with a leading zero as octal.
+# Some awks read a number with a leading zero as octal (busybox 1.35).
 function number(text) { text = trim(text); sub(/^0+/, "", text); return text + 0 }
 function is_whole(text) { return text ~ /^[0-9]+$/ }
 function rate_for(gpus,    count, reference) {
