@@ -26,7 +26,8 @@ class Configurations:
     """Columns of job ``i`` are ``start[i]:start[i + 1]``; ``shape`` indexes ``shapes``.
 
     ``throughput``: samples per second of the whole job. ``present[i]``: the column that is
-    where the job runs now, -1 for none.
+    where the job runs now, -1 for none. ``pool`` (servers,): the GPU type of each as a number;
+    ``speed`` (servers,): its server factor, mean over the jobs.
     """
 
     start: Ints
@@ -34,6 +35,8 @@ class Configurations:
     throughput: Floats
     present: Ints
     shapes: Shapes
+    pool: Ints
+    speed: Floats
 
     @property
     def jobs(self) -> int:
@@ -63,14 +66,16 @@ def generate(
     ``keep_present``: where a running job is now is one of its configurations.
     """
     blocks: dict[_Key, _Block] = {}
-    for gpu_type in dict.fromkeys(node.gpu_type for node in nodes):
+    pool = np.zeros(len(nodes), dtype=np.int64)
+    for number, gpu_type in enumerate(dict.fromkeys(node.gpu_type for node in nodes)):
         servers = np.array([i for i, node in enumerate(nodes) if node.gpu_type == gpu_type])
+        pool[servers] = number
         largest = max(nodes[i].gpus for i in servers)
         spreaders = _may_spread(jobs, gpu_type, largest, sensitivity, sigma)
         blocks |= _blocks_of_type(jobs, gpu_type, servers, idle[servers], spreaders)
     factors = Factors(jobs, nodes)
     presents = _presents(jobs, nodes, idle) if keep_present else []
-    return _fill(len(jobs), blocks, factors, presents)
+    return _fill(len(jobs), blocks, factors, presents, pool)
 
 
 _Key = tuple[GpuType, int, int]
@@ -166,6 +171,7 @@ def _fill(
     blocks: Mapping[_Key, _Block],
     factors: Factors,
     presents: Sequence[_Present],
+    pool: Ints,
 ) -> Configurations:
     columns_of = np.zeros(job_count, dtype=np.int64)
     for block in blocks.values():
@@ -197,7 +203,7 @@ def _fill(
             at = first_column[present.key][place[0]] + place[1]
         present_column[present.job] = at
     shapes = join([*(block.shapes for block in blocks.values()), *own_shapes])
-    return Configurations(start, shape, throughput, present_column, shapes)
+    return Configurations(start, shape, throughput, present_column, shapes, pool, factors.mean())
 
 
 def _find(present: _Present, block: _Block | None) -> tuple[int, int] | None:

@@ -39,3 +39,8 @@ class Factors:
         for column in servers.T[1:]:
             np.minimum(slowest, rows[:, column], out=slowest)
         return slowest
+
+    def mean(self) -> Floats:
+        """Mean factor of every node over the jobs, (nodes,)."""
+        shares = np.bincount(self._row, minlength=len(self._matrix)) / max(1, len(self._row))
+        return shares @ self._matrix if len(self._row) else np.ones(self._matrix.shape[1])
