@@ -15,6 +15,8 @@ def configure(level: str, form: str) -> None:
         if form == "json"
         else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
     )
+    # A tick that is left out is told by the daemon itself.
+    logging.getLogger("apscheduler").setLevel(logging.ERROR)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -11,7 +12,7 @@ from rich import box
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-console = Console(highlight=False, soft_wrap=False)
+console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:

@@ -1,0 +1,120 @@
+"""Whatever dies: no job is lost, none starts twice, none runs elsewhere than recorded."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import Counter
+
+import pytest
+from conftest import Site
+
+from hopsd.model.ids import JobId
+
+pytestmark = [pytest.mark.live, pytest.mark.slow]
+
+
+def assert_records_are_true(site: Site) -> None:
+    """Each run that a job saw is one recorded placement on those nodes, and there is no other."""
+    runs = site.runs()
+    assert max(Counter((job, restart) for job, restart, _ in runs).values()) == 1
+    for job in site.states():
+        seen = [nodes for who, _, nodes in runs if who == job]
+        recorded = [p.allocation.nodes for p in site.store.placements(JobId(job))]
+        assert recorded == seen, f"job {job}"
+        for placement in site.store.placements(JobId(job)):
+            assert placement.end is not None
+    ends = [line for line in site.worker_log.read_text().splitlines() if line.startswith("end")]
+    assert sorted(ends) == sorted(f"end {job}" for job in site.states())
+
+
+def assert_never_over_allocated(site: Site) -> None:
+    changes = []
+    for job in site.states():
+        for placement in site.store.placements(JobId(job)):
+            for node, gpus in placement.allocation:
+                changes += [(placement.start, gpus, node), (placement.end or 0.0, -gpus, node)]
+    held: Counter[str] = Counter()
+    for _, gpus, node in sorted(changes):
+        held[node] += gpus
+        assert held[node] <= site.cluster.nodes[node].gpus
+
+
+def wait_for_open_plan(site: Site, seconds: float = 20.0) -> None:
+    """Until hopsd has recorded a plan and is applying it."""
+    deadline = time.monotonic() + seconds
+    while site.store.unfinished_plan() is None:
+        assert time.monotonic() < deadline, site.hopsd.log.read_text()[-3000:]
+        time.sleep(0.01)
+
+
+def finish(site: Site, seconds: float = 90.0) -> None:
+    site.wait_until_all_completed(seconds)
+    site.hopsd.wait_for(lambda s: not s["running"] and not s["waiting"])
+    assert_records_are_true(site)
+    assert_never_over_allocated(site)
+    assert site.store.unfinished_plan() is None
+
+
+@pytest.mark.parametrize("delay_seconds", [0.0, 0.15, 0.6])
+def test_hopsd_killed_while_it_applies_a_plan(site: Site, delay_seconds: float) -> None:
+    site.hopsd.start()
+    for _ in range(3):
+        site.submit("hops:reqs=1,2,4", 6.0)
+    wait_for_open_plan(site)
+    time.sleep(delay_seconds)
+    site.hopsd.kill()
+    for _ in range(3):
+        site.submit("hops:reqs=2,4", 4.0)
+    site.hopsd.start()
+    wait_for_open_plan(site)
+    time.sleep(delay_seconds)
+    site.hopsd.kill()
+    site.submit("hops:reqs=6", 2.0)
+    site.hopsd.start()
+    finish(site)
+
+
+def test_slurmctld_killed_and_restarted_while_jobs_run_and_move(site: Site) -> None:
+    site.hopsd.start()
+    for _ in range(3):
+        site.submit("hops:reqs=1,2,4", 8.0)
+    wait_for_open_plan(site)
+    site.cluster.stop_slurmctld(signal.SIGKILL)
+    site.hopsd.wait_for(lambda s: s["error"] is not None, 60.0)
+    site.cluster.start_slurmctld()
+    site.hopsd.wait_for(lambda s: s["error"] is None, 60.0)
+    for _ in range(2):
+        site.submit("hops:reqs=2,4", 3.0)
+    finish(site)
+
+
+def test_a_lost_node_gives_its_job_another_one(site: Site) -> None:
+    site.hopsd.configure(round_seconds=300.0)
+    site.hopsd.start()
+    job = site.submit("hops:reqs=4", 8.0)
+    status = site.hopsd.wait_for(lambda s: s["running"])
+    (node,) = status["running"][0]["placement"]
+    site.cluster.stop_slurmd(node, signal.SIGKILL)
+    site.cluster.run("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
+    moved = site.hopsd.wait_for(
+        lambda s: s["running"] and node not in s["running"][0]["placement"], 40.0
+    )
+    assert moved["running"][0]["id"] == job
+    assert [n["usable"] for n in moved["nodes"] if n["name"] == node] == [False]
+    site.wait_until_all_completed(60.0)
+
+
+def test_sigterm_leaves_jobs_as_they_are_and_the_next_start_goes_on(site: Site) -> None:
+    site.hopsd.configure(round_seconds=300.0)
+    site.hopsd.start()
+    site.submit("hops:reqs=4", 10.0)
+    before = site.hopsd.wait_for(lambda s: s["running"])
+    assert site.hopsd.terminate() == 0
+    assert list(site.states().values()) == ["RUNNING"]
+    site.submit("hops:reqs=2", 2.0)
+    site.hopsd.start()
+    after = site.hopsd.wait_for(lambda s: len(s["running"]) == 2)
+    assert after["round"]["end"] == before["round"]["end"]
+    assert after["running"][0]["restarts"] == 0
+    finish(site)
