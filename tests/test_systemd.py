@@ -1,0 +1,65 @@
+"""The unit and its helpers, as systemd's own tools judge them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SYSTEMD = Path(__file__).resolve().parents[1] / "systemd"
+
+
+def run(tool: str, *args: object) -> subprocess.CompletedProcess[str]:
+    if shutil.which(tool) is None:
+        pytest.skip(f"{tool} is not installed")
+    return subprocess.run(
+        [tool, *map(str, args)], capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+@pytest.fixture
+def unit(tmp_path: Path) -> Path:
+    """The unit with its programs in a folder that exists."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("hopsd", "hopsctl"):
+        (programs / name).symlink_to("/bin/true")
+    text = (SYSTEMD / "hopsd.service").read_text()
+    assert "/opt/hops/bin/hopsd" in text
+    path = tmp_path / "hopsd.service"
+    path.write_text(text.replace("/opt/hops/bin", str(programs)))
+    return path
+
+
+def test_systemd_finds_nothing_wrong_with_the_unit(unit: Path) -> None:
+    result = run("systemd-analyze", "verify", "--man=no", unit)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_a_wrong_line_in_the_unit_would_be_found(unit: Path) -> None:
+    unit.write_text(unit.read_text().replace("WatchdogSec=", "WatchdogSecs="))
+    assert "WatchdogSecs" in run("systemd-analyze", "verify", "--man=no", unit).stderr
+
+
+def test_the_unit_is_confined(unit: Path) -> None:
+    """Exposure of at most 2.0, where 10 is a unit without any confinement."""
+    result = run("systemd-analyze", "security", "--offline=true", "--threshold=20", unit)
+    assert result.returncode == 0, result.stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a folder to another account")
+def test_everybody_may_leave_a_report_and_only_hopsd_lists_them(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    root = f"--root={tmp_path}"
+    result = run("systemd-sysusers", root, SYSTEMD / "hops.sysusers.conf")
+    assert result.returncode == 0, result.stderr
+    result = run("systemd-tmpfiles", root, "--create", SYSTEMD / "hops.tmpfiles.conf")
+    assert result.returncode == 0, result.stderr
+    (account,) = (tmp_path / "etc" / "passwd").read_text().splitlines()
+    folder = (tmp_path / "var" / "spool" / "hops" / "reports").stat()
+    assert account.split(":")[:3] == ["hops", "x", str(folder.st_uid)]
+    assert stat.S_IMODE(folder.st_mode) == 0o1733
