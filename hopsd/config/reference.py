@@ -69,8 +69,12 @@ def reference_file() -> str:
     return "\n".join(parts)
 
 
-def markdown() -> str:
-    """The tables of docs/configuration.md."""
+def documentation(text: str) -> str:
+    """``text`` with its part after the mark renewed: a table for each section."""
+    return text.partition(MARK)[0] + MARK + "\n\n" + _tables()
+
+
+def _tables() -> str:
     parts = []
     for section, kind in SECTIONS.items():
         parts.append(f"## `[{section}]`\n\n{_summary(kind)}\n")
@@ -80,7 +84,7 @@ def markdown() -> str:
             for option in options(kind)
         ]
         parts.append("")
-    return "\n".join(parts)
+    return "\n".join(parts)[:-1] + "\n"
 
 
 def toml_value(value: Any) -> str:
@@ -111,6 +115,8 @@ def _reference_entry(option: Option) -> str:
     comment = textwrap.indent(textwrap.fill(text, 90), "# ")
     return f"\n{comment}\n#{option.key} = {_default(option)}"
 
+
+MARK = "<!-- Below: written by python -m hopsd.config -->"
 
 _HEAD = """\
 # Configuration of hopsd, with every setting at its default. To change one, remove the # in

@@ -12,6 +12,7 @@ from hopsd.config.option import option
 from hopsd.model.ids import GpuType, WorkloadName
 from hopsd.model.job import ThroughputTable
 from hopsd.model.plan import PlanSettings, PriorityName
+from hopsd.policies.registry import POLICIES
 
 _PLAN = PlanSettings()
 
@@ -127,7 +128,7 @@ class PlanConfig:
         _PLAN.time_limit_seconds, "Seconds for one whole plan.", key="time_limit", above=0
     )
     priority: PriorityName = option(_PLAN.priority, "Order of the queue.")
-    policy: str = option(_PLAN.policy, "The scheduling policy.")
+    policy: str = option(_PLAN.policy, "The scheduling policy.", choices=tuple(POLICIES))
     paper_exact: bool = option(
         _PLAN.paper_exact, "Plan as the paper prints it, without what was added since."
     )

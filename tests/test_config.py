@@ -1,0 +1,276 @@
+"""hopsd.toml: what is accepted, what is told, and that all of its descriptions agree."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hopsd.config import Config, PortName, load, parse
+from hopsd.config.__main__ import DOCUMENTATION, REFERENCE
+from hopsd.config.option import Option, hide_password, options
+from hopsd.config.reference import (
+    documentation,
+    reference_file,
+    settings,
+    toml,
+    toml_value,
+)
+from hopsd.config.schema import SECTIONS
+from hopsd.ctl.config import config as config_command
+from hopsd.errors import ConfigError
+from hopsd.model.job import ThroughputTable
+from hopsd.model.plan import PlanSettings, PriorityName
+
+ALL = [(section, option) for section, kind in SECTIONS.items() for option in options(kind)]
+
+
+def errors(text: str) -> list[str]:
+    with pytest.raises(ConfigError) as told:
+        parse(text, Path("hopsd.toml"))
+    return str(told.value).splitlines()
+
+
+def test_an_empty_file_is_all_defaults() -> None:
+    assert parse("") == Config()
+    assert Config().plan.settings == PlanSettings()
+
+
+def test_given_values_are_typed() -> None:
+    config = parse(
+        """
+        [daemon]
+        refresh_seconds = 5
+        socket = "/srv/x.sock"
+        [slurm]
+        port = "shadow"
+        partitions = ["gpu", "a100"]
+        [plan]
+        lambda = 2
+        time_limit = 3.5
+        priority = "las"
+        """
+    )
+    assert (config.daemon.refresh_seconds, config.daemon.socket) == (5.0, Path("/srv/x.sock"))
+    assert config.slurm.port is PortName.SHADOW
+    assert config.slurm.partitions == ("gpu", "a100")
+    assert config.plan.settings == PlanSettings(
+        lam=2.0, time_limit_seconds=3.5, priority=PriorityName.LAS
+    )
+    assert "plan.lambda" in config.given
+
+
+def test_throughput_tables() -> None:
+    config = parse(
+        """
+        [throughput.resnet50.rtx3090]
+        aggregated = { "1" = 100.0, "2" = 98 }
+        distributed = { 2 = 70.0 }
+        [throughput.resnet50.v100]
+        aggregated = { "1" = 50.0 }
+        """
+    )
+    assert config.throughput == {
+        "resnet50": {
+            "rtx3090": ThroughputTable({1: 100.0, 2: 98.0}, {2: 70.0}),
+            "v100": ThroughputTable({1: 50.0}),
+        }
+    }
+
+
+def test_every_error_is_told_with_its_line() -> None:
+    text = """\
+[daemon]
+refresh_secs = 3
+round_seconds = true
+[plan]
+gap = 5
+[slurm]
+port = "scontrl"
+partitions = [1]
+[datbase]
+dsn = "x"
+[throughput.resnet50.rtx3090]
+aggregated = { "x" = 3, "0" = 1.0, "1" = -2, "2" = "fast", "3" = 1.0 }
+distributed = { "1" = 1.0 }
+[throughput.bert.v100]
+speed = 3
+"""
+    at = "throughput.resnet50.rtx3090"
+    ports = "auto, pyslurm, scontrol, shadow"
+    needs = 'needs aggregated, such as aggregated = { "1" = 100.0 }'
+    assert errors(text) == [
+        "hopsd.toml:2: daemon.refresh_secs is unknown; did you mean refresh_seconds?",
+        "hopsd.toml:3: daemon.round_seconds true is not accepted; accepted: a number from 1",
+        "hopsd.toml:5: plan.gap 5 is not accepted; accepted: a number from 0 to 1",
+        f"hopsd.toml:7: slurm.port 'scontrl' is not accepted; accepted: one of {ports}",
+        "hopsd.toml:8: slurm.partitions [1] is not accepted; accepted: a list of texts",
+        "hopsd.toml:9: datbase is unknown; did you mean database?",
+        f"hopsd.toml:12: {at}.aggregated.0 is not a count; accepted: a whole number from 1",
+        f"hopsd.toml:12: {at}.aggregated.1 -2 is not accepted; accepted: above 0",
+        f"hopsd.toml:12: {at}.aggregated.2 'fast' is not accepted; accepted: a number",
+        f"hopsd.toml:12: {at}.aggregated.x is not a count; accepted: a whole number from 1",
+        f"hopsd.toml:13: {at}.distributed.1 is not a count; accepted: a whole number from 2",
+        f"hopsd.toml:14: throughput.bert.v100 {needs}",
+        "hopsd.toml:15: throughput.bert.v100.speed is unknown; accepted: aggregated, distributed",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "told", "accepted"),
+    [
+        ("daemon = 3", "daemon 3", "a table"),
+        ("throughput = 3", "throughput 3", "a table"),
+        ("throughput.x = 3", "throughput.x 3", "a table"),
+        ("daemon.socket = 'run'", "daemon.socket 'run'", "an absolute path"),
+        ("plan.seed = 1.5", "plan.seed 1.5", "a whole number from 0"),
+        ("plan.lambda = nan", "plan.lambda nan", "a number from 0"),
+        ("plan.sigma = 0", "plan.sigma 0", "a number above 0"),
+        ("plan.paper_exact = 1", "plan.paper_exact 1", "true or false"),
+    ],
+)
+def test_bad_values(text: str, told: str, accepted: str) -> None:
+    assert errors(text) == [f"hopsd.toml:1: {told} is not accepted; accepted: {accepted}"]
+
+
+def test_settings_that_do_not_go_together() -> None:
+    told = "daemon.refresh_seconds is 60; accepted: at most round_seconds = 30"
+    text = "[daemon]\nrefresh_seconds = 60\nround_seconds = 30"
+    assert errors(text) == [f"hopsd.toml:2: {told}"]
+
+
+def test_a_bad_dsn_is_not_repeated_in_the_error() -> None:
+    (told,) = errors('database.dsn = ["password=geheim"]')
+    assert "geheim" not in told
+
+
+def test_text_that_is_not_toml_and_files_that_are_not_there(tmp_path: Path) -> None:
+    assert errors("[daemon\n")[0].startswith("hopsd.toml: not TOML: ")
+    with pytest.raises(ConfigError, match="No such file"):
+        load(tmp_path / "hopsd.toml")
+    (tmp_path / "latin").write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        load(tmp_path / "latin")
+
+
+@pytest.mark.parametrize(("section", "option"), ALL, ids=lambda value: getattr(value, "key", value))
+def test_every_setting_is_described_and_its_default_accepted(section: str, option: Option) -> None:
+    assert option.doc.endswith(".")
+    assert option.key in {"lambda", "time_limit"} or option.key == option.name
+    plain = option.plain(option.default)
+    assert option.parse(plain) == option.default
+    config = parse(f"[{section}]\n{option.key} = {toml_value(plain)}")
+    assert config == Config()
+    assert config.given == {f"{section}.{option.key}"}
+
+
+def test_sections_are_the_configurations_fields() -> None:
+    names = {item.name for item in fields(Config)} - {"throughput", "given", "path"}
+    assert names == set(SECTIONS)
+
+
+def test_the_reference_file_is_the_schemas() -> None:
+    assert REFERENCE.read_text() == reference_file(), "run python -m hopsd.config"
+    assert load(REFERENCE) == Config()
+
+
+def test_the_reference_file_without_comment_marks_sets_every_default() -> None:
+    lines = [line.removeprefix("#") for line in reference_file().splitlines()]
+    text = "\n".join(line for line in lines if not line.startswith(" "))
+    config = parse(text)
+    assert {f"{section}.{option.key}" for section, option in ALL} < config.given
+    assert config.plan == Config().plan
+    assert list(config.throughput) == ["resnet50"]
+
+
+def test_the_documentation_is_the_schemas() -> None:
+    text = DOCUMENTATION.read_text()
+    assert text == documentation(text), "run python -m hopsd.config"
+    assert all(f"| `{option.key}` | " in text for _, option in ALL)
+
+
+@pytest.mark.parametrize(
+    ("dsn", "shown"),
+    [
+        ("dbname=hops", "dbname=hops"),
+        ("host=h password=geheim dbname=x", "host=h password=*** dbname=x"),
+        (r"password='ge\'h eim' host=h", "password=*** host=h"),
+        (r"password = ge\ heim host=h", "password = *** host=h"),
+        ("sslpassword=geheim", "sslpassword=***"),
+        ("PASSWORD='geheim", "PASSWORD=***"),
+        ("postgresql://u:geheim@h:5432/x", "postgresql://u:***@h:5432/x"),
+        ("postgresql://u:ge@heim@h/x", "postgresql://u:***@h/x"),
+        ("postgresql://u@h/x?password=geheim&host=y", "postgresql://u@h/x?password=***&host=y"),
+        ("postgresql://h/x", "postgresql://h/x"),
+    ],
+)
+def test_passwords_are_hidden(dsn: str, shown: str) -> None:
+    assert hide_password(dsn) == shown
+
+
+def run(*args: str) -> Any:
+    return CliRunner().invoke(config_command, list(args))
+
+
+def test_check_and_show(tmp_path: Path) -> None:
+    path = tmp_path / "hopsd.toml"
+    path.write_text(
+        '[plan]\nlambda = 2\n[database]\ndsn = "host=h password=geheim"\n'
+        '[throughput."a b".v100]\naggregated = { 1 = 2.0 }\n'
+    )
+    assert run("check", str(path)).output == f"{path}: good, 3 settings given\n"
+    shown = run("show", str(path)).output
+    assert "geheim" not in shown
+    assert "lambda = 2.0  # file" in shown
+    assert "sigma = 1.4  # default" in shown
+    again = parse(shown)
+    assert (again.plan, again.throughput) == (load(path).plan, load(path).throughput)
+    told = json.loads(run("show", "--json", str(path)).output)["settings"]
+    assert told["plan.lambda"] == {"value": 2.0, "origin": "file"}
+    assert told["plan.sigma"] == {"value": 1.4, "origin": "default"}
+    assert told['throughput."a b".v100.aggregated'] == {"value": {"1": 2.0}, "origin": "file"}
+    assert "geheim" not in json.dumps(told)
+
+
+def test_what_is_shown_is_the_whole_configuration() -> None:
+    assert parse(toml(Config())) == Config()
+    assert {setting.path for setting in settings(Config())} == {f"{s}.{o.key}" for s, o in ALL}
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(
+    section=st.sampled_from([*SECTIONS, "throughput", "throughput.x", "throughput.x.y"]),
+    key=st.sampled_from([option.key for _, option in ALL] + ["aggregated", "distributed", "x"]),
+    value=json_values,
+)
+def test_no_value_is_a_crash(section: str, key: str, value: object) -> None:
+    """Whatever TOML can say is taken or told."""
+    text = f"[{section}]\n{key} = {toml_value(value)}"
+    try:
+        tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return
+    told = ""
+    try:
+        parse(text)
+    except ConfigError as error:
+        told = str(error)
+    assert not told or f"configuration:1: {section}" in told or f"{section}.{key}" in told
+
+
+@given(st.text())
+def test_any_text_is_toml_again(text: str) -> None:
+    assert tomllib.loads(f"x = {toml_value(text)}") == {"x": text}
