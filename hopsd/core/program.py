@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from hopsd.core.configurations import Configurations
-from hopsd.core.shapes import Floats, Ints
+from hopsd.core.shapes import Bools, Floats, Ints
 
 # Far from the ends of a double, so that sums over a plan neither overflow nor vanish.
 _SAFE_EXPONENT = 600.0
@@ -20,17 +20,27 @@ _SAFE_EXPONENT = 600.0
 class Program:
     """Choose at most one column a job within ``capacity`` (servers,), for the largest value.
 
-    ``gain`` (columns,) is G of eq. 11 times the restart factor; ``weight`` (jobs,) is
-    ``(prior + bias)^lambda / exp(log_scale)``; ``value`` is their product. A *choice* (jobs,)
-    holds every job's column, -1 for none.
+    ``gain`` (columns,) is G of eq. 11 times the restart factor; ``urgency`` (jobs,) is
+    ``prior + bias``; ``weight`` (jobs,) is ``urgency^lam / exp(log_scale)``; ``value`` is weight
+    times gain. A *choice* (jobs,) holds every job's column, -1 for none.
     """
 
     configurations: Configurations
     capacity: Ints
+    urgency: Floats
+    lam: float
     weight: Floats
     log_scale: float
     gain: Floats
     value: Floats
+
+    def by_weight(self) -> Ints:
+        """Jobs, the heaviest first; equal ones in queue order."""
+        return np.argsort(-self.log_weight(), kind="stable")
+
+    def log_weight(self) -> Floats:
+        """Logarithms of the weights: they tell apart what a double cannot hold."""
+        return self.lam * np.log(self.urgency)
 
     def taken(self, choice: Ints) -> Ints:
         """GPUs that ``choice`` takes of every server."""
@@ -69,7 +79,8 @@ def build(
     ``restart_share`` (jobs,): what is left of a round to a job that is moved, 1 for a job that
     does not run or loses nothing.
     """
-    weight, log_scale = weights(np.array(priorities, dtype=np.float64), lam)
+    urgency = _urgency(np.array(priorities, dtype=np.float64))
+    weight, log_scale = _weights(urgency, lam)
     lengths = np.diff(configurations.start)
     filled = lengths > 0
     smallest = np.ones(configurations.jobs)
@@ -83,22 +94,60 @@ def build(
         at_home = gain[stays]
         gain *= np.repeat(restart_share, lengths)
         gain[stays] = at_home
-    return Program(
-        configurations, capacity, weight, log_scale, gain, gain * np.repeat(weight, lengths)
+    value = gain * np.repeat(weight, lengths)
+    return Program(configurations, capacity, urgency, lam, weight, log_scale, gain, value)
+
+
+def restrict(program: Program, jobs: Bools, capacity: Ints) -> tuple[Program, Ints]:
+    """The program of some ``jobs`` over what is left of the servers, and its columns' old numbers.
+
+    Columns that ``capacity`` cannot hold are left out. Jobs keep their numbers; weights are
+    scaled anew, so that light jobs count among themselves.
+    """
+    old = program.configurations
+    held = old.shapes.fit(capacity)
+    keep = np.flatnonzero(held[old.shape] & np.repeat(jobs, np.diff(old.start)))
+    start = np.searchsorted(keep, old.start)
+    position = np.searchsorted(keep, old.present)
+    stays = (old.present >= 0) & np.isin(old.present, keep)
+    columns = replace(
+        old,
+        start=start,
+        shape=old.shape[keep],
+        throughput=old.throughput[keep],
+        present=np.where(stays, position, -1),
     )
+    top = float(program.log_weight()[np.diff(start) > 0].max(initial=-np.inf))
+    weight = np.where(np.diff(start) > 0, np.exp(program.log_weight() - top), 0.0)
+    gain = program.gain[keep]
+    value = gain * np.repeat(weight, np.diff(start))
+    part = replace(
+        program,
+        configurations=columns,
+        capacity=capacity,
+        weight=weight,
+        log_scale=top,
+        gain=gain,
+        value=value,
+    )
+    return part, keep
 
 
-def weights(priorities: Floats, lam: float) -> tuple[Floats, float]:
-    """``(prior + bias)^lambda`` as factors and the logarithm of their common scale.
+def _urgency(priorities: Floats) -> Floats:
+    """``prior + bias``: all positive, whatever the priorities."""
+    lowest = float(priorities.min(initial=np.inf))
+    return priorities if lowest > 0.0 else priorities + (abs(lowest) + 0.01)
+
+
+def _weights(urgency: Floats, lam: float) -> tuple[Floats, float]:
+    """``urgency^lam`` as factors and the logarithm of their common scale.
 
     The scale is 1 (logarithm 0) unless a weight would come near the ends of a double.
     """
-    if not len(priorities):
+    if not len(urgency):
         return np.zeros(0), 0.0
-    lowest = float(priorities.min())
-    shifted = priorities if lowest > 0.0 else priorities + (abs(lowest) + 0.01)
-    exponents = lam * np.log(shifted)
+    exponents = lam * np.log(urgency)
     top = float(exponents.max())
     if abs(top) < _SAFE_EXPONENT:
-        return shifted**lam, 0.0
+        return urgency**lam, 0.0
     return np.exp(exponents - top), top

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,12 @@ class Shapes:
         if not len(self):
             return np.zeros(0)
         return np.add.reduceat(price_per_gpu[self.server] * self.gpus, self.start[:-1])
+
+    def fit(self, capacity: Ints) -> Bools:
+        """Which shapes ``capacity`` (servers,) can hold."""
+        if not len(self):
+            return np.zeros(0, dtype=np.bool_)
+        return np.logical_and.reduceat(self.gpus <= capacity[self.server], self.start[:-1])
 
     def consumption(self, shapes: Ints, servers: int) -> Ints:
         """GPUs taken on every server when each of ``shapes`` is chosen once per mention."""
