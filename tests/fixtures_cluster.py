@@ -51,18 +51,19 @@ def clean(cluster: PrivateCluster) -> None:
     """No job and no drained node is left for the next test."""
     ids = cluster.run("squeue", "--all", "--noheader", "--format=%A").split()
     if ids:
-        cluster.run("scancel", "--signal=KILL", "--full", *ids)
-        cluster.run("scancel", *ids)
-        wait_until(lambda: not cluster.run("squeue", "--all", "--noheader"), 20)
-    for state in ("down", "resume"):
-        if not all_idle(cluster):
-            with contextlib.suppress(SlurmError):  # a node that is up cannot be resumed
-                cluster.run("scontrol", "update", "nodename=ALL", f"state={state}", "reason=test")
-    wait_until(lambda: all_idle(cluster), 20)
+        cluster.run("scancel", "--quiet", *ids)
+        with contextlib.suppress(SlurmError):  # they are gone
+            cluster.run("scancel", "--quiet", "--signal=KILL", "--full", *ids)
+    wait_until(lambda: not cluster.run("squeue", "--all", "--noheader"), 20)
+    for node, state in node_states(cluster).items():
+        if state not in ("idle", "completing"):
+            cluster.run("scontrol", "update", f"nodename={node}", "state=resume")
+    wait_until(lambda: set(node_states(cluster).values()) == {"idle"}, 20)
 
 
-def all_idle(cluster: PrivateCluster) -> bool:
-    return set(cluster.run("sinfo", "--noheader", "--Node", "--format=%T").split()) == {"idle"}
+def node_states(cluster: PrivateCluster) -> dict[str, str]:
+    lines = cluster.run("sinfo", "--noheader", "--Node", "--format=%N %T").splitlines()
+    return dict(line.split() for line in lines)
 
 
 def wait_until(holds: Callable[[], bool], seconds: float) -> None:

@@ -88,5 +88,6 @@ class Adapter(Protocol):
     def unpin(self, job: JobId, gpus: int) -> None:
         """Let a held job ask for ``gpus`` GPUs anywhere, so that plain Slurm can start it.
 
-        Sets the admin comment to ``RELEASED``.
+        Sets the admin comment to ``RELEASED``, and leaves the begin time: a job requeued just
+        now must not start at once (see ``place.py``).
         """

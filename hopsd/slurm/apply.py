@@ -50,7 +50,7 @@ class SlurmPort:
             vacated = vacate(self._adapter, self._watch, self._settings, leaving)
             todo = self._judge(todo, results, lambda s, j: self._vacated(s, j, vacated.errors))
             left = vacated.left
-        results |= self._placer.start(todo)
+        results |= self._placer.start(todo, left)
         seconds = self._clock() - begun
         return [_outcome(s, results[s.job], seconds, left.get(s.job)) for s in steps]
 

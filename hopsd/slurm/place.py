@@ -15,6 +15,11 @@ from hopsd.slurm.watch import ApplySettings, Jobs, Watch, refusals
 
 PROFILE = "hops:profile"
 
+# slurmd refuses a credential made in the second of the job's last kill, or before: "Job credential
+# revoked", and the job ends as FAILED (seen live on 22.05). Slurm's own guard is the begin time
+# 120 s after a requeue, which a placement clears.
+_REST_SECONDS = 1.1
+
 _HOLDING_GPUS = frozenset({SlurmState.RUNNING, SlurmState.COMPLETING, SlurmState.SUSPENDED})
 
 
@@ -38,8 +43,8 @@ class Placer:
         self._watch = watch
         self._settings = settings
 
-    def start(self, steps: Iterable[Step]) -> dict[JobId, Result]:
-        """Every job is pending and may start."""
+    def start(self, steps: Iterable[Step], left: Mapping[JobId, float]) -> dict[JobId, Result]:
+        """Every job is pending and may start. ``left``: when some left their last nodes."""
         waiting = {step.job: step for step in steps}
         results: dict[JobId, Result] = {}
         while waiting:
@@ -50,12 +55,14 @@ class Placer:
                 results |= {job: _no_room(step, free) for job, step in waiting.items()}
                 break
             jobs = {job.id: job for job in reading.jobs}
-            results |= self._start_wave({step.job: step for step in wave}, jobs)
+            results |= self._start_wave({step.job: step for step in wave}, jobs, left)
             for step in wave:
                 del waiting[step.job]
         return results
 
-    def _start_wave(self, wave: Mapping[JobId, Step], jobs: Jobs) -> dict[JobId, Result]:
+    def _start_wave(
+        self, wave: Mapping[JobId, Step], jobs: Jobs, left: Mapping[JobId, float]
+    ) -> dict[JobId, Result]:
         errors: dict[JobId, str] = {}
         for job, step in wave.items():
             if job not in jobs:
@@ -64,6 +71,9 @@ class Placer:
             with refusals(errors, job):
                 self._prepare(step, jobs[job])
         ready = [job for job in wave if job not in errors]
+        stopped = [left.get(job, 0.0) for job in ready]
+        stopped += [jobs[job].submit for job in ready if jobs[job].restarts]  # the last requeue
+        self._watch.rest_until(max(stopped, default=0.0) + _REST_SECONDS, _REST_SECONDS)
         self._release(ready, errors)
         ready = [job for job in ready if job not in errors]
         seen = self._watch.until(

@@ -91,7 +91,6 @@ class ScontrolAdapter:
             "cpuspertask=1",
             "mincpusnode=1",
             f"tresPerJob=gres:gpu:{gpus}",
-            "starttime=now",
             f"admincomment={RELEASED}",
         )
 

@@ -49,6 +49,12 @@ class Watch:
     def now(self) -> float:
         return self._clock()
 
+    def rest_until(self, moment: float, longest_seconds: float) -> None:
+        """Sleep until ``moment``, but never longer, whatever another host's clock said."""
+        seconds = min(moment - self._clock(), longest_seconds)
+        if seconds > 0:
+            self._sleep(seconds)
+
     def jobs(self) -> Jobs:
         return {job.id: job for job in self._adapter.jobs()}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -82,6 +83,14 @@ def test_uneven_to_even_to_uneven(cluster: PrivateCluster, port: SlurmPort) -> N
     assert reading(port, job).restarts == 4
 
 
+def test_moves_within_one_node(cluster: PrivateCluster, port: SlurmPort) -> None:
+    """At once after its stop, slurmd takes the job's new credential for the revoked one."""
+    job = submit(cluster, script="trap 'exit 85' USR1; sleep 600 & wait")
+    assert_runs_as_planned(port, port.apply([start(job, n0=1)]))
+    for gpus in (2, 4, 1, 8):
+        assert_runs_as_planned(port, port.apply([move(job, n0=gpus)]))
+
+
 def test_cores_follow_the_gpus(cluster: PrivateCluster, adapter: Adapter) -> None:
     """A request of an earlier, larger shape does not stick to the job."""
     port = SlurmPort(adapter, replace(SETTINGS, cpus_per_gpu=4))
@@ -138,6 +147,8 @@ def test_given_back_job_starts_by_itself(cluster: PrivateCluster, port: SlurmPor
     port.apply([preempt(job)])
     [outcome] = port.apply([Step(job, StepKind.RELEASE, gpus=3)])
     assert outcome.status is OutcomeStatus.DONE
+    time.sleep(1.1)  # Slurm would wait for two minutes after the requeue
+    cluster.run("scontrol", "update", f"jobid={job}", "starttime=now")
     wait_until(lambda: reading(port, job).state is SlurmState.RUNNING, 10)
     assert reading(port, job).allocation.gpus == 3
     assert RELEASED in reading(port, job).admin_comment
