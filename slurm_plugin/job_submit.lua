@@ -300,7 +300,11 @@ local function why_not(job, pairs_found)
     end
   end
   if job.min_mem_per_node == 0 then
-    return "--mem=0 takes a whole node; give an amount, --mem-per-gpu, or nothing"
+    return "--mem=0 takes a whole node; give an amount, --mem-per-cpu, or nothing"
+  end
+  -- Slurm refuses it on a job without GPUs of its own asking, which ours is until it is placed.
+  if given(job.mem_per_tres) then
+    return "--mem-per-gpu is not accepted; give --mem-per-cpu (cores come with the GPUs) or --mem"
   end
   local request = job.partition
   if SITE.partitions and given(request) and closed_partition(request) then
@@ -362,17 +366,17 @@ local function submit(job, partitions)
   return slurm.SUCCESS
 end
 
-local function guarded(what, act, ...)
+local function guarded(what, refusal, act, ...)
   local ran, answer = pcall(act, ...)
   if ran and type(answer) == "number" then return answer end
   pcall(slurm.log_error, "%s", "hops: defect in " .. what .. ": " .. tostring(answer))
   tell("refused, since the submit plugin failed; tell your administrator")
-  return slurm.ERROR
+  return refusal
 end
 
 function slurm_job_submit(job, partitions, uid)
   if not ours(job.comment) then return slurm.SUCCESS end
-  return guarded("slurm_job_submit", submit, job, partitions)
+  return guarded("slurm_job_submit", slurm.ERROR, submit, job, partitions)
 end
 
 ------------------------------------------------------------------------------------------
@@ -430,11 +434,11 @@ end
 function slurm_job_modify(job, record, partitions, uid)
   if PRIVILEGED[uid] then return slurm.SUCCESS end
   if not ours(record.comment) then
-    return ours(job.comment) and guarded("slurm_job_modify", refuse_joining) or slurm.SUCCESS
+    return ours(job.comment) and guarded("slurm_job_modify", DENIED, refuse_joining) or slurm.SUCCESS
   end
   local mark = record.admin_comment
   if type(mark) == "string" and mark:find(RELEASED_MARK, 1, true) then return slurm.SUCCESS end
-  return guarded("slurm_job_modify", modify, job, record)
+  return guarded("slurm_job_modify", DENIED, modify, job, record)
 end
 
 if SITE_PROBLEM then
