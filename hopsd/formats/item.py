@@ -148,7 +148,7 @@ class Item:
     def choice(self, options: type[E]) -> E:
         """The option of this value."""
         by_value = {option.value: option for option in options}
-        known = isinstance(self.value, str | int) and self.value in by_value
+        known = isinstance(self.value, str | int | float) and self.value in by_value
         if not known or isinstance(self.value, bool):
             self.refuse("one of " + ", ".join(map(str, by_value)))
         return by_value[self.value]

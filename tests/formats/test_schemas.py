@@ -1,0 +1,98 @@
+"""The published schemas and the readers say the same of a document."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from documents import CLUSTER, SNAPSHOT, THEORY, WORKLOAD, spoiled
+from jsonschema import Draft202012Validator
+
+from hopsd.errors import FormatError
+from hopsd.formats.scenario import read_cluster, read_workload
+from hopsd.formats.snapshot import read_snapshot
+from hopsd.formats.theory import read_theory
+
+SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "schema"
+BEYOND_A_SCHEMA = (
+    "at most the node's",
+    "that jobs run on are more than",
+    "is already at",
+    "there is no node",
+    "there is no workload",
+    "must be a workload of throughput",
+    "an iteration takes some time",
+    "but it must be a finite number, 0 or more",  # a mean of a case that occurs
+)
+"""What only the reader can refuse: how one value fits another."""
+
+FORMATS: dict[str, tuple[Any, Callable[[str], object]]] = {
+    "snapshot": (SNAPSHOT, read_snapshot),
+    "theory": (THEORY, read_theory),
+    "cluster": (CLUSTER, read_cluster),
+    "workload": (WORKLOAD, lambda t: read_workload(t, read_cluster(json.dumps(CLUSTER)))),
+}
+
+
+def validator(name: str) -> Draft202012Validator:
+    return Draft202012Validator(json.loads((SCHEMAS / f"{name}.schema.json").read_text()))
+
+
+@pytest.mark.parametrize("path", sorted(SCHEMAS.glob("*.json")), ids=lambda path: path.stem)
+def test_every_schema_is_one(path: Path) -> None:
+    Draft202012Validator.check_schema(json.loads(path.read_text()))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_schema_and_reader_accept_the_full_document(name: str) -> None:
+    document, read = FORMATS[name]
+    validator(name).validate(document)
+    read(json.dumps(document))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_schema_and_reader_refuse_the_same_documents(name: str) -> None:
+    document, read = FORMATS[name]
+    schema = validator(name)
+    wrong, refused = [], 0
+    for path, spoilt in spoiled(document):
+        error = ""
+        try:
+            read(json.dumps(spoilt))
+        except FormatError as refusal:
+            error = str(refusal)
+            refused += 1
+        if schema.is_valid(spoilt) and error and not any(m in error for m in BEYOND_A_SCHEMA):
+            wrong.append(f"{path}: the reader alone refuses: {error}")
+        if not schema.is_valid(spoilt) and not error:
+            wrong.append(f"{path}: the schema alone refuses {spoilt}")
+    assert wrong == []
+    assert refused > 100
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_refusal_names_the_path_of_what_is_wrong(name: str) -> None:
+    document, read = FORMATS[name]
+    wrong = []
+    for path, spoilt in spoiled(document):
+        try:
+            read(json.dumps(spoilt))
+        except FormatError as refusal:
+            named = str(refusal).split(":")[0]
+            if not (named.startswith(path) or path.startswith(named) or named in BLAMED):
+                wrong.append(f"{path} is spoilt: {refusal}")
+    assert wrong == []
+
+
+BLAMED = (
+    "nodes[0].idle",
+    "nodes[1].idle",
+    "jobs[0].running.n3",
+    "jobs[0].workload",
+    "t_f",
+    "server_factor.resnet50",
+)
+"""Two values that do not fit: the message may name the other one."""

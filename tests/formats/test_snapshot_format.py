@@ -1,0 +1,148 @@
+"""Reading a snapshot: what is filled in, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from documents import SNAPSHOT
+
+from hopsd.errors import FormatError
+from hopsd.formats.snapshot import read_snapshot
+from hopsd.model.allocation import Allocation
+from hopsd.model.job import JobState
+from hopsd.model.plan import PlanSettings, PriorityName
+
+Json = dict[str, Any]
+
+
+def changed(**job: Any) -> Json:
+    document = copy.deepcopy(SNAPSHOT)
+    document["jobs"][0].update(job)
+    return document
+
+
+def refusal(document: Json | str) -> str:
+    with pytest.raises(FormatError) as caught:
+        read_snapshot(document if isinstance(document, str) else json.dumps(document))
+    return str(caught.value)
+
+
+def test_optional_keys_may_be_absent() -> None:
+    document = changed()
+    del document["settings"]
+    for key in ("samples", "state", "restart_seconds", "time_limit_seconds", "server_factor"):
+        del document["jobs"][0][key]
+    snapshot, settings = read_snapshot(json.dumps(document))
+    [job] = snapshot.jobs
+    assert settings == PlanSettings()
+    assert (job.samples, job.state, job.restart_seconds) == (None, JobState.WAITING, 0.0)
+    assert (job.time_limit_seconds, job.server_factor) == (None, {})
+
+
+def test_requirements_are_a_set() -> None:
+    snapshot, _ = read_snapshot(json.dumps(changed(reqs=[4, 1, 2, 4])))
+    assert snapshot.jobs[0].reqs == (1, 2, 4)
+
+
+@pytest.mark.parametrize("running", [{}, None])
+def test_a_job_that_runs_nowhere_waits(running: object) -> None:
+    snapshot, _ = read_snapshot(json.dumps(changed(running=running)))
+    assert snapshot.jobs[0].running == Allocation()
+
+
+def test_finish_time_fairness_has_lambda_2_unless_it_is_given() -> None:
+    def lam(**settings: Any) -> float:
+        return read_snapshot(json.dumps({**SNAPSHOT, "settings": settings}))[1].lam
+
+    assert lam(priority="ftf") == 2.0
+    assert lam(priority="ftf", **{"lambda": 1}) == 1.0
+    assert lam(priority="fifo") == lam() == 1.0
+    assert read_snapshot(json.dumps(SNAPSHOT))[1].priority is PriorityName.LATENCY_RATIO
+
+
+def test_an_empty_cluster_and_an_empty_queue_are_snapshots() -> None:
+    snapshot, _ = read_snapshot(json.dumps({**SNAPSHOT, "nodes": [], "jobs": []}))
+    assert snapshot.nodes == snapshot.jobs == ()
+
+
+@pytest.mark.parametrize(
+    ("job", "said"),
+    [
+        ({"age": 0}, "jobs[0].age: 0, but it must be a finite number, above 0"),
+        ({"wait": -1}, "jobs[0].wait: -1, but it must be a finite number, 0 or more"),
+        ({"wait": True}, "jobs[0].wait: True, but"),
+        ({"id": 17}, "jobs[0].id: 17, but it must be a text that is not empty"),
+        ({"id": "\ud800"}, "jobs[0].id: '\\ud800', but it must be text that UTF-8 can hold"),
+        ({"reqs": []}, "jobs[0].reqs: a list, but it must be a list of one GPU count or more"),
+        ({"reqs": [1, 2.5]}, "jobs[0].reqs[1]: 2.5, but it must be a whole number, 1 or more"),
+        ({"reqs": [10**400]}, "jobs[0].reqs[0]: "),
+        ({"samples": 10**400}, "jobs[0].samples: "),
+        ({"running": {"n9": 1}}, "jobs[0].running.n9: there is no node 'n9' in nodes"),
+        ({"running": {"n3": 3}}, "nodes[1].idle: 6 idle GPUs and 3 that jobs run on are more"),
+        ({"state": "running"}, "jobs[0].state: 'running', but it must be one of waiting, held"),
+        ({"throughput": {"a": {}}}, "jobs[0].throughput.a.aggregated: missing"),
+        ({"throughput": {"a": {"aggregated": {}}}}, "jobs[0].throughput.a.aggregated: an object"),
+        (
+            {"throughput": {"a": {"aggregated": {"one": 1}}}},
+            "jobs[0].throughput.a.aggregated.one: 'one', but it must be a key that is a count",
+        ),
+        ({"colour": 1}, "jobs[0].colour: unknown key; accepted are id, user, submit, wait"),
+    ],
+)
+def test_a_bad_job_is_refused_by_path(job: Json, said: str) -> None:
+    assert refusal(changed(**job)).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"lambda": -1}, "settings.lambda: -1, but it must be a finite number, 0 or more"),
+        (
+            {"gap": 1.5},
+            "settings.gap: 1.5, but it must be a finite number, 0 or more and at most 1",
+        ),
+        ({"time_limit": 0}, "settings.time_limit: 0, but it must be a finite number, above 0"),
+        ({"priority": "lifo"}, "settings.priority: 'lifo', but it must be one of latency_ratio"),
+        ({"lamda": 1}, "settings.lamda: unknown key; accepted are lambda, sigma"),
+    ],
+)
+def test_bad_settings_are_refused_by_path(settings: Json, said: str) -> None:
+    assert refusal({**SNAPSHOT, "settings": settings}).startswith(said)
+
+
+def test_names_are_unique() -> None:
+    document = changed()
+    document["jobs"].append(document["jobs"][0] | {"running": {}})
+    assert refusal(document) == "jobs[1]: the job '17' is already at jobs[0]"
+    document = changed()
+    document["nodes"][0]["name"] = "n3"
+    assert refusal(document) == "nodes[1]: the node 'n3' is already at nodes[0]"
+
+
+def test_more_idle_gpus_than_gpus_are_refused() -> None:
+    document = changed()
+    document["nodes"][0]["idle"] = 9
+    assert refusal(document) == "nodes[0].idle: 9, but it must be at most the node's 8 GPUs"
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "true", '"1"'])
+def test_a_number_is_finite_and_a_number(number: str) -> None:
+    text = json.dumps(SNAPSHOT).replace('"wait": 4000', f'"wait": {number}')
+    assert refusal(text).startswith("jobs[0].wait: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "not a JSON document: "),
+        ("[" * 100_000, "not a JSON document: "),
+        ("1" * 5000, "not a JSON document: "),
+        ("[]", "the document: a list, but it must be an object"),
+        ('{"now": 1, "now": 2}', "the key 'now' is given twice in one object"),
+    ],
+)
+def test_text_that_is_no_snapshot_is_refused(text: str, said: str) -> None:
+    assert refusal(text).startswith(said)
