@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 Json = dict[str, Any]
@@ -23,7 +24,7 @@ def interpolated(table: Json, count: int) -> Fraction:
         return points[0][1]
     if count >= points[-1][0]:
         return points[-1][1]
-    for (k0, v0), (k1, v1) in zip(points, points[1:], strict=False):
+    for (k0, v0), (k1, v1) in pairwise(points):
         if k0 <= count <= k1:
             return v0 + (v1 - v0) * Fraction(count - k0, k1 - k0)
     raise AssertionError("unreachable")
@@ -48,10 +49,12 @@ class Reference:
         self.paper_exact = settings.get("paper_exact", False)
         self.first = doc["round"]["first"]
         self.gpu_types = list(dict.fromkeys(n["gpu_type"] for n in self.nodes))
-        self.total = {t: sum(n["gpus"] for n in self.nodes if n["gpu_type"] == t)
-                      for t in self.gpu_types}
-        self.largest = {t: max(n["gpus"] for n in self.nodes if n["gpu_type"] == t)
-                        for t in self.gpu_types}
+        self.total = {
+            t: sum(n["gpus"] for n in self.nodes if n["gpu_type"] == t) for t in self.gpu_types
+        }
+        self.largest = {
+            t: max(n["gpus"] for n in self.nodes if n["gpu_type"] == t) for t in self.gpu_types
+        }
         self.type_of = {n["name"]: n["gpu_type"] for n in self.nodes}
 
     # Section 3 ---------------------------------------------------------------------------
@@ -74,7 +77,9 @@ class Reference:
             cluster = sum(self.total.values())
             share = sum(Fraction(self.total[t], cluster) for t in types)
             return sum(
-                Fraction(self.total[t], cluster) / share * Fraction(job["samples"])
+                Fraction(self.total[t], cluster)
+                / share
+                * Fraction(job["samples"])
                 / (interpolated(job["throughput"][t]["aggregated"], 1) * mean)
                 for t in types
             )
@@ -94,10 +99,12 @@ class Reference:
 
     def queue(self) -> list[Json]:
         jobs = [job for job in self.doc["jobs"] if self.in_plan(job)]
+
         def rank(job: Json) -> Any:
             digits = job["id"].isdigit()
             order = (0, int(job["id"]), "") if digits else (1, 0, job["id"])
             return (-self.priority(job), job["submit"], order)
+
         return sorted(jobs, key=rank)
 
     # Section 4 ---------------------------------------------------------------------------
@@ -189,8 +196,10 @@ class Reference:
         for t in self.gpu_types:
             if t not in job["throughput"]:
                 continue
-            may_spread = bool(job["throughput"][t].get("distributed")) and rho is not None and (
-                float(rho) <= self.sigma or min(job["reqs"]) > self.largest[t]
+            may_spread = (
+                bool(job["throughput"][t].get("distributed"))
+                and rho is not None
+                and (float(rho) <= self.sigma or min(job["reqs"]) > self.largest[t])
             )
             for size in sorted(set(job["reqs"])):
                 placements += [
@@ -253,6 +262,40 @@ class Reference:
             return value
 
         return best(0, tuple(idle[name] for name in names))
+
+    def greedy_limit(self) -> list[Fraction]:
+        """Gains by priority descending, as lambda grows beyond all limits.
+
+        The most urgent job gets all it can, then the next: the best list in dictionary order.
+        """
+        program = sorted(self.program(), key=lambda entry: -entry[1])
+        names = [n["name"] for n in self.nodes]
+        idle = self.idle()
+
+        @cache
+        def best(i: int, free: tuple[int, ...]) -> tuple[Fraction, ...]:
+            if i == len(program):
+                return ()
+            value = (Fraction(0), *best(i + 1, free))
+            for column in program[i][2]:
+                if column.gain < value[0]:
+                    continue
+                left = dict(zip(names, free, strict=True))
+                for name, gpus in column.placement:
+                    left[name] -= gpus
+                if min(left.values()) >= 0:
+                    value = max(value, (column.gain, *best(i + 1, tuple(left.values()))))
+            return value
+
+        return list(best(0, tuple(idle[name] for name in names)))
+
+    def gains(self, placements: dict[str, dict[str, int]]) -> list[Fraction]:
+        """Gains of a plan by priority descending, 0 for a job without a placement."""
+        found = []
+        for job, _, columns in sorted(self.program(), key=lambda entry: -entry[1]):
+            wanted = tuple(sorted(placements.get(job, {}).items()))
+            found.append(sum((c.gain for c in columns if c.placement == wanted), Fraction(0)))
+        return found
 
     def objective(self, placements: dict[str, dict[str, int]]) -> Fraction:
         """Eq. 11 of a plan; refuses one that is not allowed."""

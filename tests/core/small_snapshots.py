@@ -14,8 +14,12 @@ def small_snapshot(seed: int, **settings: Any) -> Json:
     rng = Random(seed)
     first = rng.random() < 0.5
     nodes = [
-        {"name": f"n{i}", "gpu_type": rng.choice(TYPES[: rng.randint(1, 3)]),
-         "gpus": (gpus := rng.randint(1, 4)), "idle": rng.choice([gpus, gpus, rng.randint(0, gpus)])}
+        {
+            "name": f"n{i}",
+            "gpu_type": rng.choice(TYPES[: rng.randint(1, 3)]),
+            "gpus": (gpus := rng.randint(1, 4)),
+            "idle": rng.choice([gpus, gpus, rng.randint(0, gpus)]),
+        }
         for i in range(rng.randint(1, 5))
     ]
     spread = rng.choice(["equal", "zero", "negative", "decades", "plain", "plain", "plain"])
@@ -26,8 +30,13 @@ def small_snapshot(seed: int, **settings: Any) -> Json:
         "round": {"first": first, "seconds": 1800},
         "nodes": nodes,
         "jobs": jobs,
-        "settings": {"gap": 0, "lambda": rng.choice([0, 1, 1, 2, 50]), "time_limit": 60,
-                     "paper_exact": rng.random() < 0.15, **settings},
+        "settings": {
+            "gap": 0,
+            "lambda": rng.choice([0, 1, 1, 2, 50]),
+            "time_limit": 60,
+            "paper_exact": rng.random() < 0.15,
+            **settings,
+        },
     }
 
 
@@ -40,13 +49,16 @@ def _job(rng: Random, i: int, nodes: list[Json], spread: str) -> Json:
         "wait": rng.choice([0, rng.randint(0, 9000)]),
         "age": rng.uniform(60, 9000) if aged == "age" else None,
         "priority": _priority(rng, spread),
-        "reqs": sorted({rng.randint(1, rng.choice([2, 4, 4, 9])) for _ in range(rng.randint(1, 3))}),
+        "reqs": sorted(
+            {rng.randint(1, rng.choice([2, 4, 4, 9])) for _ in range(rng.randint(1, 3))}
+        ),
         "preemptible": rng.random() < 0.7,
         "running": {},
         "sensitivity": rng.choice([None, None, None, rng.choice([1.0, 1.4, 1.5, 2.0])]),
         "throughput": {t: _table(rng) for t in TYPES if rng.random() < 0.75},
-        "server_factor": {n["name"]: round(rng.uniform(0.8, 1.2), 2)
-                          for n in nodes if rng.random() < 0.4},
+        "server_factor": {
+            n["name"]: round(rng.uniform(0.8, 1.2), 2) for n in nodes if rng.random() < 0.4
+        },
     }
     if aged == "samples":
         job["samples"] = rng.uniform(1e3, 1e7)
