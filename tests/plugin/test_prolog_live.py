@@ -1,0 +1,152 @@
+"""Prolog, task prolog and epilog under real slurmds: what a job's tasks find."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fixtures_cluster import clean, node_states, running_cluster, submit, wait_until
+
+from examples.demo.cluster import NodeSpec, PrivateCluster
+from hopsd.model.reading import SlurmState
+
+pytestmark = pytest.mark.live
+
+PROFILER = Path("/opt/profiler-of-this-test")
+REPORTS = Path("/shared/reports-of-this-test")
+
+
+@pytest.fixture(scope="module")
+def module_cluster() -> Iterator[PrivateCluster]:
+    nodes = (NodeSpec("a100", gpus=4),) * 3
+    with running_cluster(nodes=nodes, profiler_path=PROFILER, report_dir=REPORTS) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(module_cluster: PrivateCluster) -> Iterator[PrivateCluster]:
+    yield module_cluster
+    assert set(node_states(module_cluster).values()) <= {"idle", "mixed", "completing"}
+    clean(module_cluster)
+
+
+@pytest.fixture
+def answers() -> Iterator[Path]:
+    """A folder that jobs of every account may write to."""
+    folder = Path(tempfile.mkdtemp(prefix="hops-test-"))
+    folder.chmod(0o777)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def place(cluster: PrivateCluster, job: str, shape: str) -> None:
+    cluster.run("scontrol", "update", f"jobid={job}", *shape.split(), "starttime=now")
+    cluster.run("scontrol", "release", job)
+
+
+def state(cluster: PrivateCluster, job: str) -> SlurmState:
+    return next(one.state for one in cluster.read_jobs() if one.id == job)
+
+
+def read(path: Path) -> dict[str, str]:
+    wait_until(path.with_suffix(".done").exists, 20)
+    return dict(line.partition("=")[::2] for line in path.read_text().splitlines())
+
+
+def writes_environment(folder: Path) -> str:
+    """A batch script that leaves its own environment and each of its tasks'."""
+    run = "$SLURM_RESTART_COUNT"
+    return (
+        f"env > {folder}/batch{run}; touch {folder}/batch{run}.done; "
+        "srun --ntasks=$SLURM_JOB_NUM_NODES --ntasks-per-node=1 bash -c '"
+        f"env > {folder}/task{run}.$SLURMD_NODENAME && "
+        f"touch {folder}/task{run}.done'; sleep 600 & wait"
+    )
+
+
+def test_all_tasks_of_an_uneven_job_know_the_whole(cluster: PrivateCluster, answers: Path) -> None:
+    occupant = submit(cluster, "--nodelist=n0", "--gres=gpu:3", comment=None)
+    wait_until(lambda: "mixed" in node_states(cluster).values(), 15)
+    job = submit(
+        cluster,
+        "--ntasks=4",
+        "--ntasks-per-node=4",
+        "--export=ALL,PYTHONPATH=/home/me/lib",
+        script=writes_environment(answers),
+        comment="hops:reqs=1,4;lr=0.1;lr_rule=linear;batch=64;workload=bert",
+    )
+    place(
+        cluster,
+        job,
+        "reqnodelist=n0,n1 numnodes=2 numtasks=4 tresPerJob=gres:gpu:4 cpusPerTres=gres:gpu:1",
+    )
+    batch = read(answers / "batch")
+    wait_until((answers / "task.n1").exists, 15)
+    told = {
+        "HOPS_JOB": "1",
+        "HOPS_REQS": "1,4",
+        "HOPS_GPUS": "4",
+        "HOPS_NODES": "2",
+        "HOPS_LR": "0.4",
+        "HOPS_BATCH": "64",
+        "HOPS_WORKLOAD": "bert",
+        "HOPS_RESTART_COUNT": "0",
+        "HOPS_REPORT_DIR": str(REPORTS),
+        "HOPS_REQUEUE_EXIT_CODE": "85",
+        "PYTHONPATH": f"{PROFILER}:/home/me/lib",
+    }
+    own = {"n0": "1", "n1": "3"}
+    assert told.items() <= batch.items()
+    assert batch["SLURM_NTASKS"] == "4"
+    assert "SLURM_NTASKS_PER_NODE" not in batch
+    for node, gpus in own.items():
+        task = dict(
+            line.partition("=")[::2] for line in (answers / f"task.{node}").read_text().splitlines()
+        )
+        assert told.items() <= task.items()
+        assert task["SLURM_GPUS_ON_NODE"] == gpus
+    cluster.run("scancel", occupant)
+
+
+def test_a_restart_on_another_count_is_told(cluster: PrivateCluster, answers: Path) -> None:
+    job = submit(
+        cluster, script=writes_environment(answers), comment="hops:reqs=1,4;lr=0.1;lr_rule=sqrt"
+    )
+    place(cluster, job, "reqnodelist=n2 numnodes=1 tresPerNode=gres:gpu:1")
+    first = read(answers / "batch")
+    assert (first["HOPS_GPUS"], first["HOPS_LR"], first["HOPS_RESTART_COUNT"]) == ("1", "0.1", "0")
+    cluster.run("scontrol", "requeuehold", job)
+    wait_until(lambda: state(cluster, job) is SlurmState.PENDING, 20)
+    assert list((cluster.directory / "run").iterdir()) == []
+    place(cluster, job, "reqnodelist=n0 numnodes=1 tresPerNode=gres:gpu:4")
+    second = read(answers / "batch1")
+    assert (second["HOPS_GPUS"], second["HOPS_LR"]) == ("4", "0.2")
+    assert (second["HOPS_NODES"], second["HOPS_RESTART_COUNT"]) == ("1", "1")
+
+
+def test_other_jobs_find_nothing_of_hops(cluster: PrivateCluster, answers: Path) -> None:
+    submit(cluster, "--gres=gpu:1", script=writes_environment(answers), comment="mine")
+    batch = read(answers / "batch")
+    assert [name for name in batch if name.startswith("HOPS_")] == []
+    assert str(PROFILER) not in batch.get("PYTHONPATH", "")
+    run = cluster.directory / "run"
+    assert not run.exists() or not list(run.iterdir())
+
+
+def test_a_site_whose_folder_cannot_be_written_loses_no_node(
+    cluster: PrivateCluster, answers: Path
+) -> None:
+    site = cluster.directory / "plugin" / "site.sh"
+    before = site.read_text()
+    site.write_text(before + "HOPS_RUN_DIR=/proc/no/such/folder\n")
+    try:
+        job = submit(cluster, script=writes_environment(answers))
+        place(cluster, job, "reqnodelist=n1 numnodes=1 tresPerNode=gres:gpu:1")
+        assert "HOPS_JOB" not in read(answers / "batch")
+        cluster.run("scancel", job)
+        wait_until(lambda: set(node_states(cluster).values()) == {"idle"}, 20)
+    finally:
+        site.write_text(before)
