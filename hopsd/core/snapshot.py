@@ -112,8 +112,10 @@ def _job(
     pins: bool,
 ) -> Job | None:
     """None for a job that runs on unusable nodes alone: there is nothing to plan about it."""
-    names = {node.name for node in nodes}
-    running = Allocation.of({n: g for n, g in job.allocation if n in names})
+    running = job.allocation
+    if running:
+        names = {node.name for node in nodes}
+        running = Allocation.of({n: g for n, g in running if n in names})
     if job.state is SlurmState.RUNNING and not running:
         return None
     known = estimate(record.workload, comment.reqs, nodes, knowledge, settings.estimator, now)
