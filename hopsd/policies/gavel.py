@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -37,6 +38,7 @@ class Gavel:
     instead of Gavel's priorities, as the Hops paper ran it (section 4.2).
     """
 
+    only_first: ClassVar[bool] = True
     program: Program
     by_queue: bool = False
 

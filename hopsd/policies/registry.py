@@ -10,6 +10,11 @@ from hopsd.policies.protocol import Policy
 
 POLICIES = {
     "hops": "hopsd.policies.hops:plan",
+    "hops-ftf": "hopsd.policies.variants:ftf",
+    "hops-las": "hopsd.policies.variants:las",
+    "hops-sjf": "hopsd.policies.variants:sjf",
+    "hops-srtf": "hopsd.policies.variants:srtf",
+    "hops-fifo": "hopsd.policies.variants:fifo",
     "sia": "hopsd.policies.sia:plan",
     "sia-hops": "hopsd.policies.sia:plan_own_sizes",
     "gavel": "hopsd.policies.gavel:plan",

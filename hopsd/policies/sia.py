@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +54,7 @@ class Sia:
     published: powers of two within a server and whole servers, large jobs placed first.
     """
 
+    only_first: ClassVar[bool] = True
     own_sizes: bool = False
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:

@@ -27,15 +27,13 @@ MAX_PLANS_AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class SimulationSettings:
-    """``round_seconds``: rounds start at its multiples. ``only_first``: the policy plans at a
-    round's start alone. ``idle_rounds``: a run ends where so many rounds change nothing while
-    nothing runs and nobody is to come.
+    """``round_seconds``: rounds start at its multiples. ``idle_rounds``: a run ends where so many
+    rounds change nothing while nothing runs and nobody is to come.
     """
 
     round_seconds: float = 360.0
     plan: PlanSettings = field(default_factory=PlanSettings)
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
-    only_first: bool = False
     idle_rounds: int = 50
 
 
@@ -80,6 +78,7 @@ class Simulation:
         self._workload = workload
         self._settings = settings
         self._policy = policy
+        self._only_first = bool(getattr(policy, "only_first", False))
         self._progress = progress
         self.port = VirtualCluster(cluster, workload, settings.cluster, failures)
         knowledge = Speeds(cluster, workload).knowledge()
@@ -137,7 +136,7 @@ class Simulation:
 
     def _fill(self, window: RoundWindow) -> None:
         """Further plans over idle GPUs until one places nothing."""
-        if self._settings.only_first:
+        if self._only_first:
             return
         for _ in range(MAX_PLANS_AT_ONCE):
             if not self._could_place() or not self._plan(window):

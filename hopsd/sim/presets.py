@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median_low
 
 from hopsd.core.throughput import theory_table
 from hopsd.errors import InputError
@@ -24,6 +25,11 @@ MIX_64 = {"S": 6 / 17, "M": 5 / 17, "L": 5 / 17, "XL": 1 / 17}
 MIX_512 = {"S": 0.40, "M": 0.35, "L": 0.20, "XL": 0.05}
 """Assumption: figure 8 has no numbers in print; this mix keeps 512 GPUs busy for about as long
 as table 4 says."""
+
+GPUS_MAX = 16
+HOURS_MAX = 8.0
+"""Assumption: nobody asks for so few GPUs that the median takes longer on the mean type. Without
+it one rigid 1-GPU job of category XL would set every policy's makespan to a week."""
 
 SERVER_FACTOR_SIGMA = 0.03
 """Relative spread of servers of one type; the paper's figure 1a shows some percent."""
@@ -130,7 +136,7 @@ def generate(
         model = rng.choice([m for m in MODELS if m.category == category])
         low, high = GPU_HOURS[category]
         hours = low * (high / low) ** rng.random()
-        reqs = _requirements(rng, cluster, tables[model.name])
+        reqs = _requirements(rng, hours)
         jobs.append(
             WorkloadJob(
                 id=JobId(str(number)),
@@ -147,14 +153,12 @@ def generate(
     return Workload(tables, tuple(jobs), factors)
 
 
-def _requirements(
-    rng: random.Random, cluster: Cluster, tables: Mapping[GpuType, ThroughputTable]
-) -> tuple[int, ...]:
-    """1 to 8 of the counts 1 to 16 that the cluster can hold."""
-    largest = max(s.gpus for s in cluster.servers)
-    spreads = any(table.distributed for table in tables.values())
-    counts = [n for n in range(1, 17) if n <= largest or spreads]
-    return tuple(sorted(rng.sample(counts, rng.randint(1, 8))))
+def _requirements(rng: random.Random, hours: float) -> tuple[int, ...]:
+    """1 to 8 of the counts 1 to 16 whose median ends the job within a working day."""
+    while True:
+        reqs = tuple(sorted(rng.sample(range(1, GPUS_MAX + 1), rng.randint(1, 8))))
+        if hours / median_low(reqs) <= HOURS_MAX:
+            return reqs
 
 
 def mean_rate(tables: Mapping[GpuType, ThroughputTable], gpus: Mapping[GpuType, int]) -> float:

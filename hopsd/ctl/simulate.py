@@ -1,0 +1,195 @@
+"""`hopsctl simulate`: what policies would do with a workload, in virtual time."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import click
+
+from hopsd.ctl.render import duration, show, show_json, table
+from hopsd.errors import InputError
+from hopsd.formats.scenario import read_cluster, read_workload
+from hopsd.formats.source import read_text
+from hopsd.model.plan import PlanSettings, PriorityName
+from hopsd.model.scenario import Cluster, Workload
+from hopsd.policies.registry import get
+from hopsd.sim.cluster import ClusterSettings
+from hopsd.sim.engine import SimulationSettings
+from hopsd.sim.facts import hopeless
+from hopsd.sim.importers import IMPORTERS, workload_of
+from hopsd.sim.journal import fingerprint, journaled
+from hopsd.sim.presets import PRESETS, preset
+from hopsd.sim.report import write_report
+from hopsd.sim.study import Result, figures, play, write
+
+
+@click.command()
+@click.option("--cluster", "cluster_name", required=True, metavar="FILE|PRESET")
+@click.option("--workload", "workload_name", required=True, metavar="FILE|PRESET|KIND:FILE")
+@click.option("--policy", "policies", multiple=True, required=True, metavar="NAME")
+@click.option("--round", "round_seconds", type=click.FloatRange(min=1.0), default=360.0)
+@click.option("--restart-cost", type=click.FloatRange(min=0.0), default=30.0, metavar="SECONDS")
+@click.option("--seed", type=int, default=0, help="Of generated workloads and of the solver.")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Of a preset: how many.")
+@click.option("--rate", type=click.FloatRange(min=0.0, min_open=True), help="Jobs per hour.")
+@click.option(
+    "--priority", type=click.Choice([p.value for p in PriorityName]), default="latency_ratio"
+)
+@click.option("--lambda", "lam", type=click.FloatRange(min=0.0), default=1.0)
+@click.option("--gap", type=click.FloatRange(min=0.0), default=0.01)
+@click.option("--time-limit", type=click.FloatRange(min=0.1), default=10.0, metavar="SECONDS")
+@click.option("--paper-exact", is_flag=True, help="The round as the paper prints it.")
+@click.option("--report", is_flag=True, help="Write OUT/report.html, too.")
+@click.option("--resume", is_flag=True, help="Go on where an interrupted run stopped.")
+def simulate(
+    cluster_name: str,
+    workload_name: str,
+    policies: Sequence[str],
+    round_seconds: float,
+    restart_cost: float,
+    seed: int,
+    out: Path,
+    as_json: bool,
+    jobs: int | None,
+    rate: float | None,
+    priority: str,
+    lam: float,
+    gap: float,
+    time_limit: float,
+    paper_exact: bool,
+    report: bool,
+    resume: bool,
+) -> None:
+    """Play a workload through under one or more policies.
+
+    A cluster is a file or paper-64, paper-512; a workload a file, a preset or a log as
+    philly:FILE, sacct:FILE, csv:FILE. OUT gets jobs.csv, rounds.csv and timeline.jsonl.
+
+    Exit codes: 0 done, 1 failed, 2 a file or name is not what is accepted, 130 interrupted.
+    """
+    cluster = _cluster(cluster_name)
+    workload = _workload(workload_name, cluster, seed, jobs, rate)
+    _check(cluster, workload, policies)
+    plan = PlanSettings(lam=lam, gap=gap, time_limit_seconds=time_limit, paper_exact=paper_exact,
+                        priority=PriorityName(priority), seed=seed)  # fmt: skip
+    settings = SimulationSettings(
+        round_seconds, plan, ClusterSettings(restart_seconds=restart_cost)
+    )
+    results: list[Result] = []
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        for name in dict.fromkeys(policies):
+            results.append(_play(name, cluster, workload, settings, out, resume=resume))
+    except KeyboardInterrupt:
+        write(results, out)
+        click.echo("\ninterrupted; the same command with --resume goes on from here", err=True)
+        sys.exit(130)
+    files = write(results, out)
+    if report:
+        write_report(results, cluster, workload, out / "report.html")
+    if as_json:
+        show_json({"policies": {r.policy: figures(r) for r in results}, **files})
+    else:
+        _show(results)
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _cluster(name: str) -> Cluster:
+    return preset(name).cluster() if name in PRESETS else read_cluster(read_text(name))
+
+
+def _workload(
+    name: str, cluster: Cluster, seed: int, jobs: int | None, rate: float | None
+) -> Workload:
+    if name in PRESETS:
+        if cluster.gpus_by_type().keys() != preset(name).cluster().gpus_by_type().keys():
+            raise InputError(f"the workload {name} fits the cluster {name} alone")
+        return preset(name).workload(seed, jobs=jobs, rate_per_hour=rate)
+    if jobs is not None or rate is not None:
+        raise InputError("--jobs and --rate go with a preset's workload")
+    kind, colon, path = name.partition(":")
+    if colon and kind in IMPORTERS:
+        return workload_of(IMPORTERS[kind](read_text(path)), cluster)
+    return read_workload(read_text(name), cluster)
+
+
+def _check(cluster: Cluster, workload: Workload, policies: Sequence[str]) -> None:
+    if not workload.jobs:
+        raise InputError("the workload has no job")
+    known = {server.name for server in cluster.servers}
+    for name, factors in workload.server_factor.items():
+        unknown = sorted(set(factors) - known)
+        if unknown:
+            raise InputError(f"server_factor.{name}: the cluster has no node {unknown[0]!r}")
+    for policy in policies:
+        get(policy)
+    for job in hopeless(cluster, workload)[:10]:
+        click.echo(f"hopsctl: job {job} fits nowhere, even on an idle cluster", err=True)
+
+
+def _play(
+    name: str,
+    cluster: Cluster,
+    workload: Workload,
+    settings: SimulationSettings,
+    out: Path,
+    *,
+    resume: bool,
+) -> Result:
+    settings = replace(settings, plan=replace(settings.plan, policy=name))
+    run = fingerprint(name, cluster, workload, settings)
+    shown = _Progress(name)
+    path = out / "journal" / f"{name}.jsonl"
+    with journaled(get(name), path, run, resume=resume) as policy:
+        result = play(name, policy, cluster, workload, settings, progress=shown)
+    shown.end()
+    if result.unfinished:
+        click.echo(f"hopsctl: {name}: {len(result.unfinished)} jobs never ended", err=True)
+    return result
+
+
+class _Progress:
+    """A line on a terminal's stderr, renewed at most ten times a second."""
+
+    def __init__(self, policy: str) -> None:
+        self._policy = policy
+        self._start = self._last = monotonic()
+        self._shown = sys.stderr.isatty()
+
+    def __call__(self, now: float, ended: int, jobs: int) -> None:
+        clock = monotonic()
+        if not self._shown or clock - self._last < 0.1:
+            return
+        self._last = clock
+        left = (clock - self._start) * (jobs - ended) / ended if ended else None
+        bar = "#" * (30 * ended // jobs)
+        text = f"{self._policy}: [{bar:<30}] {ended}/{jobs} jobs, {now / 3600:.1f} h simulated"
+        click.echo(f"\r{text}, {duration(left)} left \033[K", nl=False, err=True)
+
+    def end(self) -> None:
+        if self._shown:
+            click.echo("\r\033[K", nl=False, err=True)
+
+
+def _show(results: Sequence[Result]) -> None:
+    columns = ["policy", "makespan h", "JCT h", "p99 JCT h", "wait h", "max LR", "mean LR",
+               "fragments", "max FTF", "unfair", "GPU use", "restarts", "s"]  # fmt: skip
+    show(table("", columns, [_row(result) for result in results]))
+
+
+def _row(result: Result) -> tuple[Any, ...]:
+    s = result.summary
+    return (result.policy, s.makespan_h, s.avg_jct_h, s.p99_jct_h, s.avg_wait_h,
+            s.max_latency_ratio, s.mean_latency_ratio, s.avg_fragments, s.max_ftf, s.unfair_share,
+            s.gpu_utilisation, s.restarts, result.wall_seconds)  # fmt: skip

@@ -1,0 +1,30 @@
+"""Hops with another priority than the latency ratio (sections 4.4 and 4.5 of the paper)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from hopsd.model.plan import Plan, PlanSettings, PriorityName, Snapshot
+from hopsd.policies import hops
+
+FTF_LAMBDA = 2.0
+"""The paper found it best with finish-time fairness (section 4.4)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hops:
+    """``lam`` None: as the settings say."""
+
+    priority: PriorityName
+    lam: float | None = None
+
+    def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
+        lam = settings.lam if self.lam is None else self.lam
+        return hops.plan(snapshot, replace(settings, priority=self.priority, lam=lam))
+
+
+ftf = Hops(PriorityName.FTF, FTF_LAMBDA)
+las = Hops(PriorityName.LAS)
+sjf = Hops(PriorityName.SJF)
+srtf = Hops(PriorityName.SRTF)
+fifo = Hops(PriorityName.FIFO)

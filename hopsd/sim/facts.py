@@ -1,0 +1,59 @@
+"""From a workload to what the metrics need to know of its jobs."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from hopsd.core.pools import could_run, pools_of
+from hopsd.core.priority import age_seconds
+from hopsd.model.cluster import Node
+from hopsd.model.ids import JobId
+from hopsd.model.job import Job
+from hopsd.model.scenario import Cluster, Workload
+from hopsd.sim.metrics import JobFacts
+from hopsd.sim.speed import Speeds
+
+
+def facts_of(cluster: Cluster, workload: Workload) -> list[JobFacts]:
+    """One entry a job, in the workload's order."""
+    nodes = _nodes(cluster)
+    speeds = Speeds(cluster, workload)
+    facts = []
+    for spec, job in zip(workload.jobs, _jobs(workload), strict=True):
+        age = age_seconds(job, nodes)
+        facts.append(
+            JobFacts(
+                id=spec.id,
+                submit=spec.submit,
+                age=age,
+                gpu_seconds=age * sum(spec.reqs) / len(spec.reqs),
+                gpus_max=max(spec.reqs),
+                rate=partial(speeds.rate, spec.workload),
+            )
+        )
+    return facts
+
+
+def hopeless(cluster: Cluster, workload: Workload) -> list[JobId]:
+    """Jobs whose smallest requirement no idle server or group of servers can hold."""
+    pools = pools_of(_nodes(cluster))
+    return [job.id for job in _jobs(workload) if not could_run(job, pools)]
+
+
+def _nodes(cluster: Cluster) -> list[Node]:
+    return [Node(s.name, s.gpu_type, s.gpus, s.gpus) for s in cluster.servers]
+
+
+def _jobs(workload: Workload) -> list[Job]:
+    return [
+        Job(
+            id=spec.id,
+            user=spec.user,
+            submit=spec.submit,
+            wait_seconds=0.0,
+            reqs=spec.reqs,
+            throughput=workload.throughput[spec.workload],
+            samples=spec.samples,
+        )
+        for spec in workload.jobs
+    ]

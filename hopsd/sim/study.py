@@ -1,0 +1,139 @@
+"""One workload under several policies, and the files that a study leaves (docs: formats)."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hopsd.model.scenario import Cluster, Workload
+from hopsd.policies.protocol import Policy
+from hopsd.sim.cluster import Failure
+from hopsd.sim.engine import PlanMade, Progress, Run, Simulation, SimulationSettings
+from hopsd.sim.facts import facts_of
+from hopsd.sim.metrics import (
+    Change,
+    JobFacts,
+    JobOutcome,
+    RoundState,
+    Summary,
+    job_outcomes,
+    percentile,
+    round_states,
+    summarise,
+)
+
+JOB_COLUMNS = ("policy", "id", "submit", "first_start", "end", "wait", "age", "latency_ratio",
+               "ftf", "restarts")  # fmt: skip
+ROUND_COLUMNS = ("policy", "time", "queued", "running", "idle", "fragments", "throughput",
+                 "solve_seconds", "gap")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One policy's run with its figures. ``first_plans``: what each round's first plan took."""
+
+    policy: str
+    changes: tuple[Change, ...]
+    outcomes: tuple[JobOutcome, ...]
+    rounds: tuple[RoundState, ...]
+    first_plans: tuple[PlanMade, ...]
+    plans: int
+    summary: Summary
+    wall_seconds: float
+
+    @property
+    def unfinished(self) -> list[str]:
+        return [outcome.id for outcome in self.outcomes if outcome.end is None]
+
+
+def play(
+    name: str,
+    policy: Policy,
+    cluster: Cluster,
+    workload: Workload,
+    settings: SimulationSettings,
+    failures: Sequence[Failure] = (),
+    progress: Progress | None = None,
+) -> Result:
+    """Run one policy and compute its figures from the timeline alone."""
+    run = Simulation(cluster, workload, policy, settings, failures, progress).run()
+    return result_of(name, run, facts_of(cluster, workload), cluster.gpus)
+
+
+def result_of(name: str, run: Run, facts: Sequence[JobFacts], gpus: int) -> Result:
+    outcomes = job_outcomes(run.changes, facts, gpus)
+    states = round_states(run.changes, facts, gpus, run.rounds)
+    by_time = {made.time: made for made in run.plans if made.first}
+    nothing = PlanMade(0.0, True, 0.0, 0.0, 0)
+    return Result(
+        policy=name,
+        changes=run.changes,
+        outcomes=tuple(outcomes),
+        rounds=tuple(states),
+        first_plans=tuple(by_time.get(time, nothing) for time in run.rounds),
+        plans=len(run.plans),
+        summary=summarise(outcomes, states, gpus),
+        wall_seconds=run.wall_seconds,
+    )
+
+
+def figures(result: Result) -> dict[str, Any]:
+    """The object that ``--json`` prints for one policy."""
+    seconds = np.array([made.seconds for made in result.first_plans])
+    gaps = np.array([made.gap for made in result.first_plans])
+    return {
+        **asdict(result.summary),
+        "solve_seconds": {"median": percentile(seconds, 50), "p99": percentile(seconds, 99)},
+        "proven_gap": {"median": percentile(gaps, 50), "max": float(gaps.max(initial=0.0))},
+        "wall_seconds": result.wall_seconds,
+    }
+
+
+def write(results: Sequence[Result], folder: Path) -> dict[str, str]:
+    """``jobs.csv``, ``rounds.csv`` and ``timeline.jsonl``; returns the paths of the tables."""
+    folder.mkdir(parents=True, exist_ok=True)
+    jobs, rounds = folder / "jobs.csv", folder / "rounds.csv"
+    _write_csv(jobs, JOB_COLUMNS, results, _job_rows)
+    _write_csv(rounds, ROUND_COLUMNS, results, _round_rows)
+    with (folder / "timeline.jsonl").open("w") as file:
+        for result in results:
+            for change in result.changes:
+                line = {
+                    "policy": result.policy,
+                    "time": change.time,
+                    "job": change.job,
+                    "placement": change.placement.as_dict(),
+                }
+                file.write(json.dumps(line) + "\n")
+    return {"jobs": str(jobs), "rounds": str(rounds)}
+
+
+def _write_csv(
+    path: Path,
+    columns: Sequence[str],
+    results: Sequence[Result],
+    rows: Callable[[Result], Iterable[Sequence[object]]],
+) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        for result in results:
+            writer.writerows(["" if v is None else v for v in row] for row in rows(result))
+
+
+def _job_rows(result: Result) -> Iterable[Sequence[object]]:
+    for o in result.outcomes:
+        yield (result.policy, o.id, o.submit, o.first_start, o.end, o.wait, o.age,
+               o.latency_ratio, o.ftf, o.restarts)  # fmt: skip
+
+
+def _round_rows(result: Result) -> Iterable[Sequence[object]]:
+    for state, made in zip(result.rounds, result.first_plans, strict=True):
+        yield (result.policy, state.time, state.queued, state.running, state.idle,
+               state.fragments, state.throughput, made.seconds, made.gap)  # fmt: skip
