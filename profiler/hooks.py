@@ -18,6 +18,10 @@ from hops_profiler.recorder import Recorder
 from torch.optim import optimizer as optim
 from torch.utils.data import dataloader
 
+# True while torch.compile traces our hooks into the user's graph: there they must vanish, since a
+# clock cannot be compiled and fullgraph=True would refuse the user's code. Absent before 2.3.
+compiling: Callable[[], bool] = getattr(torch.compiler, "is_compiling", lambda: False)
+
 
 class Hooks:
     """Feeds ``recorder``; calls ``iterated`` after each iteration.
@@ -44,8 +48,6 @@ class Hooks:
         self._wrap(torch.autograd, "backward", "backward", None)
         optim.register_optimizer_step_pre_hook(self._step_begins)
         optim.register_optimizer_step_post_hook(self._step_ends)
-        for hook in (Hooks._step_begins, Hooks._step_ends):
-            _hide_from_compiler(hook)
 
     def _wrap(self, owner: Any, name: str, phase: str, done: Callable[[Any], None] | None) -> None:
         """Time ``owner.name`` as ``phase``; give its result to ``done``."""
@@ -54,7 +56,7 @@ class Hooks:
         @functools.wraps(original)
         def timed(*args: Any, **kwargs: Any) -> Any:
             elsewhere = self._thread is not None and self._thread != get_ident()
-            if self.off or (elsewhere and done is None):
+            if self.off or compiling() or (elsewhere and done is None):
                 return original(*args, **kwargs)
             if elsewhere:
                 result = original(*args, **kwargs)
@@ -68,7 +70,6 @@ class Hooks:
                 self._guard(done, result)
             return result
 
-        _hide_from_compiler(timed)
         setattr(owner, name, timed)
 
     def _guard(self, note: Callable[..., None], *args: Any) -> None:
@@ -83,17 +84,20 @@ class Hooks:
         self.recorder.enter(phase, perf_counter())
 
     def _leave(self) -> None:
-        self.recorder.leave(perf_counter())
+        if self.recorder.leave(perf_counter()):
+            self._iterated()
 
     def _fetched(self, batch: Any) -> None:
         if self.recorder.fetched(samples_of(batch)):
             self._iterated()
 
     def _step_begins(self, *_: Any) -> None:
-        self._guard(self._enter, "update")
+        if not compiling():
+            self._guard(self._enter, "update")
 
     def _step_ends(self, optimizer: Any, *_: Any) -> None:
-        self._guard(self._note_step, optimizer)
+        if not compiling():
+            self._guard(self._note_step, optimizer)
 
     def _note_step(self, optimizer: Any) -> None:
         now = perf_counter()
@@ -108,15 +112,3 @@ class Hooks:
 
 def _params(optimizer: Any) -> int:
     return sum(p.numel() for group in optimizer.param_groups for p in group["params"])
-
-
-def _hide_from_compiler(function: Any) -> None:
-    """Keep ``torch.compile`` from tracing our hooks: it would compile the clock away.
-
-    What it calls on is a flag of the code object, which exists where dynamo does; importing
-    dynamo itself would cost every job a second.
-    """
-    eval_frame = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
-    skip_code = getattr(eval_frame, "skip_code", None)
-    if skip_code is not None:
-        skip_code(function.__code__)

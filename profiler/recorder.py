@@ -26,11 +26,19 @@ the loop evaluated in between, which is not an iteration's time."""
 DEPOSED = 10
 """Steps of another optimizer, without one of the leading optimizer, that make it the leader."""
 
+UNSEEN = 32
+"""Backward passes without any step after which a backward pass ends an iteration: steps that
+were compiled into the user's graph cannot be heard."""
+
 DEEPEST = 8
 """Phases within each other; more are steps that an exception ended without our hearing of it."""
 
 BEFORE = {"data": "rest", "backward": "forward", "update": "update"}
 """What the time was that ends where a phase begins. Unscaling and clipping are of the update."""
+
+
+_BACKWARD = 0
+"""Stands for an optimizer where backward passes lead; no object has this id."""
 
 
 class Recorder:
@@ -40,8 +48,9 @@ class Recorder:
     others (a GAN's, or one for each layer) belong to its iterations. Phases may lie in each
     other: time is the innermost's.
 
-    While nothing ever stepped, a batch ends the iteration of the one before: inference, with
-    data and forward only (section 3.5 of the paper).
+    Where steps cannot be heard, each backward pass ends an iteration. While nothing ever
+    stepped, a batch ends the iteration of the one before: inference, with data and forward only
+    (section 3.5 of the paper).
     """
 
     def __init__(self, device: Device | None = None) -> None:
@@ -67,12 +76,18 @@ class Recorder:
         self._pass(before, now)
         self._within.append(phase)
 
-    def leave(self, now: float) -> None:
-        """The innermost phase ends."""
-        if self._within:
-            phase = self._within.pop()
-            self._pass(phase, now)
-            self._backwards += phase == "backward"
+    def leave(self, now: float) -> bool:
+        """The innermost phase ends. True: and an iteration with it."""
+        if not self._within:
+            return False
+        phase = self._within.pop()
+        self._pass(phase, now)
+        if phase != "backward":
+            return False
+        self._backwards += 1
+        if self._leader is None and self._backwards == UNSEEN:
+            self._leader = _BACKWARD
+        return self._leader == _BACKWARD and self.stepped(_BACKWARD, now)
 
     def fetched(self, samples: int) -> bool:
         """A batch of ``samples`` came (0: none could be seen). True: it ended an iteration."""

@@ -1,0 +1,29 @@
+"""What the programs share: a network, data that a seed makes up, exact losses on stdout."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+
+FEATURES, BATCH, ITERATIONS = 64, 16, 40
+
+
+def network() -> nn.Module:
+    return nn.Sequential(nn.Linear(FEATURES, 128), nn.ReLU(), nn.Dropout(0.1), nn.Linear(128, 4))
+
+
+def dataset(batches: int = ITERATIONS) -> TensorDataset:
+    generator = torch.Generator().manual_seed(1)
+    return TensorDataset(
+        torch.randn(batches * BATCH, FEATURES, generator=generator),
+        torch.randint(4, (batches * BATCH,), generator=generator),
+    )
+
+
+def show(loss: torch.Tensor) -> None:
+    """Every bit of it: two runs can be compared."""
+    print(float(loss).hex())

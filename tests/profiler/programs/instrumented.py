@@ -1,0 +1,51 @@
+"""Times its own phases by hand and prints their means: what the profiler should say, too."""
+
+import json
+import time
+
+import torch
+from common import FEATURES
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+WIDTH, BATCH, ITERATIONS = 512, 256, 30
+
+
+class Slow(Dataset):
+    def __len__(self) -> int:
+        return BATCH * ITERATIONS
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index % BATCH == 0:
+            time.sleep(0.008)
+        return torch.full((FEATURES,), float(index))
+
+
+model = nn.Sequential(
+    nn.Linear(FEATURES, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 1)
+)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+batches = iter(DataLoader(Slow(), batch_size=BATCH))
+spent = {"t_d": 0.0, "t_f": 0.0, "t_b": 0.0, "t_u": 0.0, "t_iter": 0.0}
+for number in range(ITERATIONS):
+    if number == 3:  # as the profiler, which leaves out a warm-up
+        spent = dict.fromkeys(spent, 0.0)
+    begin = time.perf_counter()
+    batch = next(batches)
+    fetched = time.perf_counter()
+    loss = model(batch).square().mean()
+    forward = time.perf_counter()
+    loss.backward()
+    backward = time.perf_counter()
+    optimizer.step()
+    end = time.perf_counter()
+    optimizer.zero_grad()
+    for name, seconds in (
+        ("t_d", fetched - begin),
+        ("t_f", forward - fetched),
+        ("t_b", backward - forward),
+        ("t_u", end - backward),
+        ("t_iter", time.perf_counter() - begin),
+    ):
+        spent[name] += seconds / (ITERATIONS - 3)
+print(json.dumps(spent))

@@ -1,0 +1,29 @@
+"""Many short iterations: prints the time of one, and the memory that the later ones took."""
+
+import json
+import resource
+import sys
+import time
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+iterations = int(sys.argv[1])
+torch.set_num_threads(1)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+data = DataLoader(torch.randn(iterations, 4), batch_size=None)
+times, peak = [], 0
+since = time.perf_counter()
+for number, row in enumerate(data):
+    model(row).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    if number % 1000 == 999:
+        times.append((time.perf_counter() - since) / 1000)
+        since = time.perf_counter()
+    if number == iterations // 5:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak
+print(json.dumps({"seconds": sorted(times)[len(times) // 4], "grown_kib": grown}))
