@@ -11,7 +11,7 @@ from psycopg import sql
 from yoyo import get_backend, read_migrations
 
 from hopsd.errors import StoreError
-from hopsd.store.connection import SCHEMA, conninfo, told
+from hopsd.store.connection import SCHEMA, Connection, conninfo, told
 
 # Any fixed number: it keeps two migrations of one database from running at once.
 _LOCK = 0x686F7073_00000001
@@ -39,11 +39,13 @@ def migrate(dsn: str, *, back: int = 0) -> tuple[str, ...]:
 
     Raises:
         StoreUnavailableError: PostgreSQL does not answer.
-        StoreError: it refused; what came before stays.
+        StoreError: it refused, and what came before stays; or the schema is of a newer
+            release, and nothing was changed.
     """
     with told(), psycopg.connect(conninfo(dsn), autocommit=True) as connection:
         connection.execute("SELECT pg_advisory_lock(%s)", [_LOCK])
         _create_schema(connection)
+        _pending(connection)
         return _run(dsn, back)
 
 
@@ -51,19 +53,29 @@ def pending(dsn: str) -> tuple[str, ...]:
     """Names of migrations that are still to be applied; changes nothing.
 
     Raises:
-        StoreUnavailableError, StoreError: as of `migrate`.
+        StoreUnavailableError: PostgreSQL does not answer.
+        StoreError: it refused, or the schema is of a newer release.
     """
-    names = [path.stem for path in sorted(folder().glob("*.sql")) if ".rollback" not in path.name]
     with told(), psycopg.connect(conninfo(dsn), autocommit=True) as connection:
-        found = connection.execute("SELECT to_regclass('_yoyo_migration')").fetchone()
-        if found is None or found[0] is None:
-            return tuple(names)
-        rows = connection.execute("SELECT migration_id FROM _yoyo_migration").fetchall()
-    applied = {row[0] for row in rows}
+        return _pending(connection)
+
+
+def _pending(connection: Connection) -> tuple[str, ...]:
+    names = [path.stem for path in sorted(folder().glob("*.sql")) if ".rollback" not in path.name]
+    found = connection.execute("SELECT to_regclass('_yoyo_migration') IS NOT NULL").fetchone()
+    if found != (True,):
+        return tuple(names)
+    rows = connection.execute("SELECT migration_id FROM _yoyo_migration ORDER BY 1").fetchall()
+    applied = [row[0] for row in rows]
+    if newer := [name for name in applied if name not in names]:
+        raise StoreError(
+            f"the database is of a newer hops: it has {', '.join(newer)}, which this release does"
+            " not know; install that release, or go back with its `hopsctl migrate --back N`"
+        )
     return tuple(name for name in names if name not in applied)
 
 
-def _create_schema(connection: psycopg.Connection[tuple[object, ...]]) -> None:
+def _create_schema(connection: Connection) -> None:
     # IF NOT EXISTS would ask for the right to create schemas even where ours is there.
     found = connection.execute("SELECT FROM pg_namespace WHERE nspname = %s", [SCHEMA])
     if found.fetchone() is None:

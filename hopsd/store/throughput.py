@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hopsd.model.knowledge import ThroughputRecord
-from hopsd.store.codec import decode, encode
+from hopsd.store.codec import encode
 from hopsd.store.connection import Connection, insert
 
-# With a half-life of a week, reports of one shape beyond this many change nothing.
-NEWEST = 64
+# Reports of one shape beyond this many would change its weighted mean little.
+NEWEST = 32
 
 
 def add(connection: Connection, records: Sequence[ThroughputRecord]) -> None:
@@ -25,9 +25,9 @@ def add(connection: Connection, records: Sequence[ThroughputRecord]) -> None:
 def newest(connection: Connection) -> tuple[ThroughputRecord, ...]:
     """The newest records of each workload and shape, oldest first."""
     rows = connection.execute(
-        "SELECT to_json(t) FROM (SELECT *, row_number() OVER (PARTITION BY workload, gpu_type,"
-        " node, gpus, nodes ORDER BY at DESC, per_gpu) AS age FROM throughput) t"
+        "SELECT workload, gpu_type, node, gpus, nodes, per_gpu, at FROM (SELECT *, row_number()"
+        " OVER (PARTITION BY workload, gpu_type, node, gpus, nodes ORDER BY at DESC, per_gpu) AS age FROM throughput) t"
         " WHERE age <= %s ORDER BY at, workload, gpu_type, node, gpus, nodes, per_gpu",
         [NEWEST],
     )
-    return tuple(decode(ThroughputRecord, row[0]) for row in rows)
+    return tuple(ThroughputRecord(*row) for row in rows)

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from click.testing import CliRunner, Result
 from fixtures_postgres import Databases
 from values import job, plan_record
 
+from hopsd.ctl.database import migrate as migrate_command
 from hopsd.errors import StoreError
 from hopsd.store.migrate import folder, migrate, pending
 from hopsd.store.postgres import PostgresStore
@@ -108,6 +110,36 @@ def test_a_role_without_rights_is_told_what_to_do(databases: Databases) -> None:
         admin.execute("CREATE ROLE stranger LOGIN")
     with pytest.raises(StoreError, match="permission denied"):
         migrate(dsn.replace("user=hops", "user=stranger"))
+
+
+def test_a_database_of_a_newer_release_is_left_alone(dsn: str) -> None:
+    migrate(dsn)
+    with psycopg.connect(dsn) as connection:
+        connection.execute(
+            "INSERT INTO hops._yoyo_migration (migration_hash, migration_id)"
+            " VALUES ('x', '0099.future')"
+        )
+    for attempt in (pending, migrate):
+        with pytest.raises(StoreError, match=r"newer hops: it has 0099\.future"):
+            attempt(dsn)
+
+
+def run(*args: str) -> Result:
+    return CliRunner().invoke(migrate_command, args)
+
+
+def test_the_command_tells_what_it_does(dsn: str, tmp_path: Path) -> None:
+    path = tmp_path / "hopsd.toml"
+    path.write_text(f'[database]\ndsn = "{dsn}"\n')
+    configured = ["--config", str(path)]
+    missing = run(*configured, "--check")
+    assert missing.exit_code == 1
+    assert missing.output.splitlines() == [f"to apply: {name}" for name in NAMES]
+    done = run(*configured)
+    assert (done.exit_code, done.output) == (0, "".join(f"applied: {name}\n" for name in NAMES))
+    assert (run("--dsn", dsn, "--check").exit_code, run("--dsn", dsn).output) == (0, "up to date\n")
+    assert run("--dsn", dsn, "--back", "1").output == f"rolled back: {NAMES[-1]}\n"
+    assert run("--dsn", dsn, "--back", "0").exit_code == 2
 
 
 def test_setup_cfg_installs_the_sql(tmp_path: Path) -> None:
