@@ -24,10 +24,18 @@ def add(connection: Connection, records: Sequence[ThroughputRecord]) -> None:
 
 def newest(connection: Connection) -> tuple[ThroughputRecord, ...]:
     """The newest records of each workload and shape, oldest first."""
-    rows = connection.execute(
-        "SELECT workload, gpu_type, node, gpus, nodes, per_gpu, at FROM (SELECT *, row_number()"
-        " OVER (PARTITION BY workload, gpu_type, node, gpus, nodes ORDER BY at DESC, per_gpu) AS age FROM throughput) t"
-        " WHERE age <= %s ORDER BY at, workload, gpu_type, node, gpus, nodes, per_gpu",
-        [NEWEST],
-    )
+    rows = connection.execute(_NEWEST, [NEWEST])
     return tuple(ThroughputRecord(*row) for row in rows)
+
+
+_NEWEST = """
+SELECT workload, gpu_type, node, gpus, nodes, per_gpu, at
+FROM (
+    SELECT *, row_number() OVER (
+        PARTITION BY workload, gpu_type, node, gpus, nodes ORDER BY at DESC, per_gpu
+    ) AS place
+    FROM throughput
+) placed
+WHERE place <= %s
+ORDER BY at, workload, gpu_type, node, gpus, nodes, per_gpu
+"""
