@@ -1,0 +1,206 @@
+"""What operators and users do to a daemon that runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import HERE, Hopsd, Site
+
+from hopsd.local_socket import RefusedError, ask
+from hopsd.store.embedded import EmbeddedPostgres
+from hopsd.store.migrate import migrate
+
+pytestmark = [pytest.mark.live, pytest.mark.slow]
+
+
+def hopsctl(site: Site, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [HERE / "hopsctl", *arguments],
+        env={**os.environ, **site.cluster.env, "HOPS_SOCKET": str(site.hopsd.socket)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_pause_leaves_everything_to_slurm_and_resume_goes_on(site: Site) -> None:
+    site.hopsd.configure(round_seconds=300.0)
+    site.hopsd.start()
+    assert hopsctl(site, "pause").returncode == 0
+    site.hopsd.wait_for(lambda s: s["mode"] == "paused")
+    job = site.submit("hops:reqs=2", 1.0)
+    ticks = site.hopsd.status()["ticks"]
+    site.hopsd.wait_for(lambda s: s["ticks"] > ticks + 2)
+    assert site.states() == {job: "PENDING"}
+    assert hopsctl(site, "resume").returncode == 0
+    site.wait_until_all_completed(30.0)
+
+
+def test_held_jobs_are_given_to_plain_slurm_on_request(site: Site) -> None:
+    site.hopsd.configure(round_seconds=300.0)
+    site.hopsd.start()
+    assert hopsctl(site, "pause").returncode == 0
+    site.hopsd.wait_for(lambda s: s["mode"] == "paused")
+    jobs = [site.submit("hops:reqs=2,4", 1.0), site.submit("hops:reqs=1", 1.0)]
+    done = hopsctl(site, "pause", "--release-held")
+    assert done.returncode == 0, done.stderr
+    site.wait_until_all_completed(40.0)
+    by_id = {job.id: job for job in site.cluster.read_jobs()}
+    assert set(by_id) == set(jobs)
+    assert hopsctl(site, "resume").returncode == 0
+    late = site.submit("hops:reqs=1", 1.0)
+    site.wait_until_all_completed(30.0)
+    assert late in site.states()
+
+
+def test_one_job_is_released_and_hops_leaves_it_alone(site: Site) -> None:
+    site.hopsd.configure(round_seconds=4.0)
+    site.hopsd.start()
+    full = [site.submit(f"hops:reqs={gpus};preempt=no", 12.0) for gpus in (4, 4, 2)]
+    site.hopsd.wait_for(lambda s: len(s["running"]) == 3)
+    job = site.submit("hops:reqs=1", 1.0)
+    site.hopsd.wait_for(lambda s: [w["id"] for w in s["waiting"]] == [job])
+    assert hopsctl(site, "release", job).returncode == 0
+    site.wait_until_all_completed(60.0)
+    assert set(site.states()) == {*full, job}
+
+
+def test_a_bad_configuration_is_refused_and_the_old_one_stays(site: Site) -> None:
+    site.hopsd.configure(round_seconds=300.0)
+    site.hopsd.start()
+    assert site.hopsd.process is not None
+    site.hopsd.config.write_text("[daemon]\nrefresh_second = 1\n")
+    site.hopsd.process.send_signal(signal.SIGHUP)
+    site.hopsd.wait_for(lambda _: "reload refused" in site.hopsd.log.read_text())
+    assert "refresh_seconds" in site.hopsd.log.read_text()
+    site.submit("hops:reqs=1", 1.0)
+    site.wait_until_all_completed(30.0)
+    site.hopsd.configure(round_seconds=77.0)
+    site.hopsd.process.send_signal(signal.SIGHUP)
+    site.hopsd.wait_for(lambda _: '"reloaded"' in site.hopsd.log.read_text())
+
+
+def test_only_one_hopsd_acts_and_the_other_takes_over(site: Site) -> None:
+    site.hopsd.configure(round_seconds=300.0)
+    site.hopsd.start()
+    second = Hopsd(site.folder, site.hopsd.dsn, site.cluster, "second")
+    second.configure(round_seconds=300.0)
+    second.start()
+    try:
+        assert second.status()["mode"] == "standby"
+        assert "leads" in second.status()["sentence"]
+        site.submit("hops:reqs=1", 3.0)
+        site.hopsd.wait_for(lambda s: s["running"])
+        site.hopsd.kill()
+        second.wait_for(lambda s: s["mode"] == "active" and s["running"])
+        site.submit("hops:reqs=1", 1.0)
+        site.wait_until_all_completed(30.0)
+    finally:
+        second.stop()
+
+
+def test_a_job_that_its_user_holds_waits_until_the_user_wants_it(site: Site) -> None:
+    site.hopsd.start()
+    held = site.submit("hops:reqs=1", 1.0, "--hold")
+    first = site.submit("hops:reqs=1", 1.0)
+    later = site.submit("hops:reqs=1", 1.0, f"--dependency=afterok:{held}")
+    status = site.hopsd.wait_for(lambda s: {w["id"] for w in s["waiting"]} == {held, later})
+    assert {w["id"]: w["code"] for w in status["waiting"]} == {held: "held", later: "dependency"}
+    assert site.states()[first] in ("RUNNING", "COMPLETED", "COMPLETING")
+    waited = {w["id"]: w["wait_seconds"] for w in status["waiting"]}
+    assert waited[held] < 3.0
+    site.cluster.run("scontrol", "release", held)
+    site.wait_until_all_completed(40.0)
+
+
+def test_ordinary_users_see_everything_and_change_nothing(site: Site) -> None:
+    site.hopsd.start()
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to act as another account")
+    asker = """
+import json, socket, sys
+for command in ("status", "pause"):
+    with socket.socket(socket.AF_UNIX) as s:
+        s.connect(sys.argv[1])
+        s.sendall(json.dumps({"command": command}).encode() + b"\\n")
+        answer = json.loads(s.makefile().readline())
+        print("error" if "error" in answer else "data", answer.get("error", "")[:60])
+"""
+    done = subprocess.run(
+        [_python_of_everybody(), "-c", asker, str(site.hopsd.socket)],
+        user=65534,
+        group=65534,
+        extra_groups=[],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines()[0].strip() == "data"
+    assert done.stdout.splitlines()[1].startswith("error pause is for root")
+    with pytest.raises(RefusedError, match="accepted"):
+        ask(site.hopsd.socket, "drop table")
+
+
+def _python_of_everybody() -> str:
+    """A Python outside root's home."""
+    for path in ("/usr/bin/python3", sys.executable):
+        if Path(path).exists() and not Path(path).resolve().is_relative_to("/root"):
+            return path
+    pytest.skip("no Python that every account may run")
+
+
+def test_status_and_explain_say_where_and_why(site: Site) -> None:
+    site.hopsd.configure(round_seconds=300.0)
+    site.hopsd.start()
+    for gpus in (4, 4, 2):
+        site.submit(f"hops:reqs={gpus}", 6.0)
+    site.hopsd.wait_for(lambda s: len(s["running"]) == 3)
+    waiting = site.submit("hops:reqs=2,4", 1.0)
+    site.hopsd.wait_for(lambda s: s["waiting"] and s["waiting"][0]["reason"])
+    shown = hopsctl(site, "status").stdout
+    assert "0 idle" in shown
+    assert "no_configuration" in shown
+    explained = hopsctl(site, "explain", waiting)
+    assert "waits because" in explained.stdout
+    document = json.loads(hopsctl(site, "explain", "1", "--json").stdout)
+    assert document["job"]["placement"] == document["history"]["placements"][0]["nodes"]
+    assert hopsctl(site, "explain", "4711").returncode == 1
+    nobody_there = subprocess.run(
+        [HERE / "hopsctl", "status", "--socket", str(site.folder / "none")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert nobody_there.returncode == 4
+    site.wait_until_all_completed(40.0)
+    ended = json.loads(hopsctl(site, "explain", "1", "--json").stdout)
+    assert ended["history"]["record"]["state"] == "COMPLETED"
+
+
+def test_postgresql_restarts_under_a_running_daemon(
+    site: Site, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with EmbeddedPostgres() as postgres:
+        migrate(postgres.dsn())
+        hopsd = Hopsd(site.folder, postgres.dsn(), site.cluster, "own")
+        hopsd.configure(round_seconds=8.0)
+        hopsd.start()
+        try:
+            site.submit("hops:reqs=1,2", 10.0)
+            hopsd.wait_for(lambda s: s["running"])
+            postgres.kill()
+            hopsd.wait_for(lambda s: s["error"] is not None, 60.0)
+            postgres.start()
+            hopsd.wait_for(lambda s: s["error"] is None and s["mode"] == "active", 60.0)
+            site.submit("hops:reqs=1,2", 2.0)
+            site.wait_until_all_completed(60.0)
+            hopsd.wait_for(lambda s: not s["running"] and not s["waiting"])
+            assert len(site.runs()) == sum(job.restarts + 1 for job in site.cluster.read_jobs())
+        finally:
+            hopsd.stop()
