@@ -7,6 +7,7 @@ and after. Whatever goes wrong in a hook of ours switches the profiler off, neve
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable
 from threading import get_ident
 from time import perf_counter
@@ -36,6 +37,7 @@ class Hooks:
         self.off = False
         self._iterated = iterated
         self._thread: int | None = None
+        self._loader: weakref.ref[Any] | None = None
         self._trained: dict[int, int] = {}
 
     @property
@@ -45,12 +47,18 @@ class Hooks:
     def attach(self) -> None:
         """Listen from now on, to the end of the process."""
         self._wrap(dataloader._BaseDataLoaderIter, "__next__", "data", self._fetched)
-        self._wrap(torch.autograd, "backward", "backward", None)
+        self._wrap(torch.autograd, "backward", "backward")
         optim.register_optimizer_step_pre_hook(self._step_begins)
         optim.register_optimizer_step_post_hook(self._step_ends)
 
-    def _wrap(self, owner: Any, name: str, phase: str, done: Callable[[Any], None] | None) -> None:
-        """Time ``owner.name`` as ``phase``; give its result to ``done``."""
+    def _wrap(
+        self,
+        owner: Any,
+        name: str,
+        phase: str,
+        done: Callable[[Any, Any], None] | None = None,
+    ) -> None:
+        """Time ``owner.name`` as ``phase``; give its first argument and result to ``done``."""
         original = getattr(owner, name)
 
         @functools.wraps(original)
@@ -67,7 +75,7 @@ class Hooks:
                 finally:
                     self._guard(self._leave)
             if done is not None:
-                self._guard(done, result)
+                self._guard(done, args[0], result)
             return result
 
         setattr(owner, name, timed)
@@ -87,8 +95,11 @@ class Hooks:
         if self.recorder.leave(perf_counter()):
             self._iterated()
 
-    def _fetched(self, batch: Any) -> None:
-        if self.recorder.fetched(samples_of(batch)):
+    def _fetched(self, loader: Any, batch: Any) -> None:
+        new = self._loader is None or self._loader() is not loader
+        if new:
+            self._loader = weakref.ref(loader)
+        if self.recorder.fetched(samples_of(batch), new_source=new):
             self._iterated()
 
     def _step_begins(self, *_: Any) -> None:

@@ -56,6 +56,7 @@ class Recorder:
     def __init__(self, device: Device | None = None) -> None:
         self.counts = Counts()
         self.batch = 0
+        self._ahead = 0
         self._device = device
         self._leader: int | None = None
         self._others: dict[int, int] = {}
@@ -67,11 +68,12 @@ class Recorder:
         """``data``, ``backward`` or ``update`` begins."""
         if len(self._within) > DEEPEST:
             self._within.clear()
-        if self._within:
+        if self._within and phase != "backward":
             before = self._within[-1]
         elif phase == "update" and not self._backwards:
             before = "rest"
         else:
+            # Within a step, too: a closure, such as Lightning's, runs the forward pass there.
             before = BEFORE[phase]
         self._pass(before, now)
         self._within.append(phase)
@@ -89,11 +91,16 @@ class Recorder:
             self._leader = _BACKWARD
         return self._leader == _BACKWARD and self.stepped(_BACKWARD, now)
 
-    def fetched(self, samples: int) -> bool:
-        """A batch of ``samples`` came (0: none could be seen). True: it ended an iteration."""
+    def fetched(self, samples: int, *, new_source: bool = False) -> bool:
+        """A batch of ``samples`` came (0: none could be seen). True: it ended an iteration.
+
+        ``new_source``: not from where the last one came from.
+        """
         if self._within:
             return False  # a data set that reads through a loader of its own
         ended = False
+        if self._leader is None:
+            self._ahead = 0 if new_source else self._ahead + self._samples
         if self._leader is None and self._fetches and not self._backwards:
             self.counts.inference = True
             self._seconds["forward"], self._seconds["rest"] = self._seconds["rest"], 0.0
@@ -107,7 +114,9 @@ class Recorder:
     def stepped(self, optimizer: int, now: float) -> bool:
         """Note a step of ``optimizer`` (any key of it). True: it ended an iteration."""
         if self.counts.inference:
-            self.counts = Counts()  # a trial before training began
+            # What came before was a trial, but for batches that the loop read ahead.
+            self.counts = Counts()
+            self.counts.samples = self._ahead
         if optimizer != self._leader and self._leader is not None:
             self._others[optimizer] = self._others.get(optimizer, 0) + 1
             if self._others[optimizer] < DEPOSED:

@@ -8,7 +8,7 @@ from common import FEATURES
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-WIDTH, BATCH, ITERATIONS = 512, 256, 30
+WIDTH, BATCH, ITERATIONS = 1024, 512, 30
 
 
 class Slow(Dataset):
@@ -17,7 +17,7 @@ class Slow(Dataset):
 
     def __getitem__(self, index: int) -> torch.Tensor:
         if index % BATCH == 0:
-            time.sleep(0.008)
+            time.sleep(0.010)
         return torch.full((FEATURES,), float(index))
 
 

@@ -1,0 +1,94 @@
+"""Runs real training programs, as a job on a compute node would."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAMS = Path(__file__).parent / "programs"
+PROFILER = Path(__file__).parents[2] / "profiler"
+
+
+@dataclass(frozen=True)
+class Finished:
+    code: int
+    out: str
+    err: str
+    reports: list[dict[str, Any]]
+
+    @property
+    def losses(self) -> list[str]:
+        return [line for line in self.out.splitlines() if line.startswith(("0x", "-0x"))]
+
+
+@dataclass(frozen=True)
+class Node:
+    """A compute node's view: a spool folder, and the environment that the task prolog sets."""
+
+    folder: Path
+
+    @property
+    def spool(self) -> Path:
+        return self.folder / "spool"
+
+    def env(self, **extra: str) -> dict[str, str]:
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("HOPS_", "SLURM"))}
+        return clean | {
+            "HOPS_JOB": "1",
+            "HOPS_REPORT_DIR": str(self.spool),
+            "SLURM_JOB_ID": "17",
+            "SLURMD_NODENAME": "n0",
+            "PYTHONPATH": str(PROFILER / "site"),
+            "OMP_NUM_THREADS": "1",
+            **extra,
+        }
+
+    def run(self, *command: str | Path, profiler: bool = True, **extra: str) -> Finished:
+        """Run a Python command to its end; ``profiler`` False: as outside of any hops job."""
+        env = self.env(**extra)
+        if not profiler:
+            env = {k: v for k, v in env.items() if not k.startswith("HOPS_")}
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", *map(str, command)],
+            cwd=self.folder,
+            env=env,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=240,
+        )
+        return Finished(done.returncode, done.stdout, done.stderr, self.reports())
+
+    def program(self, name: str, *arguments: str, profiler: bool = True, **extra: str) -> Finished:
+        """Run one of the programs beside this file; it must end well."""
+        done = self.run(PROGRAMS / f"{name}.py", *arguments, profiler=profiler, **extra)
+        assert done.code == 0, done.err
+        return done
+
+    def torchrun(self, ranks: int, name: str, **extra: str) -> Finished:
+        launcher: Sequence[str] = ("-m", "torch.distributed.run", "--standalone")
+        done = self.run(*launcher, f"--nproc-per-node={ranks}", PROGRAMS / f"{name}.py", **extra)
+        assert done.code == 0, done.err
+        return done
+
+    def reports(self) -> list[dict[str, Any]]:
+        """By rank; emptied for the next run."""
+        paths = sorted(self.spool.glob("*.json"), key=lambda p: int(p.name.split(".")[3]))
+        found = [json.loads(path.read_text()) for path in paths]
+        for path in paths:
+            path.unlink()
+        return found
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    (tmp_path / "spool").mkdir()
+    return Node(tmp_path)

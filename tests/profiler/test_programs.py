@@ -1,0 +1,124 @@
+"""Training of every kind, unchanged: the same losses to the last bit, and an honest report."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hopsd.core.reports import parse_report
+
+if TYPE_CHECKING:
+    from conftest import Node
+
+pytestmark = pytest.mark.live
+
+
+def needs(module: str) -> pytest.MarkDecorator:
+    missing = importlib.util.find_spec(module) is None
+    return pytest.mark.skipif(missing, reason=f"{module} is not installed")
+
+
+def believed(report: dict[str, Any]) -> None:
+    """The daemon takes it."""
+    name = ".".join(str(report[k]) for k in ("job", "run", "node", "rank", "pid")) + ".json"
+    parse_report(json.dumps(report).encode(), name, time.time())
+
+
+@pytest.mark.parametrize(
+    ("program", "argument", "iterations", "samples", "params"),
+    [
+        ("plain", "", 40, 640, 8836),
+        ("workers", "fork", 40, 640, 8836),
+        ("workers", "spawn", 40, 640, 8836),
+        ("accumulate", "", 40, 2560, 8836),
+        # The step that overflowed is none; its batch was read all the same.
+        ("mixed_precision", "", 39, 640, 8836),
+        # Iterations are the critic's steps, which all count; both networks' parameters do.
+        ("gan", "", 40, 640, 4513),
+        ("in_backward", "", 40, 640, 8836),
+        # Compiled steps cannot be heard: 32 backward passes go by before they lead.
+        ("compiled", "", 9, 640, 0),
+        ("inference", "", 39, 624, 0),
+        pytest.param("huggingface", "", 40, 640, 8836, marks=needs("transformers")),
+        pytest.param("lightning_loop", "", 40, 640, 8836, marks=needs("lightning")),
+    ],
+)
+def test_losses_are_bitwise_equal_and_counts_exact(
+    node: Node, program: str, argument: str, iterations: int, samples: int, params: int
+) -> None:
+    alone = node.program(program, *filter(None, [argument]), profiler=False)
+    watched = node.program(program, *filter(None, [argument]))
+    assert len(alone.losses) >= 20
+    assert watched.losses == alone.losses
+    assert alone.reports == []
+    (report,) = watched.reports
+    believed(report)
+    assert report["failure"] == ""
+    assert report["final"] is True
+    assert report["kind"] == ("inference" if program == "inference" else "training")
+    counted = report["iterations"], report["samples"], report["params"]
+    assert counted == (iterations, samples, params)
+
+
+def test_an_evaluation_is_no_iterations_time(node: Node) -> None:
+    """One after each ten steps; the last has no step behind it that it could lengthen."""
+    (report,) = node.program("accumulate").reports
+    assert report["interrupted"] == 3
+    assert report["timed"]["iterations"] == 40 - 3 - 3
+    assert report["timed"]["samples"] == 34 * 64
+
+
+def test_phases_are_those_of_a_loop_with_clocks_of_its_own(node: Node) -> None:
+    done = node.program("instrumented")
+    by_hand = json.loads(done.out)
+    (report,) = done.reports
+    assert by_hand["t_iter"] > 0.02
+    for part, seconds in by_hand.items():
+        assert report["basics"][part] == pytest.approx(seconds, rel=0.05), part
+    assert report["basics"]["pattern"] == 2
+    assert report["basics"]["t_w"] == 0
+
+
+def test_ranks_report_each_and_the_fast_one_shows_its_wait(node: Node) -> None:
+    reports = node.torchrun(2, "spread").reports
+    assert [(r["rank"], r["world"], r["samples"]) for r in reports] == [(0, 2, 320), (1, 2, 320)]
+    for report in reports:
+        believed(report)
+    fast, slow = (report["basics"] for report in reports)
+    # Rank 1 is 40 ms late at each second iteration.
+    assert fast["t_w"] == pytest.approx(0.020, rel=0.3)
+    assert slow["t_w"] < fast["t_w"] / 2
+    assert fast["t_iter"] == pytest.approx(slow["t_iter"], rel=0.05)
+
+
+def test_two_programs_of_a_job_one_after_the_other_both_count(node: Node) -> None:
+    first = node.program("plain").reports
+    second = node.program("plain", HOPS_RESTART_COUNT="1").reports
+    assert [r["run"] for r in first + second] == [0, 1]
+    assert first[0]["pid"] != second[0]["pid"]
+
+
+def test_batch_of_the_comment_counts_where_none_can_be_seen(node: Node) -> None:
+    code = """
+import torch
+w = torch.ones(4, requires_grad=True)
+optimizer = torch.optim.SGD([w], lr=0.1)
+for _ in range(20):
+    optimizer.zero_grad(); (w * w).sum().backward(); optimizer.step()
+"""
+    (blind,) = node.run("-c", code).reports
+    (told,) = node.run("-c", code, HOPS_BATCH="8").reports
+    assert (blind["iterations"], blind["samples"], blind["samples_from"]) == (20, 0, "")
+    assert (told["iterations"], told["samples"], told["samples_from"]) == (20, 160, "comment")
+
+
+def test_overhead_and_memory_of_many_iterations(node: Node) -> None:
+    """Under 0.5 % of 20 ms, and nothing that grows: 100,000 iterations of the smallest model."""
+    watched = json.loads(node.program("long", "100000").out)
+    alone = json.loads(node.program("long", "20000", profiler=False).out)
+    assert watched["seconds"] - alone["seconds"] < 0.005 * 0.020
+    assert watched["grown_kib"] < 1024
