@@ -85,6 +85,7 @@ class Controller:
         self._settings = round_settings(config)
         self._policy = Punctual(get_policy(config.plan.policy))
         self._reports = ReportReader(config.knowledge.report_dir)
+        self._store.use_tables(config.throughput)
 
     def wish(self, wish: Wish) -> None:
         """Note a release; the next tick carries it out."""
@@ -127,6 +128,8 @@ class Controller:
         self._learn()
         result = run_round(self._port, self._store, self._policy, self._settings, self._window)
         self._window, self._result = result.window, result
+        if result.first:
+            self._store.prune(result.seen.reading.now, self._config.database.retention_days)
         self._seen = self._observe() if result.outcomes else result.seen
         self._note_failures(result.outcomes)
         said.append(sentence_of(result))

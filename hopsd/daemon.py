@@ -55,7 +55,7 @@ class Daemon:
         config = self._config
         logs.configure(config.daemon.log_level, config.daemon.log_format)
         port, why = choose_port(config.slurm)
-        with PostgresStore(config.database.dsn, tables=config.throughput) as store:
+        with PostgresStore(config.database.dsn) as store:
             leader = Leader(config.database.dsn)
             self._store = store
             self._controller = Controller(config, port, why, store, leader)

@@ -15,6 +15,7 @@ from hopsd.model.step import StepOutcome
 from hopsd.store import jobs, journal, plans, throughput
 from hopsd.store.connection import Database
 from hopsd.store.history import DAY_SECONDS, job_document
+from hopsd.store.leader import Leader
 from hopsd.store.port import PlanId, PlanRecord
 
 
@@ -26,7 +27,11 @@ class PostgresStore:
     very commit leaves it open whether the write happened: every write may be repeated, and a
     plan that was begun so counts as left unfinished.
 
+    With a ``leader``, `begin_plan` makes sure that it still leads: planning may have taken
+    so long that another hopsd took over.
+
     Raises (any call):
+        NotLeaderError: `begin_plan` after the lead was lost.
         StoreUnavailableError: PostgreSQL does not answer.
         StoreError: it refuses, for example because the migrations were not run.
     """
@@ -36,10 +41,16 @@ class PostgresStore:
         dsn: str,
         *,
         tables: Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]] | None = None,
+        leader: Leader | None = None,
         wait_seconds: float = 5.0,
     ) -> None:
+        self._leader = leader
         self._tables = dict(tables or {})
         self._database = Database(dsn, wait_seconds)
+
+    def use_tables(self, tables: Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]]) -> None:
+        """Take the operator's tables of a new configuration."""
+        self._tables = dict(tables)
 
     def close(self) -> None:
         self._database.close()
@@ -79,6 +90,8 @@ class PostgresStore:
             throughput.add(connection, records)
 
     def begin_plan(self, record: PlanRecord) -> PlanId:
+        if self._leader is not None:
+            self._leader.assure()
         with self._database.transaction() as connection:
             return plans.begin(connection, record)
 

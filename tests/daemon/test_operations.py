@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -84,6 +85,24 @@ def test_a_bad_configuration_is_refused_and_the_old_one_stays(site: Site) -> Non
     site.hopsd.configure(round_seconds=77.0)
     site.hopsd.process.send_signal(signal.SIGHUP)
     site.hopsd.wait_for(lambda _: '"reloaded"' in site.hopsd.log.read_text())
+
+
+def test_systemd_is_told_ready_alive_what_was_done_and_stopping(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(site.folder / "notify"))
+        systemd.settimeout(5.0)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(site.folder / "notify"))
+        monkeypatch.setenv("WATCHDOG_USEC", "1000000")
+        site.hopsd.start()
+        assert site.hopsd.terminate() == 0
+        said = []
+        while not said or said[-1] != "STOPPING=1":
+            said.append(systemd.recv(4096).decode())
+    assert said[0] == "READY=1"
+    assert "WATCHDOG=1" in said
+    assert any(line.startswith("STATUS=first plan") for line in said)
 
 
 def test_only_one_hopsd_acts_and_the_other_takes_over(site: Site) -> None:
