@@ -1,0 +1,171 @@
+"""`hopsctl plan` and `hopsctl estimate` as a user calls them."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from documents import SNAPSHOT, THEORY
+from jsonschema import Draft202012Validator
+
+SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "schema"
+
+
+def hopsctl(*arguments: object, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    call = "from hopsd.ctl import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", call, *map(str, arguments)],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def valid(output: str, schema: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(output)
+    Draft202012Validator(json.loads((SCHEMAS / f"{schema}.schema.json").read_text())).validate(
+        document
+    )
+    return document
+
+
+def test_plan_reads_standard_input_and_prints_what_its_schema_says() -> None:
+    document = copy.deepcopy(SNAPSHOT)
+    waits = {"id": "18", "reqs": [16], "running": {}, "priority": None, "age": None}
+    document["jobs"].append({**document["jobs"][0], **waits})
+    done = hopsctl("plan", "--snapshot", "-", "--json", stdin=json.dumps(document))
+    assert (done.returncode, done.stderr) == (0, "")
+    made = valid(done.stdout, "plan")
+    assert made["window"] == ["17", "18"]
+    assert set(made["jobs"]) == {"17", "18"}
+    assert made["placements"].keys() | {w["id"] for w in made["waiting"]} == {"17", "18"}
+
+
+def test_plan_for_people_says_where_jobs_run_and_why_others_wait(tmp_path: Path) -> None:
+    document = copy.deepcopy(SNAPSHOT)
+    document["jobs"].append({**document["jobs"][0], "id": "18", "running": {}, "state": "held"})
+    file = tmp_path / "snapshot.json"
+    file.write_text(json.dumps(document))
+    done = hopsctl("plan", "--snapshot", file)
+    assert done.returncode == 0
+    assert "1 jobs on 4 GPUs of 16, 1 wait, 0 fragments" in done.stdout
+    assert "held by its user or an operator" in done.stdout
+
+
+def test_plan_refuses_bad_input_in_one_line(tmp_path: Path) -> None:
+    bad = {**SNAPSHOT, "settings": {"policy": "oracle"}}
+    done = hopsctl("plan", "--snapshot", "-", "--json", stdin=json.dumps(bad))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("hopsctl: no policy 'oracle'; there are ")
+    done = hopsctl("plan", "--snapshot", tmp_path / "none.json")
+    assert done.returncode == 2
+    assert done.stderr == f"hopsctl: {tmp_path}/none.json: No such file or directory\n"
+    (tmp_path / "latin1.json").write_bytes(b'{"now": "\xe9"}')
+    done = hopsctl("plan", "--snapshot", tmp_path / "latin1.json")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "not UTF-8 at byte 9" in done.stderr
+
+
+def estimate(gpus: int, nodes: int, *options: object, **times: Any) -> dict[str, Any]:
+    done = hopsctl(
+        "estimate",
+        "--theory",
+        "-",
+        "--gpu-type",
+        "v100",
+        "--gpus",
+        gpus,
+        "--nodes",
+        nodes,
+        *options,
+        "--json",
+        stdin=json.dumps({**THEORY, **times}),
+    )
+    assert done.returncode == 0, done.stderr
+    return valid(done.stdout, "estimate")
+
+
+def test_estimate_is_exact_in_one_server() -> None:
+    said = estimate(8, 1)
+    t_c = 25.6e6 / 2.5e9 * 7 / 8
+    cached = max(0.02, max(0.06 + 0.2 * t_c, t_c) + 0.01) + 0.03 + 0.0
+    loaded = max(0.2, max(0.06 + 0.2 * t_c, t_c) + 0.01) + 0.03 + 0.01
+    t_iter = 0.75 * cached + 0.25 * loaded
+    assert said["t_c"] == pytest.approx(t_c, rel=1e-12)
+    assert said["t_iter"] == pytest.approx(t_iter, rel=1e-12)
+    assert said["throughput_per_gpu"] == pytest.approx(128 / t_iter, rel=1e-12)
+    assert said["throughput"] == pytest.approx(8 * 128 / t_iter, rel=1e-12)
+
+
+def test_estimate_is_exact_over_servers_and_for_one_gpu() -> None:
+    assert estimate(8, 2)["t_c"] == pytest.approx(25.6e6 / 1.1e9, rel=1e-12)
+    assert estimate(1, 1)["t_c"] == 0.0
+
+
+def test_estimate_adds_the_update_of_pattern_2_unless_paper_exact() -> None:
+    one_mode = {
+        "p_cache": 1,
+        "mu_cache": 0.02,
+        "sigma_cache": 0.0,
+        "mu_load": None,
+        "sigma_load": None,
+    }
+    wait = {"cache": 0.005, "load": 9.0}
+    said = estimate(1, 1, pattern=2, t_d=one_mode, t_w=wait)
+    assert said["t_iter"] == pytest.approx(0.02 + 0.06 + 0.01 + 0.03 + 0.005, rel=1e-12)
+    exact = estimate(1, 1, "--paper-exact", pattern=2, t_d=one_mode, t_w=wait)
+    assert exact["t_iter"] == pytest.approx(0.02 + 0.06 + 0.03 + 0.005, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "nodes", "times", "said"),
+    [
+        (2, 4, {}, "--gpus 2: 4 nodes give 4 GPUs or more"),
+        (2, 1, {"pattern": 3}, "pattern: 3, but it must be one of 1, 2"),
+        (2, 1, {"b_link": 0}, "b_link: 0, but it must be a finite number, above 0"),
+        (2, 1, {"t_f": 0, "t_b": 0}, "t_f: 0, but it must be above 0 where t_b is 0"),
+    ],
+)
+def test_estimate_refuses_bad_input(
+    gpus: int, nodes: int, times: dict[str, Any], said: str
+) -> None:
+    done = hopsctl(
+        "estimate",
+        "--theory",
+        "-",
+        "--gpu-type",
+        "v100",
+        "--gpus",
+        gpus,
+        "--nodes",
+        nodes,
+        "--json",
+        stdin=json.dumps({**THEORY, **times}),
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"hopsctl: {said}")
+
+
+def test_estimate_for_people_shows_units() -> None:
+    done = hopsctl(
+        "estimate",
+        "--theory",
+        "-",
+        "--gpu-type",
+        "v100",
+        "--gpus",
+        8,
+        "--nodes",
+        1,
+        stdin=json.dumps(THEORY),
+    )
+    assert done.returncode == 0
+    assert "8 v100 GPUs on 1 nodes" in done.stdout
+    assert "samples/s" in done.stdout
