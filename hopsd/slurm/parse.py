@@ -17,6 +17,7 @@ from hopsd.errors import SlurmError
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.reading import Hold, JobReading, NodeReading, SlurmState
+from hopsd.slurm.dependency import Known, unmet
 
 # slurm_plugin/job_submit.lua marks an owner's hold by this begin time, 2100-01-01 UTC.
 USER_HOLD_BEGIN = 4102444800
@@ -113,8 +114,21 @@ def holds_gpus(job: Mapping[str, Any]) -> bool:
     return slurm_state(state_words(job)) in _HOLDING_GPUS
 
 
-def job_reading(job: Mapping[str, Any], order: Mapping[NodeName, int]) -> JobReading:
-    """One job of ``squeue --json``.
+def known_jobs(jobs: Iterable[Mapping[str, Any]]) -> dict[int, Known]:
+    """Every job of an answer, for the dependencies on them."""
+    return {known.id: known for known in map(_known, jobs)}
+
+
+def _known(job: Mapping[str, Any]) -> Known:
+    user = job.get("user_name") or str(job.get("user_id"))
+    state = slurm_state(state_words(job))
+    return Known(int(number(job.get("job_id")) or 0), user, job.get("name") or "", state)
+
+
+def job_reading(
+    job: Mapping[str, Any], order: Mapping[NodeName, int], known: Mapping[int, Known]
+) -> JobReading:
+    """One job of ``squeue --json``; ``known`` are all jobs of the same answer.
 
     Raises:
         SlurmError: an answer without a job id; this release's JSON is not understood.
@@ -136,7 +150,7 @@ def job_reading(job: Mapping[str, Any], order: Mapping[NodeName, int]) -> JobRea
         state=state,
         submit=number(job.get("submit_time")) or 0.0,
         hold=_hold(job, state),
-        dependency=bool(job.get("dependency")),
+        dependency=unmet(job.get("dependency"), _known(job), known),
         begin=_begin(job, state),
         start=(number(job.get("start_time")) or 0.0) if state is not SlurmState.PENDING else 0.0,
         end=(number(job.get("end_time")) or 0.0) if state.finished else 0.0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -18,10 +19,11 @@ from hopsd.slurm.parse import (
     is_hops_job,
     job_allocation,
     job_reading,
+    known_jobs,
     node_readings,
     node_records,
 )
-from hopsd.slurm.shape import update_arguments
+from hopsd.slurm.shape import Release, reset_arguments, update_arguments
 
 
 class ScontrolAdapter:
@@ -40,6 +42,7 @@ class ScontrolAdapter:
         self._partitions = tuple(partitions)
         self._clock = clock
         self._order: Mapping[NodeName, int] = {}
+        self._known_release: Release | None = None
 
     def read(self) -> Reading:
         nodes, names = node_readings(self._node_records(), self._partitions)
@@ -54,7 +57,7 @@ class ScontrolAdapter:
             now=self._clock(),
             nodes=tuple(replace(n, foreign_gpus=foreign.get(n.name, 0)) for n in nodes),
             jobs=self._readings(answer),
-            slurm_version=_release(answer),
+            slurm_version=_full_release(answer),
         )
 
     def jobs(self) -> Sequence[JobReading]:
@@ -67,8 +70,8 @@ class ScontrolAdapter:
 
     def place(self, placement: Placement) -> None:
         if placement.reset:
-            self._update(placement.job, "tresPerJob=", "numnodes=1", "numtasks=1", "numcpus=1")
-        words = update_arguments(placement.allocation, placement.cpus_per_gpu)
+            self._update(placement.job, *reset_arguments(self._release()))
+        words = update_arguments(placement.allocation, placement.cpus_per_gpu, self._release())
         if placement.admin_comment is not None:
             words.append(f"admincomment={placement.admin_comment}")
         self._update(placement.job, *words)
@@ -94,6 +97,16 @@ class ScontrolAdapter:
             f"admincomment={RELEASED}",
         )
 
+    def _release(self) -> Release:
+        """Major and minor number of the commands, which read the updates."""
+        if self._known_release is None:
+            said = self._commands.run("scontrol", "--version")
+            found = re.search(r"(\d+)\.(\d+)", said)
+            if found is None:
+                raise SlurmError(f"scontrol --version: no release in {said.strip()!r}")
+            self._known_release = int(found[1]), int(found[2])
+        return self._known_release
+
     def _update(self, job: JobId, *words: str) -> None:
         self._commands.run("scontrol", "update", f"jobid={job}", *words)
 
@@ -116,10 +129,12 @@ class ScontrolAdapter:
         )
 
     def _readings(self, answer: Any) -> tuple[JobReading, ...]:
-        return tuple(job_reading(job, self._order) for job in answer["jobs"] if self._mine(job))
+        known = known_jobs(answer["jobs"])
+        mine = filter(self._mine, answer["jobs"])
+        return tuple(job_reading(job, self._order, known) for job in mine)
 
 
-def _release(answer: Mapping[str, Any]) -> str:
+def _full_release(answer: Mapping[str, Any]) -> str:
     """22.05 has ``meta.Slurm``, 24.11 and later ``meta.slurm``."""
     meta = answer.get("meta") or {}
     return str((meta.get("slurm") or meta.get("Slurm") or {}).get("release") or "")

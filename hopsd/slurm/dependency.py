@@ -1,0 +1,83 @@
+"""What a held job still depends on.
+
+slurmctld looks at the dependencies only of jobs that are not held (22.05: "afterany" on a job
+long gone stays "unfulfilled" while the priority is 0). So hops looks itself, at the jobs of the
+same answer. Slurm looks again after the release: what is wrong here costs a start, no order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hopsd.model.reading import SlurmState
+
+_CLAUSE = re.compile(r"(\w+)(?::(\d+)(?:\+\d+)?)?(?:\((\w+)\))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a dependency may be about: any job that Slurm knows, not only ours."""
+
+    id: int
+    user: str
+    name: str
+    state: SlurmState
+
+
+def unmet(wanted: str | Mapping[str, Any] | None, mine: Known, others: Mapping[int, Known]) -> bool:
+    """True while the job must wait.
+
+    ``wanted`` is Slurm's text, such as ``afterok:17(unfulfilled),singleton(unfulfilled)``, with
+    ``?`` between clauses of which one is enough, or pyslurm's mapping of the same. A job that is
+    not among ``others`` ended long ago: Slurm lifts the dependency. A clause that is not
+    understood keeps the job waiting.
+    """
+    if not wanted:
+        return False
+    text = _text(wanted) if isinstance(wanted, Mapping) else wanted
+    clauses = [_CLAUSE.fullmatch(part.strip()) for part in re.split("[,?]", text) if part]
+    waiting = [c is None or not _is_met(c, mine, others) for c in clauses]
+    return all(waiting) if "?" in text and waiting else any(waiting)
+
+
+def _ended(state: SlurmState) -> bool:
+    return state.finished
+
+
+_MET: Mapping[str, Callable[[SlurmState], bool]] = {
+    "after": lambda state: state is not SlurmState.PENDING,
+    "afterany": _ended,
+    "afterburstbuffer": _ended,
+    "afterok": lambda state: state is SlurmState.COMPLETED,
+    "aftercorr": lambda state: state is SlurmState.COMPLETED,
+    "afternotok": lambda state: _ended(state) and state is not SlurmState.COMPLETED,
+}
+
+
+def _is_met(clause: re.Match[str], mine: Known, others: Mapping[int, Known]) -> bool:
+    kind, target, verdict = clause.groups()
+    if kind == "singleton":
+        return not any(_is_before(other, mine) for other in others.values())
+    if verdict == "failed" or kind not in _MET or target is None:
+        return False
+    return int(target) not in others or _MET[kind](others[int(target)].state)
+
+
+def _is_before(other: Known, mine: Known) -> bool:
+    """singleton: after all jobs of the same name and user that were submitted before."""
+    same = (other.user, other.name) == (mine.user, mine.name)
+    return same and other.id < mine.id and not other.state.finished
+
+
+def _text(wanted: Mapping[str, Any]) -> str:
+    """pyslurm: ``{"afterok": [17], "singleton": True, "satisfy": "any"}``, unused keys empty."""
+    clauses = []
+    for kind, given in wanted.items():
+        if given is True:
+            clauses.append(kind)
+        elif isinstance(given, Iterable) and not isinstance(given, str):
+            clauses += [f"{kind}:{job}" for job in given]
+    return ("?" if wanted.get("satisfy") == "any" else ",").join(clauses)

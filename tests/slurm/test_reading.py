@@ -1,0 +1,177 @@
+"""What a live cluster is like, whatever its users write into their jobs."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+from fixtures_cluster import NOBODY, as_user, submit, wait_until
+from slurm_contract import SETTINGS, hold, reading, start, statuses
+
+from examples.demo.cluster import PrivateCluster
+from hopsd.errors import SlurmUnavailableError
+from hopsd.model.reading import Hold, SlurmState
+from hopsd.model.step import OutcomeStatus
+from hopsd.slurm.adapter import Adapter
+from hopsd.slurm.apply import SlurmPort
+from hopsd.slurm.scontrol import ScontrolAdapter
+
+pytestmark = pytest.mark.live
+
+
+def test_nodes(cluster: PrivateCluster, adapter: Adapter) -> None:
+    read = adapter.read()
+    assert [(n.name, n.gpu_type, n.gpus, n.cores, n.usable) for n in read.nodes] == [
+        *((f"n{i}", "rtx3090", 8, 32, True) for i in range(4)),
+        *((f"n{i}", "v100", 4, 32, True) for i in (4, 5)),
+    ]
+    assert abs(read.now - time.time()) < 5
+    major, minor, *_ = read.slurm_version.split(".")
+    assert f"{major}.{minor}" in cluster.run("scontrol", "--version")
+
+
+def test_a_pending_job(cluster: PrivateCluster, adapter: Adapter) -> None:
+    before = int(time.time())
+    job = reading(adapter, submit(cluster, "--time=90", "--job-name=train", uid=NOBODY))
+    assert (job.user, job.uid, job.name) == ("nobody", NOBODY, "train")
+    assert (job.state, job.hold, job.dependency) == (SlurmState.PENDING, Hold.HOPS, False)
+    assert (job.comment, job.partition, job.work_dir) == ("hops:reqs=1,2,4", "main", "/")
+    assert (job.begin, job.start, job.end, job.restarts) == (0, 0, 0, 0)
+    assert job.time_limit_seconds == 5400
+    assert job.requeue
+    assert before <= job.submit <= time.time()
+    assert not job.allocation
+
+
+def test_a_running_job(cluster: PrivateCluster, port: SlurmPort) -> None:
+    job = submit(cluster)
+    port.apply([start(job, n0=3, n1=3)])
+    read = reading(port, job)
+    assert read.state is SlurmState.RUNNING
+    assert read.hold is Hold.NONE
+    assert read.allocation.as_dict() == {"n0": 3, "n1": 3}
+    assert {node: len(ids) for node, ids in read.gpu_indices.items()} == {"n0": 3, "n1": 3}
+    assert 0 < read.start <= time.time()
+    assert read.time_limit_seconds is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "two words",
+        "x JobState=RUNNING Priority=1",
+        "line\nJobId=99 JobName=fake UserId=root(0) Comment=hops:reqs=8",
+        "quotes \" ' back\\slash ; $(touch /tmp/no) | \t tab",
+        "ünïcödé 图 \x1b[31m",
+        "]}, {",
+    ],
+)
+def test_odd_names_stay_names(cluster: PrivateCluster, adapter: Adapter, name: str) -> None:
+    job = submit(cluster, f"--job-name={name}", uid=NOBODY)
+    [read] = [j for j in adapter.read().jobs if not j.state.finished]
+    assert read.id == job
+    assert (read.name, read.state, read.hold) == (name, SlurmState.PENDING, Hold.HOPS)
+
+
+def test_only_hops_jobs_are_read(cluster: PrivateCluster, adapter: Adapter) -> None:
+    """What others hold is seen as taken GPUs."""
+    ours = submit(cluster)
+    submit(cluster, "--gres=gpu:3", "--nodelist=n1", comment=None)
+    submit(cluster, "--gres=gpu:v100:2", "--nodelist=n4", comment="about hops:reqs=1")
+    wait_until(lambda: sum(n.foreign_gpus for n in adapter.read().nodes) == 5, 10)
+    read = adapter.read()
+    assert [job.id for job in read.jobs if not job.state.finished] == [ours]
+    assert [job.id for job in adapter.jobs() if not job.state.finished] == [ours]
+    assert {n.name: n.foreign_gpus for n in read.nodes if n.foreign_gpus} == {"n1": 3, "n4": 2}
+
+
+def test_owner_holds_and_lets_go(cluster: PrivateCluster, port: SlurmPort) -> None:
+    job = submit(cluster, uid=NOBODY)
+    assert as_user(cluster, NOBODY, "scontrol", "hold", job).returncode == 0
+    assert reading(port, job).hold is Hold.USER
+    [outcome] = port.apply([start(job, n0=1)])
+    assert outcome.status is OutcomeStatus.FAILED
+    assert "owner" in outcome.error
+    assert statuses(port.apply([hold(job)])) == [OutcomeStatus.UNCHANGED]
+    assert as_user(cluster, NOBODY, "scontrol", "release", job).returncode == 0
+    assert reading(port, job).hold is Hold.HOPS
+    assert statuses(port.apply([start(job, n0=1)])) == [OutcomeStatus.DONE]
+
+
+def test_submitted_as_held(cluster: PrivateCluster, adapter: Adapter) -> None:
+    assert reading(adapter, submit(cluster, "--hold", uid=NOBODY)).hold is Hold.USER
+
+
+def test_dependency(cluster: PrivateCluster, port: SlurmPort) -> None:
+    """Slurm itself does not look at the dependencies of a held job."""
+    first = submit(cluster)
+    after_any = submit(cluster, f"--dependency=afterany:{first}")
+    after_ok = submit(cluster, f"--dependency=afterok:{first}")
+    alone = submit(cluster, "--dependency=singleton")
+    for job in (after_any, after_ok, alone):
+        assert reading(port, job).dependency
+        [outcome] = port.apply([start(job, n0=1)])
+        assert outcome.status is OutcomeStatus.FAILED
+    cluster.run("scancel", first)
+    assert reading(port, after_any).hold is Hold.HOPS
+    assert not reading(port, after_any).dependency
+    assert reading(port, after_ok).dependency
+    assert statuses(port.apply([start(after_any, n0=1)])) == [OutcomeStatus.DONE]
+
+
+def test_begin_time_is_the_users(cluster: PrivateCluster, port: SlurmPort) -> None:
+    job = submit(cluster, "--begin=now+1hour")
+    assert abs(reading(port, job).begin - time.time() - 3600) < 10
+    [outcome] = port.apply([start(job, n0=1)])
+    assert outcome.status is OutcomeStatus.FAILED
+    assert "begin" in outcome.error
+
+
+@pytest.mark.parametrize("state", ["drain", "down"])
+def test_lost_node(cluster: PrivateCluster, port: SlurmPort, state: str) -> None:
+    cluster.run("scontrol", "update", "nodename=n0", f"state={state}", "reason=State=IDLE test")
+    nodes = {node.name: node for node in port.read().nodes}
+    assert [name for name, node in nodes.items() if not node.usable] == ["n0"]
+    assert state.upper() in nodes["n0"].state_text
+    [outcome] = port.apply([start(submit(cluster), n0=1)])
+    assert outcome.status is OutcomeStatus.FAILED
+
+
+def test_ended_jobs_stay_readable(cluster: PrivateCluster, port: SlurmPort) -> None:
+    good, bad = submit(cluster, script="sleep 1"), submit(cluster, script="sleep 1; exit 7")
+    port.apply([start(good, n0=1), start(bad, n1=1)])
+    wait_until(lambda: all(reading(port, j).state.finished for j in (good, bad)), 15)
+    assert reading(port, good).state is SlurmState.COMPLETED
+    ended = reading(port, bad)
+    assert (ended.state, ended.exit_code, ended.exit_signal) == (SlurmState.FAILED, 7, 0)
+    assert ended.start <= ended.end <= time.time()
+    assert not ended.allocation
+
+
+def test_partitions(cluster: PrivateCluster) -> None:
+    job = submit(cluster)
+    other = ScontrolAdapter(cluster.commands(), partitions=["other"]).read()
+    assert (other.nodes, other.jobs) == ((), ())
+    read = ScontrolAdapter(cluster.commands(), partitions=["x", "main"]).read()
+    assert len(read.nodes) == 6
+    assert job in {j.id for j in read.jobs}
+
+
+def test_controller_stopped_killed_and_back(cluster: PrivateCluster, port: SlurmPort) -> None:
+    job, held = submit(cluster), submit(cluster)
+    port.apply([start(job, n0=2)])
+    started = time.time()
+    saved = cluster.directory / "state" / "job_state"
+    wait_until(lambda: saved.stat().st_mtime > started, 20)  # what it had not saved is lost
+    cluster.stop_slurmctld(how=signal.SIGKILL)
+    away = SlurmPort(ScontrolAdapter(cluster.commands(timeout_seconds=1.0)), SETTINGS)
+    with pytest.raises(SlurmUnavailableError):
+        away.read()
+    with pytest.raises(SlurmUnavailableError):
+        away.apply([start(held, n1=1)])
+    cluster.start_slurmctld()
+    cluster.wait_for_nodes()
+    assert reading(port, job).allocation.as_dict() == {"n0": 2}
+    assert reading(port, held).hold is Hold.HOPS
+    assert statuses(port.apply([start(held, n1=1)])) == [OutcomeStatus.DONE]

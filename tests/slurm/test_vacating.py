@@ -1,0 +1,146 @@
+"""Jobs leave with their work saved, and nothing that ended runs again."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fixtures_cluster import SAVER, SLEEPER, submit, wait_until
+from slurm_contract import (
+    SETTINGS,
+    assert_runs_as_planned,
+    hold,
+    move,
+    preempt,
+    reading,
+    start,
+    statuses,
+)
+
+from examples.demo.cluster import PrivateCluster
+from hopsd.model.ids import JobId
+from hopsd.model.reading import Hold, SlurmState
+from hopsd.model.step import OutcomeStatus
+from hopsd.slurm.adapter import Adapter, SignalScope
+from hopsd.slurm.apply import SlurmPort
+
+pytestmark = pytest.mark.live
+
+IGNORES_SIGNAL = "trap '' USR1; sleep 600 & wait"
+
+
+@pytest.fixture
+def traces(cluster: PrivateCluster) -> Path:
+    """A folder into which jobs write."""
+    folder = cluster.directory / "traces" / os.urandom(4).hex()
+    folder.mkdir(parents=True)
+    return folder
+
+
+def started(port: SlurmPort, job: JobId, **gpus: int) -> JobId:
+    assert_runs_as_planned(port, port.apply([start(job, **gpus)]))
+    return job
+
+
+def test_saves_and_leaves_by_itself(cluster: PrivateCluster, port: SlurmPort, traces: Path) -> None:
+    saver = f"trap 'sleep 1; echo saved > {traces}/saved; exit 85' USR1; sleep 600 & wait"
+    job = started(port, submit(cluster, script=saver), n0=2)
+    [outcome] = port.apply([preempt(job)])
+    after = reading(port, job)
+    assert outcome.status is OutcomeStatus.DONE
+    assert outcome.vacated is not None
+    assert (after.state, after.hold, after.restarts) == (SlurmState.PENDING, Hold.HOPS, 1)
+    assert (traces / "saved").read_text() == "saved\n"
+    assert not after.allocation
+
+
+def test_grace_ends_with_a_requeue(cluster: PrivateCluster, adapter: Adapter) -> None:
+    """A job that saves and goes on is not stopped before its grace is over."""
+    port = SlurmPort(adapter, replace(SETTINGS, grace_seconds=2.0))
+    job = started(port, submit(cluster, script=IGNORES_SIGNAL), n0=2)
+    [outcome] = port.apply([preempt(job)])
+    after = reading(port, job)
+    assert outcome.status is OutcomeStatus.DONE
+    assert outcome.seconds >= 2.0
+    assert (after.state, after.hold, after.restarts) == (SlurmState.PENDING, Hold.HOPS, 1)
+
+
+def test_all_share_one_grace_and_swap_places(cluster: PrivateCluster, adapter: Adapter) -> None:
+    port = SlurmPort(adapter, replace(SETTINGS, grace_seconds=2.0))
+    first, second = submit(cluster, script=IGNORES_SIGNAL), submit(cluster, script=SAVER)
+    assert_runs_as_planned(port, port.apply([start(first, n4=4), start(second, n5=4)]))
+    outcomes = port.apply([move(first, n5=4), move(second, n4=4)])
+    assert_runs_as_planned(port, outcomes)
+    assert outcomes[0].vacated is not None
+    assert outcomes[1].vacated is not None
+    assert outcomes[1].vacated < outcomes[0].vacated
+
+
+def test_job_killed_by_our_signal_is_kept(cluster: PrivateCluster, port: SlurmPort) -> None:
+    """Its script knows nothing of the signal, so the signal ended it, not the job itself."""
+    job = started(port, submit(cluster, script="sleep 600"), n0=2)
+    assert_runs_as_planned(port, port.apply([move(job, n1=2)]))
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_job_that_ends_in_its_grace_is_left_alone(
+    cluster: PrivateCluster, port: SlurmPort, traces: Path, code: int
+) -> None:
+    """requeuehold would run a completed job again."""
+    script = f"echo run >> {traces}/runs; trap 'exit {code}' USR1; sleep 600 & wait"
+    job = started(port, submit(cluster, script=script), n0=2)
+    [outcome] = port.apply([move(job, n1=2)])
+    assert outcome.status is OutcomeStatus.GONE
+    after = reading(port, job)
+    assert after.state is (SlurmState.FAILED if code else SlurmState.COMPLETED)
+    assert after.exit_code == code
+    assert (traces / "runs").read_text() == "run\n"
+
+
+def test_steps_for_ended_jobs_change_nothing(cluster: PrivateCluster, port: SlurmPort) -> None:
+    job = started(port, submit(cluster), n0=1)
+    cluster.run("scancel", "--signal=KILL", "--full", job)
+    wait_until(lambda: reading(port, job).state.finished, 10)
+    outcomes = [port.apply([step])[0] for step in (move(job, n1=1), preempt(job), hold(job))]
+    assert statuses(outcomes) == [OutcomeStatus.GONE] * 3
+    assert reading(port, job).state.finished
+
+
+def test_no_requeue_job_runs_on(cluster: PrivateCluster, port: SlurmPort) -> None:
+    job = submit(cluster, "--no-requeue", comment="hops:reqs=1,2;preempt=no", script=SLEEPER)
+    started(port, job, n0=2)
+    outcomes = port.apply([move(job, n1=2)])
+    assert statuses(outcomes) == [OutcomeStatus.FAILED]
+    assert "--no-requeue" in outcomes[0].error
+    assert outcomes[0].actual == reading(port, job).allocation
+    assert outcomes[0].actual.as_dict() == {"n0": 2}
+
+
+def test_signal_for_the_steps_too(cluster: PrivateCluster, adapter: Adapter, traces: Path) -> None:
+    port = SlurmPort(adapter, replace(SETTINGS, signal_scope=SignalScope.ALL))
+    task = f"trap 'echo task > {traces}/task; exit 0' USR1; touch {traces}/up; sleep 600 & wait"
+    script = f"trap 'wait; exit 85' USR1; srun bash -c \"{task}\" & wait; wait"
+    job = started(port, submit(cluster, script=script), n0=2)
+    wait_until((traces / "up").exists, 10)
+    [outcome] = port.apply([preempt(job)])
+    assert outcome.status is OutcomeStatus.DONE
+    assert (traces / "task").exists()
+
+
+def test_other_signal(cluster: PrivateCluster, adapter: Adapter, traces: Path) -> None:
+    port = SlurmPort(adapter, replace(SETTINGS, checkpoint_signal="USR2"))
+    script = f"trap 'touch {traces}/saved; exit 85' USR2; sleep 600 & wait"
+    job = started(port, submit(cluster, script=script), n0=1)
+    [outcome] = port.apply([preempt(job)])
+    assert outcome.status is OutcomeStatus.DONE
+    assert (traces / "saved").exists()
+
+
+def test_preempting_twice_changes_nothing(cluster: PrivateCluster, port: SlurmPort) -> None:
+    job = started(port, submit(cluster), n0=2)
+    assert statuses(port.apply([preempt(job)])) == [OutcomeStatus.DONE]
+    before = reading(port, job)
+    assert statuses(port.apply([preempt(job)])) == [OutcomeStatus.UNCHANGED]
+    assert reading(port, job) == before
