@@ -240,7 +240,7 @@ local CLEARED = {
   { "--gres, --gpus-per-node", "tres_per_node", "" },
   { "--gpus", "tres_per_job", "" },
   { "--gpus-per-socket", "tres_per_socket", "" },
-  { "--gpus-per-task, --tres-per-task", "tres_per_task", "" },
+  { "--tres-per-task", "tres_per_task", "" }, -- --gpus-per-task, from 23.11 on -c, too
   { "--ntasks-per-gpu", "ntasks_per_tres", NO_VAL16 },
   { "--gpu-bind", "tres_bind", "" },
   { "--cpus-per-gpu", "cpus_per_tres", "" },
@@ -257,7 +257,7 @@ local CLEARED = {
   { "--thread-spec", "thread_spec", NO_VAL16 },
   { "--switches", "req_switch", NO_VAL },
   { "--prefer", "prefer", "" },
-  { "--segment", "segment_size", NO_VAL16 },
+  { "--segment", "segment_size", 0 },
 }
 
 -- What a job may depend on and hops does not plan with: dropping it in silence would let the
@@ -317,7 +317,7 @@ local function clear_shape(job)
   local ignored = {}
   for _, entry in ipairs(CLEARED) do
     local option, field, unset = entry[1], entry[2], entry[3]
-    if given(job[field]) then
+    if given(job[field]) and job[field] ~= unset then
       ignored[#ignored + 1] = option
       job[field] = unset
     end
@@ -389,7 +389,7 @@ local FIXED = {
   "tres_per_socket", "tres_per_task", "tres_bind", "cpus_per_tres", "ntasks_per_node",
   "ntasks_per_socket", "ntasks_per_core", "ntasks_per_tres", "sockets_per_node",
   "cores_per_socket", "threads_per_core", "shared", "contiguous", "core_spec", "thread_spec",
-  "req_switch", "features", "prefer", "reservation", "licenses", "segment_size",
+  "req_switch", "features", "prefer", "reservation", "licenses",
 }
 
 -- In an update an empty string is a change: it clears.

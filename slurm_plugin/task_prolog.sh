@@ -34,8 +34,8 @@ fi
 # sbatch leaves its options in the batch script's environment, where srun reads them: they
 # describe a shape that the job does not have (SLURM_NTASKS=4 after --ntasks=4, on 22.05, where
 # the job was given 6).
-case ${SLURM_STEP_ID:-4294967291} in
-    4294967291) # the batch script; unset on 22.05
+case ${SLURM_STEP_ID:--5} in
+    -5 | 4294967291) # the batch script; unset on 22.05, -5 on 26.05
         for name in NTASKS_PER_NODE NTASKS_PER_SOCKET NTASKS_PER_CORE NTASKS_PER_GPU \
             CPUS_PER_TASK CPUS_PER_GPU TRES_PER_TASK GPUS GPUS_PER_NODE GPUS_PER_SOCKET \
             GPUS_PER_TASK GPU_BIND; do

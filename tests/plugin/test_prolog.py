@@ -21,7 +21,6 @@ from hopsd.core.comment import learning_rate, parse
 PLUGIN = Path(__file__).parents[2] / "slurm_plugin"
 CASES = json.loads((Path(__file__).parent / "comment_cases.json").read_text())
 AWKS = [name for name in ("mawk", "gawk", "original-awk") if shutil.which(name)]
-BATCH_STEP = "4294967291"
 
 
 @dataclass(frozen=True)
@@ -217,7 +216,7 @@ def test_the_users_python_path_stays_behind_ours_once(node: Node) -> None:
     assert "PYTHONPATH" not in again
 
 
-@pytest.mark.parametrize("step", [{}, {"SLURM_STEP_ID": BATCH_STEP}])
+@pytest.mark.parametrize("step", [{}, {"SLURM_STEP_ID": "-5"}, {"SLURM_STEP_ID": "4294967291"}])
 def test_the_batch_script_loses_the_shape_that_was_asked_for(
     node: Node, step: Mapping[str, str]
 ) -> None:
