@@ -22,6 +22,7 @@ from hopsd.slurm.adapter import Placement, SignalScope
 from hopsd.slurm.command import SlurmCommands
 from hopsd.slurm.parse import UNTYPED, holds_gpus, number
 from hopsd.slurm.scontrol import ScontrolAdapter
+from hopsd.slurm.shape import CORES_BY_GPU_SINCE
 
 # slurm_errno.h: slurmctld and slurmd answer with 2000 to 4999. Others are of the transport, of
 # sockets, of authentication or of the system: no answer came.
@@ -62,15 +63,18 @@ class PyslurmAdapter(ScontrolAdapter):
         if not self._is_simple(placement):
             super().place(placement)
             return
-        cpus = placement.allocation.gpus * placement.cpus_per_gpu
+        cores: dict[str, int] = {"cpus_per_gpu": placement.cpus_per_gpu}
+        if self._release() < CORES_BY_GPU_SINCE:
+            cpus = placement.allocation.gpus * placement.cpus_per_gpu
+            # pyslurm's min_cpus_per_node is what scontrol calls numcpus.
+            cores = {"cpus_per_task": cpus, "min_cpus_per_node": cpus}
         try:
             self._modify(
                 placement.job,
                 required_nodes=placement.allocation.nodes[0],
                 gres_per_node={UNTYPED: placement.allocation.gpus},
                 ntasks=1,
-                cpus_per_task=cpus,
-                min_cpus_per_node=cpus,  # pyslurm's name for what scontrol calls numcpus
+                **cores,
                 begin_time="now",
                 admin_comment=placement.admin_comment,
             )
