@@ -9,15 +9,16 @@ are taken as known: the time limit where there is one, else what the job really 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from hopsd.core.throughput import interpolate
+from hopsd.core.priority import DEFAULT_AGE_SECONDS
+from hopsd.core.throughput import configuration_throughput
 from hopsd.model.allocation import Allocation
-from hopsd.model.cluster import Node
-from hopsd.model.ids import JobId, NodeName, job_order
+from hopsd.model.ids import GpuType, JobId, job_order
 from hopsd.model.job import Job
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.model.reason import Reason, ReasonCode
@@ -25,9 +26,6 @@ from hopsd.policies.placing import Sites, contenders
 
 TESTED_JOBS_MAX = 500
 """Jobs of the queue that are looked at, as bf_max_job_test of slurm.conf(5)."""
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:  # noqa: ARG001
@@ -81,53 +79,49 @@ class _Profile:
 
     def __init__(self, snapshot: Snapshot, sites: Sites) -> None:
         self._nodes = snapshot.nodes
+        self._types = {node.name: node.gpu_type for node in snapshot.nodes}
         self._index = {node.name: i for i, node in enumerate(snapshot.nodes)}
-        self._groups: dict[str, Ints] = {}
-        for gpu_type in dict.fromkeys(node.gpu_type for node in snapshot.nodes):
-            members = [i for i, n in enumerate(snapshot.nodes) if n.gpu_type == gpu_type]
-            self._groups[gpu_type] = np.array(members)
+        self._members: dict[GpuType, list[int]] = {}
+        for i, node in enumerate(snapshot.nodes):
+            self._members.setdefault(node.gpu_type, []).append(i)
+        self._size = {t: max(self._nodes[i].gpus for i in m) for t, m in self._members.items()}
         self.times = np.array([snapshot.now])
-        self.free = np.array([[sites.idle[node.name] for node in snapshot.nodes]])
+        self.free = np.array([[sites.idle[n.name] for n in snapshot.nodes]], dtype=np.int32)
         for job in snapshot.jobs:
             if job.running:
-                self._release(job, snapshot.now)
+                row = self._row(snapshot.now + self._seconds(job, job.running))
+                for name, gpus in job.running:
+                    if name in self._index:
+                        self.free[row:, self._index[name]] += gpus
 
     def full(self, gpus: int) -> bool:
         """Whether nothing that needs at least ``gpus`` GPUs can start now."""
         now = self.free[0]
-        return int(now.max()) < gpus and int(now.sum()) < max(gpus, self._smallest_server())
+        return int(now.max()) < min(gpus, *self._size.values())
 
-    def _smallest_server(self) -> int:
-        return min(node.gpus for node in self._nodes)
-
-    def _release(self, job: Job, now: float) -> None:
-        """A running job's GPUs come back at its end."""
-        row = self._row(now + self._remaining(job, job.running))
-        for name, gpus in job.running:
-            if name in self._index:
-                self.free[row:, self._index[name]] += gpus
-
-    def _remaining(self, job: Job, allocation: Allocation) -> float:
-        if job.time_limit_seconds is not None:
-            return max(0.0, job.time_limit_seconds - job.run_seconds)
-        if job.samples is None:
-            return max(0.0, (job.age_seconds or 0.0) - job.run_seconds)
-        return max(0.0, job.samples - job.samples_done) / self._rate(job, allocation)
-
-    def _rate(self, job: Job, allocation: Allocation) -> float:
-        nodes: list[tuple[Node, NodeName]] = [
-            (self._nodes[self._index[name]], name) for name in allocation.nodes
+    def earliest(self, job: Job, gpus: int) -> _Slot:
+        """The first row from which on the job fits for as long as it runs."""
+        together = [
+            (t, members)
+            for t, members in self._members.items()
+            if t in job.throughput and gpus <= self._size[t]
         ]
-        rates = []
-        for node, name in nodes:
-            table = job.throughput[node.gpu_type]
-            per_gpu = (
-                interpolate(table.distributed, len(nodes))
-                if allocation.spread
-                else interpolate(table.aggregated, allocation.gpus)
-            )
-            rates.append(per_gpu * job.server_factor.get(name, 1.0))
-        return min(rates) * allocation.gpus
+        slots = [self._on_one(job, gpus, together)] if together else []
+        for gpu_type, members in self._members.items():
+            table = job.throughput.get(gpu_type)
+            if table is not None and table.distributed and gpus > self._size[gpu_type]:
+                slots.append(self._on_many(job, gpus, self._size[gpu_type], members))
+        found = [slot for slot in slots if slot is not None]
+        if not found:
+            raise AssertionError(f"job {job.id} fits an idle cluster, and never the profile")
+        return min(found, key=lambda slot: slot.start)
+
+    def reserve(self, slot: _Slot) -> None:
+        start = float(self.times[slot.start])
+        end = self._row(slot.end)
+        first = self._row(start)
+        for node, gpus in slot.nodes:
+            self.free[first:end, node] -= gpus
 
     def _row(self, time: float) -> int:
         """The row that begins at ``time``, made where there is none."""
@@ -137,84 +131,84 @@ class _Profile:
             self.free = np.insert(self.free, row, self.free[row - 1], axis=0)
         return row
 
-    def reserve(self, slot: _Slot) -> None:
-        start = float(self.times[slot.start])
-        end = self._row(slot.end)
-        first = self._row(start)
-        for node, gpus in slot.nodes:
-            self.free[first:end, node] -= gpus
+    def _seconds(self, job: Job, allocation: Allocation) -> float:
+        """What is left of the run time on ``allocation``."""
+        if job.time_limit_seconds is not None:
+            return max(0.0, job.time_limit_seconds - job.run_seconds)
+        if job.samples is None:
+            return max(0.0, (job.age_seconds or DEFAULT_AGE_SECONDS) - job.run_seconds)
+        rate = configuration_throughput(job, allocation, self._types)
+        return max(0.0, job.samples - job.samples_done) / rate
 
-    def earliest(self, job: Job, gpus: int) -> _Slot:
-        """The first row from which on the job fits for as long as it runs."""
-        best: _Slot | None = None
-        for members in self._groups.values():
-            table = job.throughput.get(self._nodes[int(members[0])].gpu_type)
-            if table is None:
-                continue
-            largest = max(self._nodes[int(m)].gpus for m in members)
-            if gpus <= largest:
-                slot = self._on_one(job, gpus, members)
-            elif table.distributed and gpus <= sum(self._nodes[int(m)].gpus for m in members):
-                slot = self._on_many(job, gpus, largest, members)
-            else:
-                continue
-            if slot is not None and (best is None or slot.start < best.start):
-                best = slot
-            if best is not None and best.start == 0:
-                break
-        if best is None:
-            raise AssertionError(f"job {job.id} fits an idle cluster, and never the profile")
-        return best
-
-    def _lasting(self, gpus: int, members: Ints, seconds: Floats) -> npt.NDArray[np.bool_]:
-        """Whether server m holds ``gpus`` free from row b on for ``seconds[m]``: (rows, m)."""
+    def _lasting(
+        self, gpus: int, groups: Sequence[tuple[Sequence[int], float]]
+    ) -> npt.NDArray[np.bool_]:
+        """Whether a server holds ``gpus`` free from row b on for its group's seconds: (rows, m)."""
+        count = len(self.times)
+        members = [i for group, _ in groups for i in group]
         fits = self.free[:, members] >= gpus
-        stops = np.where(fits, np.inf, self.times[:, None])
-        until = np.minimum.accumulate(stops[::-1], axis=0)[::-1]
-        lasting: npt.NDArray[np.bool_] = fits & (until >= self.times[:, None] + seconds)
+        rows = np.arange(count, dtype=np.int32)
+        stops = np.where(fits, np.int32(count), rows[:, None])
+        stops = np.minimum.accumulate(stops[::-1], axis=0)[::-1]
+        lasting: npt.NDArray[np.bool_] = np.empty_like(fits)
+        first = 0
+        for group, seconds in groups:
+            end = np.searchsorted(self.times, self.times + seconds)[:, None]
+            part = slice(first, first + len(group))
+            lasting[:, part] = fits[:, part] & (stops[:, part] >= end)
+            first = part.stop
         return lasting
 
-    def _seconds(self, job: Job, allocation: Allocation) -> float:
-        return self._remaining(job, allocation)
-
-    def _on_one(self, job: Job, gpus: int, members: Ints) -> _Slot | None:
-        names = [self._nodes[int(m)].name for m in members]
-        if job.server_factor or not names:
-            each = [self._seconds(job, Allocation(((name, gpus),))) for name in names]
-        else:
-            each = [self._seconds(job, Allocation(((names[0], gpus),)))] * len(names)
-        seconds = np.array(each)
-        ok = self._lasting(gpus, members, seconds)
-        rows = ok.any(axis=1)
-        if not rows.any():
+    def _on_one(
+        self, job: Job, gpus: int, types: Sequence[tuple[GpuType, list[int]]]
+    ) -> _Slot | None:
+        """On one server; of those that have room first the fullest."""
+        groups = [(group, self._longest(job, gpus, group)) for _, group in types]
+        ok = self._lasting(gpus, groups)
+        row = _first(np.asarray(ok.any(axis=1)))
+        if row is None:
             return None
-        row = int(rows.argmax())
-        slack = np.where(ok[row], self.free[row, members], np.iinfo(np.int64).max)
-        chosen = int(slack.argmin())
-        allocation = Allocation(((names[chosen], gpus),))
-        end = float(self.times[row]) + float(seconds[chosen])
-        return _Slot(row, end, allocation, ((int(members[chosen]), gpus),))
+        members = [i for group, _ in groups for i in group]
+        slack = np.where(ok[row], self.free[row, members], np.iinfo(np.int32).max)
+        node = members[int(slack.argmin())]
+        seconds = next(seconds for group, seconds in groups if node in group)
+        end = float(self.times[row]) + seconds
+        return _Slot(row, end, self._part(node, gpus), ((node, gpus),))
 
-    def _on_many(self, job: Job, gpus: int, largest: int, members: Ints) -> _Slot | None:
+    def _longest(self, job: Job, gpus: int, group: Sequence[int]) -> float:
+        """Run time on the slowest server of a type: a safe guess, as time limits are."""
+        names = [self._nodes[i].name for i in group]
+        factor = job.server_factor
+        slowest = min(names, key=lambda name: factor.get(name, 1.0)) if factor else names[0]
+        return self._seconds(job, Allocation(((slowest, gpus),)))
+
+    def _part(self, node: int, gpus: int) -> Allocation:
+        return Allocation(((self._nodes[node].name, gpus),))
+
+    def _on_many(self, job: Job, gpus: int, largest: int, members: Sequence[int]) -> _Slot | None:
         """Whole servers of the largest size, and one for what remains."""
         whole, rest = divmod(gpus, largest)
-        big = np.array([m for m in members if self._nodes[int(m)].gpus == largest])
+        big = [m for m in members if self._nodes[m].gpus == largest]
         if len(big) < whole + (rest > 0):
             return None
-        shape = {self._nodes[int(m)].name: largest for m in big[:whole]}
+        shape = {self._nodes[m].name: largest for m in big[:whole]}
         if rest:
-            shape[self._nodes[int(big[whole])].name] = rest
-        seconds = np.full(len(big), self._seconds(job, Allocation.of(shape)))
-        full = self._lasting(largest, big, seconds)
-        part = self._lasting(rest, big, seconds) if rest else full
-        rows = (full.sum(axis=1) >= whole) & (part.sum(axis=1) >= whole + (rest > 0))
-        if not rows.any():
+            shape[self._nodes[big[whole]].name] = rest
+        seconds = self._seconds(job, Allocation.of(shape))
+        full = self._lasting(largest, [(big, seconds)])
+        part = self._lasting(rest, [(big, seconds)]) if rest else full
+        row = _first((full.sum(axis=1) >= whole) & (part.sum(axis=1) >= whole + (rest > 0)))
+        if row is None:
             return None
-        row = int(rows.argmax())
-        chosen = [int(m) for m in big[full[row]][:whole]]
+        chosen = [m for m, ok in zip(big, full[row], strict=True) if ok][:whole]
         nodes = [(m, largest) for m in chosen]
         if rest:
-            others = [int(m) for m in big[part[row]] if int(m) not in chosen]
+            others = [m for m, ok in zip(big, part[row], strict=True) if ok and m not in chosen]
             nodes.append((min(others, key=lambda m: (self.free[row, m], m)), rest))
         allocation = Allocation.of({self._nodes[m].name: g for m, g in nodes})
-        return _Slot(row, float(self.times[row]) + float(seconds[0]), allocation, tuple(nodes))
+        return _Slot(row, float(self.times[row]) + seconds, allocation, tuple(nodes))
+
+
+def _first(rows: npt.NDArray[np.bool_]) -> int | None:
+    """The first row that is true."""
+    return int(rows.argmax()) if rows.any() else None

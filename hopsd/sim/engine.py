@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
-from hopsd.model.plan import Plan, PlanSettings, Snapshot
+from hopsd.model.plan import PlanSettings
 from hopsd.model.scenario import Cluster, Workload
 from hopsd.model.step import StepKind
 from hopsd.observation import observe
@@ -39,7 +39,9 @@ class SimulationSettings:
 
 @dataclass(frozen=True, slots=True)
 class PlanMade:
-    """One call of the policy. ``seconds`` of this computer's time."""
+    """One call of the policy. ``seconds`` of this computer's time, as the plan says or, where
+    it says nothing, of the whole round.
+    """
 
     time: float
     first: bool
@@ -149,27 +151,13 @@ class Simulation:
     def _plan(self, window: RoundWindow | None) -> int:
         """Run one round of the daemon; returns how many steps it took."""
         self._store.report(self.port.samples_done())
-        timed = _Timed(self._policy)
-        result = run_round(self.port, self._store, timed, self._round, window)
+        began = perf_counter()
+        result = run_round(self.port, self._store, self._policy, self._round, window)
         placed = len(result.outcomes)
+        seconds = result.plan.seconds.get("total", perf_counter() - began)
         self._plans.append(
-            PlanMade(self.port.now, window is None, timed.seconds, result.plan.gap, placed)
+            PlanMade(self.port.now, window is None, seconds, result.plan.gap, placed)
         )
         if any(outcome.step.kind is StepKind.PREEMPT for outcome in result.outcomes):
             observe(self.port, self._store, self._round.requirements_max)
         return placed
-
-
-class _Timed:
-    """A policy with a stopwatch."""
-
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
-        self.seconds = 0.0
-
-    def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
-        began = perf_counter()
-        try:
-            return self._policy(snapshot, settings)
-        finally:
-            self.seconds = perf_counter() - began

@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
+from time import perf_counter
 from typing import IO, Any
 
 from hopsd.errors import InputError
@@ -51,12 +52,14 @@ class Journaled:
                 )
             placements = {JobId(j): Allocation.of(p) for j, p in entry["placements"].items()}
             return Plan(placements, gap=entry["gap"], seconds={"total": entry["seconds"]})
+        began = perf_counter()
         plan = self.policy(snapshot, settings)
+        plan = replace(plan, seconds={"total": perf_counter() - began})
         entry = {
             "time": snapshot.now,
             "first": snapshot.round.first,
             "gap": plan.gap,
-            "seconds": plan.seconds.get("total", 0.0),
+            "seconds": plan.seconds["total"],
             "placements": {job: a.as_dict() for job, a in plan.placements.items()},
         }
         self.file.write(json.dumps(entry) + "\n")
