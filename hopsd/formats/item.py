@@ -47,6 +47,14 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def _all_positive(rates: dict[str, Any]) -> bool:
+    return all(type(rate) in (float, int) and 0 < rate < 1e300 for rate in rates.values())
+
+
+def _plain(names: dict[str, Any]) -> bool:
+    return "" not in names and "".join(names).isascii()
+
+
 @dataclass(frozen=True, slots=True)
 class Item:
     """``path`` such as ``jobs[3].reqs``; empty for the whole document."""
@@ -83,13 +91,20 @@ class Item:
         for key, value in self.value.items():
             yield Item(key, self._key(key)).text(), Item(value, self._key(key))
 
-    def by_count(self, read: Callable[[Item], T]) -> dict[int, T]:
-        """An object whose keys are counts of 1 or more, such as ``"8"``; sorted by count."""
+    def rates(self) -> dict[str, float]:
+        """An object of positive numbers with free keys; the large ones of a file, read at once."""
+        rates = self.value
+        if isinstance(rates, dict) and _all_positive(rates) and _plain(rates):
+            return {name: float(rate) for name, rate in rates.items()}
+        return {name: rate.number(above=0) for name, rate in self.entries()}
+
+    def rates_by_count(self) -> dict[int, float]:
+        """An object of positive numbers, keys are counts of 1 or more; sorted by count."""
         found = {}
-        for key, value in self.entries():
+        for key, rate in self.rates().items():
             if not _COUNT.fullmatch(key):
-                Item(key, value.path).refuse('a key that is a count, such as "8"')
-            found[int(key)] = read(value)
+                Item(key, self._key(key)).refuse('a key that is a count, such as "8"')
+            found[int(key)] = rate
         return dict(sorted(found.items()))
 
     def items(self) -> list[Item]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from hopsd.formats.item import Item, positive
+from typing import cast
+
+from hopsd.formats.item import Item
 from hopsd.model.ids import GpuType, NodeName
 from hopsd.model.job import ThroughputTable
 
@@ -17,18 +19,14 @@ def read_tables(item: Item) -> dict[GpuType, ThroughputTable]:
 def read_table(item: Item) -> ThroughputTable:
     """One type's tables; no ``distributed``: the job cannot be spread on this type."""
     fields = item.fields("aggregated", "distributed")
-    aggregated = _by_count(fields["aggregated"])
+    aggregated = fields["aggregated"].rates_by_count()
     if not aggregated:
         fields["aggregated"].refuse("an object with one GPU count or more")
-    return ThroughputTable(aggregated, fields.get("distributed", _by_count, _NONE))
-
-
-def _by_count(item: Item) -> dict[int, float]:
-    return item.by_count(positive)
+    return ThroughputTable(aggregated, fields.get("distributed", Item.rates_by_count, _NONE))
 
 
 def read_server_factor(item: Item) -> dict[NodeName, float]:
-    return {NodeName(name): positive(value) for name, value in item.entries()}
+    return cast(dict[NodeName, float], item.rates())
 
 
 def read_requirements(item: Item) -> tuple[int, ...]:

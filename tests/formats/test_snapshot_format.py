@@ -89,6 +89,9 @@ def test_an_empty_cluster_and_an_empty_queue_are_snapshots() -> None:
             {"throughput": {"a": {"aggregated": {"one": 1}}}},
             "jobs[0].throughput.a.aggregated.one: 'one', but it must be a key that is a count",
         ),
+        ({"server_factor": {"n0": 10**400}}, "jobs[0].server_factor.n0: "),
+        ({"server_factor": {"n0": 0.0}}, "jobs[0].server_factor.n0: 0.0, but it must be a finite"),
+        ({"server_factor": {"n\ud800": 1}}, "jobs[0].server_factor.n"),
         ({"colour": 1}, "jobs[0].colour: unknown key; accepted are id, user, submit, wait"),
     ],
 )
