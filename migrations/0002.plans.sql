@@ -43,13 +43,15 @@ CREATE TABLE outcomes (
 CREATE INDEX outcomes_job ON outcomes (job);
 
 CREATE TABLE reasons (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     job text NOT NULL,
     since double precision NOT NULL,
     until double precision,
     code text NOT NULL,
-    text text NOT NULL,
-    PRIMARY KEY (job, since)
+    text text NOT NULL
 );
+
+CREATE INDEX reasons_job ON reasons (job);
 
 CREATE UNIQUE INDEX reasons_open ON reasons (job) WHERE until IS NULL;
 

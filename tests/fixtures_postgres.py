@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from hopsd.store.embedded import EmbeddedPostgres, local_binaries, wheel_binaries
+from hopsd.store.binaries import local_binaries, wheel_binaries
+from hopsd.store.embedded import EmbeddedPostgres
 from hopsd.store.migrate import migrate
 
 _TEMPLATE = "migrated"

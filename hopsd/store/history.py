@@ -40,7 +40,7 @@ class History(Store, Protocol):
         """Where a job ran, or all jobs; by start."""
 
     def reasons(self, job: JobId) -> tuple[ReasonRecord, ...]:
-        """Why a job waited; by time."""
+        """Why a job waited, in the order it was given."""
 
     def job_history(self, job: JobId) -> dict[str, Any]:
         """Record, placements, reasons and events of a job as JSON has them."""

@@ -39,7 +39,7 @@ class Leader:
             StoreUnavailableError: PostgreSQL does not answer.
         """
         if self._leads:
-            self._assure()
+            self.assure()
             return
         with told():
             if self._connection is None or not self._alive():
@@ -59,7 +59,14 @@ class Leader:
             self._connection.close()
             self._connection = None
 
-    def _assure(self) -> None:
+    def assure(self) -> None:
+        """Nothing, as long as this one leads.
+
+        Raises:
+            NotLeaderError: it does not, or no longer.
+        """
+        if not self._leads:
+            raise NotLeaderError("this hopsd does not lead")
         if not self._alive():
             self.close()
             raise NotLeaderError("the connection that held the leader's lock was lost")

@@ -13,6 +13,7 @@ from yoyo import get_backend, read_migrations
 from hopsd.errors import StoreError
 from hopsd.store.connection import SCHEMA, Connection, conninfo, told
 
+OLDEST_RELEASE = 15
 # Any fixed number: it keeps two migrations of one database from running at once.
 _LOCK = 0x686F7073_00000001
 
@@ -43,6 +44,7 @@ def migrate(dsn: str, *, back: int = 0) -> tuple[str, ...]:
             release, and nothing was changed.
     """
     with told(), psycopg.connect(conninfo(dsn), autocommit=True) as connection:
+        _refuse_old(connection)
         connection.execute("SELECT pg_advisory_lock(%s)", [_LOCK])
         _create_schema(connection)
         _pending(connection)
@@ -73,6 +75,12 @@ def _pending(connection: Connection) -> tuple[str, ...]:
             " not know; install that release, or go back with its `hopsctl migrate --back N`"
         )
     return tuple(name for name in names if name not in applied)
+
+
+def _refuse_old(connection: Connection) -> None:
+    release = connection.info.server_version // 10000
+    if release < OLDEST_RELEASE:
+        raise StoreError(f"PostgreSQL {release} is too old; accepted: {OLDEST_RELEASE} or newer")
 
 
 def _create_schema(connection: Connection) -> None:

@@ -90,7 +90,7 @@ def rounds(connection: Connection, limit: int) -> tuple[RoundRecord, ...]:
 
 def reasons(connection: Connection, job: JobId) -> tuple[ReasonRecord, ...]:
     rows = connection.execute(
-        "SELECT job, since, code, text, until FROM reasons WHERE job = %s ORDER BY since", [job]
+        "SELECT job, since, code, text, until FROM reasons WHERE job = %s ORDER BY id", [job]
     )
     return tuple(
         ReasonRecord(JobId(name), since, Reason(ReasonCode(code), text), until)

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from hopsd.errors import StoreError
-from hopsd.store import embedded
+from hopsd.store import binaries, embedded
 from hopsd.store.embedded import EmbeddedPostgres, given_or_embedded
 
 pytestmark = pytest.mark.live
@@ -61,14 +61,14 @@ def test_a_start_that_fails_leaves_nothing_and_says_why(
 
 
 def test_no_binaries_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded, "local_binaries", lambda: None)
-    monkeypatch.setattr(embedded, "wheel_binaries", lambda: None)
+    monkeypatch.setattr(binaries, "local_binaries", lambda: None)
+    monkeypatch.setattr(binaries, "wheel_binaries", lambda: None)
     with pytest.raises(StoreError, match="install postgresql"):
         EmbeddedPostgres()
 
 
 def test_the_wheel_serves_where_the_machine_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded, "local_binaries", lambda: None)
+    monkeypatch.setattr(binaries, "local_binaries", lambda: None)
     with EmbeddedPostgres() as server:
         assert int(server.version.split(".")[0]) >= 15
 
@@ -147,7 +147,7 @@ def test_roots_server_is_unprivileged_and_leaves_rights_alone(tmp_path: Path) ->
 
 @is_root
 def test_binaries_below_a_closed_folder_are_copied(tmp_path: Path) -> None:
-    wheel = embedded.wheel_binaries()
+    wheel = binaries.wheel_binaries()
     assert wheel is not None
     packages = wheel.parents[2]
     closed = tmp_path / "closed"

@@ -124,6 +124,13 @@ def test_a_database_of_a_newer_release_is_left_alone(dsn: str) -> None:
             attempt(dsn)
 
 
+def test_an_old_release_of_postgresql_is_refused(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hopsd.store.migrate.OLDEST_RELEASE", 99)
+    with pytest.raises(StoreError, match="too old; accepted: 99 or newer"):
+        migrate(dsn)
+    assert pending(dsn) == NAMES
+
+
 def run(*args: str) -> Result:
     return CliRunner().invoke(migrate_command, args)
 

@@ -182,6 +182,23 @@ def test_nobody_leads_without_postgresql(server: EmbeddedPostgres, dsn: str) -> 
     leader.close()
 
 
+def test_a_plan_is_not_begun_once_the_lead_is_lost(server: EmbeddedPostgres, dsn: str) -> None:
+    leader, other = Leader(dsn), Leader(dsn)
+    with PostgresStore(dsn, leader=leader) as store:
+        with pytest.raises(NotLeaderError):
+            store.begin_plan(plan_record())
+        leader.acquire()
+        store.begin_plan(plan_record(made=100.0))
+        server.restart()
+        other.acquire()
+        with pytest.raises(NotLeaderError):
+            store.begin_plan(plan_record(made=130.0))
+        left = store.unfinished_plan()
+    assert left is not None
+    assert left[1].made == 100.0
+    other.close()
+
+
 def test_a_database_without_the_schema_says_what_to_do(server: EmbeddedPostgres) -> None:
     with (
         PostgresStore(server.create_database("empty")) as store,

@@ -1,0 +1,135 @@
+"""Whatever is done to both stores, in whatever order, they tell the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from values import job, plan_record
+
+from hopsd.model.allocation import Allocation
+from hopsd.model.history import JobRecord
+from hopsd.model.ids import JobId, UserName
+from hopsd.model.plan import Plan
+from hopsd.model.reading import SlurmState
+from hopsd.model.reason import Reason, ReasonCode
+from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
+from hopsd.store.history import History
+from hopsd.store.memory import MemoryStore
+from hopsd.store.port import PlanRecord
+from hopsd.store.postgres import PostgresStore
+
+pytestmark = pytest.mark.live
+
+JOBS = tuple(JobId(name) for name in "123")
+Act = Callable[[History], object]
+TABLES = "jobs, placements, rounds, plans, steps, outcomes, reasons, throughput, events"
+
+times = st.integers(0, 12).map(float)
+ids = st.sampled_from(JOBS)
+allocations = st.dictionaries(st.sampled_from(["n0", "n1"]), st.integers(1, 2), max_size=2).map(
+    Allocation.of
+)
+
+
+@st.composite
+def records(draw: st.DrawFn) -> JobRecord:
+    ended = draw(st.none() | times)
+    return replace(
+        job(draw(ids)),
+        submit=draw(st.sampled_from([0.0, 5.0])),
+        user=draw(st.sampled_from([UserName("alice"), UserName("bob")])),
+        seen=draw(times),
+        end=ended,
+        state=SlurmState.COMPLETED if ended is not None else SlurmState.RUNNING,
+        allocation=draw(allocations),
+        allocation_since=draw(st.none() | times),
+        run_seconds=draw(times),
+        wait_seconds=draw(times),
+        age_seconds=draw(st.none() | times),
+        profiling=draw(st.booleans()),
+    )
+
+
+@st.composite
+def saves(draw: st.DrawFn) -> Act:
+    batch = draw(st.lists(records(), max_size=3, unique_by=lambda record: record.id))
+    return lambda store: store.save_jobs(batch)
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Act:
+    """A plan begun at a time, finished or not."""
+    waiting = draw(st.dictionaries(ids, st.sampled_from(list(ReasonCode)), max_size=3))
+    plan = Plan(
+        draw(st.dictionaries(ids, allocations, max_size=2)),
+        objective=draw(times),
+        seconds={"total": draw(times)},
+        waiting={name: Reason(code, f"{code} at {draw(times)}") for name, code in waiting.items()},
+    )
+    step = Step(draw(ids), StepKind.MOVE)
+    start = draw(times)
+    record = PlanRecord(start, start + 2.0, True, start, plan, (step,))
+    vacated, finished = draw(st.none() | times), draw(st.none() | times)
+    status = draw(st.sampled_from(list(OutcomeStatus)))
+
+    def act(store: History) -> None:
+        begun = store.begin_plan(record)
+        if finished is not None:
+            store.finish_plan(begun, [StepOutcome(step, status, vacated=vacated)], finished)
+
+    return act
+
+
+@st.composite
+def prunes(draw: st.DrawFn) -> Act:
+    now = draw(times)
+    return lambda store: store.prune(now + 86400.0, 1.0)
+
+
+def told(store: History) -> dict[str, object]:
+    left = store.unfinished_plan()
+    return {
+        "jobs": store.jobs(),
+        "each job": [store.job(name) for name in JOBS],
+        "finished": store.finished_jobs(3.0),
+        "raqlr": None if (mean := store.raqlr(3.0)) is None else round(mean, 9),
+        "medians": store.knowledge(),
+        "placements": store.placements(),
+        "reasons": [store.reasons(name) for name in JOBS],
+        "rounds": store.rounds(),
+        "unfinished": left and left[1],
+        "last": store.last_plan(),
+    }
+
+
+@pytest.fixture
+def pair(database: str) -> Iterator[tuple[str, PostgresStore]]:
+    with PostgresStore(database) as store:
+        yield database, store
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(acts=st.lists(saves() | plans() | prunes(), min_size=1, max_size=12))
+def test_both_stores_tell_the_same(pair: tuple[str, PostgresStore], acts: list[Act]) -> None:
+    dsn, postgres = pair
+    with psycopg.connect(dsn) as connection:
+        connection.execute("SET search_path TO hops")
+        connection.execute(f"TRUNCATE {TABLES}")
+    memory = MemoryStore()
+    for act in acts:
+        assert act(memory) == act(postgres)
+        assert told(memory) == told(postgres)
+
+
+def test_the_comparison_sees_a_difference(pair: tuple[str, PostgresStore]) -> None:
+    _, postgres = pair
+    memory = MemoryStore()
+    memory.begin_plan(plan_record())
+    assert told(memory) != told(postgres)
