@@ -251,6 +251,7 @@ local CLEARED = {
   { "--ntasks-per-socket", "ntasks_per_socket", NO_VAL16 },
   { "--sockets-per-node", "sockets_per_node", NO_VAL16 },
   { "--cores-per-socket", "cores_per_socket", NO_VAL16 },
+  { "--threads-per-core, --hint", "threads_per_core", NO_VAL16 },
   { "--nodelist", "req_nodes", "" },
   { "--exclusive, --oversubscribe", "shared", NO_VAL16 },
   { "--core-spec", "core_spec", NO_VAL16 },
@@ -258,6 +259,12 @@ local CLEARED = {
   { "--switches", "req_switch", NO_VAL },
   { "--prefer", "prefer", "" },
   { "--segment", "segment_size", 0 },
+}
+
+local CLEARED_FLAGS = {
+  { "--gres-flags=enforce-binding", slurm.GRES_ENFORCE_BIND },
+  { "--spread-job", slurm.SPREAD_JOB },
+  { "--use-min-nodes", slurm.USE_MIN_NODES },
 }
 
 -- What a job may depend on and hops does not plan with: dropping it in silence would let the
@@ -322,6 +329,14 @@ local function clear_shape(job)
       job[field] = unset
     end
   end
+  for _, entry in ipairs(CLEARED_FLAGS) do
+    local option, flag = entry[1], entry[2]
+    -- Lua 5.1 has no operators on bits; flags and their sum are exact in a double.
+    if flag and job.bitflags and math.floor(job.bitflags / flag) % 2 == 1 then
+      ignored[#ignored + 1] = option
+      job.bitflags = job.bitflags - flag
+    end
+  end
   if given(job.max_nodes) or given(job.min_nodes) and job.min_nodes > 1 then
     ignored[#ignored + 1] = "--nodes"
   end
@@ -348,7 +363,7 @@ local function accept(job, partitions, pairs_found)
   if held_by_user then job.begin_time = USER_HOLD_BEGIN end
   job.priority = 0
   if held_by_user then
-    tell("accepted; kept back until you release it: scontrol release JOB")
+    tell("accepted; kept back until you release it (scontrol release JOB clears --begin, too)")
   else
     tell("accepted with reqs=" .. pairs_found.reqs .. "; shows as held until its turn comes, "
       .. "hopsctl explain JOB tells why it waits")

@@ -77,11 +77,12 @@ def plugin_text() -> str:
 
 def test_a_hops_job_is_held_and_free_of_any_shape(cluster: PrivateCluster) -> None:
     asked = "--nodes=1 --ntasks=4 --cpus-per-task=2 --gres=gpu:rtx3090:1 --nodelist=n1 --exclusive"
-    asked += " --ntasks-per-node=4 --contiguous --no-requeue"
+    asked += " --ntasks-per-node=4 --contiguous --no-requeue --threads-per-core=1 --spread-job"
+    asked += " --gres-flags=enforce-binding --use-min-nodes --switches=1 --mincpus=2"
     made, told = sbatch(cluster, "--comment=hops:reqs=2,6", *asked.split())
     assert made
-    for option in ("--nodes", "--ntasks", "--cpus-per-task", "--gres", "--nodelist", "--exclusive"):
-        assert option in told
+    for option in asked.split():
+        assert option.partition("=")[0] in told
     assert "--no-requeue is ignored" in told
     assert "accepted with reqs=2,6" in told
     job = shown(cluster, queue(cluster)[0])
