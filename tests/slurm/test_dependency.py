@@ -1,0 +1,63 @@
+"""Dependencies of held jobs, which slurmctld leaves to others."""
+
+from __future__ import annotations
+
+import pytest
+
+from hopsd.model.reading import SlurmState
+from hopsd.slurm.dependency import Known, unmet
+
+OTHERS = {
+    known.id: known
+    for known in (
+        Known(1, "alice", "a", SlurmState.PENDING),
+        Known(2, "alice", "b", SlurmState.RUNNING),
+        Known(3, "bob", "a", SlurmState.COMPLETED),
+        Known(4, "alice", "c", SlurmState.FAILED),
+    )
+}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "waits"),
+    [
+        ("", False),
+        (None, False),
+        ("after:1(unfulfilled)", True),
+        ("after:2+5(unfulfilled)", False),
+        ("afterany:2(unfulfilled)", True),
+        ("afterany:4(unfulfilled)", False),
+        ("afterok:3(unfulfilled)", False),
+        ("afterok:4(failed)", True),
+        ("afternotok:4(unfulfilled)", False),
+        ("afternotok:3(unfulfilled)", True),
+        ("afterok:99(unfulfilled)", False),
+        ("afterok:3(unfulfilled),afterany:2(unfulfilled)", True),
+        ("afterok:3(unfulfilled),afterany:4(unfulfilled)", False),
+        ("afterok:4(failed)?afterok:3(unfulfilled)", False),
+        ("afterok:1(unfulfilled)?afterok:2(unfulfilled)", True),
+        ("afterok:3_7(unfulfilled)", True),
+        ("moonphase:3(unfulfilled)", True),
+        ({"afterok": [3], "afterany": [], "singleton": False, "satisfy": "all"}, False),
+        ({"afterok": [3, 1], "afterany": [4], "singleton": False, "satisfy": "all"}, True),
+        ({"afterok": [1], "afterany": [4], "singleton": False, "satisfy": "any"}, False),
+        ({"afterok": [], "singleton": False, "satisfy": "all"}, False),
+    ],
+)
+def test_clauses(wanted: object, waits: bool) -> None:
+    mine = Known(9, "carol", "z", SlurmState.PENDING)
+    assert unmet(wanted, mine, OTHERS) is waits  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("id_", "user", "name", "waits"),
+    [
+        (9, "alice", "a", True),
+        (9, "bob", "a", False),
+        (9, "alice", "c", False),
+        (1, "alice", "a", False),
+    ],
+)
+def test_singleton(id_: int, user: str, name: str, waits: bool) -> None:
+    mine = Known(id_, user, name, SlurmState.PENDING)
+    assert unmet("singleton(unfulfilled)", mine, {**OTHERS, id_: mine}) is waits

@@ -1,0 +1,60 @@
+"""What Slurm makes of an uneven request, and what it is asked for."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import NodeName
+from hopsd.slurm.shape import filled, fits, update_arguments
+
+NODES = [NodeName(f"n{i}") for i in range(4)]
+FREE = st.lists(st.integers(0, 8), min_size=1, max_size=4)
+
+
+@given(FREE, st.integers(1, 32))
+def test_filled_gives_all_or_nothing(free: list[int], gpus: int) -> None:
+    nodes = NODES[: len(free)]
+    there = dict(zip(nodes, free, strict=True))
+    given_gpus = filled(there, nodes, gpus)
+    possible = min(free) >= 1 and len(free) <= gpus <= sum(free)
+    assert (given_gpus is not None) == possible
+    if given_gpus is not None:
+        assert given_gpus.gpus == gpus
+        assert set(given_gpus.nodes) == set(nodes)
+        assert fits(there, given_gpus)
+
+
+@given(FREE, st.integers(1, 32))
+def test_filled_takes_the_most_from_the_first(free: list[int], gpus: int) -> None:
+    """No other way to spread the GPUs is lexicographically larger: found by trying all."""
+    nodes = NODES[: len(free)]
+    given_gpus = filled(dict(zip(nodes, free, strict=True)), nodes, gpus)
+    if given_gpus is not None:
+        assert tuple(given_gpus.on(node) for node in nodes) == max(_ways(free, gpus))
+
+
+def _ways(free: list[int], gpus: int) -> list[tuple[int, ...]]:
+    if len(free) == 1:
+        return [(gpus,)] if 1 <= gpus <= free[0] else []
+    return [
+        (first, *rest) for first in range(1, free[0] + 1) for rest in _ways(free[1:], gpus - first)
+    ]
+
+
+@pytest.mark.parametrize("release", [(22, 5), (24, 11), (26, 5)])
+@given(st.dictionaries(st.sampled_from(NODES), st.integers(1, 8), min_size=1))
+def test_every_request_names_nodes_and_their_count(
+    release: tuple[int, int], gpus: dict[NodeName, int]
+) -> None:
+    allocation = Allocation.of(gpus)
+    words = dict(word.split("=", 1) for word in update_arguments(allocation, 4, release))
+    assert words["reqnodelist"].split(",") == sorted(gpus)
+    assert int(words["numnodes"]) == int(words["numtasks"]) == len(gpus)
+    assert words["starttime"] == "now"
+    asked = words["tresPerNode"] or words["tresPerJob"]
+    assert not (words["tresPerNode"] and words["tresPerJob"])
+    count = int(asked.removeprefix("gres:gpu:"))
+    assert count * (len(gpus) if words["tresPerNode"] else 1) == allocation.gpus
