@@ -44,7 +44,7 @@ _HOLDING_GPUS = frozenset(
 )
 _NODE_STATES = frozenset({"IDLE", "MIXED", "ALLOCATED"})
 _HARMLESS_FLAGS = frozenset({"CLOUD", "COMPLETING", "DYNAMIC_NORM", "DYNAMIC_FUTURE", "PLANNED"})
-_GPU = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::([^:(),=]+))?[:=](\d+)(?:\([^):]*:?([^)]*)\))?")
+_GPU = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::([^:(),=]+))?[:=](\d+)(?:\((?:IDX:)?([^)]*)\))?")
 _FIELD = re.compile(r"(\w+)=(\S*)")
 
 

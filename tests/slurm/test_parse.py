@@ -1,0 +1,189 @@
+"""Answers of every supported release become the same readings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hopsd.errors import SlurmError
+from hopsd.model.ids import NodeName
+from hopsd.model.reading import Hold, SlurmState
+from hopsd.slurm.parse import (
+    USER_HOLD_BEGIN,
+    gpus_in,
+    is_hops_job,
+    job_reading,
+    node_readings,
+    node_records,
+    slurm_state,
+)
+
+ORDER = {NodeName(name): at for at, name in enumerate(["n2", "n10", "n1"])}
+
+OLD: dict[str, Any] = {
+    "job_id": 7,
+    "user_name": "alice",
+    "user_id": 1000,
+    "name": "train",
+    "comment": "hops:reqs=2",
+    "partition": "main",
+    "job_state": "RUNNING",
+    "priority": 17,
+    "submit_time": 1000,
+    "eligible_time": 1000,
+    "start_time": 1010,
+    "end_time": 0,
+    "time_limit": 90,
+    "restart_cnt": 2,
+    "requeue": True,
+    "exit_code": 0,
+    "dependency": "",
+    "nodes": "n[1-2,10]",
+    "gres_detail": ["gpu:a100:4(IDX:0-2,7)", "gpu:a100:1(IDX:5)", "gpu:a100:2(IDX:0-1)"],
+    "tres_per_job": "gres:gpu:7",
+    "array_job_id": 0,
+    "het_job_id": 0,
+}
+
+
+def plain(number: float) -> dict[str, Any]:
+    return {"set": True, "infinite": False, "number": number}
+
+
+NEW = {
+    **OLD,
+    "job_state": ["RUNNING"],
+    **{
+        key: plain(OLD[key])
+        for key in ("priority", "submit_time", "eligible_time", "start_time", "end_time")
+    },
+    "time_limit": plain(90),
+    "array_job_id": plain(0),
+    "het_job_id": plain(0),
+    "exit_code": {
+        "status": ["SUCCESS"],
+        "return_code": plain(0),
+        "signal": {"id": {"set": False, "infinite": False, "number": 0}, "name": ""},
+    },
+    "tres_per_job": "gres/gpu:7",
+}
+
+
+@pytest.mark.parametrize("job", [OLD, NEW], ids=["22.05", "24.11"])
+def test_a_running_job(job: dict[str, Any]) -> None:
+    read = job_reading(job, ORDER, {})
+    assert read.state is SlurmState.RUNNING
+    assert read.allocation.as_dict() == {"n1": 2, "n10": 1, "n2": 4}
+    assert read.gpu_indices == {"n2": (0, 1, 2, 7), "n10": (5,), "n1": (0, 1)}
+    assert (read.time_limit_seconds, read.submit, read.start) == (5400, 1000, 1010)
+    assert (read.restarts, read.requeue, read.per_job_gpus) == (2, True, True)
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "expected"),
+    [
+        (85 << 8, (85, 0)),
+        (10, (0, 10)),
+        ({"return_code": plain(85), "signal": {"id": plain(0)}}, (85, 0)),
+        ({"return_code": plain(0), "signal": {"id": plain(10), "name": "SIGUSR1"}}, (0, 10)),
+        ({"return_code": plain(0), "signal": {"signal_id": 9}}, (0, 9)),
+    ],
+)
+def test_exit_codes(exit_code: object, expected: tuple[int, int]) -> None:
+    read = job_reading({**OLD, "job_state": "FAILED", "exit_code": exit_code}, ORDER, {})
+    assert (read.exit_code, read.exit_signal) == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "state"),
+    [
+        (["PENDING"], SlurmState.PENDING),
+        (["SPECIAL_EXIT"], SlurmState.PENDING),
+        (["PENDING", "SPECIAL_EXIT"], SlurmState.PENDING),
+        (["COMPLETED", "COMPLETING"], SlurmState.COMPLETING),
+        (["PENDING", "COMPLETING"], SlurmState.COMPLETING),
+        (["RUNNING", "CONFIGURING"], SlurmState.RUNNING),
+        (["COMPLETED", "REQUEUED"], SlurmState.PENDING),
+        (["OUT_OF_MEMORY"], SlurmState.FAILED),
+        (["DEADLINE"], SlurmState.TIMEOUT),
+        (["NODE_FAIL"], SlurmState.NODE_FAIL),
+        (["A_STATE_TO_COME"], SlurmState.OTHER),
+        ([], SlurmState.OTHER),
+    ],
+)
+def test_states(words: list[str], state: SlurmState) -> None:
+    assert slurm_state(words) is state
+
+
+@pytest.mark.parametrize(
+    ("changes", "hold", "begin"),
+    [
+        ({"priority": 0}, Hold.HOPS, 0.0),
+        ({"priority": 5}, Hold.NONE, 0.0),
+        ({"priority": 0, "eligible_time": USER_HOLD_BEGIN}, Hold.USER, USER_HOLD_BEGIN),
+        ({"priority": 0, "eligible_time": 1121}, Hold.HOPS, 0.0),
+        ({"priority": 0, "eligible_time": 1121, "restart_cnt": 0}, Hold.HOPS, 1121.0),
+        ({"priority": 0, "eligible_time": 5000}, Hold.HOPS, 5000.0),
+    ],
+)
+def test_holds_and_begin_times(changes: dict[str, Any], hold: Hold, begin: float) -> None:
+    """Two minutes after the requeue of a restarted job are Slurm's, not its owner's."""
+    read = job_reading({**OLD, "job_state": "PENDING", "nodes": "", **changes}, ORDER, {})
+    assert (read.hold, read.begin) == (hold, begin)
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus"),
+    [
+        ("gpu:rtx3090:8(S:0-1)", [("rtx3090", 8, ())]),
+        ("gpu:4", [("gpu", 4, ())]),
+        ("gpu:a:2(IDX:0,3),gpu:b:1(IDX:5)", [("a", 2, (0, 3)), ("b", 1, (5,))]),
+        ("shard:8,gpu:a:1", [("a", 1, ())]),
+        ("gres/gpu:a=2", [("a", 2, ())]),
+        ("gpu:a:2(CNT:2)", [("a", 2, ())]),
+        ("mygpu:a:2", []),
+        ("(null)", []),
+        ("", []),
+    ],
+)
+def test_gres(text: str, gpus: list[tuple[str, int, tuple[int, ...]]]) -> None:
+    assert [
+        (kind, count, ids if "IDX" in text else ()) for kind, count, ids in gpus_in(text)
+    ] == gpus
+
+
+def test_array_and_heterogeneous_jobs_are_not_ours() -> None:
+    assert is_hops_job(OLD)
+    assert is_hops_job(NEW)
+    assert not is_hops_job({**OLD, "array_job_id": 7})
+    assert not is_hops_job({**NEW, "het_job_id": plain(7)})
+    assert not is_hops_job({**OLD, "comment": "see hops:reqs=2"})
+
+
+def test_answer_without_ids_is_an_error() -> None:
+    with pytest.raises(SlurmError, match="job_id"):
+        job_reading({"name": "x"}, ORDER, {})
+
+
+def test_nodes() -> None:
+    text = "\n".join(
+        f"NodeName={name} CPUTot=64 {gres} State={state} Partitions=main,big {rest}"
+        for name, gres, state, rest in [
+            ("n2", "Gres=gpu:a100:4(S:0)", "IDLE", ""),
+            ("n10", "Gres=gpu:a100:4", "MIXED+DRAIN", "Reason=State=IDLE"),
+            ("cpu1", "Gres=(null)", "IDLE", ""),
+            ("n3", "Gres=gpu:a100:4", "IDLE*", ""),
+            ("n4", "Gres=gpu:a100:2,gpu:v100:2", "IDLE", ""),
+            ("n5", "Gres=gpu:a100:4", "ALLOCATED+PLANNED", ""),
+            ("n6", "Gres=gpu:a100:4", "IDLE+RESERVED", ""),
+        ]
+    )
+    nodes, names = node_readings(node_records(text), [])
+    assert names == ["n2", "n10", "cpu1", "n3", "n4", "n5", "n6"]
+    assert [n.name for n in nodes if n.usable] == ["n2", "n5"]
+    assert {n.name for n in nodes} == {"n2", "n10", "n3", "n4", "n5", "n6"}
+    assert all(n.cores == 64 for n in nodes)
+    assert "a100, v100" in next(n.state_text for n in nodes if n.name == "n4")
+    assert node_readings(node_records(text), ["other"])[0] == []
+    assert len(node_readings(node_records(text), ["big"])[0]) == 6
