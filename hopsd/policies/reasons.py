@@ -56,8 +56,8 @@ def nothing_fits(job: Job, idle: Sequence[int]) -> Reason:
 def lost(job: Job, configurations: int, priority: float, placed: int) -> Reason:
     """Others got the GPUs of its configurations."""
     text = (
-        f"with priority {priority:.4g} none of its {configurations} configurations of"
-        f" {sizes(job)} GPUs was worth more than what the {placed} jobs placed got"
+        f"its priority is {priority:.4g}, and what the {placed} jobs placed got was worth more"
+        f" than any of its configurations ({configurations}, of {sizes(job)} GPUs)"
     )
     return Reason(ReasonCode.LOST_TO_OTHERS, text)
 

@@ -169,3 +169,33 @@ def test_estimate_for_people_shows_units() -> None:
     assert done.returncode == 0
     assert "8 v100 GPUs on 1 nodes" in done.stdout
     assert "samples/s" in done.stdout
+
+
+ROOT = SCHEMAS.parents[1]
+
+
+def test_the_example_snapshot_is_planned_as_its_page_tells() -> None:
+    done = hopsctl("plan", "--snapshot", ROOT / "examples/files/snapshot.json", "--json")
+    made = valid(done.stdout, "plan")
+    assert {job: sum(place.values()) for job, place in made["placements"].items()} == {
+        "17": 8,
+        "18": 4,
+    }
+    assert {w["id"]: w["code"] for w in made["waiting"]} == {
+        "19": "lost_to_others",
+        "20": "outside_window",
+    }
+
+
+def test_the_page_of_formats_shows_the_real_estimate() -> None:
+    page = (ROOT / "docs" / "formats.md").read_text()
+    [command] = [
+        line.split()[1:] for line in page.splitlines() if "hopsctl estimate --theory ex" in line
+    ]
+    command[2] = str(ROOT / command[2])
+    shown = "".join(
+        line[4:] + "\n"
+        for line in page.splitlines()
+        if line.startswith(("    {", '      "', "    }"))
+    )
+    assert hopsctl(*command).stdout == shown
