@@ -59,8 +59,15 @@ class Demo:
         reports = self.work / "reports"
         reports.mkdir()
         reports.chmod(0o1733)
+        profiler = self.work / "profiler"
+        shutil.copytree(ROOT / "profiler", profiler, ignore=shutil.ignore_patterns("__pycache__"))
         self.cluster = self._stack.enter_context(
-            PrivateCluster(self.work / "cluster", nodes=on_real_gpus(NODES), report_dir=reports)
+            PrivateCluster(
+                self.work / "cluster",
+                nodes=on_real_gpus(NODES),
+                report_dir=reports,
+                profiler_path=profiler / "site",
+            )
         )
         say("an embedded PostgreSQL")
         postgres = self._stack.enter_context(EmbeddedPostgres())
