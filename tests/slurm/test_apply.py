@@ -1,0 +1,289 @@
+"""The order of requests, over an adapter in memory with a clock of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from slurm_contract import move, preempt, start, statuses
+
+from hopsd.errors import SlurmError, SlurmUnavailableError
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName
+from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
+from hopsd.model.step import OutcomeStatus, Step, StepKind
+from hopsd.slurm.adapter import Placement, SignalScope
+from hopsd.slurm.apply import SlurmPort
+from hopsd.slurm.place import free_gpus
+from hopsd.slurm.shadow import ShadowPort
+from hopsd.slurm.shape import filled
+from hopsd.slurm.watch import ApplySettings
+
+NODES = [NodeName(f"n{i}") for i in range(3)]
+
+
+class FakeSlurm:
+    """Starts released jobs the way Slurm does, a second later; ``calls`` is what it was asked."""
+
+    name = "fake"
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.table: dict[JobId, JobReading] = {}
+        self.placed: dict[JobId, Allocation] = {}
+        self.calls: list[tuple[str, object]] = []
+        self.on_signal: Callable[[JobReading], JobReading] = lambda job: job
+        self.refuse: set[str] = set()
+        self.later: list[tuple[float, Callable[[], None]]] = []
+        self.released_at: dict[JobId, float] = {}
+
+    def add(self, number: int, **fields: object) -> JobId:
+        job = JobReading(
+            JobId(str(number)), UserName("u"), 1, "j", "hops:reqs=1", "main",
+            SlurmState.PENDING, 0.0, Hold.HOPS,
+        )  # fmt: skip
+        self.table[job.id] = replace(job, **fields)  # type: ignore[arg-type]
+        return job.id
+
+    def running(self, number: int, **gpus: int) -> JobId:
+        allocation = Allocation.of(gpus)
+        return self.add(number, state=SlurmState.RUNNING, hold=Hold.NONE, allocation=allocation)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        due = [act for when, act in self.later if when <= self.now]
+        self.later = [(when, act) for when, act in self.later if when > self.now]
+        for act in due:
+            act()
+
+    def change(self, job: JobId, **fields: object) -> None:
+        self.table[job] = replace(self.table[job], **fields)  # type: ignore[arg-type]
+
+    def asked(self, what: str, about: object) -> None:
+        self.calls.append((what, about))
+        if what in self.refuse:
+            raise SlurmError(f"{what} refused")
+
+    def read(self) -> Reading:
+        nodes = tuple(NodeReading(name, GpuType("t"), 8, 32) for name in NODES)
+        return Reading(self.now, nodes, tuple(self.table.values()))
+
+    def jobs(self) -> Sequence[JobReading]:
+        return tuple(self.table.values())
+
+    def hold(self, job: JobId) -> None:
+        self.asked("hold", job)
+        self.change(job, hold=Hold.HOPS)
+
+    def place(self, placement: Placement) -> None:
+        self.asked("place", placement.job)
+        self.placed[placement.job] = placement.allocation
+
+    def release(self, jobs: Sequence[JobId]) -> None:
+        self.asked("release", tuple(jobs))
+        for job in jobs:
+            self.released_at[job] = self.now
+            self.change(job, hold=Hold.NONE)
+            self.later.append((self.now + 1.0, lambda job=job: self._run(job)))  # type: ignore[misc]
+
+    def _run(self, job: JobId) -> None:
+        target = self.placed[job]
+        free = free_gpus(self.read())
+        got = target if target.even else filled(free, target.nodes, target.gpus)
+        if got and all(free[node] >= gpus for node, gpus in got):
+            self.change(job, state=SlurmState.RUNNING, allocation=got, start=self.now)
+
+    def signal(self, job: JobId, signal: str, scope: SignalScope) -> None:
+        self.asked("signal", job)
+        self.table[job] = self.on_signal(self.table[job])
+
+    def requeue_hold(self, job: JobId) -> None:
+        self.asked("requeue_hold", job)
+        self.change(job, state=SlurmState.PENDING, hold=Hold.HOPS, allocation=Allocation())
+        self.change(job, restarts=self.table[job].restarts + 1, submit=float(int(self.now)))
+
+    def unpin(self, job: JobId, gpus: int) -> None:
+        self.asked("unpin", job)
+
+    def writes(self) -> list[str]:
+        return [what for what, _ in self.calls]
+
+
+@pytest.fixture
+def slurm() -> FakeSlurm:
+    return FakeSlurm()
+
+
+def port(slurm: FakeSlurm, grace_seconds: float = 10.0) -> SlurmPort:
+    settings = ApplySettings(grace_seconds=grace_seconds, poll_seconds=0.5)
+    return SlurmPort(slurm, settings, clock=lambda: slurm.now, sleep=slurm.sleep)
+
+
+def test_nothing_to_do_asks_nothing(slurm: FakeSlurm) -> None:
+    assert port(slurm).apply([]) == []
+    assert not slurm.calls
+
+
+def test_signals_come_before_any_wait_and_requeue(slurm: FakeSlurm) -> None:
+    jobs = [slurm.running(i, n0=2) for i in range(3)]
+    outcomes = port(slurm).apply([preempt(job) for job in jobs])
+    assert statuses(outcomes) == [OutcomeStatus.DONE] * 3
+    assert slurm.writes() == ["signal"] * 3 + ["requeue_hold"] * 3
+    assert slurm.now == pytest.approx(1010.0, abs=1.0)
+
+
+def test_no_grace_is_spent_on_jobs_that_left(slurm: FakeSlurm) -> None:
+    slurm.on_signal = lambda job: replace(
+        job, state=SlurmState.PENDING, hold=Hold.HOPS, allocation=Allocation(), restarts=1
+    )
+    job = slurm.running(1, n0=2)
+    [outcome] = port(slurm, grace_seconds=600).apply([preempt(job)])
+    assert outcome.status is OutcomeStatus.DONE
+    assert outcome.vacated == 1000.0
+    assert slurm.writes() == ["signal"]
+
+
+def test_requeued_without_a_hold_is_held(slurm: FakeSlurm) -> None:
+    """A site whose exit code is in RequeueExit, not in RequeueExitHold."""
+    slurm.on_signal = lambda job: replace(
+        job, state=SlurmState.PENDING, hold=Hold.NONE, allocation=Allocation(), restarts=1
+    )
+    job = slurm.running(1, n0=2)
+    assert statuses(port(slurm).apply([preempt(job)])) == [OutcomeStatus.DONE]
+    assert slurm.writes() == ["signal", "hold"]
+
+
+@pytest.mark.parametrize("state", [SlurmState.COMPLETED, SlurmState.CANCELLED, SlurmState.TIMEOUT])
+def test_what_ended_in_its_grace_is_never_requeued(slurm: FakeSlurm, state: SlurmState) -> None:
+    slurm.on_signal = lambda job: replace(job, state=state, allocation=Allocation())
+    job = slurm.running(1, n0=2)
+    assert statuses(port(slurm).apply([move(job, n1=2)])) == [OutcomeStatus.GONE]
+    assert slurm.writes() == ["signal"]
+
+
+@pytest.mark.parametrize("ended", [{"exit_signal": 10}, {"exit_code": 138}])
+def test_what_our_signal_killed_is_requeued(slurm: FakeSlurm, ended: dict[str, int]) -> None:
+    slurm.on_signal = lambda job: replace(
+        job, state=SlurmState.FAILED, allocation=Allocation(), **ended
+    )
+    job = slurm.running(1, n0=2)
+    [outcome] = port(slurm).apply([move(job, n1=2)])
+    assert outcome.status is OutcomeStatus.DONE
+    assert outcome.actual.as_dict() == {"n1": 2}
+
+
+def test_restart_rests_into_the_next_second(slurm: FakeSlurm) -> None:
+    """slurmd knows a job's revoked credential by the second in which it was stopped."""
+    job = slurm.running(1, n0=2)
+    [outcome] = port(slurm).apply([move(job, n0=4)])
+    assert outcome.vacated is not None
+    assert int(slurm.released_at[job]) > int(outcome.vacated)
+
+
+def test_uneven_job_waits_for_all_others_of_its_nodes(slurm: FakeSlurm) -> None:
+    uneven, first, second = slurm.add(1), slurm.add(2), slurm.add(3)
+    steps = [start(uneven, n0=2, n1=4), start(first, n0=6), start(second, n1=1)]
+    outcomes = port(slurm).apply(steps)
+    assert statuses(outcomes) == [OutcomeStatus.DONE] * 3
+    releases = [about for what, about in slurm.calls if what == "release"]
+    assert releases == [(first, second), (uneven,)]
+
+
+def test_refused_update_is_never_released(slurm: FakeSlurm) -> None:
+    slurm.refuse = {"place"}
+    job = slurm.add(1)
+    [outcome] = port(slurm).apply([start(job, n0=2)])
+    assert outcome.status is OutcomeStatus.FAILED
+    assert "place refused" in outcome.error
+    assert "release" not in slurm.writes()
+
+
+def test_job_that_does_not_start_is_held(slurm: FakeSlurm) -> None:
+    slurm._run = lambda job: None  # type: ignore[method-assign]
+    job = slurm.add(1)
+    [outcome] = port(slurm).apply([start(job, n0=2)])
+    assert outcome.status is OutcomeStatus.FAILED
+    assert slurm.table[job].hold is Hold.HOPS
+    assert slurm.writes()[-1] == "hold"
+
+
+def test_other_resources_are_given_back(slurm: FakeSlurm) -> None:
+    def on_another_node(job: JobId) -> None:
+        slurm.change(job, state=SlurmState.RUNNING, allocation=Allocation.of({"n2": 2}))
+
+    slurm._run = on_another_node  # type: ignore[method-assign]
+    job = slurm.add(1)
+    [outcome] = port(slurm).apply([start(job, n0=2)])
+    assert outcome.status is OutcomeStatus.FAILED
+    assert "{n2:2}" in outcome.error
+    assert not outcome.actual
+    assert slurm.writes()[-1] == "requeue_hold"
+
+
+def test_no_answer_ends_the_apply(slurm: FakeSlurm) -> None:
+    def away(job: JobId) -> None:
+        raise SlurmUnavailableError("away")
+
+    slurm.requeue_hold = away  # type: ignore[method-assign]
+    with pytest.raises(SlurmUnavailableError):
+        port(slurm).apply([preempt(slurm.running(1, n0=2))])
+
+
+def test_release_gives_a_held_job_back(slurm: FakeSlurm) -> None:
+    job, owners = slurm.add(1), slurm.add(2, hold=Hold.USER)
+    slurm.placed[job] = Allocation.of({"n0": 2})
+    steps = [Step(job, StepKind.RELEASE, gpus=2), Step(owners, StepKind.RELEASE, gpus=2)]
+    assert statuses(port(slurm).apply(steps)) == [OutcomeStatus.DONE, OutcomeStatus.UNCHANGED]
+    assert slurm.calls == [("unpin", job), ("release", (job,))]
+
+
+def test_shadow_only_looks(slurm: FakeSlurm) -> None:
+    job = slurm.running(1, n0=2)
+    shadow = ShadowPort(port(slurm))
+    [outcome] = shadow.apply([preempt(job)])
+    assert outcome.status is OutcomeStatus.FAILED
+    assert outcome.actual == Allocation()
+    assert shadow.read().jobs[0].id == job
+    assert not slurm.calls
+
+
+ALLOCATIONS = st.dictionaries(st.sampled_from(NODES), st.integers(1, 8), max_size=3).map(
+    Allocation.of
+)
+
+
+@hypothesis_settings(deadline=None)
+@given(st.lists(st.tuples(ALLOCATIONS, ALLOCATIONS), min_size=1, max_size=4))
+def test_outcomes_tell_the_truth_and_a_second_time_changes_nothing(
+    wishes: list[tuple[Allocation, Allocation]],
+) -> None:
+    """Any mixture of starts, moves and preemptions, possible or not."""
+    slurm = FakeSlurm()
+    steps = []
+    for number, (now, then) in enumerate(wishes):
+        fits = all(free_gpus(slurm.read())[node] >= gpus for node, gpus in now)
+        if now and fits:
+            job = slurm.running(number, **now.as_dict())
+            kind = StepKind.MOVE if then else StepKind.PREEMPT
+        else:
+            job = slurm.add(number)
+            kind = StepKind.START if then else StepKind.HOLD
+        steps.append(Step(job, kind, target=then))
+    outcomes = port(slurm).apply(steps)
+    assert [outcome.step for outcome in outcomes] == steps
+    assert all(gpus >= 0 for gpus in free_gpus(slurm.read()).values())
+    for outcome in outcomes:
+        job = slurm.table[outcome.step.job]
+        assert outcome.actual == job.allocation
+        assert job.state is SlurmState.RUNNING or job.hold is Hold.HOPS
+        if outcome.status is OutcomeStatus.DONE:
+            assert job.allocation == outcome.step.target
+        assert outcome.status is not OutcomeStatus.FAILED or outcome.error
+    done = [o.step for o in outcomes if o.status is not OutcomeStatus.FAILED]
+    slurm.calls.clear()
+    assert set(statuses(port(slurm).apply(done))) <= {OutcomeStatus.UNCHANGED}
+    assert not slurm.calls
