@@ -1,0 +1,68 @@
+"""What the live tests of job_submit.lua share: commands as its users give them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from fixtures_cluster import NOBODY, as_user
+
+from examples.demo.cluster import PrivateCluster
+from hopsd.model.reading import JobReading
+
+PLUGIN = Path(__file__).parents[2] / "slurm_plugin"
+OWNER = NOBODY if os.geteuid() == 0 else None
+
+
+def sbatch(cluster: PrivateCluster, *options: str) -> tuple[bool, str]:
+    """Whether a job was made, and what its user was told."""
+    command = ("sbatch", "--output=/dev/null", "--chdir=/", "--wrap=sleep 600")
+    done = as_user(cluster, OWNER, *command, *options)
+    return done.returncode == 0, done.stderr
+
+
+def shown(cluster: PrivateCluster, job: str) -> dict[str, str]:
+    text = cluster.run("scontrol", "show", "job", "--oneliner", job)
+    return dict(re.findall(r"(\S+?)=(\S*)", text))
+
+
+def reading(cluster: PrivateCluster, job: str) -> JobReading:
+    return next(one for one in cluster.read_jobs() if one.id == job)
+
+
+def queue(cluster: PrivateCluster) -> list[str]:
+    return cluster.run("squeue", "--all", "--noheader", "--format=%A").split()
+
+
+def by_owner(cluster: PrivateCluster, *command: str) -> str:
+    """ "" or Slurm's refusal of the owner's command."""
+    done = as_user(cluster, NOBODY, *command)
+    return done.stderr.strip() or ("" if done.returncode == 0 else "refused")
+
+
+@contextlib.contextmanager
+def installed(cluster: PrivateCluster, script: str, site: str | None = None) -> Iterator[None]:
+    """Another job_submit.lua for a while. Slurm loads it again where its mtime grew."""
+    path, site_path = (cluster.directory / name for name in ("job_submit.lua", "hops_site.lua"))
+    ours = path.read_text()
+
+    def write(text: str) -> None:
+        newer = path.stat().st_mtime + 2
+        path.write_text(text)
+        os.utime(path, (newer, newer))
+
+    if site is not None:
+        site_path.write_text(site)
+    write(script)
+    try:
+        yield
+    finally:
+        site_path.unlink(missing_ok=True)
+        write(ours)
+
+
+def plugin_text() -> str:
+    return (PLUGIN / "job_submit.lua").read_text()

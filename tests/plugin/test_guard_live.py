@@ -1,0 +1,140 @@
+"""What the owner of a hops job may do to it, on a live slurmctld."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from fixtures_cluster import NOBODY, SLEEPER, submit, wait_until
+from submit_live import (
+    by_owner,
+    installed,
+    plugin_text,
+    reading,
+    shown,
+)
+
+from examples.demo.cluster import PrivateCluster
+from hopsd.model.reading import USER_HOLD_BEGIN, Hold, SlurmState
+from hopsd.slurm.adapter import RELEASED
+
+pytestmark = pytest.mark.live
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "nice=5",
+        "priority=100",
+        "comment=",
+        "comment=hops:reqs=8",
+        "reqnodelist=n1",
+        "reqnodelist=",
+        "excnodelist=n1",
+        "numnodes=2",
+        "numcpus=4",
+        "numtasks=2",
+        "mincpusnode=2",
+        "gres=gpu:1",
+        "gres=",
+        "features=v100",
+        "requeue=0",
+        "oversubscribe=yes",
+        "contiguous=1",
+        "name=innocent nice=5",
+    ],
+)
+def test_the_owner_cannot_start_or_shape_the_job(cluster: PrivateCluster, change: str) -> None:
+    job = submit(cluster, uid=NOBODY)
+    before = shown(cluster, job)
+    refusal = by_owner(cluster, "scontrol", "update", f"jobid={job}", *change.split())
+    assert "denied" in refusal
+    assert shown(cluster, job) == {**before, "RunTime": shown(cluster, job)["RunTime"]}
+
+
+def test_the_trap_is_real_a_nice_value_starts_a_held_job(cluster: PrivateCluster) -> None:
+    job = submit(cluster, script=SLEEPER)
+    cluster.run("scontrol", "update", f"jobid={job}", "nice=5")
+    wait_until(lambda: reading(cluster, job).state is SlurmState.RUNNING, 15)
+
+
+def test_the_owner_may_change_what_leaves_hold_and_shape_alone(cluster: PrivateCluster) -> None:
+    other = submit(cluster, uid=NOBODY)
+    job = submit(cluster, "--time=60", uid=NOBODY)
+    changes = f"name=mine timelimit=30 partition=main dependency=afterany:{other}"
+    assert by_owner(cluster, "scontrol", "update", f"jobid={job}", *changes.split()) == ""
+    got = shown(cluster, job)
+    assert (got["JobName"], got["TimeLimit"], got["Priority"]) == ("mine", "00:30:00", "0")
+    assert reading(cluster, job).dependency
+
+
+def test_an_owner_holds_and_releases_what_stays_held_by_hops(cluster: PrivateCluster) -> None:
+    job = submit(cluster, uid=NOBODY)
+    assert reading(cluster, job).hold is Hold.HOPS
+    for _ in range(2):
+        assert by_owner(cluster, "scontrol", "hold", job) == ""
+        assert reading(cluster, job).hold is Hold.USER
+        assert reading(cluster, job).begin == USER_HOLD_BEGIN
+        assert by_owner(cluster, "scontrol", "release", job) == ""
+        assert reading(cluster, job).hold is Hold.HOPS
+        assert reading(cluster, job).begin <= time.time()
+    assert shown(cluster, job)["Priority"] == "0"
+
+
+def test_a_job_submitted_with_hold_waits_for_its_owner(cluster: PrivateCluster) -> None:
+    job = submit(cluster, "--hold", uid=NOBODY)
+    assert reading(cluster, job).hold is Hold.USER
+    assert by_owner(cluster, "scontrol", "release", job) == ""
+    assert reading(cluster, job).hold is Hold.HOPS
+
+
+def test_an_owners_release_does_not_undo_an_administrators_hold(cluster: PrivateCluster) -> None:
+    job = submit(cluster, uid=NOBODY)
+    cluster.run("scontrol", "hold", job)
+    by_owner(cluster, "scontrol", "release", job)
+    assert shown(cluster, job)["Reason"] == "JobHeldAdmin"
+    assert by_owner(cluster, "scontrol", "hold", job) == ""
+    assert reading(cluster, job).hold is Hold.USER
+
+
+def test_a_running_job_is_kept_back_by_requeue_and_hold(cluster: PrivateCluster) -> None:
+    job = submit(cluster, uid=NOBODY)
+    cluster.run("scontrol", "release", job)
+    wait_until(lambda: reading(cluster, job).state is SlurmState.RUNNING, 15)
+    assert "denied" in by_owner(cluster, "scontrol", "hold", job)
+    assert by_owner(cluster, "scontrol", "requeue", job) == ""
+    wait_until(lambda: reading(cluster, job).state is SlurmState.PENDING, 20)
+    assert by_owner(cluster, "scontrol", "hold", job) == ""
+    assert reading(cluster, job).hold is Hold.USER
+
+
+def test_no_job_joins_hops_later(cluster: PrivateCluster) -> None:
+    job = submit(cluster, "--hold", comment="mine", uid=NOBODY)
+    refusal = by_owner(cluster, "scontrol", "update", f"jobid={job}", "comment=hops:reqs=1")
+    assert "denied" in refusal
+    assert shown(cluster, job)["Comment"] == "mine"
+
+
+def test_a_job_given_back_to_slurm_is_its_owners_again(cluster: PrivateCluster) -> None:
+    job = submit(cluster, uid=NOBODY)
+    cluster.run("scontrol", "update", f"jobid={job}", f"admincomment={RELEASED}")
+    assert by_owner(cluster, "scontrol", "update", f"jobid={job}", "nice=5") == ""
+    wait_until(lambda: reading(cluster, job).state is SlurmState.RUNNING, 15)
+
+
+def test_a_defect_in_the_guard_lets_no_change_through(cluster: PrivateCluster) -> None:
+    job = submit(cluster, uid=NOBODY)
+    line = "local function modify(job, record)\n"
+    with installed(cluster, plugin_text().replace(line, line + '  error("injected")\n')):
+        for change in ("nice=5", "name=other"):
+            assert "denied" in by_owner(cluster, "scontrol", "update", f"jobid={job}", change)
+        cluster.run("scontrol", "update", f"jobid={job}", "name=by-root")
+    assert shown(cluster, job)["JobName"] == "by-root"
+    assert shown(cluster, job)["Priority"] == "0"
+
+
+def test_operators_of_the_site_may_release(cluster: PrivateCluster) -> None:
+    job = submit(cluster, uid=NOBODY)
+    with installed(cluster, plugin_text(), f"return {{ operators = {{ {NOBODY} }} }}"):
+        assert by_owner(cluster, "scontrol", "release", job) == ""
+        wait_until(lambda: reading(cluster, job).state is SlurmState.RUNNING, 15)
