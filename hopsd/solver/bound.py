@@ -1,4 +1,4 @@
-"""Upper bounds that hold whatever solver the prices came from."""
+"""Upper bounds that hold whatever solver or descent the prices came from."""
 
 from __future__ import annotations
 
@@ -9,17 +9,21 @@ from hopsd.core.shapes import Floats
 
 
 def price_bound(program: Program, prices: Floats) -> float:
-    """The Lagrangian bound of eq. 11 to 13 for non-negative ``prices`` of a server's GPU.
+    """The Lagrangian bound of eq. 11 to 13 for ``prices`` (servers,) of a GPU, negative ones as 0.
 
     Any plan X meets the capacities, so its value is at most
     ``sum_i max(0, max_j(value_ij - price of j's GPUs)) + sum_t price_t capacity_t``.
     """
-    columns = program.configurations
     prices = np.maximum(prices, 0.0)
-    bound = float(prices @ program.capacity)
+    return float(prices @ program.capacity + best_profits(program, prices).sum())
+
+
+def best_profits(program: Program, prices: Floats) -> Floats:
+    """``max(0, max_j(value_ij - price of j's GPUs))`` of every job i, (jobs,)."""
+    columns = program.configurations
+    best = np.zeros(columns.jobs)
     filled = np.diff(columns.start) > 0
     if filled.any():
         profit = program.value - columns.shapes.prices(prices)[columns.shape]
-        best = np.maximum.reduceat(profit, columns.start[:-1][filled])
-        bound += float(np.maximum(best, 0.0).sum())
-    return bound
+        best[filled] = np.maximum.reduceat(profit, columns.start[:-1][filled])
+    return np.maximum(best, 0.0)

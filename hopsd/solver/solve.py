@@ -4,52 +4,72 @@ from __future__ import annotations
 
 from time import monotonic
 
-import numpy as np
-
 from hopsd.core.program import Program
 from hopsd.core.shapes import Ints
 from hopsd.model.plan import PlanStatus
 from hopsd.solver import cbc
-from hopsd.solver.bound import price_bound
-from hopsd.solver.exact import choice_of, model
+from hopsd.solver.dealing import deal
+from hopsd.solver.exact import solve_exactly
 from hopsd.solver.greedy import fill, greedy
+from hopsd.solver.improve import Effort, Solve, improve
+from hopsd.solver.patterns import class_program, read_class_plan
+from hopsd.solver.prices import Prices, find_prices
+from hopsd.solver.segments import Segments, segments
 from hopsd.solver.solution import Solution
 
+_PASSES = 8
+# Of the gap asked for, what one group or the class program may leave open.
+_PART = 0.3
+_OPTIMAL = 1e-9
 
-def solve(program: Program, gap: float, seconds: float) -> Solution:
+
+def solve(program: Program, gap: float, seconds: float, solver: Solve = cbc.solve) -> Solution:
     """The best choice found within ``seconds``, with a proven upper bound on any choice."""
     give_up = monotonic() + seconds
-    choice = greedy(program)
-    columns = np.arange(len(program.value))
-    if not len(columns):
-        return Solution(choice, 0.0, PlanStatus.OPTIMAL)
-    relaxed = cbc.solve(model(program, columns, integer=False), give_up - monotonic(), gap)
-    scale = float(program.value.max()) or 1.0
-    prices = np.zeros(len(program.capacity))
-    if relaxed.prices is not None:
-        prices = relaxed.prices[program.configurations.jobs :] * scale
-    bound = min(price_bound(program, prices), price_bound(program, np.zeros_like(prices)))
-    choice = max(choice, greedy(program, prices), key=program.scaled_objective)
-    start = np.isin(columns, choice).astype(np.float64)
-    whole = cbc.solve(
-        model(program, columns, integer=True), give_up - monotonic(), gap, start=start
-    )
-    found = None if whole.x is None else choice_of(program, columns, whole.x)
-    if found is not None and program.scaled_objective(found) >= program.scaled_objective(choice):
-        choice = found
-    order = np.lexsort((np.arange(len(choice)), -program.weight))
-    choice = fill(program, choice, order)
-    objective = program.scaled_objective(choice)
-    if whole.proven and found is not None:
-        bound = min(bound, objective * (1 + gap) if gap else objective)
-    return Solution(choice, max(bound, objective), _status(objective, bound, gap, found))
+    floor = greedy(program)
+    if not len(program.value):
+        return Solution(floor, 0.0, PlanStatus.OPTIMAL)
+    exact = solve_exactly(program)
+    if exact is not None and program.feasible(exact):
+        return Solution(exact, program.scaled_objective(exact), PlanStatus.OPTIMAL)
+    return _solve_large(program, floor, gap, give_up, solver)
 
 
-def _status(objective: float, bound: float, gap: float, found: Ints | None) -> PlanStatus:
-    if found is None:
-        return PlanStatus.FALLBACK
-    if objective >= bound * (1 - 1e-9):
+def _solve_large(
+    program: Program, floor: Ints, gap: float, give_up: float, solver: Solve
+) -> Solution:
+    value = program.scaled_objective
+    parts = segments(program)
+    prices = find_prices(program, parts, value(floor), give_up)
+    order = program.by_weight()
+    effort = Effort(_PART * gap, give_up)
+    starts = [floor, fill(program, greedy(program, prices.server), order)]
+    dealt = _class_start(program, parts, prices, effort, solver)
+    if dealt is not None:
+        starts.append(fill(program, dealt, order))
+    choice = max(starts, key=value)
+    for seed in range(_PASSES):
+        if value(choice) >= (1 - gap) * prices.bound or monotonic() >= give_up:
+            break
+        choice = improve(program, choice, prices, seed, solver, effort)
+        choice = fill(program, choice, order)
+    return Solution(choice, prices.bound, _status(value(choice), prices.bound, gap))
+
+
+def _class_start(
+    program: Program, parts: Segments, prices: Prices, effort: Effort, solver: Solve
+) -> Ints | None:
+    """The class program's plan, dealt out; None where there is none."""
+    classes = class_program(program, parts, prices.server)
+    if classes is None:
+        return None
+    answer = solver(classes.model, None, effort.gap, effort.give_up - monotonic(), None)
+    plan = read_class_plan(classes, answer)
+    choice = None if plan is None else deal(program, parts, plan)
+    return choice if choice is not None and program.feasible(choice) else None
+
+
+def _status(objective: float, bound: float, gap: float) -> PlanStatus:
+    if objective >= bound * (1 - _OPTIMAL):
         return PlanStatus.OPTIMAL
-    if bound - objective <= gap * bound:
-        return PlanStatus.WITHIN_GAP
-    return PlanStatus.TIME_LIMIT
+    return PlanStatus.WITHIN_GAP if objective >= (1 - gap) * bound else PlanStatus.TIME_LIMIT

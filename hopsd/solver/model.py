@@ -1,0 +1,69 @@
+"""Linear models for the solvers: arrays in, arrays out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hopsd.core.program import Program
+from hopsd.core.shapes import Floats, Ints, ramp
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """max ``objective @ x`` with ``A @ x <= upper`` and whole ``0 <= x <= bound``.
+
+    ``A`` by column: rows ``row[start[j]:start[j + 1]]`` with factors ``factor[...]``.
+    """
+
+    objective: Floats
+    start: Ints
+    row: Ints
+    factor: Floats
+    upper: Floats
+    bound: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """``x`` None: nothing usable came back. ``bound``: no x is worth more, says the solver."""
+
+    x: Floats | None = None
+    bound: float = np.inf
+
+
+def model(program: Program, columns: Ints, capacity: Ints) -> Model:
+    """Eq. 11 to 13 over some ``columns`` of the program, sorted; the largest value becomes 1.
+
+    A row for every job, then every server, that one of the columns touches.
+    """
+    configurations, shapes = program.configurations, program.configurations.shapes
+    job = np.searchsorted(configurations.start, columns, side="right") - 1
+    ids = configurations.shape[columns].astype(np.int64)
+    lengths = shapes.start[ids + 1] - shapes.start[ids]
+    part = np.repeat(shapes.start[ids], lengths) + ramp(lengths)
+    jobs, job_row = np.unique(job, return_inverse=True)
+    servers, server_row = np.unique(shapes.server[part], return_inverse=True)
+    start = np.concatenate([[0], np.cumsum(lengths + 1)])
+    heads = np.zeros(start[-1], dtype=np.bool_)
+    heads[start[:-1]] = True
+    row, factor = np.empty(start[-1], dtype=np.int64), np.ones(start[-1])
+    row[heads], row[~heads] = job_row, len(jobs) + server_row
+    factor[~heads] = shapes.gpus[part]
+    upper = np.concatenate([np.ones(len(jobs)), capacity[servers].astype(np.float64)])
+    value = program.value[columns]
+    scale = float(value.max(initial=0.0)) or 1.0
+    return Model(value / scale, start, row, factor, upper, np.ones(len(columns)))
+
+
+def chosen_columns(columns: Ints, answer: Answer) -> Ints | None:
+    """The columns that the answer's x stands for; None where it is missing or not whole."""
+    x = answer.x
+    if x is None or x.shape != columns.shape or not np.all(np.isfinite(x)):
+        return None
+    whole = np.round(x)
+    if np.any(np.abs(x - whole) > 1e-4) or np.any((whole != 0.0) & (whole != 1.0)):
+        return None
+    chosen: Ints = columns[whole == 1.0]
+    return chosen
