@@ -1,4 +1,4 @@
-"""`hopsctl plan` and `hopsctl estimate` as a user calls them."""
+"""The commands that read the neutral files, as a user calls them."""
 
 from __future__ import annotations
 
@@ -199,3 +199,27 @@ def test_the_page_of_formats_shows_the_real_estimate() -> None:
         if line.startswith(("    {", '      "', "    }"))
     )
     assert hopsctl(*command).stdout == shown
+
+
+def test_a_simulation_prints_what_its_schema_says(tmp_path: Path) -> None:
+    files = ROOT / "examples/files"
+    done = hopsctl(
+        "simulate", "--cluster", files / "cluster.json", "--workload", files / "workload.json",
+        "--policy", "slurm", "--policy", "fifo", "--out", tmp_path, "--json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    made = valid(done.stdout, "simulation")
+    assert set(made["policies"]) == {"slurm", "fifo"}
+    assert made["policies"]["fifo"]["makespan_h"] > 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "hops:reqs=1,2",
+        "hops:reqs=1-16;num=4;samples=1e9;batch=32;"
+        "lr=1:0.1,6:0.2;lr_rule=sqrt;preempt=no;workload=bert",
+    ],
+)
+def test_a_comment_is_printed_as_its_schema_says(text: str) -> None:
+    assert valid(hopsctl("comment", text, "--json").stdout, "comment")["reqs"][0] == 1
