@@ -1,7 +1,7 @@
 """Plain linear programs through HiGHS as scipy ships it, and integer ones through CBC.
 
 For the rival policies. scipy's own integer solver prints debugging lines to standard output
-(1.15, HiGHS 1.8), and took 4 s where this takes 0.4 s.
+(1.17), and took 4 s where this takes 0.4 s.
 """
 
 from __future__ import annotations
