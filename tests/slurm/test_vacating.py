@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -39,14 +40,26 @@ def traces(cluster: PrivateCluster) -> Path:
     return folder
 
 
-def started(port: SlurmPort, job: JobId, **gpus: int) -> JobId:
+def started(cluster: PrivateCluster, port: SlurmPort, job: JobId, **gpus: int) -> JobId:
+    """Runs, and is past its traps: before, a signal would end the script as if it had none."""
     assert_runs_as_planned(port, port.apply([start(job, **gpus)]))
+    wait_until(lambda: sleeps(cluster, job), 10)
     return job
+
+
+def sleeps(cluster: PrivateCluster, job: JobId) -> bool:
+    mine = {f"SLURM_CONF={cluster.conf}".encode(), f"SLURM_JOB_ID={job}".encode()}
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (process / "cmdline").read_bytes().startswith(b"sleep\0"):
+                if mine <= set((process / "environ").read_bytes().split(b"\0")):
+                    return True
+    return False
 
 
 def test_saves_and_leaves_by_itself(cluster: PrivateCluster, port: SlurmPort, traces: Path) -> None:
     saver = f"trap 'sleep 1; echo saved > {traces}/saved; exit 85' USR1; sleep 600 & wait"
-    job = started(port, submit(cluster, script=saver), n0=2)
+    job = started(cluster, port, submit(cluster, script=saver), n0=2)
     [outcome] = port.apply([preempt(job)])
     after = reading(port, job)
     assert outcome.status is OutcomeStatus.DONE
@@ -59,7 +72,7 @@ def test_saves_and_leaves_by_itself(cluster: PrivateCluster, port: SlurmPort, tr
 def test_grace_ends_with_a_requeue(cluster: PrivateCluster, adapter: Adapter) -> None:
     """A job that saves and goes on is not stopped before its grace is over."""
     port = SlurmPort(adapter, replace(SETTINGS, grace_seconds=2.0))
-    job = started(port, submit(cluster, script=IGNORES_SIGNAL), n0=2)
+    job = started(cluster, port, submit(cluster, script=IGNORES_SIGNAL), n0=2)
     [outcome] = port.apply([preempt(job)])
     after = reading(port, job)
     assert outcome.status is OutcomeStatus.DONE
@@ -80,7 +93,7 @@ def test_all_share_one_grace_and_swap_places(cluster: PrivateCluster, adapter: A
 
 def test_job_killed_by_our_signal_is_kept(cluster: PrivateCluster, port: SlurmPort) -> None:
     """Its script knows nothing of the signal, so the signal ended it, not the job itself."""
-    job = started(port, submit(cluster, script="sleep 600"), n0=2)
+    job = started(cluster, port, submit(cluster, script="sleep 600"), n0=2)
     assert_runs_as_planned(port, port.apply([move(job, n1=2)]))
 
 
@@ -90,7 +103,7 @@ def test_job_that_ends_in_its_grace_is_left_alone(
 ) -> None:
     """requeuehold would run a completed job again."""
     script = f"echo run >> {traces}/runs; trap 'exit {code}' USR1; sleep 600 & wait"
-    job = started(port, submit(cluster, script=script), n0=2)
+    job = started(cluster, port, submit(cluster, script=script), n0=2)
     [outcome] = port.apply([move(job, n1=2)])
     assert outcome.status is OutcomeStatus.GONE
     after = reading(port, job)
@@ -100,7 +113,7 @@ def test_job_that_ends_in_its_grace_is_left_alone(
 
 
 def test_steps_for_ended_jobs_change_nothing(cluster: PrivateCluster, port: SlurmPort) -> None:
-    job = started(port, submit(cluster), n0=1)
+    job = started(cluster, port, submit(cluster), n0=1)
     cluster.run("scancel", "--signal=KILL", "--full", job)
     wait_until(lambda: reading(port, job).state.finished, 10)
     outcomes = [port.apply([step])[0] for step in (move(job, n1=1), preempt(job), hold(job))]
@@ -110,7 +123,7 @@ def test_steps_for_ended_jobs_change_nothing(cluster: PrivateCluster, port: Slur
 
 def test_no_requeue_job_runs_on(cluster: PrivateCluster, port: SlurmPort) -> None:
     job = submit(cluster, "--no-requeue", comment="hops:reqs=1,2;preempt=no", script=SLEEPER)
-    started(port, job, n0=2)
+    started(cluster, port, job, n0=2)
     outcomes = port.apply([move(job, n1=2)])
     assert statuses(outcomes) == [OutcomeStatus.FAILED]
     assert "--no-requeue" in outcomes[0].error
@@ -122,7 +135,7 @@ def test_signal_for_the_steps_too(cluster: PrivateCluster, adapter: Adapter, tra
     port = SlurmPort(adapter, replace(SETTINGS, signal_scope=SignalScope.ALL))
     task = f"trap 'echo task > {traces}/task; exit 0' USR1; touch {traces}/up; sleep 600 & wait"
     script = f"trap 'wait; exit 85' USR1; srun bash -c \"{task}\" & wait; wait"
-    job = started(port, submit(cluster, script=script), n0=2)
+    job = started(cluster, port, submit(cluster, script=script), n0=2)
     wait_until((traces / "up").exists, 10)
     [outcome] = port.apply([preempt(job)])
     assert outcome.status is OutcomeStatus.DONE
@@ -132,14 +145,14 @@ def test_signal_for_the_steps_too(cluster: PrivateCluster, adapter: Adapter, tra
 def test_other_signal(cluster: PrivateCluster, adapter: Adapter, traces: Path) -> None:
     port = SlurmPort(adapter, replace(SETTINGS, checkpoint_signal="USR2"))
     script = f"trap 'touch {traces}/saved; exit 85' USR2; sleep 600 & wait"
-    job = started(port, submit(cluster, script=script), n0=1)
+    job = started(cluster, port, submit(cluster, script=script), n0=1)
     [outcome] = port.apply([preempt(job)])
     assert outcome.status is OutcomeStatus.DONE
     assert (traces / "saved").exists()
 
 
 def test_preempting_twice_changes_nothing(cluster: PrivateCluster, port: SlurmPort) -> None:
-    job = started(port, submit(cluster), n0=2)
+    job = started(cluster, port, submit(cluster), n0=2)
     assert statuses(port.apply([preempt(job)])) == [OutcomeStatus.DONE]
     before = reading(port, job)
     assert statuses(port.apply([preempt(job)])) == [OutcomeStatus.UNCHANGED]

@@ -1,0 +1,95 @@
+"""auto takes pyslurm where it fits the site's Slurm, and says why not where it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hopsd.config.schema import PortName, SlurmConfig
+from hopsd.errors import SlurmError
+from hopsd.slurm import choose, pyslurm_adapter
+from hopsd.slurm.command import SlurmCommands
+from hopsd.slurm.scontrol import ScontrolAdapter
+
+
+class Site(SlurmCommands):
+    """Commands of a site with Slurm 25.11."""
+
+    def run(self, *arguments: str) -> str:
+        assert arguments == ("scontrol", "--version")
+        return "slurm 25.11.3\n"
+
+
+@pytest.fixture
+def pyslurm_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[tuple[int, ...] | None], None]:
+    """Pretend that pyslurm of a release is installed, or none."""
+
+    def pretend(release: tuple[int, ...] | None) -> None:
+        def load(_: SlurmCommands) -> Any:
+            if release is None:
+                raise SlurmError("pyslurm does not load: No module named 'pyslurm'")
+            return SimpleNamespace(slurm_api_version=lambda: release)
+
+        class Adapter(ScontrolAdapter):
+            name = "pyslurm"
+
+        monkeypatch.setattr(pyslurm_adapter, "load_pyslurm", load)
+        monkeypatch.setattr(pyslurm_adapter, "PyslurmAdapter", Adapter)
+
+    return pretend
+
+
+@pytest.mark.parametrize(
+    ("name", "installed", "chosen", "why"),
+    [
+        (PortName.AUTO, (25, 11, 3), "pyslurm", "fits Slurm 25.11"),
+        (PortName.AUTO, (26, 5, 0), "scontrol", "made for Slurm 26.05; accepted is 25.11"),
+        (PortName.AUTO, None, "scontrol", "No module named"),
+        (PortName.SCONTROL, (25, 11, 3), "scontrol", "as configured"),
+        (PortName.PYSLURM, (25, 11, 0), "pyslurm", "as configured"),
+        (PortName.SHADOW, (25, 11, 3), "shadow", "reads through pyslurm"),
+        (PortName.SHADOW, None, "shadow", "reads through scontrol"),
+    ],
+)
+def test_choice(
+    pyslurm_of: Callable[[tuple[int, ...] | None], None],
+    name: PortName,
+    installed: tuple[int, ...] | None,
+    chosen: str,
+    why: str,
+) -> None:
+    pyslurm_of(installed)
+    port, sentence = choose.choose_port(SlurmConfig(port=name), Site())
+    assert port.name == chosen
+    assert why in sentence
+
+
+@pytest.mark.parametrize("installed", [(24, 11, 5), None])
+def test_demanded_but_unfit(
+    pyslurm_of: Callable[[tuple[int, ...] | None], None], installed: tuple[int, ...] | None
+) -> None:
+    pyslurm_of(installed)
+    with pytest.raises(SlurmError, match="pyslurm"):
+        choose.choose_port(SlurmConfig(port=PortName.PYSLURM), Site())
+
+
+def test_scontrol_never_imports_pyslurm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Importing it without a slurm.conf ends the process."""
+
+    def load(_: SlurmCommands) -> Any:
+        raise AssertionError("loaded")
+
+    monkeypatch.setattr(pyslurm_adapter, "load_pyslurm", load)
+    port, _ = choose.choose_port(SlurmConfig(port=PortName.SCONTROL), Site())
+    assert port.name == "scontrol"
+
+
+def test_settings_come_from_the_configuration() -> None:
+    config = SlurmConfig(checkpoint_signal="USR2", checkpoint_grace_seconds=7.0, cpus_per_gpu=3)
+    settings = choose.apply_settings(config)
+    assert settings.checkpoint_signal == "USR2"
+    assert settings.grace_seconds == 7.0
+    assert settings.cpus_per_gpu == 3

@@ -1,0 +1,73 @@
+"""The private cluster itself: its own, and gone when it is over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fixtures_cluster import running_cluster, submit
+
+from examples.demo import cluster as module
+from examples.demo.cluster import ClusterError, NodeSpec, PrivateCluster, on_real_gpus
+from hopsd.errors import SlurmUnavailableError
+
+SMALL = [NodeSpec("rtx3090", gpus=2, cpus=4), NodeSpec("v100", gpus=1, cpus=4)]
+
+
+def processes_of(cluster: PrivateCluster) -> list[str]:
+    """Living processes whose environment names the cluster's configuration."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"SLURM_CONF={cluster.conf}".encode() in (path / "environ").read_bytes():
+                found.append((path / "comm").read_text().strip())
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.live
+def test_nothing_stays() -> None:
+    with running_cluster(nodes=SMALL) as cluster:
+        submit(cluster, "--gres=gpu:1", comment=None, script="trap '' TERM; sleep 600")
+        cluster.run("squeue")
+        assert {"slurmctld", "slurmd", "munged"} <= set(processes_of(cluster))
+    assert processes_of(cluster) == []
+    with pytest.raises(SlurmUnavailableError):
+        cluster.commands(timeout_seconds=1.0).run("squeue")
+
+
+@pytest.mark.live
+def test_failure_at_the_start_stops_what_ran(tmp_path: Path) -> None:
+    broken = PrivateCluster(tmp_path, nodes=SMALL, extra_conf=["SelectType=select/unheard_of"])
+    with pytest.raises(ClusterError, match=r"did not start(.|\n)*unheard_of"), broken:
+        pass
+    assert processes_of(broken) == []
+
+
+@pytest.mark.live
+def test_nodes_come_and_go() -> None:
+    with running_cluster(nodes=SMALL) as cluster:
+        cluster.stop_slurmctld()
+        cluster.start_slurmctld()
+        cluster.stop_slurmd("n1")
+        cluster.start_slurmd("n1")
+        cluster.wait_for_nodes()
+        gres = cluster.run("sinfo", "--noheader", "--Node", "--format=%N %G").splitlines()
+        assert [line.strip() for line in gres] == ["n0 gpu:rtx3090:2", "n1 gpu:v100:1"]
+
+
+def test_missing_programs_are_named_with_their_packages(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(module, "missing_programs", lambda: ["slurmctld", "munged"])
+    expected = "not found: slurmctld, munged; .*apt-get install .*munge slurmctld slurmd"
+    with pytest.raises(ClusterError, match=expected), PrivateCluster(tmp_path):
+        pass
+
+
+def test_real_gpus_go_to_the_nodes_they_fill(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"/dev/nvidia{i}" for i in (10, 2, 0, 1)]
+    monkeypatch.setattr(Path, "glob", lambda *_: iter(map(Path, names)))
+    specs = on_real_gpus([NodeSpec("h200", gpus=3), NodeSpec("h200", gpus=2)])
+    assert [s.devices for s in specs] == [("/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2"), ()]
