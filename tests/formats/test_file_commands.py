@@ -217,8 +217,7 @@ def test_a_simulation_prints_what_its_schema_says(tmp_path: Path) -> None:
     "text",
     [
         "hops:reqs=1,2",
-        "hops:reqs=1-16;num=4;samples=1e9;batch=32;"
-        "lr=1:0.1,6:0.2;lr_rule=sqrt;preempt=no;workload=bert",
+        "hops:reqs=1-16;num=4;samples=1e9;batch=32;lr=1:0.1,6:0.2;workload=bert",
     ],
 )
 def test_a_comment_is_printed_as_its_schema_says(text: str) -> None:
