@@ -5,7 +5,7 @@
 --
 -- Slurm lets a job through, changed as far as it got, when this script raises an error or
 -- returns no number. So nothing here runs outside pcall once a job is known to be ours, and a
--- failed call refuses.
+-- failed call refuses. It is one file, so that an update cannot leave half of it behind.
 --
 -- A site with a job_submit.lua of its own calls this one from it:
 --     dofile("/etc/hops/job_submit.lua")

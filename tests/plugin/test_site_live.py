@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fixtures_cluster import NOBODY, submit, wait_until
+from fixtures_cluster import NOBODY, SLEEPER, running_cluster, submit, wait_until
 from submit_live import (
     PLUGIN,
     by_owner,
@@ -15,8 +15,8 @@ from submit_live import (
     shown,
 )
 
-from examples.demo.cluster import PrivateCluster
-from hopsd.model.reading import Hold
+from examples.demo.cluster import NodeSpec, PrivateCluster
+from hopsd.model.reading import Hold, SlurmState
 
 pytestmark = pytest.mark.live
 
@@ -111,3 +111,20 @@ def test_a_sites_own_script_may_call_ours(cluster: PrivateCluster) -> None:
         assert not sbatch(cluster, "--job-name=bad")[0]
         job = submit(cluster)
         assert reading(cluster, job).hold is Hold.HOPS
+
+
+def test_the_reference_settings_start_a_cluster_that_shares_its_nodes() -> None:
+    lines = (PLUGIN / "slurm.conf.hops").read_text().splitlines()
+    settings = [line for line in lines if line and not line.startswith("#")]
+    extra = [line for line in settings if "/etc/hops/" not in line]
+    assert len(settings) - len(extra) == 3, "prolog, task prolog and epilog"
+    node = NodeSpec("a100", gpus=4)  # 64,000 MB: 16,000 a GPU
+    with running_cluster(nodes=(node,), extra_conf=extra) as cluster:
+        jobs = [submit(cluster, script=SLEEPER) for _ in range(2)]
+        for job in jobs:
+            shape = "reqnodelist=n0 numnodes=1 tresPerNode=gres:gpu:2 starttime=now"
+            cluster.run("scontrol", "update", f"jobid={job}", *shape.split())
+            cluster.run("scontrol", "release", job)
+        wait_until(
+            lambda: all(reading(cluster, job).state is SlurmState.RUNNING for job in jobs), 15
+        )
