@@ -14,7 +14,7 @@ BAD_COMMENT = 2
 NOT_OURS = 3
 
 
-@click.command()
+@click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("text")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of lines.")
 def comment(text: str, as_json: bool) -> None:

@@ -177,6 +177,7 @@ def test_range_is_bounded_by_what_it_holds(low: int, width: int, num: int) -> No
         ),
         ("hops:reqs=0", 2, "", "reqs='0' is refused; accepted is GPU counts from 1 to 65536"),
         ("my job", 3, "", "'my job' is not a hops comment"),
+        ("-hops:reqs=1", 3, "", "'-hops:reqs=1' is not a hops comment"),
     ],
 )
 def test_hopsctl_comment_json(text: str, code: int, output: str, complaint: str) -> None:
