@@ -61,6 +61,7 @@ class Session:
         self._pid = os.getpid()
         self._started = time.time()
         self._next_write = 0.0
+        self._place = 0, 1
 
     def _forked(self) -> None:
         """A child counts for itself: a rank that trains, or a DataLoader's worker that will not."""
@@ -80,11 +81,20 @@ class Session:
         self._next_write = now + max(self._job.report_seconds, spent / WRITE_SHARE)
 
     def _write(self, *, final: bool) -> None:
-        rank, world = _place()
+        rank, world = self._find_place()
         name = report.file_name(self._job.id, self._job.run, self._job.node, rank, self._pid)
         # Full disk, lost mount: the next report carries everything that this one would have.
         with suppress(OSError):
             report.write(self._job.report_dir, name, self._content(rank, world, final=final))
+
+    def _find_place(self) -> tuple[int, int]:
+        """Rank and number of ranks. Only the process group knows: Slurm counts tasks, not ranks.
+
+        Kept for the last report, when the group may be gone.
+        """
+        if dist.is_available() and dist.is_initialized():
+            self._place = dist.get_rank(), dist.get_world_size()
+        return self._place
 
     def _content(self, rank: int, world: int, *, final: bool) -> dict[str, Any]:
         counts, job = self._hooks.recorder.counts, self._job
@@ -123,10 +133,3 @@ class Session:
             "phases": {name: series.as_json() for name, series in counts.phases.items()},
             "backward_by_data": {str(b): s for b, s in sorted(counts.backward_by_data.items())},
         }
-
-
-def _place() -> tuple[int, int]:
-    """Rank and number of ranks. Only the process group knows: Slurm counts tasks, not ranks."""
-    if dist.is_available() and dist.is_initialized():
-        return dist.get_rank(), dist.get_world_size()
-    return 0, 1

@@ -73,14 +73,19 @@ def test_an_evaluation_is_no_iterations_time(node: Node) -> None:
 
 
 def test_phases_are_those_of_a_loop_with_clocks_of_its_own(node: Node) -> None:
-    done = node.program("instrumented")
-    by_hand = json.loads(done.out)
-    (report,) = done.reports
-    assert by_hand["t_iter"] > 0.02
-    for part, seconds in by_hand.items():
-        assert report["basics"][part] == pytest.approx(seconds, rel=0.05), part
-    assert report["basics"]["pattern"] == 2
-    assert report["basics"]["t_w"] == 0
+    """To 5 %. On a busy machine a process may lose the CPU between two clocks: three tries."""
+    worst: dict[str, float] = {}
+    for _ in range(3):
+        done = node.program("instrumented")
+        by_hand = json.loads(done.out)
+        (report,) = done.reports
+        assert by_hand["t_iter"] > 0.02
+        assert report["basics"]["pattern"] == 2
+        assert report["basics"]["t_w"] == 0
+        worst = {k: abs(report["basics"][k] / seconds - 1) for k, seconds in by_hand.items()}
+        if max(worst.values()) < 0.05:
+            return
+    pytest.fail(f"relative errors {worst}")
 
 
 def test_ranks_report_each_and_the_fast_one_shows_its_wait(node: Node) -> None:
