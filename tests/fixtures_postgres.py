@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
+import psycopg
 import pytest
+from psycopg import sql
 
 from hopsd.store.binaries import local_binaries, wheel_binaries
 from hopsd.store.embedded import EmbeddedPostgres
@@ -19,16 +21,29 @@ _TEMPLATE = "migrated"
 
 
 class Databases:
-    """Fresh databases of one server: copying a migrated one takes a tenth of a second."""
+    """Fresh databases of one server: a copy takes 0.1 s and 300 files, emptying one 10 ms."""
 
     def __init__(self, server: EmbeddedPostgres) -> None:
         self.server = server
         self._numbers = count()
+        self._shared: str | None = None
         migrate(server.create_database(_TEMPLATE))
 
     def new(self, *, migrated: bool = True) -> str:
         name = f"test{next(self._numbers)}"
         return self.server.create_database(name, template=_TEMPLATE if migrated else None)
+
+    def emptied(self) -> str:
+        """One migrated database, always the same, without what earlier tests left in it."""
+        if self._shared is None:
+            self._shared = self.new()
+        with psycopg.connect(self._shared) as connection:
+            rows = connection.execute(
+                "SELECT tablename FROM pg_tables WHERE schemaname = 'hops' AND tablename !~ 'yoyo'"
+            )
+            tables = sql.SQL(", ").join(sql.Identifier("hops", name) for (name,) in rows)
+            connection.execute(sql.SQL("TRUNCATE {}").format(tables))
+        return self._shared
 
 
 def _databases(binaries: Path | None, missing: str) -> Iterator[Databases]:

@@ -28,5 +28,5 @@ def store(request: pytest.FixtureRequest) -> Iterator[History]:
     if request.param == "memory":
         yield MemoryStore()
         return
-    with PostgresStore(request.getfixturevalue(request.param).new()) as store:
+    with PostgresStore(request.getfixturevalue(request.param).emptied()) as store:
         yield store
