@@ -9,7 +9,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # not from typing: importing that takes longer than all of this package
 if TYPE_CHECKING:
-    from hops_profiler.learning_rate import learning_rate, scaled
+    from hops_profiler.rates import learning_rate, scaled
     from hops_profiler.startup import install as start
 
 __all__ = ["learning_rate", "scaled", "start"]
@@ -24,5 +24,5 @@ def __getattr__(name: str) -> object:
     if name in __all__:
         import importlib  # noqa: PLC0415
 
-        return getattr(importlib.import_module("hops_profiler.learning_rate"), name)
+        return getattr(importlib.import_module("hops_profiler.rates"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,127 @@
+"""The GPU's clock, with events of a GPU that is played: it lags behind the loop."""
+
+from __future__ import annotations
+
+import pytest
+from hops_profiler.counts import WARMUP
+from hops_profiler.device import MOST_MARKS, MOST_PENDING, CudaClock
+from hops_profiler.recorder import Recorder
+
+
+class Gpu:
+    """Works through what it was given at its own pace; ``done`` is how far it has come."""
+
+    def __init__(self) -> None:
+        self.queued = 0.0
+        self.done = 0.0
+        self.made = 0
+        self.usable = True
+
+    def work(self, seconds: float) -> None:
+        self.queued += seconds
+
+    def catch_up(self) -> None:
+        self.done = self.queued
+
+    def new_event(self) -> Event:
+        self.made += 1
+        return Event(self)
+
+
+class Event:
+    """As ``torch.cuda.Event``; waiting for it is not offered."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        self.at = -1.0
+
+    def record(self) -> None:
+        self.at = self._gpu.queued
+
+    def query(self) -> bool:
+        return self.at <= self._gpu.done
+
+    def elapsed_time(self, end: Event) -> float:
+        assert self.query()
+        assert end.query()
+        return (end.at - self.at) * 1e3
+
+
+def train(gpu: Gpu, clock: CudaClock, iterations: int) -> Recorder:
+    """The loop only queues work: by the CPU's clock nothing takes any time."""
+    recorder = Recorder(clock)
+    for _ in range(iterations):
+        recorder.enter("data", 0.0)
+        recorder.leave(0.0)
+        recorder.fetched(8)
+        gpu.work(0.2)
+        recorder.enter("backward", 0.0)
+        gpu.work(0.3)
+        recorder.leave(0.0)
+        recorder.enter("update", 0.0)
+        gpu.work(0.1)
+        recorder.leave(0.0)
+        recorder.stepped(1, 0.0)
+    return recorder
+
+
+@pytest.fixture
+def gpu() -> Gpu:
+    return Gpu()
+
+
+def test_times_are_the_gpus_and_read_only_when_they_have_passed(gpu: Gpu) -> None:
+    clock = CudaClock(1, gpu.new_event, lambda: gpu.usable)
+    recorder = train(gpu, clock, WARMUP + 5)
+    assert recorder.counts.on_device["forward"].count == 0
+    gpu.catch_up()
+    for seconds in clock.read():
+        recorder.counts.add_on_device(seconds)
+    device = recorder.counts.on_device
+    assert device["forward"].count == 5
+    assert device["forward"].mean == pytest.approx(0.2)
+    assert device["backward"].mean == pytest.approx(0.3)
+    assert device["update"].mean == pytest.approx(0.1)
+    assert device["data"].mean == 0.0
+
+
+def test_events_are_used_again(gpu: Gpu) -> None:
+    clock = CudaClock(1, gpu.new_event, lambda: gpu.usable)
+    for _ in range(200):
+        train(gpu, clock, 1)
+        gpu.catch_up()
+        clock.cut(keep=True)
+        clock.read()
+    assert gpu.made < 30
+
+
+def test_a_gpu_far_behind_costs_bounded_memory(gpu: Gpu) -> None:
+    train(gpu, CudaClock(1, gpu.new_event, lambda: gpu.usable), 10 * MOST_PENDING)
+    assert gpu.made < 10 * MOST_PENDING
+
+
+def test_a_loop_that_never_steps_costs_bounded_memory(gpu: Gpu) -> None:
+    clock = CudaClock(1, gpu.new_event, lambda: gpu.usable)
+    clock.cut(keep=False)
+    for _ in range(3 * MOST_MARKS):
+        clock.mark("backward")
+    assert gpu.made <= MOST_MARKS
+
+
+def test_each_tenth_iteration_is_enough(gpu: Gpu) -> None:
+    clock = CudaClock(10, gpu.new_event, lambda: gpu.usable)
+    recorder = train(gpu, clock, WARMUP + 100)
+    gpu.catch_up()
+    for seconds in clock.read():
+        recorder.counts.add_on_device(seconds)
+    assert 9 <= recorder.counts.on_device["backward"].count <= 11
+    assert recorder.counts.on_device["backward"].mean == pytest.approx(0.3)
+
+
+def test_nothing_is_recorded_where_it_must_not_be(gpu: Gpu) -> None:
+    """While a graph is captured, or before CUDA is in use."""
+    gpu.usable = False
+    clock = CudaClock(1, gpu.new_event, lambda: gpu.usable)
+    recorder = train(gpu, clock, 20)
+    assert gpu.made == 0
+    assert recorder.counts.on_device["forward"].count == 0

@@ -1,0 +1,206 @@
+"""How the profiler gets into a process, what it costs those it does not want, how it ends one."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hopsd.core.reports import parse_report
+
+if TYPE_CHECKING:
+    from conftest import Node
+
+PROFILER = Path(__file__).parents[2] / "profiler"
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+@pytest.mark.parametrize("path", sorted(PROFILER.rglob("*.py")), ids=lambda p: p.name)
+def test_it_is_of_a_python_as_old_as_its_pytorch_and_of_nothing_of_the_daemons(path: Path) -> None:
+    tree = ast.parse(path.read_text(), feature_version=(3, 8))
+    imported = {
+        name.split(".")[0]
+        for found in ast.walk(tree)
+        if isinstance(found, ast.Import | ast.ImportFrom)
+        for name in (
+            [found.module or ""]
+            if isinstance(found, ast.ImportFrom)
+            else [alias.name for alias in found.names]
+        )
+    }
+    assert imported <= sys.stdlib_module_names | {"torch", "hops_profiler"}
+
+
+@pytest.mark.live
+def test_another_programs_start_costs_under_20_ms(node: Node) -> None:
+    def median(env: dict[str, str]) -> float:
+        times = []
+        for _ in range(15):
+            begin = time.perf_counter()
+            subprocess.run([sys.executable, "-c", "pass"], env=env, check=True)
+            times.append(time.perf_counter() - begin)
+        return statistics.median(times)
+
+    watched = node.env()
+    alone = {k: v for k, v in watched.items() if k != "PYTHONPATH"}
+    assert median(watched) - median(alone) < 0.020
+
+
+@pytest.mark.live
+def test_a_sitecustomize_of_the_environment_still_runs(node: Node) -> None:
+    own = node.folder / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text("import builtins; builtins.here = 'here'\n")
+    path = f"{PROFILER / 'site'}:{own}"
+    done = node.run(
+        "-c", "import sitecustomize; print(here, sitecustomize.__file__)", PYTHONPATH=path
+    )
+    assert done.out.split() == ["here", str(own / "sitecustomize.py")]
+    assert done.err == ""
+
+
+@pytest.mark.live
+def test_an_error_in_it_is_told_as_python_tells_it(node: Node) -> None:
+    own = node.folder / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text("raise RuntimeError('mine')\n")
+    path = f"{PROFILER / 'site'}:{own}"
+    done = node.run("-c", "print('runs')", PYTHONPATH=path)
+    assert done.out == "runs\n"
+    assert "RuntimeError: mine" in done.err
+
+
+@pytest.mark.live
+def test_outside_of_a_hops_job_nothing_is_touched(node: Node) -> None:
+    code = "import sys; print('hops_profiler' in sys.modules, len(sys.meta_path))"
+    inside, outside = node.run("-c", code).out, node.run("-c", code, profiler=False).out
+    assert outside.startswith("False")
+    assert inside.startswith("True")
+    assert node.program("plain", profiler=False).reports == []
+
+
+@pytest.mark.live
+def test_the_import_of_torch_leaves_no_trace_in_the_import_system(node: Node) -> None:
+    code = """
+import sys, torch
+print(type(torch.__spec__.loader).__name__, 'exec_module' in vars(torch.__spec__.loader),
+      [type(f).__name__ for f in sys.meta_path if 'Trap' in type(f).__name__])
+"""
+    assert node.run("-c", code).out.split() == ["SourceFileLoader", "False", "[]"]
+
+
+@pytest.mark.live
+def test_it_runs_a_script_by_name(node: Node) -> None:
+    done = node.run("-m", "hops_profiler", PROGRAMS / "plain.py", PYTHONPATH="")
+    assert done.losses == node.program("plain", profiler=False).losses
+    assert [r["iterations"] for r in done.reports] == [40]
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("spool", ["missing", "file", "full"])
+def test_training_goes_on_where_no_report_can_be_written(node: Node, spool: str) -> None:
+    target = node.folder / spool
+    if spool == "file":
+        target.touch()
+    if spool == "full":
+        target.mkdir()
+        mounted = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", str(target)],
+            check=False,
+            capture_output=True,
+        )
+        if mounted.returncode:
+            pytest.skip("needs the right to mount a small file system")
+        (target / "filler").write_bytes(b"x" * 4096)
+    try:
+        done = node.program("plain", HOPS_REPORT_DIR=str(target))
+        assert len(done.losses) == 40
+        assert done.err == ""
+        if spool == "full":
+            assert [p.name for p in target.iterdir()] == ["filler"]
+    finally:
+        if spool == "full":
+            subprocess.run(["umount", str(target)], check=True)
+
+
+@pytest.mark.live
+def test_a_killed_process_leaves_its_last_report(node: Node) -> None:
+    env = node.env(HOPS_REPORT_SECONDS="0.2")
+    with subprocess.Popen(
+        [sys.executable, PROGRAMS / "endless.py"], env=env, stdout=subprocess.DEVNULL
+    ) as process:
+        deadline = time.monotonic() + 60
+        iterations = 0
+        while iterations < 100 and time.monotonic() < deadline:
+            time.sleep(0.1)
+            for path in node.spool.glob("*.json"):
+                # Read while it is being replaced: each time a whole report.
+                report = parse_report(path.read_bytes(), path.name, time.time())
+                iterations = report.iterations
+        process.send_signal(signal.SIGKILL)
+    assert iterations >= 100
+    (left,) = node.reports()
+    assert left["iterations"] >= iterations
+    assert left["final"] is False
+
+
+@pytest.mark.live
+def test_reports_can_be_read_whatever_the_jobs_umask(node: Node) -> None:
+    command = [sys.executable, PROGRAMS / "plain.py"]
+    subprocess.run(command, env=node.env(), check=True, stdout=subprocess.DEVNULL, umask=0o077)
+    (path,) = node.spool.glob("*.json")
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.live
+def test_a_profiling_run_ends_with_the_requeue_code_and_unwinds_nothing(node: Node) -> None:
+    done = node.run(
+        PROGRAMS / "endless.py",
+        HOPS_PROFILE="1",
+        HOPS_REQUEUE_EXIT_CODE="85",
+        PATH="/nonexistent",
+    )
+    assert (done.code, done.out) == (85, "begins\n")
+    (report,) = done.reports
+    assert (report["mode"], report["final"]) == ("profiling", True)
+    assert 10 <= report["timed"]["iterations"] <= 50
+    assert report["basics"]["t_f"] > 0
+    assert report["params"] == 8836
+
+
+@pytest.mark.live
+def test_a_profiling_run_asks_slurm_first(node: Node) -> None:
+    scontrol = node.folder / "bin" / "scontrol"
+    scontrol.parent.mkdir()
+    scontrol.write_text(f'#!/bin/sh\necho "$@" > {node.folder}/asked\nkill $PPID\n')
+    scontrol.chmod(0o755)
+    path = f"{scontrol.parent}:{os.environ['PATH']}"
+    done = node.run(PROGRAMS / "endless.py", HOPS_PROFILE="1", PATH=path)
+    assert (node.folder / "asked").read_text() == "requeuehold 17\n"
+    assert done.code == -signal.SIGTERM
+    assert json.dumps(done.reports[0]["final"]) == "true"
+
+
+@pytest.mark.live
+def test_a_defect_in_a_hook_ends_the_profiler_and_not_training(node: Node) -> None:
+    code = """
+import runpy, sys
+import torch, hops_profiler.hooks as hooks
+def broken(batch):
+    raise ValueError("broken")
+hooks.samples_of = broken
+sys.path.insert(0, sys.argv[1])
+runpy.run_path(sys.argv[1] + "/plain.py")
+"""
+    done = node.run("-c", code, PROGRAMS)
+    assert done.code == 0, done.err
+    assert done.losses == node.program("plain", profiler=False).losses

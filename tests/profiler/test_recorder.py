@@ -1,0 +1,215 @@
+"""From moments to iterations, without PyTorch and without a clock."""
+
+from __future__ import annotations
+
+import pytest
+from hops_profiler.basics import pattern
+from hops_profiler.counts import PHASES, WARMUP
+from hops_profiler.recorder import DEPOSED, Recorder
+from hops_profiler.series import Series
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+class Loop:
+    """A training loop in which every moment is said."""
+
+    def __init__(self) -> None:
+        self.recorder = Recorder()
+        self.now = 100.0
+
+    def phase(self, name: str, seconds: float) -> None:
+        self.recorder.enter(name, self.now)
+        self.now += seconds
+        self.recorder.leave(self.now)
+
+    def fetch(self, seconds: float = 0.1, samples: int = 8, new_source: bool = False) -> None:
+        self.phase("data", seconds)
+        self.recorder.fetched(samples, new_source=new_source)
+
+    def step(self, optimizer: int = 1, seconds: float = 0.4) -> bool:
+        self.phase("update", seconds)
+        return self.recorder.stepped(optimizer, self.now)
+
+    def iteration(self) -> None:
+        """Data 0.1 s, forward 0.2 s, backward 0.3 s, clipping and update 0.5 s, rest 0.05 s."""
+        self.fetch()
+        self.now += 0.2
+        self.phase("backward", 0.3)
+        self.now += 0.1
+        self.step()
+        self.now += 0.05
+
+
+def test_each_moment_belongs_to_one_phase() -> None:
+    loop = Loop()
+    for _ in range(WARMUP + 4):
+        loop.iteration()
+    counts = loop.recorder.counts
+    assert (counts.iterations, counts.samples) == (7, 56)
+    assert (counts.iteration.count, counts.timed_samples) == (4, 32)
+    means = {name: series.mean for name, series in counts.phases.items()}
+    assert means == pytest.approx(
+        {"data": 0.1, "forward": 0.2, "backward": 0.3, "update": 0.5, "rest": 0.05}
+    )
+    assert counts.iteration.mean == pytest.approx(1.15)
+
+
+def test_an_evaluation_interrupts_and_its_samples_are_not_trained_on() -> None:
+    loop = Loop()
+    for _ in range(10):
+        loop.iteration()
+    for _ in range(50):
+        loop.fetch(samples=64)
+    loop.iteration()
+    counts = loop.recorder.counts
+    assert (counts.iterations, counts.interrupted, counts.samples) == (11, 1, 88)
+    assert counts.iteration.mean == pytest.approx(1.15)
+
+
+def test_a_loop_that_reads_ahead_is_not_taken_for_one_that_evaluates() -> None:
+    loop = Loop()
+    loop.fetch(new_source=True)
+    for _ in range(9):
+        loop.iteration()
+    loop.now += 0.2
+    loop.phase("backward", 0.3)
+    loop.step()
+    counts = loop.recorder.counts
+    assert (counts.iterations, counts.interrupted, counts.samples) == (10, 0, 80)
+
+
+def test_a_trial_before_training_counts_nothing() -> None:
+    loop = Loop()
+    for number in range(5):
+        loop.fetch(samples=1000, new_source=number == 0)
+    loop.fetch(new_source=True)
+    loop.now += 0.2
+    loop.phase("backward", 0.3)
+    loop.step()
+    assert loop.recorder.counts.samples == 8
+    assert not loop.recorder.counts.inference
+
+
+def test_inference_is_data_and_forward() -> None:
+    loop = Loop()
+    for _ in range(WARMUP + 5):
+        loop.fetch()
+        loop.now += 0.2
+    counts = loop.recorder.counts
+    assert counts.inference
+    assert counts.iterations == WARMUP + 4
+    assert counts.phases["data"].mean == pytest.approx(0.1)
+    assert counts.phases["forward"].mean == pytest.approx(0.2)
+    assert counts.iteration.mean == pytest.approx(0.3)
+
+
+def test_the_first_optimizer_leads_until_it_steps_no_more() -> None:
+    loop = Loop()
+    assert loop.step(1)
+    assert not loop.step(2)
+    assert loop.step(1)
+    assert [loop.step(2) for _ in range(DEPOSED)] == [False] * (DEPOSED - 1) + [True]
+    assert loop.step(2)
+    assert not loop.step(1)
+
+
+def test_steps_within_the_backward_pass_are_updates() -> None:
+    loop, recorder = Loop(), None
+    recorder = loop.recorder
+    for _ in range(WARMUP + 2):
+        loop.fetch()
+        loop.now += 0.2
+        recorder.enter("backward", loop.now)
+        for optimizer in (1, 2):
+            loop.now += 0.3
+            loop.step(optimizer)
+        recorder.leave(loop.now)
+    seconds = {name: series.mean for name, series in recorder.counts.phases.items()}
+    assert seconds["update"] == pytest.approx(0.8)
+    assert seconds["backward"] == pytest.approx(0.6)
+    assert seconds["forward"] == pytest.approx(0.2)
+
+
+def test_a_forward_pass_within_the_step_is_forward() -> None:
+    """A closure, as Lightning and LBFGS give it."""
+    loop = Loop()
+    for _ in range(WARMUP + 2):
+        loop.fetch()
+        loop.recorder.enter("update", loop.now)
+        loop.now += 0.2
+        loop.phase("backward", 0.3)
+        loop.now += 0.1
+        loop.recorder.leave(loop.now)
+        loop.recorder.stepped(1, loop.now)
+    seconds = {name: series.mean for name, series in loop.recorder.counts.phases.items()}
+    assert seconds == pytest.approx(
+        {"data": 0.1, "forward": 0.2, "backward": 0.3, "update": 0.1, "rest": 0.0}
+    )
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["data", "backward", "update", "leave", "fetched", "step 1", "step 2"]),
+            st.floats(0.001, 10.0),
+        ),
+        max_size=200,
+    )
+)
+def test_whatever_is_said_no_time_is_lost_or_counted_twice(said: list[tuple[str, float]]) -> None:
+    """The phases of the timed iterations add up to their wall time, and nothing is negative."""
+    recorder, now = Recorder(), 50.0
+    for what, seconds in said:
+        now += seconds
+        if what in ("data", "backward", "update"):
+            recorder.enter(what, now)
+        elif what == "leave":
+            recorder.leave(now)
+        elif what == "fetched":
+            recorder.leave(now)
+            recorder.fetched(4)
+        else:
+            recorder.enter("update", now)
+            recorder.leave(now)
+            recorder.stepped(int(what[-1]), now)
+    counts = recorder.counts
+    parts = sum(counts.phases[name].sum for name in PHASES)
+    assert parts == pytest.approx(counts.iteration.sum)
+    assert all(series.sum >= 0 for series in counts.phases.values())
+    assert counts.iteration.count + counts.interrupted <= counts.iterations
+
+
+@given(st.lists(st.floats(1e-5, 1e3), min_size=1, max_size=200))
+def test_a_series_keeps_mean_deviation_and_quantiles(values: list[float]) -> None:
+    series = Series()
+    for value in values:
+        series.add(value)
+    mean = sum(values) / len(values)
+    variance = sum((v - mean) ** 2 for v in values) / len(values)
+    assert series.mean == pytest.approx(mean)
+    assert series.deviation == pytest.approx(variance**0.5, rel=1e-3, abs=1e-4 * mean)
+    # A bin is 10 % wide: its middle is within 5 % of what lies in it.
+    smallest, largest = sorted(values)[0], sorted(values)[-1]
+    assert series.quantile(0.0001) == pytest.approx(smallest, rel=0.06)
+    assert series.quantile(1.0) == pytest.approx(largest, rel=0.06)
+    assert sum(series.bins.values()) == len(values)
+
+
+def test_a_series_does_not_grow() -> None:
+    series = Series()
+    for i in range(-40, 40):
+        series.add(10.0 ** (i / 8))
+    assert len(series.bins) <= 1 + 24 * 11
+
+
+@pytest.mark.parametrize(
+    ("data", "forward", "backward_update"), [(5.0, 2.0, 3.0), (1.0, 2.0, 3.0), (0.5, 1.0, 9.0)]
+)
+def test_the_pattern_is_the_form_that_fits(
+    data: float, forward: float, backward_update: float
+) -> None:
+    overlapped = max(data, backward_update) + forward
+    sequential = data + forward + backward_update
+    assert pattern(overlapped * 1.02, data, forward, backward_update) == 1
+    assert pattern(sequential * 0.99, data, forward, backward_update) == 2
