@@ -172,7 +172,7 @@ def _record(job: Any) -> dict[str, Any]:
         "job_state": job.state,
         "state_reason": job.state_reason,
         "priority": job.priority,
-        "dependency": job.dependencies,
+        "dependency": _dependency(job.dependencies),
         "submit_time": job.submit_time,
         "eligible_time": job.eligible_time,
         "start_time": job.start_time,
@@ -188,6 +188,13 @@ def _record(job: Any) -> dict[str, Any]:
         # after it was placed or given back asks for them as a whole.
         "tres_per_job": "gres/gpu" if touched and not job.gres_per_node else "",
     }
+
+
+def _dependency(clauses: Mapping[str, Any] | None) -> Mapping[str, Any] | str:
+    """pyslurm does not know ``singleton(unfulfilled)``: a mapping with nothing in it is one."""
+    if clauses and not any(given for kind, given in clauses.items() if kind != "satisfy"):
+        return "singleton"
+    return clauses or ""
 
 
 def _start(job: Mapping[str, Any]) -> _Start:

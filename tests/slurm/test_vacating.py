@@ -51,9 +51,9 @@ def sleeps(cluster: PrivateCluster, job: JobId) -> bool:
     mine = {f"SLURM_CONF={cluster.conf}".encode(), f"SLURM_JOB_ID={job}".encode()}
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if (process / "cmdline").read_bytes().startswith(b"sleep\0"):
-                if mine <= set((process / "environ").read_bytes().split(b"\0")):
-                    return True
+            words = (process / "environ").read_bytes().split(b"\0")
+            if mine <= set(words) and (process / "comm").read_bytes() == b"sleep\n":
+                return True
     return False
 
 
