@@ -6,6 +6,7 @@ import os
 import shutil
 import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -31,33 +32,39 @@ def processes_in(folder: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("how", ["close", "kill", "stop", "error"])
-def test_nothing_is_left_behind(tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    for folder in (tmp_path, *tmp_path.parents[:2]):
+@pytest.fixture
+def open_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The system's temporary folder of this test; pytest's own is closed to other accounts."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
         folder.chmod(0o711)
+        monkeypatch.setattr("tempfile.tempdir", name)
+        yield folder
+
+
+@pytest.mark.parametrize("how", ["close", "kill", "stop", "error"])
+def test_nothing_is_left_behind(open_folder: Path, how: str) -> None:
     try:
         with EmbeddedPostgres() as server:
-            assert processes_in(tmp_path)
-            assert list(tmp_path.iterdir())
+            assert processes_in(open_folder)
+            assert list(open_folder.iterdir())
             if how in ("kill", "stop"):
                 getattr(server, how)()
             if how == "error":
                 raise ZeroDivisionError
     except ZeroDivisionError:
         pass
-    assert not processes_in(tmp_path)
-    assert not list(tmp_path.iterdir())
+    assert not processes_in(open_folder)
+    assert not list(open_folder.iterdir())
 
 
 def test_a_start_that_fails_leaves_nothing_and_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    open_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(embedded._SETTINGS, "shared_buffers", "never")
-    before = set(Path(tempfile.gettempdir()).glob("hops-pg-*"))
     with pytest.raises(StoreError, match="shared_buffers"):
         EmbeddedPostgres()
-    assert set(Path(tempfile.gettempdir()).glob("hops-pg-*")) == before
+    assert not list(open_folder.iterdir())
 
 
 def test_no_binaries_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
