@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from time import perf_counter
+
 import click
 
 from hopsd.ctl.render import show, show_json, table
@@ -22,7 +25,10 @@ def plan(source: str, as_json: bool) -> None:
     Exit codes: 0 planned, 2 the file is not a snapshot.
     """
     snapshot, settings = read_snapshot(read_text(source))
-    made = get(settings.policy)(snapshot, settings)
+    policy, began = get(settings.policy), perf_counter()
+    made = policy(snapshot, settings)
+    if "total" not in made.seconds:
+        made = replace(made, seconds={**made.seconds, "total": perf_counter() - began})
     if as_json:
         show_json(plan_json(made))
         return

@@ -59,6 +59,14 @@ def test_plan_for_people_says_where_jobs_run_and_why_others_wait(tmp_path: Path)
     assert "held by its user or an operator" in done.stdout
 
 
+@pytest.mark.parametrize("policy", ["fifo", "gavel", "slurm"])
+def test_plans_of_other_policies_have_the_same_form(policy: str) -> None:
+    document = {**SNAPSHOT, "settings": {"policy": policy}}
+    done = hopsctl("plan", "--snapshot", "-", "--json", stdin=json.dumps(document))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert set(valid(done.stdout, "plan")["placements"]) == {"17"}
+
+
 def test_plan_refuses_bad_input_in_one_line(tmp_path: Path) -> None:
     bad = {**SNAPSHOT, "settings": {"policy": "oracle"}}
     done = hopsctl("plan", "--snapshot", "-", "--json", stdin=json.dumps(bad))
