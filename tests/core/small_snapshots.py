@@ -12,27 +12,46 @@ TYPES = ("a", "b", "c")
 def small_snapshot(seed: int, **settings: Any) -> Json:
     """A few servers of a few types, some partly idle, and jobs of all kinds."""
     rng = Random(seed)
-    first = rng.random() < 0.5
-    nodes = [
-        {
-            "name": f"n{i}",
-            "gpu_type": rng.choice(TYPES[: rng.randint(1, 3)]),
-            "gpus": (gpus := rng.randint(1, 4)),
-            "idle": rng.choice([gpus, gpus, rng.randint(0, gpus)]),
-        }
-        for i in range(rng.randint(1, 5))
-    ]
+    nodes = _nodes(rng, count=rng.randint(1, 5), gpus_max=4)
+    return _snapshot(rng, nodes, jobs=rng.randint(0, 7), lambdas=[0, 1, 1, 2, 50], **settings)
+
+
+def medium_snapshot(seed: int, **settings: Any) -> Json:
+    """The same with servers of up to 8 GPUs and a queue longer than the window."""
+    rng = Random(seed)
+    nodes = _nodes(rng, count=rng.randint(6, 10), gpus_max=8)
+    return _snapshot(rng, nodes, jobs=rng.randint(15, 40), lambdas=[0, 0.5, 1, 2], **settings)
+
+
+def _nodes(rng: Random, count: int, gpus_max: int) -> list[Json]:
+    nodes = []
+    for i in range(count):
+        gpus = rng.randint(1, gpus_max)
+        nodes.append(
+            {
+                "name": f"n{i}",
+                "gpu_type": rng.choice(TYPES[: rng.randint(1, 3)]),
+                "gpus": gpus,
+                "idle": rng.choice([gpus, gpus, rng.randint(0, gpus)]),
+            }
+        )
+    return nodes
+
+
+def _snapshot(
+    rng: Random, nodes: list[Json], jobs: int, lambdas: list[float], **settings: Any
+) -> Json:
     spread = rng.choice(["equal", "zero", "negative", "decades", "plain", "plain", "plain"])
-    jobs = [_job(rng, i, nodes, spread) for i in range(rng.randint(0, 7))]
-    rng.shuffle(jobs)
+    queue = [_job(rng, i, nodes, spread) for i in range(jobs)]
+    rng.shuffle(queue)
     return {
         "now": 10_000,
-        "round": {"first": first, "seconds": 1800},
+        "round": {"first": rng.random() < 0.5, "seconds": 1800},
         "nodes": nodes,
-        "jobs": jobs,
+        "jobs": queue,
         "settings": {
             "gap": 0,
-            "lambda": rng.choice([0, 1, 1, 2, 50]),
+            "lambda": rng.choice(lambdas),
             "time_limit": 60,
             "paper_exact": rng.random() < 0.15,
             **settings,
