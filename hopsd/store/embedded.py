@@ -32,6 +32,17 @@ _SETTINGS = {
     "logging_collector": "off",
     "jit": "off",
 }
+# Waits for the end of its input, which comes with our death whatever the cause, and leaves
+# nothing: $1 is the server's folder. A pid is believed only if that process works there.
+_GUARD = """
+read -r _
+pid=$(head -n 1 "$1/data/postmaster.pid" 2>/dev/null)
+if [ -n "$pid" ] && [ "$(readlink "/proc/$pid/cwd")" = "$1/data" ]; then
+    kill -QUIT "$pid"
+    while kill -0 "$pid" 2>/dev/null; do sleep 0.1; done
+fi
+rm -rf "$1"
+"""
 # Without fsync every commit is still written to the operating system: it survives kill -9 of
 # PostgreSQL, not a crash of the machine.
 _NOT_DURABLE = {"fsync": "off", "full_page_writes": "off"}
@@ -50,7 +61,8 @@ class EmbeddedPostgres:
 
     Its files lie in a new folder below ``directory``, or below the system's temporary one
     where none is given, or where the path is too long for a socket or closed to the account
-    that the server runs as. All of it is removed by `close`. Root's server runs as an existing
+    that the server runs as. All of it is removed by `close`, and where this process dies
+    without one. Root's server runs as an existing
     account, ``postgres`` or ``nobody``. ``durable`` False leaves out fsync: a commit then
     survives the death of the server but not of the machine.
 
@@ -70,6 +82,7 @@ class EmbeddedPostgres:
         self._process: subprocess.Popen[bytes] | None = None
         self._binaries = binaries or find_binaries()
         self._home = self._new_home(Path(directory) if directory is not None else None)
+        self._guard = _start_guard(self._home)
         try:
             if not _reachable(self._binaries, self._account):
                 self._copy_binaries()
@@ -143,6 +156,8 @@ class EmbeddedPostgres:
         """Stop it and remove its files: at once, as nobody will read them again."""
         self._end(signal.SIGQUIT)
         shutil.rmtree(self._home, ignore_errors=True)
+        self._guard.kill()
+        self._guard.communicate()
 
     def __enter__(self) -> EmbeddedPostgres:
         return self
@@ -262,6 +277,17 @@ def given_or_embedded(dsn: str | None, directory: Path | str | None = None) -> I
         return
     with EmbeddedPostgres(directory) as server:
         yield server.dsn()
+
+
+def _start_guard(home: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        ["/bin/sh", "-c", _GUARD, "guard", home],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        start_new_session=True,
+    )
 
 
 def _account() -> pwd.struct_passwd | None:

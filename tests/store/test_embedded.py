@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -56,6 +59,33 @@ def test_nothing_is_left_behind(open_folder: Path, how: str) -> None:
         pass
     assert not processes_in(open_folder)
     assert not list(open_folder.iterdir())
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_nothing_is_left_behind_by_a_process_that_was_killed(
+    open_folder: Path, stopped: bool
+) -> None:
+    program = (
+        "import sys, tempfile, time\n"
+        "from hopsd.store.embedded import EmbeddedPostgres\n"
+        "tempfile.tempdir = sys.argv[1]\n"
+        "server = EmbeddedPostgres()\n"
+        f"server.stop() if {stopped} else None\n"
+        "print('up', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, open_folder], stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        assert bool(processes_in(open_folder)) is not stopped
+        process.kill()
+    deadline = time.monotonic() + 30.0
+    while list(open_folder.iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not list(open_folder.iterdir())
+    assert not processes_in(open_folder)
 
 
 def test_a_start_that_fails_leaves_nothing_and_says_why(
