@@ -1,0 +1,175 @@
+"""The example, as a real job: placed, stopped, moved to other GPU counts, and measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fixtures_cluster import running_cluster, wait_until
+
+from examples.demo.cluster import NodeSpec, PrivateCluster
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import JobId
+from hopsd.model.reading import JobReading, SlurmState
+from hopsd.model.step import OutcomeStatus, Step, StepKind
+from hopsd.reports import Collected, ReportReader
+from hopsd.slurm.apply import SlurmPort
+from hopsd.slurm.scontrol import ScontrolAdapter
+from hopsd.slurm.watch import ApplySettings
+
+pytestmark = [pytest.mark.live, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+SAMPLES = 9_000
+
+
+@pytest.fixture(scope="module")
+def spool(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("spool")
+    folder.chmod(0o1733)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cluster(spool: Path) -> Iterator[PrivateCluster]:
+    nodes = (NodeSpec("rtx3090", gpus=2), NodeSpec("rtx3090", gpus=2), NodeSpec("v100", gpus=1))
+    with running_cluster(
+        nodes=nodes, report_dir=spool, profiler_path=ROOT / "profiler" / "site"
+    ) as cluster:
+        yield cluster
+
+
+class Watched:
+    """One job of the example on the cluster."""
+
+    def __init__(self, cluster: PrivateCluster, folder: Path, comment: str, *options: str) -> None:
+        self.cluster, self.folder = cluster, folder
+        self.port = SlurmPort(ScontrolAdapter(cluster.commands()), ApplySettings())
+        env = (
+            os.environ
+            | cluster.env
+            | {
+                "PYTHON": sys.executable,
+                "CHECKPOINTS": str(folder),
+                "TRAIN": str(ROOT / "examples" / "train.py"),
+                "HOPS_REPORT_SECONDS": "1",
+            }
+        )
+        command = ["sbatch", "--parsable", f"--comment={comment}", f"--output={folder}/log"]
+        done = subprocess.run(
+            [*command, f"--chdir={folder}", ROOT / "examples" / "train.sh", *options],
+            env=env, cwd=folder, check=True, capture_output=True, text=True,
+        )  # fmt: skip
+        self.id = JobId(done.stdout.strip())
+
+    @property
+    def reading(self) -> JobReading:
+        (job,) = [job for job in self.port.read().jobs if job.id == self.id]
+        return job
+
+    @property
+    def log(self) -> list[str]:
+        path = self.folder / "log"
+        text = path.read_text() if path.exists() else ""
+        return [line for line in text.splitlines() if line.startswith("samples ")]
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        path = self.folder / self.id / "history.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()]
+
+    def place(self, **gpus: int) -> None:
+        job = self.reading
+        running = job.state is SlurmState.RUNNING
+        kind = StepKind.MOVE if running else StepKind.START
+        step = Step(self.id, kind, current=job.allocation, target=Allocation.of(gpus))
+        (outcome,) = self.port.apply([step])
+        assert (outcome.status, outcome.error) == (OutcomeStatus.DONE, "")
+        assert outcome.actual == Allocation.of(gpus)
+
+    def trains_on(self, gpus: int) -> None:
+        wait_until(lambda: any(f" gpus {gpus} " in line for line in self.log), 90)
+
+    def ends(self) -> None:
+        wait_until(lambda: self.reading.state.finished, 120)
+        assert self.reading.state is SlurmState.COMPLETED, (self.folder / "log").read_text()
+
+
+def test_it_goes_on_with_other_gpu_counts_and_loses_no_sample(
+    cluster: PrivateCluster, spool: Path, tmp_path: Path
+) -> None:
+    """One GPU, then three on two nodes unevenly, then two on one: as one stream of samples."""
+    tmp_path.chmod(0o755)
+    comment = "hops:reqs=1,2,3;batch=16;lr=0.002@1;lr_rule=linear;workload=example"
+    job = Watched(
+        cluster, tmp_path, comment,
+        "--model", "mlp", "--samples", str(SAMPLES), "--pace", "0.05", "--print-every", "5",
+    )  # fmt: skip
+    reader, seen = ReportReader(spool), []
+
+    def learn() -> Collected:
+        seen.append(reader.collect(job.port.read()))
+        return seen[-1]
+
+    job.place(n2=1)
+    job.trains_on(1)
+    wait_until(lambda: bool(learn().records), 60)
+    job.place(n0=2, n1=1)
+    job.trains_on(3)
+    wait_until(lambda: any(r.nodes == 2 for r in learn().records), 60)
+    assert 0 < seen[-1].restart_seconds[job.id] < 120
+    job.place(n1=2)
+    job.trains_on(2)
+    job.ends()
+
+    runs = job.history
+    assert [run["gpus"] for run in runs] == [1, 3, 2]
+    assert [run["run"] for run in runs] == [0, 1, 2]
+    assert runs[0]["begin"] == 0
+    assert [run["begin"] for run in runs[1:]] == [run["end"] for run in runs[:-1]]
+    assert runs[-1]["end"] == SAMPLES
+    assert [run["lr"] for run in runs] == pytest.approx([0.002, 0.006, 0.004])
+    assert runs[-1]["losses"][-1] < 0.7 * runs[0]["losses"][0]
+
+    assert learn().samples_done == {job.id: SAMPLES}
+    assert list(spool.iterdir()) == []
+    assert [refused for collected in seen for refused in collected.refused] == []
+    records = [record for collected in seen for record in collected.records]
+    assert {record.workload for record in records} == {"example"}
+    shapes = {(r.node, r.gpu_type, r.gpus, r.nodes) for r in records}
+    assert {("n2", "v100", 1, 1), ("n0", "rtx3090", 3, 2), ("n1", "rtx3090", 3, 2)} <= shapes
+    # 16 samples in at least 50 ms; a busy machine may be slower by far.
+    assert all(16 / 0.05 * 1.05 > record.per_gpu > 5 for record in records)
+
+
+def test_a_plain_loop_is_measured_without_a_change(
+    cluster: PrivateCluster, spool: Path, tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o755)
+    env = os.environ | cluster.env | {"HOPS_REPORT_SECONDS": "0.5"}
+    plain = ROOT / "examples" / "plain.py"
+    done = subprocess.run(
+        ["sbatch", "--parsable", "--comment=hops:reqs=1", f"--output={tmp_path}/log",
+         f"--wrap={sys.executable} {plain} 30"],
+        env=env, cwd=tmp_path, check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    job = JobId(done.stdout.strip())
+    port = SlurmPort(ScontrolAdapter(cluster.commands()), ApplySettings())
+    port.apply([Step(job, StepKind.START, target=Allocation.of({"n0": 1}))])
+    reader = ReportReader(spool)
+    collected: list[Collected] = []
+
+    def ended() -> bool:
+        reading = port.read()
+        collected.append(reader.collect(reading))
+        return all(j.state.finished for j in reading.jobs if j.id == job)
+
+    wait_until(ended, 120)
+    assert collected[-1].samples_done == {job: 30 * 4096}
+    assert any(record.node == "n0" for c in collected for record in c.records)
