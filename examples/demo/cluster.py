@@ -160,8 +160,11 @@ class PrivateCluster:
         self.wait_for_nodes()
 
     def start_slurmctld(self, *, clean: bool = False) -> None:
-        """``clean`` forgets all jobs."""
+        """``clean`` forgets all jobs. Returns when it listens."""
         self._launch("slurmctld", *(["-c"] if clean else []))
+        # Newer ones go to the background before they find out what is wrong (26.05).
+        if not _until(lambda: _listens(self._ports[0]), STOP_SECONDS):
+            raise ClusterError(f"slurmctld did not start\n{self._log_tail()}")
 
     def stop_slurmctld(self, how: signal.Signals = signal.SIGTERM) -> None:
         """SIGKILL: as a crash would. Returns when the process is gone."""
@@ -379,6 +382,12 @@ def _free_ports(count: int) -> list[int]:
         for one in bound:
             one.bind(("", 0))
         return [one.getsockname()[1] for one in bound]
+
+
+def _listens(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("localhost", port), timeout=1.0):
+        return True
+    return False
 
 
 def _alive(pid: int) -> bool:
