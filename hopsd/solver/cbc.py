@@ -59,7 +59,7 @@ def solve(
     """
     give_up = monotonic() + seconds
     with tempfile.TemporaryDirectory(prefix="hops-cbc-") as folder:
-        problem, answer, log = (Path(folder, name) for name in ("p.mps", "p.sol", "p.log"))
+        problem, answer = Path(folder, "p.mps"), Path(folder, "p.sol")
         problem.write_text(to_mps(model))
         command = [binary(), str(problem), *_OPTIONS, "-ratio", repr(gap)]
         if start is not None:
@@ -71,25 +71,25 @@ def solve(
             return Answer()
         command += ["-sec", f"{max(0.05, left * _TOLD_SHARE):.3f}", "-branch"]
         command += ["-printingOptions", "all", "-solution", str(answer), "-quit"]
-        if not _run(command, log, left):
-            return Answer()
-        return Answer(_read(answer, model), _read_bound(log))
+        log = _run(command, left)
+        return Answer() if log is None else Answer(_read(answer, model), _read_bound(log))
 
 
-def _run(command: Sequence[str], log: Path, seconds: float) -> bool:
+def _run(command: Sequence[str], seconds: float) -> str | None:
+    """What CBC printed; None where it was late or failed."""
     try:
-        with log.open("wb") as output:
-            done = subprocess.run(
-                command,
-                timeout=max(0.01, seconds),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.DEVNULL,
-                check=False,
-            )
+        # Waiting on a pipe returns at once; subprocess's wait(timeout) sleeps up to 50 ms.
+        done = subprocess.run(
+            command,
+            timeout=max(0.01, seconds),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            check=False,
+        )
     except (subprocess.TimeoutExpired, OSError):
-        return False
-    return done.returncode == 0
+        return None
+    return done.stdout.decode(errors="replace") if done.returncode == 0 else None
 
 
 def to_mps(model: Model) -> str:
@@ -136,10 +136,9 @@ def _read(path: Path, model: Model) -> Floats | None:
     return x
 
 
-def _read_bound(log: Path) -> float:
+def _read_bound(log: str) -> float:
     """The bound that CBC proved, from its last lines; infinity where it says none."""
-    text = log.read_text(errors="replace")
-    bound, optimum = _BOUND.search(text), _OPTIMUM.search(text)
+    bound, optimum = _BOUND.search(log), _OPTIMUM.search(log)
     try:
         if bound:
             return _BOUND_ROUNDING - float(bound[1])

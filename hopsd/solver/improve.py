@@ -7,7 +7,7 @@ faster. Each pass cuts the types into other stretches of neighbours and mixes th
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from time import monotonic
@@ -21,8 +21,9 @@ from hopsd.solver.model import Answer, Model, chosen_columns, model
 from hopsd.solver.prices import Prices
 
 # Measured on 512 to 2,048 GPUs: smaller groups gain less a pass, larger ones take CBC too long.
-GROUP_GPUS = 128
-COLUMNS_PER_GROUP = 800
+# Fragments are easier: 16 idle servers of 8 GPUs make a group, or 80 servers with 3.6 of 8 idle.
+GROUP_GPUS_TIMES_IDLE = 1024
+COLUMNS_PER_GROUP = 1000
 _NODES_MAX = 400
 # CBC's answers are rounded: a better plan is one that is better by more than that.
 _BETTER = 1e-9
@@ -46,7 +47,7 @@ def improve(
         program.value
         - program.configurations.shapes.prices(prices.server)[program.configurations.shape]
     )
-    group_of = group_servers(program, choice, prices, profit, GROUP_GPUS, seed)
+    group_of = group_servers(program, choice, prices, profit, _group_gpus(program), seed)
     tasks = _tasks(program, choice, prices, profit, group_of)
     with ThreadPoolExecutor(max_workers=max(1, len(os.sched_getaffinity(0)))) as pool:
         answers = list(pool.map(lambda task: _replan(program, task, solve, effort), tasks))
@@ -56,6 +57,11 @@ def improve(
             better[task.jobs] = -1
             better[_job_of(program, columns)] = columns
     return better if program.feasible(better) else choice
+
+
+def _group_gpus(program: Program) -> int:
+    idle = program.capacity[program.capacity > 0]
+    return int(GROUP_GPUS_TIMES_IDLE / idle.mean()) if len(idle) else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +88,10 @@ def _tasks(
     left = program.capacity - program.taken(staying)
     wanted = np.repeat(np.where(of_job >= 0, of_job, -2), np.diff(columns.start))
     inside = np.flatnonzero(of_shape[columns.shape] == wanted)
-    reduced = profit[inside] - prices.job[_job_of(program, inside)]
-    order = np.lexsort((-reduced, wanted[inside]))
+    # Relative to the value: by the plain difference heavy jobs would bring a column or two, and
+    # light ones all of theirs.
+    loss = (prices.job[_job_of(program, inside)] - profit[inside]) / program.value[inside]
+    order = np.lexsort((loss, wanted[inside]))
     cuts = np.searchsorted(wanted[inside][order], np.arange(groups + 1))
     tasks = []
     for group in range(groups):
@@ -126,20 +134,3 @@ def _replan(program: Program, task: _Task, solve: Solve, effort: Effort) -> Ints
         return None
     before, after = (float(program.value[c].sum()) for c in (task.current, columns))
     return columns if after > before * (1 + _BETTER) else None
-
-
-def repeat(
-    program: Program,
-    choice: Ints,
-    prices: Prices,
-    seeds: Sequence[int],
-    solve: Solve,
-    effort: Effort,
-    enough: Callable[[Ints], bool],
-) -> Ints:
-    """Passes with these ``seeds``, until ``enough`` or out of time."""
-    for seed in seeds:
-        if enough(choice) or monotonic() >= effort.give_up:
-            break
-        choice = improve(program, choice, prices, seed, solve, effort)
-    return choice

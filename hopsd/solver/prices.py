@@ -16,7 +16,7 @@ import numpy as np
 
 from hopsd.core.program import Program
 from hopsd.core.shapes import Floats, Ints, ramp
-from hopsd.solver.bound import best_profits, price_bound
+from hopsd.solver.bound import best_profits
 from hopsd.solver.segments import Segments
 
 _TYPE_STEPS = 200
@@ -47,12 +47,11 @@ def find_prices(program: Program, parts: Segments, floor: float, give_up: float)
     gpus = max(1, int(program.capacity.sum()))
     by_type = np.full(int(columns.pool.max(initial=0)) + 1, 0.5 * floor / gpus)
     by_type = _descend(_by_type(program, parts), by_type, floor, _TYPE_STEPS, give_up)
-    flat = by_type[columns.pool]
-    start = min(flat, flat * columns.speed, key=lambda prices: price_bound(program, prices))
-    steps = min(_SERVER_STEPS, _VISITS_MAX // len(program.value))
+    start = by_type[columns.pool] * columns.speed
+    steps = max(1, min(_SERVER_STEPS, _VISITS_MAX // len(program.value)))
     server = _descend(_by_server(program), start, floor, steps, give_up)
-    server = min(start, server, np.zeros_like(server), key=lambda p: price_bound(program, p))
-    return Prices(server, best_profits(program, server), price_bound(program, server))
+    job = best_profits(program, server)
+    return Prices(server, job, float(job.sum() + server @ program.capacity))
 
 
 def _descend(dual: _Dual, start: Floats, floor: float, steps: int, give_up: float) -> Floats:

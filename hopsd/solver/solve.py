@@ -10,7 +10,7 @@ from hopsd.model.plan import PlanStatus
 from hopsd.solver import cbc
 from hopsd.solver.dealing import deal
 from hopsd.solver.exact import solve_exactly
-from hopsd.solver.greedy import fill, greedy
+from hopsd.solver.greedy import by_prices, by_weight, fill
 from hopsd.solver.improve import Effort, Solve, improve
 from hopsd.solver.patterns import class_program, read_class_plan
 from hopsd.solver.prices import Prices, find_prices
@@ -18,6 +18,8 @@ from hopsd.solver.segments import Segments, segments
 from hopsd.solver.solution import Solution
 
 _PASSES = 8
+# Of the gap: two passes that gain less together are the last.
+_STALLED = 0.1
 # Of the gap asked for, what one group or the class program may leave open.
 _PART = 0.3
 _OPTIMAL = 1e-9
@@ -26,7 +28,7 @@ _OPTIMAL = 1e-9
 def solve(program: Program, gap: float, seconds: float, solver: Solve = cbc.solve) -> Solution:
     """The best choice found within ``seconds``, with a proven upper bound on any choice."""
     give_up = monotonic() + seconds
-    floor = greedy(program)
+    floor = by_weight(program)
     if not len(program.value):
         return Solution(floor, 0.0, PlanStatus.OPTIMAL)
     exact = solve_exactly(program)
@@ -41,18 +43,19 @@ def _solve_large(
     value = program.scaled_objective
     parts = segments(program)
     prices = find_prices(program, parts, value(floor), give_up)
-    order = program.by_weight()
     effort = Effort(_PART * gap, give_up)
-    starts = [floor, fill(program, greedy(program, prices.server), order)]
+    starts = [floor, by_prices(program, prices)]
     dealt = _class_start(program, parts, prices, effort, solver)
     if dealt is not None:
-        starts.append(fill(program, dealt, order))
+        starts.append(fill(program, dealt))
     choice = max(starts, key=value)
+    history = [value(choice)]
     for seed in range(_PASSES):
-        if value(choice) >= (1 - gap) * prices.bound or monotonic() >= give_up:
+        stalled = len(history) > 2 and history[-1] - history[-3] < _STALLED * gap * history[-1]
+        if stalled or history[-1] >= (1 - gap) * prices.bound or monotonic() >= give_up:
             break
-        choice = improve(program, choice, prices, seed, solver, effort)
-        choice = fill(program, choice, order)
+        choice = fill(program, improve(program, choice, prices, seed, solver, effort))
+        history.append(value(choice))
     return Solution(choice, prices.bound, _status(value(choice), prices.bound, gap))
 
 
