@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import shutil
 import signal
 import subprocess
@@ -13,17 +12,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TypedDict
 
 import psycopg
 from psycopg import sql
 
 from hopsd.errors import StoreError
+from hopsd.store.account import identity, reachable, server_account
 from hopsd.store.binaries import find_binaries
 
 _START_SECONDS = 60.0
 _STOP_SECONDS = 30.0
-_ACCOUNTS = ("postgres", "nobody")
 _OWNER = "hops"
 _SETTINGS = {
     "listen_addresses": "",
@@ -48,14 +46,6 @@ rm -rf "$1"
 _NOT_DURABLE = {"fsync": "off", "full_page_writes": "off"}
 
 
-class _Identity(TypedDict):
-    """The account of a new process, None: ours."""
-
-    user: int | None
-    group: int | None
-    extra_groups: list[int] | None
-
-
 class EmbeddedPostgres:
     """A server of its own that only its owner (and root) reaches, through a Unix socket.
 
@@ -78,13 +68,13 @@ class EmbeddedPostgres:
         binaries: Path | None = None,
     ) -> None:
         self._settings = _SETTINGS | ({} if durable else _NOT_DURABLE)
-        self._account = _account()
+        self._account = server_account()
         self._process: subprocess.Popen[bytes] | None = None
         self._binaries = binaries or find_binaries()
         self._home = self._new_home(Path(directory) if directory is not None else None)
         self._guard = _start_guard(self._home)
         try:
-            if not _reachable(self._binaries, self._account):
+            if not reachable(self._binaries, self._account):
                 self._copy_binaries()
             self._init()
             self.start()
@@ -136,7 +126,7 @@ class EmbeddedPostgres:
                 env=_environment(),
                 # Ctrl-C at the terminal is for the one who started us; we stop in order.
                 start_new_session=True,
-                **self._identity,
+                **identity(self._account),
             )
         self._wait_until_up()
 
@@ -177,18 +167,12 @@ class EmbeddedPostgres:
     def _program(self, name: str) -> Path:
         return self._binaries / name
 
-    @property
-    def _identity(self) -> _Identity:
-        if self._account is None:
-            return {"user": None, "group": None, "extra_groups": None}
-        return {"user": self._account.pw_uid, "group": self._account.pw_gid, "extra_groups": []}
-
     def _new_home(self, directory: Path | None) -> Path:
         # The socket's path is at most 107 bytes on Linux: this leaves room for its name.
         if directory is not None:
             directory = directory.absolute()
             directory.mkdir(parents=True, exist_ok=True)
-            if len(os.fsencode(directory)) > 70 or not _reachable(directory, self._account):
+            if len(os.fsencode(directory)) > 70 or not reachable(directory, self._account):
                 directory = None
         home = Path(tempfile.mkdtemp(prefix="hops-pg-", dir=directory)).resolve()
         if self._account is not None:
@@ -228,7 +212,7 @@ class EmbeddedPostgres:
             text=True,
             check=False,
             timeout=_START_SECONDS,
-            **self._identity,
+            **identity(self._account),
         )
         if result.returncode != 0:
             raise StoreError(f"initdb of {self._binaries} failed: {result.stderr.strip()[-500:]}")
@@ -288,35 +272,6 @@ def _start_guard(home: Path) -> subprocess.Popen[bytes]:
         cwd="/",
         start_new_session=True,
     )
-
-
-def _account() -> pwd.struct_passwd | None:
-    """Who the server runs as: None for ourselves, since PostgreSQL refuses root alone."""
-    if os.geteuid() != 0:
-        return None
-    for name in _ACCOUNTS:
-        try:
-            return pwd.getpwnam(name)
-        except KeyError:
-            continue
-    raise StoreError("PostgreSQL does not run as root; needed: an account postgres or nobody")
-
-
-def _reachable(folder: Path, account: pwd.struct_passwd | None) -> bool:
-    """Whether ``account`` may enter ``folder``, by the rights of it and of all its parents."""
-    if account is None:
-        return os.access(folder, os.X_OK)
-    resolved = folder.resolve()
-    return all(_may_enter(part, account) for part in (resolved, *resolved.parents))
-
-
-def _may_enter(folder: Path, account: pwd.struct_passwd) -> bool:
-    status = folder.stat()
-    if status.st_uid == account.pw_uid:
-        return bool(status.st_mode & 0o100)
-    if status.st_gid == account.pw_gid:
-        return bool(status.st_mode & 0o010)
-    return bool(status.st_mode & 0o001)
 
 
 def _environment() -> dict[str, str]:
