@@ -13,7 +13,8 @@ PHASES = ("data", "forward", "backward", "update", "rest")
 class Counts:
     """Of one training, or of one run of inference. Times in seconds, samples of this rank.
 
-    ``iterations`` and ``samples`` are all that was done; ``iteration``, ``phases`` and
+    ``iterations``, ``samples`` and ``passes`` (batches that went backward) are all that was
+    done; ``iteration``, ``phases`` and
     ``on_device`` (the GPU's own clock) leave out the warm-up and iterations that were
     ``interrupted`` by an evaluation. ``backward_by_data``: time of the backward passes by the
     bin of the iteration's data time: the wait for slower peers hides there.
@@ -22,6 +23,8 @@ class Counts:
     def __init__(self) -> None:
         self.iterations = 0
         self.samples = 0
+        self.passes = 0
+        self.timed_passes = 0
         self.timed_samples = 0
         self.interrupted = 0
         self.inference = False
@@ -32,10 +35,13 @@ class Counts:
         self.on_device = {name: Series() for name in PHASES}
         self.backward_by_data: dict[int, float] = {}
 
-    def add(self, seconds: dict[str, float], samples: int, now: float, *, whole: bool) -> bool:
+    def add(
+        self, seconds: dict[str, float], samples: int, passes: int, now: float, *, whole: bool
+    ) -> bool:
         """An iteration ended ``now``; not ``whole``: something else was in it. True: timed."""
         self.iterations += 1
         self.samples += samples
+        self.passes += passes
         since, self.last_step = self.last_step, now
         if self.iterations == 1:
             self.first_step = now
@@ -43,6 +49,7 @@ class Counts:
             self.interrupted += 1
         elif self.iterations > WARMUP:
             self.timed_samples += samples
+            self.timed_passes += passes
             self.iteration.add(now - since)
             for name, series in self.phases.items():
                 bin_ = series.add(seconds[name])

@@ -140,7 +140,7 @@ class Recorder:
         trained = max(1, self._backwards)
         whole = self._fetches <= trained + PREFETCH
         samples = self._samples if whole else trained * self.batch
-        timed = self.counts.add(self._seconds, samples, now, whole=whole)
+        timed = self.counts.add(self._seconds, samples, trained, now, whole=whole)
         self._begin_iteration()
         if self._device is not None:
             self._device.cut(keep=timed)

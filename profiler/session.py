@@ -11,8 +11,10 @@ from typing import Any
 import torch.distributed as dist
 from hops_profiler import environment, report
 from hops_profiler.basics import basics
+from hops_profiler.counts import WARMUP, Counts
 from hops_profiler.device import CudaClock
 from hops_profiler.ending import end_run, enough
+from hops_profiler.first_input import look_once
 from hops_profiler.hooks import Hooks
 from hops_profiler.recorder import Recorder
 
@@ -62,6 +64,7 @@ class Session:
         self._started = time.time()
         self._next_write = 0.0
         self._place = 0, 1
+        self._input_batch = 0
 
     def _forked(self) -> None:
         """A child counts for itself: a rank that trains, or a DataLoader's worker that will not."""
@@ -70,6 +73,8 @@ class Session:
 
     def _iterated(self) -> None:
         counts = self._hooks.recorder.counts
+        if counts.iterations == WARMUP and not self._hooks.recorder.batch:
+            look_once(self._see_input)
         if self._job.profile and enough(counts):
             self._write(final=True)
             end_run(self._job.id, self._job.requeue_exit_code)
@@ -79,6 +84,18 @@ class Session:
         self._write(final=False)
         spent = time.perf_counter() - now
         self._next_write = now + max(self._job.report_seconds, spent / WRITE_SHARE)
+
+    def _see_input(self, batch: int) -> None:
+        self._input_batch = batch
+
+    def _samples(self, counts: Counts) -> tuple[int, int, str]:
+        """In all, in the timed iterations, and how they are known: "" where they are not."""
+        if counts.samples:
+            return counts.samples, counts.timed_samples, "batch"
+        batch, source = self._input_batch, "input"
+        if not batch:
+            batch, source = self._job.batch or 0, "comment"
+        return counts.passes * batch, counts.timed_passes * batch, source if batch else ""
 
     def _write(self, *, final: bool) -> None:
         rank, world = self._find_place()
@@ -98,10 +115,7 @@ class Session:
 
     def _content(self, rank: int, world: int, *, final: bool) -> dict[str, Any]:
         counts, job = self._hooks.recorder.counts, self._job
-        samples, timed_samples, source = counts.samples, counts.timed_samples, "batch"
-        if not samples and job.batch:
-            samples, source = counts.iterations * job.batch, "comment"
-            timed_samples = counts.iteration.count * job.batch
+        samples, timed_samples, source = self._samples(counts)
         timed: dict[str, Any] = {
             "iterations": counts.iteration.count,
             "samples": timed_samples,
@@ -123,8 +137,8 @@ class Session:
             "final": final,
             "iterations": counts.iterations,
             "samples": samples,
-            "samples_from": source if samples else "",
-            "batch": self._hooks.recorder.batch or job.batch,
+            "samples_from": source,
+            "batch": self._hooks.recorder.batch or self._input_batch or job.batch,
             "params": self._hooks.params,
             "interrupted": counts.interrupted,
             "failure": self._hooks.failure,

@@ -16,7 +16,7 @@ from fixtures_cluster import running_cluster, wait_until
 from examples.demo.cluster import NodeSpec, PrivateCluster
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId
-from hopsd.model.reading import JobReading, SlurmState
+from hopsd.model.reading import Hold, JobReading, SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepKind
 from hopsd.reports import Collected, ReportReader
 from hopsd.slurm.apply import SlurmPort
@@ -173,3 +173,29 @@ def test_a_plain_loop_is_measured_without_a_change(
     wait_until(ended, 120)
     assert collected[-1].samples_done == {job: 30 * 4096}
     assert any(record.node == "n0" for c in collected for record in c.records)
+
+
+def test_a_profiling_run_hands_the_job_back_held(
+    cluster: PrivateCluster, spool: Path, tmp_path: Path
+) -> None:
+    """It measures, reports, and is requeued under its own user's rights, torchrun and all."""
+    tmp_path.chmod(0o755)
+    options = ("--model", "conv", "--samples", "1000000", "--pace", "0.02")
+    os.environ["HOPS_PROFILE"] = "1"
+    try:
+        job = Watched(cluster, tmp_path, "hops:reqs=1,2;workload=new", *options)
+    finally:
+        del os.environ["HOPS_PROFILE"]
+    job.place(n0=1)
+    wait_until(lambda: job.reading.state is SlurmState.PENDING, 120)
+    reading = job.reading
+    assert (reading.hold, reading.restarts) == (Hold.HOPS, 1)
+    (path,) = spool.glob("*.json")
+    report = json.loads(path.read_text())
+    assert (report["mode"], report["final"]) == ("profiling", True)
+    assert 10 <= report["timed"]["iterations"] <= 50
+    assert report["basics"]["t_f"] >= 0.01
+    assert not (tmp_path / job.id / "finished").exists()
+    cluster.run("scancel", job.id)
+    wait_until(lambda: job.reading.state.finished, 30)
+    ReportReader(spool).collect(job.port.read())

@@ -107,6 +107,25 @@ def test_two_programs_of_a_job_one_after_the_other_both_count(node: Node) -> Non
     assert first[0]["pid"] != second[0]["pid"]
 
 
+def test_without_a_data_loader_the_models_input_tells_the_batch(node: Node) -> None:
+    """Two passes to a step: as in loops that cut their batches from one long text."""
+    code = """
+import torch
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(20):
+    for _ in range(2):
+        model(torch.randn(6, 4)).sum().backward()
+    optimizer.step(); optimizer.zero_grad()
+print(len(torch.nn.modules.module._global_forward_pre_hooks))
+"""
+    done = node.run("-c", code)
+    (report,) = done.reports
+    assert done.out == "0\n"
+    assert (report["iterations"], report["samples"], report["samples_from"]) == (20, 240, "input")
+    assert report["timed"]["samples"] == 17 * 12
+
+
 def test_batch_of_the_comment_counts_where_none_can_be_seen(node: Node) -> None:
     code = """
 import torch
