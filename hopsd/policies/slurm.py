@@ -48,6 +48,8 @@ def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:  # noqa: ARG001
         if profile.full(min(g for g in needs[i:] if g is not None)):
             break
         found = profile.earliest(job, gpus)
+        if found is None:
+            continue
         profile.reserve(found)
         if found.start == 0:
             placements[job.id] = found.allocation
@@ -99,8 +101,10 @@ class _Profile:
         now = self.free[0]
         return int(now.max()) < min(gpus, *self._size.values())
 
-    def earliest(self, job: Job, gpus: int) -> _Slot:
-        """The first row from which on the job fits for as long as it runs."""
+    def earliest(self, job: Job, gpus: int) -> _Slot | None:
+        """The first row from which on the job fits for as long as it runs; None: nobody knows,
+        others than the known jobs hold GPUs that it needs.
+        """
         together = [
             (t, members)
             for t, members in self._members.items()
@@ -112,9 +116,7 @@ class _Profile:
             if table is not None and table.distributed and gpus > self._size[gpu_type]:
                 slots.append(self._on_many(job, gpus, self._size[gpu_type], members))
         found = [slot for slot in slots if slot is not None]
-        if not found:
-            raise AssertionError(f"job {job.id} fits an idle cluster, and never the profile")
-        return min(found, key=lambda slot: slot.start)
+        return min(found, key=lambda slot: slot.start, default=None)
 
     def reserve(self, slot: _Slot) -> None:
         start = float(self.times[slot.start])

@@ -28,13 +28,15 @@ MAX_PLANS_AT_ONCE = 8
 @dataclass(frozen=True, slots=True)
 class SimulationSettings:
     """``round_seconds``: rounds start at its multiples. ``idle_rounds``: a run ends where so many
-    rounds change nothing while nothing runs and nobody is to come.
+    rounds change nothing while nothing runs and nobody is to come. ``horizon``: no round starts
+    at or after this time.
     """
 
     round_seconds: float = 360.0
     plan: PlanSettings = field(default_factory=PlanSettings)
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
     idle_rounds: int = 50
+    horizon: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,8 @@ class Simulation:
         stuck = 0
         while self.port.finished < len(self._workload.jobs) and stuck < self._settings.idle_rounds:
             start, end = index * length, (index + 1) * length
+            if start >= self._settings.horizon:
+                break
             self.port.advance(start)
             if self.port.finished == len(self._workload.jobs):
                 break

@@ -75,7 +75,9 @@ def minimise(cost: Floats, rows: Rows, upper: Floats) -> Optimum | None:
         return None
     if answer.status != 0:
         raise SolverError(f"the linear program was not solved: {answer.message}")
-    return Optimum(answer.x, float(answer.fun), -np.asarray(answer.ineqlin.marginals))
+    return Optimum(
+        np.clip(answer.x, 0.0, upper), float(answer.fun), -np.asarray(answer.ineqlin.marginals)
+    )
 
 
 def minimise_binary(cost: Floats, rows: Rows, gap: float, time_limit_seconds: float) -> Optimum:

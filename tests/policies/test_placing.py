@@ -1,0 +1,116 @@
+"""Greedy placing, and that no policy ever gives a GPU twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hopsd.model.allocation import Allocation
+from hopsd.model.cluster import Node
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName
+from hopsd.model.job import Job, JobState, ThroughputTable
+from hopsd.model.plan import PlanSettings, RoundInfo, Snapshot
+from hopsd.policies.placing import Sites
+from hopsd.policies.registry import POLICIES, get
+
+A, B = GpuType("a"), GpuType("b")
+
+
+def job(name: str, reqs: tuple[int, ...], **more: object) -> Job:
+    fields = {
+        "id": JobId(name),
+        "user": UserName("u"),
+        "submit": 0.0,
+        "wait_seconds": 10.0,
+        "reqs": reqs,
+        "samples": 1000.0,
+        "throughput": {A: ThroughputTable({1: 1.0}, {2: 0.8}), B: ThroughputTable({1: 2.0})},
+    }
+    return Job(**(fields | more))  # type: ignore[arg-type]
+
+
+def nodes(**idle: int) -> tuple[Node, ...]:
+    return tuple(
+        Node(NodeName(n), B if n.startswith("b") else A, 8, free) for n, free in idle.items()
+    )
+
+
+def sites(**idle: int) -> Sites:
+    return Sites(Snapshot(0.0, RoundInfo(True, 60.0), nodes(**idle), ()))
+
+
+def test_the_fastest_then_the_tightest() -> None:
+    assert sites(a0=8, b0=8, b1=4).fastest(job("1", (2,)), 2) == Allocation.of({"b1": 2})
+    assert sites(a0=8, a1=3).fastest(job("1", (2,)), 2) == Allocation.of({"a1": 2})
+
+
+def test_spread_over_as_few_servers_as_can_be_and_only_where_the_job_can() -> None:
+    found = sites(a0=3, a1=6, a2=4, b0=7).fastest(job("1", (9,)), 9)
+    assert found == Allocation.of({"a1": 6, "a2": 3})
+    assert sites(b0=7, b1=7).fastest(job("1", (9,)), 9) is None
+
+
+@pytest.mark.parametrize(("reqs", "median"), [((4,), 4), ((1, 2, 4, 8), 2), ((1, 2, 99), 1)])
+def test_rigid_is_the_lower_median_of_what_could_ever_run(
+    reqs: tuple[int, ...], median: int
+) -> None:
+    assert sites(a0=0, b0=8).rigid(job("1", reqs)) == median
+
+
+@st.composite
+def snapshots(draw: st.DrawFn) -> Snapshot:
+    """Some jobs run, some are pinned, some held; nodes partly taken by strangers."""
+    free = {f"{t}{i}": draw(st.integers(4, 8)) for t in "ab" for i in range(2)}
+    left = Counter(free)
+    jobs = []
+    for number in range(draw(st.integers(1, 10))):
+        reqs = tuple(sorted(draw(st.sets(st.integers(1, 12), min_size=1, max_size=4))))
+        node = draw(st.sampled_from(sorted(free)))
+        runs = draw(st.booleans()) and reqs[0] <= left[node]
+        if runs:
+            left[node] -= reqs[0]
+        jobs.append(
+            job(
+                str(number),
+                reqs,
+                running=Allocation.of({node: reqs[0]} if runs else {}),
+                preemptible=draw(st.booleans()),
+                wait_seconds=draw(st.floats(0.0, 1e5)),
+                submit=float(draw(st.integers(0, 900))),
+                restart_seconds=30.0,
+                state=JobState.WAITING if runs else draw(st.sampled_from(JobState)),
+            )
+        )
+    first = draw(st.booleans())
+    return Snapshot(1000.0, RoundInfo(first, 360.0), nodes(**dict(left)), tuple(jobs))
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+@settings(max_examples=25, deadline=None)
+@given(snapshot=snapshots())
+def test_every_policy_gives_only_what_is_idle_and_accepted(name: str, snapshot: Snapshot) -> None:
+    plan = get(name)(snapshot, PlanSettings(time_limit_seconds=20.0))
+    first = snapshot.round.first
+    idle = Counter({node.name: node.idle for node in snapshot.nodes})
+    jobs = {j.id: j for j in snapshot.jobs}
+    for running in snapshot.jobs:
+        if first and running.preemptible:
+            idle.update(running.running.as_dict())
+    for job_id, allocation in plan.placements.items():
+        placed = jobs[job_id]
+        assert placed.state is JobState.WAITING
+        assert not placed.running or (first and placed.preemptible)
+        assert allocation.gpus in placed.reqs
+        assert len({n[0] for n in allocation.nodes}) == 1
+        idle.subtract(allocation.as_dict())
+    assert min(idle.values()) >= 0
+    waits = {
+        j.id for j in snapshot.jobs
+        if j.id not in plan.placements and not j.running and j.state is JobState.WAITING
+    }  # fmt: skip
+    only_first = name.startswith(("sia", "gavel"))
+    if first or not only_first:
+        assert waits <= set(plan.waiting)

@@ -1,0 +1,122 @@
+"""The virtual cluster: progress, restarts, failures, and what it refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import JobId, NodeName
+from hopsd.model.reading import SlurmState
+from hopsd.model.step import OutcomeStatus, Step, StepKind
+from hopsd.sim.cluster import BrokenPlanError, ClusterSettings, Failure, VirtualCluster
+from tests.sim.cases import cluster, job, workload
+
+
+def start(job_id: str, **where: int) -> Step:
+    return Step(JobId(job_id), StepKind.START, target=Allocation.of(where))
+
+
+def virtual(*jobs: object, failures: tuple[Failure, ...] = (), **gpus: int) -> VirtualCluster:
+    made = VirtualCluster(
+        cluster(**(gpus or {"n0": 4, "n1": 4})),
+        workload(list(jobs)),  # type: ignore[arg-type]
+        ClusterSettings(restart_seconds=30.0, checkpoint_seconds=100.0),
+        failures,
+    )
+    made.advance(0.0)
+    return made
+
+
+def test_a_job_ends_exactly_when_its_samples_are_done() -> None:
+    """1,000 samples at 4 x 1 samples/s: 250 s; the first start costs nothing."""
+    port = virtual(job(1, 1000.0, 4))
+    port.apply([start("1", n0=4)])
+    assert port.next_event == 250.0
+    port.advance(250.0)
+    [reading] = port.read().jobs
+    assert (reading.state, reading.end) == (SlurmState.COMPLETED, 250.0)
+    assert port.read().jobs == ()
+    assert port.idle_gpus == 8
+
+
+def test_a_restart_is_paid_holding_gpus() -> None:
+    """100 s on 2 GPUs (200 samples), moved to 4: 30 s of restart, then 800 / 4 = 200 s."""
+    port = virtual(job(1, 1000.0, 2, 4))
+    port.apply([start("1", n0=2)])
+    port.advance(100.0)
+    move = Step(JobId("1"), StepKind.MOVE, Allocation.of({"n0": 2}), Allocation.of({"n0": 4}))
+    [outcome] = port.apply([move])
+    assert (outcome.status, outcome.actual.gpus) == (OutcomeStatus.DONE, 4)
+    assert port.next_event == 330.0
+    assert port.read().jobs[0].restarts == 1
+
+
+def test_two_jobs_change_places_in_one_apply() -> None:
+    """Vacating comes before placing, whatever the order of the steps."""
+    port = virtual(job(1, 1e6, 4), job(2, 1e6, 4))
+    port.apply([start("1", n0=4), start("2", n1=4)])
+    port.advance(10.0)
+    swap = [
+        Step(JobId("1"), StepKind.MOVE, target=Allocation.of({"n1": 4})),
+        Step(JobId("2"), StepKind.MOVE, target=Allocation.of({"n0": 4})),
+    ]
+    assert [o.status for o in port.apply(swap)] == [OutcomeStatus.DONE] * 2
+    assert port.idle_gpus == 0
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ({"n0": 3}, "accepted are"),
+        ({"n0": 2, "n1": 2}, "which has 1"),
+        ({"n9": 4}, "not up"),
+    ],
+)
+def test_a_plan_that_no_cluster_could_carry_out_is_refused(
+    where: dict[str, int], message: str
+) -> None:
+    port = virtual(job(1, 10.0, 4), job(2, 10.0, 3))
+    port.apply([start("2", n0=3)])
+    with pytest.raises(BrokenPlanError, match=message):
+        port.apply([start("1", **where)])
+
+
+def test_an_ended_job_is_gone_and_a_running_one_stays() -> None:
+    port = virtual(job(1, 4.0, 4), job(2, 100.0, 4))
+    port.apply([start("1", n0=4), start("2", n1=4)])
+    port.advance(1.0)
+    outcomes = port.apply([start("1", n0=4), start("2", n0=4)])
+    assert [o.status for o in outcomes] == [OutcomeStatus.GONE, OutcomeStatus.UNCHANGED]
+
+
+def test_a_failed_job_loses_what_it_trained_since_its_checkpoint() -> None:
+    """At 250 s the last checkpoint was at 200 s: 4 x 200 of 4,000 samples are kept."""
+    port = virtual(job(1, 4000.0, 4), failures=(Failure(250.0, job=JobId("1")),))
+    port.apply([start("1", n0=4)])
+    port.advance(250.0)
+    assert port.read().jobs[0].state is SlurmState.PENDING
+    port.apply([start("1", n0=4)])
+    assert port.next_event == 250.0 + 30.0 + 3200.0 / 4
+
+
+def test_a_lost_server_vacates_its_jobs_and_comes_back() -> None:
+    failure = Failure(50.0, server=NodeName("n0"), seconds=100.0)
+    port = virtual(job(1, 4000.0, 4), job(2, 4000.0, 4), failures=(failure,))
+    port.apply([start("1", n0=4), start("2", n1=4)])
+    port.advance(50.0)
+    by_name = {node.name: node for node in port.read().nodes}
+    assert not by_name[NodeName("n0")].usable
+    assert [j.state for j in port.read().jobs] == [SlurmState.PENDING, SlurmState.RUNNING]
+    assert port.idle_gpus == 0
+    with pytest.raises(BrokenPlanError, match="not up"):
+        port.apply([start("1", n0=4)])
+    port.advance(150.0)
+    assert port.idle_gpus == 4
+
+
+def test_a_spread_job_is_as_fast_as_its_slowest_server() -> None:
+    load = workload([job(1, 1000.0, 8)], spread=0.5, factor={"n1": 0.5})
+    port = VirtualCluster(cluster(n0=4, n1=4), load)
+    port.advance(0.0)
+    port.apply([start("1", n0=4, n1=4)])
+    assert port.next_event == 1000.0 / (8 * 0.5 * 0.5)

@@ -1,0 +1,179 @@
+"""The event loop: hand-computed schedules through the daemon's own round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from hopsd.model.ids import JobId, NodeName
+from hopsd.model.plan import Plan, PlanSettings, Snapshot
+from hopsd.model.scenario import Cluster, Workload, WorkloadJob
+from hopsd.policies.registry import get
+from hopsd.sim.cluster import ClusterSettings, Failure
+from hopsd.sim.engine import SimulationSettings
+from hopsd.sim.study import Result, play
+from tests.sim.cases import cluster, job, workload
+
+
+def run(
+    policy: str, where: Cluster, load: Workload, round_seconds: float = 100.0, restart: float = 10.0
+) -> Result:
+    settings = SimulationSettings(round_seconds, cluster=ClusterSettings(restart))
+    return play(policy, get(policy), where, load, settings)
+
+
+def spans(result: Result) -> dict[str, tuple[float | None, float | None]]:
+    return {o.id: (o.first_start, o.end) for o in result.outcomes}
+
+
+THREE: Sequence[WorkloadJob] = (
+    job(1, 300.0, 1),
+    job(2, 200.0, 1, submit=1.0),
+    job(3, 50.0, 1, submit=2.0),
+)
+
+
+def test_fifo_by_hand() -> None:
+    """One GPU, runs of 300, 200 and 50 s, in the order of submission."""
+    result = run("fifo", cluster(n0=1), workload(THREE))
+    assert spans(result) == {"1": (0.0, 300.0), "2": (300.0, 500.0), "3": (500.0, 550.0)}
+
+
+def test_sjf_by_hand() -> None:
+    """The first is alone when it starts; then the shorter of the two others."""
+    result = run("sjf", cluster(n0=1), workload(THREE))
+    assert spans(result) == {"1": (0.0, 300.0), "3": (300.0, 350.0), "2": (350.0, 550.0)}
+
+
+def test_srtf_by_hand() -> None:
+    """At 100 the third (50 s) displaces the first (200 s left of 300). At its end at 150 the
+    first comes before the second (250 s); its restart costs 10 s, so it ends at 360.
+    """
+    load = workload([job(1, 300.0, 1), job(2, 250.0, 1, submit=1.0), job(3, 50.0, 1, submit=2.0)])
+    result = run("srtf", cluster(n0=1), load)
+    assert spans(result) == {"1": (0.0, 360.0), "3": (100.0, 150.0), "2": (360.0, 610.0)}
+    assert [o.restarts for o in result.outcomes] == [1, 0, 0]
+    assert result.outcomes[0].wait == 50.0
+
+
+def test_las_by_hand() -> None:
+    """Two jobs of 150 s on one GPU take turns by the round: who has run less goes first."""
+    load = workload([job(1, 150.0, 1), job(2, 150.0, 1)])
+    result = run("las", cluster(n0=1), load)
+    # 1 runs 0-100; 2 from 100-200; at 200 both ran 100 s, the older one goes on: 10 s of
+    # restart, 50 s of work, to 260; then 2: 10 + 50 s, to 320.
+    assert spans(result) == {"1": (0.0, 260.0), "2": (100.0, 320.0)}
+
+
+def test_fifo_lets_nobody_overtake_and_slurm_fills_the_gap() -> None:
+    """3 of 4 GPUs busy for 100 s; the second wants 4; the third wants 1 for 50 s.
+
+    FIFO keeps the third behind the second; backfill starts it at once, since it is over
+    before the second can start.
+    """
+    load = workload([job(1, 300.0, 3), job(2, 400.0, 4, submit=1.0), job(3, 50.0, 1, submit=2.0)])
+    fifo = spans(run("fifo", cluster(n0=4), load))
+    assert fifo == {"1": (0.0, 100.0), "2": (100.0, 200.0), "3": (200.0, 250.0)}
+    slurm = spans(run("slurm", cluster(n0=4), load))
+    assert slurm == {"1": (0.0, 100.0), "2": (100.0, 200.0), "3": (2.0, 52.0)}
+
+
+def test_backfill_delays_nobody() -> None:
+    """As above, but the third runs for 150 s: it would delay the second, so it waits."""
+    load = workload([job(1, 300.0, 3), job(2, 400.0, 4, submit=1.0), job(3, 150.0, 1, submit=2.0)])
+    slurm = spans(run("slurm", cluster(n0=4), load))
+    assert slurm == {"1": (0.0, 100.0), "2": (100.0, 200.0), "3": (200.0, 350.0)}
+
+
+def test_conservative_backfill_keeps_every_reservation() -> None:
+    """EASY would start the fourth at once (it ends before the second starts at 100 only if
+    short); conservative also honours the third's place: after 200 with 2 GPUs.
+    """
+    load = workload(
+        [
+            job(1, 300.0, 3),  # 3 GPUs for 100 s
+            job(2, 400.0, 4, submit=1.0),  # from 100 to 200
+            job(3, 600.0, 3, submit=2.0),  # from 200 to 400
+            job(4, 98.0, 1, submit=2.0),  # fits beside the first, from 2 to 100
+            job(5, 300.0, 1, submit=3.0),  # beside the third, from 200
+        ]
+    )
+    slurm = spans(run("slurm", cluster(n0=4), load))
+    assert slurm["4"] == (2.0, 100.0)
+    assert slurm["3"] == (200.0, 400.0)
+    assert slurm["5"] == (200.0, 500.0)
+
+
+def test_rigid_jobs_take_the_lower_median() -> None:
+    result = run("fifo", cluster(n0=8), workload([job(1, 80.0, 1, 2, 4, 8)]))
+    assert result.outcomes[0].end == 40.0
+
+
+def test_hops_uses_an_idle_cluster_at_once_and_shares_it_at_the_next_round() -> None:
+    """One job takes all 4 GPUs; a second arrives at 10 and gets its share at 100."""
+    load = workload([job(1, 1000.0, 2, 4), job(2, 100.0, 2, 4, submit=10.0)])
+    result = run("hops", cluster(n0=4), load)
+    one, two = result.outcomes
+    assert one.first_start == 0.0
+    assert two.first_start == 100.0
+    assert one.restarts >= 1
+    assert {o.end is not None for o in result.outcomes} == {True}
+
+
+@pytest.mark.parametrize(
+    "policy", ["hops", "sia", "sia-hops", "gavel", "gavel-ftf", "gavel-queue", "srtf", "slurm"]
+)
+def test_every_policy_ends_every_job_and_breaks_no_plan(policy: str) -> None:
+    """Two types, spread jobs, server factors, pinned jobs, arrivals in the middle of a round."""
+    jobs = [
+        job(i, 200.0 * (1 + i % 5), *((1, 2, 4), (2,), (4, 8), (1, 3), (6,))[i % 5],
+            submit=17.0 * i, preemptible=i % 4 != 0)
+        for i in range(1, 16)
+    ]  # fmt: skip
+    load = workload(jobs, a=1.0, b=2.5, spread=0.8, factor={"n0": 0.9, "b1": 1.05})
+    result = run(policy, cluster(n0=4, n1=4, b0=4, b1=4), load)
+    assert result.unfinished == []
+    pinned = [o for o, j in zip(result.outcomes, jobs, strict=True) if not j.preemptible]
+    assert {o.restarts for o in pinned} == {0}
+
+
+def test_the_same_inputs_give_the_same_run() -> None:
+    load = workload([job(i, 100.0 * i, 1, 2, 4, submit=9.0 * i) for i in range(1, 10)])
+    first, second = (run("hops", cluster(n0=4, n1=4), load) for _ in range(2))
+    assert first.changes == second.changes
+
+
+def test_a_job_that_fits_nowhere_ends_the_run_unfinished() -> None:
+    load = workload([job(1, 10.0, 1), job(2, 10.0, 64)])
+    result = run("fifo", cluster(n0=4), load)
+    assert result.unfinished == ["2"]
+
+
+def test_a_lost_server_is_worked_around() -> None:
+    load = workload([job(1, 4000.0, 4), job(2, 400.0, 4, submit=20.0)])
+    failures = (Failure(50.0, server=NodeName("n0"), seconds=500.0),)
+    settings = SimulationSettings(100.0, cluster=ClusterSettings(10.0, 100.0))
+    result = play("hops", get("hops"), cluster(n0=4, n1=4), load, settings, failures)
+    assert result.unfinished == []
+    assert not any(
+        "n0" in change.placement.nodes for change in result.changes if 50.0 <= change.time < 550.0
+    )
+
+
+def test_waiting_is_counted_alike_by_the_round_and_by_the_timeline() -> None:
+    """The priority that a policy sees must be the latency ratio that the metrics report."""
+    seen: dict[JobId, float] = {}
+
+    def watching(snapshot: Snapshot, settings: PlanSettings) -> Plan:
+        seen.update({job.id: job.wait_seconds for job in snapshot.jobs})
+        return get("srtf")(snapshot, settings)
+
+    load = workload([job(i, 180.0 * (8 - i), 2, submit=11.0 * i) for i in range(8)])
+    result = play("srtf", watching, cluster(n0=4), load, SimulationSettings(60.0))
+    for outcome in result.outcomes:
+        assert seen[outcome.id] <= outcome.wait + 1e-6
+    assert sum(o.restarts for o in result.outcomes) > 0
+    last = max(result.outcomes, key=lambda o: o.end or 0.0)
+    assert last.restarts > 0
+    assert seen[last.id] == pytest.approx(last.wait)

@@ -1,0 +1,135 @@
+"""The figures of section 8, by hand and as properties of generated timelines."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import JobId
+from hopsd.sim.metrics import (
+    Change,
+    JobFacts,
+    holds_by_job,
+    job_outcomes,
+    round_states,
+    summarise,
+    throughput_over_time,
+)
+
+
+def facts(job: str, submit: float, age: float = 100.0, gpus_max: int = 2) -> JobFacts:
+    return JobFacts(
+        JobId(job), submit, age, age * 1.5, gpus_max, rate=lambda where: 10.0 * where.gpus
+    )
+
+
+def change(time: float, job: str, **where: int) -> Change:
+    return Change(time, JobId(job), Allocation.of(where))
+
+
+def test_a_timeline_computed_by_hand() -> None:
+    """Two jobs on 4 GPUs: b waits 10 s, runs, is preempted for 20 s, runs elsewhere, ends."""
+    jobs = [facts("a", 0.0), facts("b", 0.0, age=50.0)]
+    changes = [
+        change(0.0, "a", n0=2),
+        change(10.0, "b", n1=2),
+        change(40.0, "b"),
+        change(60.0, "b", n0=1),
+        change(100.0, "a"),
+        change(100.0, "b"),
+    ]
+    a, b = job_outcomes(changes, jobs, gpus=4)
+    assert (a.first_start, a.end, a.wait, a.restarts) == (0.0, 100.0, 0.0, 0)
+    assert (b.first_start, b.end, b.wait, b.restarts) == (10.0, 100.0, 30.0, 1)
+    assert b.latency_ratio == pytest.approx(30.0 / 50.0)
+    assert a.gpu_seconds_held == 200.0
+    assert b.gpu_seconds_held == 30.0 * 2 + 40.0 * 1
+    # Two jobs all the time, so half of 4 GPUs each: 150 GPU seconds on 2 GPUs are 75 s alone.
+    assert a.ftf == pytest.approx(100.0 / 75.0)
+    assert b.ftf == pytest.approx(100.0 / 37.5)
+
+    states = round_states(changes, jobs, 4, [0.0, 30.0, 50.0, 100.0])
+    assert [s.queued for s in states] == [1, 0, 1, 0]
+    assert [s.running for s in states] == [1, 2, 1, 0]
+    assert [s.idle for s in states] == [2, 0, 2, 4]
+    assert [s.fragments for s in states] == [2, 0, 2, 0]
+    assert [s.throughput for s in states] == [20.0, 40.0, 20.0, 0.0]
+
+    summary = summarise([a, b], states, 4)
+    assert summary.makespan_h == pytest.approx(100.0 / 3600)
+    assert summary.avg_wait_h == pytest.approx(15.0 / 3600)
+    assert summary.avg_fragments == 1.0
+    assert summary.gpu_utilisation == pytest.approx(300.0 / 400.0)
+    assert summary.unfair_share == 1.0
+    assert summary.max_latency_ratio == pytest.approx(0.6)
+
+
+def test_lines_of_one_instant_are_one_change() -> None:
+    """Vacating and placing at the same time is one move, and a move to the same place is none."""
+    changes = [
+        change(0.0, "a", n0=2),
+        change(5.0, "a"),
+        change(5.0, "a", n1=2),
+        change(7.0, "a"),
+        change(7.0, "a", n1=2),
+        change(9.0, "a"),
+    ]
+    [a] = job_outcomes(changes, [facts("a", 0.0)], gpus=2)
+    assert a.restarts == 1
+    assert a.wait == 0.0
+    assert [(h.start, h.end) for h in holds_by_job(changes)[JobId("a")]] == [(0.0, 5.0), (5.0, 9.0)]
+
+
+def test_an_unfinished_job_waits_until_the_last_change() -> None:
+    changes = [change(0.0, "a", n0=2), change(50.0, "a")]
+    a, b = job_outcomes(changes, [facts("a", 0.0), facts("b", 20.0)], gpus=2)
+    assert (a.end, b.end) == (50.0, None)
+    assert (b.wait, b.first_start, b.ftf) == (30.0, None, None)
+
+
+def test_no_more_gpus_alone_than_the_job_may_use() -> None:
+    """One job on a large cluster: its fair share is all of it, of which it can use 2 GPUs."""
+    [a] = job_outcomes([change(0.0, "a", n0=2), change(75.0, "a")], [facts("a", 0.0)], gpus=512)
+    assert a.ftf == pytest.approx(1.0)
+
+
+@st.composite
+def timelines(draw: st.DrawFn) -> tuple[list[Change], list[JobFacts], int]:
+    """Jobs that start, pause and end at whole seconds on one server each."""
+    count = draw(st.integers(1, 6))
+    changes, jobs = [], []
+    for number in range(count):
+        submit = draw(st.integers(0, 50))
+        jobs.append(facts(str(number), float(submit)))
+        moments = sorted(draw(st.sets(st.integers(submit, 200), min_size=2, max_size=8)))
+        moments = moments[: len(moments) // 2 * 2]
+        for i, moment in enumerate(moments):
+            where = {f"n{number}": 1} if i % 2 == 0 else {}
+            changes.append(Change(float(moment), JobId(str(number)), Allocation.of(where)))
+    return sorted(changes, key=lambda c: c.time), jobs, count
+
+
+@given(timelines())
+def test_time_is_neither_lost_nor_counted_twice(
+    case: tuple[list[Change], list[JobFacts], int],
+) -> None:
+    """Of every job: waiting + holding = end - submit; of all: the states add up."""
+    changes, jobs, gpus = case
+    outcomes = job_outcomes(changes, jobs, gpus)
+    for outcome in outcomes:
+        assert outcome.end is not None
+        assert outcome.wait + outcome.gpu_seconds_held == pytest.approx(
+            outcome.end - outcome.submit
+        )
+    times = [float(t) for t in range(0, 210, 7)]
+    for state in round_states(changes, jobs, gpus, times):
+        assert state.running + state.idle == gpus
+        present = sum(o.submit <= state.time < (o.end or math.inf) for o in outcomes)
+        assert state.queued + state.running == present
+    at, rate = throughput_over_time(changes, jobs)
+    held = sum(o.gpu_seconds_held for o in outcomes)
+    assert float((rate[:-1] * (at[1:] - at[:-1])).sum()) == pytest.approx(10.0 * held)
