@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from hopsd.model.history import JobRecord
-from hopsd.model.ids import JobId
+from hopsd.model.ids import GpuType, JobId, WorkloadName
 from hopsd.model.journal import Control, Event, Placement, ReasonRecord, RoundRecord
+from hopsd.model.knowledge import Bandwidth, PhaseRecord, Theory
 from hopsd.model.step import StepOutcome
 from hopsd.store.port import PlanId, Store
 
@@ -52,6 +53,18 @@ class History(Store, Protocol):
 
     def events(self, job: JobId | None = None, limit: int = 100) -> tuple[Event, ...]:
         """The newest events, of one job or of all, the newest first."""
+
+    def add_phases(self, records: Iterable[PhaseRecord]) -> None:
+        """Note what processes measured; a process's later report replaces its earlier one."""
+
+    def phases(self, workload: WorkloadName, gpu_type: GpuType) -> tuple[PhaseRecord, ...]:
+        """The newest records of a workload on a type, the newest first."""
+
+    def save_theory(self, fits: Iterable[Theory]) -> None:
+        """Replace what was fitted before of the same workload and type."""
+
+    def save_bandwidth(self, found: Iterable[Bandwidth]) -> None:
+        """Replace what was measured before of the same types."""
 
     def control(self) -> Control:
         """What operators told hops."""

@@ -57,5 +57,7 @@ _PRUNE = {
     b" (SELECT max(id) FROM plans WHERE finished IS NOT NULL)))",
     "reasons": b"DELETE FROM reasons WHERE until < %(before)s",
     "throughput": b"DELETE FROM throughput WHERE at < %(before)s",
+    "phases": b"DELETE FROM phases WHERE at < %(before)s",
+    "theory": b"DELETE FROM theory WHERE at < %(before)s",
     "events": b"DELETE FROM events WHERE at < %(before)s",
 }

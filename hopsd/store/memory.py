@@ -13,7 +13,7 @@ from hopsd.model.history import JobRecord
 from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
 from hopsd.model.job import ThroughputTable
 from hopsd.model.journal import Control, Event, Placement, ReasonRecord, RoundRecord
-from hopsd.model.knowledge import Knowledge, ThroughputRecord
+from hopsd.model.knowledge import Bandwidth, Knowledge, PhaseRecord, Theory, ThroughputRecord
 from hopsd.model.plan import Plan
 from hopsd.model.reading import SlurmState
 from hopsd.model.reason import Reason
@@ -21,7 +21,7 @@ from hopsd.model.step import OutcomeStatus, StepOutcome
 from hopsd.store.history import DAY_SECONDS, job_document
 from hopsd.store.placement import follow
 from hopsd.store.port import PlanId, PlanRecord
-from hopsd.store.throughput import NEWEST
+from hopsd.store.throughput import NEWEST, NEWEST_PHASES, last_of_process
 
 Key = TypeVar("Key")
 Row = TypeVar("Row")
@@ -59,6 +59,9 @@ class MemoryStore:
         self._reasons: dict[JobId, list[ReasonRecord]] = {}
         self._waiting: dict[JobId, ReasonRecord] = {}
         self._throughput: dict[ThroughputRecord, ThroughputRecord] = {}
+        self._phases: dict[tuple[object, ...], PhaseRecord] = {}
+        self._theory: dict[tuple[WorkloadName, GpuType], Theory] = {}
+        self._bandwidth: dict[GpuType, Bandwidth] = {}
         self._events: list[Event] = []
         self._control = Control()
         self._now = 0.0
@@ -97,6 +100,8 @@ class MemoryStore:
             records=self._newest_throughput(),
             median_age_by_workload=_medians((job.workload, job.run_seconds) for job in done),
             median_age_by_user=_medians((job.user, job.run_seconds) for job in done),
+            theory=tuple(fit for _, fit in sorted(self._theory.items())),
+            bandwidth=tuple(found for _, found in sorted(self._bandwidth.items())),
         )
 
     def add_throughput(self, records: Sequence[ThroughputRecord]) -> None:
@@ -108,6 +113,24 @@ class MemoryStore:
             shapes.setdefault(_shape(record), []).append(record)
         kept = [record for shape in shapes.values() for record in shape[:NEWEST]]
         return tuple(sorted(kept, key=lambda r: (r.at, _shape(r), r.per_gpu)))
+
+    def add_phases(self, records: Iterable[PhaseRecord]) -> None:
+        self._phases.update(last_of_process(records))
+
+    def phases(self, workload: WorkloadName, gpu_type: GpuType) -> tuple[PhaseRecord, ...]:
+        found = [
+            (-record.at, key[2:], record)
+            for key, record in self._phases.items()
+            if key[:2] == (workload, gpu_type)
+        ]
+        newest = sorted(found, key=lambda item: item[:2])[:NEWEST_PHASES]
+        return tuple(record for *_, record in newest)
+
+    def save_theory(self, fits: Iterable[Theory]) -> None:
+        self._theory.update({(fit.workload, fit.gpu_type): fit for fit in fits})
+
+    def save_bandwidth(self, found: Iterable[Bandwidth]) -> None:
+        self._bandwidth.update({bandwidth.gpu_type: bandwidth for bandwidth in found})
 
     def begin_plan(self, record: PlanRecord) -> PlanId:
         plan = PlanId(next(self._numbers))
@@ -215,6 +238,8 @@ class MemoryStore:
             "rounds": self._prune_rounds(before),
             "reasons": self._prune_reasons(before),
             "throughput": _drop(self._throughput, lambda record: record.at < before),
+            "phases": _drop(self._phases, lambda record: record.at < before),
+            "theory": _drop(self._theory, lambda fit: fit.at < before),
             "events": len(events) - len(self._events),
         }
 

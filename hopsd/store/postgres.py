@@ -10,7 +10,7 @@ from hopsd.model.history import JobRecord
 from hopsd.model.ids import GpuType, JobId, WorkloadName
 from hopsd.model.job import ThroughputTable
 from hopsd.model.journal import Control, Event, Placement, ReasonRecord, RoundRecord
-from hopsd.model.knowledge import Knowledge, ThroughputRecord
+from hopsd.model.knowledge import Bandwidth, Knowledge, PhaseRecord, Theory, ThroughputRecord
 from hopsd.model.step import StepOutcome
 from hopsd.store import jobs, journal, plans, throughput
 from hopsd.store.connection import Database
@@ -78,16 +78,36 @@ class PostgresStore:
         with self._database.transaction() as connection:
             by_workload, by_user = jobs.median_run_seconds(connection)
             records = throughput.newest(connection)
+            theory = throughput.theory(connection)
+            bandwidth = throughput.bandwidth(connection)
         return Knowledge(
             tables=self._tables,
             records=records,
             median_age_by_workload=by_workload,
             median_age_by_user=by_user,
+            theory=theory,
+            bandwidth=bandwidth,
         )
 
     def add_throughput(self, records: Sequence[ThroughputRecord]) -> None:
         with self._database.transaction() as connection:
             throughput.add(connection, records)
+
+    def add_phases(self, records: Iterable[PhaseRecord]) -> None:
+        with self._database.transaction() as connection:
+            throughput.add_phases(connection, records)
+
+    def phases(self, workload: WorkloadName, gpu_type: GpuType) -> tuple[PhaseRecord, ...]:
+        with self._database.transaction() as connection:
+            return throughput.phases(connection, workload, gpu_type)
+
+    def save_theory(self, fits: Iterable[Theory]) -> None:
+        with self._database.transaction() as connection:
+            throughput.save_theory(connection, fits)
+
+    def save_bandwidth(self, found: Iterable[Bandwidth]) -> None:
+        with self._database.transaction() as connection:
+            throughput.save_bandwidth(connection, found)
 
     def begin_plan(self, record: PlanRecord) -> PlanId:
         if self._leader is not None:

@@ -1,15 +1,19 @@
-"""Table ``throughput``: what jobs reported of their speed."""
+"""What jobs taught of their speed: tables ``throughput``, ``phases``, ``theory``, ``bandwidth``."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from hopsd.model.knowledge import ThroughputRecord
-from hopsd.store.codec import encode
+from hopsd.model.ids import GpuType, WorkloadName
+from hopsd.model.knowledge import Bandwidth, PhaseRecord, Theory, ThroughputRecord
+from hopsd.store.codec import decode, encode
 from hopsd.store.connection import Connection, insert
 
 # Reports of one shape beyond this many would change its weighted mean little.
 NEWEST = 32
+
+NEWEST_PHASES = 64
+"""Processes of one workload and type that its basic times are fitted to."""
 
 
 def add(connection: Connection, records: Sequence[ThroughputRecord]) -> None:
@@ -39,3 +43,58 @@ FROM (
 WHERE place <= %s
 ORDER BY at, workload, gpu_type, node, gpus, nodes, per_gpu
 """
+
+
+def add_phases(connection: Connection, records: Iterable[PhaseRecord]) -> None:
+    """The last report of each process replaces the one before."""
+    insert(
+        connection,
+        "phases",
+        [encode(record) for record in last_of_process(records).values()],
+        on_conflict="ON CONFLICT (workload, gpu_type, job, run, node, rank, pid) DO UPDATE"
+        " SET world = excluded.world, at = excluded.at, phases = excluded.phases",
+    )
+
+
+def last_of_process(records: Iterable[PhaseRecord]) -> dict[tuple[object, ...], PhaseRecord]:
+    """By process. PostgreSQL refuses a row that one statement writes twice."""
+    return {(r.workload, r.gpu_type, r.job, r.run, r.node, r.rank, r.pid): r for r in records}
+
+
+def phases(
+    connection: Connection, workload: WorkloadName, gpu_type: GpuType
+) -> tuple[PhaseRecord, ...]:
+    """The newest records of a workload on a type, the newest first."""
+    rows = connection.execute(
+        "SELECT to_json(p) FROM phases p WHERE workload = %s AND gpu_type = %s"
+        " ORDER BY at DESC, job, run, node, rank, pid LIMIT %s",
+        [workload, gpu_type, NEWEST_PHASES],
+    )
+    return tuple(decode(PhaseRecord, row) for (row,) in rows)
+
+
+def save_theory(connection: Connection, fits: Iterable[Theory]) -> None:
+    rows = [encode(fit) for fit in fits]
+    if rows:
+        insert(connection, "theory", rows, on_conflict=_replace("workload, gpu_type", rows[0]))
+
+
+def theory(connection: Connection) -> tuple[Theory, ...]:
+    rows = connection.execute("SELECT to_json(t) FROM theory t ORDER BY workload, gpu_type")
+    return tuple(decode(Theory, row) for (row,) in rows)
+
+
+def save_bandwidth(connection: Connection, found: Iterable[Bandwidth]) -> None:
+    rows = [encode(bandwidth) for bandwidth in found]
+    if rows:
+        insert(connection, "bandwidth", rows, on_conflict=_replace("gpu_type", rows[0]))
+
+
+def bandwidth(connection: Connection) -> tuple[Bandwidth, ...]:
+    rows = connection.execute("SELECT to_json(b) FROM bandwidth b ORDER BY gpu_type")
+    return tuple(decode(Bandwidth, row) for (row,) in rows)
+
+
+def _replace(key: str, columns: Iterable[str]) -> str:
+    changed = ", ".join(f"{name} = excluded.{name}" for name in columns)
+    return f"ON CONFLICT ({key}) DO UPDATE SET {changed}"

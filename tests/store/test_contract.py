@@ -22,14 +22,14 @@ from hopsd.errors import StoreError
 from hopsd.model.allocation import Allocation
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
-from hopsd.model.knowledge import ThroughputRecord
+from hopsd.model.knowledge import Bandwidth, PhaseRecord, Phases, Theory, ThroughputRecord
 from hopsd.model.plan import Plan
 from hopsd.model.reading import SlurmState
 from hopsd.model.reason import ReasonCode
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.store.history import History
 from hopsd.store.port import PlanId, PlanRecord
-from hopsd.store.throughput import NEWEST
+from hopsd.store.throughput import NEWEST, NEWEST_PHASES
 
 ONE, TWO = JobId("1"), JobId("2")
 N0, N1 = {"n0": 2}, {"n1": 4}
@@ -211,6 +211,51 @@ def report(at: float, node: str = "n0") -> ThroughputRecord:
     return ThroughputRecord(workload, gpu_type, NodeName(node), 2, 1, 98.5, at)
 
 
+def process(job: str, at: float, workload: str = "resnet50") -> PhaseRecord:
+    phases = Phases(
+        inference=False,
+        on_device=True,
+        pattern=1,
+        batch_size=32,
+        params=25.6e6,
+        t_f=0.1,
+        t_b=0.2,
+        t_u=0.01,
+        t_w=0.0,
+        iterations=30,
+        data_seconds=0.3,
+        data_bins={90: 20, 101: 10},
+        backward_by_data={90: 4.0, 101: 2.0},
+    )
+    gpu_type, node = GpuType("rtx3090"), NodeName("n0")
+    name = WorkloadName(workload)
+    return PhaseRecord(name, gpu_type, JobId(job), 0, node, 0, 77, 1, at, phases)
+
+
+def fit(workload: str, at: float) -> Theory:
+    return Theory(
+        workload=WorkloadName(workload),
+        gpu_type=GpuType("rtx3090"),
+        inference=False,
+        pattern=2,
+        batch_size=32.0,
+        params=25.6e6,
+        t_f=0.1,
+        t_b=0.2,
+        t_u=0.01,
+        p_cache=0.75,
+        mu_cache=0.01,
+        sigma_cache=0.001,
+        mu_load=0.5,
+        sigma_load=0.1,
+        w_cache=0.0,
+        w_load=0.02,
+        records=4,
+        iterations=120,
+        at=at,
+    )
+
+
 def test_a_report_read_twice_counts_once(store: History) -> None:
     store.add_throughput([report(1.0), report(2.0), report(2.0)])
     store.add_throughput([report(2.0)])
@@ -223,6 +268,34 @@ def test_knowledge_keeps_the_newest_reports_of_each_shape(store: History) -> Non
     assert store.knowledge().records == (
         report(0.5, "n1"),
         *(report(float(at)) for at in range(5, NEWEST + 5)),
+    )
+
+
+def test_a_process_counts_with_its_last_report(store: History) -> None:
+    store.add_phases([process("1", at=1.0), process("1", at=2.0), process("2", at=1.5)])
+    store.add_phases([process("2", at=3.0), process("3", at=4.0, workload="bert")])
+    known = store.phases(WorkloadName("resnet50"), GpuType("rtx3090"))
+    assert known == (process("2", at=3.0), process("1", at=2.0))
+    assert store.phases(WorkloadName("resnet50"), GpuType("v100")) == ()
+
+
+def test_basic_times_rest_on_the_newest_processes(store: History) -> None:
+    store.add_phases(process(str(n), at=float(n)) for n in range(1, NEWEST_PHASES + 6))
+    known = store.phases(WorkloadName("resnet50"), GpuType("rtx3090"))
+    assert [record.at for record in known] == list(range(NEWEST_PHASES + 5, 5, -1))
+
+
+def test_the_last_fit_and_the_last_calibration_hold(store: History) -> None:
+    store.save_theory([fit("resnet50", at=1.0), fit("bert", at=1.0)])
+    store.save_theory([fit("resnet50", at=2.0)])
+    rtx3090, v100 = GpuType("rtx3090"), GpuType("v100")
+    store.save_bandwidth([Bandwidth(v100, 2e9, 1e9, 5.0), Bandwidth(rtx3090, 2e9, 1e9, 5.0)])
+    store.save_bandwidth([Bandwidth(v100, 3e9, 1e8, 6.0)])
+    known = store.knowledge()
+    assert known.theory == (fit("bert", at=1.0), fit("resnet50", at=2.0))
+    assert known.bandwidth == (
+        Bandwidth(rtx3090, 2e9, 1e9, 5.0),
+        Bandwidth(v100, 3e9, 1e8, 6.0),
     )
 
 
@@ -272,6 +345,8 @@ def test_pruning_takes_what_is_over_and_leaves_what_is_needed(store: History) ->
         record = PlanRecord(start, start + 60.0, True, start, Plan({}), ())
         store.finish_plan(store.begin_plan(record), [], start)
     store.add_throughput([report(1.0), report(9 * day)])
+    store.add_phases([process("1", at=1.0), process("2", at=9 * day)])
+    store.save_theory([fit("resnet50", at=1.0), fit("bert", at=9 * day)])
     store.add_event("drift", "old", at=1.0)
     store.add_event("drift", "new", at=9 * day)
 
@@ -281,6 +356,8 @@ def test_pruning_takes_what_is_over_and_leaves_what_is_needed(store: History) ->
         "rounds": 1,
         "reasons": 1,
         "throughput": 1,
+        "phases": 1,
+        "theory": 1,
         "events": 1,
     }
     assert set(store.jobs()) == {ONE}

@@ -1,0 +1,3 @@
+DROP TABLE bandwidth;
+DROP TABLE theory;
+DROP TABLE phases;
