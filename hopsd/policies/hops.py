@@ -49,7 +49,8 @@ def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
         _restart_shares(jobs, snapshot.round, settings),
     )
     clock.lap("model")
-    solution = solve(program, settings.gap, settings.time_limit_seconds - clock.total())
+    left = settings.time_limit_seconds - clock.total()
+    solution = solve(program, settings.gap, left, seed=settings.seed)
     clock.lap("solve")
     return _plan(snapshot, chosen, program, solution, clock)
 

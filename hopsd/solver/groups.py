@@ -30,7 +30,7 @@ class _Wish:
 
 
 def group_servers(
-    program: Program, choice: Ints, prices: Prices, profit: Floats, gpus: int, seed: int
+    program: Program, choice: Ints, prices: Prices, profit: Floats, gpus: int, seed: tuple[int, int]
 ) -> Ints:
     """A group number for every server; groups of about ``gpus`` idle GPUs, a mix of types."""
     rng = np.random.default_rng(seed)

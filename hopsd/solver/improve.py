@@ -7,7 +7,6 @@ faster. Each pass cuts the types into other stretches of neighbours and mixes th
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from time import monotonic
@@ -17,8 +16,9 @@ import numpy as np
 from hopsd.core.program import Program
 from hopsd.core.shapes import Floats, Ints
 from hopsd.solver.groups import group_servers
-from hopsd.solver.model import Answer, Model, chosen_columns, model
+from hopsd.solver.model import chosen_columns, model
 from hopsd.solver.prices import Prices
+from hopsd.solver.watched import Solve
 
 # Measured on 512 to 2,048 GPUs: smaller groups gain less a pass, larger ones take CBC too long.
 # Fragments are easier: 16 idle servers of 8 GPUs make a group, or 80 servers with 3.6 of 8 idle.
@@ -27,8 +27,6 @@ COLUMNS_PER_GROUP = 1000
 _NODES_MAX = 400
 # CBC's answers are rounded: a better plan is one that is better by more than that.
 _BETTER = 1e-9
-
-Solve = Callable[[Model, Floats | None, float, float, int | None], Answer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +38,12 @@ class Effort:
 
 
 def improve(
-    program: Program, choice: Ints, prices: Prices, seed: int, solve: Solve, effort: Effort
+    program: Program,
+    choice: Ints,
+    prices: Prices,
+    seed: tuple[int, int],
+    solve: Solve,
+    effort: Effort,
 ) -> Ints:
     """One pass over all groups; never worse than ``choice``."""
     profit = (
@@ -130,7 +133,15 @@ def _replan(program: Program, task: _Task, solve: Solve, effort: Effort) -> Ints
     part = model(program, task.columns, task.capacity)
     answer = solve(part, start, effort.gap, seconds, _NODES_MAX)
     columns = chosen_columns(task.columns, answer)
-    if columns is None:
+    if columns is None or not _holds(program, task, columns):
         return None
     before, after = (float(program.value[c].sum()) for c in (task.current, columns))
     return columns if after > before * (1 + _BETTER) else None
+
+
+def _holds(program: Program, task: _Task, columns: Ints) -> bool:
+    """Checked apart from the model: one column a job, and no server gives more than it has."""
+    jobs = _job_of(program, columns)
+    shapes = program.configurations.shape[columns].astype(np.int64)
+    taken = program.configurations.shapes.consumption(shapes, len(task.capacity))
+    return len(np.unique(jobs)) == len(jobs) and bool(np.all(taken <= task.capacity))
