@@ -55,7 +55,8 @@ class Adapter(Protocol):
         """GPU nodes in Slurm's node order and all hops jobs, finished ones while Slurm has them.
 
         ``foreign_gpus`` is computed from the jobs of the same answer. Array and heterogeneous
-        jobs are foreign whatever their comment: the submit plugin refuses them.
+        jobs are foreign whatever their comment: the submit plugin refuses them. Also
+        ``SlurmUnavailableError`` while a restarted slurmctld has not heard from all GPU nodes.
         """
 
     def jobs(self) -> Sequence[JobReading]:

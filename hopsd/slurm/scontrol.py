@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hopsd.errors import SlurmError
+from hopsd.errors import SlurmError, SlurmUnavailableError
 from hopsd.model.ids import JobId, NodeName
-from hopsd.model.reading import JobReading, Reading
+from hopsd.model.reading import JobReading, NodeReading, Reading
 from hopsd.slurm.adapter import RELEASED, Placement, SignalScope
 from hopsd.slurm.command import SlurmCommands
 from hopsd.slurm.parse import (
@@ -47,6 +47,7 @@ class ScontrolAdapter:
     def read(self) -> Reading:
         nodes, names = node_readings(self._node_records(), self._partitions)
         self._order = {name: at for at, name in enumerate(names)}
+        _require_known(nodes)
         answer = self._job_answer()
         foreign: dict[NodeName, int] = {}
         for job in answer["jobs"]:
@@ -132,6 +133,19 @@ class ScontrolAdapter:
         known = known_jobs(answer["jobs"])
         mine = filter(self._mine, answer["jobs"])
         return tuple(job_reading(job, self._order, known) for job in mine)
+
+
+def _require_known(nodes: Sequence[NodeReading]) -> None:
+    """A slurmctld that has just started does not know yet which idle nodes are there.
+
+    They read UNKNOWN for some seconds (four, on 22.05), after SlurmdTimeout at most DOWN. A plan
+    made meanwhile would crowd all jobs onto the nodes that run some.
+    """
+    unknown = [node.name for node in nodes if node.state_text.rstrip("*") == "UNKNOWN"]
+    if unknown:
+        raise SlurmUnavailableError(
+            f"slurmctld has just started and has not heard from {', '.join(unknown)}"
+        )
 
 
 def _full_release(answer: Mapping[str, Any]) -> str:

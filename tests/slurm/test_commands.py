@@ -1,0 +1,99 @@
+"""Slurm's commands: never a shell, never forever, and every failure of a known kind."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from hopsd.errors import SlurmError, SlurmUnavailableError
+from hopsd.slurm.command import SlurmCommands
+from hopsd.slurm.scontrol import ScontrolAdapter
+
+
+def said(monkeypatch: pytest.MonkeyPatch, returncode: int, stderr: str) -> None:
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.CompletedProcess(command, returncode, b"", stderr.encode())
+
+    monkeypatch.setattr(subprocess, "run", run)
+
+
+@pytest.mark.parametrize(
+    ("stderr", "error"),
+    [
+        ("slurm_load_jobs error: Unable to contact slurm controller (connect failure)", "away"),
+        ("slurm_update error: Unexpected message received", "away"),
+        ("slurm_load_jobs error: Socket timed out on send/recv operation", "away"),
+        ("error: Munge encode failed: Failed to access socket", "away"),
+        ("slurm_load_jobs error: Protocol authentication error", "away"),
+        ("Invalid generic resource (gres) specification for job 18", "refused"),
+        ("Job is no longer pending execution for job 1", "refused"),
+        ("", "refused"),
+    ],
+)
+def test_kinds_of_failure(monkeypatch: pytest.MonkeyPatch, stderr: str, error: str) -> None:
+    said(monkeypatch, 1, stderr)
+    with pytest.raises(SlurmError, match="scontrol hold 1") as raised:
+        SlurmCommands().run("scontrol", "hold", "1")
+    assert isinstance(raised.value, SlurmUnavailableError) == (error == "away")
+    assert stderr in str(raised.value)
+
+
+def test_arguments_are_not_a_shells() -> None:
+    text = "a b; echo $HOME `id` \n'\""
+    assert SlurmCommands().run("printf", "%s", text) == text
+
+
+def test_environment_and_locale() -> None:
+    commands = SlurmCommands(environment={"SLURM_CONF": "/x/slurm.conf"})
+    lines = commands.run("env").splitlines()
+    assert "SLURM_CONF=/x/slurm.conf" in lines
+    assert "LC_ALL=C" in lines
+
+
+def test_prefix() -> None:
+    assert SlurmCommands(prefix=["env", "A=1"]).run("sh", "-c", "echo $A") == "1\n"
+
+
+def test_no_answer_in_time() -> None:
+    with pytest.raises(SlurmUnavailableError, match=r"sleep 9: no answer within 0\.1 s"):
+        SlurmCommands(timeout_seconds=0.1).run("sleep", "9")
+
+
+def test_no_such_command() -> None:
+    with pytest.raises(SlurmUnavailableError, match="no-such-command"):
+        SlurmCommands().run("no-such-command")
+
+
+class Canned(SlurmCommands):
+    """Answers given in advance: nodes' text, and squeue's JSON."""
+
+    nodes = "NodeName=n0 CPUTot=8 Gres=gpu:a:2 State=IDLE Partitions=main"
+    jobs = '{"jobs": []}'
+
+    def run(self, *arguments: str) -> str:
+        if arguments[0] == "squeue":
+            return self.jobs
+        return self.nodes
+
+
+@pytest.mark.parametrize("answer", ["", "not json", "[]", "{}"])
+def test_unknown_answer_is_an_error(answer: str) -> None:
+    commands = Canned()
+    object.__setattr__(commands, "jobs", answer)
+    with pytest.raises(SlurmError, match="squeue --json"):
+        ScontrolAdapter(commands).read()
+
+
+@pytest.mark.parametrize("state", ["UNKNOWN", "UNKNOWN*"])
+def test_half_heard_of_cluster_is_no_reading(state: str) -> None:
+    """Else all jobs would be planned onto the nodes that slurmctld knows already."""
+    commands = Canned()
+    assert ScontrolAdapter(commands).read().nodes[0].usable
+    text = f"{commands.nodes}\nNodeName=n1 CPUTot=8 Gres=gpu:a:2 State={state} Partitions=main"
+    object.__setattr__(commands, "nodes", text)
+    with pytest.raises(SlurmUnavailableError, match="n1"):
+        ScontrolAdapter(commands).read()
+    drained = text.replace(f"State={state}", "State=UNKNOWN+DRAIN")
+    object.__setattr__(commands, "nodes", drained)
+    assert [node.usable for node in ScontrolAdapter(commands).read().nodes] == [True, False]
