@@ -55,8 +55,8 @@ class Daemon:
         config = self._config
         logs.configure(config.daemon.log_level, config.daemon.log_format)
         port, why = choose_port(config.slurm)
-        with PostgresStore(config.database.dsn) as store:
-            leader = Leader(config.database.dsn)
+        leader = Leader(config.database.dsn)
+        with PostgresStore(config.database.dsn, leader=leader) as store:
             self._store = store
             self._controller = Controller(config, port, why, store, leader)
             log.info("start", port=port.name, reason=why, config=str(self._path), pid=os.getpid())
