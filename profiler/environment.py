@@ -29,6 +29,10 @@ class Job:
     requeue_exit_code: int | None
 
 
+NO_JOB = Job("", 0, "", "", REPORT_SECONDS, None, profile=False, requeue_exit_code=None)
+"""A process that reports to nobody."""
+
+
 def job(environ: Mapping[str, str] = os.environ) -> Job | None:
     """The job of this process; None outside a hops job or where there is nowhere to report."""
     number, folder = environ.get("SLURM_JOB_ID", ""), environ.get("HOPS_REPORT_DIR", "")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import atexit
 import os
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch.distributed as dist
@@ -27,11 +28,33 @@ EVERY = 10
 _session: Session | None = None
 
 
-def start() -> Session | None:
-    """Listen to PyTorch in this process; once, and only in a hops job."""
-    global _session  # noqa: PLW0603 - one PyTorch in a process, one session
+def start() -> None:
+    """Listen to PyTorch in this process, in a hops job only."""
     job = environment.job()
-    if _session is None and job is not None:
+    if job is not None:
+        _only_session(job)
+
+
+@contextmanager
+def profile() -> Iterator[Session]:
+    """Listen while the block runs, also outside of any job; :meth:`Session.summary` tells.
+
+    In a hops job the profiler listens anyway: before the block, and after it.
+    """
+    job = environment.job()
+    session = _only_session(job or environment.NO_JOB)
+    if job is None:
+        session.resume()
+    try:
+        yield session
+    finally:
+        if job is None:
+            session.pause()
+
+
+def _only_session(job: environment.Job) -> Session:
+    global _session  # noqa: PLW0603 - one PyTorch in a process, one session
+    if _session is None:
         _session = Session(job)
         _session.begin()
     return _session
@@ -50,6 +73,19 @@ class Session:
         self._hooks.attach()
         atexit.register(self.close)
         os.register_at_fork(after_in_child=self._forked)
+
+    def resume(self) -> None:
+        """Listen again, from nothing."""
+        self._hooks.recorder = self._new_recorder()
+        self._hooks.off = False
+
+    def pause(self) -> None:
+        """Listen no more; the counts stay."""
+        self._hooks.off = True
+
+    def summary(self) -> dict[str, Any]:
+        """What a report says of the iterations so far; see docs/profiler.md."""
+        return self._content(*self._find_place(), final=False)
 
     def close(self) -> None:
         """The last report; a process that never trained leaves none."""
@@ -99,6 +135,8 @@ class Session:
 
     def _write(self, *, final: bool) -> None:
         rank, world = self._find_place()
+        if not self._job.report_dir:
+            return
         name = report.file_name(self._job.id, self._job.run, self._job.node, rank, self._pid)
         # Full disk, lost mount: the next report carries everything that this one would have.
         with suppress(OSError):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import json
 import os
+import resource
 import signal
-import statistics
 import subprocess
 import sys
 import time
@@ -42,17 +42,20 @@ def test_it_is_of_a_python_as_old_as_its_pytorch_and_of_nothing_of_the_daemons(p
 
 @pytest.mark.live
 def test_another_programs_start_costs_under_20_ms(node: Node) -> None:
-    def median(env: dict[str, str]) -> float:
+    """By processor time, at best of 15: a busy machine makes every program late."""
+
+    def best(env: dict[str, str]) -> float:
         times = []
         for _ in range(15):
-            begin = time.perf_counter()
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
             subprocess.run([sys.executable, "-c", "pass"], env=env, check=True)
-            times.append(time.perf_counter() - begin)
-        return statistics.median(times)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        return min(times)
 
     watched = node.env()
     alone = {k: v for k, v in watched.items() if k != "PYTHONPATH"}
-    assert median(watched) - median(alone) < 0.020
+    assert 0 < best(watched) - best(alone) < 0.020
 
 
 @pytest.mark.live
@@ -204,3 +207,28 @@ runpy.run_path(sys.argv[1] + "/plain.py")
     done = node.run("-c", code, PROGRAMS)
     assert done.code == 0, done.err
     assert done.losses == node.program("plain", profiler=False).losses
+
+
+@pytest.mark.live
+def test_a_block_can_be_measured_outside_of_any_job(node: Node) -> None:
+    code = """
+import json, torch, hops_profiler
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def train(iterations):
+    for _ in range(iterations):
+        optimizer.zero_grad(); model(torch.randn(6, 4)).sum().backward(); optimizer.step()
+train(7)
+counted = []
+for iterations in (20, 30):
+    with hops_profiler.profile() as seen:
+        train(iterations)
+    train(7)
+    summary = seen.summary()
+    counted.append([summary["iterations"], summary["samples"], summary["basics"]["t_b"] > 0])
+print(json.dumps(counted))
+"""
+    done = node.run("-c", code, profiler=False)
+    assert done.err == ""
+    assert json.loads(done.out) == [[20, 120, True], [30, 180, True]]
+    assert done.reports == []
