@@ -21,7 +21,7 @@ from hopsd.core.workload import workload_of
 from hopsd.errors import FormatError, InputError
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId, WorkloadName
-from hopsd.model.knowledge import ThroughputRecord
+from hopsd.model.knowledge import PhaseRecord, ThroughputRecord
 from hopsd.model.reading import JobReading, Reading, SlurmState
 
 MAX_FILES_PER_JOB = 4096
@@ -47,15 +47,16 @@ class Refused:
 class Collected:
     """What one look into the folder taught.
 
-    ``records`` are new since the last look. ``samples_done`` by job over all of its runs, as far
-    as their reports are there. ``restart_seconds``: from Slurm's start of the present run to its
-    first optimizer step.
+    ``records`` and ``phases`` are new since the last look. ``samples_done`` by job over all of
+    its runs, as far as their reports are there. ``restart_seconds``: from Slurm's start of the
+    present run to its first optimizer step.
     """
 
     records: tuple[ThroughputRecord, ...] = ()
     samples_done: Mapping[JobId, float] = field(default_factory=dict)
     restart_seconds: Mapping[JobId, float] = field(default_factory=dict)
     refused: tuple[Refused, ...] = ()
+    phases: tuple[PhaseRecord, ...] = ()
 
 
 class ReportReader:
@@ -66,6 +67,7 @@ class ReportReader:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self._fresh: set[str] = set()
         self._read: dict[str, tuple[tuple[int, int, int], Report]] = {}
         self._used: dict[Run, dict[Process, Counted]] = {}
         self._ran: dict[Run, Allocation] = {}
@@ -78,6 +80,7 @@ class ReportReader:
         """
         jobs = {job.id: job for job in reading.jobs}
         self._remember(jobs)
+        self._fresh.clear()
         refused: list[Refused] = []
         reports: dict[str, Report] = {}
         files: Counter[str] = Counter()
@@ -91,15 +94,17 @@ class ReportReader:
                 if report is not None:
                     reports[entry.name] = report
         self._read = {name: kept for name, kept in self._read.items() if name in reports}
-        records = self._records(reports.values(), jobs, reading)
+        records = tuple(self._records(reports.values(), jobs, reading))
+        fresh = [report for name, report in reports.items() if name in self._fresh]
         for name, report in reports.items():
             if jobs[report.job].state.finished:
                 self._remove(name)
         return Collected(
-            tuple(records),
+            records,
             _samples_done(reports.values()),
             _restart_seconds(reports.values(), jobs),
             tuple(refused),
+            tuple(_phase_records(fresh, jobs, reading)),
         )
 
     def _remember(self, jobs: Mapping[JobId, JobReading]) -> None:
@@ -147,6 +152,7 @@ class ReportReader:
         if known is None or known[0] != stamp:
             data = _read_owned(self._directory / entry.name, job.uid)
             known = (stamp, parse_report(data, entry.name, now))
+            self._fresh.add(entry.name)
         where = self._ran.get((job.id, known[1].run))
         if where is not None and known[1].node not in where.nodes:
             raise FormatError(f"node: run {known[1].run} is on {', '.join(where.nodes)}")
@@ -225,6 +231,27 @@ def _workload(job: JobReading) -> WorkloadName:
         return workload_of(job, parse(job.comment))
     except InputError:
         return workload_of(job, None)
+
+
+def _phase_records(
+    reports: Iterable[Report], jobs: Mapping[JobId, JobReading], reading: Reading
+) -> Iterator[PhaseRecord]:
+    """Of processes on nodes whose GPU type is known."""
+    types = {node.name: node.gpu_type for node in reading.nodes}
+    for report in reports:
+        if report.phases is not None and report.node in types:
+            yield PhaseRecord(
+                workload=_workload(jobs[report.job]),
+                gpu_type=types[report.node],
+                job=report.job,
+                run=report.run,
+                node=report.node,
+                rank=report.rank,
+                pid=report.pid,
+                world=report.world,
+                at=min(reading.now, report.at),
+                phases=report.phases,
+            )
 
 
 def _samples_done(reports: Iterable[Report]) -> dict[JobId, float]:

@@ -7,18 +7,18 @@ that no honest run exceeds. ``profiler/report.py`` writes what is read here.
 from __future__ import annotations
 
 import json
-import math
 import re
 from dataclasses import dataclass
-from typing import Any
 
+from hopsd.core.checked import number, text, whole
+from hopsd.core.phases import parse_phases
 from hopsd.errors import FormatError
 from hopsd.model.ids import JobId, NodeName
+from hopsd.model.knowledge import Phases
 
 VERSION = 1
 MAX_BYTES = 65_536
 MAX_RANKS = 65_536
-MAX_COUNT = 1e15
 MAX_BATCH = 1e7
 CLOCK_SKEW_SECONDS = 300.0
 
@@ -32,6 +32,7 @@ class Report:
     """One process of run ``run`` (Slurm's restart count) of a job; counts since its start.
 
     ``timed_*``: the iterations whose wall time is known, without warm-up and evaluation.
+    ``phases``: their parts, None before any was timed.
     ``first_step`` and ``at`` are seconds since the epoch, by the compute node's clock.
     """
 
@@ -49,6 +50,7 @@ class Report:
     timed_iterations: int
     timed_samples: float
     timed_seconds: float
+    phases: Phases | None
 
 
 def parse_report(data: bytes, file_name: str, now: float) -> Report:
@@ -66,21 +68,23 @@ def parse_report(data: bytes, file_name: str, now: float) -> Report:
     timed = document.get("timed")
     if not isinstance(timed, dict):
         raise FormatError("timed: accepted is an object")
+    timed_iterations = whole(timed, "iterations")
     report = Report(
-        job=JobId(_text(document, "job")),
-        run=_whole(document, "run"),
-        node=NodeName(_text(document, "node")),
-        rank=_whole(document, "rank", MAX_RANKS - 1),
-        pid=_whole(document, "pid"),
-        world=_whole(document, "world", MAX_RANKS),
-        first_step=_number(document, "first_step"),
-        at=_number(document, "at", now + CLOCK_SKEW_SECONDS),
+        job=JobId(text(document, "job")),
+        run=whole(document, "run"),
+        node=NodeName(text(document, "node")),
+        rank=whole(document, "rank", MAX_RANKS - 1),
+        pid=whole(document, "pid"),
+        world=whole(document, "world", MAX_RANKS),
+        first_step=number(document, "first_step"),
+        at=number(document, "at", now + CLOCK_SKEW_SECONDS),
         final=document.get("final") is True,
-        iterations=_whole(document, "iterations"),
-        samples=_number(document, "samples"),
-        timed_iterations=_whole(timed, "iterations"),
-        timed_samples=_number(timed, "samples"),
-        timed_seconds=_number(timed, "seconds"),
+        iterations=whole(document, "iterations"),
+        samples=number(document, "samples"),
+        timed_iterations=timed_iterations,
+        timed_samples=number(timed, "samples"),
+        timed_seconds=number(timed, "seconds"),
+        phases=parse_phases(document, timed_iterations),
     )
     _check_sense(report, file_name)
     return report
@@ -101,27 +105,3 @@ def _check_sense(report: Report, file_name: str) -> None:
         raise FormatError("timed.seconds: iterations take time")
     if report.timed_seconds > report.at - report.first_step + 1.0:
         raise FormatError("timed.seconds: longer than the run")
-
-
-def _text(document: dict[str, Any], key: str) -> str:
-    value = document.get(key)
-    if not isinstance(value, str) or not 0 < len(value) <= 255:
-        raise FormatError(f"{key}: accepted are 1 to 255 characters")
-    return value
-
-
-def _number(document: dict[str, Any], key: str, most: float = MAX_COUNT) -> float:
-    value = document.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise FormatError(f"{key}: accepted is a number")
-    # Comparing before converting: an int of a thousand digits has no float.
-    if not 0 <= value <= most or not math.isfinite(value):
-        raise FormatError(f"{key}: accepted is 0 to {most:g}")
-    return float(value)
-
-
-def _whole(document: dict[str, Any], key: str, most: float = MAX_COUNT) -> int:
-    value = _number(document, key, most)
-    if value != int(value):
-        raise FormatError(f"{key}: accepted is a whole number")
-    return int(value)

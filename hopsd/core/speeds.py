@@ -44,19 +44,19 @@ def speeds(
     Slurm gave, not the processes: an idle GPU lowers the figure. Where some of the run's nodes
     have no process at all, all its GPUs share what the others do.
     """
-    rates = {r: rate for r in reports if (rate := _rate(r, used)) is not None}
+    rates = [(r, rate) for r in reports if (rate := _rate(r, used)) is not None]
     ranks: dict[int, set[int]] = defaultdict(set)
-    for report in rates:
+    by_node: dict[NodeName, float] = defaultdict(float)
+    for report, rate in rates:
         ranks[report.world].add(report.rank)
+        by_node[report.node] += rate
     if not rates or any(len(present) < world for world, present in ranks.items()):
         return {}, []
-    by_node: dict[NodeName, float] = defaultdict(float)
-    for report, rate in rates.items():
-        by_node[report.node] += rate
+    told = [report for report, _ in rates]
     if set(by_node) == set(allocation.nodes):
-        return {node: rate / allocation.on(node) for node, rate in by_node.items()}, list(rates)
+        return {node: rate / allocation.on(node) for node, rate in by_node.items()}, told
     share = sum(by_node.values()) / allocation.gpus
-    return dict.fromkeys(by_node, share), list(rates)
+    return dict.fromkeys(by_node, share), told
 
 
 def _rate(report: Report, used: Mapping[Process, Counted]) -> float | None:

@@ -15,6 +15,7 @@ from hopsd.core.reports import parse_report
 from hopsd.errors import FormatError
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
+from hopsd.model.knowledge import Phases
 from hopsd.model.reading import JobReading, NodeReading, Reading, SlurmState
 from hopsd.reports import ReportReader
 
@@ -40,10 +41,31 @@ def report(**changes: Any) -> dict[str, Any]:
         "samples": 3296,
         "samples_from": "batch",
         "timed": {"iterations": 100, "samples": 3200, "seconds": 5.0},
-        "phases": {},
+        "kind": "training",
+        "batch": 32,
+        "params": 25_600_000,
+        "basics": {
+            "clock": "cpu",
+            "pattern": 2,
+            "t_f": 0.01,
+            "t_b": 0.02,
+            "t_u": 0.003,
+            "t_w": 0.001,
+        },
+        "phases": {"data": {"count": 100, "mean": 0.002, "bins": {"75": 60, "90": 40}}},
+        "backward_by_data": {"75": 1.2, "90": 0.8},
         "interrupted": 0,
         "failure": "",
     } | changes
+
+
+def timed(iterations: int, samples: int, seconds: float) -> dict[str, Any]:
+    """What a report says of so many timed iterations."""
+    return {
+        "timed": {"iterations": iterations, "samples": samples, "seconds": seconds},
+        "phases": {"data": {"mean": 0.002, "bins": {"75": iterations}}},
+        "backward_by_data": {"75": 0.02 * iterations},
+    }
 
 
 def put(folder: Path, content: dict[str, Any]) -> Path:
@@ -94,8 +116,7 @@ def test_a_spread_job_gives_a_record_for_each_node_once_all_ranks_reported(tmp_p
     put(tmp_path, report(world=3))
     put(tmp_path, report(world=3, rank=1, pid=4243))
     assert reader.collect(reading(spread)).records == ()
-    slow = {"iterations": 100, "samples": 3200, "seconds": 10.0}
-    put(tmp_path, report(world=3, rank=2, node="n4", pid=1, timed=slow))
+    put(tmp_path, report(world=3, rank=2, node="n4", pid=1, **timed(100, 3200, 10.0)))
     records = {r.node: r for r in reader.collect(reading(spread)).records}
     assert {node: (r.gpu_type, r.per_gpu) for node, r in records.items()} == {
         "n0": ("rtx3090", 640.0),
@@ -110,10 +131,44 @@ def test_a_later_look_uses_only_what_is_new(tmp_path: Path) -> None:
     assert len(reader.collect(reading(job())).records) == 1
     assert reader.collect(reading(job(), now=NOW + 1)).records == ()
     # 100 further iterations at half of the speed: the mean of both would be 427.
-    timed = {"iterations": 200, "samples": 6400, "seconds": 15.0}
-    put(tmp_path, report(iterations=203, samples=6496, timed=timed, at=NOW + 10))
+    put(tmp_path, report(iterations=203, samples=6496, at=NOW + 10, **timed(200, 6400, 15.0)))
     (record,) = reader.collect(reading(job(), now=NOW + 10)).records
     assert record.per_gpu == pytest.approx(320.0)
+
+
+def test_parts_of_an_iteration_come_once_a_report(tmp_path: Path) -> None:
+    reader = ReportReader(tmp_path)
+    put(tmp_path, report())
+    (record,) = reader.collect(reading(job())).phases
+    said = (record.workload, record.gpu_type, record.job, record.run, record.node, record.rank)
+    assert said == ("resnet", "rtx3090", "17", 0, "n0", 0)
+    assert record.phases == Phases(
+        inference=False,
+        on_device=False,
+        pattern=2,
+        batch_size=32,
+        params=25_600_000,
+        t_f=0.01,
+        t_b=0.02,
+        t_u=0.003,
+        t_w=0.001,
+        iterations=100,
+        data_seconds=pytest.approx(0.2),
+        data_bins={75: 60, 90: 40},
+        backward_by_data={75: 1.2, 90: 0.8},
+    )
+    assert reader.collect(reading(job())).phases == ()
+    put(tmp_path, report(iterations=203, samples=6496, at=NOW + 10, **timed(200, 6400, 15.0)))
+    (record,) = reader.collect(reading(job(), now=NOW + 10)).phases
+    assert record.phases.iterations == 200
+
+
+def test_a_report_before_any_timed_iteration_has_no_parts(tmp_path: Path) -> None:
+    early = {"timed": {"iterations": 0, "samples": 0, "seconds": 0.0}, "basics": None}
+    put(tmp_path, report(iterations=1, samples=32, **early))
+    collected = ReportReader(tmp_path).collect(reading(job()))
+    assert (collected.phases, collected.refused) == ((), ())
+    assert collected.samples_done == {"17": 32}
 
 
 def test_gpus_that_no_process_uses_lower_the_speed(tmp_path: Path) -> None:
@@ -239,6 +294,19 @@ def test_a_flood_of_reports_is_refused_beyond_a_limit(
         {"timed": {"iterations": 100, "samples": 3297, "seconds": 1.0}},
         {"timed": {"iterations": 100, "samples": 3200, "seconds": 0.0}},
         {"timed": {"iterations": 100, "samples": 3200, "seconds": 1e6}},
+        {"basics": None},
+        {"basics": report()["basics"] | {"pattern": 3}},
+        {"basics": report()["basics"] | {"t_b": -0.1}},
+        {"basics": report()["basics"] | {"t_b": 1e6}},
+        {"basics": report()["basics"] | {"t_w": None}},
+        {"params": 1e15},
+        {"batch": 1.5},
+        {"phases": {}},
+        {"phases": {"data": {"mean": 0.002, "bins": {"75": 99}}}},
+        {"phases": {"data": {"mean": 0.002, "bins": {"75": 100, "x": 0}}}},
+        {"phases": {"data": {"mean": 0.002, "bins": {"75": 60, "999": 40}}}},
+        {"backward_by_data": {"76": 1.0}},
+        {"backward_by_data": {"75": float("nan")}},
         {"job": "18"},
         {"job": 17},
         {"node": ""},

@@ -1,0 +1,42 @@
+"""Values out of JSON that somebody else wrote: of their type and within bounds, or refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from hopsd.errors import FormatError
+
+MAX_COUNT = 1e15
+
+
+def text(document: Mapping[str, Any], key: str) -> str:
+    """1 to 255 characters.
+
+    Raises:
+        FormatError: it is not; so do the others here.
+    """
+    value = document.get(key)
+    if not isinstance(value, str) or not 0 < len(value) <= 255:
+        raise FormatError(f"{key}: accepted are 1 to 255 characters")
+    return value
+
+
+def number(document: Mapping[str, Any], key: str, most: float = MAX_COUNT) -> float:
+    """From 0 to ``most``, finite."""
+    value = document.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise FormatError(f"{key}: accepted is a number")
+    # Comparing before converting: an int of a thousand digits has no float.
+    if not 0 <= value <= most or not math.isfinite(value):
+        raise FormatError(f"{key}: accepted is 0 to {most:g}")
+    return float(value)
+
+
+def whole(document: Mapping[str, Any], key: str, most: float = MAX_COUNT) -> int:
+    """A whole number from 0 to ``most``."""
+    value = number(document, key, most)
+    if value != int(value):
+        raise FormatError(f"{key}: accepted is a whole number")
+    return int(value)
