@@ -27,3 +27,10 @@ def best_profits(program: Program, prices: Floats) -> Floats:
         profit = program.value - columns.shapes.prices(prices)[columns.shape]
         best[filled] = np.maximum.reduceat(profit, columns.start[:-1][filled])
     return np.maximum(best, 0.0)
+
+
+def reduced_losses(program: Program, prices: Floats, best: Floats) -> Floats:
+    """How much less profit every column makes than its job's ``best`` (jobs,): (columns,), >= 0."""
+    columns = program.configurations
+    profit = program.value - columns.shapes.prices(prices)[columns.shape]
+    return np.repeat(best, np.diff(columns.start)) - profit

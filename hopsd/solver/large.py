@@ -12,6 +12,7 @@ from hopsd.solver.greedy import by_prices, by_weight, fill
 from hopsd.solver.improve import Effort, improve
 from hopsd.solver.patterns import class_program, read_class_plan
 from hopsd.solver.prices import Prices, find_prices
+from hopsd.solver.prove import prove
 from hopsd.solver.segments import Segments, segments
 from hopsd.solver.watched import Watched
 
@@ -60,7 +61,10 @@ def solve_large(program: Program, task: Task, start: Ints | None = None) -> tupl
         better = improve(program, choice, prices, seed, task.solver, effort)
         choice = fill(program, better)
         history.append(value(choice))
-    return choice, prices.bound
+    if task.late or history[-1] >= (1 - task.gap) * prices.bound:
+        return choice, prices.bound
+    better, bound = prove(program, choice, prices, task.gap, task.give_up, task.solver)
+    return fill(program, better), bound
 
 
 def _class_start(
