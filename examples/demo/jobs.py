@@ -27,10 +27,10 @@ PACE_SECONDS = 0.1
 """Least time of an iteration, so that a GPU without a GPU behind it has a speed to speak of."""
 
 JOBS = (
-    DemoJob("rigid", "mlp", "2", 16_000, "two GPUs, no more, no less"),
-    DemoJob("elastic", "conv", "1,2,4", 36_000, "takes one, two or four GPUs", extra="lr=0.05"),
-    DemoJob("range", "mlp", "1-4", 30_000, "any count from one to four", extra="num=3"),
-    DemoJob("keeps", "conv", "1,2", 16_000, "is never moved", extra="preempt=no"),
+    DemoJob("rigid", "mlp", "2", 18_000, "two GPUs, no more, no less"),
+    DemoJob("elastic", "conv", "1,2,4", 80_000, "takes one, two or four GPUs", extra="lr=0.05"),
+    DemoJob("range", "mlp", "1-4", 45_000, "any count from one to four", extra="num=3"),
+    DemoJob("keeps", "conv", "1,2", 24_000, "is never moved", extra="preempt=no"),
     DemoJob("wide", "wide", "1,2", 12_000, "many parameters: sensitive to spreading", wave=1),
     DemoJob("spread", "mlp", "3", 18_000, "larger than a server: spreads over two", wave=1),
     DemoJob(

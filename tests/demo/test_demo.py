@@ -1,0 +1,104 @@
+"""`make demo`, as a newcomer runs it, and stopped in the middle."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from examples.demo.cluster import PACKAGES, missing_programs
+from hopsd.core.comment import parse
+
+ROOT = Path(__file__).resolve().parents[2]
+OUT = ROOT / "build" / "demo"
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(
+        bool(missing_programs()), reason=f"needs Slurm: apt-get install {' '.join(PACKAGES)}"
+    ),
+]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Temporary files of the demo, where every account may enter."""
+    with tempfile.TemporaryDirectory(prefix="demo-test-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+def start_demo(folder: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "examples.demo"],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(folder)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Command lines and environments that still name the folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (path / "cmdline").read_bytes() + (path / "environ").read_bytes()
+        except OSError:
+            continue
+        if str(folder).encode() in command and int(path.name) != os.getpid():
+            found.append((path / "cmdline").read_text(errors="replace").replace("\0", " "))
+    return found
+
+
+def assert_nothing_left(folder: Path) -> None:
+    deadline = time.monotonic() + 15.0
+    while (left := processes_of(folder)) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert left == []
+    assert list(folder.glob("hops-*")) == []
+
+
+def test_every_job_completes_in_its_set_and_one_is_moved(folder: Path) -> None:
+    demo = start_demo(folder)
+    said, _ = demo.communicate(timeout=500)
+    assert demo.returncode == 0, said[-6000:]
+    assert_nothing_left(folder)
+    report = json.loads((OUT / "report.json").read_text())
+    schema = json.loads((ROOT / "docs" / "schema" / "demo-report.schema.json").read_text())
+    jsonschema.validate(report, schema)
+    assert len(report["jobs"]) >= 8
+    for job in report["jobs"]:
+        accepted = parse(job["comment"]).reqs
+        assert job["state"] == "COMPLETED"
+        assert job["end"] > job["submit"]
+        for placement in job["placements"]:
+            assert placement["profiling"] or sum(placement["nodes"].values()) in accepted
+    moved = [job for job in report["jobs"] if job["restarts"] and len(job["placements"]) > 1]
+    assert moved
+    assert any(len(p["nodes"]) > 1 for job in report["jobs"] for p in job["placements"])
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "kill"])
+def test_stopped_in_the_middle_it_leaves_nothing_behind(folder: Path, how: signal.Signals) -> None:
+    demo = start_demo(folder)
+    assert demo.stdout is not None
+    for line in demo.stdout:
+        if "1 start done" in line or "start done" in line:
+            break
+    demo.send_signal(how)
+    demo.communicate(timeout=90)
+    assert demo.returncode in (130, 143)
+    assert_nothing_left(folder)
