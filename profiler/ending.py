@@ -26,23 +26,27 @@ def enough(counts: Counts) -> bool:
     return times.count >= MOST or error <= PRECISION * times.mean
 
 
-def end_run(job: str, exit_code: int | None) -> None:
+def end_run(job: str, exit_code: int | None, *, first: bool) -> None:
     """Give the GPU back; does not return.
 
-    The job asks Slurm, as its own user, to be requeued and held: that ends a whole job however
-    its script is nested, triggers no dependency, and starts no later step of the script. Where
-    that does not end it, the process exits with the site's requeue code. It does not unwind:
-    ``finally`` blocks and exit handlers may save a model that has seen 50 batches.
+    The ``first`` rank asks Slurm, as the job's own user, to requeue and hold the job: that ends
+    all of it however its script is nested, triggers no dependency, and starts no later step of
+    the script. Where that does not end it, the process exits with the site's requeue code. It
+    does not unwind: ``finally`` blocks and exit handlers may save a model that has seen 50
+    batches.
     """
     sys.stdout.flush()
     sys.stderr.flush()
     logging.shutdown()
-    try:
-        asked = subprocess.run(
-            ["scontrol", "requeuehold", job], check=False, capture_output=True, timeout=30
-        )
-        if asked.returncode == 0:
-            time.sleep(PATIENCE_SECONDS)
-    except (OSError, subprocess.SubprocessError):
-        pass
+    if not first or _requeue(job):
+        time.sleep(PATIENCE_SECONDS)
     os._exit(DEFAULT_EXIT_CODE if exit_code is None else exit_code)
+
+
+def _requeue(job: str) -> bool:
+    """True where Slurm took the request: its signal is on the way."""
+    command = ["scontrol", "requeuehold", job]
+    try:
+        return subprocess.run(command, check=False, capture_output=True, timeout=30).returncode == 0
+    except (OSError, subprocess.SubprocessError):
+        return False

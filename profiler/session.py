@@ -113,7 +113,7 @@ class Session:
             look_once(self._see_input)
         if self._job.profile and enough(counts):
             self._write(final=True)
-            end_run(self._job.id, self._job.requeue_exit_code)
+            end_run(self._job.id, self._job.requeue_exit_code, first=self._place[0] == 0)
         now = counts.last_step
         if now < self._next_write:
             return
@@ -176,7 +176,7 @@ class Session:
             "iterations": counts.iterations,
             "samples": samples,
             "samples_from": source,
-            "batch": self._hooks.recorder.batch or self._input_batch or job.batch,
+            "batch": _per_iteration(samples, counts.iterations),
             "params": self._hooks.params,
             "interrupted": counts.interrupted,
             "failure": self._hooks.failure,
@@ -185,3 +185,8 @@ class Session:
             "phases": {name: series.as_json() for name, series in counts.phases.items()},
             "backward_by_data": {str(b): s for b, s in sorted(counts.backward_by_data.items())},
         }
+
+
+def _per_iteration(samples: int, iterations: int) -> int | None:
+    """Of this rank, all batches of a gradient accumulation together."""
+    return round(samples / iterations) or None if iterations else None

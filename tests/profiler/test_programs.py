@@ -70,6 +70,7 @@ def test_an_evaluation_is_no_iterations_time(node: Node) -> None:
     assert report["interrupted"] == 3
     assert report["timed"]["iterations"] == 40 - 3 - 3
     assert report["timed"]["samples"] == 34 * 64
+    assert report["batch"] == 64
 
 
 def test_phases_are_those_of_a_loop_with_clocks_of_its_own(node: Node) -> None:

@@ -300,7 +300,6 @@ def test_a_flood_of_reports_is_refused_beyond_a_limit(
         {"basics": report()["basics"] | {"t_b": 1e6}},
         {"basics": report()["basics"] | {"t_w": None}},
         {"params": 1e15},
-        {"batch": 1.5},
         {"phases": {}},
         {"phases": {"data": {"mean": 0.002, "bins": {"75": 99}}}},
         {"phases": {"data": {"mean": 0.002, "bins": {"75": 100, "x": 0}}}},
