@@ -1,15 +1,114 @@
-"""placeholder"""
+"""A study as one self-contained HTML page: figures side by side, plots, servers over time."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 
 from hopsd.model.scenario import Cluster, Workload
+from hopsd.sim.facts import facts_of
+from hopsd.sim.gantt import gantt
+from hopsd.sim.metrics import throughput_over_time
 from hopsd.sim.study import Result
+from hopsd.sim.svg import Axis, chart, distribution
+
+_ROWS = (
+    ("Makespan, h", "makespan_h", "{:.2f}", -1),
+    ("Mean completion time, h", "avg_jct_h", "{:.2f}", -1),
+    ("Median completion time, h", "p50_jct_h", "{:.2f}", -1),
+    ("99th percentile, h", "p99_jct_h", "{:.2f}", -1),
+    ("Mean wait, h", "avg_wait_h", "{:.2f}", -1),
+    ("Largest latency ratio", "max_latency_ratio", "{:.2f}", -1),
+    ("Mean latency ratio", "mean_latency_ratio", "{:.3f}", -1),
+    ("Fragments a round", "avg_fragments", "{:.2f}", -1),
+    ("Largest finish-time fairness", "max_ftf", "{:.2f}", -1),
+    ("Share treated unfairly", "unfair_share", "{:.1%}", -1),
+    ("GPU time held", "gpu_utilisation", "{:.1%}", 0),
+    ("Restarts", "restarts", "{:,}", 0),
+    ("Rounds", "rounds", "{:,}", 0),
+)
+"""Label, field of Summary, format, and whether more is better (1), worse (-1) or neither."""
+
+_STYLE = """
+body{font:15px/1.45 system-ui,sans-serif;margin:2rem auto;max-width:1200px;padding:0 1rem;
+color:#1c1c1c}
+h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}
+table{border-collapse:collapse}td,th{padding:.25rem .8rem;text-align:right;
+border-bottom:1px solid #e2e2e2}td:first-child,th:first-child{text-align:left}
+.best{font-weight:600;color:#0b6e99}
+.plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(430px,1fr));gap:1rem}
+svg{width:100%;height:auto;font:11px system-ui,sans-serif;background:#fcfcfc}
+svg.gantt{font-size:10px}figure{margin:0}figcaption{font-weight:600}
+"""
 
 
 def write_report(
     results: Sequence[Result], cluster: Cluster, workload: Workload, path: Path
 ) -> None:
-    """x"""
+    """Write the page to ``path``; it needs nothing from outside."""
+    path.write_text(page(results, cluster, workload), encoding="utf-8")
+
+
+def page(results: Sequence[Result], cluster: Cluster, workload: Workload) -> str:
+    """The page as text."""
+    title = f"{len(workload.jobs)} jobs on {cluster.gpus} GPUs of {len(cluster.servers)} servers"
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>"
+        f"<h1>{escape(title)}</h1>{_table(results)}"
+        f'<h2>Distributions</h2><div class="plots">{_plots(results, cluster, workload)}</div>'
+        f"<h2>Servers over time</h2>{_gantts(results, cluster)}</body></html>"
+    )
+
+
+def _table(results: Sequence[Result]) -> str:
+    head = "".join(f"<th>{escape(r.policy)}</th>" for r in results)
+    rows = []
+    for label, field, form, better in _ROWS:
+        values = [getattr(r.summary, field) for r in results]
+        best = max(values, key=lambda v: v * better) if better and len(values) > 1 else None
+        cells = "".join(
+            f'<td class="best">{form.format(v)}</td>' if v == best else f"<td>{form.format(v)}</td>"
+            for v in values
+        )
+        rows.append(f"<tr><td>{escape(label)}</td>{cells}</tr>")
+    unfinished = [f"{r.policy}: {len(r.unfinished)}" for r in results if r.unfinished]
+    note = f"<p>Jobs that never ended: {escape(', '.join(unfinished))}</p>" if unfinished else ""
+    return f"<table><tr><th></th>{head}</tr>{''.join(rows)}</table>{note}"
+
+
+def _plots(results: Sequence[Result], cluster: Cluster, workload: Workload) -> str:
+    jct = {r.policy: [o.jct / 3600 for o in r.outcomes if o.jct is not None] for r in results}
+    ratio = {r.policy: [o.latency_ratio for o in r.outcomes] for r in results}
+    ftf = {r.policy: [o.ftf for o in r.outcomes if o.ftf is not None] for r in results}
+    figures = (
+        ("Completion times", distribution("completion times", "hours", jct)),
+        ("Latency ratios", distribution("latency ratios", "waiting / expected run time", ratio)),
+        ("Finish-time fairness", distribution("fairness", "shared / alone", ftf)),
+        ("Throughput", _throughput(results, cluster, workload)),
+    )
+    return "".join(
+        f"<figure><figcaption>{escape(name)}</figcaption>{svg}</figure>" for name, svg in figures
+    )
+
+
+def _throughput(results: Sequence[Result], cluster: Cluster, workload: Workload) -> str:
+    facts = facts_of(cluster, workload)
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for result in results:
+        times, rates = throughput_over_time(result.changes, facts)
+        lines[result.policy] = list(zip((times / 3600).tolist(), rates.tolist(), strict=True))
+    points = [point for line in lines.values() for point in line]
+    x = Axis("hours", 0.0, max((p[0] for p in points), default=1.0))
+    y = Axis("samples per second", 0.0, max((p[1] for p in points), default=1.0))
+    return chart("throughput", x, y, lines, steps=True)
+
+
+def _gantts(results: Sequence[Result], cluster: Cluster) -> str:
+    """Each policy's drawing, the first one open."""
+    return "".join(
+        f"<details{' open' if number == 0 else ''}><summary>{escape(result.policy)}</summary>"
+        f"{gantt(cluster, result.changes, result.rounds)}</details>"
+        for number, result in enumerate(results)
+    )
