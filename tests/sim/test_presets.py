@@ -1,0 +1,118 @@
+"""The paper's clusters and job mixes, and workloads from logs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from statistics import fmean
+
+import pytest
+
+from hopsd.errors import FormatError, InputError
+from hopsd.sim.facts import facts_of, hopeless
+from hopsd.sim.importers import philly, plain, sacct, workload_of
+from hopsd.sim.presets import PRESETS, preset
+from tests.sim.cases import cluster
+
+
+@pytest.mark.parametrize(
+    ("name", "servers", "gpus", "types", "jobs"),
+    [("paper-64", 10, 64, 4, 25), ("paper-512", 64, 512, 5, 500)],
+)
+def test_sizes_of_sections_4_2_and_4_3(
+    name: str, servers: int, gpus: int, types: int, jobs: int
+) -> None:
+    made = preset(name).cluster()
+    assert (len(made.servers), made.gpus, len(made.gpus_by_type())) == (servers, gpus, types)
+    load = preset(name).workload(seed=1)
+    assert len(load.jobs) == jobs
+    assert hopeless(made, load) == []
+    assert load.jobs[0].submit == 0.0
+    for job in load.jobs:
+        assert 1 <= len(job.reqs) <= 8
+        assert list(job.reqs) == sorted(set(job.reqs))
+        assert 1 <= job.reqs[0] <= job.reqs[-1] <= 16
+
+
+def test_arrivals_come_at_the_asked_rate() -> None:
+    load = preset("paper-512").workload(seed=3, jobs=2000, rate_per_hour=600.0)
+    assert load.jobs[-1].submit == pytest.approx(2000 / 600 * 3600, rel=0.1)
+
+
+def test_the_seed_alone_decides() -> None:
+    made = preset("paper-64")
+    assert made.workload(7) == made.workload(7)
+    assert made.workload(7) != made.workload(8)
+
+
+def test_categories_have_the_gpu_hours_that_the_paper_names() -> None:
+    """GPU hours on the mean type: samples / (one GPU's mean rate), which is age x mean size."""
+    made = preset("paper-512")
+    load = made.workload(seed=2)
+    hours = [f.gpu_seconds / 3600 for f in facts_of(made.cluster(), load)]
+    bounds = {"S": (0, 1.01), "M": (0.99, 10.1), "L": (9.9, 50.5), "XL": (49.5, 101.0)}
+    counted = Counter(
+        next(c for c, (low, high) in bounds.items() if low <= h <= high) for h in hours
+    )
+    assert counted["S"] > counted["L"] > counted["XL"] > 0
+    assert 512 * 7 < sum(hours) < 512 * 14
+
+
+def test_the_mix_has_sensitive_and_insensitive_models() -> None:
+    """Some models lose a multiple by spreading, some next to nothing (figure 1b's point)."""
+    tables = preset("paper-64").workload(0).throughput
+    ratios = [
+        fmean(t.aggregated[1] / t.distributed[2] for t in by_type.values())
+        for by_type in tables.values()
+    ]
+    assert min(ratios) < 1.05
+    assert max(ratios) > 2.0
+    assert 0.2 < sum(r > 1.4 for r in ratios) / len(ratios) < 0.7
+
+
+def test_an_unknown_preset_names_the_known_ones() -> None:
+    with pytest.raises(InputError, match=", ".join(PRESETS)):
+        preset("paper-1")
+
+
+def test_philly_keeps_gpus_and_run_times() -> None:
+    text = "submit_s,num_gpus,duration,cluster\n0,4,17388.0,e13805\n522,1,71.0,11cb48\n"
+    load = workload_of(philly(text), cluster(n0=8))
+    assert [(j.submit, j.reqs, j.samples) for j in load.jobs] == [
+        (0.0, (4,), 4 * 17388.0),
+        (522.0, (1,), 71.0),
+    ]
+
+
+def test_sacct_keeps_gpu_jobs_that_ran() -> None:
+    text = (
+        "JobIDRaw|User|Submit|Start|End|AllocTRES|State\n"
+        "7|ann|2026-01-01T10:00:00|2026-01-01T10:05:00|2026-01-01T11:05:00|cpu=8,gres/gpu=2|OK\n"
+        "8|ann|2026-01-01T10:01:00|2026-01-01T10:05:00|2026-01-01T11:05:00|cpu=8|OK\n"
+        "9|bob|2026-01-01T10:02:00|None|Unknown||CANCELLED\n"
+        "10|bob|2026-01-01T10:03:00|2026-01-01T10:04:00|2026-01-01T10:05:00|gres/gpu:a100=4|OK\n"
+    )
+    jobs = sacct(text)
+    assert [(j.id, j.user, j.gpus, j.seconds) for j in jobs] == [
+        ("7", "ann", 2, 3600.0),
+        ("10", "bob", 4, 60.0),
+    ]
+    assert [j.submit for j in workload_of(jobs, cluster(n0=8)).jobs] == [0.0, 180.0]
+
+
+def test_a_csv_may_name_requirements() -> None:
+    text = "id,user,submit,gpus,seconds,reqs\n1,ann,5,2,100,1 2 4\n2,bob,6,1,50,\n"
+    load = workload_of(plain(text), cluster(n0=8))
+    assert [j.reqs for j in load.jobs] == [(1, 2, 4), (1,)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,b\n1,2\n", "line 1: columns"),
+        ("submit_s,num_gpus,duration,cluster\n0,x,1,c\n", "line 2: num_gpus 'x'"),
+        ("submit_s,num_gpus,duration,cluster\n0,1\n", "line 2: too few"),
+    ],
+)
+def test_a_bad_log_is_refused_with_its_line(text: str, message: str) -> None:
+    with pytest.raises(FormatError, match=message):
+        philly(text)

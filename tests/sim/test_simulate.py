@@ -1,0 +1,260 @@
+"""`hopsctl simulate`: the files are exact, and every figure follows from them alone."""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+CLUSTER = {
+    "nodes": [
+        {"name": "n0", "gpu_type": "slow", "gpus": 4},
+        {"name": "n1", "gpu_type": "slow", "gpus": 4},
+        {"name": "f0", "gpu_type": "fast", "gpus": 8},
+    ],
+    "gpu_types": {"slow": {"b_link": 2e9, "b_net": 1e9}, "fast": {"b_link": 2e9, "b_net": 1e9}},
+}
+TABLE = {
+    "slow": {"aggregated": {"1": 10.0, "4": 9.0}, "distributed": {"2": 7.0}},
+    "fast": {"aggregated": {"1": 30.0, "8": 24.0}},
+}
+POLICIES = ("fifo", "srtf", "hops", "gavel")
+
+
+def document(jobs: int = 12) -> dict[str, Any]:
+    sizes = [[1, 2, 4], [2], [4, 8], [1], [3, 6]]
+    return {
+        "throughput": {"net/one": TABLE},
+        "server_factor": {"net/one": {"n1": 0.9}},
+        "jobs": [
+            {
+                "id": str(i),
+                "user": f"u{i % 3}",
+                "submit": 37.5 * i,
+                "workload": "net/one",
+                "samples": 4000.0 * (1 + i % 4),
+                "reqs": sizes[i % 5],
+                "preemptible": i % 5 != 3,
+            }
+            for i in range(jobs)
+        ],
+    }
+
+
+def simulate(folder: Path, *more: str, jobs: int = 12) -> subprocess.CompletedProcess[str]:
+    (folder / "cluster.json").write_text(json.dumps(CLUSTER))
+    (folder / "workload.json").write_text(json.dumps(document(jobs)))
+    return subprocess.run(
+        [sys.executable, "-c", "from hopsd.ctl import main; main()", "simulate",
+         "--cluster", str(folder / "cluster.json"), "--workload", str(folder / "workload.json"),
+         "--out", str(folder / "out"), "--round", "100", "--restart-cost", "7", *more],
+        capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
+    folder = tmp_path_factory.mktemp("study")
+    done = simulate(folder, "--json", *(f"--policy={p}" for p in POLICIES))
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout), folder / "out"
+
+
+def rate(placement: dict[str, int]) -> float:
+    """Samples per second, from the documents above alone."""
+    gpus = sum(placement.values())
+    slow = [n for n in placement if n.startswith("n")]
+    if len(placement) > 1:
+        per_gpu = 7.0
+    elif slow:
+        per_gpu = float(np.interp(gpus, [1, 4], [10.0, 9.0]))
+    else:
+        per_gpu = float(np.interp(gpus, [1, 8], [30.0, 24.0]))
+    return per_gpu * gpus * (0.9 if "n1" in placement else 1.0)
+
+
+def age(job: dict[str, Any]) -> float:
+    """Eq. 9; the slow type drops out for nobody (8 GPUs are spread), the fast one for nobody."""
+    mean = sum(job["reqs"]) / len(job["reqs"])
+    return sum(0.5 * job["samples"] / (r * mean) for r in (10.0, 30.0))
+
+
+def test_the_object_has_the_keys_of_the_format(study: tuple[dict[str, Any], Path]) -> None:
+    answer, out = study
+    assert answer.keys() == {"policies", "jobs", "rounds"}
+    assert (answer["jobs"], answer["rounds"]) == (str(out / "jobs.csv"), str(out / "rounds.csv"))
+    assert list(answer["policies"]) == list(POLICIES)
+    for figures in answer["policies"].values():
+        assert list(figures) == [
+            "makespan_h", "avg_jct_h", "p50_jct_h", "p99_jct_h", "avg_wait_h",
+            "max_latency_ratio", "mean_latency_ratio", "avg_fragments", "max_ftf",
+            "unfair_share", "gpu_utilisation", "restarts", "rounds", "solve_seconds",
+            "proven_gap", "wall_seconds",
+        ]  # fmt: skip
+    first_lines = [(out / n).read_text().splitlines()[0] for n in ("jobs.csv", "rounds.csv")]
+    assert first_lines == [
+        "policy,id,submit,first_start,end,wait,age,latency_ratio,ftf,restarts",
+        "policy,time,queued,running,idle,fragments,throughput,solve_seconds,gap",
+    ]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_figure_follows_from_the_timeline(
+    study: tuple[dict[str, Any], Path], policy: str
+) -> None:
+    """Recomputed here from ``timeline.jsonl`` and the input documents, by other code."""
+    answer, out = study
+    figures = answer["policies"][policy]
+    jobs = {job["id"]: job for job in document()["jobs"]}
+    lines = [json.loads(line) for line in (out / "timeline.jsonl").read_text().splitlines()]
+    lines = [line for line in lines if line["policy"] == policy]
+    assert lines == sorted(lines, key=lambda line: line["time"])
+
+    now: dict[str, dict[str, int]] = {}
+    since: dict[str, float] = {}
+    held: dict[str, float] = defaultdict(float)
+    done: dict[str, float] = defaultdict(float)
+    starts: dict[str, list[float]] = defaultdict(list)
+    gpu_seconds, end = 0.0, {}
+    by_instant: dict[float, dict[str, dict[str, int]]] = defaultdict(dict)
+    for line in lines:
+        by_instant[line["time"]][line["job"]] = line["placement"]
+    history: list[tuple[float, dict[str, dict[str, int]]]] = []
+    for moment, changes in sorted(by_instant.items()):
+        for job, placement in changes.items():
+            before = now.get(job, {})
+            if before == placement:
+                continue
+            if before:
+                seconds = moment - since[job]
+                held[job] += seconds
+                gpu_seconds += seconds * sum(before.values())
+                restart = 7.0 if len(starts[job]) > 1 else 0.0
+                done[job] += max(0.0, seconds - restart) * rate(before)
+            if placement:
+                starts[job].append(moment)
+                since[job] = moment
+            now[job] = placement
+            end[job] = moment
+        history.append((moment, {j: dict(p) for j, p in now.items()}))
+        used: dict[str, int] = defaultdict(int)
+        for placement in now.values():
+            for node, gpus in placement.items():
+                used[node] += gpus
+        assert all(used[n["name"]] <= n["gpus"] for n in CLUSTER["nodes"])  # type: ignore[index]
+
+    for job in jobs:
+        assert done[job] == pytest.approx(jobs[job]["samples"], rel=1e-9)
+    jct = np.array([end[j] - jobs[j]["submit"] for j in jobs])
+    wait = np.array([end[j] - jobs[j]["submit"] - held[j] for j in jobs])
+    ratio = wait / np.array([age(job) for job in jobs.values()])
+    makespan = max(end.values())
+    assert figures["makespan_h"] == pytest.approx(makespan / 3600)
+    assert figures["avg_jct_h"] == pytest.approx(jct.mean() / 3600)
+    assert figures["p50_jct_h"] == pytest.approx(np.percentile(jct, 50) / 3600)
+    assert figures["p99_jct_h"] == pytest.approx(np.percentile(jct, 99) / 3600)
+    assert figures["avg_wait_h"] == pytest.approx(wait.mean() / 3600, abs=1e-12)
+    assert figures["max_latency_ratio"] == pytest.approx(ratio.max(), abs=1e-12)
+    assert figures["mean_latency_ratio"] == pytest.approx(ratio.mean(), abs=1e-12)
+    assert figures["gpu_utilisation"] == pytest.approx(gpu_seconds / (16 * makespan))
+    assert figures["restarts"] == sum(len(s) - 1 for s in starts.values())
+    assert figures["max_ftf"] == pytest.approx(max(rho(jobs, end).values()))
+
+    idle_at_rounds = []
+    for moment in np.arange(0.0, makespan, 100.0):
+        state = [s for t, s in history if t <= moment][-1]
+        running = {j for j, p in state.items() if p}
+        waiting = {j for j in jobs if jobs[j]["submit"] <= moment < end[j]} - running
+        idle = 16 - sum(sum(p.values()) for p in state.values())
+        idle_at_rounds.append(idle if waiting else 0)
+    assert figures["rounds"] == len(idle_at_rounds)
+    assert figures["avg_fragments"] == pytest.approx(np.mean(idle_at_rounds))
+    with (out / "rounds.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["policy"] == policy]
+    assert [int(row["fragments"]) for row in rows] == idle_at_rounds
+
+
+def rho(jobs: dict[str, Any], end: dict[str, float]) -> dict[str, float]:
+    """Finish-time fairness, the number of jobs present averaged second by second over a life."""
+    found = {}
+    for job_id, job in jobs.items():
+        start, stop = job["submit"], end[job_id]
+        shared = sum(
+            max(0.0, min(stop, end[other]) - max(start, jobs[other]["submit"])) for other in jobs
+        )
+        share = min(16 / (shared / (stop - start)), max(job["reqs"]))
+        alone = sum(0.5 * job["samples"] / (r * share) for r in (10.0, 30.0))
+        found[job_id] = (stop - start) / alone
+    return found
+
+
+def test_an_interrupted_run_goes_on_to_the_same_end(tmp_path: Path) -> None:
+    """Interrupted after some plans, resumed; timeline and figures are those of one run."""
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    assert simulate(whole, "--policy=hops", jobs=60).returncode == 0
+    cut = tmp_path / "cut"
+    cut.mkdir()
+    journal = cut / "out" / "journal" / "hops.jsonl"
+    (cut / "out" / "journal").mkdir(parents=True)
+    (cut / "cluster.json").write_text(json.dumps(CLUSTER))
+    (cut / "workload.json").write_text(json.dumps(document(60)))
+    command = [sys.executable, "-c", "from hopsd.ctl import main; main()", "simulate",
+               "--cluster", str(cut / "cluster.json"), "--workload", str(cut / "workload.json"),
+               "--out", str(cut / "out"), "--round", "100", "--restart-cost", "7",
+               "--policy=hops"]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as running:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and (
+            not journal.exists() or journal.read_text().count("\n") < 5
+        ):
+            time.sleep(0.02)
+        running.send_signal(signal.SIGINT)
+        _, stderr = running.communicate(timeout=60)
+        assert running.returncode == 130, stderr
+    assert b"--resume" in stderr
+    written = journal.read_text().count("\n")
+    assert simulate(cut, "--policy=hops", "--resume", jobs=60).returncode == 0
+    assert journal.read_text().count("\n") > written
+    timelines = [(f / "out" / "timeline.jsonl").read_text() for f in (whole, cut)]
+    assert timelines[0] == timelines[1]
+
+
+def test_a_journal_of_other_inputs_is_refused(tmp_path: Path) -> None:
+    assert simulate(tmp_path, "--policy=fifo").returncode == 0
+    done = simulate(tmp_path, "--policy=fifo", "--resume", jobs=11)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "other inputs" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--policy=best"], "no policy 'best'"),
+        (["--policy=fifo", "--jobs=3"], "go with a preset"),
+        (["--policy=fifo", "--workload=paper-64"], "fits the cluster paper-64"),
+        (["--policy=fifo", "--workload=philly:/nowhere"], "/nowhere"),
+    ],
+)
+def test_bad_input_is_named_in_one_line(tmp_path: Path, more: list[str], message: str) -> None:
+    done = simulate(tmp_path, *more)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+
+
+def test_the_report_is_one_page_with_every_server_and_policy(tmp_path: Path) -> None:
+    assert simulate(tmp_path, "--policy=fifo", "--policy=hops", "--report").returncode == 0
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "http" not in page.replace("http-equiv", "")
+    for node in ("n0", "n1", "f0"):
+        assert page.count(f">{node}</text>") == 2
+    assert page.count("<title>job 3 on") >= 2
