@@ -20,7 +20,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
@@ -60,19 +60,16 @@ def missing_programs() -> list[str]:
 
 
 def on_real_gpus(nodes: Sequence[NodeSpec]) -> list[NodeSpec]:
-    """The same nodes, with the machine's own GPUs in the first nodes that they fill."""
-    real = sorted(
-        (str(path) for path in Path("/dev").glob("nvidia[0-9]*")),
-        key=lambda path: int(path.removeprefix("/dev/nvidia")),
-    )
-    specs = []
-    for node in nodes:
-        devices, rest = tuple(real[: node.gpus]), real[node.gpus :]
-        if len(devices) == node.gpus:
-            node = NodeSpec(node.gpu_type, node.gpus, node.cpus, devices)  # noqa: PLW2901
-            real = rest
-        specs.append(node)
-    return specs
+    """The same nodes, the first one with the machine's own GPUs where these fill it.
+
+    Only the first: Slurm numbers CUDA_VISIBLE_DEVICES within a node, from 0 (22.05), so on a
+    second node of the same machine 0 would be the first node's GPU again.
+    """
+    first, *others = nodes
+    real = tuple(f"/dev/nvidia{at}" for at in range(first.gpus))
+    if not all(Path(path).exists() for path in real):
+        return list(nodes)
+    return [replace(first, devices=real), *others]
 
 
 class PrivateCluster:

@@ -20,8 +20,6 @@ PROFILE = "hops:profile"
 # 120 s after a requeue, which a placement clears.
 _REST_SECONDS = 1.1
 
-_HOLDING_GPUS = frozenset({SlurmState.RUNNING, SlurmState.COMPLETING, SlurmState.SUSPENDED})
-
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -133,10 +131,9 @@ def free_gpus(reading: Reading) -> dict[NodeName, int]:
     """GPUs that nobody holds on each usable node, in the cluster's node order."""
     free = {n.name: n.gpus - n.foreign_gpus for n in reading.nodes if n.usable}
     for job in reading.jobs:
-        if job.state in _HOLDING_GPUS:
-            for node, gpus in job.allocation:
-                if node in free:
-                    free[node] -= gpus
+        for node, gpus in job.allocation:
+            if node in free:
+                free[node] -= gpus
     return free
 
 

@@ -66,8 +66,12 @@ def test_missing_programs_are_named_with_their_packages(
         pass
 
 
-def test_real_gpus_go_to_the_nodes_they_fill(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = [f"/dev/nvidia{i}" for i in (10, 2, 0, 1)]
-    monkeypatch.setattr(Path, "glob", lambda *_: iter(map(Path, names)))
-    specs = on_real_gpus([NodeSpec("h200", gpus=3), NodeSpec("h200", gpus=2)])
-    assert [s.devices for s in specs] == [("/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2"), ()]
+@pytest.mark.parametrize(("there", "real"), [(4, True), (2, True), (1, False), (0, False)])
+def test_real_gpus_fill_the_first_node(
+    monkeypatch: pytest.MonkeyPatch, there: int, real: bool
+) -> None:
+    names = [f"/dev/nvidia{i}" for i in range(there)]
+    monkeypatch.setattr(Path, "exists", lambda path: str(path) in names)
+    first, second = on_real_gpus([NodeSpec("h200", gpus=2), NodeSpec("h200", gpus=2)])
+    assert first.devices == (("/dev/nvidia0", "/dev/nvidia1") if real else ())
+    assert second.devices == ()
