@@ -13,11 +13,12 @@ MAX_SECONDS = 86_400.0
 MAX_BIN = 24 * 12
 """Of bins with 24 a decade from a microsecond on: times up to 12 decades above it."""
 MAX_PARAMS = 1e14
-MAX_BATCH = 10**7
 
 
-def parse_phases(document: Mapping[str, Any], iterations: int) -> Phases | None:
-    """What a report with so many timed ``iterations`` says of their parts; None without any.
+def parse_phases(document: Mapping[str, Any], iterations: int, samples: float) -> Phases | None:
+    """What a report says of the parts of its timed ``iterations``; None without any.
+
+    ``samples`` were in those: an iteration that accumulates gradients holds several batches.
 
     Raises:
         FormatError: names the key and what is accepted.
@@ -37,7 +38,7 @@ def parse_phases(document: Mapping[str, Any], iterations: int) -> Phases | None:
         inference=document.get("kind") == "inference",
         on_device=basics.get("clock") == "cuda",
         pattern=_pattern(basics),
-        batch_size=whole(document, "batch", MAX_BATCH) if document.get("batch") else 0,
+        batch_size=samples / iterations,
         params=number(document, "params", MAX_PARAMS),
         iterations=iterations,
         data_seconds=number(data, "mean", MAX_SECONDS) * iterations,

@@ -68,7 +68,7 @@ def parse_report(data: bytes, file_name: str, now: float) -> Report:
     timed = document.get("timed")
     if not isinstance(timed, dict):
         raise FormatError("timed: accepted is an object")
-    timed_iterations = whole(timed, "iterations")
+    timed_iterations, timed_samples = whole(timed, "iterations"), number(timed, "samples")
     report = Report(
         job=JobId(text(document, "job")),
         run=whole(document, "run"),
@@ -82,9 +82,9 @@ def parse_report(data: bytes, file_name: str, now: float) -> Report:
         iterations=whole(document, "iterations"),
         samples=number(document, "samples"),
         timed_iterations=timed_iterations,
-        timed_samples=number(timed, "samples"),
+        timed_samples=timed_samples,
         timed_seconds=number(timed, "seconds"),
-        phases=parse_phases(document, timed_iterations),
+        phases=parse_phases(document, timed_iterations, timed_samples),
     )
     _check_sense(report, file_name)
     return report

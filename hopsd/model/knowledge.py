@@ -34,13 +34,14 @@ class Phases:
     (``core/mixture.py`` says what times those are), ``data_seconds`` in all.
     ``backward_by_data``: seconds in backward passes by that bin, by the CPU's clock; ``t_w`` is
     the part of a backward pass that waited for slower peers, ``t_b`` the rest of it.
+    ``batch_size``: mean samples of an iteration, 0 where they could not be seen.
     ``on_device``: t_f, t_b, t_u and t_w are by a GPU's clock. ``params`` 0: could not be seen.
     """
 
     inference: bool
     on_device: bool
     pattern: int
-    batch_size: int
+    batch_size: float
     params: float
     t_f: float
     t_b: float
