@@ -1,7 +1,7 @@
 PYTHON ?= python3
 VENV := .venv
 
-.PHONY: setup demo test fast lint bench clean
+.PHONY: setup demo test test-forky fast lint bench clean
 
 $(VENV)/.ready: setup.cfg
 	$(PYTHON) -m venv $(VENV)
@@ -15,6 +15,9 @@ demo: setup
 
 test: setup
 	$(VENV)/bin/python -m pytest
+
+test-forky: setup
+	HOPS_FORKY=1 $(VENV)/bin/python -m pytest -s -rs tests/forky
 
 fast: setup
 	$(VENV)/bin/python -m pytest -m "not live"

@@ -3,6 +3,7 @@
 #
 # usage: tests/forky/build.sh [ROOT]
 #   ROOT, or HOPS_FORKY_ROOT, or ~/.cache/hops/forky: outlives a clone, so the next run is instant.
+#   Remove the folder to get the suite's latest Slurm.
 #   HOPS_DEBIAN_MIRROR: where apt's own configuration names no Debian mirror.
 #
 # Idempotent: each of the three layers (system, pyslurm, venv) is redone only when what it was
@@ -14,7 +15,7 @@ set -euo pipefail
 
 readonly SUITE=forky UNABLE=3 UNBUILDABLE=4
 readonly PACKAGES="slurmctld slurmd slurm-client slurm-wlm-basic-plugins libslurm-dev munge
-    python3-venv python3-dev gcc"
+    python3-venv python3-dev gcc lua5.4"
 # Slurm 26.05 identifies jobs by slurm_step_id_t; its header keeps the older signatures behind
 # SLURM_BACKWARD_COMPAT. The two names that it dropped without one have these successors.
 COMPATIBILITY="-DSLURM_BACKWARD_COMPAT -Dslurm_free_ctl_conf=slurm_free_conf"
@@ -34,7 +35,8 @@ check_machine() {
     [ "$(id -u)" = 0 ] || give_up $UNABLE "needs root, to enter a root folder and make device nodes"
     local tool
     for tool in debootstrap unshare flock; do
-        command -v "$tool" > /dev/null || give_up $UNABLE "needs $tool (apt-get install debootstrap)"
+        command -v "$tool" > /dev/null ||
+            give_up $UNABLE "needs $tool (apt-get install debootstrap util-linux)"
     done
 }
 
@@ -46,7 +48,8 @@ mirror() {
     site=$(apt-get indextargets --format '$(SITE) $(RELEASE)' 'Created-By: Packages' |
         awk -v release="$codename" '$2 == release { print $1; exit }')
     site=${HOPS_DEBIAN_MIRROR:-$site}
-    [ -n "$site" ] || give_up $UNABLE "no Debian mirror in apt's configuration: set HOPS_DEBIAN_MIRROR"
+    [ -n "$site" ] ||
+        give_up $UNABLE "apt's configuration names no Debian mirror: set HOPS_DEBIAN_MIRROR"
     echo "$site"
 }
 
@@ -59,7 +62,7 @@ copy_network_settings() {
         mkdir -p "$to$(dirname "$file")"
         cp --dereference --remove-destination "$file" "$to$file"
     done
-    apt-config dump | grep -E '^Acquire::(http|https)::.*Proxy ' > "$to/etc/apt/apt.conf.d/10proxy" || true
+    apt-config dump | sed -n '/^Acquire::https\?::.*Proxy /p' > "$to/etc/apt/apt.conf.d/10proxy"
 }
 
 build_system() {
@@ -69,6 +72,7 @@ build_system() {
     [ -e "$script" ] || script=/usr/share/debootstrap/scripts/sid
     local site
     site=$(mirror)
+    [ ! -e "$root" ] || [ -d "$root/opt/hops" ] || give_up $UNABLE "$root is there, and not ours"
     rm -rf --one-file-system "$partial" "$root"
     debootstrap --variant=minbase "$SUITE" "$partial" "$site" "$script" ||
         give_up $UNABLE "debootstrap of $SUITE failed"
@@ -80,9 +84,10 @@ build_system() {
         > "$partial/etc/apt/apt.conf.d/20hops"
     copy_network_settings "$partial"
     # shellcheck disable=SC2086
-    "$here/enter.sh" "$partial" env DEBIAN_FRONTEND=noninteractive sh -ec \
-        'apt-get update --quiet; apt-get install --quiet --yes --no-install-recommends "$@"; apt-get clean' \
-        install $PACKAGES || give_up $UNABLE "Slurm's packages do not install in $SUITE"
+    "$here/enter.sh" "$partial" env DEBIAN_FRONTEND=noninteractive sh -ec 'apt-get update --quiet
+        apt-get install --quiet --yes --no-install-recommends "$@"
+        apt-get clean' install $PACKAGES ||
+        give_up $UNABLE "Slurm's packages do not install in $SUITE"
     mkdir -p "$partial/opt/hops"
     mv "$partial" "$root"
     remember system "$SUITE $PACKAGES"
@@ -91,7 +96,7 @@ build_system() {
 slurm_version() { inside slurmctld -V | awk '{ print $2 }'; }
 
 # pyslurm compiles only against the Slurm release it is numbered after. This folder stands in
-# front of Slurm's headers and answers that check, which reads text, without changing what is compiled.
+# front of Slurm's headers and answers that check, which reads text; what is compiled stays.
 write_version_gate() {
     local major=$1 minor=$2
     mkdir -p "$root/opt/hops/include/slurm"
@@ -150,14 +155,27 @@ requirements() {
         sed -n 's/^    \([A-Za-z].*\)/\1/p' | grep -vE '^(mypy|ruff|types-|scipy)'
 }
 
+# hops itself is run from /src, where the repository is mounted, and not copied.
+install_hops() {
+    local packages program
+    packages=$(inside /venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    echo /src > "$root$packages/hops.pth"
+    for program in hopsctl:hopsd.ctl hopsd:hopsd.__main__; do
+        printf '#!/venv/bin/python\nimport sys\nfrom %s import main\nsys.exit(main())\n' \
+            "${program#*:}" > "$root/venv/bin/${program%:*}"
+        chmod 755 "$root/venv/bin/${program%:*}"
+    done
+}
+
 build_venv() {
     local from
     from="$(cat "$root/opt/hops/pyslurm.from") $(requirements | tr '\n' ' ')"
     made_from venv "$from" && return
     requirements > "$root/opt/hops/requirements.txt"
     inside sh -ec 'rm -rf /venv; python3 -m venv /venv
-        /venv/bin/pip install --quiet --requirement /opt/hops/requirements.txt /opt/hops/wheel/*.whl' ||
+        /venv/bin/pip install --quiet -r /opt/hops/requirements.txt /opt/hops/wheel/*.whl' ||
         give_up $UNABLE "hops' dependencies do not install for $(inside python3 --version)"
+    install_hops
     remember venv "$from"
 }
 
@@ -169,4 +187,5 @@ build_system
 copy_network_settings "$root"
 build_pyslurm
 build_venv
-say "ready: $root has Slurm $(slurm_version), pyslurm $(pyslurm_version), $(inside python3 --version)"
+say "ready: $root has Slurm $(slurm_version), pyslurm $(pyslurm_version)," \
+    "$(inside python3 --version)"
