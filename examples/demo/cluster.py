@@ -10,66 +10,52 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pwd
-import re
-import secrets
-import shlex
-import shutil
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
+from examples.demo.slurm_conf import (
+    DEFAULT_NODES,
+    PLUGIN,
+    REQUEUE_EXIT_CODE,
+    ClusterFiles,
+    NodeSpec,
+    find_program,
+    on_real_gpus,
+    slurm_release,
+)
 from hopsd.model.reading import JobReading
 from hopsd.slurm.command import SlurmCommands
 from hopsd.slurm.scontrol import ScontrolAdapter
 
+__all__ = [
+    "DEFAULT_NODES",
+    "PACKAGES",
+    "PLUGIN",
+    "REQUEUE_EXIT_CODE",
+    "ClusterError",
+    "NodeSpec",
+    "PrivateCluster",
+    "missing_programs",
+    "on_real_gpus",
+    "slurm_release",
+]
+
 PACKAGES = ("munge", "slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins")
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "scancel")
-PLUGIN = Path(__file__).resolve().parents[2] / "slurm_plugin"
 STOP_SECONDS = 10.0
-REQUEUE_EXIT_CODE = 85
 
 
 class ClusterError(Exception):
     """The cluster cannot run; the message says why, with the log's last lines."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSpec:
-    """One node. ``devices``: real GPUs' files such as /dev/nvidia0; without, GPUs are made up.
-
-    Made-up GPUs are links to /dev/null: slurmd wants character devices, and looks through links.
-    """
-
-    gpu_type: str
-    gpus: int = 8
-    cpus: int = 32
-    devices: tuple[str, ...] = ()
-
-
-DEFAULT_NODES = (NodeSpec("rtx3090"),) * 4 + (NodeSpec("v100", gpus=4),) * 2
-
-
 def missing_programs() -> list[str]:
-    return [name for name in PROGRAMS if _program(name) is None]
-
-
-def on_real_gpus(nodes: Sequence[NodeSpec]) -> list[NodeSpec]:
-    """The same nodes, the first one with the machine's own GPUs where these fill it.
-
-    Only the first: Slurm numbers CUDA_VISIBLE_DEVICES within a node, from 0 (22.05), so on a
-    second node of the same machine 0 would be the first node's GPU again.
-    """
-    first, *others = nodes
-    real = tuple(f"/dev/nvidia{at}" for at in range(first.gpus))
-    if not all(Path(path).exists() for path in real):
-        return list(nodes)
-    return [replace(first, devices=real), *others]
+    return [name for name in PROGRAMS if find_program(name) is None]
 
 
 class PrivateCluster:
@@ -95,13 +81,17 @@ class PrivateCluster:
     ) -> None:
         self.directory = Path(directory).resolve()
         self.nodes = {f"n{at}": node for at, node in enumerate(nodes)}
-        self.conf = self.directory / "slurm.conf"
-        self._extra_conf = extra_conf
-        self._plugin = plugin
-        self._job_submit_lua = job_submit_lua or (PLUGIN / "job_submit.lua" if plugin else None)
-        self._report_dir = report_dir
-        self._profiler_path = profiler_path
-        self._ports = _free_ports(len(nodes) + 1)
+        self._files = ClusterFiles(
+            self.directory,
+            self.nodes,
+            ports=_free_ports(len(nodes) + 1),
+            extra_conf=extra_conf,
+            plugin=plugin,
+            job_submit_lua=job_submit_lua or (PLUGIN / "job_submit.lua" if plugin else None),
+            report_dir=report_dir,
+            profiler_path=profiler_path,
+        )
+        self.conf = self._files.conf
 
     @property
     def env(self) -> dict[str, str]:
@@ -126,7 +116,7 @@ class PrivateCluster:
                 f" apt-get install --no-install-recommends {' '.join(PACKAGES)}"
             )
         try:
-            self._write()
+            self._files.write()
             self._start()
         except BaseException:
             self.stop()
@@ -160,7 +150,7 @@ class PrivateCluster:
         """``clean`` forgets all jobs. Returns when it listens."""
         self._launch("slurmctld", *(["-c"] if clean else []))
         # Newer ones go to the background before they find out what is wrong (26.05).
-        if not _until(lambda: _listens(self._ports[0]), STOP_SECONDS):
+        if not _until(lambda: _listens(self._files.ports[0]), STOP_SECONDS):
             raise ClusterError(f"slurmctld did not start\n{self._log_tail()}")
 
     def stop_slurmctld(self, how: signal.Signals = signal.SIGTERM) -> None:
@@ -206,7 +196,7 @@ class PrivateCluster:
                 os.kill(pid, signal.SIGKILL)
 
     def _launch(self, program: str, *arguments: str) -> None:
-        path = _program(program)
+        path = find_program(program)
         assert path is not None
         done = subprocess.run(
             [path, *arguments],
@@ -255,121 +245,6 @@ class PrivateCluster:
             last = path.read_text(errors="replace").splitlines()[-3:]
             lines += [f"{path.name}: {line}" for line in last]
         return "\n".join(lines)
-
-    def _write(self) -> None:
-        for name in ("log", "state", "dev", *(f"spool/{node}" for node in self.nodes)):
-            (self.directory / name).mkdir(parents=True, exist_ok=True)
-        self.directory.chmod(0o755)
-        key = self.directory / "munge.key"
-        key.touch(mode=0o600)
-        key.write_bytes(secrets.token_bytes(128))
-        for at in range(max(node.gpus for node in self.nodes.values())):
-            link = self.directory / "dev" / f"gpu{at}"
-            link.unlink(missing_ok=True)
-            link.symlink_to("/dev/null")
-        if slurm_release() >= (23, 2):
-            # Without it slurmd needs a cgroup file system; 22.05's slurmd ends on this word.
-            (self.directory / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
-        (self.directory / "gres.conf").write_text(self._gres_conf())
-        settings = self._settings()
-        if self._job_submit_lua is not None:
-            shutil.copyfile(self._job_submit_lua, self.directory / "job_submit.lua")
-            settings["JobSubmitPlugins"] = "lua"
-        if self._plugin:
-            settings |= self._install_prologs()
-        for line in self._extra_conf:
-            name, _, value = line.partition("=")
-            settings[name] = value
-        lines = [f"{name}={value}" for name, value in settings.items()]
-        self.conf.write_text("\n".join([*lines, *self._node_lines(), ""]))
-
-    def _install_prologs(self) -> dict[str, str]:
-        folder = self.directory / "plugin"
-        shutil.copytree(PLUGIN, folder, dirs_exist_ok=True)
-        site = {
-            "HOPS_RUN_DIR": self.directory / "run",
-            "HOPS_REPORT_DIR": self._report_dir or "",
-            "HOPS_PROFILER_PATH": self._profiler_path or "",
-            "HOPS_REQUEUE_EXIT_CODE": REQUEUE_EXIT_CODE,
-            "HOPS_SCONTROL": _program("scontrol"),
-        }
-        lines = [f"{name}={shlex.quote(str(value))}" for name, value in site.items()]
-        # Slurm runs prologs without the environment that names this cluster.
-        lines.append(f"export SLURM_CONF={shlex.quote(str(self.conf))}")
-        (folder / "site.sh").write_text("\n".join([*lines, ""]))
-        scripts = {"Prolog": "prolog", "TaskProlog": "task_prolog", "Epilog": "epilog"}
-        for name in scripts.values():
-            (folder / f"{name}.sh").chmod(0o755)
-        return {key: str(folder / f"{name}.sh") for key, name in scripts.items()}
-
-    def _settings(self) -> dict[str, str]:
-        here = self.directory
-        user = pwd.getpwuid(os.geteuid()).pw_name
-        return {
-            "ClusterName": "hops",
-            "SlurmctldHost": "localhost",
-            "SlurmctldPort": str(self._ports[0]),
-            "SlurmUser": user,
-            "SlurmdUser": user,
-            "AuthType": "auth/munge",
-            "CredType": "cred/munge",
-            "AuthInfo": f"socket={here}/munge.sock",
-            "StateSaveLocation": f"{here}/state",
-            "SlurmdSpoolDir": f"{here}/spool/%n",
-            "SlurmctldPidFile": f"{here}/slurmctld.pid",
-            "SlurmdPidFile": f"{here}/slurmd.%n.pid",
-            "SlurmctldLogFile": f"{here}/log/slurmctld.log",
-            "SlurmdLogFile": f"{here}/log/slurmd.%n.log",
-            "SlurmdParameters": "config_overrides",
-            "ProctrackType": "proctrack/linuxproc",
-            "TaskPlugin": "task/none",
-            "MpiDefault": "none",
-            "SelectType": "select/cons_tres",
-            "SelectTypeParameters": "CR_Core",
-            "GresTypes": "gpu",
-            "SchedulerType": "sched/builtin",
-            "SchedulerParameters": "batch_sched_delay=0,sched_interval=5",
-            "PriorityType": "priority/basic",
-            "ReturnToService": "2",
-            "SlurmctldTimeout": "60",
-            "SlurmdTimeout": "60",
-            "KillWait": "2",
-            "JobRequeue": "1",
-            "RequeueExitHold": str(REQUEUE_EXIT_CODE),
-        }
-
-    def _node_lines(self) -> list[str]:
-        lines = [
-            f"NodeName={name} NodeHostname=localhost Port={port} CPUs={node.cpus} Boards=1"
-            f" SocketsPerBoard=1 CoresPerSocket={node.cpus} ThreadsPerCore=1 RealMemory=64000"
-            f" Gres=gpu:{node.gpu_type}:{node.gpus} State=UNKNOWN"
-            for (name, node), port in zip(self.nodes.items(), self._ports[1:], strict=True)
-        ]
-        return [*lines, "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP"]
-
-    def _gres_conf(self) -> str:
-        lines = ["AutoDetect=off"]
-        for name, node in self.nodes.items():
-            made_up = [f"{self.directory}/dev/gpu[0-{node.gpus - 1}]"]
-            for path in node.devices or made_up:
-                lines.append(f"NodeName={name} Name=gpu Type={node.gpu_type} File={path}")
-        return "\n".join([*lines, ""])
-
-
-def slurm_release() -> tuple[int, int]:
-    """Year and month of the installed Slurm, as (22, 5)."""
-    path = _program("slurmctld")
-    assert path is not None
-    said = subprocess.run([path, "-V"], capture_output=True, text=True, check=True).stdout
-    found = re.search(r"(\d+)\.(\d+)", said)
-    if found is None:
-        raise ClusterError(f"slurmctld -V says {said.strip()!r}, which names no release")
-    return int(found[1]), int(found[2])
-
-
-def _program(name: str) -> str | None:
-    """Daemons are in /usr/sbin, which an ordinary user's PATH may lack."""
-    return shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin")
 
 
 def _free_ports(count: int) -> list[int]:
