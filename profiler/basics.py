@@ -19,11 +19,12 @@ def pattern(wall: float, data: float, forward: float, backward_update: float) ->
     return 2 if abs(sequential - wall) < abs(overlapped - wall) else 1
 
 
-def basics(counts: Counts, world: int) -> dict[str, object]:
+def basics(counts: Counts, world: int, communication: float | None) -> dict[str, object]:
     """Mean seconds of each part; where the GPU's clock was read, computing by that clock.
 
     ``t_w`` is the mean backward pass less a quick one: with one process there is nobody to
-    wait for. ``t_d`` is what the loop waited for data, by the CPU's clock.
+    wait for. ``t_c`` is ``communication`` less that wait, None where nobody knows; it lies within
+    ``t_b``. ``t_d`` is what the loop waited for data, by the CPU's clock.
     """
     device = counts.on_device["forward"].count > 0
     parts = counts.on_device if device else counts.phases
@@ -40,6 +41,7 @@ def basics(counts: Counts, world: int) -> dict[str, object]:
         "t_d": data,
         "t_f": forward,
         "t_b": backward - wait,
+        "t_c": None if communication is None else max(0.0, communication - wait),
         "t_u": update,
         "t_w": wait,
     }

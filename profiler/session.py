@@ -12,6 +12,7 @@ from typing import Any
 import torch.distributed as dist
 from hops_profiler import environment, report
 from hops_profiler.basics import basics
+from hops_profiler.communication import Communication
 from hops_profiler.counts import WARMUP, Counts
 from hops_profiler.device import CudaClock
 from hops_profiler.ending import end_run, enough
@@ -67,10 +68,12 @@ class Session:
         self._job = job
         self._epoch = time.time() - time.perf_counter()
         self._hooks = Hooks(self._new_recorder(), self._iterated)
+        self._communication = Communication()
         self._adopt_process()
 
     def begin(self) -> None:
         self._hooks.attach()
+        self._communication.attach()
         atexit.register(self.close)
         os.register_at_fork(after_in_child=self._forked)
 
@@ -181,7 +184,7 @@ class Session:
             "interrupted": counts.interrupted,
             "failure": self._hooks.failure,
             "timed": timed,
-            "basics": basics(counts, world),
+            "basics": basics(counts, world, self._communication.seconds),
             "phases": {name: series.as_json() for name, series in counts.phases.items()},
             "backward_by_data": {str(b): s for b, s in sorted(counts.backward_by_data.items())},
         }

@@ -71,6 +71,7 @@ def test_an_evaluation_is_no_iterations_time(node: Node) -> None:
     assert report["timed"]["iterations"] == 40 - 3 - 3
     assert report["timed"]["samples"] == 34 * 64
     assert report["batch"] == 64
+    assert report["basics"]["t_c"] is None
 
 
 def test_phases_are_those_of_a_loop_with_clocks_of_its_own(node: Node) -> None:
@@ -98,6 +99,7 @@ def test_ranks_report_each_and_the_fast_one_shows_its_wait(node: Node) -> None:
     # Rank 1 is 40 ms late at each second iteration.
     assert fast["t_w"] == pytest.approx(0.020, rel=0.3)
     assert slow["t_w"] < fast["t_w"] / 2
+    assert 0 < slow["t_c"] < 0.040
     assert fast["t_iter"] == pytest.approx(slow["t_iter"], rel=0.05)
 
 
