@@ -23,8 +23,8 @@ from hopsd.solver.watched import Solve
 # Measured on 512 to 2,048 GPUs: smaller groups gain less a pass, larger ones take CBC too long.
 # Fragments are easier: 16 idle servers of 8 GPUs make a group, or 80 servers with 3.6 of 8 idle.
 GROUP_GPUS_TIMES_IDLE = 1024
-COLUMNS_PER_GROUP = 1000
-_NODES_MAX = 400
+COLUMNS_PER_GROUP = 800
+_NODES_MAX = 60
 # CBC's answers are rounded: a better plan is one that is better by more than that.
 _BETTER = 1e-9
 

@@ -20,7 +20,7 @@ _PASSES_MAX = 30
 # Of the gap asked for: what one group or the class program may leave open, ...
 _PART = 0.3
 # ... and what two passes must gain together, or they were the last.
-_WORTHWHILE = 0.1
+_WORTHWHILE = 0.15
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,114 @@
+"""``python -m bench.plan``: a table from 512 to 10,000 GPUs; ``--plot`` draws how time grows."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bench.plan.instances import Case, Noise
+from bench.plan.measure import measure
+
+_HEAD = (
+    "  GPUs case noise        columns  total  window config  model  solve    cpu"
+    "   objective       bound   gap %  status       idle  GiB   CBC alone      HiGHS alone"
+)
+
+
+def main() -> None:
+    """Every row runs in a process of its own, so that its peak memory is its own."""
+    options = _options()
+    if options.row:
+        print(json.dumps(_measure(options)))
+        return
+    if options.plot:
+        from bench.plan.plot import draw  # noqa: PLC0415  # needs matplotlib
+
+        draw(Path(options.plot), options.seed)
+        return
+    print(_HEAD)
+    for gpus, case, noise in _rows(options):
+        row = run_row(
+            gpus, case, noise, options.seed, options.time_limit, plain=not options.no_plain
+        )
+        print(_line(row), flush=True)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.plan", description=__doc__)
+    parser.add_argument("--gpus", type=int, nargs="+", default=[512, 1000, 2048, 10_000])
+    parser.add_argument("--case", type=Case, nargs="+", default=list(Case))
+    parser.add_argument("--noise", type=Noise, nargs="+", default=list(Noise))
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, help="queue length (default: GPUs / 2)")
+    parser.add_argument("--gap", type=float, default=0.01)
+    parser.add_argument("--time-limit", type=float, default=15.0, help="seconds, for everyone")
+    parser.add_argument("--no-plain", action="store_true", help="leave the plain program out")
+    parser.add_argument("--plot", metavar="PNG", help="draw time against GPUs and queue length")
+    parser.add_argument("--row", action="store_true", help="one row as JSON, in this process")
+    return parser.parse_args()
+
+
+def _rows(options: argparse.Namespace) -> Iterator[tuple[int, Case, Noise]]:
+    for gpus in options.gpus:
+        for case in options.case:
+            for noise in options.noise:
+                yield gpus, case, noise
+
+
+def _measure(options: argparse.Namespace) -> dict[str, object]:
+    return measure(
+        options.gpus[0],
+        options.case[0],
+        options.noise[0],
+        options.seed,
+        jobs=options.jobs,
+        gap=options.gap,
+        time_limit=options.time_limit,
+        plain=not options.no_plain,
+    )
+
+
+def run_row(
+    gpus: int,
+    case: Case,
+    noise: Noise,
+    seed: int,
+    time_limit: float,
+    *,
+    plain: bool,
+    jobs: int | None = None,
+) -> dict[str, Any]:
+    """One row, measured in a fresh process."""
+    command = [sys.executable, "-m", "bench.plan", "--row", "--gpus", str(gpus)]
+    command += ["--case", case, "--noise", noise, "--seed", str(seed)]
+    command += ["--time-limit", str(time_limit)]
+    command += [] if plain else ["--no-plain"]
+    command += [] if jobs is None else ["--jobs", str(jobs)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+    row: dict[str, Any] = json.loads(done.stdout)
+    return row
+
+
+def _line(row: dict[str, Any]) -> str:
+    seconds = row["seconds"]
+    stages = " ".join(
+        f"{seconds[s]:6.2f}" for s in ("total", "window", "configurations", "model", "solve")
+    )
+    alone = [
+        f"{100 * p['quality']:5.1f} % {p['seconds']:5.1f} s" for p in row["plain"].values()
+    ] or ["too many columns"]
+    return (
+        f"{row['gpus']:6d} {row['case']:>4} {row['noise']:<11} {row['columns']:8d} {stages}"
+        f" {row['cpu_seconds']:6.2f} {row['objective']:11.2f} {row['bound']:11.2f}"
+        f" {100 * row['gap']:7.3f}  {row['status']:<11} {row['idle_left']:5d}"
+        f" {row['peak_gib']:4.2f}  {'  '.join(alone)}"
+    )
+
+
+if __name__ == "__main__":
+    main()

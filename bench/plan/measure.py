@@ -1,0 +1,124 @@
+"""One row: plan an instance, and hand the same program as written to CBC and to HiGHS."""
+
+from __future__ import annotations
+
+import resource
+import time
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from bench.plan.instances import Case, Noise, snapshot
+from hopsd.core.configurations import generate
+from hopsd.core.program import Program, build
+from hopsd.model.plan import PlanSettings, Snapshot
+from hopsd.policies.candidates import candidates
+from hopsd.policies.hops import plan
+from hopsd.solver import cbc, highs
+from hopsd.solver.model import chosen_columns, model
+from hopsd.solver.watched import Solve
+
+# Writing more columns than this as MPS takes longer than any time limit here.
+_PLAIN_COLUMNS_MAX = 700_000
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """``quality``: objective over the proven bound; ``plain``: what each solver did alone."""
+
+    gpus: int
+    case: str
+    noise: str
+    seed: int
+    jobs: int
+    window: int
+    columns: int
+    seconds: dict[str, float]
+    cpu_seconds: float
+    objective: float
+    bound: float
+    gap: float
+    status: str
+    idle_left: int
+    peak_gib: float
+    plain: dict[str, dict[str, float]]
+
+
+def measure(
+    gpus: int,
+    case: Case,
+    noise: Noise,
+    seed: int,
+    *,
+    jobs: int | None,
+    gap: float,
+    time_limit: float,
+    plain: bool,
+) -> dict[str, object]:
+    """The row as JSON values."""
+    instance = snapshot(gpus, case, noise, seed, jobs)
+    settings = PlanSettings(gap=gap, time_limit_seconds=time_limit)
+    before = _cpu_seconds()
+    made = plan(instance, settings)
+    cpu = _cpu_seconds() - before
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    alone = {}
+    if plain and made.configurations <= _PLAIN_COLUMNS_MAX:
+        alone = _plain(instance, settings, made.upper_bound)
+    row = Row(
+        gpus,
+        case.value,
+        noise.value,
+        seed,
+        len(instance.jobs),
+        len(made.window),
+        made.configurations,
+        dict(made.seconds),
+        cpu,
+        made.objective,
+        made.upper_bound,
+        made.gap,
+        made.status.value,
+        made.fragments,
+        peak,
+        alone,
+    )
+    return asdict(row)
+
+
+def _cpu_seconds() -> float:
+    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(u.ru_utime + u.ru_stime for u in used)
+
+
+def _plain(instance: Snapshot, settings: PlanSettings, bound: float) -> dict[str, dict[str, float]]:
+    """Seconds and quality (against our bound) of eq. 11 to 13 as written, same limit and gap."""
+    program = _program(instance, settings)
+    columns = np.arange(len(program.value))
+    solvers: dict[str, Solve] = {"cbc": cbc.solve, "highs": highs.solve}
+    results = {}
+    for name, solve in solvers.items():
+        began = time.monotonic()
+        whole = model(program, columns, program.capacity)
+        answer = solve(whole, None, settings.gap, settings.time_limit_seconds, None)
+        chosen = chosen_columns(columns, answer)
+        value = 0.0 if chosen is None else float(program.value[chosen].sum())
+        results[name] = {
+            "seconds": time.monotonic() - began,
+            "quality": program.unscaled(value) / bound,
+        }
+    return results
+
+
+def _program(instance: Snapshot, settings: PlanSettings) -> Program:
+    chosen = candidates(instance, settings)
+    columns = generate(
+        chosen.jobs,
+        instance.nodes,
+        chosen.idle,
+        chosen.sensitivity,
+        sigma=settings.sigma,
+        keep_present=instance.round.first,
+    )
+    priorities = [chosen.priority[job.id] for job in chosen.jobs]
+    return build(columns, chosen.idle, priorities, settings.lam, np.ones(len(chosen.jobs)))

@@ -1,0 +1,40 @@
+"""How planning time grows with the cluster and with the queue (the paper's figure 15)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt
+
+from bench.plan.instances import Case, Noise
+
+_GPUS = (128, 256, 512, 1000, 1504, 2048)
+_QUEUES = (100, 250, 500, 1000, 1500, 2000)
+_TIME_LIMIT = 60.0
+
+
+def draw(path: Path, seed: int) -> None:
+    """Two panels: GPUs (queue of GPUs / 2 jobs), and jobs in the queue of 512 GPUs."""
+    from bench.plan.__main__ import run_row  # noqa: PLC0415  # it imports this module
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), sharey=True)
+    for case, label in ((Case.IDLE, "idle"), (Case.FRAGMENTED, "fragmented")):
+        rows = [run_row(g, case, Noise.SERVER, seed, _TIME_LIMIT, plain=False) for g in _GPUS]
+        left.plot(_GPUS, [row["seconds"]["total"] for row in rows], "o-", label=label)
+        rows = [
+            run_row(512, case, Noise.SERVER, seed, _TIME_LIMIT, plain=False, jobs=jobs)
+            for jobs in _QUEUES
+        ]
+        right.plot(_QUEUES, [row["seconds"]["total"] for row in rows], "o-", label=label)
+    left.set(xlabel="GPUs", ylabel="seconds, whole planning")
+    right.set(xlabel="jobs in the queue, 512 GPUs")
+    for panel in (left, right):
+        panel.set_ylim(bottom=0)
+        panel.grid(alpha=0.3)
+        panel.legend()
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
