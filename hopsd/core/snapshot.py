@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hopsd.core.comment import Comment
-from hopsd.core.estimator import EstimatorSettings, estimate
+from hopsd.core.estimator import Estimate, Estimator, EstimatorSettings
 from hopsd.core.history import OCCUPYING, eligible
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
@@ -55,6 +55,7 @@ def build_snapshot(
     """
     nodes = _nodes(reading)
     usable = {node.name for node in nodes}
+    estimator = Estimator(nodes, knowledge, settings.estimator, reading.now)
     jobs, pinned = [], set()
     for job in reading.jobs:
         pins = job.state is SlurmState.RUNNING and _pinned(
@@ -69,6 +70,7 @@ def build_snapshot(
                     records[job.id],
                     comments[job.id],
                     nodes,
+                    estimator.estimate(records[job.id].workload),
                     knowledge,
                     settings,
                     reading.now,
@@ -105,6 +107,7 @@ def _job(
     record: JobRecord,
     comment: Comment,
     nodes: tuple[Node, ...],
+    known: Estimate,
     knowledge: Knowledge,
     settings: SnapshotSettings,
     now: float,
@@ -118,7 +121,6 @@ def _job(
         running = Allocation.of({n: g for n, g in running if n in names})
     if job.state is SlurmState.RUNNING and not running:
         return None
-    known = estimate(record.workload, comment.reqs, nodes, knowledge, settings.estimator, now)
     return Job(
         id=job.id,
         user=job.user,

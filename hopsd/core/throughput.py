@@ -5,7 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import IntEnum, StrEnum
+from math import sqrt
 
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, NodeName
@@ -93,7 +94,7 @@ class BasicTimes:
     GPUs of one server and between servers; ``batch_size`` per GPU.
     """
 
-    batch_size: int
+    batch_size: float
     params: float
     pattern: Pattern
     t_f: float
@@ -103,6 +104,18 @@ class BasicTimes:
     b_link: float
     b_net: float
     t_w: PeerWait = field(default_factory=PeerWait)
+
+
+class Communication(StrEnum):
+    """How long gradients travel between servers, given ``b_net``.
+
+    ``PAPER``: eq. 2, whatever the shape. ``RING``: all-reduce sends 2 (N - 1) / N of the
+    gradients, and more servers give it more paths: over K servers in proportion to
+    1 / sqrt(K). Both agree on two GPUs on two servers. docs/estimator.md has the evidence.
+    """
+
+    PAPER = "paper"
+    RING = "ring"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +128,15 @@ class IterationModel:
 
     exposed_share: float = 0.2
     paper_exact: bool = False
+    communication: Communication = Communication.PAPER
 
 
-def communication_seconds(times: BasicTimes, gpus: int, nodes: int) -> float:
+def communication_seconds(
+    times: BasicTimes, gpus: int, nodes: int, model: IterationModel | None = None
+) -> float:
     """T_c (eq. 2): a ring within one server, the network between servers."""
+    if nodes > 1 and model is not None and model.communication is Communication.RING:
+        return times.params / times.b_net * 2 * (gpus - 1) / gpus * sqrt(2 / nodes)
     if nodes > 1:
         return times.params / times.b_net
     return times.params / times.b_link * (gpus - 1) / gpus
@@ -130,7 +148,7 @@ def iteration_seconds(
     """E(T_iter): the mean over data from memory and data from storage (eq. 5)."""
     model = model or IterationModel()
     data, wait = times.t_d, times.t_w
-    t_c = communication_seconds(times, gpus, nodes)
+    t_c = communication_seconds(times, gpus, nodes, model)
     expected = data.p_cache * _seconds(times, t_c, data.mu_cache, wait.cache, model)
     if data.p_cache < 1.0:
         expected += (1.0 - data.p_cache) * _seconds(times, t_c, data.mu_load, wait.load, model)

@@ -26,11 +26,24 @@ class ThroughputTable:
     ``aggregated`` by GPU count in one server, ``distributed`` by server count when spread
     (whatever the GPU count). Between two counts: linear; outside: the nearest.
     An empty ``distributed`` means that the job cannot be spread on this type.
+    ``source``: who says so; ``aggregated_source`` and ``distributed_source`` where it differs
+    from count to count.
     """
 
     aggregated: Mapping[int, float]
     distributed: Mapping[int, float] = field(default_factory=dict)
     source: str = "table"
+    aggregated_source: Mapping[int, str] = field(default_factory=dict)
+    distributed_source: Mapping[int, str] = field(default_factory=dict)
+
+    def source_of(self, gpus: int, nodes: int) -> str:
+        """Who says how fast ``gpus`` GPUs on ``nodes`` servers are; of the nearest count."""
+        sources, count = (
+            (self.distributed_source, nodes) if nodes > 1 else (self.aggregated_source, gpus)
+        )
+        if not sources:
+            return self.source
+        return sources[min(sources, key=lambda known: (abs(known - count), known))]
 
 
 @dataclass(frozen=True, slots=True)

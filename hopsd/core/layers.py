@@ -1,0 +1,114 @@
+"""The two measured layers of section 3.3: throughput by server, and by GPU type."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from hopsd.model.ids import GpuType, NodeName, WorkloadName
+from hopsd.model.knowledge import ThroughputRecord
+
+
+@dataclass(slots=True)
+class Measured:
+    """Exponentially weighted mean of samples per second per GPU, and how many records it has."""
+
+    weight: float = 0.0
+    total: float = 0.0
+    records: int = 0
+    newest: float = 0.0
+
+    def add(self, value: float, weight: float, at: float) -> None:
+        self.weight += weight
+        self.total += weight * value
+        self.records += 1
+        self.newest = max(self.newest, at)
+
+    @property
+    def per_gpu(self) -> float:
+        return self.total / self.weight
+
+
+Table = dict[int, Measured]
+
+
+def _table() -> Table:
+    return defaultdict(Measured)
+
+
+@dataclass(slots=True)
+class Tables:
+    """``aggregated`` by GPU count in one server, ``distributed`` by number of servers."""
+
+    aggregated: Table = field(default_factory=_table)
+    distributed: Table = field(default_factory=_table)
+
+    def of(self, record: ThroughputRecord) -> Measured:
+        """Where a record belongs."""
+        if record.nodes > 1:
+            return self.distributed[record.nodes]
+        return self.aggregated[record.gpus]
+
+    def answering(self, min_records: int) -> Tables:
+        """What has data: the counts with ``min_records`` and more."""
+        return Tables(
+            *(
+                {n: m for n, m in sorted(table.items()) if m.records >= min_records}
+                for table in (self.aggregated, self.distributed)
+            )
+        )
+
+
+@dataclass(slots=True)
+class Layers:
+    """Entity and type layer of one workload. Every entity record also counts for its type."""
+
+    entity: Mapping[NodeName, Tables]
+    type: Mapping[GpuType, Tables]
+    types: Mapping[NodeName, GpuType]
+
+
+def by_workload(
+    records: Iterable[ThroughputRecord], half_life_seconds: float, now: float
+) -> dict[WorkloadName, Layers]:
+    """All that was measured; the weight of a record halves every ``half_life_seconds``."""
+    found: dict[WorkloadName, Layers] = {}
+    for record in records:
+        layers = found.get(record.workload)
+        if layers is None:
+            layers = Layers(defaultdict(Tables), defaultdict(Tables), {})
+            found[record.workload] = layers
+        age = now - record.at
+        weight = 0.5 ** (age / half_life_seconds) if age > 0.0 else 1.0
+        for tables in (layers.entity[record.node], layers.type[record.gpu_type]):
+            tables.of(record).add(record.per_gpu, weight, record.at)
+        layers.types[record.node] = record.gpu_type  # type: ignore[index]
+    return found
+
+
+def server_factors(layers: Layers, min_records: int) -> dict[NodeName, float]:
+    """The entity layer: a server's mean ratio to its type, where its own records answer.
+
+    Of runs in that server alone, if there are any: a spread run is as fast as its slowest
+    server, which says little of the others.
+    """
+    factors = {}
+    for node, tables in sorted(layers.entity.items()):
+        of_type = layers.type[layers.types[node]].answering(min_records)
+        own = tables.answering(min_records)
+        ratio = _ratio(own.aggregated, of_type.aggregated)
+        if ratio is None:
+            ratio = _ratio(own.distributed, of_type.distributed)
+        if ratio is not None:
+            factors[node] = ratio
+    return factors
+
+
+def _ratio(own: Table, of_type: Table) -> float | None:
+    """Mean over the counts, weighted by the server's records."""
+    total = sum(measured.weight for measured in own.values())
+    if total <= 0.0:
+        return None
+    weighted = (m.weight * m.per_gpu / of_type[n].per_gpu for n, m in own.items())
+    return sum(weighted) / total
