@@ -1,0 +1,55 @@
+"""Programs of generated snapshots, and what must hold for every plan."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from hopsd.core.configurations import generate
+from hopsd.core.program import Program, build
+from hopsd.model.plan import Plan, PlanSettings, Snapshot
+from hopsd.policies.candidates import candidates
+
+
+def program_of(snapshot: Snapshot, lam: float = 1.0) -> Program:
+    chosen = candidates(snapshot, PlanSettings(lam=lam))
+    columns = generate(
+        chosen.jobs,
+        snapshot.nodes,
+        chosen.idle,
+        chosen.sensitivity,
+        sigma=1.4,
+        keep_present=snapshot.round.first,
+    )
+    priorities = [chosen.priority[job.id] for job in chosen.jobs]
+    return build(columns, chosen.idle, priorities, lam, np.ones(len(chosen.jobs)))
+
+
+def assert_holds(snapshot: Snapshot, plan: Plan) -> None:
+    """No server gives more than it has, no job gets what it did not ask for."""
+    free = {node.name: node.idle for node in snapshot.nodes}
+    jobs = {job.id: job for job in snapshot.jobs}
+    if snapshot.round.first:
+        for job in snapshot.jobs:
+            for name, gpus in job.running if job.preemptible else ():
+                free[name] += gpus
+    taken: Counter[str] = Counter()
+    for job_id, allocation in plan.placements.items():
+        assert allocation.gpus in jobs[job_id].reqs
+        taken.update(dict(allocation))
+    assert all(taken[name] <= gpus for name, gpus in free.items())
+    assert set(taken) <= set(free)
+    assert plan.objective <= plan.upper_bound
+
+
+def usable(program: Program, choice: np.ndarray) -> list[int]:
+    """Jobs without a column for which one fits on what the choice leaves idle."""
+    left = program.capacity - program.taken(choice)
+    columns = program.configurations
+    fits = columns.shapes.fit(left)[columns.shape]
+    return [
+        job
+        for job in np.flatnonzero(choice < 0).tolist()
+        if fits[columns.start[job] : columns.start[job + 1]].any()
+    ]

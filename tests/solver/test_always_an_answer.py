@@ -1,0 +1,145 @@
+"""Whatever the solver does, a feasible plan comes back, with a bound, and says what happened."""
+
+from __future__ import annotations
+
+import stat
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from instances import snapshot
+from programs import assert_holds, program_of, usable
+
+from hopsd.core.shapes import Floats
+from hopsd.model.plan import PlanSettings, PlanStatus
+from hopsd.policies.hops import plan
+from hopsd.solver import cbc
+from hopsd.solver.model import Answer, Model
+from hopsd.solver.solve import solve
+
+Broken = Callable[[Model], Answer]
+
+
+def raising(_: Model) -> Answer:
+    raise RuntimeError("segmentation fault, as it were")
+
+
+def silent(_: Model) -> Answer:
+    return Answer()
+
+
+def fractional(model: Model) -> Answer:
+    return Answer(np.full(len(model.objective), 0.5), 1.0)
+
+
+def over_allocating(model: Model) -> Answer:
+    return Answer(np.ones(len(model.objective)), 1.0)
+
+
+def not_numbers(model: Model) -> Answer:
+    return Answer(np.full(len(model.objective), np.nan), 1.0)
+
+
+def too_short(_: Model) -> Answer:
+    return Answer(np.ones(1), 1.0)
+
+
+@pytest.mark.parametrize(
+    "broken", [raising, silent, fractional, over_allocating, not_numbers, too_short]
+)
+@pytest.mark.parametrize("seed", range(3))
+def test_nonsense_from_the_solver_changes_no_plan_for_the_worse(broken: Broken, seed: int) -> None:
+    program = program_of(snapshot(seed))
+
+    def solver(model: Model, *_: object) -> Answer:
+        # A bound is believed only together with a plan that was checked, so it is left open.
+        answer = broken(model)
+        return Answer(answer.x)
+
+    solution = solve(program, 0.0, 10.0, solver=solver)
+    assert program.feasible(solution.choice)
+    assert not usable(program, solution.choice)
+    best = solve(program, 0.0, 20.0)
+    assert program.scaled_objective(solution.choice) >= 0.8 * program.scaled_objective(best.choice)
+    assert solution.bound >= program.scaled_objective(best.choice) * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("broken", [raising, silent])
+def test_a_solver_that_never_answers_is_said(broken: Broken) -> None:
+    program = program_of(snapshot(0))
+    solution = solve(program, 0.0, 10.0, solver=lambda model, *_: broken(model))
+    assert solution.status is PlanStatus.FALLBACK
+
+
+def _script(path: Path, body: str) -> str:
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+@pytest.mark.parametrize("body", ["kill -9 $$", "exit 3", "echo gibberish", "kill -SEGV $$"])
+def test_a_killed_cbc_leaves_the_best_plan_in_hand(
+    body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cbc, "binary", lambda: _script(tmp_path / "cbc", body))
+    asked = snapshot(1)
+    made = plan(asked, PlanSettings(gap=0.0))
+    assert_holds(asked, made)
+    assert made.placements
+    assert made.status is PlanStatus.FALLBACK
+    assert 0.0 < made.gap < 0.5
+
+
+def test_a_cbc_that_is_missing_leaves_the_best_plan_in_hand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cbc, "binary", lambda: str(tmp_path / "nothing"))
+    assert plan(snapshot(1), PlanSettings(gap=0.0)).status is PlanStatus.FALLBACK
+
+
+def test_a_cbc_that_hangs_is_killed_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cbc, "binary", lambda: _script(tmp_path / "cbc", "exec sleep 60"))
+    asked = snapshot(1)
+    began = time.monotonic()
+    made = plan(asked, PlanSettings(gap=0.0, time_limit_seconds=2.0))
+    assert time.monotonic() - began <= 2.0 * 1.2
+    assert_holds(asked, made)
+    assert made.status is PlanStatus.FALLBACK
+
+
+def test_cbc_without_an_integer_solution_answers_nothing() -> None:
+    """2 x = 1 as two rows: the relaxation has x = 0.5, no whole x exists."""
+    model = Model(
+        objective=np.array([1.0, 1.0]),
+        start=np.array([0, 2, 4]),
+        row=np.array([0, 1, 0, 1]),
+        factor=np.array([2.0, -2.0, 2.0, -2.0]),
+        upper=np.array([1.0, -1.0]),
+        bound=np.array([1.0, 1.0]),
+    )
+    assert cbc.solve(model, None, 0.0, 5.0).x is None
+
+
+def test_cbc_says_how_good_its_answer_can_be() -> None:
+    rng = np.random.default_rng(3)
+    columns, rows = 40, 8
+    weight: Floats = rng.integers(1, 9, (columns, rows)).astype(np.float64)
+    model = Model(
+        rng.random(columns),
+        np.arange(columns + 1) * rows,
+        np.tile(np.arange(rows), columns),
+        weight.ravel(),
+        np.full(rows, 40.0),
+        np.ones(columns),
+    )
+    exact, loose = (cbc.solve(model, None, gap, 20.0) for gap in (0.0, 0.2))
+    assert exact.x is not None
+    assert loose.x is not None
+    best, got = float(model.objective @ exact.x), float(model.objective @ loose.x)
+    assert got <= best
+    assert best <= exact.bound <= best * (1 + 1e-5)
+    assert loose.bound >= best * (1 - 1e-6)
