@@ -54,7 +54,10 @@ def advance_all(
 def advance(
     old: JobRecord, job: JobReading, now: float, types: Mapping[NodeName, GpuType]
 ) -> JobRecord:
-    """``old`` plus what happened until ``now``, from Slurm's own start and end times."""
+    """``old`` plus what happened until ``now``, from Slurm's own start and end times.
+
+    A job that failed in a profile run has not ended: it goes back to the queue.
+    """
     now = max(now, old.seen)
     wait, run = _elapsed(old, job, now)
     gpus = job.allocation.gpus or old.allocation.gpus
@@ -75,7 +78,8 @@ def advance(
         restarts=max(old.restarts, job.restarts),
         allocation=job.allocation if holds else Allocation(),
         allocation_since=(job.start if moved else old.allocation_since) if holds else None,
-        end=(job.end or now) if job.state.finished else None,
+        profiling=holds and job.profiling,
+        end=(job.end or now) if job.state.finished and not job.failed_profile else None,
         run_seconds_by_type=by_type,
     )
 

@@ -44,6 +44,9 @@ _FINISHED = frozenset(
 # slurm_plugin/job_submit.lua writes it, since a plain user's request cannot carry another mark.
 USER_HOLD_BEGIN = 4_102_444_800.0
 
+PROFILE_MARK = "hops:profile"
+"""In the admin comment of a job whose run is a profile run, or ``hops:profile=ITERATIONS``."""
+
 
 class Hold(StrEnum):
     """Who keeps a pending job from starting.
@@ -108,6 +111,17 @@ class JobReading:
     admin_comment: str = ""
     state_text: str = ""
     per_job_gpus: bool = False
+
+    @property
+    def profiling(self) -> bool:
+        """Whether its run, or its last one, is to measure it and not to get it done."""
+        return any(w.partition("=")[0] == PROFILE_MARK for w in self.admin_comment.split())
+
+    @property
+    def failed_profile(self) -> bool:
+        """Slurm takes it for ended, but it failed on the one GPU of a profile run."""
+        broken = self.state in (SlurmState.FAILED, SlurmState.TIMEOUT)
+        return broken and self.profiling and self.requeue
 
 
 @dataclass(frozen=True, slots=True)

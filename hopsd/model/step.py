@@ -14,7 +14,8 @@ class StepKind(StrEnum):
 
     ``START``: a held job gets ``target``. ``PREEMPT``: checkpoint signal, grace, requeue held.
     ``MOVE``: PREEMPT, then START on ``target``. ``RELEASE``: given back to plain Slurm,
-    which starts it by its own rules on any nodes with ``Step.gpus`` GPUs.
+    which starts it by its own rules on any nodes with ``Step.gpus`` GPUs. ``REQUEUE``: a job
+    that failed in a profile run is put back, held.
     """
 
     HOLD = "hold"
@@ -22,13 +23,15 @@ class StepKind(StrEnum):
     PREEMPT = "preempt"
     MOVE = "move"
     RELEASE = "release"
+    REQUEUE = "requeue"
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """One job's change. ``current`` is where it ran when the plan was made.
 
-    ``gpus`` is for RELEASE alone: how many GPUs plain Slurm gives the job.
+    ``gpus`` is for RELEASE alone: how many GPUs plain Slurm gives the job. ``profiling``: the
+    step belongs to a profile run, which measures ``iterations`` at most (0: as it likes).
     """
 
     job: JobId
@@ -37,6 +40,7 @@ class Step:
     target: Allocation = field(default_factory=Allocation)
     profiling: bool = False
     gpus: int = 0
+    iterations: int = 0
 
 
 class OutcomeStatus(StrEnum):

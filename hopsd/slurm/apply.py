@@ -64,7 +64,8 @@ class SlurmPort:
         jobs = self._watch.jobs() if steps else {}
         for step in steps:
             job = jobs.get(step.job)
-            result = _gone(job) if job is None or job.state.finished else judge(step, job)
+            over = job is None or (job.state.finished and step.kind is not StepKind.REQUEUE)
+            result = _gone(job) if job is None or over else judge(step, job)
             if result is not None:
                 results[step.job] = result
         return [step for step in steps if step.job not in results]
@@ -72,8 +73,9 @@ class SlurmPort:
     def _settle(self, step: Step, job: JobReading) -> Result | None:
         """The result of a step that needs neither vacating nor placing."""
         pending = job.state is SlurmState.PENDING
-        if step.kind is StepKind.RELEASE:
-            return self._give_back(step, job)
+        if step.kind in (StepKind.RELEASE, StepKind.REQUEUE):
+            back = step.kind is StepKind.REQUEUE
+            return self._put_back(job) if back else self._give_back(step, job)
         if step.kind is StepKind.HOLD or (step.kind is StepKind.PREEMPT and pending):
             return self._hold(job)
         if job.state is SlurmState.RUNNING and job.allocation == step.target:
@@ -110,6 +112,14 @@ class SlurmPort:
         if job.hold is not Hold.NONE:
             return Result(OutcomeStatus.UNCHANGED)
         return self._asked(job, lambda: self._adapter.hold(job.id))
+
+    def _put_back(self, job: JobReading) -> Result:
+        """Only what failed in its profile run: any other end is the job's own."""
+        if job.state is SlurmState.PENDING:
+            return self._hold(job)
+        if not job.failed_profile:
+            return _gone(job) if job.state.finished else _failed(job, f"it is {job.state_text}")
+        return self._asked(job, lambda: self._adapter.requeue_hold(job.id))
 
     def _give_back(self, step: Step, job: JobReading) -> Result:
         if job.state is not SlurmState.PENDING or job.hold is not Hold.HOPS:

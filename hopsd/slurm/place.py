@@ -7,13 +7,11 @@ from dataclasses import dataclass, field
 
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId, NodeName
-from hopsd.model.reading import Hold, JobReading, Reading, SlurmState
+from hopsd.model.reading import PROFILE_MARK, Hold, JobReading, Reading, SlurmState
 from hopsd.model.step import OutcomeStatus, Step
 from hopsd.slurm.adapter import Adapter, Placement
 from hopsd.slurm.shape import filled, fits
 from hopsd.slurm.watch import ApplySettings, Jobs, Watch, refusals
-
-PROFILE = "hops:profile"
 
 # slurmd refuses a credential made in the second of the job's last kill, or before: "Job credential
 # revoked", and the job ends as FAILED (seen live on 22.05). Slurm's own guard is the begin time
@@ -89,7 +87,7 @@ class Placer:
                 job=job.id,
                 allocation=step.target,
                 cpus_per_gpu=self._settings.cpus_per_gpu,
-                admin_comment=_marked(job.admin_comment, profiling=step.profiling),
+                admin_comment=_marked(job.admin_comment, step),
                 reset=job.per_job_gpus,
             )
         )
@@ -179,8 +177,10 @@ def _waits(job: JobReading | None) -> bool:
     )
 
 
-def _marked(comment: str, *, profiling: bool) -> str | None:
-    """The admin comment with or without the mark that task_prolog reads; None: as it is."""
-    words = [word for word in comment.split() if word != PROFILE]
-    marked = " ".join([*words, PROFILE] if profiling else words)
+def _marked(comment: str, step: Step) -> str | None:
+    """The admin comment with or without the mark that prolog.sh reads; None: as it is."""
+    words = [word for word in comment.split() if word.partition("=")[0] != PROFILE_MARK]
+    if step.profiling:
+        words.append(f"{PROFILE_MARK}={step.iterations}" if step.iterations else PROFILE_MARK)
+    marked = " ".join(words)
     return marked if marked != comment else None

@@ -75,6 +75,7 @@ steps = every_field(
     target=allocations,
     profiling=st.booleans(),
     gpus=counts,
+    iterations=counts,
 )
 outcomes = every_field(
     StepOutcome,
