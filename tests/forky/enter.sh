@@ -4,7 +4,7 @@
 # usage: tests/forky/enter.sh ROOT COMMAND [ARGUMENT...]
 #
 # The command gets namespaces of its own for mounts and processes: however it ends, nothing of it
-# stays mounted and none of its daemons stays alive. The environment is empty but for HOPS_*,
+# stays mounted and none of its daemons stays alive. The environment is empty but for
 # proxies and pip's settings. Exit status: the command's.
 set -euo pipefail
 
@@ -12,7 +12,7 @@ root=$1
 shift
 repository=$(cd "$(dirname "$0")/../.." && pwd)
 # Not PIP_FIND_LINKS: the folders it names are not inside.
-mapfile -d '' -t settings < <(env --null | grep -zE '^(PIP_|HOPS_|[a-zA-Z]+_(proxy|PROXY)=)' |
+mapfile -d '' -t settings < <(env --null | grep -zE '^(PIP_|[a-zA-Z]+_(proxy|PROXY)=)' |
     grep -zv '^PIP_FIND_LINKS=')
 
 mkdir -p "$root/src"
