@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from hopsd.core.history import OCCUPYING
 from hopsd.model.history import JobRecord
-from hopsd.model.ids import GpuType, WorkloadName
+from hopsd.model.ids import GpuType, JobId, WorkloadName
 from hopsd.model.profiling import ProfileRun
 from hopsd.model.reading import JobReading, Reading, SlurmState
 from hopsd.model.step import OutcomeStatus, StepKind, StepOutcome
