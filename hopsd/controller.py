@@ -16,8 +16,9 @@ from hopsd import status
 from hopsd.config import Config
 from hopsd.core.estimator import EstimatorSettings
 from hopsd.core.snapshot import SnapshotSettings
+from hopsd.core.theory import fit_theory
 from hopsd.errors import HopsError, NotLeaderError, PlanLateError
-from hopsd.model.ids import JobId, job_order
+from hopsd.model.ids import GpuType, JobId, WorkloadName, job_order
 from hopsd.model.reading import SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.observation import Observation, observe
@@ -159,6 +160,10 @@ class Controller:
         collected = self._reports.collect(self._seen.reading)
         if collected.records:
             self._store.add_throughput(collected.records)
+        if collected.phases:
+            self._store.add_phases(collected.phases)
+            renewed = {(r.workload, r.gpu_type) for r in collected.phases}
+            self._fit(renewed, self._seen.reading.now)
         changed = []
         for job, done in collected.samples_done.items():
             record = self._store.job(job)
@@ -169,6 +174,15 @@ class Controller:
         self._store.save_jobs(changed)
         for refused in collected.refused:
             self._store.add_event("report_refused", str(refused))
+
+    def _fit(self, renewed: Collection[tuple[WorkloadName, GpuType]], now: float) -> None:
+        """Basic times anew, of the workloads and types that reported."""
+        half_life = self._settings.snapshot.estimator.half_life_seconds
+        fits = [
+            fit_theory(self._store.phases(workload, gpu_type), half_life, now)
+            for workload, gpu_type in sorted(renewed)
+        ]
+        self._store.save_theory(fit for fit in fits if fit is not None)
 
     def _release_wishes(self) -> str:
         with self._wishes_lock:

@@ -155,11 +155,15 @@ def _numbers(
         if column is not None:
             gain = float(program.gain[column])
             throughput = float(program.configurations.throughput[column])
-            server = program.configurations.shapes.parts(int(program.configurations.shape[column]))[
-                0
-            ][0]
-            source = job.throughput[nodes[server].gpu_type].source
+            shape = int(program.configurations.shape[column])
+            source = _source(job, program.configurations.shapes.parts(shape), nodes)
         numbers[job.id] = JobNumbers(
             chosen.priority[job.id], chosen.rho[job.id], gain, throughput, source
         )
     return numbers
+
+
+def _source(job: Job, parts: Sequence[tuple[int, int]], nodes: Sequence[Node]) -> str:
+    """Who says how fast ``job`` is on the servers and GPUs of ``parts``."""
+    table = job.throughput[nodes[parts[0][0]].gpu_type]
+    return table.source_of(sum(gpus for _, gpus in parts), len(parts))
