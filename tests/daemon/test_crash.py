@@ -7,7 +7,7 @@ import time
 from collections import Counter
 
 import pytest
-from conftest import Site
+from daemon_site import Site
 
 from hopsd.model.ids import JobId
 

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import HERE, Hopsd, Site
+from daemon_site import HERE, Hopsd, Site
 
 from hopsd.local_socket import RefusedError, ask
 from hopsd.store.embedded import EmbeddedPostgres

@@ -1,0 +1,159 @@
+"""A daemon, its cluster and database, and jobs that keep a log of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples.demo.cluster import PrivateCluster
+from hopsd.local_socket import UnreachableError, ask
+from hopsd.store.postgres import PostgresStore
+
+HERE = Path(sys.executable).parent
+WORKER = """#!/bin/bash
+# Works for TOTAL seconds in all, saves what it did on the signal, leaves with Slurm's code.
+echo "run $SLURM_JOB_ID ${SLURM_RESTART_COUNT:-0} $(scontrol show hostnames | paste -sd,)" >> $LOG
+saved=$FOLDER/$SLURM_JOB_ID
+done=$(cat $saved 2> /dev/null || echo 0)
+trap 'echo $done > $saved; exit 85' USR1
+while [ $done -lt $TOTAL ]; do sleep 0.5 & wait $!; done=$((done + 1)); done
+echo "end $SLURM_JOB_ID" >> $LOG
+"""
+
+
+class Hopsd:
+    """A hopsd process that can be started, asked, killed and started again."""
+
+    def __init__(
+        self, folder: Path, dsn: str, cluster: PrivateCluster, name: str = "hopsd"
+    ) -> None:
+        self.folder = folder
+        self.cluster = cluster
+        self.dsn = dsn
+        self.socket = folder / f"{name}.sock"
+        self.config = folder / f"{name}.toml"
+        self.log = folder / f"{name}.log"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.configure()
+
+    def configure(self, *, round_seconds: float = 8.0, more: str = "") -> None:
+        self.config.write_text(
+            f"""
+[daemon]
+refresh_seconds = 1
+round_seconds = {round_seconds}
+socket = "{self.socket}"
+[slurm]
+checkpoint_grace_seconds = 5
+start_timeout_seconds = 10
+[database]
+dsn = "{self.dsn}"
+[plan]
+time_limit = 2
+[knowledge]
+report_dir = "{self.folder}/reports"
+{more}
+"""
+        )
+
+    def start(self, *, wait: bool = True) -> None:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [HERE / "hopsd", "--config", self.config],
+                env={**os.environ, **self.cluster.env},
+                stderr=log,
+            )
+        if wait:
+            self.wait_for(lambda status: status["ticks"] > 0)
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def terminate(self) -> int:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=60)
+
+    def stop(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.kill()
+
+    def status(self) -> dict[str, Any]:
+        status = ask(self.socket, "status")
+        assert isinstance(status, dict)
+        return status
+
+    def wait_for(self, holds: Callable[[dict[str, Any]], bool], seconds: float = 30.0) -> Any:
+        deadline = time.monotonic() + seconds
+        status: dict[str, Any] | None = None
+        while time.monotonic() < deadline:
+            with contextlib.suppress(UnreachableError):
+                status = self.status()
+                if holds(status):
+                    return status
+            time.sleep(0.1)
+        pytest.fail(f"not so within {seconds} s: {status}\n{self.log.read_text()[-3000:]}")
+
+
+class Site:
+    """Cluster, database, daemon, and a log that the jobs themselves write."""
+
+    def __init__(self, folder: Path, dsn: str, cluster: PrivateCluster) -> None:
+        self.folder = folder
+        self.cluster = cluster
+        self.hopsd = Hopsd(folder, dsn, cluster)
+        self.store = PostgresStore(dsn)
+        self.worker_log = folder / "worker.log"
+        self.worker = folder / "worker.sh"
+        self.worker.write_text(WORKER)
+
+    def submit(self, comment: str, seconds: float = 3.0, *options: str) -> str:
+        done = subprocess.run(
+            [
+                *("sbatch", "--parsable", f"--comment={comment}", "--output=/dev/null"),
+                *options,
+                str(self.worker),
+            ],
+            env={
+                **os.environ,
+                **self.cluster.env,
+                "LOG": str(self.worker_log),
+                "FOLDER": str(self.folder),
+                "TOTAL": str(int(seconds * 2)),
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def states(self) -> dict[str, str]:
+        return {job.id: job.state.value for job in self.cluster.read_jobs()}
+
+    def wait_until_all_completed(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while set(self.states().values()) != {"COMPLETED"}:
+            if time.monotonic() > deadline:
+                pytest.fail(f"{self.states()}\n{self.hopsd.log.read_text()[-4000:]}")
+            time.sleep(0.3)
+
+    def runs(self) -> list[tuple[str, int, tuple[str, ...]]]:
+        """What the jobs say: (job, restart count, nodes), in order."""
+        lines = [line.split() for line in self.worker_log.read_text().splitlines()]
+        return [
+            (job, int(rest[0]), tuple(rest[1].split(",")))
+            for kind, job, *rest in lines
+            if kind == "run"
+        ]
