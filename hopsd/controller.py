@@ -15,10 +15,13 @@ import structlog
 from hopsd import status
 from hopsd.config import Config
 from hopsd.core.estimator import EstimatorSettings
+from hopsd.core.profile_runs import told
 from hopsd.core.snapshot import SnapshotSettings
 from hopsd.core.theory import fit_theory
+from hopsd.core.throughput import IterationModel
 from hopsd.errors import HopsError, NotLeaderError, PlanLateError
 from hopsd.model.ids import GpuType, JobId, WorkloadName, job_order
+from hopsd.model.profiling import ProfileRun
 from hopsd.model.reading import SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.observation import Observation, observe
@@ -51,11 +54,18 @@ def round_settings(config: Config) -> RoundSettings:
                 min_records=config.knowledge.min_records,
                 half_life_seconds=config.knowledge.half_life_days * 86400.0,
                 assumed_sensitivity=config.knowledge.assumed_sensitivity,
+                model=IterationModel(
+                    config.knowledge.exposed_share,
+                    config.plan.paper_exact,
+                    config.knowledge.communication,
+                ),
+                bandwidth=tuple(config.bandwidth.values()),
             ),
             default_age_seconds=config.knowledge.default_age_seconds,
             restart_cost=config.plan.restart_cost and not config.plan.paper_exact,
             pinned=config.plan.pinned,
         ),
+        profiling=config.profiling.settings,
         requirements_max=config.plan.requirements_max,
     )
 
@@ -133,6 +143,7 @@ class Controller:
             self._store.prune(result.seen.reading.now, self._config.database.retention_days)
         self._seen = self._observe() if result.outcomes else result.seen
         self._note_failures(result.outcomes)
+        self._note_profiles(result.profiled)
         said.append(sentence_of(result))
         return "; ".join(filter(None, said))
 
@@ -217,6 +228,12 @@ class Controller:
                     f"{outcome.step.kind} {outcome.step.target}: {outcome.error}",
                     job=outcome.step.job,
                 )
+
+    def _note_profiles(self, runs: Sequence[ProfileRun]) -> None:
+        for run in runs:
+            if run.closed and (run.ran or run.failure):
+                kind = "profile_failed" if run.failure else "profiled"
+                self._store.add_event(kind, told(run), job=run.job)
 
     def _document(self, mode: str, sentence: str, error: str | None) -> status.Document:
         service = status.Service(

@@ -26,7 +26,9 @@ from hopsd.config.reference import (
 from hopsd.config.schema import SECTIONS
 from hopsd.ctl.config import config as config_command
 from hopsd.errors import ConfigError
+from hopsd.model.ids import GpuType
 from hopsd.model.job import ThroughputTable
+from hopsd.model.knowledge import Bandwidth
 from hopsd.model.plan import PlanSettings, PriorityName
 
 ALL = [(section, option) for section, kind in SECTIONS.items() for option in options(kind)]
@@ -85,6 +87,18 @@ def test_throughput_tables() -> None:
     }
 
 
+def test_bandwidths() -> None:
+    rtx3090 = GpuType("rtx3090")
+    config = parse("[bandwidth.rtx3090]\nb_link = 2.5e9\nb_net = 1100000000")
+    assert config.bandwidth == {rtx3090: Bandwidth(rtx3090, 2.5e9, 1.1e9)}
+    assert parse(toml(config)).bandwidth == config.bandwidth
+    assert errors("[bandwidth.a100]\nb_link = 0\nb_lan = 1") == [
+        "hopsd.toml:1: bandwidth.a100 needs b_net, in parameters per second",
+        "hopsd.toml:2: bandwidth.a100.b_link 0 is not accepted; accepted: above 0",
+        "hopsd.toml:3: bandwidth.a100.b_lan is unknown; did you mean b_link?",
+    ]
+
+
 def test_every_error_is_told_with_its_line() -> None:
     text = """\
 [daemon]
@@ -129,6 +143,8 @@ speed = 3
         ("daemon = 3", "daemon 3", "a table"),
         ("throughput = 3", "throughput 3", "a table"),
         ("throughput.x = 3", "throughput.x 3", "a table"),
+        ("bandwidth = 3", "bandwidth 3", "a table"),
+        ("bandwidth.x = 3", "bandwidth.x 3", "a table"),
         ("daemon.socket = 'run'", "daemon.socket 'run'", "an absolute path"),
         ("plan.seed = 1.5", "plan.seed 1.5", "a whole number from 0"),
         ("plan.lambda = nan", "plan.lambda nan", "a number from 0"),
@@ -172,7 +188,7 @@ def test_every_setting_is_described_and_its_default_accepted(section: str, optio
 
 
 def test_sections_are_the_configurations_fields() -> None:
-    names = {item.name for item in fields(Config)} - {"throughput", "given", "path"}
+    names = {item.name for item in fields(Config)} - {"throughput", "bandwidth", "given", "path"}
     assert names == set(SECTIONS)
 
 
@@ -252,8 +268,12 @@ json_values = st.recursive(
 
 
 @given(
-    section=st.sampled_from([*SECTIONS, "throughput", "throughput.x", "throughput.x.y"]),
-    key=st.sampled_from([option.key for _, option in ALL] + ["aggregated", "distributed", "x"]),
+    section=st.sampled_from(
+        [*SECTIONS, "throughput", "throughput.x", "throughput.x.y", "bandwidth.x"]
+    ),
+    key=st.sampled_from(
+        [option.key for _, option in ALL] + ["aggregated", "distributed", "x", "b_net"]
+    ),
     value=json_values,
 )
 def test_no_value_is_a_crash(section: str, key: str, value: object) -> None:

@@ -13,6 +13,7 @@ from hopsd.config.schema import (
     MetricsConfig,
     PlanConfig,
     PortName,
+    ProfilingConfig,
     SignalScope,
     SlurmConfig,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "MetricsConfig",
     "PlanConfig",
     "PortName",
+    "ProfilingConfig",
     "SignalScope",
     "SlurmConfig",
     "load",

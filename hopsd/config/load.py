@@ -15,6 +15,7 @@ from hopsd.config.schema import SECTIONS, Config
 from hopsd.errors import ConfigError
 from hopsd.model.ids import GpuType, WorkloadName
 from hopsd.model.job import ThroughputTable
+from hopsd.model.knowledge import Bandwidth
 
 DEFAULT_PATH = Path("/etc/hops/hopsd.toml")
 
@@ -66,10 +67,17 @@ class _Reader:
         return [message for _, message in sorted(self._errors)]
 
     def config(self, document: Mapping[str, Any], path: Path | None) -> Config:
-        self._refuse_unknown((), document, [*SECTIONS, "throughput"])
+        self._refuse_unknown((), document, [*SECTIONS, "throughput", "bandwidth"])
         sections = {name: self._section(name, document.get(name, {})) for name in SECTIONS}
         throughput = self._throughput(document.get("throughput", {}))
-        config = Config(**sections, throughput=throughput, given=frozenset(self._given), path=path)
+        bandwidth = self._bandwidth(document.get("bandwidth", {}))
+        config = Config(
+            **sections,
+            throughput=throughput,
+            bandwidth=bandwidth,
+            given=frozenset(self._given),
+            path=path,
+        )
         daemon = config.daemon
         if daemon.refresh_seconds > daemon.round_seconds:
             self._error(
@@ -120,6 +128,24 @@ class _Reader:
             distributed=self._counts((*at, "distributed"), table.get("distributed", {}), 2),
         )
 
+    def _bandwidth(self, table: Any) -> Mapping[GpuType, Bandwidth]:
+        result: dict[GpuType, Bandwidth] = {}
+        if not self._is_table(("bandwidth",), table):
+            return result
+        keys = ("b_link", "b_net")
+        for gpu_type, given in table.items():
+            at = ("bandwidth", gpu_type)
+            if not self._is_table(at, given):
+                continue
+            self._refuse_unknown(at, given, keys)
+            for key in [key for key in keys if key not in given]:
+                self._error(at, f"needs {key}, in parameters per second")
+            speeds = [self._rate((*at, key), given[key]) for key in keys if key in given]
+            if len(speeds) == len(keys):
+                result[GpuType(gpu_type)] = Bandwidth(GpuType(gpu_type), *speeds)
+                self._given.add(".".join(at))
+        return result
+
     def _counts(self, at: tuple[str, ...], table: Any, least: int) -> dict[int, float]:
         result: dict[int, float] = {}
         if not self._is_table(at, table):
@@ -127,13 +153,18 @@ class _Reader:
         for key, value in table.items():
             if not (key.isascii() and key.isdigit() and int(key) >= least):
                 self._error((*at, key), f"is not a count; accepted: a whole number from {least}")
-            elif isinstance(value, bool) or not isinstance(value, int | float):
-                self._error((*at, key), f"{_shown(value)} is not accepted; accepted: a number")
-            elif not (math.isfinite(value) and value > 0):
-                self._error((*at, key), f"{_shown(value)} is not accepted; accepted: above 0")
             else:
-                result[int(key)] = float(value)
+                result[int(key)] = self._rate((*at, key), value)
         return dict(sorted(result.items()))
+
+    def _rate(self, at: tuple[str, ...], value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            self._error(at, f"{_shown(value)} is not accepted; accepted: a number")
+        elif not (math.isfinite(value) and value > 0):
+            self._error(at, f"{_shown(value)} is not accepted; accepted: above 0")
+        else:
+            return float(value)
+        return 1.0
 
     def _is_table(self, at: tuple[str, ...], value: Any) -> bool:
         if isinstance(value, dict):

@@ -27,7 +27,7 @@ class Setting:
 
 
 def settings(config: Config) -> Iterator[Setting]:
-    """Every setting of ``config``, in the schema's order, and its throughput tables."""
+    """Every setting of ``config``, in the schema's order, its tables included."""
     for section, kind in SECTIONS.items():
         values = getattr(config, section)
         for option in options(kind):
@@ -44,6 +44,10 @@ def settings(config: Config) -> Iterator[Setting]:
                 if speeds:
                     shown = {str(count): speed for count, speed in speeds.items()}
                     yield Setting(section, key, shown, "file")
+    for gpu_type, found in config.bandwidth.items():
+        section = f"bandwidth.{toml_key(gpu_type)}"
+        yield Setting(section, "b_link", found.b_link, "file")
+        yield Setting(section, "b_net", found.b_net, "file")
 
 
 def toml(config: Config) -> str:
@@ -65,7 +69,7 @@ def reference_file() -> str:
     for section, kind in SECTIONS.items():
         parts.append(f"\n[{section}]\n# {_summary(kind)}")
         parts += [_reference_entry(option) for option in options(kind)]
-    parts.append(_THROUGHPUT)
+    parts += [_THROUGHPUT, _BANDWIDTH]
     return "\n".join(parts)
 
 
@@ -132,4 +136,13 @@ _THROUGHPUT = """
 #[throughput.resnet50.rtx3090]
 #aggregated = { "1" = 100.0, "2" = 98.0, "8" = 90.0 }
 #distributed = { "2" = 70.0, "3" = 65.0 }
+"""
+
+_BANDWIDTH = """\
+# Parameters per second between the GPUs of one server and between servers, for the model of
+# communication (eq. 2 of the paper). A type without a table here has what calibration found.
+#
+#[bandwidth.rtx3090]
+#b_link = 2.5e9
+#b_net = 1.1e9
 """

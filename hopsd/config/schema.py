@@ -9,8 +9,11 @@ from enum import StrEnum
 from pathlib import Path
 
 from hopsd.config.option import option
+from hopsd.core.profile_runs import ProfilingSettings
+from hopsd.core.throughput import Communication, IterationModel
 from hopsd.model.ids import GpuType, WorkloadName
 from hopsd.model.job import ThroughputTable
+from hopsd.model.knowledge import Bandwidth
 from hopsd.model.plan import PlanSettings, PriorityName
 from hopsd.policies.registry import POLICIES
 
@@ -174,6 +177,49 @@ class KnowledgeConfig:
     assumed_sensitivity: float = option(
         1.5, "Slowdown by spreading that is assumed of a job never measured.", minimum=1
     )
+    communication: Communication = option(
+        Communication.PAPER,
+        "Time of gradients between servers: paper is params / b_net whatever the shape; ring"
+        " also counts GPUs and servers, see docs/estimator.md.",
+    )
+    exposed_share: float = option(
+        IterationModel().exposed_share,
+        "Part of the communication that never overlaps with the backward pass.",
+        minimum=0,
+        maximum=1,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ProfilingConfig:
+    """First runs on one GPU, in which new workloads are measured before they compete."""
+
+    enabled: bool = option(
+        True, "Measure a workload on each GPU type before its first job competes there."
+    )
+    iterations: int = option(
+        20,
+        "Most iterations that a profile run measures; it ends sooner when their mean is sure.",
+        minimum=10,
+        maximum=50,
+    )
+    time_limit_seconds: float = option(
+        120.0, "A profile run that has not measured enough by then has failed.", above=0
+    )
+    retry_hours: float = option(
+        24.0,
+        "After a failed profile run its workload is not profiled on that GPU type for so long.",
+        minimum=0,
+    )
+
+    @property
+    def settings(self) -> ProfilingSettings:
+        return ProfilingSettings(
+            enabled=self.enabled,
+            iterations=self.iterations,
+            time_limit_seconds=self.time_limit_seconds,
+            retry_seconds=self.retry_hours * 3600.0,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +236,7 @@ class Config:
     """A validated hopsd.toml; ``Config()`` is the default of everything.
 
     ``throughput``: the operator's tables, samples per second per GPU, final.
+    ``bandwidth``: the operator's, instead of what `hopsctl calibrate` found.
     ``given``: dotted paths of the keys that the file sets; ``path``: the file.
     """
 
@@ -198,10 +245,12 @@ class Config:
     database: DatabaseConfig = field(default_factory=DatabaseConfig)
     plan: PlanConfig = field(default_factory=PlanConfig)
     knowledge: KnowledgeConfig = field(default_factory=KnowledgeConfig)
+    profiling: ProfilingConfig = field(default_factory=ProfilingConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     throughput: Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]] = field(
         default_factory=dict
     )
+    bandwidth: Mapping[GpuType, Bandwidth] = field(default_factory=dict)
     given: frozenset[str] = field(default=frozenset(), compare=False)
     path: Path | None = field(default=None, compare=False)
 
@@ -212,5 +261,6 @@ SECTIONS: Mapping[str, type] = {
     "database": DatabaseConfig,
     "plan": PlanConfig,
     "knowledge": KnowledgeConfig,
+    "profiling": ProfilingConfig,
     "metrics": MetricsConfig,
 }
