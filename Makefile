@@ -1,7 +1,7 @@
 PYTHON ?= python3
 VENV := .venv
 
-.PHONY: setup demo test test-forky fast lint bench clean
+.PHONY: setup demo test test-forky fast lint bench paper clean
 
 $(VENV)/.ready: setup.cfg
 	$(PYTHON) -m venv $(VENV)
@@ -26,3 +26,6 @@ lint: setup
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+
+paper: setup
+	$(VENV)/bin/python -m bench.paper

@@ -1,0 +1,50 @@
+"""What is run: one entry a table or figure of the paper."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SEEDS = (0, 1, 2, 3, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One simulation. ``gap`` of the integer program; ``rate``: jobs an hour, None: preset's."""
+
+    preset: str
+    policy: str
+    seed: int
+    rate: float | None = None
+    jobs: int | None = None
+    gap: float = 0.01
+
+    @property
+    def name(self) -> str:
+        extra = "" if self.rate is None else f"-{self.rate:g}h"
+        extra += "" if self.jobs is None else f"-{self.jobs}j"
+        extra += "" if self.gap == 0.01 else f"-gap{self.gap:g}"
+        return f"{self.preset}-{self.policy}{extra}-{self.seed}"
+
+
+PAPERS_RIVALS = ("hops", "sia-hops", "gavel-queue")
+"""As the Hops paper ran them: Sia with one configuration a requirement, both with its queue."""
+
+OTHERS = ("sia", "gavel", "gavel-ftf", "slurm", "fifo", "sjf", "srtf", "las")
+RATES = (30.0, 60.0, 120.0, 300.0, 600.0, 1200.0)
+RATE_JOBS = 250
+
+TABLE_3 = [Case("paper-64", p, s) for s in SEEDS for p in (*PAPERS_RIVALS, *OTHERS)]
+TABLE_4 = [Case("paper-512", p, s) for s in SEEDS for p in PAPERS_RIVALS]
+TABLE_4_OTHERS = [Case("paper-512", p, s) for s in SEEDS for p in ("gavel", *OTHERS[4:])]
+FTF = [Case("paper-512", "hops-ftf", s) for s in SEEDS]
+PRIORITIES = [Case("paper-512", f"hops-{p}", 0) for p in ("las", "sjf", "srtf")]
+ARRIVALS = [Case("paper-512", p, 0, rate, RATE_JOBS) for rate in RATES for p in PAPERS_RIVALS]
+
+ALL = {
+    "table3": TABLE_3,
+    "table4": TABLE_4,
+    "others": TABLE_4_OTHERS,
+    "priorities": PRIORITIES,
+    "ftf": FTF,
+    "arrivals": ARRIVALS,
+}

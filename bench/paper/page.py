@@ -1,0 +1,220 @@
+"""docs/paper.md: the paper's figures beside ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+
+from bench.paper.experiments import (
+    ARRIVALS,
+    FTF,
+    PAPERS_RIVALS,
+    PRIORITIES,
+    RATES,
+    TABLE_3,
+    TABLE_4,
+    TABLE_4_OTHERS,
+    Case,
+)
+from bench.paper.runs import Kept, kept
+from bench.paper.text import CLOSING, OPENING
+from hopsd.sim.svg import Axis, chart, distribution
+
+Value = Callable[[Kept], float]
+
+COLUMNS: tuple[tuple[str, Value], ...] = (
+    ("makespan, h", lambda k: k.figures["makespan_h"]),
+    ("mean JCT, h", lambda k: k.figures["avg_jct_h"]),
+    ("mean wait, h", lambda k: k.figures["avg_wait_h"]),
+    ("max LR", lambda k: k.figures["max_latency_ratio"]),
+    ("max LR, jobs >= 1 round", lambda k: max(k.long_ratios)),
+    ("fragments", lambda k: k.figures["avg_fragments"]),
+    ("max FTF", lambda k: k.figures["max_ftf"]),
+)
+
+PAPER_TABLE_3: Mapping[str, tuple[float | None, ...]] = {
+    "hops": (9.51, 3.20, 0.95, 0.37, None, 0.15, None),
+    "sia-hops": (11.68, 4.41, 1.47, 1.03, None, 5.89, None),
+    "gavel-queue": (14.46, 5.92, 2.11, 1.31, None, 3.36, None),
+}
+PAPER_TABLE_4: Mapping[str, tuple[float | None, ...]] = {
+    "hops": (10.48, 2.24, 0.87, 3.22, None, 0.45, None),
+    "sia-hops": (12.36, 3.79, 1.68, 78.5, None, 56.0, 28.27),
+    "gavel-queue": (15.42, 4.04, 2.24, 70.43, None, 18.0, 32.01),
+    "hops-ftf": (None, None, None, None, None, None, 2.15),
+}
+PAPER_CHANGE = {
+    ("hops", "sia-hops"): (-15.2, -40.9),
+    ("hops", "gavel-queue"): (-32.0, -44.5),
+}
+
+
+def write_page(folder: Path, docs: Path) -> None:
+    """Of what is in ``folder``; an experiment that was not run says so."""
+    images = docs / "img"
+    images.mkdir(parents=True, exist_ok=True)
+    parts = [
+        OPENING,
+        "## 64 GPUs, 25 jobs (table 3)\n",
+        _table(TABLE_3, PAPER_TABLE_3, folder),
+        "## 512 GPUs, 500 jobs (table 4)\n",
+        _table([*TABLE_4, *FTF, *TABLE_4_OTHERS], PAPER_TABLE_4, folder),
+        _changes(folder),
+        _figures(folder, images),
+        "## Priorities (figure 13, left)\n",
+        _priorities(folder),
+        "## Arrival rates (figure 13, right)\n",
+        _arrivals(folder),
+        "## Planning time (figure 14)\n",
+        _planning(folder),
+        CLOSING,
+    ]
+    (docs / "paper.md").write_text("\n".join(parts))
+
+
+def _found(cases: Iterable[Case], folder: Path) -> list[Kept]:
+    return [k for case in cases if (k := kept(case, folder)) is not None]
+
+
+def _policies(runs: Sequence[Kept]) -> list[str]:
+    return list(dict.fromkeys(k.case.policy for k in runs))
+
+
+def _row(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cells) + " |\n"
+
+
+def _spread(values: Sequence[float]) -> str:
+    """Mean and standard deviation over the seeds."""
+    return _figure(fmean(values)) + (f" ± {_figure(stdev(values))}" if len(values) > 1 else "")
+
+
+def _figure(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _table(
+    cases: Sequence[Case], paper: Mapping[str, tuple[float | None, ...]], folder: Path
+) -> str:
+    runs = _found(cases, folder)
+    if not runs:
+        return "Not run.\n"
+    text = _row(["policy", "seeds", *(name for name, _ in COLUMNS)])
+    text += _row(["---"] + ["---:"] * (len(COLUMNS) + 1))
+    for policy in _policies(runs):
+        own = [k for k in runs if k.case.policy == policy]
+        cells = [_spread([value(k) for k in own]) for _, value in COLUMNS]
+        text += _row([policy, str(len(own)), *cells])
+        if policy in paper:
+            shown = ["" if v is None else _figure(v) for v in paper[policy]]
+            text += _row([f"*{policy}, paper*", "", *shown])
+    return text
+
+
+def _changes(folder: Path) -> str:
+    """Hops against its rivals, seed by seed."""
+    runs = {(k.case.policy, k.case.seed): k for k in _found(TABLE_4, folder)}
+    text = _row(["hops against", "makespan", "paper", "mean JCT", "paper"])
+    text += _row(["---", "---:", "---:", "---:", "---:"])
+    for (ours, theirs), (makespan, jct) in PAPER_CHANGE.items():
+        pairs = [(runs[p], runs[theirs, p[1]]) for p in runs
+                 if p[0] == ours and (theirs, p[1]) in runs]  # fmt: skip
+        if not pairs:
+            return ""
+        cells = []
+        for field, printed in (("makespan_h", makespan), ("avg_jct_h", jct)):
+            change = [100 * (a.figures[field] / b.figures[field] - 1) for a, b in pairs]
+            cells += [_spread(change) + " %", f"{printed} %"]
+        text += _row([theirs, *cells])
+    return text
+
+
+def _figures(folder: Path, images: Path) -> str:
+    runs = _found(TABLE_4, folder)
+    if not runs:
+        return ""
+    by_policy = {p: [k for k in runs if k.case.policy == p] for p in _policies(runs)}
+    fair = {k.case.policy: k for k in _found(FTF, folder)}
+    drawn = {
+        "jct": distribution(
+            "completion times", "completion time, h",
+            {p: [j / 3600 for k in ks for j in k.jct] for p, ks in by_policy.items()}),
+        "latency-ratio": distribution(
+            "latency ratios", "latency ratio",
+            {p: [r for k in ks for r in k.latency_ratio] for p, ks in by_policy.items()}),
+        "ftf": distribution(
+            "finish-time fairness", "finish-time fairness",
+            {p: [r for k in ks for r in k.ftf] for p, ks in by_policy.items()}
+            | {p: k.ftf for p, k in fair.items()}),
+        "throughput": _throughput({p: ks[0] for p, ks in by_policy.items()}),
+    }  # fmt: skip
+    labels = {
+        "jct": "Completion times (figure 9 and 10)",
+        "latency-ratio": "Latency ratios (figure 12)",
+        "ftf": "Finish-time fairness (figure 12)",
+        "throughput": "Throughput over time, seed 0 (figure 11)",
+    }
+    text = ""
+    for name, svg in drawn.items():
+        alone = '<svg xmlns="http://www.w3.org/2000/svg" font-size="11" font-family="sans-serif" '
+        (images / f"paper-{name}.svg").write_text(svg.replace("<svg ", alone, 1))
+        text += f"\n{labels[name]}:\n\n![{labels[name]}](img/paper-{name}.svg)\n"
+    return text
+
+
+def _throughput(runs: dict[str, Kept]) -> str:
+    lines = {p: [(i / 60, v) for i, v in enumerate(k.throughput)] for p, k in runs.items()}
+    points = [point for line in lines.values() for point in line]
+    x = Axis("hours", 0.0, max(p[0] for p in points))
+    y = Axis("samples per second", 0.0, max(p[1] for p in points))
+    return chart("throughput", x, y, lines, steps=True)
+
+
+def _priorities(folder: Path) -> str:
+    runs = [k for k in _found(TABLE_4, folder) if (k.case.policy, k.case.seed) == ("hops", 0)]
+    runs += _found(PRIORITIES, folder)
+    if len(runs) < 2:
+        return "Not run.\n"
+    text = _row(["priority", "max LR", "max LR, jobs >= 1 round", "jobs with LR > 3",
+                 "mean JCT, h", "paper's max LR"])  # fmt: skip
+    text += _row(["---"] + ["---:"] * 5)
+    for k in runs:
+        worse = sum(r > 3 for r in k.latency_ratio)
+        name = "latency ratio" if k.case.policy == "hops" else k.case.policy.removeprefix("hops-")
+        text += _row([name, _figure(k.figures["max_latency_ratio"]), _figure(max(k.long_ratios)),
+                      str(worse), _figure(k.figures["avg_jct_h"]),
+                      "3.22" if k.case.policy == "hops" else "> 80"])  # fmt: skip
+    return text
+
+
+def _arrivals(folder: Path) -> str:
+    runs = {(k.case.policy, k.case.rate): k for k in _found(ARRIVALS, folder)}
+    if not runs:
+        return "Not run.\n"
+    text = "Mean JCT in hours:\n\n" + _row(["jobs an hour", *PAPERS_RIVALS])
+    text += _row(["---:"] * 4)
+    for rate in RATES:
+        found = [runs.get((p, rate)) for p in PAPERS_RIVALS]
+        cells = [_figure(k.figures["avg_jct_h"]) if k else "not run" for k in found]
+        text += _row([f"{rate:g}", *cells])
+    return text
+
+
+def _planning(folder: Path) -> str:
+    text = _row(["policy", "rounds", "median, s", "99 %, s", "proven gap, median", "largest",
+                 "machine's load"])  # fmt: skip
+    text += _row(["---"] + ["---:"] * 6)
+    runs = _found(TABLE_4, folder)
+    for policy in _policies(runs):
+        own = [k for k in runs if k.case.policy == policy]
+        text += _row([
+            policy,
+            str(sum(k.figures["rounds"] for k in own)),
+            _figure(fmean(k.figures["solve_seconds"]["median"] for k in own)),
+            _figure(max(k.figures["solve_seconds"]["p99"] for k in own)),
+            f"{fmean(k.figures['proven_gap']['median'] for k in own):.2%}",
+            f"{max(k.figures['proven_gap']['max'] for k in own):.2%}",
+            _figure(fmean(k.load for k in own)),
+        ])  # fmt: skip
+    return text if runs else "Not run.\n"

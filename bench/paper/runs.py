@@ -1,0 +1,89 @@
+"""Runs simulations once and keeps what the page needs of each as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.paper.experiments import Case
+from hopsd.model.plan import PlanSettings
+from hopsd.policies.registry import get
+from hopsd.sim.engine import SimulationSettings
+from hopsd.sim.facts import facts_of
+from hopsd.sim.metrics import throughput_over_time
+from hopsd.sim.presets import preset
+from hopsd.sim.study import figures, play
+
+ROUND_SECONDS = 360.0
+SAMPLE_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """One run. Job lists are in the workload's order; ``throughput`` every minute."""
+
+    case: Case
+    figures: dict[str, Any]
+    age: list[float]
+    jct: list[float]
+    latency_ratio: list[float]
+    ftf: list[float]
+    throughput: list[float]
+    plan_seconds: list[float]
+    load: float
+
+    @property
+    def long_ratios(self) -> list[float]:
+        """Latency ratios of jobs that are expected to run for a round or more."""
+        both = zip(self.age, self.latency_ratio, strict=True)
+        return [ratio for age, ratio in both if age >= ROUND_SECONDS]
+
+
+def kept(case: Case, folder: Path) -> Kept | None:
+    """What an earlier run left."""
+    path = folder / f"{case.name}.json"
+    if not path.exists():
+        return None
+    found = json.loads(path.read_text())
+    return Kept(**(found | {"case": case}))
+
+
+def run(case: Case, folder: Path) -> Kept:
+    """Play the case and keep it."""
+    made = preset(case.preset)
+    cluster = made.cluster()
+    workload = made.workload(case.seed, jobs=case.jobs, rate_per_hour=case.rate)
+    plan = PlanSettings(gap=case.gap, policy=case.policy, seed=case.seed)
+    settings = SimulationSettings(ROUND_SECONDS, plan)
+    result = play(case.policy, get(case.policy), cluster, workload, settings)
+    facts = facts_of(cluster, workload)
+    ended = [o for o in result.outcomes if o.jct is not None and o.ftf is not None]
+    done = Kept(
+        case=case,
+        figures=figures(result),
+        age=[o.age for o in result.outcomes],
+        jct=[o.jct for o in ended if o.jct is not None],
+        latency_ratio=[o.latency_ratio for o in result.outcomes],
+        ftf=[o.ftf for o in ended if o.ftf is not None],
+        throughput=_sampled(*throughput_over_time(result.changes, facts)),
+        plan_seconds=[p.seconds for p in result.first_plans],
+        load=os.getloadavg()[0],
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / f".{case.name}.tmp"
+    temporary.write_text(json.dumps(asdict(done)))
+    temporary.rename(folder / f"{case.name}.json")
+    return done
+
+
+def _sampled(times: Any, rates: Any) -> list[float]:
+    """The value in force at each minute."""
+    sampled, at = [], 0
+    for minute in range(int(times[-1] / SAMPLE_SECONDS) + 1):
+        while at + 1 < len(times) and times[at + 1] <= minute * SAMPLE_SECONDS:
+            at += 1
+        sampled.append(round(float(rates[at]), 1) if times[at] <= minute * SAMPLE_SECONDS else 0.0)
+    return sampled

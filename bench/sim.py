@@ -1,0 +1,61 @@
+"""How fast the simulator is: every policy over the paper's 500 jobs on 512 GPUs.
+
+    python -m bench.sim [--large] [POLICY ...]
+
+``--large``: hops over 10,000 jobs on 2,048 GPUs instead. Times are of one process, and of this
+machine as loaded as it is; ``cpu`` counts the solver's child processes, too.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from hopsd.policies.registry import POLICIES, get
+from hopsd.sim.engine import Simulation, SimulationSettings
+from hopsd.sim.presets import Preset, preset
+
+LARGE = "--large"
+
+
+def large() -> Preset:
+    """Four times the paper's 512 GPUs; 10,000 jobs at four times its rate."""
+    made = preset("paper-512")
+    groups = tuple((hardware, 4 * count, gpus) for hardware, count, gpus in made.groups)
+    return replace(made, groups=groups, jobs=10_000, hours=25.0)
+
+
+def cpu_seconds() -> float:
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def measure(scenario: Preset, policies: Sequence[str]) -> None:
+    cluster, workload = scenario.cluster(), scenario.workload(seed=0)
+    print(f"{len(workload.jobs)} jobs, {cluster.gpus} GPUs, load {os.getloadavg()[0]:.1f}")
+    print(f"{'policy':<16}{'wall s':>8}{'cpu s':>8}{'rounds':>8}{'plans':>8}"
+          f"{'rounds/s':>10}{'plan s, median':>16}{'p99':>8}{'end h':>8}")  # fmt: skip
+    for name in policies:
+        before = cpu_seconds()
+        run = Simulation(cluster, workload, get(name), SimulationSettings()).run()
+        seconds = [made.seconds for made in run.plans] or [0.0]
+        print(f"{name:<16}{run.wall_seconds:>8.1f}{cpu_seconds() - before:>8.1f}"
+              f"{len(run.rounds):>8}{len(run.plans):>8}{len(run.rounds) / run.wall_seconds:>10.1f}"
+              f"{np.median(seconds):>16.4f}{np.percentile(seconds, 99):>8.3f}"
+              f"{run.changes[-1].time / 3600:>8.2f}", flush=True)  # fmt: skip
+
+
+def main(arguments: Sequence[str]) -> None:
+    names = [a for a in arguments if a != LARGE]
+    if LARGE in arguments:
+        measure(large(), names or ["hops"])
+    else:
+        measure(preset("paper-512"), names or list(POLICIES))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
