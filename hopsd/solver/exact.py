@@ -15,8 +15,8 @@ import numpy as np
 from hopsd.core.program import Program
 from hopsd.core.shapes import Ints
 
-# About 0.5 s of pure Python; more states than this are CBC's business.
-_STEPS_MAX = 300_000
+# About 0.2 s of pure Python; more steps than this are CBC's business.
+_STEPS_MAX = 100_000
 _COLUMNS_MAX = 5_000
 # Gains that differ by less are equal: the rest is rounding of the throughput tables' products.
 _GAIN_DIGITS = 12

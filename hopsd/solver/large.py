@@ -17,6 +17,8 @@ from hopsd.solver.segments import Segments, segments
 from hopsd.solver.watched import Watched
 
 _PASSES_MAX = 30
+# Up to here CBC takes the program as written, in less time than a pass.
+_WHOLE_MAX = 4_000
 # Of the gap asked for: what one group or the class program may leave open, ...
 _PART = 0.3
 # ... and what two passes must gain together, or they were the last.
@@ -40,41 +42,53 @@ class Task:
 def solve_large(program: Program, task: Task, start: Ints | None = None) -> tuple[Ints, float]:
     """A choice, no worse than ``start``, and a proven bound on all choices."""
     value = program.scaled_objective
-    starts = [by_weight(program)]
-    if start is not None:
-        starts.append(fill(program, start))
+    starts = [by_weight(program)] + ([] if start is None else [fill(program, start)])
     parts = segments(program)
     prices = find_prices(program, parts, max(map(value, starts)), task.give_up)
-    starts.append(by_prices(program, prices))
+    choice, bound = max([*starts, by_prices(program, prices)], key=value), prices.bound
+    if len(program.value) <= _WHOLE_MAX and not _enough(program, choice, bound, task):
+        choice, bound = _prove(program, choice, prices, task)
+    if not _enough(program, choice, bound, task):
+        dealt = _class_start(program, parts, prices, task)
+        choice = choice if dealt is None else max(choice, dealt, key=value)
+        choice = _passes(program, choice, prices, bound, task)
+    if not _enough(program, choice, bound, task):
+        choice, proven = _prove(program, choice, prices, task)
+        bound = min(bound, proven)
+    return choice, bound
+
+
+def _enough(program: Program, choice: Ints, bound: float, task: Task) -> bool:
+    return task.late or program.scaled_objective(choice) >= (1 - task.gap) * bound
+
+
+def _prove(program: Program, choice: Ints, prices: Prices, task: Task) -> tuple[Ints, float]:
+    choice, bound = prove(program, choice, prices, task.gap, task.give_up, task.solver)
+    return fill(program, choice), bound
+
+
+def _passes(program: Program, choice: Ints, prices: Prices, bound: float, task: Task) -> Ints:
+    """Replan groups until the gap is met, passes gain too little, or the time is over."""
     effort = Effort(_PART * task.gap, task.give_up)
-    if not task.late:
-        dealt = _class_start(program, parts, prices, effort, task.solver)
-        starts += [] if dealt is None else [fill(program, dealt)]
-    choice = max(starts, key=value)
-    history = [value(choice)]
+    history = [program.scaled_objective(choice)]
     for number in range(_PASSES_MAX):
         worth = _WORTHWHILE * task.gap * history[-1]
         stalled = len(history) > 2 and history[-1] - history[-3] <= worth
-        if stalled or task.late or history[-1] >= (1 - task.gap) * prices.bound:
+        if stalled or _enough(program, choice, bound, task):
             break
         seed = (task.seed, number)
         better = improve(program, choice, prices, seed, task.solver, effort)
         choice = fill(program, better)
-        history.append(value(choice))
-    if task.late or history[-1] >= (1 - task.gap) * prices.bound:
-        return choice, prices.bound
-    better, bound = prove(program, choice, prices, task.gap, task.give_up, task.solver)
-    return fill(program, better), bound
+        history.append(program.scaled_objective(choice))
+    return choice
 
 
-def _class_start(
-    program: Program, parts: Segments, prices: Prices, effort: Effort, solver: Watched
-) -> Ints | None:
-    """The class program's plan, dealt out; None where there is none."""
+def _class_start(program: Program, parts: Segments, prices: Prices, task: Task) -> Ints | None:
+    """The class program's plan, dealt out and filled; None where there is none."""
     classes = class_program(program, parts, prices.server)
     if classes is None:
         return None
-    answer = solver(classes.model, None, effort.gap, effort.give_up - monotonic())
-    plan = read_class_plan(classes, answer)
+    left = task.give_up - monotonic()
+    plan = read_class_plan(classes, task.solver(classes.model, None, _PART * task.gap, left))
     choice = None if plan is None else deal(program, parts, plan)
-    return choice if choice is not None and program.feasible(choice) else None
+    return fill(program, choice) if choice is not None and program.feasible(choice) else None
