@@ -1,0 +1,93 @@
+"""What the pyslurm adapter does by itself, and what it leaves to Slurm's commands."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fixtures_cluster import running_cluster, submit
+from slurm_contract import SETTINGS, assert_runs_as_planned, make_adapter, move, reading, start
+
+from examples.demo.cluster import NodeSpec, PrivateCluster
+from hopsd.errors import SlurmError, SlurmUnavailableError
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import JobId
+from hopsd.model.reading import Hold
+from hopsd.slurm.adapter import Placement, SignalScope
+from hopsd.slurm.apply import SlurmPort
+from hopsd.slurm.command import SlurmCommands
+from hopsd.slurm.pyslurm_adapter import PyslurmAdapter, load_pyslurm
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture
+def pyslurm(cluster: PrivateCluster) -> PyslurmAdapter:
+    adapter = make_adapter("pyslurm", cluster)
+    assert isinstance(adapter, PyslurmAdapter)
+    return adapter
+
+
+def test_one_node_needs_no_command(
+    cluster: PrivateCluster, pyslurm: PyslurmAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = submit(cluster)
+    pyslurm.place(Placement(job, Allocation.of({"n2": 1})))  # asks for the release once
+
+    def no_commands(self: SlurmCommands, *arguments: str) -> str:
+        raise AssertionError(f"ran {arguments}")
+
+    monkeypatch.setattr(SlurmCommands, "run", no_commands)
+    pyslurm.place(Placement(job, Allocation.of({"n1": 3}), admin_comment="a b"))
+    pyslurm.hold(job)
+    monkeypatch.undo()
+    found = reading(pyslurm, job)
+    assert (found.hold, found.admin_comment) == (Hold.HOPS, "a b")
+    pyslurm.place(Placement(job, Allocation.of({"n1": 3}), admin_comment=""))
+    assert reading(pyslurm, job).admin_comment == ""
+
+
+def test_refusals_carry_slurms_words(cluster: PrivateCluster, pyslurm: PyslurmAdapter) -> None:
+    job, nobody = submit(cluster), JobId("999999")
+    with pytest.raises(SlurmError, match="hold 999999: Invalid job id"):
+        pyslurm.hold(nobody)
+    with pytest.raises(SlurmError, match="Invalid job id"):
+        pyslurm.release([nobody, job])
+    assert reading(pyslurm, job).hold is Hold.NONE  # one refusal keeps none of the others
+    with pytest.raises(SlurmError, match="Invalid job id"):
+        pyslurm.place(Placement(nobody, Allocation.of({"n0": 1})))
+    with pytest.raises(SlurmError, match="SIGNOTHING"):
+        pyslurm.signal(job, "NOTHING", SignalScope.BATCH)
+    with pytest.raises(SlurmError, match="pending"):
+        pyslurm.requeue_hold(submit(cluster))
+
+
+def test_no_answer_is_told_from_a_refusal(pyslurm: PyslurmAdapter, tmp_path: Path) -> None:
+    with running_cluster(nodes=[NodeSpec("v100")]) as cluster:
+        job = submit(cluster)
+        adapter = make_adapter("pyslurm", cluster)
+        cluster.stop_slurmctld(how=signal.SIGKILL)
+        with pytest.raises(SlurmUnavailableError):
+            adapter.read()
+        with pytest.raises(SlurmUnavailableError):
+            adapter.hold(job)
+
+
+def test_gpus_asked_without_the_plugin_are_cleared(pyslurm: PyslurmAdapter) -> None:
+    """modify() cannot clear --gpus and Slurm refuses another request beside it."""
+    with running_cluster(nodes=[NodeSpec("v100")] * 2, plugin=False) as cluster:
+        port = SlurmPort(make_adapter("pyslurm", cluster), replace(SETTINGS, grace_seconds=1.0))
+        job = submit(cluster, "--hold", "--gpus=1", script="sleep 600")
+        assert_runs_as_planned(port, port.apply([start(job, n0=2)]))
+        assert_runs_as_planned(port, port.apply([move(job, n1=4)]))
+
+
+def test_loads_only_where_it_can_reach_slurm(pyslurm: PyslurmAdapter, tmp_path: Path) -> None:
+    environment = {"SLURM_CONF": str(tmp_path / "slurm.conf")}
+    missing = SlurmCommands(timeout_seconds=3.0, environment=environment)
+    with pytest.raises(SlurmError, match="pyslurm does not load"):
+        load_pyslurm(missing)
+    with pytest.raises(SlurmError, match="prefix"):
+        load_pyslurm(SlurmCommands(prefix=("chroot", "/nowhere")))
