@@ -36,7 +36,8 @@ class Conv(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.body(x.view(-1, CHANNELS, SIDE, SIDE))
+        scores: Tensor = self.body(x.view(-1, CHANNELS, SIDE, SIDE))
+        return scores
 
 
 class Transformer(nn.Module):
@@ -53,7 +54,8 @@ class Transformer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         tokens = self.embed(x.view(-1, TOKENS, FEATURES // TOKENS))
-        return self.head(self.encoder(tokens).mean(dim=1))
+        scores: Tensor = self.head(self.encoder(tokens).mean(dim=1))
+        return scores
 
 
 def mlp() -> nn.Module:

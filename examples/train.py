@@ -119,7 +119,10 @@ class Run:
 
 
 def train(
-    run: Run, loader: DataLoader, args: argparse.Namespace, store: Checkpoints
+    run: Run,
+    loader: DataLoader[tuple[Tensor, Tensor]],
+    args: argparse.Namespace,
+    store: Checkpoints,
 ) -> list[float]:
     """Train to the last sample or until asked to stop; return the mean losses along the way."""
     rank, world = dist.get_rank(), dist.get_world_size()
