@@ -257,7 +257,7 @@ def _phase_records(
 def _samples_done(reports: Iterable[Report]) -> dict[JobId, float]:
     done: dict[JobId, float] = defaultdict(float)
     for report in reports:
-        done[report.job] += report.samples
+        done[report.job] += 0.0 if report.profiling else report.samples
     return dict(done)
 
 

@@ -1,4 +1,4 @@
-"""One round: read, estimate, prioritise and solve (the policy), diff, record, apply, record.
+"""One round: read, estimate, profile, plan (the policy), diff, record, apply, record.
 
 The daemon and the simulator run this very code; they differ in port, store and clock alone.
 """
@@ -10,8 +10,12 @@ from dataclasses import dataclass, field, replace
 from hopsd.core.diff import diff
 from hopsd.core.history import with_ages
 from hopsd.core.priority import ages
+from hopsd.core.profile_runs import ProfilingSettings, unstarted
+from hopsd.core.profiling import Profiling, known_pairs, profiling
 from hopsd.core.snapshot import Built, SnapshotSettings, build_snapshot
-from hopsd.model.plan import Plan, PlanSettings, RoundInfo
+from hopsd.model.knowledge import Knowledge
+from hopsd.model.plan import Plan, PlanSettings, RoundInfo, Snapshot
+from hopsd.model.profiling import ProfileRun
 from hopsd.model.step import StepKind, StepOutcome
 from hopsd.observation import Observation, observe
 from hopsd.policies.protocol import Policy
@@ -26,6 +30,7 @@ class RoundSettings:
     seconds: float
     plan: PlanSettings = field(default_factory=PlanSettings)
     snapshot: SnapshotSettings = field(default_factory=SnapshotSettings)
+    profiling: ProfilingSettings = field(default_factory=ProfilingSettings)
     requirements_max: int = 8
 
 
@@ -39,7 +44,7 @@ class RoundWindow:
 
 @dataclass(frozen=True, slots=True)
 class RoundResult:
-    """All that a round saw and did."""
+    """All that a round saw and did. ``profiled``: profile runs that it began or that changed."""
 
     window: RoundWindow
     first: bool
@@ -47,6 +52,7 @@ class RoundResult:
     built: Built
     plan: Plan
     outcomes: tuple[StepOutcome, ...]
+    profiled: tuple[ProfileRun, ...] = ()
 
 
 def run_round(
@@ -63,24 +69,61 @@ def run_round(
     now = seen.reading.now
     first = window is None or now >= window.end
     window = RoundWindow(now, now + settings.seconds) if window is None or first else window
+    knowledge = store.knowledge()
     built = build_snapshot(
         seen.reading,
         seen.records,
         seen.comments,
-        store.knowledge(),
+        knowledge,
         RoundInfo(first=first, seconds=window.end - now),
         settings.snapshot,
     )
     snapshot = built.snapshot
     store.save_jobs(with_ages(seen.records, ages(snapshot.jobs, snapshot.nodes)))
-    plan = policy(snapshot, settings.plan)
-    plan = replace(plan, waiting={**plan.waiting, **seen.errors})
-    steps = diff(seen.reading, plan, pinned=built.pinned, ignored=seen.released, first=first)
+    profiles = _profile(store, seen, snapshot, knowledge, settings)
+    plan = policy(profiles.snapshot, settings.plan)
+    profiles = profiles.beside(plan)
+    plan = replace(plan, waiting=profiles.explained({**plan.waiting, **seen.errors}))
+    steps = diff(
+        seen.reading,
+        plan,
+        pinned=built.pinned | profiles.staying,
+        ignored=seen.released | profiles.moving,
+        first=first,
+    )
+    steps = [*profiles.steps, *steps]
     outcomes: tuple[StepOutcome, ...] = ()
+    changed = profiles.changed
+    store.save_profile_runs(changed)
     if steps or first:
         record = PlanRecord(window.start, window.end, first, now, plan, tuple(steps))
         outcomes = _carry_out(port, store, record)
-    return RoundResult(window, first, seen, built, plan, outcomes)
+        changed = unstarted(changed, outcomes)
+        store.save_profile_runs(changed)
+    return RoundResult(window, first, seen, built, plan, outcomes, changed)
+
+
+def _profile(
+    store: Store,
+    seen: Observation,
+    snapshot: Snapshot,
+    knowledge: Knowledge,
+    settings: RoundSettings,
+) -> Profiling:
+    """The profiling queue comes before the policy."""
+    return profiling(
+        snapshot,
+        seen.reading,
+        seen.records,
+        seen.comments,
+        store.profile_runs(snapshot.now - settings.profiling.retry_seconds),
+        known_pairs(
+            knowledge,
+            {node.gpu_type for node in snapshot.nodes},
+            settings.snapshot.estimator.min_records,
+        ),
+        settings.profiling,
+    )
 
 
 def recover(port: Port, store: Store, requirements_max: int) -> tuple[StepOutcome, ...] | None:
@@ -97,7 +140,7 @@ def recover(port: Port, store: Store, requirements_max: int) -> tuple[StepOutcom
     seen = observe(port, store, requirements_max)
     now = seen.reading.now
     lasts = now < record.round_end
-    planned = {step.job for step in record.steps}
+    planned = {step.job for step in record.steps if not step.profiling}
     steps = diff(
         seen.reading,
         record.plan if lasts else Plan({}),

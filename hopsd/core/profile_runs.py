@@ -36,18 +36,21 @@ def told(run: ProfileRun) -> str:
 
 
 def unstarted(
-    runs: Iterable[ProfileRun], outcomes: Iterable[StepOutcome], now: float
+    runs: Iterable[ProfileRun], outcomes: Iterable[StepOutcome]
 ) -> tuple[ProfileRun, ...]:
-    """The runs that Slurm would not start, closed: their jobs compete without."""
+    """``runs``, closed where Slurm would not start them: those jobs compete without."""
     errors = {
         outcome.step.job: outcome.error
         for outcome in outcomes
-        if outcome.step.kind is StepKind.START and outcome.status is OutcomeStatus.FAILED
+        if outcome.step.kind is StepKind.START
+        and outcome.step.profiling
+        and outcome.status is OutcomeStatus.FAILED
     }
     return tuple(
         replace(run, end=run.begin, closed=True, failure=f"it could not start: {errors[run.job]}")
+        if run.job in errors and not run.closed
+        else run
         for run in runs
-        if run.job in errors and not run.closed and run.begin == now
     )
 
 
@@ -89,8 +92,10 @@ def followed(
     if job is not None and job.state is SlurmState.PENDING and job.restarts <= run.run:
         return replace(run, end=run.begin, closed=True)  # it never began
     lost = not any(node.name == run.node and node.usable for node in reading.nodes)
-    if measured or lost:
+    if measured:
         return replace(run, end=end, closed=True, failure="")
+    if lost:
+        return replace(run, end=run.begin, closed=True)
     closed = run.end is not None
     failure = run.failure or (_how_it_ended(job) if closed else "")
     return replace(run, end=end, closed=closed, failure=failure)

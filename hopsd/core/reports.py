@@ -32,7 +32,8 @@ class Report:
     """One process of run ``run`` (Slurm's restart count) of a job; counts since its start.
 
     ``timed_*``: the iterations whose wall time is known, without warm-up and evaluation.
-    ``phases``: their parts, None before any was timed.
+    ``phases``: their parts, None before any was timed. ``profiling``: the run is to measure, and
+    what it trains is thrown away.
     ``first_step`` and ``at`` are seconds since the epoch, by the compute node's clock.
     """
 
@@ -51,6 +52,7 @@ class Report:
     timed_samples: float
     timed_seconds: float
     phases: Phases | None
+    profiling: bool
 
 
 def parse_report(data: bytes, file_name: str, now: float) -> Report:
@@ -85,6 +87,7 @@ def parse_report(data: bytes, file_name: str, now: float) -> Report:
         timed_samples=timed_samples,
         timed_seconds=number(timed, "seconds"),
         phases=parse_phases(document, timed_iterations, timed_samples),
+        profiling=document.get("mode") == "profiling",
     )
     _check_sense(report, file_name)
     return report

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId
 from hopsd.model.knowledge import Knowledge, ThroughputRecord
+from hopsd.model.profiling import ProfileRun
 from hopsd.model.step import StepOutcome
 from hopsd.store.port import PlanId, PlanRecord
 
@@ -44,6 +45,13 @@ class MemoryStore:
 
     def add_throughput(self, records: Sequence[ThroughputRecord]) -> None:
         self.known = replace(self.known, records=(*self.known.records, *records))
+
+    def profile_runs(self, since: float) -> tuple[ProfileRun, ...]:  # noqa: ARG002
+        """None: what a virtual job's speed is, is known."""
+        return ()
+
+    def save_profile_runs(self, runs: Iterable[ProfileRun]) -> None:
+        """There are none to save."""
 
     def begin_plan(self, record: PlanRecord) -> PlanId:
         self._plans += 1

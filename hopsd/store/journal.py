@@ -59,5 +59,6 @@ _PRUNE = {
     "throughput": b"DELETE FROM throughput WHERE at < %(before)s",
     "phases": b"DELETE FROM phases WHERE at < %(before)s",
     "theory": b"DELETE FROM theory WHERE at < %(before)s",
+    "profile_runs": b"DELETE FROM profile_runs WHERE closed AND begin < %(before)s",
     "events": b"DELETE FROM events WHERE at < %(before)s",
 }

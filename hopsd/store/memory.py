@@ -15,6 +15,7 @@ from hopsd.model.job import ThroughputTable
 from hopsd.model.journal import Control, Event, Placement, ReasonRecord, RoundRecord
 from hopsd.model.knowledge import Bandwidth, Knowledge, PhaseRecord, Theory, ThroughputRecord
 from hopsd.model.plan import Plan
+from hopsd.model.profiling import ProfileRun
 from hopsd.model.reading import SlurmState
 from hopsd.model.reason import Reason
 from hopsd.model.step import OutcomeStatus, StepOutcome
@@ -62,6 +63,7 @@ class MemoryStore:
         self._phases: dict[tuple[object, ...], PhaseRecord] = {}
         self._theory: dict[tuple[WorkloadName, GpuType], Theory] = {}
         self._bandwidth: dict[GpuType, Bandwidth] = {}
+        self._profile_runs: dict[tuple[JobId, float], ProfileRun] = {}
         self._events: list[Event] = []
         self._control = Control()
         self._now = 0.0
@@ -131,6 +133,13 @@ class MemoryStore:
 
     def save_bandwidth(self, found: Iterable[Bandwidth]) -> None:
         self._bandwidth.update({bandwidth.gpu_type: bandwidth for bandwidth in found})
+
+    def profile_runs(self, since: float) -> tuple[ProfileRun, ...]:
+        runs = sorted(self._profile_runs.values(), key=lambda run: (run.begin, run.job))
+        return tuple(run for run in runs if not run.closed or run.begin >= since)
+
+    def save_profile_runs(self, runs: Iterable[ProfileRun]) -> None:
+        self._profile_runs.update({(run.job, run.begin): run for run in runs})
 
     def begin_plan(self, record: PlanRecord) -> PlanId:
         plan = PlanId(next(self._numbers))
@@ -240,6 +249,7 @@ class MemoryStore:
             "throughput": _drop(self._throughput, lambda record: record.at < before),
             "phases": _drop(self._phases, lambda record: record.at < before),
             "theory": _drop(self._theory, lambda fit: fit.at < before),
+            "profile_runs": _drop(self._profile_runs, lambda r: r.closed and r.begin < before),
             "events": len(events) - len(self._events),
         }
 

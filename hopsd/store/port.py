@@ -10,6 +10,7 @@ from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId
 from hopsd.model.knowledge import Knowledge, ThroughputRecord
 from hopsd.model.plan import Plan
+from hopsd.model.profiling import ProfileRun
 from hopsd.model.step import Step, StepOutcome
 
 PlanId = NewType("PlanId", int)
@@ -43,6 +44,12 @@ class Store(Protocol):
     def knowledge(self) -> Knowledge: ...
 
     def add_throughput(self, records: Sequence[ThroughputRecord]) -> None: ...
+
+    def profile_runs(self, since: float) -> tuple[ProfileRun, ...]:
+        """Open ones, and those that began at or after ``since``, in the order of their begin."""
+
+    def save_profile_runs(self, runs: Iterable[ProfileRun]) -> None:
+        """Insert or replace; a run is known by its job and begin."""
 
     def begin_plan(self, record: PlanRecord) -> PlanId:
         """Written before the plan is applied."""

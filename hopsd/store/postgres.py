@@ -11,8 +11,9 @@ from hopsd.model.ids import GpuType, JobId, WorkloadName
 from hopsd.model.job import ThroughputTable
 from hopsd.model.journal import Control, Event, Placement, ReasonRecord, RoundRecord
 from hopsd.model.knowledge import Bandwidth, Knowledge, PhaseRecord, Theory, ThroughputRecord
+from hopsd.model.profiling import ProfileRun
 from hopsd.model.step import StepOutcome
-from hopsd.store import jobs, journal, plans, throughput
+from hopsd.store import jobs, journal, plans, profiling, throughput
 from hopsd.store.connection import Database
 from hopsd.store.history import DAY_SECONDS, job_document
 from hopsd.store.leader import Leader
@@ -108,6 +109,14 @@ class PostgresStore:
     def save_bandwidth(self, found: Iterable[Bandwidth]) -> None:
         with self._database.transaction() as connection:
             throughput.save_bandwidth(connection, found)
+
+    def profile_runs(self, since: float) -> tuple[ProfileRun, ...]:
+        with self._database.transaction() as connection:
+            return profiling.runs(connection, since)
+
+    def save_profile_runs(self, runs: Iterable[ProfileRun]) -> None:
+        with self._database.transaction() as connection:
+            profiling.save(connection, runs)
 
     def begin_plan(self, record: PlanRecord) -> PlanId:
         if self._leader is not None:

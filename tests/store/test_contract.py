@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -24,6 +25,7 @@ from hopsd.model.history import JobRecord
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
 from hopsd.model.knowledge import Bandwidth, PhaseRecord, Phases, Theory, ThroughputRecord
 from hopsd.model.plan import Plan
+from hopsd.model.profiling import ProfileRun
 from hopsd.model.reading import SlurmState
 from hopsd.model.reason import ReasonCode
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
@@ -299,6 +301,21 @@ def test_the_last_fit_and_the_last_calibration_hold(store: History) -> None:
     )
 
 
+def profile(job: JobId, begin: float, **more: Any) -> ProfileRun:
+    return ProfileRun(job, 0, WorkloadName("bert"), GpuType("v100"), NodeName("n4"), begin, **more)
+
+
+def test_profile_runs_are_told_while_open_or_new(store: History) -> None:
+    first, second = profile(ONE, 100.0), profile(TWO, 90.0)
+    store.save_profile_runs([first, second])
+    assert store.profile_runs(since=500.0) == (second, first)
+    failed = replace(first, run=1, end=130.0, closed=True, failure="exit code 1")
+    store.save_profile_runs([failed])
+    store.save_profile_runs([])
+    assert store.profile_runs(since=100.0) == (second, failed)
+    assert store.profile_runs(since=100.5) == (second,)
+
+
 def test_pause_lasts(store: History) -> None:
     assert not store.control().paused
     store.set_paused(paused=True, by="root", at=5.0)
@@ -347,6 +364,7 @@ def test_pruning_takes_what_is_over_and_leaves_what_is_needed(store: History) ->
     store.add_throughput([report(1.0), report(9 * day)])
     store.add_phases([process("1", at=1.0), process("2", at=9 * day)])
     store.save_theory([fit("resnet50", at=1.0), fit("bert", at=9 * day)])
+    store.save_profile_runs([profile(ONE, 1.0, closed=True), profile(TWO, 2.0)])
     store.add_event("drift", "old", at=1.0)
     store.add_event("drift", "new", at=9 * day)
 
@@ -358,6 +376,7 @@ def test_pruning_takes_what_is_over_and_leaves_what_is_needed(store: History) ->
         "throughput": 1,
         "phases": 1,
         "theory": 1,
+        "profile_runs": 1,
         "events": 1,
     }
     assert set(store.jobs()) == {ONE}
@@ -368,4 +387,5 @@ def test_pruning_takes_what_is_over_and_leaves_what_is_needed(store: History) ->
     assert store.reasons(TWO) == ()
     assert store.knowledge().records == (report(9 * day),)
     assert [event.text for event in store.events()] == ["new"]
+    assert [run.job for run in store.profile_runs(0.0)] == [TWO]
     assert not any(store.prune(now=10 * day, retention_days=2.0).values())
