@@ -120,7 +120,7 @@ class Run:
 
 def train(
     run: Run,
-    loader: DataLoader[tuple[Tensor, Tensor]],
+    loader: DataLoader[tuple[Tensor, ...]],
     args: argparse.Namespace,
     store: Checkpoints,
 ) -> list[float]:
