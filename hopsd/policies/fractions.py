@@ -19,6 +19,9 @@ Flags = npt.NDArray[np.bool_]
 TIGHT = 1e-7
 """A row whose price is above this is tight in every optimum."""
 
+SLACK = 2e-7
+"""How much of a level already reached may be lost again: HiGHS keeps rows to 1e-7."""
+
 CONVERGED = 1e-9
 """Relative change of the fairness bound at which its iteration ends."""
 
@@ -88,7 +91,7 @@ def _raise_levels(
 
     Returns X, z, and each row's price.
     """
-    floor = np.where(active, 0.0, -level * (1.0 - 1e-9))
+    floor = np.where(active, 0.0, -level * (1.0 - SLACK))
     x, z, prices = _largest_z(value, gpus, capacity, active.astype(float), floor)
     return x, z, prices[-len(value) :]
 
