@@ -10,7 +10,13 @@ from hopsd.model.reading import JobReading
 
 
 def workload_of(job: JobReading, comment: Comment | None) -> WorkloadName:
-    """The comment's ``workload``, else user, job name and script name together."""
+    """The comment's ``workload``, else user, job name and script: its name and what it says.
+
+    So a changed script is another training, and one submitted again is known. What the script
+    calls is not looked at: who changes that names the workload.
+    """
     if comment is not None and comment.workload:
         return WorkloadName(comment.workload)
-    return WorkloadName(f"{job.user}/{job.name}/{PurePosixPath(job.command).name}")
+    name = PurePosixPath(job.command.partition(" ")[0]).name
+    content = f"@{job.script}" if job.script else ""
+    return WorkloadName(f"{job.user}/{job.name}/{name}{content}")

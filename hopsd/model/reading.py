@@ -83,7 +83,8 @@ class JobReading:
     ``allocation`` as Slurm gives it (never as planned); ``gpu_indices`` per node where the
     port can tell. ``begin`` is the earliest start that Slurm allows, 0: at once.
     ``dependency`` is True while one keeps the job back. ``per_job_gpus`` is True while the job
-    asks for GPUs as a whole (an uneven placement does), not per node.
+    asks for GPUs as a whole (an uneven placement does), not per node. ``script`` is a hash of
+    the batch script and its arguments, empty where that is not known or not needed.
     """
 
     id: JobId
@@ -108,6 +109,7 @@ class JobReading:
     exit_signal: int = 0
     work_dir: str = ""
     command: str = ""
+    script: str = ""
     admin_comment: str = ""
     state_text: str = ""
     per_job_gpus: bool = False

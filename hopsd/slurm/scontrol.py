@@ -23,6 +23,7 @@ from hopsd.slurm.parse import (
     node_readings,
     node_records,
 )
+from hopsd.slurm.script import Scripts
 from hopsd.slurm.shape import Release, reset_arguments, update_arguments
 
 
@@ -41,6 +42,7 @@ class ScontrolAdapter:
         self._commands = commands or SlurmCommands()
         self._partitions = tuple(partitions)
         self._clock = clock
+        self._scripts = Scripts(self._commands)
         self._order: Mapping[NodeName, int] = {}
         self._known_release: Release | None = None
 
@@ -132,7 +134,9 @@ class ScontrolAdapter:
     def _readings(self, answer: Any) -> tuple[JobReading, ...]:
         known = known_jobs(answer["jobs"])
         mine = filter(self._mine, answer["jobs"])
-        return tuple(job_reading(job, self._order, known) for job in mine)
+        readings = [job_reading(job, self._order, known) for job in mine]
+        scripts = self._scripts.of(readings)
+        return tuple(replace(job, script=scripts.get(job.id, "")) for job in readings)
 
 
 def _require_known(nodes: Sequence[NodeReading]) -> None:

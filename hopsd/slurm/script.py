@@ -1,0 +1,62 @@
+"""Which batch script a job runs, as a short hash: a changed script is another training."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from hopsd.errors import SlurmError, SlurmUnavailableError
+from hopsd.model.ids import JobId, UserName
+from hopsd.model.reading import JobReading
+from hopsd.slurm.command import SlurmCommands
+
+DIGITS = 12
+AT_ONCE = 8
+"""Commands that run at a time: after a start there may be a thousand jobs to ask for."""
+
+_Key = tuple[JobId, UserName, str]
+
+
+class Scripts:
+    """Asks Slurm once for each job; what a job was submitted with never changes.
+
+    Operators may read every script (`scontrol write batch_script`, 22.05 to 26.05). A job
+    without one (salloc, srun) has the empty hash, and so has a job whose comment names its
+    workload: nobody asks for it.
+    """
+
+    def __init__(self, commands: SlurmCommands) -> None:
+        self._commands = commands
+        self._known: dict[_Key, str] = {}
+
+    def of(self, jobs: Sequence[JobReading]) -> Mapping[JobId, str]:
+        """Hashes by job.
+
+        Raises:
+            SlurmUnavailableError: slurmctld does not answer.
+        """
+        keys = {job.id: _key(job) for job in jobs if "workload" not in job.comment}
+        new = [job for job in jobs if job.id in keys and keys[job.id] not in self._known]
+        if new:
+            with ThreadPoolExecutor(AT_ONCE) as pool:
+                for job, found in zip(new, pool.map(self._ask, new), strict=True):
+                    self._known[keys[job.id]] = found
+        self._known = {key: self._known[key] for key in keys.values()}
+        return {job: self._known[key] for job, key in keys.items()}
+
+    def _ask(self, job: JobReading) -> str:
+        try:
+            text = self._commands.run("scontrol", "write", "batch_script", job.id, "-")
+        except SlurmUnavailableError:
+            raise
+        except SlurmError:  # it has none, or has ended meanwhile
+            return ""
+        arguments = job.command.partition(" ")[2]
+        said = f"{text}\0{arguments}".encode(errors="replace")
+        return hashlib.sha256(said).hexdigest()[:DIGITS]
+
+
+def _key(job: JobReading) -> _Key:
+    """Slurm begins its ids anew after the last one."""
+    return job.id, job.user, job.command
