@@ -19,9 +19,10 @@ from hopsd.formats.source import read_text
 from hopsd.model.plan import PlanSettings, PriorityName
 from hopsd.model.scenario import Cluster, Workload
 from hopsd.policies.registry import get
-from hopsd.sim.cluster import ClusterSettings
+from hopsd.sim.cluster import ClusterSettings, Failure
 from hopsd.sim.engine import SimulationSettings
 from hopsd.sim.facts import hopeless
+from hopsd.sim.failures import read_failures
 from hopsd.sim.importers import IMPORTERS, workload_of
 from hopsd.sim.journal import fingerprint, journaled
 from hopsd.sim.presets import PRESETS, preset
@@ -47,6 +48,7 @@ from hopsd.sim.study import Result, figures, play, write
 @click.option("--gap", type=click.FloatRange(min=0.0), default=0.01)
 @click.option("--time-limit", type=click.FloatRange(min=0.1), default=10.0, metavar="SECONDS")
 @click.option("--paper-exact", is_flag=True, help="The round as the paper prints it.")
+@click.option("--failures", "failure_file", metavar="FILE", help="Jobs and nodes that fail.")
 @click.option("--report", is_flag=True, help="Write OUT/report.html, too.")
 @click.option("--resume", is_flag=True, help="Go on where an interrupted run stopped.")
 def simulate(
@@ -65,6 +67,7 @@ def simulate(
     gap: float,
     time_limit: float,
     paper_exact: bool,
+    failure_file: str | None,
     report: bool,
     resume: bool,
 ) -> None:
@@ -78,6 +81,9 @@ def simulate(
     cluster = _cluster(cluster_name)
     workload = _workload(workload_name, cluster, seed, jobs, rate)
     _check(cluster, workload, policies)
+    failures: tuple[Failure, ...] = ()
+    if failure_file is not None:
+        failures = read_failures(read_text(failure_file), cluster, workload)
     plan = PlanSettings(lam=lam, gap=gap, time_limit_seconds=time_limit, paper_exact=paper_exact,
                         priority=PriorityName(priority), seed=seed)  # fmt: skip
     settings = SimulationSettings(
@@ -87,7 +93,7 @@ def simulate(
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         for name in dict.fromkeys(policies):
-            results.append(_play(name, cluster, workload, settings, out, resume=resume))
+            results.append(_play(name, cluster, workload, settings, failures, out, resume=resume))
     except KeyboardInterrupt:
         write(results, out)
         click.echo("\ninterrupted; the same command with --resume goes on from here", err=True)
@@ -143,16 +149,17 @@ def _play(
     cluster: Cluster,
     workload: Workload,
     settings: SimulationSettings,
+    failures: Sequence[Failure],
     out: Path,
     *,
     resume: bool,
 ) -> Result:
     settings = replace(settings, plan=replace(settings.plan, policy=name))
-    run = fingerprint(name, cluster, workload, settings)
+    run = fingerprint(name, cluster, workload, settings, failures)
     shown = _Progress(name)
     path = out / "journal" / f"{name}.jsonl"
     with journaled(get(name), path, run, resume=resume) as policy:
-        result = play(name, policy, cluster, workload, settings, progress=shown)
+        result = play(name, policy, cluster, workload, settings, failures, shown)
     shown.end()
     if result.unfinished:
         click.echo(f"hopsctl: {name}: {len(result.unfinished)} jobs never ended", err=True)

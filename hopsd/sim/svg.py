@@ -84,8 +84,8 @@ def _frame(title: str, x: Axis, y: Axis) -> str:
             f"{escape(x.label)}</text>"
         ),
         (
-            f'<text transform="translate(12 {(TOP + bottom) / 2}) rotate(-90)" text-anchor="middle">'
-            f"{escape(y.label)}</text>"
+            f'<text transform="translate(12 {(TOP + bottom) / 2}) rotate(-90)"'
+            f' text-anchor="middle">{escape(y.label)}</text>'
         ),
     ]
     for tick in x.ticks():

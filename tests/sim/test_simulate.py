@@ -258,3 +258,20 @@ def test_the_report_is_one_page_with_every_server_and_policy(tmp_path: Path) -> 
     for node in ("n0", "n1", "f0"):
         assert page.count(f">{node}</text>") == 2
     assert page.count("<title>job 3 on") >= 2
+
+
+def test_failures_from_a_file(tmp_path: Path) -> None:
+    """A lost server's jobs are preempted at that time, and nothing runs there until its end."""
+    failures = {"failures": [{"at": 450, "node": "f0", "seconds": 300}, {"at": 500.5, "job": "1"}]}
+    (tmp_path / "failures.json").write_text(json.dumps(failures))
+    done = simulate(tmp_path, "--policy=fifo", "--failures", str(tmp_path / "failures.json"))
+    assert done.returncode == 0, done.stderr
+    lines = (tmp_path / "out" / "timeline.jsonl").read_text().splitlines()
+    changes = [json.loads(line) for line in lines]
+    assert any(c["time"] == 450.0 and c["placement"] == {} for c in changes)
+    assert not any("f0" in c["placement"] for c in changes if 450.0 <= c["time"] < 750.0)
+    failures["failures"][1]["job"] = "99"
+    (tmp_path / "failures.json").write_text(json.dumps(failures))
+    done = simulate(tmp_path, "--policy=fifo", "--failures", str(tmp_path / "failures.json"))
+    assert done.returncode == 2
+    assert "failures[1].job: '99', but it must be a job of the workload" in done.stderr
