@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import subprocess
 import sys
 import time
@@ -14,33 +13,33 @@ from hops_profiler.counts import Counts
 FEWEST, MOST = 10, 50
 PRECISION = 0.02
 PATIENCE_SECONDS = 60.0
-DEFAULT_EXIT_CODE = 85
 
 
-def enough(counts: Counts) -> bool:
-    """10 to 50 iterations (section 3.2): until their mean is known to 2 %."""
+def enough(counts: Counts, most: int = MOST) -> bool:
+    """10 to ``most`` iterations (50 in section 3.2): until their mean is known to 2 %."""
     times = counts.iteration
     if times.count < FEWEST:
         return False
     error = times.deviation / math.sqrt(times.count)
-    return times.count >= MOST or error <= PRECISION * times.mean
+    return times.count >= min(most, MOST) or error <= PRECISION * times.mean
 
 
-def end_run(job: str, exit_code: int | None, *, first: bool) -> None:
-    """Give the GPU back; does not return.
+def end_run(job: str, *, first: bool) -> None:
+    """Give the GPU back; returns where Slurm did not take the job away.
 
     The ``first`` rank asks Slurm, as the job's own user, to requeue and hold the job: that ends
     all of it however its script is nested, triggers no dependency, and starts no later step of
-    the script. Where that does not end it, the process exits with the site's requeue code. It
-    does not unwind: ``finally`` blocks and exit handlers may save a model that has seen 50
-    batches.
+    the script. No process exits by itself: the script could take that for a training that is
+    done or has failed, and the job would be lost. So no ``finally`` block or exit handler saves a
+    model that has seen 50 batches, either. Where Slurm is out of reach (a container without its
+    commands), training goes on, and hopsd has the job leave.
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    logging.shutdown()
+    for handler in logging.getLogger().handlers:
+        handler.flush()
     if not first or _requeue(job):
         time.sleep(PATIENCE_SECONDS)
-    os._exit(DEFAULT_EXIT_CODE if exit_code is None else exit_code)
 
 
 def _requeue(job: str) -> bool:

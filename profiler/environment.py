@@ -15,8 +15,7 @@ class Job:
     """Which job this process belongs to and where its report goes.
 
     ``run`` counts Slurm's restarts; ``batch`` is the comment's samples per GPU, None unknown;
-    ``profile`` True: measure the phases of some iterations, then end the run, with
-    ``requeue_exit_code`` where nothing else ends it.
+    ``profile`` above 0: measure the phases of so many iterations at most, then end the run.
     """
 
     id: str
@@ -25,11 +24,10 @@ class Job:
     report_dir: str
     report_seconds: float
     batch: int | None
-    profile: bool
-    requeue_exit_code: int | None
+    profile: int
 
 
-NO_JOB = Job("", 0, "", "", REPORT_SECONDS, None, profile=False, requeue_exit_code=None)
+NO_JOB = Job("", 0, "", "", REPORT_SECONDS, None, profile=0)
 """A process that reports to nobody."""
 
 
@@ -45,8 +43,7 @@ def job(environ: Mapping[str, str] = os.environ) -> Job | None:
         report_dir=folder,
         report_seconds=_positive(environ.get("HOPS_REPORT_SECONDS")) or REPORT_SECONDS,
         batch=_whole(environ.get("HOPS_BATCH")),
-        profile=environ.get("HOPS_PROFILE") == "1",
-        requeue_exit_code=_whole(environ.get("HOPS_REQUEUE_EXIT_CODE")),
+        profile=_whole(environ.get("HOPS_PROFILE")) or 0,
     )
 
 

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import torch.distributed as dist
@@ -114,9 +115,10 @@ class Session:
         counts = self._hooks.recorder.counts
         if counts.iterations == WARMUP and not self._hooks.recorder.batch:
             look_once(self._see_input)
-        if self._job.profile and enough(counts):
+        if self._job.profile and enough(counts, self._job.profile):
             self._write(final=True)
-            end_run(self._job.id, self._job.requeue_exit_code, first=self._place[0] == 0)
+            end_run(self._job.id, first=self._place[0] == 0)
+            self._job = replace(self._job, profile=0)  # nothing ended it: hopsd will
         now = counts.last_step
         if now < self._next_write:
             return

@@ -1,5 +1,6 @@
-# hops: from a job's comment and its GPUs (COMMENT, GPUS, NODES, TASKS, RESTARTS and RANGE in the
-# environment) to the variables its tasks get, one NAME=value a line; nothing for a bad comment.
+# hops: from a job's comment and its GPUs (COMMENT, GPUS, NODES, TASKS, RESTARTS, RANGE and
+# PROFILE in the environment) to the variables its tasks get, one NAME=value a line; nothing for
+# a bad comment.
 #
 # The comment was checked by job_submit.lua; what does not look as it should is left out all the
 # same, so that nothing but these names with plain values can reach a task.
@@ -71,6 +72,7 @@ BEGIN {
     print "HOPS_RESTART_COUNT=" ENVIRON["RESTARTS"]
     if (is_whole(ENVIRON["TASKS"])) print "TASKS=" ENVIRON["TASKS"]
     if (gpus && rate_for(gpus) > 0) printf "HOPS_LR=%.12g\n", rate_for(gpus)
+    if (ENVIRON["PROFILE"] + 0) print "HOPS_PROFILE=" ENVIRON["PROFILE"] + 0
     if (is_whole(value["batch"])) printf "HOPS_BATCH=%.0f\n", number(value["batch"])
     if (value["workload"] ~ /^[A-Za-z0-9._-]+$/) print "HOPS_WORKLOAD=" value["workload"]
 }

@@ -16,13 +16,22 @@ site=${0%/*}/site.sh
 # shellcheck source=slurm_plugin/site.sh
 [ -r "$site" ] && . "$site"
 
-# GPUs of the whole allocation. One node: this node's own. More: only slurmctld can tell, since
-# hops gives nodes of one job different counts. One request a node and start, none a task.
+# What only slurmctld can tell, asked once a node and start, never once a task: the GPUs of a job
+# on several nodes, since hops gives them different counts, and whether a run on one GPU is to be
+# profiled, since the admin comment is not in the environment (22.05 to 26.05).
+ask_slurmctld() {
+    case ${SLURM_JOB_NUM_NODES:-1}:${SLURM_JOB_GPUS-} in
+        1:*[,-]*) ;;
+        *) timeout 5 "$HOPS_SCONTROL" show job --details --oneliner "$SLURM_JOB_ID" ;;
+    esac
+}
+
+# GPUs of the whole allocation, from slurmctld's words or, on one node, from its own.
 count_gpus() {
     if [ "${SLURM_JOB_NUM_NODES:-1}" = 1 ]; then
         printf 'IDX:%s)\n' "${SLURM_JOB_GPUS-}"
     else
-        timeout 5 "$HOPS_SCONTROL" show job --details --oneliner "$SLURM_JOB_ID"
+        printf '%s\n' "$1"
     fi | awk '
         # "JOB_GRES=gpu:a100:6", "JOB_GRES=gpu:a100:4,gpu:v100:2"
         match($0, /JOB_GRES=[^ ]*/) {
@@ -45,15 +54,27 @@ count_gpus() {
         END { print total + 0 }'
 }
 
+# Most iterations to measure, from the mark "hops:profile=20" that hopsd leaves; 0: not to profile.
+profile_iterations() {
+    printf '%s\n' "$1" | awk '
+        match($0, / AdminComment=[^=]*hops:profile(=[0-9]+)?( |$)/) {
+            n = split(substr($0, RSTART, RLENGTH), words, "hops:profile")
+            if (words[n] ~ /^=[0-9]/) most = substr(words[n], 2) + 0
+            else most = 50
+        }
+        END { print most + 0 }'
+}
+
 read_comment() {
-    COMMENT=$SLURM_JOB_COMMENT GPUS=$1 NODES=${SLURM_JOB_NUM_NODES:-1} TASKS=${SLURM_JOB_NTASKS-} \
-        RESTARTS=${SLURM_JOB_RESTART_COUNT:-0} RANGE=$HOPS_RANGE_VALUES \
+    COMMENT=$SLURM_JOB_COMMENT GPUS=$(count_gpus "$1") NODES=${SLURM_JOB_NUM_NODES:-1} \
+        TASKS=${SLURM_JOB_NTASKS-} RESTARTS=${SLURM_JOB_RESTART_COUNT:-0} \
+        PROFILE=$(profile_iterations "$1") RANGE=$HOPS_RANGE_VALUES \
         awk -f "${0%/*}/comment.awk"
 }
 
 file=$HOPS_RUN_DIR/$SLURM_JOB_ID.${SLURMD_NODENAME-}
 {
     umask 022
-    mkdir -p "$HOPS_RUN_DIR" && read_comment "$(count_gpus)" > "$file.new" && mv "$file.new" "$file"
+    mkdir -p "$HOPS_RUN_DIR" && read_comment "$(ask_slurmctld)" > "$file.new" && mv "$file.new" "$file"
 } || logger -t hops "no environment for job $SLURM_JOB_ID: cannot write $file"
 exit 0

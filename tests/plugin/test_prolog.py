@@ -125,6 +125,24 @@ def test_a_silent_slurmctld_delays_a_job_but_fails_nothing(node: Node) -> None:
     assert "HOPS_GPUS" not in got
 
 
+@pytest.mark.parametrize(
+    ("mark", "iterations"),
+    [
+        ("AdminComment=hops:profile=20 Power=", "20"),
+        ("AdminComment=site note hops:profile Power=", "50"),
+        ("AdminComment=hops:profiled Power=", None),
+        ("Comment=hops:profile AdminComment=mine Power=", None),
+        ("Power=", None),
+    ],
+)
+def test_a_job_on_one_gpu_learns_that_it_is_profiled(
+    node: Node, mark: str, iterations: str | None
+) -> None:
+    fake_scontrol(node, f"JobId=7 JOB_GRES=gpu:a100:1 {mark}")
+    assert node.start("hops:reqs=2", gpus="3").get("HOPS_PROFILE") == iterations
+    assert "HOPS_PROFILE" not in node.start("hops:reqs=2", gpus="3,4")
+
+
 @pytest.mark.parametrize("awk", AWKS)
 @pytest.mark.parametrize("gpus", [1, 3, 16])
 def test_awk_understands_comments_as_python_does(awk: str, gpus: int) -> None:

@@ -165,19 +165,14 @@ def test_reports_can_be_read_whatever_the_jobs_umask(node: Node) -> None:
 
 
 @pytest.mark.live
-def test_a_profiling_run_ends_with_the_requeue_code_and_unwinds_nothing(node: Node) -> None:
-    done = node.run(
-        PROGRAMS / "endless.py",
-        HOPS_PROFILE="1",
-        HOPS_REQUEUE_EXIT_CODE="85",
-        PATH="/nonexistent",
-    )
-    assert (done.code, done.out) == (85, "begins\n")
+def test_a_profiling_run_that_slurm_cannot_end_goes_on_training(node: Node) -> None:
+    """An exit of ours, with whatever code, could pass for a training that is done or broken."""
+    done = node.program("accumulate", HOPS_PROFILE="10", PATH="/nonexistent")
+    plain = node.program("accumulate", profiler=False)
+    assert done.losses == plain.losses
     (report,) = done.reports
-    assert (report["mode"], report["final"]) == ("profiling", True)
-    assert 10 <= report["timed"]["iterations"] <= 50
-    assert report["basics"]["t_f"] > 0
-    assert report["params"] == 8836
+    assert report["mode"] == "running"
+    assert report["timed"]["iterations"] > 10
 
 
 @pytest.mark.live
