@@ -45,7 +45,9 @@ class Hopsd:
         self.process: subprocess.Popen[bytes] | None = None
         self.configure()
 
-    def configure(self, *, round_seconds: float = 8.0, more: str = "") -> None:
+    def configure(
+        self, *, round_seconds: float = 8.0, profiling: bool = False, more: str = ""
+    ) -> None:
         self.config.write_text(
             f"""
 [daemon]
@@ -61,6 +63,8 @@ dsn = "{self.dsn}"
 time_limit = 2
 [knowledge]
 report_dir = "{self.folder}/reports"
+[profiling]
+enabled = {str(profiling).lower()}
 {more}
 """
         )
