@@ -28,14 +28,17 @@ local MAX_CHARACTERS = 1024
 local MAX_GPUS = 65536
 local MAX_WHOLE = 999999999999999
 
--- A user's own hold. Slurm gives a job held by this script and one held by its owner the same
--- state, and refuses an admin_comment set here in the name of a plain user ("Attempt to change
--- admin_comment", 22.05). The begin time is the user's to change, every reader sees it, and no
--- job begins in 2100: this one says "not before its owner releases it".
+-- A hold of the owner's or an operator's. Slurm gives a job held by this script and one held by
+-- a person the same state, and refuses an admin_comment set here in the name of a plain user
+-- ("Attempt to change admin_comment", 22.05). The begin time is the user's to change, every reader
+-- sees it, and no job begins in 2100: this one says "not before it is released".
 local USER_HOLD_BEGIN = 4102444800 -- 2100-01-01 00:00:00 UTC
 
 -- An operator took the job out of hops: its owner may change it like any other.
 local RELEASED_MARK = "hops:released"
+
+-- An operator holds the job.
+local HELD_MARK = "hops:held"
 
 ------------------------------------------------------------------------------------------
 -- The comment. hopsd/core/comment.py accepts and refuses exactly the same texts.
@@ -412,6 +415,14 @@ local function changed(value)
   return value ~= nil and value ~= NO_VAL and value ~= NO_VAL16
 end
 
+local function mentions(text, word)
+  return type(text) == "string" and text:find(word, 1, true) ~= nil
+end
+
+local function waits(record)
+  return record.job_state % 256 == 0 -- the low byte is the base state, 0 is pending
+end
+
 local function modify(job, record)
   for _, field in ipairs(FIXED) do
     if changed(job[field]) then
@@ -424,13 +435,17 @@ local function modify(job, record)
     return DENIED
   end
   if not changed(job.priority) then return slurm.SUCCESS end
-  if record.job_state % 256 ~= 0 then -- the low byte is the base state, 0 is pending
+  if not waits(record) then
     tell("hold and release are for waiting jobs; `scontrol requeue` makes it one")
     return DENIED
   end
   if job.priority == 0 then
     job.begin_time = USER_HOLD_BEGIN
     return slurm.SUCCESS
+  end
+  if job.priority == RELEASE and mentions(record.admin_comment, HELD_MARK) then
+    tell("an operator holds it")
+    return DENIED
   end
   if job.priority == RELEASE then -- lifts the owner's hold, not the one by hops
     job.begin_time = os.time()
@@ -446,13 +461,29 @@ local function refuse_joining()
   return DENIED
 end
 
-function slurm_job_modify(job, record, partitions, uid)
-  if PRIVILEGED[uid] then return slurm.SUCCESS end
-  if not ours(record.comment) then
-    return ours(job.comment) and guarded("slurm_job_modify", DENIED, refuse_joining) or slurm.SUCCESS
+-- An operator keeps a job back as its owner does, and the owner cannot undo it. hopsd's own hold
+-- names a begin time; `scontrol hold` and `uhold` do not (0: not given).
+local function follow_operator(job, record)
+  if not waits(record) or given(job.admin_comment) then return end
+  local words = record.admin_comment or ""
+  if job.priority == 0 and not (given(job.begin_time) and job.begin_time ~= 0) then
+    job.begin_time = USER_HOLD_BEGIN
+    if not mentions(words, HELD_MARK) then job.admin_comment = trim(words .. " " .. HELD_MARK) end
+  elseif job.priority == RELEASE and mentions(words, HELD_MARK) then
+    job.admin_comment = words:gsub(HELD_MARK, "") .. " " -- an empty one is no change (22.05)
   end
-  local mark = record.admin_comment
-  if type(mark) == "string" and mark:find(RELEASED_MARK, 1, true) then return slurm.SUCCESS end
+end
+
+function slurm_job_modify(job, record, partitions, uid)
+  if not ours(record.comment) then
+    local joins = ours(job.comment) and not PRIVILEGED[uid]
+    return joins and guarded("slurm_job_modify", DENIED, refuse_joining) or slurm.SUCCESS
+  end
+  if mentions(record.admin_comment, RELEASED_MARK) then return slurm.SUCCESS end
+  if PRIVILEGED[uid] then
+    pcall(follow_operator, job, record) -- a defect must not keep hopsd from its work
+    return slurm.SUCCESS
+  end
   return guarded("slurm_job_modify", DENIED, modify, job, record)
 end
 

@@ -40,7 +40,7 @@ _FINISHED = frozenset(
 )
 
 
-# A user's own hold (`scontrol hold`, `sbatch -H`) shows as this begin time, 2100-01-01 UTC:
+# A person's hold (`scontrol hold`, `sbatch -H`) shows as this begin time, 2100-01-01 UTC:
 # slurm_plugin/job_submit.lua writes it, since a plain user's request cannot carry another mark.
 USER_HOLD_BEGIN = 4_102_444_800.0
 

@@ -62,8 +62,12 @@ class Adapter(Protocol):
     def jobs(self) -> Sequence[JobReading]:
         """Only the hops jobs, for waiting loops: cheaper than ``read``."""
 
-    def hold(self, job: JobId) -> None:
-        """Priority 0 by the administrator, so that the owner cannot release it."""
+    def hold(self, job: JobId, begin: float = 0.0) -> None:
+        """Priority 0 by the administrator, so that the owner cannot release it.
+
+        Sets the begin time to ``begin``, 0: at once. A hold that names none is taken for an
+        operator's by job_submit.lua.
+        """
 
     def place(self, placement: Placement) -> None:
         """Update a held pending job so that its release starts exactly this shape at once.
@@ -86,9 +90,9 @@ class Adapter(Protocol):
         them again.
         """
 
-    def unpin(self, job: JobId, gpus: int) -> None:
+    def unpin(self, job: JobId, gpus: int, *, begin_now: bool = False) -> None:
         """Let a held job ask for ``gpus`` GPUs anywhere, so that plain Slurm can start it.
 
-        Sets the admin comment to ``RELEASED``, and leaves the begin time: a job requeued just
-        now must not start at once (see ``place.py``).
+        Sets the admin comment to ``RELEASED``, and leaves the begin time but for ``begin_now``:
+        a job requeued just now must not start at once (see ``place.py``).
         """

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from hopsd.model.ids import JobId
-from hopsd.model.reading import Hold, JobReading, Reading, SlurmState
+from hopsd.model.reading import USER_HOLD_BEGIN, Hold, JobReading, Reading, SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.slurm.adapter import Adapter
 from hopsd.slurm.place import Placer, Result
@@ -111,7 +111,11 @@ class SlurmPort:
             return _failed(job, f"already {job.state_text} on {job.allocation}")
         if job.hold is not Hold.NONE:
             return Result(OutcomeStatus.UNCHANGED)
-        return self._asked(job, lambda: self._adapter.hold(job.id))
+        return self._asked(job, lambda: self._adapter.hold(job.id, self._wanted_begin(job)))
+
+    def _wanted_begin(self, job: JobReading) -> float:
+        """The user's own begin time, 0: none. The mark of a hold that was lifted is none."""
+        return job.begin if self._clock() < job.begin < USER_HOLD_BEGIN else 0.0
 
     def _put_back(self, job: JobReading) -> Result:
         """Only what failed in its profile run: any other end is the job's own."""
@@ -122,12 +126,17 @@ class SlurmPort:
         return self._asked(job, lambda: self._adapter.requeue_hold(job.id))
 
     def _give_back(self, step: Step, job: JobReading) -> Result:
-        if job.state is not SlurmState.PENDING or job.hold is not Hold.HOPS:
+        """A job that its user holds stays held, as plain Slurm does it: without the mark."""
+        if job.state is not SlurmState.PENDING:
             return Result(OutcomeStatus.UNCHANGED, job.allocation, started=job.start)
+        kept_back = job.hold is Hold.USER
 
         def give_back() -> None:
-            self._adapter.unpin(job.id, step.gpus)
-            self._adapter.release([job.id])
+            if job.hold is Hold.NONE:  # it must not start half unpinned
+                self._adapter.hold(job.id, self._wanted_begin(job))
+            self._adapter.unpin(job.id, step.gpus, begin_now=kept_back)
+            if not kept_back:
+                self._adapter.release([job.id])
 
         return self._asked(job, give_back)
 

@@ -16,11 +16,9 @@ from ClusterShell.NodeSet import NodeSet
 from hopsd.errors import SlurmError
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
-from hopsd.model.reading import Hold, JobReading, NodeReading, SlurmState
+from hopsd.model.reading import USER_HOLD_BEGIN, Hold, JobReading, NodeReading, SlurmState
 from hopsd.slurm.dependency import Known, unmet
 
-# slurm_plugin/job_submit.lua marks an owner's hold by this begin time, 2100-01-01 UTC.
-USER_HOLD_BEGIN = 4102444800
 UNTYPED = "gpu"
 
 # slurmctld lets a requeued job begin when its old credential has expired: 120 s by default,

@@ -55,9 +55,8 @@ class PyslurmAdapter(ScontrolAdapter):
         self._slurm = load_pyslurm(commands)
         self._gres: dict[_Start, Sequence[str]] = {}
 
-    def hold(self, job: JobId) -> None:
-        with _asking(f"hold {job}"):
-            self._slurm.Job(int(job)).hold()
+    def hold(self, job: JobId, begin: float = 0.0) -> None:
+        self._modify(job, priority=0, begin_time=int(begin) or "now")
 
     def place(self, placement: Placement) -> None:
         if not self._is_simple(placement):

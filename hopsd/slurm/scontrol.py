@@ -68,8 +68,8 @@ class ScontrolAdapter:
             return self.read().jobs
         return self._readings(self._job_answer())
 
-    def hold(self, job: JobId) -> None:
-        self._commands.run("scontrol", "hold", job)
+    def hold(self, job: JobId, begin: float = 0.0) -> None:
+        self._update(job, "priority=0", f"starttime={f'uts{begin:.0f}' if begin else 'now'}")
 
     def place(self, placement: Placement) -> None:
         if placement.reset:
@@ -90,7 +90,7 @@ class ScontrolAdapter:
     def requeue_hold(self, job: JobId) -> None:
         self._commands.run("scontrol", "requeuehold", job)
 
-    def unpin(self, job: JobId, gpus: int) -> None:
+    def unpin(self, job: JobId, gpus: int, *, begin_now: bool = False) -> None:
         self._update(job, "reqnodelist=", "tresPerNode=", "numnodes=1", "numtasks=1", "numcpus=1")
         self._update(
             job,
@@ -98,6 +98,7 @@ class ScontrolAdapter:
             "mincpusnode=1",
             f"tresPerJob=gres:gpu:{gpus}",
             f"admincomment={RELEASED}",
+            *(["starttime=now"] if begin_now else []),
         )
 
     def _release(self) -> Release:

@@ -15,8 +15,12 @@ from submit_live import (
 )
 
 from examples.demo.cluster import PrivateCluster
+from hopsd.model.ids import JobId
 from hopsd.model.reading import USER_HOLD_BEGIN, Hold, SlurmState
+from hopsd.model.step import Step, StepKind
 from hopsd.slurm.adapter import RELEASED
+from hopsd.slurm.apply import SlurmPort
+from hopsd.slurm.scontrol import ScontrolAdapter
 
 pytestmark = pytest.mark.live
 
@@ -88,13 +92,41 @@ def test_a_job_submitted_with_hold_waits_for_its_owner(cluster: PrivateCluster) 
     assert reading(cluster, job).hold is Hold.HOPS
 
 
-def test_an_owners_release_does_not_undo_an_administrators_hold(cluster: PrivateCluster) -> None:
+@pytest.mark.parametrize("how", ["hold", "uhold"])
+def test_an_operators_hold_keeps_a_job_back_whatever_its_owner_does(
+    cluster: PrivateCluster, how: str
+) -> None:
     job = submit(cluster, uid=NOBODY)
-    cluster.run("scontrol", "hold", job)
-    by_owner(cluster, "scontrol", "release", job)
-    assert shown(cluster, job)["Reason"] == "JobHeldAdmin"
+    for _ in range(2):
+        cluster.run("scontrol", how, job)
+        assert reading(cluster, job).hold is Hold.USER
+    assert "denied" in by_owner(cluster, "scontrol", "release", job)
     assert by_owner(cluster, "scontrol", "hold", job) == ""
     assert reading(cluster, job).hold is Hold.USER
+    cluster.run("scontrol", "release", job)
+    assert reading(cluster, job).admin_comment.strip() == ""
+    assert reading(cluster, job).hold is Hold.NONE
+    assert reading(cluster, job).begin == USER_HOLD_BEGIN
+
+
+def test_an_operator_releases_what_its_owner_holds(cluster: PrivateCluster) -> None:
+    port = SlurmPort(ScontrolAdapter(cluster.commands()))
+    job = submit(cluster, "--hold", uid=NOBODY)
+    cluster.run("scontrol", "release", job)
+    assert reading(cluster, job).hold is Hold.NONE
+    port.apply([Step(JobId(job), StepKind.HOLD)])
+    assert (reading(cluster, job).hold, reading(cluster, job).begin) == (Hold.HOPS, 0.0)
+
+
+def test_an_operators_hold_of_a_running_job_changes_no_more_than_slurm_does(
+    cluster: PrivateCluster,
+) -> None:
+    job = submit(cluster, uid=NOBODY)
+    cluster.run("scontrol", "release", job)
+    wait_until(lambda: reading(cluster, job).state is SlurmState.RUNNING, 15)
+    cluster.run("scontrol", "hold", job)
+    assert reading(cluster, job).state is SlurmState.RUNNING
+    assert reading(cluster, job).admin_comment == ""
 
 
 def test_a_running_job_is_kept_back_by_requeue_and_hold(cluster: PrivateCluster) -> None:

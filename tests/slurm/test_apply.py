@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from slurm_contract import move, preempt, start, statuses
+from slurm_contract import hold, move, preempt, start, statuses
 
 from hopsd.errors import SlurmError, SlurmUnavailableError
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
-from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
+from hopsd.model.reading import USER_HOLD_BEGIN, Hold, JobReading, NodeReading, Reading, SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepKind
 from hopsd.slurm.adapter import Placement, SignalScope
 from hopsd.slurm.apply import SlurmPort
@@ -75,9 +75,9 @@ class FakeSlurm:
     def jobs(self) -> Sequence[JobReading]:
         return tuple(self.table.values())
 
-    def hold(self, job: JobId) -> None:
+    def hold(self, job: JobId, begin: float = 0.0) -> None:
         self.asked("hold", job)
-        self.change(job, hold=Hold.HOPS)
+        self.change(job, hold=Hold.HOPS, begin=begin)
 
     def place(self, placement: Placement) -> None:
         self.asked("place", placement.job)
@@ -106,8 +106,8 @@ class FakeSlurm:
         self.change(job, state=SlurmState.PENDING, hold=Hold.HOPS, allocation=Allocation())
         self.change(job, restarts=self.table[job].restarts + 1, submit=float(int(self.now)))
 
-    def unpin(self, job: JobId, gpus: int) -> None:
-        self.asked("unpin", job)
+    def unpin(self, job: JobId, gpus: int, *, begin_now: bool = False) -> None:
+        self.asked("unpin begin" if begin_now else "unpin", job)
 
     def writes(self) -> list[str]:
         return [what for what, _ in self.calls]
@@ -234,11 +234,40 @@ def test_no_answer_ends_the_apply(slurm: FakeSlurm) -> None:
 
 
 def test_release_gives_a_held_job_back(slurm: FakeSlurm) -> None:
-    job, owners = slurm.add(1), slurm.add(2, hold=Hold.USER)
+    job = slurm.add(1)
     slurm.placed[job] = Allocation.of({"n0": 2})
-    steps = [Step(job, StepKind.RELEASE, gpus=2), Step(owners, StepKind.RELEASE, gpus=2)]
-    assert statuses(port(slurm).apply(steps)) == [OutcomeStatus.DONE, OutcomeStatus.UNCHANGED]
+    [outcome] = port(slurm).apply([Step(job, StepKind.RELEASE, gpus=2)])
+    assert outcome.status is OutcomeStatus.DONE
     assert slurm.calls == [("unpin", job), ("release", (job,))]
+
+
+def test_release_leaves_a_users_hold_to_plain_slurm(slurm: FakeSlurm) -> None:
+    job = slurm.add(1, hold=Hold.USER, begin=USER_HOLD_BEGIN)
+    [outcome] = port(slurm).apply([Step(job, StepKind.RELEASE, gpus=2)])
+    assert outcome.status is OutcomeStatus.DONE
+    assert slurm.calls == [("unpin begin", job)]
+
+
+def test_release_keeps_a_job_that_slurm_could_start_from_starting_half_unpinned(
+    slurm: FakeSlurm,
+) -> None:
+    job = slurm.add(1, hold=Hold.NONE)
+    slurm.placed[job] = Allocation.of({"n0": 2})
+    port(slurm).apply([Step(job, StepKind.RELEASE, gpus=2)])
+    assert slurm.writes() == ["hold", "unpin", "release"]
+
+
+@pytest.mark.parametrize(
+    ("begin", "kept"),
+    [(0.0, 0.0), (USER_HOLD_BEGIN, 0.0), (5000.0, 5000.0)],
+    ids=["none", "the mark of a hold", "the user's"],
+)
+def test_a_hold_keeps_the_begin_time_that_the_user_wants(
+    slurm: FakeSlurm, begin: float, kept: float
+) -> None:
+    job = slurm.add(1, hold=Hold.NONE, begin=begin)
+    port(slurm).apply([hold(job)])
+    assert (slurm.table[job].hold, slurm.table[job].begin) == (Hold.HOPS, kept)
 
 
 def test_shadow_only_looks(slurm: FakeSlurm) -> None:

@@ -8,9 +8,8 @@ import pytest
 
 from hopsd.errors import SlurmError
 from hopsd.model.ids import NodeName
-from hopsd.model.reading import Hold, SlurmState
+from hopsd.model.reading import USER_HOLD_BEGIN, Hold, SlurmState
 from hopsd.slurm.parse import (
-    USER_HOLD_BEGIN,
     gpus_in,
     is_hops_job,
     job_reading,

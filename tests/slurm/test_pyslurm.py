@@ -51,7 +51,7 @@ def test_one_node_needs_no_command(
 
 def test_refusals_carry_slurms_words(cluster: PrivateCluster, pyslurm: PyslurmAdapter) -> None:
     job, nobody = submit(cluster), JobId("999999")
-    with pytest.raises(SlurmError, match="hold 999999: Invalid job id"):
+    with pytest.raises(SlurmError, match="update 999999: Invalid job id"):
         pyslurm.hold(nobody)
     with pytest.raises(SlurmError, match="Invalid job id"):
         pyslurm.release([nobody, job])

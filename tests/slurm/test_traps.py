@@ -237,7 +237,7 @@ def test_lua_error_lets_a_job_through(tmp_path: Path) -> None:
         found = reading(port, job)
         assert (found.name, found.hold) == ("half changed", Hold.NONE)
         assert statuses(port.apply([hold(job)])) == [OutcomeStatus.DONE]
-        assert reading(port, job).hold is Hold.HOPS
+        assert (reading(port, job).hold, reading(port, job).begin) == (Hold.HOPS, found.begin)
 
 
 def test_defect_in_the_plugin_refuses(tmp_path: Path) -> None:
