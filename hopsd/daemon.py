@@ -21,10 +21,12 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from hopsd import logs
 from hopsd.config import Config, load
-from hopsd.controller import Controller, Wish
+from hopsd.controller import Controller, Wish, round_settings
 from hopsd.errors import ConfigError, HopsError, InputError
+from hopsd.learnt import known_workloads, workload_document
 from hopsd.local_socket import LocalServer, Request
-from hopsd.model.ids import JobId
+from hopsd.model.cluster import Node
+from hopsd.model.ids import JobId, WorkloadName
 from hopsd.slurm.choose import choose_port
 from hopsd.store.leader import Leader
 from hopsd.store.postgres import PostgresStore
@@ -140,6 +142,7 @@ class Daemon:
         commands: dict[str, Callable[[Request], Any]] = {
             "status": lambda _: self._controller.document,
             "explain": self._explain,
+            "throughput": self._throughput,
             "pause": lambda r: self._control(r, paused=True),
             "resume": lambda r: self._control(r, paused=False),
             "release": self._release,
@@ -155,6 +158,21 @@ class Daemon:
             if row["id"] == job:
                 return {"job": row, "history": self._store.job_history(JobId(job))}
         return {"job": None, "history": self._store.job_history(JobId(job))}
+
+    def _throughput(self, request: Request) -> Any:
+        knowledge = self._store.knowledge()
+        if "workload" not in request.arguments:
+            return {"workloads": known_workloads(knowledge)}
+        return workload_document(
+            WorkloadName(str(request.arguments["workload"])),
+            knowledge,
+            [
+                Node(node["name"], node["gpu_type"], node["gpus"], node["idle"])
+                for node in self._controller.document["nodes"]
+            ],
+            round_settings(self._config).snapshot.estimator,
+            time.time(),
+        )
 
     def _control(self, request: Request, *, paused: bool) -> Any:
         self._refuse_ordinary(request)
