@@ -4,33 +4,66 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from rich import box
 from rich.console import Console, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
 
+WIDE = 120
+"""Columns of a console that has room for every column of a table."""
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    """Figures to the right, words to the left; None is shown as a dash."""
-    cells = [[cell(value) for value in row] for row in rows]
-    shown = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for index, name in enumerate(columns):
-        figures = all(_is_figure(row[index]) for row in cells)
-        last = index == len(columns) - 1
+
+def table(
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    wide: Collection[str] = (),
+    long: Collection[str] = (),
+    most: int | None = None,
+) -> Table:
+    """Figures to the right, words to the left; None is shown as a dash.
+
+    ``wide`` columns are left out on consoles of less than ``WIDE`` columns. ``long`` ones are
+    broken into lines where there is too little room, and so is the last. Of more than ``most``
+    rows the others are counted.
+    """
+    rows = list(rows)
+    kept = [i for i, name in enumerate(columns) if name not in wide or console.width >= WIDE]
+    cells = [[cell(row[i]) for i in kept] for row in rows[:most]]
+    shown = Table(
+        title=Text(printable(title)),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+    )
+    if most is not None and len(rows) > most:
+        shown.caption = Text(f"and {len(rows) - most} more")
+        shown.caption_justify = "left"
+    for position, index in enumerate(kept):
+        figures = all(_is_figure(row[position]) for row in cells)
+        breaks = index == kept[-1] or columns[index] in long
         shown.add_column(
-            name,
+            columns[index],
             justify="right" if figures and cells else "left",
             overflow="fold",
-            no_wrap=not last,
+            no_wrap=not breaks,
         )
     for row in cells:
-        shown.add_row(*row)
+        shown.add_row(*map(Text, row))
     return shown
+
+
+def printable(text: str) -> str:
+    """Names and comments are their users': nothing in them may steer a terminal."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def cell(value: object) -> str:
@@ -40,10 +73,10 @@ def cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
     if isinstance(value, Mapping):
-        return " ".join(f"{key}:{count}" for key, count in value.items())
+        return printable(" ".join(f"{key}:{count}" for key, count in value.items()))
     if isinstance(value, list | tuple):
-        return ",".join(str(item) for item in value)
-    return str(value)
+        return printable(",".join(str(item) for item in value))
+    return printable(str(value))
 
 
 def _is_figure(text: str) -> bool:
@@ -62,10 +95,12 @@ def duration(seconds: float | None) -> str:
 
 
 def clock(when: float | None) -> str:
-    """Local time of day."""
+    """Local time of day, with the date where it is not today's."""
     if when is None:
         return "-"
-    return datetime.fromtimestamp(when, UTC).astimezone().strftime("%H:%M:%S")
+    local = datetime.fromtimestamp(when, UTC).astimezone()
+    today = local.date() == datetime.now(UTC).astimezone().date()
+    return local.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M:%S")
 
 
 def show(*parts: RenderableType) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from rich.live import Live
 from rich.text import Text
 
 from hopsd.ctl.daemon import ask_daemon, socket_option
-from hopsd.ctl.render import clock, console, duration, show, show_json, table
+from hopsd.ctl.render import clock, console, duration, printable, show, show_json, table
 
 Document = dict[str, Any]
 
@@ -21,7 +22,13 @@ Document = dict[str, Any]
 @click.command()
 @socket_option
 @click.option("--watch", is_flag=True, help="Refresh until Ctrl-C.")
-@click.option("--every", default=2.0, show_default=True, help="Seconds between refreshes.")
+@click.option(
+    "--every",
+    type=click.FloatRange(min=0.1),
+    default=2.0,
+    show_default=True,
+    help="Seconds between refreshes.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the document for programs.")
 def status(path: Path, watch: bool, every: float, as_json: bool) -> None:
     """Cluster, round, RAQLR, running and waiting jobs with their reasons."""
@@ -31,26 +38,31 @@ def status(path: Path, watch: bool, every: float, as_json: bool) -> None:
     if not watch:
         show(view(ask_daemon(path, "status")))
         return
-    with Live(view(ask_daemon(path, "status")), console=console, auto_refresh=False) as live:
-        try:
-            while True:
-                time.sleep(every)
-                live.update(view(ask_daemon(path, "status")), refresh=True)
-        except KeyboardInterrupt:
-            return
+    with (
+        suppress(KeyboardInterrupt),
+        Live(_page(path), console=console, auto_refresh=False) as live,
+    ):
+        while True:
+            time.sleep(every)
+            live.update(_page(path), refresh=True)
 
 
-def view(doc: Document) -> Group:
-    """The status document for a person."""
+def _page(path: Path) -> Group:
+    """What a terminal has room for: a quarter of it for each table."""
+    return view(ask_daemon(path, "status"), max(1, console.height // 4 - 3))
+
+
+def view(doc: Document, most: int | None = None) -> Group:
+    """The status document for a person; ``most`` rows of each table, None: all."""
     parts: list[Any] = [_headline(doc)]
     if doc["error"]:
-        parts.append(Text(doc["error"], style="bold red"))
-    parts.append(_nodes(doc))
-    parts.append(_running(doc))
-    parts.append(_waiting(doc))
+        parts.append(Text(printable(doc["error"]), style="bold red"))
+    parts.append(_nodes(doc, most))
+    parts.append(_running(doc, most))
+    parts.append(_waiting(doc, most))
     steps = (doc["round"] or {}).get("steps", [])
     if steps:
-        parts.append(_steps(steps))
+        parts.append(_steps(steps, most))
     return Group(*parts)
 
 
@@ -67,10 +79,10 @@ def _headline(doc: Document) -> Text:
         text += f"\nround ends in {duration(left)}; {doc['sentence']}"
     else:
         text += f"\n{doc['sentence']}"
-    return Text(text)
+    return Text("\n".join(map(printable, text.split("\n", 1))))
 
 
-def _nodes(doc: Document) -> Any:
+def _nodes(doc: Document, most: int | None) -> Any:
     rows = [
         (
             node["name"],
@@ -82,10 +94,11 @@ def _nodes(doc: Document) -> Any:
         )
         for node in doc["nodes"]
     ]
-    return table("Nodes", ["node", "type", "GPUs", "idle", "state", "GPUs held"], rows)
+    columns = ["node", "type", "GPUs", "idle", "state", "GPUs held"]
+    return table("Nodes", columns, rows, most=most)
 
 
-def _running(doc: Document) -> Any:
+def _running(doc: Document, most: int | None) -> Any:
     rows = [
         (
             job["id"],
@@ -102,7 +115,14 @@ def _running(doc: Document) -> Any:
         for job in doc["running"]
     ]
     columns = ["job", "user", "name", "reqs", "placement", "for", "waited", "LR", "restarts"]
-    return table("Running", [*columns, "samples"], rows)
+    return table(
+        "Running",
+        [*columns, "samples"],
+        rows,
+        wide=("reqs", "LR", "restarts"),
+        long=("name", "placement"),
+        most=most,
+    )
 
 
 def _progress(job: Document) -> str:
@@ -110,7 +130,7 @@ def _progress(job: Document) -> str:
     return f"{done} of {job['samples']:,.0f}" if job["samples"] else done
 
 
-def _waiting(doc: Document) -> Any:
+def _waiting(doc: Document, most: int | None) -> Any:
     rows = [
         (
             job["id"],
@@ -125,14 +145,15 @@ def _waiting(doc: Document) -> Any:
         for job in doc["waiting"]
     ]
     columns = ["job", "user", "name", "reqs", "waited", "priority", "code", "why"]
-    return table("Waiting", columns, rows)
+    return table("Waiting", columns, rows, wide=("priority", "code"), long=("name",), most=most)
 
 
-def _steps(steps: list[Document]) -> Any:
+def _steps(steps: list[Document], most: int | None) -> Any:
     rows = [
         (s["job"], s["kind"], s["from"], s["to"], s["status"], s["error"] or None) for s in steps
     ]
-    return table("Last changes", ["job", "step", "from", "to", "outcome", "error"], rows)
+    columns = ["job", "step", "from", "to", "outcome", "error"]
+    return table("Last changes", columns, rows, long=("from", "to"), most=most)
 
 
 @click.command()

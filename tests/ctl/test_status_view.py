@@ -1,0 +1,116 @@
+"""What people see: readable on 80 columns, with many jobs, and whatever a job calls itself."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from hopsd.ctl import render
+from hopsd.ctl.status import view
+
+Show = Callable[..., str]
+
+
+@pytest.fixture
+def show(monkeypatch: pytest.MonkeyPatch) -> Show:
+    def shown(document: dict[str, Any], width: int = 160, most: int | None = None) -> str:
+        console = Console(file=io.StringIO(), width=width, highlight=False)
+        monkeypatch.setattr(render, "console", console)
+        console.print(view(document, most))
+        assert isinstance(console.file, io.StringIO)
+        return console.file.getvalue()
+
+    return shown
+
+
+def job(number: int, **changes: object) -> dict[str, Any]:
+    return {
+        "id": str(number),
+        "user": "ann",
+        "name": "resnet50-on-imagenet-long",
+        "state": "PENDING",
+        "reqs": [1, 2, 4, 8],
+        "placement": {},
+        "since": None,
+        "wait_seconds": 12345.0,
+        "latency_ratio": 1.25,
+        "restarts": 1,
+        "samples": 2e6,
+        "samples_done": 123456.0,
+        "priority": 0.125,
+        "code": "outside_window",
+        "reason": "number 17 in the queue",
+        **changes,
+    }
+
+
+def document(running: list[Any], waiting: list[Any]) -> dict[str, Any]:
+    return {
+        "version": "1",
+        "mode": "active",
+        "port": "scontrol",
+        "sentence": "first plan",
+        "raqlr": None,
+        "error": None,
+        "time": 1000.0,
+        "slurm_version": "22.05.8",
+        "round": {"end": 1010.0, "steps": []},
+        "nodes": [
+            {
+                "name": "gpu-node-001",
+                "gpu_type": "rtx3090",
+                "gpus": 8,
+                "idle": 0,
+                "usable": True,
+                "state": "MIXED",
+                "jobs": {"1": 8},
+            }
+        ],
+        "running": running,
+        "waiting": waiting,
+    }
+
+
+RUNNING = {"state": "RUNNING", "since": 900.0, "placement": {"gpu-node-001": 8, "gpu-node-002": 8}}
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_job_user_time_and_reason_are_whole_on_any_terminal(show: Show, width: int) -> None:
+    text = show(document([job(1001, **RUNNING)], [job(1002)]), width)
+    assert max(map(len, text.splitlines())) <= width
+    for words in ("1001", "1002", "ann", "gpu-node-001:8", "gpu-node-002:8", "1m40s", "3h25m"):
+        assert words in text
+    assert "number 17 in the" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "seen"),
+    [
+        ("[red]x[/red]", "[red]x[/red]"),
+        ("[/]", "[/]"),
+        ("a\nb", r"a\nb"),
+        ("\x1b[31mred", r"\x1b[31mred"),
+        ("\u202egnp", r"\u202egnp"),
+    ],
+)
+def test_a_name_steers_neither_markup_nor_terminal(show: Show, name: str, seen: str) -> None:
+    waiting = job(2, name=name, reason=name, user=name)
+    text = show(document([job(1, name=name, **RUNNING)], [waiting]))
+    assert text.count(seen) == 4
+    assert all(c.isprintable() or c == "\n" for c in text)
+
+
+def test_a_page_names_some_rows_and_counts_the_others(show: Show) -> None:
+    text = show(document([], [job(number) for number in range(1000, 2000)]), most=5)
+    assert "1004" in text
+    assert "1005" not in text
+    assert "and 995 more" in text
+
+
+def test_nothing_there_is_an_empty_table(show: Show) -> None:
+    text = show({**document([], []), "nodes": [], "round": None, "time": None})
+    assert "0 GPUs, 0 idle" in text
