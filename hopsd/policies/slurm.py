@@ -18,7 +18,7 @@ import numpy.typing as npt
 from hopsd.core.priority import DEFAULT_AGE_SECONDS
 from hopsd.core.throughput import configuration_throughput
 from hopsd.model.allocation import Allocation
-from hopsd.model.ids import GpuType, JobId, job_order
+from hopsd.model.ids import GpuType, JobId, NodeName, job_order
 from hopsd.model.job import Job
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.model.reason import Reason, ReasonCode
@@ -66,6 +66,9 @@ def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:  # noqa: ARG001
     )
 
 
+Floats = npt.NDArray[np.float64]
+
+
 @dataclass(frozen=True, slots=True)
 class _Slot:
     """``start``: index of the profile's row; ``end`` in seconds."""
@@ -87,6 +90,8 @@ class _Profile:
         for i, node in enumerate(snapshot.nodes):
             self._members.setdefault(node.gpu_type, []).append(i)
         self._size = {t: max(self._nodes[i].gpus for i in m) for t, m in self._members.items()}
+        self._placed: list[tuple[int, Floats, float]] = []
+        self._sorted: dict[tuple[int, GpuType], list[NodeName]] = {}
         self.times = np.array([snapshot.now])
         self.free = np.array([[sites.idle[n.name] for n in snapshot.nodes]], dtype=np.int32)
         for job in snapshot.jobs:
@@ -105,18 +110,54 @@ class _Profile:
         """The first row from which on the job fits for as long as it runs; None: nobody knows,
         others than the known jobs hold GPUs that it needs.
         """
-        together = [
-            (t, members)
-            for t, members in self._members.items()
-            if t in job.throughput and gpus <= self._size[t]
-        ]
-        slots = [self._on_one(job, gpus, together)] if together else []
-        for gpu_type, members in self._members.items():
-            table = job.throughput.get(gpu_type)
-            if table is not None and table.distributed and gpus > self._size[gpu_type]:
-                slots.append(self._on_many(job, gpus, self._size[gpu_type], members))
-        found = [slot for slot in slots if slot is not None]
-        return min(found, key=lambda slot: slot.start, default=None)
+        seconds = {t: self._longest(job, gpus, t) for t in self._members}
+        needs = np.array([np.inf if s is None else s for s in seconds.values()])
+        first = self._not_before(gpus, needs)
+        one = [(t, s) for t, s in seconds.items() if s is not None and gpus <= self._size[t]]
+        slots = [self._on_one(gpus, one, first)] if one else []
+        for gpu_type, duration in seconds.items():
+            if duration is not None and gpus > self._size[gpu_type]:
+                slots.append(self._on_many(gpus, gpu_type, duration, first))
+        found = min((s for s in slots if s is not None), key=lambda s: s.start, default=None)
+        start = np.inf if found is None else float(self.times[found.start])
+        self._placed.append((gpus, needs, start))
+        return found
+
+    def _not_before(self, gpus: int, needs: Floats) -> int:
+        """A row before which the job cannot start: one before it in the queue, with no more GPUs
+        and on no type longer, could not either, and since then nothing got free.
+        """
+        starts = [start for g, n, start in self._placed if g <= gpus and bool((n <= needs).all())]
+        return int(np.searchsorted(self.times, max(starts, default=float(self.times[0]))))
+
+    def _longest(self, job: Job, gpus: int, gpu_type: GpuType) -> float | None:
+        """Run time on the slowest server of a type: a safe guess, as time limits are.
+
+        None: the type cannot hold it.
+        """
+        table = job.throughput.get(gpu_type)
+        members, largest = self._members[gpu_type], self._size[gpu_type]
+        if table is None or (gpus > largest and not table.distributed):
+            return None
+        slowest = self._by_speed(job, gpu_type)
+        if gpus <= largest:
+            return self._seconds(job, Allocation(((slowest[0], gpus),)))
+        whole, rest = divmod(gpus, largest)
+        if len(members) < whole + (rest > 0):
+            return None
+        shape = dict.fromkeys(slowest[:whole], largest)
+        if rest:
+            shape[slowest[whole]] = rest
+        return self._seconds(job, Allocation.of(shape))
+
+    def _by_speed(self, job: Job, gpu_type: GpuType) -> list[NodeName]:
+        """A type's servers, the slowest first for this job's workload."""
+        key = (id(job.server_factor), gpu_type)
+        if key not in self._sorted:
+            names = [self._nodes[i].name for i in self._members[gpu_type]]
+            factor = job.server_factor
+            self._sorted[key] = sorted(names, key=lambda name: factor.get(name, 1.0))
+        return self._sorted[key]
 
     def reserve(self, slot: _Slot) -> None:
         start = float(self.times[slot.start])
@@ -143,72 +184,59 @@ class _Profile:
         return max(0.0, job.samples - job.samples_done) / rate
 
     def _lasting(
-        self, gpus: int, groups: Sequence[tuple[Sequence[int], float]]
+        self, gpus: int, groups: Sequence[tuple[Sequence[int], float]], first: int
     ) -> npt.NDArray[np.bool_]:
-        """Whether a server holds ``gpus`` free from row b on for its group's seconds: (rows, m)."""
-        count = len(self.times)
+        """Whether a server holds ``gpus`` for its group's seconds: (rows from ``first``, m)."""
+        times = self.times[first:]
         members = [i for group, _ in groups for i in group]
-        fits = self.free[:, members] >= gpus
-        rows = np.arange(count, dtype=np.int32)
-        stops = np.where(fits, np.int32(count), rows[:, None])
+        fits = self.free[first:, members] >= gpus
+        rows = np.arange(len(times), dtype=np.int32)
+        stops = np.where(fits, np.int32(len(times)), rows[:, None])
         stops = np.minimum.accumulate(stops[::-1], axis=0)[::-1]
         lasting: npt.NDArray[np.bool_] = np.empty_like(fits)
-        first = 0
+        done = 0
         for group, seconds in groups:
-            end = np.searchsorted(self.times, self.times + seconds)[:, None]
-            part = slice(first, first + len(group))
+            end = np.searchsorted(times, times + seconds)[:, None]
+            part = slice(done, done + len(group))
             lasting[:, part] = fits[:, part] & (stops[:, part] >= end)
-            first = part.stop
+            done = part.stop
         return lasting
 
     def _on_one(
-        self, job: Job, gpus: int, types: Sequence[tuple[GpuType, list[int]]]
+        self, gpus: int, types: Sequence[tuple[GpuType, float]], first: int
     ) -> _Slot | None:
         """On one server; of those that have room first the fullest."""
-        groups = [(group, self._longest(job, gpus, group)) for _, group in types]
-        ok = self._lasting(gpus, groups)
+        groups = [(self._members[t], seconds) for t, seconds in types]
+        ok = self._lasting(gpus, groups, first)
         row = _first(np.asarray(ok.any(axis=1)))
         if row is None:
             return None
+        at = first + row
         members = [i for group, _ in groups for i in group]
-        slack = np.where(ok[row], self.free[row, members], np.iinfo(np.int32).max)
+        slack = np.where(ok[row], self.free[at, members], np.iinfo(np.int32).max)
         node = members[int(slack.argmin())]
         seconds = next(seconds for group, seconds in groups if node in group)
-        end = float(self.times[row]) + seconds
-        return _Slot(row, end, self._part(node, gpus), ((node, gpus),))
+        where = Allocation(((self._nodes[node].name, gpus),))
+        return _Slot(at, float(self.times[at]) + seconds, where, ((node, gpus),))
 
-    def _longest(self, job: Job, gpus: int, group: Sequence[int]) -> float:
-        """Run time on the slowest server of a type: a safe guess, as time limits are."""
-        names = [self._nodes[i].name for i in group]
-        factor = job.server_factor
-        slowest = min(names, key=lambda name: factor.get(name, 1.0)) if factor else names[0]
-        return self._seconds(job, Allocation(((slowest, gpus),)))
-
-    def _part(self, node: int, gpus: int) -> Allocation:
-        return Allocation(((self._nodes[node].name, gpus),))
-
-    def _on_many(self, job: Job, gpus: int, largest: int, members: Sequence[int]) -> _Slot | None:
-        """Whole servers of the largest size, and one for what remains."""
+    def _on_many(self, gpus: int, gpu_type: GpuType, seconds: float, first: int) -> _Slot | None:
+        """Whole servers of the type's largest size, and one for what remains."""
+        largest = self._size[gpu_type]
         whole, rest = divmod(gpus, largest)
-        big = [m for m in members if self._nodes[m].gpus == largest]
-        if len(big) < whole + (rest > 0):
-            return None
-        shape = {self._nodes[m].name: largest for m in big[:whole]}
-        if rest:
-            shape[self._nodes[big[whole]].name] = rest
-        seconds = self._seconds(job, Allocation.of(shape))
-        full = self._lasting(largest, [(big, seconds)])
-        part = self._lasting(rest, [(big, seconds)]) if rest else full
+        big = [m for m in self._members[gpu_type] if self._nodes[m].gpus == largest]
+        full = self._lasting(largest, [(big, seconds)], first)
+        part = self._lasting(rest, [(big, seconds)], first) if rest else full
         row = _first((full.sum(axis=1) >= whole) & (part.sum(axis=1) >= whole + (rest > 0)))
         if row is None:
             return None
+        at = first + row
         chosen = [m for m, ok in zip(big, full[row], strict=True) if ok][:whole]
         nodes = [(m, largest) for m in chosen]
         if rest:
             others = [m for m, ok in zip(big, part[row], strict=True) if ok and m not in chosen]
-            nodes.append((min(others, key=lambda m: (self.free[row, m], m)), rest))
+            nodes.append((min(others, key=lambda m: (self.free[at, m], m)), rest))
         allocation = Allocation.of({self._nodes[m].name: g for m, g in nodes})
-        return _Slot(row, float(self.times[row]) + seconds, allocation, tuple(nodes))
+        return _Slot(at, float(self.times[at]) + seconds, allocation, tuple(nodes))
 
 
 def _first(rows: npt.NDArray[np.bool_]) -> int | None:
