@@ -14,11 +14,20 @@ BINS_PER_DECADE = 24
 SMALLEST_SECONDS = 1e-6
 """As processes report times: bin ``i`` begins at ``SMALLEST * 10 ** (i / BINS_PER_DECADE)``."""
 
+BIN_WIDTH = 10.0 ** (1 / BINS_PER_DECADE)
+"""Ratio of a bin's end to its begin."""
+
 BIN_DEVIATION = 0.03
 """Deviation within a bin of 10 % width, as a share of its time: no mode is seen narrower."""
 
 SEPARATE = 2.0
 """Ashman's D from which two normals are distinct modes (Ashman et al. 1994, eq. 4)."""
+
+APART = 1.5
+"""Least ratio of their means: bins of 10 % width make two of one narrow mode between them."""
+
+VERY_STRONG = 10.0
+"""By how much BIC must be lower for two modes (Kass and Raftery 1995, section 3.2)."""
 
 MIN_OBSERVATIONS = 2.0
 MAX_STEPS = 200
@@ -68,7 +77,8 @@ def fit(seconds: Floats, counts: Floats) -> Mixture:
         return Mixture(1.0, 0.0, 0.0)
     one = _Modes.single(seconds, counts)
     single = Mixture(1.0, float(one.mu[0]), float(one.sigma[0]))
-    best, best_bic = single, _bic(one.log_likelihood(seconds, counts), 2, total)
+    best = single
+    best_bic = _bic(one.log_likelihood(seconds, counts), 2, total) - VERY_STRONG
     for split in _splits(seconds, counts):
         two = _expectation_maximisation(seconds, counts, split)
         bic = _bic(two.log_likelihood(seconds, counts), 5, total)
@@ -139,7 +149,8 @@ class _Modes:
         """Whether both modes have been seen and lie apart."""
         between = float(self.mu[1] - self.mu[0])
         ashman = math.sqrt(2.0) * between / math.hypot(*self.sigma)
-        return ashman > SEPARATE and float(self.weight.min()) * total >= MIN_OBSERVATIONS
+        apart = ashman > SEPARATE and float(self.mu[1]) >= APART * float(self.mu[0])
+        return apart and float(self.weight.min()) * total >= MIN_OBSERVATIONS
 
     def mixture(self) -> Mixture:
         return Mixture(

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hopsd.core.mixture import Mixture, fit_bins, middles
+from hopsd.core.mixture import BIN_WIDTH, Mixture, fit_bins, middles
 from hopsd.core.throughput import BasicTimes, DataTime, Pattern, PeerWait, theory_per_gpu
 from hopsd.model.knowledge import Bandwidth, PhaseRecord, Theory
 
@@ -124,7 +124,7 @@ def _weight(record: PhaseRecord, half_life_seconds: float, now: float) -> float:
 def _data_time(records: Sequence[PhaseRecord], weight: Mapping[int, float]) -> Mixture:
     """The mixture of all histograms, stretched to the mean that was measured.
 
-    A histogram knows a time to a tenth only; the sum of all times is exact.
+    A histogram knows a time to a tenth only; the sum of all times is exact, if it is honest.
     """
     bins: dict[int, float] = defaultdict(float)
     for record in records:
@@ -132,7 +132,7 @@ def _data_time(records: Sequence[PhaseRecord], weight: Mapping[int, float]) -> M
             bins[bin_] += weight[id(record)] * count
     measured = sum(weight[id(r)] * r.phases.data_seconds for r in records) / sum(bins.values())
     rough = fit_bins(bins)
-    stretch = measured / rough.mean if rough.mean > 0 else 0.0
+    stretch = min(max(measured / rough.mean, 1.0 / BIN_WIDTH), BIN_WIDTH)
     return Mixture(
         rough.p_cache,
         *(
