@@ -17,7 +17,8 @@ from hopsd.solver.prices import Prices
 
 # Neighbours stay together in stretches of this many servers, so that spread shapes fit inside.
 _STRETCH = 4
-# Of a job's largest profit: differences below this do not decide which column it wants.
+# Of a job's value: differences in profit below this do not decide which column it wants. Without
+# it all jobs would want the one cheapest of many servers that are nearly alike.
 _JITTER = 0.02
 
 
@@ -83,13 +84,17 @@ def _wishes(
     losing = np.flatnonzero((loss > 1e-9 * loss.max(initial=0.0)) & (np.diff(columns.start) > 0))
     wishes = []
     for job in losing[np.argsort(-loss[losing], kind="stable")].tolist():
-        own = profit[columns.start[job] : columns.start[job + 1]]
-        jitter = _JITTER * abs(float(own.max())) * rng.random(len(own))
-        wanted = [int(columns.start[job]) + int(np.argmax(own + jitter))]
+        own = slice(int(columns.start[job]), int(columns.start[job + 1]))
+        wanted = [own.start + int(np.argmax(jittered(profit[own], program.value[own], rng)))]
         wanted += [int(choice[job])] if choice[job] >= 0 else []
         servers = [s for c in wanted for s, _ in columns.shapes.parts(int(columns.shape[c]))]
         wishes.append(_Wish(float(loss[job]), tuple(stretch_of[servers].tolist())))
     return wishes
+
+
+def jittered(profit: Floats, value: Floats, rng: np.random.Generator) -> Floats:
+    """``profit`` of a job's columns, with ties and near ties broken at random."""
+    return profit + _JITTER * value * rng.random(len(profit))
 
 
 def _pack(roots: Ints, size: Floats, gpus: int, rng: np.random.Generator) -> Ints:

@@ -15,15 +15,15 @@ import numpy as np
 
 from hopsd.core.program import Program
 from hopsd.core.shapes import Floats, Ints
-from hopsd.solver.groups import group_servers
+from hopsd.solver.groups import group_servers, jittered
 from hopsd.solver.model import chosen_columns, model
 from hopsd.solver.prices import Prices
 from hopsd.solver.watched import Solve
 
 # Measured on 512 to 2,048 GPUs: smaller groups gain less a pass, larger ones take CBC too long.
-# Fragments are easier: 16 idle servers of 8 GPUs make a group, or 80 servers with 3.6 of 8 idle.
-GROUP_GPUS_TIMES_IDLE = 1024
-COLUMNS_PER_GROUP = 800
+# Groups of fragments are easier, and must be larger: few places suit a job of 16 GPUs there.
+_GROUP_GPUS, _GROUP_COLUMNS = 128, 800
+_IDLE_OF_GROUP, _EASIER_MAX = 8, 4.0
 _NODES_MAX = 60
 # CBC's answers are rounded: a better plan is one that is better by more than that.
 _BETTER = 1e-9
@@ -50,8 +50,13 @@ def improve(
         program.value
         - program.configurations.shapes.prices(prices.server)[program.configurations.shape]
     )
-    group_of = group_servers(program, choice, prices, profit, _group_gpus(program), seed)
-    tasks = _tasks(program, choice, prices, profit, group_of)
+    ease = _ease(program)
+    group_of = group_servers(program, choice, prices, profit, int(_GROUP_GPUS * ease), seed)
+    rng = np.random.default_rng(seed)
+    of_shape = _group_of_shapes(program, group_of)
+    of_job = _group_of_jobs(program, choice, of_shape, profit, rng)
+    most = int(_GROUP_COLUMNS * ease**0.75)
+    tasks = _tasks(program, choice, prices, profit, group_of, of_shape, of_job, most)
     with ThreadPoolExecutor(max_workers=max(1, len(os.sched_getaffinity(0)))) as pool:
         answers = list(pool.map(lambda task: _replan(program, task, solve, effort), tasks))
     better = choice.copy()
@@ -62,9 +67,11 @@ def improve(
     return better if program.feasible(better) else choice
 
 
-def _group_gpus(program: Program) -> int:
+def _ease(program: Program) -> float:
+    """How many times larger a group may be than one of idle servers with 8 GPUs."""
     idle = program.capacity[program.capacity > 0]
-    return int(GROUP_GPUS_TIMES_IDLE / idle.mean()) if len(idle) else 1
+    mean = float(idle.mean()) if len(idle) else 1.0
+    return float(min(_EASIER_MAX, max(1.0, (_IDLE_OF_GROUP / mean) ** 1.5)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +85,17 @@ class _Task:
 
 
 def _tasks(
-    program: Program, choice: Ints, prices: Prices, profit: Floats, group_of: Ints
+    program: Program,
+    choice: Ints,
+    prices: Prices,
+    profit: Floats,
+    group_of: Ints,
+    of_shape: Ints,
+    of_job: Ints,
+    columns_max: int,
 ) -> list[_Task]:
-    columns, shapes = program.configurations, program.configurations.shapes
-    of_part = group_of[shapes.server]
-    lowest = np.minimum.reduceat(of_part, shapes.start[:-1])
-    highest = np.maximum.reduceat(of_part, shapes.start[:-1])
-    of_shape = np.where(lowest == highest, lowest, -1)
+    columns = program.configurations
     groups = int(group_of.max(initial=0)) + 1
-    of_job = _group_of_jobs(program, choice, of_shape, profit)
     staying = np.where(of_job >= 0, -1, choice)
     left = program.capacity - program.taken(staying)
     wanted = np.repeat(np.where(of_job >= 0, of_job, -2), np.diff(columns.start))
@@ -98,7 +107,7 @@ def _tasks(
     cuts = np.searchsorted(wanted[inside][order], np.arange(groups + 1))
     tasks = []
     for group in range(groups):
-        best = inside[order[cuts[group] : cuts[group + 1]][:COLUMNS_PER_GROUP]]
+        best = inside[order[cuts[group] : cuts[group + 1]][:columns_max]]
         jobs = np.flatnonzero(of_job == group)
         current = choice[jobs][choice[jobs] >= 0]
         if len(best):
@@ -107,7 +116,18 @@ def _tasks(
     return tasks
 
 
-def _group_of_jobs(program: Program, choice: Ints, of_shape: Ints, profit: Floats) -> Ints:
+def _group_of_shapes(program: Program, group_of: Ints) -> Ints:
+    """The group that all servers of a shape are in; -1 for none."""
+    shapes = program.configurations.shapes
+    of_part = group_of[shapes.server]
+    lowest = np.minimum.reduceat(of_part, shapes.start[:-1])
+    highest = np.maximum.reduceat(of_part, shapes.start[:-1])
+    return np.where(lowest == highest, lowest, -1)
+
+
+def _group_of_jobs(
+    program: Program, choice: Ints, of_shape: Ints, profit: Floats, rng: np.random.Generator
+) -> Ints:
     """Where each job competes: its placement's group, or that of its best column; -1 nowhere."""
     columns = program.configurations
     of_job = np.full(columns.jobs, -1, dtype=np.int64)
@@ -116,7 +136,8 @@ def _group_of_jobs(program: Program, choice: Ints, of_shape: Ints, profit: Float
     for job in np.flatnonzero(~placed & (np.diff(columns.start) > 0)).tolist():
         own = slice(columns.start[job], columns.start[job + 1])
         group = of_shape[columns.shape[own]]
-        of_job[job] = group[np.argmax(np.where(group >= 0, profit[own], -np.inf))]
+        liked = jittered(profit[own], program.value[own], rng)
+        of_job[job] = group[np.argmax(np.where(group >= 0, liked, -np.inf))]
     return of_job
 
 

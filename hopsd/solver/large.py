@@ -22,7 +22,7 @@ _WHOLE_MAX = 4_000
 # Of the gap asked for: what one group or the class program may leave open, ...
 _PART = 0.3
 # ... and what two passes must gain together, or they were the last.
-_WORTHWHILE = 0.15
+_WORTHWHILE = 0.25
 
 
 @dataclass(frozen=True, slots=True)

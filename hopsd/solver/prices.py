@@ -16,13 +16,16 @@ import numpy as np
 
 from hopsd.core.program import Program
 from hopsd.core.shapes import Floats, Ints, ramp
-from hopsd.solver.bound import best_profits
+from hopsd.solver.bound import best_profits, reduced_losses
 from hopsd.solver.segments import Segments
 
 _TYPE_STEPS = 200
 _SERVER_STEPS = 150
-# Column visits of the second descent: past this, fewer steps are made (10,000 GPUs: 14 million).
-_VISITS_MAX = 150_000_000
+# Above this many columns most of the second descent goes over some columns of every job; there
+# are 14 million for 10,000 idle GPUs.
+_WHOLE_MAX = 1_000_000
+_ROUNDS, _ROUND_STEPS, _ACTIVE_PER_JOB = 16, 60, 60
+_NEAR, _ROUNDS_MIN, _SETTLED, _PACE = 0.05, 3, 3e-4, 0.8
 _STALL, _SHRINK, _PROGRESS = 5, 0.6, 1e-5
 
 
@@ -48,15 +51,55 @@ def find_prices(program: Program, parts: Segments, floor: float, give_up: float)
     by_type = np.full(int(columns.pool.max(initial=0)) + 1, 0.5 * floor / gpus)
     by_type = _descend(_by_type(program, parts), by_type, floor, _TYPE_STEPS, give_up)
     start = by_type[columns.pool] * columns.speed
-    steps = max(1, min(_SERVER_STEPS, _VISITS_MAX // len(program.value)))
-    server = _descend(_by_server(program), start, floor, steps, give_up)
+    if len(program.value) > _WHOLE_MAX:
+        return _descend_in_rounds(program, start, floor, give_up)
+    whole = np.arange(len(program.value))
+    return _prices(
+        program, _descend(_by_server(program, whole), start, floor, _SERVER_STEPS, give_up)
+    )
+
+
+def _prices(program: Program, server: Floats) -> Prices:
     job = best_profits(program, server)
     return Prices(server, job, float(job.sum() + server @ program.capacity))
 
 
-def _descend(dual: _Dual, start: Floats, floor: float, steps: int, give_up: float) -> Floats:
+def _descend_in_rounds(program: Program, start: Floats, floor: float, give_up: float) -> Prices:
+    """Descend over an active set of columns, price all of them, add the near best; repeat."""
+    best = at = _prices(program, start)
+    active = np.zeros(0, dtype=np.int64)
+    for number in range(_ROUNDS):
+        if monotonic() > give_up:
+            break
+        active = np.union1d(active, _near_best(program, at, np.random.default_rng(number)))
+        dual = _by_server(program, active)
+        server = _descend(dual, at.server, floor, _ROUND_STEPS, give_up, _PACE**number)
+        at, before = _prices(program, server), best.bound
+        best = min(best, at, key=lambda prices: prices.bound)
+        if number >= _ROUNDS_MIN and abs(at.bound - before) <= _SETTLED * before:
+            break
+    return best
+
+
+def _near_best(program: Program, at: Prices, rng: np.random.Generator) -> Ints:
+    """Of every job, columns within 5 % of its best; of many, some spread evenly over them."""
+    columns = program.configurations
+    loss = reduced_losses(program, at.server, at.job)
+    near = np.flatnonzero(loss <= _NEAR * program.value)
+    bounds = np.searchsorted(near, columns.start)
+    count = np.diff(bounds)
+    stride = np.maximum(1, count // _ACTIVE_PER_JOB)
+    offset = rng.integers(0, stride)
+    rank = ramp(count) + np.repeat(offset, count)
+    some: Ints = near[rank % np.repeat(stride, count) == 0]
+    return some
+
+
+def _descend(
+    dual: _Dual, start: Floats, floor: float, steps: int, give_up: float, pace: float = 1.0
+) -> Floats:
     """Polyak's steps towards ``floor``, shorter whenever the bound does not fall for a while."""
-    best, best_at, at, pace, stalled = np.inf, start, start, 1.0, 0
+    best, best_at, at, stalled = np.inf, start, start, 0
     for _ in range(steps):
         bound, slope = dual(at)
         stalled = 0 if bound < best - _PROGRESS * abs(bound) else stalled + 1
@@ -95,21 +138,26 @@ def _first_of(job: Ints, columns: Ints) -> Ints:
     return columns[np.append(True, own[1:] != own[:-1])] if len(columns) else columns
 
 
-def _by_server(program: Program) -> _Dual:
-    """The dual with one price a server; a job's equally good columns share its demand."""
-    columns, shapes = program.configurations, program.configurations.shapes
-    filled = np.diff(columns.start) > 0
-    first, lengths = columns.start[:-1][filled], np.diff(columns.start)[filled]
+def _by_server(program: Program, active: Ints) -> _Dual:
+    """The dual with one price a server; a job's equally good columns share its demand.
+
+    Over the ``active`` columns, sorted: a bound on all of them only where these are all.
+    """
+    shapes = program.configurations.shapes
+    start = np.searchsorted(active, program.configurations.start)
+    value, shape = program.value[active], program.configurations.shape[active]
+    filled = np.diff(start) > 0
+    first, lengths = start[:-1][filled], np.diff(start)[filled]
     capacity = program.capacity.astype(np.float64)
 
     def dual(prices: Floats) -> tuple[float, Floats]:
-        profit = program.value - shapes.prices(prices)[columns.shape]
+        profit = value - shapes.prices(prices)[shape]
         best = np.maximum(np.maximum.reduceat(profit, first), 0.0)
         near = best - 1e-9 * best.max(initial=0.0)
         taken = np.flatnonzero(profit >= np.repeat(near, lengths))
-        job = np.searchsorted(columns.start, taken, side="right") - 1
-        share = 1.0 / np.bincount(job, minlength=columns.jobs)[job]
-        ids = columns.shape[taken].astype(np.int64)
+        job = np.searchsorted(start, taken, side="right") - 1
+        share = 1.0 / np.bincount(job, minlength=len(start))[job]
+        ids = shape[taken].astype(np.int64)
         count = shapes.start[ids + 1] - shapes.start[ids]
         part = np.repeat(shapes.start[ids], count) + ramp(count)
         weight = shapes.gpus[part] * np.repeat(share, count)
