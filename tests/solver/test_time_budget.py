@@ -1,0 +1,38 @@
+"""The hard limit of a plan, while other programs take the CPU."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+from instances import snapshot
+from programs import assert_holds
+
+from hopsd.model.plan import PlanSettings
+from hopsd.policies.hops import plan
+
+
+@pytest.fixture
+def busy_cpus() -> Iterator[None]:
+    burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4)]
+    yield
+    for burner in burners:
+        burner.kill()
+        burner.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("busy_cpus")
+@pytest.mark.parametrize("seconds", [2.0, 4.0])
+def test_the_limit_holds_under_load(seconds: float) -> None:
+    """A gap of 0 is out of reach for 1,000 GPUs: only the limit ends the search."""
+    asked = snapshot(0, servers=130, jobs=400)
+    began = time.monotonic()
+    made = plan(asked, PlanSettings(gap=0.0, time_limit_seconds=seconds))
+    assert time.monotonic() - began <= seconds * 1.2
+    assert_holds(asked, made)
+    assert made.placements
+    assert made.gap < 0.25
