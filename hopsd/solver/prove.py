@@ -30,10 +30,10 @@ def prove(
     """
     value = program.scaled_objective(choice)
     loss = reduced_losses(program, prices.server, prices.job)
-    columns = np.flatnonzero(loss <= (prices.bound - value) * (1 + 1e-9))
-    columns = np.union1d(columns, choice[choice >= 0])
-    if not 0 < len(columns) <= _COLUMNS_MAX:
+    useful = loss <= (prices.bound - value) * (1 + 1e-9)
+    if np.count_nonzero(useful) > _COLUMNS_MAX:
         return choice, prices.bound
+    columns = np.union1d(np.flatnonzero(useful), choice[choice >= 0])
     start = np.isin(columns, choice).astype(np.float64)
     whole = model(program, columns, program.capacity)
     answer = solver(whole, start, gap, give_up - monotonic(), _NODES_MAX)
