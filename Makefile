@@ -26,6 +26,8 @@ lint: setup
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	mkdir -p build/types && ln -sfn ../../profiler build/types/hops_profiler
+	MYPYPATH=build/types $(VENV)/bin/mypy --package hops_profiler
 
 paper: setup
 	$(VENV)/bin/python -m bench.paper
