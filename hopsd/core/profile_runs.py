@@ -96,9 +96,8 @@ def followed(
         return replace(run, end=end, closed=True, failure="")
     if lost:
         return replace(run, end=run.begin, closed=True)
-    closed = run.end is not None
-    failure = run.failure or (_how_it_ended(job) if closed else "")
-    return replace(run, end=end, closed=closed, failure=failure)
+    failure = run.failure or _how_it_ended(job)
+    return replace(run, end=end, closed=run.end is not None, failure=failure)
 
 
 def _how_it_ended(job: JobReading | None) -> str:

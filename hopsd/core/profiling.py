@@ -124,7 +124,7 @@ def profiling(
     busy = {run.job: run for run in now.values() if not run.closed}
     steps = [*_leaving(busy.values(), jobs, reading.now), *_put_back(jobs.values(), records)]
     recent = [r for r in now.values() if reading.now - (r.end or r.begin) < settings.retry_seconds]
-    failures = {run.job: run for run in _in_order(recent) if run.failure}
+    failures = {run.job: run for run in _in_order(recent) if run.failure and run.closed}
     begun: list[ProfileRun] = []
     if settings.enabled:
         done = known | {(run.workload, run.gpu_type) for run in recent if run.failure and run.ran}

@@ -1,0 +1,171 @@
+"""New workloads are measured on one GPU of each type, by real PyTorch, before they compete."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from daemon_site import Site
+from fixtures_cluster import running_cluster
+
+from examples.demo.cluster import NodeSpec
+from hopsd.local_socket import ask
+from hopsd.model.ids import GpuType, JobId, WorkloadName
+
+pytestmark = [pytest.mark.live, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+NODES = [NodeSpec("rtx3090", gpus=2, cpus=8), NodeSpec("v100", gpus=1, cpus=8)]
+
+
+@pytest.fixture
+def site(database: str, tmp_path: Path) -> Iterator[Site]:
+    spool = tmp_path / "reports"
+    spool.mkdir()
+    spool.chmod(0o1733)
+    with running_cluster(
+        nodes=NODES, report_dir=spool, profiler_path=ROOT / "profiler" / "site"
+    ) as cluster:
+        (cluster.directory / "reports").symlink_to(spool)
+        site = Site(cluster.directory, database, cluster)
+        try:
+            yield site
+        finally:
+            site.hopsd.stop()
+            site.store.close()
+
+
+def profile(site: Site, seconds: float = 90.0) -> None:
+    more = f"time_limit_seconds = {seconds}"
+    site.hopsd.configure(round_seconds=10.0, profiling=True, more=more)
+    site.hopsd.start()
+
+
+def submit(site: Site, comment: str, script: str | Path, *arguments: str) -> JobId:
+    """A path is run as the batch script, a text as its content."""
+    folder = site.folder / "work"
+    folder.mkdir(exist_ok=True)
+    path = Path(script)
+    if isinstance(script, str):
+        path = folder / f"{len(list(folder.iterdir()))}.sh"
+        path.write_text(f"#!/bin/bash\n{script}\n")
+    done = subprocess.run(
+        ["sbatch", "--parsable", f"--comment={comment}", f"--output={folder}/%j.log",
+         f"--chdir={folder}", path, *arguments],
+        env={**os.environ, **site.cluster.env, "PYTHON": sys.executable,
+             "CHECKPOINTS": str(folder), "TRAIN": str(ROOT / "examples" / "train.py"),
+             "LOG": str(folder / "log"), "ROOT": str(ROOT)},
+        check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return JobId(done.stdout.strip())
+
+
+def placements(site: Site, job: JobId) -> list[tuple[bool, dict[str, int]]]:
+    return [(p.profiling, p.allocation.as_dict()) for p in site.store.placements(job)]
+
+
+def events(site: Site, job: JobId) -> list[tuple[str, str]]:
+    return [(event.kind, event.text) for event in reversed(site.store.events(job))]
+
+
+def explained(site: Site, job: JobId) -> dict[str, Any]:
+    answer = ask(site.hopsd.socket, "explain", job=job)
+    assert isinstance(answer, dict)
+    return answer
+
+
+def test_a_new_workload_is_measured_on_each_type_and_then_never_again(site: Site) -> None:
+    profile(site)
+    options = ("--model", "conv", "--samples", "2000", "--pace", "0.05")
+    comment = "hops:reqs=1,2;samples=2000;batch=32;workload=conv"
+    first = submit(site, comment, ROOT / "examples" / "train.sh", *options)
+    site.wait_until_all_completed(200.0)
+    runs = placements(site, first)
+    assert [where for measured, where in runs if measured] == [{"n0": 1}, {"n1": 1}] or [
+        where for measured, where in runs if measured
+    ] == [{"n1": 1}, {"n0": 1}]
+    assert not runs[-1][0]
+    known = {(t.workload, t.gpu_type): t for t in site.store.knowledge().theory}
+    assert known.keys() == {("conv", "rtx3090"), ("conv", "v100")}
+    basic = known[WorkloadName("conv"), GpuType("v100")]
+    assert basic.iterations >= 10
+    assert 0.04 < basic.t_f < 0.5  # the pace is kept in the forward part
+    assert [kind for kind, _ in events(site, first)] == ["profiled", "profiled"]
+    record = site.store.job(first)
+    assert record is not None
+    assert record.samples_done <= 2000  # what a profile run trains is thrown away
+    history = (site.folder / "work" / first / "history.jsonl").read_text().splitlines()
+    assert json.loads(history[0])["begin"] == 0
+    assert json.loads(history[-1])["end"] == 2000
+
+    second = submit(site, comment, ROOT / "examples" / "train.sh", *options)
+    site.wait_until_all_completed(100.0)
+    assert all(not measured for measured, _ in placements(site, second))
+    assert events(site, second) == []
+
+
+def test_a_script_that_takes_every_end_for_a_good_one_loses_nothing(site: Site) -> None:
+    """It goes on after whatever its training does, and ends 0."""
+    profile(site)
+    script = 'cd "$ROOT/examples"; $PYTHON plain.py 1 || true; echo done >> $LOG; exit 0'
+    job = submit(site, "hops:reqs=1;workload=plain", script)
+    site.wait_until_all_completed(150.0)
+    runs = placements(site, job)
+    assert [measured for measured, _ in runs] == [True, True, False]
+    assert (site.folder / "work" / "log").read_text() == "done\n"
+    assert "epoch 0" in (site.folder / "work" / f"{job}.log").read_text()
+
+
+def test_a_job_out_of_reach_of_slurm_is_made_to_leave(site: Site) -> None:
+    """As in a container without Slurm's commands: it trains on, and hopsd ends its run."""
+    profile(site)
+    script = (
+        'cd "$ROOT/examples"; echo run >> $LOG; [ -n "$HOPS_PROFILE" ] && epochs=1000;'
+        " PATH=/nonexistent $PYTHON plain.py ${epochs:-1}"
+    )
+    job = submit(site, "hops:reqs=1;workload=contained", script)
+    site.wait_until_all_completed(200.0)
+    runs = placements(site, job)
+    assert [measured for measured, _ in runs] == [True, True, False]
+    assert [kind for kind, _ in events(site, job)] == ["profiled", "profiled"]
+
+
+def test_a_job_that_fails_on_one_gpu_competes_without_figures(site: Site) -> None:
+    profile(site)
+    script = 'echo "${HOPS_GPUS}" >> $LOG; sleep 2; [ "$HOPS_GPUS" = 2 ] || exit 3'
+    job = submit(site, "hops:reqs=2;workload=pair", script)
+    site.wait_until_all_completed(60.0)
+    assert placements(site, job) == [(True, {"n0": 1}), (False, {"n0": 2})]
+    assert (site.folder / "work" / "log").read_text().split() == ["1", "2"]
+    text = "its profile run on rtx3090 (n0) failed: it ended with exit code 3"
+    ((kind, said),) = events(site, job)
+    assert kind == "profile_failed"
+    assert said.startswith(text)
+    record = site.store.job(job)
+    assert record is not None
+    assert record.restarts == 1
+    again = submit(site, "hops:reqs=2;workload=pair", script)
+    site.wait_until_all_completed(60.0)
+    assert placements(site, again) == [(False, {"n0": 2})]
+
+
+def test_a_run_without_figures_ends_in_time_and_its_user_is_told(site: Site) -> None:
+    profile(site, seconds=3.0)
+    full = submit(site, "hops:reqs=1;preempt=no;workload=filler", "sleep 40")
+    site.hopsd.wait_for(lambda s: len(s["running"]) == 1)
+    assert placements(site, full)[0][0] is False, "preempt=no: its run is not broken off"
+    job = submit(site, "hops:reqs=2;workload=silent", "sleep 12")
+    site.hopsd.wait_for(lambda _: bool(events(site, job)))
+    told = "failed: it had not measured enough after 3 s"
+    assert told in events(site, job)[0][1]
+    assert told in str(explained(site, job)["history"]["events"])
+    site.hopsd.wait_for(lambda s: any(told in (w["reason"] or "") for w in s["waiting"]), 20.0)
+    site.wait_until_all_completed(100.0)
+    assert [measured for measured, _ in placements(site, job)][-1] is False
