@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from hopsd.core.comment import Comment, parse
@@ -23,7 +23,7 @@ _parse = lru_cache(maxsize=65536)(parse)
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """``comments``: of the jobs hops plans for; ``errors``: jobs whose comment is bad.
+    """``comments``: of the jobs hops plans for; ``errors``: why it plans without others.
 
     ``released`` jobs were given back to plain Slurm: their GPUs count as taken, that is all.
     """
@@ -33,6 +33,12 @@ class Observation:
     errors: Mapping[JobId, Reason]
     records: Mapping[JobId, JobRecord]
     released: frozenset[JobId]
+
+    def without(self, aside: Mapping[JobId, Reason]) -> Observation:
+        """The same, but that no plan is made for the jobs of ``aside``."""
+        comments = {job: c for job, c in self.comments.items() if job not in aside}
+        reasons = {job: reason for job, reason in aside.items() if job in self.comments}
+        return replace(self, comments=comments, errors={**self.errors, **reasons})
 
 
 def observe(port: Port, store: Store, requirements_max: int) -> Observation:

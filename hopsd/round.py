@@ -5,17 +5,22 @@ The daemon and the simulator run this very code; they differ in port, store and 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from hopsd.core.diff import diff
 from hopsd.core.history import with_ages
 from hopsd.core.priority import ages
 from hopsd.core.profile_runs import ProfilingSettings, unstarted
 from hopsd.core.profiling import Profiling, known_pairs, profiling
+from hopsd.core.setback import Setback, resting
 from hopsd.core.snapshot import Built, SnapshotSettings, build_snapshot
+from hopsd.model.ids import JobId
 from hopsd.model.knowledge import Knowledge
 from hopsd.model.plan import Plan, PlanSettings, RoundInfo, Snapshot
 from hopsd.model.profiling import ProfileRun
+from hopsd.model.reading import Reading
 from hopsd.model.step import StepKind, StepOutcome
 from hopsd.observation import Observation, observe
 from hopsd.policies.protocol import Policy
@@ -41,6 +46,10 @@ class RoundWindow:
     start: float
     end: float
 
+    def lasts(self, now: float) -> bool:
+        """False also before its start: a clock that was set back opens a new round."""
+        return self.start <= now < self.end
+
 
 @dataclass(frozen=True, slots=True)
 class RoundResult:
@@ -56,9 +65,16 @@ class RoundResult:
 
 
 def run_round(
-    port: Port, store: Store, policy: Policy, settings: RoundSettings, window: RoundWindow | None
+    port: Port,
+    store: Store,
+    policy: Policy,
+    settings: RoundSettings,
+    window: RoundWindow | None,
+    setbacks: Mapping[JobId, Setback] = MappingProxyType({}),
 ) -> RoundResult:
     """Plan and apply once; a new round begins where ``window`` is None or has ended.
+
+    Jobs with ``setbacks`` that last are left out of the plan.
 
     Raises:
         SlurmUnavailableError, StoreUnavailableError: a plan already begun may be half applied;
@@ -67,7 +83,9 @@ def run_round(
     """
     seen = observe(port, store, settings.requirements_max)
     now = seen.reading.now
-    first = window is None or now >= window.end
+    aside = resting(setbacks, now)
+    seen = seen.without(aside)
+    first = window is None or not window.lasts(now)
     window = RoundWindow(now, now + settings.seconds) if window is None or first else window
     knowledge = store.knowledge()
     built = build_snapshot(
@@ -139,12 +157,13 @@ def recover(port: Port, store: Store, requirements_max: int) -> tuple[StepOutcom
     plan_id, record = left
     seen = observe(port, store, requirements_max)
     now = seen.reading.now
-    lasts = now < record.round_end
+    lasts = RoundWindow(record.round_start, record.round_end).lasts(now)
     planned = {step.job for step in record.steps if not step.profiling}
+    plan, lost = _still_there(record.plan if lasts else Plan({}), seen.reading)
     steps = diff(
         seen.reading,
-        record.plan if lasts else Plan({}),
-        pinned=frozenset(job.id for job in seen.reading.jobs) - planned,
+        plan,
+        pinned=frozenset(job.id for job in seen.reading.jobs) - planned | lost,
         ignored=seen.released,
         first=record.first and lasts,
     )
@@ -153,6 +172,16 @@ def recover(port: Port, store: Store, requirements_max: int) -> tuple[StepOutcom
     store.finish_plan(plan_id, outcomes, finished=now)
     observe(port, store, requirements_max)
     return outcomes
+
+
+def _still_there(plan: Plan, reading: Reading) -> tuple[Plan, frozenset[JobId]]:
+    """The plan without what it gives on nodes lost meanwhile, and the jobs that it was for."""
+    usable = {node.name for node in reading.nodes if node.usable}
+    lost = frozenset(
+        job for job, given in plan.placements.items() if not usable.issuperset(given.nodes)
+    )
+    kept = {job: given for job, given in plan.placements.items() if job not in lost}
+    return replace(plan, placements=kept), lost
 
 
 def _carry_out(port: Port, store: Store, record: PlanRecord) -> tuple[StepOutcome, ...]:

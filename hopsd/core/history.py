@@ -16,13 +16,9 @@ OCCUPYING = frozenset({SlurmState.RUNNING, SlurmState.COMPLETING, SlurmState.SUS
 def eligible(job: JobReading, now: float) -> bool:
     """Whether a pending job's time counts as waiting.
 
-    Not while its user holds it, nor before a dependency or the user's begin time. After a
-    restart the begin time is Slurm's own (now + 120 s at each requeue, measured on 22.05 to
-    26.05), so it keeps nobody back.
+    Not while its user holds it, nor before a dependency or the user's begin time.
     """
-    if job.hold is Hold.USER or job.dependency:
-        return False
-    return job.restarts > 0 or job.begin <= now
+    return job.hold is not Hold.USER and not job.dependency and job.begin <= now
 
 
 def advance_all(
@@ -39,16 +35,29 @@ def advance_all(
     types = {node.name: node.gpu_type for node in reading.nodes}
     for job in reading.jobs:
         old = records.get(job.id)
+        if old is not None and _is_another(job, old):
+            after[job.id], old = _closed(old), None
         if old is None and job.state.finished:
             continue
         old = old or _first_seen(job, reading.now, workloads)
         after[job.id] = advance(old, job, reading.now, types)
     for job_id in records.keys() - {job.id for job in reading.jobs}:
-        old = records[job_id]
-        after[job_id] = replace(
-            old, state=SlurmState.OTHER, end=old.seen, allocation=Allocation(), profiling=False
-        )
+        after[job_id] = _closed(records[job_id])
     return after
+
+
+def _is_another(job: JobReading, old: JobRecord) -> bool:
+    """Whether Slurm gave the id of a job that it forgot to a new one.
+
+    A job that was never requeued still has its first submit time.
+    """
+    return job.restarts < old.restarts or (job.restarts == 0 and job.submit != old.submit)
+
+
+def _closed(old: JobRecord) -> JobRecord:
+    return replace(
+        old, state=SlurmState.OTHER, end=old.seen, allocation=Allocation(), profiling=False
+    )
 
 
 def advance(

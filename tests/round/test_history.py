@@ -51,7 +51,7 @@ def test_the_wait_ends_when_slurm_started_the_job_not_when_it_was_seen_running()
 
 
 def test_a_requeue_resets_slurms_submit_time_but_not_ours() -> None:
-    requeued = replace(PENDING, submit=170.0, restarts=1, begin=290.0)
+    requeued = replace(PENDING, submit=170.0, restarts=1)
     record = life((130.0, PENDING), (160.0, replace(RUNNING, start=140.0)), (180.0, requeued))
     assert record.submit == 100.0
     assert record.restarts == 1
@@ -121,3 +121,43 @@ def test_wait_and_run_add_up_to_the_time_since_submission(
     record = life(*readings)
     assert record.wait_seconds + record.run_seconds == pytest.approx(now - 100.0)
     assert record.attained_gpu_seconds == pytest.approx(2 * record.run_seconds)
+
+
+def test_a_begin_time_that_the_user_gave_after_a_restart_counts_as_well() -> None:
+    requeued = replace(PENDING, submit=170.0, restarts=1, begin=10_000.0)
+    before = life((130.0, PENDING), (160.0, replace(RUNNING, start=140.0)), (180.0, requeued))
+    assert (
+        life(
+            (130.0, PENDING),
+            (160.0, replace(RUNNING, start=140.0)),
+            (180.0, requeued),
+            (900.0, requeued),
+        ).wait_seconds
+        == before.wait_seconds
+    )
+
+
+@pytest.mark.parametrize(
+    "other",
+    [replace(PENDING, submit=500.0), replace(PENDING, submit=500.0, user=UserName("bob"))],
+)
+def test_a_job_with_the_id_of_a_forgotten_one_begins_anew(other: JobReading) -> None:
+    seen = Reading(300.0, (), (replace(PENDING, submit=170.0, restarts=2),))
+    old = advance_all({}, seen, {})
+    given_back = {job: replace(record, released=True) for job, record in old.items()}
+    record = advance_all(given_back, Reading(520.0, (), (other,)), {})[JobId("7")]
+    assert (record.submit, record.wait_seconds, record.restarts) == (500.0, 20.0, 0)
+    assert not record.released
+
+
+def test_a_forgotten_jobs_record_is_closed_when_its_successor_ended_unseen() -> None:
+    old = advance_all({}, Reading(300.0, (), (PENDING,)), {})
+    ended = replace(PENDING, state=SlurmState.COMPLETED, submit=400.0, end=450.0)
+    record = advance_all(old, Reading(520.0, (), (ended,)), {})[JobId("7")]
+    assert (record.submit, record.end) == (100.0, 300.0)
+
+
+def test_a_clock_set_back_takes_nothing_away() -> None:
+    before = life((130.0, PENDING), (160.0, PENDING))
+    after = life((130.0, PENDING), (160.0, PENDING), (20.0, PENDING), (170.0, PENDING))
+    assert after.wait_seconds == before.wait_seconds + 10.0

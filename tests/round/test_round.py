@@ -9,18 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hopsd.core.setback import Setback, after
 from hopsd.errors import SlurmUnavailableError
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
 from hopsd.model.job import ThroughputTable
 from hopsd.model.knowledge import Knowledge
-from hopsd.model.plan import PlanSettings
+from hopsd.model.plan import Plan, PlanSettings
 from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
 from hopsd.model.reason import ReasonCode
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.policies.hops import plan as hops
 from hopsd.round import RoundSettings, RoundWindow, recover, run_round
 from hopsd.store.memory import MemoryStore
+from hopsd.store.port import PlanRecord
 
 A100 = GpuType("a100")
 NODES = tuple(NodeReading(NodeName(f"n{i}"), A100, 4, cores=16) for i in range(3))
@@ -36,6 +38,7 @@ class Cluster:
     now: float = 1000.0
     nodes: tuple[NodeReading, ...] = NODES
     breaks_after: int | None = None
+    never: set[JobId] = field(default_factory=set)
     started: list[tuple[JobId, Allocation]] = field(default_factory=list)
     name: str = "memory"
 
@@ -49,9 +52,12 @@ class Cluster:
         for done, step in enumerate([*vacating, *holding, *placing]):
             if self.breaks_after is not None and done >= self.breaks_after:
                 raise SlurmUnavailableError("slurmctld does not answer")
-            self._do(step)
+            if step.job not in self.never:
+                self._do(step)
         return [
-            StepOutcome(s, OutcomeStatus.DONE, self.jobs[s.job].allocation, started=self.now)
+            StepOutcome(s, OutcomeStatus.FAILED, error="BadConstraints", started=self.now)
+            if s.job in self.never
+            else StepOutcome(s, OutcomeStatus.DONE, self.jobs[s.job].allocation, started=self.now)
             for s in steps
         ]
 
@@ -232,3 +238,54 @@ def test_nothing_known_of_a_workload_still_places_it() -> None:
     run_round(port, memory, hops, SETTINGS, None)
     assert port.placements()[JobId("1")].gpus == 2
     assert memory.knowledge() == Knowledge()
+
+
+def test_a_job_that_slurm_will_not_start_steps_aside_and_says_so() -> None:
+    port, memory = cluster(comment(4), comment(4), comment(4), comment(4)), store()
+    stuck = JobId("1")
+    port.jobs[stuck] = replace(port.jobs[stuck], submit=1.0)
+    port.never = {stuck}
+    setbacks: dict[JobId, Setback] = {}
+    tries = []
+    window = None
+    for _ in range(10):
+        result = run_round(port, memory, hops, SETTINGS, window, setbacks)
+        setbacks = after(setbacks, result.outcomes, port.now)
+        window = result.window
+        tries.append(stuck in {o.step.job for o in result.outcomes})
+        port.now += 30.0
+    assert tries[:3] == [True, True, False]
+    assert 3 <= sum(tries) <= 4
+    assert len(port.placements()) == 3
+    setbacks = {stuck: Setback(3, port.now + 50.0, "BadConstraints")}
+    result = run_round(port, memory, hops, SETTINGS, window, setbacks)
+    reason = result.plan.waiting[stuck]
+    assert reason.code is ReasonCode.ERROR
+    assert "3 times in a row, is tried again in 50 s: BadConstraints" in reason.text
+    port.never = set()
+    port.now += 600.0
+    port.jobs[JobId("2")] = replace(port.jobs[JobId("2")], submit=port.now)
+    result = run_round(port, memory, hops, SETTINGS, window, setbacks)
+    assert after(setbacks, result.outcomes, port.now) == {}
+
+
+def test_a_clock_set_back_opens_a_round() -> None:
+    port, memory = cluster(comment(4)), store()
+    window = run_round(port, memory, hops, SETTINGS, None).window
+    port.now -= 900.0
+    assert run_round(port, memory, hops, SETTINGS, window).window.start == port.now
+
+
+def test_a_plan_taken_up_moves_no_job_to_a_node_that_was_lost() -> None:
+    port, memory = cluster(comment(4)), store()
+    run_round(port, memory, hops, SETTINGS, None)
+    (job,) = port.jobs
+    here = port.placements()[job].nodes[0]
+    there = next(node for node in ("n0", "n1", "n2") if node != here)
+    plan = Plan({job: Allocation.of({there: 4})})
+    step = Step(job, StepKind.MOVE, port.placements()[job], plan.placements[job])
+    memory.begin_plan(PlanRecord(port.now, port.now + 60.0, True, port.now, plan, (step,)))
+    port.nodes = tuple(replace(n, usable=n.name != there) for n in NODES)
+    assert recover(port, memory, 8) == ()
+    assert port.placements()[job].nodes == (here,)
+    assert memory.unfinished_plan() is None

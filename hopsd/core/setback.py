@@ -1,0 +1,62 @@
+"""A job that Slurm would not start steps aside for a while, so that others get its GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from hopsd.model.ids import JobId
+from hopsd.model.reason import Reason, ReasonCode
+from hopsd.model.step import OutcomeStatus, StepOutcome
+
+FIRST_REST_SECONDS = 60.0
+LONGEST_REST_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Setback:
+    """``failures`` in a row; until ``until`` no plan counts with the job; ``error``: the last."""
+
+    failures: int
+    until: float
+    error: str
+
+
+def after(
+    setbacks: Mapping[JobId, Setback], outcomes: Iterable[StepOutcome], now: float
+) -> dict[JobId, Setback]:
+    """``setbacks`` after steps were carried out; a success ends them.
+
+    The first failure may be chance, GPUs taken between the look and the start: it is tried
+    again at once. Every further one doubles the rest. A job that did not leave its old nodes
+    takes nothing from others, and does not count.
+    """
+    left = {job: s for job, s in setbacks.items() if now < s.until + LONGEST_REST_SECONDS}
+    for outcome in outcomes:
+        job = outcome.step.job
+        if outcome.status is not OutcomeStatus.FAILED:
+            left.pop(job, None)
+        elif outcome.step.target and not outcome.step.profiling and not outcome.actual:
+            failures = left[job].failures + 1 if job in left else 1
+            left[job] = Setback(failures, now + _rest_seconds(failures), outcome.error)
+    return left
+
+
+def resting(setbacks: Mapping[JobId, Setback], now: float) -> dict[JobId, Reason]:
+    """The jobs to plan without now, and what their users are told."""
+    return {
+        job: Reason(
+            ReasonCode.ERROR,
+            f"could not be started {setback.failures} times in a row, is tried again in"
+            f" {setback.until - now:.0f} s: {setback.error}",
+        )
+        for job, setback in setbacks.items()
+        if now < setback.until
+    }
+
+
+def _rest_seconds(failures: int) -> float:
+    if failures < 2:
+        return 0.0
+    doublings = min(failures - 2, 10)
+    return min(FIRST_REST_SECONDS * 2.0**doublings, LONGEST_REST_SECONDS)
