@@ -25,6 +25,7 @@ from hopsd.sim.facts import hopeless
 from hopsd.sim.failures import read_failures
 from hopsd.sim.importers import IMPORTERS, workload_of
 from hopsd.sim.journal import fingerprint, journaled
+from hopsd.sim.measured import measured_workload
 from hopsd.sim.presets import PRESETS, preset
 from hopsd.sim.report import write_report
 from hopsd.sim.study import Result, figures, play, write
@@ -73,8 +74,9 @@ def simulate(
 ) -> None:
     """Play a workload through under one or more policies.
 
-    A cluster is a file or paper-64, paper-512; a workload a file, a preset or a log as
-    philly:FILE, sacct:FILE, csv:FILE. OUT gets jobs.csv, rounds.csv and timeline.jsonl.
+    A cluster is a file or paper-64, paper-512. A workload is a file, a preset, a log as
+    philly:FILE, sacct:FILE or csv:FILE, or gavel:FILE for speeds that Gavel's authors measured.
+    OUT gets jobs.csv, rounds.csv and timeline.jsonl.
 
     Exit codes: 0 done, 1 failed, 2 a file or name is not what is accepted, 130 interrupted.
     """
@@ -122,9 +124,11 @@ def _workload(
         if cluster.gpus_by_type().keys() != preset(name).cluster().gpus_by_type().keys():
             raise InputError(f"the workload {name} fits the cluster {name} alone")
         return preset(name).workload(seed, jobs=jobs, rate_per_hour=rate)
-    if jobs is not None or rate is not None:
-        raise InputError("--jobs and --rate go with a preset's workload")
     kind, colon, path = name.partition(":")
+    if colon and kind == "gavel":
+        return measured_workload(read_text(path), cluster, seed, jobs, rate)
+    if jobs is not None or rate is not None:
+        raise InputError("--jobs and --rate go with generated workloads: a preset or gavel:FILE")
     if colon and kind in IMPORTERS:
         return workload_of(IMPORTERS[kind](read_text(path)), cluster)
     return read_workload(read_text(name), cluster)

@@ -66,7 +66,8 @@ class Preset:
             }
             for model in MODELS
         }
-        return generate(cluster, tables, self.mix, count, rate, seed)
+        kinds = [Kind(model.name, model.category, model.batch) for model in MODELS]
+        return generate(cluster, tables, kinds, self.mix, count, rate, seed)
 
 
 PRESETS = {
@@ -110,17 +111,27 @@ def preset(name: str) -> Preset:
 Tables = Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]]
 
 
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A workload that jobs of a category may have; ``batch`` samples per GPU."""
+
+    name: WorkloadName
+    category: str
+    batch: int
+
+
 def generate(
     cluster: Cluster,
     tables: Tables,
+    kinds: Sequence[Kind],
     mix: Mapping[str, float],
     count: int,
     rate_per_second: float,
     seed: int,
 ) -> Workload:
-    """``count`` jobs of table 2's models with Poisson arrivals, the first at 0.
+    """``count`` jobs with Poisson arrivals, the first at 0.
 
-    Each job's category follows ``mix``, its model is one of that category, its hours on one
+    Each job's category follows ``mix``, its kind is one of that category, its hours on one
     GPU of the mean type are log-uniform within the category, its requirements are up to 8
     of the counts 1 to 16 (section 4.2).
     """
@@ -131,7 +142,7 @@ def generate(
     jobs = []
     for number in range(1, count + 1):
         category = rng.choices(categories, weights)[0]
-        model = rng.choice([m for m in MODELS if m.category == category])
+        model = rng.choice([k for k in kinds if k.category == category])
         low, high = GPU_HOURS[category]
         hours = low * (high / low) ** rng.random()
         reqs = _requirements(rng, hours)

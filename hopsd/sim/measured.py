@@ -1,0 +1,93 @@
+"""Measured speeds: the table of Gavel's simulator (``simulation_throughputs.json``).
+
+Steps per second of all GPUs together, by GPU type, model with batch size, and GPU count; types
+named ``..._unconsolidated`` have every GPU on a server of its own. Published with Gavel
+(stanford-futuredata/gavel, MIT). Entries of two jobs that share a GPU are left alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from hopsd.errors import FormatError
+from hopsd.formats.item import Item, parse
+from hopsd.model.ids import GpuType, WorkloadName
+from hopsd.model.job import ThroughputTable
+from hopsd.model.scenario import Cluster, Workload
+from hopsd.sim.presets import MIX_512, Kind, Tables, generate
+
+APART = "_unconsolidated"
+JOBS, RATE_PER_HOUR = 200, 40.0
+_KEY = re.compile(r"\('(?P<model>.+?)(?: \(batch size (?P<batch>\d+)\))?', (?P<gpus>\d+)\)")
+
+
+def tables_of(document: str) -> tuple[Tables, dict[WorkloadName, int]]:
+    """Throughput tables and batch sizes by workload, such as ``ResNet-50-64``.
+
+    A model without a batch size counts steps instead of samples. Models measured on one GPU
+    alone are left out: nobody knows how they scale.
+
+    Raises:
+        FormatError: not Gavel's table.
+    """
+    rates: dict[WorkloadName, dict[GpuType, dict[str, dict[int, float]]]] = {}
+    batches: dict[WorkloadName, int] = {}
+    for type_name, by_key in parse(document).entries():
+        gpu_type = GpuType(type_name.removesuffix(APART))
+        kind = "apart" if type_name.endswith(APART) else "together"
+        for key, entry in by_key.entries():
+            name, batch, gpus = _read_key(key, by_key)
+            steps = _alone(entry)
+            if steps > 0.0:
+                batches[name] = batch
+                table = rates.setdefault(name, {}).setdefault(gpu_type, {})
+                table.setdefault(kind, {})[gpus] = steps * batch / gpus
+    scaling = {
+        name: {t: _table(measured) for t, measured in by_type.items() if "together" in measured}
+        for name, by_type in rates.items()
+        if any(len(measured.get("together", {})) > 1 for measured in by_type.values())
+    }
+    return scaling, {name: batches[name] for name in scaling}
+
+
+def measured_workload(
+    document: str, cluster: Cluster, seed: int, jobs: int | None, rate_per_hour: float | None
+) -> Workload:
+    """Jobs like the paper's, of models whose speeds were measured.
+
+    Raises:
+        FormatError: not Gavel's table, or it does not know a GPU type of the cluster.
+    """
+    tables, batches = tables_of(document)
+    types = set(cluster.gpus_by_type())
+    known = {t for by_type in tables.values() for t in by_type}
+    if not types <= known:
+        raise FormatError(
+            f"GPU type {min(types - known)!r} was not measured; accepted are {', '.join(known)}"
+        )
+    usable = {name: by_type for name, by_type in tables.items() if types <= by_type.keys()}
+    kinds = [Kind(n, category, batches[n]) for category in MIX_512 for n in sorted(usable)]
+    rate = (rate_per_hour or RATE_PER_HOUR) / 3600.0
+    return generate(cluster, usable, kinds, MIX_512, jobs or JOBS, rate, seed)
+
+
+def _read_key(key: str, within: Item) -> tuple[WorkloadName, int, int]:
+    found = _KEY.fullmatch(key)
+    if found is None:
+        raise FormatError(f"{within.path}: {key!r} is no key such as \"('LM (batch size 5)', 2)\"")
+    batch = int(found["batch"] or 1)
+    name = found["model"].replace(" ", "_") + (f"-{batch}" if found["batch"] else "")
+    return WorkloadName(name), batch, int(found["gpus"])
+
+
+def _alone(entry: Item) -> float:
+    for other, steps in entry.entries():
+        if other == "null":
+            return steps.number(minimum=0.0)
+    raise FormatError(f"{entry.path}.null: missing")
+
+
+def _table(measured: Mapping[str, Mapping[int, float]]) -> ThroughputTable:
+    apart = {n: rate for n, rate in measured.get("apart", {}).items() if n > 1}
+    return ThroughputTable(dict(sorted(measured["together"].items())), apart, "measured")
