@@ -9,7 +9,7 @@ the job competes with what is assumed of it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hopsd.core.comment import Comment
@@ -116,43 +116,42 @@ def profiling(
     The order of jobs and of runs changes nothing.
     """
     jobs = {job.id: job for job in reading.jobs}
-    old = {(run.job, run.begin): run for run in [*runs, *adopted(runs, reading, records)]}
+    known_runs = {(run.job, run.begin): run for run in runs}
     now = {
-        key: run if run.closed else followed(run, jobs.get(run.job), known, reading, settings)
-        for key, run in old.items()
+        (run.job, run.begin): run
+        if run.closed
+        else followed(run, jobs.get(run.job), known, reading, settings)
+        for run in [*runs, *adopted(runs, reading, records)]
     }
     busy = {run.job: run for run in now.values() if not run.closed}
-    steps = [*_leaving(busy.values(), jobs, reading.now), *_put_back(jobs.values(), records)]
     recent = [r for r in now.values() if reading.now - (r.end or r.begin) < settings.retry_seconds]
     failures = {run.job: run for run in _in_order(recent) if run.failure and run.closed}
+    left = _without(snapshot, busy.keys())
     begun: list[ProfileRun] = []
     if settings.enabled:
-        done = known | {(run.workload, run.gpu_type) for run in recent if run.failure and run.ran}
-        done |= {(run.workload, run.gpu_type) for run in busy.values()}
+        spared = [run for run in recent if run.failure and run.ran]
+        done = known | {(run.workload, run.gpu_type) for run in [*spared, *busy.values()]}
         able = [
             job
-            for job in snapshot.jobs
-            if _may_be_profiled(job, jobs[job.id], comments[job.id])
-            and job.id not in busy
-            and job.id not in failures
+            for job in left.jobs
+            if job.id not in failures and _may_be_profiled(job, jobs[job.id], comments[job.id])
         ]
-        begun = _begun(snapshot, able, records, jobs, done)
-        steps += [_start(run, settings) for run in begun]
-    changed = [run for key, run in now.items() if run != old[key] or key not in _keys(runs)]
+        begun = _begun(left, able, records, jobs, done)
+    steps = [
+        *_leaving(busy.values(), jobs, reading.now),
+        *_put_back(jobs.values(), records),
+        *(_start(run, settings) for run in begun),
+    ]
+    moving = {step.job for step in steps}
+    on_nodes = {job.id for job in reading.jobs if job.state in OCCUPYING}
+    changed = [run for key, run in now.items() if run != known_runs.get(key)]
     return Profiling(
-        snapshot=_left(snapshot, busy.keys(), begun),
+        snapshot=_given(left, begun),
         changed=tuple(_in_order([*changed, *begun])),
         steps=tuple(sorted(steps, key=lambda step: job_order(step.job))),
-        staying=frozenset(
-            job for job in busy if jobs.get(job) is not None and jobs[job].state in OCCUPYING
-        )
-        - {step.job for step in steps},
+        staying=frozenset(busy.keys() & on_nodes - moving),
         failures=failures,
     )
-
-
-def _keys(runs: Iterable[ProfileRun]) -> set[tuple[JobId, float]]:
-    return {(run.job, run.begin) for run in runs}
 
 
 def _in_order(runs: Iterable[ProfileRun]) -> list[ProfileRun]:
@@ -248,21 +247,30 @@ def _start(run: ProfileRun, settings: ProfilingSettings) -> Step:
     )
 
 
-def _left(snapshot: Snapshot, busy: Iterable[JobId], begun: Sequence[ProfileRun]) -> Snapshot:
-    """The snapshot without what profile runs take. A node's ``idle`` is below 0 where jobs that
-    compete again have to make room.
+def _without(snapshot: Snapshot, busy: Collection[JobId]) -> Snapshot:
+    """Jobs in a profile run are in no queue, and keep what they hold."""
+    if not busy:
+        return snapshot
+    jobs = tuple(
+        replace(job, state=JobState.PROFILING) if job.id in busy else job for job in snapshot.jobs
+    )
+    return replace(snapshot, jobs=jobs)
+
+
+def _given(snapshot: Snapshot, begun: Sequence[ProfileRun]) -> Snapshot:
+    """The snapshot as if ``begun`` ran. A node's ``idle`` is below 0 where jobs that compete again
+    have to make room.
     """
-    if not begun and not busy:
+    if not begun:
         return snapshot
     taken = Counter(run.node for run in begun)
-    target = {run.job: Allocation.of({run.node: 1}) for run in begun}
-    away = {*busy, *target}
+    where = {run.job: Allocation.of({run.node: 1}) for run in begun}
     return replace(
         snapshot,
-        nodes=tuple(replace(n, idle=n.idle - taken[n.name]) for n in snapshot.nodes),
+        nodes=tuple(replace(node, idle=node.idle - taken[node.name]) for node in snapshot.nodes),
         jobs=tuple(
-            replace(job, state=JobState.PROFILING, running=target.get(job.id, job.running))
-            if job.id in away
+            replace(job, state=JobState.PROFILING, running=where[job.id])
+            if job.id in where
             else job
             for job in snapshot.jobs
         ),
