@@ -81,7 +81,7 @@ def _strips(rounds: Sequence[RoundState], start: float, scale: float, end: float
     parts = []
     rows = (
         ("jobs waiting", "#7a8ca3", [r.queued for r in rounds]),
-        ("idle although", "#d1495b", [r.fragments for r in rounds]),
+        ("fragments", "#d1495b", [r.fragments for r in rounds]),
     )
     for number, (label, colour, values) in enumerate(rows):
         base = (number + 1) * STRIP + 4

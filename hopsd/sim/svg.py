@@ -40,8 +40,20 @@ class Axis:
         return [step * k for k in range(first, int(self.high / step + 1e-9) + 1)]
 
 
-def chart(title: str, x: Axis, y: Axis, lines: Mapping[str, Points], *, steps: bool) -> str:
-    """One line a name; ``steps``: a value holds until the next point."""
+def chart(
+    title: str,
+    x: Axis,
+    y: Axis,
+    lines: Mapping[str, Points],
+    *,
+    steps: bool,
+    legend_below: bool = False,
+) -> str:
+    """One line a name; ``steps``: a value holds until the next point.
+
+    ``legend_below``: at the lower end, for lines that end at the upper.
+    """
+    legend = HEIGHT - BOTTOM - 15 * len(lines) if legend_below else TOP + 16
     parts = [_frame(title, x, y)]
     for number, (name, points) in enumerate(lines.items()):
         colour = COLOURS[number % len(COLOURS)]
@@ -50,7 +62,7 @@ def chart(title: str, x: Axis, y: Axis, lines: Mapping[str, Points], *, steps: b
             f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="1.6">'
             f"<title>{escape(name)}</title></path>"
         )
-        top = TOP + 16 + 15 * number
+        top = legend + 15 * number
         parts.append(
             f'<rect x="{WIDTH - 118}" y="{top - 9}" width="10" height="10" fill="{colour}"/>'
             f'<text x="{WIDTH - 103}" y="{top}">{escape(name)}</text>'
@@ -71,7 +83,8 @@ def distribution(title: str, label: str, values: Mapping[str, Sequence[float]]) 
         for name, some in values.items()
         if some
     }
-    return chart(title, x, Axis("share of jobs", 0.0, 1.0), lines, steps=True)
+    y = Axis("share of jobs", 0.0, 1.0)
+    return chart(title, x, y, lines, steps=True, legend_below=True)
 
 
 def _frame(title: str, x: Axis, y: Axis) -> str:

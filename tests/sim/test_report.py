@@ -1,0 +1,117 @@
+"""The report page in a real browser: what a person sees of figures, plots and servers."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+
+from hopsd.model.scenario import Workload
+from hopsd.policies.registry import get
+from hopsd.sim.engine import SimulationSettings
+from hopsd.sim.report import write_report
+from hopsd.sim.study import play
+from tests.sim.cases import cluster, job, workload
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+CLUSTER = cluster(n0=4, n1=4, b0=8)
+
+# Runs in the page once it is drawn, and leaves what it measured in an attribute.
+LOOK = """
+<script>
+addEventListener("load", () => {
+  const box = e => { const r = e.getBoundingClientRect(); return [r.x, r.y, r.width, r.height]; };
+  const bars = [...document.querySelectorAll("details[open] .gantt rect")]
+    .filter(e => e.textContent.startsWith("job "))
+    .map(e => ({text: e.textContent, box: box(e)}));
+  const words = [...document.querySelectorAll("details[open] .gantt > text")]
+    .map(e => ({text: e.textContent, box: box(e)}));
+  const seen = {
+    bars, words, wide: document.documentElement.scrollWidth > innerWidth,
+    plots: [...document.querySelectorAll(".plots svg")].map(box),
+    lines: [...document.querySelectorAll(".plots svg path > title")].map(e => e.textContent),
+    rows: [...document.querySelectorAll("table tr")].map(
+      r => [...r.children].map(c => c.textContent)),
+    requests: performance.getEntriesByType("resource").map(e => e.name),
+  };
+  document.body.setAttribute("data-seen", encodeURIComponent(JSON.stringify(seen)));
+});
+</script></body>"""
+
+
+def contended() -> Workload:
+    sizes = [(1, 2, 4), (2,), (4, 8), (1,), (6,)]
+    jobs = [job(i, 700.0 * (1 + i % 4), *sizes[i % 5], submit=40.0 * i) for i in range(14)]
+    return workload(jobs, a=1.0, b=2.0, spread=0.8)
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    browser = next((b for b in BROWSERS if shutil.which(b)), None)
+    if browser is None:
+        pytest.skip(f"none of {', '.join(BROWSERS)} is installed")
+    folder = tmp_path_factory.mktemp("report")
+    load = contended()
+    settings = SimulationSettings(100.0)
+    results = [play(p, get(p), CLUSTER, load, settings) for p in ("hops", "fifo")]
+    page = folder / "report.html"
+    write_report(results, CLUSTER, load, page)
+    page.write_text(page.read_text().replace("</body>", LOOK))
+    dom = _open(browser, page, folder)
+    found = re.search(r'data-seen="([^"]+)"', dom)
+    assert found, dom[:2000]
+    measured: dict[str, Any] = json.loads(unquote(found[1]))
+    measured["moves"] = results[0].summary.restarts
+    return measured
+
+
+def _open(browser: str, page: Path, folder: Path) -> str:
+    sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
+    done = subprocess.run(
+        [browser, "--headless=new", *sandbox, "--disable-gpu", "--disable-dev-shm-usage",
+         f"--user-data-dir={folder / 'profile'}", "--window-size=1300,1600",
+         "--virtual-time-budget=5000", "--dump-dom", page.as_uri()],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    return done.stdout
+
+
+@pytest.mark.live
+def test_the_figures_stand_side_by_side(seen: dict[str, Any]) -> None:
+    assert seen["rows"][0] == ["", "hops", "fifo"]
+    labels = [row[0] for row in seen["rows"]]
+    assert {"Makespan, h", "Largest latency ratio", "Fragments a round"} <= set(labels)
+    assert all(len(row) == 3 for row in seen["rows"])
+
+
+@pytest.mark.live
+def test_four_plots_are_drawn_and_nothing_is_fetched(seen: dict[str, Any]) -> None:
+    assert len(seen["plots"]) == 4
+    assert all(width > 300 and height > 150 for _, _, width, height in seen["plots"])
+    assert seen["lines"].count("hops") == seen["lines"].count("fifo") == 4
+    assert seen["requests"] == []
+    assert not seen["wide"]
+
+
+@pytest.mark.live
+def test_every_job_is_a_bar_on_its_server_and_no_two_overlap(seen: dict[str, Any]) -> None:
+    bars = seen["bars"]
+    assert {re.match(r"job (\d+)", bar["text"])[1] for bar in bars} == {  # type: ignore[index]
+        str(i) for i in range(14)
+    }
+    assert seen["moves"] > 0
+    boxes = sorted((b["box"] for b in bars), key=lambda b: (round(b[1], 1), b[0]))
+    for one, other in itertools.pairwise(boxes):
+        if abs(one[1] - other[1]) < 0.5:
+            assert one[0] + one[2] <= other[0] + 0.6
+    tops = {word["text"]: word["box"][1] for word in seen["words"]}
+    assert tops["n0"] < tops["n1"] < tops["b0"]
+    assert {"jobs waiting", "fragments"} <= tops.keys()
