@@ -6,7 +6,6 @@ No clock, signal or thread lives here: `daemon.py` calls :meth:`Controller.tick`
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,6 +15,7 @@ from hopsd import status
 from hopsd.config import Config
 from hopsd.core.estimator import EstimatorSettings
 from hopsd.core.profile_runs import told
+from hopsd.core.setback import Setback, after
 from hopsd.core.snapshot import SnapshotSettings
 from hopsd.core.theory import fit_theory
 from hopsd.core.throughput import IterationModel
@@ -87,15 +87,25 @@ class Controller:
         self._ticks = 0
         self._seen: Observation | None = None
         self._result: RoundResult | None = None
-        self.configure(config)
+        self._setbacks: dict[JobId, Setback] = {}
+        self._config = self._wanted = config
+        self._policy = Punctual(get_policy(config.plan.policy))
+        self._reports = ReportReader(config.knowledge.report_dir)
+        self._take(config)
         self.document = self._document("standby", "starting", None)
 
     def configure(self, config: Config) -> None:
-        """Take a new configuration from the next tick on."""
+        """Take a new configuration from the next tick on; one under way ends with its own."""
+        self._wanted = config
+
+    def _take(self, config: Config) -> None:
+        if config.plan.policy != self._config.plan.policy:
+            self._policy.close()
+            self._policy = Punctual(get_policy(config.plan.policy))
+        if config.knowledge.report_dir != self._config.knowledge.report_dir:
+            self._reports = ReportReader(config.knowledge.report_dir)
         self._config = config
         self._settings = round_settings(config)
-        self._policy = Punctual(get_policy(config.plan.policy))
-        self._reports = ReportReader(config.knowledge.report_dir)
         self._store.use_tables(config.throughput)
 
     def wish(self, wish: Wish) -> None:
@@ -112,40 +122,61 @@ class Controller:
         self._ticks += 1
         mode, error = "standby", None
         try:
+            if self._wanted is not self._config:
+                self._take(self._wanted)
             self._leader.acquire()
             mode = "paused" if self._store.control().paused else "active"
             sentence = self._lead(mode)
         except NotLeaderError as refusal:
-            self._recovered, self._result = False, None
+            self._recovered, self._seen, self._result = False, None, None
             sentence = f"standing by: {refusal}"
-        except PlanLateError as late:
-            sentence = str(late)
         except HopsError as failure:
             self._recovered = False
             sentence = error = f"{type(failure).__name__}: {failure}"
+        except Exception as defect:  # the round's edge: jobs run on, and status says so
+            self._recovered = False
+            sentence = error = f"a defect of hops, {type(defect).__name__}: {defect}"
+            log.exception("defect")
         self.document = self._document(mode, sentence, error)
         log.log(40 if error else 20, "tick", mode=mode, did=sentence, number=self._ticks)
         return sentence
 
     def _lead(self, mode: str) -> str:
         said = []
-        if not self._recovered:
-            said.append(self._take_up())
-        said.append(self._release_wishes())
         if mode == "paused":
+            said.append(self._release_wishes())
             self._seen, self._result = self._observe(), None
             said.append("paused: everything is left to Slurm")
-            return "; ".join(filter(None, said))
-        self._learn()
-        result = run_round(self._port, self._store, self._policy, self._settings, self._window)
+        else:
+            if not self._recovered:
+                said.append(self._take_up())
+            said.append(self._release_wishes())
+            self._learn()
+            said.append(self._round())
+        return "; ".join(filter(None, said))
+
+    def _round(self) -> str:
+        try:
+            result = run_round(
+                self._port,
+                self._store,
+                self._policy,
+                self._settings,
+                self._window,
+                self._setbacks,
+            )
+        except PlanLateError as late:
+            self._seen = self._observe()
+            return str(late)
         self._window, self._result = result.window, result
+        now = result.seen.reading.now
         if result.first:
-            self._store.prune(result.seen.reading.now, self._config.database.retention_days)
+            self._store.prune(now, self._config.database.retention_days)
+        self._setbacks = after(self._setbacks, result.outcomes, now)
         self._seen = self._observe() if result.outcomes else result.seen
         self._note_failures(result.outcomes)
         self._note_profiles(result.profiled)
-        said.append(sentence_of(result))
-        return "; ".join(filter(None, said))
+        return status.sentence_of(result)
 
     def _observe(self) -> Observation:
         return observe(self._port, self._store, self._settings.requirements_max)
@@ -160,7 +191,7 @@ class Controller:
         if outcomes is None:
             return ""
         self._note_failures(outcomes)
-        text = f"took up an unfinished plan: {count_outcomes(outcomes)}"
+        text = f"took up an unfinished plan: {status.count_outcomes(outcomes)}"
         self._store.add_event("recovered", text)
         return text
 
@@ -196,8 +227,9 @@ class Controller:
         self._store.save_theory(fit for fit in fits if fit is not None)
 
     def _release_wishes(self) -> str:
+        """What fails as a whole, as with Slurm away, is tried again at the next tick."""
         with self._wishes_lock:
-            wishes, self._wishes = self._wishes, []
+            wishes = tuple(self._wishes)
         if not wishes:
             return ""
         seen = self._observe()
@@ -213,11 +245,14 @@ class Controller:
                 for job in sorted(wanted, key=job_order)
             ]
         )
-        given = {o.step.job for o in outcomes if o.status is not OutcomeStatus.FAILED}
+        given = {o.step.job for o in outcomes if o.status is OutcomeStatus.DONE}
         self._store.save_jobs(replace(seen.records[job], released=True) for job in given)
         self._note_failures(outcomes)
-        text = f"gave {len(given)} jobs back to plain Slurm"
-        self._store.add_event("released", f"{text} for uid {wishes[0].uid}")
+        text = f"gave {len(given)} of {len(wanted)} jobs back to plain Slurm"
+        askers = ", ".join(sorted({str(wish.uid) for wish in wishes}))
+        self._store.add_event("released", f"{text} for uid {askers}")
+        with self._wishes_lock:
+            del self._wishes[: len(wishes)]
         return text
 
     def _note_failures(self, outcomes: Sequence[StepOutcome]) -> None:
@@ -252,22 +287,3 @@ class Controller:
             return None
         hours = self._config.metrics.raqlr_hours
         return self._store.raqlr(self._seen.reading.now - hours * 3600.0)
-
-
-def sentence_of(result: RoundResult) -> str:
-    """What a round did, for people and logs."""
-    plan = result.plan
-    kind = "first plan" if result.first else "further plan"
-    seconds = plan.seconds.get("total", 0.0)
-    text = (
-        f"{kind} of {len(plan.window) + len(plan.adjusted)} jobs in {seconds:.2f} s"
-        f" ({plan.status}, gap {plan.gap:.2%}), {len(plan.waiting)} wait,"
-        f" {plan.fragments} fragments"
-    )
-    return f"{text}: {count_outcomes(result.outcomes)}" if result.outcomes else text
-
-
-def count_outcomes(outcomes: Collection[StepOutcome]) -> str:
-    """Such as `2 start done, 1 move failed`."""
-    counts = Counter((o.step.kind.value, o.status.value) for o in outcomes)
-    return ", ".join(f"{n} {kind} {how}" for (kind, how), n in sorted(counts.items())) or "nothing"

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -20,7 +21,7 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from hopsd import logs
-from hopsd.config import Config, load
+from hopsd.config import Config, SlurmConfig, load
 from hopsd.controller import Controller, Wish, round_settings
 from hopsd.errors import ConfigError, HopsError, InputError
 from hopsd.learnt import known_workloads, workload_document
@@ -110,11 +111,8 @@ class Daemon:
         return 2 * (self._config.daemon.refresh_seconds + slowest) + 120.0
 
     def _tick(self) -> None:
-        try:
-            sentence = self._controller.tick()
-            self._notify.notify(f"STATUS={sentence}")
-        except Exception:
-            log.exception("tick failed")
+        sentence = self._controller.tick()
+        self._notify.notify(f"STATUS={' '.join(sentence.split())}")
         self._last_tick = time.monotonic()
 
     def _on_late(self, _event: object) -> None:
@@ -128,14 +126,15 @@ class Daemon:
         """A good new file takes effect, a bad one is told and the old one stays."""
         try:
             config = load(self._path)
-            kept = [key for key in RESTART_KEYS if not _same(key, self._config, config)]
-            self._controller.configure(config)
         except ConfigError as error:
             log.error("reload refused", error=str(error), did="the old configuration stays")
             return
+        logs.configure(config.daemon.log_level, config.daemon.log_format)
+        needs_restart = [key for key in RESTART_KEYS if not _same(key, self._config, config)]
+        self._controller.configure(config)
         self._config = config
         self._schedule(scheduler)
-        log.info("reloaded", config=str(self._path), needs_restart=kept)
+        log.info("reloaded", config=str(self._path), needs_restart=needs_restart)
 
     def _answer(self, request: Request) -> Any:
         """Serve the local socket."""
@@ -182,7 +181,20 @@ class Daemon:
 
     def _release(self, request: Request) -> Any:
         self._refuse_ordinary(request)
-        jobs = tuple(JobId(str(job)) for job in request.arguments.get("jobs", []))
+        document = self._controller.document
+        if document["mode"] == "standby":
+            raise HopsError(f"this hopsd decides nothing ({document['sentence']}); ask again later")
+        asked = request.arguments.get("jobs")
+        if not isinstance(asked, list):
+            raise InputError("jobs: accepted is a list of job ids, [] for all held jobs")
+        jobs = tuple(JobId(str(job)) for job in asked)
+        waiting = {row["id"] for row in document["waiting"]}
+        unknown = [job for job in jobs if job not in waiting]
+        if unknown:
+            raise InputError(
+                f"no waiting hops job {', '.join(unknown)[:200]}; accepted are those of"
+                f" `hopsctl status`, as of {self._config.daemon.refresh_seconds:g} s ago at most"
+            )
         self._controller.wish(Wish(jobs, request.uid))
         return {"released": list(jobs) or "all"}
 
@@ -194,7 +206,12 @@ class Daemon:
             )
 
 
-RESTART_KEYS = ("daemon.socket", "database.dsn", "slurm.port", "daemon.log_format")
+RESTART_KEYS = (
+    "daemon.socket",
+    "database.dsn",
+    *(f"slurm.{setting.name}" for setting in fields(SlurmConfig)),
+)
+"""Settings that a reload does not change in a daemon that runs."""
 
 
 def _same(key: str, old: Config, new: Config) -> bool:

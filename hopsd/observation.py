@@ -44,18 +44,20 @@ class Observation:
 def observe(port: Port, store: Store, requirements_max: int) -> Observation:
     """Read, parse the comments, advance and save the records."""
     reading = port.read()
-    known = store.jobs()
-    released = frozenset(job for job, record in known.items() if record.released)
     comments: dict[JobId, Comment] = {}
     errors: dict[JobId, Reason] = {}
     for job in reading.jobs:
-        if job.id in released or job.state.finished:
+        if job.state.finished:
             continue
         try:
             comments[job.id] = _parse(job.comment, range_values=requirements_max)
         except CommentError as error:
             errors[job.id] = Reason(ReasonCode.ERROR, str(error))
     workloads = {job.id: workload_of(job, comments.get(job.id)) for job in reading.jobs}
-    records = advance_all(known, reading, workloads)
+    records = advance_all(store.jobs(), reading, workloads)
     store.save_jobs(records.values())
+    released = frozenset(job for job, record in records.items() if record.released)
+    for job_id in released:
+        comments.pop(job_id, None)
+        errors.pop(job_id, None)
     return Observation(reading, comments, errors, records, released)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +57,8 @@ def document(service: Service, seen: Observation | None, result: RoundResult | N
             if job.state.finished:
                 continue
             row = _job(job, seen, plans.get(job.id), result)
+            if job.state is SlurmState.PENDING and row["reason"] is None:
+                row["reason"] = _left_to_slurm(row, service)
             doc["running" if job.state in OCCUPYING else "waiting"].append(row)
         doc["waiting"].sort(key=lambda row: -(row["priority"] or 0.0))
     return doc
@@ -161,3 +163,28 @@ def _reason(job: JobReading, seen: Observation, result: RoundResult | None) -> R
         if job.id in result.plan.waiting:
             return result.plan.waiting[job.id]
     return seen.errors.get(job.id)
+
+
+def _left_to_slurm(row: Document, service: Service) -> str | None:
+    if row["released"]:
+        return "given back to plain Slurm, which starts it by its own rules"
+    return "hops is paused" if service.mode == "paused" else None
+
+
+def sentence_of(result: RoundResult) -> str:
+    """What a round did, for people and logs."""
+    plan = result.plan
+    kind = "first plan" if result.first else "further plan"
+    seconds = plan.seconds.get("total", 0.0)
+    text = (
+        f"{kind} of {len(plan.window) + len(plan.adjusted)} jobs in {seconds:.2f} s"
+        f" ({plan.status}, gap {plan.gap:.2%}), {len(plan.waiting)} wait,"
+        f" {plan.fragments} fragments"
+    )
+    return f"{text}: {count_outcomes(result.outcomes)}" if result.outcomes else text
+
+
+def count_outcomes(outcomes: Collection[StepOutcome]) -> str:
+    """Such as `2 start done, 1 move failed`."""
+    counts = Counter((o.step.kind.value, o.status.value) for o in outcomes)
+    return ", ".join(f"{n} {kind} {how}" for (kind, how), n in sorted(counts.items())) or "nothing"

@@ -81,6 +81,7 @@ def advance(
         old,
         seen=now,
         state=job.state,
+        released=old.released or job.released,
         wait_seconds=old.wait_seconds + wait,
         run_seconds=old.run_seconds + run,
         attained_gpu_seconds=old.attained_gpu_seconds + run * gpus,

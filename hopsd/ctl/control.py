@@ -18,7 +18,7 @@ def pause(path: Path, release_held: bool) -> None:
     print(f"paused by {answer['by']}; `hopsctl resume` goes on")
     if release_held:
         ask_daemon(path, "release", jobs=[])
-        print("all jobs that hops held are given to plain Slurm")
+        print("asked hopsd to give all jobs that it holds to plain Slurm")
 
 
 @click.command()

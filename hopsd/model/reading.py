@@ -47,6 +47,10 @@ USER_HOLD_BEGIN = 4_102_444_800.0
 PROFILE_MARK = "hops:profile"
 """In the admin comment of a job whose run is a profile run, or ``hops:profile=ITERATIONS``."""
 
+RELEASED_MARK = "hops:released"
+"""In the admin comment of a job that an operator gave back to plain Slurm: job_submit.lua no
+longer keeps its owner from changing it."""
+
 
 class Hold(StrEnum):
     """Who keeps a pending job from starting.
@@ -113,6 +117,10 @@ class JobReading:
     admin_comment: str = ""
     state_text: str = ""
     per_job_gpus: bool = False
+
+    @property
+    def released(self) -> bool:
+        return RELEASED_MARK in self.admin_comment.split()
 
     @property
     def profiling(self) -> bool:

@@ -11,9 +11,6 @@ from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId
 from hopsd.model.reading import JobReading, Reading
 
-RELEASED = "hops:released"
-"""In the admin comment: job_submit.lua no longer keeps the owner from changing the job."""
-
 
 class SignalScope(StrEnum):
     """``BATCH``: the batch script's shell alone. ``ALL``: it and every process of every step."""
@@ -93,6 +90,6 @@ class Adapter(Protocol):
     def unpin(self, job: JobId, gpus: int, *, begin_now: bool = False) -> None:
         """Let a held job ask for ``gpus`` GPUs anywhere, so that plain Slurm can start it.
 
-        Sets the admin comment to ``RELEASED``, and leaves the begin time but for ``begin_now``:
-        a job requeued just now must not start at once (see ``place.py``).
+        Sets the admin comment to ``RELEASED_MARK``. The begin time stays but for ``begin_now``: a
+        job requeued just now must not start at once (see ``place.py``).
         """

@@ -11,8 +11,8 @@ from typing import Any
 
 from hopsd.errors import SlurmError, SlurmUnavailableError
 from hopsd.model.ids import JobId, NodeName
-from hopsd.model.reading import JobReading, NodeReading, Reading
-from hopsd.slurm.adapter import RELEASED, Placement, SignalScope
+from hopsd.model.reading import RELEASED_MARK, JobReading, NodeReading, Reading
+from hopsd.slurm.adapter import Placement, SignalScope
 from hopsd.slurm.command import SlurmCommands
 from hopsd.slurm.parse import (
     holds_gpus,
@@ -97,7 +97,7 @@ class ScontrolAdapter:
             "cpuspertask=1",
             "mincpusnode=1",
             f"tresPerJob=gres:gpu:{gpus}",
-            f"admincomment={RELEASED}",
+            f"admincomment={RELEASED_MARK}",
             *(["starttime=now"] if begin_now else []),
         )
 

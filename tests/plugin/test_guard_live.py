@@ -16,9 +16,8 @@ from submit_live import (
 
 from examples.demo.cluster import PrivateCluster
 from hopsd.model.ids import JobId
-from hopsd.model.reading import USER_HOLD_BEGIN, Hold, SlurmState
+from hopsd.model.reading import RELEASED_MARK, USER_HOLD_BEGIN, Hold, SlurmState
 from hopsd.model.step import Step, StepKind
-from hopsd.slurm.adapter import RELEASED
 from hopsd.slurm.apply import SlurmPort
 from hopsd.slurm.scontrol import ScontrolAdapter
 
@@ -149,7 +148,7 @@ def test_no_job_joins_hops_later(cluster: PrivateCluster) -> None:
 
 def test_a_job_given_back_to_slurm_is_its_owners_again(cluster: PrivateCluster) -> None:
     job = submit(cluster, uid=NOBODY)
-    cluster.run("scontrol", "update", f"jobid={job}", f"admincomment={RELEASED}")
+    cluster.run("scontrol", "update", f"jobid={job}", f"admincomment={RELEASED_MARK}")
     assert by_owner(cluster, "scontrol", "update", f"jobid={job}", "nice=5") == ""
     wait_until(lambda: reading(cluster, job).state is SlurmState.RUNNING, 15)
 

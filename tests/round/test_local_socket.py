@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hopsd.errors import InputError
+from hopsd import local_socket
+from hopsd.errors import HopsError, InputError
 from hopsd.local_socket import (
+    CONNECTIONS_PER_USER,
     LocalServer,
     RefusedError,
     Request,
@@ -24,6 +28,8 @@ from hopsd.local_socket import (
 def answer(request: Request) -> Any:
     if request.command == "refuse":
         raise InputError("not like this; accepted: like that")
+    if request.command == "forbidden":
+        raise HopsError("not for you")
     return {"uid": request.uid, "arguments": dict(request.arguments)}
 
 
@@ -43,11 +49,16 @@ def test_everybody_may_connect(path: Path) -> None:
 
 
 def test_an_error_comes_back_in_its_own_words(path: Path) -> None:
-    with pytest.raises(RefusedError, match="accepted: like that"):
+    with pytest.raises(InputError, match="accepted: like that"):
         ask(path, "refuse")
+    with pytest.raises(RefusedError, match="not for you"):
+        ask(path, "forbidden")
 
 
-@pytest.mark.parametrize("line", [b"\n", b"nonsense\n", b"[1]\n", b"{}\n", b"\xff\n", b"9" * 70000])
+NONSENSE = [b"\n", b"nonsense\n", b"[1]\n", b"{}\n", b"\xff\n", b"9" * 70000, b"[" * 60000]
+
+
+@pytest.mark.parametrize("line", NONSENSE, ids=range(len(NONSENSE)))
 def test_nonsense_is_answered_and_the_next_one_served(path: Path, line: bytes) -> None:
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(str(path))
@@ -60,3 +71,59 @@ def test_nonsense_is_answered_and_the_next_one_served(path: Path, line: bytes) -
 def test_nobody_there_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(UnreachableError, match="no hopsd answers"):
         ask(tmp_path / "none", "status")
+
+
+def test_who_opens_connections_and_says_nothing_keeps_few(path: Path) -> None:
+    clients = [socket.socket(socket.AF_UNIX) for _ in range(CONNECTIONS_PER_USER + 1)]
+    try:
+        for client in clients:
+            client.connect(str(path))
+        clients[-1].settimeout(5.0)
+        assert clients[-1].recv(1) == b""
+        with pytest.raises(UnreachableError):
+            ask(path, "who")
+    finally:
+        for client in clients:
+            client.close()
+    deadline = time.monotonic() + 5.0
+    while time.monotonic() < deadline:
+        with contextlib.suppress(UnreachableError):
+            assert ask(path, "who")["uid"] == os.getuid()
+            return
+    pytest.fail("no answer after the others hung up")
+
+
+def test_a_request_that_never_ends_is_given_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_socket, "REQUEST_SECONDS", 0.3)
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
+        client.settimeout(5.0)
+        began = time.monotonic()
+        with contextlib.suppress(BrokenPipeError):
+            while time.monotonic() < began + 3.0:
+                client.sendall(b" ")
+                time.sleep(0.1)
+        assert time.monotonic() < began + 2.0
+
+
+def test_a_socket_in_use_is_not_taken_over(path: Path) -> None:
+    with pytest.raises(HopsError, match="another hopsd listens"):
+        LocalServer(path, answer)
+    assert ask(path, "who")["uid"] == os.getuid()
+
+
+def test_a_socket_left_behind_is_replaced_and_a_file_is_not(tmp_path: Path) -> None:
+    left = tmp_path / "left"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(left))
+    LocalServer(left, answer).close()
+    left.write_text("precious")
+    with pytest.raises(HopsError, match=r"daemon\.socket"):
+        LocalServer(left, answer)
+    assert left.read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", ["missing/sock", "x" * 120])
+def test_a_place_where_no_socket_can_be_is_named(tmp_path: Path, name: str) -> None:
+    with pytest.raises(HopsError, match=r"daemon\.socket"):
+        LocalServer(tmp_path / name, answer)

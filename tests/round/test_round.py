@@ -16,7 +16,7 @@ from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
 from hopsd.model.job import ThroughputTable
 from hopsd.model.knowledge import Knowledge
 from hopsd.model.plan import Plan, PlanSettings
-from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
+from hopsd.model.reading import RELEASED_MARK, Hold, JobReading, NodeReading, Reading, SlurmState
 from hopsd.model.reason import ReasonCode
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.policies.hops import plan as hops
@@ -289,3 +289,12 @@ def test_a_plan_taken_up_moves_no_job_to_a_node_that_was_lost() -> None:
     assert recover(port, memory, 8) == ()
     assert port.placements()[job].nodes == (here,)
     assert memory.unfinished_plan() is None
+
+
+def test_a_job_given_back_stays_given_back_whatever_was_not_recorded() -> None:
+    port, memory = cluster(comment(4)), store()
+    (job,) = port.jobs
+    port.jobs[job] = replace(port.jobs[job], hold=Hold.NONE, admin_comment=RELEASED_MARK)
+    result = run_round(port, memory, hops, SETTINGS, None)
+    assert result.outcomes == ()
+    assert memory.jobs()[job].released

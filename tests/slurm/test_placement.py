@@ -23,7 +23,7 @@ from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId
 from hopsd.model.reading import Hold, SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepKind
-from hopsd.slurm.adapter import RELEASED, Adapter
+from hopsd.slurm.adapter import Adapter
 from hopsd.slurm.apply import SlurmPort
 
 pytestmark = pytest.mark.live
@@ -151,7 +151,7 @@ def test_given_back_job_starts_by_itself(cluster: PrivateCluster, port: SlurmPor
     cluster.run("scontrol", "update", f"jobid={job}", "starttime=now")
     wait_until(lambda: reading(port, job).state is SlurmState.RUNNING, 10)
     assert reading(port, job).allocation.gpus == 3
-    assert RELEASED in reading(port, job).admin_comment
+    assert reading(port, job).released
 
 
 def test_profiling_is_marked_and_unmarked(cluster: PrivateCluster, port: SlurmPort) -> None:
