@@ -10,15 +10,24 @@ import json
 import socket
 import socketserver
 import struct
+import sys
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hopsd.errors import HopsError
+import structlog
+
+from hopsd.errors import HopsError, InputError
 
 REQUEST_BYTES_MAX = 65536
+REQUEST_SECONDS = 10.0
+CONNECTIONS_PER_USER = 32
+
+log = structlog.get_logger()
 
 
 class UnreachableError(HopsError):
@@ -45,10 +54,21 @@ class LocalServer:
     """Answers requests in threads until closed."""
 
     def __init__(self, path: Path, handler: Handler) -> None:
+        """Listen at ``path``; a socket that nobody listens on any more is replaced.
+
+        Raises:
+            HopsError: another process listens there, or no socket can be made there.
+        """
         self._path = path
-        path.unlink(missing_ok=True)
-        self._server = _Server(str(path), handler)
-        path.chmod(0o666)
+        try:
+            _clear(path)
+            self._server = _Server(str(path), handler)
+            path.chmod(0o666)
+        except OSError as error:
+            raise HopsError(
+                f"no socket can be made at {path}: {error.strerror or error}; daemon.socket names"
+                " a path of at most 107 bytes in a folder that hopsd may write to"
+            ) from error
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.2,), name="socket", daemon=True
         )
@@ -61,35 +81,91 @@ class LocalServer:
         self._path.unlink(missing_ok=True)
 
 
+def _clear(path: Path) -> None:
+    """Remove a socket left behind by a hopsd that was killed, and nothing else."""
+    if not path.is_socket():
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        if client.connect_ex(str(path)) == 0:
+            raise HopsError(f"another hopsd listens at {path}; daemon.socket must be its own")
+    path.unlink()
+
+
 class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    """No user may keep the others out: each has so many connections at a time, for so long."""
+
     daemon_threads = True
     request_queue_size = 64
 
     def __init__(self, path: str, handler: Handler) -> None:
         self.handler = handler
+        self._connections: Counter[int] = Counter()
+        self._lock = threading.Lock()
         super().__init__(path, _Connection)
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hangs up in the middle is its own affair."""
+    def verify_request(self, request: Any, _client_address: Any) -> bool:
+        uid = _uid(request)
+        with self._lock:
+            free = self._connections[uid] < CONNECTIONS_PER_USER
+            self._connections[uid] += free
+        return free
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        uid = _uid(request)
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            with self._lock:
+                self._connections[uid] -= 1
+                self._connections += Counter()  # drops what is 0
+
+    def handle_error(self, _request: Any, _client_address: Any) -> None:
+        """A client that hangs up in the middle is its own affair; a defect is ours."""
+        if not isinstance(sys.exception(), OSError):
+            log.exception("defect", where="local socket")
 
 
-class _Connection(socketserver.StreamRequestHandler):
-    timeout = 10
+class _Connection(socketserver.BaseRequestHandler):
     server: _Server
 
     def handle(self) -> None:
-        credentials = self.connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-        _, uid, _ = struct.unpack("3i", credentials)
         answer: dict[str, Any]
         try:
-            asked = json.loads(self.rfile.readline(REQUEST_BYTES_MAX))
-            command = asked.pop("command")
-            answer = {"data": self.server.handler(Request(command, asked, uid))}
+            command, arguments = _parsed(_line(self.request, REQUEST_SECONDS))
+            answer = {"data": self.server.handler(Request(command, arguments, _uid(self.request)))}
         except HopsError as error:
-            answer = {"error": str(error)}
-        except (ValueError, KeyError, TypeError, AttributeError):
-            answer = {"error": 'a request is one line of JSON: {"command": NAME, ...}'}
-        self.wfile.write(json.dumps(answer).encode() + b"\n")
+            answer = {"error": str(error), "input": isinstance(error, InputError)}
+        self.request.settimeout(REQUEST_SECONDS)
+        self.request.sendall(json.dumps(answer).encode() + b"\n")
+
+
+def _uid(connection: socket.socket) -> int:
+    """The user at the other end, as the kernel says: even after it hung up."""
+    told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _, uid, _ = struct.unpack("3i", told)
+    return int(uid)
+
+
+def _line(connection: socket.socket, seconds: float) -> bytes:
+    """What came before the first newline, the end, or too much; in ``seconds`` in all."""
+    deadline = time.monotonic() + seconds
+    received = b""
+    while b"\n" not in received and len(received) < REQUEST_BYTES_MAX:
+        connection.settimeout(max(0.001, deadline - time.monotonic()))
+        part = connection.recv(REQUEST_BYTES_MAX)
+        if not part:
+            break
+        received += part
+    return received.partition(b"\n")[0]
+
+
+def _parsed(line: bytes) -> tuple[str, Mapping[str, Any]]:
+    try:
+        asked = json.loads(line)
+        command = asked.pop("command")
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError, IndexError):
+        raise InputError('a request is one line of JSON: {"command": NAME, ...}') from None
+    return str(command), asked
 
 
 def ask(path: Path, command: str, timeout_seconds: float = 30.0, **arguments: Any) -> Any:
@@ -97,7 +173,7 @@ def ask(path: Path, command: str, timeout_seconds: float = 30.0, **arguments: An
 
     Raises:
         UnreachableError: nobody listens at ``path``.
-        RefusedError: hopsd's own words.
+        InputError, RefusedError: hopsd's own words.
     """
     line = json.dumps({"command": command, **arguments}).encode() + b"\n"
     try:
@@ -110,5 +186,5 @@ def ask(path: Path, command: str, timeout_seconds: float = 30.0, **arguments: An
     except (OSError, ValueError) as error:
         raise UnreachableError(f"no hopsd answers at {path}: {error}") from None
     if "error" in answer:
-        raise RefusedError(answer["error"])
+        raise (InputError if answer.get("input") else RefusedError)(answer["error"])
     return answer["data"]
