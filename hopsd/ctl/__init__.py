@@ -47,6 +47,13 @@ class LazyGroup(click.Group):
         command = getattr(importlib.import_module(module), name)
         return cast(click.Command, command)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if not args[0].startswith("-") and args[0] not in COMMANDS:
+            ctx.fail(f"no command {args[0]!r}; accepted: {', '.join(sorted(COMMANDS))}")
+        return super().resolve_command(ctx, args)
+
 
 @click.group(cls=LazyGroup)
 @click.version_option(__version__, prog_name="hopsctl")

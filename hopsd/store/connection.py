@@ -13,7 +13,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
-from hopsd.errors import StoreError, StoreUnavailableError
+from hopsd.errors import ConfigError, StoreError, StoreUnavailableError
 
 SCHEMA = "hops"
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -34,12 +34,12 @@ def conninfo(dsn: str, **more: str) -> str:
     """``dsn`` with our defaults where it says nothing.
 
     Raises:
-        StoreError: it is not a libpq connection string.
+        ConfigError: it is not a libpq connection string.
     """
     try:
         given = {key: str(value) for key, value in conninfo_to_dict(dsn).items()}
     except psycopg.ProgrammingError as error:
-        raise StoreError(
+        raise ConfigError(
             "database.dsn is not a libpq connection string or URI; accepted for example:"
             " host=/run/postgresql dbname=hops"
         ) from error

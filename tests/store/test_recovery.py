@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from values import job, plan_record
 
-from hopsd.errors import NotLeaderError, StoreError, StoreUnavailableError
+from hopsd.errors import ConfigError, NotLeaderError, StoreError, StoreUnavailableError
 from hopsd.model.ids import JobId
 from hopsd.store.embedded import EmbeddedPostgres
 from hopsd.store.leader import Leader
@@ -208,7 +208,7 @@ def test_a_database_without_the_schema_says_what_to_do(server: EmbeddedPostgres)
 
 
 def test_a_dsn_that_is_none_is_told() -> None:
-    with pytest.raises(StoreError, match="not a libpq connection string"):
+    with pytest.raises(ConfigError, match="not a libpq connection string"):
         PostgresStore("no such thing")
 
 
