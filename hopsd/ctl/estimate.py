@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from hopsd.core.throughput import (
+    Communication,
     IterationModel,
     communication_seconds,
     iteration_seconds,
@@ -29,6 +30,13 @@ from hopsd.formats.theory import read_theory
     show_default=True,
     help="Part of the communication that never overlaps with backward.",
 )
+@click.option(
+    "--communication",
+    type=click.Choice([choice.value for choice in Communication]),
+    default=Communication.PAPER.value,
+    show_default=True,
+    help="Between servers: eq. 2, or one that counts GPUs and servers (docs/estimator.md).",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
 def estimate(
     theory: str,
@@ -37,6 +45,7 @@ def estimate(
     nodes: int,
     paper_exact: bool,
     exposed_share: float,
+    communication: str,
     as_json: bool,
 ) -> None:
     """Expected seconds and samples per second of a job on GPUS GPUs of NODES servers.
@@ -46,10 +55,10 @@ def estimate(
     if gpus < nodes:
         raise InputError(f"--gpus {gpus}: {nodes} nodes give {nodes} GPUs or more")
     times = read_theory(read_text(theory))
-    model = IterationModel(exposed_share, paper_exact)
+    model = IterationModel(exposed_share, paper_exact, Communication(communication))
     rate = theory_per_gpu(times, gpus, nodes, model)
     result = {
-        "t_c": communication_seconds(times, gpus, nodes),
+        "t_c": communication_seconds(times, gpus, nodes, model),
         "t_iter": iteration_seconds(times, gpus, nodes, model),
         "throughput_per_gpu": rate,
         "throughput": rate * gpus,

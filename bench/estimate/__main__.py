@@ -1,0 +1,81 @@
+"""``python -m bench.estimate``: error against executions; ``--pollux DIR`` error over placements.
+
+About two minutes each. Plots go to docs/img.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+from bench.estimate import placements, unstable
+from bench.estimate.plot import draw_executions, draw_placements
+from hopsd.ctl.render import show, table
+
+KNOWN = (1, 2, 3, 5, 8, 12, 20, 30, 40)
+
+
+def main() -> None:
+    options = _options()
+    if options.executions:
+        _executions(options)
+    if options.pollux:
+        _placements(options.pollux, options.plots)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.estimate", description=__doc__)
+    parser.add_argument("--executions", type=int, default=60, help="0: leave this part out")
+    parser.add_argument("--iterations", type=int, default=40, help="of one execution")
+    parser.add_argument("--orders", type=int, default=200, help="in which they could have come")
+    parser.add_argument("--pollux", type=Path, metavar="DIR", help="folder of the T4 CSVs")
+    parser.add_argument("--plots", type=Path, default=Path("docs/img"))
+    return parser.parse_args()
+
+
+def _executions(options: argparse.Namespace) -> None:
+    done = unstable.executions(options.executions, options.iterations)
+    known = [count for count in KNOWN if count < options.executions]
+    errors = unstable.errors(done, known, options.orders)
+    rows = [(e.known, _percent(e.median), _percent(e.p90), _percent(e.two_modes)) for e in errors]
+    title = f"Error of predicted throughput, executions of {options.iterations} iterations"
+    show(table(title, ["executions", "median", "90th percentile", "two modes found"], rows))
+    draw_executions(options.plots / "estimator-executions.svg", errors, options.iterations)
+
+
+def _placements(folder: Path, plots: Path) -> None:
+    applications = placements.read(folder)
+    results = [
+        placements.cross_validated(applications, candidate, net)
+        for net in ("11", "22", "44")
+        for candidate in placements.CANDIDATES
+    ]
+    rows = [
+        (
+            result.net,
+            result.candidate,
+            _percent(float(np.median(result.all))),
+            _percent(float(np.quantile(result.all, 0.9))),
+            " ".join(
+                f"{name} {_percent(float(np.median(e)))}" for name, e in result.errors.items()
+            ),
+        )
+        for result in results
+    ]
+    columns = ["B_net from", "T_c = params / B_net *", "median", "90th percentile", "medians"]
+    show(table(f"{len(results[0].all)} placements and batch sizes", columns, rows))
+    for result in results:
+        if any(result.exponents):
+            print(f"B_net from {result.net}, {result.candidate}: {result.exponents}")
+    drawn = [r for r in results if r.candidate.partition(":")[0] in ("paper", "ring")]
+    draw_placements(plots / "estimator-placements.svg", drawn)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""Error against number of executions, for a job whose data comes at two speeds (figure 7b).
+
+A real training in PyTorch, timed by the profiler as in a job. Its loader waits: shortly while
+data is in memory, long while it is not, and it stays in either case for some iterations, as a
+read-ahead that falls behind does.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from hops_profiler import profile
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset
+
+from hopsd.core.phases import parse_phases
+from hopsd.core.theory import alone, fit_theory
+from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
+from hopsd.model.knowledge import PhaseRecord
+
+BATCH, WIDTH = 64, 1024
+CACHE_SECONDS, LOAD_SECONDS, JITTER = 0.003, 0.090, 0.1
+LOAD_SHARE, STAYS = 0.3, 0.8
+"""Share of iterations that wait for storage; chance that the next one is as the one before."""
+
+WARM_UP = 3
+"""Iterations that the profiler does not time."""
+
+
+class Loader(IterableDataset[torch.Tensor]):
+    """Batches that come at two speeds."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        batch = torch.randn(BATCH, WIDTH)
+        slow = self._random.random() < LOAD_SHARE
+        while True:
+            mean = LOAD_SECONDS if slow else CACHE_SECONDS
+            time.sleep(max(0.0, self._random.gauss(mean, JITTER * mean)))
+            yield batch
+            if self._random.random() > STAYS:
+                slow = self._random.random() < LOAD_SHARE
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """What one execution reported, and how fast it was by the wall clock."""
+
+    record: PhaseRecord
+    seconds: float
+    samples: float
+
+
+def execute(number: int, iterations: int, seed: int) -> Execution:
+    """Train for so many iterations under the profiler."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with profile() as session:
+        for done, batch in enumerate(DataLoader(Loader(seed), batch_size=None), start=1):
+            model(batch).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            if done == iterations + WARM_UP:
+                break
+        said = json.loads(json.dumps(session.summary()))
+    timed = said["timed"]
+    phases = parse_phases(said, timed["iterations"], timed["samples"])
+    assert phases is not None
+    where = WorkloadName("unstable"), GpuType("cpu"), JobId(str(number))
+    record = PhaseRecord(*where, 0, NodeName("n0"), 0, 1, 1, time.time(), phases)
+    return Execution(record, timed["seconds"], timed["samples"])
+
+
+def executions(count: int, iterations: int) -> list[Execution]:
+    torch.set_num_threads(1)
+    execute(-1, 5, 0)  # the first one also loads code
+    return [execute(number, iterations, seed=number) for number in range(count)]
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Of predictions from the first ``known`` executions: median and 90th percentile."""
+
+    known: int
+    median: float
+    p90: float
+    two_modes: float
+
+
+def errors(done: Sequence[Execution], known: Sequence[int], orders: int) -> list[Errors]:
+    """Relative error of the theory layer against the throughput of all executions together.
+
+    Over ``orders`` orders in which the executions could have come.
+    """
+    actual = sum(e.samples for e in done) / sum(e.seconds for e in done)
+    shuffled = random.Random(0)
+    found: dict[int, list[tuple[float, bool]]] = {count: [] for count in known}
+    for _ in range(orders):
+        order = shuffled.sample(done, len(done))
+        for count in known:
+            theory = fit_theory([e.record for e in order[:count]], 7 * 86400.0, time.time())
+            assert theory is not None
+            found[count].append((abs(alone(theory) / actual - 1.0), theory.p_cache < 1.0))
+    return [
+        Errors(
+            count,
+            float(np.median([error for error, _ in tried])),
+            float(np.quantile([error for error, _ in tried], 0.9)),
+            sum(two for _, two in tried) / len(tried),
+        )
+        for count, tried in found.items()
+    ]

@@ -1,0 +1,131 @@
+"""A daemon learns from a real training how fast it is, and knows it again."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pytest
+from fixtures_cluster import running_cluster, wait_until
+
+from examples.demo.cluster import NodeSpec, PrivateCluster
+from hopsd.store.postgres import PostgresStore
+
+pytestmark = [pytest.mark.live, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+NODES = (NodeSpec("rtx3090", gpus=2), NodeSpec("v100", gpus=1))
+
+
+class Learning:
+    """A cluster whose jobs are measured, and a hopsd that reads their reports."""
+
+    def __init__(self, folder: Path, dsn: str, cluster: PrivateCluster) -> None:
+        self.folder, self.cluster = folder, cluster
+        self.config, self.socket = folder / "hopsd.toml", folder / "hopsd.sock"
+        self.log = folder / "hopsd.log"
+        self.config.write_text(
+            f'[daemon]\nrefresh_seconds = 1\nround_seconds = 600\nsocket = "{self.socket}"\n'
+            f'[database]\ndsn = "{dsn}"\n[knowledge]\nreport_dir = "{folder}/spool"\n'
+            "[bandwidth.rtx3090]\nb_link = 1e9\nb_net = 1e8\n"
+        )
+
+    def submit(self, samples: int) -> str:
+        environment = {
+            "PYTHON": sys.executable,
+            "CHECKPOINTS": str(self.folder),
+            "TRAIN": str(ROOT / "examples" / "train.py"),
+            "HOPS_REPORT_SECONDS": "1",
+        }
+        done = subprocess.run(
+            [
+                *("sbatch", "--parsable", "--comment=hops:reqs=1", f"--chdir={self.folder}"),
+                *(ROOT / "examples" / "train.sh", "--pace", "0.05", "--samples", str(samples)),
+            ],
+            env=os.environ | self.cluster.env | environment,
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        return done.stdout.strip()
+
+    def ask(self, *command: str) -> Any:
+        done = subprocess.run(
+            [BIN / "hopsctl", *command, "--socket", self.socket, "--json"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr + self.log.read_text()[-2000:]
+        return json.loads(done.stdout)
+
+    def wait_for(self, holds: Callable[[], bool], seconds: float) -> None:
+        try:
+            wait_until(holds, seconds)
+        except AssertionError:
+            pytest.fail(f"{self.cluster.run('squeue')}\n{self.log.read_text()[-3000:]}")
+
+
+@pytest.fixture
+def learning(database: str, tmp_path: Path) -> Iterator[Learning]:
+    tmp_path.chmod(0o755)
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    spool.chmod(0o1733)
+    profiler = ROOT / "profiler" / "site"
+    with (
+        running_cluster(nodes=NODES, profiler_path=profiler, report_dir=spool) as cluster,
+        (tmp_path / "hopsd.log").open("ab") as log,
+    ):
+        learning = Learning(tmp_path, database, cluster)
+        yield from _with_daemon(learning, log)
+
+
+def _with_daemon(learning: Learning, log: BinaryIO) -> Iterator[Learning]:
+    with (
+        subprocess.Popen(
+            [BIN / "hopsd", "--config", learning.config],
+            env=os.environ | learning.cluster.env,
+            stderr=log,
+        ) as hopsd,
+    ):
+        try:
+            learning.wait_for(learning.socket.exists, 30)
+            yield learning
+        finally:
+            hopsd.terminate()
+
+
+def test_a_training_is_measured_and_known_again(learning: Learning, database: str) -> None:
+    job = learning.submit(6_000)
+
+    def rows() -> dict[str, Any]:
+        return {r["workload"]: r for r in learning.ask("throughput")["workloads"]}
+
+    learning.wait_for(lambda: any(r["records"] >= 3 for r in rows().values()), 180)
+    (name, row) = next((n, r) for n, r in rows().items() if r["records"] >= 3)
+    assert name.startswith("root/train/train.sh@")
+    (gpu_type,) = row["measured"]
+    assert gpu_type in row["theory"]
+    told = learning.ask("throughput", name)
+    (kind,) = [kind for kind in told["types"] if kind["gpu_type"] == gpu_type]
+    alone = kind["shapes"][0]
+    assert alone["source"].startswith("type, ")
+    # The example keeps a pace of 0.05 s an iteration of 32 samples.
+    assert alone["per_gpu"] == pytest.approx(32 / 0.05, rel=0.2)
+    assert alone["theory"] is not None or kind["bandwidth"] is None
+    assert kind["theory"]["params"] > 0
+    assert [server["gpu_type"] for server in told["servers"]] == [gpu_type]
+
+    again = learning.submit(6_000)
+    learning.wait_for(lambda: learning.ask("explain", again)["job"] is not None, 30)
+    assert learning.ask("explain", again)["job"]["workload"] == name
+    assert learning.ask("explain", job)["history"]["record"]["workload"] == name
+    with PostgresStore(database) as store:
+        assert {fit.workload for fit in store.knowledge().theory} == {name}
