@@ -56,7 +56,7 @@ def improve(
     of_shape = _group_of_shapes(program, group_of)
     of_job = _group_of_jobs(program, choice, of_shape, profit, rng)
     most = int(_GROUP_COLUMNS * ease**0.75)
-    tasks = _tasks(program, choice, prices, profit, group_of, of_shape, of_job, most)
+    tasks = _tasks(program, choice, prices, profit, group_of, of_shape, of_job, most, effort.gap)
     with ThreadPoolExecutor(max_workers=max(1, len(os.sched_getaffinity(0)))) as pool:
         answers = list(pool.map(lambda task: _replan(program, task, solve, effort), tasks))
     better = choice.copy()
@@ -76,12 +76,16 @@ def _ease(program: Program) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """Plan ``jobs`` anew with ``columns`` in ``capacity``; ``current`` is what they have."""
+    """Plan ``jobs`` anew with ``columns`` in ``capacity``; ``current`` is what they have.
+
+    ``hope``: more than this cannot be gained, by the bound of the group alone.
+    """
 
     jobs: Ints
     columns: Ints
     current: Ints
     capacity: Ints
+    hope: float
 
 
 def _tasks(
@@ -93,6 +97,7 @@ def _tasks(
     of_shape: Ints,
     of_job: Ints,
     columns_max: int,
+    worth: float,
 ) -> list[_Task]:
     columns = program.configurations
     groups = int(group_of.max(initial=0)) + 1
@@ -110,10 +115,13 @@ def _tasks(
         best = inside[order[cuts[group] : cuts[group + 1]][:columns_max]]
         jobs = np.flatnonzero(of_job == group)
         current = choice[jobs][choice[jobs] >= 0]
-        if len(best):
-            capacity = np.where(group_of == group, left, 0)
-            tasks.append(_Task(jobs, np.union1d(best, current), current, capacity))
-    return tasks
+        capacity = np.where(group_of == group, left, 0)
+        now = float(program.value[current].sum())
+        most = float(prices.job[jobs].sum() + prices.server @ capacity)
+        if len(best) and most - now > worth * now:
+            task = _Task(jobs, np.union1d(best, current), current, capacity, most - now)
+            tasks.append(task)
+    return sorted(tasks, key=lambda task: -task.hope)
 
 
 def _group_of_shapes(program: Program, group_of: Ints) -> Ints:
