@@ -2,7 +2,8 @@
 
     python -m bench.sim [--large] [POLICY ...]
 
-``--large``: hops over 10,000 jobs on 2,048 GPUs instead. Times are of one process, and of this
+``--large``: hops over 10,000 jobs on 2,048 GPUs instead, with a look at the queue every 30 s as
+the daemon has it. Times are of one process, and of this
 machine as loaded as it is; ``cpu`` counts the solver's child processes, too.
 """
 
@@ -34,14 +35,15 @@ def cpu_seconds() -> float:
     return times.user + times.system + times.children_user + times.children_system
 
 
-def measure(scenario: Preset, policies: Sequence[str]) -> None:
+def measure(scenario: Preset, policies: Sequence[str], refresh: float = 0.0) -> None:
     cluster, workload = scenario.cluster(), scenario.workload(seed=0)
     print(f"{len(workload.jobs)} jobs, {cluster.gpus} GPUs, load {os.getloadavg()[0]:.1f}")
     print(f"{'policy':<16}{'wall s':>8}{'cpu s':>8}{'rounds':>8}{'plans':>8}"
           f"{'rounds/s':>10}{'plan s, median':>16}{'p99':>8}{'end h':>8}")  # fmt: skip
     for name in policies:
         before = cpu_seconds()
-        run = Simulation(cluster, workload, get(name), SimulationSettings()).run()
+        settings = SimulationSettings(refresh_seconds=refresh)
+        run = Simulation(cluster, workload, get(name), settings).run()
         seconds = [made.seconds for made in run.plans] or [0.0]
         print(f"{name:<16}{run.wall_seconds:>8.1f}{cpu_seconds() - before:>8.1f}"
               f"{len(run.rounds):>8}{len(run.plans):>8}{len(run.rounds) / run.wall_seconds:>10.1f}"
@@ -52,7 +54,7 @@ def measure(scenario: Preset, policies: Sequence[str]) -> None:
 def main(arguments: Sequence[str]) -> None:
     names = [a for a in arguments if a != LARGE]
     if LARGE in arguments:
-        measure(large(), names or ["hops"])
+        measure(large(), names or ["hops"], refresh=30.0)
     else:
         measure(preset("paper-512"), names or list(POLICIES))
 

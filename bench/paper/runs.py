@@ -57,7 +57,7 @@ def run(case: Case, folder: Path) -> Kept:
     cluster = made.cluster()
     workload = made.workload(case.seed, jobs=case.jobs, rate_per_hour=case.rate)
     plan = PlanSettings(gap=case.gap, policy=case.policy, seed=case.seed)
-    settings = SimulationSettings(ROUND_SECONDS, plan)
+    settings = SimulationSettings(ROUND_SECONDS, plan=plan)
     result = play(case.policy, get(case.policy), cluster, workload, settings)
     facts = facts_of(cluster, workload)
     ended = [o for o in result.outcomes if o.jct is not None and o.ftf is not None]

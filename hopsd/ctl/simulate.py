@@ -36,6 +36,7 @@ from hopsd.sim.study import Result, figures, play, write
 @click.option("--workload", "workload_name", required=True, metavar="FILE|PRESET|KIND:FILE")
 @click.option("--policy", "policies", multiple=True, required=True, metavar="NAME")
 @click.option("--round", "round_seconds", type=click.FloatRange(min=1.0), default=360.0)
+@click.option("--refresh", type=click.FloatRange(min=0.0), default=0.0, metavar="SECONDS")
 @click.option("--restart-cost", type=click.FloatRange(min=0.0), default=30.0, metavar="SECONDS")
 @click.option("--seed", type=int, default=0, help="Of generated workloads and of the solver.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True)
@@ -57,6 +58,7 @@ def simulate(
     workload_name: str,
     policies: Sequence[str],
     round_seconds: float,
+    refresh: float,
     restart_cost: float,
     seed: int,
     out: Path,
@@ -89,7 +91,7 @@ def simulate(
     plan = PlanSettings(lam=lam, gap=gap, time_limit_seconds=time_limit, paper_exact=paper_exact,
                         priority=PriorityName(priority), seed=seed)  # fmt: skip
     settings = SimulationSettings(
-        round_seconds, plan, ClusterSettings(restart_seconds=restart_cost)
+        round_seconds, refresh, plan, ClusterSettings(restart_seconds=restart_cost)
     )
     results: list[Result] = []
     signal.signal(signal.SIGTERM, _interrupt)

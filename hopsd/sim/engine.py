@@ -27,12 +27,15 @@ MAX_PLANS_AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class SimulationSettings:
-    """``round_seconds``: rounds start at its multiples. ``idle_rounds``: a run ends where so many
-    rounds change nothing while nothing runs and nobody is to come. ``horizon``: no round starts
-    at or after this time.
+    """``round_seconds``: rounds start at its multiples.
+
+    ``refresh_seconds``: further plans are made at its multiples, as the daemon does; 0: at once
+    when something happens. ``idle_rounds``: a run ends where so many rounds change nothing while
+    nothing runs and nobody is to come. ``horizon``: no round starts at or after this time.
     """
 
     round_seconds: float = 360.0
+    refresh_seconds: float = 0.0
     plan: PlanSettings = field(default_factory=PlanSettings)
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
     idle_rounds: int = 50
@@ -135,10 +138,18 @@ class Simulation:
             self._fill(window)
         while True:
             event = self.port.next_event
-            if event is None or event >= window.end - MOMENT:
+            if event is None:
                 return
-            self.port.advance(event)
+            look = self._next_look(event)
+            if look >= window.end - MOMENT:
+                return
+            self.port.advance(look)
             self._fill(window)
+
+    def _next_look(self, event: float) -> float:
+        """When the scheduler sees what happens at ``event``."""
+        tick = self._settings.refresh_seconds
+        return event if tick <= 0 else max(event, math.ceil(event / tick) * tick)
 
     def _fill(self, window: RoundWindow) -> None:
         """Further plans over idle GPUs until one places nothing."""

@@ -177,3 +177,11 @@ def test_waiting_is_counted_alike_by_the_round_and_by_the_timeline() -> None:
     last = max(result.outcomes, key=lambda o: o.end or 0.0)
     assert last.restarts > 0
     assert seen[last.id] == pytest.approx(last.wait)
+
+
+def test_a_scheduler_that_looks_every_30_seconds_sees_things_later() -> None:
+    """The job of 40 s ends at 40; the next is started at the look at 60, or at once."""
+    load = workload([job(1, 40.0, 1), job(2, 40.0, 1, submit=1.0)])
+    looking = SimulationSettings(100.0, refresh_seconds=30.0)
+    assert spans(play("fifo", get("fifo"), cluster(n0=1), load, looking))["2"] == (60.0, 100.0)
+    assert spans(run("fifo", cluster(n0=1), load))["2"] == (40.0, 80.0)
