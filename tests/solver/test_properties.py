@@ -158,3 +158,23 @@ def test_spread_placements_fill_every_server_but_the_last() -> None:
                 *filled, _ = sorted(allocation, key=lambda part: order.index(part[0]))
                 assert all(gpus == idle[name] for name, gpus in filled)
     assert found > 5
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_large_lambda_is_greedy_by_priority_at_scale(seed: int) -> None:
+    """Weights a factor 3^50 apart: no job loses gain for any number of lighter ones."""
+    asked = snapshot(seed, servers=16, jobs=40)
+    order = np.random.default_rng(seed).permutation(len(asked.jobs))
+    jobs = [
+        replace(job, priority=3.0 ** int(rank)) for job, rank in zip(asked.jobs, order, strict=True)
+    ]
+    program = program_of(replace(asked, jobs=tuple(jobs)), lam=50.0)
+    solution = solve(program, 0.01, 30.0)
+    heaviest = program.by_weight()
+    ours, greedy = (_gains(program, c)[heaviest] for c in (solution.choice, by_weight(program)))
+    differ = np.flatnonzero(~np.isclose(ours, greedy))
+    assert not len(differ) or ours[differ[0]] > greedy[differ[0]]
+
+
+def _gains(program: Program, choice: np.ndarray) -> np.ndarray:
+    return np.where(choice >= 0, program.gain[choice], 0.0)
