@@ -115,3 +115,10 @@ def test_nothing_is_called_through_a_shell() -> None:
             if isinstance(node, ast.keyword) and node.arg == "shell":
                 wrong.append(f"{path.relative_to(ROOT)}:{node.value.lineno}")
     assert wrong == []
+
+
+def test_helpers_of_tests_have_names_of_their_own() -> None:
+    """Folders of tests are no packages: two modules of one name would hide each other."""
+    names = [path.name for path in (ROOT / "tests").rglob("*.py") if path.name != "conftest.py"]
+    programs = {path.name for path in (ROOT / "tests").rglob("programs/*.py")}
+    assert sorted(set(names) - programs) == sorted(name for name in names if name not in programs)

@@ -8,7 +8,7 @@ from math import sqrt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from values import (
+from speed_values import (
     NODES,
     NOW,
     RESNET,

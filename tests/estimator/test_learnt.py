@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from values import NODES, NOW, RESNET, A, knowledge, record, records, theory
+from speed_values import NODES, NOW, RESNET, A, knowledge, record, records, theory
 
 from hopsd.core.estimator import EstimatorSettings
 from hopsd.ctl.throughput import throughput

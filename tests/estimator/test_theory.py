@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from values import NOW, A, process, theory
+from speed_values import NOW, A, process, theory
 
 from hopsd.core.mixture import middles
 from hopsd.core.theory import alone, basic_times, fit_theory
