@@ -6,7 +6,7 @@ No clock, signal or thread lives here: `daemon.py` calls :meth:`Controller.tick`
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import structlog
@@ -17,10 +17,10 @@ from hopsd.core.estimator import EstimatorSettings
 from hopsd.core.profile_runs import told
 from hopsd.core.setback import Setback, after
 from hopsd.core.snapshot import SnapshotSettings
-from hopsd.core.theory import fit_theory
 from hopsd.core.throughput import IterationModel
 from hopsd.errors import HopsError, NotLeaderError, PlanLateError
-from hopsd.model.ids import GpuType, JobId, WorkloadName, job_order
+from hopsd.fits import Fits
+from hopsd.model.ids import JobId, job_order
 from hopsd.model.profiling import ProfileRun
 from hopsd.model.reading import SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
@@ -80,6 +80,7 @@ class Controller:
         self._port_reason = port_reason
         self._store = store
         self._leader = leader
+        self._fits = Fits(store)
         self._window: RoundWindow | None = None
         self._recovered = False
         self._wishes: list[Wish] = []
@@ -202,10 +203,9 @@ class Controller:
         collected = self._reports.collect(self._seen.reading)
         if collected.records:
             self._store.add_throughput(collected.records)
-        if collected.phases:
-            self._store.add_phases(collected.phases)
-            renewed = {(r.workload, r.gpu_type) for r in collected.phases}
-            self._fit(renewed, self._seen.reading.now)
+        self._fits.note(collected.phases)
+        half_life = self._settings.snapshot.estimator.half_life_seconds
+        self._fits.renew(half_life, self._seen.reading.now)
         changed = []
         for job, done in collected.samples_done.items():
             record = self._store.job(job)
@@ -216,15 +216,6 @@ class Controller:
         self._store.save_jobs(changed)
         for refused in collected.refused:
             self._store.add_event("report_refused", str(refused))
-
-    def _fit(self, renewed: Collection[tuple[WorkloadName, GpuType]], now: float) -> None:
-        """Basic times anew, of the workloads and types that reported."""
-        half_life = self._settings.snapshot.estimator.half_life_seconds
-        fits = [
-            fit_theory(self._store.phases(workload, gpu_type), half_life, now)
-            for workload, gpu_type in sorted(renewed)
-        ]
-        self._store.save_theory(fit for fit in fits if fit is not None)
 
     def _release_wishes(self) -> str:
         """What fails as a whole, as with Slurm away, is tried again at the next tick."""
