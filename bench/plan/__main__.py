@@ -101,7 +101,7 @@ def _line(row: dict[str, Any]) -> str:
     )
     alone = [
         f"{100 * p['quality']:5.1f} % {p['seconds']:5.1f} s" for p in row["plain"].values()
-    ] or ["too many columns"]
+    ] or ["not run"]
     return (
         f"{row['gpus']:6d} {row['case']:>4} {row['noise']:<11} {row['columns']:8d} {stages}"
         f" {row['cpu_seconds']:6.2f} {row['objective']:11.2f} {row['bound']:11.2f}"

@@ -1,7 +1,7 @@
 """How planning time grows with the cluster and with the queue (the paper's figure 15).
 
-CPU seconds of all processes, CBC's too: on two free cores the wall clock shows about 0.6 of them,
-and unlike the wall clock they do not measure who else uses the machine.
+CPU seconds of all processes, CBC's too: unlike the wall clock they do not measure who else uses
+the machine.
 """
 
 from __future__ import annotations
