@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, replace
 
+from hopsd.core.priority import competes, idle_gpus
 from hopsd.errors import PlanLateError
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId
@@ -62,24 +63,21 @@ class Punctual:
 
 
 def fitted(plan: Plan, snapshot: Snapshot) -> Plan:
-    """``plan`` without what no longer fits: ended jobs, lost nodes, GPUs taken meanwhile.
+    """``plan`` without what no longer fits: ended or held jobs, lost nodes, GPUs taken meanwhile.
 
-    Window order decides who keeps its placement where two no longer fit together.
+    Window order decides who keeps its placement where two no longer fit together. A job whose
+    new place is gone stays where it runs, as far as nobody else was given that.
     """
-    first = snapshot.round.first
-    idle = Counter({node.name: node.idle for node in snapshot.nodes})
-    jobs = {job.id: job for job in snapshot.jobs}
-    for job in snapshot.jobs:
-        if first and job.preemptible:
-            idle.update(job.running.as_dict())
+    free = idle_gpus(snapshot)
+    idle = Counter({node.name: gpus for node, gpus in zip(snapshot.nodes, free, strict=True)})
+    jobs = {job.id: job for job in snapshot.jobs if competes(job, first=snapshot.round.first)}
     rank = {job: i for i, job in enumerate(plan.window + plan.adjusted)}
     kept: dict[JobId, Allocation] = {}
-    for job_id in sorted(plan.placements, key=lambda j: (rank.get(j, len(rank)), j)):
-        known = jobs.get(job_id)
-        if known is None or not (known.preemptible if first else not known.running):
-            continue
-        wanted = plan.placements[job_id]
-        if all(idle[node] >= gpus for node, gpus in wanted):
-            idle.subtract(wanted.as_dict())
-            kept[job_id] = wanted
+    order = sorted(plan.placements.keys() & jobs.keys(), key=lambda j: (rank.get(j, len(rank)), j))
+    for places in (plan.placements, {job: jobs[job].running for job in order}):
+        for job in order:
+            place = places[job]
+            if job not in kept and place and all(idle[node] >= gpus for node, gpus in place):
+                idle.subtract(place.as_dict())
+                kept[job] = place
     return replace(plan, placements=kept, status=PlanStatus.FALLBACK)

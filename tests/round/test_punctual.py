@@ -12,7 +12,7 @@ from hopsd.errors import PlanLateError
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
-from hopsd.model.job import Job, ThroughputTable
+from hopsd.model.job import Job, JobState, ThroughputTable
 from hopsd.model.plan import Plan, PlanSettings, RoundInfo, Snapshot
 from hopsd.punctual import Punctual, fitted
 
@@ -91,3 +91,14 @@ def test_a_late_first_plan_may_use_what_preemptible_jobs_hold() -> None:
     assert fitted(Plan({JobId("1"): ONE}), full).placements == {JobId("1"): ONE}
     pinned = replace(full, jobs=(JOB, replace(holding, preemptible=False)))
     assert fitted(Plan({JobId("1"): ONE}), pinned).placements == {}
+
+
+def test_a_late_plan_leaves_a_job_whose_new_place_was_lost_where_it_runs() -> None:
+    running = replace(JOB, running=ONE)
+    lost = Plan({JobId("1"): Allocation.of({"n9": 1})})
+    assert fitted(lost, replace(SNAPSHOT, jobs=(running,))).placements == {JobId("1"): ONE}
+
+
+def test_a_late_plan_starts_no_job_that_is_held_by_now() -> None:
+    held = replace(JOB, state=JobState.HELD)
+    assert fitted(Plan({JobId("1"): ONE}), replace(SNAPSHOT, jobs=(held,))).placements == {}
