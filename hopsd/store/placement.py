@@ -17,7 +17,9 @@ def follow(last: Placement | None, record: JobRecord) -> list[Placement]:
     if last is not None and last.submit != record.submit:
         return [replace(last, end=max(last.start, record.submit)), *follow(None, record)]
     if not record.allocation:
-        return [] if last is None else [_ended(last, _or(record.end, record.seen))]
+        # Slurm's times are whole seconds: what takes these GPUs next begins in this second at
+        # the earliest, by its clock.
+        return [] if last is None else [_ended(last, _or(record.end, float(int(record.seen))))]
     start = record.allocation_since
     if start is None:
         start = last.start if last and last.allocation == record.allocation else record.seen
