@@ -38,6 +38,8 @@ from hopsd.sim.study import Result, figures, play, write
 @click.option("--round", "round_seconds", type=click.FloatRange(min=1.0), default=360.0)
 @click.option("--refresh", type=click.FloatRange(min=0.0), default=0.0, metavar="SECONDS")
 @click.option("--restart-cost", type=click.FloatRange(min=0.0), default=30.0, metavar="SECONDS")
+@click.option("--profiling", type=click.FloatRange(min=0.0), default=0.0, metavar="SECONDS")
+@click.option("--count-planning", is_flag=True, help="Planning takes virtual time, too.")
 @click.option("--seed", type=int, default=0, help="Of generated workloads and of the solver.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
@@ -60,6 +62,8 @@ def simulate(
     round_seconds: float,
     refresh: float,
     restart_cost: float,
+    profiling: float,
+    count_planning: bool,
     seed: int,
     out: Path,
     as_json: bool,
@@ -91,7 +95,11 @@ def simulate(
     plan = PlanSettings(lam=lam, gap=gap, time_limit_seconds=time_limit, paper_exact=paper_exact,
                         priority=PriorityName(priority), seed=seed)  # fmt: skip
     settings = SimulationSettings(
-        round_seconds, refresh, plan, ClusterSettings(restart_seconds=restart_cost)
+        round_seconds,
+        refresh,
+        plan,
+        ClusterSettings(restart_seconds=restart_cost, profiling_seconds=profiling),
+        count_planning=count_planning,
     )
     results: list[Result] = []
     signal.signal(signal.SIGTERM, _interrupt)

@@ -37,7 +37,8 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
-    """``restart_seconds`` are spent holding GPUs at every start but a job's first.
+    """``restart_seconds`` are spent holding GPUs at every start but a job's first,
+    ``profiling_seconds`` at its first.
 
     ``checkpoint_seconds``: how much training a failure may cost; a preemption costs none,
     the job is told before.
@@ -45,6 +46,7 @@ class ClusterSettings:
 
     restart_seconds: float = 30.0
     checkpoint_seconds: float = 600.0
+    profiling_seconds: float = 0.0
 
 
 class _Kind(IntEnum):
@@ -80,7 +82,8 @@ _Event = tuple[float, int, int, JobId | None, int]
 class VirtualCluster:
     """Implements :class:`hopsd.slurm.port.Port`; time stands still between ``advance`` calls.
 
-    ``changes`` is the timeline of the run so far.
+    ``changes`` is the timeline of the run so far. ``planning_seconds``: how long the plan now
+    applied took, where that counts: who is placed by it trains that much later.
     """
 
     cluster: Cluster
@@ -90,6 +93,7 @@ class VirtualCluster:
     now: float = 0.0
     changes: list[Change] = field(default_factory=list)
     finished: int = 0
+    planning_seconds: float = 0.0
     _jobs: dict[JobId, _VirtualJob] = field(default_factory=dict)
     _ended: list[JobReading] = field(default_factory=list)
     _events: list[_Event] = field(default_factory=list)
@@ -206,7 +210,9 @@ class VirtualCluster:
         for node, gpus in target:
             self._idle[node] -= gpus
         job.rate = self._speeds.rate(job.spec.workload, target)
-        job.trains_from = self.now + (self.settings.restart_seconds if job.started else 0.0)
+        settings = self.settings
+        overhead = settings.restart_seconds if job.started else settings.profiling_seconds
+        job.trains_from = self.now + self.planning_seconds + overhead
         job.reading = replace(
             job.reading,
             state=SlurmState.RUNNING,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
-from hopsd.model.plan import PlanSettings
+from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.model.scenario import Cluster, Workload
 from hopsd.model.step import StepKind
 from hopsd.observation import observe
@@ -32,6 +32,8 @@ class SimulationSettings:
     ``refresh_seconds``: further plans are made at its multiples, as the daemon does; 0: at once
     when something happens. ``idle_rounds``: a run ends where so many rounds change nothing while
     nothing runs and nobody is to come. ``horizon``: no round starts at or after this time.
+    ``count_planning``: jobs placed by a plan train later by the time that planning took, so the
+    run depends on this computer's speed.
     """
 
     round_seconds: float = 360.0
@@ -40,6 +42,7 @@ class SimulationSettings:
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
     idle_rounds: int = 50
     horizon: float = math.inf
+    count_planning: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,7 @@ class Simulation:
     ) -> None:
         self._workload = workload
         self._settings = settings
-        self._policy = policy
+        self._policy = self._counted(policy) if settings.count_planning else policy
         self._only_first = bool(getattr(policy, "only_first", False))
         self._progress = progress
         self.port = VirtualCluster(cluster, workload, settings.cluster, failures)
@@ -127,6 +130,17 @@ class Simulation:
             self.port.finished,
             perf_counter() - began,
         )
+
+    def _counted(self, policy: Policy) -> Policy:
+        """A policy that tells the cluster how long it planned."""
+
+        def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
+            began = perf_counter()
+            made = policy(snapshot, settings)
+            self.port.planning_seconds = made.seconds.get("total", perf_counter() - began)
+            return made
+
+        return plan
 
     def _alive(self, changes_before: int) -> bool:
         moved = len(self.port.changes) > changes_before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -185,3 +186,15 @@ def test_a_scheduler_that_looks_every_30_seconds_sees_things_later() -> None:
     looking = SimulationSettings(100.0, refresh_seconds=30.0)
     assert spans(play("fifo", get("fifo"), cluster(n0=1), load, looking))["2"] == (60.0, 100.0)
     assert spans(run("fifo", cluster(n0=1), load))["2"] == (40.0, 80.0)
+
+
+def test_profiling_and_planning_count_where_asked() -> None:
+    """100 s of training after 25 s of profiling and 5 s of planning, all holding the GPU."""
+
+    def slow(snapshot: Snapshot, settings: PlanSettings) -> Plan:
+        return replace(get("fifo")(snapshot, settings), seconds={"total": 5.0})
+
+    load = workload([job(1, 100.0, 1)])
+    costs = ClusterSettings(10.0, profiling_seconds=25.0)
+    counted = SimulationSettings(1000.0, cluster=costs, count_planning=True)
+    assert spans(play("fifo", slow, cluster(n0=1), load, counted))["1"] == (0.0, 130.0)
