@@ -1,0 +1,169 @@
+"""What lasts from tick to tick: failures are told, wishes kept, configurations taken in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from hopsd.config import Config
+from hopsd.controller import Controller, Wish
+from hopsd.errors import NotLeaderError, SlurmUnavailableError
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName
+from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
+from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
+from hopsd.store.leader import Leader
+from hopsd.store.memory import MemoryStore
+from hopsd.store.postgres import PostgresStore
+
+JOB = JobReading(
+    id=JobId("1"),
+    user=UserName("ann"),
+    uid=1000,
+    name="train",
+    comment="hops:reqs=2",
+    partition="main",
+    state=SlurmState.PENDING,
+    submit=900.0,
+    hold=Hold.HOPS,
+)
+
+
+class Port:
+    """Does what it is told; ``fails`` is raised in place of the next answer."""
+
+    name = "memory"
+
+    def __init__(self) -> None:
+        self.job = JOB
+        self.steps: list[Step] = []
+        self.fails: list[Exception] = []
+
+    def read(self) -> Reading:
+        if self.fails:
+            raise self.fails.pop()
+        nodes = (NodeReading(NodeName("n0"), GpuType("a100"), 4, 16),)
+        return Reading(1000.0, nodes, (self.job,), "22.05.8")
+
+    def apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
+        self.steps += steps
+        for step in steps:
+            if step.target:
+                self.job = replace(self.job, state=SlurmState.RUNNING, allocation=step.target)
+        return [StepOutcome(s, OutcomeStatus.DONE, s.target, started=1000.0) for s in steps]
+
+
+class Store(MemoryStore):
+    """With tables that an operator may change."""
+
+    def use_tables(self, tables: object) -> None:
+        assert tables == {}
+
+
+class Lead:
+    """The leader's lock, held or not."""
+
+    def __init__(self) -> None:
+        self.mine = True
+
+    def acquire(self) -> None:
+        if not self.mine:
+            raise NotLeaderError("another hopsd leads")
+
+
+class Rig:
+    """A controller over memory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port, self.store, self.lead = Port(), Store(), Lead()
+        config = Config()
+        self.config = replace(config, knowledge=replace(config.knowledge, report_dir=folder))
+        self.controller = Controller(
+            self.config,
+            self.port,
+            "a test",
+            cast(PostgresStore, self.store),
+            cast(Leader, self.lead),
+        )
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    return Rig(tmp_path)
+
+
+def test_a_tick_places_and_tells(rig: Rig) -> None:
+    assert "1 start done" in rig.controller.tick()
+    assert [row["id"] for row in rig.controller.document["running"]] == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        (SlurmUnavailableError("no answer"), "SlurmUnavailableError: no answer"),
+        (KeyError("who"), "a defect of hops, KeyError"),
+    ],
+)
+def test_a_failure_is_told_and_the_next_tick_goes_on(
+    rig: Rig, failure: Exception, told: str
+) -> None:
+    rig.port.fails = [failure]
+    assert told in rig.controller.tick()
+    assert told in rig.controller.document["error"]
+    assert "1 start done" in rig.controller.tick()
+    assert rig.controller.document["error"] is None
+
+
+def test_a_release_asked_for_while_slurm_is_away_is_not_forgotten(rig: Rig) -> None:
+    rig.store.set_paused(paused=True, by="root", at=0.0)
+    rig.controller.wish(Wish((), uid=0))
+    rig.port.fails = [SlurmUnavailableError("no answer")]
+    rig.controller.tick()
+    assert rig.port.steps == []
+    assert "gave 1 of 1 jobs back" in rig.controller.tick()
+    assert [(s.kind, s.gpus) for s in rig.port.steps] == [(StepKind.RELEASE, 2)]
+    rig.controller.tick()
+    assert len(rig.port.steps) == 1
+    (row,) = rig.controller.document["waiting"]
+    assert row["released"]
+    assert "given back to plain Slurm" in row["reason"]
+
+
+def test_a_pause_leaves_a_half_applied_plan_as_it_is_until_the_resume(rig: Rig) -> None:
+    def breaks(steps: Sequence[Step]) -> Sequence[StepOutcome]:
+        raise SlurmUnavailableError("no answer")
+
+    applies, rig.port.apply = rig.port.apply, breaks  # type: ignore[method-assign]
+    rig.controller.tick()
+    rig.port.apply = applies  # type: ignore[method-assign]
+    rig.store.set_paused(paused=True, by="root", at=0.0)
+    assert "paused" in rig.controller.tick()
+    assert rig.port.steps == []
+    (row,) = rig.controller.document["waiting"]
+    assert row["reason"] == "hops is paused"
+    rig.store.set_paused(paused=False, by="root", at=0.0)
+    assert "took up an unfinished plan" in rig.controller.tick()
+    assert rig.port.job.state is SlurmState.RUNNING
+    assert rig.store.unfinished_plan() is None
+
+
+def test_without_the_lead_nothing_is_done_or_shown_as_known(rig: Rig) -> None:
+    rig.controller.tick()
+    rig.lead.mine = False
+    rig.controller.wish(Wish((), uid=0))
+    assert "standing by" in rig.controller.tick()
+    assert rig.controller.document["mode"] == "standby"
+    assert rig.controller.document["running"] == []
+
+
+def test_a_configuration_counts_from_the_next_tick_on(rig: Rig) -> None:
+    rig.controller.tick()
+    longer = replace(rig.config.daemon, round_seconds=77.0)
+    rig.controller.configure(replace(rig.config, daemon=longer))
+    rig.controller._window = None
+    rig.controller.tick()
+    shown = rig.controller.document["round"]
+    assert shown["end"] - shown["start"] == 77.0
