@@ -79,9 +79,17 @@ class Sites:
         self.left += allocation.gpus
 
     def fastest(
-        self, job: Job, gpus: int, types: Sequence[GpuType] | None = None
+        self,
+        job: Job,
+        gpus: int,
+        types: Sequence[GpuType] | None = None,
+        *,
+        split: bool = True,
     ) -> Allocation | None:
-        """The fastest placement on what is idle; among equal ones the tightest fit."""
+        """The fastest placement on what is idle; among equal ones the tightest fit.
+
+        ``split`` False: what a server could hold is never spread over several.
+        """
         if gpus > self.left:
             return None
         best: tuple[float, int, Allocation] | None = None
@@ -89,7 +97,10 @@ class Sites:
             table = job.throughput.get(gpu_type)
             if table is None or gpu_type not in self._by_type:
                 continue
-            for found in (self._together(job, gpu_type, gpus), self._spread(job, gpu_type, gpus)):
+            shapes = [self._together(job, gpu_type, gpus)]
+            if split or gpus > self._largest[gpu_type]:
+                shapes.append(self._spread(job, gpu_type, gpus))
+            for found in shapes:
                 if found is not None and (best is None or found[:2] > best[:2]):
                     best = found
         return best[2] if best else None

@@ -6,8 +6,8 @@ a running job's entries other than today's are multiplied by the restart factor
 
     min  sum_ij X_ij (r_ij G_ij)^p + lambda_n (number of jobs without resources)
 
-where GPUs are counted by type. Servers are found afterwards, which may fail. A plan is made at
-a round's start only.
+where GPUs are counted by type. Servers are found afterwards, which may fail: what one server can
+hold is not split over several. A plan is made at a round's start only.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def _place_once(
     for option in chosen:
         job = jobs[option.job]
         if job.id not in placements:
-            found = sites.fastest(job, option.gpus, [option.gpu_type])
+            found = sites.fastest(job, option.gpus, [option.gpu_type], split=False)
             if found is not None:
                 sites.take(found)
                 placements[job.id] = found
