@@ -18,6 +18,7 @@ COMMANDS = {
     "status": "hopsd.ctl.status:status",
     "explain": "hopsd.ctl.status:explain",
     "plan": "hopsd.ctl.plan:plan",
+    "calibrate": "hopsd.ctl.calibrate:calibrate",
     "comment": "hopsd.ctl.comment:comment",
     "config": "hopsd.ctl.config:config",
     "estimate": "hopsd.ctl.estimate:estimate",

@@ -1,0 +1,59 @@
+"""Bandwidths from timed all-reduces: least squares through equation 2 of the paper."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from hopsd.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """Seconds of an all-reduce of ``params`` values between GPUs of so many servers."""
+
+    params: float
+    gpus: int
+    nodes: int
+    seconds: float
+
+    @property
+    def share(self) -> float:
+        """What equation 2 divides by the bandwidth."""
+        return self.params * ((self.gpus - 1) / self.gpus if self.nodes == 1 else 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """``bandwidth`` in parameters per second, and how well it tells the ``transfers``."""
+
+    bandwidth: float
+    transfers: tuple[Transfer, ...]
+
+    def predicted(self, transfer: Transfer) -> float:
+        return transfer.share / self.bandwidth
+
+    def residual(self, transfer: Transfer) -> float:
+        """Measured less predicted, as a share of measured."""
+        return 1.0 - self.predicted(transfer) / transfer.seconds
+
+    @property
+    def explained(self) -> float:
+        """Share of the squared seconds that the fit tells: 1 is all."""
+        missed = sum((t.seconds - self.predicted(t)) ** 2 for t in self.transfers)
+        return 1.0 - missed / sum(t.seconds**2 for t in self.transfers)
+
+
+def fit(transfers: Iterable[Transfer]) -> Fit:
+    """The bandwidth B for which the squares of ``seconds - share / B`` are least.
+
+    Large transfers weigh most: the latency of small ones is not in equation 2.
+
+    Raises:
+        InputError: nothing was measured, or it took no time.
+    """
+    known: Sequence[Transfer] = tuple(transfers)
+    products = sum(t.share * t.seconds for t in known)
+    if products <= 0.0:
+        raise InputError("no all-reduce with a time above 0; accepted is one at least")
+    return Fit(sum(t.share**2 for t in known) / products, tuple(known))

@@ -1,0 +1,100 @@
+"""All-reduces on the live cluster, each shape as an ordinary Slurm job of its own."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+
+from hopsd.core.calibration import Transfer
+from hopsd.errors import SlurmError
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import GpuType, NodeName
+from hopsd.model.reading import Reading
+from hopsd.slurm.command import SlurmCommands
+from hopsd.slurm.place import free_gpus
+
+# Below the range from which Linux takes ports by itself.
+PORTS = range(20_000, 32_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """How jobs are run: ``python`` with PyTorch on every node; ``options`` go to srun, such as
+    ``--partition=gpu``. A job that does not start within ``patience_seconds`` is given up.
+    """
+
+    python: str = "python3"
+    options: Sequence[str] = ()
+    patience_seconds: int = 120
+    limit_minutes: int = 10
+
+
+def shapes(reading: Reading, gpu_type: GpuType) -> tuple[list[Allocation], list[Allocation]]:
+    """Within one server and between two: what there is to measure of a type, idle nodes first."""
+    free = free_gpus(reading)
+    nodes = sorted(
+        (n for n in reading.nodes if n.usable and n.gpu_type == gpu_type),
+        key=lambda node: (-free.get(node.name, 0), -node.gpus),
+    )
+    within, between = [], []
+    if nodes and nodes[0].gpus > 1:
+        counts = sorted({2, nodes[0].gpus})
+        within = [Allocation.of({nodes[0].name: count}) for count in counts]
+    if len(nodes) > 1:
+        between = [Allocation.of({node.name: 1 for node in nodes[:2]})]
+    return within, between
+
+
+def measure(
+    commands: SlurmCommands, site: Site, allocation: Allocation, sizes: Sequence[int]
+) -> tuple[str, list[Transfer]]:
+    """Backend (nccl or gloo) and times on ``allocation``, which must be even.
+
+    Raises:
+        SlurmError: the job did not start in time, or did not end well; Slurm's own words.
+    """
+    nodes, gpus = allocation.nodes, allocation.gpus
+    said = commands.run(
+        "srun",
+        "--job-name=hops-calibrate",
+        f"--nodelist={','.join(nodes)}",
+        f"--nodes={len(nodes)}",
+        f"--ntasks={gpus}",
+        f"--ntasks-per-node={gpus // len(nodes)}",
+        f"--gres=gpu:{gpus // len(nodes)}",
+        f"--immediate={site.patience_seconds}",
+        f"--time={site.limit_minutes}",
+        "--kill-on-bad-exit=1",
+        *site.options,
+        site.python,
+        "-c",
+        files("hops_profiler").joinpath("all_reduce.py").read_text(),
+        _address(commands, nodes[0]),
+        str(random.choice(PORTS)),  # noqa: S311 - no secret
+        *map(str, sizes),
+    )
+    found = _answer(said)
+    measured = [
+        Transfer(float(params), gpus, len(nodes), float(seconds))
+        for params, seconds in found["measured"]
+    ]
+    return str(found["backend"]), measured
+
+
+def _answer(said: str) -> Mapping[str, list[tuple[int, float]]]:
+    for line in said.splitlines():
+        if line.startswith('{"backend"'):
+            answer: Mapping[str, list[tuple[int, float]]] = json.loads(line)
+            return answer
+    raise SlurmError(f"srun: no figures in {said.strip()[-500:]!r}")
+
+
+def _address(commands: SlurmCommands, node: NodeName) -> str:
+    """Where the other nodes reach it, by slurm.conf."""
+    said = commands.run("scontrol", "show", "node", node, "--oneliner")
+    found = re.search(r"\bNodeAddr=(\S+)", said)
+    return found[1] if found else node

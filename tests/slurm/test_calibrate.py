@@ -1,0 +1,126 @@
+"""Bandwidths: the fit by itself, and measured on a live cluster with gloo."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from fixtures_cluster import running_cluster
+from hypothesis import given
+from hypothesis import strategies as st
+
+from examples.demo.cluster import NodeSpec, PrivateCluster
+from hopsd.core.calibration import Transfer, fit
+from hopsd.ctl.calibrate import calibrate
+from hopsd.errors import InputError
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import GpuType, NodeName
+from hopsd.model.reading import NodeReading, Reading
+from hopsd.slurm.calibrate import shapes
+from hopsd.store.postgres import PostgresStore
+
+SIZES = st.lists(st.sampled_from([1e5, 1e6, 1e7]), min_size=1, max_size=6)
+
+
+@given(SIZES, st.floats(1e6, 1e12), st.integers(1, 3), st.integers(2, 8))
+def test_exact_times_give_the_bandwidth_back(
+    sizes: list[float], bandwidth: float, nodes: int, gpus: int
+) -> None:
+    ring = (gpus - 1) / gpus if nodes == 1 else 1.0
+    found = fit(Transfer(n, gpus, nodes, n * ring / bandwidth) for n in sizes)
+    assert found.bandwidth == pytest.approx(bandwidth)
+    assert found.explained == pytest.approx(1.0)
+    assert all(abs(found.residual(t)) < 1e-9 for t in found.transfers)
+
+
+@given(st.lists(st.floats(1e-3, 1.0), min_size=2, max_size=5), st.floats(0.9, 1.1))
+def test_no_other_bandwidth_misses_by_less(seconds: list[float], other: float) -> None:
+    transfers = [Transfer(1e6 * (i + 1), 2, 1, s) for i, s in enumerate(seconds)]
+    found = fit(transfers)
+
+    def missed(bandwidth: float) -> float:
+        return sum((t.seconds - t.share / bandwidth) ** 2 for t in transfers)
+
+    assert missed(found.bandwidth) <= missed(found.bandwidth * other) * (1 + 1e-9)
+
+
+def test_nothing_measured_is_no_fit() -> None:
+    with pytest.raises(InputError):
+        fit([])
+
+
+def test_what_there_is_to_measure() -> None:
+    a, v = GpuType("a100"), GpuType("v100")
+    nodes = tuple(
+        NodeReading(NodeName(name), kind, gpus, 8, foreign_gpus=held, usable=usable)
+        for name, kind, gpus, held, usable in [
+            ("n0", a, 8, 8, True),
+            ("n1", a, 8, 0, True),
+            ("n2", a, 4, 0, False),
+            ("n3", v, 1, 0, True),
+        ]
+    )
+    reading = Reading(0.0, nodes, ())
+    assert shapes(reading, a) == (
+        [Allocation.of({"n1": 2}), Allocation.of({"n1": 8})],
+        [Allocation.of({"n0": 1, "n1": 1})],
+    )
+    assert shapes(reading, v) == ([], [])
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[PrivateCluster]:
+    nodes = [NodeSpec("rtx3090", gpus=2, cpus=4)] * 2 + [NodeSpec("v100", gpus=1, cpus=4)]
+    with running_cluster(nodes=nodes) as cluster:
+        yield cluster
+
+
+@pytest.mark.live
+@pytest.mark.slow
+def test_measured_fitted_and_stored(
+    cluster: PrivateCluster, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_CONF", str(cluster.conf))
+    config = tmp_path / "hopsd.toml"
+    config.write_text(
+        f'[database]\ndsn = "{database}"\n[bandwidth.rtx3090]\nb_link = 7e9\nb_net = 3e9\n'
+    )
+    command = ["--config", str(config), "--python", sys.executable]
+    command += ["--sizes", "200000", "--sizes", "2000000"]
+    done = CliRunner().invoke(calibrate, [*command, "--json"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    first, second = json.loads(done.output)
+    assert (first["gpu_type"], first["backend"]) == ("rtx3090", "gloo")
+    assert [(t["gpus"], t["nodes"]) for t in first["b_link"]["transfers"]] == [(2, 1)] * 2
+    assert [(t["gpus"], t["nodes"]) for t in first["b_net"]["transfers"]] == [(2, 2)] * 2
+    assert (second["gpu_type"], second["b_link"], second["b_net"]) == ("v100", None, None)
+    with PostgresStore(database) as store:
+        (stored,) = store.knowledge().bandwidth
+        assert stored.gpu_type == "rtx3090"
+        assert stored.b_link == first["b_link"]["bandwidth"] > 1e6
+        assert stored.b_net == first["b_net"]["bandwidth"] > 1e6
+
+    more = ["--type", "rtx3090", "--dry-run"]
+    shown = CliRunner().invoke(calibrate, [*command, *more], catch_exceptions=False)
+    assert "b_net" in shown.output
+    assert "not stored" in shown.output
+    assert "the configuration overrides them: b_link 7e+09" in shown.output
+    with PostgresStore(database) as store:
+        assert store.knowledge().bandwidth == (stored,)
+
+
+@pytest.mark.live
+def test_an_unknown_type_is_named(
+    cluster: PrivateCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_CONF", str(cluster.conf))
+    config = tmp_path / "hopsd.toml"
+    config.write_text("")
+    with pytest.raises(InputError, match="accepted: rtx3090, v100"):
+        CliRunner().invoke(
+            calibrate, ["--config", str(config), "--type", "h100"], catch_exceptions=False
+        )
