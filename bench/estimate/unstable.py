@@ -26,7 +26,7 @@ from hopsd.model.knowledge import PhaseRecord
 
 BATCH, WIDTH = 64, 1024
 CACHE_SECONDS, LOAD_SECONDS, JITTER = 0.003, 0.090, 0.1
-LOAD_SHARE, STAYS = 0.3, 0.8
+LOAD_SHARE, STAYS = 0.3, 0.5
 """Share of iterations that wait for storage; chance that the next one is as the one before."""
 
 WARM_UP = 3
