@@ -40,12 +40,13 @@ def draw_executions(path: Path, errors: Sequence[Errors], iterations: int) -> No
 
 def draw_placements(path: Path, results: Sequence[Result]) -> None:
     figure, panel = plt.subplots(figsize=(6, 3.5))
-    for result, style in zip(results, ("-", "--") * len(results), strict=False):
+    for result in results:
         errors = np.sort(100 * result.all)
         share = np.arange(1, len(errors) + 1) / len(errors)
         every = slice(None, None, max(1, len(errors) // 400))
         label = f"{result.candidate.partition(':')[0]}, B_net from {result.net}"
         colour = "tab:orange" if result.candidate.startswith("ring") else "tab:blue"
+        style = {"11": "-", "22": "--", "44": ":"}[result.net]
         panel.plot(errors[every], share[every], style, color=colour, label=label)
     panel.set(
         xlabel="error of predicted throughput (%)",
