@@ -150,6 +150,7 @@ def _job(
         "code": reason.code.value if reason else None,
         "reason": reason.text if reason else None,
         "released": job.id in seen.released,
+        "profiling": record.profiling,
     }
 
 

@@ -106,6 +106,7 @@ def _running(doc: Document, most: int | None) -> Any:
             job["name"],
             job["reqs"],
             job["placement"],
+            "profiling" if job["profiling"] else "training",
             duration(doc["time"] - job["since"]) if job["since"] else "-",
             duration(job["wait_seconds"]),
             job["latency_ratio"],
@@ -114,7 +115,7 @@ def _running(doc: Document, most: int | None) -> Any:
         )
         for job in doc["running"]
     ]
-    columns = ["job", "user", "name", "reqs", "placement", "for", "waited", "LR", "restarts"]
+    columns = ["job", "user", "name", "reqs", "placement", "run", "for", "waited", "LR", "restarts"]
     return table(
         "Running",
         [*columns, "samples"],
@@ -182,6 +183,9 @@ def explain(job: str, path: Path, as_json: bool) -> None:
             ],
         )
     )
+    if history["events"]:
+        events = [(clock(e["time"]), e["kind"], e["text"]) for e in reversed(history["events"])]
+        show(table("What was noticed", ["at", "what", "text"], events))
 
 
 def _facts(row: Document) -> list[tuple[str, object]]:
