@@ -138,6 +138,25 @@ def test_a_job_that_its_user_holds_waits_until_the_user_wants_it(site: Site) -> 
     site.wait_until_all_completed(40.0)
 
 
+def test_what_an_operator_holds_waits_until_an_operator_releases_it(site: Site) -> None:
+    site.hopsd.start()
+    hopsctl(site, "pause")
+    site.hopsd.wait_for(lambda s: s["mode"] == "paused")
+    held, given, free = (site.submit("hops:reqs=1", 1.0) for _ in range(3))
+    site.cluster.run("scontrol", "hold", f"{held},{given}")
+    hopsctl(site, "resume")
+    status = site.hopsd.wait_for(lambda s: {w["id"] for w in s["waiting"]} == {held, given})
+    assert {w["code"] for w in status["waiting"]} == {"held"}
+    assert site.states()[free] != "PENDING"
+    unknown = hopsctl(site, "release", "999")
+    assert (unknown.returncode, unknown.stderr[:30]) == (2, "hopsctl: no waiting hops job 9")
+    assert hopsctl(site, "release", given).returncode == 0
+    site.hopsd.wait_for(lambda s: [w["id"] for w in s["waiting"] if w["released"]] == [given])
+    site.cluster.run("scontrol", "release", f"{held},{given}")
+    site.wait_until_all_completed(40.0)
+    assert {job for job, _, _ in site.runs()} == {held, given, free}
+
+
 def test_ordinary_users_see_everything_and_change_nothing(site: Site) -> None:
     site.hopsd.start()
     if os.geteuid() != 0:

@@ -114,7 +114,8 @@ def test_an_operator_releases_what_its_owner_holds(cluster: PrivateCluster) -> N
     cluster.run("scontrol", "release", job)
     assert reading(cluster, job).hold is Hold.NONE
     port.apply([Step(JobId(job), StepKind.HOLD)])
-    assert (reading(cluster, job).hold, reading(cluster, job).begin) == (Hold.HOPS, 0.0)
+    assert reading(cluster, job).hold is Hold.HOPS
+    assert reading(cluster, job).begin <= time.time()
 
 
 def test_an_operators_hold_of_a_running_job_changes_no_more_than_slurm_does(
