@@ -120,7 +120,7 @@ def _running(doc: Document, most: int | None) -> Any:
         "Running",
         [*columns, "samples"],
         rows,
-        wide=("reqs", "LR", "restarts"),
+        wide=("reqs", "run", "LR", "restarts", "samples"),
         long=("name", "placement"),
         most=most,
     )

@@ -39,6 +39,7 @@ def job(number: int, **changes: object) -> dict[str, Any]:
         "wait_seconds": 12345.0,
         "latency_ratio": 1.25,
         "restarts": 1,
+        "profiling": False,
         "samples": 2e6,
         "samples_done": 123456.0,
         "priority": 0.125,
