@@ -17,7 +17,7 @@ from hopsd.core.estimator import EstimatorSettings
 from hopsd.core.profile_runs import told
 from hopsd.core.setback import Setback, after
 from hopsd.core.snapshot import SnapshotSettings
-from hopsd.core.throughput import IterationModel
+from hopsd.core.throughput import Communication, IterationModel
 from hopsd.errors import HopsError, NotLeaderError, PlanLateError
 from hopsd.fits import Fits
 from hopsd.model.ids import JobId, job_order
@@ -57,7 +57,9 @@ def round_settings(config: Config) -> RoundSettings:
                 model=IterationModel(
                     config.knowledge.exposed_share,
                     config.plan.paper_exact,
-                    config.knowledge.communication,
+                    Communication.PAPER
+                    if config.plan.paper_exact
+                    else config.knowledge.communication,
                 ),
                 bandwidth=tuple(config.bandwidth.values()),
             ),

@@ -178,9 +178,9 @@ class KnowledgeConfig:
         1.5, "Slowdown by spreading that is assumed of a job never measured.", minimum=1
     )
     communication: Communication = option(
-        Communication.PAPER,
+        Communication.RING,
         "Time of gradients between servers: paper is params / b_net whatever the shape; ring"
-        " also counts GPUs and servers, see docs/estimator.md.",
+        " also counts GPUs and servers, see docs/estimator.md. With paper_exact always paper.",
     )
     exposed_share: float = option(
         IterationModel().exposed_share,

@@ -21,7 +21,7 @@ Document = dict[str, Any]
 def throughput(workload: str | None, path: Path, as_json: bool) -> None:
     """How fast WORKLOAD runs by all that is known; without it, the list of known workloads.
 
-    Exit codes: 0 done, 1 no such workload, 4 hopsd is not reachable.
+    Exit codes: 0 done, 2 no such workload, 4 hopsd is not reachable.
     """
     asked = {} if workload is None else {"workload": workload}
     answer = ask_daemon(path, "throughput", **asked)

@@ -13,8 +13,9 @@ from speed_values import NODES, NOW, RESNET, A, knowledge, record, records, theo
 
 from hopsd.core.estimator import EstimatorSettings
 from hopsd.ctl.throughput import throughput
+from hopsd.errors import InputError
 from hopsd.learnt import known_workloads, workload_document
-from hopsd.local_socket import LocalServer, RefusedError, Request
+from hopsd.local_socket import LocalServer, Request
 from hopsd.model.ids import GpuType, NodeName, WorkloadName
 from hopsd.model.job import ThroughputTable
 from hopsd.model.knowledge import Knowledge
@@ -84,7 +85,7 @@ def test_the_known_workloads_are_listed(socket: Path) -> None:
 
 def test_an_unknown_workload_is_an_error_that_helps(socket: Path) -> None:
     refused = run(socket, "resnets").exception
-    assert isinstance(refused, RefusedError)
+    assert isinstance(refused, InputError)
     assert str(refused) == "workload 'resnets' is not known; did you mean resnet?"
 
 
