@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from daemon_site import HERE, Hopsd, Site
 
-from hopsd.local_socket import RefusedError, ask
+from hopsd.errors import InputError
+from hopsd.local_socket import ask
 from hopsd.store.embedded import EmbeddedPostgres
 from hopsd.store.migrate import migrate
 
@@ -181,7 +182,7 @@ for command in ("status", "pause"):
     )
     assert done.stdout.splitlines()[0].strip() == "data"
     assert done.stdout.splitlines()[1].startswith("error pause is for root")
-    with pytest.raises(RefusedError, match="accepted"):
+    with pytest.raises(InputError, match="accepted"):
         ask(site.hopsd.socket, "drop table")
 
 
