@@ -13,16 +13,16 @@ from hopsd.model.history import JobRecord
 from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
 from hopsd.model.job import ThroughputTable
 from hopsd.model.journal import Control, Event, Placement, ReasonRecord, RoundRecord
-from hopsd.model.knowledge import Bandwidth, Knowledge, PhaseRecord, Theory, ThroughputRecord
+from hopsd.model.knowledge import Knowledge
 from hopsd.model.plan import Plan
 from hopsd.model.profiling import ProfileRun
 from hopsd.model.reading import SlurmState
 from hopsd.model.reason import Reason
 from hopsd.model.step import OutcomeStatus, StepOutcome
 from hopsd.store.history import DAY_SECONDS, job_document
+from hopsd.store.memory_knowledge import MemoryKnowledge
 from hopsd.store.placement import follow
 from hopsd.store.port import PlanId, PlanRecord
-from hopsd.store.throughput import NEWEST, NEWEST_PHASES, last_of_process
 
 Key = TypeVar("Key")
 Row = TypeVar("Row")
@@ -37,7 +37,7 @@ class _Written:
     outcomes: tuple[StepOutcome, ...] = field(default_factory=tuple)
 
 
-class MemoryStore:
+class MemoryStore(MemoryKnowledge):
     """A `History` that passes the same contract as the one in PostgreSQL.
 
     ``tables`` and ``server_factor`` are the operator's throughput, as in `Knowledge`.
@@ -49,6 +49,7 @@ class MemoryStore:
         tables: Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]] | None = None,
         server_factor: Mapping[WorkloadName, Mapping[NodeName, float]] | None = None,
     ) -> None:
+        super().__init__()
         self._tables = dict(tables or {})
         self._server_factor = dict(server_factor or {})
         self._open: dict[JobId, JobRecord] = {}
@@ -59,10 +60,6 @@ class MemoryStore:
         self._numbers = count(1)
         self._reasons: dict[JobId, list[ReasonRecord]] = {}
         self._waiting: dict[JobId, ReasonRecord] = {}
-        self._throughput: dict[ThroughputRecord, ThroughputRecord] = {}
-        self._phases: dict[tuple[object, ...], PhaseRecord] = {}
-        self._theory: dict[tuple[WorkloadName, GpuType], Theory] = {}
-        self._bandwidth: dict[GpuType, Bandwidth] = {}
         self._profile_runs: dict[tuple[JobId, float], ProfileRun] = {}
         self._events: list[Event] = []
         self._control = Control()
@@ -105,34 +102,6 @@ class MemoryStore:
             theory=tuple(fit for _, fit in sorted(self._theory.items())),
             bandwidth=tuple(found for _, found in sorted(self._bandwidth.items())),
         )
-
-    def add_throughput(self, records: Sequence[ThroughputRecord]) -> None:
-        self._throughput.update((record, record) for record in records)
-
-    def _newest_throughput(self) -> tuple[ThroughputRecord, ...]:
-        shapes: dict[tuple[str, str, str, int, int], list[ThroughputRecord]] = {}
-        for record in sorted(self._throughput, key=lambda r: (-r.at, r.per_gpu)):
-            shapes.setdefault(_shape(record), []).append(record)
-        kept = [record for shape in shapes.values() for record in shape[:NEWEST]]
-        return tuple(sorted(kept, key=lambda r: (r.at, _shape(r), r.per_gpu)))
-
-    def add_phases(self, records: Iterable[PhaseRecord]) -> None:
-        self._phases.update(last_of_process(records))
-
-    def phases(self, workload: WorkloadName, gpu_type: GpuType) -> tuple[PhaseRecord, ...]:
-        found = [
-            (-record.at, key[2:], record)
-            for key, record in self._phases.items()
-            if key[:2] == (workload, gpu_type)
-        ]
-        newest = sorted(found, key=lambda item: item[:2])[:NEWEST_PHASES]
-        return tuple(record for *_, record in newest)
-
-    def save_theory(self, fits: Iterable[Theory]) -> None:
-        self._theory.update({(fit.workload, fit.gpu_type): fit for fit in fits})
-
-    def save_bandwidth(self, found: Iterable[Bandwidth]) -> None:
-        self._bandwidth.update({bandwidth.gpu_type: bandwidth for bandwidth in found})
 
     def profile_runs(self, since: float) -> tuple[ProfileRun, ...]:
         runs = sorted(self._profile_runs.values(), key=lambda run: (run.begin, run.job))
@@ -292,10 +261,6 @@ def _medians(values: Iterable[tuple[Key, float]]) -> dict[Key, float]:
     for key, value in values:
         groups.setdefault(key, []).append(value)
     return {key: median(group) for key, group in groups.items() if key}
-
-
-def _shape(record: ThroughputRecord) -> tuple[str, str, str, int, int]:
-    return record.workload, record.gpu_type, record.node, record.gpus, record.nodes
 
 
 def _round(plans: list[_Written]) -> RoundRecord:

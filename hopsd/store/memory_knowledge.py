@@ -1,0 +1,51 @@
+"""What `MemoryStore` keeps of workloads' speed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from hopsd.model.ids import GpuType, WorkloadName
+from hopsd.model.knowledge import Bandwidth, PhaseRecord, Theory, ThroughputRecord
+from hopsd.store.throughput import NEWEST, NEWEST_PHASES, last_of_process
+
+
+class MemoryKnowledge:
+    """Records and fits in dictionaries; the newest count, as in PostgreSQL."""
+
+    def __init__(self) -> None:
+        self._throughput: dict[ThroughputRecord, ThroughputRecord] = {}
+        self._phases: dict[tuple[object, ...], PhaseRecord] = {}
+        self._theory: dict[tuple[WorkloadName, GpuType], Theory] = {}
+        self._bandwidth: dict[GpuType, Bandwidth] = {}
+
+    def add_throughput(self, records: Sequence[ThroughputRecord]) -> None:
+        self._throughput.update((record, record) for record in records)
+
+    def _newest_throughput(self) -> tuple[ThroughputRecord, ...]:
+        shapes: dict[tuple[str, str, str, int, int], list[ThroughputRecord]] = {}
+        for record in sorted(self._throughput, key=lambda r: (-r.at, r.per_gpu)):
+            shapes.setdefault(_shape(record), []).append(record)
+        kept = [record for shape in shapes.values() for record in shape[:NEWEST]]
+        return tuple(sorted(kept, key=lambda r: (r.at, _shape(r), r.per_gpu)))
+
+    def add_phases(self, records: Iterable[PhaseRecord]) -> None:
+        self._phases.update(last_of_process(records))
+
+    def phases(self, workload: WorkloadName, gpu_type: GpuType) -> tuple[PhaseRecord, ...]:
+        found = [
+            (-record.at, key[2:], record)
+            for key, record in self._phases.items()
+            if key[:2] == (workload, gpu_type)
+        ]
+        newest = sorted(found, key=lambda item: item[:2])[:NEWEST_PHASES]
+        return tuple(record for *_, record in newest)
+
+    def save_theory(self, fits: Iterable[Theory]) -> None:
+        self._theory.update({(fit.workload, fit.gpu_type): fit for fit in fits})
+
+    def save_bandwidth(self, found: Iterable[Bandwidth]) -> None:
+        self._bandwidth.update({bandwidth.gpu_type: bandwidth for bandwidth in found})
+
+
+def _shape(record: ThroughputRecord) -> tuple[str, str, str, int, int]:
+    return record.workload, record.gpu_type, record.node, record.gpus, record.nodes
