@@ -1,0 +1,70 @@
+"""What a profile run needs of Slurm beside a placement: its mark, and the way back after it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fixtures_cluster import submit, wait_until
+from slurm_contract import reading, statuses
+
+from examples.demo.cluster import PrivateCluster
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import JobId
+from hopsd.model.reading import Hold, SlurmState
+from hopsd.model.step import OutcomeStatus, Step, StepKind
+from hopsd.slurm.apply import SlurmPort
+
+pytestmark = pytest.mark.live
+
+
+def profile(job: JobId, **gpus: int) -> Step:
+    target = Allocation.of(gpus)
+    return Step(job, StepKind.START, target=target, profiling=True, iterations=20)
+
+
+def put_back(job: JobId) -> Step:
+    return Step(job, StepKind.REQUEUE, profiling=True)
+
+
+def test_the_job_learns_how_many_iterations_to_measure(
+    cluster: PrivateCluster, port: SlurmPort, tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o777)
+    job = submit(cluster, script=f"echo $HOPS_PROFILE-$HOPS_GPUS > {tmp_path}/said; sleep 600")
+    assert statuses(port.apply([profile(job, n0=1)])) == [OutcomeStatus.DONE]
+    assert reading(port, job).profiling
+    said = tmp_path / "said"
+    wait_until(lambda: said.exists() and bool(said.read_text()), 10)
+    assert said.read_text() == "20-1\n"
+
+
+def test_what_failed_goes_back_once_and_runs_again_only_when_placed(
+    cluster: PrivateCluster, port: SlurmPort
+) -> None:
+    job = submit(cluster, script="sleep 2; exit 3")
+    port.apply([profile(job, n0=1)])
+    wait_until(lambda: reading(port, job).state is SlurmState.FAILED, 20)
+    assert reading(port, job).failed_profile
+    assert statuses(port.apply([put_back(job)])) == [OutcomeStatus.DONE]
+    wait_until(lambda: reading(port, job).state is SlurmState.PENDING, 10)
+    back = reading(port, job)
+    assert (back.hold, back.restarts) == (Hold.HOPS, 1)
+    assert statuses(port.apply([put_back(job)])) == [OutcomeStatus.UNCHANGED]
+    port.apply([Step(job, StepKind.START, target=Allocation.of({"n1": 2}))])
+    wait_until(lambda: reading(port, job).state is SlurmState.FAILED, 20)
+    assert not reading(port, job).failed_profile
+    assert statuses(port.apply([put_back(job)])) == [OutcomeStatus.GONE]
+
+
+@pytest.mark.parametrize("ending", ["completed", "cancelled"])
+def test_what_ended_otherwise_is_not_run_again(
+    cluster: PrivateCluster, port: SlurmPort, ending: str
+) -> None:
+    job = submit(cluster, script="sleep 2" if ending == "completed" else "sleep 600")
+    port.apply([profile(job, n0=1)])
+    if ending == "cancelled":
+        cluster.run("scancel", job)
+    wait_until(lambda: reading(port, job).state.finished, 20)
+    assert statuses(port.apply([put_back(job)])) == [OutcomeStatus.GONE]
+    assert reading(port, job).state.value == ending.upper()
