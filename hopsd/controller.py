@@ -218,6 +218,7 @@ class Controller:
         self._store.save_jobs(changed)
         for refused in collected.refused:
             self._store.add_event("report_refused", str(refused))
+        self._reports.settle()
 
     def _release_wishes(self) -> str:
         """What fails as a whole, as with Slurm away, is tried again at the next tick."""

@@ -62,7 +62,8 @@ class Collected:
 class ReportReader:
     """Remembers between looks what it has used and where each run of a job was.
 
-    All of it can be lost: a new reader counts once more what the folder holds.
+    All of it can be lost: a new reader counts once more what the folder holds. What a look
+    taught is only spent by :meth:`settle`; without it the next look teaches the same again.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -72,12 +73,17 @@ class ReportReader:
         self._used: dict[Run, dict[Process, Counted]] = {}
         self._ran: dict[Run, Allocation] = {}
         self._stuck: set[tuple[str, int]] = set()
+        self._spent: list[str] = []
+        self._settled = (self._read, self._used)
 
     def collect(self, reading: Reading) -> Collected:
-        """Read what is new. Reports of finished jobs are read a last time and removed.
+        """Read what is new since the last look that was settled.
 
         A folder that is missing or out of reach holds no reports.
         """
+        read, used = self._settled
+        self._read = dict(read)
+        self._used = {run: dict(processes) for run, processes in used.items()}
         jobs = {job.id: job for job in reading.jobs}
         self._remember(jobs)
         self._fresh.clear()
@@ -96,9 +102,7 @@ class ReportReader:
         self._read = {name: kept for name, kept in self._read.items() if name in reports}
         records = tuple(self._records(reports.values(), jobs, reading))
         fresh = [report for name, report in reports.items() if name in self._fresh]
-        for name, report in reports.items():
-            if jobs[report.job].state.finished:
-                self._remove(name)
+        self._spent = [name for name, r in reports.items() if jobs[r.job].state.finished]
         return Collected(
             records,
             _samples_done(reports.values()),
@@ -106,6 +110,13 @@ class ReportReader:
             tuple(refused),
             tuple(_phase_records(fresh, jobs, reading)),
         )
+
+    def settle(self) -> None:
+        """What the last look taught is safe elsewhere: reports of finished jobs are removed."""
+        for name in self._spent:
+            self._remove(name)
+        self._spent = []
+        self._settled = (self._read, self._used)
 
     def _remember(self, jobs: Mapping[JobId, JobReading]) -> None:
         """Where runs are: a report of a past run may be read after the job has moved on."""

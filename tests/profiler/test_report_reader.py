@@ -17,7 +17,7 @@ from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.knowledge import Phases
 from hopsd.model.reading import JobReading, NodeReading, Reading, SlurmState
-from hopsd.reports import ReportReader
+from hopsd.reports import Collected, ReportReader
 
 NOW = 1_700_000_000.0
 UID = os.getuid()
@@ -99,9 +99,33 @@ def reading(*jobs: JobReading, now: float = NOW) -> Reading:
     return Reading(now, nodes, jobs)
 
 
+def look(reader: ReportReader, seen: Reading) -> Collected:
+    """One look whose lessons are kept."""
+    collected = reader.collect(seen)
+    reader.settle()
+    return collected
+
+
+def test_what_was_not_kept_is_taught_again(tmp_path: Path) -> None:
+    reader = ReportReader(tmp_path)
+    put(tmp_path, report())
+    look(reader, reading(job()))
+    last = {"iterations": 203, "samples": 6496, "at": NOW + 10, "final": True}
+    path = put(tmp_path, report(**last, **timed(200, 6400, 10.0)))
+    done = reading(job(state=SlurmState.COMPLETED, allocation=Allocation()), now=NOW + 10)
+    lost = reader.collect(done)
+    assert lost.samples_done == {"17": 6496}
+    assert len(lost.records) == 1
+    assert reader.collect(done) == lost
+    assert path.exists()
+    reader.settle()
+    assert not path.exists()
+    assert reader.collect(done).samples_done == {}
+
+
 def test_one_process_gives_a_record_progress_and_its_start_cost(tmp_path: Path) -> None:
     put(tmp_path, report())
-    collected = ReportReader(tmp_path).collect(reading(job()))
+    collected = look(ReportReader(tmp_path), reading(job()))
     (record,) = collected.records
     assert (record.workload, record.gpu_type, record.node) == ("resnet", "rtx3090", "n0")
     assert (record.gpus, record.nodes, record.per_gpu, record.at) == (1, 1, 640.0, NOW)
@@ -115,9 +139,9 @@ def test_a_spread_job_gives_a_record_for_each_node_once_all_ranks_reported(tmp_p
     reader = ReportReader(tmp_path)
     put(tmp_path, report(world=3))
     put(tmp_path, report(world=3, rank=1, pid=4243))
-    assert reader.collect(reading(spread)).records == ()
+    assert look(reader, reading(spread)).records == ()
     put(tmp_path, report(world=3, rank=2, node="n4", pid=1, **timed(100, 3200, 10.0)))
-    records = {r.node: r for r in reader.collect(reading(spread)).records}
+    records = {r.node: r for r in look(reader, reading(spread)).records}
     assert {node: (r.gpu_type, r.per_gpu) for node, r in records.items()} == {
         "n0": ("rtx3090", 640.0),
         "n4": ("v100", 320.0),
@@ -128,18 +152,18 @@ def test_a_spread_job_gives_a_record_for_each_node_once_all_ranks_reported(tmp_p
 def test_a_later_look_uses_only_what_is_new(tmp_path: Path) -> None:
     reader = ReportReader(tmp_path)
     put(tmp_path, report())
-    assert len(reader.collect(reading(job())).records) == 1
-    assert reader.collect(reading(job(), now=NOW + 1)).records == ()
+    assert len(look(reader, reading(job())).records) == 1
+    assert look(reader, reading(job(), now=NOW + 1)).records == ()
     # 100 further iterations at half of the speed: the mean of both would be 427.
     put(tmp_path, report(iterations=203, samples=6496, at=NOW + 10, **timed(200, 6400, 15.0)))
-    (record,) = reader.collect(reading(job(), now=NOW + 10)).records
+    (record,) = look(reader, reading(job(), now=NOW + 10)).records
     assert record.per_gpu == pytest.approx(320.0)
 
 
 def test_parts_of_an_iteration_come_once_a_report(tmp_path: Path) -> None:
     reader = ReportReader(tmp_path)
     put(tmp_path, report())
-    (record,) = reader.collect(reading(job())).phases
+    (record,) = look(reader, reading(job())).phases
     said = (record.workload, record.gpu_type, record.job, record.run, record.node, record.rank)
     assert said == ("resnet", "rtx3090", "17", 0, "n0", 0)
     assert record.phases == Phases(
@@ -157,27 +181,25 @@ def test_parts_of_an_iteration_come_once_a_report(tmp_path: Path) -> None:
         data_bins={75: 60, 90: 40},
         backward_by_data={75: 1.2, 90: 0.8},
     )
-    assert reader.collect(reading(job())).phases == ()
+    assert look(reader, reading(job())).phases == ()
     put(tmp_path, report(iterations=203, samples=6496, at=NOW + 10, **timed(200, 6400, 15.0)))
-    (record,) = reader.collect(reading(job(), now=NOW + 10)).phases
+    (record,) = look(reader, reading(job(), now=NOW + 10)).phases
     assert record.phases.iterations == 200
 
 
 def test_a_report_before_any_timed_iteration_has_no_parts(tmp_path: Path) -> None:
     early = {"timed": {"iterations": 0, "samples": 0, "seconds": 0.0}, "basics": None}
     put(tmp_path, report(iterations=1, samples=32, **early))
-    collected = ReportReader(tmp_path).collect(reading(job()))
+    collected = look(ReportReader(tmp_path), reading(job()))
     assert (collected.phases, collected.refused) == ((), ())
     assert collected.samples_done == {"17": 32}
 
 
 def test_gpus_that_no_process_uses_lower_the_speed(tmp_path: Path) -> None:
     put(tmp_path, report())
-    (record,) = (
-        ReportReader(tmp_path)
-        .collect(reading(job(allocation=Allocation.of({"n0": 2, "n1": 2}))))
-        .records
-    )
+    (record,) = look(
+        ReportReader(tmp_path), reading(job(allocation=Allocation.of({"n0": 2, "n1": 2})))
+    ).records
     assert record.per_gpu * 4 == pytest.approx(640.0)
 
 
@@ -186,21 +208,21 @@ def test_progress_adds_up_over_runs_and_outlives_the_reader(tmp_path: Path) -> N
     put(tmp_path, report(run=1, node="n1", samples=5000))
     moved = job(restarts=1, allocation=Allocation.of({"n1": 1}))
     for reader in (ReportReader(tmp_path), ReportReader(tmp_path)):
-        assert reader.collect(reading(moved)).samples_done == {"17": 8296}
+        assert look(reader, reading(moved)).samples_done == {"17": 8296}
 
 
 def test_reports_of_a_finished_job_are_counted_and_removed(tmp_path: Path) -> None:
     path = put(tmp_path, report(final=True))
     done = job(state=SlurmState.COMPLETED)
-    assert ReportReader(tmp_path).collect(reading(done)).samples_done == {"17": 3296}
+    assert look(ReportReader(tmp_path), reading(done)).samples_done == {"17": 3296}
     assert not path.exists()
 
 
 def test_a_job_or_run_that_the_reading_is_too_old_to_know_is_left_for_later(tmp_path: Path) -> None:
     path = put(tmp_path, report(run=1))
-    collected = ReportReader(tmp_path).collect(reading(job()))
+    collected = look(ReportReader(tmp_path), reading(job()))
     assert (collected.records, collected.samples_done, collected.refused) == ((), {}, ())
-    assert ReportReader(tmp_path).collect(reading()).refused == ()
+    assert look(ReportReader(tmp_path), reading()).refused == ()
     assert path.exists()
 
 
@@ -209,21 +231,21 @@ def test_what_nobody_ever_claims_is_removed_after_an_hour(tmp_path: Path) -> Non
     for path, age in ((old, 4000), (new, 10)):
         path.touch()
         os.utime(path, (NOW - age, NOW - age))
-    assert ReportReader(tmp_path).collect(reading()).refused == ()
+    assert look(ReportReader(tmp_path), reading()).refused == ()
     assert not old.exists()
     assert new.exists()
 
 
 def test_a_missing_folder_holds_no_reports(tmp_path: Path) -> None:
-    assert ReportReader(tmp_path / "none").collect(reading(job())).records == ()
+    assert look(ReportReader(tmp_path / "none"), reading(job())).records == ()
 
 
 def refusal(folder: Path, *jobs: JobReading) -> str:
     """The one refusal's reason; the file is gone, and is not named again."""
     reader = ReportReader(folder)
-    (refused,) = reader.collect(reading(*jobs)).refused
+    (refused,) = look(reader, reading(*jobs)).refused
     assert list(folder.iterdir()) == []
-    assert reader.collect(reading(*jobs)).refused == ()
+    assert look(reader, reading(*jobs)).refused == ()
     return refused.reason
 
 
@@ -269,7 +291,7 @@ def test_a_flood_of_reports_is_refused_beyond_a_limit(
     monkeypatch.setattr("hopsd.reports.MAX_FILES_PER_JOB", 5)
     for pid in range(1, 9):
         put(tmp_path, report(pid=pid))
-    assert len(ReportReader(tmp_path).collect(reading(job())).refused) == 3
+    assert len(look(ReportReader(tmp_path), reading(job())).refused) == 3
     assert len(list(tmp_path.iterdir())) == 5
 
 
