@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hopsd.model.ids import JobId
 from hopsd.model.journal import Control, Event
+from hopsd.store import throughput
 from hopsd.store.codec import clean
 from hopsd.store.connection import Connection
 
@@ -43,10 +44,11 @@ def set_paused(connection: Connection, paused: bool, by: str, at: float) -> None
 
 def prune(connection: Connection, before: float) -> dict[str, int]:
     """Rows deleted, by table. What is not over stays, and so does the newest finished plan."""
-    return {
+    deleted = {
         table: connection.execute(statement, {"before": before}).rowcount
         for table, statement in _PRUNE.items()
     }
+    return deleted | throughput.prune(connection, before)
 
 
 _PRUNE = {
@@ -56,8 +58,6 @@ _PRUNE = {
     b" WHERE p.round = r.started AND (p.finished IS NULL OR p.id ="
     b" (SELECT max(id) FROM plans WHERE finished IS NOT NULL)))",
     "reasons": b"DELETE FROM reasons WHERE until < %(before)s",
-    "throughput": b"DELETE FROM throughput WHERE at < %(before)s",
-    "phases": b"DELETE FROM phases WHERE at < %(before)s",
     "theory": b"DELETE FROM theory WHERE at < %(before)s",
     "profile_runs": b"DELETE FROM profile_runs WHERE closed AND begin < %(before)s",
     "events": b"DELETE FROM events WHERE at < %(before)s",

@@ -40,6 +40,18 @@ class MemoryKnowledge:
         newest = sorted(found, key=lambda item: item[:2])[:NEWEST_PHASES]
         return tuple(record for *_, record in newest)
 
+    def _prune_reports(self, before: float) -> dict[str, int]:
+        """Drop reports from ``before``, and those that newer ones have made count no more."""
+        known = len(self._throughput), len(self._phases)
+        self._throughput = {r: r for r in self._newest_throughput() if r.at >= before}
+        pairs = {(record.workload, record.gpu_type) for record in self._phases.values()}
+        newest = [record for pair in pairs for record in self.phases(*pair)]
+        self._phases = last_of_process(r for r in newest if r.at >= before)
+        return {
+            "throughput": known[0] - len(self._throughput),
+            "phases": known[1] - len(self._phases),
+        }
+
     def save_theory(self, fits: Iterable[Theory]) -> None:
         self._theory.update({(fit.workload, fit.gpu_type): fit for fit in fits})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import LiteralString
 
 from hopsd.model.ids import GpuType, WorkloadName
 from hopsd.model.knowledge import Bandwidth, PhaseRecord, Theory, ThroughputRecord
@@ -71,6 +72,43 @@ def phases(
         [workload, gpu_type, NEWEST_PHASES],
     )
     return tuple(decode(PhaseRecord, row) for (row,) in rows)
+
+
+def prune(connection: Connection, before: float) -> dict[str, int]:
+    """Delete reports from ``before``, and those that newer ones have made count no more.
+
+    A job reports at every tick: 300 jobs would leave 80 million rows in 90 days.
+    """
+    return {
+        table: connection.execute(statement, {"before": before, "newest": newest}).rowcount
+        for table, (statement, newest) in _PRUNE.items()
+    }
+
+
+_PRUNE: dict[str, tuple[LiteralString, int]] = {
+    "throughput": (
+        """
+        DELETE FROM throughput t USING (
+            SELECT ctid, row_number() OVER (
+                PARTITION BY workload, gpu_type, node, gpus, nodes ORDER BY at DESC, per_gpu
+            ) AS place FROM throughput
+        ) placed
+        WHERE t.ctid = placed.ctid AND (t.at < %(before)s OR place > %(newest)s)
+        """,
+        NEWEST,
+    ),
+    "phases": (
+        """
+        DELETE FROM phases p USING (
+            SELECT ctid, row_number() OVER (
+                PARTITION BY workload, gpu_type ORDER BY at DESC, job, run, node, rank, pid
+            ) AS place FROM phases
+        ) placed
+        WHERE p.ctid = placed.ctid AND (p.at < %(before)s OR place > %(newest)s)
+        """,
+        NEWEST_PHASES,
+    ),
+}
 
 
 def save_theory(connection: Connection, fits: Iterable[Theory]) -> None:

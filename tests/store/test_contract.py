@@ -287,6 +287,17 @@ def test_basic_times_rest_on_the_newest_processes(store: History) -> None:
     assert [record.at for record in known] == list(range(NEWEST_PHASES + 5, 5, -1))
 
 
+def test_reports_that_count_no_more_are_pruned(store: History) -> None:
+    store.add_throughput([report(float(at)) for at in range(1, NEWEST + 6)])
+    store.add_throughput([report(1.0, "n1")])
+    store.add_phases(process(str(n), at=float(n)) for n in range(1, NEWEST_PHASES + 4))
+    before = store.knowledge().records
+    deleted = store.prune(now=100.0, retention_days=1.0)
+    assert (deleted["throughput"], deleted["phases"]) == (5, 3)
+    assert store.knowledge().records == before
+    assert not any(store.prune(now=100.0, retention_days=1.0).values())
+
+
 def test_the_last_fit_and_the_last_calibration_hold(store: History) -> None:
     store.save_theory([fit("resnet50", at=1.0), fit("bert", at=1.0)])
     store.save_theory([fit("resnet50", at=2.0)])
