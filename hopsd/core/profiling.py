@@ -116,7 +116,7 @@ def profiling(
     The order of jobs and of runs changes nothing.
     """
     jobs = {job.id: job for job in reading.jobs}
-    known_runs = {(run.job, run.begin): run for run in runs}
+    old = {(run.job, run.begin): run for run in runs}
     now = {
         (run.job, run.begin): run
         if run.closed
@@ -142,14 +142,13 @@ def profiling(
         *_put_back(jobs.values(), records),
         *(_start(run, settings) for run in begun),
     ]
-    moving = {step.job for step in steps}
     on_nodes = {job.id for job in reading.jobs if job.state in OCCUPYING}
-    changed = [run for key, run in now.items() if run != known_runs.get(key)]
+    changed = [run for key, run in now.items() if run != old.get(key)]
     return Profiling(
         snapshot=_given(left, begun),
         changed=tuple(_in_order([*changed, *begun])),
         steps=tuple(sorted(steps, key=lambda step: job_order(step.job))),
-        staying=frozenset(busy.keys() & on_nodes - moving),
+        staying=frozenset(busy.keys() & on_nodes - {step.job for step in steps}),
         failures=failures,
     )
 
