@@ -18,9 +18,10 @@ from bench.paper.experiments import (
     Case,
 )
 from bench.paper.runs import Kept, kept
-from bench.paper.text import CLOSING, OPENING
+from bench.paper.text import CLOSING, FINDINGS, OPENING
 from hopsd.sim.svg import Axis, chart, distribution
 
+NOT_RUN = "Not run yet: `make paper` runs what is missing.\n"
 Value = Callable[[Kept], float]
 
 COLUMNS: tuple[tuple[str, Value], ...] = (
@@ -69,6 +70,7 @@ def write_page(folder: Path, docs: Path) -> None:
         "## Planning time (figure 14)\n",
         _planning(folder),
         CLOSING,
+        FINDINGS,
     ]
     (docs / "paper.md").write_text("\n".join(parts))
 
@@ -99,7 +101,7 @@ def _table(
 ) -> str:
     runs = _found(cases, folder)
     if not runs:
-        return "Not run.\n"
+        return NOT_RUN
     text = _row(["policy", "seeds", *(name for name, _ in COLUMNS)])
     text += _row(["---"] + ["---:"] * (len(COLUMNS) + 1))
     for policy in _policies(runs):
@@ -175,7 +177,7 @@ def _priorities(folder: Path) -> str:
     runs = [k for k in _found(TABLE_4, folder) if (k.case.policy, k.case.seed) == ("hops", 0)]
     runs += _found(PRIORITIES, folder)
     if len(runs) < 2:
-        return "Not run.\n"
+        return NOT_RUN
     text = _row(["priority", "max LR", "max LR, jobs >= 1 round", "jobs with LR > 3",
                  "mean JCT, h", "paper's max LR"])  # fmt: skip
     text += _row(["---"] + ["---:"] * 5)
@@ -191,7 +193,7 @@ def _priorities(folder: Path) -> str:
 def _arrivals(folder: Path) -> str:
     runs = {(k.case.policy, k.case.rate): k for k in _found(ARRIVALS, folder)}
     if not runs:
-        return "Not run.\n"
+        return NOT_RUN
     text = "Mean JCT in hours:\n\n" + _row(["jobs an hour", *PAPERS_RIVALS])
     text += _row(["---:"] * 4)
     for rate in RATES:
@@ -213,8 +215,15 @@ def _planning(folder: Path) -> str:
             str(sum(k.figures["rounds"] for k in own)),
             _figure(fmean(k.figures["solve_seconds"]["median"] for k in own)),
             _figure(max(k.figures["solve_seconds"]["p99"] for k in own)),
-            f"{fmean(k.figures['proven_gap']['median'] for k in own):.2%}",
-            f"{max(k.figures['proven_gap']['max'] for k in own):.2%}",
+            *_gaps(policy, own),
             _figure(fmean(k.load for k in own)),
         ])  # fmt: skip
-    return text if runs else "Not run.\n"
+    return text if runs else NOT_RUN
+
+
+def _gaps(policy: str, runs: Sequence[Kept]) -> tuple[str, str]:
+    """Of hops alone: the rivals' programs are solved to tolerances of their own."""
+    if not policy.startswith("hops"):
+        return "", ""
+    gaps = [k.figures["proven_gap"] for k in runs]
+    return f"{fmean(g['median'] for g in gaps):.2%}", f"{max(g['max'] for g in gaps):.2%}"
