@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import structlog
 
 from hopsd import status
-from hopsd.config import Config
+from hopsd.config import Config, PortName
 from hopsd.core.estimator import EstimatorSettings
 from hopsd.core.profile_runs import told
 from hopsd.core.setback import Setback, after
@@ -67,7 +67,11 @@ def round_settings(config: Config) -> RoundSettings:
             restart_cost=config.plan.restart_cost and not config.plan.paper_exact,
             pinned=config.plan.pinned,
         ),
-        profiling=config.profiling.settings,
+        # A shadow starts nothing: a run that it only wished for would count as a failed one.
+        profiling=replace(
+            config.profiling.settings,
+            enabled=config.profiling.enabled and config.slurm.port is not PortName.SHADOW,
+        ),
         requirements_max=config.plan.requirements_max,
     )
 

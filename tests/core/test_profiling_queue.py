@@ -9,6 +9,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hopsd.config import parse as parse_config
+from hopsd.controller import round_settings
 from hopsd.core.comment import Comment, parse
 from hopsd.core.priority import idle_gpus
 from hopsd.core.profile_runs import Pair, ProfilingSettings, unstarted
@@ -337,3 +339,9 @@ def test_a_step_says_what_it_belongs_to() -> None:
             iterations=20,
         ),
     )
+
+
+def test_a_shadow_profiles_nobody() -> None:
+    assert round_settings(parse_config("")).profiling.enabled
+    assert not round_settings(parse_config('[slurm]\nport = "shadow"')).profiling.enabled
+    assert not round_settings(parse_config("[profiling]\nenabled = false")).profiling.enabled
