@@ -17,11 +17,17 @@ trap 'mkdir -p "$folder" && touch "$folder/stop.$run"' USR1 USR2
 mkdir -p "$folder" && cd "$SLURM_SUBMIT_DIR" || exit
 
 export OMP_NUM_THREADS=1
-MASTER_PORT=$("${PYTHON:=python3}" -c '
-import socket
-with socket.socket() as s:
-    s.bind(("", 0))
-    print(s.getsockname()[1])') || exit
+: "${PYTHON:=python3}"
+# Below the range from which Linux gives ports to outgoing connections: one of those may take a
+# free port before torchrun listens there, seconds later.
+MASTER_PORT=$("$PYTHON" -c '
+import random, socket
+while True:
+    port = random.randrange(20000, 32000)
+    with socket.socket() as s:
+        if s.connect_ex(("127.0.0.1", port)):
+            print(port)
+            break') || exit
 export MASTER_PORT PYTHON
 
 # One task a node starts one process for each GPU there: CUDA_VISIBLE_DEVICES is the node's own.
