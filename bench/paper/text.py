@@ -34,7 +34,8 @@ Read off the tables above; a row's second column says over how many seeds.
 
 - **Order, 64 GPUs.** As in the paper hops has the shortest makespan, completion time and wait of
   the three, Sia is second, Gavel third. Hops is ahead of Sia by 7 % in makespan and in
-  completion time (paper: 18.5 % and 27.4 %), of Gavel by 35 % and 36 % (34.2 % and 45.9 %), seed by seed.
+  completion time (paper: 18.5 % and 27.4 %), of Gavel by 35 % and 36 % (34.2 % and 45.9 %), each
+  the mean over seeds.
 - **Latency ratio of jobs of a round or more.** Agrees well: hops keeps it at 0.38 on 64 GPUs
   (paper: 0.37) and below 1 on 512, Sia does not.
 - **Largest latency ratio of all jobs.** Our hops has 5 on 64 GPUs and 14.7 on 512 where the paper
@@ -51,7 +52,7 @@ Read off the tables above; a row's second column says over how many seeds.
   that is full to the end. Completion times (-25 % against both) go the paper's way, with less.
 - **Fragments.** Same picture: hops 2.6 a round, Sia 26, Gavel 43 (paper: 0.45, 56, 18). Why
   hops' are larger than in the paper is open; spread-sensitive jobs, which may not fill them, are
-  about half of ours.
+  a third of ours.
 - **Finish-time fairness.** Hops with the latency ratio has 8 at most, Sia 345, Gavel 20. The
   paper's 2.15, 28 and 32 are with hops' fairness priority.
 - **Restarts.** Hops moves jobs often: 1,929 restarts of 500 jobs on 512 GPUs, each 30 s of held
