@@ -76,9 +76,27 @@ class Demo:
         config.write_text(
             template.format(socket=self.socket, dsn=postgres.dsn(), report_dir=reports)
         )
-        say("hopsd, with rounds of 30 seconds")
+        say("hopsd, with rounds of 45 seconds")
         self._run_hopsd(config)
+        say("hopsctl calibrate: how fast gradients travel")
+        self._calibrate(config)
         self.accounts = accounts(self.work)
+
+    def _calibrate(self, config: Path) -> None:
+        """All GPU types at once; small sizes suffice between processes of one machine."""
+        env = {**os.environ, **self.cluster.env}
+        hopsctl = [Path(sys.executable).parent / "hopsctl", "calibrate", "--config", config]
+        options = ["--python", sys.executable, "--sizes", "100000", "--sizes", "1000000"]
+        log = OUT / "calibration.log"
+        with log.open("w") as out:
+            running = [
+                subprocess.Popen(
+                    [*hopsctl, *options, "--type", name], env=env, stdout=out, stderr=out
+                )
+                for name in sorted({node.gpu_type for node in NODES})
+            ]
+            if any([process.wait() for process in running]):  # noqa: C419 - wait for all of them
+                raise DemoError(f"hopsctl calibrate failed; see {log}")
 
     def _run_hopsd(self, config: Path) -> None:
         env = {**os.environ, **self.cluster.env}
@@ -132,7 +150,8 @@ class Demo:
     def watch(self) -> dict[str, Any]:
         """Show the status until every job has ended; returns the last document."""
         rounds: set[float] = set()
-        ticks_at_last_submit: int | None = None
+        waves = [1, 2]
+        ticks = 0
         doc = ask(self.socket, "status")
         with live() as update:
             while time.time() - self._started < LIMIT_SECONDS:
@@ -140,14 +159,24 @@ class Demo:
                 update(doc)
                 if doc["round"]:
                     rounds.add(doc["round"]["start"])
-                if ticks_at_last_submit is None and len(rounds) >= 2:
-                    self.submit(1)
-                    ticks_at_last_submit = doc["ticks"]
-                known = ticks_at_last_submit is not None and doc["ticks"] > ticks_at_last_submit + 1
-                if known and not (doc["running"] or doc["waiting"]):
+                if waves and self._due(waves[0], len(rounds), doc):
+                    self.submit(waves.pop(0))
+                    ticks = doc["ticks"]
+                seen = not waves and doc["ticks"] > ticks + 1
+                if seen and not (doc["running"] or doc["waiting"]):
                     break
                 time.sleep(1.0)
         return {**doc, "rounds": len(rounds)}
+
+    def _due(self, wave: int, rounds: int, doc: dict[str, Any]) -> bool:
+        """The second wave comes when the first one trains, the third when nothing is measured."""
+        training = doc["running"] and not any(job["profiling"] for job in doc["running"])
+        if wave == 1:
+            return bool(training and not doc["waiting"]) or rounds >= 3
+        return rounds >= 3 and not any(
+            job["profiling"] or job["code"] == "profiling"
+            for job in doc["running"] + doc["waiting"]
+        )
 
     def finished(self) -> list[Finished]:
         """What became of each job."""
@@ -199,6 +228,12 @@ def stop(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
+def _where(placement: dict[str, Any]) -> str:
+    """Such as `n0:2 n1:1`; in brackets where the job was measured."""
+    text = " ".join(f"{node}:{gpus}" for node, gpus in placement["nodes"].items())
+    return f"({text})" if placement["profiling"] else text
+
+
 def summary(jobs: list[Finished]) -> Any:
     """The table at the end."""
     rows = [
@@ -212,7 +247,7 @@ def summary(jobs: list[Finished]) -> Any:
             job.samples_done,
             " -> ".join(f"{run['losses'][0]:.2f}" for run in job.history[:1])
             + "".join(f" -> {run['losses'][-1]:.2f}" for run in job.history),
-            "  ".join(" ".join(f"{n}:{g}" for n, g in p["nodes"].items()) for p in job.placements),
+            "  ".join(_where(placement) for placement in job.placements),
         )
         for job in jobs
     ]

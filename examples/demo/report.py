@@ -10,6 +10,9 @@ from typing import Any
 
 from hopsd.core.comment import parse
 
+AGAIN = "again"
+"""The job whose workload is known when it is submitted."""
+
 
 @dataclass(frozen=True, slots=True)
 class Finished:
@@ -26,6 +29,10 @@ class Finished:
     @property
     def placements(self) -> list[dict[str, Any]]:
         return list(self.explained["history"]["placements"])
+
+    @property
+    def profiled(self) -> bool:
+        return any(placement["profiling"] for placement in self.placements)
 
     @property
     def record(self) -> dict[str, Any]:
@@ -69,7 +76,19 @@ def problems(jobs: Sequence[Finished]) -> list[str]:
         found.append("no job was checkpointed and moved")
     if not any(len(p["nodes"]) > 1 for job in jobs for p in job.placements):
         found.append("no job ran on two nodes")
-    return found
+    return found + _unmeasured(jobs)
+
+
+def _unmeasured(jobs: Sequence[Finished]) -> list[str]:
+    """Workloads that nobody measured, and jobs that measured what was known."""
+    measured = {parse(job.comment).workload for job in jobs if job.profiled}
+    new = {parse(job.comment).workload for job in jobs} - measured
+    found = [f"workload {name} was never measured" for name in sorted(filter(None, new))]
+    return found + [
+        f"job {job.id} ({job.name}) measured a known workload again"
+        for job in jobs
+        if job.profiled and job.name == AGAIN
+    ]
 
 
 def _problems_of(job: Finished) -> list[str]:

@@ -89,6 +89,10 @@ def test_every_job_completes_in_its_set_and_one_is_moved(folder: Path) -> None:
     moved = [job for job in report["jobs"] if job["restarts"] and len(job["placements"]) > 1]
     assert moved
     assert any(len(p["nodes"]) > 1 for job in report["jobs"] for p in job["placements"])
+    measured = [job for job in report["jobs"] if any(p["profiling"] for p in job["placements"])]
+    workloads = {parse(job["comment"]).workload for job in report["jobs"]}
+    assert {parse(job["comment"]).workload for job in measured} == workloads
+    assert report["jobs"][-1] not in measured, "its workload was known"
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "kill"])
