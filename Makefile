@@ -13,8 +13,9 @@ setup: $(VENV)/.ready
 demo: setup
 	$(VENV)/bin/python -m examples.demo
 
+# Live tests wait more than they compute.
 test: setup
-	$(VENV)/bin/python -m pytest
+	$(VENV)/bin/python -m pytest -n 3
 
 test-forky: setup
 	HOPS_FORKY=1 $(VENV)/bin/python -m pytest -s -rs tests/forky
