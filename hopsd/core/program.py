@@ -117,8 +117,10 @@ def restrict(program: Program, jobs: Bools, capacity: Ints) -> tuple[Program, In
         throughput=old.throughput[keep],
         present=np.where(stays, position, -1),
     )
-    top = float(program.log_weight()[np.diff(start) > 0].max(initial=-np.inf))
-    weight = np.where(np.diff(start) > 0, np.exp(program.log_weight() - top), 0.0)
+    log_weight = program.log_weight()
+    top = float(log_weight[np.diff(start) > 0].max(initial=-np.inf))
+    # Jobs left out may be heavier than a double can hold beside the others.
+    weight = np.where(np.diff(start) > 0, np.exp(np.minimum(log_weight - top, 0.0)), 0.0)
     gain = program.gain[keep]
     value = gain * np.repeat(weight, np.diff(start))
     part = replace(

@@ -38,7 +38,7 @@ def polish(program: Program, choice: Ints, task: Task) -> Ints:
         own[held] = np.searchsorted(columns, own[held])
         found = solve_exactly(part)
         if found is None:
-            found, _ = solve_large(part, task, own)
+            found, _ = solve_large(part, task, own, turns=0)
         if part.feasible(found) and part.scaled_objective(found) > part.scaled_objective(own):
             choice = np.where(found >= 0, columns[found], heavy_only)
     return choice

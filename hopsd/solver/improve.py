@@ -25,16 +25,22 @@ from hopsd.solver.watched import Solve
 _GROUP_GPUS, _GROUP_COLUMNS = 128, 800
 _IDLE_OF_GROUP, _EASIER_MAX = 8, 4.0
 _NODES_MAX = 60
+# Of the largest value: with a large lambda the smallest ones are not to be told from zero.
+_LEAST = 1e-200
 # CBC's answers are rounded: a better plan is one that is better by more than that.
 _BETTER = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """What a pass may spend: relative ``gap`` of a group, and until when (monotonic seconds)."""
+    """What a pass may spend: relative ``gap`` of a group, and until when (monotonic seconds).
+
+    ``breadth``: how many times larger than usual the groups are.
+    """
 
     gap: float
     give_up: float
+    breadth: int = 1
 
 
 def improve(
@@ -51,11 +57,12 @@ def improve(
         - program.configurations.shapes.prices(prices.server)[program.configurations.shape]
     )
     ease = _ease(program)
-    group_of = group_servers(program, choice, prices, profit, int(_GROUP_GPUS * ease), seed)
+    size = int(_GROUP_GPUS * ease * effort.breadth)
+    group_of = group_servers(program, choice, prices, profit, size, seed)
     rng = np.random.default_rng(seed)
     of_shape = _group_of_shapes(program, group_of)
     of_job = _group_of_jobs(program, choice, of_shape, profit, rng)
-    most = int(_GROUP_COLUMNS * ease**0.75)
+    most = int(_GROUP_COLUMNS * ease**0.75 * effort.breadth)
     tasks = _tasks(program, choice, prices, profit, group_of, of_shape, of_job, most, effort.gap)
     with ThreadPoolExecutor(max_workers=max(1, len(os.sched_getaffinity(0)))) as pool:
         answers = list(pool.map(lambda task: _replan(program, task, solve, effort), tasks))
@@ -107,7 +114,9 @@ def _tasks(
     inside = np.flatnonzero(of_shape[columns.shape] == wanted)
     # Relative to the value: by the plain difference heavy jobs would bring a column or two, and
     # light ones all of theirs.
-    loss = (prices.job[_job_of(program, inside)] - profit[inside]) / program.value[inside]
+    worth_something = _LEAST * float(program.value.max(initial=1.0))
+    value = np.maximum(program.value[inside], worth_something)
+    loss = (prices.job[_job_of(program, inside)] - profit[inside]) / value
     order = np.lexsort((loss, wanted[inside]))
     cuts = np.searchsorted(wanted[inside][order], np.arange(groups + 1))
     tasks = []
@@ -160,7 +169,7 @@ def _replan(program: Program, task: _Task, solve: Solve, effort: Effort) -> Ints
         return None
     start = np.isin(task.columns, task.current).astype(np.float64)
     part = model(program, task.columns, task.capacity)
-    answer = solve(part, start, effort.gap, seconds, _NODES_MAX)
+    answer = solve(part, start, effort.gap, seconds, _NODES_MAX * effort.breadth)
     columns = chosen_columns(task.columns, answer)
     if columns is None or not _holds(program, task, columns):
         return None

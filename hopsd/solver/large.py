@@ -7,12 +7,13 @@ from time import monotonic
 
 from hopsd.core.program import Program
 from hopsd.core.shapes import Ints
+from hopsd.solver.branching import bound_by_cases
 from hopsd.solver.dealing import deal
 from hopsd.solver.greedy import by_prices, by_weight, fill
 from hopsd.solver.improve import Effort, improve
 from hopsd.solver.patterns import class_program, read_class_plan
 from hopsd.solver.prices import Prices, find_prices
-from hopsd.solver.prove import prove
+from hopsd.solver.prove import NODES, QUICK, Reach, prove
 from hopsd.solver.segments import Segments, segments
 from hopsd.solver.watched import Watched
 
@@ -23,6 +24,11 @@ _WHOLE_MAX = 4_000
 _PART = 0.3
 # ... and what two passes must gain together, or they were the last.
 _WORTHWHILE = 0.25
+# Proof and search in turn: cases of the first turn, four times as many each; columns for CBC and
+# groups twice as large each. The last turn's CBC may branch until the time is over.
+TURNS, _CASES = 6, 60
+CBC_TOLERANCE = 2e-6
+"""Relative; what CBC proves to be optimal is so up to this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +45,13 @@ class Task:
         return monotonic() >= self.give_up
 
 
-def solve_large(program: Program, task: Task, start: Ints | None = None) -> tuple[Ints, float]:
-    """A choice, no worse than ``start``, and a proven bound on all choices."""
+def solve_large(
+    program: Program, task: Task, start: Ints | None = None, turns: int = TURNS
+) -> tuple[Ints, float]:
+    """A choice, no worse than ``start``, and a proven bound on all choices.
+
+    ``turns``: how often to prove and search on, with ever more effort, where the gap is missed.
+    """
     value = program.scaled_objective
     starts = [by_weight(program)] + ([] if start is None else [fill(program, start)])
     parts = segments(program)
@@ -52,24 +63,49 @@ def solve_large(program: Program, task: Task, start: Ints | None = None) -> tupl
         dealt = _class_start(program, parts, prices, task)
         choice = choice if dealt is None else max(choice, dealt, key=value)
         choice = _passes(program, choice, prices, bound, task)
-    if not _enough(program, choice, bound, task):
-        choice, proven = _prove(program, choice, prices, task)
+    return _close(program, choice, prices, bound, task, turns)
+
+
+def _close(
+    program: Program, choice: Ints, prices: Prices, bound: float, task: Task, turns: int
+) -> tuple[Ints, float]:
+    """Prove more, then search wider, in turn; with ever more effort until the gap is met.
+
+    Every turn's effort is counted, not timed: where it ends early it ends the same way each time.
+    """
+    for turn in range(turns):
+        if _enough(program, choice, bound, task):
+            break
+        target = program.scaled_objective(choice) / (1 - task.gap)
+        if len(program.value) > QUICK.columns:
+            cases = bound_by_cases(program, prices, target, task.give_up, _CASES * 4**turn)
+            bound = min(bound, cases)
+        if _enough(program, choice, bound, task):
+            break
+        nodes = NODES << 2 * turn if turn + 1 < TURNS else None
+        choice, proven = _prove(program, choice, prices, task, Reach(QUICK.columns << turn, nodes))
         bound = min(bound, proven)
+        choice = _passes(program, choice, prices, bound, task, 2 << turn)
     return choice, bound
 
 
 def _enough(program: Program, choice: Ints, bound: float, task: Task) -> bool:
-    return task.late or program.scaled_objective(choice) >= (1 - task.gap) * bound
+    enough = (1 - task.gap) * (1 - CBC_TOLERANCE) * bound
+    return task.late or task.solver.failed or program.scaled_objective(choice) >= enough
 
 
-def _prove(program: Program, choice: Ints, prices: Prices, task: Task) -> tuple[Ints, float]:
-    choice, bound = prove(program, choice, prices, task.gap, task.give_up, task.solver)
+def _prove(
+    program: Program, choice: Ints, prices: Prices, task: Task, reach: Reach = QUICK
+) -> tuple[Ints, float]:
+    choice, bound = prove(program, choice, prices, task.gap, task.give_up, task.solver, reach)
     return fill(program, choice), bound
 
 
-def _passes(program: Program, choice: Ints, prices: Prices, bound: float, task: Task) -> Ints:
+def _passes(
+    program: Program, choice: Ints, prices: Prices, bound: float, task: Task, breadth: int = 1
+) -> Ints:
     """Replan groups until the gap is met, passes gain too little, or the time is over."""
-    effort = Effort(_PART * task.gap, task.give_up)
+    effort = Effort(_PART * task.gap, task.give_up, breadth)
     history = [program.scaled_objective(choice)]
     for number in range(_PASSES_MAX):
         worth = _WORTHWHILE * task.gap * history[-1]

@@ -59,6 +59,18 @@ def find_prices(program: Program, parts: Segments, floor: float, give_up: float)
     )
 
 
+def descend_over(
+    program: Program, columns: Ints, start: Floats, floor: float, steps: int, give_up: float
+) -> tuple[Floats, float]:
+    """Prices for a program of some ``columns`` (sorted) alone, and the bound they prove on it.
+
+    Descends from ``start``, and no further than ``floor``.
+    """
+    dual = _by_server(program, columns)
+    server = _descend(dual, start, floor, steps, give_up)
+    return server, dual(server)[0]
+
+
 def _prices(program: Program, server: Floats) -> Prices:
     job = best_profits(program, server)
     return Prices(server, job, float(job.sum() + server @ program.capacity))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from time import monotonic
 
 from hopsd.core.program import Program
@@ -10,13 +11,14 @@ from hopsd.solver.backend import backend
 from hopsd.solver.bands import polish
 from hopsd.solver.exact import solve_exactly
 from hopsd.solver.greedy import by_weight
-from hopsd.solver.large import Task, solve_large
+from hopsd.solver.large import CBC_TOLERANCE, Task, solve_large
 from hopsd.solver.solution import Solution
 from hopsd.solver.watched import Solve, Watched
 
 # What comes after the search, under load: the last fill, the check, the reasons.
 _SEARCH_SHARE = 0.9
-_OPTIMAL = 1e-9
+# Of that, for the whole program; the rest is for the light jobs.
+_WHOLE_SHARE = 0.85
 
 
 def solve(
@@ -27,7 +29,8 @@ def solve(
     Equal for equal input as long as the time does not run out. ``solver``: by default what is
     installed.
     """
-    give_up = monotonic() + _SEARCH_SHARE * seconds
+    began = monotonic()
+    give_up = began + _SEARCH_SHARE * seconds
     if not len(program.value):
         return Solution(by_weight(program), 0.0, PlanStatus.OPTIMAL)
     exact = solve_exactly(program)
@@ -35,7 +38,8 @@ def solve(
         return Solution(exact, program.scaled_objective(exact), PlanStatus.OPTIMAL)
     watched = Watched(solver or backend())
     task = Task(gap, give_up, watched, seed)
-    choice, bound = solve_large(program, task)
+    whole = replace(task, give_up=began + _SEARCH_SHARE * _WHOLE_SHARE * seconds)
+    choice, bound = solve_large(program, whole)
     choice = polish(program, choice, task)
     objective = program.scaled_objective(choice)
     return Solution(choice, bound, _status(objective, bound, gap, watched))
@@ -43,7 +47,7 @@ def solve(
 
 def _status(objective: float, bound: float, gap: float, solver: Watched) -> PlanStatus:
     """``TIME_LIMIT``: the effort is spent, and the gap asked for is not proven."""
-    if objective >= bound * (1 - _OPTIMAL):
+    if objective >= bound * (1 - CBC_TOLERANCE):
         return PlanStatus.OPTIMAL
     if solver.failed:
         return PlanStatus.FALLBACK
