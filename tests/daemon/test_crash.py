@@ -108,11 +108,11 @@ def test_a_lost_node_gives_its_job_another_one(site: Site) -> None:
 def test_sigterm_leaves_jobs_as_they_are_and_the_next_start_goes_on(site: Site) -> None:
     site.hopsd.configure(round_seconds=300.0)
     site.hopsd.start()
-    site.submit("hops:reqs=4", 10.0)
+    site.submit("hops:reqs=4", 25.0)
     before = site.hopsd.wait_for(lambda s: s["running"])
     assert site.hopsd.terminate() == 0
     assert list(site.states().values()) == ["RUNNING"]
-    site.submit("hops:reqs=2", 2.0)
+    site.submit("hops:reqs=2", 15.0)
     site.hopsd.start()
     after = site.hopsd.wait_for(lambda s: len(s["running"]) == 2)
     assert after["round"]["end"] == before["round"]["end"]

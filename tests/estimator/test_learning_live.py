@@ -103,7 +103,7 @@ def _with_daemon(learning: Learning, log: BinaryIO) -> Iterator[Learning]:
 
 
 def test_a_training_is_measured_and_known_again(learning: Learning, database: str) -> None:
-    job = learning.submit(6_000)
+    job = learning.submit(20_000)
 
     def rows() -> dict[str, Any]:
         return {r["workload"]: r for r in learning.ask("throughput")["workloads"]}

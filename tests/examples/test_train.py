@@ -16,7 +16,7 @@ from fixtures_cluster import running_cluster, wait_until
 from examples.demo.cluster import NodeSpec, PrivateCluster
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId
-from hopsd.model.reading import Hold, JobReading, SlurmState
+from hopsd.model.reading import Hold, JobReading, Reading, SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepKind
 from hopsd.reports import Collected, ReportReader
 from hopsd.slurm.apply import SlurmPort
@@ -101,6 +101,13 @@ class Watched:
         assert self.reading.state is SlurmState.COMPLETED, (self.folder / "log").read_text()
 
 
+def look(reader: ReportReader, reading: Reading) -> Collected:
+    """One look whose lessons are kept: reports of finished jobs are removed."""
+    collected = reader.collect(reading)
+    reader.settle()
+    return collected
+
+
 def test_it_goes_on_with_other_gpu_counts_and_loses_no_sample(
     cluster: PrivateCluster, spool: Path, tmp_path: Path
 ) -> None:
@@ -114,7 +121,7 @@ def test_it_goes_on_with_other_gpu_counts_and_loses_no_sample(
     reader, seen = ReportReader(spool), []
 
     def learn() -> Collected:
-        seen.append(reader.collect(job.port.read()))
+        seen.append(look(reader, job.port.read()))
         return seen[-1]
 
     job.place(n2=1)
@@ -167,7 +174,7 @@ def test_a_plain_loop_is_measured_without_a_change(
 
     def ended() -> bool:
         reading = port.read()
-        collected.append(reader.collect(reading))
+        collected.append(look(reader, reading))
         return all(j.state.finished for j in reading.jobs if j.id == job)
 
     wait_until(ended, 120)
@@ -198,4 +205,4 @@ def test_a_profiling_run_hands_the_job_back_held(
     assert not (tmp_path / job.id / "finished").exists()
     cluster.run("scancel", job.id)
     wait_until(lambda: job.reading.state.finished, 30)
-    ReportReader(spool).collect(job.port.read())
+    look(ReportReader(spool), job.port.read())
