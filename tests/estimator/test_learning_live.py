@@ -123,7 +123,7 @@ def test_a_training_is_measured_and_known_again(learning: Learning, database: st
     assert kind["theory"]["params"] > 0
     assert [server["gpu_type"] for server in told["servers"]] == [gpu_type]
 
-    again = learning.submit(6_000)
+    again = learning.submit(20_000)
     learning.wait_for(lambda: learning.ask("explain", again)["job"] is not None, 30)
     assert learning.ask("explain", again)["job"]["workload"] == name
     assert learning.ask("explain", job)["history"]["record"]["workload"] == name

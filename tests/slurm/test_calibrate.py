@@ -84,6 +84,8 @@ def cluster() -> Iterator[PrivateCluster]:
 def test_measured_fitted_and_stored(
     cluster: PrivateCluster, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pytest.importorskip("torch", reason="the all-reduces are PyTorch's")
+    pytest.importorskip("hops_profiler", reason="the plugin is not installed")
     monkeypatch.setenv("SLURM_CONF", str(cluster.conf))
     config = tmp_path / "hopsd.toml"
     config.write_text(
