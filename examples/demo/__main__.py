@@ -30,7 +30,7 @@ from hopsd.store.embedded import EmbeddedPostgres
 
 ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "build" / "demo"
-LIMIT_SECONDS = 300.0
+LIMIT_SECONDS = 450.0
 NODES = [NodeSpec("rtx3090", gpus=2, cpus=8)] * 4 + [NodeSpec("v100", gpus=2, cpus=8)] * 2
 
 

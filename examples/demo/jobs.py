@@ -30,21 +30,21 @@ PACE_SECONDS = 0.1
 
 JOBS = (
     DemoJob("rigid", "mlp", "2", 14_000, "two GPUs, no more, no less"),
-    DemoJob("elastic", "conv", "1,2,4", 36_000, "takes one, two or four GPUs", extra="lr=0.05"),
-    DemoJob("range", "mlp", "1-4", 24_000, "any count from one to four", extra="num=3"),
-    DemoJob("keeps", "conv", "1,2", 18_000, "is never moved", extra="preempt=no"),
-    DemoJob("wide", "wide", "1,2", 8_000, "many parameters: sensitive to spreading", wave=1),
-    DemoJob("spread", "mlp", "3", 14_000, "larger than a server: spreads over two", wave=1),
+    DemoJob("elastic", "conv", "1,2,4", 30_000, "takes one, two or four GPUs", extra="lr=0.05"),
+    DemoJob("range", "mlp", "1-4", 18_000, "any count from one to four", extra="num=3"),
+    DemoJob("keeps", "conv", "1,2", 14_000, "is never moved", extra="preempt=no"),
+    DemoJob("wide", "wide", "1,2", 6_000, "many parameters: sensitive to spreading", wave=1),
+    DemoJob("spread", "mlp", "3", 10_000, "larger than a server: spreads over two", wave=1),
     DemoJob(
         "scaled",
         "transformer",
         "1,2",
-        8_000,
+        6_000,
         "learning rate grows with GPUs",
         wave=1,
         extra="lr=0.02@1;lr_rule=sqrt",
     ),
     DemoJob("short", "mlp", "1,2", 4_000, "short: the latency ratio lifts it", wave=1),
-    DemoJob("late", "conv", "2,4", 14_000, "shrinks others at the next round", wave=1),
+    DemoJob("late", "conv", "8", 6_000, "wants all rtx3090: others move at the next round", wave=1),
     DemoJob("again", "conv", "1,2", 4_000, "a known workload: is not measured again", wave=2),
 )
