@@ -30,8 +30,8 @@ PACE_SECONDS = 0.1
 
 JOBS = (
     DemoJob("rigid", "mlp", "2", 14_000, "two GPUs, no more, no less"),
-    DemoJob("elastic", "conv", "1,2,4", 30_000, "takes one, two or four GPUs", extra="lr=0.05"),
-    DemoJob("range", "mlp", "1-4", 18_000, "any count from one to four", extra="num=3"),
+    DemoJob("elastic", "conv", "1,2,4", 27_000, "takes one, two or four GPUs", extra="lr=0.05"),
+    DemoJob("range", "mlp", "1-4", 14_000, "any count from one to four", extra="num=3"),
     DemoJob("keeps", "conv", "1,2", 14_000, "is never moved", extra="preempt=no"),
     DemoJob("wide", "wide", "1,2", 6_000, "many parameters: sensitive to spreading", wave=1),
     DemoJob("spread", "mlp", "3", 10_000, "larger than a server: spreads over two", wave=1),
