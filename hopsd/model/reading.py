@@ -116,6 +116,8 @@ class JobReading:
     script: str = ""
     admin_comment: str = ""
     state_text: str = ""
+    ran_on: tuple[NodeName, ...] = ()
+    """Nodes of a finished job's last run: Slurm forgets its GPUs at once."""
     per_job_gpus: bool = False
 
     @property

@@ -163,6 +163,7 @@ def job_reading(
         command=job.get("command") or "",
         admin_comment=job.get("admin_comment") or "",
         state_text=_state_text(words, job),
+        ran_on=tuple(map(NodeName, NodeSet(job.get("nodes") or ""))) if state.finished else (),
         per_job_gpus="gpu" in (job.get("tres_per_job") or ""),
     )
 

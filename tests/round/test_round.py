@@ -298,3 +298,26 @@ def test_a_job_given_back_stays_given_back_whatever_was_not_recorded() -> None:
     result = run_round(port, memory, hops, SETTINGS, None)
     assert result.outcomes == ()
     assert memory.jobs()[job].released
+
+
+def test_a_run_that_began_and_ended_unseen_has_its_place_recorded() -> None:
+    port, memory = cluster(comment(4)), store()
+    port.breaks_after = 1
+    apply = port.apply
+
+    def started_then_killed(steps: Sequence[Step]) -> Sequence[StepOutcome]:
+        apply(steps)
+        raise SlurmUnavailableError("hopsd is killed before it reads back")
+
+    port.apply = started_then_killed  # type: ignore[method-assign]
+    with pytest.raises(SlurmUnavailableError):
+        run_round(port, memory, hops, SETTINGS, None)
+    port.apply = apply  # type: ignore[method-assign]
+    job = port.jobs[JobId("1")]
+    where = job.allocation
+    ended = replace(job, state=SlurmState.COMPLETED, end=1005.0, ran_on=where.nodes)
+    port.jobs[JobId("1")] = replace(ended, allocation=Allocation())
+    port.now += 10.0
+    recover(port, memory, 8)
+    (placement,) = memory.placements(JobId("1"))
+    assert (placement.allocation, placement.start, placement.end) == (where, 1000.0, 1005.0)
