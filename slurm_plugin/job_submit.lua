@@ -132,8 +132,9 @@ local KEYS = {
   preempt = { yes_or_no, yes_or_no_text },
   workload = { function(value) return #value <= 64 and value:find("^[A-Za-z0-9._-]+$") end,
     "1 to 64 of the letters A-Z a-z, digits, '.', '_' and '-'" },
+  cpu = { yes_or_no, yes_or_no_text },
 }
-local KEY_NAMES = "reqs, num, samples, batch, lr, lr_rule, preempt, workload"
+local KEY_NAMES = "reqs, num, samples, batch, lr, lr_rule, preempt, workload, cpu"
 
 -- Returns the pairs of an accepted comment, or nil and one line about what is wrong.
 local function read_comment(text)
@@ -362,6 +363,9 @@ local function accept(job, partitions, pairs_found)
     tell("--no-requeue is ignored, since the job may move; preempt=no in the comment keeps it")
   end
   if job.requeue ~= 0 or pairs_found.preempt ~= "no" then job.requeue = 1 end
+  if pairs_found.cpu == "yes" then
+    tell("cpu=yes changes nothing here: hops places jobs on nodes with GPUs alone")
+  end
   local held_by_user = job.priority == 0
   if held_by_user then job.begin_time = USER_HOLD_BEGIN end
   job.priority = 0

@@ -44,7 +44,8 @@ class LrRule(StrEnum):
 class Comment:
     """What a job asks for. ``reqs`` ascending GPU counts; ``batch_size`` samples per GPU.
 
-    ``lr`` as given, by GPU count: a plain rate stands under the smallest requirement.
+    ``lr`` as given, by GPU count: a plain rate stands under the smallest requirement. ``cpu``:
+    it may run on CPUs in place of GPUs, as many as ``reqs`` says.
     """
 
     reqs: tuple[int, ...]
@@ -54,6 +55,7 @@ class Comment:
     lr_rule: LrRule = LrRule.NONE
     preempt: bool = True
     workload: WorkloadName | None = None
+    cpu: bool = False
 
 
 def is_ours(text: str) -> bool:
@@ -86,6 +88,7 @@ def parse(text: str, *, range_values: int = DEFAULT_RANGE_VALUES) -> Comment:
         lr_rule=LrRule(_choice("lr_rule", pairs.get("lr_rule", "none"), tuple(LrRule))),
         preempt=_choice("preempt", pairs.get("preempt", "yes"), ("yes", "no")) == "yes",
         workload=_workload(pairs["workload"]) if "workload" in pairs else None,
+        cpu=_choice("cpu", pairs.get("cpu", "no"), ("yes", "no")) == "yes",
     )
 
 
@@ -121,7 +124,7 @@ def learning_rate(comment: Comment, gpus: int) -> float | None:
     return rate * scale[comment.lr_rule](ratio)
 
 
-KEYS = ("reqs", "num", "samples", "batch", "lr", "lr_rule", "preempt", "workload")
+KEYS = ("reqs", "num", "samples", "batch", "lr", "lr_rule", "preempt", "workload", "cpu")
 
 
 def _pairs(body: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hopsd.core.comment import Comment
+from hopsd.core.devices import usable
 from hopsd.core.estimator import Estimate, Estimator, EstimatorSettings
 from hopsd.core.history import OCCUPYING, eligible
 from hopsd.model.allocation import Allocation
@@ -54,13 +55,11 @@ def build_snapshot(
     when one of its nodes takes no new work (drained, down): there it may finish.
     """
     nodes = _nodes(reading)
-    usable = {node.name for node in nodes}
+    up = {node.name for node in nodes}
     estimator = Estimator(nodes, knowledge, settings.estimator, reading.now)
     jobs, pinned = [], set()
     for job in reading.jobs:
-        pins = job.state is SlurmState.RUNNING and _pinned(
-            job, comments.get(job.id), usable, settings
-        )
+        pins = job.state is SlurmState.RUNNING and _pinned(job, comments.get(job.id), up, settings)
         if pins:
             pinned.add(job.id)
         if job.id in comments and job.state in (SlurmState.PENDING, SlurmState.RUNNING):
@@ -95,11 +94,11 @@ def _nodes(reading: Reading) -> tuple[Node, ...]:
 
 
 def _pinned(
-    job: JobReading, comment: Comment | None, usable: set[NodeName], settings: SnapshotSettings
+    job: JobReading, comment: Comment | None, up: set[NodeName], settings: SnapshotSettings
 ) -> bool:
     willing = comment is not None and (comment.preempt or not settings.pinned)
     movable = willing and job.requeue
-    return not movable or any(node not in usable for node in job.allocation.nodes)
+    return not movable or any(node not in up for node in job.allocation.nodes)
 
 
 def _job(
@@ -127,7 +126,7 @@ def _job(
         submit=record.submit,
         wait_seconds=record.wait_seconds,
         reqs=comment.reqs,
-        throughput=known.tables,
+        throughput=usable(known.tables, cpu=comment.cpu),
         server_factor=known.server_factor,
         age_seconds=_age(job, record, comment, knowledge, settings),
         samples=comment.samples,

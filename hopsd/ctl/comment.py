@@ -40,6 +40,7 @@ def json_object(comment: Comment) -> dict[str, object]:
         "lr_rule": comment.lr_rule.value,
         "preempt": comment.preempt,
         "workload": comment.workload,
+        "cpu": comment.cpu,
     }
 
 
@@ -53,4 +54,5 @@ def _lines(comment: Comment) -> list[str]:
         f"learning rate  {f'{shown} GPUs ({comment.lr_rule})' if shown else 'not given'}",
         f"may be moved   {'yes' if comment.preempt else 'no'}",
         f"workload       {comment.workload or 'not given'}",
+        f"CPUs will do   {'yes' if comment.cpu else 'no'}",
     ]

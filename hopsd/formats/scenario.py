@@ -84,7 +84,7 @@ def _factors(item: Item) -> dict[WorkloadName, Mapping[NodeName, float]]:
 
 
 def _job(item: Item, throughput: Mapping[WorkloadName, object]) -> WorkloadJob:
-    fields = item.fields("id user submit workload samples reqs", "batch_size preemptible")
+    fields = item.fields("id user submit workload samples reqs", "batch_size preemptible cpu")
     workload = WorkloadName(fields["workload"].text())
     if workload not in throughput:
         fields["workload"].refuse("a workload of throughput")
@@ -97,4 +97,5 @@ def _job(item: Item, throughput: Mapping[WorkloadName, object]) -> WorkloadJob:
         reqs=read_requirements(fields["reqs"]),
         batch_size=fields["batch_size"].or_none(lambda size: size.whole(minimum=1)),
         preemptible=fields.get("preemptible", flag, default=True),
+        cpu=fields.get("cpu", flag, default=False),
     )

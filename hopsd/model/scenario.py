@@ -46,7 +46,10 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadJob:
-    """A job to come: ``samples`` to train in all, at ``submit`` seconds of virtual time."""
+    """A job to come: ``samples`` to train in all, at ``submit`` seconds of virtual time.
+
+    ``cpu``: it may run on CPUs, too.
+    """
 
     id: JobId
     user: UserName
@@ -56,6 +59,7 @@ class WorkloadJob:
     reqs: tuple[int, ...]
     batch_size: int | None = None
     preemptible: bool = True
+    cpu: bool = False
 
 
 @dataclass(frozen=True, slots=True)

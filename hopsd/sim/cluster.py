@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
+from hopsd.core.devices import is_cpu
 from hopsd.errors import HopsError
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId, NodeName
@@ -235,6 +236,8 @@ class VirtualCluster:
         for node, gpus in target:
             if node not in self._nodes or not self._nodes[node].usable:
                 raise BrokenPlanError(f"job {job.spec.id} was placed on {node}, which is not up")
+            if is_cpu(self._nodes[node].gpu_type) and not job.spec.cpu:
+                raise BrokenPlanError(f"job {job.spec.id} wants GPUs; {node} has CPUs")
             if gpus > self._idle[node]:
                 raise BrokenPlanError(
                     f"job {job.spec.id} got {gpus} GPUs of {node}, which has {self._idle[node]}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from hopsd.core.devices import usable
 from hopsd.core.pools import could_run, pools_of
 from hopsd.core.priority import age_seconds
 from hopsd.model.cluster import Node
@@ -52,7 +53,7 @@ def _jobs(workload: Workload) -> list[Job]:
             submit=spec.submit,
             wait_seconds=0.0,
             reqs=spec.reqs,
-            throughput=workload.throughput[spec.workload],
+            throughput=usable(workload.throughput[spec.workload], cpu=spec.cpu),
             samples=spec.samples,
         )
         for spec in workload.jobs

@@ -17,4 +17,6 @@ def comment_of(job: WorkloadJob, workload: WorkloadName) -> str:
         parts.append(f"batch={job.batch_size}")
     if not job.preemptible:
         parts.append("preempt=no")
+    if job.cpu:
+        parts.append("cpu=yes")
     return "hops:" + ";".join(parts)

@@ -171,7 +171,7 @@ def test_range_is_bounded_by_what_it_holds(low: int, width: int, num: int) -> No
             0,
             (
                 '{"reqs": [1, 2, 4, 8], "samples": null, "batch_size": null, "lr": {}, '
-                '"lr_rule": "none", "preempt": true, "workload": null}\n'
+                '"lr_rule": "none", "preempt": true, "workload": null, "cpu": false}\n'
             ),
             "",
         ),
