@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hopsd.errors import InputError, SolverError
+from hopsd.errors import SolverError
 from hopsd.solver.cbc import solve
 from hopsd.solver.model import Model
 
@@ -61,7 +61,6 @@ def minimise(cost: Floats, rows: Rows, upper: Floats) -> Optimum | None:
 
     Raises:
         SolverError: unbounded, or the solver gave up.
-        InputError: scipy is not installed.
     """
     optimize, sparse = _scipy()
     answer = optimize.linprog(
@@ -89,7 +88,6 @@ def minimise_binary(cost: Floats, rows: Rows, gap: float, time_limit_seconds: fl
 
     Raises:
         SolverError: no solution within the time limit.
-        InputError: scipy is not installed.
     """
     relaxed = minimise(cost, rows, np.ones(len(cost)))
     if relaxed is None:
@@ -135,8 +133,6 @@ def _matrix(sparse: Any, rows: Rows, columns: int) -> Any:
 
 
 def _scipy() -> tuple[Any, Any]:
-    try:
-        from scipy import optimize, sparse  # noqa: PLC0415  # an extra, and slow to import
-    except ImportError as error:
-        raise InputError("this policy needs scipy: pip install 'hops[sim]'") from error
+    from scipy import optimize, sparse  # noqa: PLC0415  # slow to import
+
     return optimize, sparse
