@@ -87,11 +87,21 @@ def advance(
         attained_gpu_seconds=old.attained_gpu_seconds + run * gpus,
         restarts=max(old.restarts, job.restarts),
         allocation=job.allocation if holds else Allocation(),
-        allocation_since=(job.start if moved else old.allocation_since) if holds else None,
+        allocation_since=(job.start if moved else old.allocation_since)
+        if holds
+        else _without_since(old, job),
         profiling=holds and job.profiling,
         end=(job.end or now) if job.state.finished and not job.failed_profile else None,
         run_seconds_by_type=by_type,
     )
+
+
+def _without_since(old: JobRecord, job: JobReading) -> float | None:
+    """When a waiting job was last requeued, as Slurm's submit time then tells."""
+    if not old.allocation:
+        return old.allocation_since
+    requeued = job.state is SlurmState.PENDING and job.submit > (old.allocation_since or 0.0)
+    return job.submit if requeued else None
 
 
 def _elapsed(old: JobRecord, job: JobReading, now: float) -> tuple[float, float]:

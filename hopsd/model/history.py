@@ -15,9 +15,9 @@ class JobRecord:
     """A job's life so far. Slurm's requeue resets its submit time; ``submit`` here is the first.
 
     ``wait_seconds``: eligible but not running, over all restarts. ``allocation_since`` is when
-    ``allocation`` began. ``end`` is None until the job finished. ``released``: given back to
-    plain Slurm by an operator, hops leaves it alone. ``run_seconds_by_type``: what of
-    ``run_seconds`` was spent on which GPU type.
+    ``allocation`` began; of a job without one when it lost its last, where Slurm told. ``end``
+    is None until the job finished. ``released``: given back to plain Slurm by an operator, hops
+    leaves it alone. ``run_seconds_by_type``: what of ``run_seconds`` was spent on which GPU type.
     """
 
     id: JobId

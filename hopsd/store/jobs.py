@@ -12,7 +12,7 @@ from hopsd.model.ids import JobId, UserName, WorkloadName
 from hopsd.model.journal import Placement
 from hopsd.store.codec import decode, encode
 from hopsd.store.connection import Connection, insert
-from hopsd.store.placement import follow
+from hopsd.store.placement import follow, gone_by
 
 # SQL reserves the fields' own names.
 _COLUMNS = {"user": "user_name", "end": "ended"}
@@ -81,11 +81,10 @@ def write_placements(connection: Connection, placements: Sequence[Placement]) ->
 
 
 def vacate(connection: Connection, job: JobId, at: float) -> None:
-    """The job's open placement, if it began before, ended at ``at``."""
-    connection.execute(
-        "UPDATE placements SET ended = %s WHERE job = %s AND ended IS NULL AND started < %s",
-        [at, job, at],
-    )
+    """The job's open placement, if it began before, ended by ``at``."""
+    last = _open_placements(connection, [job]).get(job)
+    if last is not None and last.start < at:
+        write_placements(connection, [gone_by(last, at)])
 
 
 def placements(connection: Connection, job: JobId | None) -> tuple[Placement, ...]:

@@ -21,7 +21,7 @@ from hopsd.model.reason import Reason
 from hopsd.model.step import OutcomeStatus, StepOutcome
 from hopsd.store.history import DAY_SECONDS, job_document
 from hopsd.store.memory_knowledge import MemoryKnowledge
-from hopsd.store.placement import follow
+from hopsd.store.placement import follow, gone_by
 from hopsd.store.port import PlanId, PlanRecord
 
 Key = TypeVar("Key")
@@ -141,7 +141,7 @@ class MemoryStore(MemoryKnowledge):
         for outcome in outcomes:
             last = self._last.get(outcome.step.job)
             if outcome.vacated is not None and last and last.start < outcome.vacated:
-                self._place(replace(last, end=outcome.vacated))
+                self._place(gone_by(last, outcome.vacated))
 
     def unfinished_plan(self) -> tuple[PlanId, PlanRecord] | None:
         for plan, written in reversed(self._plans.items()):

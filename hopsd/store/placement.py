@@ -12,14 +12,16 @@ def follow(last: Placement | None, record: JobRecord) -> list[Placement]:
     """Placements to write once ``record`` is saved; ``last`` is the job's open one.
 
     A placement is known by its job and start. One that ended unseen gets the latest time that
-    it can have ended: the next one's start, or when its job was seen without it.
+    it can have ended: its job's requeue, the next one's start, or when its job was seen
+    without it.
     """
     if last is not None and last.submit != record.submit:
         return [replace(last, end=max(last.start, record.submit)), *follow(None, record)]
     if not record.allocation:
-        # Slurm's times are whole seconds: what takes these GPUs next begins in this second at
-        # the earliest, by its clock.
-        return [] if last is None else [_ended(last, _or(record.end, float(int(record.seen))))]
+        told = record.allocation_since if record.end is None else record.end
+        if last is None:
+            return []
+        return [gone_by(last, record.seen) if told is None else _ended(last, told)]
     start = record.allocation_since
     if start is None:
         start = last.start if last and last.allocation == record.allocation else record.seen
@@ -36,9 +38,14 @@ def follow(last: Placement | None, record: JobRecord) -> list[Placement]:
     return [current] if last.start == start else [_ended(last, start), current]
 
 
+def gone_by(placement: Placement, at: float) -> Placement:
+    """``placement``, its job seen without it at ``at``.
+
+    Slurm's times are whole seconds: what takes these GPUs next begins, by its clock, in the
+    second of ``at`` at the earliest.
+    """
+    return _ended(placement, float(int(at)))
+
+
 def _ended(placement: Placement, at: float) -> Placement:
     return replace(placement, end=max(placement.start, at))
-
-
-def _or(value: float | None, otherwise: float) -> float:
-    return otherwise if value is None else value

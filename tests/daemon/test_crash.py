@@ -29,15 +29,16 @@ def assert_records_are_true(site: Site) -> None:
 
 
 def assert_never_over_allocated(site: Site) -> None:
+    placements = [p for job in site.states() for p in site.store.placements(JobId(job))]
     changes = []
-    for job in site.states():
-        for placement in site.store.placements(JobId(job)):
-            for node, gpus in placement.allocation:
-                changes += [(placement.start, gpus, node), (placement.end or 0.0, -gpus, node)]
+    for placement in placements:
+        for node, gpus in placement.allocation:
+            changes += [(placement.start, gpus, node), (placement.end or 0.0, -gpus, node)]
     held: Counter[str] = Counter()
-    for _, gpus, node in sorted(changes):
+    for at, gpus, node in sorted(changes):
         held[node] += gpus
-        assert held[node] <= site.cluster.nodes[node].gpus
+        there = [p for p in placements if node in p.allocation.nodes]
+        assert held[node] <= site.cluster.nodes[node].gpus, f"{node} at {at}: {there}"
 
 
 def wait_for_open_plan(site: Site, seconds: float = 20.0) -> None:

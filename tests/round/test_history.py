@@ -64,6 +64,16 @@ def test_a_requeue_resets_slurms_submit_time_but_not_ours() -> None:
     assert waited.wait_seconds == record.wait_seconds + 20.0
 
 
+def test_a_requeued_job_lost_its_nodes_when_slurm_requeued_it() -> None:
+    requeued = replace(PENDING, submit=170.0, restarts=1)
+    running = (160.0, replace(RUNNING, start=140.0))
+    assert life((130.0, PENDING), running, (180.0, requeued)).allocation_since == 170.0
+    unmoved = life((130.0, PENDING), running, (180.0, replace(requeued, submit=100.0)))
+    assert unmoved.allocation_since is None
+    again = replace(RUNNING, start=171.0, submit=170.0, restarts=1)
+    assert life(running, (180.0, requeued), (190.0, again)).allocation_since == 171.0
+
+
 @pytest.mark.parametrize(
     "kept_back",
     [

@@ -100,11 +100,12 @@ def test_placements_follow_a_job_from_start_over_move_to_end(store: History) -> 
     ]
 
 
-def test_an_outcome_tells_when_a_job_left_its_nodes(store: History) -> None:
+@pytest.mark.parametrize("vacated", [155.0, 155.58])
+def test_an_outcome_tells_when_a_job_left_its_nodes(store: History, vacated: float) -> None:
     store.save_jobs([running("1", N0, 120.0)])
     step = Step(ONE, StepKind.MOVE, Allocation.of(N0), Allocation.of(N1))
     plan = store.begin_plan(plan_record(None, step, made=150.0))
-    done = StepOutcome(step, OutcomeStatus.DONE, step.target, vacated=155.0)
+    done = StepOutcome(step, OutcomeStatus.DONE, step.target, vacated=vacated)
     store.finish_plan(plan, [done], 160.0)
     store.save_jobs([running("1", N1, 158.0)])
     assert [(p.start, p.end) for p in store.placements()] == [(120.0, 155.0), (158.0, None)]
@@ -112,8 +113,14 @@ def test_an_outcome_tells_when_a_job_left_its_nodes(store: History) -> None:
 
 def test_a_preempted_job_left_at_the_latest_when_it_was_seen_without(store: History) -> None:
     store.save_jobs([running("1", N0, 120.0)])
-    store.save_jobs([job("1", seen=170.0)])
+    store.save_jobs([job("1", seen=170.7)])
     assert [(p.start, p.end) for p in store.placements()] == [(120.0, 170.0)]
+
+
+def test_a_requeued_job_left_when_slurm_requeued_it(store: History) -> None:
+    store.save_jobs([running("1", N0, 120.0)])
+    store.save_jobs([job("1", seen=170.7, allocation_since=150.0)])
+    assert [(p.start, p.end) for p in store.placements()] == [(120.0, 150.0)]
 
 
 def test_a_resized_allocation_stays_one_placement(store: History) -> None:
