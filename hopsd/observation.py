@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from hopsd.core.comment import Comment, parse
-from hopsd.core.history import advance_all
+from hopsd.core.history import advance_all, with_apps
 from hopsd.core.workload import workload_of
-from hopsd.errors import CommentError
+from hopsd.errors import CommentError, InputError
 from hopsd.model.history import JobRecord
-from hopsd.model.ids import JobId
+from hopsd.model.ids import AppName, JobId, UserName
 from hopsd.model.reading import Reading
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.slurm.port import Port
@@ -54,10 +54,22 @@ def observe(port: Port, store: Store, requirements_max: int) -> Observation:
         except CommentError as error:
             errors[job.id] = Reason(ReasonCode.ERROR, str(error))
     workloads = {job.id: workload_of(job, comments.get(job.id)) for job in reading.jobs}
-    records = advance_all(store.jobs(), reading, workloads)
+    before = store.jobs()
+    records = advance_all(before, reading, workloads)
+    apps = len({_app(record, range_values=requirements_max) for record in before.values()})
+    records = with_apps(before, records, max(1, apps))
     store.save_jobs(records.values())
     released = frozenset(job for job, record in records.items() if record.released)
     for job_id in released:
         comments.pop(job_id, None)
         errors.pop(job_id, None)
     return Observation(reading, comments, errors, records, released)
+
+
+def _app(job: JobRecord, range_values: int) -> tuple[UserName, AppName] | JobId:
+    """The app that a job belongs to; a job without one is one by itself."""
+    try:
+        app = _parse(job.comment, range_values=range_values).app
+    except InputError:
+        app = None
+    return job.id if app is None else (job.user, app)

@@ -75,4 +75,5 @@ BEGIN {
     if (ENVIRON["PROFILE"] + 0) print "HOPS_PROFILE=" ENVIRON["PROFILE"] + 0
     if (is_whole(value["batch"])) printf "HOPS_BATCH=%.0f\n", number(value["batch"])
     if (value["workload"] ~ /^[A-Za-z0-9._-]+$/) print "HOPS_WORKLOAD=" value["workload"]
+    if (value["app"] ~ /^[A-Za-z0-9._-]+(:[1-9][0-9]*)?$/) print "HOPS_APP=" value["app"]
 }

@@ -114,6 +114,11 @@ local function accepts_lr(value)
   return true
 end
 
+local function accepts_app(value)
+  local name = value:match("^(.*):[1-9]%d?%d?$") or value
+  return #name <= 64 and name:find("^[A-Za-z0-9._-]+$")
+end
+
 local yes_or_no, yes_or_no_text = choice("yes", "no")
 local rule, rule_text = choice("linear", "sqrt", "none")
 
@@ -133,8 +138,10 @@ local KEYS = {
   workload = { function(value) return #value <= 64 and value:find("^[A-Za-z0-9._-]+$") end,
     "1 to 64 of the letters A-Z a-z, digits, '.', '_' and '-'" },
   cpu = { yes_or_no, yes_or_no_text },
+  app = { accepts_app,
+    "a name as for workload and, if it has phases, ':' and one of 1 to 999, as in lm:2" },
 }
-local KEY_NAMES = "reqs, num, samples, batch, lr, lr_rule, preempt, workload, cpu"
+local KEY_NAMES = "reqs, num, samples, batch, lr, lr_rule, preempt, workload, cpu, app"
 
 -- Returns the pairs of an accepted comment, or nil and one line about what is wrong.
 local function read_comment(text)

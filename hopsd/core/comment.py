@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from hopsd.errors import CommentError, InputError
-from hopsd.model.ids import WorkloadName
+from hopsd.model.ids import AppName, WorkloadName
 
 PREFIX = "hops:"
 MAX_CHARACTERS = 1024
@@ -26,6 +26,7 @@ BLANKS = " \t"
 _WHOLE = re.compile(r"[0-9]+")
 _DECIMAL = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _WORKLOAD = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_APP = re.compile(r"([A-Za-z0-9._-]{1,64})(?::([1-9][0-9]{0,2}))?")
 
 
 class NotOursError(InputError):
@@ -45,7 +46,8 @@ class Comment:
     """What a job asks for. ``reqs`` ascending GPU counts; ``batch_size`` samples per GPU.
 
     ``lr`` as given, by GPU count: a plain rate stands under the smallest requirement. ``cpu``:
-    it may run on CPUs in place of GPUs, as many as ``reqs`` says.
+    it may run on CPUs in place of GPUs, as many as ``reqs`` says. ``app``: the search for
+    hyper-parameters that it belongs to; ``phase`` of that, 0: it has none.
     """
 
     reqs: tuple[int, ...]
@@ -56,6 +58,8 @@ class Comment:
     preempt: bool = True
     workload: WorkloadName | None = None
     cpu: bool = False
+    app: AppName | None = None
+    phase: int = 0
 
 
 def is_ours(text: str) -> bool:
@@ -80,6 +84,7 @@ def parse(text: str, *, range_values: int = DEFAULT_RANGE_VALUES) -> Comment:
         raise CommentError("reqs is missing; accepted is a comment such as 'hops:reqs=1,2,4,8'")
     num = _whole("num", pairs["num"], 2, MAX_WHOLE) if "num" in pairs else None
     reqs = _reqs(pairs["reqs"], num, range_values)
+    app, phase = read_app(pairs["app"]) if "app" in pairs else (None, 0)
     return Comment(
         reqs=reqs,
         samples=_decimal("samples", pairs["samples"]) if "samples" in pairs else None,
@@ -89,6 +94,8 @@ def parse(text: str, *, range_values: int = DEFAULT_RANGE_VALUES) -> Comment:
         preempt=_choice("preempt", pairs.get("preempt", "yes"), ("yes", "no")) == "yes",
         workload=_workload(pairs["workload"]) if "workload" in pairs else None,
         cpu=_choice("cpu", pairs.get("cpu", "no"), ("yes", "no")) == "yes",
+        app=app,
+        phase=phase,
     )
 
 
@@ -124,7 +131,7 @@ def learning_rate(comment: Comment, gpus: int) -> float | None:
     return rate * scale[comment.lr_rule](ratio)
 
 
-KEYS = ("reqs", "num", "samples", "batch", "lr", "lr_rule", "preempt", "workload", "cpu")
+KEYS = ("reqs", "num", "samples", "batch", "lr", "lr_rule", "preempt", "workload", "cpu", "app")
 
 
 def _pairs(body: str) -> dict[str, str]:
@@ -201,6 +208,19 @@ def _workload(value: str) -> WorkloadName:
     if not _WORKLOAD.fullmatch(value):
         raise _bad("workload", value, "1 to 64 of the letters A-Z a-z, digits, '.', '_' and '-'")
     return WorkloadName(value)
+
+
+def read_app(value: str) -> tuple[AppName, int]:
+    """``NAME`` or ``NAME:PHASE``, phase 0 where there is none.
+
+    Raises:
+        CommentError: it is neither.
+    """
+    found = _APP.fullmatch(value)
+    if not found:
+        text = "a name as for workload and, if it has phases, ':' and one of 1 to 999, as in lm:2"
+        raise _bad("app", value, text)
+    return AppName(found[1]), int(found[2] or 0)
 
 
 _ACCEPTED = {

@@ -137,6 +137,19 @@ def _first_seen(job: JobReading, now: float, workloads: Mapping[JobId, WorkloadN
     )
 
 
+def with_apps(
+    before: Mapping[JobId, JobRecord], after: Mapping[JobId, JobRecord], apps: int
+) -> dict[JobId, JobRecord]:
+    """``after`` with ``apps`` present since each record was last seen, or since its submission."""
+    since = {job: before[job].seen if job in before else after[job].submit for job in after}
+    return {
+        job: replace(record, app_seconds=record.app_seconds + apps * (record.seen - since[job]))
+        if record.seen > since[job]
+        else record
+        for job, record in after.items()
+    }
+
+
 def with_ages(records: Mapping[JobId, JobRecord], ages: Mapping[JobId, float]) -> list[JobRecord]:
     """The records whose expected run time (eq. 9) is known anew, with it."""
     return [

@@ -140,7 +140,16 @@ def _job(
         run_seconds=record.run_seconds,
         run_seconds_by_type=record.run_seconds_by_type,
         restarts=record.restarts,
+        running_since=record.allocation_since if record.allocation else None,
+        contention=_contention(record, now),
+        app=comment.app,
+        phase=comment.phase,
     )
+
+
+def _contention(record: JobRecord, now: float) -> float | None:
+    lived = now - record.submit
+    return record.app_seconds / lived if lived > 0 and record.app_seconds > 0 else None
 
 
 def _state(job: JobReading, now: float) -> JobState:

@@ -41,6 +41,8 @@ def json_object(comment: Comment) -> dict[str, object]:
         "preempt": comment.preempt,
         "workload": comment.workload,
         "cpu": comment.cpu,
+        "app": comment.app,
+        "phase": comment.phase,
     }
 
 
@@ -55,4 +57,11 @@ def _lines(comment: Comment) -> list[str]:
         f"may be moved   {'yes' if comment.preempt else 'no'}",
         f"workload       {comment.workload or 'not given'}",
         f"CPUs will do   {'yes' if comment.cpu else 'no'}",
+        f"app            {_app(comment)}",
     ]
+
+
+def _app(comment: Comment) -> str:
+    if comment.app is None:
+        return "not given"
+    return comment.app + (f", phase {comment.phase}" if comment.phase else "")

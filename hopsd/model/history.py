@@ -18,6 +18,8 @@ class JobRecord:
     ``allocation`` began; of a job without one when it lost its last, where Slurm told. ``end``
     is None until the job finished. ``released``: given back to plain Slurm by an operator, hops
     leaves it alone. ``run_seconds_by_type``: what of ``run_seconds`` was spent on which GPU type.
+    ``app_seconds``: the number of apps that were present (a job without one counts as one), summed
+    over the seconds from ``submit`` to ``seen``.
     """
 
     id: JobId
@@ -41,6 +43,7 @@ class JobRecord:
     end: float | None = None
     released: bool = False
     run_seconds_by_type: Mapping[GpuType, float] = field(default_factory=dict)
+    app_seconds: float = 0.0
 
     @property
     def latency_ratio(self) -> float | None:

@@ -9,6 +9,7 @@ NodeName = NewType("NodeName", str)
 GpuType = NewType("GpuType", str)
 UserName = NewType("UserName", str)
 WorkloadName = NewType("WorkloadName", str)
+AppName = NewType("AppName", str)
 
 
 def job_order(job: JobId) -> tuple[int, int, str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from hopsd.model.allocation import Allocation
-from hopsd.model.ids import GpuType, JobId, NodeName, UserName
+from hopsd.model.ids import AppName, GpuType, JobId, NodeName, UserName
 
 
 class JobState(StrEnum):
@@ -52,7 +52,9 @@ class Job:
 
     ``wait_seconds`` is all the time spent eligible but not running, over all restarts.
     ``age_seconds`` is the expected run time without waiting (eq. 9), None: computed.
-    ``running`` is where it runs now, empty while it waits.
+    ``running`` is where it runs now since ``running_since``, empty while it waits. ``app`` and its
+    ``phase``: as in the comment. ``contention``: mean number of apps present in its life so far,
+    None: not known.
     """
 
     id: JobId
@@ -76,3 +78,7 @@ class Job:
     run_seconds: float = 0.0
     run_seconds_by_type: Mapping[GpuType, float] = field(default_factory=dict)
     restarts: int = 0
+    running_since: float | None = None
+    app: AppName | None = None
+    phase: int = 0
+    contention: float | None = None

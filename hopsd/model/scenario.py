@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
+from hopsd.model.ids import AppName, GpuType, JobId, NodeName, UserName, WorkloadName
 from hopsd.model.job import ThroughputTable
 
 
@@ -48,7 +48,8 @@ class Cluster:
 class WorkloadJob:
     """A job to come: ``samples`` to train in all, at ``submit`` seconds of virtual time.
 
-    ``cpu``: it may run on CPUs, too.
+    ``cpu``: it may run on CPUs, too. ``app``, ``phase``: as in a comment; jobs of a phase wait
+    until those of the phases before it have ended.
     """
 
     id: JobId
@@ -60,6 +61,8 @@ class WorkloadJob:
     batch_size: int | None = None
     preemptible: bool = True
     cpu: bool = False
+    app: AppName | None = None
+    phase: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from enum import IntEnum
 from hopsd.core.devices import is_cpu
 from hopsd.errors import HopsError
 from hopsd.model.allocation import Allocation
-from hopsd.model.ids import JobId, NodeName
+from hopsd.model.ids import AppName, JobId, NodeName, UserName
 from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
 from hopsd.model.scenario import Cluster, Workload, WorkloadJob
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
@@ -100,6 +100,7 @@ class VirtualCluster:
     _events: list[_Event] = field(default_factory=list)
     _nodes: dict[NodeName, NodeReading] = field(default_factory=dict)
     _idle: dict[NodeName, int] = field(default_factory=dict)
+    _unfinished: dict[tuple[UserName, AppName | None], list[int]] = field(default_factory=dict)
     _speeds: Speeds = field(init=False)
 
     def __post_init__(self) -> None:
@@ -110,6 +111,8 @@ class VirtualCluster:
             )
             self._idle[server.name] = server.gpus
         for i, job in enumerate(self.workload.jobs):
+            if job.phase:
+                self._unfinished.setdefault((job.user, job.app), []).append(job.phase)
             heapq.heappush(self._events, (job.submit, _Kind.ARRIVAL, i, job.id, 0))
         for i, failure in enumerate(self.failures):
             heapq.heappush(self._events, (failure.at, _Kind.FAILURE, i, failure.job, 0))
@@ -131,8 +134,12 @@ class VirtualCluster:
         return sum(g for n, g in self._idle.items() if self._nodes[n].usable)
 
     def waiting(self) -> list[WorkloadJob]:
-        """Submitted jobs that hold no GPU, in order of submission."""
-        return [j.spec for j in self._jobs.values() if j.reading.state is SlurmState.PENDING]
+        """Submitted jobs that could start and hold no GPU, in order of submission."""
+        return [
+            job.spec
+            for job in self._jobs.values()
+            if job.reading.state is SlurmState.PENDING and not job.reading.dependency
+        ]
 
     @property
     def present(self) -> int:
@@ -203,8 +210,14 @@ class VirtualCluster:
             state=SlurmState.PENDING,
             submit=spec.submit,
             hold=Hold.HOPS,
+            dependency=self._early(spec),
         )
         self._jobs[spec.id] = _VirtualJob(spec, spec.samples, reading)
+
+    def _early(self, spec: WorkloadJob) -> bool:
+        """Whether a job of an earlier phase of its app has not ended."""
+        unfinished = self._unfinished.get((spec.user, spec.app), ())
+        return bool(spec.phase) and min(unfinished, default=spec.phase) < spec.phase
 
     def _place(self, job: _VirtualJob, target: Allocation) -> None:
         self._check(job, target)
@@ -261,7 +274,15 @@ class VirtualCluster:
         self._ended.append(replace(job.reading, state=SlurmState.COMPLETED, end=self.now))
         del self._jobs[job.spec.id]
         self.finished += 1
+        if job.spec.phase:
+            self._next_phase(job.spec)
         self._note(job.spec.id, Allocation())
+
+    def _next_phase(self, ended: WorkloadJob) -> None:
+        self._unfinished[ended.user, ended.app].remove(ended.phase)
+        for job in self._jobs.values():
+            if (job.spec.user, job.spec.app) == (ended.user, ended.app):
+                job.reading = replace(job.reading, dependency=self._early(job.spec))
 
     def _fail(self, failure: Failure) -> None:
         index = self.failures.index(failure)

@@ -19,4 +19,6 @@ def comment_of(job: WorkloadJob, workload: WorkloadName) -> str:
         parts.append("preempt=no")
     if job.cpu:
         parts.append("cpu=yes")
+    if job.app is not None:
+        parts.append(f"app={job.app}" + (f":{job.phase}" if job.phase else ""))
     return "hops:" + ";".join(parts)

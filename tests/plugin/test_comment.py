@@ -116,11 +116,11 @@ VALUE = st.one_of(
     st.decimals(min_value=0).map(str),
     st.lists(st.integers(0, 70000), min_size=1, max_size=5).map(lambda v: ",".join(map(str, v))),
     st.tuples(st.integers(0, 70000), st.integers(0, 70000)).map(lambda v: f"{v[0]}-{v[1]}"),
-    st.sampled_from(["yes", "no", "linear", "sqrt", "none", "1:0.1,2:0.18", "0.1@4", ""]),
+    st.sampled_from(["yes", "no", "linear", "sqrt", "none", "1:0.1,2:0.18", "0.1@4", "lm:2", ""]),
 )
 KEY = st.one_of(
     st.sampled_from(
-        ["reqs", "num", "samples", "batch", "lr", "lr_rule", "preempt", "workload", " reqs "]
+        ["reqs", "num", "samples", "batch", "lr", "lr_rule", "preempt", "workload", "app", " reqs "]
     ),
     st.text(max_size=3),
 )
@@ -171,7 +171,8 @@ def test_range_is_bounded_by_what_it_holds(low: int, width: int, num: int) -> No
             0,
             (
                 '{"reqs": [1, 2, 4, 8], "samples": null, "batch_size": null, "lr": {}, '
-                '"lr_rule": "none", "preempt": true, "workload": null, "cpu": false}\n'
+                '"lr_rule": "none", "preempt": true, "workload": null, "cpu": false, '
+                '"app": null, "phase": 0}\n'
             ),
             "",
         ),

@@ -26,10 +26,12 @@ def dsn(databases: Databases) -> str:
 
 
 def objects(dsn: str) -> set[str]:
-    """All that the schema holds but for yoyo's own tables."""
+    """All tables, indices and columns of the schema but for those of yoyo's own tables."""
     with psycopg.connect(dsn) as connection:
         rows = connection.execute(
             "SELECT relname FROM pg_class WHERE relnamespace = 'hops'::regnamespace"
+            " UNION SELECT table_name || '.' || column_name FROM information_schema.columns"
+            " WHERE table_schema = 'hops'"
         )
         return {name for (name,) in rows if "yoyo" not in name}
 

@@ -143,4 +143,5 @@ job_records = every_field(
     end=st.none(),
     released=st.booleans(),
     run_seconds_by_type=st.dictionaries(names, reals, max_size=3),
+    app_seconds=reals,
 )

@@ -1,0 +1,49 @@
+"""Apps of several jobs: their phases, and how many share the cluster."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hopsd.model.ids import AppName, UserName
+from hopsd.model.plan import Plan, PlanSettings, Snapshot
+from hopsd.policies.registry import get
+from hopsd.sim.engine import Simulation, SimulationSettings
+from hopsd.sim.study import play
+from tests.sim.cases import cluster, job, workload
+
+
+def test_a_phase_begins_when_all_jobs_of_the_phases_before_have_ended() -> None:
+    """Other apps, and other users' apps of the same name, wait for nobody."""
+    app = AppName("lm")
+    jobs = [
+        replace(job(1, 100.0), app=app, phase=1),
+        replace(job(2, 300.0), app=app, phase=1),
+        replace(job(3, 50.0), app=app, phase=2),
+        replace(job(4, 10.0), app=app, phase=3),
+        replace(job(5, 20.0), app=app, phase=2, user=UserName("v")),
+        replace(job(6, 30.0), app=app),
+    ]
+    result = play("sjf", get("sjf"), cluster(n=8), workload(jobs), SimulationSettings())
+    assert [o.end for o in result.outcomes] == [100.0, 300.0, 350.0, 360.0, 20.0, 30.0]
+
+
+def test_the_number_of_apps_present_is_remembered_over_a_job_s_life() -> None:
+    """Two jobs of one app and a single one: two apps until 100 s, then one until 300 s."""
+    app = AppName("lm")
+    jobs = [
+        replace(job(1, 300.0), app=app),
+        replace(job(2, 300.0), app=app),
+        job(3, 100.0),
+        job(4, 50.0, submit=400.0),
+    ]
+    settings = SimulationSettings(round_seconds=50.0)
+    seen: dict[tuple[float, str], float | None] = {}
+
+    def watch(snapshot: Snapshot, given: PlanSettings) -> Plan:
+        seen.update({(snapshot.now, j.id): j.contention for j in snapshot.jobs})
+        return get("fifo")(snapshot, given)
+
+    Simulation(cluster(n=4), workload(jobs), watch, settings).run()
+    assert seen[50.0, "1"] == 2.0
+    assert seen[200.0, "1"] == 1.5
+    assert seen[200.0, "2"] == 1.5
