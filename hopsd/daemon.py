@@ -107,7 +107,11 @@ class Daemon:
     def _patience(self) -> float:
         """Seconds without a finished tick after which the watchdog may kill us."""
         slurm = self._config.slurm
-        slowest = slurm.checkpoint_grace_seconds + slurm.start_timeout_seconds
+        slowest = (
+            slurm.checkpoint_grace_seconds
+            + slurm.stop_timeout_seconds
+            + slurm.start_timeout_seconds
+        )
         return 2 * (self._config.daemon.refresh_seconds + slowest) + 120.0
 
     def _tick(self) -> None:

@@ -86,6 +86,12 @@ class SlurmConfig:
     checkpoint_grace_seconds: float = option(
         60.0, "Time a job has after the signal, before it is requeued.", minimum=0
     )
+    stop_timeout_seconds: float = option(
+        60.0,
+        "A requeued job that is still on its nodes by then is placed by a later plan."
+        " Slurm's KillWait and the epilog are in it.",
+        above=0,
+    )
     start_timeout_seconds: float = option(
         30.0, "A released job that has not started by then is held again.", above=0
     )
