@@ -1,0 +1,84 @@
+"""Whether a schedule keeps the constraints of Hare_Sched (section 5.1), shown without the
+scheduler's code: plain loops over what the paper prints.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from math import isfinite
+
+from hopsd.policies.hare.tasks import Instance, Schedule
+
+TOLERANCE = 1e-6
+"""Seconds, and as a share of the moment: sums of floating-point numbers differ by so much."""
+
+
+def violations(instance: Instance, schedule: Schedule) -> list[str]:
+    """One sentence a broken constraint; empty for a feasible schedule.
+
+    Constraint 6 defines C_n, so nothing can break it in a value derived from the schedule;
+    the others are checked as printed. A GPU's ``free_from`` counts with constraint 8.
+    """
+    expected = int((instance.rounds * instance.scale).sum())
+    if len(schedule.start) != expected or len(schedule.gpu) != expected:
+        found = f"{len(schedule.start)} tasks have a start, {len(schedule.gpu)} a GPU"
+        return [f"(5) {found}, there are {expected}"]
+    wrong = list(_assigned(instance, schedule))
+    if not wrong:
+        wrong = [*_in_order(instance, schedule), *_one_at_a_time(instance, schedule)]
+    return wrong
+
+
+def _tasks(instance: Instance) -> Iterator[tuple[int, int, int]]:
+    """(task, job, round) in the numbering of tasks."""
+    task = 0
+    for job in range(len(instance.arrival)):
+        for turn in range(int(instance.rounds[job])):
+            for _ in range(int(instance.scale[job])):
+                yield task, job, turn
+                task += 1
+
+
+def _assigned(instance: Instance, schedule: Schedule) -> Iterator[str]:
+    """Constraints 4 and 5."""
+    for task, job, _ in _tasks(instance):
+        start, gpu = float(schedule.start[task]), int(schedule.gpu[task])
+        if not isfinite(start) or _before(start, float(instance.arrival[job])):
+            yield f"(4) task {task} starts at {start}, its job arrives at {instance.arrival[job]}"
+        if not 0 <= gpu < len(instance.gpu_type):
+            yield f"(5) task {task} is on GPU {gpu}, there are {len(instance.gpu_type)}"
+        elif not isfinite(float(instance.train[job, instance.gpu_type[gpu]])):
+            yield f"(5) task {task} is on GPU {gpu}, where its job cannot run"
+
+
+def _in_order(instance: Instance, schedule: Schedule) -> Iterator[str]:
+    """Constraint 7: a round begins after every task of the round before is synchronised."""
+    synced: dict[tuple[int, int], float] = defaultdict(float)
+    for task, job, turn in _tasks(instance):
+        kind = instance.gpu_type[schedule.gpu[task]]
+        end = float(schedule.start[task] + instance.train[job, kind] + instance.sync[job, kind])
+        synced[job, turn] = max(synced[job, turn], end)
+    for task, job, turn in _tasks(instance):
+        start = float(schedule.start[task])
+        if turn > 0 and _before(start, synced[job, turn - 1]):
+            yield (f"(7) task {task} of round {turn} starts at {start}, round {turn - 1} is"
+                   f" synchronised at {synced[job, turn - 1]}")  # fmt: skip
+
+
+def _one_at_a_time(instance: Instance, schedule: Schedule) -> Iterator[str]:
+    """Constraint 8: of two tasks on one GPU the later waits for the earlier's training."""
+    busy: dict[int, list[tuple[float, float, int]]] = defaultdict(list)
+    for task, job, _ in _tasks(instance):
+        gpu, start = int(schedule.gpu[task]), float(schedule.start[task])
+        busy[gpu].append((start, float(instance.train[job, instance.gpu_type[gpu]]), task))
+    for gpu, held in busy.items():
+        free, before = float(instance.free_from[gpu]), "others"
+        for start, seconds, task in sorted(held):
+            if _before(start, free):
+                yield f"(8) task {task} starts at {start} on GPU {gpu}, {before} end at {free}"
+            free, before = start + seconds, f"task {task}'s training"
+
+
+def _before(moment: float, limit: float) -> bool:
+    return moment < limit - TOLERANCE * max(1.0, abs(limit))

@@ -1,0 +1,208 @@
+"""A linear relaxation of Hare_Sched: a lower bound, and when each round would begin.
+
+The paper relaxes constraint 8 to Queyranne's inequality (9), a mixed-integer quadratic program.
+This is a linear program over intervals of time instead, as Hall, Schulz, Shmoys and Wein (1997)
+and Schulz and Skutella (2002) have it for jobs of one task: ``f[n, g, l]`` is the share of job
+n's training that GPUs of type g do in interval l. Every feasible schedule gives an ``f`` that
+keeps all rows, so the optimum is a lower bound:
+
+- all of a job's training is done, none before it arrives;
+- GPUs of a type train no longer in an interval than they are there;
+- a round takes at least ``p = min_g (T^c + T^s)``, so that in d seconds at most d / p rounds and
+  two begun ones are trained, and those two can train at most T^s / (T^c + T^s) above their part;
+- C_n >= mean moment of training (its interval's begin or the arrival) + half a training and the
+  synchronisation of a task + (|R_n| - 1) / 2 times p: what comes after a mean task;
+- C_n >= a_n + the rounds one after the other, each as long as its tasks on average.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hopsd.errors import SolverError
+from hopsd.policies.hare.tasks import Floats, Instance, Ints
+from hopsd.solver.linear import Rows, minimise
+
+INTERVALS = 40
+"""More make the bound tighter and the program larger."""
+
+FIRST = 1e-6
+"""A round begins when so much of it is trained: what counts is when, not that it could earlier."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relaxed:
+    """``lower_bound`` of sum w_n C_n. ``start`` (tasks,): x of the relaxation."""
+
+    lower_bound: float
+    start: Floats
+
+
+def relax(instance: Instance, intervals: int = INTERVALS) -> Relaxed:
+    """Solve the relaxation with HiGHS.
+
+    Raises:
+        SolverError: HiGHS gave up.
+    """
+    if instance.jobs == 0:
+        return Relaxed(0.0, np.zeros(0))
+    grid = _grid(instance, intervals)
+    columns = _Columns.of(instance, grid)
+    shares = len(columns.job)
+    cost = np.concatenate((np.zeros(shares), instance.weight))
+    upper = np.full(len(cost), np.inf)
+    rows = Rows.stacked(
+        _all_trained(instance, columns),
+        _within_capacity(instance, columns, grid),
+        _within_speed(instance, columns, grid),
+        _ends(instance, columns),
+    )
+    optimum = minimise(cost, rows, upper)
+    if optimum is None:
+        raise SolverError("the last interval has room for all jobs, and no solution was found")
+    return Relaxed(optimum.objective, _starts(instance, columns, grid, optimum.x[:shares]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """One share f a column: ``job``, ``kind`` (GPU type), ``interval``, ``since``: the earliest
+    moment in the interval at which the job may train; all (columns,).
+    """
+
+    job: Ints
+    kind: Ints
+    interval: Ints
+    since: Floats
+
+    @staticmethod
+    def of(instance: Instance, grid: Floats) -> _Columns:
+        able = np.isfinite(instance.train) & (instance.capacity > 0)
+        ends = np.append(grid[1:], np.inf)
+        open_to = ends[None, :] > instance.arrival[:, None]
+        job, kind, interval = np.nonzero(able[:, :, None] & open_to[:, None, :])
+        since = np.maximum(grid[interval], instance.arrival[job])
+        return _Columns(job, kind, interval, since)
+
+    def train(self, instance: Instance) -> Floats:
+        """T^c of the column's job on its type."""
+        return instance.train[self.job, self.kind]
+
+    def sync(self, instance: Instance) -> Floats:
+        return instance.sync[self.job, self.kind]
+
+
+def _shortest_round(instance: Instance) -> Floats:
+    """p: (jobs,), over the types that there are."""
+    present = instance.capacity > 0
+    shortest: Floats = (instance.train + instance.sync)[:, present].min(axis=1)
+    return shortest
+
+
+def _grid(instance: Instance, intervals: int) -> Floats:
+    """Where intervals begin; the last one lasts for ever. Dense where completions weigh most.
+
+    The fluid makespan decides how far it reaches: each job in turn on all GPUs at once.
+    """
+    rates = (instance.capacity / instance.train).sum(axis=1)
+    fluid = float((instance.rounds * instance.scale / rates).sum())
+    longest = float((instance.rounds * _shortest_round(instance)).max())
+    begin = min(float(instance.arrival.min()), float(instance.free_from.min()))
+    latest = max(float(instance.arrival.max()), float(instance.free_from.min()))
+    reach = latest - begin + fluid + longest
+    grid: Floats = begin + reach * np.linspace(0.0, 1.0, intervals) ** 2
+    return grid
+
+
+def _all_trained(instance: Instance, columns: _Columns) -> Rows:
+    """sum f >= 1 for every job."""
+    here = np.arange(len(columns.job))
+    return Rows(columns.job, here, -np.ones(len(here)), -np.ones(instance.jobs))
+
+
+def _within_capacity(instance: Instance, columns: _Columns, grid: Floats) -> Rows:
+    """GPU seconds of every type in every interval but the last."""
+    finite = len(grid) - 1
+    types = instance.train.shape[1]
+    free = np.clip(grid[1:, None] - np.maximum(grid[:-1, None], instance.free_from), 0.0, None)
+    seconds = np.stack([free[:, instance.gpu_type == kind].sum(axis=1) for kind in range(types)])
+    here = np.flatnonzero(columns.interval < finite)
+    tasks = (instance.rounds * instance.scale)[columns.job]
+    used = (tasks * columns.train(instance))[here]
+    return Rows(columns.kind[here] * finite + columns.interval[here], here, used, seconds.ravel())
+
+
+def _within_speed(instance: Instance, columns: _Columns, grid: Floats) -> Rows:
+    """Rounds follow one another; only rows that forbid something."""
+    with np.errstate(invalid="ignore"):
+        alone = np.where(
+            np.isfinite(instance.train), instance.sync / (instance.train + instance.sync), 0.0
+        )
+    ahead = alone[:, instance.capacity > 0].max(axis=1)
+    begin = np.maximum(grid[None, :-1], instance.arrival[:, None])
+    length = np.clip(grid[None, 1:] - begin, 0.0, None)
+    most = (length / _shortest_round(instance)[:, None] + 2 * ahead[:, None]) / instance.rounds[
+        :, None
+    ]
+    binding = most < 1.0
+    number = np.full((instance.jobs, len(grid)), -1)
+    number[:, :-1][binding] = np.arange(binding.sum())
+    row = number[columns.job, columns.interval]
+    here = np.flatnonzero(row >= 0)
+    return Rows(row[here], here, np.ones(len(here)), most[binding])
+
+
+def _ends(instance: Instance, columns: _Columns) -> Rows:
+    """The two rows of C_n, whose column is after the shares."""
+    jobs, shares = instance.jobs, len(columns.job)
+    after = 0.5 * columns.train(instance) + columns.sync(instance)
+    behind = (instance.rounds - 1) / 2 * _shortest_round(instance)
+    serial = instance.rounds[columns.job] * (columns.train(instance) + columns.sync(instance))
+    own = shares + np.arange(jobs)
+    here = np.arange(shares)
+    return Rows(
+        np.concatenate((columns.job, np.arange(jobs), jobs + columns.job, jobs + np.arange(jobs))),
+        np.concatenate((here, own, here, own)),
+        np.concatenate((columns.since + after, -np.ones(jobs), serial, -np.ones(jobs))),
+        np.concatenate((-behind, -instance.arrival)),
+    )
+
+
+def _starts(instance: Instance, columns: _Columns, grid: Floats, f: Floats) -> Floats:
+    """x (tasks,): when the rounds before are trained, a shortest round apart or more."""
+    shares = np.zeros((instance.jobs, len(grid)))
+    np.add.at(shares, (columns.job, columns.interval), f)
+    begin, end = _turns(instance, columns, grid, f, shares)
+    shortest = _shortest_round(instance)
+    parts = []
+    for job in range(instance.jobs):
+        done = np.cumsum(shares[job])
+        knots = np.column_stack((done - shares[job], done)).ravel()
+        moments = np.column_stack((begin[job], end[job])).ravel()
+        rounds = np.arange(instance.rounds[job])
+        trained = (rounds + FIRST) / len(rounds) * done[-1]
+        start = np.maximum(np.interp(trained, knots, moments), instance.arrival[job])
+        serial = rounds * shortest[job]
+        start = np.maximum.accumulate(start - serial) + serial
+        parts.append(np.repeat(start, instance.scale[job]))
+    return np.concatenate(parts)
+
+
+def _turns(
+    instance: Instance, columns: _Columns, grid: Floats, f: Floats, shares: Floats
+) -> tuple[Floats, Floats]:
+    """When each job trains within each interval, from and until: (jobs, intervals).
+
+    The program leaves that open. One job after the other is best for the completion times,
+    those first that are trained first over all.
+    """
+    seconds = np.zeros_like(shares)
+    tasks = (instance.rounds * instance.scale)[columns.job]
+    np.add.at(seconds, (columns.job, columns.interval), f * tasks * columns.train(instance))
+    order = np.argsort(shares @ grid, kind="stable")
+    after = np.zeros_like(seconds)
+    after[order] = np.cumsum(seconds[order], axis=0)
+    total = np.maximum(seconds.sum(axis=0), np.finfo(float).tiny)
+    length = np.diff(grid, append=2 * grid[-1] - grid[0])
+    return grid + (after - seconds) / total * length, grid + after / total * length

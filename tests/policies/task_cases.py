@@ -1,0 +1,109 @@
+"""Small scheduling problems of Hare's kind, and their optimum by trying all schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from hypothesis import strategies as st
+
+from hopsd.policies.hare.tasks import Instance
+
+
+def instance(
+    train: Sequence[Sequence[float]],
+    *,
+    sync: float | Sequence[Sequence[float]] = 0.0,
+    rounds: Sequence[int] | None = None,
+    scale: Sequence[int] | None = None,
+    arrival: Sequence[float] | None = None,
+    weight: Sequence[float] | None = None,
+    gpu_type: Sequence[int] | None = None,
+    free_from: Sequence[float] | None = None,
+) -> Instance:
+    """Jobs of one task that weigh 1 and are there from 0 on, one GPU a type, if nothing is said."""
+    times = np.array(train, dtype=float)
+    jobs, types = times.shape
+    kinds = np.array(range(types) if gpu_type is None else gpu_type, dtype=np.int64)
+    return Instance(
+        arrival=np.zeros(jobs) if arrival is None else np.array(arrival, dtype=float),
+        weight=np.ones(jobs) if weight is None else np.array(weight, dtype=float),
+        rounds=np.array(rounds if rounds is not None else [1] * jobs, dtype=np.int64),
+        scale=np.array(scale if scale is not None else [1] * jobs, dtype=np.int64),
+        train=times,
+        sync=np.broadcast_to(np.array(sync, dtype=float), times.shape).copy(),
+        gpu_type=kinds,
+        free_from=np.zeros(len(kinds)) if free_from is None else np.array(free_from, dtype=float),
+    )
+
+
+@st.composite
+def small_instances(draw: st.DrawFn, tasks_max: int = 6) -> Instance:
+    """1 to 4 jobs with at most ``tasks_max`` tasks in all on 1 to 3 GPUs of up to 3 types."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    gpus = draw(st.integers(1, 3))
+    gpu_type = np.sort(rng.integers(0, gpus, gpus))
+    shapes: list[tuple[int, int]] = []
+    for _ in range(draw(st.integers(1, 4))):
+        left = tasks_max - sum(r * k for r, k in shapes)
+        if left > 0:
+            rounds = int(rng.integers(1, min(3, left) + 1))
+            shapes.append((rounds, int(rng.integers(1, min(3, left // rounds) + 1))))
+    jobs = len(shapes)
+    train = rng.uniform(1.0, 4.0, (jobs, gpus)) * rng.choice([1.0, 3.0], gpus)
+    unable = rng.random((jobs, gpus)) < 0.1
+    unable[np.arange(jobs), gpu_type[rng.integers(0, gpus, jobs)]] = False
+    return instance(
+        np.where(unable, np.inf, train).tolist(),
+        sync=(rng.uniform(0.1, 1.0, (jobs, gpus))).tolist(),
+        rounds=[r for r, _ in shapes],
+        scale=[k for _, k in shapes],
+        arrival=(rng.uniform(0.0, 5.0, jobs) * rng.integers(0, 2)).tolist(),
+        weight=rng.integers(1, 5, jobs).astype(float).tolist(),
+        gpu_type=gpu_type.tolist(),
+        free_from=(rng.uniform(0.0, 2.0, gpus) * rng.integers(0, 2)).tolist(),
+    )
+
+
+def optimum(case: Instance) -> float:
+    """The least sum of w_n C_n.
+
+    Some optimal schedule starts every task as early as those before it in the order of starts
+    let it, so all orders of the rounds' tasks on all GPUs are enough. Tasks of a round are alike.
+    """
+    jobs = len(case.arrival)
+    best = [np.inf]
+    free = [float(f) for f in case.free_from]
+    ready = [float(a) for a in case.arrival]
+    synced = [0.0] * jobs
+    done = [0] * jobs
+    total = [int(r * k) for r, k in zip(case.rounds, case.scale, strict=True)]
+
+    def cost() -> float:
+        return sum(float(case.weight[n]) * (max(synced[n], ready[n])) for n in range(jobs))
+
+    def search() -> None:
+        if cost() >= best[0]:
+            return
+        if done == total:
+            best[0] = cost()
+            return
+        for n in range(jobs):
+            if done[n] == total[n]:
+                continue
+            for m, kind in enumerate(case.gpu_type):
+                train = float(case.train[n, kind])
+                if not np.isfinite(train):
+                    continue
+                before = free[m], ready[n], synced[n]
+                free[m] = max(ready[n], free[m]) + train
+                synced[n] = max(synced[n], free[m] + float(case.sync[n, kind]))
+                done[n] += 1
+                if done[n] % int(case.scale[n]) == 0:
+                    ready[n] = synced[n]
+                search()
+                done[n] -= 1
+                free[m], ready[n], synced[n] = before
+
+    search()
+    return best[0]

@@ -1,0 +1,147 @@
+"""Hare's schedules and bounds against exhaustive search, and the checker against errors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hopsd.errors import InputError
+from hopsd.policies.hare.check import violations
+from hopsd.policies.hare.lists import RULES, schedule
+from hopsd.policies.hare.relaxation import relax
+from hopsd.policies.hare.tasks import Instance, Schedule
+from tests.policies.task_cases import instance, optimum, small_instances
+
+RULE_NAMES = sorted(RULES)
+
+
+@settings(max_examples=100, deadline=None)
+@given(small_instances(), st.sampled_from(RULE_NAMES), st.sampled_from([2, 7, 40]))
+def test_a_schedule_is_feasible_and_lies_between_bound_and_guarantee(
+    case: Instance, rule: str, intervals: int
+) -> None:
+    made = schedule(case, RULES[rule], intervals)
+    assert violations(case, made) == []
+    least = optimum(case)
+    found = made.weighted_completion(case)
+    assert made.lower_bound <= least * (1 + 1e-7)
+    assert least <= found * (1 + 1e-9)
+    assert found <= case.alpha * (2 + case.alpha) * least
+
+
+def test_the_bound_of_one_job_alone_is_its_time_on_the_fastest_gpu() -> None:
+    case = instance([[2.0, 5.0]], sync=0.5, rounds=[4], scale=[1], arrival=[3.0], weight=[2.0])
+    assert optimum(case) == pytest.approx(2 * (3 + 4 * 2.5))
+    assert relax(case).lower_bound == pytest.approx(2 * (3 + 4 * 2.5))
+
+
+def test_the_bound_counts_who_waits_for_a_gpu() -> None:
+    """Ten equal tasks on one GPU end at 1 to 10; with fine intervals the bound comes close."""
+    case = instance([[1.0]] * 10)
+    assert relax(case, 400).lower_bound == pytest.approx(55, rel=0.02)
+
+
+def test_more_intervals_do_not_loosen_the_bound() -> None:
+    case = instance([[1.0, 3.0]] * 6, sync=0.2, rounds=[3] * 6, scale=[2] * 6)
+    bounds = [relax(case, 10 * 2**k + 1).lower_bound for k in range(4)]
+    assert bounds == sorted(bounds)
+    assert bounds[-1] > bounds[0]
+
+
+def test_algorithm_1_takes_the_gpu_that_is_free_first_whatever_its_speed() -> None:
+    """Of two jobs one gets the idle GPU that is ten times slower; it had better wait."""
+    case = instance([[1.0, 10.0], [1.0, 10.0]])
+    slow = schedule(case, RULES["hare"])
+    assert sorted(slow.completion(case)) == [1.0, 10.0]
+    fast = schedule(case, RULES["hare-eft"])
+    assert sorted(fast.completion(case)) == [1.0, 2.0]
+
+
+def test_tasks_of_a_round_may_follow_one_another_on_one_gpu() -> None:
+    case = instance([[1.0]], sync=0.25, rounds=[2], scale=[3])
+    made = schedule(case, RULES["hare"])
+    assert made.start.tolist() == [0.0, 1.0, 2.0, 3.25, 4.25, 5.25]
+    assert made.completion(case).tolist() == [6.5]
+
+
+def test_synchronisation_does_not_hold_the_gpu() -> None:
+    case = instance([[1.0], [1.0]], sync=0.5, rounds=[2, 2])
+    made = schedule(case, RULES["hare-eft"])
+    assert sorted(made.start.tolist()) == pytest.approx([0.0, 1.0, 2.0, 3.0])
+
+
+@settings(max_examples=30, deadline=None)
+@given(small_instances(), st.sampled_from(RULE_NAMES))
+def test_equal_inputs_give_equal_schedules(case: Instance, rule: str) -> None:
+    one, two = schedule(case, RULES[rule]), schedule(replace(case), RULES[rule])
+    assert one.lower_bound == two.lower_bound
+    assert np.array_equal(one.start, two.start)
+    assert np.array_equal(one.gpu, two.gpu)
+
+
+CASE = instance(
+    [[1.0, 2.0], [1.5, np.inf]], sync=0.5, rounds=[2, 1], scale=[2, 1], arrival=[1.0, 0.0],
+    free_from=[0.0, 1.5],
+)  # fmt: skip
+START, GPU = [1.5, 1.5, 4.0, 5.0, 0.0], [0, 1, 0, 0, 0]
+
+
+def test_the_checker_accepts_a_feasible_schedule() -> None:
+    assert violations(CASE, Schedule(np.array(START), np.array(GPU), 0.0)) == []
+
+
+@pytest.mark.parametrize(
+    ("task", "start", "gpu", "constraint"),
+    [
+        (4, -1.0, 0, "(4)"),
+        (4, float("nan"), 0, "(4)"),
+        (4, 0.0, 2, "(5)"),
+        (4, 9.0, 1, "(5)"),
+        (2, 3.9, 0, "(7)"),
+        (3, 4.9, 0, "(8)"),
+        (0, 1.4, 0, "(8)"),
+        (1, 1.4, 1, "(8)"),
+    ],
+)
+def test_the_checker_names_the_broken_constraint(
+    task: int, start: float, gpu: int, constraint: str
+) -> None:
+    starts, gpus = np.array(START), np.array(GPU)
+    starts[task], gpus[task] = start, gpu
+    found = violations(CASE, Schedule(starts, gpus, 0.0))
+    assert found
+    assert {sentence[:3] for sentence in found} == {constraint}
+
+
+def test_the_checker_misses_no_task() -> None:
+    found = violations(CASE, Schedule(np.array(START[:-1]), np.array(GPU[:-1]), 0.0))
+    assert found == ["(5) 4 tasks have a start, 4 a GPU, there are 5"]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"weight": [0.0]}, "weight"),
+        ({"rounds": [0]}, "rounds"),
+        ({"scale": [0]}, "scale"),
+        ({"sync": -1.0}, "sync"),
+        ({"arrival": [np.inf]}, "arrival"),
+        ({"gpu_type": [1]}, "gpu_type"),
+        ({"gpu_type": []}, "no GPU"),
+        ({"train": [[0.0]]}, "train"),
+        ({"train": [[np.inf]]}, "job 0 can run on no GPU"),
+    ],
+)
+def test_what_cannot_be_scheduled_is_refused(change: dict[str, object], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        instance(**({"train": [[1.0]]} | change))  # type: ignore[arg-type]
+
+
+def test_alpha_is_the_largest_ratio_among_the_gpus_there_are() -> None:
+    three = [[1.0, 2.0, 50.0], [3.0, 12.0, 1.0]]
+    case = instance(three, sync=[[1.0, 1.0, 9.0], [1.0, 2.5, 9.0]], gpu_type=[0, 1])
+    assert case.alpha == 4.0
