@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from hopsd.core.comment import Comment, parse
-from hopsd.core.history import advance_all, with_apps
+from hopsd.core.history import AppKey, advance_all, with_apps
 from hopsd.core.workload import workload_of
 from hopsd.errors import CommentError, InputError
 from hopsd.model.history import JobRecord
-from hopsd.model.ids import AppName, JobId, UserName
+from hopsd.model.ids import JobId
 from hopsd.model.reading import Reading
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.slurm.port import Port
@@ -56,8 +56,7 @@ def observe(port: Port, store: Store, requirements_max: int) -> Observation:
     workloads = {job.id: workload_of(job, comments.get(job.id)) for job in reading.jobs}
     before = store.jobs()
     records = advance_all(before, reading, workloads)
-    apps = len({_app(record, range_values=requirements_max) for record in before.values()})
-    records = with_apps(before, records, max(1, apps))
+    records = with_apps(before, records, lambda record: _app(record, requirements_max))
     store.save_jobs(records.values())
     released = frozenset(job for job, record in records.items() if record.released)
     for job_id in released:
@@ -66,8 +65,7 @@ def observe(port: Port, store: Store, requirements_max: int) -> Observation:
     return Observation(reading, comments, errors, records, released)
 
 
-def _app(job: JobRecord, range_values: int) -> tuple[UserName, AppName] | JobId:
-    """The app that a job belongs to; a job without one is one by itself."""
+def _app(job: JobRecord, range_values: int) -> AppKey:
     try:
         app = _parse(job.comment, range_values=range_values).app
     except InputError:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from hopsd.model.allocation import Allocation
 from hopsd.model.history import JobRecord
-from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
+from hopsd.model.ids import AppName, GpuType, JobId, NodeName, UserName, WorkloadName
 from hopsd.model.reading import Hold, JobReading, Reading, SlurmState
 
 OCCUPYING = frozenset({SlurmState.RUNNING, SlurmState.COMPLETING, SlurmState.SUSPENDED})
@@ -137,17 +137,32 @@ def _first_seen(job: JobReading, now: float, workloads: Mapping[JobId, WorkloadN
     )
 
 
+AppKey = tuple[UserName, AppName] | JobId
+"""An app, or a job that is one by itself."""
+
+
 def with_apps(
-    before: Mapping[JobId, JobRecord], after: Mapping[JobId, JobRecord], apps: int
+    before: Mapping[JobId, JobRecord],
+    after: Mapping[JobId, JobRecord],
+    app_of: Callable[[JobRecord], AppKey],
 ) -> dict[JobId, JobRecord]:
-    """``after`` with ``apps`` present since each record was last seen, or since its submission."""
-    since = {job: before[job].seen if job in before else after[job].submit for job in after}
-    return {
-        job: replace(record, app_seconds=record.app_seconds + apps * (record.seen - since[job]))
-        if record.seen > since[job]
-        else record
-        for job, record in after.items()
-    }
+    """``after`` with what the apps present at the look before mean to each record."""
+    present = max(1, len({app_of(record) for record in before.values() if record.end is None}))
+    service: dict[AppKey, float] = {}
+    for job, record in after.items():
+        if record.end is not None and (job not in before or before[job].end is None):
+            app = app_of(record)
+            service[app] = service.get(app, 0.0) + record.attained_gpu_seconds
+    found = {}
+    for job, record in after.items():
+        since = before[job].seen if job in before else record.submit
+        found[job] = replace(
+            record,
+            app_seconds=record.app_seconds + present * max(0.0, record.seen - since),
+            app_gpu_seconds=record.app_gpu_seconds
+            + (service.get(app_of(record), 0.0) if service and record.end is None else 0.0),
+        )
+    return found
 
 
 def with_ages(records: Mapping[JobId, JobRecord], ages: Mapping[JobId, float]) -> list[JobRecord]:

@@ -142,6 +142,7 @@ def _job(
         restarts=record.restarts,
         running_since=record.allocation_since if record.allocation else None,
         contention=_contention(record, now),
+        app_gpu_seconds=record.app_gpu_seconds,
         app=comment.app,
         phase=comment.phase,
     )

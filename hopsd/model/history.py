@@ -19,7 +19,8 @@ class JobRecord:
     is None until the job finished. ``released``: given back to plain Slurm by an operator, hops
     leaves it alone. ``run_seconds_by_type``: what of ``run_seconds`` was spent on which GPU type.
     ``app_seconds``: the number of apps that were present (a job without one counts as one), summed
-    over the seconds from ``submit`` to ``seen``.
+    over the seconds from ``submit`` to ``seen``. ``app_gpu_seconds``: what jobs of the same app
+    that have ended since ``submit`` spent.
     """
 
     id: JobId
@@ -44,6 +45,7 @@ class JobRecord:
     released: bool = False
     run_seconds_by_type: Mapping[GpuType, float] = field(default_factory=dict)
     app_seconds: float = 0.0
+    app_gpu_seconds: float = 0.0
 
     @property
     def latency_ratio(self) -> float | None:

@@ -54,7 +54,7 @@ class Job:
     ``age_seconds`` is the expected run time without waiting (eq. 9), None: computed.
     ``running`` is where it runs now since ``running_since``, empty while it waits. ``app`` and its
     ``phase``: as in the comment. ``contention``: mean number of apps present in its life so far,
-    None: not known.
+    None: not known. ``app_gpu_seconds``: spent by jobs of the app that have ended.
     """
 
     id: JobId
@@ -82,3 +82,4 @@ class Job:
     app: AppName | None = None
     phase: int = 0
     contention: float | None = None
+    app_gpu_seconds: float = 0.0

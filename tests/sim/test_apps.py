@@ -47,3 +47,24 @@ def test_the_number_of_apps_present_is_remembered_over_a_job_s_life() -> None:
     assert seen[50.0, "1"] == 2.0
     assert seen[200.0, "1"] == 1.5
     assert seen[200.0, "2"] == 1.5
+
+
+def test_what_ended_jobs_of_an_app_have_spent_is_remembered() -> None:
+    """100 s on 2 GPUs by the first job of the app; nothing of another user's app of that name."""
+    app = AppName("lm")
+    jobs = [
+        replace(job(1, 200.0, 2), app=app),
+        replace(job(2, 300.0), app=app),
+        replace(job(3, 300.0), app=app, user=UserName("v")),
+    ]
+    seen: dict[tuple[float, str], float] = {}
+
+    def watch(snapshot: Snapshot, given: PlanSettings) -> Plan:
+        seen.update({(snapshot.now, j.id): j.app_gpu_seconds for j in snapshot.jobs})
+        return get("fifo")(snapshot, given)
+
+    settings = SimulationSettings(round_seconds=50.0)
+    Simulation(cluster(n=4), workload(jobs), watch, settings).run()
+    assert seen[50.0, "2"] == 0.0
+    assert seen[250.0, "2"] == 200.0
+    assert seen[250.0, "3"] == 0.0

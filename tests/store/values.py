@@ -144,4 +144,5 @@ job_records = every_field(
     released=st.booleans(),
     run_seconds_by_type=st.dictionaries(names, reals, max_size=3),
     app_seconds=reals,
+    app_gpu_seconds=reals,
 )
