@@ -26,7 +26,11 @@ class PriorityName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlanSettings:
-    """The operator's knobs of one plan. ``time_limit_seconds`` bounds the whole planning."""
+    """The operator's knobs of one plan. ``time_limit_seconds`` bounds the whole planning.
+
+    Of themis and its rivals: ``filter_share`` is f, the share of apps that an auction leaves out;
+    ``lease_seconds`` after which GPUs are offered again.
+    """
 
     lam: float = 1.0
     sigma: float = 1.4
@@ -36,6 +40,8 @@ class PlanSettings:
     policy: str = "hops"
     paper_exact: bool = False
     seed: int = 0
+    filter_share: float = 0.8
+    lease_seconds: float = 600.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from statistics import median_low
 
 from hopsd.core.priority import competes, idle_gpus
@@ -32,6 +33,13 @@ class Sites:
         self._largest = {t: max(n.gpus for n in ns) for t, ns in self._by_type.items()}
         self._total = {t: sum(n.gpus for n in ns) for t, ns in self._by_type.items()}
         self._type = {node.name: node.gpu_type for node in snapshot.nodes}
+
+    def within(self, allocation: Allocation) -> Sites:
+        """The same servers, idle only in what ``allocation`` names."""
+        part = copy(self)
+        part.idle = dict.fromkeys(self.idle, 0) | allocation.as_dict()
+        part.left = allocation.gpus
+        return part
 
     @property
     def types(self) -> Mapping[GpuType, int]:

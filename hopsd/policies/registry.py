@@ -26,6 +26,8 @@ POLICIES = {
     "sjf": "hopsd.policies.classic:sjf",
     "srtf": "hopsd.policies.classic:srtf",
     "las": "hopsd.policies.classic:las",
+    "themis": "hopsd.policies.themis:plan",
+    "themis-share": "hopsd.policies.themis:plan_share",
     "slurm": "hopsd.policies.slurm:plan",
 }
 

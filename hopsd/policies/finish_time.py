@@ -1,0 +1,68 @@
+"""Finish-time fairness rho = T_sh / T_id of an app (Themis, NSDI 2020, sections 3.2 and 4.3).
+
+T_sh: when the app ends in the shared cluster with an allocation that it keeps; T_id: when it
+would on 1/N of the cluster. Both count from its submission. Eq. 1 (one job) is eq. 2 (phases of
+jobs) with one phase of one job, so there is one function for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import fsum
+
+IN_SERVER, ACROSS_SERVERS = 1.0, 1.1
+"""Slowdown S by placement until it was measured (section 4.3.1). Slurm's nodes have no racks here,
+so the third figure, 1.3 across racks, is not used."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobInfo:
+    """What an app tells of one job (figure 7).
+
+    ``seconds_per_iteration``: on one GPU. ``locality_sensitivity``: S of the allocation asked
+    about, relative to that. ``gpus_max``: job_demand_max of eq. 1.
+    """
+
+    iterations_left: float
+    seconds_per_iteration: float
+    locality_sensitivity: float
+    gpus_max: int
+
+    @property
+    def work(self) -> float:
+        """Seconds that one GPU would need."""
+        return self.iterations_left * self.seconds_per_iteration * self.locality_sensitivity
+
+
+def phase_seconds(jobs: Sequence[JobInfo], gpus: float) -> float:
+    """T_sh(i) of eq. 2: when the last job of a phase ends.
+
+    The app divides its GPUs among the jobs as it likes and again at every lease. With linear
+    speed-up up to ``gpus_max`` no division ends earlier than the larger of all work over all GPUs
+    and the longest job on as many GPUs as it can use, and one ends then. This gives table 3; one
+    undivided share a job for the whole phase would give 1.06 where it prints 1.
+    """
+    if not jobs:
+        return 0.0
+    alone = max(job.work / min(gpus, job.gpus_max) for job in jobs)
+    return max(alone, fsum(job.work for job in jobs) / gpus)
+
+
+def shared_seconds(elapsed: float, phases: Sequence[Sequence[JobInfo]], gpus: float) -> float:
+    """T_sh of eq. 1 and 2 with ``gpus`` > 0 GPUs from now to the end."""
+    return elapsed + fsum(phase_seconds(jobs, gpus) for jobs in phases)
+
+
+def independent_seconds(budget: float, cluster_gpus: int, gpus_max: int, apps: float) -> float:
+    """T_id of eq. 1 and 2: ``budget`` seconds of one GPU on all the app can use, times N_avg."""
+    return budget / min(cluster_gpus, gpus_max) * apps
+
+
+def share_seconds(budget: float, cluster_gpus: int, gpus_max: int, apps: float) -> float:
+    """The time alone on exactly 1/N of the GPUs, which T_id approximates.
+
+    T_id is longer by ``cluster_gpus / gpus_max`` for an app that cannot use the whole cluster and
+    could use its share.
+    """
+    return budget / min(cluster_gpus / apps, float(gpus_max))
