@@ -3,7 +3,8 @@
 A plan is one round of pseudocode 1. The GPUs on offer are those without a lease. Of the apps that
 could use one, the share 1 - f with the largest rho bids; the winners of the auction keep what
 their hidden payments leave them, and what is left goes to the apps that did not bid, in random
-order. Within an app its scheduler divides what the app won.
+order; what these cannot use, to those that did, since an idle GPU helps nobody. Within an app its
+scheduler divides what the app won.
 """
 
 from __future__ import annotations
@@ -67,9 +68,11 @@ class Themis:
             worth, bound = outcome.worth, outcome.bound
             for app, won in zip(bidders, bids.won(outcome), strict=True):
                 _give(app, won, market, sites, placements)
-        rest = [job for app in able[len(bidders) :] for job in app.contending]
-        random.Random(settings.seed + snapshot.now).shuffle(rest)  # noqa: S311
-        leftovers(rest, sites, placements)
+        rng = random.Random(settings.seed + snapshot.now)  # noqa: S311
+        for group in (able[len(bidders) :], bidders):
+            jobs = [job for app in group for job in app.contending]
+            rng.shuffle(jobs)
+            leftovers(jobs, sites, placements)
         waiting = _reasons(apps, able, bidders, rho, placements, pools_of(snapshot.nodes))
         return Plan(
             placements=placements,
@@ -258,13 +261,15 @@ def _give(
 def leftovers(jobs: Sequence[Job], sites: Sites, placements: dict[JobId, Allocation]) -> None:
     """GPUs that nobody won, to ``jobs`` in their order.
 
-    Whoever can stay where it runs does, others start on their smallest count; then the latter grow
-    as far as there is room.
+    Whoever can stay where it runs does, others start on their smallest count. Then all but the
+    former grow as far as there is room.
     """
-    started = []
+    started = [job for job in jobs if job.id in placements]
     for job in jobs:
         if not sites.left:
             return
+        if job.id in placements:
+            continue
         found = job.running if job.running and sites.holds(job.running) else None
         if found is None:
             found = sites.fastest(job, min(job.reqs))
