@@ -28,6 +28,8 @@ POLICIES = {
     "las": "hopsd.policies.classic:las",
     "themis": "hopsd.policies.themis:plan",
     "themis-share": "hopsd.policies.themis:plan_share",
+    "hare": "hopsd.policies.hare.policy:plan",
+    "hare-eft": "hopsd.policies.hare.policy:plan_eft",
     "slurm": "hopsd.policies.slurm:plan",
 }
 

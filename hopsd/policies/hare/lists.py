@@ -2,34 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from bisect import bisect_right, insort
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from hopsd.policies.hare.relaxation import INTERVALS, Relaxed, relax
-from hopsd.policies.hare.tasks import Floats, Instance, Ints, Schedule
+from hopsd.policies.hare.tasks import Instance, Ints, Schedule
 
-Rule = Callable[[Floats, float, Floats, Floats], int]
-"""The GPU for a task: from when each is free (phi), when the task may start (t_i), and T^c and
-T^s on each GPU, all (gpus,) but t_i.
+Pool = list[tuple[float, int]]
+"""GPUs of one type: (free from then on, GPU), sorted; empty where a job cannot run."""
+
+Rule = Callable[[Sequence[Pool], float, Sequence[float]], tuple[int, int]]
+"""A task's GPU as pool and position: of the pools (phi), of when the task may start (t_i), and of
+T^c + T^s on a GPU of each, infinite where the job cannot run.
 """
 
 
-def earliest_available(free: Floats, ready: float, train: Floats, sync: Floats) -> int:  # noqa: ARG001
-    """Line 12 of Algorithm 1: argmin phi, whatever the GPU's speed; the first of equal ones.
+def earliest_available(
+    pools: Sequence[Pool],
+    ready: float,  # noqa: ARG001
+    seconds: Sequence[float],
+) -> tuple[int, int]:
+    """Line 12 of Algorithm 1: argmin phi, whatever the GPU's speed; the first of equal ones."""
+    able = (kind for kind, pool in enumerate(pools) if pool and seconds[kind] < np.inf)
+    return min(able, key=lambda kind: pools[kind][0]), 0
 
-    Only among the GPUs that the job can run on at all.
+
+def earliest_finish(
+    pools: Sequence[Pool], ready: float, seconds: Sequence[float]
+) -> tuple[int, int]:
+    """The GPU on which the task is synchronised first.
+
+    Of equal ones the last to become free: those idle for long may still serve earlier tasks.
     """
-    return int(np.where(np.isfinite(train), free, np.inf).argmin())
-
-
-def earliest_finish(free: Floats, ready: float, train: Floats, sync: Floats) -> int:
-    """The GPU on which the task is synchronised first; of equal ones the last to become free,
-    so that those idle for long stay for others.
-    """
-    end = np.maximum(free, ready) + train + sync
-    best = end.min()
-    return int(np.where(end <= best, free, -np.inf).argmax())
+    able = (kind for kind, pool in enumerate(pools) if pool)
+    kind = min(able, key=lambda k: max(pools[k][0][0], ready) + seconds[k])
+    return kind, max(0, bisect_right(pools[kind], (ready, sys.maxsize)) - 1)
 
 
 RULES: dict[str, Rule] = {"hare": earliest_available, "hare-eft": earliest_finish}
@@ -54,18 +64,21 @@ def middle_order(instance: Instance, relaxed: Relaxed) -> Ints:
 
 def in_order(instance: Instance, order: Ints, rule: Rule, lower_bound: float) -> Schedule:
     """Lines 5 to 17 of Algorithm 1: each task after its round's forerunner, on the rule's GPU."""
-    free = instance.free_from.copy()
-    train, sync = instance.train[:, instance.gpu_type], instance.sync[:, instance.gpu_type]
-    ready, synced = instance.arrival.copy(), instance.arrival.copy()
-    turn = np.zeros(instance.jobs, dtype=np.int64)
+    pools: list[Pool] = [[] for _ in range(instance.train.shape[1])]
+    for m, kind in enumerate(instance.gpu_type):
+        insort(pools[kind], (float(instance.free_from[m]), m))
+    train, whole = instance.train.tolist(), (instance.train + instance.sync).tolist()
+    ready, synced = instance.arrival.tolist(), instance.arrival.tolist()
+    turn = [0] * instance.jobs
     start, gpu = np.zeros(instance.tasks), np.zeros(instance.tasks, dtype=np.int64)
-    jobs, rounds = instance.job_of_task, instance.round_of_task
-    for task in order:
+    jobs, rounds = instance.job_of_task.tolist(), instance.round_of_task.tolist()
+    for task in order.tolist():
         job = jobs[task]
         if rounds[task] != turn[job]:
             turn[job], ready[job] = rounds[task], synced[job]
-        m = rule(free, ready[job], train[job], sync[job])
-        start[task], gpu[task] = max(ready[job], free[m]), m
-        free[m] = start[task] + train[job, m]
-        synced[job] = max(synced[job], free[m] + sync[job, m])
+        kind, position = rule(pools, ready[job], whole[job])
+        free, m = pools[kind].pop(position)
+        start[task], gpu[task] = max(ready[job], free), m
+        insort(pools[kind], (float(start[task] + train[job][kind]), m))
+        synced[job] = max(synced[job], float(start[task] + whole[job][kind]))
     return Schedule(start, gpu, lower_bound)

@@ -1,0 +1,203 @@
+"""Hare in rounds: a plan is the beginning of a task schedule for the jobs that are there.
+
+Hare switches a GPU between jobs within milliseconds and knows all arrivals. Here a GPU stays with
+a job until a plan takes it away, and nobody knows who comes. So every plan makes a new schedule
+(Algorithm 1 on the relaxation) of what is left to train, and gives each job the GPUs on which its
+tasks begin at once:
+
+- A job's scale is its rigid size, the median requirement. Its tasks are pieces of what is left,
+  each about a scheduling round long on one GPU of the fastest type, but no more than
+  ``PIECES_MAX`` rounds of them: of later ones only the order matters now.
+- Since a GPU is not given away while a job synchronises, T^s is part of T^c.
+- Tasks of a round that share a GPU train one after the other: a job may get fewer GPUs than its
+  scale, as far as its requirements allow. They are of one type, for a round is as fast as its
+  slowest task, and lie as close together as they can.
+- All jobs weigh the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hopsd.core.priority import age_seconds
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import GpuType, JobId, job_order
+from hopsd.model.job import Job
+from hopsd.model.plan import Plan, PlanSettings, Snapshot
+from hopsd.model.reason import Reason, ReasonCode
+from hopsd.policies.hare.lists import Rule, earliest_available, earliest_finish, schedule
+from hopsd.policies.hare.tasks import Instance, Schedule
+from hopsd.policies.placing import Sites, contenders
+
+PIECES_MAX = 4
+"""Rounds of tasks that a job's remaining training is divided into at most."""
+
+INTERVALS = 8
+"""Of the relaxation; a plan is renewed soon, so it may be coarse."""
+
+UNSTARTED_SHARE = 1e-3
+"""Of its training a job always has this much left, even past what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hare:
+    """``rule``: how a task's GPU is chosen."""
+
+    rule: Rule
+
+    def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:  # noqa: ARG002
+        sites = Sites(snapshot)
+        waiting: dict[JobId, Reason] = {}
+        jobs: list[Job] = []
+        for job in sorted(contenders(snapshot), key=lambda j: (j.submit, job_order(j.id))):
+            if sites.rigid(job) is None:
+                text = "no server or group of servers of a type that it knows is large enough"
+                waiting[job.id] = Reason(ReasonCode.NO_CONFIGURATION, text)
+            else:
+                jobs.append(job)
+        if not jobs or not sites.left:
+            return Plan(placements={}, waiting=waiting)
+        instance = instance_of(snapshot, sites, jobs)
+        made = schedule(instance, self.rule, INTERVALS)
+        placements = _place(sites, jobs, _begun(instance, made, list(sites.types)))
+        for job in jobs:
+            if job.id not in placements:
+                text = "its tasks are scheduled behind those of other jobs"
+                waiting[job.id] = Reason(ReasonCode.LOST_TO_OTHERS, text)
+        total = made.weighted_completion(instance)
+        return Plan(
+            placements=placements,
+            objective=-total,
+            upper_bound=-made.lower_bound,
+            gap=1.0 - made.lower_bound / total,
+            fragments=sites.left if len(placements) < len(jobs) else 0,
+            waiting=waiting,
+        )
+
+
+def instance_of(snapshot: Snapshot, sites: Sites, jobs: Sequence[Job]) -> Instance:
+    """What is left of ``jobs`` as tasks, in seconds from now; every one has a rigid size.
+
+    GPUs that this plan may not give are free a scheduling round from now.
+    """
+    types = list(sites.types)
+    scale = np.array([sites.rigid(job) for job in jobs])
+    speed = np.array(
+        [[_per_gpu(sites, j, t, k) for t in types] for j, k in zip(jobs, scale, strict=True)]
+    )
+    left = np.array([_left(snapshot, sites, j, k) for j, k in zip(jobs, scale, strict=True)])
+    pieces = left / (scale * speed.max(axis=1) * snapshot.round.seconds)
+    rounds = np.clip(np.ceil(pieces), 1, PIECES_MAX).astype(np.int64)
+    with np.errstate(divide="ignore"):
+        train = (left / (scale * rounds))[:, None] / speed
+    kinds = [types.index(n.gpu_type) for n in snapshot.nodes for _ in range(n.gpus)]
+    free = [
+        0.0 if i < sites.idle[n.name] else snapshot.round.seconds
+        for n in snapshot.nodes
+        for i in range(n.gpus)
+    ]
+    return Instance(
+        arrival=np.zeros(len(jobs)),
+        weight=np.ones(len(jobs)),
+        rounds=rounds,
+        scale=scale,
+        train=train,
+        sync=np.zeros_like(train),
+        gpu_type=np.array(kinds),
+        free_from=np.array(free),
+    )
+
+
+def _sizes(job: Job, scale: int) -> list[int]:
+    """GPU counts at which tasks of a round run, at once or in turn: the largest first."""
+    return sorted((r for r in set(job.reqs) if r <= scale), reverse=True)
+
+
+def _per_gpu(sites: Sites, job: Job, gpu_type: GpuType, scale: int) -> float:
+    """Samples/s of one of as many GPUs as the type can give the job, synchronisation included."""
+    size = next((r for r in _sizes(job, scale) if sites.runs_on(job, gpu_type, r)), None)
+    return 0.0 if size is None else sites.rate_on(job, gpu_type, size) / size
+
+
+def _left(snapshot: Snapshot, sites: Sites, job: Job, scale: int) -> float:
+    """Samples; by the expected run time on the mean type where nobody told them."""
+    if job.samples is not None:
+        return max(job.samples - job.samples_done, job.samples * UNSTARTED_SHARE)
+    rates = {t: sites.rate_on(job, t, scale) for t in sites.types}
+    able = [(rate, sites.types[t]) for t, rate in rates.items() if rate > 0]
+    mean = sum(rate * gpus for rate, gpus in able) / sum(gpus for _, gpus in able)
+    age = age_seconds(job, snapshot.nodes)
+    return mean * max(age - job.run_seconds, age * UNSTARTED_SHARE)
+
+
+def _begun(
+    instance: Instance, made: Schedule, types: Sequence[GpuType]
+) -> dict[int, Counter[GpuType]]:
+    """GPUs by type on which a job's tasks begin now, the jobs in the order of their tasks."""
+    now = np.flatnonzero(made.start <= 0.0)
+    owner = instance.job_of_task[now]
+    begun: dict[int, Counter[GpuType]] = {}
+    for job, gpu in zip(owner.tolist(), made.gpu[now].tolist(), strict=True):
+        begun.setdefault(job, Counter())[types[instance.gpu_type[gpu]]] += 1
+    return begun
+
+
+def _place(
+    sites: Sites, jobs: Sequence[Job], begun: dict[int, Counter[GpuType]]
+) -> dict[JobId, Allocation]:
+    """Who may stay where it is stays; then the others, the large before the small."""
+    placements: dict[JobId, Allocation] = {}
+    moving = []
+    for i, gpus in begun.items():
+        best = _best(sites, jobs[i], gpus)
+        running = jobs[i].running
+        if (
+            best is not None
+            and (sites.type_of(running), running.gpus) == best
+            and sites.holds(running)
+        ):
+            sites.take(running)
+            placements[jobs[i].id] = running
+        else:
+            moving.append((i, best))
+    for i, best in sorted(moving, key=lambda pair: -(pair[1][1] if pair[1] else 0)):
+        found = _fitting(sites, jobs[i], best, sum(begun[i].values()))
+        if found is not None:
+            sites.take(found)
+            placements[jobs[i].id] = found
+    return placements
+
+
+def _best(sites: Sites, job: Job, gpus: Counter[GpuType]) -> tuple[GpuType, int] | None:
+    """The fastest type and count within what the job's tasks got; None: no count of it."""
+    options = [
+        (sites.rate_on(job, t, size), t, size)
+        for t, most in gpus.items()
+        for size in _sizes(job, most)
+    ]
+    able = [(t, size) for rate, t, size in options if rate > 0]
+    rates = [rate for rate, _, _ in options if rate > 0]
+    return able[int(np.argmax(rates))] if able else None
+
+
+def _fitting(
+    sites: Sites, job: Job, best: tuple[GpuType, int] | None, most: int
+) -> Allocation | None:
+    """As wanted where servers have room, else as many GPUs as there are of any type."""
+    if best is not None:
+        found = sites.fastest(job, best[1], [best[0]])
+        if found is not None:
+            return found
+    for size in _sizes(job, most):
+        found = sites.fastest(job, size)
+        if found is not None:
+            return found
+    return None
+
+
+plan = Hare(earliest_available)
+plan_eft = Hare(earliest_finish)
