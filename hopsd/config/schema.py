@@ -142,6 +142,17 @@ class PlanConfig:
         _PLAN.paper_exact, "Plan as the paper prints it, without what was added since."
     )
     seed: int = option(_PLAN.seed, "Seed of every random choice.", minimum=0)
+    filter_share: float = option(
+        _PLAN.filter_share,
+        "Of themis: the share of apps, those nearest to fair, that an auction leaves out (f).",
+        minimum=0,
+        maximum=1,
+    )
+    lease_seconds: float = option(
+        _PLAN.lease_seconds,
+        "Of themis and its rivals: GPUs are offered again after so long, at a round's start.",
+        minimum=0,
+    )
     restart_cost: bool = option(
         True, "A running job pays for a move with the time that its restart takes."
     )
@@ -161,6 +172,8 @@ class PlanConfig:
             policy=self.policy,
             paper_exact=self.paper_exact,
             seed=self.seed,
+            filter_share=self.filter_share,
+            lease_seconds=self.lease_seconds,
         )
 
 

@@ -51,6 +51,10 @@ from hopsd.sim.study import Result, figures, play, write
 @click.option("--lambda", "lam", type=click.FloatRange(min=0.0), default=1.0)
 @click.option("--gap", type=click.FloatRange(min=0.0), default=0.01)
 @click.option("--time-limit", type=click.FloatRange(min=0.1), default=10.0, metavar="SECONDS")
+@click.option("--filter", "filter_share", type=click.FloatRange(0.0, 1.0), default=0.8,
+              help="Themis' f: the share of apps that an auction leaves out.")  # fmt: skip
+@click.option("--lease", type=click.FloatRange(min=0.0), default=600.0, metavar="SECONDS",
+              help="Of themis and its rivals.")  # fmt: skip
 @click.option("--paper-exact", is_flag=True, help="The round as the paper prints it.")
 @click.option("--failures", "failure_file", metavar="FILE", help="Jobs and nodes that fail.")
 @click.option("--report", is_flag=True, help="Write OUT/report.html, too.")
@@ -73,6 +77,8 @@ def simulate(
     lam: float,
     gap: float,
     time_limit: float,
+    filter_share: float,
+    lease: float,
     paper_exact: bool,
     failure_file: str | None,
     report: bool,
@@ -93,7 +99,8 @@ def simulate(
     if failure_file is not None:
         failures = read_failures(read_text(failure_file), cluster, workload)
     plan = PlanSettings(lam=lam, gap=gap, time_limit_seconds=time_limit, paper_exact=paper_exact,
-                        priority=PriorityName(priority), seed=seed)  # fmt: skip
+                        priority=PriorityName(priority), seed=seed,
+                        filter_share=filter_share, lease_seconds=lease)  # fmt: skip
     settings = SimulationSettings(
         round_seconds,
         refresh,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hopsd.core.comment import read_app
 from hopsd.core.throughput import theory_table
-from hopsd.errors import CommentError, FormatError
+from hopsd.errors import FormatError
 from hopsd.formats.item import Item, flag, number, parse, positive, unique
-from hopsd.formats.tables import read_requirements, read_server_factor, read_tables
+from hopsd.formats.tables import read_app_of, read_requirements, read_server_factor, read_tables
 from hopsd.formats.theory import read_times
-from hopsd.model.ids import AppName, GpuType, JobId, NodeName, UserName, WorkloadName
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
 from hopsd.model.job import ThroughputTable
 from hopsd.model.scenario import Cluster, Links, Server, Workload, WorkloadJob
 
@@ -89,7 +88,7 @@ def _job(item: Item, throughput: Mapping[WorkloadName, object]) -> WorkloadJob:
     workload = WorkloadName(fields["workload"].text())
     if workload not in throughput:
         fields["workload"].refuse("a workload of throughput")
-    app, phase = fields["app"].or_none(_app) or (None, 0)
+    app, phase = fields["app"].or_none(read_app_of) or (None, 0)
     return WorkloadJob(
         id=JobId(fields["id"].text()),
         user=UserName(fields["user"].text()),
@@ -103,10 +102,3 @@ def _job(item: Item, throughput: Mapping[WorkloadName, object]) -> WorkloadJob:
         app=app,
         phase=phase,
     )
-
-
-def _app(item: Item) -> tuple[AppName, int]:
-    try:
-        return read_app(item.text())
-    except CommentError:
-        item.refuse("an app as in a comment: a name, or one with a phase such as 'lm:2'")

@@ -6,7 +6,7 @@ from collections import Counter
 
 from hopsd.errors import FormatError
 from hopsd.formats.item import Item, at_least_zero, flag, number, parse, positive, unique
-from hopsd.formats.tables import read_requirements, read_server_factor, read_tables
+from hopsd.formats.tables import read_app_of, read_requirements, read_server_factor, read_tables
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
@@ -15,9 +15,11 @@ from hopsd.model.plan import PlanSettings, PriorityName, RoundInfo, Snapshot
 
 _JOB = (
     "id user submit wait age priority reqs preemptible running sensitivity throughput",
-    "samples state restart_seconds time_limit_seconds server_factor",
+    "samples state restart_seconds time_limit_seconds server_factor app running_since",
 )
-_SETTINGS = "lambda sigma gap time_limit priority policy paper_exact seed"
+_SETTINGS = (
+    "lambda sigma gap time_limit priority policy paper_exact seed filter_share lease_seconds"
+)
 FTF_LAMBDA = 2.0
 """The paper's choice where priorities are finish-time fairness (section 4.4)."""
 
@@ -59,6 +61,7 @@ def _node(item: Item) -> Node:
 
 def _job(item: Item, nodes: frozenset[NodeName]) -> Job:
     fields = item.fields(*_JOB)
+    app, phase = fields["app"].or_none(read_app_of) or (None, 0)
     return Job(
         id=JobId(fields["id"].text()),
         user=UserName(fields["user"].text()),
@@ -76,6 +79,9 @@ def _job(item: Item, nodes: frozenset[NodeName]) -> Job:
         running=_running(fields["running"], nodes),
         sensitivity=fields["sensitivity"].or_none(positive),
         server_factor=fields.get("server_factor", read_server_factor, {}),
+        app=app,
+        phase=phase,
+        running_since=fields["running_since"].or_none(number),
     )
 
 
@@ -119,4 +125,8 @@ def _settings(item: Item) -> PlanSettings:
         policy=fields.get("policy", Item.text, default.policy),
         paper_exact=fields.get("paper_exact", flag, default.paper_exact),
         seed=fields.get("seed", Item.whole, default.seed),
+        filter_share=fields.get(
+            "filter_share", lambda f: f.number(minimum=0, maximum=1), default.filter_share
+        ),
+        lease_seconds=fields.get("lease_seconds", at_least_zero, default.lease_seconds),
     )

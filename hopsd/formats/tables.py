@@ -1,11 +1,13 @@
-"""Throughput tables and server factors, part of several files."""
+"""Throughput tables, server factors and apps, part of several files."""
 
 from __future__ import annotations
 
 from typing import cast
 
+from hopsd.core.comment import read_app
+from hopsd.errors import CommentError
 from hopsd.formats.item import Item
-from hopsd.model.ids import GpuType, NodeName
+from hopsd.model.ids import AppName, GpuType, NodeName
 from hopsd.model.job import ThroughputTable
 
 _NONE: dict[int, float] = {}
@@ -35,3 +37,11 @@ def read_requirements(item: Item) -> tuple[int, ...]:
     if not counts:
         item.refuse("a list of one GPU count or more")
     return tuple(sorted(counts))
+
+
+def read_app_of(item: Item) -> tuple[AppName, int]:
+    """The app of a job and its phase, 0: none; in the syntax of a comment."""
+    try:
+        return read_app(item.text())
+    except CommentError:
+        item.refuse("an app as in a comment: a name, or one with a phase such as 'lm:2'")

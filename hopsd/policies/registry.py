@@ -30,6 +30,12 @@ POLICIES = {
     "themis-share": "hopsd.policies.themis:plan_share",
     "hare": "hopsd.policies.hare.policy:plan",
     "hare-eft": "hopsd.policies.hare.policy:plan_eft",
+    "gandiva": "hopsd.policies.app_rivals:gandiva",
+    "tiresias": "hopsd.policies.app_rivals:tiresias",
+    "optimus": "hopsd.policies.app_rivals:optimus",
+    "slaq": "hopsd.policies.app_rivals:slaq",
+    "srtf-apps": "hopsd.policies.app_rivals:srtf",
+    "srsf": "hopsd.policies.app_rivals:srsf",
     "slurm": "hopsd.policies.slurm:plan",
 }
 

@@ -39,6 +39,8 @@ SNAPSHOT = {
             "sensitivity": 1.2,
             "throughput": TABLE,
             "server_factor": {"n0": 0.97},
+            "app": "lm:2",
+            "running_since": 1699995000,
         }
     ],
     "settings": {
@@ -50,6 +52,8 @@ SNAPSHOT = {
         "policy": "hops",
         "paper_exact": False,
         "seed": 0,
+        "filter_share": 0.8,
+        "lease_seconds": 600,
     },
 }
 THEORY = {
