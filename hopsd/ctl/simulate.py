@@ -20,7 +20,7 @@ from hopsd.model.plan import PlanSettings, PriorityName
 from hopsd.model.scenario import Cluster, Workload
 from hopsd.policies.registry import get
 from hopsd.sim.cluster import ClusterSettings, Failure
-from hopsd.sim.engine import SimulationSettings
+from hopsd.sim.engine import PLAN_SECONDS_MAX, SimulationSettings
 from hopsd.sim.facts import hopeless
 from hopsd.sim.failures import read_failures
 from hopsd.sim.importers import IMPORTERS, workload_of
@@ -50,7 +50,19 @@ from hopsd.sim.study import Result, figures, play, write
 )
 @click.option("--lambda", "lam", type=click.FloatRange(min=0.0), default=1.0)
 @click.option("--gap", type=click.FloatRange(min=0.0), default=0.01)
-@click.option("--time-limit", type=click.FloatRange(min=0.1), default=10.0, metavar="SECONDS")
+@click.option(
+    "--effort",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Turns of search after a first plan that misses the gap; each costs more.",
+)
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(min=0.1),
+    default=PLAN_SECONDS_MAX,
+    metavar="SECONDS",
+    help="Of one plan; where it is reached, a run depends on this machine's speed.",
+)
 @click.option("--filter", "filter_share", type=click.FloatRange(0.0, 1.0), default=0.8,
               help="Themis' f: the share of apps that an auction leaves out.")  # fmt: skip
 @click.option("--lease", type=click.FloatRange(min=0.0), default=600.0, metavar="SECONDS",
@@ -76,6 +88,7 @@ def simulate(
     priority: str,
     lam: float,
     gap: float,
+    effort: int,
     time_limit: float,
     filter_share: float,
     lease: float,
@@ -99,7 +112,7 @@ def simulate(
     if failure_file is not None:
         failures = read_failures(read_text(failure_file), cluster, workload)
     plan = PlanSettings(lam=lam, gap=gap, time_limit_seconds=time_limit, paper_exact=paper_exact,
-                        priority=PriorityName(priority), seed=seed,
+                        priority=PriorityName(priority), seed=seed, effort=effort,
                         filter_share=filter_share, lease_seconds=lease)  # fmt: skip
     settings = SimulationSettings(
         round_seconds,

@@ -30,6 +30,10 @@ class PlanSettings:
 
     Of themis and its rivals: ``filter_share`` is f, the share of apps that an auction leaves out;
     ``lease_seconds`` after which GPUs are offered again.
+
+    ``effort``: turns of proof and wider search after a first plan that misses the gap, each with
+    four times the work of the one before; None: until the gap is met or the time is over. With a
+    number, and time enough, a plan depends on no clock.
     """
 
     lam: float = 1.0
@@ -42,6 +46,7 @@ class PlanSettings:
     seed: int = 0
     filter_share: float = 0.8
     lease_seconds: float = 600.0
+    effort: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
     )
     clock.lap("model")
     left = settings.time_limit_seconds - clock.total()
-    solution = solve(program, settings.gap, left, seed=settings.seed)
+    solution = solve(program, settings.gap, left, seed=settings.seed, turns=settings.effort)
     clock.lap("solve")
     return _plan(snapshot, chosen, program, solution, clock)
 

@@ -21,6 +21,9 @@ from hopsd.sim.store import MemoryStore
 MOMENT = 1e-6
 """Seconds: an event this close before a round's start belongs to that round."""
 
+PLAN_SECONDS_MAX = 120.0
+"""A guard against a plan without end, not a limit that plans are meant to reach."""
+
 MAX_PLANS_AT_ONCE = 8
 """Further plans at one instant, each starting from what the one before left idle."""
 
@@ -33,12 +36,13 @@ class SimulationSettings:
     when something happens. ``idle_rounds``: a run ends where so many rounds change nothing while
     nothing runs and nobody is to come. ``horizon``: no round starts at or after this time.
     ``count_planning``: jobs placed by a plan train later by the time that planning took, so the
-    run depends on this computer's speed.
+    run depends on this computer's speed. ``plan``: by default its effort is counted, so that a
+    run is the same on a slow or busy computer.
     """
 
     round_seconds: float = 360.0
     refresh_seconds: float = 0.0
-    plan: PlanSettings = field(default_factory=PlanSettings)
+    plan: PlanSettings = PlanSettings(effort=0, time_limit_seconds=PLAN_SECONDS_MAX)
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
     idle_rounds: int = 50
     horizon: float = math.inf

@@ -11,7 +11,7 @@ from hopsd.solver.backend import backend
 from hopsd.solver.bands import polish
 from hopsd.solver.exact import solve_exactly
 from hopsd.solver.greedy import by_weight
-from hopsd.solver.large import CBC_TOLERANCE, Task, solve_large
+from hopsd.solver.large import CBC_TOLERANCE, TURNS, Task, solve_large
 from hopsd.solver.solution import Solution
 from hopsd.solver.watched import Solve, Watched
 
@@ -22,12 +22,19 @@ _WHOLE_SHARE = 0.85
 
 
 def solve(
-    program: Program, gap: float, seconds: float, *, seed: int = 0, solver: Solve | None = None
+    program: Program,
+    gap: float,
+    seconds: float,
+    *,
+    seed: int = 0,
+    turns: int | None = None,
+    solver: Solve | None = None,
 ) -> Solution:
     """The best choice found within ``seconds``, with a proven upper bound on any choice.
 
-    Equal for equal input as long as the time does not run out. ``solver``: by default what is
-    installed.
+    Equal for equal input as long as the time does not run out. Jobs that run where they may stay
+    are a start: most of a round's plan is the last one's. ``turns``: see :func:`solve_large`,
+    None: as many as the time allows. ``solver``: by default what is installed.
     """
     began = monotonic()
     give_up = began + _SEARCH_SHARE * seconds
@@ -39,7 +46,9 @@ def solve(
     watched = Watched(solver or backend())
     task = Task(gap, give_up, watched, seed)
     whole = replace(task, give_up=began + _SEARCH_SHARE * _WHOLE_SHARE * seconds)
-    choice, bound = solve_large(program, whole)
+    start = program.configurations.present
+    running = start if program.feasible(start) else None
+    choice, bound = solve_large(program, whole, running, TURNS if turns is None else turns)
     choice = polish(program, choice, task)
     objective = program.scaled_objective(choice)
     return Solution(choice, bound, _status(objective, bound, gap, watched))
