@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bench.paper.experiments import Case
-from hopsd.model.plan import PlanSettings
+from hopsd.model.plan import Plan, PlanSettings, Snapshot
+from hopsd.policies.protocol import Policy
 from hopsd.policies.registry import get
-from hopsd.sim.engine import SimulationSettings
+from hopsd.sim.engine import PLAN_SECONDS_MAX, SimulationSettings
 from hopsd.sim.facts import facts_of
 from hopsd.sim.metrics import throughput_over_time
 from hopsd.sim.presets import preset
 from hopsd.sim.study import figures, play
 
 ROUND_SECONDS = 360.0
-PLAN_SECONDS = 10.0
-"""The daemon's default. Planning takes no virtual time."""
-
 SAMPLE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """One run. Job lists are in the workload's order; ``throughput`` every minute."""
+    """One run. Job lists are in the workload's order; ``throughput`` every minute.
+
+    ``plan_seconds``: processor time of every round's first plan, the solver's processes too.
+    """
 
     case: Case
     figures: dict[str, Any]
@@ -36,13 +37,36 @@ class Kept:
     ftf: list[float]
     throughput: list[float]
     plan_seconds: list[float]
-    load: float
 
     @property
     def long_ratios(self) -> list[float]:
         """Latency ratios of jobs that are expected to run for a round or more."""
         both = zip(self.age, self.latency_ratio, strict=True)
         return [ratio for age, ratio in both if age >= ROUND_SECONDS]
+
+
+@dataclass(slots=True)
+class _Timed:
+    """A policy, and the processor time of its first plans: a wall clock would measure the load."""
+
+    policy: Policy
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def only_first(self) -> bool:
+        return bool(getattr(self.policy, "only_first", False))
+
+    def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
+        began = cpu_seconds()
+        plan = self.policy(snapshot, settings)
+        if snapshot.round.first:
+            self.seconds.append(cpu_seconds() - began)
+        return plan
+
+
+def cpu_seconds() -> float:
+    """Processor time of this process and of its children that ended."""
+    return sum(os.times()[:4])
 
 
 def kept(case: Case, folder: Path) -> Kept | None:
@@ -60,10 +84,15 @@ def run(case: Case, folder: Path) -> Kept:
     cluster = made.cluster()
     workload = made.workload(case.seed, jobs=case.jobs, rate_per_hour=case.rate)
     plan = PlanSettings(
-        gap=case.gap, policy=case.policy, seed=case.seed, time_limit_seconds=PLAN_SECONDS
+        gap=case.gap,
+        policy=case.policy,
+        seed=case.seed,
+        time_limit_seconds=PLAN_SECONDS_MAX,
+        effort=0,
     )
     settings = SimulationSettings(ROUND_SECONDS, plan=plan)
-    result = play(case.policy, get(case.policy), cluster, workload, settings)
+    policy = _Timed(get(case.policy))
+    result = play(case.policy, policy, cluster, workload, settings)
     facts = facts_of(cluster, workload)
     ended = [o for o in result.outcomes if o.jct is not None and o.ftf is not None]
     done = Kept(
@@ -74,8 +103,7 @@ def run(case: Case, folder: Path) -> Kept:
         latency_ratio=[o.latency_ratio for o in result.outcomes],
         ftf=[o.ftf for o in ended if o.ftf is not None],
         throughput=_sampled(*throughput_over_time(result.changes, facts)),
-        plan_seconds=[p.seconds for p in result.first_plans],
-        load=os.getloadavg()[0],
+        plan_seconds=[round(seconds, 3) for seconds in policy.seconds],
     )
     folder.mkdir(parents=True, exist_ok=True)
     temporary = folder / f".{case.name}.tmp"

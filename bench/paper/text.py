@@ -67,6 +67,6 @@ how many seeds it is now. Where the two differ, the table is right.
 """
 
 CLOSING = """
-Planning times are of a shared machine with two cores; its load is in the table's last column. How
-planning scales with GPUs and queue length (figure 15) is measured by `python -m bench.plan`.
+Processor seconds of every round's first plan, the solver's processes too. How planning scales
+with GPUs and queue length (figure 15) is measured by `python -m bench.plan`.
 """

@@ -42,7 +42,9 @@ class SimulationSettings:
 
     round_seconds: float = 360.0
     refresh_seconds: float = 0.0
-    plan: PlanSettings = PlanSettings(effort=0, time_limit_seconds=PLAN_SECONDS_MAX)
+    plan: PlanSettings = field(
+        default_factory=lambda: PlanSettings(effort=0, time_limit_seconds=PLAN_SECONDS_MAX)
+    )
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
     idle_rounds: int = 50
     horizon: float = math.inf
