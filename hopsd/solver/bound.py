@@ -6,31 +6,34 @@ import numpy as np
 
 from hopsd.core.program import Program
 from hopsd.core.shapes import Floats
+from hopsd.solver.rows import rows_of
 
 
 def price_bound(program: Program, prices: Floats) -> float:
-    """The Lagrangian bound of eq. 11 to 13 for ``prices`` (servers,) of a GPU, negative ones as 0.
+    """The Lagrangian bound of eq. 11 to 13 for ``prices`` (rows,), negative ones as 0.
 
-    Any plan X meets the capacities, so its value is at most
-    ``sum_i max(0, max_j(value_ij - price of j's GPUs)) + sum_t price_t capacity_t``.
+    Any plan X keeps every row's limit, so its value is at most
+    ``sum_i max(0, max_j(value_ij - cost of j's shape)) + sum_r price_r limit_r``.
     """
-    prices = np.maximum(prices, 0.0)
-    return float(prices @ program.capacity + best_profits(program, prices).sum())
+    rows, prices = rows_of(program), np.maximum(prices, 0.0)
+    return float(prices @ rows.limit + best_profits(program, rows.cost(prices)).sum())
 
 
-def best_profits(program: Program, prices: Floats) -> Floats:
-    """``max(0, max_j(value_ij - price of j's GPUs))`` of every job i, (jobs,)."""
+def best_profits(program: Program, cost: Floats) -> Floats:
+    """``max(0, max_j(value_ij - cost of j's shape))`` of every job i, (jobs,).
+
+    ``cost``: of every shape, (shapes,).
+    """
     columns = program.configurations
     best = np.zeros(columns.jobs)
     filled = np.diff(columns.start) > 0
     if filled.any():
-        profit = program.value - columns.shapes.prices(prices)[columns.shape]
+        profit = program.value - cost[columns.shape]
         best[filled] = np.maximum.reduceat(profit, columns.start[:-1][filled])
     return np.maximum(best, 0.0)
 
 
-def reduced_losses(program: Program, prices: Floats, best: Floats) -> Floats:
+def reduced_losses(program: Program, cost: Floats, best: Floats) -> Floats:
     """How much less profit every column makes than its job's ``best`` (jobs,): (columns,), >= 0."""
     columns = program.configurations
-    profit = program.value - columns.shapes.prices(prices)[columns.shape]
-    return np.repeat(best, np.diff(columns.start)) - profit
+    return np.repeat(best, np.diff(columns.start)) - (program.value - cost[columns.shape])

@@ -17,11 +17,10 @@ import numpy as np
 from hopsd.core.program import Program
 from hopsd.core.shapes import Floats, Ints
 from hopsd.solver.prices import Prices, descend_over
+from hopsd.solver.rows import rows_of
 
 # Of a case's descent: a limit that, unlike time, gives the same bound every time.
 _STEPS = 60
-# More columns than this take longer than the proof is worth.
-_COLUMNS_MAX = 1_000_000
 # A job with more places than this within reach makes too many cases.
 _PLACES_MAX = 48
 _ROUNDING = 1e-9
@@ -31,70 +30,66 @@ _ROUNDING = 1e-9
 class _Case:
     """Jobs that have a place (``placed``, as columns), and what the others can still have.
 
-    ``columns``: of the other jobs, those that a plan above the target could use; ``bound``
-    covers the placed and the others.
+    ``columns``: of the other jobs, those that a plan above the target could use. ``dual``: what
+    the prices ``row`` (rows,) of the servers' rest prove for the placed and the others;
+    ``bound``: no more than that.
     """
 
     placed: tuple[int, ...]
     columns: Ints
-    server: Floats
+    row: Floats
+    dual: float
     bound: float
 
 
 def bound_by_cases(
-    program: Program, prices: Prices, target: float, give_up: float, cases_max: int
+    program: Program, prices: Prices, target: float, give_up: float, effort: int
 ) -> float:
     """An upper bound on any plan's value, from that of ``prices`` down to ``target``.
 
-    Stops when the target is proven, when ``cases_max`` cases are divided, when no job divides the
-    worst one into few, or at ``give_up`` (monotonic seconds).
+    Stops when the target is proven, after ``effort`` (columns times steps of descent), when no job
+    divides the worst case into few, or at ``give_up`` (monotonic seconds).
     """
-    if len(program.value) > _COLUMNS_MAX or prices.bound <= target:
+    if prices.bound <= target:
         return prices.bound
     order = count()
     whole = np.arange(len(program.value))
-    open_cases = [(-prices.bound, next(order), _Case((), whole, prices.server, prices.bound))]
-    for _ in range(cases_max):
-        case = open_cases[0][2]
-        if monotonic() >= give_up:
-            break
-        divided = _divide(program, case, target, give_up)
+    root = _Case((), whole, prices.row, prices.bound, prices.bound)
+    open_cases = [(-prices.bound, next(order), root)]
+    while open_cases and effort > 0 and monotonic() < give_up:
+        divided = _divide(program, open_cases[0][2], target)
         if divided is None:
             break
-        heapq.heappop(open_cases)
-        for part in divided:
-            heapq.heappush(open_cases, (-part.bound, next(order), part))
-        if not open_cases:
-            return min(prices.bound, target)
-    return min(prices.bound, max(target, open_cases[0][2].bound))
+        _, _, case = heapq.heappop(open_cases)
+        columns, others = divided
+        effort -= len(case.columns) + _STEPS * len(columns) * len(others)
+        for column in columns.tolist():
+            part = _part(program, case, others, column, target, give_up)
+            if part.bound > target:
+                heapq.heappush(open_cases, (-part.bound, next(order), part))
+    highest = open_cases[0][2].bound if open_cases else target
+    return min(prices.bound, max(target, highest))
 
 
-def _divide(program: Program, case: _Case, target: float, give_up: float) -> list[_Case] | None:
-    """The case's parts that may hold a plan above the target; None where no job divides it.
+def _divide(program: Program, case: _Case, target: float) -> tuple[Ints, Ints] | None:
+    """The columns of the job to place next, and those of the others; None where no job will do.
 
-    A plan above ``target`` uses no column that loses more than ``case.bound - target``.
+    A plan above ``target`` uses no column that loses more than ``case.dual - target``.
     """
-    value = program.value[case.columns]
-    shape = program.configurations.shape[case.columns]
-    profit = value - program.configurations.shapes.prices(case.server)[shape]
+    distance = (case.dual - target) * (1 + _ROUNDING)
+    cost = rows_of(_rest(program, case.placed)).cost(case.row)
+    profit = program.value[case.columns] - cost[program.configurations.shape[case.columns]]
     job = np.searchsorted(program.configurations.start, case.columns, side="right") - 1
     best = np.zeros(program.configurations.jobs)
     np.maximum.at(best, job, profit)
-    near = best[job] - profit <= (case.bound - target) * (1 + _ROUNDING)
+    near = best[job] - profit <= distance
     places = np.bincount(job[near], minlength=len(best))
     # Without a place such a job loses its whole profit: it has one in every plan above the target.
-    able = (best > (case.bound - target) * (1 + _ROUNDING)) & (places > 0)
-    able &= places <= _PLACES_MAX
+    able = (best > distance) & (places > 0) & (places <= _PLACES_MAX)
     if not able.any():
         return None
     divided = int(np.argmax(np.where(able, best, -np.inf)))
-    others = case.columns[near & (job != divided)]
-    parts = []
-    for column in case.columns[near & (job == divided)].tolist():
-        part = _part(program, case, others, column, target, give_up)
-        if part.bound > target:
-            parts.append(part)
-    return parts
+    return case.columns[near & (job == divided)], case.columns[near & (job != divided)]
 
 
 def _part(
@@ -102,13 +97,18 @@ def _part(
 ) -> _Case:
     """``case`` with one more job placed; its bound is no higher."""
     placed = (*case.placed, column)
+    rest = _rest(program, placed)
+    if np.any(rest.capacity < 0):
+        return replace(case, placed=placed, bound=-np.inf)
+    fits = program.configurations.shapes.fit(rest.capacity)
+    columns = others[fits[program.configurations.shape[others]]]
+    fixed = float(program.value[list(placed)].sum())
+    row, bound = descend_over(rest, columns, case.row, target - fixed, _STEPS, give_up)
+    return _Case(placed, columns, row, fixed + bound, min(case.bound, fixed + bound))
+
+
+def _rest(program: Program, placed: tuple[int, ...]) -> Program:
+    """The program on what ``placed`` columns leave of the servers; negative where too little."""
     shapes = program.configurations.shapes
     ids = program.configurations.shape[list(placed)].astype(np.int64)
-    left = program.capacity - shapes.consumption(ids, len(program.capacity))
-    if np.any(left < 0):
-        return replace(case, placed=placed, bound=-np.inf)
-    columns = others[shapes.fit(left)[program.configurations.shape[others]]]
-    fixed = float(program.value[list(placed)].sum())
-    rest = replace(program, capacity=left)
-    server, bound = descend_over(rest, columns, case.server, target - fixed, _STEPS, give_up)
-    return _Case(placed, columns, server, min(case.bound, fixed + bound))
+    return replace(program, capacity=program.capacity - shapes.consumption(ids, len(program.capacity)))

@@ -26,7 +26,7 @@ def by_prices(program: Program, prices: Prices) -> Ints:
     """
     columns = program.configurations
     choice = np.full(columns.jobs, -1, dtype=np.int64)
-    profit = program.value - columns.shapes.prices(prices.server)[columns.shape]
+    profit = program.value - prices.shape[columns.shape]
     room = Room(program, choice)
     for job in np.argsort(-prices.job, kind="stable").tolist():
         column = _best(columns.start, profit, room, job)

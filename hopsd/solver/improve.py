@@ -52,10 +52,7 @@ def improve(
     effort: Effort,
 ) -> Ints:
     """One pass over all groups; never worse than ``choice``."""
-    profit = (
-        program.value
-        - program.configurations.shapes.prices(prices.server)[program.configurations.shape]
-    )
+    profit = program.value - prices.shape[program.configurations.shape]
     ease = _ease(program)
     size = int(_GROUP_GPUS * ease * effort.breadth)
     group_of = group_servers(program, choice, prices, profit, size, seed)
@@ -110,6 +107,8 @@ def _tasks(
     groups = int(group_of.max(initial=0)) + 1
     staying = np.where(of_job >= 0, -1, choice)
     left = program.capacity - program.taken(staying)
+    held = program.configurations.shape[staying[staying >= 0]].astype(np.int64)
+    room = prices.rows.limit - prices.rows.used(held, np.ones(len(held)))
     wanted = np.repeat(np.where(of_job >= 0, of_job, -2), np.diff(columns.start))
     inside = np.flatnonzero(of_shape[columns.shape] == wanted)
     # Relative to the value: by the plain difference heavy jobs would bring a column or two, and
@@ -126,7 +125,8 @@ def _tasks(
         current = choice[jobs][choice[jobs] >= 0]
         capacity = np.where(group_of == group, left, 0)
         now = float(program.value[current].sum())
-        most = float(prices.job[jobs].sum() + prices.server @ capacity)
+        inside_group = np.tile(group_of == group, len(room) // len(group_of))
+        most = float(prices.job[jobs].sum() + prices.row[inside_group] @ room[inside_group])
         if len(best) and most - now > worth * now:
             task = _Task(jobs, np.union1d(best, current), current, capacity, most - now)
             tasks.append(task)

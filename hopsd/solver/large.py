@@ -26,7 +26,7 @@ _PART = 0.3
 _WORTHWHILE = 0.25
 # Proof and search in turn: cases of the first turn, four times as many each; columns for CBC and
 # groups twice as large each. The last turn's CBC may branch until the time is over.
-TURNS, _CASES = 6, 60
+TURNS, _CASES = 6, 50_000_000
 CBC_TOLERANCE = 2e-6
 """Relative; what CBC proves to be optimal is so up to this."""
 
@@ -121,7 +121,7 @@ def _passes(
 
 def _class_start(program: Program, parts: Segments, prices: Prices, task: Task) -> Ints | None:
     """The class program's plan, dealt out and filled; None where there is none."""
-    classes = class_program(program, parts, prices.server)
+    classes = class_program(program, parts, prices.rows.per_gpu(prices.row))
     if classes is None:
         return None
     left = task.give_up - monotonic()

@@ -1,9 +1,8 @@
 """Prices of a server's GPUs, by subgradient descent on the Lagrangian dual: no LP is solved.
 
-The dual of eq. 11 to 13 has one price a server, and one evaluation is a few numpy passes over
-the columns, so some hundred steps come within 1e-4 of the LP bound before CBC has read the LP.
-A first descent prices GPU types only: equal servers keep equal prices, where a descent by
-server would send all jobs to the first of them.
+One evaluation of the dual is a few numpy passes over the columns, so some hundred steps come
+within 1e-3 of the bound of the LP before CBC has read it. A first descent prices GPU types only:
+equal servers keep equal prices, where a descent by server would send all jobs to the first.
 """
 
 from __future__ import annotations
@@ -17,23 +16,29 @@ import numpy as np
 from hopsd.core.program import Program
 from hopsd.core.shapes import Floats, Ints, ramp
 from hopsd.solver.bound import best_profits, reduced_losses
+from hopsd.solver.rows import Rows, rows_of
 from hopsd.solver.segments import Segments
 
 _TYPE_STEPS = 200
-_SERVER_STEPS = 150
-# Above this many columns most of the second descent goes over some columns of every job; there
-# are 14 million for 10,000 idle GPUs.
-_WHOLE_MAX = 1_000_000
+_SERVER_STEPS = 300
+# Above this many columns the second descent goes over some columns of every job; there are 14
+# million for 10,000 idle GPUs.
+_WHOLE_MAX = 30_000
 _ROUNDS, _ROUND_STEPS, _ACTIVE_PER_JOB = 16, 60, 60
 _NEAR, _ROUNDS_MIN, _SETTLED, _PACE = 0.05, 3, 3e-4, 0.8
-_STALL, _SHRINK, _PROGRESS = 5, 0.6, 1e-5
+_STALL, _SHRINK, _PROGRESS = 10, 0.6, 1e-5
+# Of the last direction, what the next one keeps: a plain subgradient zigzags between the rows.
+_KEPT = 0.7
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """The dual: ``server`` (servers,) of a GPU, ``job`` (jobs,), and the ``bound`` they prove."""
+    """The dual: of a unit of each of ``rows`` (``row``), what a shape costs (``shape``),
+    what a job gains (``job``), and the ``bound`` that they prove."""
 
-    server: Floats
+    rows: Rows
+    row: Floats
+    shape: Floats
     job: Floats
     bound: float
 
@@ -46,47 +51,49 @@ def find_prices(program: Program, parts: Segments, floor: float, give_up: float)
 
     Stops at ``give_up`` (monotonic seconds) with the best so far.
     """
-    columns = program.configurations
+    columns, rows = program.configurations, rows_of(program)
     gpus = max(1, int(program.capacity.sum()))
     by_type = np.full(int(columns.pool.max(initial=0)) + 1, 0.5 * floor / gpus)
     by_type = _descend(_by_type(program, parts), by_type, floor, _TYPE_STEPS, give_up)
-    start = by_type[columns.pool] * columns.speed
+    start = np.zeros(len(rows.limit))
+    start[: len(program.capacity)] = by_type[columns.pool] * columns.speed
     if len(program.value) > _WHOLE_MAX:
-        return _descend_in_rounds(program, start, floor, give_up)
-    whole = np.arange(len(program.value))
-    return _prices(
-        program, _descend(_by_server(program, whole), start, floor, _SERVER_STEPS, give_up)
-    )
+        return _descend_in_rounds(program, rows, start, floor, give_up)
+    dual = _by_row(program, rows, np.arange(len(program.value)))
+    return _prices(program, rows, _descend(dual, start, floor, _SERVER_STEPS, give_up))
 
 
 def descend_over(
     program: Program, columns: Ints, start: Floats, floor: float, steps: int, give_up: float
 ) -> tuple[Floats, float]:
-    """Prices for a program of some ``columns`` (sorted) alone, and the bound they prove on it.
+    """Prices (rows,) for a program of some ``columns`` (sorted) alone, and their bound on it.
 
     Descends from ``start``, and no further than ``floor``.
     """
-    dual = _by_server(program, columns)
-    server = _descend(dual, start, floor, steps, give_up)
-    return server, dual(server)[0]
+    dual = _by_row(program, rows_of(program), columns)
+    row = _descend(dual, start, floor, steps, give_up)
+    return row, dual(row)[0]
 
 
-def _prices(program: Program, server: Floats) -> Prices:
-    job = best_profits(program, server)
-    return Prices(server, job, float(job.sum() + server @ program.capacity))
+def _prices(program: Program, rows: Rows, row: Floats) -> Prices:
+    shape = rows.cost(row)
+    job = best_profits(program, shape)
+    return Prices(rows, row, shape, job, float(job.sum() + row @ rows.limit))
 
 
-def _descend_in_rounds(program: Program, start: Floats, floor: float, give_up: float) -> Prices:
+def _descend_in_rounds(
+    program: Program, rows: Rows, start: Floats, floor: float, give_up: float
+) -> Prices:
     """Descend over an active set of columns, price all of them, add the near best; repeat."""
-    best = at = _prices(program, start)
+    best = at = _prices(program, rows, start)
     active = np.zeros(0, dtype=np.int64)
     for number in range(_ROUNDS):
         if monotonic() > give_up:
             break
         active = np.union1d(active, _near_best(program, at, np.random.default_rng(number)))
-        dual = _by_server(program, active)
-        server = _descend(dual, at.server, floor, _ROUND_STEPS, give_up, _PACE**number)
-        at, before = _prices(program, server), best.bound
+        dual = _by_row(program, rows, active)
+        row = _descend(dual, at.row, floor, _ROUND_STEPS, give_up, _PACE**number)
+        at, before = _prices(program, rows, row), best.bound
         best = min(best, at, key=lambda prices: prices.bound)
         if number >= _ROUNDS_MIN and abs(at.bound - before) <= _SETTLED * before:
             break
@@ -96,8 +103,7 @@ def _descend_in_rounds(program: Program, start: Floats, floor: float, give_up: f
 def _near_best(program: Program, at: Prices, rng: np.random.Generator) -> Ints:
     """Of every job, columns within 5 % of its best; of many, some spread evenly over them."""
     columns = program.configurations
-    loss = reduced_losses(program, at.server, at.job)
-    near = np.flatnonzero(loss <= _NEAR * program.value)
+    near = np.flatnonzero(reduced_losses(program, at.shape, at.job) <= _NEAR * program.value)
     bounds = np.searchsorted(near, columns.start)
     count = np.diff(bounds)
     stride = np.maximum(1, count // _ACTIVE_PER_JOB)
@@ -112,6 +118,7 @@ def _descend(
 ) -> Floats:
     """Polyak's steps towards ``floor``, shorter whenever the bound does not fall for a while."""
     best, best_at, at, stalled = np.inf, start, start, 0
+    direction = np.zeros(len(start))
     for _ in range(steps):
         bound, slope = dual(at)
         stalled = 0 if bound < best - _PROGRESS * abs(bound) else stalled + 1
@@ -119,11 +126,12 @@ def _descend(
             best, best_at = bound, at
         if stalled >= _STALL:
             pace, stalled = pace * _SHRINK, 0
-        slope = np.where((at <= 0.0) & (slope > 0.0), 0.0, slope)
-        square = float(slope @ slope)
+        direction = slope + _KEPT * direction
+        direction[(at <= 0.0) & (direction > 0.0)] = 0.0
+        square = float(direction @ direction)
         if square == 0.0 or bound <= floor or monotonic() > give_up:
             break
-        at = np.maximum(0.0, at - pace * (bound - floor) / square * slope)
+        at = np.maximum(0.0, at - pace * (bound - floor) / square * direction)
     return best_at
 
 
@@ -150,30 +158,24 @@ def _first_of(job: Ints, columns: Ints) -> Ints:
     return columns[np.append(True, own[1:] != own[:-1])] if len(columns) else columns
 
 
-def _by_server(program: Program, active: Ints) -> _Dual:
-    """The dual with one price a server; a job's equally good columns share its demand.
+def _by_row(program: Program, rows: Rows, active: Ints) -> _Dual:
+    """The dual with a price a row; a job's equally good columns share its demand.
 
     Over the ``active`` columns, sorted: a bound on all of them only where these are all.
     """
-    shapes = program.configurations.shapes
     start = np.searchsorted(active, program.configurations.start)
     value, shape = program.value[active], program.configurations.shape[active]
     filled = np.diff(start) > 0
     first, lengths = start[:-1][filled], np.diff(start)[filled]
-    capacity = program.capacity.astype(np.float64)
 
     def dual(prices: Floats) -> tuple[float, Floats]:
-        profit = value - shapes.prices(prices)[shape]
+        profit = value - rows.cost(prices)[shape]
         best = np.maximum(np.maximum.reduceat(profit, first), 0.0)
         near = best - 1e-9 * best.max(initial=0.0)
         taken = np.flatnonzero(profit >= np.repeat(near, lengths))
         job = np.searchsorted(start, taken, side="right") - 1
         share = 1.0 / np.bincount(job, minlength=len(start))[job]
-        ids = shape[taken].astype(np.int64)
-        count = shapes.start[ids + 1] - shapes.start[ids]
-        part = np.repeat(shapes.start[ids], count) + ramp(count)
-        weight = shapes.gpus[part] * np.repeat(share, count)
-        used = np.bincount(shapes.server[part], weights=weight, minlength=len(capacity))
-        return float(best.sum() + prices @ capacity), np.subtract(capacity, used)
+        used = rows.used(shape[taken].astype(np.int64), share)
+        return float(best.sum() + prices @ rows.limit), np.subtract(rows.limit, used)
 
     return dual

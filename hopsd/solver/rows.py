@@ -1,0 +1,65 @@
+"""The rows of the relaxation: what placements take of a server, tighter than its GPUs alone.
+
+Two jobs that each need more than half of a server never share it, though the linear relaxation of
+eq. 13 gives each a part. Eq. 13 of a server with ``S`` idle GPUs, times ``k / (S + 1)`` and rounded
+down on both sides, keeps every plan and cuts such parts off (a Chvatal-Gomory cut):
+``sum floor(k gpus / (S + 1)) X <= floor(k S / (S + 1))``. For ``k = 2`` one job at most has more
+than half; for ``k = 3`` a third counts once and two thirds twice, of 2. Larger ``k`` lower the
+bound by less than 0.02 % on servers of 8 GPUs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hopsd.core.program import Program
+from hopsd.core.shapes import Floats, Ints, ramp
+
+_ROUNDED = (2, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Shape ``s`` takes ``amount[k]`` of ``row[k]`` for ``k`` in ``start[s]:start[s + 1]``.
+
+    The first rows are the servers' GPUs; then every server has a row for each rounding, scaled
+    so that its ``limit`` (rows,) is the server's GPUs, too.
+    """
+
+    start: Ints
+    row: Ints
+    amount: Floats
+    limit: Floats
+
+    def cost(self, prices: Floats) -> Floats:
+        """What every shape costs at ``prices`` (rows,): (shapes,)."""
+        if len(self.start) == 1:
+            return np.zeros(0)
+        return np.add.reduceat(prices[self.row] * self.amount, self.start[:-1])
+
+    def used(self, shapes: Ints, shares: Floats) -> Floats:
+        """What is used of every row when each of ``shapes`` is chosen to its share: (rows,)."""
+        lengths = self.start[shapes + 1] - self.start[shapes]
+        part = np.repeat(self.start[shapes], lengths) + ramp(lengths)
+        weights = self.amount[part] * np.repeat(shares, lengths)
+        return np.bincount(self.row[part], weights, len(self.limit)).astype(np.float64)
+
+    def per_gpu(self, prices: Floats) -> Floats:
+        """The price of a GPU of every server when all of them are taken: (servers,)."""
+        return prices.reshape(1 + len(_ROUNDED), -1).sum(axis=0)
+
+
+def rows_of(program: Program) -> Rows:
+    """The rows of a program's servers for its capacity."""
+    shapes, capacity = program.configurations.shapes, program.capacity
+    gpus, own = shapes.gpus, capacity[shapes.server]
+    amounts = [gpus.astype(np.float64)]
+    for k in _ROUNDED:
+        limit = np.maximum(1, k * own // (own + 1))
+        amounts.append((k * gpus // (own + 1)) * (own / limit))
+    kinds = len(amounts)
+    row = shapes.server[:, None] + len(capacity) * np.arange(kinds)
+    limit = np.tile(capacity.astype(np.float64), kinds)
+    return Rows(kinds * shapes.start, row.ravel(), np.stack(amounts, axis=1).ravel(), limit)
