@@ -99,7 +99,7 @@ def _plain(instance: Snapshot, settings: PlanSettings, bound: float) -> dict[str
     results = {}
     for name, solve in solvers.items():
         began = time.monotonic()
-        whole = model(program, columns, program.capacity)
+        whole = model(program, columns, program.capacity, as_written=True)
         answer = solve(whole, None, settings.gap, settings.time_limit_seconds, None)
         chosen = chosen_columns(columns, answer)
         value = 0.0 if chosen is None else float(program.value[chosen].sum())

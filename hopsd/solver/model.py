@@ -8,6 +8,7 @@ import numpy as np
 
 from hopsd.core.program import Program
 from hopsd.core.shapes import Floats, Ints, ramp
+from hopsd.solver.rows import entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,28 +34,33 @@ class Answer:
     bound: float = np.inf
 
 
-def model(program: Program, columns: Ints, capacity: Ints) -> Model:
+def model(program: Program, columns: Ints, capacity: Ints, *, as_written: bool = False) -> Model:
     """Eq. 11 to 13 over some ``columns`` of the program, sorted; the largest value becomes 1.
 
-    A row for every job, then every server, that one of the columns touches.
+    A row for every job that one of the columns touches, then those of every server
+    (:mod:`hopsd.solver.rows`): CBC takes half the time with them. ``as_written``: without.
     """
     configurations, shapes = program.configurations, program.configurations.shapes
     job = np.searchsorted(configurations.start, columns, side="right") - 1
     ids = configurations.shape[columns].astype(np.int64)
     lengths = shapes.start[ids + 1] - shapes.start[ids]
     part = np.repeat(shapes.start[ids], lengths) + ramp(lengths)
-    jobs, job_row = np.unique(job, return_inverse=True)
-    servers, server_row = np.unique(shapes.server[part], return_inverse=True)
-    start = np.concatenate([[0], np.cumsum(lengths + 1)])
+    server_row, amount = entries(shapes.server[part], shapes.gpus[part], capacity)
+    kinds = 1 if as_written else amount.shape[1]
+    start = np.concatenate([[0], np.cumsum(kinds * lengths + 1)])
     heads = np.zeros(start[-1], dtype=np.bool_)
     heads[start[:-1]] = True
     row, factor = np.empty(start[-1], dtype=np.int64), np.ones(start[-1])
-    row[heads], row[~heads] = job_row, len(jobs) + server_row
-    factor[~heads] = shapes.gpus[part]
-    upper = np.concatenate([np.ones(len(jobs)), capacity[servers].astype(np.float64)])
+    jobs = configurations.jobs
+    row[heads], row[~heads] = job, jobs + server_row[:, :kinds].ravel()
+    factor[~heads] = amount[:, :kinds].ravel()
+    used = factor > 0.0
+    rows, row = np.unique(row[used], return_inverse=True)
+    limits = np.concatenate([np.ones(jobs), np.tile(capacity.astype(np.float64), kinds)])
+    start = np.concatenate([[0], np.cumsum(used)])[start]
     value = program.value[columns]
     scale = float(value.max(initial=0.0)) or 1.0
-    return Model(value / scale, start, row, factor, upper, np.ones(len(columns)))
+    return Model(value / scale, start, row, factor[used], limits[rows], np.ones(len(columns)))
 
 
 def chosen_columns(columns: Ints, answer: Answer) -> Ints | None:

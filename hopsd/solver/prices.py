@@ -20,13 +20,12 @@ from hopsd.solver.rows import Rows, rows_of
 from hopsd.solver.segments import Segments
 
 _TYPE_STEPS = 200
-_SERVER_STEPS = 300
-# Above this many columns the second descent goes over some columns of every job; there are 14
-# million for 10,000 idle GPUs.
-_WHOLE_MAX = 30_000
-_ROUNDS, _ROUND_STEPS, _ACTIVE_PER_JOB = 16, 60, 60
-_NEAR, _ROUNDS_MIN, _SETTLED, _PACE = 0.05, 3, 3e-4, 0.8
+# The second descent goes over some columns of every job: there are 14 million for 10,000 idle GPUs.
+_ROUNDS, _ROUND_STEPS, _ACTIVE_PER_JOB = 16, 100, 60
+_NEAR, _ROUNDS_MIN, _SETTLED, _PACE = 0.05, 6, 3e-4, 0.6
 _STALL, _SHRINK, _PROGRESS = 10, 0.6, 1e-5
+# Of the price by type, what the rows of a server start with.
+_SHARES = (0.8, 0.1, 0.1)
 # Of the last direction, what the next one keeps: a plain subgradient zigzags between the rows.
 _KEPT = 0.7
 
@@ -55,12 +54,8 @@ def find_prices(program: Program, parts: Segments, floor: float, give_up: float)
     gpus = max(1, int(program.capacity.sum()))
     by_type = np.full(int(columns.pool.max(initial=0)) + 1, 0.5 * floor / gpus)
     by_type = _descend(_by_type(program, parts), by_type, floor, _TYPE_STEPS, give_up)
-    start = np.zeros(len(rows.limit))
-    start[: len(program.capacity)] = by_type[columns.pool] * columns.speed
-    if len(program.value) > _WHOLE_MAX:
-        return _descend_in_rounds(program, rows, start, floor, give_up)
-    dual = _by_row(program, rows, np.arange(len(program.value)))
-    return _prices(program, rows, _descend(dual, start, floor, _SERVER_STEPS, give_up))
+    start = np.concatenate([share * by_type[columns.pool] * columns.speed for share in _SHARES])
+    return _descend_in_rounds(program, rows, start, floor, give_up)
 
 
 def descend_over(

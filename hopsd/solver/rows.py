@@ -53,13 +53,22 @@ class Rows:
 
 def rows_of(program: Program) -> Rows:
     """The rows of a program's servers for its capacity."""
-    shapes, capacity = program.configurations.shapes, program.capacity
-    gpus, own = shapes.gpus, capacity[shapes.server]
+    shapes = program.configurations.shapes
+    row, amount = entries(shapes.server, shapes.gpus, program.capacity)
+    kinds = row.shape[1]
+    limit = np.tile(program.capacity.astype(np.float64), kinds)
+    return Rows(kinds * shapes.start, row.ravel(), amount.ravel(), limit)
+
+
+def entries(server: Ints, gpus: Ints, capacity: Ints) -> tuple[Ints, Floats]:
+    """Which rows ``gpus`` of ``server``, both (parts,), use, and how much: (parts, kinds) each.
+
+    Row ``k * len(capacity) + t`` is the ``k``-th of server ``t``; an amount may be 0.
+    """
+    own = capacity[server]
     amounts = [gpus.astype(np.float64)]
     for k in _ROUNDED:
         limit = np.maximum(1, k * own // (own + 1))
         amounts.append((k * gpus // (own + 1)) * (own / limit))
-    kinds = len(amounts)
-    row = shapes.server[:, None] + len(capacity) * np.arange(kinds)
-    limit = np.tile(capacity.astype(np.float64), kinds)
-    return Rows(kinds * shapes.start, row.ravel(), np.stack(amounts, axis=1).ravel(), limit)
+    row = server[:, None] + len(capacity) * np.arange(len(amounts))
+    return row, np.stack(amounts, axis=1)
