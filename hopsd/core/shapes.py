@@ -33,12 +33,6 @@ class Shapes:
         """GPUs of every shape."""
         return np.add.reduceat(self.gpus, self.start[:-1]) if len(self) else np.zeros(0, np.int64)
 
-    def prices(self, price_per_gpu: Floats) -> Floats:
-        """What every shape costs when a GPU of server ``t`` costs ``price_per_gpu[t]``."""
-        if not len(self):
-            return np.zeros(0)
-        return np.add.reduceat(price_per_gpu[self.server] * self.gpus, self.start[:-1])
-
     def fit(self, capacity: Ints) -> Bools:
         """Which shapes ``capacity`` (servers,) can hold."""
         if not len(self):

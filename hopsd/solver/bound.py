@@ -1,4 +1,4 @@
-"""Upper bounds that hold whatever solver or descent the prices came from."""
+"""Profits and losses at given prices: what the bound of a plan is made of."""
 
 from __future__ import annotations
 
@@ -6,17 +6,6 @@ import numpy as np
 
 from hopsd.core.program import Program
 from hopsd.core.shapes import Floats
-from hopsd.solver.rows import rows_of
-
-
-def price_bound(program: Program, prices: Floats) -> float:
-    """The Lagrangian bound of eq. 11 to 13 for ``prices`` (rows,), negative ones as 0.
-
-    Any plan X keeps every row's limit, so its value is at most
-    ``sum_i max(0, max_j(value_ij - cost of j's shape)) + sum_r price_r limit_r``.
-    """
-    rows, prices = rows_of(program), np.maximum(prices, 0.0)
-    return float(prices @ rows.limit + best_profits(program, rows.cost(prices)).sum())
 
 
 def best_profits(program: Program, cost: Floats) -> Floats:

@@ -111,4 +111,6 @@ def _rest(program: Program, placed: tuple[int, ...]) -> Program:
     """The program on what ``placed`` columns leave of the servers; negative where too little."""
     shapes = program.configurations.shapes
     ids = program.configurations.shape[list(placed)].astype(np.int64)
-    return replace(program, capacity=program.capacity - shapes.consumption(ids, len(program.capacity)))
+    return replace(
+        program, capacity=program.capacity - shapes.consumption(ids, len(program.capacity))
+    )

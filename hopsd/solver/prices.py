@@ -32,8 +32,10 @@ _KEPT = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """The dual: of a unit of each of ``rows`` (``row``), what a shape costs (``shape``),
-    what a job gains (``job``), and the ``bound`` that they prove."""
+    """The dual: ``row`` (rows,), of a unit of each of ``rows``, and what they prove as ``bound``.
+
+    ``shape`` (shapes,): what each costs; ``job`` (jobs,): the profit of its best column.
+    """
 
     rows: Rows
     row: Floats
@@ -70,7 +72,13 @@ def descend_over(
     return row, dual(row)[0]
 
 
-def _prices(program: Program, rows: Rows, row: Floats) -> Prices:
+def prices_at(program: Program, rows: Rows, row: Floats) -> Prices:
+    """``row`` (rows,) as prices, with the Lagrangian bound that they prove; negative ones as 0.
+
+    Any plan X keeps every row's limit, so its value is at most
+    ``sum_i max(0, max_j(value_ij - cost of j's shape)) + sum_r price_r limit_r``.
+    """
+    row = np.maximum(row, 0.0)
     shape = rows.cost(row)
     job = best_profits(program, shape)
     return Prices(rows, row, shape, job, float(job.sum() + row @ rows.limit))
@@ -80,7 +88,7 @@ def _descend_in_rounds(
     program: Program, rows: Rows, start: Floats, floor: float, give_up: float
 ) -> Prices:
     """Descend over an active set of columns, price all of them, add the near best; repeat."""
-    best = at = _prices(program, rows, start)
+    best = at = prices_at(program, rows, start)
     active = np.zeros(0, dtype=np.int64)
     for number in range(_ROUNDS):
         if monotonic() > give_up:
@@ -88,7 +96,7 @@ def _descend_in_rounds(
         active = np.union1d(active, _near_best(program, at, np.random.default_rng(number)))
         dual = _by_row(program, rows, active)
         row = _descend(dual, at.row, floor, _ROUND_STEPS, give_up, _PACE**number)
-        at, before = _prices(program, rows, row), best.bound
+        at, before = prices_at(program, rows, row), best.bound
         best = min(best, at, key=lambda prices: prices.bound)
         if number >= _ROUNDS_MIN and abs(at.bound - before) <= _SETTLED * before:
             break

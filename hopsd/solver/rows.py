@@ -48,7 +48,8 @@ class Rows:
 
     def per_gpu(self, prices: Floats) -> Floats:
         """The price of a GPU of every server when all of them are taken: (servers,)."""
-        return prices.reshape(1 + len(_ROUNDED), -1).sum(axis=0)
+        total: Floats = prices.reshape(1 + len(_ROUNDED), -1).sum(axis=0)
+        return total
 
 
 def rows_of(program: Program) -> Rows:
