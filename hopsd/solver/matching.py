@@ -1,0 +1,115 @@
+"""Jobs to positions on machines, as a bipartite matching of least cost (AlloX, section 3.1).
+
+A job that ``place - 1`` others follow on its machine lets them all wait for it: it adds
+``place`` times its run time to the sum of completion times. Its own wait for the machine, which
+is busy until ``ready``, comes once on top of that (section 3.2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Queues:
+    """What is to be matched: n jobs, m machines, each of one of t kinds.
+
+    ``seconds`` (n, t): run time, infinite where a job cannot run; one entry of a row is finite.
+    ``kind`` (m,): of each machine. ``ready`` (m,): when it is free. ``arrival`` (n,).
+    ``width`` (n,): machines that a job takes at once. ``earliest`` (n, t): when so many are free.
+    """
+
+    seconds: Floats
+    kind: Ints
+    ready: Floats
+    arrival: Floats
+    width: Ints
+    earliest: Floats
+
+    @classmethod
+    def of(
+        cls,
+        seconds: npt.ArrayLike,
+        kind: npt.ArrayLike,
+        ready: npt.ArrayLike | None = None,
+        arrival: npt.ArrayLike | None = None,
+    ) -> Queues:
+        """Jobs of one machine each, as in the paper; without times: all there, all free at 0."""
+        table = np.asarray(seconds, dtype=float)
+        machines = np.asarray(kind, dtype=np.int64)
+        return cls(
+            table,
+            machines,
+            np.zeros(len(machines)) if ready is None else np.asarray(ready, dtype=float),
+            np.zeros(len(table)) if arrival is None else np.asarray(arrival, dtype=float),
+            np.ones(len(table), dtype=np.int64),
+            np.full(table.shape, -np.inf),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """``machine`` and ``place`` of each job, (n,); place 1 is its machine's last job.
+
+    ``cost``: the sum of completion times, each from the job's arrival.
+    """
+
+    machine: Ints
+    place: Ints
+    cost: float
+
+    def first(self, machine: int) -> int | None:
+        """The job that ``machine`` runs first."""
+        own = np.flatnonzero(self.machine == machine)
+        return int(own[self.place[own].argmax()]) if len(own) else None
+
+
+def match(queues: Queues) -> Matching:
+    """The matching of least cost.
+
+    A job of ``width`` w is one entry of one queue: those behind it wait for it as for w jobs, as
+    it takes that many machines' time. For jobs of one machine this is the paper's Q, and exact.
+    """
+    from scipy.optimize import linear_sum_assignment  # noqa: PLC0415  # slow to import
+
+    count = len(queues.seconds)
+    machines, places, costs = [], [], []
+    for kind in range(queues.seconds.shape[1]):
+        members = np.flatnonzero(queues.kind == kind)
+        rank, place = positions(queues.ready[members], count)
+        machines.append(members[np.argsort(queues.ready[members], kind="stable")][rank])
+        places.append(place)
+        costs.append(_costs(queues, kind, queues.ready[machines[-1]], place))
+    machine, place, cost = np.concatenate(machines), np.concatenate(places), np.hstack(costs)
+    rows, columns = linear_sum_assignment(cost)
+    total = float(cost[rows, columns].sum() - queues.arrival.sum())
+    return Matching(machine[columns], place[columns], total)
+
+
+def _costs(queues: Queues, kind: int, ready: Floats, place: Ints) -> Floats:
+    seconds, earliest = queues.seconds[:, [kind]], queues.earliest[:, [kind]]
+    followers = 1 + (place[None, :] - 1) * queues.width[:, None]
+    costs: Floats = seconds * followers + np.maximum(ready[None, :], earliest)
+    return costs
+
+
+def positions(ready: Floats, jobs: int) -> tuple[Ints, Ints]:
+    """The positions of one kind's machines that some best matching makes do with.
+
+    A position is no better than another of its kind with no larger place and no later machine.
+    Where ``jobs`` others are as good, one of them is left over, so it is not needed. Returns
+    ranks of machines by ``ready`` and places, both (s,).
+    """
+    times = np.sort(ready)
+    rank = np.arange(len(times))
+    as_early = np.searchsorted(times, times, side="right")
+    most = np.where(rank < jobs, (jobs - rank - 1) // np.maximum(as_early, 1) + 1, 0)
+    ranks = np.repeat(rank, most)
+    starts = np.repeat(np.cumsum(most) - most, most)
+    return ranks, np.arange(len(ranks)) - starts + 1
