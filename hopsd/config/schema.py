@@ -153,6 +153,17 @@ class PlanConfig:
         "Of themis and its rivals: GPUs are offered again after so long, at a round's start.",
         minimum=0,
     )
+    alpha: float = option(
+        _PLAN.alpha,
+        "Of allox: share of the users, those with least progress, whose jobs it looks at.",
+        minimum=0,
+        maximum=1,
+    )
+    patience_seconds: float = option(
+        _PLAN.patience_seconds,
+        "Of allox+: a job that waited longer comes before shorter ones.",
+        minimum=0,
+    )
     restart_cost: bool = option(
         True, "A running job pays for a move with the time that its restart takes."
     )
@@ -174,6 +185,8 @@ class PlanConfig:
             seed=self.seed,
             filter_share=self.filter_share,
             lease_seconds=self.lease_seconds,
+            alpha=self.alpha,
+            patience_seconds=self.patience_seconds,
         )
 
 

@@ -67,6 +67,9 @@ from hopsd.sim.study import Result, figures, play, write
               help="Themis' f: the share of apps that an auction leaves out.")  # fmt: skip
 @click.option("--lease", type=click.FloatRange(min=0.0), default=600.0, metavar="SECONDS",
               help="Of themis and its rivals.")  # fmt: skip
+@click.option("--alpha", type=click.FloatRange(0.0, 1.0), default=0.1, help="Of allox.")
+@click.option("--patience", type=click.FloatRange(min=0.0), default=3600.0, metavar="SECONDS",
+              help="Of allox+.")  # fmt: skip
 @click.option("--paper-exact", is_flag=True, help="The round as the paper prints it.")
 @click.option("--failures", "failure_file", metavar="FILE", help="Jobs and nodes that fail.")
 @click.option("--report", is_flag=True, help="Write OUT/report.html, too.")
@@ -92,6 +95,8 @@ def simulate(
     time_limit: float,
     filter_share: float,
     lease: float,
+    alpha: float,
+    patience: float,
     paper_exact: bool,
     failure_file: str | None,
     report: bool,
@@ -113,7 +118,8 @@ def simulate(
         failures = read_failures(read_text(failure_file), cluster, workload)
     plan = PlanSettings(lam=lam, gap=gap, time_limit_seconds=time_limit, paper_exact=paper_exact,
                         priority=PriorityName(priority), seed=seed, effort=effort,
-                        filter_share=filter_share, lease_seconds=lease)  # fmt: skip
+                        filter_share=filter_share, lease_seconds=lease, alpha=alpha,
+                        patience_seconds=patience)  # fmt: skip
     settings = SimulationSettings(
         round_seconds,
         refresh,

@@ -19,6 +19,7 @@ _JOB = (
 )
 _SETTINGS = (
     "lambda sigma gap time_limit priority policy paper_exact seed filter_share lease_seconds"
+    " alpha patience_seconds"
 )
 FTF_LAMBDA = 2.0
 """The paper's choice where priorities are finish-time fairness (section 4.4)."""
@@ -129,4 +130,6 @@ def _settings(item: Item) -> PlanSettings:
             "filter_share", lambda f: f.number(minimum=0, maximum=1), default.filter_share
         ),
         lease_seconds=fields.get("lease_seconds", at_least_zero, default.lease_seconds),
+        alpha=fields.get("alpha", lambda a: a.number(minimum=0, maximum=1), default.alpha),
+        patience_seconds=fields.get("patience_seconds", at_least_zero, default.patience_seconds),
     )

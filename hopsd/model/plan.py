@@ -34,6 +34,8 @@ class PlanSettings:
     ``effort``: turns of proof and wider search after a first plan that misses the gap, each with
     four times the work of the one before; None: until the gap is met or the time is over. With a
     number, and time enough, a plan depends on no clock.
+    ``alpha``: share of the users, those with least progress, whose jobs AlloX looks at.
+    ``patience_seconds``: waiting time after which AlloX+ serves a job before shorter ones.
     """
 
     lam: float = 1.0
@@ -47,6 +49,8 @@ class PlanSettings:
     filter_share: float = 0.8
     lease_seconds: float = 600.0
     effort: int | None = None
+    alpha: float = 0.1
+    patience_seconds: float = 3600.0
 
 
 @dataclass(frozen=True, slots=True)

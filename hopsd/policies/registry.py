@@ -37,6 +37,15 @@ POLICIES = {
     "srtf-apps": "hopsd.policies.app_rivals:srtf",
     "srsf": "hopsd.policies.app_rivals:srsf",
     "slurm": "hopsd.policies.slurm:plan",
+    "allox": "hopsd.policies.allox:plan",
+    "allox+": "hopsd.policies.interchangeable:allox_plus",
+    "sjf+": "hopsd.policies.interchangeable:shortest_first",
+    "jsq+": "hopsd.policies.interchangeable:join_shortest_queue",
+    "es": "hopsd.policies.interchangeable:equal_share",
+    "drff": "hopsd.policies.interchangeable:drff",
+    "drfs": "hopsd.policies.interchangeable:drfs",
+    "drfa": "hopsd.policies.interchangeable:converted_share",
+    "srpt": "hopsd.policies.srpt:plan",
 }
 
 

@@ -95,6 +95,7 @@ class Simulation:
         self._settings = settings
         self._policy = self._counted(policy) if settings.count_planning else policy
         self._only_first = bool(getattr(policy, "only_first", False))
+        self._every_first = bool(getattr(policy, "every_first", False))
         self._progress = progress
         self.port = VirtualCluster(cluster, workload, settings.cluster, failures)
         knowledge = Speeds(cluster, workload).knowledge()
@@ -176,10 +177,12 @@ class Simulation:
         if self._only_first:
             return
         for _ in range(MAX_PLANS_AT_ONCE):
-            if not self._could_place() or not self._plan(window):
+            if not self._could_place() or not self._plan(None if self._every_first else window):
                 return
 
     def _could_place(self) -> bool:
+        if self._every_first:
+            return self.port.present > 0
         idle = self.port.idle_gpus
         return idle >= self._smallest and any(job.reqs[0] <= idle for job in self.port.waiting())
 

@@ -1,0 +1,46 @@
+"""How well a user is served now: dominant shares of interchangeable resources (AlloX, 3.3.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """One way to run a job: amounts by resource, and how long it takes so."""
+
+    demand: Mapping[str, float]
+    seconds: float
+
+
+def dominant_share(demand: Mapping[str, float], capacity: Mapping[str, float]) -> float:
+    """The largest share that ``demand`` is of any resource's ``capacity``.
+
+    Raises:
+        ValueError: a resource that the cluster does not have.
+    """
+    lacking = [name for name, amount in demand.items() if amount and not capacity.get(name)]
+    if lacking:
+        raise ValueError(f"the cluster has no {lacking[0]}; it has {', '.join(capacity)}")
+    return max((amount / capacity[name] for name, amount in demand.items() if amount), default=0.0)
+
+
+def value(
+    configurations: Sequence[Configuration], running: Configuration, capacity: Mapping[str, float]
+) -> float:
+    """What a job that runs adds to its user's progress.
+
+    The dominant share of its fastest configuration, less by as much as it now runs slower.
+    """
+    fastest = min(configurations, key=lambda way: way.seconds)
+    share = dominant_share(fastest.demand, capacity)
+    return share * fastest.seconds / running.seconds
+
+
+def considered(users: int, alpha: float) -> int:
+    """How many of the users with least progress take part: the ceiling of alpha times all of
+    them, one at least.
+    """
+    return max(1, ceil(alpha * users - 1e-9))
