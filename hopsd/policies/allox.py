@@ -4,10 +4,10 @@ Whenever something is idle, the waiting jobs of the users with least progress ar
 positions on all machines (``solver/matching.py``); who comes first on an idle machine starts.
 Nothing is ever preempted.
 
-The paper's jobs take one machine each. Here a job may take several of one type: it stands in
-one machine's queue, those behind it wait for it as for so many jobs, and it starts no sooner than
-so many devices are free together. Where its turn comes and they are not, they are reserved, and
-meanwhile given to jobs that end before.
+The paper's jobs take one machine each. Here a job may take several of one type. Then a machine of
+the matching is a bundle of as many devices as the mean job takes; those behind a job wait for it
+in proportion to its size, and it starts no sooner than its devices are free together. Where its
+turn comes and they are not, they are reserved, and meanwhile given to jobs that end before.
 """
 
 from __future__ import annotations
@@ -157,14 +157,15 @@ class _Scheduler:
         jobs = np.asarray(jobs)[some_day].tolist()
         if not jobs:
             return []
-        ready = [machines.ready(t) for t in kinds]
+        bundle = max(1, round(float(work.gpus[jobs].mean())))
+        ready = [np.sort(machines.ready(t))[::bundle] for t in kinds]
         kind = np.repeat(np.arange(len(ready)), [len(r) for r in ready])
         queues = Queues(
             work.seconds[jobs],
             kind,
             np.concatenate(ready),
             np.array([work.jobs[i].submit for i in jobs]),
-            work.gpus[jobs],
+            work.gpus[jobs] / bundle,
             earliest[some_day],
         )
         matching = match(queues)
@@ -173,20 +174,19 @@ class _Scheduler:
         found = [
             (jobs[i], int(kind[machine]))
             for machine, i in first.items()
-            if self._acts(queues, i, machine)
+            if self._acts(jobs[i], queues.earliest[i], queues.ready[machine], int(kind[machine]))
         ]
         return sorted(found, key=lambda pair: (rank[work.jobs[pair[0]].user], pair[0]))
 
-    def _acts(self, queues: Queues, job: int, machine: int) -> bool:
+    def _acts(self, job: int, earliest: Floats, ready: float, kind: int) -> bool:
         """Whether a job that comes first on a machine starts, or gets a reservation.
 
         Several devices are reserved even if the one it is matched to is busy: else jobs of one
         would take turns on the others for ever.
         """
-        kind = int(queues.kind[machine])
-        if queues.earliest[job, kind] <= self._machines.now:
-            return bool(queues.ready[machine] <= self._machines.now)
-        return bool(queues.width[job] > 1) and not self._reserved(kind)
+        if earliest[kind] <= self._machines.now:
+            return ready <= self._machines.now
+        return bool(self._work.gpus[job] > 1) and not self._reserved(kind)
 
     def _earliest(self, jobs: Iterable[int]) -> Floats:
         """When as many devices as each job takes are free together, (jobs, types)."""

@@ -22,14 +22,15 @@ class Queues:
 
     ``seconds`` (n, t): run time, infinite where a job cannot run; one entry of a row is finite.
     ``kind`` (m,): of each machine. ``ready`` (m,): when it is free. ``arrival`` (n,).
-    ``width`` (n,): machines that a job takes at once. ``earliest`` (n, t): when so many are free.
+    ``width`` (n,): machines, or parts of one, that a job takes at once; ``earliest`` (n, t): when
+    they are free together.
     """
 
     seconds: Floats
     kind: Ints
     ready: Floats
     arrival: Floats
-    width: Ints
+    width: Floats
     earliest: Floats
 
     @classmethod
@@ -48,7 +49,7 @@ class Queues:
             machines,
             np.zeros(len(machines)) if ready is None else np.asarray(ready, dtype=float),
             np.zeros(len(table)) if arrival is None else np.asarray(arrival, dtype=float),
-            np.ones(len(table), dtype=np.int64),
+            np.ones(len(table)),
             np.full(table.shape, -np.inf),
         )
 
