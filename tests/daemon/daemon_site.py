@@ -46,7 +46,12 @@ class Hopsd:
         self.configure()
 
     def configure(
-        self, *, round_seconds: float = 8.0, profiling: bool = False, more: str = ""
+        self,
+        *,
+        round_seconds: float = 8.0,
+        profiling: bool = False,
+        plan: str = "",
+        more: str = "",
     ) -> None:
         self.config.write_text(
             f"""
@@ -61,6 +66,7 @@ start_timeout_seconds = 10
 dsn = "{self.dsn}"
 [plan]
 time_limit = 2
+{plan}
 [knowledge]
 report_dir = "{self.folder}/reports"
 [profiling]

@@ -1,0 +1,38 @@
+"""AlloX decides on a live cluster: the shorter job first, and nobody is ever moved."""
+
+from __future__ import annotations
+
+import pytest
+from daemon_site import Site
+
+pytestmark = [pytest.mark.live, pytest.mark.slow]
+
+SPEEDS = """
+[throughput.net.rtx3090]
+aggregated = { "1" = 1.0 }
+[throughput.net.v100]
+aggregated = { "1" = 0.5 }
+"""
+
+
+def train(site: Site, seconds: float, gpus: int = 4) -> str:
+    """A job that takes so long on rtx3090."""
+    return site.submit(f"hops:reqs={gpus};samples={seconds * gpus};workload=net", seconds)
+
+
+def test_jobs_under_allox(site: Site) -> None:
+    """Both large servers are busy, rounds pass, and a shorter job comes after a longer one."""
+    site.hopsd.configure(round_seconds=3.0, plan='policy = "allox"\nalpha = 1.0', more=SPEEDS)
+    site.hopsd.start()
+    first = [train(site, 8.0), train(site, 20.0)]
+    site.hopsd.wait_for(lambda s: len(s["running"]) == 2)
+    longer, shorter = train(site, 9.0), train(site, 2.0)
+    small = train(site, 1.0, gpus=1)
+    site.wait_until_all_completed(120.0)
+    runs = site.runs()
+    jobs = [job for job, _, _ in runs]
+    assert sorted(jobs) == sorted([*first, longer, shorter, small]), "each ran once"
+    assert [restarts for _, restarts, _ in runs] == [0] * 5
+    where = {job: nodes for job, _, nodes in runs}
+    assert where[small] == ("n2",), "slower, and idle: better than to wait"
+    assert jobs.index(shorter) < jobs.index(longer)
