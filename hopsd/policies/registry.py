@@ -30,6 +30,7 @@ POLICIES = {
     "themis-share": "hopsd.policies.themis:plan_share",
     "hare": "hopsd.policies.hare.policy:plan",
     "hare-eft": "hopsd.policies.hare.policy:plan_eft",
+    "hare-dispatch": "hopsd.policies.hare.policy:plan_dispatch",
     "gandiva": "hopsd.policies.app_rivals:gandiva",
     "tiresias": "hopsd.policies.app_rivals:tiresias",
     "optimus": "hopsd.policies.app_rivals:optimus",

@@ -18,7 +18,7 @@ from tests.policies.test_sia import A, B, job, snapshot
 from tests.sim.cases import cluster, workload
 from tests.sim.cases import job as coming
 
-NAMES = ["hare", "hare-eft"]
+NAMES = ["hare", "hare-eft", "hare-dispatch"]
 
 
 def made(name: str, *args: object, **more: object) -> Plan:
@@ -88,7 +88,7 @@ def test_earliest_finish_waits_for_the_fast_gpu() -> None:
         name: {n for w in get(name)(case, PlanSettings()).placements.values() for n in w.nodes}
         for name in NAMES
     }
-    assert used == {"hare": {"a0", "b0"}, "hare-eft": {"a0"}}
+    assert used == {"hare": {"a0", "b0"}, "hare-eft": {"a0"}, "hare-dispatch": {"a0", "b0"}}
 
 
 @pytest.mark.parametrize("name", NAMES)

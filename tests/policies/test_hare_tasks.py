@@ -9,22 +9,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.hare.exhaustive import optimum
 from hopsd.errors import InputError
 from hopsd.policies.hare.check import violations
-from hopsd.policies.hare.lists import RULES, schedule
-from hopsd.policies.hare.relaxation import relax
+from hopsd.policies.hare.relaxation import Relaxed, relax
+from hopsd.policies.hare.schedulers import SCHEDULERS, schedule
 from hopsd.policies.hare.tasks import Instance, Schedule
-from tests.policies.task_cases import instance, optimum, small_instances
+from tests.policies.task_cases import instance, small_instances
 
-RULE_NAMES = sorted(RULES)
+NAMES = sorted(SCHEDULERS)
 
 
 @settings(max_examples=100, deadline=None)
-@given(small_instances(), st.sampled_from(RULE_NAMES), st.sampled_from([2, 7, 40]))
+@given(small_instances(), st.sampled_from(NAMES), st.sampled_from([2, 7, 40]))
 def test_a_schedule_is_feasible_and_lies_between_bound_and_guarantee(
-    case: Instance, rule: str, intervals: int
+    case: Instance, name: str, intervals: int
 ) -> None:
-    made = schedule(case, RULES[rule], intervals)
+    made = schedule(case, SCHEDULERS[name], intervals)
     assert violations(case, made) == []
     least = optimum(case)
     found = made.weighted_completion(case)
@@ -55,29 +56,37 @@ def test_more_intervals_do_not_loosen_the_bound() -> None:
 def test_algorithm_1_takes_the_gpu_that_is_free_first_whatever_its_speed() -> None:
     """Of two jobs one gets the idle GPU that is ten times slower; it had better wait."""
     case = instance([[1.0, 10.0], [1.0, 10.0]])
-    slow = schedule(case, RULES["hare"])
+    slow = schedule(case, SCHEDULERS["hare"])
     assert sorted(slow.completion(case)) == [1.0, 10.0]
-    fast = schedule(case, RULES["hare-eft"])
+    fast = schedule(case, SCHEDULERS["hare-eft"])
     assert sorted(fast.completion(case)) == [1.0, 2.0]
 
 
 def test_tasks_of_a_round_may_follow_one_another_on_one_gpu() -> None:
     case = instance([[1.0]], sync=0.25, rounds=[2], scale=[3])
-    made = schedule(case, RULES["hare"])
+    made = schedule(case, SCHEDULERS["hare"])
     assert made.start.tolist() == [0.0, 1.0, 2.0, 3.25, 4.25, 5.25]
     assert made.completion(case).tolist() == [6.5]
 
 
+def test_dispatching_fills_the_time_before_a_task_that_cannot_begin_yet() -> None:
+    """Job 0 comes first and synchronises for long; a list in that order idles, job 1 waits."""
+    case = instance([[1.0], [1.0]], sync=[[3.0], [0.0]], rounds=[2, 3])
+    relaxed = Relaxed(0.0, np.array([0.0, 1.0, 2.0, 3.0, 4.0]))
+    assert SCHEDULERS["hare"](case, relaxed).start.tolist() == [0.0, 4.0, 5.0, 6.0, 7.0]
+    assert SCHEDULERS["hare-dispatch"](case, relaxed).start.tolist() == [0.0, 4.0, 1.0, 2.0, 3.0]
+
+
 def test_synchronisation_does_not_hold_the_gpu() -> None:
     case = instance([[1.0], [1.0]], sync=0.5, rounds=[2, 2])
-    made = schedule(case, RULES["hare-eft"])
+    made = schedule(case, SCHEDULERS["hare-eft"])
     assert sorted(made.start.tolist()) == pytest.approx([0.0, 1.0, 2.0, 3.0])
 
 
 @settings(max_examples=30, deadline=None)
-@given(small_instances(), st.sampled_from(RULE_NAMES))
-def test_equal_inputs_give_equal_schedules(case: Instance, rule: str) -> None:
-    one, two = schedule(case, RULES[rule]), schedule(replace(case), RULES[rule])
+@given(small_instances(), st.sampled_from(NAMES))
+def test_equal_inputs_give_equal_schedules(case: Instance, name: str) -> None:
+    one, two = schedule(case, SCHEDULERS[name]), schedule(replace(case), SCHEDULERS[name])
     assert one.lower_bound == two.lower_bound
     assert np.array_equal(one.start, two.start)
     assert np.array_equal(one.gpu, two.gpu)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hopsd.policies.hare.relaxation import INTERVALS, Relaxed, relax
+from hopsd.policies.hare.relaxation import Relaxed
 from hopsd.policies.hare.tasks import Instance, Ints, Schedule
 
 Pool = list[tuple[float, int]]
@@ -42,16 +42,17 @@ def earliest_finish(
     return kind, max(0, bisect_right(pools[kind], (ready, sys.maxsize)) - 1)
 
 
-RULES: dict[str, Rule] = {"hare": earliest_available, "hare-eft": earliest_finish}
+def algorithm_1(instance: Instance, relaxed: Relaxed) -> Schedule:
+    """As printed."""
+    return _in_order(instance, _middle_order(instance, relaxed), earliest_available, relaxed)
 
 
-def schedule(instance: Instance, rule: Rule, intervals: int = INTERVALS) -> Schedule:
-    """Algorithm 1 on the linear relaxation, with ``rule`` in line 12."""
-    relaxed = relax(instance, intervals)
-    return in_order(instance, middle_order(instance, relaxed), rule, relaxed.lower_bound)
+def algorithm_1_eft(instance: Instance, relaxed: Relaxed) -> Schedule:
+    """With the earliest finish in line 12."""
+    return _in_order(instance, _middle_order(instance, relaxed), earliest_finish, relaxed)
 
 
-def middle_order(instance: Instance, relaxed: Relaxed) -> Ints:
+def _middle_order(instance: Instance, relaxed: Relaxed) -> Ints:
     """pi (tasks,): by H_i, half a training on the slowest GPU after the relaxed start.
 
     Equal ones in the tasks' numbering. A round's tasks have one H; a later round's is larger.
@@ -62,7 +63,7 @@ def middle_order(instance: Instance, relaxed: Relaxed) -> Ints:
     return np.argsort(middle, kind="stable")
 
 
-def in_order(instance: Instance, order: Ints, rule: Rule, lower_bound: float) -> Schedule:
+def _in_order(instance: Instance, order: Ints, rule: Rule, relaxed: Relaxed) -> Schedule:
     """Lines 5 to 17 of Algorithm 1: each task after its round's forerunner, on the rule's GPU."""
     pools: list[Pool] = [[] for _ in range(instance.train.shape[1])]
     for m, kind in enumerate(instance.gpu_type):
@@ -81,4 +82,4 @@ def in_order(instance: Instance, order: Ints, rule: Rule, lower_bound: float) ->
         start[task], gpu[task] = max(ready[job], free), m
         insort(pools[kind], (float(start[task] + train[job][kind]), m))
         synced[job] = max(synced[job], float(start[task] + whole[job][kind]))
-    return Schedule(start, gpu, lower_bound)
+    return Schedule(start, gpu, relaxed.lower_bound)

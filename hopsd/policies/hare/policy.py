@@ -29,7 +29,7 @@ from hopsd.model.ids import GpuType, JobId, job_order
 from hopsd.model.job import Job
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.model.reason import Reason, ReasonCode
-from hopsd.policies.hare.lists import Rule, earliest_available, earliest_finish, schedule
+from hopsd.policies.hare.schedulers import SCHEDULERS, Scheduler, schedule
 from hopsd.policies.hare.tasks import Instance, Schedule
 from hopsd.policies.placing import Sites, contenders
 
@@ -45,9 +45,9 @@ UNSTARTED_SHARE = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Hare:
-    """``rule``: how a task's GPU is chosen."""
+    """``scheduler``: from the relaxation to tasks on GPUs."""
 
-    rule: Rule
+    scheduler: Scheduler
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:  # noqa: ARG002
         sites = Sites(snapshot)
@@ -62,7 +62,7 @@ class Hare:
         if not jobs or not sites.left:
             return Plan(placements={}, waiting=waiting)
         instance = instance_of(snapshot, sites, jobs)
-        made = schedule(instance, self.rule, INTERVALS)
+        made = schedule(instance, self.scheduler, INTERVALS)
         placements = _place(sites, jobs, _begun(instance, made, list(sites.types)))
         for job in jobs:
             if job.id not in placements:
@@ -199,5 +199,6 @@ def _fitting(
     return None
 
 
-plan = Hare(earliest_available)
-plan_eft = Hare(earliest_finish)
+plan = Hare(SCHEDULERS["hare"])
+plan_eft = Hare(SCHEDULERS["hare-eft"])
+plan_dispatch = Hare(SCHEDULERS["hare-dispatch"])

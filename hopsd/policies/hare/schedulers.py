@@ -1,0 +1,23 @@
+"""Hare's schedulers by name: from the relaxation to a schedule that states its bound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hopsd.policies.hare.dispatch import dispatch
+from hopsd.policies.hare.lists import algorithm_1, algorithm_1_eft
+from hopsd.policies.hare.relaxation import INTERVALS, Relaxed, relax
+from hopsd.policies.hare.tasks import Instance, Schedule
+
+Scheduler = Callable[[Instance, Relaxed], Schedule]
+
+SCHEDULERS: dict[str, Scheduler] = {
+    "hare": algorithm_1,
+    "hare-eft": algorithm_1_eft,
+    "hare-dispatch": dispatch,
+}
+
+
+def schedule(instance: Instance, scheduler: Scheduler, intervals: int = INTERVALS) -> Schedule:
+    """Relax, then schedule."""
+    return scheduler(instance, relax(instance, intervals))
