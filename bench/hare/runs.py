@@ -1,0 +1,73 @@
+"""Runs every scheme over a scenario once and keeps the outcome as JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from bench.hare.workload import Scenario
+from hopsd.policies.hare.baselines import BASELINES
+from hopsd.policies.hare.check import violations
+from hopsd.policies.hare.relaxation import relax
+from hopsd.policies.hare.schedulers import SCHEDULERS
+from hopsd.policies.hare.tasks import Instance, Schedule
+
+INTERVALS = 30
+NAMES = {"hare": "Hare", "hare-eft": "hare-eft", "hare-dispatch": "hare-dispatch"}
+SCHEMES = (*NAMES.values(), *BASELINES)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """``completion``: C_n - a_n by scheme, seconds, in the order of jobs; ``objective``: sum of
+    w_n C_n by scheme, and the ``bound`` of the relaxation.
+    """
+
+    weight: list[float]
+    completion: dict[str, list[float]]
+    objective: dict[str, float]
+    bound: float
+    alpha: float
+
+    def weighted(self, scheme: str) -> float:
+        """Sum of w_n (C_n - a_n), in thousands of hours."""
+        times = self.completion[scheme]
+        return sum(w * c for w, c in zip(self.weight, times, strict=True)) / 3.6e6
+
+
+def outcome(scenario: Scenario, folder: Path) -> Outcome:
+    """Of an earlier run where there is one."""
+    key = sha256(json.dumps(asdict(scenario), sort_keys=True).encode()).hexdigest()[:16]
+    path = folder / f"{key}.json"
+    if path.exists():
+        return Outcome(**json.loads(path.read_text()))
+    found = run(scenario.instance())
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(asdict(found)))
+    temporary.rename(path)
+    return found
+
+
+def run(instance: Instance) -> Outcome:
+    """All schemes over one instance; every schedule is checked.
+
+    Raises:
+        AssertionError: a schedule breaks a constraint.
+    """
+    relaxed = relax(instance, INTERVALS)
+    made: dict[str, Schedule] = {
+        NAMES[name]: scheduler(instance, relaxed) for name, scheduler in SCHEDULERS.items()
+    }
+    made |= {name: scheme(instance, relaxed.lower_bound) for name, scheme in BASELINES.items()}
+    for name, schedule in made.items():
+        assert not violations(instance, schedule), name
+    return Outcome(
+        instance.weight.tolist(),
+        {name: (s.completion(instance) - instance.arrival).tolist() for name, s in made.items()},
+        {name: s.weighted_completion(instance) for name, s in made.items()},
+        relaxed.lower_bound,
+        instance.alpha,
+    )
