@@ -1,0 +1,36 @@
+"""Run time from two short samples of a job on a resource (AlloX, section 4.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hopsd.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """``iterations`` of a job, and the seconds that they took with the job's start."""
+
+    iterations: float
+    seconds: float
+
+
+def run_seconds(first: Sample, second: Sample, iterations: float) -> float:
+    """What ``iterations`` take, on the line through two samples.
+
+    Where noise makes the longer sample no slower than the shorter one, no line tells anything:
+    then the longer sample's mean pace counts.
+
+    Raises:
+        InputError: samples of equal length.
+    """
+    short, long = sorted((first, second), key=lambda sample: sample.iterations)
+    if short.iterations == long.iterations or short.iterations <= 0:
+        raise InputError(
+            f"samples of {short.iterations:g} and {long.iterations:g} iterations;"
+            " accepted are two lengths above 0"
+        )
+    pace = (long.seconds - short.seconds) / (long.iterations - short.iterations)
+    if pace <= 0:
+        return iterations * long.seconds / long.iterations
+    return long.seconds + pace * (iterations - long.iterations)
