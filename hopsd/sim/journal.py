@@ -42,6 +42,11 @@ class Journaled:
         """Whether the policy plans at a round's start alone."""
         return bool(getattr(self.policy, "only_first", False))
 
+    @property
+    def every_first(self) -> bool:
+        """Whether every plan of the policy is a first one."""
+        return bool(getattr(self.policy, "every_first", False))
+
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
         if self.answered < len(self.old):
             entry = self.old[self.answered]
