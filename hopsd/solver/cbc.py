@@ -62,7 +62,7 @@ def solve(
     with tempfile.TemporaryDirectory(prefix="hops-cbc-") as folder:
         problem, answer = Path(folder, "p.mps"), Path(folder, "p.sol")
         problem.write_text(to_mps(model))
-        command = [binary(), str(problem), *_OPTIONS, "-ratio", repr(gap)]
+        command = [binary(), str(problem), *_OPTIONS, "-ratio", repr(_told_gap(gap, model, start))]
         if start is not None:
             command += ["-mips", str(_write_start(Path(folder, "p.mst"), model, start))]
         if nodes_max is not None:
@@ -74,6 +74,12 @@ def solve(
         command += ["-printingOptions", "all", "-solution", str(answer), "-quit"]
         log = _run(command, left)
         return Answer() if log is None else Answer(_read(answer, model), _read_bound(log))
+
+
+def _told_gap(gap: float, model: Model, start: Floats | None) -> float:
+    """A relative gap so much smaller that the bound, as rounded in the log, still shows ``gap``."""
+    value = 0.0 if start is None else float(model.objective @ start)
+    return max(0.0, gap - 2 * _BOUND_ROUNDING / value) if value > 0.0 else gap
 
 
 def _run(command: Sequence[str], seconds: float) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import count
 from time import monotonic
 
 from hopsd.core.program import Program
@@ -24,9 +25,10 @@ _WHOLE_MAX = 4_000
 _PART = 0.3
 # ... and what two passes must gain together, or they were the last.
 _WORTHWHILE = 0.25
-# Proof and search in turn: cases of the first turn, four times as many each; columns for CBC and
-# groups twice as large each. The last turn's CBC may branch until the time is over.
-TURNS, _CASES = 6, 50_000_000
+# Proof and search in turn: effort on the first turn's cases, four times as much each; columns for
+# CBC and groups twice as large each, up to the last of these turns, whose CBC may branch until the
+# time is over.
+_TURNS, _CASES = 6, 50_000_000
 CBC_TOLERANCE = 2e-6
 """Relative; what CBC proves to be optimal is so up to this."""
 
@@ -46,11 +48,12 @@ class Task:
 
 
 def solve_large(
-    program: Program, task: Task, start: Ints | None = None, turns: int = TURNS
+    program: Program, task: Task, start: Ints | None = None, turns: int | None = None
 ) -> tuple[Ints, float]:
     """A choice, no worse than ``start``, and a proven bound on all choices.
 
-    ``turns``: how often to prove and search on, with ever more effort, where the gap is missed.
+    ``turns``: how often to prove and search on, with ever more effort, where the gap is missed;
+    None: until it is met or the time is over.
     """
     value = program.scaled_objective
     starts = [by_weight(program)] + ([] if start is None else [fill(program, start)])
@@ -67,25 +70,26 @@ def solve_large(
 
 
 def _close(
-    program: Program, choice: Ints, prices: Prices, bound: float, task: Task, turns: int
+    program: Program, choice: Ints, prices: Prices, bound: float, task: Task, turns: int | None
 ) -> tuple[Ints, float]:
     """Prove more, then search wider, in turn; with ever more effort until the gap is met.
 
-    Every turn's effort is counted, not timed: where it ends early it ends the same way each time.
+    Every turn's effort is counted, not timed: where one meets the gap it does so each time.
     """
-    for turn in range(turns):
+    for turn in count() if turns is None else range(turns):
         if _enough(program, choice, bound, task):
             break
+        grown = min(turn, _TURNS - 1)
         target = program.scaled_objective(choice) / (1 - task.gap)
         if len(program.value) > QUICK.columns:
-            cases = bound_by_cases(program, prices, target, task.give_up, _CASES * 4**turn)
+            cases = bound_by_cases(program, prices, target, task.give_up, _CASES * 4**grown)
             bound = min(bound, cases)
         if _enough(program, choice, bound, task):
             break
-        nodes = NODES << 2 * turn if turn + 1 < TURNS else None
-        choice, proven = _prove(program, choice, prices, task, Reach(QUICK.columns << turn, nodes))
+        nodes = NODES << 2 * turn if turn + 1 < _TURNS else None
+        choice, proven = _prove(program, choice, prices, task, Reach(QUICK.columns << grown, nodes))
         bound = min(bound, proven)
-        choice = _passes(program, choice, prices, bound, task, 2 << turn)
+        choice = _passes(program, choice, prices, bound, task, turn + 1)
     return choice, bound
 
 
@@ -102,17 +106,17 @@ def _prove(
 
 
 def _passes(
-    program: Program, choice: Ints, prices: Prices, bound: float, task: Task, breadth: int = 1
+    program: Program, choice: Ints, prices: Prices, bound: float, task: Task, turn: int = 0
 ) -> Ints:
     """Replan groups until the gap is met, passes gain too little, or the time is over."""
-    effort = Effort(_PART * task.gap, task.give_up, breadth)
+    effort = Effort(_PART * task.gap, task.give_up, 1 << min(turn, _TURNS))
     history = [program.scaled_objective(choice)]
     for number in range(_PASSES_MAX):
         worth = _WORTHWHILE * task.gap * history[-1]
         stalled = len(history) > 2 and history[-1] - history[-3] <= worth
         if stalled or _enough(program, choice, bound, task):
             break
-        seed = (task.seed, number)
+        seed = (task.seed, turn * _PASSES_MAX + number)
         better = improve(program, choice, prices, seed, task.solver, effort)
         choice = fill(program, better)
         history.append(program.scaled_objective(choice))

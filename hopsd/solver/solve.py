@@ -11,7 +11,7 @@ from hopsd.solver.backend import backend
 from hopsd.solver.bands import polish
 from hopsd.solver.exact import solve_exactly
 from hopsd.solver.greedy import by_weight
-from hopsd.solver.large import CBC_TOLERANCE, TURNS, Task, solve_large
+from hopsd.solver.large import CBC_TOLERANCE, Task, solve_large
 from hopsd.solver.solution import Solution
 from hopsd.solver.watched import Solve, Watched
 
@@ -34,7 +34,7 @@ def solve(
 
     Equal for equal input as long as the time does not run out. Jobs that run where they may stay
     are a start: most of a round's plan is the last one's. ``turns``: see :func:`solve_large`,
-    None: as many as the time allows. ``solver``: by default what is installed.
+    None: until the gap is proven or the time is over. ``solver``: by default what is installed.
     """
     began = monotonic()
     give_up = began + _SEARCH_SHARE * seconds
@@ -48,14 +48,14 @@ def solve(
     whole = replace(task, give_up=began + _SEARCH_SHARE * _WHOLE_SHARE * seconds)
     start = program.configurations.present
     running = start if program.feasible(start) else None
-    choice, bound = solve_large(program, whole, running, TURNS if turns is None else turns)
+    choice, bound = solve_large(program, whole, running, turns)
     choice = polish(program, choice, task)
     objective = program.scaled_objective(choice)
     return Solution(choice, bound, _status(objective, bound, gap, watched))
 
 
 def _status(objective: float, bound: float, gap: float, solver: Watched) -> PlanStatus:
-    """``TIME_LIMIT``: the effort is spent, and the gap asked for is not proven."""
+    """``TIME_LIMIT``: the gap asked for was not proven before the time, or the turns, were over."""
     if objective >= bound * (1 - CBC_TOLERANCE):
         return PlanStatus.OPTIMAL
     if solver.failed:

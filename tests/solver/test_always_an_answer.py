@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,9 +16,10 @@ from programs import assert_holds, program_of, usable
 from hopsd.core.shapes import Floats
 from hopsd.model.plan import PlanSettings, PlanStatus
 from hopsd.policies.hops import plan
-from hopsd.solver import cbc
+from hopsd.solver import cbc, highs
 from hopsd.solver.model import Answer, Model
 from hopsd.solver.solve import solve
+from hopsd.solver.watched import Solve
 
 Broken = Callable[[Model], Answer]
 
@@ -124,11 +126,11 @@ def test_cbc_without_an_integer_solution_answers_nothing() -> None:
     assert cbc.solve(model, None, 0.0, 5.0).x is None
 
 
-def test_cbc_says_how_good_its_answer_can_be() -> None:
+def _knapsacks() -> Model:
     rng = np.random.default_rng(3)
     columns, rows = 40, 8
     weight: Floats = rng.integers(1, 9, (columns, rows)).astype(np.float64)
-    model = Model(
+    return Model(
         rng.random(columns),
         np.arange(columns + 1) * rows,
         np.tile(np.arange(rows), columns),
@@ -136,10 +138,35 @@ def test_cbc_says_how_good_its_answer_can_be() -> None:
         np.full(rows, 40.0),
         np.ones(columns),
     )
-    exact, loose = (cbc.solve(model, None, gap, 20.0) for gap in (0.0, 0.2))
+
+
+@pytest.mark.parametrize("solver", [cbc.solve, highs.solve])
+def test_a_solver_says_how_good_its_answer_can_be(solver: Solve) -> None:
+    model = _knapsacks()
+    exact, loose = (solver(model, None, gap, 20.0, None) for gap in (0.0, 0.2))
     assert exact.x is not None
     assert loose.x is not None
     best, got = float(model.objective @ exact.x), float(model.objective @ loose.x)
     assert got <= best
     assert best <= exact.bound <= best * (1 + 1e-5)
     assert loose.bound >= best * (1 - 1e-6)
+
+
+def test_highs_and_cbc_find_the_same_optimum() -> None:
+    model = _knapsacks()
+    values = []
+    for solver in (cbc.solve, highs.solve):
+        answer = solver(model, None, 0.0, 20.0)
+        assert answer.x is not None
+        values.append(float(model.objective @ np.round(answer.x)))
+    assert values[0] == pytest.approx(values[1])
+
+
+@pytest.mark.parametrize("body", ["kill -9 $$", "exit 3", "echo gibberish", "exec sleep 60"])
+def test_a_highs_that_dies_or_hangs_answers_nothing_in_time(
+    body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", _script(tmp_path / "python", body))
+    began = time.monotonic()
+    assert highs.solve(_knapsacks(), None, 0.0, 1.0).x is None
+    assert time.monotonic() - began < 5.0
