@@ -120,7 +120,7 @@ def profiling(
     now = {
         (run.job, run.begin): run
         if run.closed
-        else followed(run, jobs.get(run.job), known, reading, settings)
+        else followed(_renamed(run, records), jobs.get(run.job), known, reading, settings)
         for run in [*runs, *adopted(runs, reading, records)]
     }
     busy = {run.job: run for run in now.values() if not run.closed}
@@ -153,6 +153,12 @@ def profiling(
     )
 
 
+def _renamed(run: ProfileRun, records: Mapping[JobId, JobRecord]) -> ProfileRun:
+    """What a job trains, its first report may tell."""
+    record = records.get(run.job)
+    return replace(run, workload=record.workload) if record else run
+
+
 def _in_order(runs: Iterable[ProfileRun]) -> list[ProfileRun]:
     return sorted(runs, key=lambda run: (run.begin, job_order(run.job)))
 
@@ -181,10 +187,12 @@ def _put_back(jobs: Iterable[JobReading], records: Mapping[JobId, JobRecord]) ->
 
 def _may_be_profiled(job: Job, reading: JobReading, comment: Comment) -> bool:
     """Waiting jobs that may be stopped: ``preempt=no`` says that its run is not to be broken off,
-    and ``--no-requeue`` that Slurm cannot put the job back.
+    and ``--no-requeue`` that Slurm cannot put the job back. Nor those that plain jobs wait for:
+    Slurm would take a profile run that fails for the job's end.
     """
     waits = job.state is JobState.WAITING and not job.running
-    return waits and reading.state is SlurmState.PENDING and comment.preempt and reading.requeue
+    may_stop = comment.preempt and reading.requeue and not reading.awaited
+    return waits and reading.state is SlurmState.PENDING and may_stop
 
 
 def _begun(

@@ -52,6 +52,16 @@ RELEASED_MARK = "hops:released"
 longer keeps its owner from changing it."""
 
 
+def is_profile(admin_comment: str) -> bool:
+    return any(w.partition("=")[0] == PROFILE_MARK for w in admin_comment.split())
+
+
+def is_failed_profile(state: SlurmState, admin_comment: str, *, requeue: bool) -> bool:
+    """Slurm takes such a job for ended; ``requeue``: hopsd can have it put back."""
+    broken = state in (SlurmState.FAILED, SlurmState.TIMEOUT)
+    return broken and requeue and is_profile(admin_comment)
+
+
 class Hold(StrEnum):
     """Who keeps a pending job from starting.
 
@@ -89,6 +99,7 @@ class JobReading:
     ``dependency`` is True while one keeps the job back. ``per_job_gpus`` is True while the job
     asks for GPUs as a whole (an uneven placement does), not per node. ``script`` is a hash of
     the batch script and its arguments, empty where that is not known or not needed.
+    ``awaited``: Slurm starts another job by itself, or never, when this one ends.
     """
 
     id: JobId
@@ -119,6 +130,7 @@ class JobReading:
     ran_on: tuple[NodeName, ...] = ()
     """Nodes of a finished job's last run: Slurm forgets its GPUs at once."""
     per_job_gpus: bool = False
+    awaited: bool = False
 
     @property
     def released(self) -> bool:
@@ -127,13 +139,12 @@ class JobReading:
     @property
     def profiling(self) -> bool:
         """Whether its run, or its last one, is to measure it and not to get it done."""
-        return any(w.partition("=")[0] == PROFILE_MARK for w in self.admin_comment.split())
+        return is_profile(self.admin_comment)
 
     @property
     def failed_profile(self) -> bool:
         """Slurm takes it for ended, but it failed on the one GPU of a profile run."""
-        broken = self.state in (SlurmState.FAILED, SlurmState.TIMEOUT)
-        return broken and self.profiling and self.requeue
+        return is_failed_profile(self.state, self.admin_comment, requeue=self.requeue)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,12 +19,17 @@ _CLAUSE = re.compile(r"(\w+)(?::(\d+)(?:\+\d+)?)?(?:\((\w+)\))?")
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a dependency may be about: any job that Slurm knows, not only ours."""
+    """What a dependency may be about: any job that Slurm knows, not only ours.
+
+    ``state`` is PENDING also of a job that failed in a profile run: it goes back to the queue.
+    ``wanted``: what it depends on itself, where Slurm alone decides when it starts.
+    """
 
     id: int
     user: str
     name: str
     state: SlurmState
+    wanted: str | Mapping[str, Any] | None = None
 
 
 def unmet(wanted: str | Mapping[str, Any] | None, mine: Known, others: Mapping[int, Known]) -> bool:
@@ -41,6 +46,27 @@ def unmet(wanted: str | Mapping[str, Any] | None, mine: Known, others: Mapping[i
     clauses = [_CLAUSE.fullmatch(part.strip()) for part in re.split("[,?]", text) if part]
     waiting = [c is None or not _is_met(c, mine, others) for c in clauses]
     return all(waiting) if "?" in text and waiting else any(waiting)
+
+
+def awaited(jobs: Iterable[Known]) -> frozenset[int]:
+    """Jobs whose end Slurm waits for to start another, or never to start it.
+
+    One that fails in a profile run ends for Slurm, for some seconds: "afterok" then reads
+    "failed" for good, and "afterany" is met (22.05).
+    """
+    jobs = list(jobs)
+    found: set[int] = set()
+    for job in jobs:
+        if not job.wanted or job.state is not SlurmState.PENDING:
+            continue
+        text = _text(job.wanted) if isinstance(job.wanted, Mapping) else job.wanted
+        for clause in _CLAUSE.finditer(text):
+            kind, target, _ = clause.groups()
+            if kind == "singleton":
+                found |= {other.id for other in jobs if _is_before(other, job)}
+            elif target is not None and kind != "after":
+                found.add(int(target))
+    return frozenset(found)
 
 
 def _ended(state: SlurmState) -> bool:

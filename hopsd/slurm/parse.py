@@ -16,7 +16,15 @@ from ClusterShell.NodeSet import NodeSet
 from hopsd.errors import SlurmError
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
-from hopsd.model.reading import USER_HOLD_BEGIN, Hold, JobReading, NodeReading, SlurmState
+from hopsd.model.reading import (
+    RELEASED_MARK,
+    USER_HOLD_BEGIN,
+    Hold,
+    JobReading,
+    NodeReading,
+    SlurmState,
+    is_failed_profile,
+)
 from hopsd.slurm.dependency import Known, unmet
 
 UNTYPED = "gpu"
@@ -119,8 +127,17 @@ def known_jobs(jobs: Iterable[Mapping[str, Any]]) -> dict[int, Known]:
 
 def _known(job: Mapping[str, Any]) -> Known:
     user = job.get("user_name") or str(job.get("user_id"))
-    state = slurm_state(state_words(job))
-    return Known(int(number(job.get("job_id")) or 0), user, job.get("name") or "", state)
+    state, admin_comment = slurm_state(state_words(job)), job.get("admin_comment") or ""
+    if is_failed_profile(state, admin_comment, requeue=bool(job.get("requeue", True))):
+        state = SlurmState.PENDING
+    ours = is_hops_job(job) and RELEASED_MARK not in admin_comment.split()
+    return Known(
+        id=int(number(job.get("job_id")) or 0),
+        user=user,
+        name=job.get("name") or "",
+        state=state,
+        wanted=None if ours else job.get("dependency"),
+    )
 
 
 def job_reading(

@@ -14,6 +14,7 @@ from hopsd.model.ids import JobId, NodeName
 from hopsd.model.reading import RELEASED_MARK, JobReading, NodeReading, Reading
 from hopsd.slurm.adapter import Placement, SignalScope
 from hopsd.slurm.command import SlurmCommands
+from hopsd.slurm.dependency import awaited
 from hopsd.slurm.parse import (
     holds_gpus,
     is_hops_job,
@@ -136,8 +137,11 @@ class ScontrolAdapter:
         known = known_jobs(answer["jobs"])
         mine = filter(self._mine, answer["jobs"])
         readings = [job_reading(job, self._order, known) for job in mine]
-        scripts = self._scripts.of(readings)
-        return tuple(replace(job, script=scripts.get(job.id, "")) for job in readings)
+        scripts, waited_for = self._scripts.of(readings), awaited(known.values())
+        return tuple(
+            replace(job, script=scripts.get(job.id, ""), awaited=int(job.id) in waited_for)
+            for job in readings
+        )
 
 
 def _require_known(nodes: Sequence[NodeReading]) -> None:

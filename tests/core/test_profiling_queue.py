@@ -110,6 +110,14 @@ def on_gpu(node: str, **more: object) -> dict[str, object]:
     } | more
 
 
+def test_a_run_that_told_what_it_trains_is_known_by_that() -> None:
+    world = World()
+    job, told = world.add(1, "w", **on_gpu("n0")), WorkloadName("w+0123456789ab")
+    world.records[job] = replace(world.records[job], workload=told)
+    (changed,) = world.look(run("1"), known={(told, A)}).changed
+    assert (changed.workload, changed.end) == (told, NOW)
+
+
 def test_types_in_parallel_by_jobs_of_one_workload_the_oldest_first() -> None:
     world = World()
     for number in (3, 1, 2):
@@ -148,6 +156,7 @@ def test_who_is_not_profiled() -> None:
     world.add(4, "held")
     world.jobs[-1] = replace(world.jobs[-1], state=JobState.HELD)
     world.add(5, "huge", 64)
+    world.add(6, "first", awaited=True)
     assert starts(world.look()) == {}
 
 

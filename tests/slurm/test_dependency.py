@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from hopsd.model.reading import SlurmState
-from hopsd.slurm.dependency import Known, unmet
+from hopsd.slurm.dependency import Known, awaited, unmet
 
 OTHERS = {
     known.id: known
@@ -61,3 +63,20 @@ def test_clauses(wanted: object, waits: bool) -> None:
 def test_singleton(id_: int, user: str, name: str, waits: bool) -> None:
     mine = Known(id_, user, name, SlurmState.PENDING)
     assert unmet("singleton(unfulfilled)", mine, {**OTHERS, id_: mine}) is waits
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        (None, set()),
+        ("after:1(unfulfilled)", set()),
+        ("afterok:1(unfulfilled),afternotok:2(unfulfilled)", {1, 2}),
+        ("afterany:1(unfulfilled)?aftercorr:4_3(unfulfilled)", {1, 4}),
+        ("singleton(unfulfilled)", {1}),
+        ({"afterok": [1, 2], "after": [4], "singleton": False, "satisfy": "all"}, {1, 2}),
+    ],
+)
+def test_whose_end_slurm_waits_for(wanted: str | None, found: set[int]) -> None:
+    waiting = Known(9, "alice", "a", SlurmState.PENDING, wanted)
+    assert awaited([*OTHERS.values(), waiting]) == found
+    assert awaited([replace(waiting, state=SlurmState.RUNNING)]) == set()

@@ -57,6 +57,31 @@ def test_what_failed_goes_back_once_and_runs_again_only_when_placed(
     assert statuses(port.apply([put_back(job)])) == [OutcomeStatus.GONE]
 
 
+def test_a_failed_profile_run_is_no_end_for_the_jobs_that_wait_for_it(
+    cluster: PrivateCluster, port: SlurmPort
+) -> None:
+    parent = submit(cluster, script="sleep 2; exit 3")
+    after = submit(cluster, f"--dependency=afterany:{parent}", script="sleep 600")
+    assert not reading(port, parent).awaited, "hops keeps the one that waits"
+    port.apply([profile(parent, n0=1)])
+    wait_until(lambda: reading(port, parent).state is SlurmState.FAILED, 20)
+    assert reading(port, after).dependency
+    port.apply([put_back(parent)])
+    wait_until(lambda: reading(port, parent).state is SlurmState.PENDING, 10)
+    assert reading(port, after).dependency
+    port.apply([Step(parent, StepKind.START, target=Allocation.of({"n1": 1}))])
+    wait_until(lambda: reading(port, parent).state is SlurmState.FAILED, 20)
+    assert not reading(port, after).dependency
+
+
+def test_a_job_that_plain_slurm_waits_for_says_so(cluster: PrivateCluster, port: SlurmPort) -> None:
+    parent = submit(cluster, script="sleep 600")
+    later = submit(cluster, f"--dependency=afterok:{parent}", comment=None, script="sleep 1")
+    assert reading(port, parent).awaited
+    cluster.run("scancel", later)
+    wait_until(lambda: not reading(port, parent).awaited, 10)
+
+
 @pytest.mark.parametrize("ending", ["completed", "cancelled"])
 def test_what_ended_otherwise_is_not_run_again(
     cluster: PrivateCluster, port: SlurmPort, ending: str
