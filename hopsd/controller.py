@@ -18,16 +18,17 @@ from hopsd.core.profile_runs import told
 from hopsd.core.setback import Setback, after
 from hopsd.core.snapshot import SnapshotSettings
 from hopsd.core.throughput import Communication, IterationModel
+from hopsd.core.workload import workload_of
 from hopsd.errors import HopsError, NotLeaderError, PlanLateError
 from hopsd.fits import Fits
 from hopsd.model.ids import JobId, job_order
 from hopsd.model.profiling import ProfileRun
-from hopsd.model.reading import SlurmState
+from hopsd.model.reading import Reading, SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.observation import Observation, observe
 from hopsd.policies.registry import get as get_policy
 from hopsd.punctual import Punctual
-from hopsd.reports import ReportReader
+from hopsd.reports import Collected, ReportReader
 from hopsd.round import RoundResult, RoundSettings, RoundWindow, recover, run_round
 from hopsd.slurm.port import Port
 from hopsd.store.leader import Leader
@@ -212,17 +213,30 @@ class Controller:
         self._fits.note(collected.phases)
         half_life = self._settings.snapshot.estimator.half_life_seconds
         self._fits.renew(half_life, self._seen.reading.now)
-        changed = []
-        for job, done in collected.samples_done.items():
-            record = self._store.job(job)
-            if record is not None:
-                restart = collected.restart_seconds.get(job, record.restart_seconds)
-                most = max(record.samples_done, done)
-                changed.append(replace(record, samples_done=most, restart_seconds=restart))
-        self._store.save_jobs(changed)
+        self._note_progress(collected, self._seen.reading)
         for refused in collected.refused:
             self._store.add_event("report_refused", str(refused))
         self._reports.settle()
+
+    def _note_progress(self, collected: Collected, reading: Reading) -> None:
+        jobs = {job.id: job for job in reading.jobs}
+        changed = []
+        for job, done in collected.samples_done.items():
+            record = self._store.job(job)
+            if record is None:
+                continue
+            program = collected.programs.get(job, record.program)
+            if program != record.program:
+                self._store.save_program(workload_of(jobs[job]), program, reading.now)
+            changed.append(
+                replace(
+                    record,
+                    samples_done=max(record.samples_done, done),
+                    restart_seconds=collected.restart_seconds.get(job, record.restart_seconds),
+                    program=program,
+                )
+            )
+        self._store.save_jobs(changed)
 
     def _release_wishes(self) -> str:
         """What fails as a whole, as with Slurm away, is tried again at the next tick."""

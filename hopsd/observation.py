@@ -11,7 +11,7 @@ from hopsd.core.history import AppKey, advance_all, with_apps
 from hopsd.core.workload import workload_of
 from hopsd.errors import CommentError, InputError
 from hopsd.model.history import JobRecord
-from hopsd.model.ids import JobId
+from hopsd.model.ids import JobId, WorkloadName
 from hopsd.model.reading import Reading
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.slurm.port import Port
@@ -53,9 +53,8 @@ def observe(port: Port, store: Store, requirements_max: int) -> Observation:
             comments[job.id] = _parse(job.comment, range_values=requirements_max)
         except CommentError as error:
             errors[job.id] = Reason(ReasonCode.ERROR, str(error))
-    workloads = {job.id: workload_of(job, comments.get(job.id)) for job in reading.jobs}
     before = store.jobs()
-    records = advance_all(before, reading, workloads)
+    records = advance_all(before, reading, _workloads(reading, before, store))
     records = with_apps(before, records, lambda record: _app(record, requirements_max))
     store.save_jobs(records.values())
     released = frozenset(job for job, record in records.items() if record.released)
@@ -71,3 +70,16 @@ def _app(job: JobRecord, range_values: int) -> AppKey:
     except InputError:
         app = None
     return job.id if app is None else (job.user, app)
+
+
+def _workloads(
+    reading: Reading, known: Mapping[JobId, JobRecord], store: Store
+) -> dict[JobId, WorkloadName]:
+    """By what a job itself trains with, or else what the last job of the same script did."""
+    scripts = {job.id: workload_of(job) for job in reading.jobs}
+    latest = store.programs(scripts.values())
+    own = {job: record.program for job, record in known.items()}
+    return {
+        job.id: workload_of(job, own.get(job.id) or latest.get(scripts[job.id], ""))
+        for job in reading.jobs
+    }

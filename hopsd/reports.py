@@ -14,22 +14,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hopsd.core.comment import parse
+from hopsd.core.reported import Run, programs_of, restart_seconds, samples_done
 from hopsd.core.reports import FILE_NAME, MAX_BYTES, Report, parse_report
 from hopsd.core.speeds import Counted, Process, counted, process_of, speeds
 from hopsd.core.workload import workload_of
 from hopsd.errors import FormatError, InputError
 from hopsd.model.allocation import Allocation
-from hopsd.model.ids import JobId, WorkloadName
+from hopsd.model.ids import JobId
 from hopsd.model.knowledge import PhaseRecord, ThroughputRecord
-from hopsd.model.reading import JobReading, Reading, SlurmState
+from hopsd.model.reading import JobReading, Reading
 
 MAX_FILES_PER_JOB = 4096
 ORPHAN_SECONDS = 3600.0
-MAX_RESTART_SECONDS = 3600.0
-
-Run = tuple[JobId, int]
-"""A job and Slurm's restart count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +45,8 @@ class Collected:
 
     ``records`` and ``phases`` are new since the last look. ``samples_done`` by job over all of
     its runs, as far as their reports are there. ``restart_seconds``: from Slurm's start of the
-    present run to its first optimizer step.
+    present run to its first optimizer step. ``programs``: hash of the script that a job trains
+    with, in its newest run that told it.
     """
 
     records: tuple[ThroughputRecord, ...] = ()
@@ -57,6 +54,7 @@ class Collected:
     restart_seconds: Mapping[JobId, float] = field(default_factory=dict)
     refused: tuple[Refused, ...] = ()
     phases: tuple[PhaseRecord, ...] = ()
+    programs: Mapping[JobId, str] = field(default_factory=dict)
 
 
 class ReportReader:
@@ -100,15 +98,17 @@ class ReportReader:
                 if report is not None:
                     reports[entry.name] = report
         self._read = {name: kept for name, kept in self._read.items() if name in reports}
-        records = tuple(self._records(reports.values(), jobs, reading))
+        programs = programs_of(reports.values())
+        records = tuple(self._records(reports.values(), jobs, reading, programs))
         fresh = [report for name, report in reports.items() if name in self._fresh]
         self._spent = [name for name, r in reports.items() if jobs[r.job].state.finished]
         return Collected(
             records,
-            _samples_done(reports.values()),
-            _restart_seconds(reports.values(), jobs),
+            samples_done(reports.values()),
+            restart_seconds(reports.values(), jobs),
             tuple(refused),
-            tuple(_phase_records(fresh, jobs, reading)),
+            tuple(_phase_records(fresh, jobs, reading, programs)),
+            {job: program for (job, _), program in sorted(programs.items())},
         )
 
     def settle(self) -> None:
@@ -189,7 +189,11 @@ class ReportReader:
         return False
 
     def _records(
-        self, reports: Iterable[Report], jobs: Mapping[JobId, JobReading], reading: Reading
+        self,
+        reports: Iterable[Report],
+        jobs: Mapping[JobId, JobReading],
+        reading: Reading,
+        programs: Mapping[Run, str],
     ) -> Iterator[ThroughputRecord]:
         types = {node.name: node.gpu_type for node in reading.nodes}
         runs: dict[Run, list[Report]] = defaultdict(list)
@@ -202,7 +206,7 @@ class ReportReader:
             used = self._used.setdefault(run, {})
             by_node, told = speeds(members, used, allocation)
             used.update({process_of(report): counted(report) for report in told})
-            workload = _workload(jobs[run[0]])
+            workload = workload_of(jobs[run[0]], programs.get(run, ""))
             for node, per_gpu in by_node.items():
                 if node in types:
                     yield ThroughputRecord(
@@ -237,22 +241,18 @@ def _read_owned(path: Path, uid: int) -> bytes:
     return data
 
 
-def _workload(job: JobReading) -> WorkloadName:
-    try:
-        return workload_of(job, parse(job.comment))
-    except InputError:
-        return workload_of(job, None)
-
-
 def _phase_records(
-    reports: Iterable[Report], jobs: Mapping[JobId, JobReading], reading: Reading
+    reports: Iterable[Report],
+    jobs: Mapping[JobId, JobReading],
+    reading: Reading,
+    programs: Mapping[Run, str],
 ) -> Iterator[PhaseRecord]:
     """Of processes on nodes whose GPU type is known."""
     types = {node.name: node.gpu_type for node in reading.nodes}
     for report in reports:
         if report.phases is not None and report.node in types:
             yield PhaseRecord(
-                workload=_workload(jobs[report.job]),
+                workload=workload_of(jobs[report.job], programs.get((report.job, report.run), "")),
                 gpu_type=types[report.node],
                 job=report.job,
                 run=report.run,
@@ -263,24 +263,3 @@ def _phase_records(
                 at=min(reading.now, report.at),
                 phases=report.phases,
             )
-
-
-def _samples_done(reports: Iterable[Report]) -> dict[JobId, float]:
-    done: dict[JobId, float] = defaultdict(float)
-    for report in reports:
-        done[report.job] += 0.0 if report.profiling else report.samples
-    return dict(done)
-
-
-def _restart_seconds(
-    reports: Iterable[Report], jobs: Mapping[JobId, JobReading]
-) -> dict[JobId, float]:
-    """Of running jobs, the slowest rank's; clocks that differ too much tell nothing."""
-    result: dict[JobId, float] = {}
-    for report in reports:
-        job = jobs[report.job]
-        if job.state is SlurmState.RUNNING and report.run == job.restarts and job.start > 0:
-            seconds = report.first_step - job.start
-            if 0.0 < seconds <= MAX_RESTART_SECONDS:
-                result[job.id] = max(seconds, result.get(job.id, 0.0))
-    return result

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch.distributed as dist
-from hops_profiler import environment, report
+from hops_profiler import environment, program, report
 from hops_profiler.basics import basics
 from hops_profiler.communication import Communication
 from hops_profiler.counts import WARMUP, Counts
@@ -68,6 +68,7 @@ class Session:
     def __init__(self, job: environment.Job) -> None:
         self._job = job
         self._epoch = time.time() - time.perf_counter()
+        self._program = program.digest()
         self._hooks = Hooks(self._new_recorder(), self._iterated)
         self._communication = Communication()
         self._adopt_process()
@@ -172,6 +173,7 @@ class Session:
             "rank": rank,
             "world": world,
             "pid": self._pid,
+            "program": self._program,
             "mode": "profiling" if job.profile else "running",
             "kind": "inference" if counts.inference else "training",
             "started": self._started,

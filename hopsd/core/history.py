@@ -28,6 +28,8 @@ def advance_all(
 ) -> dict[JobId, JobRecord]:
     """All records after ``reading``: known jobs, new ones, and those that Slurm forgot.
 
+    ``workloads``: what is known now of which training each job is.
+
     A job that Slurm no longer knows ended between two readings more than MinJobAge apart:
     its record is closed at the last time it was seen.
     """
@@ -39,7 +41,8 @@ def advance_all(
             after[job.id], old = _closed(old), None
         if old is None and job.state.finished:
             continue
-        old = old or _first_seen(job, reading.now, workloads)
+        old = old or _first_seen(job, reading.now)
+        old = replace(old, workload=workloads.get(job.id, old.workload))
         after[job.id] = advance(old, job, reading.now, types)
     for job_id in records.keys() - {job.id for job in reading.jobs}:
         after[job_id] = _closed(records[job_id])
@@ -122,7 +125,7 @@ def _never(job: JobReading, old: JobRecord, until: float) -> float:
     return until if job.state.finished and not old.allocation else old.seen
 
 
-def _first_seen(job: JobReading, now: float, workloads: Mapping[JobId, WorkloadName]) -> JobRecord:
+def _first_seen(job: JobReading, now: float) -> JobRecord:
     """A record that begins at the submit time, so that unseen waiting counts."""
     begin = job.submit if job.restarts else max(job.submit, job.begin)
     return JobRecord(
@@ -130,7 +133,7 @@ def _first_seen(job: JobReading, now: float, workloads: Mapping[JobId, WorkloadN
         user=job.user,
         name=job.name,
         comment=job.comment,
-        workload=workloads.get(job.id, WorkloadName("")),
+        workload=WorkloadName(""),
         submit=job.submit,
         seen=min(begin, now),
         state=SlurmState.PENDING,

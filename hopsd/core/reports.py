@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from hopsd.core.checked import number, text, whole
 from hopsd.core.phases import parse_phases
@@ -26,11 +28,14 @@ FILE_NAME = re.compile(
     r"([0-9]{1,18})\.([0-9]{1,9})\.([A-Za-z0-9._-]{1,255})\.([0-9]+)\.([0-9]+)\.json"
 )
 
+PROGRAM = re.compile(r"(?:[0-9a-f]{12})?")
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
     """One process of run ``run`` (Slurm's restart count) of a job; counts since its start.
 
+    ``program``: hash of the script that trains, "" unknown.
     ``timed_*``: the iterations whose wall time is known, without warm-up and evaluation.
     ``phases``: their parts, None before any was timed. ``profiling``: the run is to measure, and
     what it trains is thrown away.
@@ -42,6 +47,7 @@ class Report:
     node: NodeName
     rank: int
     pid: int
+    program: str
     world: int
     first_step: float
     at: float
@@ -77,6 +83,7 @@ def parse_report(data: bytes, file_name: str, now: float) -> Report:
         node=NodeName(text(document, "node")),
         rank=whole(document, "rank", MAX_RANKS - 1),
         pid=whole(document, "pid"),
+        program=_program(document),
         world=whole(document, "world", MAX_RANKS),
         first_step=number(document, "first_step"),
         at=number(document, "at", now + CLOCK_SKEW_SECONDS),
@@ -91,6 +98,14 @@ def parse_report(data: bytes, file_name: str, now: float) -> Report:
     )
     _check_sense(report, file_name)
     return report
+
+
+def _program(document: Mapping[str, Any]) -> str:
+    """Absent in reports of a plugin that was installed before hopsd was renewed."""
+    program = document.get("program", "")
+    if not isinstance(program, str) or not PROGRAM.fullmatch(program):
+        raise FormatError("program: accepted are 12 hexadecimal digits, or none")
+    return program
 
 
 def _check_sense(report: Report, file_name: str) -> None:

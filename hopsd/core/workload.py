@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import PurePosixPath
 
-from hopsd.core.comment import Comment
+from hopsd.core.comment import parse
+from hopsd.errors import InputError
 from hopsd.model.ids import WorkloadName
 from hopsd.model.reading import JobReading
 
 
-def workload_of(job: JobReading, comment: Comment | None) -> WorkloadName:
+def workload_of(job: JobReading, program: str = "") -> WorkloadName:
     """The comment's ``workload``, else user, job name and script: its name and what it says.
 
-    So a changed script is another training, and one submitted again is known. What the script
-    calls is not looked at: who changes that names the workload.
+    ``program`` is a hash of the script that trains, which the batch script may only call; known
+    once a job has reported. So a changed script is another training, and one submitted again is
+    known. What that script imports or reads is not looked at: who changes it names the workload.
     """
-    if comment is not None and comment.workload:
-        return WorkloadName(comment.workload)
+    named = _named(job.comment)
+    if named:
+        return WorkloadName(named)
     name = PurePosixPath(job.command.partition(" ")[0]).name
     content = f"@{job.script}" if job.script else ""
-    return WorkloadName(f"{job.user}/{job.name}/{name}{content}")
+    return WorkloadName(f"{job.user}/{job.name}/{name}{content}{f'+{program}' if program else ''}")
+
+
+@lru_cache(maxsize=65536)
+def _named(comment: str) -> str | None:
+    try:
+        return parse(comment).workload
+    except InputError:
+        return None

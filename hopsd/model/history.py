@@ -20,7 +20,8 @@ class JobRecord:
     leaves it alone. ``run_seconds_by_type``: what of ``run_seconds`` was spent on which GPU type.
     ``app_seconds``: the number of apps that were present (a job without one counts as one), summed
     over the seconds from ``submit`` to ``seen``. ``app_gpu_seconds``: what jobs of the same app
-    that have ended since ``submit`` spent.
+    that have ended since ``submit`` spent. ``program``: hash of the script that it trains with, as
+    it reported, "" so far unknown.
     """
 
     id: JobId
@@ -46,6 +47,7 @@ class JobRecord:
     run_seconds_by_type: Mapping[GpuType, float] = field(default_factory=dict)
     app_seconds: float = 0.0
     app_gpu_seconds: float = 0.0
+    program: str = ""
 
     @property
     def latency_ratio(self) -> float | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hopsd.model.history import JobRecord
-from hopsd.model.ids import JobId
+from hopsd.model.ids import JobId, WorkloadName
 from hopsd.model.knowledge import Knowledge, ThroughputRecord
 from hopsd.model.profiling import ProfileRun
 from hopsd.model.step import StepOutcome
@@ -39,6 +39,10 @@ class MemoryStore:
                 self._jobs[job] = replace(
                     record, samples_done=samples, restart_seconds=self.restart_seconds
                 )
+
+    def programs(self, scripts: Iterable[WorkloadName]) -> Mapping[WorkloadName, str]:  # noqa: ARG002
+        """None: virtual jobs say what they are."""
+        return {}
 
     def knowledge(self) -> Knowledge:
         return self.known

@@ -54,6 +54,9 @@ class History(Store, Protocol):
     def events(self, job: JobId | None = None, limit: int = 100) -> tuple[Event, ...]:
         """The newest events, of one job or of all, the newest first."""
 
+    def save_program(self, script: WorkloadName, program: str, at: float) -> None:
+        """A job of that batch script told ``at`` what it trains with."""
+
     def add_phases(self, records: Iterable[PhaseRecord]) -> None:
         """Note what processes measured; a process's later report replaces its earlier one."""
 

@@ -1,4 +1,4 @@
-"""Tables ``jobs`` and ``placements``: what hops remembers of jobs and where they ran."""
+"""Tables ``jobs``, ``placements`` and ``programs``: what hops remembers of jobs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from psycopg import sql
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId, UserName, WorkloadName
 from hopsd.model.journal import Placement
-from hopsd.store.codec import decode, encode
+from hopsd.store.codec import clean, decode, encode
 from hopsd.store.connection import Connection, insert
 from hopsd.store.placement import follow, gone_by
 
@@ -101,6 +101,22 @@ def _open_placements(connection: Connection, jobs: list[str]) -> dict[JobId, Pla
         "SELECT to_json(p) FROM placements p WHERE ended IS NULL AND job = ANY(%s)", [jobs]
     )
     return {placement.job: placement for placement in map(_placement, rows)}
+
+
+def programs(connection: Connection, scripts: Iterable[WorkloadName]) -> dict[WorkloadName, str]:
+    rows = connection.execute(
+        "SELECT script, program FROM programs WHERE script = ANY(%s)",
+        [[clean(script) for script in scripts]],
+    )
+    return dict(rows.fetchall())
+
+
+def save_program(connection: Connection, script: WorkloadName, program: str, at: float) -> None:
+    row = {"script": clean(script), "program": clean(program), "at": at}
+    changed = "program = excluded.program, at = excluded.at"
+    insert(
+        connection, "programs", [row], on_conflict=f"ON CONFLICT (script) DO UPDATE SET {changed}"
+    )
 
 
 def median_run_seconds(

@@ -60,5 +60,6 @@ _PRUNE = {
     "reasons": b"DELETE FROM reasons WHERE until < %(before)s",
     "theory": b"DELETE FROM theory WHERE at < %(before)s",
     "profile_runs": b"DELETE FROM profile_runs WHERE closed AND begin < %(before)s",
+    "programs": b"DELETE FROM programs WHERE at < %(before)s",
     "events": b"DELETE FROM events WHERE at < %(before)s",
 }

@@ -60,10 +60,17 @@ class MemoryStore(MemoryKnowledge):
         self._numbers = count(1)
         self._reasons: dict[JobId, list[ReasonRecord]] = {}
         self._waiting: dict[JobId, ReasonRecord] = {}
+        self._programs: dict[WorkloadName, tuple[str, float]] = {}
         self._profile_runs: dict[tuple[JobId, float], ProfileRun] = {}
         self._events: list[Event] = []
         self._control = Control()
         self._now = 0.0
+
+    def programs(self, scripts: Iterable[WorkloadName]) -> Mapping[WorkloadName, str]:
+        return {name: self._programs[name][0] for name in scripts if name in self._programs}
+
+    def save_program(self, script: WorkloadName, program: str, at: float) -> None:
+        self._programs[script] = program, at
 
     def jobs(self) -> Mapping[JobId, JobRecord]:
         return dict(self._open)
@@ -218,6 +225,7 @@ class MemoryStore(MemoryKnowledge):
             **self._prune_reports(before),
             "theory": _drop(self._theory, lambda fit: fit.at < before),
             "profile_runs": _drop(self._profile_runs, lambda r: r.closed and r.begin < before),
+            "programs": _drop(self._programs, lambda told: told[1] < before),
             "events": len(events) - len(self._events),
         }
 

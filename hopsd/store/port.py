@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NewType, Protocol
 
 from hopsd.model.history import JobRecord
-from hopsd.model.ids import JobId
+from hopsd.model.ids import JobId, WorkloadName
 from hopsd.model.knowledge import Knowledge, ThroughputRecord
 from hopsd.model.plan import Plan
 from hopsd.model.profiling import ProfileRun
@@ -40,6 +40,9 @@ class Store(Protocol):
 
     def save_jobs(self, records: Iterable[JobRecord]) -> None:
         """Insert or replace. A record with ``end`` set is final and leaves ``jobs()``."""
+
+    def programs(self, scripts: Iterable[WorkloadName]) -> Mapping[WorkloadName, str]:
+        """What the last job of each batch script trained with, where one told."""
 
     def knowledge(self) -> Knowledge: ...
 

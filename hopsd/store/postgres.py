@@ -75,6 +75,14 @@ class PostgresStore:
         with self._database.transaction() as connection:
             jobs.save(connection, records)
 
+    def programs(self, scripts: Iterable[WorkloadName]) -> Mapping[WorkloadName, str]:
+        with self._database.transaction() as connection:
+            return jobs.programs(connection, scripts)
+
+    def save_program(self, script: WorkloadName, program: str, at: float) -> None:
+        with self._database.transaction() as connection:
+            jobs.save_program(connection, script, program, at)
+
     def knowledge(self) -> Knowledge:
         with self._database.transaction() as connection:
             by_workload, by_user = jobs.median_run_seconds(connection)

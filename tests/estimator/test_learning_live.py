@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -36,11 +37,11 @@ class Learning:
             "[bandwidth.rtx3090]\nb_link = 1e9\nb_net = 1e8\n"
         )
 
-    def submit(self, samples: int) -> str:
+    def submit(self, samples: int, train: Path = ROOT / "examples" / "train.py") -> str:
         environment = {
             "PYTHON": sys.executable,
             "CHECKPOINTS": str(self.folder),
-            "TRAIN": str(ROOT / "examples" / "train.py"),
+            "TRAIN": str(train),
             "HOPS_REPORT_SECONDS": "1",
         }
         done = subprocess.run(
@@ -129,3 +130,31 @@ def test_a_training_is_measured_and_known_again(learning: Learning, database: st
     assert learning.ask("explain", job)["history"]["record"]["workload"] == name
     with PostgresStore(database) as store:
         assert {fit.workload for fit in store.knowledge().theory} == {name}
+
+
+def test_a_changed_script_behind_the_same_batch_script_is_new(
+    learning: Learning, tmp_path: Path
+) -> None:
+    for name in ("train.py", "checkpoint.py", "models.py"):
+        shutil.copy(ROOT / "examples" / name, tmp_path)
+    train = tmp_path / "train.py"
+
+    def workload_once_told(job: str, *others: str) -> str:
+        def record() -> dict[str, Any]:
+            found: dict[str, Any] = learning.ask("explain", job)["history"]["record"]
+            return found
+
+        def told() -> bool:
+            return "+" in record()["workload"] and record()["workload"] not in others
+
+        learning.wait_for(told, 120)
+        learning.cluster.run("scancel", job)
+        return str(record()["workload"])
+
+    first = workload_once_told(learning.submit(20_000, train))
+    text = train.read_text()
+    train.write_text(f"{text}# changed\n")
+    changed = workload_once_told(learning.submit(20_000, train), first)
+    assert changed.partition("+")[0] == first.partition("+")[0]
+    train.write_text(text)
+    assert workload_once_told(learning.submit(20_000, train), changed) == first

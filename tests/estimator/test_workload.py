@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from hopsd.core.comment import parse
 from hopsd.core.workload import workload_of
 from hopsd.model.ids import JobId, UserName
 from hopsd.model.reading import JobReading, SlurmState
@@ -29,8 +28,8 @@ def job(**changes: Any) -> JobReading:
 
 
 def test_user_job_name_and_script_name_it() -> None:
-    assert workload_of(job(), None) == "alice/resnet/train.sh@3f9a1c2e4b5d"
-    assert workload_of(job(script=""), None) == "alice/resnet/train.sh"
+    assert workload_of(job()) == "alice/resnet/train.sh@3f9a1c2e4b5d"
+    assert workload_of(job(script="")) == "alice/resnet/train.sh"
 
 
 @pytest.mark.parametrize(
@@ -38,7 +37,7 @@ def test_user_job_name_and_script_name_it() -> None:
     [{"user": UserName("bob")}, {"name": "vgg"}, {"script": "000000000000"}],
 )
 def test_what_makes_another_training(change: dict[str, Any]) -> None:
-    assert workload_of(job(**change), None) != workload_of(job(), None)
+    assert workload_of(job(**change)) != workload_of(job())
 
 
 @pytest.mark.parametrize(
@@ -46,8 +45,20 @@ def test_what_makes_another_training(change: dict[str, Any]) -> None:
     [{"id": JobId("2")}, {"submit": 9.0}, {"restarts": 3}, {"command": "/scratch/train.sh"}],
 )
 def test_what_does_not(change: dict[str, Any]) -> None:
-    assert workload_of(job(**change), None) == workload_of(job(), None)
+    assert workload_of(job(**change)) == workload_of(job())
 
 
 def test_the_comment_says_it_all() -> None:
-    assert workload_of(job(), parse("hops:reqs=1;workload=resnet50")) == "resnet50"
+    assert workload_of(job(comment="hops:reqs=1;workload=resnet50")) == "resnet50"
+
+
+def test_what_the_script_trains_with_makes_another_training() -> None:
+    first, second = "0123456789ab", "ba9876543210"
+    assert workload_of(job(), first) == f"alice/resnet/train.sh@3f9a1c2e4b5d+{first}"
+    assert len({workload_of(job(), program) for program in ("", first, second)}) == 3
+    named = job(comment="hops:reqs=1;workload=resnet50")
+    assert workload_of(named, first) == workload_of(named)
+
+
+def test_a_comment_that_cannot_be_read_names_nothing() -> None:
+    assert workload_of(job(comment="hops:reqs=0;workload=resnet50")) == workload_of(job())

@@ -8,7 +8,6 @@ import pytest
 from fixtures_cluster import as_user, submit
 
 from examples.demo.cluster import PrivateCluster
-from hopsd.core.comment import parse
 from hopsd.core.workload import workload_of
 from hopsd.model.ids import JobId, WorkloadName
 from hopsd.slurm.scontrol import ScontrolAdapter
@@ -17,7 +16,7 @@ pytestmark = pytest.mark.live
 
 
 def workloads(adapter: ScontrolAdapter) -> dict[JobId, WorkloadName]:
-    return {job.id: workload_of(job, parse(job.comment)) for job in adapter.read().jobs}
+    return {job.id: workload_of(job) for job in adapter.read().jobs}
 
 
 def batch(cluster: PrivateCluster, script: Path, *arguments: str) -> JobId:

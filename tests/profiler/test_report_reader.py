@@ -106,6 +106,40 @@ def look(reader: ReportReader, seen: Reading) -> Collected:
     return collected
 
 
+OLD, NEW = "0123456789ab", "ba9876543210"
+
+
+def test_a_changed_training_script_is_another_workload(tmp_path: Path) -> None:
+    reader = ReportReader(tmp_path)
+    script = {"comment": "hops:reqs=1,2", "command": "/home/alice/train.sh"}
+    put(tmp_path, report(program=OLD))
+    first = look(reader, reading(job(**script)))
+    put(tmp_path, report(run=1, program=NEW))
+    again = look(reader, reading(job(**script, restarts=1)))
+    assert (first.programs, again.programs) == ({"17": OLD}, {"17": NEW})
+    for collected, program in ((first, OLD), (again, NEW)):
+        assert [r.workload for r in collected.records] == [f"alice/train/train.sh+{program}"]
+        assert [r.workload for r in collected.phases] == [f"alice/train/train.sh+{program}"]
+
+
+def test_the_program_that_trains_longest_names_the_workload(tmp_path: Path) -> None:
+    """An evaluation of it counts with it, and a program of an old plugin with none."""
+    slow = timed(100, 3200, 50.0) | {"first_step": NOW - 60}
+    put(tmp_path, report(pid=1, program=OLD))
+    put(tmp_path, report(pid=2, program=NEW, **timed(100, 3200, 6.0)))
+    put(tmp_path, report(pid=3, program="cccccccccccc", kind="inference", **slow))
+    put(tmp_path, report(pid=4))
+    collected = look(ReportReader(tmp_path), reading(job(comment="hops:reqs=1")))
+    assert collected.programs == {"17": NEW}
+    assert {record.workload for record in collected.phases} == {f"alice/train/+{NEW}"}
+
+
+def test_a_named_workload_keeps_its_name_whatever_trains(tmp_path: Path) -> None:
+    put(tmp_path, report(program=OLD))
+    collected = look(ReportReader(tmp_path), reading(job()))
+    assert {record.workload for record in collected.phases} == {"resnet"}
+
+
 def test_what_was_not_kept_is_taught_again(tmp_path: Path) -> None:
     reader = ReportReader(tmp_path)
     put(tmp_path, report())
@@ -333,6 +367,9 @@ def test_a_flood_of_reports_is_refused_beyond_a_limit(
         {"node": ""},
         {"node": "n1"},
         {"pid": 1},
+        {"program": None},
+        {"program": "/etc/passwd"},
+        {"program": "0123456789AB"},
     ],
     ids=str,
 )

@@ -334,6 +334,15 @@ def test_profile_runs_are_told_while_open_or_new(store: History) -> None:
     assert store.profile_runs(since=100.5) == (second,)
 
 
+def test_the_last_program_of_a_script_is_told(store: History) -> None:
+    one, two, three = (WorkloadName(f"alice/train/{name}") for name in ("1", "2", "3"))
+    store.save_program(one, "0123456789ab", at=1.0)
+    store.save_program(two, "0123456789ab", at=1.0)
+    store.save_program(one, "ba9876543210", at=2.0)
+    assert store.programs([one, three]) == {one: "ba9876543210"}
+    assert store.programs([]) == {}
+
+
 def test_pause_lasts(store: History) -> None:
     assert not store.control().paused
     store.set_paused(paused=True, by="root", at=5.0)
@@ -383,6 +392,8 @@ def test_pruning_takes_what_is_over_and_leaves_what_is_needed(store: History) ->
     store.add_phases([process("1", at=1.0), process("2", at=9 * day)])
     store.save_theory([fit("resnet50", at=1.0), fit("bert", at=9 * day)])
     store.save_profile_runs([profile(ONE, 1.0, closed=True), profile(TWO, 2.0)])
+    store.save_program(WorkloadName("old"), "0123456789ab", at=1.0)
+    store.save_program(WorkloadName("new"), "0123456789ab", at=9 * day)
     store.add_event("drift", "old", at=1.0)
     store.add_event("drift", "new", at=9 * day)
 
@@ -395,6 +406,7 @@ def test_pruning_takes_what_is_over_and_leaves_what_is_needed(store: History) ->
         "phases": 1,
         "theory": 1,
         "profile_runs": 1,
+        "programs": 1,
         "events": 1,
     }
     assert set(store.jobs()) == {ONE}
@@ -406,4 +418,5 @@ def test_pruning_takes_what_is_over_and_leaves_what_is_needed(store: History) ->
     assert store.knowledge().records == (report(9 * day),)
     assert [event.text for event in store.events()] == ["new"]
     assert [run.job for run in store.profile_runs(0.0)] == [TWO]
+    assert store.programs([WorkloadName("old"), WorkloadName("new")]).keys() == {"new"}
     assert not any(store.prune(now=10 * day, retention_days=2.0).values())

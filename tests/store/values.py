@@ -145,4 +145,5 @@ job_records = every_field(
     run_seconds_by_type=st.dictionaries(names, reals, max_size=3),
     app_seconds=reals,
     app_gpu_seconds=reals,
+    program=texts,
 )

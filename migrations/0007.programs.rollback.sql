@@ -1,0 +1,2 @@
+DROP TABLE programs;
+ALTER TABLE jobs DROP COLUMN program;

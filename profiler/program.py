@@ -1,0 +1,21 @@
+"""Which program trains: a batch script may stay the same while what it calls changes."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from pathlib import Path
+
+DIGITS = 12
+
+
+def digest() -> str:
+    """Hash of the main script's text; "" where there is none to read, as in a notebook.
+
+    Looked at when PyTorch is imported: later an editor may have written the next version.
+    """
+    path = getattr(sys.modules.get("__main__"), "__file__", None)
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:DIGITS] if path else ""
+    except OSError:
+        return ""

@@ -1,0 +1,64 @@
+"""Which training a job is taken for, look after look."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from hopsd.model.ids import JobId, UserName, WorkloadName
+from hopsd.model.reading import JobReading, Reading, SlurmState
+from hopsd.observation import observe
+from hopsd.store.memory import MemoryStore
+
+SCRIPT = WorkloadName("ann/train/train.sh@3f9a1c2e4b5d")
+OLD, NEW = "0123456789ab", "ba9876543210"
+
+
+@dataclass
+class Cluster:
+    """A port that reads these jobs."""
+
+    comments: dict[str, str]
+    store: MemoryStore = field(default_factory=MemoryStore)
+    name: str = "memory"
+
+    def read(self) -> Reading:
+        jobs = [
+            JobReading(
+                JobId(number), UserName("ann"), 1, "train", comment, "main",
+                SlurmState.PENDING, 1.0, command="/home/ann/train.sh", script="3f9a1c2e4b5d",
+            )
+            for number, comment in self.comments.items()
+        ]  # fmt: skip
+        return Reading(1000.0, (), tuple(jobs))
+
+    def tell(self, job: str, program: str) -> None:
+        """As when a job reported what it trains with."""
+        record = self.store.jobs()[JobId(job)]
+        self.store.save_jobs([replace(record, program=program)])
+        self.store.save_program(SCRIPT, program, 1000.0)
+
+    def workloads(self) -> dict[str, str]:
+        seen = observe(self, self.store, 8)  # type: ignore[arg-type]
+        return {job: record.workload for job, record in seen.records.items()}
+
+
+def test_a_job_is_what_it_told_or_else_what_the_last_of_its_script_told() -> None:
+    cluster = Cluster({"1": "hops:reqs=1", "2": "hops:reqs=1", "3": "hops:reqs=1;workload=bert"})
+    assert cluster.workloads() == {"1": SCRIPT, "2": SCRIPT, "3": "bert"}
+    cluster.tell("1", OLD)
+    assert cluster.workloads() == {"1": f"{SCRIPT}+{OLD}", "2": f"{SCRIPT}+{OLD}", "3": "bert"}
+    cluster.tell("2", NEW)
+    cluster.comments["4"] = "hops:reqs=2"
+    assert cluster.workloads() == {
+        "1": f"{SCRIPT}+{OLD}",
+        "2": f"{SCRIPT}+{NEW}",
+        "3": "bert",
+        "4": f"{SCRIPT}+{NEW}",
+    }
+
+
+def test_a_name_that_the_user_gives_later_counts_from_then_on() -> None:
+    cluster = Cluster({"1": "hops:reqs=1"})
+    assert cluster.workloads() == {"1": SCRIPT}
+    cluster.comments["1"] = "hops:reqs=1;workload=bert"
+    assert cluster.workloads() == {"1": "bert"}
