@@ -231,7 +231,7 @@ class Controller:
             changed.append(
                 replace(
                     record,
-                    samples_done=max(record.samples_done, done),
+                    samples_done=done,
                     restart_seconds=collected.restart_seconds.get(job, record.restart_seconds),
                     program=program,
                 )

@@ -104,7 +104,7 @@ class ReportReader:
         self._spent = [name for name, r in reports.items() if jobs[r.job].state.finished]
         return Collected(
             records,
-            samples_done(reports.values()),
+            samples_done(reports.values(), jobs),
             restart_seconds(reports.values(), jobs),
             tuple(refused),
             tuple(_phase_records(fresh, jobs, reading, programs)),

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch.distributed as dist
-from hops_profiler import environment, program, report
+from hops_profiler import environment, program, report, saves
 from hops_profiler.basics import basics
 from hops_profiler.communication import Communication
 from hops_profiler.counts import WARMUP, Counts
@@ -76,6 +76,7 @@ class Session:
     def begin(self) -> None:
         self._hooks.attach()
         self._communication.attach()
+        saves.listen(self._note_save)
         atexit.register(self.close)
         os.register_at_fork(after_in_child=self._forked)
 
@@ -106,6 +107,7 @@ class Session:
         self._next_write = 0.0
         self._place = 0, 1
         self._input_batch = 0
+        self._saved: int | None = None
 
     def _forked(self) -> None:
         """A child counts for itself: a rank that trains, or a DataLoader's worker that will not."""
@@ -126,6 +128,9 @@ class Session:
         self._write(final=False)
         spent = time.perf_counter() - now
         self._next_write = now + max(self._job.report_seconds, spent / WRITE_SHARE)
+
+    def _note_save(self) -> None:
+        self._saved = self._hooks.recorder.counts.iterations
 
     def _see_input(self, batch: int) -> None:
         self._input_batch = batch
@@ -181,6 +186,7 @@ class Session:
             "at": time.time(),
             "final": final,
             "iterations": counts.iterations,
+            "saved": None if self._saved is None else min(self._saved, counts.iterations),
             "samples": samples,
             "samples_from": source,
             "batch": _per_iteration(samples, counts.iterations),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from hopsd.core.reports import Report
 from hopsd.model.ids import JobId
@@ -26,12 +26,27 @@ def programs_of(reports: Iterable[Report]) -> dict[Run, str]:
     return {run: program for (_, program, run), _ in ranked}
 
 
-def samples_done(reports: Iterable[Report]) -> dict[JobId, float]:
-    """By job, over all of its runs; what a profile run trains is thrown away."""
-    done: dict[JobId, float] = defaultdict(float)
+def samples_done(reports: Iterable[Report], jobs: Mapping[JobId, JobReading]) -> dict[JobId, float]:
+    """By job: all of its present run, and what earlier ones had saved when they were stopped.
+
+    One rank saves for all. Runs of a job that never saved anything count in full: how it keeps
+    its work cannot be seen. What a profile run trains is thrown away.
+    """
+    runs: dict[JobId, dict[int, list[Report]]] = defaultdict(lambda: defaultdict(list))
     for report in reports:
-        done[report.job] += 0.0 if report.profiling else report.samples
-    return dict(done)
+        runs[report.job][report.run].append(report)
+    return {job: _kept(mine, jobs[job].restarts) for job, mine in runs.items()}
+
+
+def _kept(runs: Mapping[int, Sequence[Report]], present: int) -> float:
+    saves = any(report.saved is not None for run in runs.values() for report in run)
+    kept = 0.0
+    for run, members in runs.items():
+        share = 1.0
+        if saves and run < present:
+            share = max((r.saved or 0) / max(1, r.iterations) for r in members)
+        kept += share * sum(r.samples for r in members if not r.profiling)
+    return kept
 
 
 def restart_seconds(

@@ -35,7 +35,8 @@ PROGRAM = re.compile(r"(?:[0-9a-f]{12})?")
 class Report:
     """One process of run ``run`` (Slurm's restart count) of a job; counts since its start.
 
-    ``program``: hash of the script that trains, "" unknown.
+    ``program``: hash of the script that trains, "" unknown. ``saved``: iterations at the last
+    `torch.save`, None before any.
     ``timed_*``: the iterations whose wall time is known, without warm-up and evaluation.
     ``phases``: their parts, None before any was timed. ``profiling``: the run is to measure, and
     what it trains is thrown away.
@@ -53,6 +54,7 @@ class Report:
     at: float
     final: bool
     iterations: int
+    saved: int | None
     samples: float
     timed_iterations: int
     timed_samples: float
@@ -89,6 +91,7 @@ def parse_report(data: bytes, file_name: str, now: float) -> Report:
         at=number(document, "at", now + CLOCK_SKEW_SECONDS),
         final=document.get("final") is True,
         iterations=whole(document, "iterations"),
+        saved=None if document.get("saved") is None else whole(document, "saved"),
         samples=number(document, "samples"),
         timed_iterations=timed_iterations,
         timed_samples=timed_samples,
@@ -117,6 +120,8 @@ def _check_sense(report: Report, file_name: str) -> None:
         raise FormatError(f"rank: accepted is below world, {report.world}")
     if report.timed_iterations > report.iterations or report.timed_samples > report.samples:
         raise FormatError("timed: more than was done in all")
+    if report.saved is not None and report.saved > report.iterations:
+        raise FormatError("saved: more than was done in all")
     if report.samples > report.iterations * MAX_BATCH:
         raise FormatError(f"samples: accepted are {MAX_BATCH:g} an iteration")
     if report.timed_iterations and report.timed_seconds <= 0.0:

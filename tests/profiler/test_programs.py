@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 import time
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +17,10 @@ if TYPE_CHECKING:
     from conftest import Node
 
 pytestmark = pytest.mark.live
+
+RELEASE = tuple(int(part) for part in version("torch").split("+")[0].split(".")[:2])
+OLD = RELEASE < (2, 3)
+"""Of PyTorch: it does not say that it is compiling, so that our hooks are compiled, too."""
 
 
 def needs(module: str) -> pytest.MarkDecorator:
@@ -36,13 +42,16 @@ def believed(report: dict[str, Any]) -> None:
         ("workers", "spawn", 40, 640, 8836),
         ("accumulate", "", 40, 2560, 8836),
         # The step that overflowed is none; its batch was read all the same.
-        ("mixed_precision", "", 39, 640, 8836),
+        pytest.param(
+            *("mixed_precision", "", 39, 640, 8836),
+            marks=pytest.mark.skipif(OLD, reason="no GradScaler for a CPU before PyTorch 2.3"),
+        ),
         # Iterations are the critic's steps, which all count; both networks' parameters do.
         ("gan", "", 40, 640, 4513),
         ("in_backward", "", 40, 640, 8836),
         # Compiled steps cannot be heard: 32 backward passes go by before they lead.
         ("compiled", "", 9, 640, 0),
-        ("compiled_step", "", 39, 624, 0),
+        ("compiled_step", "", 9, 640, 0) if OLD else ("compiled_step", "", 39, 624, 0),
         ("inference", "", 39, 624, 0),
         pytest.param("huggingface", "", 40, 640, 8836, marks=needs("transformers")),
         pytest.param("lightning_loop", "", 40, 640, 8836, marks=needs("lightning")),
@@ -60,7 +69,7 @@ def test_losses_are_bitwise_equal_and_counts_exact(
     believed(report)
     assert report["failure"] == ""
     assert report["final"] is True
-    unseen = program in ("inference", "compiled_step")
+    unseen = program == "inference" or (program == "compiled_step" and not OLD)
     assert report["kind"] == ("inference" if unseen else "training")
     counted = report["iterations"], report["samples"], report["params"]
     assert counted == (iterations, samples, params)
@@ -129,6 +138,25 @@ print(len(torch.nn.modules.module._global_forward_pre_hooks))
     assert done.out == "0\n"
     assert (report["iterations"], report["samples"], report["samples_from"]) == (20, 240, "input")
     assert report["timed"]["samples"] == 17 * 12
+
+
+def test_the_last_save_and_the_program_are_told(node: Node) -> None:
+    script = node.folder / "train.py"
+    script.write_text("""
+import io, torch
+w = torch.ones(4, requires_grad=True)
+optimizer = torch.optim.SGD([w], lr=0.1)
+for iteration in range(20):
+    optimizer.zero_grad(); (w * w).sum().backward(); optimizer.step()
+    if iteration in (3, 11):
+        torch.save(w, io.BytesIO())
+""")
+    (report,) = node.run(script).reports
+    assert (report["iterations"], report["saved"]) == (20, 12)
+    assert report["program"] == hashlib.sha256(script.read_bytes()).hexdigest()[:12]
+    (plain,) = node.program("plain").reports
+    assert plain["saved"] is None
+    believed(report)
 
 
 def test_batch_of_the_comment_counts_where_none_can_be_seen(node: Node) -> None:

@@ -106,6 +106,34 @@ def look(reader: ReportReader, seen: Reading) -> Collected:
     return collected
 
 
+@pytest.mark.parametrize(
+    ("saved", "done"),
+    [
+        ((None, None), 3296 + 3296),  # how it keeps its work cannot be seen
+        ((100, None), 3200 + 3296),
+        ((100, 50), 3200 + 3296),
+        ((None, 50), 3296),  # it was stopped before it saved anything
+    ],
+)
+def test_what_a_stopped_run_had_not_saved_is_not_done(
+    tmp_path: Path, saved: tuple[int | None, int | None], done: float
+) -> None:
+    reader = ReportReader(tmp_path)
+    put(tmp_path, report(saved=saved[0]))
+    assert look(reader, reading(job())).samples_done == {"17": 3296}
+    put(tmp_path, report(run=1, saved=saved[1]))
+    collected = look(reader, reading(job(restarts=1)))
+    assert collected.samples_done == {"17": pytest.approx(done)}
+
+
+def test_one_rank_saves_for_all(tmp_path: Path) -> None:
+    for run in range(2):
+        put(tmp_path, report(run=run, world=2, saved=100))
+        put(tmp_path, report(run=run, world=2, rank=1, pid=2))
+    collected = look(ReportReader(tmp_path), reading(job(restarts=1)))
+    assert collected.samples_done == {"17": pytest.approx(2 * 3200 + 2 * 3296)}
+
+
 OLD, NEW = "0123456789ab", "ba9876543210"
 
 
@@ -367,6 +395,8 @@ def test_a_flood_of_reports_is_refused_beyond_a_limit(
         {"node": ""},
         {"node": "n1"},
         {"pid": 1},
+        {"saved": 104},
+        {"saved": -1},
         {"program": None},
         {"program": "/etc/passwd"},
         {"program": "0123456789AB"},
