@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import ceil, exp
+from math import exp
 from time import monotonic
 
 import numpy as np
@@ -26,7 +26,7 @@ from hopsd.solver.solve import solve
 from hopsd.solver.watched import Watched
 
 ROUNDING = 1e-9
-EXACT_BIDDERS, EXACT_COLUMNS = 8, 400
+EXACT_BIDDERS, EXACT_COLUMNS = 8, 100
 """Up to so many bidders and bids every payment is a program of its own, solved again without the
 app; above, prices tell what the others would gain."""
 
@@ -72,7 +72,7 @@ def auction(program: Program, gap: float, seconds: float, seed: int = 0) -> Outc
 def _solve(program: Program, task: Task) -> tuple[Ints, float]:
     """The best choice and a bound; exact where the program is small."""
     if len(program.value) > EXACT_COLUMNS:
-        return solve_large(program, task)
+        return solve_large(program, task, turns=1)
     found = solve(program, task.gap, max(0.1, task.give_up - monotonic()), seed=task.seed)
     return found.choice, found.bound
 
@@ -113,14 +113,19 @@ def _exactly(program: Program, value: Floats, app: int, task: Task) -> float:
     return exp(min(0.0, float(value.sum() - value[app]) - best))
 
 
-def partial(won: Allocation, kept: float, counts: Sequence[int]) -> Allocation:
+def partial(won: Allocation, kept: float, counts: Sequence[int], luck: float) -> Allocation:
     """What is left of ``won`` after the payment, the fullest servers first.
 
-    GPUs are whole and a job cannot start on fewer than it accepts: the share is rounded up to one
-    of ``counts``, which has one that is not above ``won``.
+    GPUs are whole and a job starts on no other count than one of ``counts``: the share is rounded
+    to the next one above or below by ``luck``, uniform in 0 to 1, so that the payment is right in
+    the mean. Rounded up always, whoever lies would pay too little. Below the smallest count it is
+    that: an app that won does not go empty.
     """
-    target = ceil(kept * won.gpus - ROUNDING)
-    size = min(count for count in (*counts, won.gpus) if target <= count <= won.gpus)
+    possible = sorted({count for count in counts if count < won.gpus} | {won.gpus})
+    share = max(kept * won.gpus, possible[0])
+    below = max(count for count in possible if count <= share + ROUNDING)
+    above = min((count for count in possible if count > share), default=below)
+    size = above if luck * (above - below) < share - below - ROUNDING else below
     parts: dict[str, int] = {}
     for node, gpus in sorted(won, key=lambda part: (-part[1], part[0])):
         taken = min(gpus, size - sum(parts.values()))

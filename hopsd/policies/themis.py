@@ -3,8 +3,9 @@
 A plan is one round of pseudocode 1. The GPUs on offer are those without a lease. Of the apps that
 could use one, the share 1 - f with the largest rho bids; the winners of the auction keep what
 their hidden payments leave them, and what is left goes to the apps that did not bid, in random
-order; what these cannot use, to those that did, since an idle GPU helps nobody. Within an app its
-scheduler divides what the app won.
+order; what these cannot use, to those that bid and won nothing. Who paid does not get it back: a
+payment that nobody can use stays idle until the next plan. Within an app its scheduler divides
+what the app won.
 """
 
 from __future__ import annotations
@@ -61,16 +62,16 @@ class Themis:
         rho = {app.key: current_rho(app, agents[app.key], types) for app in able}
         able.sort(key=lambda app: (-rho[app.key], app.order))
         bidders = able[: bidding(len(able), settings.filter_share)] if sites.left else []
+        rng = random.Random(settings.seed + snapshot.now)  # noqa: S311
         worth = bound = 0.0
         if bidders:
             bids = Bids.collect(bidders, [agents[app.key] for app in bidders], snapshot, sites)
             outcome = bids.settle(settings)
             worth, bound = outcome.worth, outcome.bound
-            for app, won in zip(bidders, bids.won(outcome), strict=True):
+            for app, won in zip(bidders, bids.won(outcome, rng), strict=True):
                 _give(app, won, market, sites, placements)
-        rng = random.Random(settings.seed + snapshot.now)  # noqa: S311
         for group in (able[len(bidders) :], bidders):
-            jobs = [job for app in group for job in app.contending]
+            jobs = [job for app in group for job in app.contending if job.id not in placements]
             rng.shuffle(jobs)
             leftovers(jobs, sites, placements)
         waiting = _reasons(apps, able, bidders, rho, placements, pools_of(snapshot.nodes))
@@ -177,7 +178,7 @@ class Bids:
         choice[choice >= 0] = kept[choice[choice >= 0]]
         return replace(outcome, choice=choice)
 
-    def won(self, outcome: Outcome) -> list[Allocation]:
+    def won(self, outcome: Outcome, rng: random.Random) -> list[Allocation]:
         """What every app has left after its payment, empty for those that win nothing."""
         found = []
         for app, column, kept in zip(self.apps, outcome.choice, outcome.kept, strict=True):
@@ -189,7 +190,7 @@ class Bids:
             counts = app.contending[0].reqs
             if len(app.contending) > 1:
                 counts = tuple(range(min(min(j.reqs) for j in app.contending), whole.gpus + 1))
-            found.append(partial(whole, float(kept), counts))
+            found.append(partial(whole, float(kept), counts, rng.random()))
         return found
 
 
@@ -264,12 +265,10 @@ def leftovers(jobs: Sequence[Job], sites: Sites, placements: dict[JobId, Allocat
     Whoever can stay where it runs does, others start on their smallest count. Then all but the
     former grow as far as there is room.
     """
-    started = [job for job in jobs if job.id in placements]
+    started = []
     for job in jobs:
         if not sites.left:
             return
-        if job.id in placements:
-            continue
         found = job.running if job.running and sites.holds(job.running) else None
         if found is None:
             found = sites.fastest(job, min(job.reqs))

@@ -1,0 +1,35 @@
+"""The daemon with Themis as its policy, on a live cluster."""
+
+from __future__ import annotations
+
+import pytest
+from daemon_site import Site
+
+pytestmark = [pytest.mark.live, pytest.mark.slow]
+
+
+def test_themis_shares_a_cluster_among_apps(site: Site) -> None:
+    """10 GPUs: three apps and a job by itself ask for more; an app's second phase waits for the
+    first, as Slurm's dependency says. All end, no GPU is given twice, and who waits is told why.
+    """
+    site.hopsd.configure(
+        round_seconds=4.0, more='[plan]\npolicy = "themis"\nlease_seconds = 4\nfilter_share = 0.5\n'
+    )
+    text = site.hopsd.config.read_text().replace("[plan]\ntime_limit = 2\n", "")
+    site.hopsd.config.write_text(text)
+    site.hopsd.start()
+    first = [site.submit("hops:reqs=1,2;app=lm:1;workload=a", 4.0) for _ in range(4)]
+    after = f"--dependency=afterany:{':'.join(first)}"
+    last = site.submit("hops:reqs=2,4;app=lm:2;workload=a", 2.0, after)
+    others = [site.submit(f"hops:reqs=2,4;app=cv{i % 2};workload=b", 4.0) for i in range(4)]
+    alone = site.submit("hops:reqs=4;workload=c", 4.0)
+    status = site.hopsd.wait_for(
+        lambda s: (
+            s["running"] and any("rho of its app is" in str(w["reason"]) for w in s["waiting"])
+        )
+    )
+    assert last in {job["id"] for job in status["waiting"]}
+    site.wait_until_all_completed(240.0)
+    assert set(site.states()) == {*first, last, *others, alone}
+    starts = [job for job, restarts, _ in site.runs() if restarts == 0]
+    assert starts.index(last) > max(starts.index(job) for job in first)
