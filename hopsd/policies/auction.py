@@ -28,7 +28,8 @@ from hopsd.solver.watched import Watched
 ROUNDING = 1e-9
 EXACT_BIDDERS, EXACT_COLUMNS = 8, 100
 """Up to so many bidders and bids every payment is a program of its own, solved again without the
-app; above, prices tell what the others would gain."""
+app; above, the prices of GPUs tell. By duality the others gain without an app no more than its GPUs
+cost, up to the gap of the prices, so a payment is then the most that it could be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,8 @@ def _solve(program: Program, task: Task) -> tuple[Ints, float]:
     """The best choice and a bound; exact where the program is small."""
     if len(program.value) > EXACT_COLUMNS:
         return solve_large(program, task, turns=1)
-    found = solve(program, task.gap, max(0.1, task.give_up - monotonic()), seed=task.seed)
+    left = max(0.1, task.give_up - monotonic())
+    found = solve(program, task.gap, left, seed=task.seed, turns=1)
     return found.choice, found.bound
 
 
@@ -98,9 +100,8 @@ def kept_shares(program: Program, choice: Ints, task: Task) -> Floats:
         for i in winners:
             kept[i] = _exactly(program, value, int(i), task)
         return kept
-    prices = find_prices(program, segments(program), float(value.sum()), task.give_up).server
-    columns = choice[winners]
-    paid = program.configurations.shapes.prices(prices)[program.configurations.shape[columns]]
+    prices = find_prices(program, segments(program), float(value.sum()), task.give_up)
+    paid = prices.shape[program.configurations.shape[choice[winners]]]
     kept[winners] = np.exp(-np.maximum(0.0, paid))
     return kept
 
