@@ -6,7 +6,7 @@ import json
 import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from bench.paper.experiments import Case
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
@@ -52,9 +52,9 @@ class _Timed:
     policy: Policy
     seconds: list[float] = field(default_factory=list)
 
-    @property
-    def only_first(self) -> bool:
-        return bool(getattr(self.policy, "only_first", False))
+    def __getattr__(self, name: str) -> bool:
+        """The policy's own attributes: when it plans."""
+        return cast(bool, getattr(self.policy, name))
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
         began = cpu_seconds()

@@ -35,13 +35,20 @@ def could_run_on(job: Job, pool: Pool) -> bool:
 
     In its largest server, or spread over servers where the job knows how fast that is.
     """
-    table = job.throughput.get(pool.gpu_type)
-    if table is None:
-        return False
+    return bool(pools_for(job, {pool.gpu_type: pool}))
+
+
+def pools_for(job: Job, pools: Pools) -> list[Pool]:
+    """The pools that it could run on."""
     smallest = min(job.reqs)
-    return smallest <= pool.largest or (bool(table.distributed) and smallest <= pool.gpus)
+    return [
+        pool
+        for pool in pools.values()
+        if (table := job.throughput.get(pool.gpu_type)) is not None
+        and (smallest <= pool.largest or (bool(table.distributed) and smallest <= pool.gpus))
+    ]
 
 
 def could_run(job: Job, pools: Pools) -> bool:
     """Whether an idle cluster could run the job; False: ``no_configuration``."""
-    return any(could_run_on(job, pool) for pool in pools.values())
+    return bool(pools_for(job, pools))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
 
-from hopsd.core.pools import Pools, could_run_on, pools_of
+from hopsd.core.pools import Pools, pools_for, pools_of
 from hopsd.core.throughput import single_gpu
 from hopsd.model.cluster import Node
 from hopsd.model.ids import JobId, job_order
@@ -35,14 +35,14 @@ def _age(job: Job, pools: Pools) -> float:
     if job.age_seconds is not None:
         return job.age_seconds
     if job.samples is not None:
-        able = [pool for pool in pools.values() if could_run_on(job, pool)]
+        able = pools_for(job, pools)
         if able:
             sizes = set(job.reqs)
             mean_size = sum(sizes) / len(sizes)
-            weighted = fsum(
+            weighted = [
                 p.gpus * (job.samples / (single_gpu(job, p.gpu_type) * mean_size)) for p in able
-            )
-            return weighted / sum(p.gpus for p in able)
+            ]
+            return fsum(weighted) / sum([p.gpus for p in able])
     if job.time_limit_seconds is not None:
         return job.time_limit_seconds
     return DEFAULT_AGE_SECONDS

@@ -68,7 +68,7 @@ def build_snapshot(
                     job,
                     records[job.id],
                     comments[job.id],
-                    nodes,
+                    up,
                     estimator.estimate(records[job.id].workload),
                     knowledge,
                     settings,
@@ -105,7 +105,7 @@ def _job(
     job: JobReading,
     record: JobRecord,
     comment: Comment,
-    nodes: tuple[Node, ...],
+    up: set[NodeName],
     known: Estimate,
     knowledge: Knowledge,
     settings: SnapshotSettings,
@@ -115,9 +115,8 @@ def _job(
 ) -> Job | None:
     """None for a job that runs on unusable nodes alone: there is nothing to plan about it."""
     running = job.allocation
-    if running:
-        names = {node.name for node in nodes}
-        running = Allocation.of({n: g for n, g in running if n in names})
+    if any(node not in up for node in running.nodes):
+        running = Allocation.of({n: g for n, g in running if n in up})
     if job.state is SlurmState.RUNNING and not running:
         return None
     return Job(

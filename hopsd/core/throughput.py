@@ -42,7 +42,7 @@ def per_gpu(table: ThroughputTable, gpus: int, nodes: int) -> float:
 def single_gpu(job: Job, gpu_type: GpuType) -> float:
     """Samples per second of one GPU of this type alone; 0 where the job cannot run on it."""
     table = job.throughput.get(gpu_type)
-    return per_gpu(table, 1, 1) if table is not None else 0.0
+    return interpolate(table.aggregated, 1) if table is not None else 0.0
 
 
 def configuration_throughput(

@@ -8,6 +8,7 @@ does not fit. SRTF and LAS choose anew at each round's start among waiting and r
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from hopsd.core.priority import queue
 from hopsd.model.allocation import Allocation
@@ -23,6 +24,7 @@ class Classic:
     fit does not keep those behind it waiting.
     """
 
+    settles: ClassVar[bool] = True
     priority: PriorityName
     preempts: bool
     overtakes: bool

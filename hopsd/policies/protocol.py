@@ -8,6 +8,11 @@ from hopsd.model.plan import Plan, PlanSettings, Snapshot
 
 
 class Policy(Protocol):
-    """Pure: the same snapshot and settings give the same plan, but for the clock's limit."""
+    """Pure: the same snapshot and settings give the same plan, but for the clock's limit.
+
+    It may have attributes of type bool that tell the simulator when to ask it. ``only_first``: at
+    a round's start alone. ``every_first``: every plan is a first one, it preempts at any time.
+    ``settles``: right after one of its plans another one would place nothing.
+    """
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan: ...

@@ -9,7 +9,7 @@ are taken as known: the time limit where there is one, else what the job really 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,27 +36,14 @@ def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:  # noqa: ARG001
     for allocation in placements.values():
         sites.take(allocation)
     queue = sorted((j for j in jobs if not j.running), key=lambda j: (j.submit, job_order(j.id)))
-    waiting: dict[JobId, Reason] = {}
+    needs = {job.id: sites.rigid(job) for job in queue}
     profile = _Profile(snapshot, sites)
-    needs = [sites.rigid(job) for job in queue]
-    for i, job in enumerate(queue[:TESTED_JOBS_MAX]):
-        gpus = needs[i]
-        if gpus is None:
-            text = "no server or group of servers of a type that it knows is large enough"
-            waiting[job.id] = Reason(ReasonCode.NO_CONFIGURATION, text)
-            continue
-        if profile.full(min(g for g in needs[i:] if g is not None)):
-            break
-        found = profile.earliest(job, gpus)
-        if found is None:
-            continue
-        profile.reserve(found)
-        if found.start == 0:
-            placements[job.id] = found.allocation
-    for job in queue:
-        if job.id not in placements and job.id not in waiting:
-            text = "its turn comes when GPUs that jobs before it wait for are free"
-            waiting[job.id] = Reason(ReasonCode.LOST_TO_OTHERS, text)
+    placements |= _starting(profile, queue[:TESTED_JOBS_MAX], needs)
+    waiting = {
+        job.id: _NOWHERE if needs[job.id] is None else _LATER
+        for job in queue
+        if job.id not in placements
+    }
     left = int(profile.free[0].sum())
     return Plan(
         placements=placements,
@@ -64,6 +51,39 @@ def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:  # noqa: ARG001
         fragments=left if len(placements) < len(jobs) else 0,
         waiting=waiting,
     )
+
+
+_NOWHERE = Reason(
+    ReasonCode.NO_CONFIGURATION,
+    "no server or group of servers of a type that it knows is large enough",
+)
+_LATER = Reason(
+    ReasonCode.LOST_TO_OTHERS, "its turn comes when GPUs that jobs before it wait for are free"
+)
+
+
+def _starting(
+    profile: _Profile, queue: Sequence[Job], needs: Mapping[JobId, int | None]
+) -> dict[JobId, Allocation]:
+    """Who starts now, and where, when every job in turn gets its earliest place.
+
+    Places only get fewer: who could not start now if it were next will not start in its turn, and
+    behind the last who could, nobody's place matters.
+    """
+    tasks = [(job, gpus) for job in queue if (gpus := needs[job.id]) is not None]
+    hopeful = list(range(len(tasks)))
+    started = {}
+    for i, (job, gpus) in enumerate(tasks):
+        while hopeful and not profile.could_start(*tasks[hopeful[-1]]):
+            hopeful.pop()
+        if not hopeful or hopeful[-1] < i:
+            break
+        found = profile.earliest(job, gpus)
+        if found is not None:
+            profile.reserve(found)
+            if found.start == 0:
+                started[job.id] = found.allocation
+    return started
 
 
 Floats = npt.NDArray[np.float64]
@@ -85,43 +105,77 @@ class _Profile:
     def __init__(self, snapshot: Snapshot, sites: Sites) -> None:
         self._nodes = snapshot.nodes
         self._types = {node.name: node.gpu_type for node in snapshot.nodes}
-        self._index = {node.name: i for i, node in enumerate(snapshot.nodes)}
         self._members: dict[GpuType, list[int]] = {}
         for i, node in enumerate(snapshot.nodes):
             self._members.setdefault(node.gpu_type, []).append(i)
         self._size = {t: max(self._nodes[i].gpus for i in m) for t, m in self._members.items()}
         self._placed: list[tuple[int, Floats, float]] = []
         self._sorted: dict[tuple[int, GpuType], list[NodeName]] = {}
-        self.times = np.array([snapshot.now])
-        self.free = np.array([[sites.idle[n.name] for n in snapshot.nodes]], dtype=np.int32)
+        self._lengths: dict[JobId, dict[GpuType, float]] = {}
+        index = {node.name: i for i, node in enumerate(snapshot.nodes)}
+        ends, gained = [snapshot.now], [(0, 0)]
         for job in snapshot.jobs:
             if job.running:
-                row = self._row(snapshot.now + self._seconds(job, job.running))
-                for name, gpus in job.running:
-                    if name in self._index:
-                        self.free[row:, self._index[name]] += gpus
+                end = snapshot.now + self._seconds(job, job.running)
+                own = [(index[name], gpus) for name, gpus in job.running if name in index]
+                ends += [end] * len(own)
+                gained += own
+        self.times, rows = np.unique(np.array(ends), return_inverse=True)
+        self.free = np.zeros((len(self.times), len(snapshot.nodes)), dtype=np.int32)
+        self.free[0] = [sites.idle[n.name] for n in snapshot.nodes]
+        nodes, gpus_gained = np.array(gained).T
+        np.add.at(self.free, (rows, nodes), gpus_gained)
+        self.free = np.cumsum(self.free, axis=0, dtype=np.int32)
+        self._idle: dict[GpuType, list[int]] = {}
+        self._look()
 
-    def full(self, gpus: int) -> bool:
-        """Whether nothing that needs at least ``gpus`` GPUs can start now."""
-        now = self.free[0]
-        return int(now.max()) < min(gpus, *self._size.values())
+    def could_start(self, job: Job, gpus: int) -> bool:
+        """Whether the job could start now if it were next."""
+        if not any(self._holds(gpus, t, self._idle[t]) for t in self._members):
+            return False
+        for gpu_type, seconds in self._seconds_by_type(job, gpus).items():
+            if self._holds(gpus, gpu_type, self._idle[gpu_type]):
+                until = max(1, int(np.searchsorted(self.times, self.times[0] + seconds)))
+                lasting = self.free[:until, self._members[gpu_type]].min(axis=0)
+                if self._holds(gpus, gpu_type, lasting.tolist()):
+                    return True
+        return False
+
+    def _holds(self, gpus: int, gpu_type: GpuType, idle: Sequence[int]) -> bool:
+        """Whether servers with ``idle`` GPUs hold the job, whole ones where it needs several."""
+        largest = self._size[gpu_type]
+        if gpus <= largest:
+            return max(idle) >= gpus
+        return sum(1 for i in idle if i >= largest) >= gpus // largest
+
+    def _look(self) -> None:
+        """Note what is idle now."""
+        now = self.free[0].tolist()
+        self._idle = {t: [now[i] for i in members] for t, members in self._members.items()}
 
     def earliest(self, job: Job, gpus: int) -> _Slot | None:
         """The first row from which on the job fits for as long as it runs; None: nobody knows,
         others than the known jobs hold GPUs that it needs.
         """
-        seconds = {t: self._longest(job, gpus, t) for t in self._members}
-        needs = np.array([np.inf if s is None else s for s in seconds.values()])
-        first = self._not_before(gpus, needs)
-        one = [(t, s) for t, s in seconds.items() if s is not None and gpus <= self._size[t]]
-        slots = [self._on_one(gpus, one, first)] if one else []
+        seconds = self._seconds_by_type(job, gpus)
+        needs = np.array([seconds.get(t, np.inf) for t in self._members])
+        first, before = self._not_before(gpus, needs), len(self.times)
+        one = [(t, s) for t, s in seconds.items() if gpus <= self._size[t]]
+        found = self._on_one(gpus, one, first) if one else None
         for gpu_type, duration in seconds.items():
-            if duration is not None and gpus > self._size[gpu_type]:
-                slots.append(self._on_many(gpus, gpu_type, duration, first))
-        found = min((s for s in slots if s is not None), key=lambda s: s.start, default=None)
+            before = before if found is None else found.start
+            if before > first and gpus > self._size[gpu_type]:
+                found = self._on_many(gpus, gpu_type, duration, first, before) or found
         start = np.inf if found is None else float(self.times[found.start])
         self._placed.append((gpus, needs, start))
         return found
+
+    def _seconds_by_type(self, job: Job, gpus: int) -> dict[GpuType, float]:
+        """Run time on each type that can hold the job."""
+        if job.id not in self._lengths:
+            longest = {t: self._longest(job, gpus, t) for t in self._members}
+            self._lengths[job.id] = {t: s for t, s in longest.items() if s is not None}
+        return self._lengths[job.id]
 
     def _not_before(self, gpus: int, needs: Floats) -> int:
         """A row before which the job cannot start: one before it in the queue, with no more GPUs
@@ -165,13 +219,15 @@ class _Profile:
         first = self._row(start)
         for node, gpus in slot.nodes:
             self.free[first:end, node] -= gpus
+        if first == 0:
+            self._look()
 
     def _row(self, time: float) -> int:
         """The row that begins at ``time``, made where there is none."""
         row = int(np.searchsorted(self.times, time))
         if row == len(self.times) or self.times[row] != time:
-            self.times = np.insert(self.times, row, time)
-            self.free = np.insert(self.free, row, self.free[row - 1], axis=0)
+            self.times = np.concatenate((self.times[:row], [time], self.times[row:]))
+            self.free = np.concatenate((self.free[:row], self.free[row - 1 :]))
         return row
 
     def _seconds(self, job: Job, allocation: Allocation) -> float:
@@ -184,22 +240,25 @@ class _Profile:
         return max(0.0, job.samples - job.samples_done) / rate
 
     def _lasting(
-        self, gpus: int, groups: Sequence[tuple[Sequence[int], float]], first: int
+        self,
+        gpus: int,
+        groups: Sequence[tuple[Sequence[int], float]],
+        first: int,
+        before: int | None = None,
     ) -> npt.NDArray[np.bool_]:
-        """Whether a server holds ``gpus`` for its group's seconds: (rows from ``first``, m)."""
-        times = self.times[first:]
+        """Whether a server holds ``gpus`` for its group's seconds: (rows ``first:before``, m)."""
+        starts = self.times[first:before]
+        last = int(np.searchsorted(self.times, starts[-1] + max(s for _, s in groups)))
         members = [i for group, _ in groups for i in group]
-        fits = self.free[first:, members] >= gpus
-        rows = np.arange(len(times), dtype=np.int32)
-        stops = np.where(fits, np.int32(len(times)), rows[:, None])
-        stops = np.minimum.accumulate(stops[::-1], axis=0)[::-1]
-        lasting: npt.NDArray[np.bool_] = np.empty_like(fits)
-        done = 0
-        for group, seconds in groups:
-            end = np.searchsorted(times, times + seconds)[:, None]
-            part = slice(done, done + len(group))
-            lasting[:, part] = fits[:, part] & (stops[:, part] >= end)
-            done = part.stop
+        fits = self.free[first : max(last, first + len(starts)), members] >= gpus
+        rows = np.arange(len(fits), dtype=np.int32)
+        stops = np.where(fits, np.int32(len(fits)), rows[:, None])
+        stops = np.minimum.accumulate(stops[::-1], axis=0)[::-1][: len(starts)]
+        ends = [np.searchsorted(self.times, starts + seconds) - first for _, seconds in groups]
+        sizes = [len(group) for group, _ in groups]
+        lasting: npt.NDArray[np.bool_] = fits[: len(starts)] & (
+            stops >= np.repeat(np.column_stack(ends), sizes, axis=1)
+        )
         return lasting
 
     def _on_one(
@@ -219,13 +278,17 @@ class _Profile:
         where = Allocation(((self._nodes[node].name, gpus),))
         return _Slot(at, float(self.times[at]) + seconds, where, ((node, gpus),))
 
-    def _on_many(self, gpus: int, gpu_type: GpuType, seconds: float, first: int) -> _Slot | None:
+    def _on_many(
+        self, gpus: int, gpu_type: GpuType, seconds: float, first: int, before: int
+    ) -> _Slot | None:
         """Whole servers of the type's largest size, and one for what remains."""
         largest = self._size[gpu_type]
         whole, rest = divmod(gpus, largest)
         big = [m for m in self._members[gpu_type] if self._nodes[m].gpus == largest]
-        full = self._lasting(largest, [(big, seconds)], first)
-        part = self._lasting(rest, [(big, seconds)], first) if rest else full
+        full = self._lasting(largest, [(big, seconds)], first, before)
+        if not full.any():
+            return None
+        part = self._lasting(rest, [(big, seconds)], first, before) if rest else full
         row = _first((full.sum(axis=1) >= whole) & (part.sum(axis=1) >= whole + (rest > 0)))
         if row is None:
             return None

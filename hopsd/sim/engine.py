@@ -96,6 +96,7 @@ class Simulation:
         self._policy = self._counted(policy) if settings.count_planning else policy
         self._only_first = bool(getattr(policy, "only_first", False))
         self._every_first = bool(getattr(policy, "every_first", False))
+        self._settles = bool(getattr(policy, "settles", False))
         self._progress = progress
         self.port = VirtualCluster(cluster, workload, settings.cluster, failures)
         knowledge = Speeds(cluster, workload).knowledge()
@@ -156,7 +157,8 @@ class Simulation:
     def _play_round(self, window: RoundWindow) -> None:
         if self.port.present:
             self._plan(None)
-            self._fill(window)
+            if not self._settles:
+                self._fill(window)
         while True:
             event = self.port.next_event
             if event is None:
@@ -176,7 +178,7 @@ class Simulation:
         """Further plans over idle GPUs until one places nothing."""
         if self._only_first:
             return
-        for _ in range(MAX_PLANS_AT_ONCE):
+        for _ in range(1 if self._settles else MAX_PLANS_AT_ONCE):
             if not self._could_place() or not self._plan(None if self._every_first else window):
                 return
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from hopsd.errors import InputError
 from hopsd.model.allocation import Allocation
@@ -37,10 +37,9 @@ class Journaled:
     old: list[dict[str, Any]]
     answered: int = 0
 
-    @property
-    def only_first(self) -> bool:
-        """Whether the policy plans at a round's start alone."""
-        return bool(getattr(self.policy, "only_first", False))
+    def __getattr__(self, name: str) -> bool:
+        """The policy's own attributes: when it plans."""
+        return cast(bool, getattr(self.policy, name))
 
     @property
     def every_first(self) -> bool:
