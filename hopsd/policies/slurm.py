@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,29 +29,37 @@ TESTED_JOBS_MAX = 500
 """Jobs of the queue that are looked at, as bf_max_job_test of slurm.conf(5)."""
 
 
-def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:  # noqa: ARG001
-    """Start what can start now without delaying anybody before it in the queue."""
-    jobs = contenders(snapshot)
-    sites = Sites(snapshot)
-    placements = {job.id: job.running for job in jobs if job.running}
-    for allocation in placements.values():
-        sites.take(allocation)
-    queue = sorted((j for j in jobs if not j.running), key=lambda j: (j.submit, job_order(j.id)))
-    needs = {job.id: sites.rigid(job) for job in queue}
-    profile = _Profile(snapshot, sites)
-    placements |= _starting(profile, queue[:TESTED_JOBS_MAX], needs)
-    waiting = {
-        job.id: _NOWHERE if needs[job.id] is None else _LATER
-        for job in queue
-        if job.id not in placements
-    }
-    left = int(profile.free[0].sum())
-    return Plan(
-        placements=placements,
-        window=tuple(job.id for job in queue),
-        fragments=left if len(placements) < len(jobs) else 0,
-        waiting=waiting,
-    )
+@dataclass(frozen=True, slots=True)
+class Backfill:
+    """One pass over the queue whenever something happens, as Slurm makes it."""
+
+    settles: ClassVar[bool] = True
+
+    def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:  # noqa: ARG002
+        """Start what can start now without delaying anybody before it in the queue."""
+        jobs = contenders(snapshot)
+        sites = Sites(snapshot)
+        placements = {job.id: job.running for job in jobs if job.running}
+        for allocation in placements.values():
+            sites.take(allocation)
+        queue = sorted(
+            (j for j in jobs if not j.running), key=lambda j: (j.submit, job_order(j.id))
+        )
+        needs = {job.id: sites.rigid(job) for job in queue}
+        profile = _Profile(snapshot, sites)
+        placements |= _starting(profile, queue[:TESTED_JOBS_MAX], needs)
+        waiting = {
+            job.id: _NOWHERE if needs[job.id] is None else _LATER
+            for job in queue
+            if job.id not in placements
+        }
+        left = int(profile.free[0].sum())
+        return Plan(
+            placements=placements,
+            window=tuple(job.id for job in queue),
+            fragments=left if len(placements) < len(jobs) else 0,
+            waiting=waiting,
+        )
 
 
 _NOWHERE = Reason(
@@ -305,3 +314,6 @@ class _Profile:
 def _first(rows: npt.NDArray[np.bool_]) -> int | None:
     """The first row that is true."""
     return int(rows.argmax()) if rows.any() else None
+
+
+plan = Backfill()
