@@ -1,0 +1,85 @@
+"""The same workload under every policy: the table at the end of docs/policies.md.
+
+    python -m bench.policies [--no-run] [POLICY ...]
+
+Results are kept under build/policies; remove a file there to run its policy again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hopsd.model.plan import PlanSettings
+from hopsd.policies.registry import POLICIES, get
+from hopsd.sim.engine import PLAN_SECONDS_MAX, SimulationSettings
+from hopsd.sim.presets import preset
+from hopsd.sim.study import figures, play
+
+KEPT, PAGE = Path("build/policies"), Path("docs/policies.md")
+PRESET = "paper-64"
+MARK = "<!-- written by python -m bench.policies -->\n"
+COLUMNS = {
+    "mean completion, h": ("avg_jct_h", "{:.2f}"),
+    "99th percentile, h": ("p99_jct_h", "{:.1f}"),
+    "last end, h": ("makespan_h", "{:.1f}"),
+    "mean wait, h": ("avg_wait_h", "{:.2f}"),
+    "largest latency ratio": ("max_latency_ratio", "{:.1f}"),
+    "mean latency ratio": ("mean_latency_ratio", "{:.2f}"),
+    "largest rho": ("max_ftf", "{:.1f}"),
+    "restarts": ("restarts", "{:.0f}"),
+    "processor s": ("cpu_seconds", "{:.0f}"),
+}
+
+
+def run(policy: str) -> dict[str, Any]:
+    """Play the workload and keep the figures."""
+    made = preset(PRESET)
+    plan = PlanSettings(policy=policy, time_limit_seconds=PLAN_SECONDS_MAX, effort=0)
+    began = sum(os.times()[:4])
+    settings = SimulationSettings(plan=plan)
+    result = play(policy, get(policy), made.cluster(), made.workload(0), settings)
+    found = figures(result) | {
+        "cpu_seconds": sum(os.times()[:4]) - began,
+        "unfinished": len(result.unfinished),
+    }
+    KEPT.mkdir(parents=True, exist_ok=True)
+    (KEPT / f"{policy}.json").write_text(json.dumps(found))
+    return found
+
+
+def table(found: dict[str, dict[str, Any]]) -> str:
+    """By mean completion time; the best of each column is bold."""
+    best = {key: min(f[key] for f in found.values()) for key, _ in COLUMNS.values()}
+    lines = ["| policy | " + " | ".join(COLUMNS) + " |", "|---" + "|---:" * len(COLUMNS) + "|"]
+    for policy, f in sorted(found.items(), key=lambda item: item[1]["avg_jct_h"]):
+        cells = [
+            f"**{text.format(f[key])}**" if f[key] == best[key] else text.format(f[key])
+            for key, text in COLUMNS.values()
+        ]
+        lines.append(f"| `{policy}` | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: Sequence[str]) -> None:
+    names = [name for name in arguments if name != "--no-run"] or list(POLICIES)
+    found = {}
+    for name in names:
+        path = KEPT / f"{name}.json"
+        if not path.exists() and "--no-run" not in arguments:
+            done = run(name)
+            print(f"{name}: {done['cpu_seconds']:.0f} s", file=sys.stderr, flush=True)
+        if path.exists():
+            found[name] = json.loads(path.read_text())
+    unfinished = {name: f["unfinished"] for name, f in found.items() if f["unfinished"]}
+    if unfinished:
+        raise SystemExit(f"jobs never ended: {unfinished}")
+    PAGE.write_text(PAGE.read_text().split(MARK)[0] + MARK + "\n" + table(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
