@@ -234,3 +234,49 @@ def test_srpt_preempts_as_soon_as_something_shorter_comes() -> None:
     one = Cluster((Server(NodeName("g"), GPU, 1),))
     assert [o.end for o in run("srpt", work, one).outcomes] == pytest.approx([110.0, 30.0])
     assert [o.end for o in run("allox", work, one).outcomes] == pytest.approx([100.0, 110.0])
+
+
+NEVER_PREEMPT = ("allox", "allox+", "sjf+", "jsq+", "es", "drff", "drfs", "drfa")
+
+
+@pytest.mark.parametrize("policy", NEVER_PREEMPT)
+@hypothesis_settings(max_examples=15, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([(1,), (2,), (4,), (1, 2, 4), (6,)]),
+            st.integers(1, 200),
+            st.integers(0, 100),
+            st.sampled_from("abc"),
+            st.booleans(),
+        ),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_every_job_runs_once_to_its_end(
+    policy: str, specs: list[tuple[tuple[int, ...], int, int, str, bool]]
+) -> None:
+    """Jobs of one GPU and of several, up to two servers; some may go on CPUs."""
+    where = Cluster(
+        (
+            *(Server(NodeName(f"g{i}"), GPU, 4) for i in range(2)),
+            Server(NodeName("c"), CPU, 2),
+        )
+    )
+    tables = {
+        WorkloadName("w"): {
+            GPU: ThroughputTable({1: 4.0, 4: 3.0}, {2: 2.0}),
+            CPU: ThroughputTable({1: 1.0}),
+        }
+    }
+    jobs = tuple(
+        WorkloadJob(
+            JobId(str(i)), UserName(user), float(submit), WorkloadName("w"), float(samples), reqs,
+            cpu=cpu,
+        )
+        for i, (reqs, samples, submit, user, cpu) in enumerate(specs)
+    )  # fmt: skip
+    result = run(policy, Workload(tables, jobs), where)
+    assert not result.unfinished
+    assert all(o.restarts == 0 for o in result.outcomes)
