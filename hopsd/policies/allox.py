@@ -31,6 +31,11 @@ def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
     situation = Situation(snapshot)
     scheduler = _Scheduler(situation, settings.alpha)
     scheduler.run()
+    text = "comes behind others, or on a machine that is still busy and worth the wait"
+    reason = Reason(ReasonCode.LOST_TO_OTHERS, text)
+    for job in situation.work.jobs:
+        if job.id not in scheduler.placements:
+            scheduler.waiting.setdefault(job.id, reason)
     return plan_of(situation, scheduler.placements, scheduler.waiting)
 
 

@@ -167,7 +167,9 @@ def test_a_small_alpha_serves_the_user_with_less_progress() -> None:
     """ann runs on one of two GPUs; her next job is shorter than bob's."""
     runs = waiting("1", "ann", 100.0, running=Allocation.of({"g": 1}))
     jobs = [runs, waiting("2", "ann", 5.0), waiting("3", "bob", 10.0)]
-    assert set(planned("allox", snapshot(jobs, 2, 1), alpha=0.1).placements) == {"3"}
+    made = planned("allox", snapshot(jobs, 2, 1), alpha=0.1)
+    assert set(made.placements) == {"3"}
+    assert "behind others" in made.waiting[JobId("2")].text
     assert set(planned("allox", snapshot(jobs, 2, 1), alpha=1.0).placements) == {"2"}
 
 
