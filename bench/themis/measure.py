@@ -1,0 +1,178 @@
+"""One run, and what the paper measures of it: rho, GPU time, placement score."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from bench.themis.workload import apps, for_liars, identical, testbed
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import JobId
+from hopsd.model.plan import PlanSettings
+from hopsd.model.scenario import Cluster, Workload, WorkloadJob
+from hopsd.policies.agents import Agent, AppScheduler, JobInfo, Market, Offer, honest
+from hopsd.policies.apps import App
+from hopsd.policies.finish_time import independent_seconds, share_seconds
+from hopsd.policies.protocol import Policy
+from hopsd.policies.registry import get
+from hopsd.policies.themis import Themis
+from hopsd.sim.engine import SimulationSettings
+from hopsd.sim.metrics import Change, holds_by_job
+from hopsd.sim.speed import Speeds
+from hopsd.sim.study import play
+
+ROUND_SECONDS = 300.0
+APPS = 32
+LIAR = JobId("0")
+IDENTICAL = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """``kind`` of workload, 0: identical apps on the liars' cluster; ``lie``: X, 0 to 1."""
+
+    policy: str
+    kind: int
+    seed: int
+    contention: int = 1
+    filter_share: float = 0.8
+    lease: float = 600.0
+    network: float = 0.5
+    lie: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return (
+            f"{self.policy}-w{self.kind}-x{self.contention}-f{self.filter_share:g}"
+            f"-l{self.lease:g}-n{self.network:g}-lie{self.lie:g}-{self.seed}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """By app in order of arrival: ``rho`` as eq. 2 prints T_id, ``rho_share`` with exactly 1/N;
+    ``hours`` from submission to end; ``score`` of placement, 1 is best. ``gpu_hours``: held by all.
+    """
+
+    rho: list[float]
+    rho_share: list[float]
+    hours: list[float]
+    score: list[float]
+    gpu_hours: float
+    makespan_hours: float
+    restarts: int
+    plan_seconds: list[float]
+
+
+def measured(case: Case, folder: Path) -> Measured | None:
+    """What an earlier run left."""
+    path = folder / f"{case.name}.json"
+    return Measured(**json.loads(path.read_text())) if path.exists() else None
+
+
+def measure(case: Case, folder: Path) -> Measured:
+    """Play the case and keep what was measured."""
+    if case.kind:
+        cluster = testbed(case.contention)
+        workload = apps(case.kind, APPS, case.network, case.seed)
+    else:
+        cluster, workload = for_liars(), identical(IDENTICAL)
+    policy: Policy = get(case.policy)
+    if case.lie:
+        policy = Themis(partial(lying, share=case.lie))
+    plan = PlanSettings(
+        policy=case.policy,
+        seed=case.seed,
+        filter_share=case.filter_share,
+        lease_seconds=case.lease,
+    )
+    result = play(
+        case.policy, policy, cluster, workload, SimulationSettings(ROUND_SECONDS, plan=plan)
+    )
+    if result.unfinished:
+        raise AssertionError(f"{case.name}: {len(result.unfinished)} jobs never ended")
+    found = of_timeline(result.changes, cluster, workload)
+    found = replace(
+        found,
+        restarts=result.summary.restarts,
+        plan_seconds=[made.seconds for made in result.first_plans],
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / f".{case.name}.tmp"
+    temporary.write_text(json.dumps(asdict(found)))
+    temporary.rename(folder / f"{case.name}.json")
+    return found
+
+
+def of_timeline(changes: Sequence[Change], cluster: Cluster, workload: Workload) -> Measured:
+    """All figures from who held what when."""
+    members: dict[str, list[WorkloadJob]] = {}
+    for job in workload.jobs:
+        members.setdefault(job.app or job.id, []).append(job)
+    holds = holds_by_job(changes)
+    ends = {change.job: change.time for change in changes}
+    lives = [
+        (min(j.submit for j in jobs), max(ends[j.id] for j in jobs)) for jobs in members.values()
+    ]
+    speeds = Speeds(cluster, workload)
+
+    def score(job: WorkloadJob, allocation: Allocation) -> float:
+        close = workload.throughput[job.workload][cluster.servers[0].gpu_type].aggregated[1]
+        return speeds.rate(job.workload, allocation) / allocation.gpus / close
+
+    rho, exact, scores = [], [], []
+    for jobs, (start, end) in zip(members.values(), lives, strict=True):
+        budget = sum(job.samples for job in jobs)
+        wide: dict[int, int] = {}
+        for job in jobs:
+            wide[job.phase] = wide.get(job.phase, 0) + max(job.reqs)
+        present = sum(max(0.0, min(end, e) - max(start, s)) for s, e in lives) / (end - start)
+        known = (budget, cluster.gpus, max(wide.values()), present)
+        rho.append((end - start) / independent_seconds(*known))
+        exact.append((end - start) / share_seconds(*known))
+        held = [
+            (h.allocation.gpus * (h.end - h.start), score(job, h.allocation))
+            for job in jobs
+            for h in holds[job.id]
+        ]
+        scores.append(sum(w * s for w, s in held) / sum(w for w, _ in held))
+    return Measured(
+        rho=rho,
+        rho_share=exact,
+        hours=[(end - start) / 3600.0 for start, end in lives],
+        score=scores,
+        gpu_hours=sum(h.allocation.gpus * (h.end - h.start) for own in holds.values() for h in own)
+        / 3600.0,
+        makespan_hours=(max(e for _, e in lives) - min(s for s, _ in lives)) / 3600.0,
+        restarts=0,
+        plan_seconds=[],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Liar:
+    """Tells of more slowdown on several servers, and of less on one, than there is."""
+
+    truth: AppScheduler
+    share: float
+
+    def phases(self) -> int:
+        return self.truth.phases()
+
+    def jobs_in_phase(self, phase: int, offer: Offer) -> Sequence[JobInfo]:
+        factor = 1.0 - self.share if len(offer.parts) == 1 else 1.0 + self.share
+        return [
+            replace(job, locality_sensitivity=job.locality_sensitivity * factor)
+            for job in self.truth.jobs_in_phase(phase, offer)
+        ]
+
+
+def lying(app: App, market: Market, kept: Offer, share: float) -> Agent:
+    """The first app's agent believes a liar, the others' the truth."""
+    agent = honest(app, market, kept)
+    if app.key != LIAR:
+        return agent
+    return replace(agent, scheduler=Liar(agent.scheduler, share))

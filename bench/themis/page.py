@@ -1,0 +1,164 @@
+"""docs/themis.md: tables and plots of what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+
+from bench.themis.experiments import (
+    CONTENTION,
+    EVERYBODY,
+    FILTERS,
+    LEASES,
+    LIE_SEEDS,
+    LIES,
+    MIXED,
+    NETWORK,
+    SEEDS,
+)
+from bench.themis.measure import Case, Measured, measured
+from bench.themis.text import CONTENTION_TEXT, LYING, MAIN, MIX, OPENING, SWEEPS
+from hopsd.sim.svg import Axis, chart, distribution
+
+Value = Callable[[Measured], float]
+NOT_RUN = "not run"
+DRAWN = ("themis", "themis-share", "gandiva", "tiresias", "srtf-apps", "srsf")
+
+COLUMNS: tuple[tuple[str, Value], ...] = (
+    ("max rho", lambda m: max(m.rho)),
+    ("spread", lambda m: max(m.rho) - min(m.rho)),
+    ("max rho, exact 1/N", lambda m: max(m.rho_share)),
+    ("spread", lambda m: max(m.rho_share) - min(m.rho_share)),
+    ("GPU hours", lambda m: m.gpu_hours),
+    ("placement", lambda m: fmean(m.score)),
+    ("mean hours", lambda m: fmean(m.hours)),
+    ("makespan, h", lambda m: m.makespan_hours),
+    ("restarts", lambda m: float(m.restarts)),
+)
+
+
+def write_page(folder: Path, docs: Path) -> None:
+    """Of what is in ``folder``; what was not run says so."""
+    images = docs / "img"
+    images.mkdir(parents=True, exist_ok=True)
+    parts = [OPENING, _main(folder, images), CONTENTION_TEXT, _contention(folder)]
+    parts += [MIX, _mix(folder, images), SWEEPS, _sweeps(folder), LYING, _lying(folder, images)]
+    (docs / "themis.md").write_text("\n".join(parts), encoding="utf-8")
+
+
+def _mean(cases: Iterable[Case], folder: Path, value: Value) -> float | None:
+    found = [measured(case, folder) for case in cases]
+    there = [value(m) for m in found if m is not None]
+    return fmean(there) if there and len(there) == len(found) else None
+
+
+def _text(value: float | None) -> str:
+    if value is None:
+        return NOT_RUN
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}" if value < 10 else f"{value:.1f}"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _main(folder: Path, images: Path) -> str:
+    text = MAIN
+    for kind in (1, 2):
+        rows = []
+        for policy in EVERYBODY:
+            cases = [Case(policy, kind, seed) for seed in SEEDS]
+            rows.append([policy, *(_text(_mean(cases, folder, value)) for _, value in COLUMNS)])
+        text += f"\nWorkload {kind}:\n\n"
+        text += _table(["policy", *(name for name, _ in COLUMNS)], rows)
+    values: dict[str, list[float]] = {}
+    for policy in DRAWN:
+        found = [measured(Case(policy, 2, seed), folder) for seed in SEEDS]
+        values[policy] = [rho for m in found if m is not None for rho in m.rho_share]
+    svg = distribution("finish-time fairness", "rho, exact 1/N; workload 2", values)
+    return text + _image(svg, images, "themis-rho.svg", "Distribution of rho")
+
+
+def _contention(folder: Path) -> str:
+    rows = []
+    for policy in EVERYBODY:
+        row = [policy]
+        for value in (COLUMNS[0][1], COLUMNS[2][1]):
+            for times in CONTENTION:
+                row.append(_text(_mean([Case(policy, 1, 0, contention=times)], folder, value)))
+        rows.append(row)
+    head = ["policy", *(f"x{t}" for t in CONTENTION), *(f"x{t}, exact 1/N" for t in CONTENTION)]
+    return _table(head, rows)
+
+
+def _mix(folder: Path, images: Path) -> str:
+    text = ""
+    for label, value in (COLUMNS[2], COLUMNS[4], COLUMNS[5]):
+        rows = []
+        for policy in MIXED:
+            cases = [Case(policy, 2, 0, network=share) for share in NETWORK]
+            rows.append([policy, *(_text(_mean([case], folder, value)) for case in cases)])
+        text += f"\n{label[0].upper()}{label[1:]}:\n\n"
+        text += _table(["policy", *(f"{share:.0%}" for share in NETWORK)], rows)
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for policy in MIXED:
+        found = [(s, measured(Case(policy, 2, 0, network=s), folder)) for s in NETWORK]
+        lines[policy] = [(100 * s, max(m.rho_share)) for s, m in found if m is not None]
+    svg = _chart("share of network-bound apps", "%", "max rho, exact 1/N", lines)
+    return text + _image(svg, images, "themis-network.svg", "Largest rho by share")
+
+
+def _sweeps(folder: Path) -> str:
+    text = ""
+    sweeps: Mapping[str, Sequence[tuple[str, list[Case]]]] = {
+        "f": [
+            (f"{f:g}", [Case("themis", 2, seed, filter_share=f) for seed in SEEDS]) for f in FILTERS
+        ],
+        "lease, s": [
+            (f"{lease:g}", [Case("themis", 2, seed, lease=lease) for seed in SEEDS])
+            for lease in LEASES
+        ],
+    }
+    for knob, settings in sweeps.items():
+        rows = [
+            [name, *(_text(_mean(cases, folder, value)) for _, value in COLUMNS)]
+            for name, cases in settings
+        ]
+        text += "\n" + _table([knob, *(name for name, _ in COLUMNS)], rows)
+    return text
+
+
+def _lying(folder: Path, images: Path) -> str:
+    rows, liar, others = [], [], []
+    for lie in LIES:
+        cases = [Case("themis", 0, seed, lie=lie) for seed in LIE_SEEDS]
+        own = _mean(cases, folder, lambda m: m.hours[0])
+        truthful = _mean(cases, folder, lambda m: fmean(m.hours[1:]))
+        score = _mean(cases, folder, lambda m: m.score[0])
+        rows.append([f"{lie:.0%}", *(_text3(v) for v in (own, truthful, score))])
+        if own is not None and truthful is not None:
+            liar.append((100 * lie, own))
+            others.append((100 * lie, truthful))
+    table = _table(["X", "the liar's hours", "others' mean hours", "the liar's placement"], rows)
+    svg = _chart("a lying app", "X, %", "hours to the end", {"liar": liar, "truthful": others})
+    return table + _image(svg, images, "themis-lying.svg", "Hours of the liar and of the others")
+
+
+def _text3(value: float | None) -> str:
+    return NOT_RUN if value is None else f"{value:.3f}"
+
+
+def _chart(title: str, x: str, y: str, lines: Mapping[str, Sequence[tuple[float, float]]]) -> str:
+    points = [point for line in lines.values() for point in line] or [(0.0, 0.0)]
+    across = Axis(x, min(p[0] for p in points), max(p[0] for p in points))
+    up = Axis(y, 0.0, 1.1 * max(p[1] for p in points))
+    return chart(title, across, up, lines, steps=False, legend_below=True)
+
+
+def _image(svg: str, images: Path, name: str, alt: str) -> str:
+    alone = '<svg xmlns="http://www.w3.org/2000/svg" font-size="11" font-family="sans-serif" '
+    text = svg.replace("<svg ", alone, 1)
+    (images / name).write_text(text, encoding="utf-8")
+    return f"\n![{alt}](img/{name})\n"
