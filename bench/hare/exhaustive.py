@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
+from math import inf, isfinite
 
 from hopsd.policies.hare.tasks import Instance
 
@@ -10,42 +10,63 @@ from hopsd.policies.hare.tasks import Instance
 def optimum(case: Instance) -> float:
     """The least sum of w_n C_n.
 
-    Some optimal schedule starts every task as early as those before it in the order of starts
-    let it, so all orders of the rounds' tasks on all GPUs are enough. Tasks of a round are alike.
+    In some optimal schedule every task starts as early as those that start before it let it. So
+    it is enough to append tasks to their GPUs in the order of their starts. Tasks of a round are
+    alike, and a branch ends where no job's remaining rounds can be short enough.
     """
-    jobs = len(case.arrival)
-    best = [np.inf]
-    free = [float(f) for f in case.free_from]
-    ready = [float(a) for a in case.arrival]
-    synced = [0.0] * jobs
-    done = [0] * jobs
-    total = [int(r * k) for r, k in zip(case.rounds, case.scale, strict=True)]
+    search = _Search(case)
+    search.descend(-inf)
+    return search.best
 
-    def cost() -> float:
-        return sum(float(case.weight[n]) * (max(synced[n], ready[n])) for n in range(jobs))
 
-    def search() -> None:
-        if cost() >= best[0]:
+class _Search:
+    """A partial schedule: when GPUs are ``free``, rounds ``ready`` and jobs ``synced``."""
+
+    def __init__(self, case: Instance) -> None:
+        self.best = inf
+        self.jobs = range(len(case.arrival))
+        self.kinds = case.gpu_type.tolist()
+        self.train, self.sync = case.train.tolist(), case.sync.tolist()
+        self.weight, self.scale = case.weight.tolist(), case.scale.tolist()
+        self.rounds = case.rounds.tolist()
+        self.shortest = [
+            min(self.train[n][k] + self.sync[n][k] for k in self.kinds) for n in self.jobs
+        ]
+        self.free, self.ready = case.free_from.tolist(), case.arrival.tolist()
+        self.synced = case.arrival.tolist()
+        self.done = [0 for _ in self.jobs]
+
+    def least(self) -> float:
+        """No way to go on costs less; the cost itself where nothing is left."""
+        total = 0.0
+        for n in self.jobs:
+            left = self.rounds[n] - self.done[n] // self.scale[n]
+            end = self.ready[n] + left * self.shortest[n]
+            total += self.weight[n] * max(self.synced[n], end)
+        return total
+
+    def descend(self, last: float) -> None:
+        """Try every next task that starts at ``last`` or later."""
+        least = self.least()
+        if least >= self.best:
             return
-        if done == total:
-            best[0] = cost()
-            return
-        for n in range(jobs):
-            if done[n] == total[n]:
-                continue
-            for m, kind in enumerate(case.gpu_type):
-                train = float(case.train[n, kind])
-                if not np.isfinite(train):
-                    continue
-                before = free[m], ready[n], synced[n]
-                free[m] = max(ready[n], free[m]) + train
-                synced[n] = max(synced[n], free[m] + float(case.sync[n, kind]))
-                done[n] += 1
-                if done[n] % int(case.scale[n]) == 0:
-                    ready[n] = synced[n]
-                search()
-                done[n] -= 1
-                free[m], ready[n], synced[n] = before
+        going = [n for n in self.jobs if self.done[n] < self.rounds[n] * self.scale[n]]
+        if not going:
+            self.best = least
+        for n in going:
+            for m, kind in enumerate(self.kinds):
+                start = max(self.ready[n], self.free[m])
+                if start >= last and isfinite(self.train[n][kind]):
+                    self._append(n, m, start)
 
-    search()
-    return best[0]
+    def _append(self, n: int, m: int, start: float) -> None:
+        kind = self.kinds[m]
+        before = self.free[m], self.ready[n], self.synced[n]
+        self.free[m] = start + self.train[n][kind]
+        self.synced[n] = max(self.synced[n], self.free[m] + self.sync[n][kind])
+        self.done[n] += 1
+        if self.done[n] % self.scale[n] == 0:
+            self.ready[n] = self.synced[n]
+        self.descend(start)
+        self.done[n] -= 1
+        self.free[m], self.ready[n], self.synced[n] = before

@@ -81,7 +81,7 @@ def test_a_job_that_nothing_can_hold_waits_with_a_reason(name: str) -> None:
 def test_earliest_finish_waits_for_the_fast_gpu() -> None:
     """b is 20 times slower: Algorithm 1 takes what is idle, the other rule queues on a."""
     tables = {A: ThroughputTable({1: 1.0}), B: ThroughputTable({1: 0.05})}
-    jobs = tuple(job(str(i), 1, throughput=tables) for i in (1, 2, 3))
+    jobs = tuple(job(str(i), 1, samples=300.0, throughput=tables) for i in (1, 2, 3))
     nodes = (Node(NodeName("a0"), A, 1, 1), Node(NodeName("b0"), B, 2, 2))
     case = replace(snapshot(*jobs), nodes=nodes)
     used = {

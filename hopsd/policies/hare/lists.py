@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from bisect import bisect_right, insort
 from collections.abc import Callable, Sequence
+from math import inf
 
 import numpy as np
 
@@ -26,7 +27,7 @@ def earliest_available(
     seconds: Sequence[float],
 ) -> tuple[int, int]:
     """Line 12 of Algorithm 1: argmin phi, whatever the GPU's speed; the first of equal ones."""
-    able = (kind for kind, pool in enumerate(pools) if pool and seconds[kind] < np.inf)
+    able = (kind for kind, pool in enumerate(pools) if pool and seconds[kind] < inf)
     return min(able, key=lambda kind: pools[kind][0]), 0
 
 
@@ -37,8 +38,12 @@ def earliest_finish(
 
     Of equal ones the last to become free: those idle for long may still serve earlier tasks.
     """
-    able = (kind for kind, pool in enumerate(pools) if pool)
-    kind = min(able, key=lambda k: max(pools[k][0][0], ready) + seconds[k])
+    kind, first = 0, inf
+    for k, pool in enumerate(pools):
+        if pool:
+            end = max(pool[0][0], ready) + seconds[k]
+            if end < first:
+                kind, first = k, end
     return kind, max(0, bisect_right(pools[kind], (ready, sys.maxsize)) - 1)
 
 

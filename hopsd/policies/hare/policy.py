@@ -33,10 +33,10 @@ from hopsd.policies.hare.schedulers import SCHEDULERS, Scheduler, schedule
 from hopsd.policies.hare.tasks import Instance, Schedule
 from hopsd.policies.placing import Sites, contenders
 
-PIECES_MAX = 4
+PIECES_MAX = 3
 """Rounds of tasks that a job's remaining training is divided into at most."""
 
-INTERVALS = 8
+INTERVALS = 6
 """Of the relaxation; a plan is renewed soon, so it may be coarse."""
 
 UNSTARTED_SHARE = 1e-3

@@ -1,0 +1,88 @@
+"""How far from the optimum: many small cases, each solved by trying all schedules."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bench.hare.exhaustive import optimum
+from hopsd.policies.hare.check import violations
+from hopsd.policies.hare.relaxation import relax
+from hopsd.policies.hare.schedulers import SCHEDULERS
+from hopsd.policies.hare.tasks import Instance
+
+CASES = 300
+SHAPES = ((1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (3, 1))
+"""Rounds and tasks a round."""
+
+TASKS_MAX = 9
+KINDS = {"equal GPUs": 1.0, "up to 4 times": 4.0, "up to 10 times": 10.0}
+"""By how much the slowest GPU may be slower than the fastest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Distance:
+    """Of one case: sum of w_n C_n over the optimum's by scheduler, the bound over the optimum,
+    and the paper's guarantee alpha (2 + alpha).
+    """
+
+    ratio: dict[str, float]
+    bound: float
+    guarantee: float
+
+
+def distances(folder: Path) -> dict[str, list[Distance]]:
+    """By kind of cases; kept from an earlier run."""
+    path = folder / "small.json"
+    if path.exists():
+        return {k: [Distance(**d) for d in ds] for k, ds in json.loads(path.read_text()).items()}
+    found = {
+        kind: [_distance(_case(np.random.default_rng((seed, i)), apart)) for seed in range(CASES)]
+        for i, (kind, apart) in enumerate(KINDS.items())
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({kind: [asdict(d) for d in ds] for kind, ds in found.items()}))
+    return found
+
+
+def _case(rng: np.random.Generator, apart: float) -> Instance:
+    """2 or 3 GPUs, jobs until there are 7 to 9 tasks; half of the cases with arrivals."""
+    gpus = int(rng.integers(2, 4))
+    shapes: list[tuple[int, int]] = []
+    while sum(r * k for r, k in shapes) < TASKS_MAX - 2:
+        shape = SHAPES[rng.integers(len(SHAPES))]
+        if sum(r * k for r, k in (*shapes, shape)) <= TASKS_MAX:
+            shapes.append(shape)
+    jobs = len(shapes)
+    slower = np.concatenate(([1.0], rng.uniform(1.0, apart, gpus - 1)))
+    train = rng.uniform(1.0, 4.0, (jobs, 1)) * slower ** rng.uniform(0.5, 1.0, (jobs, 1))
+    return Instance(
+        arrival=rng.uniform(0.0, 5.0, jobs) * rng.integers(2),
+        weight=rng.integers(1, 5, jobs).astype(float),
+        rounds=np.array([r for r, _ in shapes]),
+        scale=np.array([k for _, k in shapes]),
+        train=train,
+        sync=np.repeat(0.2 * train[:, :1], gpus, axis=1),
+        gpu_type=np.arange(gpus),
+        free_from=np.zeros(gpus),
+    )
+
+
+def _distance(case: Instance) -> Distance:
+    least = optimum(case)
+    relaxed = relax(case)
+    ratio = {}
+    for name, scheduler in SCHEDULERS.items():
+        schedule = scheduler(case, relaxed)
+        assert not violations(case, schedule), name
+        ratio[name] = schedule.weighted_completion(case) / least
+    return Distance(ratio, relaxed.lower_bound / least, case.alpha * (2 + case.alpha))
+
+
+def beyond(found: Sequence[Distance], scheduler: str) -> int:
+    """Cases above the guarantee."""
+    return sum(d.ratio[scheduler] > d.guarantee * (1 + 1e-9) for d in found)
