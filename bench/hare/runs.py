@@ -15,8 +15,8 @@ from hopsd.policies.hare.schedulers import SCHEDULERS
 from hopsd.policies.hare.tasks import Instance, Schedule
 
 INTERVALS = 30
-NAMES = {"hare": "Hare", "hare-eft": "hare-eft", "hare-dispatch": "hare-dispatch"}
-SCHEMES = (*NAMES.values(), *BASELINES)
+
+SCHEMES = (*SCHEDULERS, *BASELINES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def run(instance: Instance) -> Outcome:
     """
     relaxed = relax(instance, INTERVALS)
     made: dict[str, Schedule] = {
-        NAMES[name]: scheduler(instance, relaxed) for name, scheduler in SCHEDULERS.items()
+        name: scheduler(instance, relaxed) for name, scheduler in SCHEDULERS.items()
     }
     made |= {name: scheme(instance, relaxed.lower_bound) for name, scheme in BASELINES.items()}
     for name, schedule in made.items():
