@@ -50,14 +50,12 @@ def workload_document(
 ) -> Document:
     """The tables of all layers of one workload, and what they amount to.
 
+    ``name``: its own, or a beginning that no other has.
+
     Raises:
-        InputError: nothing is known of it; names what is.
+        InputError: nothing is known of it, or of several; names what is.
     """
-    names = [row["workload"] for row in known_workloads(knowledge)]
-    if name not in names:
-        close = difflib.get_close_matches(name, names, n=3) or names[:3]
-        hint = f"did you mean {' or '.join(close)}?" if close else "no workload is known yet"
-        raise InputError(f"workload {name!r} is not known; {hint}")
+    name = _one([row["workload"] for row in known_workloads(knowledge)], name)
     answer = Estimator(nodes, knowledge, settings, now).estimate(name)
     below = Estimator(nodes, replace(knowledge, records=()), settings, now).estimate(name)
     layers = by_workload(knowledge.records, settings.half_life_seconds, now).get(name)
@@ -79,6 +77,17 @@ def workload_document(
         ],
         "servers": _servers(answer, layers),
     }
+
+
+def _one(names: Sequence[WorkloadName], wanted: WorkloadName) -> WorkloadName:
+    begin = [name for name in names if name.startswith(wanted)]
+    if wanted in names or len(begin) == 1:
+        return wanted if wanted in names else begin[0]
+    if begin:
+        raise InputError(f"workload {wanted!r} begins {len(begin)}: {', '.join(begin[:5])}")
+    close = difflib.get_close_matches(wanted, names, n=3) or names[:3]
+    hint = f"did you mean {' or '.join(close)}?" if close else "no workload is known yet"
+    raise InputError(f"workload {wanted!r} is not known; {hint}")
 
 
 def _shapes(

@@ -89,6 +89,20 @@ def test_an_unknown_workload_is_an_error_that_helps(socket: Path) -> None:
     assert str(refused) == "workload 'resnets' is not known; did you mean resnet?"
 
 
+def test_the_beginning_of_a_name_is_enough_where_it_is_one_workloads() -> None:
+    tables = {GpuType("a100"): ThroughputTable({1: 9.0})}
+    names = ("ann/train/a.sh@0123+4567", "ann/train/b.sh@0123+4567", "ann/train")
+    known = Knowledge(tables={WorkloadName(name): tables for name in names})
+
+    def told(name: str) -> Any:
+        return workload_document(WorkloadName(name), known, NODES, EstimatorSettings(), NOW)
+
+    assert told("ann/train/b")["workload"] == names[1]
+    assert told("ann/train")["workload"] == names[2]
+    with pytest.raises(InputError, match=r"begins 2: ann/train/a\.sh@0123\+4567, ann/train/b"):
+        told("ann/train/")
+
+
 def test_an_operators_table_is_shown_as_final() -> None:
     known = Knowledge(tables={RESNET: {GpuType("a100"): ThroughputTable({1: 9.0, 4: 8.0})}})
     told = workload_document(RESNET, known, NODES, EstimatorSettings(), NOW)
