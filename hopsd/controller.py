@@ -18,17 +18,15 @@ from hopsd.core.profile_runs import told
 from hopsd.core.setback import Setback, after
 from hopsd.core.snapshot import SnapshotSettings
 from hopsd.core.throughput import Communication, IterationModel
-from hopsd.core.workload import workload_of
 from hopsd.errors import HopsError, NotLeaderError, PlanLateError
-from hopsd.fits import Fits
+from hopsd.learner import Learner
 from hopsd.model.ids import JobId, job_order
 from hopsd.model.profiling import ProfileRun
-from hopsd.model.reading import Reading, SlurmState
+from hopsd.model.reading import SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.observation import Observation, observe
 from hopsd.policies.registry import get as get_policy
 from hopsd.punctual import Punctual
-from hopsd.reports import Collected, ReportReader
 from hopsd.round import RoundResult, RoundSettings, RoundWindow, recover, run_round
 from hopsd.slurm.port import Port
 from hopsd.store.leader import Leader
@@ -87,7 +85,6 @@ class Controller:
         self._port_reason = port_reason
         self._store = store
         self._leader = leader
-        self._fits = Fits(store)
         self._window: RoundWindow | None = None
         self._recovered = False
         self._wishes: list[Wish] = []
@@ -98,7 +95,7 @@ class Controller:
         self._setbacks: dict[JobId, Setback] = {}
         self._config = self._wanted = config
         self._policy = Punctual(get_policy(config.plan.policy))
-        self._reports = ReportReader(config.knowledge.report_dir)
+        self._learner = Learner(store, config.knowledge.report_dir)
         self._take(config)
         self.document = self._document("standby", "starting", None)
 
@@ -111,7 +108,7 @@ class Controller:
             self._policy.close()
             self._policy = Punctual(get_policy(config.plan.policy))
         if config.knowledge.report_dir != self._config.knowledge.report_dir:
-            self._reports = ReportReader(config.knowledge.report_dir)
+            self._learner.use_folder(config.knowledge.report_dir)
         self._config = config
         self._settings = round_settings(config)
         self._store.use_tables(config.throughput)
@@ -204,39 +201,9 @@ class Controller:
         return text
 
     def _learn(self) -> None:
-        """Believe what jobs report of their speed and progress, as far as it can be believed."""
-        if self._seen is None:
-            return
-        collected = self._reports.collect(self._seen.reading)
-        if collected.records:
-            self._store.add_throughput(collected.records)
-        self._fits.note(collected.phases)
-        half_life = self._settings.snapshot.estimator.half_life_seconds
-        self._fits.renew(half_life, self._seen.reading.now)
-        self._note_progress(collected, self._seen.reading)
-        for refused in collected.refused:
-            self._store.add_event("report_refused", str(refused))
-        self._reports.settle()
-
-    def _note_progress(self, collected: Collected, reading: Reading) -> None:
-        jobs = {job.id: job for job in reading.jobs}
-        changed = []
-        for job, done in collected.samples_done.items():
-            record = self._store.job(job)
-            if record is None:
-                continue
-            program = collected.programs.get(job, record.program)
-            if program != record.program:
-                self._store.save_program(workload_of(jobs[job]), program, reading.now)
-            changed.append(
-                replace(
-                    record,
-                    samples_done=done,
-                    restart_seconds=collected.restart_seconds.get(job, record.restart_seconds),
-                    program=program,
-                )
-            )
-        self._store.save_jobs(changed)
+        if self._seen is not None:
+            half_life = self._settings.snapshot.estimator.half_life_seconds
+            self._learner.learn(self._seen.reading, half_life)
 
     def _release_wishes(self) -> str:
         """What fails as a whole, as with Slurm away, is tried again at the next tick."""
@@ -289,6 +256,7 @@ class Controller:
             port_reason=self._port_reason,
             sentence=sentence,
             ticks=self._ticks,
+            reports_refused=self._learner.refused,
             raqlr=self._raqlr() if error is None and mode != "standby" else None,
             error=error,
         )

@@ -22,13 +22,17 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The daemon's own state. ``mode``: active, paused or standby; ``sentence``: the last tick."""
+    """The daemon's own state. ``mode``: active, paused or standby; ``sentence``: the last tick.
+
+    ``reports_refused``: what jobs reported of themselves and was not believed, since its start.
+    """
 
     mode: str
     port: str
     port_reason: str
     sentence: str
     ticks: int
+    reports_refused: int
     raqlr: float | None = None
     error: str | None = None
 
@@ -42,6 +46,7 @@ def document(service: Service, seen: Observation | None, result: RoundResult | N
         "port_reason": service.port_reason,
         "sentence": service.sentence,
         "ticks": service.ticks,
+        "reports_refused": service.reports_refused,
         "raqlr": service.raqlr,
         "error": service.error,
         "time": seen.reading.now if seen else None,

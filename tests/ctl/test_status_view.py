@@ -55,6 +55,7 @@ def document(running: list[Any], waiting: list[Any]) -> dict[str, Any]:
         "mode": "active",
         "port": "scontrol",
         "sentence": "first plan",
+        "reports_refused": 0,
         "raqlr": None,
         "error": None,
         "time": 1000.0,
@@ -110,6 +111,11 @@ def test_a_page_names_some_rows_and_counts_the_others(show: Show) -> None:
     assert "1004" in text
     assert "1005" not in text
     assert "and 995 more" in text
+
+
+def test_refused_reports_are_counted_in_the_headline(show: Show) -> None:
+    assert "refused" not in show(document([], []))
+    assert "1,234 reports refused" in show({**document([], []), "reports_refused": 1234})
 
 
 def test_nothing_there_is_an_empty_table(show: Show) -> None:
