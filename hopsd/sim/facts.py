@@ -20,7 +20,7 @@ def facts_of(cluster: Cluster, workload: Workload) -> list[JobFacts]:
     nodes = _nodes(cluster)
     speeds = Speeds(cluster, workload)
     facts = []
-    for spec, job in zip(workload.jobs, _jobs(workload), strict=True):
+    for spec, job in zip(workload.jobs, jobs_of(workload), strict=True):
         age = age_seconds(job, nodes)
         facts.append(
             JobFacts(
@@ -38,14 +38,15 @@ def facts_of(cluster: Cluster, workload: Workload) -> list[JobFacts]:
 def hopeless(cluster: Cluster, workload: Workload) -> list[JobId]:
     """Jobs whose smallest requirement no idle server or group of servers can hold."""
     pools = pools_of(_nodes(cluster))
-    return [job.id for job in _jobs(workload) if not could_run(job, pools)]
+    return [job.id for job in jobs_of(workload) if not could_run(job, pools)]
 
 
 def _nodes(cluster: Cluster) -> list[Node]:
     return [Node(s.name, s.gpu_type, s.gpus, s.gpus) for s in cluster.servers]
 
 
-def _jobs(workload: Workload) -> list[Job]:
+def jobs_of(workload: Workload) -> list[Job]:
+    """As a scheduler sees them when they are submitted."""
     return [
         Job(
             id=spec.id,

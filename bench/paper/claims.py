@@ -1,0 +1,148 @@
+"""What the Hops paper claims, what the runs say, and whether the two agree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from bench.paper.experiments import ARRIVALS, FTF, PRIORITIES, RATES, TABLE_3, TABLE_4, Case
+from bench.paper.runs import Kept
+
+Find = Callable[[Case], Kept | None]
+
+SIA, GAVEL = "sia-hops", "gavel-queue"
+NAMES = {SIA: "Sia", GAVEL: "Gavel"}
+
+CHANGES = (
+    (TABLE_3, "64 GPUs", "makespan_h", "makespan", {SIA: -18.5, GAVEL: -34.2}),
+    (TABLE_3, "64 GPUs", "avg_jct_h", "mean JCT", {SIA: -27.4, GAVEL: -45.9}),
+    (TABLE_3, "64 GPUs", "avg_wait_h", "mean wait", {SIA: -35.4, GAVEL: -54.9}),
+    (TABLE_4, "512 GPUs", "makespan_h", "makespan", {SIA: -15.2, GAVEL: -32.0}),
+    (TABLE_4, "512 GPUs", "avg_jct_h", "mean JCT", {SIA: -40.9, GAVEL: -44.5}),
+)
+"""Hops against a rival in percent (sections 4.2 and 4.3)."""
+
+RATIOS = (
+    ("max_latency_ratio", "largest latency ratio", {SIA: (3.22, 78.5), GAVEL: (3.22, 70.43)}),
+    ("avg_fragments", "fragments a round", {SIA: (0.45, 56.0), GAVEL: (0.45, 18.0)}),
+)
+"""Hops' and the rival's figure on 512 GPUs (table 4)."""
+
+FTF_RATIOS = {SIA: (2.15, 28.27), GAVEL: (2.15, 32.01)}
+MOSTLY = 0.5
+"""An effect agrees where it goes the paper's way with half of the paper's size or more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One row: what is claimed, the paper's figure, ours, over how many seeds, the verdict."""
+
+    text: str
+    paper: str
+    ours: str
+    seeds: int
+    agrees: str
+
+
+def claims(find: Find) -> list[Claim]:
+    """The claims of section 4 for which there are runs."""
+    return [*_changes(find), *_ratios(find), *_fairness(find), *_priorities(find), *_rates(find)]
+
+
+def pairs(find: Find, cases: Sequence[Case], rival: str) -> list[tuple[Kept, Kept]]:
+    """Hops and the rival on the same seeds."""
+    runs = {(c.policy, c.seed): k for c in cases if (k := find(c)) is not None}
+    seeds = [seed for policy, seed in runs if policy == "hops" and (rival, seed) in runs]
+    return [(runs["hops", seed], runs[rival, seed]) for seed in seeds]
+
+
+def verdict(paper: float, ours: float) -> str:
+    """Of two effects, 0 meaning none: yes, only the direction, or no."""
+    if paper * ours <= 0:
+        return "no"
+    return "yes" if abs(ours) >= MOSTLY * abs(paper) else "in direction"
+
+
+def _changes(find: Find) -> Iterator[Claim]:
+    for cases, where, field, label, printed in CHANGES:
+        for rival, paper in printed.items():
+            found = pairs(find, cases, rival)
+            changes = [100 * (a.figures[field] / b.figures[field] - 1) for a, b in found]
+            if changes:
+                yield Claim(
+                    f"{where}: {label} against {NAMES[rival]}",
+                    f"{paper:+.1f} %",
+                    f"{fmean(changes):+.1f}{_plus_minus(changes)} %",
+                    len(found),
+                    verdict(paper, fmean(changes)),
+                )
+
+
+def _ratios(find: Find) -> Iterator[Claim]:
+    for field, label, printed in RATIOS:
+        for rival, (hops, other) in printed.items():
+            found = pairs(find, TABLE_4, rival)
+            if found:
+                ours = [fmean(k[i].figures[field] for k in found) for i in (0, 1)]
+                yield Claim(
+                    f"512 GPUs: {label}, hops and {NAMES[rival]}",
+                    f"{hops:g} and {other:g}",
+                    f"{ours[0]:.3g} and {ours[1]:.3g}",
+                    len(found),
+                    verdict(other / hops - 1, ours[1] / ours[0] - 1),
+                )
+
+
+def _fairness(find: Find) -> Iterator[Claim]:
+    fair = [k for c in FTF if (k := find(c)) is not None]
+    for rival, (hops, other) in FTF_RATIOS.items():
+        seeds = {k.case.seed for k in fair}
+        theirs = [k for c in TABLE_4 if c.policy == rival and c.seed in seeds and (k := find(c))]
+        if fair and theirs:
+            ours = [fmean(k.figures["max_ftf"] for k in runs) for runs in (fair, theirs)]
+            yield Claim(
+                f"512 GPUs: largest finish-time fairness, hops-ftf and {NAMES[rival]}",
+                f"{hops:g} and {other:g}",
+                f"{ours[0]:.3g} and {ours[1]:.3g}",
+                len(theirs),
+                verdict(other / hops - 1, ours[1] / ours[0] - 1),
+            )
+
+
+def _priorities(find: Find) -> Iterator[Claim]:
+    base = find(Case("paper-512", "hops", 0))
+    for case in PRIORITIES:
+        run = find(case)
+        if base is not None and run is not None:
+            ours = [k.figures["max_latency_ratio"] for k in (base, run)]
+            name = case.policy.removeprefix("hops-").upper()
+            yield Claim(
+                f"512 GPUs: largest latency ratio, hops with latency ratio and with {name}",
+                "3.22 and more than 80",
+                f"{ours[0]:.3g} and {ours[1]:.3g}",
+                1,
+                verdict(80 / 3.22 - 1, ours[1] / ours[0] - 1),
+            )
+
+
+def _rates(find: Find) -> Iterator[Claim]:
+    runs = {(c.policy, c.rate): k for c in ARRIVALS if (k := find(c)) is not None}
+    for rival in (SIA, GAVEL):
+        rates = [r for r in RATES if ("hops", r) in runs and (rival, r) in runs]
+        if len(rates) > 1:
+            ahead = [
+                runs[rival, r].figures["avg_jct_h"] - runs["hops", r].figures["avg_jct_h"]
+                for r in (rates[0], rates[-1])
+            ]
+            yield Claim(
+                f"hops' lead in mean JCT over {NAMES[rival]} grows with the arrival rate",
+                "yes",
+                f"{ahead[0]:.2f} h at {rates[0]:g} an hour, {ahead[1]:.2f} h at {rates[-1]:g}",
+                1,
+                "yes" if ahead[1] > ahead[0] else "no",
+            )
+
+
+def _plus_minus(values: Sequence[float]) -> str:
+    return f" ± {stdev(values):.1f}" if len(values) > 1 else ""
