@@ -1,0 +1,61 @@
+"""Verdicts of the paper's page: an effect of the paper against one of ours."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from bench.paper.claims import claims, verdict
+from bench.paper.experiments import TABLE_4, Case
+from bench.paper.runs import Kept
+
+
+@pytest.mark.parametrize(
+    ("paper", "ours", "expected"),
+    [
+        (-15.2, -20.0, "yes"),
+        (-15.2, -7.6, "yes"),
+        (-15.2, -7.5, "in direction"),
+        (-15.2, 0.0, "no"),
+        (-15.2, 6.3, "no"),
+        (23.4, 80.0, "yes"),
+    ],
+)
+def test_verdict(paper: float, ours: float, expected: str) -> None:
+    assert verdict(paper, ours) == expected
+
+
+def kept(case: Case, makespan: float) -> Kept:
+    figures = {
+        "makespan_h": makespan,
+        "avg_jct_h": 1.0,
+        "avg_wait_h": 1.0,
+        "max_latency_ratio": 1.0,
+        "avg_fragments": 1.0,
+        "max_ftf": 1.0,
+    }
+    return Kept(case, figures, [], [], [], [], [], [])
+
+
+def test_changes_are_means_over_the_seeds_that_both_have() -> None:
+    """Makespans 9 of 10 and 12 of 10 are +5 %; Gavel's only seed is one that hops lacks."""
+    hops, sia, gavel = (
+        next(c for c in TABLE_4 if c.policy == p) for p in ("hops", "sia-hops", "gavel-queue")
+    )
+    runs = {
+        case: kept(case, makespan)
+        for case, makespan in (
+            (hops, 9.0),
+            (sia, 10.0),
+            (replace(hops, seed=1), 12.0),
+            (replace(sia, seed=1), 10.0),
+            (replace(sia, seed=2), 1.0),
+            (replace(gavel, seed=2), 1.0),
+        )
+    }
+    found = [c for c in claims(runs.get) if "makespan" in c.text]
+    assert [(c.text, c.seeds, c.agrees) for c in found] == [
+        ("512 GPUs: makespan against Sia", 2, "no")
+    ]
+    assert found[0].ours.startswith("+5.0 ±")
