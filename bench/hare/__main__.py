@@ -1,8 +1,9 @@
-"""Run what is missing, then write docs/hare.md's tables and figures.
+"""Run what is missing, then write docs/hare.md.
 
-    python -m bench.hare [--only 12,14,...,small]
+    python -m bench.hare [--only 12,small]
 
-Results are kept under build/hare; remove a file there to run its case again.
+``--only`` runs some experiments and writes no page. Results are kept under build/hare; remove a
+file there to run its case again.
 """
 
 from __future__ import annotations
@@ -18,21 +19,24 @@ from bench.hare.small import distances
 
 KEPT = Path("build/hare")
 DOCS = Path("docs")
+SMALL = "small"
 
 
 def main() -> None:
-    numbers = [figure.number for figure in FIGURES]
+    known = [*(figure.number for figure in FIGURES), SMALL]
     parser = argparse.ArgumentParser(prog="python -m bench.hare")
-    parser.add_argument("--only", help="figures to run first, joined by commas; also: small")
+    parser.add_argument("--only", help=f"joined by commas: {', '.join(known)}")
     options = parser.parse_args()
-    asked = options.only.split(",") if options.only else [*numbers, "small"]
+    asked = options.only.split(",") if options.only else known
+    if unknown := set(asked) - set(known):
+        parser.error(f"no experiment {min(unknown)!r}; there are {', '.join(known)}")
     for figure in FIGURES:
         for label, scenario in figure.cases if figure.number in asked else ():
             outcome(scenario, KEPT)
             print(f"figure {figure.number}: {label}", file=sys.stderr, flush=True)
-    if "small" in asked:
+    if SMALL in asked:
         distances(KEPT)
-    if options.only is None:
+    if not options.only:
         write_page(KEPT, DOCS)
 
 

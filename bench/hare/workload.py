@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hopsd.policies.hare.tasks import Instance
+from hopsd.policies.hare.tasks import Floats, Instance, Ints
 
 TYPES = ("V100", "T4", "M60", "K80")
 
@@ -117,5 +117,6 @@ class Scenario:
         return family[int(member * len(family))]
 
 
-def _one_of(values: tuple[int, ...], draws: np.ndarray) -> np.ndarray:
-    return np.array(values)[(draws * len(values)).astype(int)]
+def _one_of(values: tuple[int, ...], draws: Floats) -> Ints:
+    chosen: Ints = np.array(values)[(draws * len(values)).astype(int)]
+    return chosen
