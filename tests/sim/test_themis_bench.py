@@ -1,0 +1,85 @@
+"""The Themis experiments' own figures, on a timeline worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import pytest
+
+from bench.themis.measure import Liar, of_timeline
+from bench.themis.workload import NETWORK, SLOWDOWN, TABLES, apps
+from bench.themis.workload import testbed as sixty_four
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import AppName, JobId
+from hopsd.model.scenario import Cluster, Workload
+from hopsd.policies.agents import Offer
+from hopsd.policies.finish_time import JobInfo
+from hopsd.sim.metrics import Change
+from tests.sim.cases import job
+
+GPUS = 64
+
+
+def change(time: float, name: int, **gpus: int) -> Change:
+    return Change(time, JobId(str(name)), Allocation.of(gpus))
+
+
+def test_figures_of_two_apps() -> None:
+    """App x: jobs 1 and 2, from 0 to 400 s; job 3 by itself, from 100 to 300 s, spread over two
+    servers. Present in x's life: 1.5 apps on the mean, in the other's: 2.
+    """
+    app = AppName("x")
+    jobs = (
+        replace(job(1, 200.0, 2, workload=NETWORK), app=app),
+        replace(job(2, 400.0, 2, workload=NETWORK), app=app),
+        job(3, 100.0, 2, submit=100.0, workload=NETWORK),
+    )
+    timeline = [
+        change(0.0, 1, n8=2),
+        change(100.0, 1),
+        change(100.0, 3, n0=1, n1=1),
+        change(200.0, 2, n8=2),
+        change(300.0, 3),
+        change(400.0, 2),
+    ]
+    found = of_timeline(timeline, sixty_four(1), Workload(TABLES, jobs))
+    assert found.rho == pytest.approx([400 / (600 / 4 * 1.5), 200 / (100 / 2 * 2)])
+    assert found.rho_share == pytest.approx([400 / (600 / 4), 200 / (100 / 2)])
+    assert found.score == pytest.approx([1.0, 1 / SLOWDOWN[NETWORK]])
+    assert found.gpu_hours == pytest.approx((2 * 100 + 2 * 200 + 2 * 200) / 3600)
+    assert found.makespan_hours == pytest.approx(400 / 3600)
+
+
+@pytest.mark.parametrize("times", [1, 2, 4])
+def test_the_testbed_shrinks_by_contention(times: int) -> None:
+    assert sixty_four(times).gpus == GPUS / times
+
+
+@pytest.mark.parametrize("kind", [1, 2])
+def test_workloads_are_the_seed_s_and_fit_the_smallest_cluster(kind: int) -> None:
+    made = apps(kind, 20, 0.5, 7)
+    assert made == apps(kind, 20, 0.5, 7)
+    assert made != apps(kind, 20, 0.5, 8)
+    smallest: Cluster = sixty_four(4)
+    assert all(min(j.reqs) <= smallest.gpus for j in made.jobs)
+    halving = [j for j in made.jobs if j.phase > 1]
+    assert bool(halving) == (kind == 2)
+
+
+class One:
+    jobs: ClassVar = [JobInfo(10.0, 1.0, 1.2, 8)]
+
+    def phases(self) -> int:
+        return 1
+
+    def jobs_in_phase(self, phase: int, offer: Offer) -> list[JobInfo]:
+        return self.jobs
+
+
+def test_a_liar_makes_one_server_better_and_several_worse() -> None:
+    liar, one = Liar(One(), 0.5), sixty_four(1).servers[0].gpu_type
+    (dense,) = liar.jobs_in_phase(0, Offer(((one, 2),)))
+    (spread,) = liar.jobs_in_phase(0, Offer(((one, 1), (one, 1))))
+    assert dense.locality_sensitivity == pytest.approx(0.6)
+    assert spread.locality_sensitivity == pytest.approx(1.8)
