@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.hare.exhaustive import optimum
-from hopsd.errors import InputError
+from hopsd.errors import InputError, SolverError
 from hopsd.policies.hare.check import violations
 from hopsd.policies.hare.relaxation import Relaxed, relax
 from hopsd.policies.hare.schedulers import SCHEDULERS, schedule
@@ -51,6 +52,32 @@ def test_more_intervals_do_not_loosen_the_bound() -> None:
     bounds = [relax(case, 10 * 2**k + 1).lower_bound for k in range(4)]
     assert bounds == sorted(bounds)
     assert bounds[-1] > bounds[0]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from(NAMES))
+def test_times_of_any_size_are_scheduled(seed: int, name: str) -> None:
+    """Milliseconds beside years, weights from a thousandth to a thousand."""
+    rng = np.random.default_rng(seed)
+    case = instance(
+        (10 ** rng.uniform(-3, 8, (12, 1)) * [[1.0, 20.0]]).tolist(),
+        rounds=rng.integers(1, 9, 12).tolist(),
+        scale=rng.integers(1, 9, 12).tolist(),
+        weight=(10 ** rng.uniform(-3, 3, 12)).tolist(),
+        gpu_type=[0, 1, 1],
+    )
+    made = schedule(case, SCHEDULERS[name], 6)
+    assert violations(case, made) == []
+    assert 0 < made.lower_bound <= made.weighted_completion(case)
+
+
+@settings(max_examples=20, deadline=None)
+@given(small_instances())
+def test_a_solver_that_gives_up_leaves_a_bound(case: Instance) -> None:
+    with patch("hopsd.policies.hare.relaxation.minimise", side_effect=SolverError("gave up")):
+        made = schedule(case, SCHEDULERS["hare-eft"])
+    assert violations(case, made) == []
+    assert 0 < made.lower_bound <= optimum(case) * (1 + 1e-9)
 
 
 def test_algorithm_1_takes_the_gpu_that_is_free_first_whatever_its_speed() -> None:

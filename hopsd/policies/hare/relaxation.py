@@ -43,26 +43,38 @@ class Relaxed:
 def relax(instance: Instance, intervals: int = INTERVALS) -> Relaxed:
     """Solve the relaxation with HiGHS.
 
-    Raises:
-        SolverError: HiGHS gave up.
+    Where HiGHS gives up (times that differ by ten orders of magnitude), every job is taken to
+    have the cluster for itself: a lower bound, too, and a worse one.
     """
     if instance.jobs == 0:
         return Relaxed(0.0, np.zeros(0))
     grid = _grid(instance, intervals)
     columns = _Columns.of(instance, grid)
-    shares = len(columns.job)
+    shares, unit = len(columns.job), float(grid[-1] - grid[0])
     cost = np.concatenate((np.zeros(shares), instance.weight))
-    upper = np.full(len(cost), np.inf)
     rows = Rows.stacked(
         _all_trained(instance, columns),
         _within_capacity(instance, columns, grid),
         _within_speed(instance, columns, grid),
-        _ends(instance, columns),
+        _ends(instance, columns, unit),
     )
-    optimum = minimise(cost, rows, upper)
+    try:
+        optimum = minimise(cost, rows, np.full(len(cost), np.inf))
+    except SolverError:
+        optimum = None
     if optimum is None:
-        raise SolverError("the last interval has room for all jobs, and no solution was found")
-    return Relaxed(optimum.objective, _starts(instance, columns, grid, optimum.x[:shares]))
+        return _alone(instance)
+    starts = _starts(instance, columns, grid, optimum.x[:shares])
+    return Relaxed(optimum.objective * unit, starts)
+
+
+def _alone(instance: Instance) -> Relaxed:
+    """Round after round on the fastest GPU, as if no other job were there."""
+    job = instance.job_of_task
+    shortest = _shortest_round(instance)
+    ends = instance.arrival + instance.rounds * shortest
+    starts = instance.arrival[job] + instance.round_of_task * shortest[job]
+    return Relaxed(float(instance.weight @ ends), starts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +134,7 @@ def _all_trained(instance: Instance, columns: _Columns) -> Rows:
 
 
 def _within_capacity(instance: Instance, columns: _Columns, grid: Floats) -> Rows:
-    """GPU seconds of every type in every interval but the last."""
+    """GPU seconds of every type in every interval but the last, as shares of what there are."""
     finite = len(grid) - 1
     types = instance.train.shape[1]
     free = np.clip(grid[1:, None] - np.maximum(grid[:-1, None], instance.free_from), 0.0, None)
@@ -130,7 +142,10 @@ def _within_capacity(instance: Instance, columns: _Columns, grid: Floats) -> Row
     here = np.flatnonzero(columns.interval < finite)
     tasks = (instance.rounds * instance.scale)[columns.job]
     used = (tasks * columns.train(instance))[here]
-    return Rows(columns.kind[here] * finite + columns.interval[here], here, used, seconds.ravel())
+    row = columns.kind[here] * finite + columns.interval[here]
+    room = seconds.ravel()
+    scale = np.where(room > 0, room, 1.0)
+    return Rows(row, here, used / scale[row], room / scale)
 
 
 def _within_speed(instance: Instance, columns: _Columns, grid: Floats) -> Rows:
@@ -153,8 +168,8 @@ def _within_speed(instance: Instance, columns: _Columns, grid: Floats) -> Rows:
     return Rows(row[here], here, np.ones(len(here)), most[binding])
 
 
-def _ends(instance: Instance, columns: _Columns) -> Rows:
-    """The two rows of C_n, whose column is after the shares."""
+def _ends(instance: Instance, columns: _Columns, unit: float) -> Rows:
+    """The two rows of C_n, whose column is after the shares, in units of ``unit`` seconds."""
     jobs, shares = instance.jobs, len(columns.job)
     after = 0.5 * columns.train(instance) + columns.sync(instance)
     behind = (instance.rounds - 1) / 2 * _shortest_round(instance)
@@ -164,8 +179,10 @@ def _ends(instance: Instance, columns: _Columns) -> Rows:
     return Rows(
         np.concatenate((columns.job, np.arange(jobs), jobs + columns.job, jobs + np.arange(jobs))),
         np.concatenate((here, own, here, own)),
-        np.concatenate((columns.since + after, -np.ones(jobs), serial, -np.ones(jobs))),
-        np.concatenate((-behind, -instance.arrival)),
+        np.concatenate(
+            ((columns.since + after) / unit, -np.ones(jobs), serial / unit, -np.ones(jobs))
+        ),
+        np.concatenate((-behind, -instance.arrival)) / unit,
     )
 
 
