@@ -1,4 +1,4 @@
-"""The same workload under every policy: the table at the end of docs/policies.md.
+"""The same workload under every policy: the second table of docs/policies.md.
 
     python -m bench.policies [--no-run] [POLICY ...]
 
@@ -22,7 +22,7 @@ from hopsd.sim.study import figures, play
 
 KEPT, PAGE = Path("build/policies"), Path("docs/policies.md")
 PRESET = "paper-64"
-MARK = "<!-- written by python -m bench.policies -->\n"
+BEGIN, END = "<!-- written by python -m bench.policies -->\n", "<!-- end -->\n"
 COLUMNS = {
     "mean completion, h": ("avg_jct_h", "{:.2f}"),
     "99th percentile, h": ("p99_jct_h", "{:.1f}"),
@@ -78,7 +78,8 @@ def main(arguments: Sequence[str]) -> None:
     unfinished = {name: f["unfinished"] for name, f in found.items() if f["unfinished"]}
     if unfinished:
         raise SystemExit(f"jobs never ended: {unfinished}")
-    PAGE.write_text(PAGE.read_text().split(MARK)[0] + MARK + "\n" + table(found))
+    before, rest = PAGE.read_text().split(BEGIN)
+    PAGE.write_text(f"{before}{BEGIN}\n{table(found)}\n{END}{rest.split(END)[1]}")
 
 
 if __name__ == "__main__":

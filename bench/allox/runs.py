@@ -1,0 +1,147 @@
+"""One policy over one workload, kept as JSON: completion times and progress over time."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import defaultdict
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean, pstdev
+
+from bench.allox.workload import CPU, GPU, LONG_USER, USERS, Misestimating, cluster, workload
+from hopsd.core.devices import is_cpu
+from hopsd.core.progress import Configuration, value
+from hopsd.model.plan import PlanSettings
+from hopsd.model.scenario import Cluster, Workload
+from hopsd.policies.protocol import Policy
+from hopsd.policies.registry import get
+from hopsd.sim.cluster import ClusterSettings
+from hopsd.sim.engine import SimulationSettings
+from hopsd.sim.metrics import Change
+from hopsd.sim.study import play
+
+SAMPLE_SECONDS = 120.0
+LOAD = 1.3
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """``noise`` of each sample's time; ``overhead`` of sampling, as a share of the job.
+
+    ``load``: GPU seconds that arrive a second, over the GPUs.
+    """
+
+    policy: str
+    alpha: float = 0.1
+    noise: float = 0.04
+    overhead: float = 0.03
+    seed: int = 0
+    load: float = LOAD
+
+    @property
+    def name(self) -> str:
+        load = "" if self.load == LOAD else f"-{self.load:g}"
+        return f"{self.policy}-{self.alpha:g}-{self.noise:g}-{self.overhead:g}-{self.seed}{load}"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """``spread``: standard deviation over the users of their progress, its mean while jobs arrive;
+    ``spreads`` every two minutes. ``long_ends``: when the jobs of the user with long ones ended.
+    ``gpu_use``, ``cpu_use``: shares of the time to the last arrival. ``error``: mean absolute
+    error of the estimated run times.
+    """
+
+    jct: list[float]
+    spread: float
+    spreads: list[float]
+    long_ends: list[float]
+    gpu_use: float
+    cpu_use: float
+    error: float
+    cpu_seconds: float
+
+    @property
+    def mean(self) -> float:
+        return fmean(self.jct)
+
+    @property
+    def longest(self) -> float:
+        """Mean of the longest 1 %."""
+        return fmean(sorted(self.jct)[-max(1, len(self.jct) // 100) :])
+
+
+def kept(case: Case, folder: Path) -> Kept | None:
+    path = folder / f"{case.name}.json"
+    return Kept(**json.loads(path.read_text())) if path.exists() else None
+
+
+def run(case: Case, folder: Path, jobs_per_user: int) -> Kept:
+    """Play the case and keep it. DRFF and SRPT know no samples: the one needs no run times, the
+    other stands for what cannot be had.
+    """
+    sampled = case.policy not in ("drff", "srpt")
+    work = workload(case.seed, jobs_per_user, case.load, case.overhead if sampled else 0.0)
+    policy: Policy = get(case.policy)
+    error = 0.0
+    if sampled:
+        policy = Misestimating(policy, case.noise, case.seed)
+        factors = [policy.factor(job.id, t) for job in work.jobs for t in (GPU, CPU)]
+        error = fmean(abs(1 / factor - 1) for factor in factors)
+    settings = SimulationSettings(
+        3600.0, plan=PlanSettings(alpha=case.alpha), cluster=ClusterSettings(restart_seconds=0.0)
+    )
+    began = sum(os.times()[:2])
+    result = play(case.policy, policy, cluster(), work, settings)
+    seconds = sum(os.times()[:2]) - began
+    ends = {o.id: o.end for o in result.outcomes if o.end is not None}
+    spreads, uses = _over_time(result.changes, work, cluster())
+    long_jobs = [job.id for job in work.jobs if job.user == LONG_USER]
+    done = Kept(
+        jct=[o.jct for o in result.outcomes if o.jct is not None],
+        spread=fmean(spreads),
+        spreads=[round(s, 5) for s in spreads],
+        long_ends=sorted(ends[job] for job in long_jobs if job in ends),
+        gpu_use=uses[False],
+        cpu_use=uses[True],
+        error=error,
+        cpu_seconds=round(seconds, 1),
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{case.name}.json").write_text(json.dumps(asdict(done)))
+    return done
+
+
+def _over_time(
+    changes: tuple[Change, ...], work: Workload, where: Cluster
+) -> tuple[list[float], dict[bool, float]]:
+    """Spread of the users' progress at equal distances, and the use of GPUs and of CPUs."""
+    types = {server.name: server.gpu_type for server in where.servers}
+    capacity = {str(t): float(n) for t, n in where.gpus_by_type().items()}
+    jobs = {job.id: job for job in work.jobs}
+    last = work.jobs[-1].submit
+    progress: dict[str, float] = defaultdict(float)
+    worth: dict[str, float] = {}
+    spreads: list[float] = []
+    busy = {False: 0.0, True: 0.0}
+    since: dict[str, tuple[float, bool]] = {}
+    for change in changes:
+        while len(spreads) * SAMPLE_SECONDS < min(change.time, last):
+            spreads.append(pstdev([progress[f"user{i}"] for i in range(USERS)]))
+        job = jobs[change.job]
+        progress[job.user] -= worth.pop(job.id, 0.0)
+        if job.id in since:
+            start, on_cpu = since.pop(job.id)
+            busy[on_cpu] += max(0.0, min(change.time, last) - start)
+        if change.placement:
+            gpu_type = types[change.placement.nodes[0]]
+            ways = {
+                str(t): Configuration({str(t): 1.0}, 1.0 / table.aggregated[1])
+                for t, table in work.throughput[job.workload].items()
+            }
+            worth[job.id] = value(list(ways.values()), ways[gpu_type], capacity)
+            progress[job.user] += worth[job.id]
+            since[job.id] = (change.time, is_cpu(gpu_type))
+    uses = {c: seconds / (last * capacity[CPU if c else GPU]) for c, seconds in busy.items()}
+    return spreads, uses

@@ -1,0 +1,59 @@
+"""How long one plan takes, of 1,000 jobs on 10,000 nodes: ``python -m bench.allox.speed``.
+
+Processor seconds of this process, the best of three. Half of the nodes have a CPU, half a GPU.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Sequence
+from time import process_time
+
+from bench.allox.workload import CPU, GPU
+from hopsd.model.cluster import Node
+from hopsd.model.ids import JobId, NodeName, UserName
+from hopsd.model.job import Job, ThroughputTable
+from hopsd.model.plan import PlanSettings, RoundInfo, Snapshot
+from hopsd.policies.registry import get
+
+
+def snapshot(jobs: int, nodes: int) -> Snapshot:
+    """All idle, all waiting; run times differ."""
+    rng = random.Random(0)
+    return Snapshot(
+        0.0,
+        RoundInfo(True, 360.0),
+        tuple(Node(NodeName(f"n{i}"), CPU if i % 2 else GPU, 1, 1) for i in range(nodes)),
+        tuple(
+            Job(
+                id=JobId(str(i)),
+                user=UserName(f"user{i % 10}"),
+                submit=0.0,
+                wait_seconds=0.0,
+                reqs=(1,),
+                throughput={
+                    GPU: ThroughputTable({1: 1.0}),
+                    CPU: ThroughputTable({1: rng.uniform(0.1, 0.6)}),
+                },
+                samples=rng.lognormvariate(6.0, 1.5),
+            )
+            for i in range(jobs)
+        ),
+    )
+
+
+def main(arguments: Sequence[str]) -> None:
+    jobs, nodes = map(int, arguments) if arguments else (1_000, 10_000)
+    at = snapshot(jobs, nodes)
+    for name in ("allox+", "allox"):
+        seconds = []
+        for _ in range(3):
+            began = process_time()
+            placed = len(get(name)(at, PlanSettings()).placements)
+            seconds.append(process_time() - began)
+        print(f"{name}: {placed} of {jobs} jobs placed on {nodes} nodes in {min(seconds):.2f} s")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,114 @@
+"""The hybrid cluster and the jobs of section 5 of the AlloX paper, as far as it prints them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from hopsd.core.devices import CPU
+from hopsd.core.sampling import Sample, run_seconds
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
+from hopsd.model.job import Job, ThroughputTable
+from hopsd.model.plan import Plan, PlanSettings, Snapshot
+from hopsd.model.scenario import Cluster, Server, Workload, WorkloadJob
+from hopsd.policies.protocol import Policy
+
+GPU = GpuType("k80")
+DEVICES = 20
+"""GPUs, and as many CPUs of 20 cores. One core of each CPU is kept: jobs there use 19."""
+
+USERS = 10
+LONG_USER = UserName("user0")
+LONG = 4.0
+"""Jobs of one user are so many times longer (figure 15 has such a user)."""
+
+SPEEDUPS = (1.8, 2.2, 2.7, 3.3, 4.0, 4.8, 5.8, 7.0, 8.4, 10.0)
+"""GPU over CPU of ten models: 1.8 to 10 in the paper; in between ours, at equal ratios."""
+
+MEDIAN_SECONDS, SIGMA = 120.0, 1.5
+"""Of a job on a GPU, log-normal. Not in print: many short jobs, few long ones."""
+
+PERIOD_SECONDS, SWING = 7200.0, 0.8
+"""How the rate of arrivals swings around its mean. The trace of the paper is not in print either:
+these stand for its quiet and busy hours."""
+
+
+def cluster() -> Cluster:
+    """One server a device: jobs take one GPU or one CPU."""
+    kinds = ((GPU, "gpu"), (CPU, "cpu"))
+    return Cluster(
+        tuple(Server(NodeName(f"{n}{i}"), t, 1) for t, n in kinds for i in range(DEVICES))
+    )
+
+
+def workload(seed: int, jobs_per_user: int, load: float, overhead: float) -> Workload:
+    """Every user has as many jobs. ``load``: GPU seconds that arrive a second, over the GPUs.
+
+    ``overhead``: the samples of a job, as a share of it.
+    """
+    rng = random.Random(seed)
+    tables = {
+        WorkloadName(f"model{i}"): {
+            GPU: ThroughputTable({1: 1000.0}),
+            CPU: ThroughputTable({1: 1000.0 / speedup}),
+        }
+        for i, speedup in enumerate(SPEEDUPS)
+    }
+    users = [UserName(f"user{i}") for i in range(USERS)] * jobs_per_user
+    rng.shuffle(users)
+    specs = []
+    for user in users:
+        seconds = rng.lognormvariate(0.0, SIGMA) * MEDIAN_SECONDS
+        specs.append((user, seconds * (LONG if user == LONG_USER else 1.0)))
+    rate = load * DEVICES * len(specs) / sum(seconds for _, seconds in specs)
+    names = list(tables)
+    clock, jobs = 0.0, []
+    for number, (user, seconds) in enumerate(specs):
+        jobs.append(
+            WorkloadJob(
+                id=JobId(str(number)),
+                user=user,
+                submit=round(clock, 3),
+                workload=rng.choice(names),
+                samples=1000.0 * seconds * (1.0 + overhead),
+                reqs=(1,),
+                cpu=True,
+            )
+        )
+        busy = 1.0 + (SWING if clock % PERIOD_SECONDS < PERIOD_SECONDS / 2 else -SWING)
+        clock += rng.expovariate(rate * busy)
+    return Workload(tables, tuple(jobs))
+
+
+@dataclass(frozen=True, slots=True)
+class Misestimating:
+    """A policy that knows run times from two samples of each job on each type.
+
+    ``noise``: relative standard deviation of a sample's measured time. Samples are 0.5 and 1 % of
+    a job, so that four of them make the paper's 3 %.
+    """
+
+    policy: Policy
+    noise: float
+    seed: int
+
+    @property
+    def every_first(self) -> bool:
+        return bool(getattr(self.policy, "every_first", False))
+
+    def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
+        return self.policy(replace(snapshot, jobs=tuple(map(self._seen, snapshot.jobs))), settings)
+
+    def _seen(self, job: Job) -> Job:
+        tables: Mapping[GpuType, ThroughputTable] = {
+            gpu_type: ThroughputTable({1: table.aggregated[1] * self.factor(job.id, gpu_type)})
+            for gpu_type, table in job.throughput.items()
+        }
+        return replace(job, throughput=tables)
+
+    def factor(self, job: JobId, gpu_type: GpuType) -> float:
+        """True over estimated run time."""
+        rng = random.Random(f"{self.seed} {job} {gpu_type}")
+        short, long = (Sample(n, n * max(0.1, rng.gauss(1.0, self.noise))) for n in (0.5, 1.0))
+        return 100.0 / run_seconds(short, long, 100.0)
