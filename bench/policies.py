@@ -32,7 +32,7 @@ COLUMNS = {
     "mean latency ratio": ("mean_latency_ratio", "{:.2f}"),
     "largest rho": ("max_ftf", "{:.1f}"),
     "restarts": ("restarts", "{:.0f}"),
-    "processor s": ("cpu_seconds", "{:.0f}"),
+    "processor s": ("cpu_seconds", "{:.1f}"),
 }
 
 
