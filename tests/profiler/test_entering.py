@@ -105,7 +105,8 @@ print(type(torch.__spec__.loader).__name__, 'exec_module' in vars(torch.__spec__
 def test_it_runs_a_script_by_name(node: Node) -> None:
     done = node.run("-m", "hops_profiler", PROGRAMS / "plain.py", PYTHONPATH="")
     assert done.losses == node.program("plain", profiler=False).losses
-    assert [r["iterations"] for r in done.reports] == [40]
+    entered = node.program("plain").reports
+    assert [(r["iterations"], r["program"]) for r in done.reports] == [(40, entered[0]["program"])]
 
 
 @pytest.mark.live
