@@ -1,0 +1,106 @@
+"""Trainings on chosen shapes of a live cluster, through the daemon's own parts.
+
+The port places them, the timing plugin reports, the report reader believes, the estimator fits.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from examples.demo.cluster import PrivateCluster
+from hopsd.core.calibration import Transfer
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import GpuType, JobId, NodeName
+from hopsd.model.knowledge import PhaseRecord
+from hopsd.model.reading import SlurmState
+from hopsd.model.step import OutcomeStatus, Step, StepKind
+from hopsd.reports import Collected, ReportReader
+from hopsd.slurm.apply import SlurmPort
+from hopsd.slurm.calibrate import Site, measure, shapes
+from hopsd.slurm.scontrol import ScontrolAdapter
+
+HERE = Path(__file__).parent
+SIZES = (500_000, 2_000_000, 8_000_000)
+PATIENCE_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A live cluster of emulated devices, and the folder that its jobs report to."""
+
+    cluster: PrivateCluster
+    spool: Path
+    folder: Path
+
+    def transfers(self, gpu_type: GpuType) -> tuple[list[Transfer], list[Transfer]]:
+        """What `hopsctl calibrate` measures, within a server and between two."""
+        reading = ScontrolAdapter(self.cluster.commands()).read()
+        commands = self.cluster.commands(timeout_seconds=PATIENCE_SECONDS)
+        site = Site(python=str(self.folder / "device.sh"))
+        within, between = (
+            [
+                transfer
+                for allocation in allocations
+                for transfer in measure(commands, site, allocation, SIZES)[1]
+            ]
+            for allocations in shapes(reading, gpu_type)
+        )
+        return within, between
+
+    def profile(self, name: str, node: NodeName) -> tuple[PhaseRecord, ...]:
+        """What a profile run on one device reports.
+
+        Slurm is out of reach behind the emulated network: the run ends by itself.
+        """
+        return self._run(name, 60, Allocation.of({node: 1}), profiling=True).phases
+
+    def throughput(self, name: str, iterations: int, allocation: Allocation) -> float:
+        """Samples per second of a training on ``allocation``, as its slowest server reports."""
+        collected = self._run(name, iterations, allocation, profiling=False)
+        if not collected.records:
+            raise RuntimeError(f"{name} on {allocation}: no throughput in {collected}")
+        return min(record.per_gpu for record in collected.records) * allocation.gpus
+
+    def _run(
+        self, name: str, iterations: int, allocation: Allocation, *, profiling: bool
+    ) -> Collected:
+        """Train to the end; what the reports taught."""
+        job = self._submit(name, iterations)
+        port = SlurmPort(ScontrolAdapter(self.cluster.commands()))
+        step = Step(job, StepKind.START, target=allocation, profiling=profiling, iterations=50)
+        (outcome,) = port.apply([step])
+        if outcome.status is not OutcomeStatus.DONE:
+            raise RuntimeError(f"{name} on {allocation}: {outcome.error}")
+        reader = ReportReader(self.spool)
+        reader.collect(port.read())  # now it knows where the job runs
+        self._until_completed(port, job)
+        collected = reader.collect(port.read())
+        reader.settle()
+        return collected
+
+    def _submit(self, name: str, iterations: int) -> JobId:
+        said = self.cluster.run(
+            "sbatch",
+            "--parsable",
+            f"--comment=hops:reqs=1-64;workload={name}",
+            f"--output={self.folder}/%j.log",
+            str(HERE / "job.sh"),
+            str(HERE / "train.py"),
+            name,
+            str(iterations),
+        )
+        return JobId(said.strip())
+
+    def _until_completed(self, port: SlurmPort, job: JobId) -> None:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < deadline:
+            (seen,) = (each for each in port.read().jobs if each.id == job)
+            if seen.state is SlurmState.COMPLETED:
+                return
+            if seen.state.finished:
+                break
+            time.sleep(0.5)
+        said = (self.folder / f"{job}.log").read_text()[-2000:]
+        raise RuntimeError(f"job {job} is {seen.state_text}: {said}")
