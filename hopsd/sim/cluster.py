@@ -299,7 +299,12 @@ class VirtualCluster:
                 self._note(job.spec.id, Allocation())
 
     def _repair(self, failure: Failure) -> None:
-        if failure.server is not None:
+        """Unless another failure of the server lasts."""
+        lasting = any(
+            other.server == failure.server and other.at <= self.now < other.at + other.seconds
+            for other in self.failures
+        )
+        if failure.server is not None and not lasting:
             self._set_usable(failure.server, usable=True)
 
     def _set_usable(self, server: NodeName, *, usable: bool) -> None:

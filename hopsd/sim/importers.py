@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,6 +22,11 @@ from hopsd.model.scenario import Cluster, Workload, WorkloadJob
 LOGGED = WorkloadName("logged")
 RATE = 1.0
 """Samples per second per GPU of logged jobs: a sample is a GPU second."""
+
+GPUS_MAX = 65_536
+SPAN_MAX = 10 * 366 * 86400.0
+"""Seconds from the first submission to the last, or of one run: ten years, a typing error beyond
+that, and a simulation without end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +50,7 @@ def philly(text: str) -> list[Logged]:
             id=str(number),
             user=row["cluster"] or "philly",
             submit=_number(row, "submit_s", number),
-            gpus=int(_number(row, "num_gpus", number)),
+            gpus=_whole(row, "num_gpus", number),
             seconds=_number(row, "duration", number),
         )
         for number, row in _rows(text, ",", {"submit_s", "num_gpus", "duration", "cluster"})
@@ -58,15 +64,18 @@ def plain(text: str) -> list[Logged]:
         try:
             reqs = tuple(sorted({int(r) for r in (row.get("reqs") or "").split()}))
         except ValueError:
+            reqs = (0,)
+        if not all(1 <= r <= GPUS_MAX for r in reqs):
             raise FormatError(
-                f"line {number + 1}: reqs {row['reqs']!r}; accepted is '1 2 4'"
-            ) from None
+                f"line {number + 1}: reqs {row['reqs']!r}; accepted are counts from 1 to"
+                f" {GPUS_MAX:,} such as '1 2 4'"
+            )
         jobs.append(
             Logged(
                 id=row["id"],
                 user=row["user"],
                 submit=_number(row, "submit", number),
-                gpus=int(_number(row, "gpus", number)),
+                gpus=_whole(row, "gpus", number),
                 seconds=_number(row, "seconds", number),
                 reqs=reqs,
             )
@@ -82,7 +91,7 @@ def sacct(text: str) -> list[Logged]:
     columns = {"JobIDRaw", "User", "Submit", "Start", "End", "AllocTRES"}
     jobs = []
     for number, row in _rows(text, "|", columns):
-        gpus = _tres_gpus(row["AllocTRES"])
+        gpus = _tres_gpus(row["AllocTRES"], number)
         start, end = _moment(row["Start"], number), _moment(row["End"], number)
         submit = _moment(row["Submit"], number)
         if gpus and submit is not None and start is not None and end is not None and end > start:
@@ -105,6 +114,7 @@ def workload_of(jobs: Iterable[Logged], cluster: Cluster) -> Workload:
     known = [job for job in jobs if job.gpus > 0 and job.seconds > 0]
     if not known:
         raise FormatError("the log has no job with GPUs and a run time")
+    _check(known)
     start = min(job.submit for job in known)
     types = sorted({server.gpu_type for server in cluster.servers})
     table = ThroughputTable({1: RATE}, {2: RATE}, source="log")
@@ -121,6 +131,30 @@ def workload_of(jobs: Iterable[Logged], cluster: Cluster) -> Workload:
     )
     factors: dict[WorkloadName, dict[NodeName, float]] = {}
     return Workload({LOGGED: dict.fromkeys(types, table)}, specs, factors)
+
+
+def _check(jobs: Iterable[Logged]) -> None:
+    jobs = list(jobs)
+    names = Counter(job.id for job in jobs)
+    twice = [name for name, times in names.items() if times > 1]
+    if twice:
+        raise FormatError(f"job {twice[0]!r} is in the log twice; accepted are ids of their own")
+    if "" in names:
+        raise FormatError("a job has no id; accepted are ids of their own")
+    first = min(job.submit for job in jobs)
+    for job in jobs:
+        if max(job.submit - first, job.seconds) > SPAN_MAX:
+            raise FormatError(f"job {job.id!r}: accepted are logs and runs of up to ten years")
+
+
+def _whole(row: dict[str, str], column: str, number: int) -> int:
+    value = _number(row, column, number)
+    if value != int(value) or value > GPUS_MAX:
+        raise FormatError(
+            f"line {number + 1}: {column} {row[column]!r}; accepted is a whole number from 0 to"
+            f" {GPUS_MAX:,}"
+        )
+    return int(value)
 
 
 def _rows(text: str, delimiter: str, needed: set[str]) -> Iterable[tuple[int, dict[str, str]]]:
@@ -159,9 +193,14 @@ def _moment(text: str, number: int) -> float | None:
         ) from None
 
 
-def _tres_gpus(text: str) -> int:
+def _tres_gpus(text: str, number: int) -> int:
     """GPUs in a trackable resources string such as ``cpu=8,gres/gpu:a100=2,gres/gpu=2``."""
     amounts = dict(part.split("=", 1) for part in text.split(",") if "=" in part)
-    if "gres/gpu" in amounts:
-        return int(amounts["gres/gpu"])
-    return sum(int(n) for name, n in amounts.items() if name.startswith("gres/gpu:"))
+    try:
+        if "gres/gpu" in amounts:
+            return int(amounts["gres/gpu"])
+        return sum(int(n) for name, n in amounts.items() if name.startswith("gres/gpu:"))
+    except ValueError:
+        raise FormatError(
+            f"line {number + 1}: AllocTRES {text!r}; accepted is such as 'cpu=8,gres/gpu=2'"
+        ) from None

@@ -162,6 +162,20 @@ def test_a_lost_server_is_worked_around() -> None:
     )
 
 
+def test_a_server_that_fails_again_is_back_after_the_later_repair() -> None:
+    """Down from 50 to 150 and from 100 to 400, on the only server."""
+    failures = (
+        Failure(50.0, server=NodeName("n0"), seconds=100.0),
+        Failure(100.0, server=NodeName("n0"), seconds=300.0),
+    )
+    settings = SimulationSettings(50.0, cluster=ClusterSettings(10.0))
+    load = workload([job(1, 400.0, 4), job(2, 40.0, 4, submit=60.0)])
+    result = play("fifo", get("fifo"), cluster(n0=4), load, settings, failures)
+    starts = [change.time for change in result.changes if change.placement]
+    assert starts[:2] == [0.0, 400.0]
+    assert result.unfinished == []
+
+
 def test_waiting_is_counted_alike_by_the_round_and_by_the_timeline() -> None:
     """The priority that a policy sees must be the latency ratio that the metrics report."""
     seen: dict[JobId, float] = {}

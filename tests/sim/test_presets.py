@@ -116,3 +116,31 @@ def test_a_csv_may_name_requirements() -> None:
 def test_a_bad_log_is_refused_with_its_line(text: str, message: str) -> None:
     with pytest.raises(FormatError, match=message):
         philly(text)
+
+
+HEAD = "id,user,submit,gpus,seconds,reqs\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (HEAD + "1,u,0,2,100,\n1,u,5,2,100,\n", "job '1' is in the log twice"),
+        (HEAD + ",u,0,2,100,\n", "has no id"),
+        (HEAD + "1,u,0,2.7,100,\n", "line 2: gpus '2.7'"),
+        (HEAD + "1,u,0,2,100,0 2\n", "line 2: reqs '0 2'"),
+        (HEAD + "1,u,0,2,100,99999999\n", "line 2: reqs '99999999'"),
+        (HEAD + "1,u,0,2,100,\n2,u,1e300,2,100,\n", "job '2': accepted are logs"),
+    ],
+)
+def test_a_csv_that_makes_no_sense_is_refused(text: str, told: str) -> None:
+    with pytest.raises(FormatError, match=told):
+        workload_of(plain(text), cluster(n0=8))
+
+
+def test_gpus_that_sacct_would_not_print_are_refused() -> None:
+    text = (
+        "JobIDRaw|User|Submit|Start|End|AllocTRES|State\n"
+        "1|u|2026-01-01T00:00:00|2026-01-01T00:00:00|2026-01-01T01:00:00|gres/gpu=x|COMPLETED\n"
+    )
+    with pytest.raises(FormatError, match="line 2: AllocTRES 'gres/gpu=x'"):
+        sacct(text)
