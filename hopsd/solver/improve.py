@@ -22,9 +22,9 @@ from hopsd.solver.watched import Solve
 
 # Measured on 512 to 2,048 GPUs: smaller groups gain less a pass, larger ones take CBC too long.
 # Groups of fragments are easier, and must be larger: few places suit a job of 16 GPUs there.
-_GROUP_GPUS, _GROUP_COLUMNS = 128, 800
+_GROUP_GPUS, _GROUP_COLUMNS = 192, 1000
 _IDLE_OF_GROUP, _EASIER_MAX = 8, 4.0
-_NODES_MAX = 60
+_NODES_MAX = 40
 # Of the largest value: with a large lambda the smallest ones are not to be told from zero.
 _LEAST = 1e-200
 # CBC's answers are rounded: a better plan is one that is better by more than that.

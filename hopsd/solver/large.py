@@ -21,14 +21,14 @@ from hopsd.solver.watched import Watched
 _PASSES_MAX = 30
 # Up to here CBC takes the program as written, in less time than a pass.
 _WHOLE_MAX = 4_000
-# Of the gap asked for: what one group or the class program may leave open, ...
+# Of the gap asked for: what one group or the class program may leave open.
 _PART = 0.3
-# ... and what two passes must gain together, or they were the last.
-_WORTHWHILE = 0.25
+# A pass was the last of its kind when so many like it would not meet the gap.
+_MORE = 2
 # Proof and search in turn: effort on the first turn's cases, four times as much each; columns for
 # CBC and groups twice as large each, up to the last of these turns, whose CBC may branch until the
 # time is over.
-_TURNS, _CASES = 6, 50_000_000
+_TURNS, _CASES = 6, 10_000_000
 CBC_TOLERANCE = 2e-6
 """Relative; what CBC proves to be optimal is so up to this."""
 
@@ -94,8 +94,13 @@ def _close(
 
 
 def _enough(program: Program, choice: Ints, bound: float, task: Task) -> bool:
-    enough = (1 - task.gap) * (1 - CBC_TOLERANCE) * bound
-    return task.late or task.solver.failed or program.scaled_objective(choice) >= enough
+    met = program.scaled_objective(choice) >= _enough_for(bound, task)
+    return met or task.late or task.solver.failed
+
+
+def _enough_for(bound: float, task: Task) -> float:
+    """The value that meets the gap."""
+    return (1 - task.gap) * (1 - CBC_TOLERANCE) * bound
 
 
 def _prove(
@@ -112,8 +117,8 @@ def _passes(
     effort = Effort(_PART * task.gap, task.give_up, 1 << min(turn, _TURNS))
     history = [program.scaled_objective(choice)]
     for number in range(_PASSES_MAX):
-        worth = _WORTHWHILE * task.gap * history[-1]
-        stalled = len(history) > 2 and history[-1] - history[-3] <= worth
+        missing = _enough_for(bound, task) - history[-1]
+        stalled = len(history) > 1 and _MORE * (history[-1] - history[-2]) < missing
         if stalled or _enough(program, choice, bound, task):
             break
         seed = (task.seed, turn * _PASSES_MAX + number)

@@ -10,6 +10,9 @@ from hopsd.core.program import Program
 from hopsd.core.shapes import Floats, Ints, ramp
 from hopsd.solver.rows import entries
 
+# How far a solver's whole number may be from one, and the sum of a row's factors from its limit.
+_WHOLE, _ROUNDING = 1e-4, 1e-9
+
 
 @dataclass(frozen=True, slots=True)
 class Model:
@@ -24,6 +27,20 @@ class Model:
     factor: Floats
     upper: Floats
     bound: Floats
+
+    def holds(self, x: Floats) -> bool:
+        """Whether ``x``, rounded, is a solution; not if it has to be rounded by much."""
+        if x.shape != self.objective.shape or not np.all(np.isfinite(x)):
+            return False
+        whole = np.round(x)
+        used = np.bincount(
+            self.row, self.factor * np.repeat(whole, np.diff(self.start)), len(self.upper)
+        )
+        return bool(
+            np.all(np.abs(x - whole) <= _WHOLE)
+            and np.all((whole >= 0.0) & (whole <= self.bound))
+            and np.all(used <= self.upper * (1 + _ROUNDING) + _ROUNDING)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +81,8 @@ def model(program: Program, columns: Ints, capacity: Ints, *, as_written: bool =
 
 
 def chosen_columns(columns: Ints, answer: Answer) -> Ints | None:
-    """The columns that the answer's x stands for; None where it is missing or not whole."""
-    x = answer.x
-    if x is None or x.shape != columns.shape or not np.all(np.isfinite(x)):
+    """The columns that the answer's x stands for; None where it is missing."""
+    if answer.x is None:
         return None
-    whole = np.round(x)
-    if np.any(np.abs(x - whole) > 1e-4) or np.any((whole != 0.0) & (whole != 1.0)):
-        return None
-    chosen: Ints = columns[whole == 1.0]
+    chosen: Ints = columns[np.round(answer.x) == 1.0]
     return chosen

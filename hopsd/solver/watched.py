@@ -1,4 +1,4 @@
-"""A solver whose answers are counted: whoever plans must say when there were none."""
+"""A solver whose answers are checked and counted: whoever plans must say when there were none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Solve = Callable[[Model, Floats | None, float, float, int | None], Answer]
 
 @dataclass(slots=True)
 class Watched:
-    """``asked`` and ``answered``: calls, and those that brought back an x.
+    """``asked`` and ``answered``: calls, and those that brought back a solution of the model.
 
     Called from several threads: the counts may miss one, and are only compared with zero.
     """
@@ -35,6 +35,8 @@ class Watched:
         try:
             answer = self.solve(model, start, gap, seconds, nodes_max)
         except Exception:  # whatever breaks in a solver, there is a plan in hand
+            return Answer()
+        if answer.x is not None and not model.holds(answer.x):
             return Answer()
         self.answered += answer.x is not None
         return answer

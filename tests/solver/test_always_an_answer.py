@@ -55,12 +55,7 @@ def too_short(_: Model) -> Answer:
 def test_nonsense_from_the_solver_changes_no_plan_for_the_worse(broken: Broken, seed: int) -> None:
     program = program_of(snapshot(seed))
 
-    def solver(model: Model, *_: object) -> Answer:
-        # A bound is believed only together with a plan that was checked, so it is left open.
-        answer = broken(model)
-        return Answer(answer.x)
-
-    solution = solve(program, 0.0, 10.0, solver=solver)
+    solution = solve(program, 0.0, 60.0, solver=lambda model, *_: broken(model))
     assert program.feasible(solution.choice)
     assert not usable(program, solution.choice)
     best = solve(program, 0.0, 20.0)
@@ -68,10 +63,12 @@ def test_nonsense_from_the_solver_changes_no_plan_for_the_worse(broken: Broken, 
     assert solution.bound >= program.scaled_objective(best.choice) * (1 - 1e-9)
 
 
-@pytest.mark.parametrize("broken", [raising, silent])
-def test_a_solver_that_never_answers_is_said(broken: Broken) -> None:
+@pytest.mark.parametrize(
+    "broken", [raising, silent, fractional, over_allocating, not_numbers, too_short]
+)
+def test_a_solver_that_never_answers_with_a_solution_is_said(broken: Broken) -> None:
     program = program_of(snapshot(0))
-    solution = solve(program, 0.0, 10.0, solver=lambda model, *_: broken(model))
+    solution = solve(program, 0.0, 60.0, solver=lambda model, *_: broken(model))
     assert solution.status is PlanStatus.FALLBACK
 
 
@@ -107,8 +104,8 @@ def test_a_cbc_that_hangs_is_killed_in_time(
     monkeypatch.setattr(cbc, "binary", lambda: _script(tmp_path / "cbc", "exec sleep 60"))
     asked = snapshot(1)
     began = time.monotonic()
-    made = plan(asked, PlanSettings(gap=0.0, time_limit_seconds=2.0))
-    assert time.monotonic() - began <= 2.0 * 1.2
+    made = plan(asked, PlanSettings(gap=0.0, time_limit_seconds=5.0))
+    assert time.monotonic() - began <= 5.0 * 1.2
     assert_holds(asked, made)
     assert made.status is PlanStatus.FALLBACK
 
