@@ -67,6 +67,30 @@ def test_the_large_way_meets_the_exact_one(seed: int, monkeypatch: pytest.Monkey
     assert optimum * (1 - 1e-9) <= solution.bound <= optimum * (1 + 1e-3)
 
 
+@pytest.mark.parametrize("priorities", ["equal", "zero", "one zero", "one job fits nowhere"])
+@pytest.mark.parametrize("lam", [0.0, 1.0, 2.0, 50.0])
+def test_the_large_way_is_never_above_the_optimum_nor_its_bound_below(
+    priorities: str, lam: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = snapshot(int(lam), servers=4, jobs=6, decades=12.0)
+    jobs = list(asked.jobs)
+    if priorities in ("equal", "zero"):
+        jobs = [replace(job, priority=float(priorities == "equal")) for job in jobs]
+    elif priorities == "one zero":
+        jobs[0] = replace(jobs[0], priority=0.0)
+    else:
+        jobs[0] = replace(jobs[0], reqs=(5_000,))
+    program = program_of(replace(asked, jobs=tuple(jobs)), lam)
+    best = solve_exactly(program)
+    assert best is not None
+    monkeypatch.setattr("hopsd.solver.solve.solve_exactly", lambda _: None)
+    solution = solve(program, 0.01, 60.0)
+    value, optimum = program.scaled_objective(solution.choice), program.scaled_objective(best)
+    assert value <= optimum * (1 + 1e-9)
+    assert optimum <= solution.bound * (1 + 1e-9)
+    assert solution.status is PlanStatus.OPTIMAL or value >= 0.99 * solution.bound
+
+
 def _reversed(asked: Snapshot) -> Snapshot:
     return replace(asked, jobs=asked.jobs[::-1])
 
