@@ -13,13 +13,13 @@ FILTERS = (0.0, 0.4, 0.8, 1.0)
 LEASES = (300.0, 600.0, 1200.0, 2400.0)
 NETWORK = (0.0, 0.5, 1.0)
 CONTENTION = (1, 2, 4)
-LIES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+LIES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 LIE_SEEDS = tuple(range(6))
 
 LYING = [Case("themis", 0, seed, lie=lie) for lie in LIES for seed in LIE_SEEDS]
 MAIN = [Case(p, kind, seed) for kind in (1, 2) for p in EVERYBODY for seed in SEEDS]
-FILTER = [Case("themis", 2, seed, filter_share=f) for f in FILTERS for seed in SEEDS]
-LEASE = [Case("themis", 2, seed, lease=lease) for lease in LEASES for seed in SEEDS]
+FILTER = [Case("themis", 2, 0, filter_share=f) for f in FILTERS]
+LEASE = [Case("themis", 2, 0, lease=lease) for lease in LEASES]
 MORE_CONTENTION = [Case(p, 1, 0, contention=times) for times in CONTENTION for p in EVERYBODY]
 MIX = [Case(p, 2, 0, network=share) for share in NETWORK for p in MIXED]
 

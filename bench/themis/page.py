@@ -18,7 +18,7 @@ from bench.themis.experiments import (
     SEEDS,
 )
 from bench.themis.measure import Case, Measured, measured
-from bench.themis.text import CONTENTION_TEXT, LYING, MAIN, MIX, OPENING, SWEEPS
+from bench.themis.text import CONTENTION_TEXT, FINDINGS, LYING, MAIN, MIX, OPENING, SWEEPS
 from hopsd.sim.svg import Axis, chart, distribution
 
 Value = Callable[[Measured], float]
@@ -43,7 +43,15 @@ def write_page(folder: Path, docs: Path) -> None:
     images = docs / "img"
     images.mkdir(parents=True, exist_ok=True)
     parts = [OPENING, _main(folder, images), CONTENTION_TEXT, _contention(folder)]
-    parts += [MIX, _mix(folder, images), SWEEPS, _sweeps(folder), LYING, _lying(folder, images)]
+    parts += [
+        MIX,
+        _mix(folder, images),
+        SWEEPS,
+        _sweeps(folder),
+        LYING,
+        _lying(folder, images),
+        FINDINGS,
+    ]
     (docs / "themis.md").write_text("\n".join(parts), encoding="utf-8")
 
 
@@ -112,19 +120,14 @@ def _mix(folder: Path, images: Path) -> str:
 
 def _sweeps(folder: Path) -> str:
     text = ""
-    sweeps: Mapping[str, Sequence[tuple[str, list[Case]]]] = {
-        "f": [
-            (f"{f:g}", [Case("themis", 2, seed, filter_share=f) for seed in SEEDS]) for f in FILTERS
-        ],
-        "lease, s": [
-            (f"{lease:g}", [Case("themis", 2, seed, lease=lease) for seed in SEEDS])
-            for lease in LEASES
-        ],
+    sweeps: Mapping[str, Sequence[tuple[str, Case]]] = {
+        "f": [(f"{f:g}", Case("themis", 2, 0, filter_share=f)) for f in FILTERS],
+        "lease, s": [(f"{lease:g}", Case("themis", 2, 0, lease=lease)) for lease in LEASES],
     }
     for knob, settings in sweeps.items():
         rows = [
-            [name, *(_text(_mean(cases, folder, value)) for _, value in COLUMNS)]
-            for name, cases in settings
+            [name, *(_text(_mean([case], folder, value)) for _, value in COLUMNS)]
+            for name, case in settings
         ]
         text += "\n" + _table([knob, *(name for name, _ in COLUMNS)], rows)
     return text
