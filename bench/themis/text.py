@@ -86,8 +86,8 @@ FINDINGS = """
 - **Completion times** are not what Themis is for: with `srsf` they are 21 and 27 % shorter on
   the mean than with `themis-share`.
 - **A lying app** gains about 1 % of its time at most (1.588 h against 1.605 h), and loses all
-  with X = 100 %: it then says that one server costs no time at all, however few GPUs it gets there, and
-  gets 1. The paper's liar gains nothing either and has its tipping point at 34 %. The 1 % is
+  with X = 100 %: it then says that one server costs no time at all, however few GPUs it gets
+  there, and gets 1. The paper's liar gains nothing either and has its tipping point at 34 %. The 1 % is
   there because a payment is measured by rho, and the time already gone in it does not shrink
   with GPUs. Given back where nobody else needs the GPUs, payments left the liar 5 % ahead.
 
