@@ -1,0 +1,1 @@
+"""What the timing plugin costs a training, and other Python programs of its job."""

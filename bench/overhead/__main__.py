@@ -1,0 +1,127 @@
+"""``python -m bench.overhead``: a table of what the timing plugin costs. About four minutes.
+
+Iterations are compared by processor time, block by block within one process, as a busy machine
+would hide 40 microseconds of wall time; programs' starts by processor time, in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hopsd.ctl.render import show, table
+
+TRAIN = Path(__file__).parent / "train.py"
+SITE = Path(__file__).parents[2] / "profiler" / "site"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.overhead", description=__doc__)
+    parser.add_argument("--blocks", type=int, default=400, help="of 4 iterations, with and without")
+    parser.add_argument("--iterations", type=int, default=100_000, help="of the memory's test")
+    parser.add_argument("--starts", type=int, default=40, help="of Python, with and without")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="hops-overhead-") as spool:
+        job = {
+            "HOPS_JOB": "1",
+            "HOPS_REPORT_DIR": spool,
+            "SLURM_JOB_ID": "1",
+            "SLURMD_NODENAME": "n0",
+            "PYTHONPATH": str(SITE),
+        }
+        rows = [
+            *_iteration(_run(job, "listened", options.blocks)),
+            *_many(_run(job, "many", options.iterations), _run({}, "many", options.iterations)),
+            _start(job, options.starts),
+        ]
+    show(table("Cost of the timing plugin", ["of", "without", "with", "difference"], rows))
+
+
+def _run(job: Mapping[str, str], *arguments: object) -> dict[str, Any]:
+    """One of ``train.py``'s measurements, in a hops job or outside of any."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", TRAIN, *map(str, arguments)],
+        env=_environment(job),
+        check=True,
+        stdout=subprocess.PIPE,
+    )
+    return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+
+def _environment(job: Mapping[str, str]) -> dict[str, str]:
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("HOPS_", "SLURM"))}
+    clean.pop("PYTHONPATH", None)
+    return clean | {"OMP_NUM_THREADS": "1", **job}
+
+
+def _iteration(blocks: Mapping[str, Sequence[Sequence[float]]]) -> list[tuple[str, ...]]:
+    """Medians, and the median of the differences of blocks that followed each other."""
+    rows = []
+    for at, clock in enumerate(("processor", "wall")):
+        off, on = ([block[at] for block in blocks[name]] for name in ("off", "on"))
+        added = [b - a for a, b in zip(off, on, strict=True)]
+        low, middle, high = statistics.quantiles(added, n=4)
+        usual = statistics.median(off)
+        spread = f"quartiles {low / usual:+.2%}, {high / usual:+.2%}"
+        rows.append(
+            (
+                f"an iteration, {clock} time (ms)",
+                f"{1e3 * usual:.3f}",
+                f"{1e3 * statistics.median(on):.3f}",
+                f"{1e6 * middle:+.0f} us, {middle / usual:+.2%} ({spread})",
+            )
+        )
+    return rows
+
+
+def _many(watched: Mapping[str, float], alone: Mapping[str, float]) -> list[tuple[str, ...]]:
+    seconds = [1e6 * found["seconds"] for found in (alone, watched)]
+    grown = [found["grown_kib"] for found in (alone, watched)]
+    peak = [found["peak_kib"] / 1024 for found in (alone, watched)]
+    return [
+        (
+            "the smallest iteration, processor time (us)",
+            *(f"{value:.0f}" for value in seconds),
+            f"{seconds[1] - seconds[0]:+.0f} us",
+        ),
+        ("peak memory (MiB)", *(f"{v:.1f}" for v in peak), f"{peak[1] - peak[0]:+.1f} MiB"),
+        (
+            "its growth over the last 4/5 of the iterations (KiB)",
+            *(f"{value:.0f}" for value in grown),
+            f"{grown[1] - grown[0]:+.0f} KiB",
+        ),
+    ]
+
+
+def _start(job: Mapping[str, str], starts: int) -> tuple[str, ...]:
+    """Of a program that does nothing; processor time, medians."""
+    times: dict[str, list[float]] = {"without": [], "with": []}
+    for _ in range(starts):
+        for name, environment in (("without", {}), ("with", job)):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            subprocess.run(
+                [sys.executable, "-c", "pass"], env=_environment(environment), check=True
+            )
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+            times[name].append(1e3 * spent)
+    alone, watched = (statistics.median(times[name]) for name in ("without", "with"))
+    return (
+        "start of a Python program without PyTorch (ms)",
+        f"{alone:.1f}",
+        f"{watched:.1f}",
+        f"{watched - alone:+.1f} ms",
+    )
+
+
+if __name__ == "__main__":
+    main()
