@@ -75,7 +75,7 @@ def _changes(find: Find) -> Iterator[Claim]:
                     f"{paper:+.1f} %",
                     f"{fmean(changes):+.1f}{_plus_minus(changes)} %",
                     len(found),
-                    verdict(paper, fmean(changes)),
+                    "undecided" if _noisy(changes) else verdict(paper, fmean(changes)),
                 )
 
 
@@ -142,6 +142,11 @@ def _rates(find: Find) -> Iterator[Claim]:
                 1,
                 "yes" if ahead[1] > ahead[0] else "no",
             )
+
+
+def _noisy(values: Sequence[float]) -> bool:
+    """Whether the seeds differ by more than the effect."""
+    return len(values) > 1 and stdev(values) > abs(fmean(values))
 
 
 def _plus_minus(values: Sequence[float]) -> str:

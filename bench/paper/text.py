@@ -34,7 +34,8 @@ So absolute hours cannot agree. What can be checked is who is better, by how muc
 """
 
 AGREES = """
-"yes": the same direction, and at least half of the paper's effect; "in direction": less than that.
+"yes": the same direction, and at least half of the paper's effect; "in direction": less than that;
+"undecided": the seeds' standard deviation is larger than the effect.
 """
 
 FINDINGS = """

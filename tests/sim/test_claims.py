@@ -39,14 +39,14 @@ def kept(case: Case, makespan: float) -> Kept:
 
 
 def test_changes_are_means_over_the_seeds_that_both_have() -> None:
-    """Makespans 9 of 10 and 12 of 10 are +5 %; Gavel's only seed is one that hops lacks."""
+    """Makespans 11 and 12 of 10 are +15 %; Gavel's only seed is one that hops lacks."""
     hops, sia, gavel = (
         next(c for c in TABLE_4 if c.policy == p) for p in ("hops", "sia-hops", "gavel-queue")
     )
     runs = {
         case: kept(case, makespan)
         for case, makespan in (
-            (hops, 9.0),
+            (hops, 11.0),
             (sia, 10.0),
             (replace(hops, seed=1), 12.0),
             (replace(sia, seed=1), 10.0),
@@ -58,4 +58,19 @@ def test_changes_are_means_over_the_seeds_that_both_have() -> None:
     assert [(c.text, c.seeds, c.agrees) for c in found] == [
         ("512 GPUs: makespan against Sia", 2, "no")
     ]
-    assert found[0].ours.startswith("+5.0 ±")
+    assert found[0].ours.startswith("+15.0 ±")
+
+
+def test_seeds_that_differ_more_than_the_effect_decide_nothing() -> None:
+    hops, sia = (next(c for c in TABLE_4 if c.policy == p) for p in ("hops", "sia-hops"))
+    runs = {
+        case: kept(case, makespan)
+        for case, makespan in (
+            (hops, 8.0),
+            (sia, 10.0),
+            (replace(hops, seed=1), 11.0),
+            (replace(sia, seed=1), 10.0),
+        )
+    }
+    found = [c for c in claims(runs.get) if "makespan" in c.text]
+    assert [c.agrees for c in found] == ["undecided"]
