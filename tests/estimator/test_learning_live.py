@@ -140,16 +140,13 @@ def test_a_changed_script_behind_the_same_batch_script_is_new(
     train = tmp_path / "train.py"
 
     def workload_once_told(job: str, *others: str) -> str:
-        def record() -> dict[str, Any]:
-            found: dict[str, Any] = learning.ask("explain", job)["history"]["record"]
-            return found
+        def workload() -> str:
+            record = learning.ask("explain", job)["history"]["record"]
+            return record["workload"] if record else ""
 
-        def told() -> bool:
-            return "+" in record()["workload"] and record()["workload"] not in others
-
-        learning.wait_for(told, 120)
+        learning.wait_for(lambda: "+" in workload() and workload() not in others, 120)
         learning.cluster.run("scancel", job)
-        return str(record()["workload"])
+        return workload()
 
     first = workload_once_told(learning.submit(20_000, train))
     text = train.read_text()
