@@ -53,6 +53,8 @@ FINDINGS = """
   order is what makes the difference, and the paper does not say how it was built into Gavel.
 - **Fragments.** Why hops leaves more than in the paper is open. Sensitive jobs (rho above 1.4) may
   not be spread over them; here they are {sensitive:.0%} of all.
+- **Priorities.** Other priorities than the latency ratio do not starve anybody as they do in the
+  paper. Whether its load or its jobs are the reason cannot be told from what is printed.
 - **SRTF and LAS** among the rigid policies are hard to beat in largest latency ratio at this load.
   They pay in makespan and completion time.
 """
