@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from memory_store import MemoryStore
 from speed_values import NOW, RESNET, A, process
 
 from hopsd.fits import FIT_SECONDS, Fits
-from hopsd.store.memory import MemoryStore
 
 HALF_LIFE = 86400.0
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from memory_store import MemoryStore
 
 from hopsd.config import Config
 from hopsd.controller import Controller, Wish
@@ -17,7 +18,6 @@ from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.store.leader import Leader
-from hopsd.store.memory import MemoryStore
 from hopsd.store.postgres import PostgresStore
 
 JOB = JobReading(

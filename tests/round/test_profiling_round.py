@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from memory_store import MemoryStore
 from test_round import NODES, Cluster, cluster
 
 from hopsd.core.profile_runs import ProfilingSettings
@@ -18,7 +19,6 @@ from hopsd.model.reading import Hold, SlurmState
 from hopsd.model.step import Step
 from hopsd.policies.hops import plan as hops
 from hopsd.round import RoundSettings, RoundWindow, recover, run_round
-from hopsd.store.memory import MemoryStore
 
 SETTINGS = RoundSettings(
     seconds=600.0,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from memory_store import MemoryStore
 
 from hopsd.core.setback import Setback, after
 from hopsd.errors import SlurmUnavailableError
@@ -21,7 +22,6 @@ from hopsd.model.reason import ReasonCode
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.policies.hops import plan as hops
 from hopsd.round import RoundSettings, RoundWindow, recover, run_round
-from hopsd.store.memory import MemoryStore
 from hopsd.store.port import PlanRecord
 
 A100 = GpuType("a100")

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 from fixtures_postgres import Databases
+from memory_store import MemoryStore
 
 from hopsd.store.history import History
-from hopsd.store.memory import MemoryStore
 from hopsd.store.postgres import PostgresStore
 
 SERVERS = ["machine_postgres", "wheel_postgres"]

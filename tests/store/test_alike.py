@@ -9,6 +9,7 @@ import pytest
 from fixtures_postgres import Databases
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from memory_store import MemoryStore
 from values import job, plan_record
 
 from hopsd.model.allocation import Allocation
@@ -19,7 +20,6 @@ from hopsd.model.reading import SlurmState
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.store.history import History
-from hopsd.store.memory import MemoryStore
 from hopsd.store.port import PlanRecord
 from hopsd.store.postgres import PostgresStore
 

@@ -1,4 +1,4 @@
-"""The store of the simulator and of tests: plain dictionaries, gone with the process."""
+"""A full store without a database, for tests: plain dictionaries, gone with the process."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from statistics import fmean, median
 from typing import Any, TypeVar
+
+from memory_knowledge import MemoryKnowledge
 
 from hopsd.errors import StoreError
 from hopsd.model.history import JobRecord
@@ -20,7 +22,6 @@ from hopsd.model.reading import SlurmState
 from hopsd.model.reason import Reason
 from hopsd.model.step import OutcomeStatus, StepOutcome
 from hopsd.store.history import DAY_SECONDS, job_document
-from hopsd.store.memory_knowledge import MemoryKnowledge
 from hopsd.store.placement import follow, gone_by
 from hopsd.store.port import PlanId, PlanRecord
 
