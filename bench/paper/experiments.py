@@ -35,10 +35,11 @@ RATE_JOBS = 250
 
 TABLE_3 = [Case("paper-64", p, s) for s in SEEDS for p in (*PAPERS_RIVALS, *OTHERS)]
 TABLE_4 = [Case("paper-512", p, s) for s in SEEDS for p in PAPERS_RIVALS]
-TABLE_4_OTHERS = [Case("paper-512", p, s) for s in SEEDS for p in ("gavel", *OTHERS[4:])]
+TABLE_4_OTHERS = [Case("paper-512", p, s) for s in SEEDS for p in OTHERS]
 FTF = [Case("paper-512", "hops-ftf", s) for s in SEEDS]
-PRIORITIES = [Case("paper-512", f"hops-{p}", 0) for p in ("las", "sjf", "srtf")]
+PRIORITIES = [Case("paper-512", f"hops-{p}", s) for s in SEEDS for p in ("las", "sjf", "srtf")]
 ARRIVALS = [Case("paper-512", p, 0, rate, RATE_JOBS) for rate in RATES for p in PAPERS_RIVALS]
+NO_GAP = [Case("paper-512", "hops", s, gap=0.0) for s in SEEDS[:2]]
 
 ALL = {
     "table3": TABLE_3,
@@ -47,4 +48,5 @@ ALL = {
     "priorities": PRIORITIES,
     "ftf": FTF,
     "arrivals": ARRIVALS,
+    "gap": NO_GAP,
 }

@@ -12,6 +12,7 @@ from bench.paper.claims import claims
 from bench.paper.experiments import (
     ARRIVALS,
     FTF,
+    NO_GAP,
     PAPERS_RIVALS,
     PRIORITIES,
     RATES,
@@ -203,19 +204,24 @@ def _throughput(runs: dict[str, Kept]) -> str:
 
 
 def _priorities(folder: Path) -> str:
-    runs = [k for k in _found(TABLE_4, folder) if (k.case.policy, k.case.seed) == ("hops", 0)]
-    runs += _found(PRIORITIES, folder)
-    if len(runs) < 2:
+    others = _found(PRIORITIES, folder)
+    if not others:
         return NOT_RUN
-    text = _row(["priority", "max LR", "max LR, jobs >= 1 round", "jobs with LR > 3",
+    runs = [k for k in _found(TABLE_4, folder) if k.case.policy == "hops"] + others
+    text = _row(["priority", "seeds", "max LR", "max LR, jobs >= 1 round", "jobs with LR > 3",
                  "mean JCT, h", "paper's max LR"])  # fmt: skip
-    text += _row(["---"] + ["---:"] * 5)
-    for k in runs:
-        worse = sum(r > 3 for r in k.latency_ratio)
-        name = "latency ratio" if k.case.policy == "hops" else k.case.policy.removeprefix("hops-")
-        text += _row([name, _figure(k.figures["max_latency_ratio"]), _figure(max(k.long_ratios)),
-                      str(worse), _figure(k.figures["avg_jct_h"]),
-                      "3.22" if k.case.policy == "hops" else "> 80"])  # fmt: skip
+    text += _row(["---"] + ["---:"] * 6)
+    for policy in _policies(runs):
+        own = [k for k in runs if k.case.policy == policy]
+        text += _row([
+            "latency ratio" if policy == "hops" else policy.removeprefix("hops-"),
+            str(len(own)),
+            _spread([k.figures["max_latency_ratio"] for k in own]),
+            _spread([max(k.long_ratios) for k in own]),
+            _spread([float(sum(r > 3 for r in k.latency_ratio)) for k in own]),
+            _spread([k.figures["avg_jct_h"] for k in own]),
+            "3.22" if policy == "hops" else "> 80",
+        ])  # fmt: skip
     return text
 
 
@@ -236,22 +242,23 @@ def _planning(folder: Path) -> str:
     text = _row(["policy", "rounds", "median, s", "99 %, s", "proven gap, median", "largest"])
     text += _row(["---"] + ["---:"] * 5)
     runs = _found(TABLE_4, folder)
-    for policy in _policies(runs):
-        own = [k for k in runs if k.case.policy == policy]
+    shown = [(policy, [k for k in runs if k.case.policy == policy]) for policy in _policies(runs)]
+    shown += [("hops, gap 0 asked", found)] if (found := _found(NO_GAP, folder)) else []
+    for name, own in shown:
         seconds = [s for k in own for s in k.plan_seconds]
         text += _row([
-            policy,
+            name,
             str(len(seconds)),
             _figure(float(np.median(seconds))),
             _figure(float(np.percentile(seconds, 99))),
-            *_gaps(policy, own),
+            *_gaps(own),
         ])  # fmt: skip
     return text if runs else NOT_RUN
 
 
-def _gaps(policy: str, runs: Sequence[Kept]) -> tuple[str, str]:
+def _gaps(runs: Sequence[Kept]) -> tuple[str, str]:
     """Of hops alone: the rivals' programs are solved to tolerances of their own."""
-    if not policy.startswith("hops"):
+    if not runs[0].case.policy.startswith("hops"):
         return "", ""
     gaps = [k.figures["proven_gap"] for k in runs]
     return f"{fmean(g['median'] for g in gaps):.2%}", f"{max(g['max'] for g in gaps):.2%}"
