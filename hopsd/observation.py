@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from hopsd.core.comment import Comment, parse
-from hopsd.core.history import AppKey, advance_all, with_apps
+from hopsd.core.history import AppKey, advance_all, present_apps, with_service
 from hopsd.core.workload import workload_of
 from hopsd.errors import CommentError, InputError
 from hopsd.model.history import JobRecord
@@ -54,8 +54,10 @@ def observe(port: Port, store: Store, requirements_max: int) -> Observation:
         except CommentError as error:
             errors[job.id] = Reason(ReasonCode.ERROR, str(error))
     before = store.jobs()
-    records = advance_all(before, reading, _workloads(reading, before, store))
-    records = with_apps(before, records, lambda record: _app(record, requirements_max))
+    app_of = partial(_app, range_values=requirements_max)
+    apps = present_apps(before, app_of)
+    records = advance_all(before, reading, _workloads(reading, before, store), apps)
+    records = with_service(before, records, app_of)
     store.save_jobs(records.values())
     released = frozenset(job for job, record in records.items() if record.released)
     for job_id in released:

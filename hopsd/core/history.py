@@ -25,10 +25,12 @@ def advance_all(
     records: Mapping[JobId, JobRecord],
     reading: Reading,
     workloads: Mapping[JobId, WorkloadName],
+    apps: int = 1,
 ) -> dict[JobId, JobRecord]:
     """All records after ``reading``: known jobs, new ones, and those that Slurm forgot.
 
-    ``workloads``: what is known now of which training each job is.
+    ``workloads``: what is known now of which training each job is. ``apps``: how many were
+    present since the reading before.
 
     A job that Slurm no longer knows ended between two readings more than MinJobAge apart:
     its record is closed at the last time it was seen.
@@ -42,8 +44,8 @@ def advance_all(
         if old is None and job.state.finished:
             continue
         old = old or _first_seen(job, reading.now)
-        old = replace(old, workload=workloads.get(job.id, old.workload))
-        after[job.id] = advance(old, job, reading.now, types)
+        workload = workloads.get(job.id, old.workload)
+        after[job.id] = advance(old, job, reading.now, types, workload, apps)
     for job_id in records.keys() - {job.id for job in reading.jobs}:
         after[job_id] = _closed(records[job_id])
     return after
@@ -64,7 +66,12 @@ def _closed(old: JobRecord) -> JobRecord:
 
 
 def advance(
-    old: JobRecord, job: JobReading, now: float, types: Mapping[NodeName, GpuType]
+    old: JobRecord,
+    job: JobReading,
+    now: float,
+    types: Mapping[NodeName, GpuType],
+    workload: WorkloadName,
+    apps: int,
 ) -> JobRecord:
     """``old`` plus what happened until ``now``, from Slurm's own start and end times.
 
@@ -76,13 +83,14 @@ def advance(
     moved = job.allocation != old.allocation or job.start > (old.allocation_since or 0.0)
     holds = job.state in OCCUPYING and bool(job.allocation)
     by_type = old.run_seconds_by_type
-    ran_on = (job.allocation or old.allocation).nodes
-    if run and ran_on and ran_on[0] in types:
-        gpu_type = types[ran_on[0]]
+    ran_on = job.allocation or old.allocation
+    if run and ran_on and (gpu_type := types.get(ran_on.nodes[0])):
         by_type = {**by_type, gpu_type: by_type.get(gpu_type, 0.0) + run}
     return replace(
         old,
+        workload=workload,
         seen=now,
+        app_seconds=old.app_seconds + apps * (now - old.seen),
         state=job.state,
         released=old.released or job.released,
         wait_seconds=old.wait_seconds + wait,
@@ -144,28 +152,30 @@ AppKey = tuple[UserName, AppName] | JobId
 """An app, or a job that is one by itself."""
 
 
-def with_apps(
+def present_apps(records: Mapping[JobId, JobRecord], app_of: Callable[[JobRecord], AppKey]) -> int:
+    """How many apps have a job that has not ended; 1 at least."""
+    return max(1, len({app_of(record) for record in records.values() if record.end is None}))
+
+
+def with_service(
     before: Mapping[JobId, JobRecord],
-    after: Mapping[JobId, JobRecord],
+    after: dict[JobId, JobRecord],
     app_of: Callable[[JobRecord], AppKey],
 ) -> dict[JobId, JobRecord]:
-    """``after`` with what the apps present at the look before mean to each record."""
-    present = max(1, len({app_of(record) for record in before.values() if record.end is None}))
+    """``after`` with the GPU time of jobs that just ended told to those of their app that go on."""
     service: dict[AppKey, float] = {}
     for job, record in after.items():
         if record.end is not None and (job not in before or before[job].end is None):
             app = app_of(record)
             service[app] = service.get(app, 0.0) + record.attained_gpu_seconds
-    found = {}
-    for job, record in after.items():
-        since = before[job].seen if job in before else record.submit
-        found[job] = replace(
-            record,
-            app_seconds=record.app_seconds + present * max(0.0, record.seen - since),
-            app_gpu_seconds=record.app_gpu_seconds
-            + (service.get(app_of(record), 0.0) if service and record.end is None else 0.0),
-        )
-    return found
+    if not service:
+        return after
+    return {
+        job: replace(record, app_gpu_seconds=record.app_gpu_seconds + spent)
+        if record.end is None and (spent := service.get(app_of(record), 0.0))
+        else record
+        for job, record in after.items()
+    }
 
 
 def with_ages(records: Mapping[JobId, JobRecord], ages: Mapping[JobId, float]) -> list[JobRecord]:

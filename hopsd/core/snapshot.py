@@ -115,7 +115,7 @@ def _job(
 ) -> Job | None:
     """None for a job that runs on unusable nodes alone: there is nothing to plan about it."""
     running = job.allocation
-    if any(node not in up for node in running.nodes):
+    if running and any(node not in up for node in running.nodes):
         running = Allocation.of({n: g for n, g in running if n in up})
     if job.state is SlurmState.RUNNING and not running:
         return None

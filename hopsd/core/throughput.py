@@ -53,11 +53,12 @@ def configuration_throughput(
     0 for no allocation, and where a server's type or the spread shape is not in the tables.
     """
     rates = []
-    for node in allocation.nodes:
+    nodes, gpus = allocation.nodes, allocation.gpus
+    for node in nodes:
         table = job.throughput.get(node_types[node])
-        rate = per_gpu(table, allocation.gpus, len(allocation.nodes)) if table is not None else 0.0
+        rate = per_gpu(table, gpus, len(nodes)) if table is not None else 0.0
         rates.append(rate * job.server_factor.get(node, 1.0))
-    return min(rates, default=0.0) * allocation.gpus
+    return min(rates, default=0.0) * gpus
 
 
 class Pattern(IntEnum):

@@ -22,7 +22,7 @@ TIGHT = 1e-7
 SLACK = 2e-7
 """How much of a level already reached may be lost again: HiGHS keeps rows to 1e-7."""
 
-CONVERGED = 1e-9
+CONVERGED = 1e-7
 """Relative change of the fairness bound at which its iteration ends."""
 
 
@@ -157,7 +157,7 @@ def finish_time_fairness(shares: Shares) -> Floats:
     """
     alone = shares.alone_seconds
     able = shares.rates.max(axis=1) > 0
-    x = max_min(shares)
+    x = _largest_ratio(shares, shares.equal_rates)
     rho = worst_rho(shares, x)
     while np.isfinite(rho):
         demand = np.where(able, shares.remaining / (rho * alone - shares.elapsed), 0.0)
