@@ -115,7 +115,9 @@ def pair(postgres: Databases) -> Iterator[tuple[Databases, PostgresStore]]:
 # The pool's threads draw random delays meanwhile, which looks as if the strategies did.
 @pytest.mark.filterwarnings("ignore:Do not use the `random` module")
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(acts=st.lists(saves() | plans() | prunes(), min_size=1, max_size=12))
 def test_both_stores_tell_the_same(pair: tuple[Databases, PostgresStore], acts: list[Act]) -> None:

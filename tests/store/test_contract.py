@@ -36,7 +36,9 @@ from hopsd.store.throughput import NEWEST, NEWEST_PHASES
 ONE, TWO = JobId("1"), JobId("2")
 N0, N1 = {"n0": 2}, {"n1": 4}
 any_example = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 
