@@ -43,9 +43,10 @@ FINDINGS = """
 
 - **Makespan, 512 GPUs.** A long job that comes late ends last, and hops lets it wait: a latency
   ratio grows with the wait over the run time, so a job of hours waits for hours before it weighs as
-  much as a short one that waits for minutes. That is equation 8 at work, and why completion times
-  are short. It costs makespan where the cluster is empty in the end, as here: the last arrivals are
-  at 5 hours. In the paper's runs the cluster was perhaps full to the end.
+  much as a short one that waits for minutes. That is how equation 8 keeps completion times short;
+  it costs makespan where the cluster is empty in the end, as here: the last arrivals are at 5
+  hours. The last jobs below fit that; no run tested other reasons. In the paper's runs the cluster
+  was perhaps full to the end.
 - **Largest latency ratio.** Set by jobs that need seconds (the shortest {shortest:.0f} s) and wait
   for the next round of 360 s because nothing is idle before. The paper's shortest jobs are not
   printed; ours are probably shorter. Jobs of a round or more are a column of their own.
