@@ -41,17 +41,17 @@ AGREES = """
 FINDINGS = """
 ## What does not agree, and why
 
-- **Makespan, 512 GPUs.** A long job that comes late ends last, and hops lets it wait: a latency
-  ratio grows with the wait over the run time, so a job of hours waits for hours before it weighs as
-  much as a short one that waits for minutes. That is how equation 8 keeps completion times short;
-  it costs makespan where the cluster is empty in the end, as here: the last arrivals are at 5
-  hours. The last jobs below fit that; no run tested other reasons. In the paper's runs the cluster
-  was perhaps full to the end.
+- **Makespan, 512 GPUs.** On seeds where hops ends later than Sia, the last job is a long one that
+  came late and waited for hours (below): a latency ratio grows with the wait over the run time, so
+  it weighs as much as a short job that waits for minutes only then. That is how equation 8 keeps
+  completion times short. No run tested other reasons. The last arrivals are at 5 hours; in the
+  paper's runs the cluster was perhaps full to the end.
 - **Largest latency ratio.** Set by jobs that need seconds (the shortest {shortest:.0f} s) and wait
   for the next round of 360 s because nothing is idle before. The paper's shortest jobs are not
   printed; ours are probably shorter. Jobs of a round or more are a column of their own.
-- **Gavel with the latency ratio as its queue** is nearly as fair as hops: serving jobs in that
-  order is what makes the difference, and the paper does not say how it was built into Gavel.
+- **Gavel with the latency ratio as its queue** comes closer to hops in fairness than any other
+  rival: serving jobs in that order makes most of the difference, and the paper does not say how it
+  was built into Gavel.
 - **Fragments.** Why hops leaves more than in the paper is open. Sensitive jobs (rho above 1.4) may
   not be spread over them; here they are {sensitive:.0%} of all.
 - **Priorities.** Other priorities than the latency ratio do not starve anybody as they do in the
