@@ -8,12 +8,12 @@ Results are kept under build/policies; remove a file there to run its policy aga
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.clock import cpu_seconds
 from hopsd.model.plan import PlanSettings
 from hopsd.policies.registry import POLICIES, get
 from hopsd.sim.engine import PLAN_SECONDS_MAX, SimulationSettings
@@ -40,11 +40,11 @@ def run(policy: str) -> dict[str, Any]:
     """Play the workload and keep the figures."""
     made = preset(PRESET)
     plan = PlanSettings(policy=policy, time_limit_seconds=PLAN_SECONDS_MAX, effort=0)
-    began = sum(os.times()[:4])
+    began = cpu_seconds()
     settings = SimulationSettings(plan=plan)
     result = play(policy, get(policy), made.cluster(), made.workload(0), settings)
     found = figures(result) | {
-        "cpu_seconds": sum(os.times()[:4]) - began,
+        "cpu_seconds": cpu_seconds() - began,
         "unfinished": len(result.unfinished),
     }
     KEPT.mkdir(parents=True, exist_ok=True)

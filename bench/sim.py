@@ -16,6 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from bench.clock import cpu_seconds
 from hopsd.policies.registry import POLICIES, get
 from hopsd.sim.engine import Simulation, SimulationSettings
 from hopsd.sim.presets import Preset, preset
@@ -28,11 +29,6 @@ def large() -> Preset:
     made = preset("paper-512")
     groups = tuple((hardware, 4 * count, gpus) for hardware, count, gpus in made.groups)
     return replace(made, groups=groups, jobs=10_000, hours=25.0)
-
-
-def cpu_seconds() -> float:
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
 
 
 def measure(scenario: Preset, policies: Sequence[str], refresh: float = 0.0) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from bench.clock import cpu_seconds
 from bench.paper.experiments import Case
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.policies.protocol import Policy
@@ -62,11 +62,6 @@ class _Timed:
         if snapshot.round.first:
             self.seconds.append(cpu_seconds() - began)
         return plan
-
-
-def cpu_seconds() -> float:
-    """Processor time of this process and of its children that ended."""
-    return sum(os.times()[:4])
 
 
 def kept(case: Case, folder: Path) -> Kept | None:

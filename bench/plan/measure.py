@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from bench.clock import cpu_seconds
 from bench.plan.instances import Case, Noise, snapshot
 from hopsd.core.configurations import generate
 from hopsd.core.program import Program, build
@@ -58,9 +59,9 @@ def measure(
     """The row as JSON values."""
     instance = snapshot(gpus, case, noise, seed, jobs)
     settings = PlanSettings(gap=gap, time_limit_seconds=time_limit)
-    before = _cpu_seconds()
+    before = cpu_seconds()
     made = plan(instance, settings)
-    cpu = _cpu_seconds() - before
+    cpu = cpu_seconds() - before
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     alone = {}
     if plain and made.configurations <= _PLAIN_COLUMNS_MAX:
@@ -84,11 +85,6 @@ def measure(
         alone,
     )
     return asdict(row)
-
-
-def _cpu_seconds() -> float:
-    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(u.ru_utime + u.ru_stime for u in used)
 
 
 def _plain(instance: Snapshot, settings: PlanSettings, bound: float) -> dict[str, dict[str, float]]:
