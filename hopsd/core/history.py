@@ -80,7 +80,6 @@ def advance(
     now = max(now, old.seen)
     wait, run = _elapsed(old, job, now)
     gpus = job.allocation.gpus or old.allocation.gpus
-    moved = job.allocation != old.allocation or job.start > (old.allocation_since or 0.0)
     holds = job.state in OCCUPYING and bool(job.allocation)
     by_type = old.run_seconds_by_type
     ran_on = job.allocation or old.allocation
@@ -98,13 +97,17 @@ def advance(
         attained_gpu_seconds=old.attained_gpu_seconds + run * gpus,
         restarts=max(old.restarts, job.restarts),
         allocation=job.allocation if holds else Allocation(),
-        allocation_since=(job.start if moved else old.allocation_since)
-        if holds
-        else _without_since(old, job),
+        allocation_since=_since(old, job) if holds else _without_since(old, job),
         profiling=holds and job.profiling,
         end=(job.end or now) if job.state.finished and not job.failed_profile else None,
         run_seconds_by_type=by_type,
     )
+
+
+def _since(old: JobRecord, job: JobReading) -> float | None:
+    """When the allocation that the job holds began."""
+    moved = job.allocation != old.allocation or job.start > (old.allocation_since or 0.0)
+    return job.start if moved else old.allocation_since
 
 
 def _without_since(old: JobRecord, job: JobReading) -> float | None:
