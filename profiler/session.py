@@ -104,6 +104,8 @@ class Session:
     def _adopt_process(self) -> None:
         self._pid = os.getpid()
         self._started = time.time()
+        self._began = time.perf_counter()
+        self._write_seconds = 0.0
         self._next_write = 0.0
         self._place = 0, 1
         self._input_batch = 0
@@ -126,8 +128,10 @@ class Session:
         if now < self._next_write:
             return
         self._write(final=False)
-        spent = time.perf_counter() - now
-        self._next_write = now + max(self._job.report_seconds, spent / WRITE_SHARE)
+        self._write_seconds += time.perf_counter() - now
+        self._next_write = max(
+            now + self._job.report_seconds, self._began + self._write_seconds / WRITE_SHARE
+        )
 
     def _note_save(self) -> None:
         self._saved = self._hooks.recorder.counts.iterations

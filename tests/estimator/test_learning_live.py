@@ -104,12 +104,14 @@ def _with_daemon(learning: Learning, log: BinaryIO) -> Iterator[Learning]:
 
 
 def test_a_training_is_measured_and_known_again(learning: Learning, database: str) -> None:
-    job = learning.submit(20_000)
+    # Slow storage spaces the reports (WRITE_SHARE): the job trains for as long as they may take.
+    samples = 400_000
+    job = learning.submit(samples)
 
     def rows() -> dict[str, Any]:
         return {r["workload"]: r for r in learning.ask("throughput")["workloads"]}
 
-    learning.wait_for(lambda: any(r["records"] >= 3 for r in rows().values()), 180)
+    learning.wait_for(lambda: any(r["records"] >= 3 for r in rows().values()), 240)
     (name, row) = next((n, r) for n, r in rows().items() if r["records"] >= 3)
     assert name.startswith("root/train/train.sh@")
     (gpu_type,) = row["measured"]
@@ -124,7 +126,7 @@ def test_a_training_is_measured_and_known_again(learning: Learning, database: st
     assert kind["theory"]["params"] > 0
     assert [server["gpu_type"] for server in told["servers"]] == [gpu_type]
 
-    again = learning.submit(20_000)
+    again = learning.submit(samples)
     learning.wait_for(lambda: learning.ask("explain", again)["job"] is not None, 30)
     assert learning.ask("explain", again)["job"]["workload"] == name
     assert learning.ask("explain", job)["history"]["record"]["workload"] == name

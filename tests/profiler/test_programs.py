@@ -102,16 +102,24 @@ def test_phases_are_those_of_a_loop_with_clocks_of_its_own(node: Node) -> None:
 
 
 def test_ranks_report_each_and_the_fast_one_shows_its_wait(node: Node) -> None:
-    reports = node.torchrun(2, "spread").reports
-    assert [(r["rank"], r["world"], r["samples"]) for r in reports] == [(0, 2, 320), (1, 2, 320)]
-    for report in reports:
-        believed(report)
-    fast, slow = (report["basics"] for report in reports)
-    # Rank 1 is 40 ms late at each second iteration.
-    assert fast["t_w"] == pytest.approx(0.020, rel=0.3)
-    assert slow["t_w"] < fast["t_w"] / 2
-    assert 0 < slow["t_c"] < 0.040
-    assert fast["t_iter"] == pytest.approx(slow["t_iter"], rel=0.05)
+    """Rank 1 is 40 ms late at each second iteration; on a busy machine later still: three tries."""
+    waits = []
+    for _ in range(3):
+        reports = node.torchrun(2, "spread").reports
+        assert [(r["rank"], r["world"], r["samples"]) for r in reports] == [
+            (0, 2, 320),
+            (1, 2, 320),
+        ]
+        for report in reports:
+            believed(report)
+        fast, slow = (report["basics"] for report in reports)
+        assert slow["t_w"] < fast["t_w"] / 2
+        assert slow["t_c"] > 0
+        assert fast["t_iter"] == pytest.approx(slow["t_iter"], rel=0.05)
+        waits.append(fast["t_w"])
+        if fast["t_w"] == pytest.approx(0.020, rel=0.3) and slow["t_c"] < 0.040:
+            return
+    pytest.fail(f"rank 0 waited {waits} s an iteration")
 
 
 def test_two_programs_of_a_job_one_after_the_other_both_count(node: Node) -> None:
