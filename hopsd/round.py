@@ -138,7 +138,7 @@ def _profile(
         store.profile_runs(snapshot.now - settings.profiling.retry_seconds),
         known_pairs(
             knowledge,
-            {node.gpu_type for node in snapshot.nodes},
+            {node.gpu_type for node in seen.reading.nodes},
             settings.snapshot.estimator.min_records,
         ),
         settings.profiling,

@@ -136,7 +136,8 @@ def profiling(
             for job in left.jobs
             if job.id not in failures and _may_be_profiled(job, jobs[job.id], comments[job.id])
         ]
-        begun = _begun(left, able, records, jobs, done)
+        types = {node.name: node.gpu_type for node in reading.nodes}
+        begun = _begun(left, able, records, jobs, done, types)
     steps = [
         *_leaving(busy.values(), jobs, reading.now),
         *_put_back(jobs.values(), records),
@@ -201,16 +202,21 @@ def _begun(
     records: Mapping[JobId, JobRecord],
     jobs: Mapping[JobId, JobReading],
     done: set[Pair],
+    types: Mapping[NodeName, GpuType],
 ) -> list[ProfileRun]:
-    """New runs: each job one at most, each workload and type one, the oldest jobs first."""
+    """New runs: each job one at most, each workload and type one, the oldest jobs first.
+
+    ``types``: of the nodes, whatever partitions make of them in the snapshot.
+    """
     pools = pools_of(snapshot.nodes)
+    type_of = {node.gpu_type: types[node.name] for node in snapshot.nodes}
     room = _Room(snapshot)
     taken = set(done)
     begun = []
     for job in sorted(able, key=lambda job: (job.submit, job_order(job.id))):
         workload = records[job.id].workload
         for pool in pools.values():
-            pair = workload, pool.gpu_type
+            pair = workload, type_of[pool.gpu_type]
             if pair in taken or not could_run_on(job, pool):
                 continue
             node = room.take(pool.gpu_type)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hopsd.core.comment import Comment
 from hopsd.core.devices import usable
 from hopsd.core.estimator import Estimate, Estimator, EstimatorSettings
 from hopsd.core.history import OCCUPYING, eligible
+from hopsd.core.partitions import Parts, parts_of
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
 from hopsd.model.history import JobRecord
@@ -51,11 +52,14 @@ def build_snapshot(
 ) -> Built:
     """The schedulable nodes and the jobs with a valid comment.
 
+    Where partitions part a GPU type, it is several types (:mod:`hopsd.core.partitions`).
+
     A running job stays where it is when its user says so, when Slurm may not requeue it, or
     when one of its nodes takes no new work (drained, down): there it may finish.
     """
     nodes = _nodes(reading)
     up = {node.name for node in nodes}
+    parts = parts_of(reading)
     estimator = Estimator(nodes, knowledge, settings.estimator, reading.now)
     jobs, pinned = [], set()
     for job in reading.jobs:
@@ -70,12 +74,14 @@ def build_snapshot(
                     comments[job.id],
                     up,
                     estimator.estimate(records[job.id].workload),
+                    parts,
                     knowledge,
                     settings,
                     reading.now,
                     pins=pins,
                 )
             )
+    nodes = tuple(replace(node, gpu_type=parts.of_node[node.name].name) for node in nodes)
     snapshot = Snapshot(reading.now, info, nodes, tuple(j for j in jobs if j is not None))
     return Built(snapshot, frozenset(pinned))
 
@@ -107,6 +113,7 @@ def _job(
     comment: Comment,
     up: set[NodeName],
     known: Estimate,
+    parts: Parts,
     knowledge: Knowledge,
     settings: SnapshotSettings,
     now: float,
@@ -125,7 +132,7 @@ def _job(
         submit=record.submit,
         wait_seconds=record.wait_seconds,
         reqs=comment.reqs,
-        throughput=usable(known.tables, cpu=comment.cpu),
+        throughput=parts.open_to(job, usable(known.tables, cpu=comment.cpu)),
         server_factor=known.server_factor,
         age_seconds=_age(job, record, comment, knowledge, settings),
         samples=comment.samples,
@@ -137,7 +144,7 @@ def _job(
         samples_done=record.samples_done,
         attained_gpu_seconds=record.attained_gpu_seconds,
         run_seconds=record.run_seconds,
-        run_seconds_by_type=record.run_seconds_by_type,
+        run_seconds_by_type=parts.open_to(job, record.run_seconds_by_type),
         restarts=record.restarts,
         running_since=record.allocation_since if record.allocation else None,
         contention=_contention(record, now),

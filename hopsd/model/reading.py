@@ -78,7 +78,8 @@ class Hold(StrEnum):
 class NodeReading:
     """A node with GPUs. ``usable`` False while drained, down or unknown (``state_text`` says).
 
-    ``foreign_gpus`` are held by jobs that hops does not manage.
+    ``foreign_gpus`` are held by jobs that hops does not manage. ``partitions``: those that it is
+    in, none: open to every job.
     """
 
     name: NodeName
@@ -88,6 +89,7 @@ class NodeReading:
     foreign_gpus: int = 0
     usable: bool = True
     state_text: str = "IDLE"
+    partitions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

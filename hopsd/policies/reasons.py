@@ -19,6 +19,8 @@ NOT_QUEUED = {
 def nowhere(job: Job, pools: Pools) -> Reason:
     """An idle cluster could not run it."""
     known = [pool for pool in pools.values() if pool.gpu_type in job.throughput]
+    if not job.throughput:
+        return Reason(ReasonCode.NO_CONFIGURATION, "no GPU server in use is in its partition")
     if not known:
         text = (
             f"knows GPU types {_names(job.throughput)} and the cluster has"

@@ -245,14 +245,18 @@ def _node(
     state = fields.get("State", "UNKNOWN")
     base, *flags = state.split("+")
     types = sorted({kind for kind, *_ in gpus})
+    partitions = tuple(filter(None, fields.get("Partitions", "").split(",")))
+    if len(types) > 1:
+        state += f" (GPU types {', '.join(types)} on one node)"
+    if not partitions:
+        state += " (in no partition)"
     usable = base in _NODE_STATES and _HARMLESS_FLAGS.issuperset(flags)
     return NodeReading(
         name=NodeName(fields["NodeName"]),
         gpu_type=GpuType(types[0]),
         gpus=sum(count for _, count, _ in gpus),
         cores=int(fields.get("CPUTot", "0")),
-        usable=usable and len(types) == 1,
-        state_text=state
-        if len(types) == 1
-        else f"{state} (GPU types {', '.join(types)} on one node)",
+        usable=usable and len(types) == 1 and bool(partitions),
+        state_text=state,
+        partitions=partitions,
     )

@@ -243,3 +243,18 @@ def test_postgresql_restarts_under_a_running_daemon(
             assert len(site.runs()) == sum(job.restarts + 1 for job in site.cluster.read_jobs())
         finally:
             hopsd.stop()
+
+
+def test_a_job_runs_in_its_own_partition(site: Site) -> None:
+    site.cluster.run("scontrol", "create", "PartitionName=small", "Nodes=n1", "State=UP")
+    site.hopsd.configure(round_seconds=300.0)
+    site.hopsd.start()
+    small = [site.submit("hops:reqs=2,4", 1.0, "--partition=small") for _ in range(2)]
+    larger = site.submit("hops:reqs=8", 1.0, "--partition=small")
+    anywhere = site.submit("hops:reqs=4", 1.0, "--partition=main,small")
+    site.hopsd.wait_for(lambda s: [w["id"] for w in s["waiting"]] == [larger], 60.0)
+    assert "has 4 in one server" in site.hopsd.status()["waiting"][0]["reason"]
+    site.cluster.run("scancel", larger)
+    site.hopsd.wait_for(lambda s: not s["running"] and not s["waiting"], 30.0)
+    assert {nodes for job, _, nodes in site.runs() if job in small} == {("n1",)}
+    assert {site.states()[job] for job in (*small, anywhere)} == {"COMPLETED"}

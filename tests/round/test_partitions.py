@@ -1,0 +1,102 @@
+"""A job is placed within one of its partitions, whatever the policy; others lose nothing by it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from memory_store import MemoryStore
+from test_round import A100, SETTINGS, TABLE, Cluster, comment, submitted
+
+from hopsd.core.profile_runs import ProfilingSettings
+from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
+from hopsd.model.reading import JobReading, NodeReading
+from hopsd.model.reason import ReasonCode
+from hopsd.policies.registry import get as policy
+from hopsd.round import RoundResult, run_round
+
+V100 = GpuType("v100")
+
+
+def node(name: str, *partitions: str, gpu_type: GpuType = A100) -> NodeReading:
+    return NodeReading(NodeName(name), gpu_type, 4, cores=16, partitions=partitions)
+
+
+def job(number: int, partition: str, *reqs: int) -> JobReading:
+    return replace(submitted(number, comment(*reqs)), partition=partition)
+
+
+def cluster(nodes: Collection[NodeReading], jobs: Collection[JobReading]) -> Cluster:
+    return Cluster({job.id: job for job in jobs}, nodes=tuple(nodes))
+
+
+def one_round(port: Cluster, name: str = "hops") -> RoundResult:
+    memory = MemoryStore(tables={WorkloadName("w"): {A100: TABLE, V100: TABLE}})
+    return run_round(port, memory, policy(name), SETTINGS, None)
+
+
+def test_each_job_gets_gpus_of_its_own_partition_alone() -> None:
+    port = cluster(
+        [node("n0", "long"), node("n1", "long"), node("n2", "long", "short")],
+        [job(1, "short", 1, 2), job(2, "short", 2), job(3, "long", 8), job(4, "short", 4)],
+    )
+    result = one_round(port)
+    where = {i: a.nodes for i, a in port.placements().items()}
+    assert where == {"1": ("n2",), "2": ("n2",), "3": ("n0", "n1")}
+    assert result.plan.waiting[JobId("4")].code is not ReasonCode.ERROR
+
+
+def test_of_several_partitions_one_takes_all_nodes_of_a_job() -> None:
+    nodes = [node("n0", "a"), node("n1", "b"), node("n2", "b")]
+    port = cluster(nodes, [job(1, "a,b", 8)])
+    one_round(port)
+    assert port.placements()[JobId("1")].nodes == ("n1", "n2")
+
+
+def test_what_does_not_fit_a_partition_keeps_nobody_out_of_the_window() -> None:
+    """Only as many jobs are in the window as the cluster has GPUs for."""
+    impossible = [job(i, "short", 8) for i in range(1, 9)]
+    port = cluster([node("n0", "long"), node("n1", "short")], [*impossible, job(9, "long", 4)])
+    result = one_round(port)
+    assert port.placements().keys() == {"9"}
+    assert "a100 (short) has 4 in one server" in result.plan.waiting[JobId("1")].text
+
+
+def test_a_partition_without_gpus_is_named_as_the_reason() -> None:
+    port = cluster([node("n0", "long")], [job(1, "cpu", 1)])
+    reason = one_round(port).plan.waiting[JobId("1")]
+    assert (reason.code, "its partition" in reason.text) == (ReasonCode.NO_CONFIGURATION, True)
+
+
+def test_a_type_in_two_partitions_is_measured_once() -> None:
+    port = cluster([node("n0", "a"), node("n1", "b")], [job(1, "a", 4), job(2, "b", 4)])
+    measured = replace(SETTINGS, profiling=ProfilingSettings(enabled=True))
+    result = run_round(port, MemoryStore(), policy("hops"), measured, None)
+    assert [(run.job, run.gpu_type) for run in result.profiled] == [("1", A100)]
+    assert {i: a.gpus for i, a in port.placements().items()} == {"1": 1, "2": 4}
+
+
+PARTITIONS = st.lists(st.sampled_from("abc"), min_size=1, max_size=3, unique=True)
+
+
+@pytest.mark.parametrize("name", ["hops", "sia", "gavel", "themis", "fifo", "allox", "hare"])
+@settings(max_examples=25)
+@given(
+    nodes=st.lists(st.tuples(PARTITIONS, st.sampled_from([A100, V100])), min_size=1, max_size=5),
+    asked=st.lists(st.tuples(PARTITIONS, st.sampled_from([1, 2, 4, 6, 8])), min_size=1, max_size=6),
+)
+def test_no_policy_places_a_job_out_of_its_partitions(
+    name: str,
+    nodes: list[tuple[list[str], GpuType]],
+    asked: list[tuple[list[str], int]],
+) -> None:
+    there = [node(f"n{i}", *of, gpu_type=kind) for i, (of, kind) in enumerate(nodes)]
+    port = cluster(there, [job(i, ",".join(of), gpus) for i, (of, gpus) in enumerate(asked, 1)])
+    one_round(port, name)
+    inside = {n.name: set(n.partitions) for n in there}
+    for placed, allocation in port.placements().items():
+        own = set(asked[int(placed) - 1][0])
+        assert own.intersection(*(inside[n] for n in allocation.nodes)), f"{placed}: {allocation}"
