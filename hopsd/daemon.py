@@ -156,6 +156,8 @@ class Daemon:
 
     def _explain(self, request: Request) -> Any:
         job = str(request.arguments.get("job", ""))
+        if not (job.isascii() and job.isdigit()):
+            raise InputError(f"job {job[:80]!r}; accepted is the number of a job")
         document = self._controller.document
         for row in document["running"] + document["waiting"]:
             if row["id"] == job:

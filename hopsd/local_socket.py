@@ -21,6 +21,7 @@ from typing import Any
 
 import structlog
 
+from hopsd import __version__
 from hopsd.errors import HopsError, InputError
 
 REQUEST_BYTES_MAX = 65536
@@ -135,6 +136,11 @@ class _Connection(socketserver.BaseRequestHandler):
             answer = {"data": self.server.handler(Request(command, arguments, _uid(self.request)))}
         except HopsError as error:
             answer = {"error": str(error), "input": isinstance(error, InputError)}
+        except OSError:
+            raise
+        except Exception as defect:  # the asker is told, and the log has where
+            log.exception("defect", where="local socket")
+            answer = {"error": f"a defect of hops, {type(defect).__name__}: {defect}"}
         self.request.settimeout(REQUEST_SECONDS)
         self.request.sendall(json.dumps(answer).encode() + b"\n")
 
@@ -164,8 +170,21 @@ def _parsed(line: bytes) -> tuple[str, Mapping[str, Any]]:
         asked = json.loads(line)
         command = asked.pop("command")
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError, IndexError):
-        raise InputError('a request is one line of JSON: {"command": NAME, ...}') from None
+        raise InputError(
+            'a request is one line of JSON, {"command": NAME, ...}, of at most'
+            f" {REQUEST_BYTES_MAX} bytes"
+        ) from None
     return str(command), asked
+
+
+class Told(dict[str, Any]):
+    """A part of hopsd's answer. hopsctl may be of a newer release and want what is not in it."""
+
+    def __missing__(self, key: str) -> Any:
+        raise RefusedError(
+            f"hopsd does not tell {key!r}: it is of another release than this hopsctl,"
+            f" {__version__}; restart it"
+        )
 
 
 def ask(path: Path, command: str, timeout_seconds: float = 30.0, **arguments: Any) -> Any:
@@ -173,7 +192,8 @@ def ask(path: Path, command: str, timeout_seconds: float = 30.0, **arguments: An
 
     Raises:
         UnreachableError: nobody listens at ``path``.
-        InputError, RefusedError: hopsd's own words.
+        InputError, RefusedError: hopsd's own words. RefusedError also later, where a key is read
+            that the answer lacks.
     """
     line = json.dumps({"command": command, **arguments}).encode() + b"\n"
     try:
@@ -182,7 +202,7 @@ def ask(path: Path, command: str, timeout_seconds: float = 30.0, **arguments: An
             client.connect(str(path))
             client.sendall(line)
             with client.makefile("rb") as stream:
-                answer = json.loads(stream.readline())
+                answer = json.loads(stream.readline(), object_hook=Told)
     except (OSError, ValueError) as error:
         raise UnreachableError(f"no hopsd answers at {path}: {error}") from None
     if "error" in answer:

@@ -24,7 +24,7 @@ Document = dict[str, Any]
 @click.option("--watch", is_flag=True, help="Refresh until Ctrl-C.")
 @click.option(
     "--every",
-    type=click.FloatRange(min=0.1),
+    type=click.FloatRange(min=0.1, max=3600.0),
     default=2.0,
     show_default=True,
     help="Seconds between refreshes.",

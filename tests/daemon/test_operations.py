@@ -210,6 +210,7 @@ def test_status_and_explain_say_where_and_why(site: Site) -> None:
     document = json.loads(hopsctl(site, "explain", "1", "--json").stdout)
     assert document["job"]["placement"] == document["history"]["placements"][0]["nodes"]
     assert hopsctl(site, "explain", "4711").returncode == 1
+    assert hopsctl(site, "explain", "\udcff").returncode == 2
     nobody_there = subprocess.run(
         [HERE / "hopsctl", "status", "--socket", str(site.folder / "none")],
         capture_output=True,

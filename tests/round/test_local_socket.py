@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import stat
 import time
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from hopsd import local_socket
+from hopsd import __version__, local_socket
 from hopsd.errors import HopsError, InputError
 from hopsd.local_socket import (
     CONNECTIONS_PER_USER,
@@ -28,6 +29,8 @@ from hopsd.local_socket import (
 def answer(request: Request) -> Any:
     if request.command == "refuse":
         raise InputError("not like this; accepted: like that")
+    if request.command == "defect":
+        raise ValueError("not foreseen")
     if request.command == "forbidden":
         raise HopsError("not for you")
     return {"uid": request.uid, "arguments": dict(request.arguments)}
@@ -53,6 +56,17 @@ def test_an_error_comes_back_in_its_own_words(path: Path) -> None:
         ask(path, "refuse")
     with pytest.raises(RefusedError, match="not for you"):
         ask(path, "forbidden")
+
+
+def test_a_defect_is_told_as_one(path: Path) -> None:
+    with pytest.raises(RefusedError, match="a defect of hops, ValueError: not foreseen"):
+        ask(path, "defect")
+    assert ask(path, "who")["uid"] == os.getuid()
+
+
+def test_what_an_older_hopsd_does_not_tell_is_named(path: Path) -> None:
+    with pytest.raises(RefusedError, match=f"'gpus'.*another release.*{re.escape(__version__)}"):
+        ask(path, "who", nested=[{}])["arguments"]["nested"][0]["gpus"]
 
 
 NONSENSE = [b"\n", b"nonsense\n", b"[1]\n", b"{}\n", b"\xff\n", b"9" * 70000, b"[" * 60000]
