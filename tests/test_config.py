@@ -122,7 +122,7 @@ speed = 3
     needs = 'needs aggregated, such as aggregated = { "1" = 100.0 }'
     assert errors(text) == [
         "hopsd.toml:2: daemon.refresh_secs is unknown; did you mean refresh_seconds?",
-        "hopsd.toml:3: daemon.round_seconds true is not accepted; accepted: a number from 1",
+        "hopsd.toml:3: daemon.round_seconds true is not accepted; accepted: a number from 1 to 604800",
         "hopsd.toml:5: plan.gap 5 is not accepted; accepted: a number from 0 to 1",
         f"hopsd.toml:7: slurm.port 'scontrl' is not accepted; accepted: one of {ports}",
         "hopsd.toml:8: slurm.partitions [1] is not accepted; accepted: a list of texts",
@@ -149,6 +149,7 @@ speed = 3
         ("plan.seed = 1.5", "plan.seed 1.5", "a whole number from 0"),
         ("plan.lambda = nan", "plan.lambda nan", "a number from 0"),
         ("plan.sigma = 0", "plan.sigma 0", "a number above 0"),
+        ("plan.time_limit = 1e300", "plan.time_limit 1e+300", "a number above 0 to 86400"),
         ("plan.paper_exact = 1", "plan.paper_exact 1", "true or false"),
     ],
 )

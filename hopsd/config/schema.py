@@ -19,6 +19,9 @@ from hopsd.policies.registry import POLICIES
 
 _PLAN = PlanSettings()
 
+# Timers of the operating system take no more than some weeks.
+_DAY = 86400.0
+
 
 class LogLevel(StrEnum):
     DEBUG = "debug"
@@ -49,10 +52,16 @@ class DaemonConfig:
     """The daemon itself: how often it looks and plans, and how it is reached."""
 
     refresh_seconds: float = option(
-        30.0, "How often the cluster is read and free GPUs are planned for.", minimum=1
+        30.0,
+        "How often the cluster is read and free GPUs are planned for.",
+        minimum=1,
+        maximum=_DAY,
     )
     round_seconds: float = option(
-        1800.0, "Length of a round: running jobs compete again when one begins.", minimum=1
+        1800.0,
+        "Length of a round: running jobs compete again when one begins.",
+        minimum=1,
+        maximum=7 * _DAY,
     )
     socket: Path = option(
         Path("/run/hops/hopsd.sock"), "Unix socket on which every user may read the status."
@@ -97,7 +106,7 @@ class SlurmConfig:
     )
     cpus_per_gpu: int = option(1, "CPU cores given to a job with each GPU.", minimum=1)
     command_timeout_seconds: float = option(
-        30.0, "A Slurm command or call that takes longer has failed.", above=0
+        30.0, "A Slurm command or call that takes longer has failed.", above=0, maximum=_DAY
     )
 
 
@@ -134,7 +143,11 @@ class PlanConfig:
         maximum=1,
     )
     time_limit_seconds: float = option(
-        _PLAN.time_limit_seconds, "Seconds for one whole plan.", key="time_limit", above=0
+        _PLAN.time_limit_seconds,
+        "Seconds for one whole plan.",
+        key="time_limit",
+        above=0,
+        maximum=_DAY,
     )
     priority: PriorityName = option(_PLAN.priority, "Order of the queue.")
     policy: str = option(_PLAN.policy, "The scheduling policy.", choices=tuple(POLICIES))
