@@ -35,6 +35,8 @@ from hopsd.store.postgres import PostgresStore
 log = structlog.get_logger()
 
 TICK = "tick"
+CLOCK_STEP_SECONDS = 1.0
+"""The scheduler sleeps until a time of day: one that is set back would put off the next tick."""
 
 
 class Daemon:
@@ -80,9 +82,14 @@ class Daemon:
         scheduler.start()
         self._notify.notify("READY=1")
         watchdog = watchdog_seconds()
+        ahead = _wall_ahead()
         while not self._stop.is_set():
             self._wake.wait(timeout=min(watchdog or 60.0, 1.0))
             self._wake.clear()
+            before, ahead = ahead, _wall_ahead()
+            if abs(ahead - before) > CLOCK_STEP_SECONDS:
+                log.warning("clock", set_by_seconds=round(ahead - before, 1))
+                self._schedule(scheduler)
             if self._reload.is_set():
                 self._reload.clear()
                 self._take_configuration(scheduler)
@@ -230,6 +237,11 @@ def _user(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return f"uid {uid}"
+
+
+def _wall_ahead() -> float:
+    """Seconds that the time of day is ahead of the clock that nobody sets."""
+    return time.time() - time.monotonic()
 
 
 def watchdog_seconds() -> float | None:

@@ -119,10 +119,11 @@ speed = 3
 """
     at = "throughput.resnet50.rtx3090"
     ports = "auto, pyslurm, scontrol, shadow"
+    seconds = "is not accepted; accepted: a number from 1 to 604800"
     needs = 'needs aggregated, such as aggregated = { "1" = 100.0 }'
     assert errors(text) == [
         "hopsd.toml:2: daemon.refresh_secs is unknown; did you mean refresh_seconds?",
-        "hopsd.toml:3: daemon.round_seconds true is not accepted; accepted: a number from 1 to 604800",
+        f"hopsd.toml:3: daemon.round_seconds true {seconds}",
         "hopsd.toml:5: plan.gap 5 is not accepted; accepted: a number from 0 to 1",
         f"hopsd.toml:7: slurm.port 'scontrl' is not accepted; accepted: one of {ports}",
         "hopsd.toml:8: slurm.partitions [1] is not accepted; accepted: a list of texts",

@@ -43,6 +43,7 @@ class Hopsd:
         self.config = folder / f"{name}.toml"
         self.log = folder / f"{name}.log"
         self.process: subprocess.Popen[bytes] | None = None
+        self.command = [str(HERE / "hopsd")]
         self.configure()
 
     def configure(
@@ -78,7 +79,7 @@ enabled = {str(profiling).lower()}
     def start(self, *, wait: bool = True) -> None:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [HERE / "hopsd", "--config", self.config],
+                [*self.command, "--config", str(self.config)],
                 env={**os.environ, **self.cluster.env},
                 stderr=log,
             )

@@ -259,3 +259,19 @@ def test_a_job_runs_in_its_own_partition(site: Site) -> None:
     site.hopsd.wait_for(lambda s: not s["running"] and not s["waiting"], 30.0)
     assert {nodes for job, _, nodes in site.runs() if job in small} == {("n1",)}
     assert {site.states()[job] for job in (*small, anywhere)} == {"COMPLETED"}
+
+
+def test_a_clock_that_is_set_stops_nothing(site: Site) -> None:
+    offset = site.folder / "offset"
+    offset.write_text("0")
+    script = Path(__file__).with_name("shifted_clock.py")
+    site.hopsd.command = [sys.executable, str(script), str(offset)]
+    site.hopsd.start()
+    site.submit("hops:reqs=1", 6.0)
+    site.hopsd.wait_for(lambda s: s["running"])
+    for seconds in (-3600, 3600, 0):
+        offset.write_text(str(seconds))
+        ticks = site.hopsd.status()["ticks"]
+        site.hopsd.wait_for(lambda s, before=ticks: s["ticks"] > before + 1, 15.0)
+    site.submit("hops:reqs=2", 1.0)
+    site.wait_until_all_completed(40.0)

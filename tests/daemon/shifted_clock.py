@@ -1,0 +1,33 @@
+"""hopsd with a time of day that is off by what FILE says: FILE, then hopsd's arguments."""
+
+from __future__ import annotations
+
+import datetime
+import sys
+import time
+from pathlib import Path
+
+import apscheduler.schedulers.base
+import apscheduler.triggers.interval
+
+import hopsd.daemon
+from hopsd.__main__ import main
+
+FILE = Path(sys.argv.pop(1))
+_time = time.time
+
+
+def offset() -> float:
+    return float(FILE.read_text())
+
+
+class Shifted(datetime.datetime):
+    @classmethod
+    def now(cls, tz: datetime.tzinfo | None = None) -> Shifted:  # type: ignore[override]
+        return cls.fromtimestamp(_time() + offset(), tz)
+
+
+time.time = lambda: _time() + offset()
+for module in (apscheduler.schedulers.base, apscheduler.triggers.interval, hopsd.daemon):
+    module.datetime = Shifted  # type: ignore[attr-defined]
+main()
