@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
@@ -59,6 +60,17 @@ class _Kind(IntEnum):
     ARRIVAL = 3
 
 
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """A job before the plans of ``time``: all plans of an instant are one change."""
+
+    time: float
+    started: bool
+    reading: JobReading
+    trains_from: float
+    remaining: float
+
+
 @dataclass(slots=True)
 class _VirtualJob:
     """``trains_from``: when the restart is over; ``version`` tells stale end events apart."""
@@ -70,6 +82,7 @@ class _VirtualJob:
     trains_from: float = 0.0
     started: bool = False
     version: int = 0
+    before: _Before | None = None
 
     def trained(self, now: float) -> float:
         """Samples of the present run until ``now``."""
@@ -184,7 +197,7 @@ class VirtualCluster:
         for step in steps:
             job = self._jobs.get(step.job)
             if step.kind in (StepKind.PREEMPT, StepKind.MOVE) and job is not None:
-                self._vacate(job)
+                self._leave(job)
                 if step.kind is StepKind.PREEMPT:
                     self._note(step.job, Allocation())
         return [self._outcome(step) for step in steps]
@@ -221,25 +234,44 @@ class VirtualCluster:
 
     def _place(self, job: _VirtualJob, target: Allocation) -> None:
         self._check(job, target)
+        before = self._before(job)
         for node, gpus in target:
             self._idle[node] -= gpus
         job.rate = self._speeds.rate(job.spec.workload, target)
+        if before.reading.allocation == target:
+            self._go_on(job, before)
+        else:
+            self._start(job, before, target)
+        job.version += 1
+        end = job.trains_from + job.remaining / job.rate
+        heapq.heappush(self._events, (end, _Kind.END, 0, job.spec.id, job.version))
+
+    def _before(self, job: _VirtualJob) -> _Before:
+        if job.before is None or job.before.time != self.now:
+            job.before = _Before(self.now, job.started, job.reading, job.trains_from, job.remaining)
+        return job.before
+
+    def _start(self, job: _VirtualJob, before: _Before, target: Allocation) -> None:
         settings = self.settings
-        overhead = settings.restart_seconds if job.started else settings.profiling_seconds
+        overhead = settings.restart_seconds if before.started else settings.profiling_seconds
         job.trains_from = self.now + self.planning_seconds + overhead
+        job.started = True
         job.reading = replace(
             job.reading,
             state=SlurmState.RUNNING,
             hold=Hold.NONE,
             start=self.now,
             allocation=target,
-            restarts=job.reading.restarts + job.started,
+            restarts=before.reading.restarts + before.started,
         )
-        job.started = True
-        job.version += 1
-        end = job.trains_from + job.remaining / job.rate
-        heapq.heappush(self._events, (end, _Kind.END, 0, job.spec.id, job.version))
         self._note(job.spec.id, target)
+
+    def _go_on(self, job: _VirtualJob, before: _Before) -> None:
+        """A plan took its GPUs, another of that instant gives them back: it never left."""
+        job.trains_from, job.remaining = before.trains_from, before.remaining
+        job.reading = replace(before.reading, restarts=job.reading.restarts)
+        now = bisect_left(self.changes, self.now, key=lambda change: change.time)
+        self.changes[now:] = [c for c in self.changes[now:] if c.job != job.spec.id]
 
     def _check(self, job: _VirtualJob, target: Allocation) -> None:
         if target.gpus not in job.spec.reqs:
@@ -257,6 +289,12 @@ class VirtualCluster:
                 )
         if self._speeds.rate(job.spec.workload, target) <= 0.0:
             raise BrokenPlanError(f"job {job.spec.id} cannot run on {target}")
+
+    def _leave(self, job: _VirtualJob) -> None:
+        """Vacate because of a plan."""
+        before = self._before(job)
+        self._vacate(job)
+        job.started = before.started
 
     def _vacate(self, job: _VirtualJob, lost: float = 0.0) -> None:
         job.remaining = min(job.spec.samples, job.remaining - job.trained(self.now) + lost)
@@ -296,6 +334,7 @@ class VirtualCluster:
                 trained = max(0.0, self.now - job.trains_from)
                 kept = trained % self.settings.checkpoint_seconds
                 self._vacate(job, lost=min(job.rate * kept, job.trained(self.now)))
+                job.before = None
                 self._note(job.spec.id, Allocation())
 
     def _repair(self, failure: Failure) -> None:

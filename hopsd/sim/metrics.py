@@ -110,12 +110,13 @@ class Summary:
 def holds_by_job(changes: Sequence[Change]) -> dict[JobId, list[Hold]]:
     """The stretches in which each job held GPUs; changes of one instant are one change.
 
+    What stopped and started in one place at one instant had failed: that ends a stretch.
     The last stretch of a job whose end is not in ``changes`` ends with the last change of all.
     """
     merged: dict[JobId, list[Change]] = {}
     for change in changes:
         own = merged.setdefault(change.job, [])
-        if own and own[-1].time == change.time:
+        if own and own[-1].time == change.time and own[-1].placement:
             own.pop()
         if not own or own[-1].placement != change.placement:
             own.append(change)

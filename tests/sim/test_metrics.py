@@ -69,19 +69,21 @@ def test_a_timeline_computed_by_hand() -> None:
 
 
 def test_lines_of_one_instant_are_one_change() -> None:
-    """Vacating and placing at the same time is one move, and a move to the same place is none."""
+    """Vacating and placing at the same time is one move; in one place it is a restart."""
     changes = [
         change(0.0, "a", n0=2),
         change(5.0, "a"),
+        change(5.0, "a", n1=1),
         change(5.0, "a", n1=2),
         change(7.0, "a"),
         change(7.0, "a", n1=2),
         change(9.0, "a"),
     ]
     [a] = job_outcomes(changes, [facts("a", 0.0)], gpus=2)
-    assert a.restarts == 1
+    assert a.restarts == 2
     assert a.wait == 0.0
-    assert [(h.start, h.end) for h in holds_by_job(changes)[JobId("a")]] == [(0.0, 5.0), (5.0, 9.0)]
+    holds = holds_by_job(changes)[JobId("a")]
+    assert [(h.start, h.end) for h in holds] == [(0.0, 5.0), (5.0, 7.0), (7.0, 9.0)]
 
 
 def test_an_unfinished_job_waits_until_the_last_change() -> None:

@@ -9,6 +9,7 @@ from hopsd.model.ids import JobId, NodeName
 from hopsd.model.reading import SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepKind
 from hopsd.sim.cluster import BrokenPlanError, ClusterSettings, Failure, VirtualCluster
+from hopsd.sim.metrics import holds_by_job
 from tests.sim.cases import cluster, job, workload
 
 
@@ -62,6 +63,55 @@ def test_two_jobs_change_places_in_one_apply() -> None:
     ]
     assert [o.status for o in port.apply(swap)] == [OutcomeStatus.DONE] * 2
     assert port.idle_gpus == 0
+
+
+PREEMPT = Step(JobId("1"), StepKind.PREEMPT)
+
+
+def move(job_id: str, **where: int) -> Step:
+    return Step(JobId(job_id), StepKind.MOVE, target=Allocation.of(where))
+
+
+@pytest.mark.parametrize(
+    "plans", [[PREEMPT, start("1", n0=2)], [move("1", n1=2), PREEMPT, start("1", n0=2)]]
+)
+def test_what_plans_of_one_instant_give_back_never_left(plans: list[Step]) -> None:
+    """1,000 samples on 2 GPUs from 0 on: 500 s, as if nobody had touched it at 100 s."""
+    port = virtual(job(1, 1000.0, 2))
+    port.apply([start("1", n0=2)])
+    port.advance(100.0)
+    for step in plans:
+        port.apply([step])
+    assert [(c.time, str(c.placement)) for c in port.changes] == [(0.0, "{n0:2}")]
+    assert port.read().jobs[0].start == 0.0
+    assert port.next_event == 500.0
+    port.apply([PREEMPT])
+    port.advance(200.0)
+    port.apply([start("1", n0=2)])
+    assert port.next_event == 200.0 + 30.0 + 400.0
+
+
+def test_the_last_plan_of_an_instant_is_the_one_that_costs() -> None:
+    """Its first start moved at once, it has not restarted; nor if it was taken back."""
+    port = virtual(job(1, 1000.0, 2, 4))
+    port.apply([start("1", n0=2)])
+    port.apply([move("1", n1=4)])
+    assert port.next_event == 250.0
+    port.apply([PREEMPT])
+    port.advance(10.0)
+    port.apply([start("1", n1=4)])
+    assert port.next_event == 260.0
+    assert port.read().jobs[0].restarts == 0
+
+
+def test_a_failed_job_restarts_even_in_its_place() -> None:
+    """At 130 s it falls back to the checkpoint at 100 s: 200 of 1,000 samples, then 30 s."""
+    port = virtual(job(1, 1000.0, 2), failures=(Failure(130.0, job=JobId("1")),))
+    port.apply([start("1", n0=2)])
+    port.advance(130.0)
+    port.apply([start("1", n0=2)])
+    assert port.next_event == 130.0 + 30.0 + 400.0
+    assert [len(holds) for holds in holds_by_job(port.changes).values()] == [2]
 
 
 @pytest.mark.parametrize(
