@@ -243,9 +243,9 @@ class _Profile:
         """What is left of the run time on ``allocation``."""
         if job.time_limit_seconds is not None:
             return max(0.0, job.time_limit_seconds - job.run_seconds)
-        if job.samples is None:
-            return max(0.0, (job.age_seconds or DEFAULT_AGE_SECONDS) - job.run_seconds)
         rate = configuration_throughput(job, allocation, self._types)
+        if job.samples is None or not rate:  # it runs where no table of its workload says how fast
+            return max(0.0, (job.age_seconds or DEFAULT_AGE_SECONDS) - job.run_seconds)
         return max(0.0, job.samples - job.samples_done) / rate
 
     def _lasting(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hopsd.config import parse as parse_config
 from hopsd.controller import round_settings
 from hopsd.core.comment import Comment, parse
+from hopsd.core.devices import CPU, usable
 from hopsd.core.priority import idle_gpus
 from hopsd.core.profile_runs import Pair, ProfilingSettings, unstarted
 from hopsd.core.profiling import LEAVE_SECONDS, Profiling, known_pairs, profiling
@@ -65,7 +66,7 @@ class World:
             self.readings[name].state,
         )  # fmt: skip
         if not self.readings[name].state.finished:
-            tables = {A: TABLE, V: TABLE}
+            tables = usable({A: TABLE, V: TABLE, CPU: TABLE}, cpu=self.comments[name].cpu)
             self.jobs.append(
                 Job(name, ANN, float(number), 0.0, reqs or (1, 2), tables, running=running)
             )
@@ -279,7 +280,7 @@ def test_a_policy_that_makes_no_room_keeps_its_gpus() -> None:
 @st.composite
 def worlds(draw: st.DrawFn) -> tuple[World, set[Pair], list[ProfileRun]]:
     nodes = tuple(
-        Node(NodeName(f"n{i}"), draw(st.sampled_from([A, V])), 4, draw(st.integers(0, 4)))
+        Node(NodeName(f"n{i}"), draw(st.sampled_from([A, V, CPU])), 4, draw(st.integers(0, 4)))
         for i in range(draw(st.integers(1, 4)))
     )
     world = World(nodes, first=draw(st.booleans()))
@@ -292,7 +293,8 @@ def worlds(draw: st.DrawFn) -> tuple[World, set[Pair], list[ProfileRun]]:
             mark = draw(st.sampled_from(["", "hops:profile"]))
             world.add(number, workload, **on_gpu(node, admin_comment=mark))
         else:
-            world.add(number, workload, restarts=draw(st.integers(0, 1)))
+            more = draw(st.sampled_from(["", ";cpu=yes"]))
+            world.add(number, workload, more=more, restarts=draw(st.integers(0, 1)))
     pairs = st.tuples(st.sampled_from("uvw").map(WorkloadName), st.sampled_from([A, V]))
     runs = [
         run(str(number), workload, gpu_type, closed=draw(st.booleans()),
@@ -318,6 +320,8 @@ def test_whatever_waits_nothing_is_given_twice_and_order_means_nothing(
     for node, could in zip(world.nodes, idle_gpus(before), strict=True):
         assert taken[node.name] <= (could if world.first else node.idle)
     type_of = {node.name: node.gpu_type for node in world.nodes}
+    on_cpus = {s.job for s in begun if type_of[s.target.nodes[0]] == CPU}
+    assert all(world.comments[job].cpu for job in on_cpus)
     pairs = Counter((world.records[s.job].workload, type_of[s.target.nodes[0]]) for s in begun)
     still = {(r.workload, r.gpu_type) for r in found.changed if not r.closed and r.begin < NOW}
     assert max(pairs.values(), default=0) <= 1

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hopsd.core.devices import CPU, usable
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
@@ -17,6 +18,11 @@ from hopsd.policies.placing import Sites
 from hopsd.policies.registry import POLICIES, get
 
 A, B = GpuType("a"), GpuType("b")
+TABLES = {
+    A: ThroughputTable({1: 1.0}, {2: 0.8}),
+    B: ThroughputTable({1: 2.0}),
+    CPU: ThroughputTable({1: 3.0}, {2: 3.0}),
+}
 
 
 def job(name: str, reqs: tuple[int, ...], **more: object) -> Job:
@@ -27,15 +33,14 @@ def job(name: str, reqs: tuple[int, ...], **more: object) -> Job:
         "wait_seconds": 10.0,
         "reqs": reqs,
         "samples": 1000.0,
-        "throughput": {A: ThroughputTable({1: 1.0}, {2: 0.8}), B: ThroughputTable({1: 2.0})},
+        "throughput": usable(TABLES, cpu=False),
     }
     return Job(**(fields | more))  # type: ignore[arg-type]
 
 
 def nodes(**idle: int) -> tuple[Node, ...]:
-    return tuple(
-        Node(NodeName(n), B if n.startswith("b") else A, 8, free) for n, free in idle.items()
-    )
+    types = {"a": A, "b": B, "c": CPU}
+    return tuple(Node(NodeName(n), types[n[0]], 8, free) for n, free in idle.items())
 
 
 def sites(**idle: int) -> Sites:
@@ -62,13 +67,18 @@ def test_rigid_is_the_lower_median_of_what_could_ever_run(
 
 @st.composite
 def snapshots(draw: st.DrawFn) -> Snapshot:
-    """Some jobs run, some are pinned, some held; nodes partly taken by strangers."""
-    free = {f"{t}{i}": draw(st.integers(4, 8)) for t in "ab" for i in range(2)}
+    """Some jobs run, some are pinned, some held; nodes partly taken by strangers.
+
+    CPUs are the fastest, and some users want none.
+    """
+    free = {f"{t}{i}": draw(st.integers(4, 8)) for t in "abc" for i in range(2)}
     left = Counter(free)
+    known = [TABLES, {CPU: TABLES[CPU]}]  # the latter where all nodes with GPUs are down
     jobs = []
     for number in range(draw(st.integers(1, 10))):
         reqs = tuple(sorted(draw(st.sets(st.integers(1, 12), min_size=1, max_size=4))))
-        node = draw(st.sampled_from(sorted(free)))
+        cpu = draw(st.booleans())
+        node = draw(st.sampled_from([n for n in sorted(free) if cpu or n[0] != "c"]))
         runs = draw(st.booleans()) and reqs[0] <= left[node]
         if runs:
             left[node] -= reqs[0]
@@ -77,6 +87,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
                 str(number),
                 reqs,
                 running=Allocation.of({node: reqs[0]} if runs else {}),
+                throughput=usable(draw(st.sampled_from(known)), cpu=cpu),
                 preemptible=draw(st.booleans()),
                 wait_seconds=draw(st.floats(0.0, 1e5)),
                 submit=float(draw(st.integers(0, 900))),
@@ -104,7 +115,9 @@ def test_every_policy_gives_only_what_is_idle_and_accepted(name: str, snapshot: 
         assert placed.state is JobState.WAITING
         assert not placed.running or (first and placed.preemptible)
         assert allocation.gpus in placed.reqs
-        assert len({n[0] for n in allocation.nodes}) == 1
+        types = {n[0] for n in allocation.nodes}
+        assert len(types) == 1
+        assert CPU in placed.throughput or types != {"c"}, "its user wants GPUs"
         idle.subtract(allocation.as_dict())
     assert min(idle.values()) >= 0
     waits = {
