@@ -13,6 +13,7 @@ import structlog
 
 from hopsd import status
 from hopsd.config import Config, PortName
+from hopsd.core.devices import cpu_nodes
 from hopsd.core.estimator import EstimatorSettings
 from hopsd.core.profile_runs import told
 from hopsd.core.setback import Setback, after
@@ -43,6 +44,13 @@ class Wish:
     uid: int
 
 
+def _give_back(seen: Observation, job: JobId) -> Step:
+    """Slurm takes CPUs for GPUs like any other: who does not want them must not get them."""
+    comment = seen.comments[job]
+    cpus = () if comment.cpu else cpu_nodes(seen.reading)
+    return Step(job, StepKind.RELEASE, gpus=comment.reqs[0], avoid=cpus)
+
+
 def round_settings(config: Config) -> RoundSettings:
     """The part of the configuration that a round needs."""
     return RoundSettings(
@@ -53,6 +61,7 @@ def round_settings(config: Config) -> RoundSettings:
                 min_records=config.knowledge.min_records,
                 half_life_seconds=config.knowledge.half_life_days * 86400.0,
                 assumed_sensitivity=config.knowledge.assumed_sensitivity,
+                assumed_gpu_speedup=config.knowledge.assumed_gpu_speedup,
                 model=IterationModel(
                     config.knowledge.exposed_share,
                     config.plan.paper_exact,
@@ -219,10 +228,7 @@ class Controller:
         for wish in wishes:
             wanted |= held & set(wish.jobs) if wish.jobs else held
         outcomes = self._port.apply(
-            [
-                Step(job, StepKind.RELEASE, gpus=seen.comments[job].reqs[0])
-                for job in sorted(wanted, key=job_order)
-            ]
+            [_give_back(seen, job) for job in sorted(wanted, key=job_order)]
         )
         given = {o.step.job for o in outcomes if o.status is OutcomeStatus.DONE}
         self._store.save_jobs(replace(seen.records[job], released=True) for job in given)

@@ -105,6 +105,11 @@ class SlurmConfig:
         30.0, "A released job that has not started by then is held again.", above=0
     )
     cpus_per_gpu: int = option(1, "CPU cores given to a job with each GPU.", minimum=1)
+    kept_cores: int = option(
+        1,
+        "Cores of a node of CPUs (type cpu) that hops leaves to others; its CPUs share the rest.",
+        minimum=0,
+    )
     command_timeout_seconds: float = option(
         30.0, "A Slurm command or call that takes longer has failed.", above=0, maximum=_DAY
     )
@@ -221,6 +226,9 @@ class KnowledgeConfig:
     )
     assumed_sensitivity: float = option(
         1.5, "Slowdown by spreading that is assumed of a job never measured.", minimum=1
+    )
+    assumed_gpu_speedup: float = option(
+        4.0, "Speed of a GPU against a CPU that is assumed where one was never measured.", above=0
     )
     communication: Communication = option(
         Communication.RING,

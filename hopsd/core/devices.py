@@ -1,22 +1,37 @@
 """CPUs in place of GPUs: a type whose devices are CPUs is called ``cpu`` or ``cpu-...``.
 
 A server of such a type has CPUs where others have GPUs: one a socket, or one a node, as the
-operator counts them. Jobs run there if their user said that CPUs will do, on as many devices as
-one of their GPU counts, at the speed of their throughput table for the type.
+operator counts them; to Slurm they are GRES like any GPU (docs/admin.md). Jobs run there if their
+user said that CPUs will do, on as many devices as one of their GPU counts, at the speed of their
+throughput table for the type.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hopsd.model.ids import GpuType
+from hopsd.model.ids import GpuType, NodeName
 from hopsd.model.job import ThroughputTable
+from hopsd.model.reading import NodeReading, Reading
 
 CPU = GpuType("cpu")
 
 
 def is_cpu(gpu_type: GpuType) -> bool:
     return gpu_type == CPU or gpu_type.startswith(f"{CPU}-")
+
+
+def cpu_nodes(reading: Reading) -> tuple[NodeName, ...]:
+    return tuple(node.name for node in reading.nodes if is_cpu(node.gpu_type))
+
+
+def cores_of(node: NodeReading, kept: int) -> int:
+    """Cores of one CPU of a node that keeps ``kept`` cores for others: an equal part of the rest.
+
+    Slurm gives whole cores, so it is a multiple of their hardware threads.
+    """
+    threads = max(1, (node.cores - kept * node.threads) // node.gpus)
+    return max(node.threads, threads - threads % node.threads)
 
 
 def usable(

@@ -3,15 +3,17 @@
 Records of one server answer with that server's factor, records of a GPU type with its two
 tables. Where neither was measured, the theory layer answers: equations 1 to 5 from basic times.
 Below it stands an assumption, so that a job of which nothing is known can be placed at all:
-every GPU is as fast as one GPU elsewhere, and spreading costs ``assumed_sensitivity``.
+every GPU is as fast as one GPU elsewhere, ``assumed_gpu_speedup`` times as fast as a CPU, and
+spreading costs ``assumed_sensitivity``.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from hopsd.core.devices import is_cpu
 from hopsd.core.layers import Layers, Table, Tables, by_workload, server_factors
 from hopsd.core.theory import alone, basic_times
 from hopsd.core.throughput import (
@@ -38,6 +40,7 @@ class EstimatorSettings:
     min_records: int = 3
     half_life_seconds: float = 7 * 86400.0
     assumed_sensitivity: float = 1.5
+    assumed_gpu_speedup: float = 4.0
     model: IterationModel = field(default_factory=IterationModel)
     bandwidth: tuple[Bandwidth, ...] = ()
 
@@ -96,29 +99,34 @@ class Estimator:
         least = self._settings.min_records
         measured = {t: tables.answering(least) for t, tables in layers.type.items()}
         theories = self._theory.get(workload, {})
-        elsewhere = self._elsewhere(measured.values(), theories.values()) or 1.0
+        elsewhere = self._elsewhere(measured, theories) or 1.0
         tables = {
             gpu_type: self._table(
                 gpu_type,
                 measured.get(gpu_type, Tables()),
-                self._base(gpu_type, theories.get(gpu_type), elsewhere),
+                self._base(gpu_type, theories.get(gpu_type), elsewhere * self._worth(gpu_type)),
             )
             for gpu_type in sorted(self._largest)
         }
         return Estimate(tables, server_factors(layers, least))
 
     def _elsewhere(
-        self, measured: Collection[Tables], theories: Collection[Theory]
+        self, measured: Mapping[GpuType, Tables], theories: Mapping[GpuType, Theory]
     ) -> float | None:
         """Samples per second of one GPU on the mean of the types that are known."""
         spreading = self._settings.assumed_sensitivity
+        worth = {t: self._worth(t) for t in [*measured, *theories]}
+        together = [(t, m) for t, tables in measured.items() for m in tables.aggregated.values()]
+        spread = [(t, m) for t, tables in measured.items() for m in tables.distributed.values()]
         return (
-            _mean([m.per_gpu for tables in measured for m in tables.aggregated.values()])
-            or _mean([alone(theory) for theory in theories])
-            or _mean(
-                [m.per_gpu * spreading for tables in measured for m in tables.distributed.values()]
-            )
+            _mean([m.per_gpu / worth[t] for t, m in together])
+            or _mean([alone(theory) / worth[t] for t, theory in theories.items()])
+            or _mean([m.per_gpu * spreading / worth[t] for t, m in spread])
         )
+
+    def _worth(self, gpu_type: GpuType) -> float:
+        """Of a device in GPUs, as far as nobody measured it."""
+        return 1.0 / self._settings.assumed_gpu_speedup if is_cpu(gpu_type) else 1.0
 
     def _base(self, gpu_type: GpuType, theory: Theory | None, elsewhere: float) -> _Base:
         times = basic_times(theory, self._bandwidth.get(gpu_type)) if theory else None

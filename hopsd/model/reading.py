@@ -78,6 +78,8 @@ class Hold(StrEnum):
 class NodeReading:
     """A node with GPUs. ``usable`` False while drained, down or unknown (``state_text`` says).
 
+    ``cores`` that jobs may have are Slurm's CPUs: hardware threads, ``threads`` to a core, where
+    it counts those.
     ``foreign_gpus`` are held by jobs that hops does not manage. ``partitions``: those that it is
     in, none: open to every job.
     """
@@ -90,6 +92,7 @@ class NodeReading:
     usable: bool = True
     state_text: str = "IDLE"
     partitions: tuple[str, ...] = ()
+    threads: int = 1
 
 
 @dataclass(frozen=True, slots=True)

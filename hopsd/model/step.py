@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from hopsd.model.allocation import Allocation
-from hopsd.model.ids import JobId
+from hopsd.model.ids import JobId, NodeName
 
 
 class StepKind(StrEnum):
@@ -14,8 +14,8 @@ class StepKind(StrEnum):
 
     ``START``: a held job gets ``target``. ``PREEMPT``: checkpoint signal, grace, requeue held.
     ``MOVE``: PREEMPT, then START on ``target``. ``RELEASE``: given back to plain Slurm,
-    which starts it by its own rules on any nodes with ``Step.gpus`` GPUs. ``REQUEUE``: a job
-    that failed in a profile run is put back, held.
+    which starts it by its own rules with ``Step.gpus`` GPUs on any nodes but ``Step.avoid``.
+    ``REQUEUE``: a job that failed in a profile run is put back, held.
     """
 
     HOLD = "hold"
@@ -30,7 +30,8 @@ class StepKind(StrEnum):
 class Step:
     """One job's change. ``current`` is where it ran when the plan was made.
 
-    ``gpus`` is for RELEASE alone: how many GPUs plain Slurm gives the job. ``profiling``: the
+    ``gpus`` and ``avoid`` are for RELEASE alone: how many GPUs plain Slurm gives the job, and on
+    which nodes it must not. ``profiling``: the
     step belongs to a profile run, which measures ``iterations`` at most (0: as it likes).
     """
 
@@ -40,6 +41,7 @@ class Step:
     target: Allocation = field(default_factory=Allocation)
     profiling: bool = False
     gpus: int = 0
+    avoid: tuple[NodeName, ...] = ()
     iterations: int = 0
 
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from hopsd.model.allocation import Allocation
-from hopsd.model.ids import JobId
+from hopsd.model.ids import JobId, NodeName
 from hopsd.model.reading import JobReading, Reading
 
 
@@ -87,8 +87,10 @@ class Adapter(Protocol):
         them again.
         """
 
-    def unpin(self, job: JobId, gpus: int, *, begin_now: bool = False) -> None:
-        """Let a held job ask for ``gpus`` GPUs anywhere, so that plain Slurm can start it.
+    def unpin(
+        self, job: JobId, gpus: int, *, avoid: Sequence[NodeName] = (), begin_now: bool = False
+    ) -> None:
+        """Let a held job ask for ``gpus`` GPUs on any nodes but ``avoid``, for plain Slurm.
 
         Sets the admin comment to ``RELEASED_MARK``. The begin time stays but for ``begin_now``: a
         job requeued just now must not start at once (see ``place.py``).

@@ -134,7 +134,7 @@ class SlurmPort:
         def give_back() -> None:
             if job.hold is Hold.NONE:  # it must not start half unpinned
                 self._adapter.hold(job.id, self._wanted_begin(job))
-            self._adapter.unpin(job.id, step.gpus, begin_now=kept_back)
+            self._adapter.unpin(job.id, step.gpus, avoid=step.avoid, begin_now=kept_back)
             if not kept_back:
                 self._adapter.release([job.id])
 

@@ -41,6 +41,7 @@ def apply_settings(config: SlurmConfig) -> ApplySettings:
         stop_timeout_seconds=config.stop_timeout_seconds,
         start_timeout_seconds=config.start_timeout_seconds,
         cpus_per_gpu=config.cpus_per_gpu,
+        kept_cores=config.kept_cores,
     )
 
 

@@ -255,8 +255,9 @@ def _node(
         name=NodeName(fields["NodeName"]),
         gpu_type=GpuType(types[0]),
         gpus=sum(count for _, count, _ in gpus),
-        cores=int(fields.get("CPUTot", "0")),
+        cores=int(fields.get("CPUEfctv") or fields.get("CPUTot", "0")),
         usable=usable and len(types) == 1 and bool(partitions),
         state_text=state,
         partitions=partitions,
+        threads=int(fields.get("ThreadsPerCore", "1")),
     )

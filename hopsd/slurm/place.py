@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from hopsd.core.devices import cores_of, is_cpu
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId, NodeName
-from hopsd.model.reading import PROFILE_MARK, Hold, JobReading, Reading, SlurmState
+from hopsd.model.reading import (
+    PROFILE_MARK,
+    Hold,
+    JobReading,
+    NodeReading,
+    Reading,
+    SlurmState,
+)
 from hopsd.model.step import OutcomeStatus, Step
 from hopsd.slurm.adapter import Adapter, Placement
 from hopsd.slurm.shape import filled, fits
@@ -38,6 +46,7 @@ class Placer:
         self._adapter = adapter
         self._watch = watch
         self._settings = settings
+        self._nodes: Mapping[NodeName, NodeReading] = {}
 
     def start(self, steps: Iterable[Step], left: Mapping[JobId, float]) -> dict[JobId, Result]:
         """Every job is pending and may start. ``left``: when some left their last nodes."""
@@ -46,6 +55,7 @@ class Placer:
         while waiting:
             reading = self._adapter.read()
             free = free_gpus(reading)
+            self._nodes = {node.name: node for node in reading.nodes}
             wave = _wave(waiting.values(), free)
             if not wave:
                 results |= {job: _no_room(step, free) for job, step in waiting.items()}
@@ -86,11 +96,18 @@ class Placer:
             Placement(
                 job=job.id,
                 allocation=step.target,
-                cpus_per_gpu=self._settings.cpus_per_gpu,
+                cpus_per_gpu=self._cores_each(step.target),
                 admin_comment=_marked(job.admin_comment, step),
                 reset=job.per_job_gpus,
             )
         )
+
+    def _cores_each(self, target: Allocation) -> int:
+        """Slurm takes one number for all nodes of a job: what each of them has."""
+        nodes = [self._nodes[node] for node in target.nodes]
+        if not any(is_cpu(node.gpu_type) for node in nodes):
+            return self._settings.cpus_per_gpu
+        return min(cores_of(node, self._settings.kept_cores) for node in nodes)
 
     def _release(self, jobs: list[JobId], errors: dict[JobId, str]) -> None:
         """All in one request; where Slurm refuses that, one by one to learn which it refuses."""

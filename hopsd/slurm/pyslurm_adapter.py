@@ -125,7 +125,8 @@ class PyslurmAdapter(ScontrolAdapter):
                 "NodeName": node.name,
                 "State": node.state,
                 "Gres": ",".join(f"{k}:{count}" for k, count in node.configured_gres.items()),
-                "CPUTot": str(node.total_cpus),
+                "CPUEfctv": str(node.effective_cpus or node.total_cpus),
+                "ThreadsPerCore": str(node.threads_per_core or 1),
                 "Partitions": ",".join(node.partitions or ()),
             }
             for node in nodes.values()

@@ -91,7 +91,9 @@ class ScontrolAdapter:
     def requeue_hold(self, job: JobId) -> None:
         self._commands.run("scontrol", "requeuehold", job)
 
-    def unpin(self, job: JobId, gpus: int, *, begin_now: bool = False) -> None:
+    def unpin(
+        self, job: JobId, gpus: int, *, avoid: Sequence[NodeName] = (), begin_now: bool = False
+    ) -> None:
         self._update(job, "reqnodelist=", "tresPerNode=", "numnodes=1", "numtasks=1", "numcpus=1")
         self._update(
             job,
@@ -99,6 +101,7 @@ class ScontrolAdapter:
             "mincpusnode=1",
             f"tresPerJob=gres:gpu:{gpus}",
             f"admincomment={RELEASED_MARK}",
+            *([f"excnodelist={','.join(avoid)}"] if avoid else []),
             *(["starttime=now"] if begin_now else []),
         )
 

@@ -20,6 +20,7 @@ class ApplySettings:
 
     ``grace_seconds`` is the time from the checkpoint signal to the requeue;
     ``stop_timeout_seconds`` from the requeue to pending (KillWait and epilog are in it).
+    ``cpus_per_gpu`` comes with a GPU; of a node of CPUs all but ``kept_cores`` come with them.
     """
 
     checkpoint_signal: str = "USR1"
@@ -28,6 +29,7 @@ class ApplySettings:
     stop_timeout_seconds: float = 60.0
     start_timeout_seconds: float = 30.0
     cpus_per_gpu: int = 1
+    kept_cores: int = 1
     poll_seconds: float = 0.2
 
 

@@ -21,9 +21,11 @@ from speed_values import (
     theory,
 )
 
+from hopsd.core.devices import CPU
 from hopsd.core.estimator import Estimator, EstimatorSettings
 from hopsd.core.throughput import Communication, IterationModel
-from hopsd.model.ids import NodeName, WorkloadName
+from hopsd.model.cluster import Node
+from hopsd.model.ids import GpuType, NodeName, WorkloadName
 from hopsd.model.job import ThroughputTable
 from hopsd.model.knowledge import Bandwidth, Knowledge, ThroughputRecord
 
@@ -115,6 +117,20 @@ def test_the_ring_counts_gpus_and_servers() -> None:
     table = estimated(knowledge(fits=(theory(),)), model=model).tables[A]
     # Half of each server: 8 of 16 GPUs.
     assert table.distributed[2] == pytest.approx(10 / (0.05 + 0.25 * 2 * 7 / 8 * sqrt(2 / 2)))
+
+
+def test_a_cpu_that_nobody_measured_is_slower_than_a_gpu_and_the_other_way_round() -> None:
+    nodes = (*NODES, Node(NodeName("n3"), CPU, 2, 2))
+
+    def alone(node: str, per_gpu: float) -> dict[GpuType, float]:
+        types = {n.name: n.gpu_type for n in nodes}
+        seen = ThroughputRecord(RESNET, types[node], NodeName(node), 1, 1, per_gpu, NOW)  # type: ignore[index]
+        asked = EstimatorSettings(min_records=1, assumed_gpu_speedup=5.0)
+        tables = Estimator(nodes, Knowledge(records=(seen,)), asked, NOW).estimate(RESNET).tables
+        return {gpu_type: table.aggregated[1] for gpu_type, table in tables.items()}
+
+    assert alone("n0", 100.0) == pytest.approx({A: 100.0, B: 100.0, CPU: 20.0})
+    assert alone("n3", 10.0) == pytest.approx({A: 50.0, B: 50.0, CPU: 10.0})
 
 
 def test_of_a_type_without_anything_other_types_tell() -> None:

@@ -40,14 +40,14 @@ class Port:
 
     def __init__(self) -> None:
         self.job = JOB
+        self.nodes = (NodeReading(NodeName("n0"), GpuType("a100"), 4, 16),)
         self.steps: list[Step] = []
         self.fails: list[Exception] = []
 
     def read(self) -> Reading:
         if self.fails:
             raise self.fails.pop()
-        nodes = (NodeReading(NodeName("n0"), GpuType("a100"), 4, 16),)
-        return Reading(1000.0, nodes, (self.job,), "22.05.8")
+        return Reading(1000.0, self.nodes, (self.job,), "22.05.8")
 
     def apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
         self.steps += steps
@@ -116,6 +116,18 @@ def test_a_failure_is_told_and_the_next_tick_goes_on(
     assert told in rig.controller.document["error"]
     assert "1 start done" in rig.controller.tick()
     assert rig.controller.document["error"] is None
+
+
+@pytest.mark.parametrize(("wants", "avoid"), [("", ("n1",)), (";cpu=yes", ())])
+def test_who_wants_no_cpu_gets_none_of_plain_slurm_either(
+    rig: Rig, wants: str, avoid: tuple[str, ...]
+) -> None:
+    rig.store.set_paused(paused=True, by="root", at=0.0)
+    rig.port.nodes += (NodeReading(NodeName("n1"), GpuType("cpu"), 2, 16),)
+    rig.port.job = replace(JOB, comment=JOB.comment + wants)
+    rig.controller.wish(Wish((), uid=0))
+    rig.controller.tick()
+    assert [s.avoid for s in rig.port.steps] == [avoid]
 
 
 def test_a_release_asked_for_while_slurm_is_away_is_not_forgotten(rig: Rig) -> None:

@@ -106,7 +106,9 @@ class FakeSlurm:
         self.change(job, state=SlurmState.PENDING, hold=Hold.HOPS, allocation=Allocation())
         self.change(job, restarts=self.table[job].restarts + 1, submit=float(int(self.now)))
 
-    def unpin(self, job: JobId, gpus: int, *, begin_now: bool = False) -> None:
+    def unpin(
+        self, job: JobId, gpus: int, *, avoid: Sequence[NodeName] = (), begin_now: bool = False
+    ) -> None:
         self.asked("unpin begin" if begin_now else "unpin", job)
 
     def writes(self) -> list[str]:

@@ -88,8 +88,11 @@ def test_scontrol_never_imports_pyslurm(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_settings_come_from_the_configuration() -> None:
-    config = SlurmConfig(checkpoint_signal="USR2", checkpoint_grace_seconds=7.0, cpus_per_gpu=3)
+    config = SlurmConfig(
+        checkpoint_signal="USR2", checkpoint_grace_seconds=7.0, cpus_per_gpu=3, kept_cores=2
+    )
     settings = choose.apply_settings(config)
     assert settings.checkpoint_signal == "USR2"
     assert settings.grace_seconds == 7.0
     assert settings.cpus_per_gpu == 3
+    assert settings.kept_cores == 2

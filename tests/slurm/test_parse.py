@@ -174,13 +174,15 @@ def test_nodes() -> None:
             ("n4", "Gres=gpu:a100:2,gpu:v100:2", "IDLE", ""),
             ("n5", "Gres=gpu:a100:4", "ALLOCATED+PLANNED", ""),
             ("n6", "Gres=gpu:a100:4", "IDLE+RESERVED", ""),
+            ("cpu2", "Gres=gpu:cpu:2", "IDLE", "CPUEfctv=62 ThreadsPerCore=2"),
         ]
     )
     nodes, names = node_readings(node_records(text), [])
-    assert names == ["n2", "n10", "cpu1", "n3", "n4", "n5", "n6"]
-    assert [n.name for n in nodes if n.usable] == ["n2", "n5"]
-    assert {n.name for n in nodes} == {"n2", "n10", "n3", "n4", "n5", "n6"}
-    assert all(n.cores == 64 for n in nodes)
+    assert names == ["n2", "n10", "cpu1", "n3", "n4", "n5", "n6", "cpu2"]
+    assert [n.name for n in nodes if n.usable] == ["n2", "n5", "cpu2"]
+    assert {n.name for n in nodes} == {"n2", "n10", "n3", "n4", "n5", "n6", "cpu2"}
+    assert [(n.cores, n.threads) for n in nodes] == [(64, 1)] * 6 + [(62, 2)]
+    assert (nodes[-1].gpu_type, nodes[-1].gpus) == ("cpu", 2)
     assert "a100, v100" in next(n.state_text for n in nodes if n.name == "n4")
     assert node_readings(node_records(text), ["other"])[0] == []
-    assert len(node_readings(node_records(text), ["big"])[0]) == 6
+    assert len(node_readings(node_records(text), ["big"])[0]) == 7
