@@ -74,7 +74,7 @@ def arguments() -> argparse.Namespace:
 
 def join() -> tuple[torch.device, int, int]:
     """Join the process group; return this rank's device, its rank and the number of ranks."""
-    torch.set_num_threads(1)
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or 1))
     if torch.cuda.is_available():
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)

@@ -16,7 +16,6 @@ folder=${CHECKPOINTS:-${SLURM_SUBMIT_DIR:?run it with sbatch}/checkpoints}/$SLUR
 trap 'mkdir -p "$folder" && touch "$folder/stop.$run"' USR1 USR2
 mkdir -p "$folder" && cd "$SLURM_SUBMIT_DIR" || exit
 
-export OMP_NUM_THREADS=1
 : "${PYTHON:=python3}"
 # Below the range from which Linux gives ports to outgoing connections: one of those may take a
 # free port before torchrun listens there, seconds later.
@@ -30,10 +29,13 @@ while True:
             break') || exit
 export MASTER_PORT PYTHON
 
-# One task a node starts one process for each GPU there: CUDA_VISIBLE_DEVICES is the node's own.
+# One task a node starts one process for each GPU there, or for each CPU that stands for one:
+# CUDA_VISIBLE_DEVICES is the node's own. They share the cores that the job has there.
 srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 \
     --kill-on-bad-exit=1 bash -c '
         IFS=, read -ra gpus <<< "${CUDA_VISIBLE_DEVICES:-0}"
+        threads=$((${SLURM_CPUS_ON_NODE:-1} / ${#gpus[@]}))
+        export OMP_NUM_THREADS=$((threads > 0 ? threads : 1))
         exec "$PYTHON" -m torch.distributed.run \
             --nnodes="$SLURM_JOB_NUM_NODES" --node-rank="$SLURM_NODEID" \
             --nproc-per-node="${#gpus[@]}" \

@@ -370,9 +370,6 @@ local function accept(job, partitions, pairs_found)
     tell("--no-requeue is ignored, since the job may move; preempt=no in the comment keeps it")
   end
   if job.requeue ~= 0 or pairs_found.preempt ~= "no" then job.requeue = 1 end
-  if pairs_found.cpu == "yes" then
-    tell("cpu=yes changes nothing here: hops places jobs on nodes with GPUs alone")
-  end
   local held_by_user = job.priority == 0
   if held_by_user then job.begin_time = USER_HOLD_BEGIN end
   job.priority = 0

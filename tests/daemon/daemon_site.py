@@ -8,17 +8,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fixtures_cluster import running_cluster
 
-from examples.demo.cluster import PrivateCluster
+from examples.demo.cluster import NodeSpec, PrivateCluster
 from hopsd.local_socket import UnreachableError, ask
+from hopsd.model.ids import JobId
 from hopsd.store.postgres import PostgresStore
 
 HERE = Path(sys.executable).parent
+ROOT = Path(__file__).parents[2]
 WORKER = """#!/bin/bash
 # Works for TOTAL seconds in all, saves what it did on the signal, leaves with Slurm's code.
 echo "run $SLURM_JOB_ID ${SLURM_RESTART_COUNT:-0} $(scontrol show hostnames | paste -sd,)" >> $LOG
@@ -168,3 +171,46 @@ class Site:
             for kind, job, *rest in lines
             if kind == "run"
         ]
+
+
+@contextlib.contextmanager
+def measuring_site(nodes: Sequence[NodeSpec], dsn: str, folder: Path) -> Iterator[Site]:
+    """One whose jobs report how fast they train."""
+    spool = folder / "reports"
+    spool.mkdir()
+    spool.chmod(0o1733)
+    with running_cluster(
+        nodes=nodes, report_dir=spool, profiler_path=ROOT / "profiler" / "site"
+    ) as cluster:
+        (cluster.directory / "reports").symlink_to(spool)
+        site = Site(cluster.directory, dsn, cluster)
+        try:
+            yield site
+        finally:
+            site.hopsd.stop()
+            site.store.close()
+
+
+def submit(site: Site, comment: str, script: str | Path, *arguments: str) -> JobId:
+    """A path is run as the batch script, a text as its content."""
+    folder = site.folder / "work"
+    folder.mkdir(exist_ok=True)
+    path = Path(script)
+    if isinstance(script, str):
+        path = folder / f"{len(list(folder.iterdir()))}.sh"
+        path.write_text(f"#!/bin/bash\n{script}\n")
+    done = subprocess.run(
+        ["sbatch", "--parsable", f"--comment={comment}", f"--output={folder}/%j.log",
+         f"--chdir={folder}", path, *arguments],
+        env={**os.environ, **site.cluster.env, "PYTHON": sys.executable,
+             "CHECKPOINTS": str(folder), "TRAIN": str(ROOT / "examples" / "train.py"),
+             "LOG": str(folder / "log"), "ROOT": str(ROOT)},
+        check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return JobId(done.stdout.strip())
+
+
+def placements(site: Site, job: JobId) -> list[tuple[bool, dict[str, int]]]:
+    """Where it ran, and whether that was to measure it."""
+    return [(p.profiling, p.allocation.as_dict()) for p in site.store.placements(job)]

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from daemon_site import Site
-from fixtures_cluster import running_cluster
+from daemon_site import ROOT, Site, measuring_site, placements, submit
 
 from examples.demo.cluster import NodeSpec
 from hopsd.local_socket import ask
@@ -20,55 +16,19 @@ from hopsd.model.ids import GpuType, JobId, WorkloadName
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
-ROOT = Path(__file__).parents[2]
 NODES = [NodeSpec("rtx3090", gpus=2, cpus=8), NodeSpec("v100", gpus=1, cpus=8)]
 
 
 @pytest.fixture
 def site(database: str, tmp_path: Path) -> Iterator[Site]:
-    spool = tmp_path / "reports"
-    spool.mkdir()
-    spool.chmod(0o1733)
-    with running_cluster(
-        nodes=NODES, report_dir=spool, profiler_path=ROOT / "profiler" / "site"
-    ) as cluster:
-        (cluster.directory / "reports").symlink_to(spool)
-        site = Site(cluster.directory, database, cluster)
-        try:
-            yield site
-        finally:
-            site.hopsd.stop()
-            site.store.close()
+    with measuring_site(NODES, database, tmp_path) as site:
+        yield site
 
 
 def profile(site: Site, seconds: float = 90.0) -> None:
     more = f"time_limit_seconds = {seconds}"
     site.hopsd.configure(round_seconds=10.0, profiling=True, more=more)
     site.hopsd.start()
-
-
-def submit(site: Site, comment: str, script: str | Path, *arguments: str) -> JobId:
-    """A path is run as the batch script, a text as its content."""
-    folder = site.folder / "work"
-    folder.mkdir(exist_ok=True)
-    path = Path(script)
-    if isinstance(script, str):
-        path = folder / f"{len(list(folder.iterdir()))}.sh"
-        path.write_text(f"#!/bin/bash\n{script}\n")
-    done = subprocess.run(
-        ["sbatch", "--parsable", f"--comment={comment}", f"--output={folder}/%j.log",
-         f"--chdir={folder}", path, *arguments],
-        env={**os.environ, **site.cluster.env, "PYTHON": sys.executable,
-             "CHECKPOINTS": str(folder), "TRAIN": str(ROOT / "examples" / "train.py"),
-             "LOG": str(folder / "log"), "ROOT": str(ROOT)},
-        check=False, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return JobId(done.stdout.strip())
-
-
-def placements(site: Site, job: JobId) -> list[tuple[bool, dict[str, int]]]:
-    return [(p.profiling, p.allocation.as_dict()) for p in site.store.placements(job)]
 
 
 def events(site: Site, job: JobId) -> list[tuple[str, str]]:

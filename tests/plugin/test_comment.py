@@ -224,11 +224,3 @@ def test_learning_rate_follows_the_rule(
     comment = Comment(reqs=(1, 2, 4), lr=lr, lr_rule=rule)
     answer = learning_rate(comment, gpus)
     assert answer == (None if rate is None else pytest.approx(rate))
-
-
-@pytest.mark.skipif(not LUAS, reason="no Lua interpreter here")
-def test_who_wants_cpus_is_told_that_hops_gives_none() -> None:
-    ((became, told), (_, other)) = in_lua(LUAS[0], ["hops:reqs=1;cpu=yes", "hops:reqs=1;cpu=no"])
-    assert became == "held"
-    assert "cpu=yes changes nothing here" in told
-    assert "cpu" not in other

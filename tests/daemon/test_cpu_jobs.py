@@ -1,0 +1,61 @@
+"""CPUs in place of GPUs on a live cluster: only for those who said so, and measured like GPUs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from daemon_site import ROOT, Site, measuring_site, placements, submit
+
+from examples.demo.cluster import NodeSpec
+from hopsd.core.devices import CPU
+from hopsd.local_socket import ask
+from hopsd.model.ids import JobId
+
+pytestmark = [pytest.mark.live, pytest.mark.slow]
+
+NODES = [NodeSpec("rtx3090", gpus=1, cpus=4), NodeSpec("cpu", gpus=2, cpus=3)]
+
+
+@pytest.fixture
+def site(database: str, tmp_path: Path) -> Iterator[Site]:
+    with measuring_site(NODES, database, tmp_path) as site:
+        yield site
+
+
+def train(site: Site, comment: str, samples: int = 2000) -> JobId:
+    comment = f"hops:{comment};samples={samples};batch=32;workload=mlp"
+    script = ROOT / "examples" / "train.sh"
+    return submit(site, comment, script, "--samples", str(samples), "--pace", "0.05")
+
+
+@pytest.mark.parametrize("policy", ["allox", "hops"])
+def test_cpus_run_jobs_whose_users_want_them_and_no_others(site: Site, policy: str) -> None:
+    plan = f'policy = "{policy}"\nalpha = 1.0'
+    site.hopsd.configure(round_seconds=5.0, profiling=True, plan=plan)
+    site.hopsd.start()
+    willing = [train(site, "reqs=1;cpu=yes") for _ in range(3)]
+    pair = train(site, "reqs=2;cpu=yes")
+    others = [train(site, "reqs=1") for _ in range(2)]
+    never = train(site, "reqs=2")
+    site.hopsd.wait_for(
+        lambda _: all(site.states()[job] == "COMPLETED" for job in [*willing, pair, *others]), 240.0
+    )
+    where = {job: placements(site, job) for job in [*willing, pair, *others, never]}
+    for job in others:
+        assert {node for _, nodes in where[job] for node in nodes} == {"n0"}
+    assert where[never] == []
+    answer = ask(site.hopsd.socket, "explain", job=never)
+    assert isinstance(answer, dict)
+    assert "no_configuration" in json.dumps(answer)
+
+    assert where[pair][-1] == (False, {"n1": 2}), "only the CPUs are two"
+    history = (site.folder / "work" / pair / "history.jsonl").read_text().splitlines()
+    assert json.loads(history[-1])["gpus"] == 2, "a process for each CPU"
+    assert any((True, {"n1": 1}) in runs for runs in where.values()), "profiled on a CPU"
+    known = site.store.knowledge()
+    assert {record.gpus for record in known.records if record.gpu_type == CPU} >= {2}
+    assert {fit.gpu_type for fit in known.theory} == {"rtx3090", CPU}
+    site.cluster.run("scancel", never)
