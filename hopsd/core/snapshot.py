@@ -18,7 +18,7 @@ from hopsd.model.ids import JobId, NodeName
 from hopsd.model.job import Job, JobState
 from hopsd.model.knowledge import Knowledge
 from hopsd.model.plan import RoundInfo, Snapshot
-from hopsd.model.reading import JobReading, Reading, SlurmState
+from hopsd.model.reading import Hold, JobReading, Reading, SlurmState
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ def _contention(record: JobRecord, now: float) -> float | None:
 def _state(job: JobReading, now: float) -> JobState:
     if job.state is SlurmState.RUNNING or eligible(job, now):
         return JobState.WAITING
-    return JobState.DEPENDENCY if job.dependency else JobState.HELD
+    return JobState.DEPENDENCY if job.dependency or job.hold is not Hold.USER else JobState.HELD
 
 
 def _age(

@@ -178,6 +178,18 @@ def test_a_released_job_is_left_to_slurm_but_its_gpus_count() -> None:
     assert sum(node.idle for node in result.built.snapshot.nodes) == 0
 
 
+def test_who_keeps_a_job_back_is_told() -> None:
+    port, memory = cluster(comment(1), comment(1), comment(1)), store()
+    kept = zip(port.jobs, ({"begin": 9e9}, {"hold": Hold.USER}, {"dependency": True}), strict=True)
+    port.jobs = {job: replace(port.jobs[job], **how) for job, how in kept}  # type: ignore[arg-type]
+    waiting = run_round(port, memory, hops, SETTINGS, None).plan.waiting
+    assert [waiting[job].text for job in port.jobs] == [
+        "waits for a dependency or a begin time",
+        "held by its user or an operator",
+        "waits for a dependency or a begin time",
+    ]
+
+
 SETS = st.sets(st.sampled_from([1, 2, 3, 4, 6, 8]), min_size=1, max_size=4)
 
 
