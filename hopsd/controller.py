@@ -165,8 +165,9 @@ class Controller:
             if not self._recovered:
                 said.append(self._take_up())
             said.append(self._release_wishes())
-            self._learn()
+            unread = self._learn()
             said.append(self._round())
+            said.append(f"no report of a job can be read: {unread}" if unread else "")
         return "; ".join(filter(None, said))
 
     def _round(self) -> str:
@@ -209,10 +210,11 @@ class Controller:
         self._store.add_event("recovered", text)
         return text
 
-    def _learn(self) -> None:
-        if self._seen is not None:
-            half_life = self._settings.snapshot.estimator.half_life_seconds
-            self._learner.learn(self._seen.reading, half_life)
+    def _learn(self) -> str:
+        if self._seen is None:
+            return ""
+        half_life = self._settings.snapshot.estimator.half_life_seconds
+        return self._learner.learn(self._seen.reading, half_life)
 
     def _release_wishes(self) -> str:
         """What fails as a whole, as with Slurm away, is tried again at the next tick."""

@@ -29,8 +29,11 @@ class Learner:
         """Take a new configuration's."""
         self._reports = ReportReader(folder)
 
-    def learn(self, reading: Reading, half_life_seconds: float) -> None:
-        """Speeds, parts of iterations and progress of the jobs in ``reading``."""
+    def learn(self, reading: Reading, half_life_seconds: float) -> str:
+        """Speeds, parts of iterations and progress of the jobs in ``reading``.
+
+        Returns why the reports could not be read, nothing where they could.
+        """
         collected = self._reports.collect(reading)
         if collected.records:
             self._store.add_throughput(collected.records)
@@ -39,6 +42,7 @@ class Learner:
         self._note_progress(collected, reading)
         self._note_refused(collected.refused)
         self._reports.settle()
+        return collected.unread
 
     def _note_progress(self, collected: Collected, reading: Reading) -> None:
         jobs = {job.id: job for job in reading.jobs}

@@ -46,7 +46,7 @@ class Collected:
     ``records`` and ``phases`` are new since the last look. ``samples_done`` by job over all of
     its runs, as far as their reports are there. ``restart_seconds``: from Slurm's start of the
     present run to its first optimizer step. ``programs``: hash of the script that a job trains
-    with, in its newest run that told it.
+    with, in its newest run that told it. ``unread``: why the folder could not be read, if so.
     """
 
     records: tuple[ThroughputRecord, ...] = ()
@@ -55,6 +55,7 @@ class Collected:
     refused: tuple[Refused, ...] = ()
     phases: tuple[PhaseRecord, ...] = ()
     programs: Mapping[JobId, str] = field(default_factory=dict)
+    unread: str = ""
 
 
 class ReportReader:
@@ -88,7 +89,8 @@ class ReportReader:
         refused: list[Refused] = []
         reports: dict[str, Report] = {}
         files: Counter[str] = Counter()
-        for entry in self._entries():
+        entries, unread = self._entries()
+        for entry in entries:
             files[entry.name.partition(".")[0]] += 1
             try:
                 report = self._believe(entry, jobs, files, reading.now)
@@ -109,6 +111,7 @@ class ReportReader:
             tuple(refused),
             tuple(_phase_records(fresh, jobs, reading, programs)),
             {job: program for (job, _), program in sorted(programs.items())},
+            unread,
         )
 
     def settle(self) -> None:
@@ -126,12 +129,13 @@ class ReportReader:
         self._ran = {run: a for run, a in self._ran.items() if run[0] in jobs}
         self._used = {run: used for run, used in self._used.items() if run[0] in jobs}
 
-    def _entries(self) -> Iterator[os.DirEntry[str]]:
+    def _entries(self) -> tuple[list[os.DirEntry[str]], str]:
+        """What is in the folder, and why it cannot be told where it cannot."""
         try:
             with os.scandir(self._directory) as entries:
-                yield from sorted(entries, key=lambda entry: entry.name)
-        except OSError:
-            return
+                return sorted(entries, key=lambda entry: entry.name), ""
+        except OSError as error:
+            return [], f"{self._directory}: {error.strerror}"
 
     def _believe(
         self,

@@ -299,7 +299,9 @@ def test_what_nobody_ever_claims_is_removed_after_an_hour(tmp_path: Path) -> Non
 
 
 def test_a_missing_folder_holds_no_reports(tmp_path: Path) -> None:
-    assert look(ReportReader(tmp_path / "none"), reading(job())).records == ()
+    collected = look(ReportReader(tmp_path / "none"), reading(job()))
+    assert collected.records == ()
+    assert collected.unread == f"{tmp_path}/none: No such file or directory"
 
 
 def refusal(folder: Path, *jobs: JobReading) -> str:

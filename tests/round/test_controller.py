@@ -101,6 +101,15 @@ def test_a_tick_places_and_tells(rig: Rig) -> None:
     assert [row["id"] for row in rig.controller.document["running"]] == ["1"]
 
 
+def test_reports_out_of_reach_are_told_at_every_tick(rig: Rig, tmp_path: Path) -> None:
+    rig.controller.tick()
+    assert "no report" not in rig.controller.tick()
+    tmp_path.rmdir()
+    assert f"no report of a job can be read: {tmp_path}: No such" in rig.controller.tick()
+    tmp_path.mkdir()
+    assert "no report" not in rig.controller.tick()
+
+
 @pytest.mark.parametrize(
     ("failure", "told"),
     [
