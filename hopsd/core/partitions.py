@@ -32,16 +32,17 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The part of every node."""
+    """The part of every node; ``all``: each of them once."""
 
     of_node: Mapping[NodeName, Part]
+    all: tuple[Part, ...]
 
     def open_to(self, job: JobReading, by_type: Mapping[GpuType, T]) -> dict[GpuType, T]:
         """What is known of GPU types, by the parts of them where ``job`` may run."""
         asked = _asked(job)
         return {
             part.name: by_type[part.gpu_type]
-            for part in dict.fromkeys(self.of_node.values())
+            for part in self.all
             if part.gpu_type in by_type
             and (part.partitions is None or not part.partitions.isdisjoint(asked))
         }
@@ -57,18 +58,17 @@ def parts_of(reading: Reading) -> Parts:
     kinds = defaultdict(set)
     for node in reading.nodes:
         kinds[node.gpu_type].add(inside[node.name])
-    return Parts(
-        {
-            node.name: Part(
-                _name(node.gpu_type, inside[node.name])
-                if len(kinds[node.gpu_type]) > 1
-                else node.gpu_type,
-                node.gpu_type,
-                inside[node.name],
-            )
-            for node in reading.nodes
-        }
-    )
+    of_node = {
+        node.name: Part(
+            _name(node.gpu_type, inside[node.name])
+            if len(kinds[node.gpu_type]) > 1
+            else node.gpu_type,
+            node.gpu_type,
+            inside[node.name],
+        )
+        for node in reading.nodes
+    }
+    return Parts(of_node, tuple(dict.fromkeys(of_node.values())))
 
 
 def _asked(job: JobReading) -> list[str]:

@@ -14,7 +14,7 @@ from hopsd.core.partitions import Parts, parts_of
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
 from hopsd.model.history import JobRecord
-from hopsd.model.ids import JobId, NodeName
+from hopsd.model.ids import JobId, NodeName, WorkloadName
 from hopsd.model.job import Job, JobState
 from hopsd.model.knowledge import Knowledge
 from hopsd.model.plan import RoundInfo, Snapshot
@@ -60,7 +60,7 @@ def build_snapshot(
     nodes = _nodes(reading)
     up = {node.name for node in nodes}
     parts = parts_of(reading)
-    estimator = Estimator(nodes, knowledge, settings.estimator, reading.now)
+    known = _Known(Estimator(nodes, knowledge, settings.estimator, reading.now), parts)
     jobs, pinned = [], set()
     for job in reading.jobs:
         pins = job.state is SlurmState.RUNNING and _pinned(job, comments.get(job.id), up, settings)
@@ -73,7 +73,7 @@ def build_snapshot(
                     records[job.id],
                     comments[job.id],
                     up,
-                    estimator.estimate(records[job.id].workload),
+                    known.of(job, records[job.id].workload, cpu=comments[job.id].cpu),
                     parts,
                     knowledge,
                     settings,
@@ -84,6 +84,23 @@ def build_snapshot(
     nodes = tuple(replace(node, gpu_type=parts.of_node[node.name].name) for node in nodes)
     snapshot = Snapshot(reading.now, info, nodes, tuple(j for j in jobs if j is not None))
     return Built(snapshot, frozenset(pinned))
+
+
+class _Known:
+    """What is known of workloads where a job may run; jobs of which the same is known share it."""
+
+    def __init__(self, estimator: Estimator, parts: Parts) -> None:
+        self._estimator = estimator
+        self._parts = parts
+        self._found: dict[tuple[WorkloadName, bool, str], Estimate] = {}
+
+    def of(self, job: JobReading, workload: WorkloadName, *, cpu: bool) -> Estimate:
+        key = workload, cpu, job.partition
+        if key not in self._found:
+            known = self._estimator.estimate(workload)
+            tables = self._parts.open_to(job, usable(known.tables, cpu=cpu))
+            self._found[key] = replace(known, tables=tables)
+        return self._found[key]
 
 
 def _nodes(reading: Reading) -> tuple[Node, ...]:
@@ -132,7 +149,7 @@ def _job(
         submit=record.submit,
         wait_seconds=record.wait_seconds,
         reqs=comment.reqs,
-        throughput=parts.open_to(job, usable(known.tables, cpu=comment.cpu)),
+        throughput=known.tables,
         server_factor=known.server_factor,
         age_seconds=_age(job, record, comment, knowledge, settings),
         samples=comment.samples,

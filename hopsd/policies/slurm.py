@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import le
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from hopsd.core.priority import DEFAULT_AGE_SECONDS
+from hopsd.core.shapes import Bools, Floats, Ints
 from hopsd.core.throughput import configuration_throughput
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, NodeName, job_order
@@ -95,9 +96,6 @@ def _starting(
     return started
 
 
-Floats = npt.NDArray[np.float64]
-
-
 @dataclass(frozen=True, slots=True)
 class _Slot:
     """``start``: index of the profile's row; ``end`` in seconds."""
@@ -105,7 +103,21 @@ class _Slot:
     start: int
     end: float
     allocation: Allocation
-    nodes: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sites:
+    """Servers of several types, type by type: the ``type`` of each of the ``members`` (servers,)
+    counts from 0.
+    """
+
+    members: Ints
+    type: Ints
+
+    def count(self, servers: Bools) -> Ints:
+        """How many of each type's servers are true: (rows, types) of (rows, servers)."""
+        first = np.flatnonzero(np.diff(self.type, prepend=-1))
+        return np.add.reduceat(servers, first, axis=1, dtype=np.int64)
 
 
 class _Profile:
@@ -114,19 +126,25 @@ class _Profile:
     def __init__(self, snapshot: Snapshot, sites: Sites) -> None:
         self._nodes = snapshot.nodes
         self._types = {node.name: node.gpu_type for node in snapshot.nodes}
-        self._members: dict[GpuType, list[int]] = {}
+        members: dict[GpuType, list[int]] = {}
         for i, node in enumerate(snapshot.nodes):
-            self._members.setdefault(node.gpu_type, []).append(i)
-        self._size = {t: max(self._nodes[i].gpus for i in m) for t, m in self._members.items()}
-        self._placed: list[tuple[int, Floats, float]] = []
+            members.setdefault(node.gpu_type, []).append(i)
+        self._members = {t: np.array(own) for t, own in members.items()}
+        sizes = np.array([node.gpus for node in snapshot.nodes])
+        self._size = {t: int(sizes[own].max()) for t, own in self._members.items()}
+        self._largest = {t: own[sizes[own] == self._size[t]] for t, own in self._members.items()}
+        self._placed: list[tuple[int, tuple[float, ...], float]] = []
         self._sorted: dict[tuple[int, GpuType], list[NodeName]] = {}
+        self._rates: dict[tuple[int, int, int, GpuType], float | None] = {}
         self._lengths: dict[JobId, dict[GpuType, float]] = {}
-        index = {node.name: i for i, node in enumerate(snapshot.nodes)}
+        self._sites_of: dict[tuple[tuple[GpuType, ...], bool], _Sites] = {}
+        self._index = {node.name: i for i, node in enumerate(snapshot.nodes)}
         ends, gained = [snapshot.now], [(0, 0)]
         for job in snapshot.jobs:
             if job.running:
-                end = snapshot.now + self._seconds(job, job.running)
-                own = [(index[name], gpus) for name, gpus in job.running if name in index]
+                rate = configuration_throughput(job, job.running, self._types)
+                end = snapshot.now + self._seconds(job, rate)
+                own = [(self._index[n], gpus) for n, gpus in job.running if n in self._index]
                 ends += [end] * len(own)
                 gained += own
         self.times, rows = np.unique(np.array(ends), return_inverse=True)
@@ -136,19 +154,29 @@ class _Profile:
         np.add.at(self.free, (rows, nodes), gpus_gained)
         self.free = np.cumsum(self.free, axis=0, dtype=np.int32)
         self._idle: dict[GpuType, list[int]] = {}
+        self._able: dict[int, list[GpuType]] = {}
         self._look()
 
     def could_start(self, job: Job, gpus: int) -> bool:
         """Whether the job could start now if it were next."""
-        if not any(self._holds(gpus, t, self._idle[t]) for t in self._members):
+        able = self._able_now(gpus)
+        if not able:
             return False
-        for gpu_type, seconds in self._seconds_by_type(job, gpus).items():
-            if self._holds(gpus, gpu_type, self._idle[gpu_type]):
-                until = max(1, int(np.searchsorted(self.times, self.times[0] + seconds)))
+        seconds = self._seconds_by_type(job, gpus)
+        for gpu_type in able:
+            if gpu_type in seconds:
+                end = self.times[0] + seconds[gpu_type]
+                until = max(1, int(self.times.searchsorted(end)))
                 lasting = self.free[:until, self._members[gpu_type]].min(axis=0)
                 if self._holds(gpus, gpu_type, lasting.tolist()):
                     return True
         return False
+
+    def _able_now(self, gpus: int) -> list[GpuType]:
+        """The types whose servers hold ``gpus`` of one job beside what runs now."""
+        if gpus not in self._able:
+            self._able[gpus] = [t for t, idle in self._idle.items() if self._holds(gpus, t, idle)]
+        return self._able[gpus]
 
     def _holds(self, gpus: int, gpu_type: GpuType, idle: Sequence[int]) -> bool:
         """Whether servers with ``idle`` GPUs hold the job, whole ones where it needs several."""
@@ -159,22 +187,23 @@ class _Profile:
 
     def _look(self) -> None:
         """Note what is idle now."""
-        now = self.free[0].tolist()
-        self._idle = {t: [now[i] for i in members] for t, members in self._members.items()}
+        now = self.free[0]
+        self._idle = {t: now[members].tolist() for t, members in self._members.items()}
+        self._able = {}
 
     def earliest(self, job: Job, gpus: int) -> _Slot | None:
         """The first row from which on the job fits for as long as it runs; None: nobody knows,
         others than the known jobs hold GPUs that it needs.
         """
         seconds = self._seconds_by_type(job, gpus)
-        needs = np.array([seconds.get(t, np.inf) for t in self._members])
+        needs = tuple(seconds.get(t, np.inf) for t in self._members)
         first, before = self._not_before(gpus, needs), len(self.times)
-        one = [(t, s) for t, s in seconds.items() if gpus <= self._size[t]]
-        found = self._on_one(gpus, one, first) if one else None
-        for gpu_type, duration in seconds.items():
-            before = before if found is None else found.start
-            if before > first and gpus > self._size[gpu_type]:
-                found = self._on_many(gpus, gpu_type, duration, first, before) or found
+        one = {t: s for t, s in seconds.items() if gpus <= self._size[t]}
+        many = {t: s for t, s in seconds.items() if gpus > self._size[t]}
+        found = self._on_one(gpus, one, first, before) if one else None
+        before = before if found is None else found.start
+        if many and before > first:
+            found = self._on_many(gpus, many, first, before) or found
         start = np.inf if found is None else float(self.times[found.start])
         self._placed.append((gpus, needs, start))
         return found
@@ -186,32 +215,43 @@ class _Profile:
             self._lengths[job.id] = {t: s for t, s in longest.items() if s is not None}
         return self._lengths[job.id]
 
-    def _not_before(self, gpus: int, needs: Floats) -> int:
+    def _not_before(self, gpus: int, needs: tuple[float, ...]) -> int:
         """A row before which the job cannot start: one before it in the queue, with no more GPUs
         and on no type longer, could not either, and since then nothing got free.
         """
-        starts = [start for g, n, start in self._placed if g <= gpus and bool((n <= needs).all())]
-        return int(np.searchsorted(self.times, max(starts, default=float(self.times[0]))))
+        starts = [start for g, n, start in self._placed if g <= gpus and all(map(le, n, needs))]
+        return int(self.times.searchsorted(max(starts, default=float(self.times[0]))))
 
     def _longest(self, job: Job, gpus: int, gpu_type: GpuType) -> float | None:
-        """Run time on the slowest server of a type: a safe guess, as time limits are.
+        """Run time on the slowest servers of a type: a safe guess, as time limits are.
 
         None: the type cannot hold it.
         """
+        key = (id(job.throughput), id(job.server_factor), gpus, gpu_type)
+        if key not in self._rates:
+            slowest = self._slowest(job, gpus, gpu_type)
+            self._rates[key] = (
+                configuration_throughput(job, slowest, self._types) if slowest else None
+            )
+        rate = self._rates[key]
+        return None if rate is None else self._seconds(job, rate)
+
+    def _slowest(self, job: Job, gpus: int, gpu_type: GpuType) -> Allocation | None:
+        """``gpus`` on the job's slowest servers of a type; None where that cannot hold it."""
         table = job.throughput.get(gpu_type)
         members, largest = self._members[gpu_type], self._size[gpu_type]
         if table is None or (gpus > largest and not table.distributed):
             return None
         slowest = self._by_speed(job, gpu_type)
         if gpus <= largest:
-            return self._seconds(job, Allocation(((slowest[0], gpus),)))
+            return Allocation(((slowest[0], gpus),))
         whole, rest = divmod(gpus, largest)
         if len(members) < whole + (rest > 0):
             return None
         shape = dict.fromkeys(slowest[:whole], largest)
         if rest:
             shape[slowest[whole]] = rest
-        return self._seconds(job, Allocation.of(shape))
+        return Allocation.of(shape)
 
     def _by_speed(self, job: Job, gpu_type: GpuType) -> list[NodeName]:
         """A type's servers, the slowest first for this job's workload."""
@@ -226,92 +266,100 @@ class _Profile:
         start = float(self.times[slot.start])
         end = self._row(slot.end)
         first = self._row(start)
-        for node, gpus in slot.nodes:
-            self.free[first:end, node] -= gpus
+        for name, gpus in slot.allocation:
+            self.free[first:end, self._index[name]] -= gpus
         if first == 0:
             self._look()
 
     def _row(self, time: float) -> int:
         """The row that begins at ``time``, made where there is none."""
-        row = int(np.searchsorted(self.times, time))
+        row = int(self.times.searchsorted(time))
         if row == len(self.times) or self.times[row] != time:
             self.times = np.concatenate((self.times[:row], [time], self.times[row:]))
             self.free = np.concatenate((self.free[:row], self.free[row - 1 :]))
         return row
 
-    def _seconds(self, job: Job, allocation: Allocation) -> float:
-        """What is left of the run time on ``allocation``."""
+    def _seconds(self, job: Job, rate: float) -> float:
+        """What is left of the run time at ``rate`` samples per second."""
         if job.time_limit_seconds is not None:
             return max(0.0, job.time_limit_seconds - job.run_seconds)
-        rate = configuration_throughput(job, allocation, self._types)
         if job.samples is None or not rate:  # it runs where no table of its workload says how fast
             return max(0.0, (job.age_seconds or DEFAULT_AGE_SECONDS) - job.run_seconds)
         return max(0.0, job.samples - job.samples_done) / rate
 
     def _lasting(
-        self,
-        gpus: int,
-        groups: Sequence[tuple[Sequence[int], float]],
-        first: int,
-        before: int | None = None,
-    ) -> npt.NDArray[np.bool_]:
-        """Whether a server holds ``gpus`` for its group's seconds: (rows ``first:before``, m)."""
+        self, gpus: Ints, sites: _Sites, seconds: Floats, first: int, before: int | None = None
+    ) -> Bools:
+        """Whether a server holds ``gpus`` for its type's seconds, both (types,).
+
+        (rows ``first:before``, servers of ``sites``).
+        """
         starts = self.times[first:before]
-        last = int(np.searchsorted(self.times, starts[-1] + max(s for _, s in groups)))
-        members = [i for group, _ in groups for i in group]
-        fits = self.free[first : max(last, first + len(starts)), members] >= gpus
-        rows = np.arange(len(fits), dtype=np.int32)
-        stops = np.where(fits, np.int32(len(fits)), rows[:, None])
-        stops = np.minimum.accumulate(stops[::-1], axis=0)[::-1][: len(starts)]
-        ends = [np.searchsorted(self.times, starts + seconds) - first for _, seconds in groups]
-        sizes = [len(group) for group, _ in groups]
-        lasting: npt.NDArray[np.bool_] = fits[: len(starts)] & (
-            stops >= np.repeat(np.column_stack(ends), sizes, axis=1)
-        )
+        ends = self.times.searchsorted(starts[:, None] + seconds) - first
+        length = max(int(ends[-1].max()), len(starts))
+        fits = self.free[first : first + length, sites.members] >= gpus[sites.type]
+        stops = np.where(fits, np.int32(length), np.arange(length, dtype=np.int32)[:, None])
+        np.minimum.accumulate(stops[::-1], axis=0, out=stops[::-1])
+        lasting: Bools = stops[: len(starts)] >= ends[:, sites.type]
+        lasting &= fits[: len(starts)]
         return lasting
 
     def _on_one(
-        self, gpus: int, types: Sequence[tuple[GpuType, float]], first: int
+        self, gpus: int, seconds: Mapping[GpuType, float], first: int, before: int
     ) -> _Slot | None:
         """On one server; of those that have room first the fullest."""
-        groups = [(self._members[t], seconds) for t, seconds in types]
-        ok = self._lasting(gpus, groups, first)
-        row = _first(np.asarray(ok.any(axis=1)))
+        sites = self._sites(tuple(seconds))
+        needs = np.full(len(seconds), gpus)
+        ok = self._lasting(needs, sites, np.array(list(seconds.values())), first, before)
+        row = _first(ok.any(axis=1))
         if row is None:
             return None
         at = first + row
-        members = [i for group, _ in groups for i in group]
-        slack = np.where(ok[row], self.free[at, members], np.iinfo(np.int32).max)
-        node = members[int(slack.argmin())]
-        seconds = next(seconds for group, seconds in groups if node in group)
-        where = Allocation(((self._nodes[node].name, gpus),))
-        return _Slot(at, float(self.times[at]) + seconds, where, ((node, gpus),))
+        slack = np.where(ok[row], self.free[at, sites.members], np.iinfo(np.int32).max)
+        node = self._nodes[sites.members[slack.argmin()]]
+        return self._slot(at, seconds[node.gpu_type], {node.name: gpus})
 
     def _on_many(
-        self, gpus: int, gpu_type: GpuType, seconds: float, first: int, before: int
+        self, gpus: int, seconds: Mapping[GpuType, float], first: int, before: int
     ) -> _Slot | None:
-        """Whole servers of the type's largest size, and one for what remains."""
-        largest = self._size[gpu_type]
-        whole, rest = divmod(gpus, largest)
-        big = [m for m in self._members[gpu_type] if self._nodes[m].gpus == largest]
-        full = self._lasting(largest, [(big, seconds)], first, before)
-        if not full.any():
-            return None
-        part = self._lasting(rest, [(big, seconds)], first, before) if rest else full
-        row = _first((full.sum(axis=1) >= whole) & (part.sum(axis=1) >= whole + (rest > 0)))
+        """Whole servers of a type's largest size, and one for what remains."""
+        sites = self._sites(tuple(seconds), largest=True)
+        times = np.array(list(seconds.values()))
+        largest = np.array([self._size[t] for t in seconds])
+        whole, rest = np.divmod(gpus, largest)
+        part = full = self._lasting(largest, sites, times, first, before)
+        enough = sites.count(full) >= whole
+        if rest.any() and enough.any():
+            part = self._lasting(rest, sites, times, first, before)
+            enough &= sites.count(part) >= whole + (rest > 0)
+        row = _first(enough.any(axis=1))
         if row is None:
             return None
-        at = first + row
-        chosen = [m for m, ok in zip(big, full[row], strict=True) if ok][:whole]
-        nodes = [(m, largest) for m in chosen]
-        if rest:
-            others = [m for m, ok in zip(big, part[row], strict=True) if ok and m not in chosen]
-            nodes.append((min(others, key=lambda m: (self.free[at, m], m)), rest))
-        allocation = Allocation.of({self._nodes[m].name: g for m, g in nodes})
-        return _Slot(at, float(self.times[at]) + seconds, allocation, tuple(nodes))
+        at, chosen = first + row, int(enough[row].argmax())
+        own = sites.type == chosen
+        taken = sites.members[own & full[row]][: whole[chosen]].tolist()
+        nodes = {self._nodes[m].name: int(largest[chosen]) for m in taken}
+        if rest[chosen]:
+            others = [m for m in sites.members[own & part[row]].tolist() if m not in taken]
+            last = min(others, key=lambda m: (self.free[at, m], m))
+            nodes[self._nodes[last].name] = int(rest[chosen])
+        return self._slot(at, list(seconds.values())[chosen], nodes)
+
+    def _slot(self, at: int, seconds: float, gpus: Mapping[NodeName, int]) -> _Slot:
+        return _Slot(at, float(self.times[at]) + seconds, Allocation.of(gpus))
+
+    def _sites(self, types: tuple[GpuType, ...], *, largest: bool = False) -> _Sites:
+        """The servers of ``types``, only those of each type's largest size with ``largest``."""
+        key = types, largest
+        if key not in self._sites_of:
+            groups = [(self._largest if largest else self._members)[t] for t in types]
+            self._sites_of[key] = _Sites(
+                np.concatenate(groups), np.repeat(np.arange(len(groups)), list(map(len, groups)))
+            )
+        return self._sites_of[key]
 
 
-def _first(rows: npt.NDArray[np.bool_]) -> int | None:
+def _first(rows: Bools) -> int | None:
     """The first row that is true."""
     return int(rows.argmax()) if rows.any() else None
 
