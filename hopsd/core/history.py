@@ -79,28 +79,39 @@ def advance(
     """
     now = max(now, old.seen)
     wait, run = _elapsed(old, job, now)
-    gpus = job.allocation.gpus or old.allocation.gpus
-    holds = job.state in OCCUPYING and bool(job.allocation)
-    by_type = old.run_seconds_by_type
-    ran_on = job.allocation or old.allocation
-    if run and ran_on and (gpu_type := types.get(ran_on.nodes[0])):
-        by_type = {**by_type, gpu_type: by_type.get(gpu_type, 0.0) + run}
-    return replace(
-        old,
+    holds = bool(job.allocation) and job.state in OCCUPYING
+    by_type, attained = old.run_seconds_by_type, old.attained_gpu_seconds
+    if run and (ran_on := job.allocation or old.allocation):
+        attained += run * ran_on.gpus
+        if gpu_type := types.get(ran_on.nodes[0]):
+            by_type = {**by_type, gpu_type: by_type.get(gpu_type, 0.0) + run}
+    # Every field by name: this is done for every job at every look, and replace() takes as long
+    # again to copy what it is not told.
+    return JobRecord(
+        id=old.id,
+        user=old.user,
+        name=old.name,
+        comment=old.comment,
         workload=workload,
+        submit=old.submit,
         seen=now,
-        app_seconds=old.app_seconds + apps * (now - old.seen),
         state=job.state,
-        released=old.released or job.released,
         wait_seconds=old.wait_seconds + wait,
         run_seconds=old.run_seconds + run,
-        attained_gpu_seconds=old.attained_gpu_seconds + run * gpus,
+        attained_gpu_seconds=attained,
         restarts=max(old.restarts, job.restarts),
+        samples_done=old.samples_done,
+        restart_seconds=old.restart_seconds,
         allocation=job.allocation if holds else Allocation(),
         allocation_since=_since(old, job) if holds else _without_since(old, job),
         profiling=holds and job.profiling,
+        age_seconds=old.age_seconds,
         end=(job.end or now) if job.state.finished and not job.failed_profile else None,
+        released=old.released or job.released,
         run_seconds_by_type=by_type,
+        app_seconds=old.app_seconds + apps * (now - old.seen),
+        app_gpu_seconds=old.app_gpu_seconds,
+        program=old.program,
     )
 
 

@@ -15,6 +15,7 @@ from operator import le
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from hopsd.core.priority import DEFAULT_AGE_SECONDS
 from hopsd.core.shapes import Bools, Floats, Ints
@@ -107,17 +108,17 @@ class _Slot:
 
 @dataclass(frozen=True, slots=True)
 class _Sites:
-    """Servers of several types, type by type: the ``type`` of each of the ``members`` (servers,)
-    counts from 0.
+    """Servers of several types: the ``type`` of each of the ``members`` (servers,) counts from 0;
+    ``one_hot`` (servers, types) is 1 at its type.
     """
 
     members: Ints
     type: Ints
+    one_hot: npt.NDArray[np.float32]
 
-    def count(self, servers: Bools) -> Ints:
+    def count(self, servers: Bools) -> npt.NDArray[np.float32]:
         """How many of each type's servers are true: (rows, types) of (rows, servers)."""
-        first = np.flatnonzero(np.diff(self.type, prepend=-1))
-        return np.add.reduceat(servers, first, axis=1, dtype=np.int64)
+        return servers @ self.one_hot
 
 
 class _Profile:
@@ -311,7 +312,7 @@ class _Profile:
         sites = self._sites(tuple(seconds))
         needs = np.full(len(seconds), gpus)
         ok = self._lasting(needs, sites, np.array(list(seconds.values())), first, before)
-        row = _first(ok.any(axis=1))
+        row = _first(np.asarray(ok.any(axis=1)))
         if row is None:
             return None
         at = first + row
@@ -332,7 +333,7 @@ class _Profile:
         if rest.any() and enough.any():
             part = self._lasting(rest, sites, times, first, before)
             enough &= sites.count(part) >= whole + (rest > 0)
-        row = _first(enough.any(axis=1))
+        row = _first(np.asarray(enough.any(axis=1)))
         if row is None:
             return None
         at, chosen = first + row, int(enough[row].argmax())
@@ -353,9 +354,9 @@ class _Profile:
         key = types, largest
         if key not in self._sites_of:
             groups = [(self._largest if largest else self._members)[t] for t in types]
-            self._sites_of[key] = _Sites(
-                np.concatenate(groups), np.repeat(np.arange(len(groups)), list(map(len, groups)))
-            )
+            own = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
+            one_hot = np.eye(len(groups), dtype=np.float32)[own]
+            self._sites_of[key] = _Sites(np.concatenate(groups), own, one_hot)
         return self._sites_of[key]
 
 
