@@ -18,7 +18,9 @@ CPU = GpuType("cpu")
 
 
 def is_cpu(gpu_type: GpuType) -> bool:
-    return gpu_type == CPU or gpu_type.startswith(f"{CPU}-")
+    """Also of ``cpu (PARTITION)``, as :mod:`hopsd.core.partitions` may name it."""
+    kind = gpu_type.partition(" ")[0]
+    return kind == CPU or kind.startswith(f"{CPU}-")
 
 
 def cpu_nodes(reading: Reading) -> tuple[NodeName, ...]:

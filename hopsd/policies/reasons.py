@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from hopsd.core.devices import is_cpu
 from hopsd.core.pools import Pools
 from hopsd.model.job import Job, JobState
 from hopsd.model.reason import Reason, ReasonCode
@@ -20,7 +21,10 @@ def nowhere(job: Job, pools: Pools) -> Reason:
     """An idle cluster could not run it."""
     known = [pool for pool in pools.values() if pool.gpu_type in job.throughput]
     if not job.throughput:
-        return Reason(ReasonCode.NO_CONFIGURATION, "no GPU server in use is in its partition")
+        text = "no GPU server in use is in its partition"
+        if any(map(is_cpu, pools)):
+            text += ", nor CPUs that it takes (cpu=yes)"
+        return Reason(ReasonCode.NO_CONFIGURATION, text)
     if not known:
         text = (
             f"knows GPU types {_names(job.throughput)} and the cluster has"

@@ -6,13 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopsd.core.devices import CPU, cores_of
-from hopsd.model.ids import NodeName
+from hopsd.core.devices import CPU, cores_of, is_cpu
+from hopsd.model.ids import GpuType, NodeName
 from hopsd.model.reading import NodeReading
 
 
 def node(cpus: int, cores: int, threads: int = 1) -> NodeReading:
     return NodeReading(NodeName("n"), CPU, cpus, cores, threads=threads)
+
+
+@pytest.mark.parametrize(
+    ("name", "cpu"),
+    [("cpu", True), ("cpu-epyc", True), ("cpu (hops)", True), ("cpux", False), ("a100", False)],
+)
+def test_a_type_is_one_of_cpus_by_its_name(name: str, cpu: bool) -> None:
+    assert is_cpu(GpuType(name)) == cpu
 
 
 @pytest.mark.parametrize(

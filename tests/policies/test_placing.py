@@ -65,6 +65,12 @@ def test_rigid_is_the_lower_median_of_what_could_ever_run(
     assert sites(a0=0, b0=8).rigid(job("1", reqs)) == median
 
 
+def test_who_finds_cpus_alone_and_wants_none_is_told() -> None:
+    snapshot = Snapshot(0.0, RoundInfo(True, 60.0), nodes(c0=8), (job("1", (1,), throughput={}),))
+    (reason,) = get("hops")(snapshot, PlanSettings()).waiting.values()
+    assert reason.text.endswith("nor CPUs that it takes (cpu=yes)")
+
+
 @st.composite
 def snapshots(draw: st.DrawFn) -> Snapshot:
     """Some jobs run, some are pinned, some held; nodes partly taken by strangers.
