@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench.themis.measure import Case
 
-SEEDS = (0, 1)
+SEEDS = (0, 1, 2, 3, 4)
 RIVALS = ("gandiva", "tiresias", "optimus", "slaq", "srtf-apps", "srsf")
 THEMIS = ("themis", "themis-share")
 EVERYBODY = (*THEMIS, *RIVALS)
@@ -18,10 +18,12 @@ LIE_SEEDS = tuple(range(6))
 
 LYING = [Case("themis", 0, seed, lie=lie) for lie in LIES for seed in LIE_SEEDS]
 MAIN = [Case(p, kind, seed) for kind in (1, 2) for p in EVERYBODY for seed in SEEDS]
-FILTER = [Case("themis", 2, 0, filter_share=f) for f in FILTERS]
-LEASE = [Case("themis", 2, 0, lease=lease) for lease in LEASES]
-MORE_CONTENTION = [Case(p, 1, 0, contention=times) for times in CONTENTION for p in EVERYBODY]
-MIX = [Case(p, 2, 0, network=share) for share in NETWORK for p in MIXED]
+FILTER = [Case("themis", 2, s, filter_share=f) for f in FILTERS for s in SEEDS]
+LEASE = [Case("themis", 2, s, lease=lease) for lease in LEASES for s in SEEDS]
+MORE_CONTENTION = [
+    Case(p, 1, s, contention=times) for times in CONTENTION for p in EVERYBODY for s in SEEDS
+]
+MIX = [Case(p, 2, s, network=share) for share in NETWORK for p in MIXED for s in SEEDS]
 
 ALL = {
     "lying": LYING,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 
 from bench.themis.experiments import (
     CONTENTION,
@@ -61,10 +61,16 @@ def _mean(cases: Iterable[Case], folder: Path, value: Value) -> float | None:
     return fmean(there) if there and len(there) == len(found) else None
 
 
-def _text(value: float | None) -> str:
-    if value is None:
+def _cell(cases: Iterable[Case], folder: Path, value: Value) -> str:
+    """Mean over the cases and, of several, their standard deviation."""
+    found = [measured(case, folder) for case in cases]
+    there = [value(m) for m in found if m is not None]
+    if not there or len(there) < len(found):
         return NOT_RUN
-    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}" if value < 10 else f"{value:.1f}"
+    mean = fmean(there)
+    text = f",.{0 if mean >= 100 else 1 if mean >= 10 else 2}f"
+    spread = f" ± {stdev(there):{text}}" if len(there) > 1 else ""
+    return f"{mean:{text}}{spread}"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -78,7 +84,7 @@ def _main(folder: Path, images: Path) -> str:
         rows = []
         for policy in EVERYBODY:
             cases = [Case(policy, kind, seed) for seed in SEEDS]
-            rows.append([policy, *(_text(_mean(cases, folder, value)) for _, value in COLUMNS)])
+            rows.append([policy, *(_cell(cases, folder, value) for _, value in COLUMNS)])
         text += f"\nWorkload {kind}:\n\n"
         text += _table(["policy", *(name for name, _ in COLUMNS)], rows)
     values: dict[str, list[float]] = {}
@@ -95,7 +101,8 @@ def _contention(folder: Path) -> str:
         row = [policy]
         for value in (COLUMNS[0][1], COLUMNS[2][1]):
             for times in CONTENTION:
-                row.append(_text(_mean([Case(policy, 1, 0, contention=times)], folder, value)))
+                cases = [Case(policy, 1, seed, contention=times) for seed in SEEDS]
+                row.append(_cell(cases, folder, value))
         rows.append(row)
     head = ["policy", *(f"x{t}" for t in CONTENTION), *(f"x{t}, exact 1/N" for t in CONTENTION)]
     return _table(head, rows)
@@ -106,28 +113,31 @@ def _mix(folder: Path, images: Path) -> str:
     for label, value in (COLUMNS[2], COLUMNS[4], COLUMNS[5]):
         rows = []
         for policy in MIXED:
-            cases = [Case(policy, 2, 0, network=share) for share in NETWORK]
-            rows.append([policy, *(_text(_mean([case], folder, value)) for case in cases)])
+            rows.append([policy, *(_cell(_mixed(policy, s), folder, value) for s in NETWORK)])
         text += f"\n{label[0].upper()}{label[1:]}:\n\n"
         text += _table(["policy", *(f"{share:.0%}" for share in NETWORK)], rows)
     lines: dict[str, list[tuple[float, float]]] = {}
     for policy in MIXED:
-        found = [(s, measured(Case(policy, 2, 0, network=s), folder)) for s in NETWORK]
-        lines[policy] = [(100 * s, max(m.rho_share)) for s, m in found if m is not None]
+        means = [(s, _mean(_mixed(policy, s), folder, COLUMNS[2][1])) for s in NETWORK]
+        lines[policy] = [(100 * s, mean) for s, mean in means if mean is not None]
     svg = _chart("share of network-bound apps", "%", "max rho, exact 1/N", lines)
     return text + _image(svg, images, "themis-network.svg", "Largest rho by share")
 
 
+def _mixed(policy: str, share: float) -> list[Case]:
+    return [Case(policy, 2, seed, network=share) for seed in SEEDS]
+
+
 def _sweeps(folder: Path) -> str:
     text = ""
-    sweeps: Mapping[str, Sequence[tuple[str, Case]]] = {
-        "f": [(f"{f:g}", Case("themis", 2, 0, filter_share=f)) for f in FILTERS],
-        "lease, s": [(f"{lease:g}", Case("themis", 2, 0, lease=lease)) for lease in LEASES],
+    sweeps: Mapping[str, Mapping[str, Sequence[Case]]] = {
+        "f": {f"{f:g}": [Case("themis", 2, s, filter_share=f) for s in SEEDS] for f in FILTERS},
+        "lease, s": {f"{t:g}": [Case("themis", 2, s, lease=t) for s in SEEDS] for t in LEASES},
     }
     for knob, settings in sweeps.items():
         rows = [
-            [name, *(_text(_mean([case], folder, value)) for _, value in COLUMNS)]
-            for name, case in settings
+            [name, *(_cell(cases, folder, value) for _, value in COLUMNS)]
+            for name, cases in settings.items()
         ]
         text += "\n" + _table([knob, *(name for name, _ in COLUMNS)], rows)
     return text

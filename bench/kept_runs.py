@@ -1,0 +1,42 @@
+"""The command line of experiments whose runs are kept: run what is missing, write the page."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+from bench.clock import cpu_seconds
+
+
+class Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+C = TypeVar("C", bound=Named)
+
+
+def main(
+    experiments: Mapping[str, Sequence[C]],
+    is_kept: Callable[[C], bool],
+    run: Callable[[C], object],
+    write_page: Callable[[], None],
+) -> None:
+    """``experiments``: cases by the name that ``--only`` takes."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", default=",".join(experiments), help="joined by commas")
+    parser.add_argument("--no-run", action="store_true", help="write the page of what is there")
+    options = parser.parse_args()
+    asked = [] if options.no_run else options.only.split(",")
+    if unknown := set(asked) - set(experiments):
+        parser.error(f"no experiment {min(unknown)!r}; there are {', '.join(experiments)}")
+    for experiment in asked:
+        for case in experiments[experiment]:
+            if not is_kept(case):
+                began = cpu_seconds()
+                run(case)
+                seconds = cpu_seconds() - began
+                print(f"{experiment}: {case.name} in {seconds:.0f} s", file=sys.stderr)
+    write_page()
