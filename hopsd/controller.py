@@ -74,6 +74,7 @@ def round_settings(config: Config) -> RoundSettings:
             default_age_seconds=config.knowledge.default_age_seconds,
             restart_cost=config.plan.restart_cost and not config.plan.paper_exact,
             pinned=config.plan.pinned,
+            racks={node: rack for rack, nodes in config.racks.items() for node in nodes},
         ),
         # A shadow starts nothing: a run that it only wished for would count as a failed one.
         profiling=replace(

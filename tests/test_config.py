@@ -24,6 +24,7 @@ from hopsd.config.reference import (
     toml_value,
 )
 from hopsd.config.schema import SECTIONS
+from hopsd.controller import round_settings
 from hopsd.ctl.config import config as config_command
 from hopsd.errors import ConfigError
 from hopsd.model.ids import GpuType
@@ -99,6 +100,20 @@ def test_bandwidths() -> None:
     ]
 
 
+def test_racks() -> None:
+    config = parse('[racks]\nr1 = "n[0-2]"\n"row 2" = "m1,m[3-4]"')
+    assert config.racks == {"r1": ("n0", "n1", "n2"), "row 2": ("m1", "m3", "m4")}
+    assert parse(toml(config)).racks == config.racks
+    assert round_settings(config).snapshot.racks["m3"] == "row 2"
+    told = "is not accepted; accepted: a list of hosts as Slurm writes it, n[0-3,7]"
+    assert errors('[racks]\na = "n[0-"\nb = 3\nc = "n[1-2]"\nd = "n2"\ne = ""') == [
+        f"hopsd.toml:2: racks.a 'n[0-' {told}",
+        f"hopsd.toml:3: racks.b 3 {told}",
+        "hopsd.toml:5: racks.d has n2, which is in c",
+        f"hopsd.toml:6: racks.e '' {told}",
+    ]
+
+
 def test_every_error_is_told_with_its_line() -> None:
     text = """\
 [daemon]
@@ -146,6 +161,7 @@ speed = 3
         ("throughput.x = 3", "throughput.x 3", "a table"),
         ("bandwidth = 3", "bandwidth 3", "a table"),
         ("bandwidth.x = 3", "bandwidth.x 3", "a table"),
+        ("racks = 3", "racks 3", "a table"),
         ("daemon.socket = 'run'", "daemon.socket 'run'", "an absolute path"),
         ("plan.seed = 1.5", "plan.seed 1.5", "a whole number from 0"),
         ("plan.lambda = nan", "plan.lambda nan", "a number from 0"),
@@ -190,7 +206,13 @@ def test_every_setting_is_described_and_its_default_accepted(section: str, optio
 
 
 def test_sections_are_the_configurations_fields() -> None:
-    names = {item.name for item in fields(Config)} - {"throughput", "bandwidth", "given", "path"}
+    names = {item.name for item in fields(Config)} - {
+        "throughput",
+        "bandwidth",
+        "racks",
+        "given",
+        "path",
+    }
     assert names == set(SECTIONS)
 
 
@@ -271,7 +293,7 @@ json_values = st.recursive(
 
 @given(
     section=st.sampled_from(
-        [*SECTIONS, "throughput", "throughput.x", "throughput.x.y", "bandwidth.x"]
+        [*SECTIONS, "throughput", "throughput.x", "throughput.x.y", "bandwidth.x", "racks"]
     ),
     key=st.sampled_from(
         [option.key for _, option in ALL] + ["aggregated", "distributed", "x", "b_net"]

@@ -9,11 +9,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
+
 from hopsd.config.lines import Lines
 from hopsd.config.option import options
 from hopsd.config.schema import SECTIONS, Config
 from hopsd.errors import ConfigError
-from hopsd.model.ids import GpuType, WorkloadName
+from hopsd.model.ids import GpuType, NodeName, RackName, WorkloadName
 from hopsd.model.job import ThroughputTable
 from hopsd.model.knowledge import Bandwidth
 
@@ -67,14 +69,16 @@ class _Reader:
         return [message for _, message in sorted(self._errors)]
 
     def config(self, document: Mapping[str, Any], path: Path | None) -> Config:
-        self._refuse_unknown((), document, [*SECTIONS, "throughput", "bandwidth"])
+        self._refuse_unknown((), document, [*SECTIONS, "throughput", "bandwidth", "racks"])
         sections = {name: self._section(name, document.get(name, {})) for name in SECTIONS}
         throughput = self._throughput(document.get("throughput", {}))
         bandwidth = self._bandwidth(document.get("bandwidth", {}))
+        racks = self._racks(document.get("racks", {}))
         config = Config(
             **sections,
             throughput=throughput,
             bandwidth=bandwidth,
+            racks=racks,
             given=frozenset(self._given),
             path=path,
         )
@@ -146,6 +150,24 @@ class _Reader:
                 self._given.add(".".join(at))
         return result
 
+    def _racks(self, table: Any) -> Mapping[RackName, tuple[NodeName, ...]]:
+        result: dict[RackName, tuple[NodeName, ...]] = {}
+        if not self._is_table(("racks",), table):
+            return result
+        rack_of: dict[NodeName, str] = {}
+        for rack, hosts in table.items():
+            nodes = _nodes(hosts)
+            if not nodes:
+                text = "is not accepted; accepted: a list of hosts as Slurm writes it, n[0-3,7]"
+                self._error(("racks", rack), f"{_shown(hosts)} {text}")
+            for node in nodes:
+                if node in rack_of:
+                    self._error(("racks", rack), f"has {node}, which is in {rack_of[node]}")
+                rack_of[node] = rack
+            result[RackName(rack)] = nodes
+            self._given.add(f"racks.{rack}")
+        return result
+
     def _counts(self, at: tuple[str, ...], table: Any, least: int) -> dict[int, float]:
         result: dict[int, float] = {}
         if not self._is_table(at, table):
@@ -185,6 +207,15 @@ class _Reader:
         line = self._lines.of(at)
         place = f"{self._name}:{line}" if line else self._name
         self._errors.append((line or 0, f"{place}: {'.'.join(at)} {text}"))
+
+
+def _nodes(hosts: Any) -> tuple[NodeName, ...]:
+    """Of a list of hosts in Slurm's writing; none where it is not one."""
+    try:
+        found = NodeSet(hosts, resolver=RESOLVER_NOGROUP) if isinstance(hosts, str) else ()
+    except NodeSetException:
+        return ()
+    return tuple(map(NodeName, found))
 
 
 def _shown(value: Any) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from hopsd.config.option import option
 from hopsd.core.profile_runs import ProfilingSettings
 from hopsd.core.throughput import Communication, IterationModel
-from hopsd.model.ids import GpuType, WorkloadName
+from hopsd.model.ids import GpuType, NodeName, RackName, WorkloadName
 from hopsd.model.job import ThroughputTable
 from hopsd.model.knowledge import Bandwidth
 from hopsd.model.plan import PlanSettings, PriorityName
@@ -290,6 +290,7 @@ class Config:
 
     ``throughput``: the operator's tables, samples per second per GPU, final.
     ``bandwidth``: the operator's, instead of what `hopsctl calibrate` found.
+    ``racks``: nodes of each rack.
     ``given``: dotted paths of the keys that the file sets; ``path``: the file.
     """
 
@@ -304,6 +305,7 @@ class Config:
         default_factory=dict
     )
     bandwidth: Mapping[GpuType, Bandwidth] = field(default_factory=dict)
+    racks: Mapping[RackName, tuple[NodeName, ...]] = field(default_factory=dict)
     given: frozenset[str] = field(default=frozenset(), compare=False)
     path: Path | None = field(default=None, compare=False)
 

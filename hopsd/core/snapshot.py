@@ -14,7 +14,7 @@ from hopsd.core.partitions import Parts, parts_of
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
 from hopsd.model.history import JobRecord
-from hopsd.model.ids import JobId, NodeName, WorkloadName
+from hopsd.model.ids import JobId, NodeName, RackName, WorkloadName
 from hopsd.model.job import Job, JobState
 from hopsd.model.knowledge import Knowledge
 from hopsd.model.plan import RoundInfo, Snapshot
@@ -25,13 +25,14 @@ from hopsd.model.reading import Hold, JobReading, Reading, SlurmState
 class SnapshotSettings:
     """``default_age_seconds``: for a job of which nothing else tells how long it runs.
 
-    ``pinned``: whether ``preempt=no`` is honoured.
+    ``pinned``: whether ``preempt=no`` is honoured. ``racks``: of the nodes whose rack is known.
     """
 
     estimator: EstimatorSettings = field(default_factory=EstimatorSettings)
     default_age_seconds: float = 3600.0
     restart_cost: bool = True
     pinned: bool = True
+    racks: Mapping[NodeName, RackName] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def build_snapshot(
     A running job stays where it is when its user says so, when Slurm may not requeue it, or
     when one of its nodes takes no new work (drained, down): there it may finish.
     """
-    nodes = _nodes(reading)
+    nodes = _nodes(reading, settings.racks)
     up = {node.name for node in nodes}
     parts = parts_of(reading)
     known = _Known(Estimator(nodes, knowledge, settings.estimator, reading.now), parts)
@@ -103,14 +104,20 @@ class _Known:
         return self._found[key]
 
 
-def _nodes(reading: Reading) -> tuple[Node, ...]:
+def _nodes(reading: Reading, racks: Mapping[NodeName, RackName]) -> tuple[Node, ...]:
     used: dict[NodeName, int] = defaultdict(int)
     for job in reading.jobs:
         if job.state in OCCUPYING:
             for node, gpus in job.allocation:
                 used[node] += gpus
     return tuple(
-        Node(n.name, n.gpu_type, n.gpus, max(0, n.gpus - n.foreign_gpus - used[n.name]))
+        Node(
+            n.name,
+            n.gpu_type,
+            n.gpus,
+            max(0, n.gpus - n.foreign_gpus - used[n.name]),
+            racks.get(n.name),
+        )
         for n in reading.nodes
         if n.usable and n.gpus
     )

@@ -10,6 +10,7 @@ GpuType = NewType("GpuType", str)
 UserName = NewType("UserName", str)
 WorkloadName = NewType("WorkloadName", str)
 AppName = NewType("AppName", str)
+RackName = NewType("RackName", str)
 
 
 def job_order(job: JobId) -> tuple[int, int, str]:

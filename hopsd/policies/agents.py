@@ -7,21 +7,23 @@ each with its most optimistic forecast; a single job is that with one job.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import fsum, inf
 from statistics import median
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from hopsd.core.estimator import ASSUMED
 from hopsd.core.priority import ages
 from hopsd.core.throughput import per_gpu, single_gpu
-from hopsd.model.ids import GpuType, JobId
+from hopsd.model.ids import GpuType, JobId, RackName
 from hopsd.model.job import Job, ThroughputTable
 from hopsd.model.plan import Snapshot
 from hopsd.policies.apps import App
 from hopsd.policies.finish_time import (
+    ACROSS_RACKS,
     ACROSS_SERVERS,
     IN_SERVER,
     JobInfo,
@@ -33,6 +35,14 @@ LEFT_MIN = 1e-3
 """Of its work a job always has this share left, even past its expected end."""
 
 
+class Part(NamedTuple):
+    """GPUs of one server."""
+
+    gpu_type: GpuType
+    gpus: int
+    rack: RackName | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Offer:
     """GPUs of one or more types: ``parts`` a server, the largest first.
@@ -40,14 +50,18 @@ class Offer:
     What differs between two offers that are equal does not matter to any app.
     """
 
-    parts: tuple[tuple[GpuType, int], ...]
+    parts: tuple[Part, ...]
 
     @property
     def gpus(self) -> int:
-        return sum(gpus for _, gpus in self.parts)
+        return sum(part.gpus for part in self.parts)
 
     def together(self, other: Offer) -> Offer:
-        return Offer(tuple(sorted(self.parts + other.parts, key=lambda part: (-part[1], part[0]))))
+        return Offer(tuple(sorted(self.parts + other.parts, key=_largest_first)))
+
+
+def _largest_first(part: Part) -> tuple[int, GpuType, str]:
+    return -part.gpus, part.gpu_type, part.rack or ""
 
 
 class AppScheduler(Protocol):
@@ -144,31 +158,44 @@ class JobsApp:
 def slowdown_of(job: Job, offer: Offer, jobs: int, seconds: float) -> float:
     """S of a job's share of ``offer`` among ``jobs``, relative to ``seconds`` a sample on one GPU.
 
-    As measured, or by placement where the table of the type says no more than an assumption. The
-    share is in one server if as many shares as are needed can be.
+    As measured, or by placement where the table of the type says no more than an assumption.
     """
     share = min(max(job.reqs), max(1, offer.gpus // jobs))
-    whole = sum(gpus // share for _, gpus in offer.parts)
-    servers = 1 if whole >= min(jobs, offer.gpus // share) else _servers(offer, share)
-    usable = [(t, gpus) for t, gpus in offer.parts if t in job.throughput]
-    pace = fsum(gpus * _pace(job.throughput[t], share, servers) for t, gpus in usable)
-    return pace / sum(gpus for _, gpus in usable) / seconds if usable else inf
+    servers, assumed = _placement(offer, share, min(jobs, offer.gpus // share))
+    usable = [part for part in offer.parts if part.gpu_type in job.throughput]
+    pace = fsum(
+        part.gpus * _pace(job.throughput[part.gpu_type], share, servers, assumed) for part in usable
+    )
+    return pace / sum(part.gpus for part in usable) / seconds if usable else inf
+
+
+def _placement(offer: Offer, share: int, needed: int) -> tuple[int, float]:
+    """Over how many servers a share of GPUs spreads, and S by placement.
+
+    In one server, or in one rack, if as many shares as are ``needed`` can be.
+    """
+    if sum(part.gpus // share for part in offer.parts) >= needed:
+        return 1, IN_SERVER
+    racks = Counter[RackName | None]()
+    for part in offer.parts:
+        racks[part.rack] += part.gpus
+    together = sum(gpus // share for gpus in racks.values()) >= needed
+    return _servers(offer, share), ACROSS_SERVERS if together else ACROSS_RACKS
 
 
 def _servers(offer: Offer, gpus: int) -> int:
     """Over how many of the offer's servers ``gpus`` GPUs spread at least."""
-    for count, (_, part) in enumerate(offer.parts, 1):
-        gpus -= part
+    for count, part in enumerate(offer.parts, 1):
+        gpus -= part.gpus
         if gpus <= 0:
             return count
     return len(offer.parts)
 
 
-def _pace(table: ThroughputTable, gpus: int, servers: int) -> float:
-    """Seconds that a sample takes per GPU."""
+def _pace(table: ThroughputTable, gpus: int, servers: int, assumed: float) -> float:
+    """Seconds that a sample takes per GPU; ``assumed``: S where it was not measured."""
     if table.source_of(gpus, servers) == ASSUMED:
-        slowdown = IN_SERVER if servers == 1 else ACROSS_SERVERS
-        return slowdown / per_gpu(table, 1, 1)
+        return assumed / per_gpu(table, 1, 1)
     rate = per_gpu(table, gpus, servers)
     return 1.0 / rate if rate > 0 else inf
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from random import Random
@@ -12,10 +12,11 @@ import numpy as np
 from hopsd.core.configurations import Configurations, generate
 from hopsd.core.shapes import Floats, Ints
 from hopsd.model.allocation import Allocation
-from hopsd.model.ids import GpuType, NodeName
+from hopsd.model.cluster import Node
+from hopsd.model.ids import NodeName
 from hopsd.model.job import Job, ThroughputTable
 from hopsd.model.plan import PlanSettings, Snapshot
-from hopsd.policies.agents import Agent, Offer
+from hopsd.policies.agents import Agent, Offer, Part
 from hopsd.policies.apps import App, union
 from hopsd.policies.auction import ROUNDING, Outcome, auction, partial, program_of
 from hopsd.policies.placing import Sites
@@ -26,10 +27,10 @@ counts this many times the app's worst bid, so that serving an app outweighs mos
 others."""
 
 
-def offer_of(allocation: Allocation, types: dict[NodeName, GpuType]) -> Offer:
-    return Offer(()).together(
-        Offer(tuple((types[node], gpus) for node, gpus in allocation if node in types))
-    )
+def offer_of(allocation: Allocation, nodes: Mapping[NodeName, Node]) -> Offer:
+    held = [(nodes[name], gpus) for name, gpus in allocation if name in nodes]
+    parts = tuple(Part(node.gpu_type, gpus, node.rack) for node, gpus in held)
+    return Offer(()).together(Offer(parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +61,10 @@ class Bids:
             sigma=1.0,
             keep_present=snapshot.round.first,
         )
+        by_name = {node.name: node for node in nodes}
         offers = [
             offer_of(
-                Allocation.of({nodes[t].name: g for t, g in columns.shapes.parts(shape)}),
-                {node.name: node.gpu_type for node in nodes},
+                Allocation.of({nodes[t].name: g for t, g in columns.shapes.parts(shape)}), by_name
             )
             for shape in range(len(columns.shapes))
         ]

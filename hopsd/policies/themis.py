@@ -19,12 +19,13 @@ from math import ceil
 from hopsd.core.history import AppKey
 from hopsd.core.pools import pools_of
 from hopsd.model.allocation import Allocation
-from hopsd.model.ids import GpuType, JobId, NodeName
+from hopsd.model.cluster import Node
+from hopsd.model.ids import JobId, NodeName
 from hopsd.model.job import Job
 from hopsd.model.plan import JobNumbers, Plan, PlanSettings, Snapshot
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.policies import reasons
-from hopsd.policies.agents import Agent, Agents, Market, Offer, honest
+from hopsd.policies.agents import Agent, Agents, Market, Offer, Part, honest
 from hopsd.policies.apps import App, apps_of, divide, grow
 from hopsd.policies.bids import Bids, offer_of
 from hopsd.policies.finish_time import share_seconds
@@ -47,9 +48,9 @@ class Themis:
         everyone = apps_of(snapshot, stay)
         market = Market.of(snapshot, everyone)
         apps = [app for app in map(bind(_able, sites), everyone) if app.contending]
-        types = {node.name: node.gpu_type for node in snapshot.nodes}
-        agents = {app.key: self.agents(app, market, offer_of(app.kept, types)) for app in apps}
-        rho = {app.key: current_rho(app, agents[app.key], types) for app in apps}
+        nodes = {node.name: node for node in snapshot.nodes}
+        agents = {app.key: self.agents(app, market, offer_of(app.kept, nodes)) for app in apps}
+        rho = {app.key: current_rho(app, agents[app.key], nodes) for app in apps}
         apps.sort(key=lambda app: (-rho[app.key], app.order))
         bidders = apps[: bidding(len(apps), settings.filter_share)] if sites.left else []
         rng = random.Random(settings.seed + snapshot.now)  # noqa: S311
@@ -85,17 +86,18 @@ def bidding(apps: int, filter_share: float) -> int:
     return min(apps, max(1, ceil((1.0 - filter_share) * apps - 1e-9)))
 
 
-def current_rho(app: App, agent: Agent, types: dict[NodeName, GpuType]) -> float:
+def current_rho(app: App, agent: Agent, nodes: Mapping[NodeName, Node]) -> float:
     """rho with what the app holds now.
 
     For one that holds nothing it has no bound, which would not tell such apps apart: theirs is
     that of one GPU from now on, which grows as long as they wait.
     """
-    now = offer_of(app.present, types)
+    now = offer_of(app.present, nodes)
     if now.gpus:
         return replace(agent, kept=now).rho(Offer(()))
     usable = {t for job in app.contending for t in job.throughput}
-    return min(agent.rho(Offer(((t, 1),))) for t in sorted(usable & set(types.values())))
+    present = {node.gpu_type for node in nodes.values()}
+    return min(agent.rho(Offer((Part(t, 1),))) for t in sorted(usable & present))
 
 
 def _able(sites: Sites, app: App) -> App:

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hopsd.model.cluster import Node
-from hopsd.model.ids import AppName, GpuType, JobId, NodeName, UserName
+from hopsd.model.ids import AppName, GpuType, JobId, NodeName, RackName, UserName
 from hopsd.model.job import Job, JobState, ThroughputTable
 from hopsd.model.plan import RoundInfo, Snapshot
-from hopsd.policies.agents import Agent, Market, Offer, honest
+from hopsd.policies.agents import Agent, Market, Offer, Part, honest
 from hopsd.policies.apps import apps_of
 from hopsd.policies.finish_time import (
     JobInfo,
@@ -29,7 +29,7 @@ NOTHING = Offer(())
 
 
 def gpus(*parts: int) -> Offer:
-    return Offer(tuple((A, part) for part in parts))
+    return Offer(tuple(Part(A, part) for part in parts))
 
 
 def info(seconds: float, iterations: float, gpus_max: int = 8) -> JobInfo:
@@ -162,10 +162,38 @@ def test_survivors_other_than_the_median_change_the_bid() -> None:
     )
 
 
-@pytest.mark.parametrize(("table", "slowdown"), [("table", 1.25), ("assumed", 1.1)])
-def test_a_slowdown_is_the_measured_one_or_by_placement(table: str, slowdown: float) -> None:
+@pytest.mark.parametrize(
+    ("table", "racks", "slowdown"),
+    [
+        ("table", "rr", 1.25),
+        ("table", "rs", 1.25),
+        ("assumed", "rr", 1.1),
+        ("assumed", "rs", 1.3),
+    ],
+)
+def test_a_slowdown_is_the_measured_one_or_by_placement(
+    table: str, racks: str, slowdown: float
+) -> None:
+    """One job of 8 GPUs, four on each of two servers."""
     agent = slurm_agent([slurm_job(1, 100.0, 80, 1, table)])
-    assert agent.rho(gpus(4, 4)) == pytest.approx(slowdown * agent.rho(gpus(8)))
+    spread = Offer(tuple(Part(A, 4, RackName(rack)) for rack in racks))
+    assert agent.rho(spread) == pytest.approx(slowdown * agent.rho(gpus(8)))
+
+
+def test_jobs_of_an_app_that_each_fit_in_a_rack_are_not_across_racks() -> None:
+    """Two jobs of 4 GPUs on 2 and 2 of each rack; with 3 and 1 in one of them they would be, too,
+    and with 3 and 3 and 2 in three racks one of them is across.
+    """
+    jobs = [replace(slurm_job(i, 100.0, 80, 1, "assumed"), reqs=(4,)) for i in (1, 2)]
+    agent = slurm_agent(jobs)
+
+    def rho(*parts: tuple[int, str]) -> float:
+        return agent.rho(Offer(tuple(Part(A, count, RackName(rack)) for count, rack in parts)))
+
+    best = agent.rho(gpus(4, 4))
+    assert rho((2, "r"), (2, "r"), (2, "s"), (2, "s")) == pytest.approx(1.1 * best)
+    assert rho((3, "r"), (2, "s"), (2, "s"), (1, "r")) == pytest.approx(1.1 * best)
+    assert rho((3, "r"), (3, "s"), (2, "t")) == pytest.approx(1.3 * best)
 
 
 def test_ended_jobs_count_in_the_budget() -> None:

@@ -10,10 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_store import MemoryStore
 
+from hopsd.core.profile_runs import ProfilingSettings
 from hopsd.core.setback import Setback, after
+from hopsd.core.snapshot import SnapshotSettings
 from hopsd.errors import SlurmUnavailableError
 from hopsd.model.allocation import Allocation
-from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
+from hopsd.model.ids import GpuType, JobId, NodeName, RackName, UserName, WorkloadName
 from hopsd.model.job import ThroughputTable
 from hopsd.model.knowledge import Knowledge
 from hopsd.model.plan import Plan, PlanSettings
@@ -21,6 +23,7 @@ from hopsd.model.reading import RELEASED_MARK, Hold, JobReading, NodeReading, Re
 from hopsd.model.reason import ReasonCode
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.policies.hops import plan as hops
+from hopsd.policies.registry import get
 from hopsd.round import RoundSettings, RoundWindow, recover, run_round
 from hopsd.store.port import PlanRecord
 
@@ -188,6 +191,21 @@ def test_who_keeps_a_job_back_is_told() -> None:
         "held by its user or an operator",
         "waits for a dependency or a begin time",
     ]
+
+
+@pytest.mark.parametrize(("racks", "where"), [("rrs", ("n0", "n1")), ("rss", ("n1", "n2"))])
+def test_themis_keeps_a_job_never_measured_within_a_rack(
+    racks: str, where: tuple[str, ...]
+) -> None:
+    port = cluster(comment(8))
+    of_nodes = {node.name: RackName(rack) for node, rack in zip(NODES, racks, strict=True)}
+    known = replace(
+        SETTINGS,
+        snapshot=SnapshotSettings(racks=of_nodes),
+        profiling=ProfilingSettings(enabled=False),
+    )
+    run_round(port, MemoryStore(), get("themis"), known, None)
+    assert port.placements()[JobId("1")].nodes == where
 
 
 SETS = st.sets(st.sampled_from([1, 2, 3, 4, 6, 8]), min_size=1, max_size=4)

@@ -13,7 +13,7 @@ from bench.themis.workload import testbed as sixty_four
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import AppName, JobId
 from hopsd.model.scenario import Cluster, Workload
-from hopsd.policies.agents import Offer
+from hopsd.policies.agents import Offer, Part
 from hopsd.policies.finish_time import JobInfo
 from hopsd.sim.metrics import Change
 from tests.sim.cases import job
@@ -79,7 +79,7 @@ class One:
 
 def test_a_liar_makes_one_server_better_and_several_worse() -> None:
     liar, one = Liar(One(), 0.5), sixty_four(1).servers[0].gpu_type
-    (dense,) = liar.jobs_in_phase(0, Offer(((one, 2),)))
-    (spread,) = liar.jobs_in_phase(0, Offer(((one, 1), (one, 1))))
+    (dense,) = liar.jobs_in_phase(0, Offer((Part(one, 2),)))
+    (spread,) = liar.jobs_in_phase(0, Offer((Part(one, 1), Part(one, 1))))
     assert dense.locality_sensitivity == pytest.approx(0.6)
     assert spread.locality_sensitivity == pytest.approx(1.8)
