@@ -11,6 +11,7 @@ from hopsd.core.throughput import (
     iteration_seconds,
     theory_per_gpu,
 )
+from hopsd.ctl.finite import FiniteRange
 from hopsd.ctl.render import show, show_json, table
 from hopsd.errors import InputError
 from hopsd.formats.source import read_text
@@ -25,7 +26,7 @@ from hopsd.formats.theory import read_theory
 @click.option("--paper-exact", is_flag=True, help="Pattern 2 without the update's time.")
 @click.option(
     "--exposed-share",
-    type=click.FloatRange(0, 1),
+    type=FiniteRange(0, 1),
     default=IterationModel().exposed_share,
     show_default=True,
     help="Part of the communication that never overlaps with backward.",

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from hopsd.ctl.finite import FiniteRange
 from hopsd.ctl.render import duration, show, show_json, table
 from hopsd.errors import InputError
 from hopsd.formats.scenario import read_cluster, read_workload
@@ -35,21 +36,26 @@ from hopsd.sim.study import Result, figures, play, write
 @click.option("--cluster", "cluster_name", required=True, metavar="FILE|PRESET")
 @click.option("--workload", "workload_name", required=True, metavar="FILE|PRESET|KIND:FILE")
 @click.option("--policy", "policies", multiple=True, required=True, metavar="NAME")
-@click.option("--round", "round_seconds", type=click.FloatRange(min=1.0), default=360.0)
-@click.option("--refresh", type=click.FloatRange(min=0.0), default=0.0, metavar="SECONDS")
-@click.option("--restart-cost", type=click.FloatRange(min=0.0), default=30.0, metavar="SECONDS")
-@click.option("--profiling", type=click.FloatRange(min=0.0), default=0.0, metavar="SECONDS")
+@click.option("--round", "round_seconds", type=FiniteRange(min=1.0), default=360.0)
+@click.option("--refresh", type=FiniteRange(min=0.0), default=0.0, metavar="SECONDS")
+@click.option("--restart-cost", type=FiniteRange(min=0.0), default=30.0, metavar="SECONDS")
+@click.option("--profiling", type=FiniteRange(min=0.0), default=0.0, metavar="SECONDS")
 @click.option("--count-planning", is_flag=True, help="Planning takes virtual time, too.")
-@click.option("--seed", type=int, default=0, help="Of generated workloads and of the solver.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Of generated workloads and of the solver.",
+)
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Of a preset: how many.")
-@click.option("--rate", type=click.FloatRange(min=0.0, min_open=True), help="Jobs per hour.")
+@click.option("--rate", type=FiniteRange(min=0.0, min_open=True), help="Jobs per hour.")
 @click.option(
     "--priority", type=click.Choice([p.value for p in PriorityName]), default="latency_ratio"
 )
-@click.option("--lambda", "lam", type=click.FloatRange(min=0.0), default=1.0)
-@click.option("--gap", type=click.FloatRange(min=0.0), default=0.01)
+@click.option("--lambda", "lam", type=FiniteRange(min=0.0), default=1.0)
+@click.option("--gap", type=FiniteRange(0.0, 1.0), default=0.01)
 @click.option(
     "--effort",
     type=click.IntRange(min=0),
@@ -58,17 +64,17 @@ from hopsd.sim.study import Result, figures, play, write
 )
 @click.option(
     "--time-limit",
-    type=click.FloatRange(min=0.1),
+    type=FiniteRange(min=0.1),
     default=PLAN_SECONDS_MAX,
     metavar="SECONDS",
     help="Of one plan; where it is reached, a run depends on this machine's speed.",
 )
-@click.option("--filter", "filter_share", type=click.FloatRange(0.0, 1.0), default=0.8,
+@click.option("--filter", "filter_share", type=FiniteRange(0.0, 1.0), default=0.8,
               help="Themis' f: the share of apps that an auction leaves out.")  # fmt: skip
-@click.option("--lease", type=click.FloatRange(min=0.0), default=600.0, metavar="SECONDS",
+@click.option("--lease", type=FiniteRange(min=0.0), default=600.0, metavar="SECONDS",
               help="Of themis and its rivals.")  # fmt: skip
-@click.option("--alpha", type=click.FloatRange(0.0, 1.0), default=0.1, help="Of allox.")
-@click.option("--patience", type=click.FloatRange(min=0.0), default=3600.0, metavar="SECONDS",
+@click.option("--alpha", type=FiniteRange(0.0, 1.0), default=0.1, help="Of allox.")
+@click.option("--patience", type=FiniteRange(min=0.0), default=3600.0, metavar="SECONDS",
               help="Of allox+.")  # fmt: skip
 @click.option("--paper-exact", is_flag=True, help="The round as the paper prints it.")
 @click.option("--failures", "failure_file", metavar="FILE", help="Jobs and nodes that fail.")

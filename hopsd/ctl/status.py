@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.text import Text
 
 from hopsd.ctl.daemon import ask_daemon, socket_option
+from hopsd.ctl.finite import FiniteRange
 from hopsd.ctl.render import clock, console, duration, printable, show, show_json, table
 
 Document = dict[str, Any]
@@ -24,7 +25,7 @@ Document = dict[str, Any]
 @click.option("--watch", is_flag=True, help="Refresh until Ctrl-C.")
 @click.option(
     "--every",
-    type=click.FloatRange(min=0.1, max=3600.0),
+    type=FiniteRange(min=0.1, max=3600.0),
     default=2.0,
     show_default=True,
     help="Seconds between refreshes.",

@@ -14,6 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
+
+from hopsd.ctl.simulate import simulate as command
 
 CLUSTER = {
     "nodes": [
@@ -275,3 +278,23 @@ def test_failures_from_a_file(tmp_path: Path) -> None:
     done = simulate(tmp_path, "--policy=fifo", "--failures", str(tmp_path / "failures.json"))
     assert done.returncode == 2
     assert "failures[1].job: '99', but it must be a job of the workload" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--alpha", "1.5", "1.5 is not in the range 0.0<=x<=1.0"),
+        ("--filter", "nan", "nan is not a finite number"),
+        ("--lease", "inf", "inf is not a finite number"),
+        ("--patience", "-1", "-1.0 is not in the range x>=0.0"),
+        ("--round", "nan", "nan is not a finite number"),
+        ("--profiling", "inf", "inf is not a finite number"),
+        ("--gap", "2", "2.0 is not in the range 0.0<=x<=1.0"),
+        ("--seed", "-1", "-1 is not in the range x>=0"),
+    ],
+)
+def test_a_knob_out_of_its_range_is_refused(option: str, value: str, said: str) -> None:
+    needed = ["--cluster", "c", "--workload", "w", "--out", "o", "--policy", "fifo"]
+    done = CliRunner().invoke(command, [*needed, option, value])
+    assert done.exit_code == 2
+    assert said in done.output
