@@ -20,8 +20,8 @@ from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.policies import reasons
 from hopsd.policies.agents import Market
-from hopsd.policies.apps import App, apps_of
-from hopsd.policies.leases import leased
+from hopsd.policies.apps import App
+from hopsd.policies.leases import on_offer
 from hopsd.policies.placing import Sites
 
 
@@ -61,12 +61,7 @@ class Rival:
     give: Give
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
-        stay = leased(snapshot, settings.lease_seconds)
-        sites = Sites(snapshot)
-        placements = {job.id: job.running for job in snapshot.jobs if job.id in stay}
-        for allocation in placements.values():
-            sites.take(allocation)
-        apps = apps_of(snapshot, stay)
+        sites, placements, apps = on_offer(snapshot, settings.lease_seconds)
         jobs = [job for app in apps for job in app.contending]
         able = [j for j in jobs if any(sites.runs_on(j, t, min(j.reqs)) for t in sites.types)]
         types = {node.name: node.gpu_type for node in snapshot.nodes}

@@ -5,9 +5,24 @@ from __future__ import annotations
 from math import floor
 
 from hopsd.core.priority import competes
+from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId
 from hopsd.model.job import Job
 from hopsd.model.plan import Snapshot
+from hopsd.policies.apps import App, apps_of
+from hopsd.policies.placing import Sites
+
+
+def on_offer(
+    snapshot: Snapshot, lease_seconds: float
+) -> tuple[Sites, dict[JobId, Allocation], list[App]]:
+    """The idle GPUs, what jobs with a lease keep of the others, and all apps."""
+    stay = leased(snapshot, lease_seconds)
+    kept = {job.id: job.running for job in snapshot.jobs if job.id in stay}
+    sites = Sites(snapshot)
+    for allocation in kept.values():
+        sites.take(allocation)
+    return sites, kept, apps_of(snapshot, stay)
 
 
 def leased(snapshot: Snapshot, lease_seconds: float) -> frozenset[JobId]:

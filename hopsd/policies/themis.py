@@ -26,10 +26,10 @@ from hopsd.model.plan import JobNumbers, Plan, PlanSettings, Snapshot
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.policies import reasons
 from hopsd.policies.agents import Agent, Agents, Market, Offer, Part, honest
-from hopsd.policies.apps import App, apps_of, divide, grow
+from hopsd.policies.apps import App, divide, grow
 from hopsd.policies.bids import Bids, offer_of
 from hopsd.policies.finish_time import share_seconds
-from hopsd.policies.leases import leased
+from hopsd.policies.leases import on_offer
 from hopsd.policies.placing import Sites
 
 
@@ -40,12 +40,7 @@ class Themis:
     agents: Agents = honest
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
-        stay = leased(snapshot, settings.lease_seconds)
-        sites = Sites(snapshot)
-        placements = {job.id: job.running for job in snapshot.jobs if job.id in stay}
-        for allocation in placements.values():
-            sites.take(allocation)
-        everyone = apps_of(snapshot, stay)
+        sites, placements, everyone = on_offer(snapshot, settings.lease_seconds)
         market = Market.of(snapshot, everyone)
         apps = [app for app in map(bind(_able, sites), everyone) if app.contending]
         nodes = {node.name: node for node in snapshot.nodes}
