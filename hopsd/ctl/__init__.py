@@ -63,9 +63,13 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Entry point: a HopsError becomes one line on stderr and its exit code."""
+    """Entry point: an error of hops or of a file becomes one line on stderr and its exit code."""
     try:
         cli(prog_name="hopsctl")
     except HopsError as error:
         print(f"hopsctl: {error}", file=sys.stderr)
         sys.exit(2 if isinstance(error, InputError) else 1)
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        print(f"hopsctl: {place}{error.strerror or error}", file=sys.stderr)
+        sys.exit(1)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -25,7 +25,7 @@ from hopsd.sim.engine import PLAN_SECONDS_MAX, SimulationSettings
 from hopsd.sim.facts import hopeless
 from hopsd.sim.failures import read_failures
 from hopsd.sim.importers import IMPORTERS, workload_of
-from hopsd.sim.journal import fingerprint, journaled
+from hopsd.sim.journal import alone, fingerprint, journaled
 from hopsd.sim.measured import measured_workload
 from hopsd.sim.presets import PRESETS, preset
 from hopsd.sim.report import write_report
@@ -135,16 +135,16 @@ def simulate(
     )
     results: list[Result] = []
     signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        for name in dict.fromkeys(policies):
-            results.append(_play(name, cluster, workload, settings, failures, out, resume=resume))
-    except KeyboardInterrupt:
-        write(results, out)
-        click.echo("\ninterrupted; the same command with --resume goes on from here", err=True)
-        sys.exit(130)
-    files = write(results, out)
-    if report:
-        write_report(results, cluster, workload, out / "report.html")
+    with alone(out):
+        try:
+            for name in dict.fromkeys(policies):
+                result = _play(name, cluster, workload, settings, failures, out, resume=resume)
+                results.append(result)
+            files = write(results, out)
+            if report:
+                write_report(results, cluster, workload, out / "report.html")
+        except KeyboardInterrupt:
+            _leave(results, out)
     if as_json:
         show_json({"policies": {r.policy: figures(r) for r in results}, **files})
     else:
@@ -153,6 +153,15 @@ def simulate(
 
 def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
+
+
+def _leave(results: Sequence[Result], out: Path) -> NoReturn:
+    """A second Ctrl-C does not cut short what is done of the first."""
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, signal.SIG_IGN)
+    write(results, out)
+    click.echo("\ninterrupted; the same command with --resume goes on from here", err=True)
+    sys.exit(130)
 
 
 def _cluster(name: str) -> Cluster:

@@ -3,10 +3,14 @@
 A simulation is a pure function of its inputs and of the policy's answers. To resume, the run is
 played again from its start with the answers that were written down, which costs no planning,
 and goes on with the policy where they end.
+
+Each line begins with a checksum of itself and all before it. So a journal is good up to its first
+line that is not as it was written, whatever happened to the machine meanwhile.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +19,7 @@ from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
 from typing import IO, Any, cast
+from zlib import crc32
 
 from hopsd.errors import InputError
 from hopsd.model.allocation import Allocation
@@ -28,12 +33,42 @@ def fingerprint(*inputs: object) -> str:
     return sha256(repr(inputs).encode()).hexdigest()[:16]
 
 
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Keeps others from simulating into ``folder`` at the same time.
+
+    Raises:
+        InputError: another process does.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(f"{folder}: another simulation is writing there") from None
+        yield
+
+
+@dataclass(slots=True)
+class _Lines:
+    """Writes to a journal; ``checksum`` of all that is in it."""
+
+    file: IO[bytes]
+    checksum: int = 0
+
+    def write(self, entry: object) -> None:
+        text = json.dumps(entry).encode() + b"\n"
+        self.checksum = crc32(text, self.checksum)
+        self.file.write(b"%08x " % self.checksum + text)
+        self.file.flush()
+
+
 @dataclass(slots=True)
 class Journaled:
-    """A policy that writes its plans to ``file`` after answering from ``old`` while it lasts."""
+    """A policy that writes its plans to ``lines`` after answering from ``old`` while it lasts."""
 
     policy: Policy
-    file: IO[str]
+    lines: _Lines
     old: list[dict[str, Any]]
     answered: int = 0
 
@@ -52,7 +87,7 @@ class Journaled:
             self.answered += 1
             if (entry["time"], entry["first"]) != (snapshot.now, snapshot.round.first):
                 raise InputError(
-                    f"the journal {self.file.name} belongs to another run; remove it or --resume"
+                    f"{self.lines.file.name} belongs to another run; remove it or --resume"
                 )
             placements = {JobId(j): Allocation.of(p) for j, p in entry["placements"].items()}
             return Plan(placements, gap=entry["gap"], seconds={"total": entry["seconds"]})
@@ -66,8 +101,7 @@ class Journaled:
             "seconds": plan.seconds["total"],
             "placements": {job: a.as_dict() for job, a in plan.placements.items()},
         }
-        self.file.write(json.dumps(entry) + "\n")
-        self.file.flush()
+        self.lines.write(entry)
         return plan
 
 
@@ -78,21 +112,28 @@ def journaled(policy: Policy, path: Path, run: str, *, resume: bool) -> Iterator
     Raises:
         InputError: the journal to resume from was written by a run with other inputs.
     """
-    old = _entries(path, run) if resume and path.exists() else []
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a" if old else "w") as file:
-        if not old:
-            file.write(json.dumps({"run": run}) + "\n")
-        yield Journaled(policy, file, old)
+    with path.open("a+b" if resume else "w+b") as file:
+        lines, entries = _read(file)
+        if not entries:
+            lines.write({"run": run})
+        elif entries[0] != {"run": run}:
+            raise InputError(
+                f"{path} was written by a run with other inputs; remove it or --resume"
+            )
+        yield Journaled(policy, lines, entries[1:])
 
 
-def _entries(path: Path, run: str) -> list[dict[str, Any]]:
-    """The whole lines of a journal; a last line cut short is dropped from the file."""
-    text = path.read_text()
-    whole = text[: text.rfind("\n") + 1]
-    if whole != text:
-        path.write_text(whole)
-    lines = [json.loads(line) for line in whole.splitlines()]
-    if not lines or lines[0] != {"run": run}:
-        raise InputError(f"{path} was written by a run with other inputs; remove it or --resume")
-    return lines[1:]
+def _read(file: IO[bytes]) -> tuple[_Lines, list[Any]]:
+    """The good lines of a journal; the others are dropped from the file."""
+    lines, entries, size = _Lines(file), [], 0
+    file.seek(0)
+    for line in file:
+        checksum = crc32(line[9:], lines.checksum)
+        if line[:9] != b"%08x " % checksum:
+            break
+        lines.checksum = checksum
+        entries.append(json.loads(line[9:]))
+        size += len(line)
+    file.truncate(size)
+    return lines, entries

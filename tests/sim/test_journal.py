@@ -1,13 +1,22 @@
-"""A journal changes nothing about when a policy is asked."""
+"""A journal changes nothing about when a policy is asked, nor about what a run comes to."""
 
 from __future__ import annotations
 
+import multiprocessing
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from hopsd.errors import InputError
 from hopsd.policies.registry import get
-from hopsd.sim.journal import journaled
+from hopsd.sim.engine import SimulationSettings
+from hopsd.sim.journal import alone, journaled
+from hopsd.sim.metrics import Change
+from hopsd.sim.study import play
+from tests.sim.cases import cluster, job, workload
 
 TRAITS = ("only_first", "every_first", "settles")
 
@@ -20,3 +29,57 @@ def test_a_journaled_policy_is_asked_as_the_policy_is(
 ) -> None:
     with journaled(get(name), tmp_path / "j.jsonl", "run", resume=False) as policy:
         assert [t for t in TRAITS if getattr(policy, t, False)] == [trait] * bool(trait)
+
+
+def run(path: Path, *, resume: bool) -> tuple[Change, ...]:
+    load = workload([job(i, 100.0 * (1 + i % 3), 1, 2, submit=20.0 * i) for i in range(8)])
+    with journaled(get("srtf"), path, "run", resume=resume) as policy:
+        played = play("srtf", policy, cluster(n0=2, n1=1), load, SimulationSettings(50.0))
+    return played.changes
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[tuple[Change, ...], bytes]:
+    path = tmp_path_factory.mktemp("whole") / "j.jsonl"
+    return run(path, resume=False), path.read_bytes()
+
+
+@given(st.data())
+def test_whatever_became_of_a_journal_the_run_comes_to_the_same_end(
+    whole: tuple[tuple[Change, ...], bytes], data: st.DataObject
+) -> None:
+    """Cut short, or bytes of it lost, changed, doubled: what is good of it is used."""
+    changes, journal = whole
+    first = data.draw(st.integers(0, len(journal)))
+    last = data.draw(st.integers(first, len(journal)))
+    middle = data.draw(st.binary(max_size=20) | st.just(journal[first:last] * 2))
+    end = data.draw(st.sampled_from([b"", journal[last:]]))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "j.jsonl"
+        path.write_bytes(journal[:first] + middle + end)
+        assert run(path, resume=True) == changes
+        assert path.read_bytes().count(b"\n") == journal.count(b"\n")
+
+
+def test_plans_that_are_written_are_not_made_again(
+    whole: tuple[tuple[Change, ...], bytes], tmp_path: Path
+) -> None:
+    (tmp_path / "j.jsonl").write_bytes(whole[1])
+    assert run(tmp_path / "j.jsonl", resume=True) == whole[0]
+    assert (tmp_path / "j.jsonl").read_bytes() == whole[1]
+
+
+def _refused(folder: Path) -> bool:
+    try:
+        with alone(folder):
+            return False
+    except InputError:
+        return True
+
+
+def test_one_simulation_at_a_time_in_a_folder(tmp_path: Path) -> None:
+    with multiprocessing.get_context("spawn").Pool(1) as other:
+        with alone(tmp_path / "out"):
+            assert other.apply(_refused, [tmp_path / "out"])
+            assert not other.apply(_refused, [tmp_path / "else"])
+        assert not other.apply(_refused, [tmp_path / "out"])
