@@ -17,12 +17,12 @@ from hopsd.ctl.render import duration, show, show_json, table
 from hopsd.errors import InputError
 from hopsd.formats.scenario import read_cluster, read_workload
 from hopsd.formats.source import read_text
-from hopsd.model.plan import PlanSettings, PriorityName
+from hopsd.model.plan import FTF_LAMBDA, PlanSettings, PriorityName
 from hopsd.model.scenario import Cluster, Workload
 from hopsd.policies.registry import get
+from hopsd.sim.admission import SPAN_MAX, admitted
 from hopsd.sim.cluster import ClusterSettings, Failure
 from hopsd.sim.engine import PLAN_SECONDS_MAX, SimulationSettings
-from hopsd.sim.facts import hopeless
 from hopsd.sim.failures import read_failures
 from hopsd.sim.importers import IMPORTERS, workload_of
 from hopsd.sim.journal import alone, fingerprint, journaled
@@ -31,15 +31,21 @@ from hopsd.sim.presets import PRESETS, preset
 from hopsd.sim.report import write_report
 from hopsd.sim.study import Result, figures, play, write
 
+SHOWN_MAX = 10
+"""Jobs left out that are named."""
+
+
+_SECONDS = FiniteRange(min=0.0, max=SPAN_MAX)
+
 
 @click.command()
 @click.option("--cluster", "cluster_name", required=True, metavar="FILE|PRESET")
 @click.option("--workload", "workload_name", required=True, metavar="FILE|PRESET|KIND:FILE")
 @click.option("--policy", "policies", multiple=True, required=True, metavar="NAME")
-@click.option("--round", "round_seconds", type=FiniteRange(min=1.0), default=360.0)
-@click.option("--refresh", type=FiniteRange(min=0.0), default=0.0, metavar="SECONDS")
-@click.option("--restart-cost", type=FiniteRange(min=0.0), default=30.0, metavar="SECONDS")
-@click.option("--profiling", type=FiniteRange(min=0.0), default=0.0, metavar="SECONDS")
+@click.option("--round", "round_seconds", type=FiniteRange(min=1.0, max=SPAN_MAX), default=360.0)
+@click.option("--refresh", type=_SECONDS, default=0.0, metavar="SECONDS")
+@click.option("--restart-cost", type=_SECONDS, default=30.0, metavar="SECONDS")
+@click.option("--profiling", type=_SECONDS, default=0.0, metavar="SECONDS")
 @click.option("--count-planning", is_flag=True, help="Planning takes virtual time, too.")
 @click.option(
     "--seed",
@@ -54,7 +60,7 @@ from hopsd.sim.study import Result, figures, play, write
 @click.option(
     "--priority", type=click.Choice([p.value for p in PriorityName]), default="latency_ratio"
 )
-@click.option("--lambda", "lam", type=FiniteRange(min=0.0), default=1.0)
+@click.option("--lambda", "lam", type=FiniteRange(min=0.0), help="1; 2 with --priority ftf.")
 @click.option("--gap", type=FiniteRange(0.0, 1.0), default=0.01)
 @click.option(
     "--effort",
@@ -71,10 +77,10 @@ from hopsd.sim.study import Result, figures, play, write
 )
 @click.option("--filter", "filter_share", type=FiniteRange(0.0, 1.0), default=0.8,
               help="Themis' f: the share of apps that an auction leaves out.")  # fmt: skip
-@click.option("--lease", type=FiniteRange(min=0.0), default=600.0, metavar="SECONDS",
+@click.option("--lease", type=_SECONDS, default=600.0, metavar="SECONDS",
               help="Of themis and its rivals.")  # fmt: skip
 @click.option("--alpha", type=FiniteRange(0.0, 1.0), default=0.1, help="Of allox.")
-@click.option("--patience", type=FiniteRange(min=0.0), default=3600.0, metavar="SECONDS",
+@click.option("--patience", type=_SECONDS, default=3600.0, metavar="SECONDS",
               help="Of allox+.")  # fmt: skip
 @click.option("--paper-exact", is_flag=True, help="The round as the paper prints it.")
 @click.option("--failures", "failure_file", metavar="FILE", help="Jobs and nodes that fail.")
@@ -95,7 +101,7 @@ def simulate(
     jobs: int | None,
     rate: float | None,
     priority: str,
-    lam: float,
+    lam: float | None,
     gap: float,
     effort: int,
     time_limit: float,
@@ -118,10 +124,14 @@ def simulate(
     """
     cluster = _cluster(cluster_name)
     workload = _workload(workload_name, cluster, seed, jobs, rate)
-    _check(cluster, workload, policies)
+    for policy in policies:
+        get(policy)
+    workload = _admitted(cluster, workload)
     failures: tuple[Failure, ...] = ()
     if failure_file is not None:
         failures = read_failures(read_text(failure_file), cluster, workload)
+    if lam is None:
+        lam = FTF_LAMBDA if priority == PriorityName.FTF else PlanSettings().lam
     plan = PlanSettings(lam=lam, gap=gap, time_limit_seconds=time_limit, paper_exact=paper_exact,
                         priority=PriorityName(priority), seed=seed, effort=effort,
                         filter_share=filter_share, lease_seconds=lease, alpha=alpha,
@@ -185,18 +195,13 @@ def _workload(
     return read_workload(read_text(name), cluster)
 
 
-def _check(cluster: Cluster, workload: Workload, policies: Sequence[str]) -> None:
-    if not workload.jobs:
-        raise InputError("the workload has no job")
-    known = {server.name for server in cluster.servers}
-    for name, factors in workload.server_factor.items():
-        unknown = sorted(set(factors) - known)
-        if unknown:
-            raise InputError(f"server_factor.{name}: the cluster has no node {unknown[0]!r}")
-    for policy in policies:
-        get(policy)
-    for job in hopeless(cluster, workload)[:10]:
-        click.echo(f"hopsctl: job {job} fits nowhere, even on an idle cluster", err=True)
+def _admitted(cluster: Cluster, workload: Workload) -> Workload:
+    played, refused = admitted(cluster, workload)
+    for job in refused[:SHOWN_MAX]:
+        click.echo(f"hopsctl: job {job} fits nowhere, even on an idle cluster: left out", err=True)
+    if len(refused) > SHOWN_MAX:
+        click.echo(f"hopsctl: and {len(refused) - SHOWN_MAX} more", err=True)
+    return played
 
 
 def _play(

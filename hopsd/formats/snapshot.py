@@ -11,7 +11,7 @@ from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.job import Job, JobState
-from hopsd.model.plan import PlanSettings, PriorityName, RoundInfo, Snapshot
+from hopsd.model.plan import FTF_LAMBDA, PlanSettings, PriorityName, RoundInfo, Snapshot
 
 _JOB = (
     "id user submit wait age priority reqs preemptible running sensitivity throughput",
@@ -21,8 +21,6 @@ _SETTINGS = (
     "lambda sigma gap time_limit priority policy paper_exact seed filter_share lease_seconds"
     " alpha patience_seconds"
 )
-FTF_LAMBDA = 2.0
-"""The paper's choice where priorities are finish-time fairness (section 4.4)."""
 
 
 def read_snapshot(document: str) -> tuple[Snapshot, PlanSettings]:

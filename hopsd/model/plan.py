@@ -24,6 +24,10 @@ class PriorityName(StrEnum):
     FTF = "ftf"
 
 
+FTF_LAMBDA = 2.0
+"""The paper found it best with finish-time fairness as the priority (section 4.4)."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlanSettings:
     """The operator's knobs of one plan. ``time_limit_seconds`` bounds the whole planning.

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from hopsd.model.plan import Plan, PlanSettings, PriorityName, Snapshot
+from hopsd.model.plan import FTF_LAMBDA, Plan, PlanSettings, PriorityName, Snapshot
 from hopsd.policies import hops
-
-FTF_LAMBDA = 2.0
-"""The paper found it best with finish-time fairness (section 4.4)."""
 
 
 @dataclass(frozen=True, slots=True)

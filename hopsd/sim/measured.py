@@ -64,7 +64,8 @@ def measured_workload(
     known = {t for by_type in tables.values() for t in by_type}
     if not types <= known:
         raise FormatError(
-            f"GPU type {min(types - known)!r} was not measured; accepted are {', '.join(known)}"
+            f"GPU type {min(types - known)!r} was not measured; accepted are"
+            f" {', '.join(sorted(known))}"
         )
     usable = {name: by_type for name, by_type in tables.items() if types <= by_type.keys()}
     kinds = [Kind(n, category, batches[n]) for category in MIX_512 for n in sorted(usable)]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import count
 
 from hopsd.core.throughput import interpolate
 from hopsd.model.allocation import Allocation
@@ -15,6 +16,14 @@ from hopsd.model.scenario import Cluster, Workload
 _SAFE = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
+def _safe_names(names: Sequence[WorkloadName]) -> dict[WorkloadName, WorkloadName]:
+    """Names that a comment may carry, each one's own; a number for those that it may not."""
+    safe = {name: name for name in names if _SAFE.fullmatch(name)}
+    numbered = (WorkloadName(f"workload-{number}") for number in count())
+    free = (name for name in numbered if name not in safe)
+    return {name: safe.get(name) or next(free) for name in names}
+
+
 class Speeds:
     """Reads a workload's tables and server factors for whole allocations (section 2.3)."""
 
@@ -22,10 +31,7 @@ class Speeds:
         self._type = {server.name: server.gpu_type for server in cluster.servers}
         self._workload = workload
         self._known: dict[tuple[WorkloadName, Allocation], float] = {}
-        self._safe = {
-            name: name if _SAFE.fullmatch(name) else WorkloadName(f"workload-{i}")
-            for i, name in enumerate(workload.throughput)
-        }
+        self._safe = _safe_names(tuple(workload.throughput))
 
     def rate(self, workload: WorkloadName, allocation: Allocation) -> float:
         """Samples per second of the whole job; 0 where it cannot run."""

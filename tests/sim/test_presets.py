@@ -129,7 +129,10 @@ HEAD = "id,user,submit,gpus,seconds,reqs\n"
         (HEAD + "1,u,0,2.7,100,\n", "line 2: gpus '2.7'"),
         (HEAD + "1,u,0,2,100,0 2\n", "line 2: reqs '0 2'"),
         (HEAD + "1,u,0,2,100,99999999\n", "line 2: reqs '99999999'"),
-        (HEAD + "1,u,0,2,100,\n2,u,1e300,2,100,\n", "job '2': accepted are logs"),
+        (HEAD + "1,u,0,2,100,\n\n2,u,x,2,100,\n", "line 4: submit 'x'"),
+        (HEAD + "1,u,0,2,100,4,8\n", "line 2: more columns"),
+        ("gpus," + HEAD + "1,1,u,0,2,100,\n", "line 1: columns gpus are there twice"),
+        (HEAD + "x" * 200_000 + ",u,0,2,100,\n", "line 1: field larger"),
     ],
 )
 def test_a_csv_that_makes_no_sense_is_refused(text: str, told: str) -> None:
@@ -137,10 +140,11 @@ def test_a_csv_that_makes_no_sense_is_refused(text: str, told: str) -> None:
         workload_of(plain(text), cluster(n0=8))
 
 
-def test_gpus_that_sacct_would_not_print_are_refused() -> None:
+@pytest.mark.parametrize("count", ["x", "-2"])
+def test_gpus_that_sacct_would_not_print_are_refused(count: str) -> None:
     text = (
         "JobIDRaw|User|Submit|Start|End|AllocTRES|State\n"
-        "1|u|2026-01-01T00:00:00|2026-01-01T00:00:00|2026-01-01T01:00:00|gres/gpu=x|COMPLETED\n"
+        f"1|u|2026-01-01T00:00:00|2026-01-01T00:00:00|2026-01-01T01:00:00|gres/gpu={count}|OK\n"
     )
-    with pytest.raises(FormatError, match="line 2: AllocTRES 'gres/gpu=x'"):
+    with pytest.raises(FormatError, match=f"line 2: AllocTRES 'gres/gpu={count}'"):
         sacct(text)

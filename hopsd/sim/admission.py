@@ -1,0 +1,58 @@
+"""What is played of a workload, and which workloads are refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hopsd.core.comment import parse
+from hopsd.errors import CommentError, InputError
+from hopsd.model.ids import JobId
+from hopsd.model.scenario import Cluster, Workload
+from hopsd.sim.facts import facts_of, hopeless
+from hopsd.sim.speed import Speeds
+from hopsd.sim.text import comment_of
+
+SPAN_MAX = 10 * 366 * 86400.0
+"""Seconds from the first submission to the last, or of one run: ten years, a typing error beyond
+that, and a simulation without end."""
+
+
+def admitted(cluster: Cluster, workload: Workload) -> tuple[Workload, list[JobId]]:
+    """The workload without the jobs that fit nowhere even on an idle cluster, and those.
+
+    They would count in no figure, as they are in no sum of a round (section 4 of the algorithm).
+
+    Raises:
+        InputError: no job is left, or one is not as any job can be.
+    """
+    known = {server.name for server in cluster.servers}
+    for name, factors in workload.server_factor.items():
+        unknown = sorted(set(factors) - known)
+        if unknown:
+            raise InputError(f"server_factor.{name}: the cluster has no node {unknown[0]!r}")
+    _check_comments(cluster, workload)
+    refused = hopeless(cluster, workload)
+    out = set(refused)
+    left = replace(workload, jobs=tuple(job for job in workload.jobs if job.id not in out))
+    if not left.jobs:
+        raise InputError("the workload has no job" + " that fits the cluster" * bool(out))
+    _check_times(cluster, left)
+    return left, refused
+
+
+def _check_comments(cluster: Cluster, workload: Workload) -> None:
+    speeds = Speeds(cluster, workload)
+    for job in workload.jobs:
+        try:
+            parse(comment_of(job, speeds.safe_name(job.workload)))
+        except CommentError as error:
+            raise InputError(f"job {job.id!r} could not be submitted: {error}") from None
+
+
+def _check_times(cluster: Cluster, workload: Workload) -> None:
+    first = min(job.submit for job in workload.jobs)
+    for job, facts in zip(workload.jobs, facts_of(cluster, workload), strict=True):
+        if max(job.submit - first, facts.gpu_seconds / min(job.reqs)) > SPAN_MAX:
+            raise InputError(
+                f"job {job.id!r}: accepted are submissions within ten years, and runs of ten years"
+            )

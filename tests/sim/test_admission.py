@@ -1,0 +1,71 @@
+"""What is played of a workload: jobs that never run count nowhere, senseless ones are refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hopsd.core.comment import parse
+from hopsd.errors import InputError
+from hopsd.model.ids import NodeName, WorkloadName
+from hopsd.model.scenario import Workload, WorkloadJob
+from hopsd.policies.registry import get
+from hopsd.sim.admission import admitted
+from hopsd.sim.engine import SimulationSettings
+from hopsd.sim.speed import Speeds
+from hopsd.sim.study import play
+from tests.sim.cases import NET, cluster, job, workload
+
+CLUSTER = cluster(n0=4, n1=4)
+
+
+def test_a_job_that_fits_nowhere_is_left_out_of_every_figure() -> None:
+    """9 GPUs of 8, or 5 of servers with 4 where nothing can be spread."""
+    load = workload([job(1, 900.0, 9), job(2, 4000.0, 4), job(3, 100.0, 5)], spread=None)
+    played, refused = admitted(CLUSTER, load)
+    assert refused == ["1", "3"]
+    assert [j.id for j in played.jobs] == ["2"]
+    summary = play("fifo", get("fifo"), CLUSTER, played, SimulationSettings(100.0)).summary
+    assert (summary.rounds, summary.avg_fragments, summary.max_latency_ratio) == (10, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (job(1, 10.0, *range(1, 400)), "job '1' could not be submitted: the comment has"),
+        (job(1, 10.0, 70_000), "job '1' could not be submitted: reqs='70000'"),
+        (job(1, 1e300, 1), "job '1': accepted are"),
+        (job(1, 10.0, 1, submit=1e15), "job '1': accepted are"),
+        (job(1, 10.0, 1, submit=-1e15), "job '0': accepted are"),
+    ],
+)
+def test_a_job_that_nobody_could_submit_or_wait_for_is_refused(
+    wrong: WorkloadJob, told: str
+) -> None:
+    with pytest.raises(InputError, match=told):
+        admitted(CLUSTER, workload([job(0, 10.0, 1), wrong]))
+
+
+def test_a_workload_without_jobs_or_with_factors_of_unknown_servers_is_refused() -> None:
+    with pytest.raises(InputError, match=r"no job$"):
+        admitted(CLUSTER, workload([]))
+    with pytest.raises(InputError, match="no job that fits"):
+        admitted(CLUSTER, workload([job(1, 10.0, 99)]))
+    load = replace(workload([job(1, 10.0)]), server_factor={NET: {NodeName("n9"): 1.0}})
+    with pytest.raises(InputError, match="the cluster has no node 'n9'"):
+        admitted(CLUSTER, load)
+
+
+@given(st.lists(st.sampled_from(["workload-0", "workload-1", "workload-2", "a b", "ü", "net"]),
+                min_size=1, unique=True))  # fmt: skip
+def test_every_workload_has_a_name_of_its_own_that_a_comment_may_carry(names: list[str]) -> None:
+    tables = dict.fromkeys(map(WorkloadName, names), workload([]).throughput[NET])
+    speeds = Speeds(CLUSTER, Workload(tables, ()))
+    safe = [speeds.safe_name(name) for name in tables]
+    assert len(set(safe)) == len(names)
+    for name, comment_name in zip(names, safe, strict=True):
+        assert parse(f"hops:reqs=1;workload={comment_name}").workload == comment_name
+        assert name in {"a b", "ü", comment_name}
