@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
+from hopsd.core.devices import is_cpu
 from hopsd.ctl.daemon import ask_daemon, socket_option
 from hopsd.ctl.finite import FiniteRange
 from hopsd.ctl.render import clock, console, duration, printable, show, show_json, table
@@ -68,12 +70,14 @@ def view(doc: Document, most: int | None = None) -> Group:
 
 
 def _headline(doc: Document) -> Text:
-    gpus = sum(node["gpus"] for node in doc["nodes"])
-    idle = sum(node["idle"] for node in doc["nodes"] if node["usable"])
+    cpus = [node for node in doc["nodes"] if is_cpu(node["gpu_type"])]
+    there = _counted([node for node in doc["nodes"] if node not in cpus], "GPUs")
+    if cpus:
+        there += f", {_counted(cpus, 'CPUs')}"
     raqlr = "-" if doc["raqlr"] is None else f"{doc['raqlr']:.2f}"
     text = (
         f"hops {doc['version']}  {doc['mode']}  Slurm {doc['slurm_version'] or '-'} by"
-        f" {doc['port']}  {gpus} GPUs, {idle} idle  RAQLR {raqlr}  {clock(doc['time'])}"
+        f" {doc['port']}  {there}  RAQLR {raqlr}  {clock(doc['time'])}"
     )
     if doc["round"]:
         left = doc["round"]["end"] - doc["time"]
@@ -83,6 +87,11 @@ def _headline(doc: Document) -> Text:
     if doc["reports_refused"]:
         text += f"; {doc['reports_refused']:,} reports refused"
     return Text("\n".join(map(printable, text.split("\n", 1))))
+
+
+def _counted(nodes: Sequence[Document], what: str) -> str:
+    idle = sum(node["idle"] for node in nodes if node["usable"])
+    return f"{sum(node['gpus'] for node in nodes)} {what}, {idle} idle"
 
 
 def _nodes(doc: Document, most: int | None) -> Any:

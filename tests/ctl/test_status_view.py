@@ -121,3 +121,11 @@ def test_refused_reports_are_counted_in_the_headline(show: Show) -> None:
 def test_nothing_there_is_an_empty_table(show: Show) -> None:
     text = show({**document([], []), "nodes": [], "round": None, "time": None})
     assert "0 GPUs, 0 idle" in text
+
+
+def test_cpus_are_not_counted_as_gpus(show: Show) -> None:
+    known = document([], [])
+    cpus = {**known["nodes"][0], "name": "c0", "gpu_type": "cpu", "gpus": 2, "idle": 1}
+    assert "8 GPUs, 0 idle  RAQLR" in show(known)
+    text = show({**known, "nodes": [*known["nodes"], cpus]})
+    assert "8 GPUs, 0 idle, 2 CPUs, 1 idle" in text
