@@ -1,80 +1,104 @@
-"""Slurm's partitions: a job runs on servers of one of its partitions, and nowhere else.
+"""Where Slurm lets a job run: in its partitions, on nodes that no reservation needs too soon.
 
-Policies know GPU types alone. So where partitions part the servers of a GPU type, each part is a
-type of its own in the snapshot, and a job has tables for the parts that are open to it. No
-placement lies across two parts: Slurm takes all nodes of a job from one partition.
+Policies know GPU types alone. So where this parts the servers of a GPU type, each part is a type
+of its own in the snapshot, and a job has tables for the parts that are open to it. No placement
+lies across two parts: Slurm takes all nodes of a job from one partition.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TypeVar
 
 from hopsd.model.ids import GpuType, NodeName
-from hopsd.model.reading import JobReading, Reading
+from hopsd.model.reading import JobReading, NodeReading, Reading
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Servers of ``gpu_type`` that are in the same partitions; ``name`` is their type in a plan.
-
-    ``partitions``: those that some job asks for; None: open to every job.
+class Limits:
+    """What servers have in common. ``partitions``: those that some job asks for; None: open to
+    every job. ``until``: when they are reserved, None: never.
     """
+
+    partitions: frozenset[str] | None
+    until: float | None
+
+    def allow(self, job: JobReading, now: float) -> bool:
+        """Slurm starts a job only if its time limit ends before the reservation begins."""
+        seconds = job.time_limit_seconds
+        if self.until is not None and (seconds is None or now + seconds > self.until):
+            return False
+        return self.partitions is None or not self.partitions.isdisjoint(_asked(job))
+
+    def __str__(self) -> str:
+        words = sorted(self.partitions or ())
+        if self.until is not None:
+            words.append(f"reserved from {datetime.fromtimestamp(self.until, UTC):%F %T} UTC")
+        return ", ".join(words) or "elsewhere"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Servers of ``gpu_type`` with the same limits; ``name`` is their type in a plan."""
 
     name: GpuType
     gpu_type: GpuType
-    partitions: frozenset[str] | None
+    limits: Limits
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The part of every node; ``all``: each of them once."""
+    """The part of every node, at the time ``now``."""
 
     of_node: Mapping[NodeName, Part]
-    all: tuple[Part, ...]
+    distinct: tuple[Part, ...]
+    now: float
 
-    def open_to(self, job: JobReading, by_type: Mapping[GpuType, T]) -> dict[GpuType, T]:
-        """What is known of GPU types, by the parts of them where ``job`` may run."""
-        asked = _asked(job)
-        return {
-            part.name: by_type[part.gpu_type]
-            for part in self.all
-            if part.gpu_type in by_type
-            and (part.partitions is None or not part.partitions.isdisjoint(asked))
-        }
+    def open_to(self, job: JobReading) -> tuple[Part, ...]:
+        """Where Slurm would start it."""
+        return tuple(part for part in self.distinct if part.limits.allow(job, self.now))
+
+    def take_back(self, job: JobReading) -> bool:
+        """Whether Slurm would start a running job once more where it is."""
+        parts = [self.of_node.get(node) for node in job.allocation.nodes]
+        return all(part is not None and part.limits.allow(job, self.now) for part in parts)
+
+
+def by_part(by_type: Mapping[GpuType, T], parts: Iterable[Part]) -> dict[GpuType, T]:
+    """What is known of GPU types, said of ``parts`` of them."""
+    return {part.name: by_type[part.gpu_type] for part in parts if part.gpu_type in by_type}
 
 
 def parts_of(reading: Reading) -> Parts:
-    """A GPU type that no partition parts is one part and keeps its name."""
+    """A GPU type whose servers all have the same limits is one part and keeps its name."""
     asked = {name for job in reading.jobs if not job.state.finished for name in _asked(job)}
-    inside = {
-        node.name: frozenset(asked.intersection(node.partitions)) if node.partitions else None
-        for node in reading.nodes
-    }
+    limits = {node.name: _limits(node, asked) for node in reading.nodes}
     kinds = defaultdict(set)
     for node in reading.nodes:
-        kinds[node.gpu_type].add(inside[node.name])
+        kinds[node.gpu_type].add(limits[node.name])
     of_node = {
         node.name: Part(
-            _name(node.gpu_type, inside[node.name])
+            GpuType(f"{node.gpu_type} ({limits[node.name]})")
             if len(kinds[node.gpu_type]) > 1
             else node.gpu_type,
             node.gpu_type,
-            inside[node.name],
+            limits[node.name],
         )
         for node in reading.nodes
     }
-    return Parts(of_node, tuple(dict.fromkeys(of_node.values())))
+    return Parts(of_node, tuple(dict.fromkeys(of_node.values())), reading.now)
+
+
+def _limits(node: NodeReading, asked: set[str]) -> Limits:
+    inside = frozenset(asked.intersection(node.partitions)) if node.partitions else None
+    return Limits(inside, node.reserved_from)
 
 
 def _asked(job: JobReading) -> list[str]:
     """``a,b``: Slurm takes the one where the job can start."""
     return job.partition.split(",")
-
-
-def _name(gpu_type: GpuType, partitions: frozenset[str] | None) -> GpuType:
-    return GpuType(f"{gpu_type} ({', '.join(sorted(partitions or ())) or 'elsewhere'})")

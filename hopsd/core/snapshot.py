@@ -10,7 +10,7 @@ from hopsd.core.comment import Comment
 from hopsd.core.devices import usable
 from hopsd.core.estimator import Estimate, Estimator, EstimatorSettings
 from hopsd.core.history import OCCUPYING, eligible
-from hopsd.core.partitions import Parts, parts_of
+from hopsd.core.partitions import Part, Parts, by_part, parts_of
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
 from hopsd.model.history import JobRecord
@@ -53,10 +53,12 @@ def build_snapshot(
 ) -> Built:
     """The schedulable nodes and the jobs with a valid comment.
 
-    Where partitions part a GPU type, it is several types (:mod:`hopsd.core.partitions`).
+    Where partitions or reservations part a GPU type, it is several types
+    (:mod:`hopsd.core.partitions`).
 
     A running job stays where it is when its user says so, when Slurm may not requeue it, or
-    when one of its nodes takes no new work (drained, down): there it may finish.
+    when one of its nodes takes no new work (drained, down), or none of such a length (reserved):
+    there it may finish.
     """
     nodes = _nodes(reading, settings.racks)
     up = {node.name for node in nodes}
@@ -64,7 +66,9 @@ def build_snapshot(
     known = _Known(Estimator(nodes, knowledge, settings.estimator, reading.now), parts)
     jobs, pinned = [], set()
     for job in reading.jobs:
-        pins = job.state is SlurmState.RUNNING and _pinned(job, comments.get(job.id), up, settings)
+        pins = job.state is SlurmState.RUNNING and (
+            _pinned(job, comments.get(job.id), up, settings) or not parts.take_back(job)
+        )
         if pins:
             pinned.add(job.id)
         if job.id in comments and job.state in (SlurmState.PENDING, SlurmState.RUNNING):
@@ -93,13 +97,13 @@ class _Known:
     def __init__(self, estimator: Estimator, parts: Parts) -> None:
         self._estimator = estimator
         self._parts = parts
-        self._found: dict[tuple[WorkloadName, bool, str], Estimate] = {}
+        self._found: dict[tuple[WorkloadName, bool, tuple[Part, ...]], Estimate] = {}
 
     def of(self, job: JobReading, workload: WorkloadName, *, cpu: bool) -> Estimate:
-        key = workload, cpu, job.partition
+        key = workload, cpu, self._parts.open_to(job)
         if key not in self._found:
             known = self._estimator.estimate(workload)
-            tables = self._parts.open_to(job, usable(known.tables, cpu=cpu))
+            tables = by_part(usable(known.tables, cpu=cpu), key[-1])
             self._found[key] = replace(known, tables=tables)
         return self._found[key]
 
@@ -168,7 +172,7 @@ def _job(
         samples_done=record.samples_done,
         attained_gpu_seconds=record.attained_gpu_seconds,
         run_seconds=record.run_seconds,
-        run_seconds_by_type=parts.open_to(job, record.run_seconds_by_type),
+        run_seconds_by_type=by_part(record.run_seconds_by_type, parts.open_to(job)),
         restarts=record.restarts,
         running_since=record.allocation_since if record.allocation else None,
         contention=_contention(record, now),

@@ -81,7 +81,7 @@ class NodeReading:
     ``cores`` that jobs may have are Slurm's CPUs: hardware threads, ``threads`` to a core, where
     it counts those.
     ``foreign_gpus`` are held by jobs that hops does not manage. ``partitions``: those that it is
-    in, none: open to every job.
+    in, none: open to every job. ``reserved_from``: when a reservation begins there, None: never.
     """
 
     name: NodeName
@@ -92,6 +92,7 @@ class NodeReading:
     usable: bool = True
     state_text: str = "IDLE"
     partitions: tuple[str, ...] = ()
+    reserved_from: float | None = None
     threads: int = 1
 
 

@@ -21,7 +21,9 @@ def nowhere(job: Job, pools: Pools) -> Reason:
     """An idle cluster could not run it."""
     known = [pool for pool in pools.values() if pool.gpu_type in job.throughput]
     if not job.throughput:
-        text = "no GPU server in use is in its partition"
+        text = (
+            "no GPU server in use is in its partition and free of reservations for its time limit"
+        )
         if any(map(is_cpu, pools)):
             text += ", nor CPUs that it takes (cpu=yes)"
         return Reason(ReasonCode.NO_CONFIGURATION, text)

@@ -24,6 +24,9 @@ _NO_ANSWER = (
 )
 
 
+_PLAIN = {"LC_ALL": "C", "SLURM_TIME_FORMAT": "standard"}
+
+
 @dataclass(frozen=True, slots=True)
 class SlurmCommands:
     """Where and how the commands run.
@@ -47,7 +50,12 @@ class SlurmCommands:
         try:
             done = subprocess.run(
                 [*self.prefix, *arguments],
-                env={**os.environ, **self.environment, "LC_ALL": "C"},
+                env={
+                    **os.environ,
+                    **self.environment,
+                    "LC_ALL": "C",
+                    "SLURM_TIME_FORMAT": "standard",
+                },
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=self.timeout_seconds,

@@ -213,8 +213,8 @@ def _exit(value: Any) -> tuple[int, int]:
     return status >> 8, status & 0x7F
 
 
-def node_records(text: str) -> list[Mapping[str, str]]:
-    """The fields of each node of ``scontrol show node -o``; of two equal keys the first counts."""
+def records(text: str) -> list[Mapping[str, str]]:
+    """The fields of each line of ``scontrol show -o``; of two equal keys the first counts."""
     return [dict(reversed(_FIELD.findall(line))) for line in text.splitlines()]
 
 

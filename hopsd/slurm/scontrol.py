@@ -22,8 +22,9 @@ from hopsd.slurm.parse import (
     job_reading,
     known_jobs,
     node_readings,
-    node_records,
+    records,
 )
+from hopsd.slurm.reservation import reserved_from
 from hopsd.slurm.script import Scripts
 from hopsd.slurm.shape import Release, reset_arguments, update_arguments
 
@@ -57,9 +58,18 @@ class ScontrolAdapter:
             if holds_gpus(job) and not self._mine(job):
                 for node, (gpus, _) in job_allocation(job, self._order).items():
                     foreign[node] = foreign.get(node, 0) + gpus
+        now = self._clock()
+        reserved = reserved_from(self._reservation_records(), now)
         return Reading(
-            now=self._clock(),
-            nodes=tuple(replace(n, foreign_gpus=foreign.get(n.name, 0)) for n in nodes),
+            now=now,
+            nodes=tuple(
+                replace(
+                    node,
+                    foreign_gpus=foreign.get(node.name, 0),
+                    reserved_from=reserved.get(node.name),
+                )
+                for node in nodes
+            ),
             jobs=self._readings(answer),
             slurm_version=_full_release(answer),
         )
@@ -119,7 +129,10 @@ class ScontrolAdapter:
         self._commands.run("scontrol", "update", f"jobid={job}", *words)
 
     def _node_records(self) -> Sequence[Mapping[str, str]]:
-        return node_records(self._commands.run("scontrol", "show", "node", "-a", "-o"))
+        return records(self._commands.run("scontrol", "show", "node", "-a", "-o"))
+
+    def _reservation_records(self) -> Sequence[Mapping[str, str]]:
+        return records(self._commands.run("scontrol", "show", "reservation", "-o"))
 
     def _job_answer(self) -> Any:
         # 22.05 prints every job whatever is asked; 24.11 and later only what is asked.

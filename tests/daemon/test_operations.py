@@ -275,3 +275,23 @@ def test_a_clock_that_is_set_stops_nothing(site: Site) -> None:
         site.hopsd.wait_for(lambda s, before=ticks: s["ticks"] > before + 1, 15.0)
     site.submit("hops:reqs=2", 1.0)
     site.wait_until_all_completed(40.0)
+
+
+def test_a_job_that_would_run_into_a_reservation_goes_elsewhere(site: Site) -> None:
+    """Of two equal nodes one will be taken out of service within its time limit."""
+    site.cluster.run(
+        *("scontrol", "create", "reservation", "reservationname=mend", "starttime=now+30minutes"),
+        *("duration=60", "nodes=n0", "users=root", "flags=maint"),
+    )
+    site.hopsd.configure(round_seconds=300.0)
+    site.hopsd.start()
+    long = [site.submit("hops:reqs=2,4", 1.0, "--time=60") for _ in range(2)]
+    short = site.submit("hops:reqs=4", 1.0, "--time=5")
+    larger = site.submit("hops:reqs=8", 1.0, "--time=60")
+    site.hopsd.wait_for(lambda s: [w["id"] for w in s["waiting"]] == [larger], 60.0)
+    site.cluster.run("scancel", larger)
+    site.hopsd.wait_for(lambda s: not s["running"] and not s["waiting"], 30.0)
+    where = {job: nodes for job, _, nodes in site.runs()}
+    assert where[short] in (("n0",), ("n1",))
+    assert {where[job] for job in long} <= {("n1",), ("n2",)}
+    site.cluster.run("scontrol", "delete", "reservationname=mend")

@@ -1,4 +1,4 @@
-"""A job is placed within one of its partitions, whatever the policy; others lose nothing by it."""
+"""A job is placed where Slurm lets it start, whatever the policy; others lose nothing by it."""
 
 from __future__ import annotations
 
@@ -77,6 +77,26 @@ def test_a_type_in_two_partitions_is_measured_once() -> None:
     result = run_round(port, MemoryStore(), policy("hops"), measured, None)
     assert [(run.job, run.gpu_type) for run in result.profiled] == [("1", A100)]
     assert {i: a.gpus for i, a in port.placements().items()} == {"1": 1, "2": 4}
+
+
+def test_who_cannot_end_before_a_reservation_goes_elsewhere() -> None:
+    """The jobs' time limit is an hour; a reservation was made while one of them ran."""
+    nodes = [node("n0", "main"), node("n1", "main")]
+    port = cluster(nodes, [job(1, "main", 4)])
+    memory = MemoryStore(tables={WorkloadName("w"): {A100: TABLE}})
+    window = run_round(port, memory, policy("hops"), SETTINGS, None).window
+    port.now += 60.0
+    port.nodes = tuple(replace(n, reserved_from=port.now + 1800.0) for n in nodes)
+    short = replace(job(2, "main", 4), time_limit_seconds=1800.0)
+    port.jobs |= {j.id: j for j in (short, job(3, "main", 1))}
+    result = run_round(port, memory, policy("hops"), SETTINGS, window)
+    where = {i: a.nodes for i, a in port.placements().items()}
+    assert where == {"1": ("n0",), "2": ("n1",)}, "what runs may finish where it is"
+    assert "reservations" in result.plan.waiting[JobId("3")].text
+    port.nodes = (nodes[0], replace(nodes[1], reserved_from=port.now + 1800.0))
+    del port.jobs[JobId("1")]
+    run_round(port, memory, policy("hops"), SETTINGS, window)
+    assert port.placements()[JobId("3")].nodes == ("n0",)
 
 
 PARTITIONS = st.lists(st.sampled_from("abc"), min_size=1, max_size=3, unique=True)

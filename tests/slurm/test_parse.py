@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -14,9 +15,10 @@ from hopsd.slurm.parse import (
     is_hops_job,
     job_reading,
     node_readings,
-    node_records,
+    records,
     slurm_state,
 )
+from hopsd.slurm.reservation import reserved_from
 
 ORDER = {NodeName(name): at for at, name in enumerate(["n2", "n10", "n1"])}
 
@@ -177,12 +179,30 @@ def test_nodes() -> None:
             ("cpu2", "Gres=gpu:cpu:2", "IDLE", "CPUEfctv=62 ThreadsPerCore=2"),
         ]
     )
-    nodes, names = node_readings(node_records(text), [])
+    nodes, names = node_readings(records(text), [])
     assert names == ["n2", "n10", "cpu1", "n3", "n4", "n5", "n6", "cpu2"]
     assert [n.name for n in nodes if n.usable] == ["n2", "n5", "cpu2"]
     assert {n.name for n in nodes} == {"n2", "n10", "n3", "n4", "n5", "n6", "cpu2"}
     assert [(n.cores, n.threads) for n in nodes] == [(64, 1)] * 6 + [(62, 2)]
     assert (nodes[-1].gpu_type, nodes[-1].gpus) == ("cpu", 2)
     assert "a100, v100" in next(n.state_text for n in nodes if n.name == "n4")
-    assert node_readings(node_records(text), ["other"])[0] == []
-    assert len(node_readings(node_records(text), ["big"])[0]) == 7
+    assert node_readings(records(text), ["other"])[0] == []
+    assert len(node_readings(records(text), ["big"])[0]) == 7
+
+
+def test_the_next_reservation_of_each_node() -> None:
+    line = "ReservationName={} StartTime={} EndTime=2030-01-01T00:00:00 Nodes={} Flags=MAINT"
+    text = "\n".join(
+        [
+            line.format("begun", "2026-01-01T00:00:00", "n0"),
+            line.format("next", "2026-03-01T08:00:00", "n[0-1]"),
+            line.format("later", "2026-04-01T08:00:00", "n1,n2"),
+            line.format("licences", "2026-03-01T08:00:00", "(null)"),
+        ]
+    )
+    now = datetime(2026, 2, 1, tzinfo=UTC).timestamp()
+    march, april = (datetime(2026, month, 1, 8).astimezone().timestamp() for month in (3, 4))
+    assert reserved_from(records(text), now) == {"n0": march, "n1": march, "n2": april}
+    assert reserved_from(records("No reservations in the system\n"), now) == {}
+    with pytest.raises(SlurmError, match="StartTime 'soon'"):
+        reserved_from(records(line.format("odd", "soon", "n0")), now)
