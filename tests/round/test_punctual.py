@@ -21,7 +21,8 @@ ONE = Allocation.of({"n0": 1})
 TABLE = {GpuType("a100"): ThroughputTable({1: 1.0})}
 JOB = Job(JobId("1"), UserName("ann"), 0.0, 10.0, (1,), TABLE)
 SNAPSHOT = Snapshot(0.0, RoundInfo(first=True, seconds=60.0), (N0,), (JOB,))
-QUICK = PlanSettings(time_limit_seconds=0.05)
+LATE = PlanSettings(time_limit_seconds=0.05)
+IN_TIME = PlanSettings(time_limit_seconds=60.0)
 
 
 class Slow:
@@ -33,7 +34,7 @@ class Slow:
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
         self.calls += 1
-        assert self.go.wait(10.0)
+        assert self.go.wait(60.0)
         return Plan({JobId("1"): ONE})
 
 
@@ -46,18 +47,18 @@ def slow() -> Iterator[Slow]:
 
 def test_a_plan_in_time_is_the_policys(slow: Slow) -> None:
     slow.go.set()
-    assert Punctual(slow)(SNAPSHOT, QUICK).placements == {JobId("1"): ONE}
+    assert Punctual(slow)(SNAPSHOT, IN_TIME).placements == {JobId("1"): ONE}
 
 
 def test_a_late_plan_is_told_and_then_used_without_a_second_solve(slow: Slow) -> None:
     punctual = Punctual(slow)
     with pytest.raises(PlanLateError, match="next round"):
-        punctual(SNAPSHOT, QUICK)
+        punctual(SNAPSHOT, LATE)
     with pytest.raises(PlanLateError, match="still being solved"):
-        punctual(SNAPSHOT, QUICK)
+        punctual(SNAPSHOT, LATE)
     slow.go.set()
-    punctual._late.future.result(5.0)  # type: ignore[union-attr]
-    assert punctual(SNAPSHOT, QUICK).placements == {JobId("1"): ONE}
+    punctual._late.future.result(60.0)  # type: ignore[union-attr]
+    assert punctual(SNAPSHOT, LATE).placements == {JobId("1"): ONE}
     assert slow.calls == 1
 
 
@@ -65,10 +66,10 @@ def test_a_late_further_plan_is_not_used_for_a_first_one(slow: Slow) -> None:
     punctual = Punctual(slow)
     further = replace(SNAPSHOT, round=RoundInfo(first=False, seconds=30.0))
     with pytest.raises(PlanLateError):
-        punctual(further, QUICK)
+        punctual(further, LATE)
     slow.go.set()
-    punctual._late.future.result(5.0)  # type: ignore[union-attr]
-    punctual(SNAPSHOT, QUICK)
+    punctual._late.future.result(60.0)  # type: ignore[union-attr]
+    punctual(SNAPSHOT, IN_TIME)
     assert slow.calls == 2
 
 
