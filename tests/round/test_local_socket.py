@@ -92,14 +92,14 @@ def test_who_opens_connections_and_says_nothing_keeps_few(path: Path) -> None:
     try:
         for client in clients:
             client.connect(str(path))
-        clients[-1].settimeout(5.0)
+        clients[-1].settimeout(30.0)
         assert clients[-1].recv(1) == b""
         with pytest.raises(UnreachableError):
             ask(path, "who")
     finally:
         for client in clients:
             client.close()
-    deadline = time.monotonic() + 5.0
+    deadline = time.monotonic() + 30.0
     while time.monotonic() < deadline:
         with contextlib.suppress(UnreachableError):
             assert ask(path, "who")["uid"] == os.getuid()
@@ -111,13 +111,14 @@ def test_a_request_that_never_ends_is_given_up(path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(local_socket, "REQUEST_SECONDS", 0.3)
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(str(path))
-        client.settimeout(5.0)
-        began = time.monotonic()
-        with contextlib.suppress(BrokenPipeError):
-            while time.monotonic() < began + 3.0:
+        client.settimeout(30.0)
+        for _ in range(300):
+            try:
                 client.sendall(b" ")
-                time.sleep(0.1)
-        assert time.monotonic() < began + 2.0
+            except BrokenPipeError:
+                return
+            time.sleep(0.1)
+    pytest.fail("the server listens for as long as something comes")
 
 
 def test_a_socket_in_use_is_not_taken_over(path: Path) -> None:
