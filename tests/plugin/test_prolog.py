@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import resource
 import shutil
 import stat
 import string
@@ -57,6 +58,11 @@ def exports(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
     assert all(line.startswith("export ") for line in lines), lines
     pairs = [line.removeprefix("export ").partition("=") for line in lines]
     return {name: value for name, _, value in pairs}
+
+
+def cpu_seconds_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 @pytest.fixture
@@ -180,23 +186,27 @@ def test_a_bad_comment_reaches_no_task_as_anything_but_plain_values(node: Node) 
 
 
 def test_the_widest_range_neither_stalls_the_prolog_nor_fills_the_environment(node: Node) -> None:
-    started = time.monotonic()
+    before = cpu_seconds_of_children()
     got = node.start("hops:reqs=1-65536;num=65536;lr=0.1")
-    assert time.monotonic() - started < 1
+    assert cpu_seconds_of_children() - before < 1
     assert got["HOPS_LR"] == "0.1"
     assert "HOPS_REQS" not in got
 
 
 @pytest.mark.parametrize("comment", [{}, {"SLURM_JOB_COMMENT": "my job"}])
 def test_other_jobs_are_hardly_delayed(node: Node, comment: Mapping[str, str]) -> None:
-    seconds = []
-    for script in ("prolog.sh", "task_prolog.sh", "epilog.sh") * 5:
-        started = time.monotonic()
-        done = node.call(script, **comment)
-        seconds.append(time.monotonic() - started)
-        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    """Under 20 ms; a busy machine makes them later at times: the best of 50."""
+    for script in ("prolog.sh", "task_prolog.sh", "epilog.sh"):
+        seconds = math.inf
+        for _ in range(50):
+            started = time.monotonic()
+            done = node.call(script, **comment)
+            seconds = min(seconds, time.monotonic() - started)
+            assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+            if seconds < 0.02:
+                break
+        assert seconds < 0.02, script
     assert not node.run_dir.exists()
-    assert min(seconds) < 0.02
 
 
 def test_epilog_removes_this_nodes_file_alone(node: Node) -> None:
