@@ -164,7 +164,7 @@ def test_a_leader_whose_session_is_ended_by_an_operator_notices(
         leader.acquire()
         with psycopg.connect(server.dsn(), autocommit=True) as admin:
             admin.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"
+                "SELECT pg_terminate_backend(pid, 60000) FROM pg_locks WHERE locktype = 'advisory'"
             )
         with pytest.raises(NotLeaderError):
             leader.acquire()
