@@ -18,9 +18,28 @@ INSIDE = {
     "solver": {"solver", "core", "model", "errors"},
     "formats": {"formats", "core", "model", "errors"},
     "slurm": {"slurm", "core", "model", "errors", "config"},
-    "store": {"store", "core", "model", "errors", "config"},
+    "store": {"store", "model", "errors"},
+    "config": {"config", "core", "model", "policies", "errors"},
+    "sim": {
+        "sim",
+        "core",
+        "model",
+        "policies",
+        "formats",
+        "observation",
+        "round",
+        "store",
+        "errors",
+    },
+    "observation": {"core", "model", "slurm", "store", "errors"},
+    "punctual": {"core", "model", "policies", "errors"},
+    "reports": {"core", "model", "errors"},
+    "fits": {"core", "model", "store"},
+    "learner": {"core", "model", "store", "reports", "fits"},
+    "learnt": {"core", "model", "errors"},
+    "local_socket": {"errors", "__version__"},
 }
-"""What of ours a package may import."""
+"""What of ours a package or a module beside them may import."""
 
 OUTSIDE = {
     "pyslurm": {"slurm"},
