@@ -54,11 +54,11 @@ def clean(cluster: PrivateCluster) -> None:
         cluster.run("scancel", "--quiet", *ids)
         with contextlib.suppress(SlurmError):  # they are gone
             cluster.run("scancel", "--quiet", "--signal=KILL", "--full", *ids)
-    wait_until(lambda: not cluster.run("squeue", "--all", "--noheader"), 20)
+    wait_until(lambda: not cluster.run("squeue", "--all", "--noheader"))
     for node, state in node_states(cluster).items():
         if state not in ("idle", "completing"):
             cluster.run("scontrol", "update", f"nodename={node}", "state=resume")
-    wait_until(lambda: set(node_states(cluster).values()) == {"idle"}, 20)
+    wait_until(lambda: set(node_states(cluster).values()) == {"idle"})
 
 
 def node_states(cluster: PrivateCluster) -> dict[str, str]:
@@ -66,7 +66,8 @@ def node_states(cluster: PrivateCluster) -> dict[str, str]:
     return dict(line.split() for line in lines)
 
 
-def wait_until(holds: Callable[[], bool], seconds: float) -> None:
+def wait_until(holds: Callable[[], bool], seconds: float = 90.0) -> None:
+    """Returns as soon as it is so; the limit is for what never happens, on a busy machine too."""
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, f"not so within {seconds} s"

@@ -126,10 +126,10 @@ def test_it_goes_on_with_other_gpu_counts_and_loses_no_sample(
 
     job.place(n2=1)
     job.trains_on(1)
-    wait_until(lambda: bool(learn().records), 60)
+    wait_until(lambda: bool(learn().records))
     job.place(n0=2, n1=1)
     job.trains_on(3)
-    wait_until(lambda: any(r.nodes == 2 for r in learn().records), 60)
+    wait_until(lambda: any(r.nodes == 2 for r in learn().records))
     assert 0 < seen[-1].restart_seconds[job.id] < 120
     job.place(n1=2)
     job.trains_on(2)
@@ -204,5 +204,5 @@ def test_a_profiling_run_hands_the_job_back_held(
     assert report["basics"]["t_f"] >= 0.01
     assert not (tmp_path / job.id / "finished").exists()
     cluster.run("scancel", job.id)
-    wait_until(lambda: job.reading.state.finished, 30)
+    wait_until(lambda: job.reading.state.finished)
     look(ReportReader(spool), job.port.read())

@@ -58,7 +58,7 @@ def test_the_owner_cannot_start_or_shape_the_job(cluster: PrivateCluster, change
 def test_the_trap_is_real_a_nice_value_starts_a_held_job(cluster: PrivateCluster) -> None:
     job = submit(cluster, script=SLEEPER)
     cluster.run("scontrol", "update", f"jobid={job}", "nice=5")
-    wait_until(lambda: reading(cluster, job).state is SlurmState.RUNNING, 15)
+    wait_until(lambda: reading(cluster, job).state is SlurmState.RUNNING)
 
 
 def test_the_owner_may_change_what_leaves_hold_and_shape_alone(cluster: PrivateCluster) -> None:
@@ -123,7 +123,7 @@ def test_an_operators_hold_of_a_running_job_changes_no_more_than_slurm_does(
 ) -> None:
     job = submit(cluster, uid=NOBODY)
     cluster.run("scontrol", "release", job)
-    wait_until(lambda: reading(cluster, job).state is SlurmState.RUNNING, 15)
+    wait_until(lambda: reading(cluster, job).state is SlurmState.RUNNING)
     cluster.run("scontrol", "hold", job)
     assert reading(cluster, job).state is SlurmState.RUNNING
     assert reading(cluster, job).admin_comment == ""
@@ -132,10 +132,10 @@ def test_an_operators_hold_of_a_running_job_changes_no_more_than_slurm_does(
 def test_a_running_job_is_kept_back_by_requeue_and_hold(cluster: PrivateCluster) -> None:
     job = submit(cluster, uid=NOBODY)
     cluster.run("scontrol", "release", job)
-    wait_until(lambda: reading(cluster, job).state is SlurmState.RUNNING, 15)
+    wait_until(lambda: reading(cluster, job).state is SlurmState.RUNNING)
     assert "denied" in by_owner(cluster, "scontrol", "hold", job)
     assert by_owner(cluster, "scontrol", "requeue", job) == ""
-    wait_until(lambda: reading(cluster, job).state is SlurmState.PENDING, 20)
+    wait_until(lambda: reading(cluster, job).state is SlurmState.PENDING)
     assert by_owner(cluster, "scontrol", "hold", job) == ""
     assert reading(cluster, job).hold is Hold.USER
 
@@ -151,7 +151,7 @@ def test_a_job_given_back_to_slurm_is_its_owners_again(cluster: PrivateCluster) 
     job = submit(cluster, uid=NOBODY)
     cluster.run("scontrol", "update", f"jobid={job}", f"admincomment={RELEASED_MARK}")
     assert by_owner(cluster, "scontrol", "update", f"jobid={job}", "nice=5") == ""
-    wait_until(lambda: reading(cluster, job).state is SlurmState.RUNNING, 15)
+    wait_until(lambda: reading(cluster, job).state is SlurmState.RUNNING)
 
 
 def test_a_defect_in_the_guard_lets_no_change_through(cluster: PrivateCluster) -> None:
@@ -169,4 +169,4 @@ def test_operators_of_the_site_may_release(cluster: PrivateCluster) -> None:
     job = submit(cluster, uid=NOBODY)
     with installed(cluster, plugin_text(), f"return {{ operators = {{ {NOBODY} }} }}"):
         assert by_owner(cluster, "scontrol", "release", job) == ""
-        wait_until(lambda: reading(cluster, job).state is SlurmState.RUNNING, 15)
+        wait_until(lambda: reading(cluster, job).state is SlurmState.RUNNING)

@@ -52,7 +52,7 @@ def state(cluster: PrivateCluster, job: str) -> SlurmState:
 
 
 def read(path: Path) -> dict[str, str]:
-    wait_until(path.with_suffix(".done").exists, 20)
+    wait_until(path.with_suffix(".done").exists)
     return dict(line.partition("=")[::2] for line in path.read_text().splitlines())
 
 
@@ -69,7 +69,7 @@ def writes_environment(folder: Path) -> str:
 
 def test_all_tasks_of_an_uneven_job_know_the_whole(cluster: PrivateCluster, answers: Path) -> None:
     occupant = submit(cluster, "--nodelist=n0", "--gres=gpu:3", comment=None)
-    wait_until(lambda: "mixed" in node_states(cluster).values(), 15)
+    wait_until(lambda: "mixed" in node_states(cluster).values())
     job = submit(
         cluster,
         "--ntasks=4",
@@ -84,7 +84,7 @@ def test_all_tasks_of_an_uneven_job_know_the_whole(cluster: PrivateCluster, answ
         "reqnodelist=n0,n1 numnodes=2 numtasks=4 tresPerJob=gres:gpu:4 cpusPerTres=gres:gpu:1",
     )
     batch = read(answers / "batch")
-    wait_until((answers / "task.n1").exists, 15)
+    wait_until((answers / "task.n1").exists)
     told = {
         "HOPS_JOB": "1",
         "HOPS_REQS": "1,4",
@@ -119,7 +119,7 @@ def test_a_restart_on_another_count_is_told(cluster: PrivateCluster, answers: Pa
     first = read(answers / "batch")
     assert (first["HOPS_GPUS"], first["HOPS_LR"], first["HOPS_RESTART_COUNT"]) == ("1", "0.1", "0")
     cluster.run("scontrol", "requeuehold", job)
-    wait_until(lambda: state(cluster, job) is SlurmState.PENDING, 20)
+    wait_until(lambda: state(cluster, job) is SlurmState.PENDING)
     assert list((cluster.directory / "run").iterdir()) == []
     place(cluster, job, "reqnodelist=n0 numnodes=1 tresPerNode=gres:gpu:4")
     second = read(answers / "batch1")
@@ -147,6 +147,6 @@ def test_a_site_whose_folder_cannot_be_written_loses_no_node(
         place(cluster, job, "reqnodelist=n1 numnodes=1 tresPerNode=gres:gpu:1")
         assert "HOPS_JOB" not in read(answers / "batch")
         cluster.run("scancel", job)
-        wait_until(lambda: set(node_states(cluster).values()) == {"idle"}, 20)
+        wait_until(lambda: set(node_states(cluster).values()) == {"idle"})
     finally:
         site.write_text(before)

@@ -66,7 +66,7 @@ def test_an_administrator_chooses_the_partitions(cluster: PrivateCluster) -> Non
             assert "denied" in moved
             assert sbatch(cluster, "--partition=main")[0], "other jobs go anywhere"
             cluster.run("scancel", *queue(cluster))
-            wait_until(lambda: not queue(cluster), 20)
+            wait_until(lambda: not queue(cluster))
     finally:
         cluster.run("scontrol", "delete", "partition=hops")
 
@@ -125,6 +125,4 @@ def test_the_reference_settings_start_a_cluster_that_shares_its_nodes() -> None:
             shape = "reqnodelist=n0 numnodes=1 tresPerNode=gres:gpu:2 starttime=now"
             cluster.run("scontrol", "update", f"jobid={job}", *shape.split())
             cluster.run("scontrol", "release", job)
-        wait_until(
-            lambda: all(reading(cluster, job).state is SlurmState.RUNNING for job in jobs), 15
-        )
+        wait_until(lambda: all(reading(cluster, job).state is SlurmState.RUNNING for job in jobs))

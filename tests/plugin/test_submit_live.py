@@ -55,7 +55,7 @@ def test_what_was_asked_does_not_stand_in_the_way_of_a_placement(cluster: Privat
     shape = "reqnodelist=n4,n5 numnodes=2 tresPerNode=gres:gpu:2 starttime=now"
     cluster.run("scontrol", "update", f"jobid={job}", *shape.split())
     cluster.run("scontrol", "release", job)
-    wait_until(lambda: reading(cluster, job).state is SlurmState.RUNNING, 15)
+    wait_until(lambda: reading(cluster, job).state is SlurmState.RUNNING)
     assert reading(cluster, job).allocation.as_dict() == {"n4": 2, "n5": 2}
 
 
@@ -121,11 +121,11 @@ def test_slurmctld_accepts_and_refuses_as_the_table_says(cluster: PrivateCluster
 def test_other_jobs_are_untouched(cluster: PrivateCluster) -> None:
     options = "--nodes=2 --ntasks=4 --gres=gpu:1 --nodelist=n1,n2 --no-requeue --nice=7"
     job = submit(cluster, *options.split(), script=SLEEPER, comment="not for hops", uid=OWNER)
-    wait_until(lambda: shown(cluster, job)["JobState"] == "RUNNING", 15)
+    wait_until(lambda: shown(cluster, job)["JobState"] == "RUNNING")
     got = shown(cluster, job)
     assert (got["ReqNodeList"], got["NumNodes"], got["NumTasks"]) == ("n[1-2]", "2", "4")
     assert (got["TresPerNode"][-5:], got["Requeue"], got["Nice"]) == ("gpu:1", "0", "7")
     held = submit(cluster, "--hold", comment=None, uid=NOBODY)
     assert by_owner(cluster, "scontrol", "update", f"jobid={held}", "nice=3", "comment=x") == ""
     assert by_owner(cluster, "scontrol", "release", held) == ""
-    wait_until(lambda: shown(cluster, held)["JobState"] == "RUNNING", 15)
+    wait_until(lambda: shown(cluster, held)["JobState"] == "RUNNING")

@@ -18,8 +18,9 @@ from hopsd.slurm.scontrol import ScontrolAdapter
 from hopsd.slurm.watch import ApplySettings
 
 SETTINGS = ApplySettings(
-    grace_seconds=5.0, stop_timeout_seconds=20.0, start_timeout_seconds=8.0, poll_seconds=0.1
+    grace_seconds=20.0, stop_timeout_seconds=60.0, start_timeout_seconds=60.0, poll_seconds=0.1
 )
+"""Times that a busy machine keeps, too; what ends sooner is not waited for."""
 
 
 def make_adapter(name: str, cluster: PrivateCluster) -> Adapter:

@@ -118,7 +118,7 @@ def test_shape_that_slurm_would_not_give_is_never_released(
 
 def test_taken_gpus_are_not_waited_for(cluster: PrivateCluster, port: SlurmPort) -> None:
     foreign = submit(cluster, "--gres=gpu:6", "--nodelist=n0", comment=None)
-    wait_until(lambda: port.read().nodes[0].foreign_gpus == 6, 10)
+    wait_until(lambda: port.read().nodes[0].foreign_gpus == 6)
     job, other = submit(cluster), submit(cluster)
     outcomes = port.apply([start(job, n0=4), start(other, n0=2)])
     assert statuses(outcomes) == [OutcomeStatus.FAILED, OutcomeStatus.DONE]
@@ -149,7 +149,7 @@ def test_given_back_job_starts_by_itself(cluster: PrivateCluster, port: SlurmPor
     assert outcome.status is OutcomeStatus.DONE
     time.sleep(1.1)  # Slurm would wait for two minutes after the requeue
     cluster.run("scontrol", "update", f"jobid={job}", "starttime=now")
-    wait_until(lambda: reading(port, job).state is SlurmState.RUNNING, 10)
+    wait_until(lambda: reading(port, job).state is SlurmState.RUNNING)
     assert reading(port, job).allocation.gpus == 3
     assert reading(port, job).released
 

@@ -35,7 +35,7 @@ def test_the_job_learns_how_many_iterations_to_measure(
     assert statuses(port.apply([profile(job, n0=1)])) == [OutcomeStatus.DONE]
     assert reading(port, job).profiling
     said = tmp_path / "said"
-    wait_until(lambda: said.exists() and bool(said.read_text()), 10)
+    wait_until(lambda: said.exists() and bool(said.read_text()))
     assert said.read_text() == "20-1\n"
 
 
@@ -44,15 +44,15 @@ def test_what_failed_goes_back_once_and_runs_again_only_when_placed(
 ) -> None:
     job = submit(cluster, script="sleep 2; exit 3")
     port.apply([profile(job, n0=1)])
-    wait_until(lambda: reading(port, job).state is SlurmState.FAILED, 20)
+    wait_until(lambda: reading(port, job).state is SlurmState.FAILED)
     assert reading(port, job).failed_profile
     assert statuses(port.apply([put_back(job)])) == [OutcomeStatus.DONE]
-    wait_until(lambda: reading(port, job).state is SlurmState.PENDING, 10)
+    wait_until(lambda: reading(port, job).state is SlurmState.PENDING)
     back = reading(port, job)
     assert (back.hold, back.restarts) == (Hold.HOPS, 1)
     assert statuses(port.apply([put_back(job)])) == [OutcomeStatus.UNCHANGED]
     port.apply([Step(job, StepKind.START, target=Allocation.of({"n1": 2}))])
-    wait_until(lambda: reading(port, job).state is SlurmState.FAILED, 20)
+    wait_until(lambda: reading(port, job).state is SlurmState.FAILED)
     assert not reading(port, job).failed_profile
     assert statuses(port.apply([put_back(job)])) == [OutcomeStatus.GONE]
 
@@ -64,13 +64,13 @@ def test_a_failed_profile_run_is_no_end_for_the_jobs_that_wait_for_it(
     after = submit(cluster, f"--dependency=afterany:{parent}", script="sleep 600")
     assert not reading(port, parent).awaited, "hops keeps the one that waits"
     port.apply([profile(parent, n0=1)])
-    wait_until(lambda: reading(port, parent).state is SlurmState.FAILED, 20)
+    wait_until(lambda: reading(port, parent).state is SlurmState.FAILED)
     assert reading(port, after).dependency
     port.apply([put_back(parent)])
-    wait_until(lambda: reading(port, parent).state is SlurmState.PENDING, 10)
+    wait_until(lambda: reading(port, parent).state is SlurmState.PENDING)
     assert reading(port, after).dependency
     port.apply([Step(parent, StepKind.START, target=Allocation.of({"n1": 1}))])
-    wait_until(lambda: reading(port, parent).state is SlurmState.FAILED, 20)
+    wait_until(lambda: reading(port, parent).state is SlurmState.FAILED)
     assert not reading(port, after).dependency
 
 
@@ -79,7 +79,7 @@ def test_a_job_that_plain_slurm_waits_for_says_so(cluster: PrivateCluster, port:
     later = submit(cluster, f"--dependency=afterok:{parent}", comment=None, script="sleep 1")
     assert reading(port, parent).awaited
     cluster.run("scancel", later)
-    wait_until(lambda: not reading(port, parent).awaited, 10)
+    wait_until(lambda: not reading(port, parent).awaited)
 
 
 @pytest.mark.parametrize("ending", ["completed", "cancelled"])
@@ -90,6 +90,6 @@ def test_what_ended_otherwise_is_not_run_again(
     port.apply([profile(job, n0=1)])
     if ending == "cancelled":
         cluster.run("scancel", job)
-    wait_until(lambda: reading(port, job).state.finished, 20)
+    wait_until(lambda: reading(port, job).state.finished)
     assert statuses(port.apply([put_back(job)])) == [OutcomeStatus.GONE]
     assert reading(port, job).state.value == ending.upper()

@@ -21,12 +21,13 @@ pytestmark = pytest.mark.live
 
 
 def test_nodes(cluster: PrivateCluster, adapter: Adapter) -> None:
+    before = time.time()
     read = adapter.read()
+    assert before - 1 <= read.now <= time.time() + 1
     assert [(n.name, n.gpu_type, n.gpus, n.cores, n.usable) for n in read.nodes] == [
         *((f"n{i}", "rtx3090", 8, 32, True) for i in range(4)),
         *((f"n{i}", "v100", 4, 32, True) for i in (4, 5)),
     ]
-    assert abs(read.now - time.time()) < 5
     major, minor, *_ = read.slurm_version.split(".")
     assert f"{major}.{minor}" in cluster.run("scontrol", "--version")
 
@@ -79,7 +80,7 @@ def test_only_hops_jobs_are_read(cluster: PrivateCluster, adapter: Adapter) -> N
     ours = submit(cluster)
     submit(cluster, "--gres=gpu:3", "--nodelist=n1", comment=None)
     submit(cluster, "--gres=gpu:v100:2", "--nodelist=n4", comment="about hops:reqs=1")
-    wait_until(lambda: sum(n.foreign_gpus for n in adapter.read().nodes) == 5, 10)
+    wait_until(lambda: sum(n.foreign_gpus for n in adapter.read().nodes) == 5)
     read = adapter.read()
     assert [job.id for job in read.jobs if not job.state.finished] == [ours]
     assert [job.id for job in adapter.jobs() if not job.state.finished] == [ours]
@@ -121,8 +122,9 @@ def test_dependency(cluster: PrivateCluster, port: SlurmPort) -> None:
 
 
 def test_begin_time_is_the_users(cluster: PrivateCluster, port: SlurmPort) -> None:
+    before = time.time()
     job = submit(cluster, "--begin=now+1hour")
-    assert abs(reading(port, job).begin - time.time() - 3600) < 10
+    assert before - 1 <= reading(port, job).begin - 3600 <= time.time() + 1
     [outcome] = port.apply([start(job, n0=1)])
     assert outcome.status is OutcomeStatus.FAILED
     assert "begin" in outcome.error
@@ -141,7 +143,7 @@ def test_lost_node(cluster: PrivateCluster, port: SlurmPort, state: str) -> None
 def test_ended_jobs_stay_readable(cluster: PrivateCluster, port: SlurmPort) -> None:
     good, bad = submit(cluster, script="sleep 1"), submit(cluster, script="sleep 1; exit 7")
     port.apply([start(good, n0=1), start(bad, n1=1)])
-    wait_until(lambda: all(reading(port, j).state.finished for j in (good, bad)), 15)
+    wait_until(lambda: all(reading(port, j).state.finished for j in (good, bad)))
     assert reading(port, good).state is SlurmState.COMPLETED
     ended = reading(port, bad)
     assert (ended.state, ended.exit_code, ended.exit_signal) == (SlurmState.FAILED, 7, 0)
@@ -164,7 +166,7 @@ def test_controller_stopped_killed_and_back(cluster: PrivateCluster, port: Slurm
     started = time.time()
     held = submit(cluster)  # a change, so that slurmctld saves again (26.05 saves at once)
     saved = cluster.directory / "state" / "job_state"
-    wait_until(lambda: saved.stat().st_mtime > started, 20)  # what it had not saved is lost
+    wait_until(lambda: saved.stat().st_mtime > started)  # what it had not saved is lost
     cluster.stop_slurmctld(how=signal.SIGKILL)
     away = SlurmPort(ScontrolAdapter(cluster.commands(timeout_seconds=1.0)), SETTINGS)
     with pytest.raises(SlurmUnavailableError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,7 @@ def bare_port(request: pytest.FixtureRequest, bare: PrivateCluster) -> SlurmPort
 def test_nice_starts_an_unguarded_job(bare: PrivateCluster, bare_port: SlurmPort) -> None:
     job = submit(bare, "--hold", uid=NOBODY)
     assert as_user(bare, NOBODY, "scontrol", "update", f"jobid={job}", "nice=5").returncode == 0
-    wait_until(lambda: reading(bare_port, job).state is SlurmState.RUNNING, 15)
+    wait_until(lambda: reading(bare_port, job).state is SlurmState.RUNNING)
     [outcome] = bare_port.apply([hold(job)])
     assert outcome.status is OutcomeStatus.FAILED  # it says so, and does not stop it
     assert reading(bare_port, job).state is SlurmState.RUNNING
@@ -80,7 +81,7 @@ def test_lost_node_returns_its_job_unheld(cluster: PrivateCluster, port: SlurmPo
     job = submit(cluster, script=SLEEPER)
     assert_runs_as_planned(port, port.apply([start(job, n0=8, n1=1)]))
     cluster.run("scontrol", "update", "nodename=n1", "state=down", "reason=test")
-    wait_until(lambda: reading(port, job).state is SlurmState.PENDING, 20)
+    wait_until(lambda: reading(port, job).state is SlurmState.PENDING)
     back = reading(port, job)
     assert (back.hold, back.begin, back.restarts) == (Hold.NONE, 0.0, 1)
     assert statuses(port.apply([hold(job)])) == [OutcomeStatus.DONE]
@@ -95,7 +96,7 @@ def test_lost_nodes_job_is_placed_without_a_step_between(
     job = submit(cluster, script=SLEEPER)
     assert_runs_as_planned(port, port.apply([start(job, n1=2)]))
     cluster.run("scontrol", "update", "nodename=n1", "state=down", "reason=test")
-    wait_until(lambda: reading(port, job).state is SlurmState.PENDING, 20)
+    wait_until(lambda: reading(port, job).state is SlurmState.PENDING)
     assert_runs_as_planned(port, port.apply([start(job, n2=2)]))
 
 
@@ -111,9 +112,8 @@ def test_requeue_moves_submit_and_begin(cluster: PrivateCluster, port: SlurmPort
     assert begins - submitted >= 120  # Slurm would wait for two minutes
     assert after.begin == 0.0
     assert after.submit > first.submit
-    before = time.monotonic()
+    assert SETTINGS.start_timeout_seconds < 120
     assert_runs_as_planned(port, port.apply([start(job, n0=1)]))
-    assert time.monotonic() - before < 10
 
 
 def test_requeuehold_runs_ended_jobs_again(cluster: PrivateCluster, adapter: Adapter) -> None:
@@ -121,7 +121,7 @@ def test_requeuehold_runs_ended_jobs_again(cluster: PrivateCluster, adapter: Ada
     job = submit(cluster, script="exit 0")
     port = SlurmPort(adapter, SETTINGS)
     port.apply([start(job, n0=1)])
-    wait_until(lambda: reading(port, job).state is SlurmState.COMPLETED, 10)
+    wait_until(lambda: reading(port, job).state is SlurmState.COMPLETED)
     assert statuses(port.apply([preempt(job), move(job, n1=1)][:1])) == [OutcomeStatus.GONE]
     assert reading(port, job).state is SlurmState.COMPLETED
     adapter.requeue_hold(job)
@@ -135,7 +135,7 @@ def test_node_count_left_out(bare: PrivateCluster) -> None:
     bare.run("scontrol", "update", f"jobid={job}", *words)
     bare.run("scontrol", "release", job)
     port = SlurmPort(make_adapter("scontrol", bare), SETTINGS)
-    wait_until(lambda: reading(port, job).state is SlurmState.RUNNING, 15)
+    wait_until(lambda: reading(port, job).state is SlurmState.RUNNING)
     nodes = set(reading(port, job).allocation.nodes)
     assert nodes == ({"n0"} if slurm_release() >= (24, 11) else {"n0", "n2"})
     planned = submit(bare, "--hold")
@@ -186,7 +186,7 @@ def test_foreign_job_that_is_faster(cluster: PrivateCluster, adapter: Adapter) -
         def release(self, jobs: list[JobId]) -> None:
             foreign = submit(cluster, "--gres=gpu:4", "--nodelist=n0", comment=None)
             text = ["squeue", "--noheader", "--format=%T", "--job", foreign]
-            wait_until(lambda: cluster.run(*text).strip() == "RUNNING", 10)
+            wait_until(lambda: cluster.run(*text).strip() == "RUNNING")
             adapter.release(jobs)
 
     job = submit(cluster)
@@ -195,17 +195,19 @@ def test_foreign_job_that_is_faster(cluster: PrivateCluster, adapter: Adapter) -
     assert "n0:4" in outcome.error
     assert not outcome.actual
     port = SlurmPort(adapter, SETTINGS)
-    wait_until(lambda: reading(port, job).state is SlurmState.PENDING, 15)
+    wait_until(lambda: reading(port, job).state is SlurmState.PENDING)
     assert reading(port, job).hold is Hold.HOPS
 
 
 def test_job_that_cannot_start_is_held_again(cluster: PrivateCluster, adapter: Adapter) -> None:
     """Its cores are taken, which no plan knows of."""
-    port = SlurmPort(adapter, SETTINGS)
+    port, impatient = (
+        SlurmPort(adapter, replace(SETTINGS, start_timeout_seconds=s)) for s in (60.0, 5.0)
+    )
     submit(cluster, "--cpus-per-task=32", "--nodelist=n0", comment=None)
-    wait_until(lambda: "n0" in cluster.run("squeue", "--noheader", "--format=%N"), 10)
+    wait_until(lambda: "n0" in cluster.run("squeue", "--noheader", "--format=%N"))
     job = submit(cluster)
-    [outcome] = port.apply([start(job, n0=1)])
+    [outcome] = impatient.apply([start(job, n0=1)])
     assert outcome.status is OutcomeStatus.FAILED
     assert reading(port, job).hold is Hold.HOPS
     assert_runs_as_planned(port, port.apply([start(job, n1=1)]))

@@ -43,7 +43,7 @@ def traces(cluster: PrivateCluster) -> Path:
 def started(cluster: PrivateCluster, port: SlurmPort, job: JobId, **gpus: int) -> JobId:
     """Runs, and is past its traps: before, a signal would end the script as if it had none."""
     assert_runs_as_planned(port, port.apply([start(job, **gpus)]))
-    wait_until(lambda: sleeps(cluster, job), 10)
+    wait_until(lambda: sleeps(cluster, job))
     return job
 
 
@@ -81,7 +81,7 @@ def test_grace_ends_with_a_requeue(cluster: PrivateCluster, adapter: Adapter) ->
 
 
 def test_all_share_one_grace_and_swap_places(cluster: PrivateCluster, adapter: Adapter) -> None:
-    port = SlurmPort(adapter, replace(SETTINGS, grace_seconds=2.0))
+    port = SlurmPort(adapter, replace(SETTINGS, grace_seconds=4.0))
     first, second = submit(cluster, script=IGNORES_SIGNAL), submit(cluster, script=SAVER)
     assert_runs_as_planned(port, port.apply([start(first, n4=4), start(second, n5=4)]))
     outcomes = port.apply([move(first, n5=4), move(second, n4=4)])
@@ -115,7 +115,7 @@ def test_job_that_ends_in_its_grace_is_left_alone(
 def test_steps_for_ended_jobs_change_nothing(cluster: PrivateCluster, port: SlurmPort) -> None:
     job = started(cluster, port, submit(cluster), n0=1)
     cluster.run("scancel", "--signal=KILL", "--full", job)
-    wait_until(lambda: reading(port, job).state.finished, 10)
+    wait_until(lambda: reading(port, job).state.finished)
     outcomes = [port.apply([step])[0] for step in (move(job, n1=1), preempt(job), hold(job))]
     assert statuses(outcomes) == [OutcomeStatus.GONE] * 3
     assert reading(port, job).state.finished
@@ -136,7 +136,7 @@ def test_signal_for_the_steps_too(cluster: PrivateCluster, adapter: Adapter, tra
     task = f"trap 'echo task > {traces}/task; exit 0' USR1; touch {traces}/up; sleep 600 & wait"
     script = f"trap 'wait; exit 85' USR1; srun bash -c \"{task}\" & wait; wait"
     job = started(cluster, port, submit(cluster, script=script), n0=2)
-    wait_until((traces / "up").exists, 10)
+    wait_until((traces / "up").exists)
     [outcome] = port.apply([preempt(job)])
     assert outcome.status is OutcomeStatus.DONE
     assert (traces / "task").exists()
