@@ -22,13 +22,17 @@ from hopsd.store.postgres import PostgresStore
 
 HERE = Path(sys.executable).parent
 ROOT = Path(__file__).parents[2]
+LONG = 600.0
+"""Seconds of a job that ends when it is let go: no busy machine makes it end before."""
+
 WORKER = """#!/bin/bash
-# Works for TOTAL seconds in all, saves what it did on the signal, leaves with Slurm's code.
+# Works for TOTAL half seconds in all, or until it is let go; saves what it did on the signal,
+# leaves with Slurm's code.
 echo "run $SLURM_JOB_ID ${SLURM_RESTART_COUNT:-0} $(scontrol show hostnames | paste -sd,)" >> $LOG
 saved=$FOLDER/$SLURM_JOB_ID
 done=$(cat $saved 2> /dev/null || echo 0)
 trap 'echo $done > $saved; exit 85' USR1
-while [ $done -lt $TOTAL ]; do sleep 0.5 & wait $!; done=$((done + 1)); done
+while [ $done -lt $TOTAL ] && [ ! -e $FOLDER/go ]; do sleep 0.5 & wait $!; done=$((done + 1)); done
 echo "end $SLURM_JOB_ID" >> $LOG
 """
 
@@ -64,12 +68,12 @@ refresh_seconds = 1
 round_seconds = {round_seconds}
 socket = "{self.socket}"
 [slurm]
-checkpoint_grace_seconds = 5
-start_timeout_seconds = 10
+checkpoint_grace_seconds = 20
+start_timeout_seconds = 60
 [database]
 dsn = "{self.dsn}"
 [plan]
-time_limit = 2
+time_limit = 10
 {plan}
 [knowledge]
 report_dir = "{self.folder}/reports"
@@ -108,16 +112,20 @@ enabled = {str(profiling).lower()}
         assert isinstance(status, dict)
         return status
 
-    def wait_for(self, holds: Callable[[dict[str, Any]], bool], seconds: float = 30.0) -> Any:
+    def wait_for(self, holds: Callable[[dict[str, Any]], bool], seconds: float = 90.0) -> Any:
+        """The first status of which ``holds`` is true."""
         deadline = time.monotonic() + seconds
         status: dict[str, Any] | None = None
-        while time.monotonic() < deadline:
+        assert self.process is not None
+        while time.monotonic() < deadline and self.process.poll() is None:
             with contextlib.suppress(UnreachableError):
                 status = self.status()
                 if holds(status):
                     return status
             time.sleep(0.1)
-        pytest.fail(f"not so within {seconds} s: {status}\n{self.log.read_text()[-3000:]}")
+        pytest.fail(
+            f"not so within {seconds} s, or hopsd ended: {status}\n{self.log.read_text()[-3000:]}"
+        )
 
 
 class Site:
@@ -153,10 +161,14 @@ class Site:
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
+    def let_go(self) -> None:
+        """All jobs end, those to come as well."""
+        (self.folder / "go").touch()
+
     def states(self) -> dict[str, str]:
         return {job.id: job.state.value for job in self.cluster.read_jobs()}
 
-    def wait_until_all_completed(self, seconds: float) -> None:
+    def wait_until_all_completed(self, seconds: float = 120.0) -> None:
         deadline = time.monotonic() + seconds
         while set(self.states().values()) != {"COMPLETED"}:
             if time.monotonic() > deadline:

@@ -24,11 +24,11 @@ def test_jobs_under_allox(site: Site) -> None:
     """Both large servers are busy, rounds pass, and a shorter job comes after a longer one."""
     site.hopsd.configure(round_seconds=3.0, plan='policy = "allox"\nalpha = 1.0', more=SPEEDS)
     site.hopsd.start()
-    first = [train(site, 8.0), train(site, 20.0)]
+    first = [train(site, 14.0), train(site, 26.0)]
     site.hopsd.wait_for(lambda s: len(s["running"]) == 2)
     longer, shorter = train(site, 9.0), train(site, 2.0)
     small = train(site, 1.0, gpus=1)
-    site.wait_until_all_completed(120.0)
+    site.wait_until_all_completed()
     runs = site.runs()
     jobs = [job for job, _, _ in runs]
     assert sorted(jobs) == sorted([*first, longer, shorter, small]), "each ran once"

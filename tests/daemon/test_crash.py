@@ -7,7 +7,7 @@ import time
 from collections import Counter
 
 import pytest
-from daemon_site import Site
+from daemon_site import LONG, Site
 
 from hopsd.model.ids import JobId
 
@@ -41,16 +41,16 @@ def assert_never_over_allocated(site: Site) -> None:
         assert held[node] <= site.cluster.nodes[node].gpus, f"{node} at {at}: {there}"
 
 
-def wait_for_open_plan(site: Site, seconds: float = 20.0) -> None:
+def wait_for_open_plan(site: Site) -> None:
     """Until hopsd has recorded a plan and is applying it."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + 90.0
     while site.store.unfinished_plan() is None:
         assert time.monotonic() < deadline, site.hopsd.log.read_text()[-3000:]
         time.sleep(0.01)
 
 
-def finish(site: Site, seconds: float = 90.0) -> None:
-    site.wait_until_all_completed(seconds)
+def finish(site: Site) -> None:
+    site.wait_until_all_completed()
     site.hopsd.wait_for(lambda s: not s["running"] and not s["waiting"])
     assert_records_are_true(site)
     assert_never_over_allocated(site)
@@ -82,9 +82,9 @@ def test_slurmctld_killed_and_restarted_while_jobs_run_and_move(site: Site) -> N
         site.submit("hops:reqs=1,2,4", 8.0)
     wait_for_open_plan(site)
     site.cluster.stop_slurmctld(signal.SIGKILL)
-    site.hopsd.wait_for(lambda s: s["error"] is not None, 60.0)
+    site.hopsd.wait_for(lambda s: s["error"] is not None)
     site.cluster.start_slurmctld()
-    site.hopsd.wait_for(lambda s: s["error"] is None, 60.0)
+    site.hopsd.wait_for(lambda s: s["error"] is None)
     for _ in range(2):
         site.submit("hops:reqs=2,4", 3.0)
     finish(site)
@@ -93,29 +93,29 @@ def test_slurmctld_killed_and_restarted_while_jobs_run_and_move(site: Site) -> N
 def test_a_lost_node_gives_its_job_another_one(site: Site) -> None:
     site.hopsd.configure(round_seconds=300.0)
     site.hopsd.start()
-    job = site.submit("hops:reqs=4", 8.0)
+    job = site.submit("hops:reqs=4", LONG)
     status = site.hopsd.wait_for(lambda s: s["running"])
     (node,) = status["running"][0]["placement"]
     site.cluster.stop_slurmd(node, signal.SIGKILL)
     site.cluster.run("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
-    moved = site.hopsd.wait_for(
-        lambda s: s["running"] and node not in s["running"][0]["placement"], 40.0
-    )
+    moved = site.hopsd.wait_for(lambda s: s["running"] and node not in s["running"][0]["placement"])
     assert moved["running"][0]["id"] == job
     assert [n["usable"] for n in moved["nodes"] if n["name"] == node] == [False]
-    site.wait_until_all_completed(60.0)
+    site.let_go()
+    site.wait_until_all_completed()
 
 
 def test_sigterm_leaves_jobs_as_they_are_and_the_next_start_goes_on(site: Site) -> None:
     site.hopsd.configure(round_seconds=300.0)
     site.hopsd.start()
-    site.submit("hops:reqs=4", 25.0)
+    site.submit("hops:reqs=4", LONG)
     before = site.hopsd.wait_for(lambda s: s["running"])
     assert site.hopsd.terminate() == 0
     assert list(site.states().values()) == ["RUNNING"]
-    site.submit("hops:reqs=2", 15.0)
+    site.submit("hops:reqs=2", LONG)
     site.hopsd.start()
     after = site.hopsd.wait_for(lambda s: len(s["running"]) == 2)
     assert after["round"]["end"] == before["round"]["end"]
     assert after["running"][0]["restarts"] == 0
+    site.let_go()
     finish(site)

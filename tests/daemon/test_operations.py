@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from daemon_site import HERE, Hopsd, Site
+from daemon_site import HERE, LONG, Hopsd, Site
 
 from hopsd.errors import InputError
 from hopsd.local_socket import ask
@@ -41,7 +41,7 @@ def test_pause_leaves_everything_to_slurm_and_resume_goes_on(site: Site) -> None
     site.hopsd.wait_for(lambda s: s["ticks"] > ticks + 2)
     assert site.states() == {job: "PENDING"}
     assert hopsctl(site, "resume").returncode == 0
-    site.wait_until_all_completed(30.0)
+    site.wait_until_all_completed()
 
 
 def test_held_jobs_are_given_to_plain_slurm_on_request(site: Site) -> None:
@@ -52,24 +52,26 @@ def test_held_jobs_are_given_to_plain_slurm_on_request(site: Site) -> None:
     jobs = [site.submit("hops:reqs=2,4", 1.0), site.submit("hops:reqs=1", 1.0)]
     done = hopsctl(site, "pause", "--release-held")
     assert done.returncode == 0, done.stderr
-    site.wait_until_all_completed(40.0)
+    site.wait_until_all_completed()
     by_id = {job.id: job for job in site.cluster.read_jobs()}
     assert set(by_id) == set(jobs)
     assert hopsctl(site, "resume").returncode == 0
     late = site.submit("hops:reqs=1", 1.0)
-    site.wait_until_all_completed(30.0)
+    site.wait_until_all_completed()
     assert late in site.states()
 
 
 def test_one_job_is_released_and_hops_leaves_it_alone(site: Site) -> None:
     site.hopsd.configure(round_seconds=4.0)
     site.hopsd.start()
-    full = [site.submit(f"hops:reqs={gpus};preempt=no", 12.0) for gpus in (4, 4, 2)]
+    full = [site.submit(f"hops:reqs={gpus};preempt=no", LONG) for gpus in (4, 4, 2)]
     site.hopsd.wait_for(lambda s: len(s["running"]) == 3)
     job = site.submit("hops:reqs=1", 1.0)
     site.hopsd.wait_for(lambda s: [w["id"] for w in s["waiting"]] == [job])
     assert hopsctl(site, "release", job).returncode == 0
-    site.wait_until_all_completed(60.0)
+    site.hopsd.wait_for(lambda s: [w["released"] for w in s["waiting"]] == [True])
+    site.let_go()
+    site.wait_until_all_completed()
     assert set(site.states()) == {*full, job}
 
 
@@ -82,7 +84,7 @@ def test_a_bad_configuration_is_refused_and_the_old_one_stays(site: Site) -> Non
     site.hopsd.wait_for(lambda _: "reload refused" in site.hopsd.log.read_text())
     assert "refresh_seconds" in site.hopsd.log.read_text()
     site.submit("hops:reqs=1", 1.0)
-    site.wait_until_all_completed(30.0)
+    site.wait_until_all_completed()
     site.hopsd.configure(round_seconds=77.0)
     site.hopsd.process.send_signal(signal.SIGHUP)
     site.hopsd.wait_for(lambda _: '"reloaded"' in site.hopsd.log.read_text())
@@ -93,17 +95,19 @@ def test_systemd_is_told_ready_alive_what_was_done_and_stopping(
 ) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(site.folder / "notify"))
-        systemd.settimeout(5.0)
+        systemd.settimeout(60.0)
         monkeypatch.setenv("NOTIFY_SOCKET", str(site.folder / "notify"))
         monkeypatch.setenv("WATCHDOG_USEC", "1000000")
-        site.hopsd.start()
+        site.hopsd.start(wait=False)
+        said = [systemd.recv(4096).decode()]
+        while not said[-1].startswith("STATUS="):  # read at once: the kernel keeps ten for us
+            said.append(systemd.recv(4096).decode())
+        assert said[-1].startswith("STATUS=first plan")
         assert site.hopsd.terminate() == 0
-        said = []
-        while not said or said[-1] != "STOPPING=1":
+        while said[-1] != "STOPPING=1":
             said.append(systemd.recv(4096).decode())
     assert said[0] == "READY=1"
     assert "WATCHDOG=1" in said
-    assert any(line.startswith("STATUS=first plan") for line in said)
 
 
 def test_only_one_hopsd_acts_and_the_other_takes_over(site: Site) -> None:
@@ -120,7 +124,7 @@ def test_only_one_hopsd_acts_and_the_other_takes_over(site: Site) -> None:
         site.hopsd.kill()
         second.wait_for(lambda s: s["mode"] == "active" and s["running"])
         site.submit("hops:reqs=1", 1.0)
-        site.wait_until_all_completed(30.0)
+        site.wait_until_all_completed()
     finally:
         second.stop()
 
@@ -134,9 +138,9 @@ def test_a_job_that_its_user_holds_waits_until_the_user_wants_it(site: Site) -> 
     assert {w["id"]: w["code"] for w in status["waiting"]} == {held: "held", later: "dependency"}
     assert site.states()[first] in ("RUNNING", "COMPLETED", "COMPLETING")
     waited = {w["id"]: w["wait_seconds"] for w in status["waiting"]}
-    assert waited[held] < 3.0
+    assert waited[held] == 0.0
     site.cluster.run("scontrol", "release", held)
-    site.wait_until_all_completed(40.0)
+    site.wait_until_all_completed()
 
 
 def test_what_an_operator_holds_waits_until_an_operator_releases_it(site: Site) -> None:
@@ -154,7 +158,7 @@ def test_what_an_operator_holds_waits_until_an_operator_releases_it(site: Site) 
     assert hopsctl(site, "release", given).returncode == 0
     site.hopsd.wait_for(lambda s: [w["id"] for w in s["waiting"] if w["released"]] == [given])
     site.cluster.run("scontrol", "release", f"{held},{given}")
-    site.wait_until_all_completed(40.0)
+    site.wait_until_all_completed()
     assert {job for job, _, _ in site.runs()} == {held, given, free}
 
 
@@ -198,7 +202,7 @@ def test_status_and_explain_say_where_and_why(site: Site) -> None:
     site.hopsd.configure(round_seconds=300.0)
     site.hopsd.start()
     for gpus in (4, 4, 2):
-        site.submit(f"hops:reqs={gpus}", 6.0)
+        site.submit(f"hops:reqs={gpus}", LONG)
     site.hopsd.wait_for(lambda s: len(s["running"]) == 3)
     waiting = site.submit("hops:reqs=2,4", 1.0)
     site.hopsd.wait_for(lambda s: s["waiting"] and s["waiting"][0]["reason"])
@@ -218,7 +222,9 @@ def test_status_and_explain_say_where_and_why(site: Site) -> None:
         check=False,
     )
     assert nobody_there.returncode == 4
-    site.wait_until_all_completed(40.0)
+    site.let_go()
+    site.wait_until_all_completed()
+    site.hopsd.wait_for(lambda s: not s["running"] and not s["waiting"])
     ended = json.loads(hopsctl(site, "explain", "1", "--json").stdout)
     assert ended["history"]["record"]["state"] == "COMPLETED"
 
@@ -235,11 +241,11 @@ def test_postgresql_restarts_under_a_running_daemon(
             site.submit("hops:reqs=1,2", 10.0)
             hopsd.wait_for(lambda s: s["running"])
             postgres.kill()
-            hopsd.wait_for(lambda s: s["error"] is not None, 60.0)
+            hopsd.wait_for(lambda s: s["error"] is not None)
             postgres.start()
-            hopsd.wait_for(lambda s: s["error"] is None and s["mode"] == "active", 60.0)
+            hopsd.wait_for(lambda s: s["error"] is None and s["mode"] == "active")
             site.submit("hops:reqs=1,2", 2.0)
-            site.wait_until_all_completed(60.0)
+            site.wait_until_all_completed()
             hopsd.wait_for(lambda s: not s["running"] and not s["waiting"])
             assert len(site.runs()) == sum(job.restarts + 1 for job in site.cluster.read_jobs())
         finally:

@@ -12,11 +12,8 @@ def test_themis_shares_a_cluster_among_apps(site: Site) -> None:
     """10 GPUs: three apps and a job by itself ask for more; an app's second phase waits for the
     first, as Slurm's dependency says. All end, no GPU is given twice, and who waits is told why.
     """
-    site.hopsd.configure(
-        round_seconds=4.0, more='[plan]\npolicy = "themis"\nlease_seconds = 4\nfilter_share = 0.5\n'
-    )
-    text = site.hopsd.config.read_text().replace("[plan]\ntime_limit = 2\n", "")
-    site.hopsd.config.write_text(text)
+    plan = 'policy = "themis"\nlease_seconds = 4\nfilter_share = 0.5'
+    site.hopsd.configure(round_seconds=4.0, plan=plan)
     site.hopsd.start()
     first = [site.submit("hops:reqs=1,2;app=lm:1;workload=a", 4.0) for _ in range(4)]
     after = f"--dependency=afterany:{':'.join(first)}"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import getpass
 
+import Path
 import pytest
 from fixtures_cluster import as_user, submit
 
@@ -37,7 +38,7 @@ def test_a_repeated_script_is_known_and_a_changed_one_is_new(
     changed = batch(cluster, script)
     known = workloads(ScontrolAdapter(cluster.commands()))
     assert known[first] == known[again]
-    assert known[first].startswith("root/train.sh/train.sh@")
+    assert known[first].startswith(f"{getpass.getuser()}/train.sh/train.sh@")
     assert len({known[first], known[other_arguments], known[changed]}) == 3
 
 
