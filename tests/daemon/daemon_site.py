@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fixtures_cluster import running_cluster
+from fixtures_cluster import report_folder, running_cluster
 
 from examples.demo.cluster import NodeSpec, PrivateCluster
 from hopsd.local_socket import UnreachableError, ask
@@ -186,14 +186,13 @@ class Site:
 
 
 @contextlib.contextmanager
-def measuring_site(nodes: Sequence[NodeSpec], dsn: str, folder: Path) -> Iterator[Site]:
+def measuring_site(nodes: Sequence[NodeSpec], dsn: str) -> Iterator[Site]:
     """One whose jobs report how fast they train."""
-    spool = folder / "reports"
-    spool.mkdir()
-    spool.chmod(0o1733)
-    with running_cluster(
-        nodes=nodes, report_dir=spool, profiler_path=ROOT / "profiler" / "site"
-    ) as cluster:
+    profiler = ROOT / "profiler" / "site"
+    with (
+        report_folder() as spool,
+        running_cluster(nodes=nodes, report_dir=spool, profiler_path=profiler) as cluster,
+    ):
         (cluster.directory / "reports").symlink_to(spool)
         site = Site(cluster.directory, dsn, cluster)
         try:

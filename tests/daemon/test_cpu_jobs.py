@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from daemon_site import ROOT, Site, measuring_site, placements, submit
@@ -20,8 +19,8 @@ NODES = [NodeSpec("rtx3090", gpus=1, cpus=4), NodeSpec("cpu", gpus=2, cpus=3)]
 
 
 @pytest.fixture
-def site(database: str, tmp_path: Path) -> Iterator[Site]:
-    with measuring_site(NODES, database, tmp_path) as site:
+def site(database: str) -> Iterator[Site]:
+    with measuring_site(NODES, database) as site:
         yield site
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,8 +19,8 @@ NODES = [NodeSpec("rtx3090", gpus=2, cpus=8), NodeSpec("v100", gpus=1, cpus=8)]
 
 
 @pytest.fixture
-def site(database: str, tmp_path: Path) -> Iterator[Site]:
-    with measuring_site(NODES, database, tmp_path) as site:
+def site(database: str) -> Iterator[Site]:
+    with measuring_site(NODES, database) as site:
         yield site
 
 
@@ -66,7 +65,7 @@ def test_a_new_workload_is_measured_on_each_type_and_then_never_again(site: Site
     assert json.loads(history[-1])["end"] == 2000
 
     second = submit(site, comment, ROOT / "examples" / "train.sh", *options)
-    site.wait_until_all_completed(100.0)
+    site.wait_until_all_completed()
     assert all(not measured for measured, _ in placements(site, second))
     assert events(site, second) == []
 
@@ -101,7 +100,7 @@ def test_a_job_that_fails_on_one_gpu_competes_without_figures(site: Site) -> Non
     profile(site)
     script = 'echo "${HOPS_GPUS}" >> $LOG; sleep 2; [ "$HOPS_GPUS" = 2 ] || exit 3'
     job = submit(site, "hops:reqs=2;workload=pair", script)
-    site.wait_until_all_completed(60.0)
+    site.wait_until_all_completed()
     assert placements(site, job) == [(True, {"n0": 1}), (False, {"n0": 2})]
     assert (site.folder / "work" / "log").read_text().split() == ["1", "2"]
     text = "its profile run on rtx3090 (n0) failed: it ended with exit code 3"
@@ -112,7 +111,7 @@ def test_a_job_that_fails_on_one_gpu_competes_without_figures(site: Site) -> Non
     assert record is not None
     assert record.restarts == 1
     again = submit(site, "hops:reqs=2;workload=pair", script)
-    site.wait_until_all_completed(60.0)
+    site.wait_until_all_completed()
     assert placements(site, again) == [(False, {"n0": 2})]
 
 
@@ -126,6 +125,6 @@ def test_a_run_without_figures_ends_in_time_and_its_user_is_told(site: Site) -> 
     told = "failed: it had not measured enough after 3 s"
     assert told in events(site, job)[0][1]
     assert told in str(explained(site, job)["history"]["events"])
-    site.hopsd.wait_for(lambda s: any(told in (w["reason"] or "") for w in s["waiting"]), 20.0)
-    site.wait_until_all_completed(100.0)
+    site.hopsd.wait_for(lambda s: any(told in (w["reason"] or "") for w in s["waiting"]))
+    site.wait_until_all_completed()
     assert [measured for measured, _ in placements(site, job)][-1] is False

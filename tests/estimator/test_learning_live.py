@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import shutil
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import pytest
-from fixtures_cluster import running_cluster, wait_until
+from fixtures_cluster import report_folder, running_cluster, wait_until
 
 from examples.demo.cluster import NodeSpec, PrivateCluster
 from hopsd.store.postgres import PostgresStore
@@ -27,13 +28,13 @@ NODES = (NodeSpec("rtx3090", gpus=2), NodeSpec("v100", gpus=1))
 class Learning:
     """A cluster whose jobs are measured, and a hopsd that reads their reports."""
 
-    def __init__(self, folder: Path, dsn: str, cluster: PrivateCluster) -> None:
+    def __init__(self, folder: Path, dsn: str, spool: Path, cluster: PrivateCluster) -> None:
         self.folder, self.cluster = folder, cluster
         self.config, self.socket = folder / "hopsd.toml", folder / "hopsd.sock"
         self.log = folder / "hopsd.log"
         self.config.write_text(
             f'[daemon]\nrefresh_seconds = 1\nround_seconds = 600\nsocket = "{self.socket}"\n'
-            f'[database]\ndsn = "{dsn}"\n[knowledge]\nreport_dir = "{folder}/spool"\n'
+            f'[database]\ndsn = "{dsn}"\n[knowledge]\nreport_dir = "{spool}"\n'
             "[bandwidth.rtx3090]\nb_link = 1e9\nb_net = 1e8\n"
         )
 
@@ -66,7 +67,7 @@ class Learning:
         assert done.returncode == 0, done.stderr + self.log.read_text()[-2000:]
         return json.loads(done.stdout)
 
-    def wait_for(self, holds: Callable[[], bool], seconds: float) -> None:
+    def wait_for(self, holds: Callable[[], bool], seconds: float = 90.0) -> None:
         try:
             wait_until(holds, seconds)
         except AssertionError:
@@ -76,15 +77,13 @@ class Learning:
 @pytest.fixture
 def learning(database: str, tmp_path: Path) -> Iterator[Learning]:
     tmp_path.chmod(0o755)
-    spool = tmp_path / "spool"
-    spool.mkdir()
-    spool.chmod(0o1733)
     profiler = ROOT / "profiler" / "site"
     with (
+        report_folder() as spool,
         running_cluster(nodes=NODES, profiler_path=profiler, report_dir=spool) as cluster,
         (tmp_path / "hopsd.log").open("ab") as log,
     ):
-        learning = Learning(tmp_path, database, cluster)
+        learning = Learning(tmp_path, database, spool, cluster)
         yield from _with_daemon(learning, log)
 
 
@@ -97,7 +96,7 @@ def _with_daemon(learning: Learning, log: BinaryIO) -> Iterator[Learning]:
         ) as hopsd,
     ):
         try:
-            learning.wait_for(learning.socket.exists, 30)
+            learning.wait_for(learning.socket.exists)
             yield learning
         finally:
             hopsd.terminate()
@@ -113,7 +112,7 @@ def test_a_training_is_measured_and_known_again(learning: Learning, database: st
 
     learning.wait_for(lambda: any(r["records"] >= 3 for r in rows().values()), 240)
     (name, row) = next((n, r) for n, r in rows().items() if r["records"] >= 3)
-    assert name.startswith("root/train/train.sh@")
+    assert name.startswith(f"{getpass.getuser()}/train/train.sh@")
     (gpu_type,) = row["measured"]
     assert gpu_type in row["theory"]
     told = learning.ask("throughput", name)
@@ -127,7 +126,7 @@ def test_a_training_is_measured_and_known_again(learning: Learning, database: st
     assert [server["gpu_type"] for server in told["servers"]] == [gpu_type]
 
     again = learning.submit(samples)
-    learning.wait_for(lambda: learning.ask("explain", again)["job"] is not None, 30)
+    learning.wait_for(lambda: learning.ask("explain", again)["job"] is not None)
     assert learning.ask("explain", again)["job"]["workload"] == name
     assert learning.ask("explain", job)["history"]["record"]["workload"] == name
     with PostgresStore(database) as store:

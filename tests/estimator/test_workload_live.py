@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import getpass
+import getpass
+from pathlib import Path
 
-import Path
 import pytest
 from fixtures_cluster import as_user, submit
 

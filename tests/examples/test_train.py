@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fixtures_cluster import running_cluster, wait_until
+from fixtures_cluster import report_folder, running_cluster, wait_until
 
 from examples.demo.cluster import NodeSpec, PrivateCluster
 from hopsd.model.allocation import Allocation
@@ -30,10 +30,9 @@ SAMPLES = 9_000
 
 
 @pytest.fixture(scope="module")
-def spool(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("spool")
-    folder.chmod(0o1733)
-    return folder
+def spool() -> Iterator[Path]:
+    with report_folder() as folder:
+        yield folder
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +93,7 @@ class Watched:
         assert outcome.actual == Allocation.of(gpus)
 
     def trains_on(self, gpus: int) -> None:
-        wait_until(lambda: any(f" gpus {gpus} " in line for line in self.log), 90)
+        wait_until(lambda: any(f" gpus {gpus} " in line for line in self.log))
 
     def ends(self) -> None:
         wait_until(lambda: self.reading.state.finished, 120)
