@@ -48,6 +48,8 @@ __all__ = [
 PACKAGES = ("munge", "slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins")
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "scancel")
 STOP_SECONDS = 10.0
+READY_SECONDS = 90.0
+"""Six slurmd on a busy machine take their time; no test and no demo goes on without them."""
 
 
 class ClusterError(Exception):
@@ -163,7 +165,7 @@ class PrivateCluster:
     def stop_slurmd(self, node: str, how: signal.Signals = signal.SIGTERM) -> None:
         self._stop(f"slurmd.{node}", how)
 
-    def wait_for_nodes(self, seconds: float = 30.0) -> None:
+    def wait_for_nodes(self) -> None:
         """Until every node is ready for jobs."""
 
         def ready() -> bool:
@@ -177,8 +179,8 @@ class PrivateCluster:
                 }
             return False
 
-        if not _until(ready, seconds):
-            raise ClusterError(f"nodes are not ready after {seconds:g} s\n{self._log_tail()}")
+        if not _until(ready, READY_SECONDS):
+            raise ClusterError(f"nodes are not ready after {READY_SECONDS:g} s\n{self._log_tail()}")
 
     def stop(self) -> None:
         """Jobs first, then the daemons, then whatever a job left behind."""
