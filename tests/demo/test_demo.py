@@ -64,7 +64,7 @@ def processes_of(folder: Path) -> list[str]:
 
 
 def assert_nothing_left(folder: Path) -> None:
-    deadline = time.monotonic() + 15.0
+    deadline = time.monotonic() + 60.0
     while (left := processes_of(folder)) and time.monotonic() < deadline:
         time.sleep(0.5)
     assert left == []
@@ -100,7 +100,7 @@ def test_stopped_in_the_middle_it_leaves_nothing_behind(folder: Path, how: signa
     demo = start_demo(folder)
     assert demo.stdout is not None
     for line in demo.stdout:
-        if "1 start done" in line or "start done" in line:
+        if "start done" in line:
             break
     demo.send_signal(how)
     demo.communicate(timeout=90)

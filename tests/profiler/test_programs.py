@@ -102,24 +102,25 @@ def test_phases_are_those_of_a_loop_with_clocks_of_its_own(node: Node) -> None:
 
 
 def test_ranks_report_each_and_the_fast_one_shows_its_wait(node: Node) -> None:
-    """Rank 1 is 40 ms late at each second iteration; on a busy machine later still: three tries."""
-    waits = []
+    """Rank 1 is 40 ms late at each second iteration; on a busy machine either is: three tries."""
+    seen = []
     for _ in range(3):
         reports = node.torchrun(2, "spread").reports
-        assert [(r["rank"], r["world"], r["samples"]) for r in reports] == [
-            (0, 2, 320),
-            (1, 2, 320),
-        ]
+        told = [(r["rank"], r["world"], r["samples"]) for r in reports]
+        assert told == [(0, 2, 320), (1, 2, 320)]
         for report in reports:
             believed(report)
         fast, slow = (report["basics"] for report in reports)
-        assert slow["t_w"] < fast["t_w"] / 2
         assert slow["t_c"] > 0
-        assert fast["t_iter"] == pytest.approx(slow["t_iter"], rel=0.05)
-        waits.append(fast["t_w"])
-        if fast["t_w"] == pytest.approx(0.020, rel=0.3) and slow["t_c"] < 0.040:
+        if (
+            fast["t_w"] == pytest.approx(0.020, rel=0.3)
+            and slow["t_w"] < fast["t_w"] / 2
+            and slow["t_c"] < 0.040
+            and fast["t_iter"] == pytest.approx(slow["t_iter"], rel=0.05)
+        ):
             return
-    pytest.fail(f"rank 0 waited {waits} s an iteration")
+        seen.append((fast, slow))
+    pytest.fail(f"basic times of rank 0 and 1: {seen}")
 
 
 def test_two_programs_of_a_job_one_after_the_other_both_count(node: Node) -> None:
