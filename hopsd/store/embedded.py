@@ -8,8 +8,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -29,6 +28,10 @@ _SETTINGS = {
     "max_connections": "50",
     "logging_collector": "off",
     "jit": "off",
+    # Without fsync every commit is still written to the operating system: it survives kill -9 of
+    # PostgreSQL, not a crash of the machine.
+    "fsync": "off",
+    "full_page_writes": "off",
 }
 # Waits for the end of its input, which comes with our death whatever the cause, and leaves
 # nothing: $1 is the server's folder. A pid is believed only if that process works there.
@@ -41,37 +44,24 @@ if [ -n "$pid" ] && [ "$(readlink "/proc/$pid/cwd")" = "$1/data" ]; then
 fi
 rm -rf "$1"
 """
-# Without fsync every commit is still written to the operating system: it survives kill -9 of
-# PostgreSQL, not a crash of the machine.
-_NOT_DURABLE = {"fsync": "off", "full_page_writes": "off"}
 
 
 class EmbeddedPostgres:
     """A server of its own that only its owner (and root) reaches, through a Unix socket.
 
-    Its files lie in a new folder below ``directory``, or below the system's temporary one
-    where none is given, or where the path is too long for a socket or closed to the account
-    that the server runs as. All of it is removed by `close`, and where this process dies
-    without one. Root's server runs as an existing
-    account, ``postgres`` or ``nobody``. ``durable`` False leaves out fsync: a commit then
-    survives the death of the server but not of the machine.
+    Its files lie in a new folder below the system's temporary one. All of it is removed by
+    `close`, and where this process dies without one. Root's server runs as an existing account,
+    ``postgres`` or ``nobody``.
 
     Raises:
         StoreError: no binaries, or the server does not start; nothing is left behind.
     """
 
-    def __init__(
-        self,
-        directory: Path | str | None = None,
-        *,
-        durable: bool = False,
-        binaries: Path | None = None,
-    ) -> None:
-        self._settings = _SETTINGS | ({} if durable else _NOT_DURABLE)
+    def __init__(self, *, binaries: Path | None = None) -> None:
         self._account = server_account()
         self._process: subprocess.Popen[bytes] | None = None
         self._binaries = binaries or find_binaries()
-        self._home = self._new_home(Path(directory) if directory is not None else None)
+        self._home = self._new_home()
         self._guard = _start_guard(self._home)
         try:
             if not reachable(self._binaries, self._account):
@@ -102,20 +92,15 @@ class EmbeddedPostgres:
         statement = sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name))
         if template is not None:
             statement += sql.SQL(" TEMPLATE {}").format(sql.Identifier(template))
-        self._execute(statement)
+        with psycopg.connect(self.dsn(), autocommit=True) as connection:
+            connection.execute(statement)
         return self.dsn(name)
-
-    def drop_database(self, name: str) -> None:
-        """Drop it and end its connections."""
-        self._execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
     def start(self) -> None:
         """Start it where it is stopped, and wait until it answers."""
         if self.running:
             return
-        settings = [
-            part for key, value in self._settings.items() for part in ("-c", f"{key}={value}")
-        ]
+        settings = [part for key, value in _SETTINGS.items() for part in ("-c", f"{key}={value}")]
         with (self._home / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [self._program("postgres"), "-D", self._data, "-k", self._home, *settings],
@@ -167,14 +152,8 @@ class EmbeddedPostgres:
     def _program(self, name: str) -> Path:
         return self._binaries / name
 
-    def _new_home(self, directory: Path | None) -> Path:
-        # The socket's path is at most 107 bytes on Linux: this leaves room for its name.
-        if directory is not None:
-            directory = directory.absolute()
-            directory.mkdir(parents=True, exist_ok=True)
-            if len(os.fsencode(directory)) > 70 or not reachable(directory, self._account):
-                directory = None
-        home = Path(tempfile.mkdtemp(prefix="hops-pg-", dir=directory)).resolve()
+    def _new_home(self) -> Path:
+        home = Path(tempfile.mkdtemp(prefix="hops-pg-")).resolve()
         if self._account is not None:
             os.chown(home, self._account.pw_uid, self._account.pw_gid)
         return home
@@ -247,20 +226,6 @@ class EmbeddedPostgres:
         while _works_in(self._data) and time.monotonic() < deadline:
             time.sleep(0.02)
         self._process = None
-
-    def _execute(self, statement: sql.Composed) -> None:
-        with psycopg.connect(self.dsn(), autocommit=True) as connection:
-            connection.execute(statement)
-
-
-@contextmanager
-def given_or_embedded(dsn: str | None, directory: Path | str | None = None) -> Iterator[str]:
-    """``dsn`` as it is where one is given, else a server that lives as long as the context."""
-    if dsn:
-        yield dsn
-        return
-    with EmbeddedPostgres(directory) as server:
-        yield server.dsn()
 
 
 def _start_guard(home: Path) -> subprocess.Popen[bytes]:
