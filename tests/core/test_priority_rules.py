@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopsd.core.metrics import Ended, latency_ratio, raqlr
 from hopsd.core.priority import age_seconds, idle_gpus, priorities, queue
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
@@ -85,7 +84,6 @@ def test_a_given_age_comes_before_samples_and_these_before_the_time_limit() -> N
 
 def test_the_latency_ratio_is_wait_over_age() -> None:
     assert urgency(PriorityName.LATENCY_RATIO, job(age_seconds=1200.0)) == [0.5]
-    assert latency_ratio(600.0, 1200.0) == 0.5
 
 
 def test_fifo_counts_seconds_since_submission() -> None:
@@ -167,10 +165,3 @@ def test_a_later_plan_has_waiting_jobs_alone_in_its_queue() -> None:
 def test_a_first_plan_may_give_what_jobs_of_its_queue_hold() -> None:
     assert idle_gpus(snapshot(*ALL_KINDS)) == [4, 2, 4]
     assert idle_gpus(snapshot(*ALL_KINDS, first=False)) == [4, 0, 4]
-
-
-def test_raqlr_is_the_mean_over_jobs_that_ended_in_the_last_hours() -> None:
-    ended = [Ended(1000.0, 9.0), Ended(6400.0, 1.0), Ended(10_000.0, 2.0), Ended(10_001.0, 7.0)]
-    assert raqlr(ended, now=10_000.0, hours=1.0) == 2.0
-    assert raqlr(ended, now=10_000.0, hours=1.1) == 1.5
-    assert raqlr([], now=10_000.0, hours=1.0) is None
