@@ -12,15 +12,15 @@ from memory_knowledge import MemoryKnowledge
 
 from hopsd.errors import StoreError
 from hopsd.model.history import JobRecord
-from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
+from hopsd.model.ids import GpuType, JobId, WorkloadName
 from hopsd.model.job import ThroughputTable
-from hopsd.model.journal import Control, Event, Placement, ReasonRecord, RoundRecord
+from hopsd.model.journal import Control, Event, Placement, ReasonRecord
 from hopsd.model.knowledge import Knowledge
 from hopsd.model.plan import Plan
 from hopsd.model.profiling import ProfileRun
 from hopsd.model.reading import SlurmState
 from hopsd.model.reason import Reason
-from hopsd.model.step import OutcomeStatus, StepOutcome
+from hopsd.model.step import StepOutcome
 from hopsd.store.history import DAY_SECONDS, job_document
 from hopsd.store.placement import follow, gone_by
 from hopsd.store.port import PlanId, PlanRecord
@@ -41,18 +41,14 @@ class _Written:
 class MemoryStore(MemoryKnowledge):
     """A `History` that passes the same contract as the one in PostgreSQL.
 
-    ``tables`` and ``server_factor`` are the operator's throughput, as in `Knowledge`.
+    ``tables`` are the operator's throughput, as in `Knowledge`.
     """
 
     def __init__(
-        self,
-        *,
-        tables: Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]] | None = None,
-        server_factor: Mapping[WorkloadName, Mapping[NodeName, float]] | None = None,
+        self, *, tables: Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]] | None = None
     ) -> None:
         super().__init__()
         self._tables = dict(tables or {})
-        self._server_factor = dict(server_factor or {})
         self._open: dict[JobId, JobRecord] = {}
         self._ended: dict[tuple[JobId, float], JobRecord] = {}
         self._placements: dict[tuple[JobId, float, float], Placement] = {}
@@ -103,7 +99,6 @@ class MemoryStore(MemoryKnowledge):
         ]
         return Knowledge(
             tables=self._tables,
-            server_factor=self._server_factor,
             records=self._newest_throughput(),
             median_age_by_workload=_medians((job.workload, job.run_seconds) for job in done),
             median_age_by_user=_medians((job.user, job.run_seconds) for job in done),
@@ -166,26 +161,16 @@ class MemoryStore(MemoryKnowledge):
     def outcomes(self, plan: PlanId) -> tuple[StepOutcome, ...]:
         return self._plans[plan].outcomes if plan in self._plans else ()
 
-    def rounds(self, limit: int = 20) -> tuple[RoundRecord, ...]:
-        by_round: dict[float, list[_Written]] = {}
-        for written in self._plans.values():
-            by_round.setdefault(written.record.round_start, []).append(written)
-        newest = sorted(by_round, reverse=True)[:limit]
-        return tuple(_round(by_round[start]) for start in newest)
-
     def job(self, job: JobId) -> JobRecord | None:
         ended = [record for (name, _), record in self._ended.items() if name == job]
         found = [*ended, *filter(None, [self._open.get(job)])]
         return max(found, key=lambda record: record.submit, default=None)
 
-    def finished_jobs(self, since: float) -> tuple[JobRecord, ...]:
-        ended = [job for job in self._ended.values() if job.end is not None and job.end >= since]
-        return tuple(sorted(ended, key=lambda job: (job.end or 0.0, job.id)))
-
     def raqlr(self, since: float) -> float | None:
         jobs = [
             (job, job.run_seconds if job.age_seconds is None else job.age_seconds)
-            for job in self.finished_jobs(since)
+            for job in self._ended.values()
+            if job.end is not None and job.end >= since
         ]
         ratios = [job.wait_seconds / age for job, age in jobs if age > 0]
         return fmean(ratios) if ratios else None
@@ -269,24 +254,3 @@ def _medians(values: Iterable[tuple[Key, float]]) -> dict[Key, float]:
     for key, value in values:
         groups.setdefault(key, []).append(value)
     return {key: median(group) for key, group in groups.items() if key}
-
-
-def _round(plans: list[_Written]) -> RoundRecord:
-    newest = plans[-1].record
-    return RoundRecord(
-        start=newest.round_start,
-        end=newest.round_end,
-        plans=len(plans),
-        steps=sum(len(written.record.steps) for written in plans),
-        failed=sum(
-            outcome.status is OutcomeStatus.FAILED
-            for written in plans
-            for outcome in written.outcomes
-        ),
-        placed=len(newest.plan.placements),
-        waiting=len(newest.plan.waiting),
-        objective=newest.plan.objective,
-        gap=newest.plan.gap,
-        fragments=newest.plan.fragments,
-        seconds=newest.plan.seconds.get("total", 0.0),
-    )

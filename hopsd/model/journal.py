@@ -35,28 +35,6 @@ class ReasonRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class RoundRecord:
-    """A round and what its plans came to.
-
-    ``failed``: steps that did not succeed; ``placed`` (by the plan), ``waiting``,
-    ``objective``, ``gap``, ``fragments`` and ``seconds`` (of planning) are those of its
-    newest plan.
-    """
-
-    start: float
-    end: float
-    plans: int
-    steps: int
-    failed: int
-    placed: int
-    waiting: int
-    objective: float
-    gap: float
-    fragments: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class Event:
     """Something noticed that an operator may want to know: drift, a recovered plan, ...
 

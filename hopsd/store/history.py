@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import GpuType, JobId, WorkloadName
-from hopsd.model.journal import Control, Event, Placement, ReasonRecord, RoundRecord
+from hopsd.model.journal import Control, Event, Placement, ReasonRecord
 from hopsd.model.knowledge import Bandwidth, PhaseRecord, Theory
 from hopsd.model.step import StepOutcome
 from hopsd.store.port import PlanId, Store
@@ -21,14 +21,8 @@ class History(Store, Protocol):
     def outcomes(self, plan: PlanId) -> tuple[StepOutcome, ...]:
         """What came of a finished plan's steps, in their order."""
 
-    def rounds(self, limit: int = 20) -> tuple[RoundRecord, ...]:
-        """The newest rounds with a plan, the newest first."""
-
     def job(self, job: JobId) -> JobRecord | None:
         """The newest job of that id, ended or not."""
-
-    def finished_jobs(self, since: float) -> tuple[JobRecord, ...]:
-        """Jobs that ended at or after ``since``, in the order of their ends."""
 
     def raqlr(self, since: float) -> float | None:
         """Mean latency ratio (eq. 7) of jobs that ended at or after ``since``; None: no such job.

@@ -33,13 +33,6 @@ def newest(connection: Connection, job: JobId) -> JobRecord | None:
     return None if row is None else _job(row)
 
 
-def finished_jobs(connection: Connection, since: float) -> tuple[JobRecord, ...]:
-    rows = connection.execute(
-        "SELECT to_json(j) FROM jobs j WHERE ended >= %s ORDER BY ended, id", [since]
-    )
-    return tuple(map(_job, rows))
-
-
 def raqlr(connection: Connection, since: float) -> float | None:
     row = connection.execute(
         "SELECT avg(wait_seconds / coalesce(age_seconds, run_seconds)) FROM jobs"

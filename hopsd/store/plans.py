@@ -8,7 +8,7 @@ from typing import Any
 
 from hopsd.errors import StoreError
 from hopsd.model.ids import JobId
-from hopsd.model.journal import ReasonRecord, RoundRecord
+from hopsd.model.journal import ReasonRecord
 from hopsd.model.plan import Plan
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.model.step import Step, StepOutcome
@@ -83,11 +83,6 @@ def outcomes(connection: Connection, plan: PlanId) -> tuple[StepOutcome, ...]:
     return tuple(decode(StepOutcome, row[0]) for row in rows)
 
 
-def rounds(connection: Connection, limit: int) -> tuple[RoundRecord, ...]:
-    rows = connection.execute(_ROUNDS, [limit])
-    return tuple(RoundRecord(*row) for row in rows)
-
-
 def reasons(connection: Connection, job: JobId) -> tuple[ReasonRecord, ...]:
     rows = connection.execute(
         "SELECT job, since, code, text, until FROM reasons WHERE job = %s ORDER BY id", [job]
@@ -144,28 +139,3 @@ def _note_reasons(connection: Connection, waiting: Mapping[JobId, Reason], now: 
         ],
         on_conflict="ON CONFLICT (job) WHERE until IS NULL DO UPDATE SET text = excluded.text",
     )
-
-
-_ROUNDS = """
-SELECT r.started, r.ends, count(p.id), coalesce(sum(s.steps), 0)::bigint,
-       coalesce(sum(s.failed), 0)::bigint, newest.placed, newest.waiting, newest.objective,
-       newest.gap, newest.fragments, newest.seconds
-FROM (SELECT * FROM rounds ORDER BY started DESC LIMIT %s) r
-JOIN plans p ON p.round = r.started
-CROSS JOIN LATERAL (
-    SELECT (SELECT count(*) FROM steps WHERE plan = p.id) AS steps,
-           (SELECT count(*) FROM outcomes WHERE plan = p.id AND status = 'failed') AS failed
-) s
-CROSS JOIN LATERAL (
-    SELECT (SELECT count(*) FROM jsonb_object_keys(plan -> 'placements')) AS placed,
-           (SELECT count(*) FROM jsonb_object_keys(plan -> 'waiting')) AS waiting,
-           (plan ->> 'objective')::float8 AS objective,
-           (plan ->> 'gap')::float8 AS gap,
-           (plan ->> 'fragments')::integer AS fragments,
-           coalesce((plan -> 'seconds' ->> 'total')::float8, 0) AS seconds
-    FROM plans WHERE round = r.started ORDER BY id DESC LIMIT 1
-) newest
-GROUP BY r.started, r.ends, newest.placed, newest.waiting, newest.objective, newest.gap,
-         newest.fragments, newest.seconds
-ORDER BY r.started DESC
-"""

@@ -9,7 +9,7 @@ from typing import Any
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import GpuType, JobId, WorkloadName
 from hopsd.model.job import ThroughputTable
-from hopsd.model.journal import Control, Event, Placement, ReasonRecord, RoundRecord
+from hopsd.model.journal import Control, Event, Placement, ReasonRecord
 from hopsd.model.knowledge import Bandwidth, Knowledge, PhaseRecord, Theory, ThroughputRecord
 from hopsd.model.profiling import ProfileRun
 from hopsd.model.step import StepOutcome
@@ -151,17 +151,9 @@ class PostgresStore:
         with self._database.transaction() as connection:
             return plans.outcomes(connection, plan)
 
-    def rounds(self, limit: int = 20) -> tuple[RoundRecord, ...]:
-        with self._database.transaction() as connection:
-            return plans.rounds(connection, limit)
-
     def job(self, job: JobId) -> JobRecord | None:
         with self._database.transaction() as connection:
             return jobs.newest(connection, job)
-
-    def finished_jobs(self, since: float) -> tuple[JobRecord, ...]:
-        with self._database.transaction() as connection:
-            return jobs.finished_jobs(connection, since)
 
     def raqlr(self, since: float) -> float | None:
         with self._database.transaction() as connection:

@@ -76,10 +76,11 @@ def plans(draw: st.DrawFn) -> Act:
     vacated, finished = draw(st.none() | times), draw(st.none() | times)
     status = draw(st.sampled_from(list(OutcomeStatus)))
 
-    def act(store: History) -> None:
+    def act(store: History) -> object:
         begun = store.begin_plan(record)
         if finished is not None:
             store.finish_plan(begun, [StepOutcome(step, status, vacated=vacated)], finished)
+        return store.outcomes(begun)
 
     return act
 
@@ -95,12 +96,10 @@ def told(store: History) -> dict[str, object]:
     return {
         "jobs": store.jobs(),
         "each job": [store.job(name) for name in JOBS],
-        "finished": store.finished_jobs(3.0),
         "raqlr": None if (mean := store.raqlr(3.0)) is None else round(mean, 9),
         "medians": store.knowledge(),
         "placements": store.placements(),
         "reasons": [store.reasons(name) for name in JOBS],
-        "rounds": store.rounds(),
         "unfinished": left and left[1],
         "last": store.last_plan(),
     }

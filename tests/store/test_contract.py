@@ -85,7 +85,6 @@ def test_an_id_that_slurm_gives_again_is_another_job(store: History) -> None:
     store.save_jobs([again])
     assert store.jobs() == {ONE: again}
     assert store.job(ONE) == again
-    assert [job.submit for job in store.finished_jobs(0.0)] == [100.0]
     assert [p.submit for p in store.placements(ONE)] == [100.0, 5000.0]
 
 
@@ -148,25 +147,6 @@ def test_only_a_begun_plan_can_be_finished(store: History) -> None:
         store.finish_plan(PlanId(17), [], 1.0)
 
 
-def test_a_round_tells_what_its_plans_came_to(store: History) -> None:
-    step = Step(ONE, StepKind.START, target=Allocation.of(N0))
-    first = plan_record(Plan({ONE: step.target}, objective=1.0, gap=0.5), step)
-    failed = StepOutcome(step, OutcomeStatus.FAILED, error="no")
-    store.finish_plan(store.begin_plan(first), [failed], 101.0)
-    further = replace(waiting(j1=ReasonCode.LOST_TO_OTHERS), objective=2.0, seconds={"total": 0.5})
-    store.begin_plan(plan_record(further, made=130.0))
-    (told,) = store.rounds()
-    assert (told.start, told.end, told.plans, told.steps, told.failed) == (100.0, 160.0, 2, 1, 1)
-    assert (told.placed, told.waiting, told.objective, told.seconds) == (0, 1, 2.0, 0.5)
-    assert store.rounds(limit=0) == ()
-
-
-def test_the_newest_rounds_come_first(store: History) -> None:
-    for start in (100.0, 300.0, 200.0):
-        store.begin_plan(PlanRecord(start, start + 60.0, True, start, Plan({}), ()))
-    assert [told.start for told in store.rounds(limit=2)] == [300.0, 200.0]
-
-
 def test_a_reason_lasts_until_another_or_none_is_given(store: History) -> None:
     given = [
         waiting(j1=ReasonCode.OUTSIDE_WINDOW, j2=ReasonCode.HELD),
@@ -198,7 +178,6 @@ def test_raqlr_is_the_mean_of_what_ended_since(store: History) -> None:
         ]
     )
     assert store.raqlr(200.0) == pytest.approx(2.0)
-    assert [record.id for record in store.finished_jobs(200.0)] == ["2", "3", "4"]
 
 
 def test_knowledge_has_medians_of_completed_jobs(store: History) -> None:
@@ -387,9 +366,12 @@ def test_pruning_takes_what_is_over_and_leaves_what_is_needed(store: History) ->
     for made in (1.0, 2.0):
         store.begin_plan(plan_record(waiting(j2=ReasonCode.HELD), made=made))
     store.begin_plan(plan_record(made=3.0))
+    step = Step(ONE, StepKind.HOLD)
+    done = []
     for start in (200.0, 300.0):
-        record = PlanRecord(start, start + 60.0, True, start, Plan({}), ())
-        store.finish_plan(store.begin_plan(record), [], start)
+        record = PlanRecord(start, start + 60.0, True, start, Plan({}), (step,))
+        done.append(store.begin_plan(record))
+        store.finish_plan(done[-1], [StepOutcome(step, OutcomeStatus.DONE)], start)
     store.add_throughput([report(1.0), report(9 * day)])
     store.add_phases([process("1", at=1.0), process("2", at=9 * day)])
     store.save_theory([fit("resnet50", at=1.0), fit("bert", at=9 * day)])
@@ -413,7 +395,7 @@ def test_pruning_takes_what_is_over_and_leaves_what_is_needed(store: History) ->
     }
     assert set(store.jobs()) == {ONE}
     assert [p.job for p in store.placements()] == ["1"]
-    assert [told.start for told in store.rounds()] == [300.0, 100.0]
+    assert [len(store.outcomes(plan)) for plan in done] == [0, 1]
     assert store.unfinished_plan() is not None
     assert store.last_plan() is not None
     assert store.reasons(TWO) == ()
