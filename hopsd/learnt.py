@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from hopsd.core.estimator import ASSUMED, Estimate, Estimator, EstimatorSettings
+from hopsd.core.estimator import Estimate, Estimator, EstimatorSettings
 from hopsd.core.layers import Layers, Measured, Table, Tables, by_workload
 from hopsd.errors import InputError
 from hopsd.model.cluster import Node
@@ -128,7 +128,7 @@ def _shape(
 
 def _theory(per_gpu: float | None, source: str) -> float | None:
     """Only what equations 1 to 5 say, not what is assumed or an operator's."""
-    return per_gpu if source.startswith("theory") and source != ASSUMED else None
+    return per_gpu if source.startswith("theory") else None
 
 
 def _entity(tables: Mapping[Any, Table], count: int) -> Document:

@@ -52,7 +52,6 @@ class Report:
     world: int
     first_step: float
     at: float
-    final: bool
     iterations: int
     saved: int | None
     samples: float
@@ -89,7 +88,6 @@ def parse_report(data: bytes, file_name: str, now: float) -> Report:
         world=whole(document, "world", MAX_RANKS),
         first_step=number(document, "first_step"),
         at=number(document, "at", now + CLOCK_SKEW_SECONDS),
-        final=document.get("final") is True,
         iterations=whole(document, "iterations"),
         saved=None if document.get("saved") is None else whole(document, "saved"),
         samples=number(document, "samples"),

@@ -171,12 +171,10 @@ def theory_per_gpu(
     return times.batch_size / iteration_seconds(times, gpus, nodes, model)
 
 
-def theory_table(
-    times: BasicTimes, gpus_max: int, model: IterationModel | None = None
-) -> ThroughputTable:
+def theory_table(times: BasicTimes, gpus_max: int) -> ThroughputTable:
     """The table that the model gives for servers of up to ``gpus_max`` GPUs.
 
     Eq. 2 knows the network and not the number of servers, so one spread entry stands for all.
     """
-    aggregated = {n: theory_per_gpu(times, n, 1, model) for n in range(1, gpus_max + 1)}
-    return ThroughputTable(aggregated, {2: theory_per_gpu(times, 2, 2, model)}, "theory")
+    aggregated = {n: theory_per_gpu(times, n, 1) for n in range(1, gpus_max + 1)}
+    return ThroughputTable(aggregated, {2: theory_per_gpu(times, 2, 2)}, "theory")

@@ -128,7 +128,6 @@ class JobReading:
     gpu_indices: Mapping[NodeName, tuple[int, ...]] = field(default_factory=dict)
     exit_code: int = 0
     exit_signal: int = 0
-    work_dir: str = ""
     command: str = ""
     script: str = ""
     admin_comment: str = ""

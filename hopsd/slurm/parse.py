@@ -176,7 +176,6 @@ def job_reading(
         gpu_indices={node: ids for node, (_, ids) in parts.items() if ids},
         exit_code=code,
         exit_signal=signal,
-        work_dir=job.get("current_working_directory") or "",
         command=job.get("command") or "",
         admin_comment=job.get("admin_comment") or "",
         state_text=_state_text(words, job),

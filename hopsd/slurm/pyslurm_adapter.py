@@ -182,7 +182,6 @@ def _record(job: Any) -> dict[str, Any]:
         "requeue": job.is_requeueable,
         "exit_code": {"return_code": job.exit_code, "signal": {"id": job.exit_code_signal}},
         "nodes": job.allocated_nodes,
-        "current_working_directory": job.working_directory,
         "command": job.command,
         # tres_per_job reads as None even where it is set. A job that asks for no GPUs per node
         # after it was placed or given back asks for them as a whole.

@@ -37,7 +37,7 @@ def test_a_pending_job(cluster: PrivateCluster, adapter: Adapter) -> None:
     job = reading(adapter, submit(cluster, "--time=90", "--job-name=train", uid=NOBODY))
     assert (job.user, job.uid, job.name) == ("nobody", NOBODY, "train")
     assert (job.state, job.hold, job.dependency) == (SlurmState.PENDING, Hold.HOPS, False)
-    assert (job.comment, job.partition, job.work_dir) == ("hops:reqs=1,2,4", "main", "/")
+    assert (job.comment, job.partition) == ("hops:reqs=1,2,4", "main")
     assert (job.begin, job.start, job.end, job.restarts) == (0, 0, 0, 0)
     assert job.time_limit_seconds == 5400
     assert job.requeue
