@@ -13,11 +13,10 @@ PHASES = ("data", "forward", "backward", "update", "rest")
 class Counts:
     """Of one training, or of one run of inference. Times in seconds, samples of this rank.
 
-    ``iterations``, ``samples`` and ``passes`` (batches that went backward) are all that was
-    done; ``iteration``, ``phases`` and
-    ``on_device`` (the GPU's own clock) leave out the warm-up and iterations that were
-    ``interrupted`` by an evaluation. ``backward_by_data``: time of the backward passes by the
-    bin of the iteration's data time: the wait for slower peers hides there.
+    ``iterations``, ``samples`` and ``passes`` (batches that went backward) are all that was done;
+    ``iteration``, ``phases`` and ``on_device`` (the GPU's own clock) leave out the warm-up and
+    iterations that were ``interrupted`` by an evaluation. ``backward_by_data``: time of the
+    backward passes by the bin of the iteration's data time: the wait for slower peers hides there.
     """
 
     def __init__(self) -> None:

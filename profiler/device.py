@@ -14,7 +14,7 @@ MOST_PENDING = 64
 """Iterations whose events have not passed yet; a loop that runs further ahead loses the rest."""
 
 MOST_MARKS = 4096
-"""list[tuple[str, Any]] in one iteration; a loop that never steps must not fill the memory."""
+"""Marks in one iteration; a loop that never steps must not fill the memory."""
 
 
 def usable() -> bool:

@@ -15,7 +15,7 @@ PRECISION = 0.02
 PATIENCE_SECONDS = 60.0
 
 
-def enough(counts: Counts, most: int = MOST) -> bool:
+def enough(counts: Counts, most: int) -> bool:
     """10 to ``most`` iterations (50 in section 3.2): until their mean is known to 2 %."""
     times = counts.iteration
     if times.count < FEWEST:

@@ -103,7 +103,6 @@ class Session:
 
     def _adopt_process(self) -> None:
         self._pid = os.getpid()
-        self._started = time.time()
         self._began = time.perf_counter()
         self._write_seconds = 0.0
         self._next_write = 0.0
@@ -185,7 +184,7 @@ class Session:
             "program": self._program,
             "mode": "profiling" if job.profile else "running",
             "kind": "inference" if counts.inference else "training",
-            "started": self._started,
+            "started": self._epoch + self._began,
             "first_step": self._epoch + counts.first_step,
             "at": time.time(),
             "final": final,
