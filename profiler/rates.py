@@ -1,4 +1,4 @@
-"""The learning rate for today's number of GPUs (section 2.3 of the paper): opt-in, one line.
+"""The learning rate for today's number of GPUs (section 2.2 of the paper): opt-in, one line.
 
 optimizer = torch.optim.SGD(model.parameters(), lr=hops_profiler.learning_rate(0.1))
 """

@@ -34,7 +34,7 @@ class NotOursError(InputError):
 
 
 class LrRule(StrEnum):
-    """How the learning rate follows the GPU count (section 1 of the algorithm)."""
+    """How the learning rate follows the GPU count (section 2.2 of the paper)."""
 
     LINEAR = "linear"
     SQRT = "sqrt"

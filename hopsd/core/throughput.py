@@ -1,4 +1,4 @@
-"""How fast a job runs: look-ups in its tables and the model of one iteration (section 3.3)."""
+"""How fast a job runs: look-ups in its tables (section 3.3), the model of one iteration (3.5)."""
 
 from __future__ import annotations
 

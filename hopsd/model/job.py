@@ -21,7 +21,7 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ThroughputTable:
-    """Per-GPU throughput of one job on one GPU type (spec: the estimator's answer, or a file's).
+    """Per-GPU throughput of one job on one GPU type: the estimator's answer, or a file's.
 
     ``aggregated`` by GPU count in one server, ``distributed`` by server count when spread
     (whatever the GPU count). Between two counts: linear; outside: the nearest.

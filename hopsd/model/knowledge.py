@@ -123,8 +123,8 @@ class Knowledge:
 
     ``server_factor`` goes with ``tables``: it multiplies the per-GPU throughput on a server.
 
-    ``median_age_seconds`` of finished jobs, by workload and by user (section 3 of the
-    algorithm): the expected run time of a job that names neither samples nor a time limit.
+    ``median_age_by_workload``, ``median_age_by_user``: seconds that completed jobs ran, the
+    expected run time of a job that names neither samples nor a time limit.
 
     ``theory``: basic times of workloads on types where they were measured; ``bandwidth``: of
     calibrated types.

@@ -1,4 +1,4 @@
-"""Every figure of a simulated run, computed from its timeline (section 8 of the algorithm).
+"""Every figure of a simulated run, computed from its timeline.
 
 Nothing here looks into the simulator: placement changes, the workload and the rounds' times
 are all it takes, so that anybody can recompute a result from the files of a run.

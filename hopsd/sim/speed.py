@@ -25,7 +25,7 @@ def _safe_names(names: Sequence[WorkloadName]) -> dict[WorkloadName, WorkloadNam
 
 
 class Speeds:
-    """Reads a workload's tables and server factors for whole allocations (section 2.3)."""
+    """Reads a workload's tables and server factors for whole allocations."""
 
     def __init__(self, cluster: Cluster, workload: Workload) -> None:
         self._type = {server.name: server.gpu_type for server in cluster.servers}
