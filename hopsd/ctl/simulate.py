@@ -38,14 +38,19 @@ SHOWN_MAX = 10
 _SECONDS = FiniteRange(min=0.0, max=SPAN_MAX)
 
 
-@click.command()
+@click.command(context_settings={"show_default": True})
 @click.option("--cluster", "cluster_name", required=True, metavar="FILE|PRESET")
 @click.option("--workload", "workload_name", required=True, metavar="FILE|PRESET|KIND:FILE")
-@click.option("--policy", "policies", multiple=True, required=True, metavar="NAME")
-@click.option("--round", "round_seconds", type=FiniteRange(min=1.0, max=SPAN_MAX), default=360.0)
-@click.option("--refresh", type=_SECONDS, default=0.0, metavar="SECONDS")
-@click.option("--restart-cost", type=_SECONDS, default=30.0, metavar="SECONDS")
-@click.option("--profiling", type=_SECONDS, default=0.0, metavar="SECONDS")
+@click.option("--policy", "policies", multiple=True, required=True, metavar="NAME",
+              help="Several for a comparison; docs/policies.md has them all.")  # fmt: skip
+@click.option("--round", "round_seconds", type=FiniteRange(min=1.0, max=SPAN_MAX), default=360.0,
+              metavar="SECONDS", help="Running jobs compete again so often.")  # fmt: skip
+@click.option("--refresh", type=_SECONDS, default=0.0, metavar="SECONDS",
+              help="How often idle GPUs are looked at; 0: at every event.")  # fmt: skip
+@click.option("--restart-cost", type=_SECONDS, default=30.0, metavar="SECONDS",
+              help="Of holding GPUs without training, at every start but the first.")  # fmt: skip
+@click.option("--profiling", type=_SECONDS, default=0.0, metavar="SECONDS",
+              help="The same, at a job's first start.")  # fmt: skip
 @click.option("--count-planning", is_flag=True, help="Planning takes virtual time, too.")
 @click.option(
     "--seed",
@@ -57,11 +62,12 @@ _SECONDS = FiniteRange(min=0.0, max=SPAN_MAX)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Of a preset: how many.")
 @click.option("--rate", type=FiniteRange(min=0.0, min_open=True), help="Jobs per hour.")
-@click.option(
-    "--priority", type=click.Choice([p.value for p in PriorityName]), default="latency_ratio"
-)
-@click.option("--lambda", "lam", type=FiniteRange(min=0.0), help="1; 2 with --priority ftf.")
-@click.option("--gap", type=FiniteRange(0.0, 1.0), default=0.01)
+@click.option("--priority", type=click.Choice([p.value for p in PriorityName]),
+              default="latency_ratio", help="Of hops: the queue's order.")  # fmt: skip
+@click.option("--lambda", "lam", type=FiniteRange(min=0.0),
+              help="Of hops: weight of priority; 1, or 2 with --priority ftf.")  # fmt: skip
+@click.option("--gap", type=FiniteRange(0.0, 1.0), default=0.01,
+              help="Relative gap at which a plan is good enough.")  # fmt: skip
 @click.option(
     "--effort",
     type=click.IntRange(min=0),
@@ -77,11 +83,12 @@ _SECONDS = FiniteRange(min=0.0, max=SPAN_MAX)
 )
 @click.option("--filter", "filter_share", type=FiniteRange(0.0, 1.0), default=0.8,
               help="Themis' f: the share of apps that an auction leaves out.")  # fmt: skip
-@click.option("--lease", type=_SECONDS, default=600.0, metavar="SECONDS",
-              help="Of themis and its rivals.")  # fmt: skip
-@click.option("--alpha", type=FiniteRange(0.0, 1.0), default=0.1, help="Of allox.")
-@click.option("--patience", type=_SECONDS, default=3600.0, metavar="SECONDS",
-              help="Of allox+.")  # fmt: skip
+@click.option("--lease", type=FiniteRange(min=0.0), default=600.0, metavar="SECONDS",
+              help="Of themis and its rivals: GPUs are offered again after so long.")  # fmt: skip
+@click.option("--alpha", type=FiniteRange(0.0, 1.0), default=0.1,
+              help="Of allox: share of the users that it looks at.")  # fmt: skip
+@click.option("--patience", type=FiniteRange(min=0.0), default=3600.0, metavar="SECONDS",
+              help="Of allox+: who waited longer comes before shorter jobs.")  # fmt: skip
 @click.option("--paper-exact", is_flag=True, help="The round as the paper prints it.")
 @click.option("--failures", "failure_file", metavar="FILE", help="Jobs and nodes that fail.")
 @click.option("--report", is_flag=True, help="Write OUT/report.html, too.")
