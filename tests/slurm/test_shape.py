@@ -31,9 +31,9 @@ def test_filled_gives_all_or_nothing(free: list[int], gpus: int) -> None:
 def test_filled_takes_the_most_from_the_first(free: list[int], gpus: int) -> None:
     """No other way to spread the GPUs is lexicographically larger: found by trying all."""
     nodes = NODES[: len(free)]
-    given_gpus = filled(dict(zip(nodes, free, strict=True)), nodes, gpus)
-    if given_gpus is not None:
-        assert tuple(given_gpus.on(node) for node in nodes) == max(_ways(free, gpus))
+    found = filled(dict(zip(nodes, free, strict=True)), nodes, gpus)
+    taken = None if found is None else tuple(found.on(node) for node in nodes)
+    assert taken == max(_ways(free, gpus), default=None)
 
 
 def _ways(free: list[int], gpus: int) -> list[tuple[int, ...]]:
