@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from daemon_site import Site
@@ -15,10 +16,8 @@ NODES = [NodeSpec("rtx3090", gpus=4, cpus=8)] * 2 + [NodeSpec("v100", gpus=2, cp
 
 @pytest.fixture
 def site(database: str) -> Iterator[Site]:
-    with running_cluster(nodes=NODES) as cluster:
-        site = Site(cluster.directory, database, cluster)
-        try:
-            yield site
-        finally:
-            site.hopsd.stop()
-            site.store.close()
+    with (
+        running_cluster(nodes=NODES) as cluster,
+        closing(Site(cluster.directory, database, cluster)) as site,
+    ):
+        yield site

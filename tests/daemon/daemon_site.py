@@ -140,6 +140,10 @@ class Site:
         self.worker = folder / "worker.sh"
         self.worker.write_text(WORKER)
 
+    def close(self) -> None:
+        self.hopsd.stop()
+        self.store.close()
+
     def submit(self, comment: str, seconds: float = 3.0, *options: str) -> str:
         done = subprocess.run(
             [
@@ -194,12 +198,8 @@ def measuring_site(nodes: Sequence[NodeSpec], dsn: str) -> Iterator[Site]:
         running_cluster(nodes=nodes, report_dir=spool, profiler_path=profiler) as cluster,
     ):
         (cluster.directory / "reports").symlink_to(spool)
-        site = Site(cluster.directory, dsn, cluster)
-        try:
+        with contextlib.closing(Site(cluster.directory, dsn, cluster)) as site:
             yield site
-        finally:
-            site.hopsd.stop()
-            site.store.close()
 
 
 def submit(site: Site, comment: str, script: str | Path, *arguments: str) -> JobId:

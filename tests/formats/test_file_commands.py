@@ -81,21 +81,16 @@ def test_plan_refuses_bad_input_in_one_line(tmp_path: Path) -> None:
     assert "not UTF-8 at byte 9" in done.stderr
 
 
+def asked(
+    gpus: int, nodes: int, *options: object, **times: Any
+) -> subprocess.CompletedProcess[str]:
+    shape = ("--gpu-type", "v100", "--gpus", gpus, "--nodes", nodes)
+    theory = json.dumps({**THEORY, **times})
+    return hopsctl("estimate", "--theory", "-", *shape, *options, stdin=theory)
+
+
 def estimate(gpus: int, nodes: int, *options: object, **times: Any) -> dict[str, Any]:
-    done = hopsctl(
-        "estimate",
-        "--theory",
-        "-",
-        "--gpu-type",
-        "v100",
-        "--gpus",
-        gpus,
-        "--nodes",
-        nodes,
-        *options,
-        "--json",
-        stdin=json.dumps({**THEORY, **times}),
-    )
+    done = asked(gpus, nodes, *options, "--json", **times)
     assert done.returncode == 0, done.stderr
     return valid(done.stdout, "estimate")
 
@@ -144,36 +139,13 @@ def test_estimate_adds_the_update_of_pattern_2_unless_paper_exact() -> None:
 def test_estimate_refuses_bad_input(
     gpus: int, nodes: int, times: dict[str, Any], said: str
 ) -> None:
-    done = hopsctl(
-        "estimate",
-        "--theory",
-        "-",
-        "--gpu-type",
-        "v100",
-        "--gpus",
-        gpus,
-        "--nodes",
-        nodes,
-        "--json",
-        stdin=json.dumps({**THEORY, **times}),
-    )
+    done = asked(gpus, nodes, "--json", **times)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"hopsctl: {said}")
 
 
 def test_estimate_for_people_shows_units() -> None:
-    done = hopsctl(
-        "estimate",
-        "--theory",
-        "-",
-        "--gpu-type",
-        "v100",
-        "--gpus",
-        8,
-        "--nodes",
-        1,
-        stdin=json.dumps(THEORY),
-    )
+    done = asked(8, 1)
     assert done.returncode == 0
     assert "8 v100 GPUs on 1 nodes" in done.stdout
     assert "samples/s" in done.stdout
