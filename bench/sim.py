@@ -3,8 +3,8 @@
     python -m bench.sim [--large] [POLICY ...]
 
 ``--large``: hops over 10,000 jobs on 2,048 GPUs instead, with a look at the queue every 30 s as
-the daemon has it. Times are of one process, and of this
-machine as loaded as it is; ``cpu`` counts the solver's child processes, too.
+the daemon has it. Times are of one process, and of this machine as loaded as it is; ``cpu`` counts
+the solver's child processes, too.
 """
 
 from __future__ import annotations
