@@ -31,8 +31,8 @@ class Step:
     """One job's change. ``current`` is where it ran when the plan was made.
 
     ``gpus`` and ``avoid`` are for RELEASE alone: how many GPUs plain Slurm gives the job, and on
-    which nodes it must not. ``profiling``: the
-    step belongs to a profile run, which measures ``iterations`` at most (0: as it likes).
+    which nodes it must not. ``profiling``: the step belongs to a profile run, which measures
+    ``iterations`` at most (0: as it likes).
     """
 
     job: JobId

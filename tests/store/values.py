@@ -75,6 +75,7 @@ steps = every_field(
     target=allocations,
     profiling=st.booleans(),
     gpus=counts,
+    avoid=st.lists(names, max_size=3).map(tuple),
     iterations=counts,
 )
 outcomes = every_field(
