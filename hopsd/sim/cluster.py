@@ -37,6 +37,16 @@ class Failure:
     seconds: float = 0.0
 
 
+def _down(failures: Sequence[Failure], now: float) -> set[NodeName | None]:
+    return {f.server for f in failures if f.at <= now < f.at + f.seconds}
+
+
+def lost_gpus(cluster: Cluster, failures: Sequence[Failure], now: float) -> int:
+    """GPUs of the servers that are down."""
+    down = _down(failures, now)
+    return sum(server.gpus for server in cluster.servers if server.name in down)
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
     """``restart_seconds`` are spent holding GPUs at every start but a job's first,
@@ -339,11 +349,7 @@ class VirtualCluster:
 
     def _repair(self, failure: Failure) -> None:
         """Unless another failure of the server lasts."""
-        lasting = any(
-            other.server == failure.server and other.at <= self.now < other.at + other.seconds
-            for other in self.failures
-        )
-        if failure.server is not None and not lasting:
+        if failure.server is not None and failure.server not in _down(self.failures, self.now):
             self._set_usable(failure.server, usable=True)
 
     def _set_usable(self, server: NodeName, *, usable: bool) -> None:

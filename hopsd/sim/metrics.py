@@ -17,6 +17,9 @@ from hopsd.model.ids import JobId
 
 Floats = npt.NDArray[np.float64]
 
+ROUNDING = 1e-9
+"""Relative: a job as fast as alone on its share is not treated unfairly by the last digits."""
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -209,9 +212,13 @@ def finish_time_fairness(facts: JobFacts, end: float, contention: _Contention, g
 
 
 def round_states(
-    changes: Sequence[Change], jobs: Sequence[JobFacts], gpus: int, times: Sequence[float]
+    changes: Sequence[Change],
+    jobs: Sequence[JobFacts],
+    gpus: int,
+    times: Sequence[float],
+    lost: Callable[[float], int] = lambda _: 0,
 ) -> list[RoundState]:
-    """The cluster at each of ``times`` (ascending)."""
+    """The cluster at each of ``times`` (ascending). ``lost``: GPUs of servers that are down."""
     facts = {job.id: job for job in jobs}
     finals = {change.job: i for i, change in enumerate(changes)}
     submits = np.sort(np.array([job.submit for job in jobs]))
@@ -232,7 +239,7 @@ def round_states(
             rate += after[1] - before[1]
             done += 1
         queued = int(np.searchsorted(submits, time, side="right")) - ended - len(placed)
-        idle = gpus - held
+        idle = gpus - held - lost(time)
         fragments = idle if queued else 0
         states.append(RoundState(time, queued, len(placed), idle, fragments, max(0.0, rate)))
     return states
@@ -256,7 +263,7 @@ def summarise(outcomes: Sequence[JobOutcome], states: Sequence[RoundState], gpus
         mean_latency_ratio=_mean(ratios),
         avg_fragments=_mean(np.array([float(s.fragments) for s in states])),
         max_ftf=float(rhos.max(initial=0.0)),
-        unfair_share=_mean((rhos > 1.0).astype(float)),
+        unfair_share=_mean((rhos > 1.0 + ROUNDING).astype(float)),
         gpu_utilisation=held / (gpus * makespan) if makespan > 0 else 0.0,
         restarts=sum(o.restarts for o in outcomes),
         rounds=len(states),

@@ -6,6 +6,7 @@ import csv
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,11 @@ import numpy as np
 
 from hopsd.model.scenario import Cluster, Workload
 from hopsd.policies.protocol import Policy
-from hopsd.sim.cluster import Failure
-from hopsd.sim.engine import PlanMade, Progress, Run, Simulation, SimulationSettings
+from hopsd.sim.cluster import Failure, lost_gpus
+from hopsd.sim.engine import PlanMade, Progress, Simulation, SimulationSettings
 from hopsd.sim.facts import facts_of
 from hopsd.sim.metrics import (
     Change,
-    JobFacts,
     JobOutcome,
     RoundState,
     Summary,
@@ -63,12 +63,10 @@ def play(
 ) -> Result:
     """Run one policy and compute its figures from the timeline alone."""
     run = Simulation(cluster, workload, policy, settings, failures, progress).run()
-    return result_of(name, run, facts_of(cluster, workload), cluster.gpus)
-
-
-def result_of(name: str, run: Run, facts: Sequence[JobFacts], gpus: int) -> Result:
+    facts, gpus = facts_of(cluster, workload), cluster.gpus
     outcomes = job_outcomes(run.changes, facts, gpus)
-    states = round_states(run.changes, facts, gpus, run.rounds)
+    lost = partial(lost_gpus, cluster, failures)
+    states = round_states(run.changes, facts, gpus, run.rounds, lost)
     by_time = {made.time: made for made in run.plans if made.first}
     nothing = PlanMade(0.0, True, 0.0, 0.0, 0)
     return Result(

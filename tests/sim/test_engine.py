@@ -174,6 +174,8 @@ def test_a_server_that_fails_again_is_back_after_the_later_repair() -> None:
     starts = [change.time for change in result.changes if change.placement]
     assert starts[:2] == [0.0, 400.0]
     assert result.unfinished == []
+    assert [state.idle for state in result.rounds[:9]] == [0] * 9
+    assert result.summary.avg_fragments == 0.0
 
 
 def test_waiting_is_counted_alike_by_the_round_and_by_the_timeline() -> None:

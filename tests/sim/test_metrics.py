@@ -99,6 +99,18 @@ def test_no_more_gpus_alone_than_the_job_may_use() -> None:
     assert a.ftf == pytest.approx(1.0)
 
 
+def test_the_last_digits_make_nobody_unfair() -> None:
+    """Jobs that are alone at any time and as fast as on their share, but for rounding errors."""
+    jobs = [facts(str(n), n * 1000.1, age=n / 7.0) for n in range(1, 200)]
+    ends = [job.submit + job.age * 0.75 for job in jobs]
+    changes = []
+    for job, end in zip(jobs, ends, strict=True):
+        changes += [change(job.submit, job.id, n0=2), change(end, job.id)]
+    outcomes = job_outcomes(changes, jobs, gpus=2)
+    assert any(o.ftf != 1.0 for o in outcomes)
+    assert summarise(outcomes, [], 2).unfair_share == 0.0
+
+
 @st.composite
 def timelines(draw: st.DrawFn) -> tuple[list[Change], list[JobFacts], int]:
     """Jobs that start, pause and end at whole seconds on one server each."""
