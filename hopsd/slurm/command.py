@@ -23,8 +23,8 @@ _NO_ANSWER = (
     "Could not establish a configuration source",
 )
 
-
 _PLAIN = {"LC_ALL": "C", "SLURM_TIME_FORMAT": "standard"}
+"""Whatever an administrator's own environment says: what is read here has one form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +50,7 @@ class SlurmCommands:
         try:
             done = subprocess.run(
                 [*self.prefix, *arguments],
-                env={
-                    **os.environ,
-                    **self.environment,
-                    "LC_ALL": "C",
-                    "SLURM_TIME_FORMAT": "standard",
-                },
+                env={**os.environ, **self.environment, **_PLAIN},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=self.timeout_seconds,
