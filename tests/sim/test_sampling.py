@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopsd.core.sampling import Sample, run_seconds
+from bench.allox.sampling import Sample, run_seconds
 from hopsd.errors import InputError
 
 
