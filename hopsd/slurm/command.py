@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hopsd.errors import SlurmError, SlurmUnavailableError
@@ -29,14 +29,13 @@ _PLAIN = {"LC_ALL": "C", "SLURM_TIME_FORMAT": "standard"}
 
 @dataclass(frozen=True, slots=True)
 class SlurmCommands:
-    """Where and how the commands run.
+    """How the commands run.
 
-    ``prefix`` goes before every command (a chroot, for example); ``environment`` is added to
-    this process's own, as SLURM_CONF for a cluster that is not the machine's default.
+    ``environment`` is added to this process's own, as SLURM_CONF for a cluster that is not the
+    machine's default.
     """
 
     timeout_seconds: float = 30.0
-    prefix: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, *arguments: str) -> str:
@@ -49,7 +48,7 @@ class SlurmCommands:
         shown = " ".join(arguments)
         try:
             done = subprocess.run(
-                [*self.prefix, *arguments],
+                arguments,
                 env={**os.environ, **self.environment, **_PLAIN},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,

@@ -223,8 +223,6 @@ def load_pyslurm(commands: SlurmCommands) -> Any:
     Raises:
         SlurmError: it is not installed, or does not load with this Slurm.
     """
-    if commands.prefix:
-        raise SlurmError("pyslurm works in this process, so it cannot use slurm.command_prefix")
     try:
         commands.run(sys.executable, "-c", "import pyslurm")
     except SlurmError as error:

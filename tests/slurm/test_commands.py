@@ -51,10 +51,6 @@ def test_environment_and_locale() -> None:
     assert "LC_ALL=C" in lines
 
 
-def test_prefix() -> None:
-    assert SlurmCommands(prefix=["env", "A=1"]).run("sh", "-c", "echo $A") == "1\n"
-
-
 def test_no_answer_in_time() -> None:
     with pytest.raises(SlurmUnavailableError, match=r"sleep 9: no answer within 0\.1 s"):
         SlurmCommands(timeout_seconds=0.1).run("sleep", "9")
