@@ -11,6 +11,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from slurm_contract import hold, move, preempt, start, statuses
 
+from hopsd.core.devices import CPU
 from hopsd.errors import SlurmError, SlurmUnavailableError
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
@@ -35,6 +36,8 @@ class FakeSlurm:
         self.now = 1000.0
         self.table: dict[JobId, JobReading] = {}
         self.placed: dict[JobId, Allocation] = {}
+        self.cores: dict[JobId, int] = {}
+        self.nodes = tuple(NodeReading(name, GpuType("t"), 8, 32) for name in NODES)
         self.calls: list[tuple[str, object]] = []
         self.on_signal: Callable[[JobReading], JobReading] = lambda job: job
         self.refuse: set[str] = set()
@@ -69,8 +72,7 @@ class FakeSlurm:
             raise SlurmError(f"{what} refused")
 
     def read(self) -> Reading:
-        nodes = tuple(NodeReading(name, GpuType("t"), 8, 32) for name in NODES)
-        return Reading(self.now, nodes, tuple(self.table.values()))
+        return Reading(self.now, self.nodes, tuple(self.table.values()))
 
     def jobs(self) -> Sequence[JobReading]:
         return tuple(self.table.values())
@@ -82,6 +84,7 @@ class FakeSlurm:
     def place(self, placement: Placement) -> None:
         self.asked("place", placement.job)
         self.placed[placement.job] = placement.allocation
+        self.cores[placement.job] = placement.cpus_per_gpu
 
     def release(self, jobs: Sequence[JobId]) -> None:
         self.asked("release", tuple(jobs))
@@ -193,6 +196,22 @@ def test_uneven_job_waits_for_all_others_of_its_nodes(slurm: FakeSlurm) -> None:
     assert statuses(outcomes) == [OutcomeStatus.DONE] * 3
     releases = [about for what, about in slurm.calls if what == "release"]
     assert releases == [(first, second), (uneven,)]
+
+
+@pytest.mark.parametrize(
+    ("target", "cores"),
+    [({"n0": 2}, 3), ({"n1": 2}, 4), ({"n2": 1}, 10), ({"n1": 2, "n2": 1}, 4)],
+)
+def test_a_gpu_brings_what_is_set_and_a_cpu_what_its_nodes_have(
+    slurm: FakeSlurm, target: dict[str, int], cores: int
+) -> None:
+    cpus = {"n1": NodeReading(NODES[1], CPU, 2, 9), "n2": NodeReading(NODES[2], CPU, 3, 32)}
+    slurm.nodes = tuple(cpus.get(node.name, node) for node in slurm.nodes)
+    job = slurm.add(1)
+    settings = ApplySettings(cpus_per_gpu=3, kept_cores=1, poll_seconds=0.5)
+    port = SlurmPort(slurm, settings, clock=lambda: slurm.now, sleep=slurm.sleep)
+    assert statuses(port.apply([start(job, **target)])) == [OutcomeStatus.DONE]
+    assert slurm.cores[job] == cores
 
 
 def test_refused_update_is_never_released(slurm: FakeSlurm) -> None:
