@@ -13,8 +13,7 @@ import sys
 from pathlib import Path
 
 from bench.hare.experiments import FIGURES
-from bench.hare.page import write_page
-from bench.hare.runs import outcome
+from bench.hare.page import outcomes, write_page
 from bench.hare.small import distances
 
 KEPT = Path("build/hare")
@@ -32,7 +31,7 @@ def main() -> None:
         parser.error(f"no experiment {min(unknown)!r}; there are {', '.join(known)}")
     for figure in FIGURES:
         for label, scenario in figure.cases if figure.number in asked else ():
-            outcome(scenario, KEPT)
+            outcomes(scenario, KEPT)
             print(f"figure {figure.number}: {label}", file=sys.stderr, flush=True)
     if SMALL in asked:
         distances(KEPT)

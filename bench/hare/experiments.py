@@ -6,12 +6,15 @@ from dataclasses import dataclass
 
 from bench.hare.workload import DOMAINS, Scenario
 
+SEEDS = (0, 1, 2, 3, 4)
+"""Of the drawn jobs; every scenario is run with each."""
+
 TESTBED = {"V100": 8, "T4": 4, "M60": 2, "K80": 1}
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """``label`` of the axis, and the scenario at each of its values."""
+    """``label`` of the axis, and the scenario at each of its values, without its seed."""
 
     number: str
     title: str

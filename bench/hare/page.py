@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 
-from bench.hare.experiments import FIGURES, Figure
-from bench.hare.rounds import SEEDS, rounds
+from bench.hare.experiments import FIGURES, SEEDS, Figure
+from bench.hare.rounds import SEEDS as ROUNDS_SEEDS
+from bench.hare.rounds import rounds
 from bench.hare.runs import SCHEMES, Outcome, outcome
 from bench.hare.small import beyond, distances
 from bench.hare.text import FIGURES_OPENING, FINDINGS, OPENING, SMALL
+from bench.hare.workload import Scenario
 from hopsd.policies.hare.baselines import BASELINES
 from hopsd.policies.hare.schedulers import SCHEDULERS
 from hopsd.sim.svg import Axis, chart, distribution
@@ -20,11 +23,20 @@ PAPER_GAINS = {"12": (47.6, 75.3), "15": (54.6, 80.5)}
 """Percent by which the paper's Hare is below the others; figure 15's at 300 jobs."""
 
 
+Runs = list[Outcome]
+"""Of one scenario, in the order of seeds."""
+
+
+def outcomes(scenario: Scenario, folder: Path) -> Runs:
+    """Of all seeds, run or kept in ``folder``."""
+    return [outcome(replace(scenario, seed=seed), folder) for seed in SEEDS]
+
+
 def write_page(folder: Path, docs: Path) -> None:
     """Of all scenarios, run or kept in ``folder``."""
     images = docs / "img"
     runs = {
-        figure.number: {label: outcome(scenario, folder) for label, scenario in figure.cases}
+        figure.number: {label: outcomes(scenario, folder) for label, scenario in figure.cases}
         for figure in FIGURES
     }
     parts = [OPENING, _rounds(folder), FIGURES_OPENING, _against_paper(runs), FINDINGS]
@@ -51,14 +63,14 @@ def _rounds(folder: Path) -> str:
     """Means over the seeds."""
     columns = {"mean JCT, h": "avg_jct_h", "p99 JCT, h": "p99_jct_h", "makespan, h": "makespan_h",
                "GPU use": "gpu_utilisation", "restarts": "restarts"}  # fmt: skip
-    text = _head([f"25 jobs, 64 GPUs, {len(SEEDS)} seeds", *columns])
+    text = _head([f"25 jobs, 64 GPUs, {len(ROUNDS_SEEDS)} seeds", *columns])
     for policy, found in rounds(folder):
         means = [fmean(k.figures[key] for k in found) for key in columns.values()]
         text += _row([f"`{policy}`", *(f"{m:.3g}" for m in means)])
     return text
 
 
-def _against_paper(runs: dict[str, dict[str, Outcome]]) -> str:
+def _against_paper(runs: dict[str, dict[str, Runs]]) -> str:
     """By how much each of Hare's rules changes the weighted completion time."""
     text = _head(["", *BASELINES, "paper"])
     for number, label in (("12", "testbed"), ("15", "300")):
@@ -66,35 +78,46 @@ def _against_paper(runs: dict[str, dict[str, Outcome]]) -> str:
         low, high = PAPER_GAINS[number]
         where = "15 GPUs, 40 jobs" if number == "12" else "160 GPUs, 300 jobs"
         for rule in SCHEDULERS:
-            changes = [100 * (found.weighted(rule) / found.weighted(b) - 1) for b in BASELINES]
+            changes = [
+                [100 * (run.weighted(rule) / run.weighted(b) - 1) for run in found]
+                for b in BASELINES
+            ]
             shown = f"-{low} to -{high} %" if rule == "hare" else ""
-            text += _row([f"`{rule}`, {where}", *(f"{c:+.0f} %" for c in changes), shown])
+            text += _row(
+                [
+                    f"`{rule}`, {where}",
+                    *(f"{fmean(c):+.0f} ± {stdev(c):.0f} %" for c in changes),
+                    shown,
+                ]
+            )
     return text
 
 
-def _table(figure: Figure, found: dict[str, Outcome]) -> str:
+def _table(figure: Figure, found: dict[str, Runs]) -> str:
     text = _head([figure.label, *SCHEMES, "best / bound"])
-    for label, run in found.items():
-        nearest = min(run.objective.values()) / run.bound
-        text += _row([label, *(f"{run.weighted(s):.3f}" for s in SCHEMES), f"{nearest:.2f}"])
+    for label, runs in found.items():
+        nearest = fmean(min(run.objective.values()) / run.bound for run in runs)
+        cells = [[run.weighted(s) for run in runs] for s in SCHEMES]
+        means = [f"{fmean(own):.3f} ± {stdev(own):.3f}" for own in cells]
+        text += _row([label, *means, f"{nearest:.2f}"])
     return text
 
 
-def _lines(figure: Figure, found: dict[str, Outcome], images: Path) -> str:
+def _lines(figure: Figure, found: dict[str, Runs], images: Path) -> str:
     values = [float(label) for label in found]
-    highest = max(run.weighted(s) for run in found.values() for s in SCHEMES)
-    lines = {
-        s: [(x, run.weighted(s)) for x, run in zip(values, found.values(), strict=True)]
-        for s in SCHEMES
+    means = {
+        s: [fmean(run.weighted(s) for run in runs) for runs in found.values()] for s in SCHEMES
     }
+    highest = max(max(own) for own in means.values())
+    lines = {s: list(zip(values, own, strict=True)) for s, own in means.items()}
     x = Axis(figure.label, min(values), max(values))
     y = Axis("weighted completion time, 1000 h", 0.0, 1.25 * highest)
     name = f"hare-{figure.number}.svg"
     return _save(images / name, chart(figure.title, x, y, lines, steps=False), figure.title)
 
 
-def _completions(run: Outcome, images: Path) -> str:
-    minutes = {s: [t / 60 for t in times] for s, times in run.completion.items()}
+def _completions(runs: Runs, images: Path) -> str:
+    minutes = {s: [t / 60 for run in runs for t in run.completion[s]] for s in SCHEMES}
     title = "completion times on the testbed's GPUs (figure 13)"
     drawn = distribution(title, "completion time, minutes", minutes)
     return _save(images / "hare-13.svg", drawn, title)
