@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import permutations, product
 from unittest.mock import patch
 
 import numpy as np
@@ -19,6 +21,57 @@ from hopsd.policies.hare.tasks import Instance, Schedule
 from tests.policies.task_cases import instance, small_instances
 
 NAMES = sorted(SCHEDULERS)
+
+
+def least_of_all_orders(case: Instance) -> float:
+    """The least sum of w_n C_n over every GPU for every task and every order on every GPU."""
+    rounds = [
+        (n, r)
+        for n in range(case.jobs)
+        for r in range(case.rounds[n])
+        for _ in range(case.scale[n])
+    ]
+    gpus = range(len(case.gpu_type))
+    best = np.inf
+    for where in product(gpus, repeat=len(rounds)):
+        queues = [[task for task in range(len(rounds)) if where[task] == gpu] for gpu in gpus]
+        for orders in product(*map(permutations, queues)):
+            best = min(best, _cost(case, rounds, orders))
+    return best
+
+
+def _cost(
+    case: Instance, rounds: Sequence[tuple[int, int]], orders: Sequence[Sequence[int]]
+) -> float:
+    """With every task as early as the one before it on its GPU and the round before let it."""
+    left = [list(order) for order in orders]
+    free = case.free_from.tolist()
+    synced: dict[int, float] = {}
+    moved = True
+    while moved:
+        moved = False
+        for gpu, queue in enumerate(left):
+            if not queue:
+                continue
+            job, turn = rounds[queue[0]]
+            before = [task for task, of in enumerate(rounds) if of == (job, turn - 1)]
+            if all(task in synced for task in before):
+                kind = case.gpu_type[gpu]
+                ready = max([float(case.arrival[job]), *(synced[task] for task in before)])
+                free[gpu] = max(free[gpu], ready) + case.train[job, kind]
+                synced[queue.pop(0)] = free[gpu] + case.sync[job, kind]
+                moved = True
+    if any(left):
+        return np.inf
+    ends = [max(synced[t] for t, (n, _) in enumerate(rounds) if n == job)
+            for job in range(case.jobs)]  # fmt: skip
+    return float(case.weight @ np.array(ends))
+
+
+@settings(max_examples=40, deadline=None)
+@given(small_instances(tasks_max=4))
+def test_the_exhaustive_search_misses_no_order(case: Instance) -> None:
+    assert optimum(case) == pytest.approx(least_of_all_orders(case))
 
 
 @settings(max_examples=100, deadline=None)
