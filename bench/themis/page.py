@@ -18,11 +18,14 @@ from bench.themis.experiments import (
     SEEDS,
 )
 from bench.themis.measure import Case, Measured, measured
-from bench.themis.text import CONTENTION_TEXT, FINDINGS, LYING, MAIN, MIX, OPENING, SWEEPS
+from bench.themis.text import AGAINST, CONTENTION_TEXT, FINDINGS, LYING, MAIN, MIX, OPENING, SWEEPS
 from hopsd.sim.svg import Axis, chart, distribution
 
 Value = Callable[[Measured], float]
 NOT_RUN = "not run"
+OURS = "themis-share"
+DEFAULT = [Case("themis", 2, seed) for seed in SEEDS]
+COMPARED = (2, 4, 6)
 DRAWN = ("themis", "themis-share", "gandiva", "tiresias", "srtf-apps", "srsf")
 
 COLUMNS: tuple[tuple[str, Value], ...] = (
@@ -43,6 +46,7 @@ def write_page(folder: Path, docs: Path) -> None:
     images = docs / "img"
     images.mkdir(parents=True, exist_ok=True)
     parts = [OPENING, _main(folder, images), CONTENTION_TEXT, _contention(folder)]
+    parts += [AGAINST, _against(folder)]
     parts += [
         MIX,
         _mix(folder, images),
@@ -95,6 +99,22 @@ def _main(folder: Path, images: Path) -> str:
     return text + _image(svg, images, "themis-rho.svg", "Distribution of rho")
 
 
+def _against(folder: Path) -> str:
+    """Largest rho by exact 1/N of themis-share over every rival's, seed by seed."""
+    settings: Mapping[str, Callable[[str], list[Case]]] = {
+        "workload 1": lambda p: [Case(p, 1, seed) for seed in SEEDS],
+        "x2": lambda p: [Case(p, 1, seed, contention=2) for seed in SEEDS],
+        "x4": lambda p: [Case(p, 1, seed, contention=4) for seed in SEEDS],
+        "workload 2": lambda p: [Case(p, 2, seed) for seed in SEEDS],
+    }
+    rows = [
+        [p, *(_ratio(of(OURS), of(p), folder, COLUMNS[2][1]) for of in settings.values())]
+        for p in EVERYBODY
+        if p != OURS
+    ]
+    return _table([f"`{OURS}` over", *settings], rows)
+
+
 def _contention(folder: Path) -> str:
     rows = []
     for policy in EVERYBODY:
@@ -140,6 +160,12 @@ def _sweeps(folder: Path) -> str:
             for name, cases in settings.items()
         ]
         text += "\n" + _table([knob, *(name for name, _ in COLUMNS)], rows)
+        rows = [
+            [name, *(_ratio(cases, DEFAULT, folder, COLUMNS[at][1]) for at in COMPARED)]
+            for name, cases in settings.items()
+        ]
+        head = [f"{knob}, over the default", *(COLUMNS[at][0] for at in COMPARED)]
+        text += "\n" + _table(head, rows)
     return text
 
 
@@ -157,6 +183,17 @@ def _lying(folder: Path, images: Path) -> str:
     table = _table(["X", "the liar's hours", "others' mean hours", "the liar's placement"], rows)
     svg = _chart("a lying app", "X, %", "hours to the end", {"liar": liar, "truthful": others})
     return table + _image(svg, images, "themis-lying.svg", "Hours of the liar and of the others")
+
+
+def _ratio(cases: Sequence[Case], base: Sequence[Case], folder: Path, value: Value) -> str:
+    """Mean and standard deviation of the seeds' ratios; how often it is below 1."""
+    ours, theirs = ([measured(case, folder) for case in some] for some in (cases, base))
+    both = [(a, b) for a, b in zip(ours, theirs, strict=True) if a is not None and b is not None]
+    if len(both) < len(base):
+        return NOT_RUN
+    ratios = [value(a) / value(b) for a, b in both]
+    below = sum(ratio < 1.0 for ratio in ratios)
+    return f"{fmean(ratios):.2f} ± {stdev(ratios):.2f} ({below})"
 
 
 def _text3(value: float | None) -> str:
