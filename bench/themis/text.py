@@ -77,9 +77,10 @@ FINDINGS = """
 ## What agrees with the paper, what does not
 
 - **Sharing incentive needs the exact 1/N.** By eq. 2 the largest rho of workload 1 is far below 1
-  with any policy (0.31 to 0.61), so it says little here. With exactly 1/N nobody keeps the largest rho below 1 (the
-  paper: about 1 for Themis). Auctions that follow eq. 2 (`themis`) are less fair by that measure
-  than `themis-share`, the more so the fuller the cluster: 7.8 against 2.0 with half of the GPUs.
+  with any policy (0.31 to 0.61), so it says little here. With exactly 1/N nobody keeps the largest
+  rho below 1 (the paper: about 1 for Themis). Auctions that follow eq. 2 (`themis`) are less fair
+  by that measure than `themis-share`, the more so the fuller the cluster: 7.8 against 2.0 with half
+  of the GPUs.
 - **Largest rho, workload 2.** `themis-share` is first by exact 1/N, with 1.81: in all five draws
   ahead of `srsf` (1.2 times), `optimus` and `slaq` (1.4 and 1.5), `srtf-apps` (1.7) and `gandiva`
   (3.0), in four ahead of `tiresias` (1.2); paper: 2.2 to 3.25 times better than all. It has the
@@ -90,25 +91,25 @@ FINDINGS = """
   GPUs that run to their end leave placement and phases out; what is left is who waits, and
   leftovers at random cost 1,500 restarts and more.
 - **GPU time.** Workload 1: 2 to 3 % less than `tiresias` and `srsf`, which do not look at
-  placement, and 3 % more than `gandiva` and `optimus`, for its restarts. Workload 2: 1 % less than `gandiva`,
-  2 to 3 % less than `tiresias`, 2 % more than `optimus` (paper: 5 % less than Gandiva, 250 % ahead
-  of SLAQ). The paper's 250 % cannot come from models that lose 29 % at most.
+  placement, and 3 % more than `gandiva` and `optimus`, for its restarts. Workload 2: 1 % less than
+  `gandiva`, 2 to 3 % less than `tiresias`, 2 % more than `optimus` (paper: 5 % less than Gandiva,
+  250 % ahead of SLAQ). The paper's 250 % cannot come from models that lose 29 % at most.
 - **Placement** is within a hundredth of the best of the rivals in both workloads, as in the paper.
-- **Contention.** As in the paper `srsf` comes close to Themis; here it is ahead, by exact 1/N,
-  at each size, in all draws but one. `tiresias` is ahead of `themis-share` on 64 GPUs and, but for
-  one draw, on 32; on 16 it is behind in every draw (2.22 against 1.58). The others are there at
-  4.5 to 18.
-- **Network-bound apps.** With them alone `themis-share` has the lowest largest rho (1.82;
-  `themis` 2.08, `tiresias` 2.06, `srsf` 2.19) and uses 2 % less GPU time than `gandiva` and 5 %
-  less than `tiresias`, in all draws (paper: 1.2 to 1.8 times fairer, 8 % less than Gandiva). That
-  mixtures are the hardest case, as in the paper, does not show.
+- **Contention.** As in the paper `srsf` comes close to Themis; here it is ahead, by exact 1/N, at
+  each size, in all draws but one. `tiresias` is ahead of `themis-share` on 64 GPUs and, but for one
+  draw, on 32; on 16 it is behind in every draw (2.22 against 1.58). The others are there at 4.5 to
+  18.
+- **Network-bound apps.** With them alone `themis-share` has the lowest largest rho (1.82; `themis`
+  2.08, `tiresias` 2.06, `srsf` 2.19) and uses 2 % less GPU time than `gandiva` and 5 % less than
+  `tiresias`, in all draws (paper: 1.2 to 1.8 times fairer, 8 % less than Gandiva). That mixtures
+  are the hardest case, as in the paper, does not show.
 - **f.** Between 0 and 0.8 nothing but the draw decides the largest rho; f = 1 is worse than 0.8 in
   all five, by a tenth (paper: better up to 0.8, 1.5 times worse beyond). As in the paper a small f
   uses the cluster better: 2 % less GPU time at 0 than at 0.8, in all draws.
 - **Leases.** Shorter ones cost GPU time, as in the paper (3 % more at 300 s, 2 % less at 2,400 s
   than at 600 s, in all draws), and do not make things fairer.
-- **Completion times** are not what Themis is for: with `srsf` they are 22 and 25 % shorter on
-  the mean than with `themis-share`.
+- **Completion times** are not what Themis is for: with `srsf` they are 22 and 25 % shorter on the
+  mean than with `themis-share`.
 - **A lying app** gains about 1 % of its time at most (1.588 h against 1.605 h), and loses all
   with X = 100 %: it then says that one server costs no time at all, however few GPUs it gets
   there, and gets 1. The paper's liar gains nothing either and has its tipping point at 34 %. The
