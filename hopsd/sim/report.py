@@ -34,7 +34,7 @@ _STYLE = """
 body{font:15px/1.45 system-ui,sans-serif;margin:2rem auto;max-width:1200px;padding:0 1rem;
 color:#1c1c1c}
 h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}
-table{border-collapse:collapse}td,th{padding:.25rem .8rem;text-align:right;
+.figures{overflow-x:auto}table{border-collapse:collapse}td,th{padding:.25rem .8rem;text-align:right;
 border-bottom:1px solid #e2e2e2}td:first-child,th:first-child{text-align:left}
 .best{font-weight:600;color:#0b6e99}
 .plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(430px,1fr));gap:1rem}
@@ -75,7 +75,8 @@ def _table(results: Sequence[Result]) -> str:
         rows.append(f"<tr><td>{escape(label)}</td>{cells}</tr>")
     unfinished = [f"{r.policy}: {len(r.unfinished)}" for r in results if r.unfinished]
     note = f"<p>Jobs that never ended: {escape(', '.join(unfinished))}</p>" if unfinished else ""
-    return f"<table><tr><th></th>{head}</tr>{''.join(rows)}</table>{note}"
+    table = f"<table><tr><th></th>{head}</tr>{''.join(rows)}</table>"
+    return f'<div class="figures">{table}</div>{note}'
 
 
 def _plots(results: Sequence[Result], cluster: Cluster, workload: Workload) -> str:

@@ -10,6 +10,9 @@ from math import ceil, floor, log10
 Points = Sequence[tuple[float, float]]
 
 COLOURS = ("#0b6e99", "#d1495b", "#edae49", "#66a182", "#8d5a97", "#4d4d4d", "#c07d3e", "#2e4057")
+DASHES = ("none", "6 3", "2 2", "9 2 2 2")
+"""Where there are more lines than colours."""
+
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 560, 300, 62, 40, 14, 12
 
 
@@ -56,15 +59,14 @@ def chart(
     legend = HEIGHT - BOTTOM - 15 * len(lines) if legend_below else TOP + 16
     parts = [_frame(title, x, y)]
     for number, (name, points) in enumerate(lines.items()):
-        colour = COLOURS[number % len(COLOURS)]
+        dashes, colour = divmod(number, len(COLOURS))
+        stroke = f'fill="none" stroke="{COLOURS[colour]}" stroke-width'
+        dash = f' stroke-dasharray="{DASHES[dashes % len(DASHES)]}"' if dashes else ""
         path = _path(x, y, points, steps=steps)
-        parts.append(
-            f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="1.6">'
-            f"<title>{escape(name)}</title></path>"
-        )
+        parts.append(f'<path d="{path}" {stroke}="1.6"{dash}><title>{escape(name)}</title></path>')
         top = legend + 15 * number
         parts.append(
-            f'<rect x="{WIDTH - 118}" y="{top - 9}" width="10" height="10" fill="{colour}"/>'
+            f'<path d="M{WIDTH - 124} {top - 4}h16" {stroke}="4"{dash}/>'
             f'<text x="{WIDTH - 103}" y="{top}">{escape(name)}</text>'
         )
     return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img">{"".join(parts)}</svg>'

@@ -19,6 +19,7 @@ from hopsd.policies.registry import get
 from hopsd.sim.engine import SimulationSettings
 from hopsd.sim.report import write_report
 from hopsd.sim.study import play
+from hopsd.sim.svg import Axis, chart
 from tests.sim.cases import cluster, job, workload
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -82,6 +83,13 @@ def _open(browser: str, page: Path, folder: Path) -> str:
         capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
     return done.stdout
+
+
+def test_no_two_lines_of_a_plot_look_alike() -> None:
+    lines = {f"policy {n}": [(0.0, 0.0), (1.0, float(n))] for n in range(20)}
+    plot = chart("plot", Axis("x", 0, 1), Axis("y", 0, 20), lines, steps=True)
+    looks = re.findall(r'stroke="([^"]*)" stroke-width="1.6"([^>]*)><title>policy', plot)
+    assert len(looks) == len(set(looks)) == 20
 
 
 @pytest.mark.live
