@@ -16,7 +16,6 @@ from hopsd.core.profile_runs import ProfilingSettings, unstarted
 from hopsd.core.profiling import Profiling, known_pairs, profiling
 from hopsd.core.setback import Setback, resting
 from hopsd.core.snapshot import Built, SnapshotSettings, build_snapshot
-from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId
 from hopsd.model.knowledge import Knowledge
 from hopsd.model.plan import Plan, PlanSettings, RoundInfo, Snapshot
@@ -158,7 +157,6 @@ def recover(port: Port, store: Store, requirements_max: int) -> tuple[StepOutcom
     plan_id, record = left
     seen = observe(port, store, requirements_max)
     now = seen.reading.now
-    store.save_jobs(_ran_unseen(record, seen))
     lasts = RoundWindow(record.round_start, record.round_end).lasts(now)
     planned = {step.job for step in record.steps if not step.profiling}
     plan, lost = _still_there(record.plan if lasts else Plan({}), seen.reading)
@@ -174,24 +172,6 @@ def recover(port: Port, store: Store, requirements_max: int) -> tuple[StepOutcom
     store.finish_plan(plan_id, outcomes, finished=now)
     observe(port, store, requirements_max)
     return outcomes
-
-
-def _ran_unseen(record: PlanRecord, seen: Observation) -> list[JobRecord]:
-    """Records of jobs that this plan started and that ended before anybody read where they ran.
-
-    Slurm still names a finished job's nodes, to whole seconds when it ran, and no longer its GPUs:
-    those are what its release was made with, believed where the nodes are the plan's.
-    """
-    targets = {step.job: step.target for step in record.steps if step.target}
-    return [
-        replace(seen.records[job.id], allocation=targets[job.id], allocation_since=job.start)
-        for job in seen.reading.jobs
-        if job.id in targets
-        and job.id in seen.records
-        and job.state.finished
-        and job.start >= int(record.made)
-        and set(job.ran_on) == set(targets[job.id].nodes)
-    ]
 
 
 def _still_there(plan: Plan, reading: Reading) -> tuple[Plan, frozenset[JobId]]:

@@ -123,7 +123,7 @@ def _since(old: JobRecord, job: JobReading) -> float | None:
 
 def _without_since(old: JobRecord, job: JobReading) -> float | None:
     """When a waiting job was last requeued, as Slurm's submit time then tells."""
-    if not old.allocation:
+    if not old.allocation and job.restarts == old.restarts:
         return old.allocation_since
     requeued = job.state is SlurmState.PENDING and job.submit > (old.allocation_since or 0.0)
     return job.submit if requeued else None

@@ -22,6 +22,7 @@ from hopsd.model.plan import Plan, PlanSettings
 from hopsd.model.reading import RELEASED_MARK, Hold, JobReading, NodeReading, Reading, SlurmState
 from hopsd.model.reason import ReasonCode
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
+from hopsd.observation import observe
 from hopsd.policies.hops import plan as hops
 from hopsd.policies.registry import get
 from hopsd.round import RoundSettings, RoundWindow, recover, run_round
@@ -351,3 +352,49 @@ def test_a_run_that_began_and_ended_unseen_has_its_place_recorded() -> None:
     recover(port, memory, 8)
     (placement,) = memory.placements(JobId("1"))
     assert (placement.allocation, placement.start, placement.end) == (where, 1000.0, 1005.0)
+
+
+def test_a_run_that_ended_before_the_look_after_its_start_has_its_place_recorded() -> None:
+    port, memory = cluster(comment(4)), store()
+    run_round(port, memory, hops, SETTINGS, None)
+    job = port.jobs[JobId("1")]
+    ended = replace(job, state=SlurmState.CANCELLED, end=1003.0, ran_on=job.allocation.nodes)
+    port.jobs[JobId("1")] = replace(ended, allocation=Allocation())
+    port.now += 10.0
+    observe(port, memory, 8)
+    (placement,) = memory.placements()
+    assert (placement.allocation, placement.end) == (job.allocation, 1003.0)
+
+
+@pytest.mark.parametrize("already", [0, 2])
+def test_a_run_that_was_requeued_unseen_has_its_place_recorded(already: int) -> None:
+    port, memory = cluster(comment(4)), store()
+    port.jobs[JobId("1")] = replace(port.jobs[JobId("1")], restarts=already)
+    apply = port.apply
+
+    def started_then_killed(steps: Sequence[Step]) -> Sequence[StepOutcome]:
+        apply(steps)
+        raise SlurmUnavailableError("hopsd is killed before it reads back")
+
+    port.apply = started_then_killed  # type: ignore[method-assign]
+    with pytest.raises(SlurmUnavailableError):
+        run_round(port, memory, hops, SETTINGS, None)
+    port.apply = apply  # type: ignore[method-assign]
+    job = port.jobs[JobId("1")]
+    requeued = replace(job, state=SlurmState.PENDING, restarts=already + 1, submit=1007.0)
+    port.jobs[JobId("1")] = replace(requeued, allocation=Allocation(), hold=Hold.HOPS)
+    port.now += 10.0
+    recover(port, memory, 8)
+    first, second = memory.placements()
+    assert (first.allocation, first.start, first.end) == (job.allocation, 1000.0, 1007.0)
+    assert (second.start, second.end) == (1010.0, None)
+
+
+def test_a_job_that_never_ran_was_nowhere() -> None:
+    port, memory = cluster(comment(4)), store()
+    run_round(port, memory, hops, SETTINGS, None)
+    job = replace(port.jobs[JobId("1")], state=SlurmState.CANCELLED, start=1003.0, end=1003.0)
+    port.jobs[JobId("1")] = replace(job, allocation=Allocation())
+    port.now += 10.0
+    observe(port, memory, 8)
+    assert memory.placements() == ()
