@@ -39,11 +39,20 @@ def by_prices(program: Program, prices: Prices) -> Ints:
 def fill(program: Program, choice: Ints) -> Ints:
     """Leave nothing idle that a job could use, and make no job worse.
 
-    By weight, every job takes its most valuable column that fits on what is idle and its own.
+    By weight, every job takes its most valuable column that fits on what is idle and its own;
+    once more where one that moved left something to the jobs before it.
     """
-    start, value = program.configurations.start, program.value
     choice = choice.copy()
     room = Room(program, choice)
+    while _take_idle(program, choice, room):
+        pass
+    return choice
+
+
+def _take_idle(program: Program, choice: Ints, room: Room) -> bool:
+    """Whether a job left what it held for something better."""
+    start, value = program.configurations.start, program.value
+    moved = False
     for job in program.by_weight().tolist():
         held = int(choice[job])
         if held >= 0:
@@ -54,7 +63,8 @@ def fill(program: Program, choice: Ints) -> Ints:
         if column >= 0:
             choice[job] = column
             room.take(column)
-    return choice
+        moved |= held not in (-1, column)
+    return moved
 
 
 def _best(start: Ints, worth: Floats, room: Room, job: int) -> int:

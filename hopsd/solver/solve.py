@@ -10,7 +10,7 @@ from hopsd.model.plan import PlanStatus
 from hopsd.solver.backend import backend
 from hopsd.solver.bands import polish
 from hopsd.solver.exact import solve_exactly
-from hopsd.solver.greedy import by_weight
+from hopsd.solver.greedy import by_weight, fill
 from hopsd.solver.large import CBC_TOLERANCE, Task, solve_large
 from hopsd.solver.solution import Solution
 from hopsd.solver.watched import Solve, Watched
@@ -49,7 +49,7 @@ def solve(
     start = program.configurations.present
     running = start if program.feasible(start) else None
     choice, bound = solve_large(program, whole, running, turns)
-    choice = polish(program, choice, task)
+    choice = fill(program, polish(program, choice, task))
     objective = program.scaled_objective(choice)
     return Solution(choice, bound, _status(objective, bound, gap, watched))
 
