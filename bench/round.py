@@ -95,7 +95,7 @@ def submit(cluster: PrivateCluster, jobs: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.round", description=__doc__)
     parser.add_argument("--jobs", type=int, default=1000)
     parser.add_argument("--nodes", type=int, default=64)
     parser.add_argument("--ticks", type=int, default=5, help="further ticks after the first")

@@ -174,7 +174,10 @@ def _steps(steps: list[Document], most: int | None) -> Any:
 @socket_option
 @click.option("--json", "as_json", is_flag=True, help="Print the document for programs.")
 def explain(job: str, path: Path, as_json: bool) -> None:
-    """Why JOB runs where it runs, or why it waits."""
+    """Why JOB runs where it runs, or why it waits.
+
+    Exit codes: 0 done, 1 hops knows no such job, 4 hopsd is not reachable.
+    """
     answer = ask_daemon(path, "explain", job=job)
     if as_json:
         show_json(answer)
