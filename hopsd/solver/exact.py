@@ -29,7 +29,7 @@ _Column = tuple[int, int, tuple[tuple[int, int], ...]]
 
 def solve_exactly(program: Program) -> Ints | None:
     """The best choice of all, or None where the program is too large for it."""
-    if len(program.value) > _COLUMNS_MAX:
+    if len(program.value) > _COLUMNS_MAX or _least_steps(program) > _STEPS_MAX:
         return None
     columns = _columns(program)
     servers = sorted({server for job in columns for _, _, parts in job for server, _ in parts})
@@ -40,6 +40,13 @@ def solve_exactly(program: Program) -> Ints | None:
     ]
     best = _search(packed, tuple(int(program.capacity[server]) for server in servers))
     return None if best is None else np.array(best, dtype=np.int64)
+
+
+def _least_steps(program: Program) -> int:
+    """No search takes fewer: after a job of ``n`` columns there are ``n + 1`` states or more."""
+    lengths = np.diff(program.configurations.start)
+    states = 1 + np.maximum.accumulate(np.append(0, lengths))[:-1]
+    return int(lengths @ states)
 
 
 def _columns(program: Program) -> list[list[_Column]]:
@@ -76,11 +83,17 @@ def _whole_values(program: Program) -> list[int]:
 
 
 def _search(columns: list[list[_Column]], free: _Free) -> list[int] | None:
-    """Forward over jobs: for every vector of free GPUs the best value, and how it came about."""
-    steps = 0
+    """Forward over jobs: for every vector of free GPUs the best value, and how it came about.
+
+    None as soon as it is sure to take too many steps: states only get more.
+    """
+    steps, ahead = 0, sum(map(len, columns))
     states: dict[_Free, int] = {free: 0}
     came: list[dict[_Free, tuple[_Free, int]]] = []
     for own in columns:
+        if steps + len(states) * ahead > _STEPS_MAX:
+            return None
+        steps, ahead = steps + len(states) * len(own), ahead - len(own)
         after = dict(states)
         origin = {state: (state, -1) for state in states}
         for state, value in states.items():
@@ -94,9 +107,6 @@ def _search(columns: list[list[_Column]], free: _Free) -> list[int] | None:
                 if value + gain > after.get(key, -1):
                     after[key] = value + gain
                     origin[key] = (state, column)
-            steps += len(own)
-            if steps > _STEPS_MAX:
-                return None
         states = after
         came.append(origin)
     return _trace(states, came)
