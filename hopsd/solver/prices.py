@@ -130,7 +130,7 @@ def _descend(
         if stalled >= _STALL:
             pace, stalled = pace * _SHRINK, 0
         direction = slope + _KEPT * direction
-        direction[(at <= 0.0) & (direction > 0.0)] = 0.0
+        np.putmask(direction, (at <= 0.0) & (direction > 0.0), 0.0)
         square = float(direction @ direction)
         if square == 0.0 or bound <= floor or monotonic() > give_up:
             break
@@ -143,12 +143,12 @@ def _by_type(program: Program, parts: Segments) -> _Dual:
     weights = program.capacity.astype(np.float64)
     gpus: Floats = np.bincount(program.configurations.pool, weights=weights).astype(np.float64)
     first = np.flatnonzero(np.append(True, parts.job[1:] != parts.job[:-1]))
-    lengths = np.diff(np.append(first, len(parts)))
+    job = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(parts))))
 
     def dual(prices: Floats) -> tuple[float, Floats]:
         profit = parts.best - prices[parts.pool] * parts.size
         best = np.maximum(np.maximum.reduceat(profit, first), 0.0)
-        taken = _first_of(parts.job, np.flatnonzero(profit >= np.repeat(best, lengths)))
+        taken = _first_of(job, (profit >= best[job]).nonzero()[0])
         used = np.bincount(parts.pool[taken], weights=parts.size[taken], minlength=len(gpus))
         return float(best.sum() + prices @ gpus), np.subtract(gpus, used)
 
@@ -168,16 +168,16 @@ def _by_row(program: Program, rows: Rows, active: Ints) -> _Dual:
     """
     start = np.searchsorted(active, program.configurations.start)
     value, shape = program.value[active], program.configurations.shape[active]
-    filled = np.diff(start) > 0
-    first, lengths = start[:-1][filled], np.diff(start)[filled]
+    lengths = np.diff(start)[np.diff(start) > 0]
+    job, first = np.repeat(np.arange(len(lengths)), lengths), start[:-1][np.diff(start) > 0]
 
     def dual(prices: Floats) -> tuple[float, Floats]:
         profit = value - rows.cost(prices)[shape]
         best = np.maximum(np.maximum.reduceat(profit, first), 0.0)
         near = best - 1e-9 * best.max(initial=0.0)
-        taken = np.flatnonzero(profit >= np.repeat(near, lengths))
-        job = np.searchsorted(start, taken, side="right") - 1
-        share = 1.0 / np.bincount(job, minlength=len(start))[job]
+        taken = (profit >= near[job]).nonzero()[0]
+        takers = job[taken]
+        share = 1.0 / np.bincount(takers)[takers]
         used = rows.used(shape[taken].astype(np.int64), share)
         return float(best.sum() + prices @ rows.limit), np.subtract(rows.limit, used)
 
