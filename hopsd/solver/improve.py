@@ -54,7 +54,7 @@ def improve(
     """One pass over all groups; never worse than ``choice``."""
     profit = program.value - prices.shape[program.configurations.shape]
     ease = _ease(program)
-    size = int(_GROUP_GPUS * ease * effort.breadth)
+    size = int(group_gpus(program) * effort.breadth)
     group_of = group_servers(program, choice, prices, profit, size, seed)
     rng = np.random.default_rng(seed)
     of_shape = _group_of_shapes(program, group_of)
@@ -69,6 +69,11 @@ def improve(
             better[task.jobs] = -1
             better[_job_of(program, columns)] = columns
     return better if program.feasible(better) else choice
+
+
+def group_gpus(program: Program) -> float:
+    """Idle GPUs of a group at the usual breadth: a cluster with no more is planned as one."""
+    return _GROUP_GPUS * _ease(program)
 
 
 def _ease(program: Program) -> float:

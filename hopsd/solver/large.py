@@ -11,7 +11,7 @@ from hopsd.core.shapes import Ints
 from hopsd.solver.branching import bound_by_cases
 from hopsd.solver.dealing import deal
 from hopsd.solver.greedy import by_prices, by_weight, fill
-from hopsd.solver.improve import Effort, improve
+from hopsd.solver.improve import Effort, group_gpus, improve
 from hopsd.solver.patterns import class_program, read_class_plan
 from hopsd.solver.prices import Prices, find_prices
 from hopsd.solver.prove import NODES, QUICK, Reach, prove
@@ -129,7 +129,12 @@ def _passes(
 
 
 def _class_start(program: Program, parts: Segments, prices: Prices, task: Task) -> Ints | None:
-    """The class program's plan, dealt out and filled; None where there is none."""
+    """The class program's plan, dealt out and filled; None where there is none.
+
+    None also where a pass takes all servers as one group: CBC's time is better spent on that.
+    """
+    if program.capacity.sum() <= group_gpus(program):
+        return None
     classes = class_program(program, parts, prices.rows.per_gpu(prices.row))
     if classes is None:
         return None
