@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import click
 
+from hopsd import __version__
 from hopsd.ctl.finite import FiniteRange
 from hopsd.ctl.render import duration, show, show_json, table
 from hopsd.errors import InputError
@@ -222,7 +223,7 @@ def _play(
     resume: bool,
 ) -> Result:
     settings = replace(settings, plan=replace(settings.plan, policy=name))
-    run = fingerprint(name, cluster, workload, settings, failures)
+    run = fingerprint(__version__, name, cluster, workload, settings, failures)
     shown = _Progress(name)
     path = out / "journal" / f"{name}.jsonl"
     with journaled(get(name), path, run, resume=resume) as policy:

@@ -67,7 +67,7 @@ def play(
     outcomes = job_outcomes(run.changes, facts, gpus)
     lost = partial(lost_gpus, cluster, failures)
     states = round_states(run.changes, facts, gpus, run.rounds, lost)
-    by_time = {made.time: made for made in run.plans if made.first}
+    by_time = {made.time: made for made in reversed(run.plans) if made.first}
     nothing = PlanMade(0.0, True, 0.0, 0.0, 0)
     return Result(
         policy=name,

@@ -214,3 +214,19 @@ def test_profiling_and_planning_count_where_asked() -> None:
     costs = ClusterSettings(10.0, profiling_seconds=25.0)
     counted = SimulationSettings(1000.0, cluster=costs, count_planning=True)
     assert spans(play("fifo", slow, cluster(n0=1), load, counted))["1"] == (0.0, 130.0)
+
+
+def test_a_rounds_planning_time_is_that_of_its_first_plan() -> None:
+    """A policy whose every plan is a first one may be asked again at the same instant."""
+
+    class Slower:
+        every_first = True
+        asked = 0
+
+        def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
+            self.asked += 1
+            return replace(get("fifo")(snapshot, settings), seconds={"total": float(self.asked)})
+
+    load = workload([job(1, 100.0, 1), job(2, 100.0, 1)])
+    result = play("slower", Slower(), cluster(n0=1), load, SimulationSettings(1000.0))
+    assert [made.seconds for made in result.first_plans] == [1.0]
