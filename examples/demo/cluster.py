@@ -151,8 +151,10 @@ class PrivateCluster:
     def start_slurmctld(self, *, clean: bool = False) -> None:
         """``clean`` forgets all jobs. Returns when it listens."""
         self._launch("slurmctld", *(["-c"] if clean else []))
-        # Newer ones go to the background before they find out what is wrong (26.05).
-        if not _until(lambda: _listens(self._files.ports[0]), STOP_SECONDS):
+        # It goes to the background before it finds out what is wrong.
+        port = self._files.ports[0]
+        _until(lambda: _listens(port) or not self._lives("slurmctld"), READY_SECONDS)
+        if not _listens(port):
             raise ClusterError(f"slurmctld did not start\n{self._log_tail()}")
 
     def stop_slurmctld(self, how: signal.Signals = signal.SIGTERM) -> None:
@@ -232,14 +234,27 @@ class PrivateCluster:
             os.kill(pid, signal.SIGKILL)
             _until(lambda: not _alive(pid), STOP_SECONDS)
 
+    def _lives(self, program: str) -> bool:
+        for path, _ in self._processes():
+            with contextlib.suppress(OSError):
+                if (path / "comm").read_text().strip() == program:
+                    return True
+        return False
+
     def _leftovers(self) -> Iterator[int]:
-        """Processes of this cluster's jobs: both the cluster and a job are in their environment."""
+        """Processes of this cluster's jobs."""
+        for path, words in self._processes():
+            if any(w.startswith(b"SLURM_JOB_ID=") for w in words):
+                yield int(path.name)
+
+    def _processes(self) -> Iterator[tuple[Path, list[bytes]]]:
+        """Those that have this cluster in their environment, and all of that."""
         mine = f"SLURM_CONF={self.conf}".encode()
         for path in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 words = (path / "environ").read_bytes().split(b"\0")
-                if mine in words and any(w.startswith(b"SLURM_JOB_ID=") for w in words):
-                    yield int(path.name)
+                if mine in words:
+                    yield path, words
 
     def _log_tail(self) -> str:
         lines = []
