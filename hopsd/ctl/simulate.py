@@ -14,7 +14,7 @@ import click
 
 from hopsd import __version__
 from hopsd.ctl.finite import FiniteRange
-from hopsd.ctl.render import duration, show, show_json, table
+from hopsd.ctl.render import duration, printable, show, show_json, table
 from hopsd.errors import InputError
 from hopsd.formats.scenario import read_cluster, read_workload
 from hopsd.formats.source import read_text
@@ -206,7 +206,8 @@ def _workload(
 def _admitted(cluster: Cluster, workload: Workload) -> Workload:
     played, refused = admitted(cluster, workload)
     for job in refused[:SHOWN_MAX]:
-        click.echo(f"hopsctl: job {job} fits nowhere, even on an idle cluster: left out", err=True)
+        name = printable(job)
+        click.echo(f"hopsctl: job {name} fits nowhere, even on an idle cluster: left out", err=True)
     if len(refused) > SHOWN_MAX:
         click.echo(f"hopsctl: and {len(refused) - SHOWN_MAX} more", err=True)
     return played

@@ -99,7 +99,7 @@ def write(results: Sequence[Result], folder: Path) -> dict[str, str]:
     jobs, rounds = folder / "jobs.csv", folder / "rounds.csv"
     _write_csv(jobs, JOB_COLUMNS, results, _job_rows)
     _write_csv(rounds, ROUND_COLUMNS, results, _round_rows)
-    with (folder / "timeline.jsonl").open("w") as file:
+    with (folder / "timeline.jsonl").open("w", encoding="utf-8") as file:
         for result in results:
             for change in result.changes:
                 line = {
@@ -118,7 +118,7 @@ def _write_csv(
     results: Sequence[Result],
     rows: Callable[[Result], Iterable[Sequence[object]]],
 ) -> None:
-    with path.open("w", newline="") as file:
+    with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(columns)
         for result in results:

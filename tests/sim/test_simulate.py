@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,14 +55,16 @@ def document(jobs: int = 12) -> dict[str, Any]:
     }
 
 
-def simulate(folder: Path, *more: str, jobs: int = 12) -> subprocess.CompletedProcess[str]:
+def simulate(
+    folder: Path, *more: str, jobs: int = 12, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     (folder / "cluster.json").write_text(json.dumps(CLUSTER))
     (folder / "workload.json").write_text(json.dumps(document(jobs)))
     return subprocess.run(
         [sys.executable, "-c", "from hopsd.ctl import main; main()", "simulate",
          "--cluster", str(folder / "cluster.json"), "--workload", str(folder / "workload.json"),
          "--out", str(folder / "out"), "--round", "100", "--restart-cost", "7", *more],
-        capture_output=True, text=True, timeout=240, check=False,
+        capture_output=True, text=True, timeout=240, check=False, env=env,
     )  # fmt: skip
 
 
@@ -259,6 +263,18 @@ def test_an_output_that_cannot_be_written_is_told_in_one_line(tmp_path: Path) ->
     done = simulate(tmp_path, "--policy=fifo", "--out", str(tmp_path / "file" / "out"))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"hopsctl: {tmp_path / 'file' / 'out'}: Not a directory\n"
+
+
+def test_names_of_any_language_in_any_locale(tmp_path: Path) -> None:
+    """And none of them may steer a terminal."""
+    log = tmp_path / "log.csv"
+    rows = "id,user,submit,gpus,seconds\njöb✓,ü,0,1,10\n\x1b[31mred,u,0,99,10\n"
+    log.write_text(rows, encoding="utf-8")
+    ascii_only = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    more = ("--policy=fifo", "--report", "--workload", f"csv:{log}")
+    done = simulate(tmp_path, *more, env={**os.environ, **ascii_only})
+    assert (done.returncode, "job \\x1b[31mred fits nowhere" in done.stderr) == (0, True)
+    assert "fifo,jöb✓,0.0" in (tmp_path / "out" / "jobs.csv").read_text(encoding="utf-8")
 
 
 def test_the_report_is_one_page_with_every_server_and_policy(tmp_path: Path) -> None:
