@@ -121,6 +121,7 @@ end
 
 local yes_or_no, yes_or_no_text = choice("yes", "no")
 local rule, rule_text = choice("linear", "sqrt", "none")
+local name_text = "1 to 64 of the letters A-Z a-z, digits, '.', '_' and '-'"
 
 -- key -> does it accept this value, and what it accepts
 local KEYS = {
@@ -136,10 +137,10 @@ local KEYS = {
   lr_rule = { rule, rule_text },
   preempt = { yes_or_no, yes_or_no_text },
   workload = { function(value) return #value <= 64 and value:find("^[A-Za-z0-9._-]+$") end,
-    "1 to 64 of the letters A-Z a-z, digits, '.', '_' and '-'" },
+    name_text },
   cpu = { yes_or_no, yes_or_no_text },
   app = { accepts_app,
-    "a name as for workload and, if it has phases, ':' and one of 1 to 999, as in lm:2" },
+    name_text .. "; if it has phases, then ':' and 1 to 999, as in lm:2" },
 }
 local KEY_NAMES = "reqs, num, samples, batch, lr, lr_rule, preempt, workload, cpu, app"
 

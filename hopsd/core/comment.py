@@ -206,7 +206,7 @@ def _choice(key: str, value: str, choices: tuple[str, ...]) -> str:
 
 def _workload(value: str) -> WorkloadName:
     if not _WORKLOAD.fullmatch(value):
-        raise _bad("workload", value, "1 to 64 of the letters A-Z a-z, digits, '.', '_' and '-'")
+        raise _bad("workload", value, _NAME)
     return WorkloadName(value)
 
 
@@ -218,11 +218,11 @@ def read_app(value: str) -> tuple[AppName, int]:
     """
     found = _APP.fullmatch(value)
     if not found:
-        text = "a name as for workload and, if it has phases, ':' and one of 1 to 999, as in lm:2"
-        raise _bad("app", value, text)
+        raise _bad("app", value, f"{_NAME}; if it has phases, then ':' and 1 to 999, as in lm:2")
     return AppName(found[1]), int(found[2] or 0)
 
 
+_NAME = "1 to 64 of the letters A-Z a-z, digits, '.', '_' and '-'"
 _ACCEPTED = {
     "reqs": f"GPU counts from 1 to {MAX_GPUS} joined by ',' or one range such as 1-16",
     "num": f"a whole number from 2 to {MAX_WHOLE}",
