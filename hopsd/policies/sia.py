@@ -17,24 +17,22 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from hopsd.core.priority import queue
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId
 from hopsd.model.job import Job
-from hopsd.model.plan import Plan, PlanSettings, PriorityName, Snapshot
+from hopsd.model.plan import Plan, PlanSettings, PlanStatus, PriorityName, Snapshot
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.policies.placing import Sites, contenders
-from hopsd.solver.linear import Rows, minimise_binary
+from hopsd.solver.knapsack import choose as choose_columns
+from hopsd.solver.sums import Items
 
 POWER = -0.5
 LAMBDA = 1.1
 GAP = 1e-4
 FACTOR_MIN = 1e-3
 """The restart factor of a job younger than its restarts took; as printed it is not positive."""
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,7 @@ class Sia:
         jobs = contenders(snapshot)
         options = self.options(snapshot, sites, jobs)
         capacity = _capacity(snapshot, sites)
-        chosen, objective = choose(options, capacity, settings.time_limit_seconds)
+        chosen, gained, most = choose(options, capacity, settings.time_limit_seconds)
         if self.own_sizes:
             by_latency_ratio = replace(settings, priority=PriorityName.LATENCY_RATIO)
             rank = {job.id: i for i, job in enumerate(queue(snapshot, by_latency_ratio).jobs)}
@@ -75,8 +73,10 @@ class Sia:
         used = sum(allocation.gpus for allocation in placements.values())
         return Plan(
             placements=placements,
-            objective=objective,
-            upper_bound=objective,
+            objective=gained,
+            upper_bound=most,
+            gap=(gap := (most - gained) / most if most > 0 else 0.0),
+            status=PlanStatus.WITHIN_GAP if gap <= GAP else PlanStatus.TIME_LIMIT,
             configurations=len(options),
             fragments=sites.left - used if len(placements) < len(jobs) else 0,
             waiting=_reasons(jobs, options, chosen, placements),
@@ -119,24 +119,22 @@ def restart_factor(now: float, job: Job) -> float:
 
 def choose(
     options: Sequence[Option], capacity: dict[GpuType, int], time_limit_seconds: float
-) -> tuple[list[Option], float]:
-    """At most one option a job within every type's GPUs, at the least cost."""
-    if not options:
-        return [], 0.0
+) -> tuple[list[Option], float, float]:
+    """At most one option a job within every type's GPUs, at the least cost.
+
+    Also by how much that cost is below 0, and by how much any choice's can be.
+    """
     types = {gpu_type: i for i, gpu_type in enumerate(capacity)}
-    columns = np.arange(len(options))
-    jobs = np.array([o.job for o in options])
-    once = Rows(jobs, columns, np.ones(len(options)), np.ones(int(jobs.max()) + 1))
-    room = Rows(
-        np.array([types[o.gpu_type] for o in options]),
-        columns,
-        np.array([float(o.gpus) for o in options]),
-        np.array([float(c) for c in capacity.values()]),
+    _, jobs = np.unique([o.job for o in options], return_inverse=True)
+    items = Items(
+        job=jobs,
+        kind=np.array([types[o.gpu_type] for o in options], dtype=np.int64),
+        size=np.array([o.gpus for o in options], dtype=np.int64),
+        cost=np.array([o.cost for o in options], dtype=np.float64),
+        capacity=np.array(list(capacity.values()), dtype=np.int64),
     )
-    cost = np.array([o.cost for o in options])
-    optimum = minimise_binary(cost, Rows.stacked(once, room), GAP, time_limit_seconds)
-    chosen = [options[int(i)] for i in np.flatnonzero(optimum.x > 0.5)]
-    return chosen, float(sum(o.cost for o in chosen))
+    found = choose_columns(items, GAP, time_limit_seconds)
+    return [options[i] for i in found.columns.tolist()], -found.cost, -found.bound
 
 
 def _capacity(snapshot: Snapshot, sites: Sites) -> dict[GpuType, int]:

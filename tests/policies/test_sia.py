@@ -13,7 +13,7 @@ from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.job import Job, ThroughputTable
-from hopsd.model.plan import PlanSettings, RoundInfo, Snapshot
+from hopsd.model.plan import PlanSettings, PlanStatus, RoundInfo, Snapshot
 from hopsd.policies.placing import Sites
 from hopsd.policies.sia import LAMBDA, Option, Sia, choose, restart_factor
 
@@ -57,11 +57,15 @@ def test_the_program_is_solved_to_its_optimum(
     case: tuple[list[Option], dict[GpuType, int]],
 ) -> None:
     options, capacity = case
-    chosen, objective = choose(options, capacity, time_limit_seconds=20.0)
+    chosen, gained, most = choose(options, capacity, time_limit_seconds=20.0)
     assert len({o.job for o in chosen}) == len(chosen)
     for gpu_type, gpus in capacity.items():
         assert sum(o.gpus for o in chosen if o.gpu_type == gpu_type) <= gpus
-    assert objective == pytest.approx(exhaustive(options, capacity), rel=1e-4, abs=1e-9)
+    optimum = -exhaustive(options, capacity)
+    assert gained == pytest.approx(-sum(o.cost for o in chosen))
+    assert gained == pytest.approx(optimum, rel=1e-4, abs=1e-9)
+    assert optimum <= most + 1e-9
+    assert most - gained <= 1e-4 * most + 1e-9
 
 
 def job(name: str, *reqs: int, **more: object) -> Job:
@@ -120,6 +124,14 @@ def test_servers_are_found_afterwards_and_may_be_missing() -> None:
     plan = Sia(own_sizes=True)(case, PlanSettings())
     assert sorted(a.gpus for a in plan.placements.values()) == [6, 6]
     assert plan.fragments == 4
+
+
+def test_a_plan_tells_what_it_proved() -> None:
+    """Alone on 16 GPUs, counts 1, 2 and 4: the largest gains 1.1 - 4^-0.5."""
+    plan = Sia()(snapshot(job("1", 1, 2, 4)), PlanSettings())
+    assert plan.objective == pytest.approx(LAMBDA - 0.5)
+    assert plan.upper_bound == pytest.approx(plan.objective)
+    assert (plan.status, plan.gap) == (PlanStatus.WITHIN_GAP, pytest.approx(0.0))
 
 
 def test_jobs_stay_where_they_are() -> None:

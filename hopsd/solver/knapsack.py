@@ -1,0 +1,173 @@
+"""At most one column a job within every GPU type's count, at the least cost: Sia's program.
+
+A multiple-choice knapsack with one capacity a type, by dynamic programming over the jobs. A label
+is a choice for the first jobs; of those that leave the same of every type the cheapest stays. A
+label is dropped where even a bound on what the other jobs add leads to nothing better
+(:mod:`hopsd.solver.sums`). No clock matters before the time limit, so equal inputs give equal
+answers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from time import monotonic
+
+import numpy as np
+
+from hopsd.core.shapes import Floats, Ints
+from hopsd.errors import SolverError
+from hopsd.solver.linear import Optimum, Rows, minimise
+from hopsd.solver.sums import Bound, Items, bounds
+
+WIDTHS = (300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000)
+"""Labels kept after each job, from pass to pass: narrow ones find, the last one needed proves."""
+
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """``columns``, sorted, and their cost; ``bound``: proven, no choice costs less."""
+
+    columns: Ints
+    cost: float
+    bound: float
+
+
+def choose(items: Items, gap: float, time_limit_seconds: float) -> Chosen:
+    """The least cost, to a relative ``gap`` unless the time ends or labels get too many.
+
+    Raises:
+        SolverError: a capacity is negative, or the linear relaxation was not solved.
+    """
+    if not len(items.cost):
+        return Chosen(np.zeros(0, dtype=np.int64), 0.0, 0.0)
+    give_up = monotonic() + time_limit_seconds
+    relaxed = _relaxation(items)
+    best = np.flatnonzero(relaxed.x >= 1 - _ROUNDING)
+    cost, bound = float(items.cost[best].sum()), relaxed.objective
+    for number, width in enumerate(WIDTHS):
+        if cost - bound <= gap * abs(cost) + _ROUNDING:
+            break
+        search = _Search.below(cost - gap * abs(cost), items, relaxed, 2**number)
+        found, proven = search.run(width, give_up)
+        bound = max(bound, proven)
+        if found is not None:
+            best, cost = found, float(items.cost[found].sum())
+        if monotonic() > give_up:
+            break
+    return Chosen(np.sort(best), cost, min(bound, cost))
+
+
+def _relaxation(items: Items) -> Optimum:
+    """The linear relaxation; its rows: the jobs, then the types. They imply x <= 1."""
+    columns = np.arange(len(items.cost))
+    once = Rows(items.job, columns, np.ones(len(columns)), np.ones(items.jobs))
+    room = Rows(
+        items.kind, columns, items.size.astype(np.float64), items.capacity.astype(np.float64)
+    )
+    relaxed = minimise(items.cost, Rows.stacked(once, room), np.full(len(columns), np.inf))
+    if relaxed is None:
+        raise SolverError("a capacity is below 0")
+    return relaxed
+
+
+@dataclass(frozen=True, slots=True)
+class _Labels:
+    """``left`` (labels, kinds) and ``cost`` (labels,)."""
+
+    left: Ints
+    cost: Floats
+
+
+@dataclass(slots=True)
+class _Search:
+    """For what costs less than ``limit``. ``columns``: for each job, in the order of the search,
+    those that may be part of it, and -1 if the job may go without. ``dropped``: what any choice
+    costs at least that led through a label dropped for want of room.
+    """
+
+    items: Items
+    limit: float
+    columns: list[Ints]
+    bounds: list[Bound]
+    dropped: float = field(default=np.inf)
+
+    @classmethod
+    def below(cls, limit: float, items: Items, relaxed: Optimum, relaxations: int) -> _Search:
+        """Without the columns whose reduced cost alone leads to ``limit``.
+
+        Jobs with the least choice come first: so labels stay few for long.
+        """
+        of_job, of_kind = relaxed.prices[: items.jobs], relaxed.prices[items.jobs :]
+        reduced = items.cost + of_job[items.job] + of_kind[items.kind] * items.size
+        reach = limit - relaxed.objective
+        fits = items.size <= items.capacity[items.kind]
+        useful = np.flatnonzero((reduced < reach) & fits)
+        useful = useful[np.argsort(items.job[useful], kind="stable")]
+        own = np.split(useful, np.searchsorted(items.job[useful], np.arange(1, items.jobs)))
+        without = np.full(1, -1)
+        both = zip(own, of_job, strict=True)
+        columns = [np.append(without, c) if price < reach else c for c, price in both]
+        columns.sort(key=len)
+        return cls(items, limit, columns, bounds(items, columns, of_kind, relaxations))
+
+    def run(self, width: int, give_up: float) -> tuple[Ints | None, float]:
+        """The best choice below the limit, if one was found, and what none costs less than."""
+        labels = _Labels(self.items.capacity[None, :], np.zeros(1))
+        trail: list[tuple[Ints, Ints]] = []
+        for step in range(len(self.columns)):
+            if monotonic() > give_up:
+                return None, -np.inf
+            labels, parent, taken = self._step(labels, step, width)
+            trail.append((parent, taken))
+            if not len(parent):
+                return None, min(self.dropped, self.limit)
+        at = int(np.argmin(labels.cost))
+        proven = min(self.dropped, self.limit, float(labels.cost[at]))
+        return (_followed(trail, at) if labels.cost[at] < self.limit else None), proven
+
+    def _step(self, labels: _Labels, step: int, width: int) -> tuple[_Labels, Ints, Ints]:
+        """The labels after one more job, the label that each comes from and the column it took."""
+        items, columns = self.items, self.columns[step]
+        able = [
+            np.arange(len(labels.cost)) if c < 0
+            else np.flatnonzero(labels.left[:, items.kind[c]] >= items.size[c])
+            for c in columns
+        ]  # fmt: skip
+        parent = np.concatenate([np.zeros(0, dtype=np.int64), *able])
+        taken = np.repeat(columns, [len(a) for a in able])
+        left, cost = labels.left[parent], labels.cost[parent]
+        some = np.flatnonzero(taken >= 0)
+        column = taken[some]
+        left[some, items.kind[column]] -= items.size[column]
+        cost[some] += items.cost[column]
+        least, kept = np.full(len(cost), -np.inf), np.arange(len(cost))
+        for bound in self.bounds:
+            least[kept] = np.maximum(least[kept], bound.after(step, left[kept], cost[kept]))
+            kept = kept[least[kept] < self.limit]
+        kept = kept[_cheapest(left[kept], cost[kept], items.capacity)]
+        if len(kept) > width:
+            nearest = np.argpartition(least[kept], width)
+            self.dropped = min(self.dropped, float(least[kept[nearest[width]]]))
+            kept = kept[np.sort(nearest[:width])]
+        return _Labels(left[kept], cost[kept]), parent[kept], taken[kept]
+
+
+def _cheapest(left: Ints, cost: Floats, capacity: Ints) -> Ints:
+    """Of the labels that leave the same, the cheapest one."""
+    # With many types the key overflows, and equal labels may stay: they are compared themselves.
+    key = left @ np.cumprod(np.append(1, capacity[:-1] + 1))
+    order = np.lexsort((cost, key))
+    other = np.any(left[order[1:]] != left[order[:-1]], axis=1)
+    first: Ints = order[np.append(np.full(min(1, len(order)), fill_value=True), other)]
+    return first
+
+
+def _followed(trail: list[tuple[Ints, Ints]], at: int) -> Ints:
+    """The columns that led to label ``at`` of the last step."""
+    columns = []
+    for parent, taken in reversed(trail):
+        columns.append(int(taken[at]))
+        at = int(parent[at])
+    return np.array([c for c in columns if c >= 0], dtype=np.int64)

@@ -1,0 +1,111 @@
+"""The knapsack of Sia's program against exhaustive search, and what it says it proved."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hopsd.solver import knapsack, sums
+from hopsd.solver.knapsack import Chosen, choose
+from hopsd.solver.sums import Items
+
+GAP = 1e-4
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> Items:
+    """Up to 5 jobs with up to 4 columns each, on up to 4 types; sizes may exceed a capacity."""
+    capacity = draw(st.lists(st.integers(0, 7), min_size=1, max_size=4))
+    columns = [
+        (job, draw(st.integers(0, len(capacity) - 1)), draw(st.integers(1, 8)), cost)
+        for job in range(draw(st.integers(1, 5)))
+        for cost in draw(st.lists(st.floats(-1.0, 0.3), min_size=1, max_size=4))
+    ]
+    job, kind, size = (np.array([c[i] for c in columns], dtype=np.int64) for i in range(3))
+    return Items(job, kind, size, np.array([c[3] for c in columns]), np.array(capacity))
+
+
+def hard(seed: int, jobs: int) -> Items:
+    """Counts 1 to 16 on five types, two slow and three fast and nearly equal ones."""
+    rng = np.random.default_rng(seed)
+    speed = np.array([1.0, 1.1, 3.0, 3.5, 3.6])
+    columns = []
+    for job in range(jobs):
+        counts = 2 ** np.sort(rng.choice(5, rng.integers(1, 4), replace=False))
+        loss = rng.uniform(0.8, 1.0)
+        for kind, count in product(range(5), counts.tolist()):
+            gain = speed[kind] * (count / counts[0]) ** loss * rng.uniform(0.9, 1.0)
+            columns.append((job, kind, count, gain**-0.5 - 1.1))
+    job, kind, size, cost = (np.array(field) for field in zip(*columns, strict=True))
+    return Items(job, kind, size, cost, np.array([128, 128, 128, 64, 64]))
+
+
+def within(items: Items, columns: np.ndarray) -> bool:
+    used = np.bincount(items.kind[columns], items.size[columns], len(items.capacity))
+    once = len(set(items.job[columns].tolist())) == len(columns)
+    return once and bool(np.all(used <= items.capacity))
+
+
+def exhaustive(items: Items) -> float:
+    own = [[None, *np.flatnonzero(items.job == j)] for j in range(items.jobs)]
+    picks = (np.array([c for c in pick if c is not None], dtype=np.int64) for pick in product(*own))
+    return min(float(items.cost[pick].sum()) for pick in picks if within(items, pick))
+
+
+def check(items: Items, found: Chosen, optimum: float) -> None:
+    assert within(items, found.columns)
+    assert found.cost == pytest.approx(float(items.cost[found.columns].sum()), abs=1e-9)
+    assert found.bound <= optimum + 1e-9
+    assert found.cost >= optimum - 1e-9
+
+
+@settings(max_examples=150, deadline=None)
+@given(programs())
+def test_the_least_cost_is_found_and_proven(items: Items) -> None:
+    found = choose(items, GAP, 60.0)
+    check(items, found, exhaustive(items))
+    assert found.cost - found.bound <= GAP * abs(found.cost) + 1e-9
+
+
+@settings(max_examples=80, deadline=None)
+@given(programs(), st.integers(1, 3))
+def test_a_search_that_is_too_narrow_does_not_claim_a_proof(items: Items, width: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(knapsack, "WIDTHS", (width,))
+        check(items, choose(items, 0.0, 60.0), exhaustive(items))
+
+
+@settings(max_examples=50, deadline=None)
+@given(programs())
+def test_little_memory_costs_no_exactness(items: Items) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sums, "CELLS_MAX", 0)
+        found = choose(items, GAP, 60.0)
+    check(items, found, exhaustive(items))
+    assert found.cost - found.bound <= GAP * abs(found.cost) + 1e-9
+
+
+@pytest.mark.parametrize(("seed", "jobs"), [(0, 40), (1, 70), (2, 120)])
+def test_512_gpus_are_proven_to_the_gap_and_alike_every_time(seed: int, jobs: int) -> None:
+    items = hard(seed, jobs)
+    found, again = choose(items, GAP, 600.0), choose(items, GAP, 600.0)
+    assert within(items, found.columns)
+    assert found.cost - found.bound <= GAP * abs(found.cost) + 1e-9
+    assert found.columns.tolist() == again.columns.tolist()
+
+
+def test_without_time_the_bound_is_that_of_the_relaxation() -> None:
+    items = hard(3, 40)
+    hasty, proven = choose(items, GAP, 0.0), choose(items, GAP, 600.0)
+    assert within(items, hasty.columns)
+    assert hasty.bound <= proven.bound + 1e-9
+    assert hasty.cost >= proven.bound - 1e-9
+
+
+def test_nothing_to_choose_from() -> None:
+    none = np.zeros(0, dtype=np.int64)
+    assert choose(Items(none, none, none, np.zeros(0), np.array([4])), GAP, 1.0).cost == 0.0
