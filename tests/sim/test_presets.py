@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from statistics import fmean
+from itertools import pairwise
+from statistics import fmean, stdev
 
 import pytest
 
@@ -36,6 +37,40 @@ def test_sizes_of_sections_4_2_and_4_3(
 def test_arrivals_come_at_the_asked_rate() -> None:
     load = preset("paper-512").workload(seed=3, jobs=2000, rate_per_hour=600.0)
     assert load.jobs[-1].submit == pytest.approx(2000 / 600 * 3600, rel=0.1)
+
+
+def test_gaps_between_arrivals_are_exponential() -> None:
+    """Mean and standard deviation are equal, and 1 - 1/e of the gaps are below the mean."""
+    submits = [job.submit for job in preset("paper-512").workload(seed=4, jobs=4000).jobs]
+    gaps = [b - a for a, b in pairwise(submits)]
+    assert fmean(gaps) == pytest.approx(36.0, rel=0.05)
+    assert stdev(gaps) == pytest.approx(fmean(gaps), rel=0.1)
+    assert sum(gap < fmean(gaps) for gap in gaps) / len(gaps) == pytest.approx(0.632, abs=0.03)
+
+
+TABLE_2 = {
+    "resnet50-imagenet": ("XL", 128), "resnet18-cifar10": ("S", 256),
+    "vgg11-imagenet": ("L", 32), "vgg13-cifar10": ("S", 128),
+    "convnext_base-imagenet": ("L", 32), "convnext_base-cifar10": ("S", 64),
+    "densenet161-imagenet": ("L", 32), "densenet161-cifar10": ("S", 64),
+    "mobilenet_v2-imagenet": ("M", 64), "mobilenet_v2-cifar10": ("S", 64),
+    "regnet_y_8gf-imagenet": ("L", 32), "regnet_y_8gf-cifar10": ("M", 32),
+    "distilbert-imdb": ("L", 128), "vit_b16-food101": ("M", 48), "macbert-c3": ("M", 8),
+    "wav2vec2-commonlanguage": ("M", 16), "gpt2_medium-wikitext": ("L", 8),
+}  # fmt: skip
+"""Category and batch size by model and data set, as the paper prints them."""
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_job_mix_is_that_of_table_2(name: str) -> None:
+    """Categories in the preset's shares, the models of one category alike often."""
+    jobs = preset(name).workload(seed=5, jobs=4000).jobs
+    seen = Counter(str(job.workload) for job in jobs)
+    assert {job.workload: job.batch_size for job in jobs} == {n: b for n, (_, b) in TABLE_2.items()}
+    for category, share in preset(name).mix.items():
+        models = [n for n, (c, _) in TABLE_2.items() if c == category]
+        for model in models:
+            assert seen[model] / len(jobs) == pytest.approx(share / len(models), abs=0.016)
 
 
 def test_the_seed_alone_decides() -> None:
