@@ -35,8 +35,7 @@ RATE_JOBS = 250
 
 TABLE_3 = [Case("paper-64", p, s) for s in SEEDS for p in (*PAPERS_RIVALS, *OTHERS)]
 TABLE_4 = [Case("paper-512", p, s) for s in SEEDS for p in PAPERS_RIVALS]
-TABLE_4_OTHERS = [Case("paper-512", p, s) for s in SEEDS for p in OTHERS[1:]]
-"""Without Sia as published: CBC takes up to two minutes for one of its plans."""
+TABLE_4_OTHERS = [Case("paper-512", p, s) for s in SEEDS for p in OTHERS]
 FTF = [Case("paper-512", "hops-ftf", s) for s in SEEDS]
 PRIORITIES = [Case("paper-512", f"hops-{p}", s) for s in SEEDS for p in ("las", "sjf", "srtf")]
 ARRIVALS = [Case("paper-512", p, 0, rate, RATE_JOBS) for rate in RATES for p in PAPERS_RIVALS]
