@@ -53,14 +53,19 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The part of every node, at the time ``now``."""
+    """The part of every node, at the time ``now``. ``limited``: whether some job may not run on
+    some of them.
+    """
 
     of_node: Mapping[NodeName, Part]
     distinct: tuple[Part, ...]
+    limited: bool
     now: float
 
     def open_to(self, job: JobReading) -> tuple[Part, ...]:
         """Where Slurm would start it."""
+        if not self.limited:
+            return self.distinct
         return tuple(part for part in self.distinct if part.limits.allow(job, self.now))
 
     def take_back(self, job: JobReading) -> bool:
@@ -76,22 +81,20 @@ def by_part(by_type: Mapping[GpuType, T], parts: Iterable[Part]) -> dict[GpuType
 
 def parts_of(reading: Reading) -> Parts:
     """A GPU type whose servers all have the same limits is one part and keeps its name."""
-    asked = {name for job in reading.jobs if not job.state.finished for name in _asked(job)}
-    limits = {node.name: _limits(node, asked) for node in reading.nodes}
-    kinds = defaultdict(set)
+    lists = {job.partition for job in reading.jobs if not job.state.finished}
+    asked = {name for partition in lists for name in partition.split(",")}
+    kinds: dict[GpuType, dict[Limits, list[NodeName]]] = defaultdict(dict)
     for node in reading.nodes:
-        kinds[node.gpu_type].add(limits[node.name])
-    of_node = {
-        node.name: Part(
-            GpuType(f"{node.gpu_type} ({limits[node.name]})")
-            if len(kinds[node.gpu_type]) > 1
-            else node.gpu_type,
-            node.gpu_type,
-            limits[node.name],
-        )
-        for node in reading.nodes
-    }
-    return Parts(of_node, tuple(dict.fromkeys(of_node.values())), reading.now)
+        kinds[node.gpu_type].setdefault(_limits(node, asked), []).append(node.name)
+    of_node: dict[NodeName, Part] = {}
+    distinct = []
+    for gpu_type, parts in kinds.items():
+        for limits, names in parts.items():
+            name = GpuType(f"{gpu_type} ({limits})") if len(parts) > 1 else gpu_type
+            distinct.append(Part(name, gpu_type, limits))
+            of_node |= dict.fromkeys(names, distinct[-1])
+    limited = any(part.limits != Limits(None, None) for part in distinct)
+    return Parts(of_node, tuple(distinct), limited, reading.now)
 
 
 def _limits(node: NodeReading, asked: set[str]) -> Limits:

@@ -10,11 +10,11 @@ from hopsd.core.comment import Comment
 from hopsd.core.devices import usable
 from hopsd.core.estimator import Estimate, Estimator, EstimatorSettings
 from hopsd.core.history import OCCUPYING, eligible
-from hopsd.core.partitions import Part, Parts, by_part, parts_of
+from hopsd.core.partitions import Parts, by_part, parts_of
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
 from hopsd.model.history import JobRecord
-from hopsd.model.ids import JobId, NodeName, RackName, WorkloadName
+from hopsd.model.ids import GpuType, JobId, NodeName, RackName, WorkloadName
 from hopsd.model.job import Job, JobState
 from hopsd.model.knowledge import Knowledge
 from hopsd.model.plan import RoundInfo, Snapshot
@@ -97,13 +97,14 @@ class _Known:
     def __init__(self, estimator: Estimator, parts: Parts) -> None:
         self._estimator = estimator
         self._parts = parts
-        self._found: dict[tuple[WorkloadName, bool, tuple[Part, ...]], Estimate] = {}
+        self._found: dict[tuple[WorkloadName, bool, tuple[GpuType, ...]], Estimate] = {}
 
     def of(self, job: JobReading, workload: WorkloadName, *, cpu: bool) -> Estimate:
-        key = workload, cpu, self._parts.open_to(job)
+        parts = self._parts.open_to(job)
+        key = workload, cpu, tuple([part.name for part in parts])
         if key not in self._found:
             known = self._estimator.estimate(workload)
-            tables = by_part(usable(known.tables, cpu=cpu), key[-1])
+            tables = by_part(usable(known.tables, cpu=cpu), parts)
             self._found[key] = replace(known, tables=tables)
         return self._found[key]
 

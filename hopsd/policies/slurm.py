@@ -136,7 +136,7 @@ class _Profile:
         self._largest = {t: own[sizes[own] == self._size[t]] for t, own in self._members.items()}
         self._placed: list[tuple[int, tuple[float, ...], float]] = []
         self._sorted: dict[tuple[int, GpuType], list[NodeName]] = {}
-        self._rates: dict[tuple[int, int, int, GpuType], float | None] = {}
+        self._rates: dict[tuple[int, int, int], dict[GpuType, float]] = {}
         self._lengths: dict[JobId, dict[GpuType, float]] = {}
         self._sites_of: dict[tuple[tuple[GpuType, ...], bool], _Sites] = {}
         self._index = {node.name: i for i, node in enumerate(snapshot.nodes)}
@@ -212,8 +212,8 @@ class _Profile:
     def _seconds_by_type(self, job: Job, gpus: int) -> dict[GpuType, float]:
         """Run time on each type that can hold the job."""
         if job.id not in self._lengths:
-            longest = {t: self._longest(job, gpus, t) for t in self._members}
-            self._lengths[job.id] = {t: s for t, s in longest.items() if s is not None}
+            rates = self._rates_by_type(job, gpus)
+            self._lengths[job.id] = {t: self._seconds(job, rate) for t, rate in rates.items()}
         return self._lengths[job.id]
 
     def _not_before(self, gpus: int, needs: tuple[float, ...]) -> int:
@@ -223,19 +223,20 @@ class _Profile:
         starts = [start for g, n, start in self._placed if g <= gpus and all(map(le, n, needs))]
         return int(self.times.searchsorted(max(starts, default=float(self.times[0]))))
 
-    def _longest(self, job: Job, gpus: int, gpu_type: GpuType) -> float | None:
-        """Run time on the slowest servers of a type: a safe guess, as time limits are.
+    def _rates_by_type(self, job: Job, gpus: int) -> dict[GpuType, float]:
+        """Samples per second on the slowest servers of each type that can hold the job.
 
-        None: the type cannot hold it.
+        A safe guess, as time limits are.
         """
-        key = (id(job.throughput), id(job.server_factor), gpus, gpu_type)
+        key = (id(job.throughput), id(job.server_factor), gpus)
         if key not in self._rates:
-            slowest = self._slowest(job, gpus, gpu_type)
-            self._rates[key] = (
-                configuration_throughput(job, slowest, self._types) if slowest else None
-            )
-        rate = self._rates[key]
-        return None if rate is None else self._seconds(job, rate)
+            shapes = {t: self._slowest(job, gpus, t) for t in self._members}
+            self._rates[key] = {
+                t: configuration_throughput(job, shape, self._types)
+                for t, shape in shapes.items()
+                if shape is not None
+            }
+        return self._rates[key]
 
     def _slowest(self, job: Job, gpus: int, gpu_type: GpuType) -> Allocation | None:
         """``gpus`` on the job's slowest servers of a type; None where that cannot hold it."""
@@ -312,7 +313,7 @@ class _Profile:
         sites = self._sites(tuple(seconds))
         needs = np.full(len(seconds), gpus)
         ok = self._lasting(needs, sites, np.array(list(seconds.values())), first, before)
-        row = _first(np.asarray(ok.any(axis=1)))
+        row = _first(ok)
         if row is None:
             return None
         at = first + row
@@ -330,10 +331,10 @@ class _Profile:
         whole, rest = np.divmod(gpus, largest)
         part = full = self._lasting(largest, sites, times, first, before)
         enough = sites.count(full) >= whole
-        if rest.any() and enough.any():
+        if rest.any() and _first(enough) is not None:
             part = self._lasting(rest, sites, times, first, before)
             enough &= sites.count(part) >= whole + (rest > 0)
-        row = _first(np.asarray(enough.any(axis=1)))
+        row = _first(enough)
         if row is None:
             return None
         at, chosen = first + row, int(enough[row].argmax())
@@ -361,8 +362,9 @@ class _Profile:
 
 
 def _first(rows: Bools) -> int | None:
-    """The first row that is true."""
-    return int(rows.argmax()) if rows.any() else None
+    """The first row of which something is true."""
+    at = int(rows.argmax())
+    return at // rows.shape[1] if rows.flat[at] else None
 
 
 plan = Backfill()
