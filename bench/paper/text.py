@@ -52,6 +52,9 @@ FINDINGS = """
 - **Gavel with the latency ratio as its queue** comes closer to hops in fairness than any other
   rival: serving jobs in that order makes most of the difference, and the paper does not say how it
   was built into Gavel.
+- **Sia as published, 512 GPUs,** ends late because of its GPU counts. On every seed the job that
+  ends last accepts 1 GPU and none of Sia's other counts (powers of two within a server, whole
+  servers), so it never gets more.
 - **Fragments.** Why hops leaves more than in the paper is open. Sensitive jobs (rho above 1.4) may
   not be spread over them; here they are {sensitive:.0%} of all.
 - **Priorities.** Other priorities than the latency ratio do not starve anybody as they do in the
