@@ -22,27 +22,42 @@ _OVERRUN_SHARE = 1e-3
 
 def age_seconds(job: Job, nodes: Sequence[Node]) -> float:
     """Expected run time without waiting: given, by eq. 9, or the time limit."""
-    return _age(job, pools_of(nodes))
+    return _age(job, _Alone(pools_of(nodes)))
 
 
 def ages(jobs: Sequence[Job], nodes: Sequence[Node]) -> dict[JobId, float]:
     """`age_seconds` of several jobs."""
-    pools = pools_of(nodes)
-    return {job.id: _age(job, pools) for job in jobs}
+    alone = _Alone(pools_of(nodes))
+    return {job.id: _age(job, alone) for job in jobs}
 
 
-def _age(job: Job, pools: Pools) -> float:
+class _Alone:
+    """How fast one GPU is where a job could run; worked out once for jobs with the same tables."""
+
+    def __init__(self, pools: Pools) -> None:
+        self.gpus = sum(pool.gpus for pool in pools.values())
+        self._pools = pools
+        self._known: dict[tuple[int, int], list[tuple[int, float]]] = {}
+
+    def speeds(self, job: Job) -> list[tuple[int, float]]:
+        """GPUs and samples per second of one of them, for every pool that the job could run on."""
+        key = id(job.throughput), min(job.reqs)
+        if key not in self._known:
+            able = pools_for(job, self._pools)
+            self._known[key] = [(pool.gpus, single_gpu(job, pool.gpu_type)) for pool in able]
+        return self._known[key]
+
+
+def _age(job: Job, alone: _Alone) -> float:
     if job.age_seconds is not None:
         return job.age_seconds
     if job.samples is not None:
-        able = pools_for(job, pools)
-        if able:
+        speeds = alone.speeds(job)
+        if speeds:
             sizes = set(job.reqs)
             mean_size = sum(sizes) / len(sizes)
-            weighted = [
-                p.gpus * (job.samples / (single_gpu(job, p.gpu_type) * mean_size)) for p in able
-            ]
-            return fsum(weighted) / sum([p.gpus for p in able])
+            weighted = [gpus * (job.samples / (speed * mean_size)) for gpus, speed in speeds]
+            return fsum(weighted) / sum([gpus for gpus, _ in speeds])
     if job.time_limit_seconds is not None:
         return job.time_limit_seconds
     return DEFAULT_AGE_SECONDS
@@ -53,16 +68,12 @@ class _Situation:
     """What a priority may depend on beside the job. ``present``: jobs that share the cluster."""
 
     now: float
-    pools: Pools
+    alone: _Alone
     present: int
-
-    @property
-    def gpus(self) -> int:
-        return sum(pool.gpus for pool in self.pools.values())
 
 
 def _latency_ratio(job: Job, at: _Situation) -> float:
-    return job.wait_seconds / _age(job, at.pools)
+    return job.wait_seconds / _age(job, at.alone)
 
 
 def _fifo(job: Job, at: _Situation) -> float:
@@ -70,7 +81,7 @@ def _fifo(job: Job, at: _Situation) -> float:
 
 
 def _sjf(job: Job, at: _Situation) -> float:
-    return 1.0 / _age(job, at.pools)
+    return 1.0 / _age(job, at.alone)
 
 
 def _srtf(job: Job, at: _Situation) -> float:
@@ -88,15 +99,15 @@ def _ftf(job: Job, at: _Situation) -> float:
     with ``gpus / N`` GPUs in place of the mean requirement, and no more than it may use.
     """
     sizes = set(job.reqs)
-    share = min(at.gpus / max(1, at.present), float(max(sizes)))
-    alone = _age(job, at.pools) * (sum(sizes) / len(sizes)) / share
+    share = min(at.alone.gpus / max(1, at.present), float(max(sizes)))
+    alone = _age(job, at.alone) * (sum(sizes) / len(sizes)) / share
     shared = max(0.0, at.now - job.submit) + _remaining_seconds(job, at)
     return shared / alone
 
 
 def _remaining_seconds(job: Job, at: _Situation) -> float:
     """What is left of the age: by samples where they are known, else by time run."""
-    age = _age(job, at.pools)
+    age = _age(job, at.alone)
     if job.samples is not None:
         left = age * (1.0 - job.samples_done / job.samples)
     else:
@@ -125,7 +136,7 @@ def priorities(
 
     ``present``: jobs that share the cluster (N of finish-time fairness), default: ``jobs``.
     """
-    situation = _Situation(now, pools_of(nodes), len(jobs) if present is None else present)
+    situation = _Situation(now, _Alone(pools_of(nodes)), len(jobs) if present is None else present)
     formula = _FORMULAS[settings.priority]
     return {
         job.id: job.priority if job.priority is not None else formula(job, situation)
