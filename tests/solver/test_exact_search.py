@@ -1,0 +1,51 @@
+"""The exact search: which programs are too large for it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from instances import snapshot
+from programs import program_of
+
+from hopsd.core.program import Program
+from hopsd.solver.exact import solve_exactly
+
+
+def _steps(program: Program) -> int:
+    """Columns tried in all: each job's from every vector of free GPUs that jobs before it leave."""
+    columns = program.configurations
+    states = {tuple(program.capacity.tolist())}
+    steps = 0
+    for first, last in pairwise(columns.start.tolist()):
+        steps += len(states) * (last - first)
+        reached = set(states)
+        for state in states:
+            for column in range(first, last):
+                left = list(state)
+                for server, gpus in columns.shapes.parts(int(columns.shape[column])):
+                    left[server] -= gpus
+                if min(left) >= 0:
+                    reached.add(tuple(left))
+        states = reached
+    return steps
+
+
+@settings(max_examples=30)
+@given(seed=st.integers(0, 10_000), limit=st.integers(1, 4_000))
+def test_it_gives_up_where_it_would_take_too_many_steps_and_nowhere_else(
+    seed: int, limit: int
+) -> None:
+    program = program_of(snapshot(seed, servers=4, jobs=4))
+    whole = solve_exactly(program)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hopsd.solver.exact._STEPS_MAX", limit)
+        found = solve_exactly(program)
+    if _steps(program) > limit:
+        assert found is None
+    else:
+        assert found is not None
+        assert whole is not None
+        assert found.tolist() == whole.tolist()
