@@ -1,6 +1,7 @@
 #!/bin/sh
 # hops: Epilog (slurm.conf), as root on every node when a job has left it: removes what
-# prolog.sh wrote. Always ends 0: an Epilog that fails drains its node.
+# prolog.sh wrote, and leaves for an hour that the job was here, for task_prolog.sh. Always ends 0:
+# an Epilog that fails drains its node.
 
 case ${SLURM_JOB_COMMENT-} in hops:*) ;; *) exit 0 ;; esac
 
@@ -11,5 +12,10 @@ site=${0%/*}/site.sh
 # shellcheck source=slurm_plugin/site.sh
 [ -r "$site" ] && . "$site"
 
-rm -f "$HOPS_RUN_DIR/$SLURM_JOB_ID.${SLURMD_NODENAME-}"
+file=$HOPS_RUN_DIR/$SLURM_JOB_ID.${SLURMD_NODENAME-}
+rm -f "$file"
+if [ -d "$HOPS_RUN_DIR" ]; then
+    find "$HOPS_RUN_DIR" -name '*.left' -mmin +60 -delete
+    touch "$file.left"
+fi
 exit 0

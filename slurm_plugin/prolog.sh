@@ -4,8 +4,10 @@
 # Writes what a hops job's tasks get to know into a file that task_prolog.sh hands on: the
 # comment is in the Prolog's environment but not in the TaskProlog's (Slurm 22.05 to 26.05).
 # Always ends 0: a Prolog that fails drains its node.
+#
+# `prolog.sh again`: by task_prolog.sh, as the job's user; writes to standard output instead.
 
-case ${SLURM_JOB_COMMENT-} in hops:*) ;; *) exit 0 ;; esac
+case ${1-}:${SLURM_JOB_COMMENT-} in :hops:* | again:*) ;; *) exit 0 ;; esac
 
 PATH=${PATH:+$PATH:}/usr/local/bin:/usr/bin:/bin # slurmd gives the Prolog no PATH (22.05)
 HOPS_RUN_DIR=/run/hops
@@ -19,17 +21,21 @@ site=${0%/*}/site.sh
 # What only slurmctld can tell, asked once a node and start, never once a task: the GPUs of a job
 # on several nodes, since hops gives them different counts, and whether a run on one GPU is to be
 # profiled, since the admin comment is not in the environment (22.05 to 26.05).
-ask_slurmctld() {
+needed_of_slurmctld() {
     case ${SLURM_JOB_NUM_NODES:-1}:${SLURM_JOB_GPUS-} in
         1:*[,-]*) ;;
-        *) timeout 5 "$HOPS_SCONTROL" show job --details --oneliner "$SLURM_JOB_ID" ;;
+        *) ask_slurmctld ;;
     esac
+}
+
+ask_slurmctld() {
+    timeout 5 "$HOPS_SCONTROL" show job --details --oneliner "$SLURM_JOB_ID"
 }
 
 # GPUs of the whole allocation, from slurmctld's words or, on one node, from its own.
 count_gpus() {
-    if [ "${SLURM_JOB_NUM_NODES:-1}" = 1 ]; then
-        printf 'IDX:%s)\n' "${SLURM_JOB_GPUS-}"
+    if [ "${SLURM_JOB_NUM_NODES:-1}" = 1 ] && [ -n "${SLURM_JOB_GPUS-}" ]; then
+        printf 'IDX:%s)\n' "$SLURM_JOB_GPUS"
     else
         printf '%s\n' "$1"
     fi | awk '
@@ -72,9 +78,27 @@ read_comment() {
         awk -f "${0%/*}/comment.awk"
 }
 
+# A word of slurmctld's, as the Prolog's environment has it.
+word() {
+    printf '%s\n' "$2" | sed -n "s/.* $1=\([^ ]*\).*/\1/p"
+}
+
+if [ "${1-}" = again ]; then
+    job=$(ask_slurmctld) || exit 0
+    SLURM_JOB_COMMENT=$(word Comment "$job")
+    SLURM_JOB_NUM_NODES=$(word NumNodes "$job")
+    SLURM_JOB_NTASKS=$(word NumTasks "$job")
+    SLURM_JOB_RESTART_COUNT=$(word Restarts "$job")
+    SLURM_JOB_GPUS=
+    read_comment "$job"
+    exit 0
+fi
+
 file=$HOPS_RUN_DIR/$SLURM_JOB_ID.${SLURMD_NODENAME-}
 {
     umask 022
-    mkdir -p "$HOPS_RUN_DIR" && read_comment "$(ask_slurmctld)" > "$file.new" && mv "$file.new" "$file"
+    mkdir -p "$HOPS_RUN_DIR" &&
+        read_comment "$(needed_of_slurmctld)" > "$file.new" &&
+        mv "$file.new" "$file"
 } || logger -t hops "no environment for job $SLURM_JOB_ID: cannot write $file"
 exit 0

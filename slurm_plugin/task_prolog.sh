@@ -1,6 +1,7 @@
 #!/bin/sh
 # hops: TaskProlog (slurm.conf), as the user before each task. Slurm takes the lines "export X=Y"
-# and "unset X" into the task's environment. Nothing here starts a process.
+# and "unset X" into the task's environment. Nothing here starts a process, but for a job that is
+# back on a node too soon.
 
 HOPS_RUN_DIR=/run/hops
 HOPS_REPORT_DIR=
@@ -11,16 +12,31 @@ site=${0%/*}/site.sh
 # shellcheck source=slurm_plugin/site.sh
 [ -r "$site" ] && . "$site"
 
-file=$HOPS_RUN_DIR/${SLURM_JOB_ID-}.${SLURMD_NODENAME-}
-[ -s "$file" ] || exit 0 # not a hops job
-
 tasks=
-while IFS= read -r line; do
-    case $line in
-        TASKS=*) tasks=${line#TASKS=} ;;
-        *) echo "export $line" ;;
-    esac
-done < "$file"
+hand_on() {
+    while IFS= read -r line; do
+        case $line in
+            TASKS=*) tasks=${line#TASKS=} ;;
+            *) echo "export $line" ;;
+        esac
+    done
+}
+
+file=$HOPS_RUN_DIR/${SLURM_JOB_ID-}.${SLURMD_NODENAME-}
+if [ -s "$file" ]; then
+    hand_on < "$file"
+elif [ -e "$file.left" ]; then
+    # slurmd runs no Prolog while it has the credential of the job's last run here in its cache,
+    # which it clears at a start or an end of a job, but only two seconds after the last time
+    # (22.05): a job that comes back at once, or just after another one's start, meets that.
+    told=$("${0%/*}/prolog.sh" again)
+    [ -n "$told" ] || exit 0
+    hand_on << END
+$told
+END
+else
+    exit 0 # not a hops job
+fi
 echo "export HOPS_REQUEUE_EXIT_CODE=$HOPS_REQUEUE_EXIT_CODE"
 [ -n "$HOPS_REPORT_DIR" ] && echo "export HOPS_REPORT_DIR=$HOPS_REPORT_DIR"
 

@@ -211,11 +211,29 @@ def test_other_jobs_are_hardly_delayed(node: Node, comment: Mapping[str, str]) -
 
 def test_epilog_removes_this_nodes_file_alone(node: Node) -> None:
     node.start("hops:reqs=1")
-    other = node.run_dir / "7.n2"
+    other, old = node.run_dir / "7.n2", node.run_dir / "5.n1.left"
     other.touch()
+    old.touch()
+    os.utime(old, (0, 0))
     assert node.call("epilog.sh", SLURM_JOB_COMMENT="hops:reqs=1").returncode == 0
-    assert list(node.run_dir.iterdir()) == [other]
-    assert exports(node.call("task_prolog.sh")) == {}
+    assert set(node.run_dir.iterdir()) == {other, node.run_dir / "7.n1.left"}
+
+
+def test_a_job_back_without_a_prolog_asks_slurmctld(node: Node) -> None:
+    node.start("hops:reqs=1,4;lr=0.1;lr_rule=linear")
+    node.call("epilog.sh", SLURM_JOB_COMMENT="hops:reqs=1,4;lr=0.1;lr_rule=linear")
+    fake_scontrol(
+        node,
+        "JobId=7 JobName=x JobState=RUNNING Requeue=1 Restarts=2 NumNodes=2 NumCPUs=4 NumTasks=2"
+        " JOB_GRES=gpu:a100:4 Nodes=n1 GRES=gpu:a100:1(IDX:0) Nodes=n2 GRES=gpu:a100:3(IDX:0-2)"
+        " AdminComment=mine Comment=hops:reqs=1,4;lr=0.1;lr_rule=linear TresPerJob=gres:gpu:4",
+    )
+    told = exports(node.call("task_prolog.sh", SLURM_STEP_ID="0"))
+    assert (told["HOPS_GPUS"], told["HOPS_NODES"], told["HOPS_LR"]) == ("4", "2", "0.4")
+    assert told["HOPS_RESTART_COUNT"] == "2"
+    assert told["HOPS_REPORT_DIR"] == "/shared/reports"
+    (node.folder / "scontrol").write_text("#!/bin/sh\nexit 1\n")
+    assert exports(node.call("task_prolog.sh", SLURM_STEP_ID="0")) == {}
 
 
 def test_only_root_can_write_what_tasks_are_told(node: Node) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,6 +68,12 @@ def writes_environment(folder: Path) -> str:
     )
 
 
+def told_now(cluster: PrivateCluster) -> list[Path]:
+    """What prologs wrote for jobs that are on nodes."""
+    run = cluster.directory / "run"
+    return [path for path in run.glob("*") if path.suffix != ".left"]
+
+
 def test_all_tasks_of_an_uneven_job_know_the_whole(cluster: PrivateCluster, answers: Path) -> None:
     occupant = submit(cluster, "--nodelist=n0", "--gres=gpu:3", comment=None)
     wait_until(lambda: "mixed" in node_states(cluster).values())
@@ -120,11 +127,35 @@ def test_a_restart_on_another_count_is_told(cluster: PrivateCluster, answers: Pa
     assert (first["HOPS_GPUS"], first["HOPS_LR"], first["HOPS_RESTART_COUNT"]) == ("1", "0.1", "0")
     cluster.run("scontrol", "requeuehold", job)
     wait_until(lambda: state(cluster, job) is SlurmState.PENDING)
-    assert list((cluster.directory / "run").iterdir()) == []
+    assert told_now(cluster) == []
     place(cluster, job, "reqnodelist=n0 numnodes=1 tresPerNode=gres:gpu:4")
     second = read(answers / "batch1")
     assert (second["HOPS_GPUS"], second["HOPS_LR"]) == ("4", "0.2")
     assert (second["HOPS_NODES"], second["HOPS_RESTART_COUNT"]) == ("1", "1")
+
+
+def test_a_job_that_is_back_on_its_node_at_once_is_told(
+    cluster: PrivateCluster, answers: Path
+) -> None:
+    """slurmd (22.05) runs no Prolog where the job's last credential is still in its cache, which
+    it clears every second second at most: another job's start just before is enough.
+    """
+    job = submit(
+        cluster, script=writes_environment(answers), comment="hops:reqs=1,3;lr=0.1;lr_rule=linear"
+    )
+    place(cluster, job, "reqnodelist=n2 numnodes=1 tresPerNode=gres:gpu:1")
+    assert read(answers / "batch")["HOPS_GPUS"] == "1"
+    cluster.run("scontrol", "requeuehold", job)
+    wait_until(lambda: state(cluster, job) is SlurmState.PENDING)
+    wait_until(lambda: node_states(cluster)["n2"] == "idle")
+    time.sleep(1.1)  # in the second of its kill no credential is good
+    submit(cluster, "--nodelist=n2", comment=None, script=f"touch {answers}/other.done; sleep 600")
+    wait_until((answers / "other.done").exists)
+    place(cluster, job, "reqnodelist=n2 numnodes=1 tresPerNode=gres:gpu:3")
+    again = read(answers / "batch1")
+    assert (again.get("HOPS_GPUS"), again.get("HOPS_RESTART_COUNT")) == ("3", "1")
+    wait_until((answers / "task1.done").exists)
+    assert "\nHOPS_LR=0.3\n" in (answers / "task1.n2").read_text()
 
 
 def test_other_jobs_find_nothing_of_hops(cluster: PrivateCluster, answers: Path) -> None:
@@ -132,8 +163,7 @@ def test_other_jobs_find_nothing_of_hops(cluster: PrivateCluster, answers: Path)
     batch = read(answers / "batch")
     assert [name for name in batch if name.startswith("HOPS_")] == []
     assert str(PROFILER) not in batch.get("PYTHONPATH", "")
-    run = cluster.directory / "run"
-    assert not run.exists() or not list(run.iterdir())
+    assert told_now(cluster) == []
 
 
 def test_a_site_whose_folder_cannot_be_written_loses_no_node(
