@@ -34,6 +34,8 @@ _BOUND = re.compile(r"^Lower bound:\s+(-?[\d.e+-]+)", re.MULTILINE)
 _BOUND_ROUNDING = 6e-4
 _OPTIMUM = re.compile(r"^Result - Optimal solution found\n\nObjective value:\s+(\S+)", re.MULTILINE)
 _OPTIMUM_ROUNDING = 1e-6
+# One that searched anew forgets to say so of a search that ended at the gap (2.10.3).
+_ENDED_AT_GAP = "Exiting as integer gap"
 
 
 @cache
@@ -73,7 +75,7 @@ def solve(
         command += ["-sec", f"{max(0.05, left * _TOLD_SHARE):.3f}", "-branch"]
         command += ["-printingOptions", "all", "-solution", str(answer), "-quit"]
         log = _run(command, left)
-        return Answer() if log is None else Answer(_read(answer, model), _read_bound(log))
+        return Answer() if log is None else Answer(_read(answer, model), read_bound(log, gap))
 
 
 def _told_gap(gap: float, model: Model, start: Floats | None) -> float:
@@ -143,12 +145,18 @@ def _read(path: Path, model: Model) -> Floats | None:
     return x
 
 
-def _read_bound(log: str) -> float:
-    """The bound that CBC proved, from its last lines; infinity where it says none."""
+def read_bound(log: str, gap: float) -> float:
+    """The bound that CBC proved, from its last lines; infinity where it says none.
+
+    ``gap``: what it was allowed, below 1.
+    """
     bound, optimum = _BOUND.search(log), _OPTIMUM.search(log)
     try:
         if bound:
             return _BOUND_ROUNDING - float(bound[1])
-        return -float(optimum[1]) * (1 + _OPTIMUM_ROUNDING) if optimum else np.inf
+        if not optimum:
+            return np.inf
+        proven = -float(optimum[1]) * (1 + _OPTIMUM_ROUNDING)
+        return proven / (1 - gap) if _ENDED_AT_GAP in log and gap < 1 else proven
     except ValueError:
         return np.inf
