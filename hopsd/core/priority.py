@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import fsum
 
 from hopsd.core.pools import Pools, pools_for, pools_of
@@ -42,10 +43,18 @@ class _Alone:
     def speeds(self, job: Job) -> list[tuple[int, float]]:
         """GPUs and samples per second of one of them, for every pool that the job could run on."""
         key = id(job.throughput), min(job.reqs)
-        if key not in self._known:
+        known = self._known.get(key)
+        if known is None:
             able = pools_for(job, self._pools)
-            self._known[key] = [(pool.gpus, single_gpu(job, pool.gpu_type)) for pool in able]
-        return self._known[key]
+            known = [(pool.gpus, single_gpu(job, pool.gpu_type)) for pool in able]
+            self._known[key] = known
+        return known
+
+
+@lru_cache(maxsize=65536)
+def _mean_count(reqs: tuple[int, ...]) -> float:
+    sizes = set(reqs)
+    return sum(sizes) / len(sizes)
 
 
 def _age(job: Job, alone: _Alone) -> float:
@@ -54,9 +63,8 @@ def _age(job: Job, alone: _Alone) -> float:
     if job.samples is not None:
         speeds = alone.speeds(job)
         if speeds:
-            sizes = set(job.reqs)
-            mean_size = sum(sizes) / len(sizes)
-            weighted = [gpus * (job.samples / (speed * mean_size)) for gpus, speed in speeds]
+            mean = _mean_count(job.reqs)
+            weighted = [gpus * (job.samples / (speed * mean)) for gpus, speed in speeds]
             return fsum(weighted) / sum([gpus for gpus, _ in speeds])
     if job.time_limit_seconds is not None:
         return job.time_limit_seconds

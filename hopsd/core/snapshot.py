@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from hopsd.core.comment import Comment
 from hopsd.core.devices import usable
 from hopsd.core.estimator import Estimate, Estimator, EstimatorSettings
 from hopsd.core.history import OCCUPYING, eligible
-from hopsd.core.partitions import Parts, by_part, parts_of
+from hopsd.core.partitions import Part, by_part, parts_of
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
 from hopsd.model.history import JobRecord
@@ -63,7 +63,7 @@ def build_snapshot(
     nodes = _nodes(reading, settings.racks)
     up = {node.name for node in nodes}
     parts = parts_of(reading)
-    known = _Known(Estimator(nodes, knowledge, settings.estimator, reading.now), parts)
+    known = _Known(Estimator(nodes, knowledge, settings.estimator, reading.now))
     jobs, pinned = [], set()
     for job in reading.jobs:
         pins = job.state is SlurmState.RUNNING and (
@@ -72,35 +72,38 @@ def build_snapshot(
         if pins:
             pinned.add(job.id)
         if job.id in comments and job.state in (SlurmState.PENDING, SlurmState.RUNNING):
+            where = parts.open_to(job)
             jobs.append(
                 _job(
                     job,
                     records[job.id],
                     comments[job.id],
                     up,
-                    known.of(job, records[job.id].workload, cpu=comments[job.id].cpu),
-                    parts,
+                    known.of(records[job.id].workload, where, cpu=comments[job.id].cpu),
+                    where,
                     knowledge,
                     settings,
                     reading.now,
                     pins=pins,
                 )
             )
-    nodes = tuple(replace(node, gpu_type=parts.of_node[node.name].name) for node in nodes)
+    nodes = tuple(_as_part(node, parts.of_node[node.name].name) for node in nodes)
     snapshot = Snapshot(reading.now, info, nodes, tuple(j for j in jobs if j is not None))
     return Built(snapshot, frozenset(pinned))
+
+
+def _as_part(node: Node, name: GpuType) -> Node:
+    return node if node.gpu_type == name else replace(node, gpu_type=name)
 
 
 class _Known:
     """What is known of workloads where a job may run; jobs of which the same is known share it."""
 
-    def __init__(self, estimator: Estimator, parts: Parts) -> None:
+    def __init__(self, estimator: Estimator) -> None:
         self._estimator = estimator
-        self._parts = parts
         self._found: dict[tuple[WorkloadName, bool, tuple[GpuType, ...]], Estimate] = {}
 
-    def of(self, job: JobReading, workload: WorkloadName, *, cpu: bool) -> Estimate:
-        parts = self._parts.open_to(job)
+    def of(self, workload: WorkloadName, parts: Iterable[Part], *, cpu: bool) -> Estimate:
         key = workload, cpu, tuple([part.name for part in parts])
         if key not in self._found:
             known = self._estimator.estimate(workload)
@@ -142,7 +145,7 @@ def _job(
     comment: Comment,
     up: set[NodeName],
     known: Estimate,
-    parts: Parts,
+    parts: Iterable[Part],
     knowledge: Knowledge,
     settings: SnapshotSettings,
     now: float,
@@ -173,7 +176,7 @@ def _job(
         samples_done=record.samples_done,
         attained_gpu_seconds=record.attained_gpu_seconds,
         run_seconds=record.run_seconds,
-        run_seconds_by_type=by_part(record.run_seconds_by_type, parts.open_to(job)),
+        run_seconds_by_type=by_part(record.run_seconds_by_type, parts),
         restarts=record.restarts,
         running_since=record.allocation_since if record.allocation else None,
         contention=_contention(record, now),

@@ -53,10 +53,10 @@ def configuration_throughput(
     0 for no allocation, and where a server's type or the spread shape is not in the tables.
     """
     rates = []
-    nodes, gpus = allocation.nodes, allocation.gpus
-    for node in nodes:
+    gpus, nodes = allocation.gpus, len(allocation.parts)
+    for node, _ in allocation.parts:
         table = job.throughput.get(node_types[node])
-        rate = per_gpu(table, gpus, len(nodes)) if table is not None else 0.0
+        rate = per_gpu(table, gpus, nodes) if table is not None else 0.0
         rates.append(rate * job.server_factor.get(node, 1.0))
     return min(rates, default=0.0) * gpus
 

@@ -33,6 +33,7 @@ class Sites:
         self._largest = {t: max(n.gpus for n in ns) for t, ns in self._by_type.items()}
         self._total = {t: sum(n.gpus for n in ns) for t, ns in self._by_type.items()}
         self._type = {node.name: node.gpu_type for node in snapshot.nodes}
+        self._runs: dict[int, dict[int, bool]] = {}
 
     def within(self, allocation: Allocation) -> Sites:
         """The same servers, idle only in what ``allocation`` names."""
@@ -70,7 +71,11 @@ class Sites:
 
     def rigid(self, job: Job) -> int | None:
         """The median (the lower of two) of the requirements that an idle cluster could hold."""
-        able = [r for r in job.reqs if any(self.runs_on(job, t, r) for t in self._by_type)]
+        runs = self._runs.setdefault(id(job.throughput), {})
+        for gpus in job.reqs:
+            if gpus not in runs:
+                runs[gpus] = any(self.runs_on(job, t, gpus) for t in self._by_type)
+        able = [gpus for gpus in job.reqs if runs[gpus]]
         return median_low(able) if able else None
 
     def holds(self, allocation: Allocation) -> bool:
