@@ -33,7 +33,7 @@ class Limits:
         seconds = job.time_limit_seconds
         if self.until is not None and (seconds is None or now + seconds > self.until):
             return False
-        return self.partitions is None or not self.partitions.isdisjoint(_asked(job))
+        return self.partitions is None or not self.partitions.isdisjoint(_asked(job.partition))
 
     def __str__(self) -> str:
         words = sorted(self.partitions or ())
@@ -82,7 +82,7 @@ def by_part(by_type: Mapping[GpuType, T], parts: Iterable[Part]) -> dict[GpuType
 def parts_of(reading: Reading) -> Parts:
     """A GPU type whose servers all have the same limits is one part and keeps its name."""
     lists = {job.partition for job in reading.jobs if not job.state.finished}
-    asked = {name for partition in lists for name in partition.split(",")}
+    asked = {name for partition in lists for name in _asked(partition)}
     kinds: dict[GpuType, dict[Limits, list[NodeName]]] = defaultdict(dict)
     for node in reading.nodes:
         kinds[node.gpu_type].setdefault(_limits(node, asked), []).append(node.name)
@@ -102,6 +102,6 @@ def _limits(node: NodeReading, asked: set[str]) -> Limits:
     return Limits(inside, node.reserved_from)
 
 
-def _asked(job: JobReading) -> list[str]:
-    """``a,b``: Slurm takes the one where the job can start."""
-    return job.partition.split(",")
+def _asked(partition: str) -> list[str]:
+    """By a job, as in ``a,b``: Slurm takes the one where it can start."""
+    return partition.split(",")

@@ -106,9 +106,8 @@ def _ftf(job: Job, at: _Situation) -> float:
     Alone on 1/N of the cluster, the job has every GPU type in the cluster's proportion: eq. 9
     with ``gpus / N`` GPUs in place of the mean requirement, and no more than it may use.
     """
-    sizes = set(job.reqs)
-    share = min(at.alone.gpus / max(1, at.present), float(max(sizes)))
-    alone = _age(job, at.alone) * (sum(sizes) / len(sizes)) / share
+    share = min(at.alone.gpus / max(1, at.present), float(max(job.reqs)))
+    alone = _age(job, at.alone) * _mean_count(job.reqs) / share
     shared = max(0.0, at.now - job.submit) + _remaining_seconds(job, at)
     return shared / alone
 

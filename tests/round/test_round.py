@@ -331,9 +331,8 @@ def test_a_job_given_back_stays_given_back_whatever_was_not_recorded() -> None:
     assert memory.jobs()[job].released
 
 
-def test_a_run_that_began_and_ended_unseen_has_its_place_recorded() -> None:
-    port, memory = cluster(comment(4)), store()
-    port.breaks_after = 1
+def start_and_be_killed(port: Cluster, memory: MemoryStore) -> None:
+    """A round whose steps are carried out, and a hopsd that does not live to read them back."""
     apply = port.apply
 
     def started_then_killed(steps: Sequence[Step]) -> Sequence[StepOutcome]:
@@ -344,6 +343,12 @@ def test_a_run_that_began_and_ended_unseen_has_its_place_recorded() -> None:
     with pytest.raises(SlurmUnavailableError):
         run_round(port, memory, hops, SETTINGS, None)
     port.apply = apply  # type: ignore[method-assign]
+
+
+def test_a_run_that_began_and_ended_unseen_has_its_place_recorded() -> None:
+    port, memory = cluster(comment(4)), store()
+    port.breaks_after = 1
+    start_and_be_killed(port, memory)
     job = port.jobs[JobId("1")]
     where = job.allocation
     ended = replace(job, state=SlurmState.COMPLETED, end=1005.0, ran_on=where.nodes)
@@ -370,16 +375,7 @@ def test_a_run_that_ended_before_the_look_after_its_start_has_its_place_recorded
 def test_a_run_that_was_requeued_unseen_has_its_place_recorded(already: int) -> None:
     port, memory = cluster(comment(4)), store()
     port.jobs[JobId("1")] = replace(port.jobs[JobId("1")], restarts=already)
-    apply = port.apply
-
-    def started_then_killed(steps: Sequence[Step]) -> Sequence[StepOutcome]:
-        apply(steps)
-        raise SlurmUnavailableError("hopsd is killed before it reads back")
-
-    port.apply = started_then_killed  # type: ignore[method-assign]
-    with pytest.raises(SlurmUnavailableError):
-        run_round(port, memory, hops, SETTINGS, None)
-    port.apply = apply  # type: ignore[method-assign]
+    start_and_be_killed(port, memory)
     job = port.jobs[JobId("1")]
     requeued = replace(job, state=SlurmState.PENDING, restarts=already + 1, submit=1007.0)
     port.jobs[JobId("1")] = replace(requeued, allocation=Allocation(), hold=Hold.HOPS)
