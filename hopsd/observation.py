@@ -55,7 +55,8 @@ def observe(port: Port, store: Store, requirements_max: int) -> Observation:
         except CommentError as error:
             errors[job.id] = Reason(ReasonCode.ERROR, str(error))
     before = store.jobs()
-    store.save_jobs(_unseen_runs(reading, before, store))
+    if unseen := _unseen_runs(reading, before, store):
+        store.save_jobs(unseen)
     app_of = partial(_app, range_values=requirements_max)
     apps = present_apps(before, app_of)
     records = advance_all(before, reading, _workloads(reading, before, store), apps)
