@@ -93,9 +93,10 @@ class Database:
         try:
             return self._pool.getconn()
         except PoolTimeout:
-            # The pool does not say why; a connection of our own does.
+            # The pool does not say why; a connection of our own does. Where that succeeds,
+            # PostgreSQL came back after the pool's attempt: the next request starts another.
             psycopg.connect(self._conninfo).close()
-            raise
+            return self._pool.getconn()
 
 
 @contextmanager

@@ -66,6 +66,17 @@ def test_while_postgresql_is_away_calls_say_so_and_go_on_after(
     assert set(store.jobs()) == {"1", "2"}
 
 
+def test_a_call_that_waits_is_served_when_postgresql_comes_back(
+    server: EmbeddedPostgres, store: PostgresStore
+) -> None:
+    store.save_jobs([job("1")])
+    server.stop()
+    back = threading.Timer(2.0, server.start)  # the pool has given up by then
+    back.start()
+    assert set(store.jobs()) == {"1"}
+    back.join()
+
+
 def test_a_restart_between_two_calls_goes_unnoticed(
     server: EmbeddedPostgres, store: PostgresStore
 ) -> None:
