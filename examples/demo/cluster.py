@@ -280,10 +280,11 @@ def _listens(port: int) -> bool:
 
 
 def _alive(pid: int) -> bool:
-    try:
-        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
+    """Its first thread may be dead while others still hold its sockets."""
+    with contextlib.suppress(OSError):
+        threads = Path(f"/proc/{pid}/task").iterdir()
+        return any(") Z " not in (thread / "stat").read_text() for thread in threads)
+    return False
 
 
 def _until(holds: Callable[[], bool], seconds: float) -> bool:

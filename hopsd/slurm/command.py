@@ -10,12 +10,18 @@ from dataclasses import dataclass, field
 from hopsd.errors import SlurmError, SlurmUnavailableError
 
 # What the commands say when slurmctld or munged is away (22.05, 24.11, 26.05). "Unexpected
-# message received" is what writes report on 22.05 after ten seconds without an answer.
+# message received" is what writes report on 22.05 after ten seconds without an answer;
+# "Connection reset by peer", what a slurmctld leaves that is killed while it is asked (26.05).
 _NO_ANSWER = (
     "Unable to contact slurm controller",
     "Unexpected message received",
     "Socket timed out",
     "Connection refused",
+    "Connection reset by peer",
+    "Connection timed out",
+    "Broken pipe",
+    "No route to host",
+    "Network is unreachable",
     "Zero Bytes were transmitted",
     "authentication",
     "Munge",

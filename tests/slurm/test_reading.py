@@ -180,12 +180,14 @@ def test_controller_stopped_killed_and_back(cluster: PrivateCluster, port: Slurm
     wait_until(saved)  # what it had not saved is lost
     cluster.stop_slurmctld(how=signal.SIGKILL)
     away = SlurmPort(ScontrolAdapter(cluster.commands(timeout_seconds=1.0)), SETTINGS)
-    with pytest.raises(SlurmUnavailableError):
-        away.read()
-    with pytest.raises(SlurmUnavailableError):
-        away.apply([start(held, n1=1)])
-    cluster.start_slurmctld()
-    cluster.wait_for_nodes()
+    try:
+        with pytest.raises(SlurmUnavailableError):
+            away.read()
+        with pytest.raises(SlurmUnavailableError):
+            away.apply([start(held, n1=1)])
+    finally:
+        cluster.start_slurmctld()
+        cluster.wait_for_nodes()
     assert reading(port, job).allocation.as_dict() == {"n0": 2}
     assert reading(port, held).hold is Hold.HOPS
     assert statuses(port.apply([start(held, n1=1)])) == [OutcomeStatus.DONE]
