@@ -228,7 +228,7 @@ def load_pyslurm(commands: SlurmCommands) -> Any:
     except SlurmError as error:
         last = str(error).strip().splitlines()[-1]
         raise SlurmError(f"pyslurm does not load: {last}") from error
-    conf = commands.environment.get("SLURM_CONF")
+    conf = commands.environment.get("SLURM_CONF") or os.environ.get("SLURM_CONF")
     loaded = sys.modules.get("pyslurm")
     if conf:
         os.environ["SLURM_CONF"] = conf  # libslurm reads it wherever it loads its configuration
