@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
@@ -16,8 +17,19 @@ from psycopg import sql
 from hopsd.store.binaries import local_binaries, wheel_binaries
 from hopsd.store.embedded import EmbeddedPostgres
 from hopsd.store.migrate import migrate
+from hopsd.store.postgres import PostgresStore
 
 _TEMPLATE = "migrated"
+
+
+@contextmanager
+def connected_store(dsn: str) -> Iterator[PostgresStore]:
+    """A store whose pool has its connection: the pool draws a random number for each, in a thread
+    of its own, and hypothesis would take it for a strategy's.
+    """
+    with PostgresStore(dsn) as store:
+        store.jobs()
+        yield store
 
 
 class Databases:

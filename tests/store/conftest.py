@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from fixtures_postgres import Databases
+from fixtures_postgres import Databases, connected_store
 from memory_store import MemoryStore
 
 from hopsd.store.history import History
-from hopsd.store.postgres import PostgresStore
 
 SERVERS = ["machine_postgres", "wheel_postgres"]
 
@@ -28,5 +27,5 @@ def store(request: pytest.FixtureRequest) -> Iterator[History]:
     if request.param == "memory":
         yield MemoryStore()
         return
-    with PostgresStore(request.getfixturevalue(request.param).emptied()) as store:
+    with connected_store(request.getfixturevalue(request.param).emptied()) as store:
         yield store

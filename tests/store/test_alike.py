@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
-from fixtures_postgres import Databases
+from fixtures_postgres import Databases, connected_store
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from memory_store import MemoryStore
@@ -107,12 +107,10 @@ def told(store: History) -> dict[str, object]:
 
 @pytest.fixture
 def pair(postgres: Databases) -> Iterator[tuple[Databases, PostgresStore]]:
-    with PostgresStore(postgres.emptied()) as store:
+    with connected_store(postgres.emptied()) as store:
         yield postgres, store
 
 
-# The pool's threads draw random delays meanwhile, which looks as if the strategies did.
-@pytest.mark.filterwarnings("ignore:Do not use the `random` module")
 @settings(
     max_examples=60,
     deadline=None,
