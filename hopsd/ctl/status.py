@@ -70,9 +70,8 @@ def view(doc: Document, most: int | None = None) -> Group:
 
 
 def _headline(doc: Document) -> Text:
-    cpus = [node for node in doc["nodes"] if is_cpu(node["gpu_type"])]
-    there = _counted([node for node in doc["nodes"] if node not in cpus], "GPUs")
-    if cpus:
+    there = _counted([node for node in doc["nodes"] if not is_cpu(node["gpu_type"])], "GPUs")
+    if cpus := [node for node in doc["nodes"] if is_cpu(node["gpu_type"])]:
         there += f", {_counted(cpus, 'CPUs')}"
     raqlr = "-" if doc["raqlr"] is None else f"{doc['raqlr']:.2f}"
     text = (

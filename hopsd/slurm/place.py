@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hopsd.core.devices import cores_of, is_cpu
@@ -19,7 +19,7 @@ from hopsd.model.reading import (
 from hopsd.model.step import OutcomeStatus, Step
 from hopsd.slurm.adapter import Adapter, Placement
 from hopsd.slurm.shape import filled, fits
-from hopsd.slurm.watch import ApplySettings, Jobs, Watch, refusals
+from hopsd.slurm.watch import ApplySettings, Watch, refusals
 
 # slurmd refuses a credential made in the second of the job's last kill, or before: "Job credential
 # revoked", and the job ends as FAILED (seen live on 22.05). Slurm's own guard is the begin time
@@ -46,7 +46,6 @@ class Placer:
         self._adapter = adapter
         self._watch = watch
         self._settings = settings
-        self._nodes: Mapping[NodeName, NodeReading] = {}
 
     def start(self, steps: Iterable[Step], left: Mapping[JobId, float]) -> dict[JobId, Result]:
         """Every job is pending and may start. ``left``: when some left their last nodes."""
@@ -55,27 +54,27 @@ class Placer:
         while waiting:
             reading = self._adapter.read()
             free = free_gpus(reading)
-            self._nodes = {node.name: node for node in reading.nodes}
             wave = _wave(waiting.values(), free)
             if not wave:
                 results |= {job: _no_room(step, free) for job, step in waiting.items()}
                 break
-            jobs = {job.id: job for job in reading.jobs}
-            results |= self._start_wave({step.job: step for step in wave}, jobs, left)
+            results |= self._start_wave({step.job: step for step in wave}, reading, left)
             for step in wave:
                 del waiting[step.job]
         return results
 
     def _start_wave(
-        self, wave: Mapping[JobId, Step], jobs: Jobs, left: Mapping[JobId, float]
+        self, wave: Mapping[JobId, Step], reading: Reading, left: Mapping[JobId, float]
     ) -> dict[JobId, Result]:
+        jobs = {job.id: job for job in reading.jobs}
+        nodes = {node.name: node for node in reading.nodes}
         errors: dict[JobId, str] = {}
         for job, step in wave.items():
             if job not in jobs:
                 errors[job] = "Slurm does not know it any more"
                 continue
             with refusals(errors, job):
-                self._prepare(step, jobs[job])
+                self._prepare(step, jobs[job], [nodes[node] for node in step.target.nodes])
         ready = [job for job in wave if job not in errors]
         stopped = [left.get(job, 0.0) for job in ready]
         stopped += [jobs[job].submit for job in ready if jobs[job].restarts]  # the last requeue
@@ -89,22 +88,21 @@ class Placer:
         results = {job: Result(OutcomeStatus.FAILED, error=e) for job, e in errors.items()}
         return results | {job: self._read_back(wave[job], seen.get(job)) for job in ready}
 
-    def _prepare(self, step: Step, job: JobReading) -> None:
+    def _prepare(self, step: Step, job: JobReading, nodes: Sequence[NodeReading]) -> None:
         if job.hold is Hold.NONE:
             self._adapter.hold(job.id)
         self._adapter.place(
             Placement(
                 job=job.id,
                 allocation=step.target,
-                cpus_per_gpu=self._cores_each(step.target),
+                cpus_per_gpu=self._cores_each(nodes),
                 admin_comment=_marked(job.admin_comment, step),
                 reset=job.per_job_gpus,
             )
         )
 
-    def _cores_each(self, target: Allocation) -> int:
+    def _cores_each(self, nodes: Sequence[NodeReading]) -> int:
         """Slurm takes one number for all nodes of a job: what each of them has."""
-        nodes = [self._nodes[node] for node in target.nodes]
         if not any(is_cpu(node.gpu_type) for node in nodes):
             return self._settings.cpus_per_gpu
         return min(cores_of(node, self._settings.kept_cores) for node in nodes)
