@@ -29,6 +29,11 @@ class Classic:
     preempts: bool
     overtakes: bool
 
+    @property
+    def steady(self) -> bool:
+        """Whether what waits goes on waiting as long as nothing happens."""
+        return not self.preempts
+
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
         order = queue(snapshot, replace(settings, priority=self.priority))
         sites = Sites(snapshot)

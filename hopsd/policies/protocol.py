@@ -12,7 +12,8 @@ class Policy(Protocol):
 
     It may have attributes of type bool that tell the simulator when to ask it. ``only_first``: at
     a round's start alone. ``every_first``: every plan is a first one, it preempts at any time.
-    ``settles``: right after one of its plans another one would place nothing.
+    ``settles``: right after one of its plans another one would place nothing. ``steady``: nor
+    would one as long as nothing happens, at a round's start neither.
     """
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan: ...

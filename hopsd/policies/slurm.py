@@ -36,6 +36,7 @@ class Backfill:
     """One pass over the queue whenever something happens, as Slurm makes it."""
 
     settles: ClassVar[bool] = True
+    steady: ClassVar[bool] = True
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:  # noqa: ARG002
         """Start what can start now without delaying anybody before it in the queue."""

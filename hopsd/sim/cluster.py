@@ -107,7 +107,8 @@ class VirtualCluster:
     """Implements :class:`hopsd.slurm.port.Port`; time stands still between ``advance`` calls.
 
     ``changes`` is the timeline of the run so far. ``planning_seconds``: how long the plan now
-    applied took, where that counts: who is placed by it trains that much later.
+    applied took, where that counts: who is placed by it trains that much later. ``happened``: how
+    many things happened by themselves so far.
     """
 
     cluster: Cluster
@@ -118,6 +119,7 @@ class VirtualCluster:
     changes: list[Change] = field(default_factory=list)
     finished: int = 0
     planning_seconds: float = 0.0
+    happened: int = 0
     _jobs: dict[JobId, _VirtualJob] = field(default_factory=dict)
     _ended: list[JobReading] = field(default_factory=list)
     _events: list[_Event] = field(default_factory=list)
@@ -182,6 +184,7 @@ class VirtualCluster:
         while self.next_event is not None and self._events[0][0] <= until:
             time, kind, index, job, _ = heapq.heappop(self._events)
             self.now = time
+            self.happened += 1
             if kind == _Kind.END and job is not None:
                 self._end(self._jobs[job])
             elif kind == _Kind.ARRIVAL:

@@ -58,7 +58,6 @@ class PlanMade:
     """
 
     time: float
-    first: bool
     seconds: float
     gap: float
     placed: int
@@ -97,6 +96,8 @@ class Simulation:
         self._only_first = bool(getattr(policy, "only_first", False))
         self._every_first = bool(getattr(policy, "every_first", False))
         self._settles = bool(getattr(policy, "settles", False))
+        self._steady = bool(getattr(policy, "steady", False))
+        self._seen = 0  # how many things had happened when the last round ended
         self._progress = progress
         self.port = VirtualCluster(cluster, workload, settings.cluster, failures)
         knowledge = Speeds(cluster, workload).knowledge()
@@ -127,6 +128,7 @@ class Simulation:
             before = len(self.port.changes)
             self._rounds.append(start)
             self._play_round(RoundWindow(start, end))
+            self._seen = self.port.happened
             stuck = 0 if self._alive(before) else stuck + 1
             if self._progress is not None:
                 self._progress(self.port.now, self.port.finished, len(self._workload.jobs))
@@ -155,7 +157,8 @@ class Simulation:
         return moved or self.port.next_event is not None
 
     def _play_round(self, window: RoundWindow) -> None:
-        if self.port.present:
+        news = self.port.happened > self._seen
+        if self.port.present and (news or not self._steady):
             self._plan(None)
             if not self._settles:
                 self._fill(window)
@@ -196,7 +199,7 @@ class Simulation:
         placed = len(result.outcomes)
         seconds = result.plan.seconds.get("total", perf_counter() - began)
         self._plans.append(
-            PlanMade(self.port.now, window is None, seconds, result.plan.gap, placed)
+            PlanMade(self.port.now, seconds, result.plan.gap, placed)
         )
         if any(outcome.step.kind is StepKind.PREEMPT for outcome in result.outcomes):
             observe(self.port, self._store, self._round.requirements_max)

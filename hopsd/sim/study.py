@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import numpy as np
 from hopsd.model.scenario import Cluster, Workload
 from hopsd.policies.protocol import Policy
 from hopsd.sim.cluster import Failure, lost_gpus
-from hopsd.sim.engine import PlanMade, Progress, Simulation, SimulationSettings
+from hopsd.sim.engine import PlanMade, Progress, Run, Simulation, SimulationSettings
 from hopsd.sim.facts import facts_of
 from hopsd.sim.metrics import (
     Change,
@@ -67,18 +69,25 @@ def play(
     outcomes = job_outcomes(run.changes, facts, gpus)
     lost = partial(lost_gpus, cluster, failures)
     states = round_states(run.changes, facts, gpus, run.rounds, lost)
-    by_time = {made.time: made for made in reversed(run.plans) if made.first}
-    nothing = PlanMade(0.0, True, 0.0, 0.0, 0)
     return Result(
         policy=name,
         changes=run.changes,
         outcomes=tuple(outcomes),
         rounds=tuple(states),
-        first_plans=tuple(by_time.get(time, nothing) for time in run.rounds),
+        first_plans=tuple(_first_plans(run)),
         plans=len(run.plans),
         summary=summarise(outcomes, states, gpus),
         wall_seconds=run.wall_seconds,
     )
+
+
+def _first_plans(run: Run) -> Iterator[PlanMade]:
+    """Each round's first plan; nothing took no time where none was made."""
+    at = 0
+    for start, end in zip(run.rounds, (*run.rounds[1:], inf), strict=True):
+        at = bisect_left(run.plans, start, lo=at, key=lambda made: made.time)
+        made = run.plans[at : at + 1]
+        yield made[0] if made and made[0].time < end else PlanMade(start, 0.0, 0.0, 0)
 
 
 def figures(result: Result) -> dict[str, Any]:
