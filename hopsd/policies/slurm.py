@@ -9,7 +9,7 @@ are taken as known: the time limit where there is one, else what the job really 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import le
 from typing import ClassVar
@@ -313,11 +313,15 @@ class _Profile:
         """On one server; of those that have room first the fullest."""
         sites = self._sites(tuple(seconds))
         needs = np.full(len(seconds), gpus)
-        ok = self._lasting(needs, sites, np.array(list(seconds.values())), first, before)
-        row = _first(ok)
-        if row is None:
+        times = np.array(list(seconds.values()))
+        for begin, end in _stretches(first, before):
+            ok = self._lasting(needs, sites, times, begin, end)
+            row = _first(ok)
+            if row is not None:
+                break
+        else:
             return None
-        at = first + row
+        at = begin + row
         slack = np.where(ok[row], self.free[at, sites.members], np.iinfo(np.int32).max)
         node = self._nodes[sites.members[slack.argmin()]]
         return self._slot(at, seconds[node.gpu_type], {node.name: gpus})
@@ -330,15 +334,19 @@ class _Profile:
         times = np.array(list(seconds.values()))
         largest = np.array([self._size[t] for t in seconds])
         whole, rest = np.divmod(gpus, largest)
-        part = full = self._lasting(largest, sites, times, first, before)
-        enough = sites.count(full) >= whole
-        if rest.any() and _first(enough) is not None:
-            part = self._lasting(rest, sites, times, first, before)
-            enough &= sites.count(part) >= whole + (rest > 0)
-        row = _first(enough)
-        if row is None:
+        for begin, end in _stretches(first, before):
+            part = full = self._lasting(largest, sites, times, begin, end)
+            enough = sites.count(full) >= whole
+            row = _first(enough)
+            if row is not None and rest.any():
+                part = self._lasting(rest, sites, times, begin, end)
+                enough &= sites.count(part) >= whole + (rest > 0)
+                row = _first(enough)
+            if row is not None:
+                break
+        else:
             return None
-        at, chosen = first + row, int(enough[row].argmax())
+        at, chosen = begin + row, int(enough[row].argmax())
         own = sites.type == chosen
         taken = sites.members[own & full[row]][: whole[chosen]].tolist()
         nodes = {self._nodes[m].name: int(largest[chosen]) for m in taken}
@@ -360,6 +368,15 @@ class _Profile:
             one_hot = np.eye(len(groups), dtype=np.float32)[own]
             self._sites_of[key] = _Sites(np.concatenate(groups), own, one_hot)
         return self._sites_of[key]
+
+
+def _stretches(first: int, before: int) -> Iterator[tuple[int, int]]:
+    """The rows ``first:before``, a few at a time: most jobs find their place among the first."""
+    rows = 16
+    while first < before:
+        yield first, min(first + rows, before)
+        first += rows
+        rows *= 4
 
 
 def _first(rows: Bools) -> int | None:

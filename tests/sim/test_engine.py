@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hopsd.model.ids import JobId, NodeName
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
@@ -104,6 +107,56 @@ def test_conservative_backfill_keeps_every_reservation() -> None:
     assert slurm["4"] == (2.0, 100.0)
     assert slurm["3"] == (200.0, 400.0)
     assert slurm["5"] == (200.0, 500.0)
+
+
+SMALL_JOBS = st.lists(
+    st.tuples(st.integers(1, 400), st.sampled_from([1, 2, 3, 4, 6]), st.integers(0, 300)),
+    min_size=1,
+    max_size=9,
+)
+"""Samples, GPUs and seconds after the one before."""
+
+
+def arriving(drawn: Sequence[tuple[int, int, int]]) -> Workload:
+    submits = accumulate(after for _, _, after in drawn)
+    rows = zip(drawn, submits, strict=True)
+    return workload([
+        job(i, float(samples), gpus, submit=float(submit))
+        for i, ((samples, gpus, _), submit) in enumerate(rows)
+    ], b=2.0, spread=0.8, factor={"n1": 0.7})  # fmt: skip
+
+
+@given(SMALL_JOBS)
+@settings(max_examples=40)
+def test_in_conservative_backfill_nobody_is_delayed_by_who_comes_later(
+    drawn: list[tuple[int, int, int]],
+) -> None:
+    load = arriving([(samples, min(gpus, 4), after) for samples, gpus, after in drawn])
+    whole = spans(run("slurm", cluster(n0=4), load))
+    for length in range(1, len(drawn)):
+        first = run("slurm", cluster(n0=4), replace(load, jobs=load.jobs[:length]))
+        assert spans(first).items() <= whole.items()
+
+
+@pytest.mark.parametrize("policy", ["fifo", "sjf", "slurm"])
+@given(SMALL_JOBS, st.lists(st.integers(0, 1500), max_size=2))
+@settings(max_examples=30)
+def test_a_steady_policy_asked_at_every_rounds_start_does_the_same(
+    policy: str, drawn: list[tuple[int, int, int]], lost: list[int]
+) -> None:
+    failures = [Failure(float(at), server=NodeName("b0"), seconds=130.0) for at in lost]
+    asked: list[float] = []
+
+    def always(snapshot: Snapshot, plan_settings: PlanSettings) -> Plan:
+        asked.append(snapshot.now)
+        return get(policy)(snapshot, plan_settings)
+
+    where = cluster(n0=4, n1=4, b0=2)
+    rounds = SimulationSettings(50.0, cluster=ClusterSettings(10.0, 100.0))
+    ours = play(policy, get(policy), where, arriving(drawn), rounds, failures)
+    theirs = play(policy, always, where, arriving(drawn), rounds, failures)
+    assert ours.changes == theirs.changes
+    assert ours.plans <= len(asked)
 
 
 def test_rigid_jobs_take_the_lower_median() -> None:

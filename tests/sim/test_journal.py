@@ -18,17 +18,18 @@ from hopsd.sim.metrics import Change
 from hopsd.sim.study import play
 from tests.sim.cases import cluster, job, workload
 
-TRAITS = ("only_first", "every_first", "settles")
+TRAITS = ("only_first", "every_first", "settles", "steady")
 
 
 @pytest.mark.parametrize(
-    ("name", "trait"), [("sia", "only_first"), ("sjf", "settles"), ("hops", "")]
+    ("name", "traits"),
+    [("sia", ["only_first"]), ("las", ["settles"]), ("sjf", ["settles", "steady"]), ("hops", [])],
 )
 def test_a_journaled_policy_is_asked_as_the_policy_is(
-    name: str, trait: str, tmp_path: Path
+    name: str, traits: list[str], tmp_path: Path
 ) -> None:
     with journaled(get(name), tmp_path / "j.jsonl", "run", resume=False) as policy:
-        assert [t for t in TRAITS if getattr(policy, t, False)] == [trait] * bool(trait)
+        assert [t for t in TRAITS if getattr(policy, t, False)] == traits
 
 
 def run(path: Path, *, resume: bool) -> tuple[Change, ...]:
