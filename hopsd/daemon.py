@@ -59,12 +59,13 @@ class Daemon:
         """
         config = self._config
         logs.configure(config.daemon.log_level, config.daemon.log_format)
+        log.info("starting", config=str(self._path), pid=os.getpid())
         port, why = choose_port(config.slurm)
         leader = Leader(config.database.dsn)
         with PostgresStore(config.database.dsn, leader=leader) as store:
             self._store = store
             self._controller = Controller(config, port, why, store, leader)
-            log.info("start", port=port.name, reason=why, config=str(self._path), pid=os.getpid())
+            log.info("start", port=port.name, reason=why)
             server = LocalServer(config.daemon.socket, self._answer)
             try:
                 self._loop()

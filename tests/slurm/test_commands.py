@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 
 import pytest
 
@@ -55,6 +56,12 @@ def test_environment_and_locale() -> None:
 def test_no_answer_in_time() -> None:
     with pytest.raises(SlurmUnavailableError, match=r"sleep 9: no answer within 0\.1 s"):
         SlurmCommands(timeout_seconds=0.1).run("sleep", "9")
+
+
+def test_what_a_command_said_while_it_was_waited_for_is_told() -> None:
+    words = "import sys, time; print('no slurm.conf, retrying', file=sys.stderr); time.sleep(9)"
+    with pytest.raises(SlurmUnavailableError, match=r"within 1 s; it said: no slurm\.conf, retr"):
+        SlurmCommands(timeout_seconds=1.0).run(sys.executable, "-uc", words)
 
 
 def test_no_such_command() -> None:
