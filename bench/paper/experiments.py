@@ -38,7 +38,12 @@ TABLE_4 = [Case("paper-512", p, s) for s in SEEDS for p in PAPERS_RIVALS]
 TABLE_4_OTHERS = [Case("paper-512", p, s) for s in SEEDS for p in OTHERS]
 FTF = [Case("paper-512", "hops-ftf", s) for s in SEEDS]
 PRIORITIES = [Case("paper-512", f"hops-{p}", s) for s in SEEDS for p in ("las", "sjf", "srtf")]
-ARRIVALS = [Case("paper-512", p, 0, rate, RATE_JOBS) for rate in RATES for p in PAPERS_RIVALS]
+ARRIVALS = [
+    Case("paper-512", policy, seed, rate, RATE_JOBS)
+    for seed in SEEDS
+    for rate in RATES
+    for policy in PAPERS_RIVALS
+]
 NO_GAP = [Case("paper-512", "hops", s, gap=0.0) for s in SEEDS[:2]]
 
 ALL = {

@@ -15,6 +15,7 @@ from bench.paper.experiments import (
     NO_GAP,
     PAPERS_RIVALS,
     PRIORITIES,
+    RATE_JOBS,
     RATES,
     SEEDS,
     TABLE_3,
@@ -226,14 +227,16 @@ def _priorities(folder: Path) -> str:
 
 
 def _arrivals(folder: Path) -> str:
-    runs = {(k.case.policy, k.case.rate): k for k in _found(ARRIVALS, folder)}
+    runs = _found(ARRIVALS, folder)
     if not runs:
         return NOT_RUN
-    text = "Mean JCT in hours:\n\n" + _row(["jobs an hour", *PAPERS_RIVALS])
-    text += _row(["---:"] * 4)
+    seeds = len({k.case.seed for k in runs})
+    text = f"Mean JCT in hours, {RATE_JOBS} jobs, {seeds} seeds:\n\n"
+    text += _row(["jobs an hour", *PAPERS_RIVALS]) + _row(["---:"] * 4)
     for rate in RATES:
-        found = [runs.get((p, rate)) for p in PAPERS_RIVALS]
-        cells = [_figure(k.figures["avg_jct_h"]) if k else "not run" for k in found]
+        at_rate = [k for k in runs if k.case.rate == rate]
+        own = [[k for k in at_rate if k.case.policy == policy] for policy in PAPERS_RIVALS]
+        cells = [_spread([k.figures["avg_jct_h"] for k in of]) if of else "not run" for of in own]
         text += _row([f"{rate:g}", *cells])
     return text
 
