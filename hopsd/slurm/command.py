@@ -63,10 +63,10 @@ class SlurmCommands:
             )
         except subprocess.TimeoutExpired as error:
             # With a missing configuration, Slurm's commands say so and try for a minute (22.05).
-            said = (error.stderr or b"").decode(errors="replace").strip().splitlines()
+            lines = (error.stderr or b"").decode(errors="replace").strip().splitlines()
             raise SlurmUnavailableError(
                 f"{shown}: no answer within {self.timeout_seconds:g} s"
-                + (f"; it said: {said[-1]}" if said else "")
+                + (f"; it said: {lines[-1]}" if lines else "")
             ) from error
         except OSError as error:
             raise SlurmUnavailableError(f"{shown}: {error.strerror or error}") from error
