@@ -61,7 +61,7 @@ _SECONDS = FiniteRange(min=0.0, max=SPAN_MAX)
 )
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
-@click.option("--jobs", type=click.IntRange(min=1), help="Of a preset: how many.")
+@click.option("--jobs", type=click.IntRange(1, 1_000_000), help="Of a preset: how many.")
 @click.option("--rate", type=FiniteRange(min=0.0, min_open=True), help="Jobs per hour.")
 @click.option("--priority", type=click.Choice([p.value for p in PriorityName]),
               default="latency_ratio", help="Of hops: the queue's order.")  # fmt: skip
@@ -134,7 +134,7 @@ def simulate(
     workload = _workload(workload_name, cluster, seed, jobs, rate)
     for policy in policies:
         get(policy)
-    workload = _admitted(cluster, workload)
+    workload = _admitted(cluster, workload, round_seconds)
     failures: tuple[Failure, ...] = ()
     if failure_file is not None:
         failures = read_failures(read_text(failure_file), cluster, workload)
@@ -203,8 +203,8 @@ def _workload(
     return read_workload(read_text(name), cluster)
 
 
-def _admitted(cluster: Cluster, workload: Workload) -> Workload:
-    played, refused = admitted(cluster, workload)
+def _admitted(cluster: Cluster, workload: Workload, round_seconds: float) -> Workload:
+    played, refused = admitted(cluster, workload, round_seconds)
     for job in refused[:SHOWN_MAX]:
         name = printable(job)
         click.echo(f"hopsctl: job {name} fits nowhere, even on an idle cluster: left out", err=True)

@@ -16,8 +16,13 @@ SPAN_MAX = 10 * 366 * 86400.0
 """Seconds from the first submission to the last, or of one run: ten years, a typing error beyond
 that, and a simulation without end."""
 
+ROUNDS_MAX = 1_000_000
+"""In such a span: each is kept, and ten years have no more at the default length."""
 
-def admitted(cluster: Cluster, workload: Workload) -> tuple[Workload, list[JobId]]:
+
+def admitted(
+    cluster: Cluster, workload: Workload, round_seconds: float
+) -> tuple[Workload, list[JobId]]:
     """The workload without the jobs that fit nowhere even on an idle cluster, and those.
 
     They would count in no figure, as they are in no sum of a round (section 4 of the algorithm).
@@ -36,7 +41,7 @@ def admitted(cluster: Cluster, workload: Workload) -> tuple[Workload, list[JobId
     left = replace(workload, jobs=tuple(job for job in workload.jobs if job.id not in out))
     if not left.jobs:
         raise InputError("the workload has no job" + " that fits the cluster" * bool(out))
-    _check_times(cluster, left)
+    _check_times(cluster, left, min(SPAN_MAX, ROUNDS_MAX * round_seconds))
     return left, refused
 
 
@@ -49,10 +54,11 @@ def _check_comments(cluster: Cluster, workload: Workload) -> None:
             raise InputError(f"job {job.id!r} could not be submitted: {error}") from None
 
 
-def _check_times(cluster: Cluster, workload: Workload) -> None:
+def _check_times(cluster: Cluster, workload: Workload, span: float) -> None:
     first = min(job.submit for job in workload.jobs)
     for job, facts in zip(workload.jobs, facts_of(cluster, workload), strict=True):
-        if max(job.submit - first, facts.gpu_seconds / min(job.reqs)) > SPAN_MAX:
+        if max(job.submit - first, facts.gpu_seconds / min(job.reqs)) > span:
             raise InputError(
-                f"job {job.id!r}: accepted are submissions within ten years, and runs of ten years"
+                f"job {job.id!r}: accepted are submissions within {span / 86400:.0f} days and runs"
+                f" as long: ten years, or {ROUNDS_MAX} rounds"
             )

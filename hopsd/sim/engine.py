@@ -198,9 +198,7 @@ class Simulation:
         result = run_round(self.port, self._store, self._policy, self._round, window)
         placed = len(result.outcomes)
         seconds = result.plan.seconds.get("total", perf_counter() - began)
-        self._plans.append(
-            PlanMade(self.port.now, seconds, result.plan.gap, placed)
-        )
+        self._plans.append(PlanMade(self.port.now, seconds, result.plan.gap, placed))
         if any(outcome.step.kind is StepKind.PREEMPT for outcome in result.outcomes):
             observe(self.port, self._store, self._round.requirements_max)
         return placed
