@@ -40,12 +40,23 @@ def unmet(wanted: str | Mapping[str, Any] | None, mine: Known, others: Mapping[i
     not among ``others`` ended long ago: Slurm lifts the dependency. A clause that is not
     understood keeps the job waiting.
     """
+    return _keeps_back(wanted, lambda c: c is None or not _is_met(c, mine, others))
+
+
+def stranded(wanted: str | Mapping[str, Any] | None, others: Mapping[int, Known]) -> bool:
+    """True where the job would wait for ever: those that it depends on ended in another way."""
+    return _keeps_back(wanted, lambda c: c is not None and _is_stranded(c, others))
+
+
+def _keeps_back(
+    wanted: str | Mapping[str, Any] | None, one_does: Callable[[re.Match[str] | None], bool]
+) -> bool:
     if not wanted:
         return False
     text = _text(wanted) if isinstance(wanted, Mapping) else wanted
     clauses = [_CLAUSE.fullmatch(part.strip()) for part in re.split("[,?]", text) if part]
-    waiting = [c is None or not _is_met(c, mine, others) for c in clauses]
-    return all(waiting) if "?" in text and waiting else any(waiting)
+    keeping = [one_does(clause) for clause in clauses]
+    return all(keeping) if "?" in text and keeping else any(keeping)
 
 
 def awaited(jobs: Iterable[Known]) -> frozenset[int]:
@@ -90,6 +101,16 @@ def _is_met(clause: re.Match[str], mine: Known, others: Mapping[int, Known]) -> 
     if verdict == "failed" or kind not in _MET or target is None:
         return False
     return int(target) not in others or _MET[kind](others[int(target)].state)
+
+
+def _is_stranded(clause: re.Match[str], others: Mapping[int, Known]) -> bool:
+    kind, target, verdict = clause.groups()
+    if verdict == "failed":
+        return True
+    if kind not in _MET or target is None or int(target) not in others:
+        return False
+    state = others[int(target)].state
+    return _ended(state) and not _MET[kind](state)
 
 
 def _is_before(other: Known, mine: Known) -> bool:

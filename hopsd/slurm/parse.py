@@ -25,7 +25,7 @@ from hopsd.model.reading import (
     SlurmState,
     is_failed_profile,
 )
-from hopsd.slurm.dependency import Known, unmet
+from hopsd.slurm.dependency import Known, stranded, unmet
 
 UNTYPED = "gpu"
 
@@ -166,6 +166,7 @@ def job_reading(
         submit=number(job.get("submit_time")) or 0.0,
         hold=_hold(job, state),
         dependency=unmet(job.get("dependency"), _known(job), known),
+        stranded=stranded(job.get("dependency"), known),
         begin=_begin(job, state),
         start=(number(job.get("start_time")) or 0.0) if state is not SlurmState.PENDING else 0.0,
         end=(number(job.get("end_time")) or 0.0) if state.finished else 0.0,

@@ -143,6 +143,21 @@ def test_a_job_that_its_user_holds_waits_until_the_user_wants_it(site: Site) -> 
     site.wait_until_all_completed()
 
 
+def test_a_job_whose_dependency_can_never_be_met_says_so_until_it_is_changed(site: Site) -> None:
+    site.hopsd.start()
+    held = site.submit("hops:reqs=1", 1.0, "--hold")
+    later = site.submit("hops:reqs=1", 1.0, f"--dependency=afterok:{held}")
+    site.hopsd.wait_for(lambda s: {w["id"] for w in s["waiting"]} == {held, later})
+    site.cluster.run("scancel", held)
+    status = site.hopsd.wait_for(
+        lambda s: [w["id"] for w in s["waiting"] if "never starts" in w["reason"]] == [later]
+    )
+    assert status["waiting"][0]["code"] == "dependency"
+    site.cluster.run("scontrol", "update", f"jobid={later}", "dependency=")
+    site.hopsd.wait_for(lambda s: not s["running"] and not s["waiting"])
+    assert [job for job, _, _ in site.runs()] == [later]
+
+
 def test_what_an_operator_holds_waits_until_an_operator_releases_it(site: Site) -> None:
     site.hopsd.start()
     hopsctl(site, "pause")

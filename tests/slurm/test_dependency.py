@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from hopsd.model.reading import SlurmState
-from hopsd.slurm.dependency import Known, awaited, unmet
+from hopsd.slurm.dependency import Known, awaited, stranded, unmet
 
 OTHERS = {
     known.id: known
@@ -49,6 +49,29 @@ OTHERS = {
 def test_clauses(wanted: object, waits: bool) -> None:
     mine = Known(9, "carol", "z", SlurmState.PENDING)
     assert unmet(wanted, mine, OTHERS) is waits  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "for_good"),
+    [
+        (None, False),
+        ("after:1(unfulfilled)", False),
+        ("afterany:2(unfulfilled)", False),
+        ("afterok:2(unfulfilled)", False),
+        ("afterok:4(unfulfilled)", True),
+        ("afterok:99(failed)", True),
+        ("afterok:99(unfulfilled)", False),
+        ("afternotok:3(unfulfilled)", True),
+        ("afterok:4(failed),afterany:2(unfulfilled)", True),
+        ("afterok:4(failed)?afterok:2(unfulfilled)", False),
+        ("afterok:4(failed)?afternotok:3(unfulfilled)", True),
+        ("singleton(unfulfilled)", False),
+        ("moonphase:3(unfulfilled)", False),
+        ({"afterok": [4], "singleton": False, "satisfy": "all"}, True),
+    ],
+)
+def test_clauses_that_are_never_met(wanted: object, for_good: bool) -> None:
+    assert stranded(wanted, OTHERS) is for_good  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
