@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from statistics import fmean, stdev
 
 from bench.allox.runs import LOAD, SAMPLE_SECONDS, Case, Kept, kept
 from bench.allox.text import CLOSING, OPENING, PAPER
@@ -15,21 +17,25 @@ ALPHAS = (0.2, 0.3, 0.5, 0.7, 1.0)
 NOISES = (0.0, 0.1, 0.2)
 OVERHEADS = (0.0, 0.1, 0.2)
 HIGH_LOAD = 2.0
+SEEDS = range(5)
 
 MAIN = [Case(policy) for policy in POLICIES]
 ALPHA = [Case("allox", alpha=alpha) for alpha in (0.1, *ALPHAS)]
 NOISE = [Case(policy, noise=noise) for policy in ("allox", "es") for noise in (*NOISES, 0.04)]
 OVERHEAD = [Case(p, overhead=share) for p in ("allox", "es") for share in (*OVERHEADS, 0.03)]
 HIGH = [Case(policy, load=HIGH_LOAD) for policy in POLICIES]
-CASES = list(dict.fromkeys([*MAIN, *HIGH, *ALPHA, *NOISE, *OVERHEAD]))
+ROWS = list(dict.fromkeys([*MAIN, *HIGH, *ALPHA, *NOISE, *OVERHEAD]))
+CASES = [replace(case, seed=seed) for seed in SEEDS for case in ROWS]
 
-Found = Mapping[Case, Kept]
+Runs = Sequence[Kept]
+"""Of one row, in the order of seeds."""
+Found = Mapping[Case, Runs]
 
 
 def write_page(folder: Path, docs: Path) -> None:
-    """The page and its figures, of the cases that are there."""
-    found = {case: result for case in CASES if (result := kept(case, folder)) is not None}
-    sections = [OPENING.format(jobs=10 * JOBS_PER_USER)]
+    """The page and its figures, of the rows that are there with every seed."""
+    found = {row: runs for row in ROWS if len(runs := _runs(row, folder)) == len(SEEDS)}
+    sections = [OPENING.format(jobs=10 * JOBS_PER_USER, seeds=len(SEEDS))]
     for load, cases in ((LOAD, MAIN), (HIGH_LOAD, HIGH)):
         title = f"## Against the others (section 5.2.2), load {load:g}\n\n"
         sections.append(title + _against([case for case in cases if case in found], found))
@@ -38,9 +44,26 @@ def write_page(folder: Path, docs: Path) -> None:
     (docs / "allox.md").write_text("\n".join(sections))
 
 
+def _runs(row: Case, folder: Path) -> Runs:
+    runs = [kept(replace(row, seed=seed), folder) for seed in SEEDS]
+    return [run for run in runs if run is not None]
+
+
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def _mean(runs: Runs, figure: Callable[[Kept], float], form: str = ".0f") -> str:
+    """Mean and standard deviation over the seeds."""
+    values = [figure(run) for run in runs]
+    return f"{fmean(values):{form}} ± {stdev(values):{form}}"
+
+
+def _above(runs: Runs, others: Runs) -> str:
+    """By how many percent jobs take longer than under another policy, seed by seed."""
+    changes = [100 * (a.mean / b.mean - 1) for a, b in zip(runs, others, strict=True)]
+    return f"{fmean(changes):+.0f} ± {stdev(changes):.0f} %"
 
 
 def _against(cases: Sequence[Case], found: Found) -> str:
@@ -48,12 +71,14 @@ def _against(cases: Sequence[Case], found: Found) -> str:
     ours = found[cases[0]]
     rows = []
     for case in cases:
-        result = found[case]
-        than = "" if case is cases[0] else f"{100 * (ours.mean / result.mean - 1):+.0f} %"
+        runs = found[case]
         rows.append(
-            [case.policy, f"{result.mean:.0f}", than, PAPER.get(case.policy, ""),
-             f"{result.longest:.0f}", f"{result.spread:.4f}", f"{100 * result.gpu_use:.0f} %",
-             f"{100 * result.cpu_use:.0f} %", f"{result.cpu_seconds:.0f}"]
+            [case.policy, _mean(runs, lambda run: run.mean),
+             "" if case is cases[0] else _above(ours, runs), PAPER.get(case.policy, ""),
+             _mean(runs, lambda run: run.longest), _mean(runs, lambda run: run.spread, ".3f"),
+             f"{100 * fmean(run.gpu_use for run in runs):.0f} %",
+             f"{100 * fmean(run.cpu_use for run in runs):.0f} %",
+             f"{fmean(run.cpu_seconds for run in runs):.0f}"]
         )  # fmt: skip
     head = ["policy", "mean completion, s", "AlloX against it", "*paper*", "longest 1 %, s",
             "spread of progress", "GPUs used", "CPUs used", "processor s"]  # fmt: skip
@@ -61,10 +86,10 @@ def _against(cases: Sequence[Case], found: Found) -> str:
 
 
 def _alpha(found: Found) -> str:
-    best = found[Case("srpt")].mean
+    best = found[Case("srpt")]
     rows = [
-        [f"{case.alpha:g}", f"{found[case].mean:.0f}",
-         f"{100 * (found[case].mean / best - 1):+.0f} %", f"{found[case].spread:.4f}"]
+        [f"{case.alpha:g}", _mean(found[case], lambda run: run.mean), _above(found[case], best),
+         _mean(found[case], lambda run: run.spread, ".3f")]
         for case in ALPHA if case in found
     ]  # fmt: skip
     head = ["alpha", "mean completion, s", "against SRPT", "spread of progress"]
@@ -74,11 +99,12 @@ def _alpha(found: Found) -> str:
 def _noise(found: Found) -> str:
     rows = []
     for noise in sorted({case.noise for case in NOISE}):
-        pair = [found.get(Case(policy, noise=noise)) for policy in ("allox", "es")]
-        allox, equal = pair
+        allox, equal = (found.get(Case(policy, noise=noise)) for policy in ("allox", "es"))
         if allox is not None and equal is not None:
-            rows.append([f"{100 * noise:.0f} %", f"{100 * allox.error:.0f} %",
-                         f"{allox.mean:.0f}", f"{equal.mean:.0f}"])  # fmt: skip
+            error = fmean(run.error for run in allox)
+            rows.append([f"{100 * noise:.0f} %", f"{100 * error:.0f} %",
+                         _mean(allox, lambda run: run.mean),
+                         _mean(equal, lambda run: run.mean)])  # fmt: skip
     head = ["noise of a sample", "mean error of a run time", "allox, s", "es, s"]
     return "## Estimation errors (section 5.3.1)\n\n" + _table(head, rows)
 
@@ -87,26 +113,29 @@ def _overhead(found: Found) -> str:
     rows = []
     for share in sorted({case.overhead for case in OVERHEAD}):
         pair = [found.get(Case(policy, overhead=share)) for policy in ("allox", "es")]
-        allox, equal = pair
-        if allox is not None and equal is not None:
-            rows.append([f"{100 * share:.0f} %", f"{allox.mean:.0f}", f"{equal.mean:.0f}"])
+        cells = [_mean(runs, lambda run: run.mean) for runs in pair if runs is not None]
+        if len(cells) == len(pair):
+            rows.append([f"{100 * share:.0f} %", *cells])
     head = ["samples, of the job", "allox, s", "es, s"]
     return "## Profiling overhead (section 5.3.2)\n\n" + _table(head, rows)
 
 
 def _figures(found: Found, images: Path) -> str:
+    """Of the first seed, but for the means."""
     shown = [Case(p) for p in ("allox", "es", "drfs", "drfa", "srpt") if Case(p) in found]
+    first = {case.policy: found[case][0] for case in shown}
     long_user = {
-        case.policy: [(0.0, 0.0)] + [(t / 3600, n + 1) for n, t in enumerate(found[case].long_ends)]
-        for case in shown
+        policy: [(0.0, 0.0)] + [(t / 3600, n + 1) for n, t in enumerate(run.long_ends)]
+        for policy, run in first.items()
     }
     progress = {
-        case.policy: [(i * SAMPLE_SECONDS / 3600, s) for i, s in enumerate(found[case].spreads)]
-        for case in shown
+        policy: [(i * SAMPLE_SECONDS / 3600, s) for i, s in enumerate(run.spreads)]
+        for policy, run in first.items()
     }
-    sweep = {"allox": [(case.alpha, found[case].mean) for case in ALPHA if case in found]}
+    means = {case: fmean(run.mean for run in runs) for case, runs in found.items()}
+    sweep = {"allox": [(case.alpha, means[case]) for case in ALPHA if case in found]}
     for policy in ("es", "srpt"):
-        sweep[policy] = [(0.1, found[Case(policy)].mean), (1.0, found[Case(policy)].mean)]
+        sweep[policy] = [(alpha, means[Case(policy)]) for alpha in (0.1, 1.0)]
     drawn = {
         "alpha": ("Mean completion by alpha", "alpha", "seconds", sweep),
         "long-user": ("Jobs done of the user with the longest", "hours", "jobs", long_user),
