@@ -111,11 +111,10 @@ def test_ranks_report_each_and_the_fast_one_shows_its_wait(node: Node) -> None:
         for report in reports:
             believed(report)
         fast, slow = (report["basics"] for report in reports)
-        assert slow["t_c"] > 0
         if (
             fast["t_w"] == pytest.approx(0.020, rel=0.3)
             and slow["t_w"] < fast["t_w"] / 2
-            and slow["t_c"] < 0.040
+            and 0 < slow["t_c"] < 0.040
             and fast["t_iter"] == pytest.approx(slow["t_iter"], rel=0.05)
         ):
             return
