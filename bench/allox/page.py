@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 
 from bench.allox.runs import LOAD, SAMPLE_SECONDS, Case, Kept, kept
 from bench.allox.text import CLOSING, OPENING, PAPER
+from bench.spread import mean_and_spread
 from hopsd.sim.svg import Axis, chart
 
 JOBS_PER_USER = 80
@@ -55,15 +56,13 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _mean(runs: Runs, figure: Callable[[Kept], float], form: str = ".0f") -> str:
-    """Mean and standard deviation over the seeds."""
-    values = [figure(run) for run in runs]
-    return f"{fmean(values):{form}} ± {stdev(values):{form}}"
+    return mean_and_spread([figure(run) for run in runs], form)
 
 
 def _above(runs: Runs, others: Runs) -> str:
     """By how many percent jobs take longer than under another policy, seed by seed."""
     changes = [100 * (a.mean / b.mean - 1) for a, b in zip(runs, others, strict=True)]
-    return f"{fmean(changes):+.0f} ± {stdev(changes):.0f} %"
+    return f"{mean_and_spread(changes, '+.0f')} %"
 
 
 def _against(cases: Sequence[Case], found: Found) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 
 from bench.hare.experiments import FIGURES, SEEDS, Figure
 from bench.hare.rounds import SEEDS as ROUNDS_SEEDS
@@ -14,6 +14,7 @@ from bench.hare.runs import SCHEMES, Outcome, outcome
 from bench.hare.small import beyond, distances
 from bench.hare.text import FIGURES_OPENING, FINDINGS, OPENING, SMALL
 from bench.hare.workload import Scenario
+from bench.spread import mean_and_spread
 from hopsd.policies.hare.baselines import BASELINES
 from hopsd.policies.hare.schedulers import SCHEDULERS
 from hopsd.sim.svg import Axis, chart, distribution
@@ -86,7 +87,7 @@ def _against_paper(runs: dict[str, dict[str, Runs]]) -> str:
             text += _row(
                 [
                     f"`{rule}`, {where}",
-                    *(f"{fmean(c):+.0f} ± {stdev(c):.0f} %" for c in changes),
+                    *(f"{mean_and_spread(c, '+.0f')} %" for c in changes),
                     shown,
                 ]
             )
@@ -98,7 +99,7 @@ def _table(figure: Figure, found: dict[str, Runs]) -> str:
     for label, runs in found.items():
         nearest = fmean(min(run.objective.values()) / run.bound for run in runs)
         cells = [[run.weighted(s) for run in runs] for s in SCHEMES]
-        means = [f"{fmean(own):.3f} ± {stdev(own):.3f}" for own in cells]
+        means = [mean_and_spread(own, ".3f") for own in cells]
         text += _row([label, *means, f"{nearest:.2f}"])
     return text
 

@@ -8,6 +8,7 @@ from statistics import fmean, stdev
 
 from bench.paper.experiments import ARRIVALS, FTF, PRIORITIES, RATES, TABLE_3, TABLE_4, Case
 from bench.paper.runs import Kept
+from bench.spread import mean_and_spread
 
 Find = Callable[[Case], Kept | None]
 
@@ -73,7 +74,7 @@ def _changes(find: Find) -> Iterator[Claim]:
                 yield Claim(
                     f"{where}: {label} against {NAMES[rival]}",
                     f"{paper:+.1f} %",
-                    f"{fmean(changes):+.1f}{_plus_minus(changes)} %",
+                    f"{mean_and_spread(changes, '+.1f')} %",
                     len(found),
                     "undecided" if _noisy(changes) else verdict(paper, fmean(changes)),
                 )
@@ -160,7 +161,3 @@ def _leads(find: Find, rival: str, rate: float) -> dict[int, float]:
 def _noisy(values: Sequence[float]) -> bool:
     """Whether the seeds differ by more than the effect."""
     return len(values) > 1 and stdev(values) > abs(fmean(values))
-
-
-def _plus_minus(values: Sequence[float]) -> str:
-    return f" ± {stdev(values):.1f}" if len(values) > 1 else ""

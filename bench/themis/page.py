@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 
+from bench.spread import mean_and_spread
 from bench.themis.experiments import (
     CONTENTION,
     EVERYBODY,
@@ -72,9 +73,7 @@ def _cell(cases: Iterable[Case], folder: Path, value: Value) -> str:
     if not there or len(there) < len(found):
         return NOT_RUN
     mean = fmean(there)
-    text = f",.{0 if mean >= 100 else 1 if mean >= 10 else 2}f"
-    spread = f" ± {stdev(there):{text}}" if len(there) > 1 else ""
-    return f"{mean:{text}}{spread}"
+    return mean_and_spread(there, f",.{0 if mean >= 100 else 1 if mean >= 10 else 2}f")
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -193,7 +192,7 @@ def _ratio(cases: Sequence[Case], base: Sequence[Case], folder: Path, value: Val
         return NOT_RUN
     ratios = [value(a) / value(b) for a, b in both]
     below = sum(ratio < 1.0 for ratio in ratios)
-    return f"{fmean(ratios):.2f} ± {stdev(ratios):.2f} ({below})"
+    return f"{mean_and_spread(ratios, '.2f')} ({below})"
 
 
 def _text3(value: float | None) -> str:
