@@ -103,9 +103,9 @@ class JobReading:
     ``allocation`` as Slurm gives it (never as planned); ``gpu_indices`` per node where the
     port can tell. ``begin`` is the earliest start that Slurm allows, 0: at once.
     ``dependency`` is True while one keeps the job back, ``stranded`` where it always will: the
-    jobs it is about ended in another way. ``per_job_gpus`` is True while the job
-    asks for GPUs as a whole (an uneven placement does), not per node. ``script`` is a hash of
-    the batch script and its arguments, empty where that is not known or not needed.
+    jobs it is about ended in another way. ``per_job_gpus`` is True while the job asks for GPUs
+    as a whole (an uneven placement does), not per node. ``script`` is a hash of the batch script
+    and its arguments, empty where that is not known or not needed.
     ``awaited``: Slurm starts another job by itself, or never, when this one ends.
     """
 

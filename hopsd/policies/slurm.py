@@ -9,7 +9,7 @@ are taken as known: the time limit where there is one, else what the job really 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import le
 from typing import ClassVar
@@ -202,10 +202,10 @@ class _Profile:
         first, before = self._not_before(gpus, needs), len(self.times)
         one = {t: s for t, s in seconds.items() if gpus <= self._size[t]}
         many = {t: s for t, s in seconds.items() if gpus > self._size[t]}
-        found = self._on_one(gpus, one, first, before) if one else None
+        found = _soonest(self._on_one, gpus, one, first, before) if one else None
         before = before if found is None else found.start
         if many and before > first:
-            found = self._on_many(gpus, many, first, before) or found
+            found = _soonest(self._on_many, gpus, many, first, before) or found
         start = np.inf if found is None else float(self.times[found.start])
         self._placed.append((gpus, needs, start))
         return found
@@ -313,15 +313,11 @@ class _Profile:
         """On one server; of those that have room first the fullest."""
         sites = self._sites(tuple(seconds))
         needs = np.full(len(seconds), gpus)
-        times = np.array(list(seconds.values()))
-        for begin, end in _stretches(first, before):
-            ok = self._lasting(needs, sites, times, begin, end)
-            row = _first(ok)
-            if row is not None:
-                break
-        else:
+        ok = self._lasting(needs, sites, np.array(list(seconds.values())), first, before)
+        row = _first(ok)
+        if row is None:
             return None
-        at = begin + row
+        at = first + row
         slack = np.where(ok[row], self.free[at, sites.members], np.iinfo(np.int32).max)
         node = self._nodes[sites.members[slack.argmin()]]
         return self._slot(at, seconds[node.gpu_type], {node.name: gpus})
@@ -334,19 +330,15 @@ class _Profile:
         times = np.array(list(seconds.values()))
         largest = np.array([self._size[t] for t in seconds])
         whole, rest = np.divmod(gpus, largest)
-        for begin, end in _stretches(first, before):
-            part = full = self._lasting(largest, sites, times, begin, end)
-            enough = sites.count(full) >= whole
-            row = _first(enough)
-            if row is not None and rest.any():
-                part = self._lasting(rest, sites, times, begin, end)
-                enough &= sites.count(part) >= whole + (rest > 0)
-                row = _first(enough)
-            if row is not None:
-                break
-        else:
+        part = full = self._lasting(largest, sites, times, first, before)
+        enough = sites.count(full) >= whole
+        if rest.any() and _first(enough) is not None:
+            part = self._lasting(rest, sites, times, first, before)
+            enough &= sites.count(part) >= whole + (rest > 0)
+        row = _first(enough)
+        if row is None:
             return None
-        at, chosen = begin + row, int(enough[row].argmax())
+        at, chosen = first + row, int(enough[row].argmax())
         own = sites.type == chosen
         taken = sites.members[own & full[row]][: whole[chosen]].tolist()
         nodes = {self._nodes[m].name: int(largest[chosen]) for m in taken}
@@ -370,13 +362,20 @@ class _Profile:
         return self._sites_of[key]
 
 
-def _stretches(first: int, before: int) -> Iterator[tuple[int, int]]:
-    """The rows ``first:before``, a few at a time: most jobs find their place among the first."""
+def _soonest(
+    look: Callable[[int, Mapping[GpuType, float], int, int], _Slot | None],
+    gpus: int,
+    seconds: Mapping[GpuType, float],
+    first: int,
+    before: int,
+) -> _Slot | None:
+    """``look`` at the rows, a few at a time: most jobs find their place among the first."""
     rows = 16
     while first < before:
-        yield first, min(first + rows, before)
-        first += rows
-        rows *= 4
+        if found := look(gpus, seconds, first, min(first + rows, before)):
+            return found
+        first, rows = first + rows, 4 * rows
+    return None
 
 
 def _first(rows: Bools) -> int | None:

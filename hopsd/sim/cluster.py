@@ -107,8 +107,7 @@ class VirtualCluster:
     """Implements :class:`hopsd.slurm.port.Port`; time stands still between ``advance`` calls.
 
     ``changes`` is the timeline of the run so far. ``planning_seconds``: how long the plan now
-    applied took, where that counts: who is placed by it trains that much later. ``happened``: how
-    many things happened by themselves so far.
+    applied took, where that counts: who is placed by it trains that much later.
     """
 
     cluster: Cluster
@@ -119,7 +118,6 @@ class VirtualCluster:
     changes: list[Change] = field(default_factory=list)
     finished: int = 0
     planning_seconds: float = 0.0
-    happened: int = 0
     _jobs: dict[JobId, _VirtualJob] = field(default_factory=dict)
     _ended: list[JobReading] = field(default_factory=list)
     _events: list[_Event] = field(default_factory=list)
@@ -179,12 +177,12 @@ class VirtualCluster:
             if job.rate
         }
 
-    def advance(self, until: float) -> None:
-        """Let all happen that happens up to and at ``until``."""
+    def advance(self, until: float) -> bool:
+        """Let all happen that happens up to and at ``until``; whether anything did."""
+        happened = False
         while self.next_event is not None and self._events[0][0] <= until:
             time, kind, index, job, _ = heapq.heappop(self._events)
-            self.now = time
-            self.happened += 1
+            self.now, happened = time, True
             if kind == _Kind.END and job is not None:
                 self._end(self._jobs[job])
             elif kind == _Kind.ARRIVAL:
@@ -194,6 +192,7 @@ class VirtualCluster:
             else:
                 self._repair(self.failures[index])
         self.now = until
+        return happened
 
     def read(self) -> Reading:
         """Ended jobs are told once."""

@@ -97,7 +97,6 @@ class Simulation:
         self._every_first = bool(getattr(policy, "every_first", False))
         self._settles = bool(getattr(policy, "settles", False))
         self._steady = bool(getattr(policy, "steady", False))
-        self._seen = 0  # how many things had happened when the last round ended
         self._progress = progress
         self.port = VirtualCluster(cluster, workload, settings.cluster, failures)
         knowledge = Speeds(cluster, workload).knowledge()
@@ -122,13 +121,12 @@ class Simulation:
             start, end = index * length, (index + 1) * length
             if start >= self._settings.horizon:
                 break
-            self.port.advance(start)
+            news = self.port.advance(start)
             if self.port.finished == len(self._workload.jobs):
                 break
             before = len(self.port.changes)
             self._rounds.append(start)
-            self._play_round(RoundWindow(start, end))
-            self._seen = self.port.happened
+            self._play_round(RoundWindow(start, end), news=news)
             stuck = 0 if self._alive(before) else stuck + 1
             if self._progress is not None:
                 self._progress(self.port.now, self.port.finished, len(self._workload.jobs))
@@ -156,8 +154,8 @@ class Simulation:
         moved = len(self.port.changes) > changes_before
         return moved or self.port.next_event is not None
 
-    def _play_round(self, window: RoundWindow) -> None:
-        news = self.port.happened > self._seen
+    def _play_round(self, window: RoundWindow, *, news: bool) -> None:
+        """``news``: something happened since the last look."""
         if self.port.present and (news or not self._steady):
             self._plan(None)
             if not self._settles:

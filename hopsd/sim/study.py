@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -74,20 +73,19 @@ def play(
         changes=run.changes,
         outcomes=tuple(outcomes),
         rounds=tuple(states),
-        first_plans=tuple(_first_plans(run)),
+        first_plans=_first_plans(run),
         plans=len(run.plans),
         summary=summarise(outcomes, states, gpus),
         wall_seconds=run.wall_seconds,
     )
 
 
-def _first_plans(run: Run) -> Iterator[PlanMade]:
+def _first_plans(run: Run) -> tuple[PlanMade, ...]:
     """Each round's first plan; nothing took no time where none was made."""
-    at = 0
-    for start, end in zip(run.rounds, (*run.rounds[1:], inf), strict=True):
-        at = bisect_left(run.plans, start, lo=at, key=lambda made: made.time)
-        made = run.plans[at : at + 1]
-        yield made[0] if made and made[0].time < end else PlanMade(start, 0.0, 0.0, 0)
+    first: dict[float, PlanMade] = {}
+    for made in run.plans:
+        first.setdefault(run.rounds[bisect_right(run.rounds, made.time) - 1], made)
+    return tuple(first.get(start, PlanMade(start, 0.0, 0.0, 0)) for start in run.rounds)
 
 
 def figures(result: Result) -> dict[str, Any]:
