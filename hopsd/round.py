@@ -97,7 +97,8 @@ def run_round(
         settings.snapshot,
     )
     snapshot = built.snapshot
-    store.save_jobs(with_ages(seen.records, ages(snapshot.jobs, snapshot.nodes)))
+    anew = [job for job in snapshot.jobs if first or seen.records[job.id].age_seconds is None]
+    store.save_jobs(with_ages(seen.records, ages(anew, snapshot.nodes)))
     profiles = _profile(store, seen, snapshot, knowledge, settings)
     plan = policy(profiles.snapshot, settings.plan)
     profiles = profiles.beside(plan)

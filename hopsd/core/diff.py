@@ -26,14 +26,14 @@ def diff(
     Steps are in the order of job ids, so equal plans give equal steps.
     """
     steps = []
-    for job in sorted(reading.jobs, key=lambda j: job_order(j.id)):
+    for job in reading.jobs:
         if job.id in ignored:
             continue
         target = plan.placements.get(job.id, Allocation())
         step = _step(job, target, may_vacate=first and job.id not in pinned)
         if step is not None:
             steps.append(step)
-    return steps
+    return sorted(steps, key=lambda step: job_order(step.job))
 
 
 def _step(job: JobReading, target: Allocation, *, may_vacate: bool) -> Step | None:

@@ -28,8 +28,8 @@ class MemoryStore:
         return self._jobs
 
     def save_jobs(self, records: Iterable[JobRecord]) -> None:
-        self._jobs = {r.id: r for r in [*self._jobs.values(), *records]}
-        self._jobs = {job: r for job, r in self._jobs.items() if r.end is None}
+        saved = self._jobs | {record.id: record for record in records}
+        self._jobs = {job: record for job, record in saved.items() if record.end is None}
 
     def report(self, samples_done: Mapping[JobId, float]) -> None:
         """What running jobs report, and what their restarts are known to cost."""

@@ -1,0 +1,211 @@
+"""Which GPUs are free when: servers, what is promised of them, and the soonest place for a job."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from hopsd.model.allocation import Allocation
+from hopsd.model.cluster import Node
+from hopsd.model.ids import GpuType, NodeName
+
+Gain = tuple[float, int]
+"""From when on so many GPUs more are free."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """GPUs from ``start`` until ``end`` (seconds). ``rank``: of several places the lowest is best,
+    the earliest, then on a single server, then on the fullest.
+    """
+
+    rank: tuple[float, bool, int]
+    end: float
+    allocation: Allocation
+
+    @property
+    def start(self) -> float:
+        return self.rank[0]
+
+
+class Timetable:
+    """Servers of several GPU types over time, from ``now`` on."""
+
+    def __init__(
+        self,
+        now: float,
+        nodes: Iterable[Node],
+        idle: Mapping[NodeName, int],
+        gains: Mapping[NodeName, Iterable[Gain]],
+    ) -> None:
+        """``idle``: free GPUs now; ``gains``: when the others get free, after ``now``."""
+        self.now = now
+        self._servers: dict[NodeName, _Server] = {}
+        of_type: dict[GpuType, list[_Server]] = {}
+        for node in nodes:
+            server = _Server(node, now, idle[node.name], gains.get(node.name, ()))
+            self._servers[node.name] = server
+            of_type.setdefault(node.gpu_type, []).append(server)
+        self._groups = {t: _Group(servers) for t, servers in of_type.items()}
+        self._free_until: dict[int, dict[GpuType, float]] = {}
+
+    def free_until(self, gpus: int) -> Mapping[GpuType, float]:
+        """How long from now on types have so many free for one job, those that have them now.
+
+        Of a job larger than a server only the whole servers are looked for.
+        """
+        if gpus not in self._free_until:
+            lasting = {t: group.free_until(gpus) for t, group in self._groups.items()}
+            self._free_until[gpus] = {t: end for t, end in lasting.items() if end > self.now}
+        return self._free_until[gpus]
+
+    def soonest(self, gpus: int, seconds: Mapping[GpuType, float]) -> Place | None:
+        """Where and from when on a job fits for as long as it runs; None: nobody knows, others
+        than the known jobs hold GPUs that it needs.
+        """
+        best: Place | None = None
+        for gpu_type, long in seconds.items():
+            found = self._groups[gpu_type].soonest(gpus, long, best.start if best else inf)
+            if found is not None and (best is None or found.rank < best.rank):
+                best = found
+        return best
+
+    def reserve(self, place: Place) -> None:
+        for name, gpus in place.allocation:
+            server = self._servers[name]
+            server.take(place.start, place.end, gpus)
+            self._groups[server.gpu_type].forget()
+        self._free_until.clear()
+
+
+class _Server:
+    """One server: ``_free[i]`` GPUs are free from ``_times[i]`` until ``_times[i + 1]``."""
+
+    __slots__ = ("_free", "_times", "_windows", "gpu_type", "gpus", "name")
+
+    def __init__(self, node: Node, now: float, idle: int, gains: Iterable[Gain]) -> None:
+        self.name, self.gpu_type, self.gpus = node.name, node.gpu_type, node.gpus
+        self._times, self._free = [now], [idle]
+        for time, gpus in sorted(gains):
+            self._times.append(time)
+            self._free.append(self._free[-1] + gpus)
+        self._windows: dict[int, list[tuple[float, float]]] = {}
+
+    @property
+    def idle(self) -> int:
+        return self._free[0]
+
+    def windows(self, gpus: int) -> list[tuple[float, float]]:
+        """From when until when so many are free all along, each as long as can be."""
+        if gpus not in self._windows:
+            found, begin = [], None
+            for time, free in zip(self._times, self._free, strict=True):
+                if free >= gpus:
+                    begin = time if begin is None else begin
+                elif begin is not None:
+                    found.append((begin, time))
+                    begin = None
+            if begin is not None:
+                found.append((begin, inf))
+            self._windows[gpus] = found
+        return self._windows[gpus]
+
+    def free_at(self, time: float) -> int:
+        return self._free[bisect_right(self._times, time) - 1]
+
+    def take(self, start: float, end: float, gpus: int) -> None:
+        first, stop = self._row(start), self._row(end)
+        for row in range(first, stop):
+            self._free[row] -= gpus
+        self._windows.clear()
+
+    def _row(self, time: float) -> int:
+        """The row that begins at ``time``, made where there is none."""
+        row = bisect_left(self._times, time)
+        if row == len(self._times) or self._times[row] != time:
+            self._times.insert(row, time)
+            self._free.insert(row, self._free[row - 1])
+        return row
+
+
+Window = tuple[float, float, _Server]
+"""From when until when the server has so many GPUs free all along."""
+
+
+class _Group:
+    """The servers of one type."""
+
+    def __init__(self, servers: Sequence[_Server]) -> None:
+        self._servers = servers
+        self._size = max(server.gpus for server in servers)
+        self._free_until: dict[int, float] = {}
+
+    def forget(self) -> None:
+        """To be called when a server's GPUs were taken."""
+        self._free_until.clear()
+
+    def free_until(self, gpus: int) -> float:
+        """How long so many are free that are free now; before now where they are not."""
+        if gpus not in self._free_until:
+            count, own = (1, gpus) if gpus <= self._size else (gpus // self._size, self._size)
+            ends = sorted([s.windows(own)[0][1] for s in self._servers if s.idle >= own])
+            self._free_until[gpus] = ends[-count] if count <= len(ends) else -inf
+        return self._free_until[gpus]
+
+    def soonest(self, gpus: int, seconds: float, before: float) -> Place | None:
+        """On one server, of those that have room first the fullest; a job larger than that takes
+        whole servers, and a part of one more for what remains. None where that is after
+        ``before``.
+        """
+        return (self._on_one if gpus <= self._size else self._on_many)(gpus, seconds, before)
+
+    def _on_one(self, gpus: int, seconds: float, before: float) -> Place | None:
+        start, free, where = before, self._size + 1, None
+        for server in self._servers:
+            for begin, end in server.windows(gpus):
+                if begin > start:
+                    break
+                if begin + seconds <= end:
+                    left = server.free_at(begin)
+                    if begin < start or left < free:
+                        start, free, where = begin, left, server.name
+                    break
+        if where is None:
+            return None
+        return Place((start, False, free), start + seconds, Allocation(((where, gpus),)))
+
+    def _on_many(self, gpus: int, seconds: float, before: float) -> Place | None:
+        count, rest = divmod(gpus, self._size)
+        whole = self._lasting(self._size, seconds)
+        begins = sorted(begin for begin, _, _ in whole)[count - 1 :]
+        if not begins or begins[0] > before:
+            return None
+        part = self._lasting(rest, seconds) if rest else []
+        begins += [begin for begin, _, _ in part if begin > begins[0]]
+        for start in sorted(set(begins)):
+            end = start + seconds
+            taken = _open(whole, start, end)[:count]
+            others = [server for server in _open(part, start, end) if server not in taken]
+            if len(taken) == count and (others or not rest):
+                parts = {server.name: self._size for server in taken}
+                if rest:
+                    fullest = min(others, key=lambda server: server.free_at(start))
+                    parts[fullest.name] = rest
+                return Place((start, True, 0), end, Allocation.of(parts))
+        return None
+
+    def _lasting(self, gpus: int, seconds: float) -> list[Window]:
+        """Those of so many GPUs that are long enough, in the order of the servers."""
+        return [
+            (begin, end, server)
+            for server in self._servers
+            for begin, end in server.windows(gpus)
+            if begin + seconds <= end
+        ]
+
+
+def _open(windows: Iterable[Window], start: float, end: float) -> list[_Server]:
+    """The servers whose windows are open all that time."""
+    return [server for begin, stop, server in windows if begin <= start and end <= stop]

@@ -1,0 +1,172 @@
+"""Conservative backfill: against a search that knows nothing but a list of who holds what when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hopsd.model.allocation import Allocation
+from hopsd.model.cluster import Node
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName
+from hopsd.model.job import Job, ThroughputTable
+from hopsd.model.plan import PlanSettings, RoundInfo, Snapshot
+from hopsd.policies.registry import get
+
+A, B = GpuType("a"), GpuType("b")
+SIZES = {"a0": 4, "a1": 4, "a2": 4, "b0": 2, "b1": 2}
+SPEED = {A: 1.0, B: 2.0}
+SPREAD = 0.5
+SLOW = {NodeName("a2"): 0.5}
+NOW = 1000.0
+
+
+def job(number: int, gpus: int, **more: object) -> Job:
+    fields = {
+        "id": JobId(str(number)),
+        "user": UserName("u"),
+        "submit": float(number),
+        "wait_seconds": 0.0,
+        "reqs": (gpus,),
+        "throughput": {
+            A: ThroughputTable({1: SPEED[A]}, {2: SPREAD}),
+            B: ThroughputTable({1: SPEED[B]}),
+        },
+        "server_factor": SLOW,
+    }
+    return Job(**(fields | more))  # type: ignore[arg-type]
+
+
+def snapshot(jobs: list[Job], lent: str = "") -> Snapshot:
+    """``lent``: a server of which strangers hold one GPU, for nobody knows how long."""
+    left = {name: size - (name == lent) for name, size in SIZES.items()}
+    for one in jobs:
+        for node, gpus in one.running:
+            left[node] -= gpus
+    nodes = tuple(
+        Node(NodeName(name), GpuType(name[0]), SIZES[name], idle) for name, idle in left.items()
+    )
+    return Snapshot(NOW, RoundInfo(False, 60.0), nodes, tuple(jobs))
+
+
+@dataclass
+class Held:
+    node: str
+    gpus: int
+    start: float
+    end: float
+
+
+def seconds(one: Job, gpu_type: GpuType, servers: int, slowest: float) -> float:
+    if one.time_limit_seconds is not None:
+        return max(0.0, one.time_limit_seconds - one.run_seconds)
+    rate = SPEED[gpu_type] if servers == 1 else SPREAD
+    assert one.samples is not None
+    return (one.samples - one.samples_done) / (rate * slowest * one.reqs[0])
+
+
+def started(snap: Snapshot) -> dict[JobId, Allocation]:
+    """Every job in turn at the first moment at which some servers hold it to its end."""
+    held = []
+    for node in snap.nodes:
+        known = sum(one.running.on(node.name) for one in snap.jobs)
+        held.append(Held(node.name, node.gpus - node.idle - known, NOW, float("inf")))
+    for one in snap.jobs:
+        for name, gpus in one.running:
+            long = seconds(one, GpuType(name[0]), len(one.running.nodes), SLOW.get(name, 1.0))
+            held.append(Held(name, gpus, NOW, NOW + max(long, 1e-9)))
+    found = {}
+    for one in (j for j in snap.jobs if not j.running):
+        place = soonest(one, held)
+        if place is not None:
+            held += place
+            if place[0].start == NOW:
+                found[one.id] = Allocation.of({part.node: part.gpus for part in place})
+    return found
+
+
+def free(held: list[Held], name: str, time: float) -> int:
+    return SIZES[name] - sum(h.gpus for h in held if h.node == name and h.start <= time < h.end)
+
+
+def soonest(one: Job, held: list[Held]) -> list[Held] | None:
+    (gpus,) = one.reqs
+    times = sorted({NOW, *(h.end for h in held if h.end < float("inf"))})
+
+    def fits(name: str, need: int, start: float, end: float) -> bool:
+        looks = [start, *(h.start for h in held if start < h.start < end)]
+        return all(free(held, name, look) >= need for look in looks)
+
+    for start in times:
+        single = [
+            (free(held, name, start), index, name, end)
+            for index, name in enumerate(SIZES)
+            if gpus <= SIZES[name]
+            for end in [start + seconds(one, GpuType(name[0]), 1, 0.5 if name[0] == "a" else 1.0)]
+            if fits(name, gpus, start, end)
+        ]
+        if single:
+            _, _, name, end = min(single)
+            return [Held(name, gpus, start, end)]
+        whole, rest = divmod(gpus, 4)
+        if gpus <= 4 or gpus > 12:
+            continue
+        end = start + seconds(one, A, 2, 0.5)
+        names = [name for name in SIZES if name[0] == "a"]
+        for full in combinations(names, whole):
+            if all(fits(name, 4, start, end) for name in full):
+                parts = [Held(name, 4, start, end) for name in full]
+                others = [n for n in names if n not in full and fits(n, rest, start, end)]
+                if rest and others:
+                    last = min(others, key=lambda name: (free(held, name, start), name))
+                    return [*parts, Held(last, rest, start, end)]
+                if not rest:
+                    return parts
+    return None
+
+
+@st.composite
+def queues(draw: st.DrawFn) -> Snapshot:
+    jobs: list[Job] = []
+    lent = draw(st.sampled_from(["", *SIZES]))
+    left = {name: size - (name == lent) for name, size in SIZES.items()}
+    for number in range(draw(st.integers(1, 9))):
+        gpus = draw(st.integers(1, 4) | st.sampled_from([6, 8, 9, 13]))
+        whole = draw(st.integers(1, 6)) * 32.0
+        more: dict[str, object] = (
+            {"time_limit_seconds": whole} if draw(st.booleans()) else {"samples": whole * gpus}
+        )
+        node = draw(st.sampled_from(sorted(SIZES)))
+        if draw(st.booleans()) and gpus <= left[node]:
+            left[node] -= gpus
+            spent = draw(st.integers(0, 7)) * 32.0
+            more |= {
+                "running": Allocation.of({node: gpus}),
+                "run_seconds": spent,
+                "samples_done": min(spent, whole) * gpus,
+            }
+        jobs.append(job(number, gpus, **more))
+    return snapshot(jobs, lent)
+
+
+@settings(max_examples=300, deadline=None)
+@given(queues())
+def test_those_start_now_whose_turn_it_is(snap: Snapshot) -> None:
+    plan = get("slurm")(snap, PlanSettings())
+    assert plan.placements == started(snap)
+    waiting = {one.id for one in snap.jobs if not one.running} - plan.placements.keys()
+    assert plan.waiting.keys() == waiting
+
+
+def test_a_job_past_its_time_limit_still_holds_its_gpus() -> None:
+    late = job(1, 4, time_limit_seconds=60.0, run_seconds=61.0, running=Allocation.of({"a0": 4}))
+    others = [
+        job(n, 4, samples=100.0, running=Allocation.of({node: 4}))
+        for n, node in enumerate(["a1", "a2"], 2)
+    ]
+    waits = job(4, 4, samples=10.0)
+    plan = get("slurm")(snapshot([late, *others, waits]), PlanSettings())
+    assert plan.placements == {}
+    assert set(plan.waiting) == {waits.id}
