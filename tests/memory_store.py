@@ -177,7 +177,7 @@ class MemoryStore(MemoryKnowledge):
 
     def placements(self, job: JobId | None = None) -> tuple[Placement, ...]:
         found = [p for p in self._placements.values() if job is None or p.job == job]
-        return tuple(sorted(found, key=lambda p: (p.start, p.job)))
+        return tuple(sorted(found, key=lambda p: (p.start, p.job, p.submit)))
 
     def reasons(self, job: JobId) -> tuple[ReasonRecord, ...]:
         return tuple(self._reasons.get(job, ()))

@@ -32,7 +32,7 @@ class History(Store, Protocol):
         """
 
     def placements(self, job: JobId | None = None) -> tuple[Placement, ...]:
-        """Where a job ran, or all jobs; by start."""
+        """Where a job ran, or all jobs; by start, job and submit time."""
 
     def reasons(self, job: JobId) -> tuple[ReasonRecord, ...]:
         """Why a job waited, in the order it was given."""

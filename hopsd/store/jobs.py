@@ -83,7 +83,7 @@ def vacate(connection: Connection, job: JobId, at: float) -> None:
 def placements(connection: Connection, job: JobId | None) -> tuple[Placement, ...]:
     rows = connection.execute(
         "SELECT to_json(p) FROM placements p WHERE %(job)s::text IS NULL OR job = %(job)s"
-        " ORDER BY started, job",
+        ' ORDER BY started, job COLLATE "C", submit',
         {"job": job},
     )
     return tuple(_placement(row) for row in rows)

@@ -111,6 +111,8 @@ def pair(postgres: Databases) -> Iterator[tuple[Databases, PostgresStore]]:
         yield postgres, store
 
 
+# Where they differ, the shortest case is looked for over some minutes, and is worth the wait.
+@pytest.mark.timeout(900)
 @settings(
     max_examples=60,
     deadline=None,
