@@ -97,6 +97,7 @@ def run_round(
         settings.snapshot,
     )
     snapshot = built.snapshot
+    # Recorded for people alone: policies work it out from the snapshot.
     anew = [job for job in snapshot.jobs if first or seen.records[job.id].age_seconds is None]
     store.save_jobs(with_ages(seen.records, ages(anew, snapshot.nodes)))
     profiles = _profile(store, seen, snapshot, knowledge, settings)
