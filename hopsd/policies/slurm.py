@@ -9,8 +9,10 @@ are taken as known: the time limit where there is one, else what the job really 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import inf, nextafter
 from typing import ClassVar
 
@@ -113,10 +115,12 @@ class _RunTimes:
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._types = {node.name: node.gpu_type for node in nodes}
         self._names: dict[GpuType, list[NodeName]] = {}
-        self._size: dict[GpuType, int] = {}
+        sizes: dict[GpuType, list[int]] = {}
         for node in nodes:
             self._names.setdefault(node.gpu_type, []).append(node.name)
-            self._size[node.gpu_type] = max(node.gpus, self._size.get(node.gpu_type, 0))
+            sizes.setdefault(node.gpu_type, []).append(node.gpus)
+        self._held = {t: list(accumulate(sorted(own)[::-1])) for t, own in sizes.items()}
+        """Of a type, how many GPUs its largest server has, its two largest, and so on."""
         self._rates: dict[tuple[int, int, int], dict[GpuType, float]] = {}
         self._slowest: dict[tuple[int, GpuType], float] = {}
 
@@ -145,10 +149,9 @@ class _RunTimes:
     def _rate(self, job: Job, gpus: int, gpu_type: GpuType) -> float | None:
         """Samples per second; None where the type cannot hold the job."""
         table = job.throughput.get(gpu_type)
-        servers = -(-gpus // self._size[gpu_type])
-        if table is None or servers > len(self._names[gpu_type]):
-            return None
-        if servers > 1 and not table.distributed:
+        held = self._held[gpu_type]
+        servers = bisect_left(held, gpus) + 1
+        if table is None or gpus > held[-1] or (servers > 1 and not table.distributed):
             return None
         return per_gpu(table, gpus, servers) * self._slowest_factor(job, gpu_type) * gpus
 

@@ -89,8 +89,10 @@ class _Server:
         self.name, self.gpu_type, self.gpus = node.name, node.gpu_type, node.gpus
         self._times, self._free = [now], [idle]
         for time, gpus in sorted(gains):
-            self._times.append(time)
-            self._free.append(self._free[-1] + gpus)
+            if time > self._times[-1]:
+                self._times.append(time)
+                self._free.append(self._free[-1])
+            self._free[-1] += gpus
         self._windows: dict[int, list[tuple[float, float]]] = {}
 
     @property
@@ -111,6 +113,9 @@ class _Server:
                 found.append((begin, inf))
             self._windows[gpus] = found
         return self._windows[gpus]
+
+    def holds(self, gpus: int, start: float, end: float) -> bool:
+        return any(begin <= start and end <= stop for begin, stop in self.windows(gpus))
 
     def free_at(self, time: float) -> int:
         return self._free[bisect_right(self._times, time) - 1]
@@ -139,7 +144,9 @@ class _Group:
 
     def __init__(self, servers: Sequence[_Server]) -> None:
         self._servers = servers
-        self._size = max(server.gpus for server in servers)
+        self._largest_first = sorted(servers, key=lambda server: -server.gpus)
+        self._size = self._largest_first[0].gpus
+        self._alike = self._largest_first[-1].gpus == self._size
         self._free_until: dict[int, float] = {}
 
     def forget(self) -> None:
@@ -149,15 +156,16 @@ class _Group:
     def free_until(self, gpus: int) -> float:
         """How long so many are free that are free now; before now where they are not."""
         if gpus not in self._free_until:
-            count, own = (1, gpus) if gpus <= self._size else (gpus // self._size, self._size)
-            ends = sorted([s.windows(own)[0][1] for s in self._servers if s.idle >= own])
+            count = max(1, gpus // self._size)
+            needs = ((s, gpus if gpus <= self._size else s.gpus) for s in self._servers)
+            ends = sorted([s.windows(need)[0][1] for s, need in needs if s.idle >= need])
             self._free_until[gpus] = ends[-count] if count <= len(ends) else -inf
         return self._free_until[gpus]
 
     def soonest(self, gpus: int, seconds: float, before: float) -> Place | None:
         """On one server, of those that have room first the fullest; a job larger than that takes
-        whole servers, and a part of one more for what remains. None where that is after
-        ``before``.
+        whole servers, the largest first, and a part of one more for what remains. None where
+        that is after ``before``.
         """
         return (self._on_one if gpus <= self._size else self._on_many)(gpus, seconds, before)
 
@@ -178,34 +186,43 @@ class _Group:
 
     def _on_many(self, gpus: int, seconds: float, before: float) -> Place | None:
         count, rest = divmod(gpus, self._size)
-        whole = self._lasting(self._size, seconds)
+        whole = [
+            (begin, end, server)
+            for server in self._largest_first
+            for begin, end in server.windows(server.gpus)
+            if begin + seconds <= end
+        ]
         begins = sorted(begin for begin, _, _ in whole)[count - 1 :]
         if not begins or begins[0] > before:
             return None
-        part = self._lasting(rest, seconds) if rest else []
-        begins += [begin for begin, _, _ in part if begin > begins[0]]
+        for part in (rest,) if self._alike else range(1, self._size):
+            begins += self._begins(part, seconds, begins[0]) if part else []
         for start in sorted(set(begins)):
-            end = start + seconds
-            taken = _open(whole, start, end)[:count]
-            others = [server for server in _open(part, start, end) if server not in taken]
-            if len(taken) == count and (others or not rest):
-                parts = {server.name: self._size for server in taken}
-                if rest:
-                    fullest = min(others, key=lambda server: server.free_at(start))
-                    parts[fullest.name] = rest
-                return Place((start, True, 0), end, Allocation.of(parts))
+            if parts := self._parts(gpus, whole, start, start + seconds):
+                return Place((start, True, 0), start + seconds, Allocation.of(parts))
         return None
 
-    def _lasting(self, gpus: int, seconds: float) -> list[Window]:
-        """Those of so many GPUs that are long enough, in the order of the servers."""
+    def _begins(self, gpus: int, seconds: float, after: float) -> list[float]:
+        """Of windows of so many GPUs that last so long."""
         return [
-            (begin, end, server)
+            begin
             for server in self._servers
             for begin, end in server.windows(gpus)
-            if begin + seconds <= end
+            if begin > after and begin + seconds <= end
         ]
 
-
-def _open(windows: Iterable[Window], start: float, end: float) -> list[_Server]:
-    """The servers whose windows are open all that time."""
-    return [server for begin, stop, server in windows if begin <= start and end <= stop]
+    def _parts(
+        self, gpus: int, whole: Iterable[Window], start: float, end: float
+    ) -> dict[NodeName, int]:
+        """GPUs by server; none where there is no room from ``start`` to ``end``."""
+        parts: dict[NodeName, int] = {}
+        for begin, stop, server in whole:
+            if begin <= start and end <= stop and server.gpus <= gpus:
+                parts[server.name] = server.gpus
+                gpus -= server.gpus
+        if gpus == 0 or gpus > self._size:
+            return {} if gpus else parts
+        able = [s for s in self._servers if s.name not in parts and s.holds(gpus, start, end)]
+        if not able:
+            return {}
+        return parts | {min(able, key=lambda server: server.free_at(start)).name: gpus}

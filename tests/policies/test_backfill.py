@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import combinations
+from math import inf, nextafter
+from types import MappingProxyType
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,6 +23,7 @@ SPEED = {A: 1.0, B: 2.0}
 SPREAD = 0.5
 SLOW = {NodeName("a2"): 0.5}
 NOW = 1000.0
+SOON = nextafter(NOW, inf)
 
 
 def job(number: int, gpus: int, **more: object) -> Job:
@@ -39,14 +42,16 @@ def job(number: int, gpus: int, **more: object) -> Job:
     return Job(**(fields | more))  # type: ignore[arg-type]
 
 
-def snapshot(jobs: list[Job], lent: str = "") -> Snapshot:
+def snapshot(
+    jobs: list[Job], lent: str = "", sizes: Mapping[str, int] = MappingProxyType(SIZES)
+) -> Snapshot:
     """``lent``: a server of which strangers hold one GPU, for nobody knows how long."""
-    left = {name: size - (name == lent) for name, size in SIZES.items()}
+    left = {name: size - (name == lent) for name, size in sizes.items()}
     for one in jobs:
         for node, gpus in one.running:
             left[node] -= gpus
     nodes = tuple(
-        Node(NodeName(name), GpuType(name[0]), SIZES[name], idle) for name, idle in left.items()
+        Node(NodeName(name), GpuType(name[0]), sizes[name], idle) for name, idle in left.items()
     )
     return Snapshot(NOW, RoundInfo(False, 60.0), nodes, tuple(jobs))
 
@@ -70,16 +75,17 @@ def seconds(one: Job, gpu_type: GpuType, servers: int, slowest: float) -> float:
 def started(snap: Snapshot) -> dict[JobId, Allocation]:
     """Every job in turn at the first moment at which some servers hold it to its end."""
     held = []
+    sizes = {str(node.name): node.gpus for node in snap.nodes}
     for node in snap.nodes:
         known = sum(one.running.on(node.name) for one in snap.jobs)
-        held.append(Held(node.name, node.gpus - node.idle - known, NOW, float("inf")))
+        held.append(Held(node.name, node.gpus - node.idle - known, NOW, inf))
     for one in snap.jobs:
         for name, gpus in one.running:
             long = seconds(one, GpuType(name[0]), len(one.running.nodes), SLOW.get(name, 1.0))
-            held.append(Held(name, gpus, NOW, NOW + max(long, 1e-9)))
+            held.append(Held(name, gpus, NOW, max(NOW + long, SOON)))
     found = {}
     for one in (j for j in snap.jobs if not j.running):
-        place = soonest(one, held)
+        place = soonest(one, held, sizes)
         if place is not None:
             held += place
             if place[0].start == NOW:
@@ -87,43 +93,42 @@ def started(snap: Snapshot) -> dict[JobId, Allocation]:
     return found
 
 
-def free(held: list[Held], name: str, time: float) -> int:
-    return SIZES[name] - sum(h.gpus for h in held if h.node == name and h.start <= time < h.end)
-
-
-def soonest(one: Job, held: list[Held]) -> list[Held] | None:
+def soonest(one: Job, held: list[Held], sizes: dict[str, int]) -> list[Held] | None:
     (gpus,) = one.reqs
-    times = sorted({NOW, *(h.end for h in held if h.end < float("inf"))})
+    times = sorted({NOW, *(h.end for h in held if h.end < inf)})
+
+    def free(name: str, time: float) -> int:
+        return sizes[name] - sum(h.gpus for h in held if h.node == name and h.start <= time < h.end)
 
     def fits(name: str, need: int, start: float, end: float) -> bool:
         looks = [start, *(h.start for h in held if start < h.start < end)]
-        return all(free(held, name, look) >= need for look in looks)
+        return all(free(name, look) >= need for look in looks)
 
     for start in times:
         single = [
-            (free(held, name, start), index, name, end)
-            for index, name in enumerate(SIZES)
-            if gpus <= SIZES[name]
+            (free(name, start), index, name, end)
+            for index, name in enumerate(sizes)
+            if gpus <= sizes[name]
             for end in [start + seconds(one, GpuType(name[0]), 1, 0.5 if name[0] == "a" else 1.0)]
             if fits(name, gpus, start, end)
         ]
         if single:
             _, _, name, end = min(single)
             return [Held(name, gpus, start, end)]
-        whole, rest = divmod(gpus, 4)
-        if gpus <= 4 or gpus > 12:
+        if gpus <= max(sizes[name] for name in sizes if name[0] == "a"):
             continue
-        end = start + seconds(one, A, 2, 0.5)
-        names = [name for name in SIZES if name[0] == "a"]
-        for full in combinations(names, whole):
-            if all(fits(name, 4, start, end) for name in full):
-                parts = [Held(name, 4, start, end) for name in full]
-                others = [n for n in names if n not in full and fits(n, rest, start, end)]
-                if rest and others:
-                    last = min(others, key=lambda name: (free(held, name, start), name))
-                    return [*parts, Held(last, rest, start, end)]
-                if not rest:
-                    return parts
+        end, left, parts = start + seconds(one, A, 2, 0.5), gpus, []
+        for name in sorted((n for n in sizes if n[0] == "a"), key=lambda n: (-sizes[n], n)):
+            if sizes[name] <= left and fits(name, sizes[name], start, end):
+                parts.append(Held(name, sizes[name], start, end))
+                left -= sizes[name]
+        taken = {part.node for part in parts}
+        others = [n for n in sizes if n[0] == "a" and n not in taken and fits(n, left, start, end)]
+        if left and others:
+            last = min(others, key=lambda name: (free(name, start), name))
+            return [*parts, Held(last, left, start, end)]
+        if not left:
+            return parts
     return None
 
 
@@ -131,7 +136,8 @@ def soonest(one: Job, held: list[Held]) -> list[Held] | None:
 def queues(draw: st.DrawFn) -> Snapshot:
     jobs: list[Job] = []
     lent = draw(st.sampled_from(["", *SIZES]))
-    left = {name: size - (name == lent) for name, size in SIZES.items()}
+    sizes = SIZES | {"a1": draw(st.sampled_from([2, 4, 6]))}
+    left = {name: size - (name == lent) for name, size in sizes.items()}
     for number in range(draw(st.integers(1, 9))):
         gpus = draw(st.integers(1, 4) | st.sampled_from([6, 8, 9, 13]))
         whole = draw(st.integers(1, 6)) * 32.0
@@ -148,7 +154,7 @@ def queues(draw: st.DrawFn) -> Snapshot:
                 "samples_done": min(spent, whole) * gpus,
             }
         jobs.append(job(number, gpus, **more))
-    return snapshot(jobs, lent)
+    return snapshot(jobs, lent, sizes)
 
 
 @settings(max_examples=300, deadline=None)
@@ -170,3 +176,9 @@ def test_a_job_past_its_time_limit_still_holds_its_gpus() -> None:
     plan = get("slurm")(snapshot([late, *others, waits]), PlanSettings())
     assert plan.placements == {}
     assert set(plan.waiting) == {waits.id}
+
+
+def test_servers_of_several_sizes_hold_a_job_together() -> None:
+    wide = job(1, 10, samples=100.0)
+    plan = get("slurm")(snapshot([wide], sizes=SIZES | {"a1": 2}), PlanSettings())
+    assert plan.placements == {wide.id: Allocation.of({"a0": 4, "a1": 2, "a2": 4})}
