@@ -104,9 +104,12 @@ def _ftf(job: Job, at: _Situation) -> float:
     """Finish-time fairness (Themis eq. 1): finish in the shared cluster over finish alone.
 
     Alone on 1/N of the cluster, the job has every GPU type in the cluster's proportion: eq. 9
-    with ``gpus / N`` GPUs in place of the mean requirement, and no more than it may use.
+    with ``gpus / N`` GPUs in place of the mean requirement, and no more than it may use. 0 on a
+    cluster without GPUs.
     """
     share = min(at.alone.gpus / max(1, at.present), float(max(job.reqs)))
+    if not share:
+        return 0.0
     alone = _age(job, at.alone) * _mean_count(job.reqs) / share
     shared = max(0.0, at.now - job.submit) + _remaining_seconds(job, at)
     return shared / alone

@@ -60,7 +60,8 @@ class Gavel:
         if not jobs:
             return Plan(placements={}, waiting=waiting)
         shares = shares_of(snapshot, sites, jobs, gpus)
-        fractions = self.program(shares)
+        able = bool(shares.rates.any())
+        fractions = self.program(shares) if able else np.zeros_like(shares.rates)
         order = self._order(snapshot, settings, jobs, shares, fractions)
         types = list(sites.types)
         placements = _place(sites, jobs, gpus, _assign(order, shares), types)

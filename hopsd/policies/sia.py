@@ -12,8 +12,9 @@ hold is not split over several. A plan is made at a round's start only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import ClassVar
 
 import numpy as np
@@ -83,21 +84,22 @@ class Sia:
         )
 
     def options(self, snapshot: Snapshot, sites: Sites, jobs: Sequence[Job]) -> list[Option]:
-        """Every (type, count) that each job may take on an idle cluster."""
+        """Every (type, count) that each job may take on an idle cluster: of Sia's own counts, or
+        of all where it could run on none of those.
+        """
         largest: dict[GpuType, int] = {}
         for node in snapshot.nodes:
             largest[node.gpu_type] = max(node.gpus, largest.get(node.gpu_type, 0))
         options = []
         for i, job in enumerate(jobs):
             shapes = [(t, g) for t in largest for g in self._sizes(job, largest[t])]
-            rates = {(t, g): sites.rate_on(job, t, g) for t, g in shapes}
-            smallest = min((rate for rate in rates.values() if rate > 0), default=0.0)
+            rates = _rates(sites, job, shapes) or _rates(sites, job, product(largest, job.reqs))
+            smallest = min(rates.values(), default=0.0)
             today = (sites.type_of(job.running), job.running.gpus)
             factor = restart_factor(snapshot.now, job)
             for shape, rate in rates.items():
-                if rate > 0:
-                    gain = rate / smallest * (1.0 if shape == today else factor)
-                    options.append(Option(i, *shape, gain**POWER - LAMBDA))
+                gain = rate / smallest * (1.0 if shape == today else factor)
+                options.append(Option(i, *shape, gain**POWER - LAMBDA))
         return options
 
     def _sizes(self, job: Job, server: int) -> Sequence[int]:
@@ -106,6 +108,13 @@ class Sia:
             return job.reqs
         own = [g for g in job.reqs if g % server == 0 or (g < server and g & (g - 1) == 0)]
         return own or job.reqs
+
+
+def _rates(
+    sites: Sites, job: Job, shapes: Iterable[tuple[GpuType, int]]
+) -> dict[tuple[GpuType, int], float]:
+    """Samples per second in the shapes that an idle cluster could hold."""
+    return {shape: rate for shape in shapes if (rate := sites.rate_on(job, *shape)) > 0}
 
 
 def restart_factor(now: float, job: Job) -> float:

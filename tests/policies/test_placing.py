@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hopsd.core.devices import CPU, usable
@@ -13,7 +13,7 @@ from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.job import Job, JobState, ThroughputTable
-from hopsd.model.plan import PlanSettings, RoundInfo, Snapshot
+from hopsd.model.plan import PlanSettings, PriorityName, RoundInfo, Snapshot
 from hopsd.policies.placing import Sites
 from hopsd.policies.registry import POLICIES, get
 
@@ -133,3 +133,44 @@ def test_every_policy_gives_only_what_is_idle_and_accepted(name: str, snapshot: 
     only_first = name.startswith(("sia", "gavel"))
     if first or not only_first:
         assert waits <= set(plan.waiting)
+
+
+LONE = job("1", (2,), restart_seconds=30.0)
+CROWDED = (
+    Snapshot(1000.0, RoundInfo(True, 360.0), (), (LONE,)),
+    Snapshot(
+        1000.0,
+        RoundInfo(True, 360.0),
+        nodes(a0=0),
+        (job("0", (8,), running=Allocation.of({"a0": 8}), preemptible=False), LONE),
+    ),
+)
+
+
+@pytest.mark.parametrize("priority", PriorityName)
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_where_nothing_can_be_given_everybody_waits(name: str, priority: PriorityName) -> None:
+    for snapshot in CROWDED:
+        plan = get(name)(snapshot, PlanSettings(priority=priority))
+        assert LONE.id in plan.waiting
+        assert LONE.id not in plan.placements
+
+
+@st.composite
+def idle_clusters(draw: st.DrawFn) -> Snapshot:
+    """Servers of several sizes in one type, and one job that could run there."""
+    sizes = draw(st.lists(st.sampled_from([1, 2, 4, 8]), min_size=1, max_size=4))
+    servers = tuple(Node(NodeName(f"a{i}"), A, size, size) for i, size in enumerate(sizes))
+    reqs = tuple(sorted(draw(st.sets(st.integers(1, 20), min_size=1, max_size=3))))
+    assume(reqs[0] <= sum(sizes))
+    return Snapshot(1000.0, RoundInfo(True, 360.0), servers, (job("1", reqs),))
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+@settings(max_examples=15, deadline=None)
+@given(snapshot=idle_clusters())
+def test_a_job_alone_on_an_idle_cluster_that_can_hold_it_starts(
+    name: str, snapshot: Snapshot
+) -> None:
+    plan = get(name)(snapshot, PlanSettings(time_limit_seconds=20.0))
+    assert plan.placements[JobId("1")].gpus in snapshot.jobs[0].reqs

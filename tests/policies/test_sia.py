@@ -142,3 +142,19 @@ def test_jobs_stay_where_they_are() -> None:
 
 def test_no_later_plans() -> None:
     assert Sia()(snapshot(job("1", 1), first=False), PlanSettings()).placements == {}
+
+
+def test_a_job_none_of_whose_own_counts_fit_takes_another() -> None:
+    """16 is a multiple of a server, but the cluster has 8."""
+    odd = Job(
+        id=JobId("1"),
+        user=UserName("u"),
+        submit=0.0,
+        wait_seconds=0.0,
+        reqs=(5, 16),
+        throughput={A: ThroughputTable({1: 1.0}, {2: 0.9})},
+        samples=100.0,
+    )
+    server = Node(NodeName("a0"), A, 8, 8)
+    plan = Sia()(Snapshot(0.0, RoundInfo(True, 360.0), (server,), (odd,)), PlanSettings())
+    assert plan.placements == {odd.id: Allocation.of({"a0": 5})}

@@ -60,14 +60,13 @@ class Hare:
             else:
                 jobs.append(job)
         if not jobs or not sites.left:
-            return Plan(placements={}, waiting=waiting)
+            return Plan(placements={}, waiting=waiting | {job.id: _BEHIND for job in jobs})
         instance = instance_of(snapshot, sites, jobs)
         made = schedule(instance, self.scheduler, INTERVALS)
         placements = _place(sites, jobs, _begun(instance, made, list(sites.types)))
         for job in jobs:
             if job.id not in placements:
-                text = "its tasks are scheduled behind those of other jobs"
-                waiting[job.id] = Reason(ReasonCode.LOST_TO_OTHERS, text)
+                waiting[job.id] = _BEHIND
         total = made.weighted_completion(instance)
         return Plan(
             placements=placements,
@@ -77,6 +76,9 @@ class Hare:
             fragments=sites.left if len(placements) < len(jobs) else 0,
             waiting=waiting,
         )
+
+
+_BEHIND = Reason(ReasonCode.LOST_TO_OTHERS, "its tasks are scheduled behind those of other jobs")
 
 
 def instance_of(snapshot: Snapshot, sites: Sites, jobs: Sequence[Job]) -> Instance:
