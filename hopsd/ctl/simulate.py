@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import click
 
@@ -21,7 +21,7 @@ from hopsd.formats.source import read_text
 from hopsd.model.plan import FTF_LAMBDA, PlanSettings, PriorityName
 from hopsd.model.scenario import Cluster, Workload
 from hopsd.policies.registry import get
-from hopsd.sim.admission import SPAN_MAX, admitted
+from hopsd.sim.admission import SPAN_MAX, admitted, horizon
 from hopsd.sim.cluster import ClusterSettings, Failure
 from hopsd.sim.engine import PLAN_SECONDS_MAX, SimulationSettings
 from hopsd.sim.failures import read_failures
@@ -31,6 +31,8 @@ from hopsd.sim.measured import measured_workload
 from hopsd.sim.presets import PRESETS, preset
 from hopsd.sim.report import write_report
 from hopsd.sim.study import Result, figures, play, write
+
+T = TypeVar("T")
 
 SHOWN_MAX = 10
 """Jobs left out that are named."""
@@ -134,10 +136,10 @@ def simulate(
     workload = _workload(workload_name, cluster, seed, jobs, rate)
     for policy in policies:
         get(policy)
-    workload = _admitted(cluster, workload, round_seconds)
     failures: tuple[Failure, ...] = ()
     if failure_file is not None:
-        failures = read_failures(read_text(failure_file), cluster, workload)
+        failures = _read(failure_file, lambda text: read_failures(text, cluster, workload))
+    workload = _admitted(cluster, workload, round_seconds)
     if lam is None:
         lam = FTF_LAMBDA if priority == PriorityName.FTF else PlanSettings().lam
     plan = PlanSettings(lam=lam, gap=gap, time_limit_seconds=time_limit, paper_exact=paper_exact,
@@ -149,6 +151,7 @@ def simulate(
         refresh,
         plan,
         ClusterSettings(restart_seconds=restart_cost, profiling_seconds=profiling),
+        horizon=horizon(workload, round_seconds),
         count_planning=count_planning,
     )
     results: list[Result] = []
@@ -183,7 +186,16 @@ def _leave(results: Sequence[Result], out: Path) -> NoReturn:
 
 
 def _cluster(name: str) -> Cluster:
-    return preset(name).cluster() if name in PRESETS else read_cluster(read_text(name))
+    return preset(name).cluster() if name in PRESETS else _read(name, read_cluster)
+
+
+def _read(path: str, parse: Callable[[str], T]) -> T:
+    """What a file says; where that is refused, its name comes first."""
+    text = read_text(path)
+    try:
+        return parse(text)
+    except InputError as error:
+        raise type(error)(f"{path}: {error}") from None
 
 
 def _workload(
@@ -195,12 +207,12 @@ def _workload(
         return preset(name).workload(seed, jobs=jobs, rate_per_hour=rate)
     kind, colon, path = name.partition(":")
     if colon and kind == "gavel":
-        return measured_workload(read_text(path), cluster, seed, jobs, rate)
+        return _read(path, lambda text: measured_workload(text, cluster, seed, jobs, rate))
     if jobs is not None or rate is not None:
         raise InputError("--jobs and --rate go with generated workloads: a preset or gavel:FILE")
     if colon and kind in IMPORTERS:
-        return workload_of(IMPORTERS[kind](read_text(path)), cluster)
-    return read_workload(read_text(name), cluster)
+        return workload_of(_read(path, IMPORTERS[kind]), cluster)
+    return _read(name, lambda text: read_workload(text, cluster))
 
 
 def _admitted(cluster: Cluster, workload: Workload, round_seconds: float) -> Workload:

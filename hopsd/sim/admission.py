@@ -41,8 +41,20 @@ def admitted(
     left = replace(workload, jobs=tuple(job for job in workload.jobs if job.id not in out))
     if not left.jobs:
         raise InputError("the workload has no job" + " that fits the cluster" * bool(out))
-    _check_times(cluster, left, min(SPAN_MAX, ROUNDS_MAX * round_seconds))
+    _check_times(cluster, left, _span(round_seconds))
     return left, refused
+
+
+def horizon(workload: Workload, round_seconds: float) -> float:
+    """When a run ends in any case: a server may be slow without end for a job.
+
+    After the last job's submission it has as long as the longest run that is accepted.
+    """
+    return min(job.submit for job in workload.jobs) + 2 * _span(round_seconds)
+
+
+def _span(round_seconds: float) -> float:
+    return min(SPAN_MAX, ROUNDS_MAX * round_seconds)
 
 
 def _check_comments(cluster: Cluster, workload: Workload) -> None:

@@ -118,6 +118,7 @@ class VirtualCluster:
     changes: list[Change] = field(default_factory=list)
     finished: int = 0
     planning_seconds: float = 0.0
+    _trained: float = 0.0
     _jobs: dict[JobId, _VirtualJob] = field(default_factory=dict)
     _ended: list[JobReading] = field(default_factory=list)
     _events: list[_Event] = field(default_factory=list)
@@ -165,8 +166,20 @@ class VirtualCluster:
         ]
 
     @property
-    def present(self) -> int:
+    def trained(self) -> float:
+        """Samples of all jobs until now; what failures cost is not counted twice."""
+        return self._trained + sum(
+            job.spec.samples - job.remaining + job.trained(self.now) for job in self._jobs.values()
+        )
+
+    @property
+    def unfinished(self) -> frozenset[JobId]:
         """Jobs submitted and not ended."""
+        return frozenset(self._jobs)
+
+    @property
+    def present(self) -> int:
+        """How many those are."""
         return len(self._jobs)
 
     def samples_done(self) -> dict[JobId, float]:
@@ -323,6 +336,7 @@ class VirtualCluster:
             self._idle[node] += gpus
         self._ended.append(replace(job.reading, state=SlurmState.COMPLETED, end=self.now))
         del self._jobs[job.spec.id]
+        self._trained += job.spec.samples
         self.finished += 1
         if job.spec.phase:
             self._next_phase(job.spec)

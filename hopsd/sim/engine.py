@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
+from hopsd.model.ids import JobId
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.model.scenario import Cluster, Workload
 from hopsd.model.step import StepKind
@@ -33,8 +34,9 @@ class SimulationSettings:
     """``round_seconds``: rounds start at its multiples.
 
     ``refresh_seconds``: further plans are made at its multiples, as the daemon does; 0: at once
-    when something happens. ``idle_rounds``: a run ends where so many rounds change nothing while
-    nothing runs and nobody is to come. ``horizon``: no round starts at or after this time.
+    when something happens. ``idle_rounds``: a run ends where in so many rounds no job trains,
+    although jobs were moved, or nothing is to come. ``horizon``: no round starts at or after this
+    time.
     ``count_planning``: jobs placed by a plan train later by the time that planning took, so the
     run depends on this computer's speed. ``plan``: by default its effort is counted, so that a
     run is the same on a slow or busy computer.
@@ -65,12 +67,15 @@ class PlanMade:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a simulation leaves behind. ``rounds``: the times at which rounds started."""
+    """What a simulation leaves behind. ``rounds``: the times at which rounds started;
+    ``unfinished``: jobs submitted and not ended.
+    """
 
     changes: tuple[Change, ...]
     rounds: tuple[float, ...]
     plans: tuple[PlanMade, ...]
     finished: int
+    unfinished: frozenset[JobId]
     wall_seconds: float
 
 
@@ -116,7 +121,7 @@ class Simulation:
         length = self._settings.round_seconds
         first_submit = min((job.submit for job in self._workload.jobs), default=0.0)
         index = math.floor(first_submit / length)
-        stuck = 0
+        stuck, trained = 0, 0.0
         while self.port.finished < len(self._workload.jobs) and stuck < self._settings.idle_rounds:
             start, end = index * length, (index + 1) * length
             if start >= self._settings.horizon:
@@ -124,10 +129,11 @@ class Simulation:
             news = self.port.advance(start)
             if self.port.finished == len(self._workload.jobs):
                 break
-            before = len(self.port.changes)
+            changes = len(self.port.changes)
             self._rounds.append(start)
             self._play_round(RoundWindow(start, end), news=news)
-            stuck = 0 if self._alive(before) else stuck + 1
+            stuck = 0 if self._alive(changes, trained) else stuck + 1
+            trained = max(trained, self.port.trained)
             if self._progress is not None:
                 self._progress(self.port.now, self.port.finished, len(self._workload.jobs))
             index += 1
@@ -136,6 +142,7 @@ class Simulation:
             tuple(self._rounds),
             tuple(self._plans),
             self.port.finished,
+            self.port.unfinished,
             perf_counter() - began,
         )
 
@@ -150,9 +157,13 @@ class Simulation:
 
         return plan
 
-    def _alive(self, changes_before: int) -> bool:
-        moved = len(self.port.changes) > changes_before
-        return moved or self.port.next_event is not None
+    def _alive(self, changes: int, trained: float) -> bool:
+        """Whether more was trained, or will be by those that nobody moved.
+
+        With restarts longer than a round, a policy may move jobs for ever.
+        """
+        moved = len(self.port.changes) > changes
+        return self.port.trained > trained or (not moved and self.port.next_event is not None)
 
     def _play_round(self, window: RoundWindow, *, news: bool) -> None:
         """``news``: something happened since the last look."""

@@ -6,7 +6,7 @@ are all it takes, so that anybody can recompute a result from the files of a run
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -136,16 +136,23 @@ def holds_by_job(changes: Sequence[Change]) -> dict[JobId, list[Hold]]:
 
 
 def job_outcomes(
-    changes: Sequence[Change], jobs: Sequence[JobFacts], gpus: int
+    changes: Sequence[Change],
+    jobs: Sequence[JobFacts],
+    gpus: int,
+    unfinished: Collection[JobId] = (),
 ) -> list[JobOutcome]:
-    """One outcome a job, in the order of ``jobs``; ``gpus``: all GPUs of the cluster."""
+    """One outcome a job, in the order of ``jobs``; ``gpus``: all GPUs of the cluster.
+
+    A job's last change, to no GPUs, is its end, but for the ``unfinished``: a run may stop while
+    they wait.
+    """
     holds = holds_by_job(changes)
     last = {change.job: change for change in changes}
     horizon = changes[-1].time if changes else 0.0
     ends = {
         facts.id: last[facts.id].time
         for facts in jobs
-        if facts.id in last and not last[facts.id].placement
+        if facts.id in last and not last[facts.id].placement and facts.id not in unfinished
     }
     contention = _Contention(jobs, ends, horizon)
     return [
@@ -217,8 +224,11 @@ def round_states(
     gpus: int,
     times: Sequence[float],
     lost: Callable[[float], int] = lambda _: 0,
+    unfinished: Collection[JobId] = (),
 ) -> list[RoundState]:
-    """The cluster at each of ``times`` (ascending). ``lost``: GPUs of servers that are down."""
+    """The cluster at each of ``times`` (ascending). ``lost``: GPUs of servers that are down;
+    ``unfinished`` as in :func:`job_outcomes`.
+    """
     facts = {job.id: job for job in jobs}
     finals = {change.job: i for i, change in enumerate(changes)}
     submits = np.sort(np.array([job.submit for job in jobs]))
@@ -233,7 +243,7 @@ def round_states(
             if change.placement:
                 after = (change.placement.gpus, facts[change.job].rate(change.placement))
                 placed[change.job] = after
-            elif finals[change.job] == done:
+            elif finals[change.job] == done and change.job not in unfinished:
                 ended += 1
             held += after[0] - before[0]
             rate += after[1] - before[1]

@@ -65,9 +65,9 @@ def play(
     """Run one policy and compute its figures from the timeline alone."""
     run = Simulation(cluster, workload, policy, settings, failures, progress).run()
     facts, gpus = facts_of(cluster, workload), cluster.gpus
-    outcomes = job_outcomes(run.changes, facts, gpus)
+    outcomes = job_outcomes(run.changes, facts, gpus, run.unfinished)
     lost = partial(lost_gpus, cluster, failures)
-    states = round_states(run.changes, facts, gpus, run.rounds, lost)
+    states = round_states(run.changes, facts, gpus, run.rounds, lost, run.unfinished)
     return Result(
         policy=name,
         changes=run.changes,

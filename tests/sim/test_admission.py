@@ -13,7 +13,7 @@ from hopsd.errors import InputError
 from hopsd.model.ids import NodeName, WorkloadName
 from hopsd.model.scenario import Workload, WorkloadJob
 from hopsd.policies.registry import get
-from hopsd.sim.admission import admitted
+from hopsd.sim.admission import admitted, horizon
 from hopsd.sim.engine import SimulationSettings
 from hopsd.sim.speed import Speeds
 from hopsd.sim.study import play
@@ -76,3 +76,13 @@ def test_every_workload_has_a_name_of_its_own_that_a_comment_may_carry(names: li
     for name, comment_name in zip(names, safe, strict=True):
         assert parse(f"hops:reqs=1;workload={comment_name}").workload == comment_name
         assert name in {"a b", "ü", comment_name}
+
+
+def test_a_run_ends_however_slow_a_server_is() -> None:
+    """As long after the last submission as the longest run that is accepted."""
+    late = workload([job(0, 10.0, 1), job(1, 10.0, 1, submit=9e5)])
+    assert horizon(late, 1.0) == 2e6
+    slow = workload([job(0, 10.0, 1)], factor={"n0": 1e-9, "n1": 1e-9})
+    settings = SimulationSettings(1000.0, horizon=50_000.0)
+    result = play("fifo", get("fifo"), CLUSTER, slow, settings)
+    assert (result.unfinished, result.summary.rounds) == (["0"], 50)

@@ -283,3 +283,21 @@ def test_a_rounds_planning_time_is_that_of_its_first_plan() -> None:
     load = workload([job(1, 100.0, 1), job(2, 100.0, 1)])
     result = play("slower", Slower(), cluster(n0=1), load, SimulationSettings(1000.0))
     assert [made.seconds for made in result.first_plans] == [1.0]
+
+
+@pytest.mark.parametrize("policy", ["las", "hops"])
+def test_a_run_in_which_jobs_are_moved_for_ever_ends(policy: str) -> None:
+    """A restart takes longer than a round, and two jobs take turns: neither trains any more."""
+    load = workload([job(1, 500.0, 1), job(2, 500.0, 1, submit=1.0)])
+    result = run(policy, cluster(n0=1), load, restart=150.0)
+    assert result.unfinished == ["1", "2"]
+    assert result.summary.rounds < 200
+
+
+def test_a_restart_longer_than_a_round_holds_up_nobody_who_stays() -> None:
+    load = workload([job(1, 500.0, 1), job(2, 500.0, 1, submit=1.0)])
+    assert spans(run("fifo", cluster(n0=1), load, restart=1e6))["2"] == (500.0, 1000.0)
+    failures = [Failure(200.0, job=JobId("1"))]
+    rounds = SimulationSettings(100.0, cluster=ClusterSettings(20_000.0))
+    late = play("fifo", get("fifo"), cluster(n0=1), load, rounds, failures)
+    assert spans(late)["1"] == (0.0, 20_700.0)

@@ -147,3 +147,12 @@ def test_time_is_neither_lost_nor_counted_twice(
     at, rate = throughput_over_time(changes, jobs)
     held = sum(o.gpu_seconds_held for o in outcomes)
     assert float((rate[:-1] * (at[1:] - at[:-1])).sum()) == pytest.approx(10.0 * held)
+
+
+def test_a_job_that_waits_when_the_run_stops_has_not_ended() -> None:
+    changes = [change(0.0, "a", n0=2), change(50.0, "a"), change(50.0, "b", n0=2)]
+    jobs = [facts("a", 0.0), facts("b", 20.0)]
+    a, _ = job_outcomes(changes, jobs, 2, {JobId("a"), JobId("b")})
+    assert (a.end, a.ftf, a.wait) == (None, None, 0.0)
+    [state] = round_states(changes, jobs, 2, [60.0], unfinished={JobId("a"), JobId("b")})
+    assert (state.queued, state.running, state.fragments) == (1, 1, 0)

@@ -326,3 +326,23 @@ def test_a_knob_out_of_its_range_is_refused(option: str, value: str, said: str) 
     done = CliRunner().invoke(command, [*needed, option, value])
     assert done.exit_code == 2
     assert said in done.output
+
+
+def test_a_failure_of_a_job_that_is_left_out_is_none(tmp_path: Path) -> None:
+    load = document(2)
+    load["jobs"][1]["reqs"] = [99]
+    (tmp_path / "large.json").write_text(json.dumps(load))
+    (tmp_path / "failures.json").write_text('{"failures": [{"at": 50, "job": "1"}]}')
+    done = simulate(tmp_path, "--policy=fifo", "--failures", str(tmp_path / "failures.json"),
+                    "--workload", str(tmp_path / "large.json"))  # fmt: skip
+    assert done.stderr == "hopsctl: job 1 fits nowhere, even on an idle cluster: left out\n"
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize("option", ["--cluster", "--workload", "--failures"])
+def test_what_is_wrong_in_a_file_is_told_with_its_name(tmp_path: Path, option: str) -> None:
+    wrong = tmp_path / "wrong.json"
+    wrong.write_text('{"nodes": [], "jobs": [], "failures": []')
+    done = simulate(tmp_path, "--policy=fifo", option, str(wrong))
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"hopsctl: {wrong}: not a JSON document: ")
