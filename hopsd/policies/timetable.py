@@ -220,8 +220,10 @@ class _Group:
             if begin <= start and end <= stop and server.gpus <= gpus:
                 parts[server.name] = server.gpus
                 gpus -= server.gpus
-        if gpus == 0 or gpus > self._size:
-            return {} if gpus else parts
+        if not gpus:
+            return parts
+        if gpus > self._size:
+            return {}
         able = [s for s in self._servers if s.name not in parts and s.holds(gpus, start, end)]
         if not able:
             return {}
