@@ -153,6 +153,11 @@ class VirtualCluster:
         return self._events[0][0] if self._events else None
 
     @property
+    def news_to_come(self) -> bool:
+        """Whether a job will be submitted, or something fail or be repaired."""
+        return any(kind != _Kind.END for _, kind, *_ in self._events)
+
+    @property
     def idle_gpus(self) -> int:
         """GPUs of usable servers that no job holds."""
         return sum(g for n, g in self._idle.items() if self._nodes[n].usable)
@@ -167,7 +172,7 @@ class VirtualCluster:
 
     @property
     def trained(self) -> float:
-        """Samples of all jobs until now; what failures cost is not counted twice."""
+        """Samples of all jobs until now, without what failures cost."""
         return self._trained + sum(
             job.spec.samples - job.remaining + job.trained(self.now) for job in self._jobs.values()
         )

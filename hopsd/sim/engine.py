@@ -34,9 +34,9 @@ class SimulationSettings:
     """``round_seconds``: rounds start at its multiples.
 
     ``refresh_seconds``: further plans are made at its multiples, as the daemon does; 0: at once
-    when something happens. ``idle_rounds``: a run ends where in so many rounds no job trains,
-    although jobs were moved, or nothing is to come. ``horizon``: no round starts at or after this
-    time.
+    when something happens. ``idle_rounds``: a run ends where nothing is to come for so many
+    rounds, or jobs are moved and none trains for as many and a restart. ``horizon``: no round
+    starts at or after this time.
     ``count_planning``: jobs placed by a plan train later by the time that planning took, so the
     run depends on this computer's speed. ``plan``: by default its effort is counted, so that a
     run is the same on a slow or busy computer.
@@ -122,7 +122,7 @@ class Simulation:
         first_submit = min((job.submit for job in self._workload.jobs), default=0.0)
         index = math.floor(first_submit / length)
         stuck, trained = 0, 0.0
-        while self.port.finished < len(self._workload.jobs) and stuck < self._settings.idle_rounds:
+        while self.port.finished < len(self._workload.jobs) and stuck < self._patience:
             start, end = index * length, (index + 1) * length
             if start >= self._settings.horizon:
                 break
@@ -133,7 +133,7 @@ class Simulation:
             self._rounds.append(start)
             self._play_round(RoundWindow(start, end), news=news)
             stuck = 0 if self._alive(changes, trained) else stuck + 1
-            trained = max(trained, self.port.trained)
+            trained = self.port.trained
             if self._progress is not None:
                 self._progress(self.port.now, self.port.finished, len(self._workload.jobs))
             index += 1
@@ -158,12 +158,21 @@ class Simulation:
         return plan
 
     def _alive(self, changes: int, trained: float) -> bool:
-        """Whether more was trained, or will be by those that nobody moved.
+        """Whether more was trained since the round before, or something is to come.
 
-        With restarts longer than a round, a policy may move jobs for ever.
+        The ends of jobs that were moved are not: with restarts longer than a round, a policy may
+        move jobs for ever.
         """
         moved = len(self.port.changes) > changes
-        return self.port.trained > trained or (not moved and self.port.next_event is not None)
+        to_come = self.port.news_to_come if moved else self.port.next_event is not None
+        return to_come or self.port.trained > trained
+
+    @property
+    def _patience(self) -> int:
+        """Rounds: who was moved in the first of them trains before the last, if it stays."""
+        cluster = self._settings.cluster
+        overhead = max(cluster.restart_seconds, cluster.profiling_seconds)
+        return self._settings.idle_rounds + math.ceil(overhead / self._settings.round_seconds)
 
     def _play_round(self, window: RoundWindow, *, news: bool) -> None:
         """``news``: something happened since the last look."""

@@ -301,3 +301,12 @@ def test_a_restart_longer_than_a_round_holds_up_nobody_who_stays() -> None:
     rounds = SimulationSettings(100.0, cluster=ClusterSettings(20_000.0))
     late = play("fifo", get("fifo"), cluster(n0=1), load, rounds, failures)
     assert spans(late)["1"] == (0.0, 20_700.0)
+
+
+@pytest.mark.parametrize("policy", ["fifo", "las"])
+def test_a_long_first_start_ends_no_run_in_which_jobs_still_come(policy: str) -> None:
+    """A job starts in every round, and the first of them trains after 60."""
+    load = workload([job(n, 500.0, 1, submit=100.0 * n) for n in range(80)])
+    rounds = SimulationSettings(100.0, cluster=ClusterSettings(10.0, profiling_seconds=6000.0))
+    result = play(policy, get(policy), cluster(n0=80), load, rounds)
+    assert result.unfinished == []
