@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import modf
 
 from hopsd.model.history import JobRecord
 from hopsd.model.journal import Placement
@@ -44,7 +45,8 @@ def gone_by(placement: Placement, at: float) -> Placement:
     Slurm's times are whole seconds: what takes these GPUs next begins, by its clock, in the
     second of ``at`` at the earliest.
     """
-    return _ended(placement, float(int(at)))
+    _, second = modf(at)
+    return _ended(placement, second)
 
 
 def _ended(placement: Placement, at: float) -> Placement:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import pytest
@@ -47,6 +48,13 @@ any_example = settings(
 def test_a_job_comes_back_as_it_was_saved(store: History, record: JobRecord) -> None:
     store.save_jobs([record])
     assert store.jobs()[record.id] == record
+
+
+def test_a_time_without_end_is_kept_like_any_other(store: History) -> None:
+    store.save_jobs([running(ONE, N0, since=5.0)])
+    store.save_jobs([job(ONE, seen=inf)])
+    (placement,) = store.placements(ONE)
+    assert (placement.start, placement.end) == (5.0, inf)
 
 
 @any_example
