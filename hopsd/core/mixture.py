@@ -173,12 +173,15 @@ def _splits(seconds: Floats, counts: Floats) -> list[int]:
 
 
 def _otsu(values: Floats, counts: Floats) -> int:
-    """The cut with the largest variance between its two sides; values ascending."""
-    left = np.cumsum(counts)[:-1]
-    right = counts.sum() - left
-    sums = np.cumsum(counts * values)[:-1]
-    difference = sums / left - (counts @ values - sums) / right
-    return int(np.argmax(left * right * difference**2)) + 1
+    """The cut with the largest variance between its two sides; values ascending.
+
+    Both sides are summed, none is what the other leaves of the whole: of a last count that is
+    small against the others rounding would leave nothing.
+    """
+    left, right = np.cumsum(counts)[:-1], np.cumsum(counts[::-1])[-2::-1]
+    sums = counts * values
+    below, above = np.cumsum(sums)[:-1], np.cumsum(sums[::-1])[-2::-1]
+    return int(np.argmax(left * right * (below / left - above / right) ** 2)) + 1
 
 
 def _expectation_maximisation(seconds: Floats, counts: Floats, split: int) -> _Modes:

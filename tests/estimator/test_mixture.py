@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hopsd.core.mixture import (
@@ -92,6 +92,7 @@ def test_each_time_belongs_to_the_mode_it_is_in() -> None:
     assert Mixture(1.0, 0.5, 0.1).share_cache(middles([90, 130])).tolist() == [1.0, 1.0]
 
 
+@example(bins={0: 1e9, 1: 1e9, 250: 1e-9})
 @given(st.dictionaries(st.integers(0, 288), st.floats(1e-6, 1e9), max_size=40))
 def test_whatever_is_reported_gives_finite_figures(bins: dict[int, float]) -> None:
     found = fit_bins(bins)
