@@ -142,7 +142,7 @@ def _workloads(
     scripts = {job.id: workload_of(job) for job in reading.jobs}
     latest = store.programs(scripts.values())
     own = {job: record.program for job, record in known.items()}
-    programs = {job: own.get(job) or latest.get(script) for job, script in scripts.items()}
-    return scripts | {
-        job.id: workload_of(job, program) for job in reading.jobs if (program := programs[job.id])
+    return {
+        job.id: workload_of(job, own.get(job.id) or latest.get(scripts[job.id], ""))
+        for job in reading.jobs
     }

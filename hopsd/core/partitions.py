@@ -76,8 +76,6 @@ class Parts:
 
 def by_part(by_type: Mapping[GpuType, T], parts: Iterable[Part]) -> dict[GpuType, T]:
     """What is known of GPU types, said of ``parts`` of them."""
-    if not by_type:
-        return {}
     return {part.name: by_type[part.gpu_type] for part in parts if part.gpu_type in by_type}
 
 

@@ -98,6 +98,10 @@ class _VirtualJob:
         """Samples of the present run until ``now``."""
         return min(self.remaining, self.rate * max(0.0, now - self.trains_from))
 
+    def done(self, now: float) -> float:
+        """Samples of all its runs until ``now``."""
+        return self.spec.samples - self.remaining + self.trained(now)
+
 
 _Event = tuple[float, int, int, JobId | None, int]
 
@@ -173,9 +177,7 @@ class VirtualCluster:
     @property
     def trained(self) -> float:
         """Samples of all jobs until now, without what failures cost."""
-        return self._trained + sum(
-            job.spec.samples - job.remaining + job.trained(self.now) for job in self._jobs.values()
-        )
+        return self._trained + sum(job.done(self.now) for job in self._jobs.values())
 
     @property
     def unfinished(self) -> frozenset[JobId]:
@@ -189,11 +191,7 @@ class VirtualCluster:
 
     def samples_done(self) -> dict[JobId, float]:
         """Samples trained by each running job until now, as its reports would say."""
-        return {
-            job_id: job.spec.samples - job.remaining + job.trained(self.now)
-            for job_id, job in self._jobs.items()
-            if job.rate
-        }
+        return {job_id: job.done(self.now) for job_id, job in self._jobs.items() if job.rate}
 
     def advance(self, until: float) -> bool:
         """Let all happen that happens up to and at ``until``; whether anything did."""
