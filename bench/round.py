@@ -23,7 +23,7 @@ from hopsd.ctl.render import show, table
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.model.reading import Reading
 from hopsd.model.step import Step, StepOutcome
-from hopsd.policies.hops import plan
+from hopsd.policies.hops.policy import plan
 from hopsd.round import RoundSettings, RoundWindow, run_round
 from hopsd.slurm.choose import choose_port
 from hopsd.store.embedded import EmbeddedPostgres

@@ -14,13 +14,13 @@ import structlog
 from hopsd import status
 from hopsd.config import Config, PortName
 from hopsd.core.devices import cpu_nodes
-from hopsd.core.estimator import EstimatorSettings
-from hopsd.core.profile_runs import told
-from hopsd.core.setback import Setback, after
+from hopsd.core.queue.profile_runs import told
+from hopsd.core.queue.setback import Setback, after
 from hopsd.core.snapshot import SnapshotSettings
-from hopsd.core.throughput import Communication, IterationModel
+from hopsd.core.speed.estimator import EstimatorSettings
+from hopsd.core.speed.throughput import Communication, IterationModel
 from hopsd.errors import HopsError, NotLeaderError, PlanLateError
-from hopsd.learner import Learner
+from hopsd.learning.learner import Learner
 from hopsd.model.ids import JobId, job_order
 from hopsd.model.profiling import ProfileRun
 from hopsd.model.reading import SlurmState

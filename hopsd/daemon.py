@@ -24,7 +24,7 @@ from hopsd import logs
 from hopsd.config import Config, SlurmConfig, load
 from hopsd.controller import Controller, Wish, round_settings
 from hopsd.errors import ConfigError, HopsError, InputError
-from hopsd.learnt import known_workloads, workload_document
+from hopsd.learning.learnt import known_workloads, workload_document
 from hopsd.local_socket import LocalServer, Request
 from hopsd.model.cluster import Node
 from hopsd.model.ids import JobId, WorkloadName

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
-from hopsd.core.comment import Comment, parse
-from hopsd.core.history import AppKey, advance_all, present_apps, with_service
-from hopsd.core.workload import workload_of
+from hopsd.core.queue.history import AppKey, advance_all, present_apps, with_service
+from hopsd.core.submission.comment import Comment, parse
+from hopsd.core.submission.workload import workload_of
 from hopsd.errors import CommentError, InputError
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId, WorkloadName

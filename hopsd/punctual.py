@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, replace
 
-from hopsd.core.priority import competes, idle_gpus
+from hopsd.core.queue.priority import competes, idle_gpus
 from hopsd.errors import PlanLateError
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from hopsd.core.diff import diff
-from hopsd.core.history import with_ages
-from hopsd.core.priority import ages
-from hopsd.core.profile_runs import ProfilingSettings, unstarted
-from hopsd.core.profiling import Profiling, known_pairs, profiling
-from hopsd.core.setback import Setback, resting
+from hopsd.core.queue.history import with_ages
+from hopsd.core.queue.priority import ages
+from hopsd.core.queue.profile_runs import ProfilingSettings, unstarted
+from hopsd.core.queue.profiling import Profiling, known_pairs, profiling
+from hopsd.core.queue.setback import Setback, resting
 from hopsd.core.snapshot import Built, SnapshotSettings, build_snapshot
 from hopsd.model.ids import JobId
 from hopsd.model.knowledge import Knowledge
@@ -82,25 +82,12 @@ def run_round(
         PlanLateError: the policy was too slow; nothing was changed.
     """
     seen = observe(port, store, settings.requirements_max)
-    now = seen.reading.now
-    aside = resting(setbacks, now)
-    seen = seen.without(aside)
-    first = window is None or not window.lasts(now)
-    window = RoundWindow(now, now + settings.seconds) if window is None or first else window
+    seen = seen.without(resting(setbacks, seen.reading.now))
+    window, first = _window(window, seen.reading.now, settings.seconds)
+    info = RoundInfo(first=first, seconds=window.end - seen.reading.now)
     knowledge = store.knowledge()
-    built = build_snapshot(
-        seen.reading,
-        seen.records,
-        seen.comments,
-        knowledge,
-        RoundInfo(first=first, seconds=window.end - now),
-        settings.snapshot,
-    )
-    snapshot = built.snapshot
-    # Recorded for people alone: policies work it out from the snapshot.
-    anew = [job for job in snapshot.jobs if first or seen.records[job.id].age_seconds is None]
-    store.save_jobs(with_ages(seen.records, ages(anew, snapshot.nodes)))
-    profiles = _profile(store, seen, snapshot, knowledge, settings)
+    built = _estimate(store, seen, knowledge, info, settings)
+    profiles = _profile(store, seen, built.snapshot, knowledge, settings)
     plan = policy(profiles.snapshot, settings.plan)
     profiles = profiles.beside(plan)
     plan = replace(plan, waiting=profiles.explained({**plan.waiting, **seen.errors}))
@@ -111,16 +98,41 @@ def run_round(
         ignored=seen.released | profiles.moving,
         first=first,
     )
-    steps = [*profiles.steps, *steps]
-    outcomes: tuple[StepOutcome, ...] = ()
-    changed = profiles.changed
-    store.save_profile_runs(changed)
-    if steps or first:
-        record = PlanRecord(window.start, window.end, first, now, plan, tuple(steps))
+    record = PlanRecord(
+        window.start, window.end, first, seen.reading.now, plan, (*profiles.steps, *steps)
+    )
+    store.save_profile_runs(profiles.changed)
+    outcomes, changed = tuple[StepOutcome, ...](), profiles.changed
+    if record.steps or first:
         outcomes = _carry_out(port, store, record)
         changed = unstarted(changed, outcomes)
         store.save_profile_runs(changed)
     return RoundResult(window, first, seen, built, plan, outcomes, changed)
+
+
+def _window(window: RoundWindow | None, now: float, seconds: float) -> tuple[RoundWindow, bool]:
+    """The round that ``now`` lies in, and whether it begins now."""
+    if window is not None and window.lasts(now):
+        return window, False
+    return RoundWindow(now, now + seconds), True
+
+
+def _estimate(
+    store: Store,
+    seen: Observation,
+    knowledge: Knowledge,
+    info: RoundInfo,
+    settings: RoundSettings,
+) -> Built:
+    """What the policy may look at. Expected run times are recorded for people alone: policies
+    work them out from the snapshot."""
+    built = build_snapshot(
+        seen.reading, seen.records, seen.comments, knowledge, info, settings.snapshot
+    )
+    jobs, nodes = built.snapshot.jobs, built.snapshot.nodes
+    anew = [job for job in jobs if info.first or seen.records[job.id].age_seconds is None]
+    store.save_jobs(with_ages(seen.records, ages(anew, nodes)))
+    return built
 
 
 def _profile(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hopsd import __version__
-from hopsd.core.history import OCCUPYING
+from hopsd.core.queue.history import OCCUPYING
 from hopsd.model.ids import JobId, job_order
 from hopsd.model.job import Job
 from hopsd.model.reading import JobReading, SlurmState

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # not from typing: importing that takes longer than all of this package
 if TYPE_CHECKING:
-    from hops_profiler.rates import learning_rate, scaled
-    from hops_profiler.session import profile
+    from hops_profiler.lr_scaling import learning_rate, scaled
     from hops_profiler.startup import install as start
+    from hops_profiler.timing.session import profile
 
 __all__ = ["learning_rate", "profile", "scaled", "start"]
 
 _WHERE = {
-    "learning_rate": ("rates", "learning_rate"),
-    "profile": ("session", "profile"),
-    "scaled": ("rates", "scaled"),
+    "learning_rate": ("lr_scaling", "learning_rate"),
+    "profile": ("timing.session", "profile"),
+    "scaled": ("lr_scaling", "scaled"),
     "start": ("startup", "install"),
 }
 

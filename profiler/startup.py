@@ -57,7 +57,7 @@ def _call_after(spec: ModuleSpec) -> None:
 
 def _start() -> None:
     try:
-        from hops_profiler import session  # noqa: PLC0415 - needs torch
+        from hops_profiler.timing import session  # noqa: PLC0415 - needs torch
 
         session.start()
     except Exception:  # noqa: S110 - a job runs with or without its profiler

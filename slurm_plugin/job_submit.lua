@@ -41,7 +41,7 @@ local RELEASED_MARK = "hops:released"
 local HELD_MARK = "hops:held"
 
 ------------------------------------------------------------------------------------------
--- The comment. hopsd/core/comment.py accepts and refuses exactly the same texts.
+-- The comment. hopsd/core/submission/comment.py accepts and refuses exactly the same texts.
 
 local function trim(text)
   return (text:match("^[ \t]*(.-)[ \t]*$"))

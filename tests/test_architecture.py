@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,35 +11,24 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 ADAPTERS = ("psycopg", "pyslurm", "pulp", "highspy", "structlog", "click", "apscheduler")
 
-INSIDE = {
-    "model": {"model"},
-    "core": {"core", "model", "errors"},
-    "policies": {"policies", "core", "model", "solver", "errors"},
-    "solver": {"solver", "core", "model", "errors"},
-    "formats": {"formats", "core", "model", "errors"},
-    "slurm": {"slurm", "core", "model", "errors", "config"},
-    "store": {"store", "model", "errors"},
-    "config": {"config", "core", "model", "policies", "errors"},
-    "sim": {
-        "sim",
-        "core",
-        "model",
-        "policies",
-        "formats",
-        "observation",
-        "round",
-        "store",
-        "errors",
-    },
-    "observation": {"core", "model", "slurm", "store", "errors"},
-    "punctual": {"core", "model", "policies", "errors"},
-    "reports": {"core", "model", "errors"},
-    "fits": {"core", "model", "store"},
-    "learner": {"core", "model", "store", "reports", "fits"},
-    "learnt": {"core", "model", "errors"},
-    "local_socket": {"errors", "__version__"},
-}
-"""What of ours a package or a module beside them may import."""
+OPEN = ("errors", "logs", "__version__")
+"""What everybody may import."""
+
+
+def _rooms() -> dict[str, set[str] | None]:
+    """The table of docs/architecture.md: a room and what of ours it may import (None: all)."""
+    found: dict[str, set[str] | None] = {}
+    for line in (ROOT / "docs" / "architecture.md").read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) != 3 or not cells[0].startswith("`hopsd/"):
+            continue
+        room = cells[0].strip("`").removeprefix("hopsd/").removesuffix(".py")
+        allowed = set() if cells[2] == "nothing of ours" else set(cells[2].split(", "))
+        found[room] = None if cells[2] == "all" else allowed
+    return found
+
+
+ROOMS = _rooms()
 
 OUTSIDE = {
     "pyslurm": {"slurm"},
@@ -54,9 +43,30 @@ OUTSIDE = {
 
 
 def modules() -> Iterator[tuple[Path, str]]:
+    """Every module with the folder, or the file beside them, it lies in."""
+    for path, name in named_modules():
+        yield path, name.split("/")[0]
+
+
+def named_modules() -> Iterator[tuple[Path, str]]:
+    """Every module with its name, as ``core/queue/history``; a package's is its folder's."""
     for path in sorted((ROOT / "hopsd").rglob("*.py")):
-        parts = path.relative_to(ROOT / "hopsd").with_suffix("").parts
-        yield path, parts[0]
+        name = path.relative_to(ROOT / "hopsd").with_suffix("").as_posix()
+        yield path, name.removesuffix("/__init__")
+
+
+NAMES = {name for _, name in named_modules()}
+
+
+def room_of(name: str) -> str | None:
+    """The innermost room of the table that holds a module."""
+    parts = name.split("/")
+    around = ["/".join(parts[:end]) for end in range(len(parts), 0, -1)]
+    return next((room for room in around if room in ROOMS), None)
+
+
+def _path(name: str) -> str:
+    return name.removeprefix("hopsd.").replace(".", "/")
 
 
 def imports(path: Path) -> Iterator[str]:
@@ -64,21 +74,47 @@ def imports(path: Path) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
+            below = [f"{node.module}.{alias.name}" for alias in node.names]
+            ours = [name for name in below if _path(name) in NAMES]
+            yield from ours if len(ours) == len(below) else [node.module, *ours]
             if node.module == "hopsd":
-                yield from (f"hopsd.{alias.name}" for alias in node.names)
+                yield from below
 
 
-@pytest.mark.parametrize("room", sorted(INSIDE))
-def test_a_package_imports_only_what_it_may(room: str) -> None:
+def _within(name: str, rooms: Iterable[str]) -> bool:
+    return any(name == room or name.startswith(f"{room}/") for room in rooms)
+
+
+@pytest.mark.parametrize("room", sorted(ROOMS))
+def test_a_room_imports_only_what_it_may(room: str) -> None:
+    allowed = ROOMS[room]
+    if allowed is None:
+        return
     wrong = [
-        f"{path.relative_to(ROOT)} imports {name}"
-        for path, place in modules()
-        if place == room
-        for name in imports(path)
-        if name.startswith("hopsd.") and name.split(".")[1] not in INSIDE[room]
+        f"{path.relative_to(ROOT)} imports {target}"
+        for path, name in named_modules()
+        if room_of(name) == room
+        for target in (
+            n.removeprefix("hopsd.").replace(".", "/")
+            for n in imports(path)
+            if n.startswith("hopsd.")
+        )
+        if room_of(target) != room and not _within(target, (*allowed, *OPEN))
     ]
     assert wrong == []
+
+
+def test_every_module_has_a_room_and_every_room_a_module() -> None:
+    inner = {name for _, name in named_modules() if "/" in name or name in ROOMS}
+    assert {name for name in inner if room_of(name) is None} == set()
+    assert {room for room in ROOMS if not any(room_of(n) == room for n in NAMES)} == set()
+
+
+def test_no_folder_is_a_heap() -> None:
+    """A newcomer takes in a folder at one look: what grows past this wants rooms of its own."""
+    folders = {path.parent for path, _ in named_modules()}
+    crowded = {str(f.relative_to(ROOT)): len(list(f.glob("*.py"))) for f in folders}
+    assert {folder: files for folder, files in crowded.items() if files > 20} == {}
 
 
 @pytest.mark.parametrize("library", sorted(OUTSIDE))

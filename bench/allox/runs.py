@@ -11,7 +11,7 @@ from statistics import fmean, pstdev
 
 from bench.allox.workload import CPU, GPU, LONG_USER, USERS, Misestimating, cluster, workload
 from hopsd.core.devices import is_cpu
-from hopsd.core.progress import Configuration, value
+from hopsd.core.dominant_share import Configuration, value
 from hopsd.model.plan import PlanSettings
 from hopsd.model.scenario import Cluster, Workload
 from hopsd.policies.protocol import Policy

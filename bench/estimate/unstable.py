@@ -19,8 +19,8 @@ from hops_profiler import profile
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
-from hopsd.core.phases import parse_phases
-from hopsd.core.theory import alone, fit_theory
+from hopsd.core.report.phases import parse_phases
+from hopsd.core.speed.theory import alone, fit_theory
 from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
 from hopsd.model.knowledge import PhaseRecord
 

@@ -25,8 +25,8 @@ from bench.paper.experiments import (
 )
 from bench.paper.runs import Kept, kept
 from bench.paper.text import AGREES, CLOSING, FINDINGS, OPENING
-from hopsd.core.priority import age_seconds
-from hopsd.core.window import sensitivities
+from hopsd.core.queue.priority import age_seconds
+from hopsd.core.queue.window import sensitivities
 from hopsd.model.cluster import Node
 from hopsd.model.plan import PlanSettings
 from hopsd.sim.facts import jobs_of

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from bench.plan.instances import Case, Noise
 from bench.plan.measure import measure
+from bench.plan.row import run_row
 
 _HEAD = (
     "  GPUs case noise        columns  total  window config  model  solve    cpu"
@@ -71,27 +70,6 @@ def _measure(options: argparse.Namespace) -> dict[str, object]:
         time_limit=options.time_limit,
         plain=not options.no_plain,
     )
-
-
-def run_row(
-    gpus: int,
-    case: Case,
-    noise: Noise,
-    seed: int,
-    time_limit: float,
-    *,
-    plain: bool,
-    jobs: int | None = None,
-) -> dict[str, Any]:
-    """One row, measured in a fresh process."""
-    command = [sys.executable, "-m", "bench.plan", "--row", "--gpus", str(gpus)]
-    command += ["--case", case, "--noise", noise, "--seed", str(seed)]
-    command += ["--time-limit", str(time_limit)]
-    command += [] if plain else ["--no-plain"]
-    command += [] if jobs is None else ["--jobs", str(jobs)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
-    row: dict[str, Any] = json.loads(done.stdout)
-    return row
 
 
 def _line(row: dict[str, Any]) -> str:

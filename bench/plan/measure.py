@@ -10,14 +10,14 @@ import numpy as np
 
 from bench.clock import cpu_seconds
 from bench.plan.instances import Case, Noise, snapshot
-from hopsd.core.configurations import generate
-from hopsd.core.program import Program, build
+from hopsd.core.placement.configurations import generate
+from hopsd.core.placement.program import Program, build
 from hopsd.model.plan import PlanSettings, Snapshot
-from hopsd.policies.candidates import candidates
-from hopsd.policies.hops import plan
-from hopsd.solver import cbc, highs
-from hopsd.solver.model import chosen_columns, model
-from hopsd.solver.watched import Solve
+from hopsd.policies.hops.candidates import candidates
+from hopsd.policies.hops.policy import plan
+from hopsd.solver.backend import cbc, highs
+from hopsd.solver.backend.model import chosen_columns, model
+from hopsd.solver.backend.watched import Solve
 
 # Writing more columns than this as MPS takes longer than any time limit here.
 _PLAIN_COLUMNS_MAX = 700_000

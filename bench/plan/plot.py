@@ -14,6 +14,7 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 
 from bench.plan.instances import Case, Noise
+from bench.plan.row import run_row
 
 _GPUS = (128, 256, 512, 1000, 1504, 2048)
 _QUEUES = (100, 250, 500, 1000, 1500, 2000)
@@ -22,8 +23,6 @@ _TIME_LIMIT = 60.0
 
 def draw(path: Path, seed: int) -> None:
     """Two panels: GPUs (queue of GPUs / 2 jobs), and jobs in the queue of 512 GPUs."""
-    from bench.plan.__main__ import run_row  # noqa: PLC0415  # it imports this module
-
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), sharey=True)
     for case, label in ((Case.IDLE, "idle"), (Case.FRAGMENTED, "fragmented")):
         rows = [run_row(g, case, Noise.SERVER, seed, _TIME_LIMIT, plain=False) for g in _GPUS]

@@ -23,9 +23,9 @@ from bench.shapes.emulation import emulated
 from bench.shapes.measure import Bench
 from bench.shapes.plot import Point, draw
 from examples.demo.cluster import NodeSpec, PrivateCluster
-from hopsd.core.calibration import Transfer, fit
-from hopsd.core.theory import basic_times, fit_theory
-from hopsd.core.throughput import Communication, IterationModel, theory_per_gpu
+from hopsd.core.speed.calibration import Transfer, fit
+from hopsd.core.speed.theory import basic_times, fit_theory
+from hopsd.core.speed.throughput import Communication, IterationModel, theory_per_gpu
 from hopsd.ctl.render import show, table
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, NodeName

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from examples.demo.cluster import PrivateCluster
-from hopsd.core.calibration import Transfer
+from hopsd.core.speed.calibration import Transfer
+from hopsd.learning.reader import Collected, ReportReader
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, NodeName
 from hopsd.model.knowledge import PhaseRecord
 from hopsd.model.reading import SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepKind
-from hopsd.reports import Collected, ReportReader
 from hopsd.slurm.apply import SlurmPort
 from hopsd.slurm.calibrate import Site, measure, shapes
 from hopsd.slurm.scontrol import ScontrolAdapter

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hopsd.core.comment import parse
+from hopsd.core.submission.comment import parse
 
 AGAIN = "again"
 """The job whose workload is known when it is submitted."""

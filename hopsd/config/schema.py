@@ -9,8 +9,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from hopsd.config.option import option
-from hopsd.core.profile_runs import ProfilingSettings
-from hopsd.core.throughput import Communication, IterationModel
+from hopsd.core.queue.profile_runs import ProfilingSettings
+from hopsd.core.speed.throughput import Communication, IterationModel
 from hopsd.model.ids import GpuType, NodeName, RackName, WorkloadName
 from hopsd.model.job import ThroughputTable
 from hopsd.model.knowledge import Bandwidth

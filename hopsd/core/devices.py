@@ -18,7 +18,7 @@ CPU = GpuType("cpu")
 
 
 def is_cpu(gpu_type: GpuType) -> bool:
-    """Also of ``cpu (PARTITION)``, as :mod:`hopsd.core.partitions` may name it."""
+    """Also of ``cpu (PARTITION)``, as :mod:`hopsd.core.submission.partitions` may name it."""
     kind = gpu_type.partition(" ")[0]
     return kind == CPU or kind.startswith(f"{CPU}-")
 

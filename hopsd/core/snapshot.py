@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from hopsd.core.comment import Comment
 from hopsd.core.devices import usable
-from hopsd.core.estimator import Estimate, Estimator, EstimatorSettings
-from hopsd.core.history import OCCUPYING, eligible
-from hopsd.core.partitions import Part, by_part, parts_of
+from hopsd.core.queue.history import OCCUPYING, eligible
+from hopsd.core.speed.estimator import Estimate, Estimator, EstimatorSettings
+from hopsd.core.submission.comment import Comment
+from hopsd.core.submission.partitions import Part, by_part, parts_of
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
 from hopsd.model.history import JobRecord
@@ -54,7 +54,7 @@ def build_snapshot(
     """The schedulable nodes and the jobs with a valid comment.
 
     Where partitions or reservations part a GPU type, it is several types
-    (:mod:`hopsd.core.partitions`).
+    (:mod:`hopsd.core.submission.partitions`).
 
     A running job stays where it is when its user says so, when Slurm may not requeue it, or
     when one of its nodes takes no new work (drained, down), or none of such a length (reserved):

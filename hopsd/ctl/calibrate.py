@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from hopsd.config import DEFAULT_PATH, Config, load
-from hopsd.core.calibration import Fit, fit
+from hopsd.core.speed.calibration import Fit, fit
 from hopsd.ctl.render import show, show_json, table
 from hopsd.errors import InputError
 from hopsd.model.ids import GpuType

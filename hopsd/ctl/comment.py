@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from hopsd.core.comment import Comment, NotOursError, learning_rate, parse
+from hopsd.core.submission.comment import Comment, NotOursError, learning_rate, parse
 from hopsd.errors import CommentError
 
 BAD_COMMENT = 2

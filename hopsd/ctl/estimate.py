@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from hopsd.core.throughput import (
+from hopsd.core.speed.throughput import (
     Communication,
     IterationModel,
     communication_seconds,

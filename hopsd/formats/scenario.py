@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hopsd.core.throughput import theory_table
+from hopsd.core.speed.throughput import theory_table
 from hopsd.errors import FormatError
 from hopsd.formats.item import Item, flag, number, parse, positive, unique
 from hopsd.formats.tables import read_app_of, read_requirements, read_server_factor, read_tables

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from hopsd.core.comment import read_app
+from hopsd.core.submission.comment import read_app
 from hopsd.errors import CommentError
 from hopsd.formats.item import Item
 from hopsd.model.ids import AppName, GpuType, NodeName

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hopsd.core.throughput import BasicTimes, DataTime, Pattern, PeerWait
+from hopsd.core.speed.throughput import BasicTimes, DataTime, Pattern, PeerWait
 from hopsd.formats.item import Item, at_least_zero, parse, positive
 
 _TIMES = "batch_size params pattern t_f t_b t_u t_d t_w b_link b_net"

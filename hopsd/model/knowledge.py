@@ -31,7 +31,7 @@ class Phases:
     """What one process measured of its iterations' parts: seconds, means since its start.
 
     ``data_bins``: how many of the ``iterations`` waited for data for a time of that bin
-    (``core/mixture.py`` says what times those are), ``data_seconds`` in all.
+    (``core/speed/mixture.py`` says what times those are), ``data_seconds`` in all.
     ``backward_by_data``: seconds in backward passes by that bin, by the CPU's clock; ``t_w`` is
     the part of a backward pass that waited for slower peers, ``t_b`` the rest of it.
     ``batch_size``: mean samples of an iteration, 0 where they could not be seen.

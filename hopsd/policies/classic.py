@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from hopsd.core.priority import queue
+from hopsd.core.queue.priority import queue
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId
 from hopsd.model.plan import JobNumbers, Plan, PlanSettings, PriorityName, Snapshot

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from statistics import median_low
 
-from hopsd.core.priority import competes, idle_gpus
-from hopsd.core.throughput import interpolate
+from hopsd.core.queue.priority import competes, idle_gpus
+from hopsd.core.speed.throughput import interpolate
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, NodeName

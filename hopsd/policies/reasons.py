@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from hopsd.core.devices import is_cpu
-from hopsd.core.pools import Pools
+from hopsd.core.placement.pools import Pools
 from hopsd.model.job import Job, JobState
 from hopsd.model.reason import Reason, ReasonCode
 

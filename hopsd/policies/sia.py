@@ -19,15 +19,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from hopsd.core.priority import queue
+from hopsd.core.queue.priority import queue
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId
 from hopsd.model.job import Job
 from hopsd.model.plan import Plan, PlanSettings, PlanStatus, PriorityName, Snapshot
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.policies.placing import Sites, contenders
+from hopsd.solver.bound.state_space import Items
 from hopsd.solver.knapsack import choose as choose_columns
-from hopsd.solver.sums import Items
 
 POWER = -0.5
 LAMBDA = 1.1

@@ -16,8 +16,8 @@ from itertools import accumulate
 from math import inf, nextafter
 from typing import ClassVar
 
-from hopsd.core.priority import DEFAULT_AGE_SECONDS
-from hopsd.core.throughput import configuration_throughput, per_gpu
+from hopsd.core.queue.priority import DEFAULT_AGE_SECONDS
+from hopsd.core.speed.throughput import configuration_throughput, per_gpu
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, job_order

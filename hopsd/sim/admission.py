@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hopsd.core.comment import parse
+from hopsd.core.submission.comment import parse
 from hopsd.errors import CommentError, InputError
 from hopsd.model.ids import JobId
 from hopsd.model.scenario import Cluster, Workload

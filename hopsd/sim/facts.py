@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from hopsd.core.devices import usable
-from hopsd.core.pools import could_run, pools_of
-from hopsd.core.priority import age_seconds
+from hopsd.core.placement.pools import could_run, pools_of
+from hopsd.core.queue.priority import age_seconds
 from hopsd.model.cluster import Node
 from hopsd.model.ids import JobId
 from hopsd.model.job import Job

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hopsd.core.throughput import BasicTimes, DataTime, Pattern
+from hopsd.core.speed.throughput import BasicTimes, DataTime, Pattern
 from hopsd.model.ids import GpuType, WorkloadName
 from hopsd.model.scenario import Links
 

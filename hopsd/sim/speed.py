@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import count
 
-from hopsd.core.throughput import interpolate
+from hopsd.core.speed.throughput import interpolate
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, NodeName, WorkloadName
 from hopsd.model.job import ThroughputTable

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
-from hopsd.core.calibration import Transfer
+from hopsd.core.speed.calibration import Transfer
 from hopsd.errors import SlurmError
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, NodeName
@@ -72,7 +72,7 @@ def measure(
         *site.options,
         site.python,
         "-c",
-        files("hops_profiler").joinpath("all_reduce.py").read_text(),
+        files("hops_profiler").joinpath("calibration", "all_reduce.py").read_text(),
         _address(commands, nodes[0]),
         str(random.choice(PORTS)),  # noqa: S311 - no secret
         *map(str, sizes),

@@ -12,8 +12,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from hopsd.core.program import Program
-from hopsd.core.shapes import Ints
+from hopsd.core.placement.program import Program
+from hopsd.model.arrays import Ints
 
 # About 0.2 s of pure Python; more steps than this are CBC's business.
 _STEPS_MAX = 100_000

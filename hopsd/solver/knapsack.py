@@ -3,8 +3,8 @@
 A multiple-choice knapsack with one capacity a type, by dynamic programming over the jobs. A label
 is a choice for the first jobs; of those that leave the same of every type the cheapest stays. A
 label is dropped where even a bound on what the other jobs add leads to nothing better
-(:mod:`hopsd.solver.sums`). No clock matters before the time limit, so equal inputs give equal
-answers.
+(:mod:`hopsd.solver.bound.state_space`). No clock matters before the time limit, so equal inputs
+give equal answers.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from time import monotonic
 
 import numpy as np
 
-from hopsd.core.shapes import Floats, Ints
 from hopsd.errors import SolverError
-from hopsd.solver.linear import Optimum, Rows, minimise
-from hopsd.solver.sums import Bound, Items, bounds
+from hopsd.model.arrays import Floats, Ints
+from hopsd.solver.backend.linear import Optimum, Rows, minimise
+from hopsd.solver.bound.state_space import Bound, Items, bounds
 
 WIDTHS = (300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000)
 """Labels kept after each job, from pass to pass: narrow ones find, the last one needed proves."""

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from itertools import count
 from time import monotonic
 
-from hopsd.core.program import Program
-from hopsd.core.shapes import Ints
-from hopsd.solver.branching import bound_by_cases
-from hopsd.solver.dealing import deal
-from hopsd.solver.greedy import by_prices, by_weight, fill
-from hopsd.solver.improve import Effort, group_gpus, improve
-from hopsd.solver.patterns import class_program, read_class_plan
-from hopsd.solver.prices import Prices, find_prices
+from hopsd.core.placement.program import Program
+from hopsd.model.arrays import Ints
+from hopsd.solver.backend.watched import Watched
+from hopsd.solver.bound.branching import bound_by_cases
+from hopsd.solver.bound.column_groups import ColumnGroups, column_groups
+from hopsd.solver.bound.dual_prices import Prices, find_prices
 from hopsd.solver.prove import NODES, QUICK, Reach, prove
-from hopsd.solver.segments import Segments, segments
-from hopsd.solver.watched import Watched
+from hopsd.solver.search.cutting_patterns import class_program, read_class_plan
+from hopsd.solver.search.greedy import by_prices, by_weight, fill
+from hopsd.solver.search.local_search import Effort, group_gpus, improve
+from hopsd.solver.search.server_assignment import assign_servers
 
 _PASSES_MAX = 30
 # Up to here CBC takes the program as written, in less time than a pass.
@@ -57,7 +57,7 @@ def solve_large(
     """
     value = program.scaled_objective
     starts = [by_weight(program)] + ([] if start is None else [fill(program, start)])
-    parts = segments(program)
+    parts = column_groups(program)
     prices = find_prices(program, parts, max(map(value, starts)), task.give_up)
     choice, bound = max([*starts, by_prices(program, prices)], key=value), prices.bound
     if len(program.value) <= _WHOLE_MAX and not _enough(program, choice, bound, task):
@@ -128,7 +128,7 @@ def _passes(
     return choice
 
 
-def _class_start(program: Program, parts: Segments, prices: Prices, task: Task) -> Ints | None:
+def _class_start(program: Program, parts: ColumnGroups, prices: Prices, task: Task) -> Ints | None:
     """The class program's plan, dealt out and filled; None where there is none.
 
     None also where a pass takes all servers as one group: CBC's time is better spent on that.
@@ -140,5 +140,5 @@ def _class_start(program: Program, parts: Segments, prices: Prices, task: Task) 
         return None
     left = task.give_up - monotonic()
     plan = read_class_plan(classes, task.solver(classes.model, None, _PART * task.gap, left))
-    choice = None if plan is None else deal(program, parts, plan)
+    choice = None if plan is None else assign_servers(program, parts, plan)
     return fill(program, choice) if choice is not None and program.feasible(choice) else None

@@ -7,12 +7,12 @@ from time import monotonic
 
 import numpy as np
 
-from hopsd.core.program import Program
-from hopsd.core.shapes import Ints
-from hopsd.solver.bound import reduced_losses
-from hopsd.solver.model import chosen_columns, model
-from hopsd.solver.prices import Prices
-from hopsd.solver.watched import Watched
+from hopsd.core.placement.program import Program
+from hopsd.model.arrays import Ints
+from hopsd.solver.backend.model import chosen_columns, model
+from hopsd.solver.backend.watched import Watched
+from hopsd.solver.bound.dual_prices import Prices
+from hopsd.solver.bound.reduced_cost import reduced_losses
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hopsd.core.shapes import Ints
+from hopsd.model.arrays import Ints
 from hopsd.model.plan import PlanStatus
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from time import monotonic
 
-from hopsd.core.program import Program
+from hopsd.core.placement.program import Program
 from hopsd.model.plan import PlanStatus
-from hopsd.solver.backend import backend
-from hopsd.solver.bands import polish
+from hopsd.solver.backend.choose import backend
+from hopsd.solver.backend.watched import Solve, Watched
 from hopsd.solver.exact import solve_exactly
-from hopsd.solver.greedy import by_weight, fill
 from hopsd.solver.large import CBC_TOLERANCE, Task, solve_large
+from hopsd.solver.search.greedy import by_weight, fill
 from hopsd.solver.solution import Solution
-from hopsd.solver.watched import Solve, Watched
+from hopsd.solver.weight_classes import polish
 
 # What comes after the search, under load: the last fill, the check, the reasons.
 _SEARCH_SHARE = 0.9

@@ -16,7 +16,7 @@ import jsonschema
 import pytest
 
 from examples.demo.cluster import PACKAGES, missing_programs
-from hopsd.core.comment import parse
+from hopsd.core.submission.comment import parse
 
 ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "build" / "demo"

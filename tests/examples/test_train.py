@@ -14,11 +14,11 @@ import pytest
 from fixtures_cluster import report_folder, running_cluster, wait_until
 
 from examples.demo.cluster import NodeSpec, PrivateCluster
+from hopsd.learning.reader import Collected, ReportReader
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId
 from hopsd.model.reading import Hold, JobReading, Reading, SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepKind
-from hopsd.reports import Collected, ReportReader
 from hopsd.slurm.apply import SlurmPort
 from hopsd.slurm.scontrol import ScontrolAdapter
 from hopsd.slurm.watch import ApplySettings

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from documents import CLUSTER, THEORY, WORKLOAD
 
-from hopsd.core.throughput import theory_per_gpu
+from hopsd.core.speed.throughput import theory_per_gpu
 from hopsd.errors import FormatError
 from hopsd.formats.scenario import read_cluster, read_workload
 from hopsd.formats.theory import read_theory

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hopsd.core.comment import (
+from hopsd.core.submission.comment import (
     Comment,
     LrRule,
     NotOursError,

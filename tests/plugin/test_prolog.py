@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from hopsd.core.comment import learning_rate, parse
+from hopsd.core.submission.comment import learning_rate, parse
 
 PLUGIN = Path(__file__).parents[2] / "slurm_plugin"
 CASES = json.loads((Path(__file__).parent / "comment_cases.json").read_text())

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from hops_profiler.counts import WARMUP
-from hops_profiler.device import MOST_MARKS, MOST_PENDING, CudaClock
-from hops_profiler.recorder import Recorder
+from hops_profiler.timing.counts import WARMUP
+from hops_profiler.timing.device import MOST_MARKS, MOST_PENDING, CudaClock
+from hops_profiler.timing.recorder import Recorder
 
 
 class Gpu:

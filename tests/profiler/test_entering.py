@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hopsd.core.reports import parse_report
+from hopsd.core.report.reports import parse_report
 
 if TYPE_CHECKING:
     from conftest import Node
@@ -193,7 +193,7 @@ def test_a_profiling_run_asks_slurm_first(node: Node) -> None:
 def test_a_defect_in_a_hook_ends_the_profiler_and_not_training(node: Node) -> None:
     code = """
 import runpy, sys
-import torch, hops_profiler.hooks as hooks
+import torch, hops_profiler.timing.hooks as hooks
 def broken(batch):
     raise ValueError("broken")
 hooks.samples_of = broken

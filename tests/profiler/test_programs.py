@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hopsd.core.reports import parse_report
+from hopsd.core.report.reports import parse_report
 
 if TYPE_CHECKING:
     from conftest import Node

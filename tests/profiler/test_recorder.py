@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hops_profiler.basics import pattern
-from hops_profiler.counts import PHASES, WARMUP
-from hops_profiler.recorder import DEPOSED, Recorder
-from hops_profiler.series import Series
+from hops_profiler.timing.basics import pattern
+from hops_profiler.timing.counts import PHASES, WARMUP
+from hops_profiler.timing.recorder import DEPOSED, Recorder
+from hops_profiler.timing.series import Series
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -13,7 +13,7 @@ from memory_store import MemoryStore
 from hopsd.config import Config
 from hopsd.controller import Controller, Wish
 from hopsd.errors import NotLeaderError, SlurmUnavailableError
-from hopsd.learner import MOST_TOLD
+from hopsd.learning.learner import MOST_TOLD
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from memory_store import MemoryStore
 from test_round import A100, SETTINGS, TABLE, Cluster, comment, submitted
 
-from hopsd.core.profile_runs import ProfilingSettings
+from hopsd.core.queue.profile_runs import ProfilingSettings
 from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
 from hopsd.model.reading import JobReading, NodeReading
 from hopsd.model.reason import ReasonCode

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from memory_store import MemoryStore
 from test_round import NODES, Cluster, cluster
 
-from hopsd.core.profile_runs import ProfilingSettings
+from hopsd.core.queue.profile_runs import ProfilingSettings
 from hopsd.errors import SlurmUnavailableError
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, WorkloadName
@@ -17,7 +17,7 @@ from hopsd.model.knowledge import Theory
 from hopsd.model.plan import PlanSettings
 from hopsd.model.reading import Hold, SlurmState
 from hopsd.model.step import Step
-from hopsd.policies.hops import plan as hops
+from hopsd.policies.hops.policy import plan as hops
 from hopsd.round import RoundSettings, RoundWindow, recover, run_round
 
 SETTINGS = RoundSettings(

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_store import MemoryStore
 
-from hopsd.core.profile_runs import ProfilingSettings
-from hopsd.core.setback import Setback, after
+from hopsd.core.queue.profile_runs import ProfilingSettings
+from hopsd.core.queue.setback import Setback, after
 from hopsd.core.snapshot import SnapshotSettings
 from hopsd.errors import SlurmUnavailableError
 from hopsd.model.allocation import Allocation
@@ -23,7 +23,7 @@ from hopsd.model.reading import RELEASED_MARK, Hold, JobReading, NodeReading, Re
 from hopsd.model.reason import ReasonCode
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.observation import observe
-from hopsd.policies.hops import plan as hops
+from hopsd.policies.hops.policy import plan as hops
 from hopsd.policies.registry import get
 from hopsd.round import RoundSettings, RoundWindow, recover, run_round
 from hopsd.store.port import PlanRecord

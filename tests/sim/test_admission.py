@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopsd.core.comment import parse
+from hopsd.core.submission.comment import parse
 from hopsd.errors import InputError
 from hopsd.model.ids import NodeName, WorkloadName
 from hopsd.model.scenario import Workload, WorkloadJob

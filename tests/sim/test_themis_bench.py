@@ -13,8 +13,8 @@ from bench.themis.workload import testbed as sixty_four
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import AppName, JobId
 from hopsd.model.scenario import Cluster, Workload
-from hopsd.policies.agents import Offer, Part
-from hopsd.policies.finish_time import JobInfo
+from hopsd.policies.themis.agents import Offer, Part
+from hopsd.policies.themis.finish_time import JobInfo
 from hopsd.sim.metrics import Change
 from tests.sim.cases import job
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples.demo.cluster import NodeSpec, PrivateCluster
-from hopsd.core.calibration import Transfer, fit
+from hopsd.core.speed.calibration import Transfer, fit
 from hopsd.ctl.calibrate import calibrate
 from hopsd.errors import InputError
 from hopsd.model.allocation import Allocation

@@ -10,10 +10,10 @@ from typing import TypeVar
 import numpy as np
 import pytest
 
-from hopsd.core.configurations import generate
-from hopsd.core.program import Program, build
+from hopsd.core.placement.configurations import generate
+from hopsd.core.placement.program import Program, build
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
-from hopsd.policies.candidates import candidates
+from hopsd.policies.hops.candidates import candidates
 
 T = TypeVar("T")
 

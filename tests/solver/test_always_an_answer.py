@@ -12,13 +12,13 @@ import pytest
 from instances import snapshot
 from programs import assert_holds, in_time, program_of, usable
 
-from hopsd.core.shapes import Floats
+from hopsd.model.arrays import Floats
 from hopsd.model.plan import PlanSettings, PlanStatus
-from hopsd.policies.hops import plan
-from hopsd.solver import cbc, highs
-from hopsd.solver.model import Answer, Model
+from hopsd.policies.hops.policy import plan
+from hopsd.solver.backend import cbc, highs
+from hopsd.solver.backend.model import Answer, Model
+from hopsd.solver.backend.watched import Solve
 from hopsd.solver.solve import solve
-from hopsd.solver.watched import Solve
 
 Broken = Callable[[Model], Answer]
 

@@ -11,10 +11,10 @@ import pytest
 from instances import snapshot
 from programs import program_of
 
-from hopsd.core.shapes import Floats
+from hopsd.model.arrays import Floats
 from hopsd.model.plan import PlanSettings, RoundInfo, Snapshot
-from hopsd.policies.hops import plan
-from hopsd.solver.model import Answer, Model
+from hopsd.policies.hops.policy import plan
+from hopsd.solver.backend.model import Answer, Model
 from hopsd.solver.solve import solve
 
 

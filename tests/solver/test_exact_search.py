@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from instances import snapshot
 from programs import program_of
 
-from hopsd.core.program import Program
+from hopsd.core.placement.program import Program
 from hopsd.solver.exact import solve_exactly
 
 

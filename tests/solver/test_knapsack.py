@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hopsd.solver import knapsack, sums
+from hopsd.solver import knapsack
+from hopsd.solver.bound import state_space
+from hopsd.solver.bound.state_space import Items
 from hopsd.solver.knapsack import Chosen, choose
-from hopsd.solver.sums import Items
 
 GAP = 1e-4
 
@@ -88,7 +89,7 @@ def test_a_search_that_is_too_narrow_does_not_claim_a_proof(seed: int, width: in
 @given(programs())
 def test_little_memory_costs_no_exactness(items: Items) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sums, "CELLS_MAX", 0)
+        patch.setattr(state_space, "CELLS_MAX", 0)
         found = choose(items, GAP, 60.0)
     check(items, found, exhaustive(items))
     assert found.cost - found.bound <= GAP * abs(found.cost) + 1e-9

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from instances import snapshot
 from programs import assert_holds, program_of, usable
 
-from hopsd.core.program import Program
+from hopsd.core.placement.program import Program
 from hopsd.model.plan import PlanSettings, PlanStatus, RoundInfo, Snapshot
-from hopsd.policies.hops import plan
+from hopsd.policies.hops.policy import plan
+from hopsd.solver.bound.cuts import capacity_rows
+from hopsd.solver.bound.dual_prices import prices_at
 from hopsd.solver.exact import solve_exactly
-from hopsd.solver.greedy import by_weight
-from hopsd.solver.prices import prices_at
-from hopsd.solver.rows import rows_of
+from hopsd.solver.search.greedy import by_weight
 from hopsd.solver.solve import solve
 
 FEW = settings(max_examples=15, deadline=None)
@@ -51,7 +51,7 @@ def test_any_prices_prove_a_bound(seed: int, prices: list[float]) -> None:
     program = program_of(snapshot(seed, servers=6, jobs=5))
     best = solve_exactly(program)
     assume(best is not None)
-    bound = prices_at(program, rows_of(program), np.array(prices)).bound
+    bound = prices_at(program, capacity_rows(program), np.array(prices)).bound
     assert bound >= program.scaled_objective(best) * (1 - 1e-9)
 
 

@@ -11,7 +11,7 @@ from instances import snapshot
 from programs import assert_holds, in_time
 
 from hopsd.model.plan import PlanSettings
-from hopsd.policies.hops import plan
+from hopsd.policies.hops.policy import plan
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hopsd.core.priority import age_seconds
+from hopsd.core.queue.priority import age_seconds
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, job_order
 from hopsd.model.job import Job

@@ -23,7 +23,7 @@ import numpy as np
 
 from hopsd.errors import SolverError
 from hopsd.policies.hare.tasks import Floats, Instance, Ints
-from hopsd.solver.linear import Rows, minimise
+from hopsd.solver.backend.linear import Rows, minimise
 
 INTERVALS = 40
 """More make the bound tighter and the program larger."""

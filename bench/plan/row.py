@@ -1,0 +1,31 @@
+"""A row of the table is measured in a process of its own, so that its peak memory is its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+from bench.plan.instances import Case, Noise
+
+
+def run_row(
+    gpus: int,
+    case: Case,
+    noise: Noise,
+    seed: int,
+    time_limit: float,
+    *,
+    plain: bool,
+    jobs: int | None = None,
+) -> dict[str, Any]:
+    """One row, measured in a fresh process."""
+    command = [sys.executable, "-m", "bench.plan", "--row", "--gpus", str(gpus)]
+    command += ["--case", case, "--noise", noise, "--seed", str(seed)]
+    command += ["--time-limit", str(time_limit)]
+    command += [] if plain else ["--no-plain"]
+    command += [] if jobs is None else ["--jobs", str(jobs)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+    row: dict[str, Any] = json.loads(done.stdout)
+    return row

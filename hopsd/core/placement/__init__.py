@@ -1,0 +1,1 @@
+"""Where a job could go: shapes, configurations and the integer program over them."""

@@ -1,0 +1,46 @@
+"""Server factors read for many jobs at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hopsd.model.arrays import Floats, Ints
+from hopsd.model.cluster import Node
+from hopsd.model.job import Job
+
+
+class Factors:
+    """Server factors as a matrix (jobs with any, nodes); equal mappings are read once."""
+
+    def __init__(self, jobs: Sequence[Job], nodes: Sequence[Node]) -> None:
+        names = [node.name for node in nodes]
+        rows: dict[int, int] = {}
+        matrix = [[1.0] * len(names)]
+        self._row = np.zeros(len(jobs), dtype=np.int64)
+        for i, job in enumerate(jobs):
+            if not job.server_factor:
+                continue
+            key = id(job.server_factor)
+            if key not in rows:
+                rows[key] = len(matrix)
+                factor = job.server_factor.get
+                matrix.append([factor(name, 1.0) for name in names])
+            self._row[i] = rows[key]
+        self._matrix = np.array(matrix)
+
+    def slowest(self, jobs: Ints, servers: Ints) -> Floats:
+        """The smallest factor over each shape's servers: (jobs, n) from ``servers`` (n, d)."""
+        if len(self._matrix) == 1:
+            return np.ones((len(jobs), len(servers)))
+        rows = self._matrix[self._row[jobs]]
+        slowest = rows[:, servers[:, 0]]
+        for column in servers.T[1:]:
+            np.minimum(slowest, rows[:, column], out=slowest)
+        return slowest
+
+    def mean(self) -> Floats:
+        """Mean factor of every node over the jobs, (nodes,)."""
+        shares = np.bincount(self._row, minlength=len(self._matrix)) / max(1, len(self._row))
+        return shares @ self._matrix if len(self._row) else np.ones(self._matrix.shape[1])

@@ -1,0 +1,155 @@
+"""The integer program of a plan (eq. 11 to 13 of the paper)."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hopsd.core.placement.configurations import Configurations
+from hopsd.model.arrays import Bools, Floats, Ints
+
+# Far from the ends of a double, so that sums over a plan neither overflow nor vanish.
+_SAFE_EXPONENT = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Choose at most one column a job within ``capacity`` (servers,), for the largest value.
+
+    ``gain`` (columns,) is G of eq. 11 times the restart factor; ``urgency`` (jobs,) is
+    ``prior + bias``; ``weight`` (jobs,) is ``urgency^lam / exp(log_scale)``; ``value`` is weight
+    times gain. A *choice* (jobs,) holds every job's column, -1 for none.
+    """
+
+    configurations: Configurations
+    capacity: Ints
+    urgency: Floats
+    lam: float
+    weight: Floats
+    log_scale: float
+    gain: Floats
+    value: Floats
+
+    def by_weight(self) -> Ints:
+        """Jobs, the heaviest first; equal ones in queue order."""
+        return np.argsort(-self.log_weight(), kind="stable")
+
+    def log_weight(self) -> Floats:
+        """Logarithms of the weights: they tell apart what a double cannot hold."""
+        return self.lam * np.log(self.urgency)
+
+    def taken(self, choice: Ints) -> Ints:
+        """GPUs that ``choice`` takes of every server."""
+        columns = choice[choice >= 0]
+        shapes = self.configurations.shape[columns].astype(np.int64)
+        return self.configurations.shapes.consumption(shapes, len(self.capacity))
+
+    def feasible(self, choice: Ints) -> bool:
+        """Every chosen column is its job's own, and no server gives more than it has."""
+        start = self.configurations.start
+        chosen = choice >= 0
+        own = (start[:-1] <= choice) & (choice < start[1:])
+        return bool(np.all(own[chosen]) and np.all(self.taken(choice) <= self.capacity))
+
+    def scaled_objective(self, choice: Ints) -> float:
+        """Eq. 11 divided by ``exp(log_scale)``."""
+        return math.fsum(self.value[choice[choice >= 0]])
+
+    def unscaled(self, scaled: float) -> float:
+        """A scaled objective or bound in the units of eq. 11; the largest double if above it."""
+        if self.log_scale == 0.0 or scaled <= 0.0:
+            return scaled
+        exponent = math.log(scaled) + self.log_scale
+        return math.exp(exponent) if exponent < math.log(sys.float_info.max) else sys.float_info.max
+
+
+def build(
+    configurations: Configurations,
+    capacity: Ints,
+    priorities: Sequence[float],
+    lam: float,
+    restart_share: Floats,
+) -> Program:
+    """The program of jobs with ``priorities``, all of them with their configurations.
+
+    ``restart_share`` (jobs,): what is left of a round to a job that is moved, 1 for a job that
+    does not run or loses nothing.
+    """
+    urgency = _urgency(np.array(priorities, dtype=np.float64))
+    weight, log_scale = _weights(urgency, lam)
+    lengths = np.diff(configurations.start)
+    filled = lengths > 0
+    smallest = np.ones(configurations.jobs)
+    if len(configurations):
+        smallest[filled] = np.minimum.reduceat(
+            configurations.throughput, configurations.start[:-1][filled]
+        )
+    gain = configurations.throughput / np.repeat(smallest, lengths)
+    if np.any(restart_share < 1.0):
+        stays = configurations.present[configurations.present >= 0]
+        at_home = gain[stays]
+        gain *= np.repeat(restart_share, lengths)
+        gain[stays] = at_home
+    value = gain * np.repeat(weight, lengths)
+    return Program(configurations, capacity, urgency, lam, weight, log_scale, gain, value)
+
+
+def restrict(program: Program, jobs: Bools, capacity: Ints) -> tuple[Program, Ints]:
+    """The program of some ``jobs`` over what is left of the servers, and its columns' old numbers.
+
+    Columns that ``capacity`` cannot hold are left out. Jobs keep their numbers; weights are
+    scaled anew, so that light jobs count among themselves.
+    """
+    old = program.configurations
+    held = old.shapes.fit(capacity)
+    keep = np.flatnonzero(held[old.shape] & np.repeat(jobs, np.diff(old.start)))
+    start = np.searchsorted(keep, old.start)
+    position = np.searchsorted(keep, old.present)
+    stays = (old.present >= 0) & np.isin(old.present, keep)
+    columns = replace(
+        old,
+        start=start,
+        shape=old.shape[keep],
+        throughput=old.throughput[keep],
+        present=np.where(stays, position, -1),
+    )
+    log_weight = program.log_weight()
+    top = float(log_weight[np.diff(start) > 0].max(initial=-np.inf))
+    # Jobs left out may be heavier than a double can hold beside the others.
+    weight = np.where(np.diff(start) > 0, np.exp(np.minimum(log_weight - top, 0.0)), 0.0)
+    gain = program.gain[keep]
+    value = gain * np.repeat(weight, np.diff(start))
+    part = replace(
+        program,
+        configurations=columns,
+        capacity=capacity,
+        weight=weight,
+        log_scale=top,
+        gain=gain,
+        value=value,
+    )
+    return part, keep
+
+
+def _urgency(priorities: Floats) -> Floats:
+    """``prior + bias``: all positive, whatever the priorities."""
+    lowest = float(priorities.min(initial=np.inf))
+    return priorities if lowest > 0.0 else priorities + (abs(lowest) + 0.01)
+
+
+def _weights(urgency: Floats, lam: float) -> tuple[Floats, float]:
+    """``urgency^lam`` as factors and the logarithm of their common scale.
+
+    The scale is 1 (logarithm 0) unless a weight would come near the ends of a double.
+    """
+    if not len(urgency):
+        return np.zeros(0), 0.0
+    exponents = lam * np.log(urgency)
+    top = float(exponents.max())
+    if abs(top) < _SAFE_EXPONENT:
+        return urgency**lam, 0.0
+    return np.exp(exponents - top), top

@@ -1,0 +1,1 @@
+"""Whose turn it is: history, priority, the service window and profile runs."""

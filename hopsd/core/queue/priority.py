@@ -1,0 +1,197 @@
+"""Who comes first: expected run time, priorities and the queue (section 3.6, eq. 8 and 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import fsum
+
+from hopsd.core.placement.pools import Pools, pools_for, pools_of
+from hopsd.core.speed.throughput import single_gpu
+from hopsd.model.cluster import Node
+from hopsd.model.ids import JobId, job_order
+from hopsd.model.job import Job, JobState
+from hopsd.model.plan import PlanSettings, PriorityName, Snapshot
+
+DEFAULT_AGE_SECONDS = 3600.0
+"""Age of a job that tells neither samples nor a time limit, where nobody gave one."""
+
+_OVERRUN_SHARE = 1e-3
+"""Of its age a job is always expected to need this much more, even past its end."""
+
+
+def age_seconds(job: Job, nodes: Sequence[Node]) -> float:
+    """Expected run time without waiting: given, by eq. 9, or the time limit."""
+    return _age(job, _Alone(pools_of(nodes)))
+
+
+def ages(jobs: Sequence[Job], nodes: Sequence[Node]) -> dict[JobId, float]:
+    """`age_seconds` of several jobs."""
+    alone = _Alone(pools_of(nodes))
+    return {job.id: _age(job, alone) for job in jobs}
+
+
+class _Alone:
+    """How fast one GPU is where a job could run; worked out once for jobs with the same tables."""
+
+    def __init__(self, pools: Pools) -> None:
+        self.gpus = sum(pool.gpus for pool in pools.values())
+        self._pools = pools
+        self._known: dict[tuple[int, int], list[tuple[int, float]]] = {}
+
+    def speeds(self, job: Job) -> list[tuple[int, float]]:
+        """GPUs and samples per second of one of them, for every pool that the job could run on."""
+        key = id(job.throughput), min(job.reqs)
+        known = self._known.get(key)
+        if known is None:
+            able = pools_for(job, self._pools)
+            known = [(pool.gpus, single_gpu(job, pool.gpu_type)) for pool in able]
+            self._known[key] = known
+        return known
+
+
+@lru_cache(maxsize=65536)
+def _mean_count(reqs: tuple[int, ...]) -> float:
+    sizes = set(reqs)
+    return sum(sizes) / len(sizes)
+
+
+def _age(job: Job, alone: _Alone) -> float:
+    if job.age_seconds is not None:
+        return job.age_seconds
+    if job.samples is not None:
+        speeds = alone.speeds(job)
+        if speeds:
+            mean = _mean_count(job.reqs)
+            weighted = [gpus * (job.samples / (speed * mean)) for gpus, speed in speeds]
+            return fsum(weighted) / sum([gpus for gpus, _ in speeds])
+    if job.time_limit_seconds is not None:
+        return job.time_limit_seconds
+    return DEFAULT_AGE_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class _Situation:
+    """What a priority may depend on beside the job. ``present``: jobs that share the cluster."""
+
+    now: float
+    alone: _Alone
+    present: int
+
+
+def _latency_ratio(job: Job, at: _Situation) -> float:
+    return job.wait_seconds / _age(job, at.alone)
+
+
+def _fifo(job: Job, at: _Situation) -> float:
+    return at.now - job.submit
+
+
+def _sjf(job: Job, at: _Situation) -> float:
+    return 1.0 / _age(job, at.alone)
+
+
+def _srtf(job: Job, at: _Situation) -> float:
+    return 1.0 / _remaining_seconds(job, at)
+
+
+def _las(job: Job, _: _Situation) -> float:
+    return 1.0 / (1.0 + job.attained_gpu_seconds)
+
+
+def _ftf(job: Job, at: _Situation) -> float:
+    """Finish-time fairness (Themis eq. 1): finish in the shared cluster over finish alone.
+
+    Alone on 1/N of the cluster, the job has every GPU type in the cluster's proportion: eq. 9
+    with ``gpus / N`` GPUs in place of the mean requirement, and no more than it may use. 0 on a
+    cluster without GPUs.
+    """
+    share = min(at.alone.gpus / max(1, at.present), float(max(job.reqs)))
+    if not share:
+        return 0.0
+    alone = _age(job, at.alone) * _mean_count(job.reqs) / share
+    shared = max(0.0, at.now - job.submit) + _remaining_seconds(job, at)
+    return shared / alone
+
+
+def _remaining_seconds(job: Job, at: _Situation) -> float:
+    """What is left of the age: by samples where they are known, else by time run."""
+    age = _age(job, at.alone)
+    if job.samples is not None:
+        left = age * (1.0 - job.samples_done / job.samples)
+    else:
+        left = age - job.run_seconds
+    return max(left, age * _OVERRUN_SHARE)
+
+
+_FORMULAS: Mapping[PriorityName, Callable[[Job, _Situation], float]] = {
+    PriorityName.LATENCY_RATIO: _latency_ratio,
+    PriorityName.FIFO: _fifo,
+    PriorityName.SJF: _sjf,
+    PriorityName.SRTF: _srtf,
+    PriorityName.LAS: _las,
+    PriorityName.FTF: _ftf,
+}
+
+
+def priorities(
+    jobs: Sequence[Job],
+    nodes: Sequence[Node],
+    settings: PlanSettings,
+    now: float,
+    present: int | None = None,
+) -> dict[JobId, float]:
+    """Urgency of each job, larger is more urgent; a priority that a job was given stands.
+
+    ``present``: jobs that share the cluster (N of finish-time fairness), default: ``jobs``.
+    """
+    situation = _Situation(now, _Alone(pools_of(nodes)), len(jobs) if present is None else present)
+    formula = _FORMULAS[settings.priority]
+    return {
+        job.id: job.priority if job.priority is not None else formula(job, situation)
+        for job in jobs
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """``jobs`` in queue order: priority descending, then submit time, then job id."""
+
+    jobs: tuple[Job, ...]
+    priority: Mapping[JobId, float]
+
+
+def competes(job: Job, *, first: bool) -> bool:
+    """Whether a plan decides about the job.
+
+    Waiting jobs do; in a first plan running ones that may be moved, too. Held and dependent
+    jobs and those being profiled are in no queue, and keep what they hold.
+    """
+    if job.state is not JobState.WAITING:
+        return False
+    return not job.running or (first and job.preemptible)
+
+
+def queue(snapshot: Snapshot, settings: PlanSettings) -> Queue:
+    """The jobs that a plan decides about, the most urgent first."""
+    first = snapshot.round.first
+    jobs = [job for job in snapshot.jobs if competes(job, first=first)]
+    present = sum(job.state is JobState.WAITING for job in snapshot.jobs)
+    priority = priorities(jobs, snapshot.nodes, settings, snapshot.now, present)
+    jobs.sort(key=lambda job: (-priority[job.id], job.submit, job_order(job.id)))
+    return Queue(tuple(jobs), priority)
+
+
+def idle_gpus(snapshot: Snapshot) -> list[int]:
+    """GPUs that a plan may give, by node in the cluster's order.
+
+    In a first plan what running jobs of the queue hold counts as idle.
+    """
+    idle = {node.name: node.idle for node in snapshot.nodes}
+    for job in snapshot.jobs:
+        if job.running and competes(job, first=snapshot.round.first):
+            for name, gpus in job.running:
+                if name in idle:
+                    idle[name] += gpus
+    return [idle[node.name] for node in snapshot.nodes]

@@ -1,0 +1,107 @@
+"""What becomes of a profile run, look after look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from hopsd.core.queue.history import OCCUPYING
+from hopsd.model.history import JobRecord
+from hopsd.model.ids import GpuType, JobId, WorkloadName
+from hopsd.model.profiling import ProfileRun
+from hopsd.model.reading import JobReading, Reading, SlurmState
+from hopsd.model.step import OutcomeStatus, StepKind, StepOutcome
+
+Pair = tuple[WorkloadName, GpuType]
+
+
+@dataclass(frozen=True, slots=True)
+class ProfilingSettings:
+    """``iterations``: most that one run measures. ``time_limit_seconds``: of one run, from its
+    start. ``retry_seconds``: what failed is left alone so long.
+    """
+
+    enabled: bool = False
+    iterations: int = 20
+    time_limit_seconds: float = 120.0
+    retry_seconds: float = 86400.0
+
+
+def told(run: ProfileRun) -> str:
+    """What became of a run, in a sentence."""
+    if run.failure:
+        return f"its profile run on {run.gpu_type} ({run.node}) failed: {run.failure}"
+    seconds = (run.end or run.begin) - run.begin
+    return f"{run.workload} was measured on {run.gpu_type} ({run.node}) within {seconds:.0f} s"
+
+
+def unstarted(
+    runs: Iterable[ProfileRun], outcomes: Iterable[StepOutcome]
+) -> tuple[ProfileRun, ...]:
+    """``runs``, closed where Slurm would not start them: those jobs compete without."""
+    errors = {
+        outcome.step.job: outcome.error
+        for outcome in outcomes
+        if outcome.step.kind is StepKind.START
+        and outcome.step.profiling
+        and outcome.status is OutcomeStatus.FAILED
+    }
+    return tuple(
+        replace(run, end=run.begin, closed=True, failure=f"it could not start: {errors[run.job]}")
+        if run.job in errors and not run.closed
+        else run
+        for run in runs
+    )
+
+
+def adopted(
+    runs: Sequence[ProfileRun], reading: Reading, records: Mapping[JobId, JobRecord]
+) -> list[ProfileRun]:
+    """Profile runs that Slurm has and nobody remembers: a store that was restored, say."""
+    types = {node.name: node.gpu_type for node in reading.nodes}
+    followed = {run.job for run in runs if not run.closed}
+    return [
+        ProfileRun(job.id, job.restarts, records[job.id].workload, types[node], node, job.start)
+        for job in reading.jobs
+        if job.profiling and job.state is SlurmState.RUNNING and job.id not in followed
+        for node in job.allocation.nodes[:1]
+        if node in types
+    ]
+
+
+def followed(
+    run: ProfileRun,
+    job: JobReading | None,
+    known: set[Pair],
+    reading: Reading,
+    settings: ProfilingSettings,
+) -> ProfileRun:
+    """An open run after this reading.
+
+    A run that is over without figures stays open for one more look: its report may have come
+    between the last reading of reports and this reading of jobs.
+    """
+    end = reading.now if run.end is None else run.end
+    measured = (run.workload, run.gpu_type) in known
+    if job is not None and job.state in OCCUPYING and job.profiling and job.restarts == run.run:
+        limit = settings.time_limit_seconds
+        late = reading.now - max(job.start, run.begin) > limit
+        if late and not measured:
+            return replace(run, failure=f"it had not measured enough after {limit:g} s")
+        return replace(run, end=end) if measured else run
+    if job is not None and job.state is SlurmState.PENDING and job.restarts <= run.run:
+        return replace(run, end=run.begin, closed=True)  # it never began
+    lost = not any(node.name == run.node and node.usable for node in reading.nodes)
+    if measured:
+        return replace(run, end=end, closed=True, failure="")
+    if lost:
+        return replace(run, end=run.begin, closed=True)
+    failure = run.failure or _how_it_ended(job)
+    return replace(run, end=end, closed=run.end is not None, failure=failure)
+
+
+def _how_it_ended(job: JobReading | None) -> str:
+    if job is None or not job.state.finished or not (job.exit_code or job.exit_signal):
+        return "it ended before it had measured enough"
+    how = f"signal {job.exit_signal}" if job.exit_signal else f"exit code {job.exit_code}"
+    return f"it ended with {how} before it had measured enough"

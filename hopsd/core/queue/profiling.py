@@ -1,0 +1,290 @@
+"""The profiling queue: new workloads measure themselves before they compete (section 3.2).
+
+A waiting job whose workload has no basic times on a GPU type it could use gets one GPU of that
+type for some iterations, before the plan's program sees the others. Jobs that wait with the same
+workload share the work: each takes another type. What fails is not tried again for a while, and
+the job competes with what is assumed of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from hopsd.core.placement.pools import could_run_on, pools_of
+from hopsd.core.queue.history import OCCUPYING
+from hopsd.core.queue.priority import idle_gpus
+from hopsd.core.queue.profile_runs import Pair, ProfilingSettings, adopted, followed, told
+from hopsd.core.submission.comment import Comment
+from hopsd.model.allocation import Allocation
+from hopsd.model.history import JobRecord
+from hopsd.model.ids import GpuType, JobId, NodeName, job_order
+from hopsd.model.job import Job, JobState
+from hopsd.model.knowledge import Knowledge
+from hopsd.model.plan import Plan, Snapshot
+from hopsd.model.profiling import ProfileRun
+from hopsd.model.reading import JobReading, Reading, SlurmState
+from hopsd.model.reason import Reason
+from hopsd.model.step import Step, StepKind
+
+LEAVE_SECONDS = 10.0
+"""A job that has measured enough leaves by itself; after this time it is made to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profiling:
+    """``changed``: runs to save; ``steps``: of jobs that begin, leave or return to the queue.
+
+    ``snapshot`` is what is left for the policy: those jobs are in no queue, and what they take
+    is gone. ``staying``: jobs in a run that goes on.
+    """
+
+    snapshot: Snapshot
+    changed: tuple[ProfileRun, ...] = ()
+    steps: tuple[Step, ...] = ()
+    staying: frozenset[JobId] = frozenset()
+    failures: Mapping[JobId, ProfileRun] = field(default_factory=dict)
+
+    @property
+    def moving(self) -> frozenset[JobId]:
+        return frozenset(step.job for step in self.steps)
+
+    def beside(self, plan: Plan) -> Profiling:
+        """Without the runs that ``plan`` leaves no room for.
+
+        A policy that never stops a job makes none on nodes that jobs fill.
+        """
+        free = dict(
+            zip((n.name for n in self.snapshot.nodes), idle_gpus(self.snapshot), strict=True)
+        )
+        for allocation in plan.placements.values():
+            for node, gpus in allocation:
+                free[node] -= gpus
+        no_room = {
+            step.job
+            for step in self.steps
+            if step.kind is StepKind.START and free[step.target.nodes[0]] < 0
+        }
+        if not no_room:
+            return self
+        return replace(
+            self,
+            changed=tuple(
+                run
+                for run in self.changed
+                if run.job not in no_room or run.begin != self.snapshot.now
+            ),
+            steps=tuple(step for step in self.steps if step.job not in no_room),
+        )
+
+    def explained(self, waiting: Mapping[JobId, Reason]) -> dict[JobId, Reason]:
+        """Why jobs wait, with what went wrong when they were profiled."""
+        return {
+            job: replace(reason, text=f"{reason.text}; {told(self.failures[job])}")
+            if job in self.failures
+            else reason
+            for job, reason in waiting.items()
+        }
+
+
+def known_pairs(knowledge: Knowledge, types: Iterable[GpuType], min_records: int) -> set[Pair]:
+    """Workloads and types that need no profile run.
+
+    Those with a table of the operator's, which is final for every type, with basic times, or
+    with enough records of runs within one server.
+    """
+    counts = Counter((r.workload, r.gpu_type) for r in knowledge.records if r.nodes == 1)
+    return (
+        {(workload, gpu_type) for workload in knowledge.tables for gpu_type in types}
+        | {(theory.workload, theory.gpu_type) for theory in knowledge.theory}
+        | {pair for pair, count in counts.items() if count >= min_records}
+    )
+
+
+def profiling(
+    snapshot: Snapshot,
+    reading: Reading,
+    records: Mapping[JobId, JobRecord],
+    comments: Mapping[JobId, Comment],
+    runs: Sequence[ProfileRun],
+    known: set[Pair],
+    settings: ProfilingSettings,
+) -> Profiling:
+    """What the profiling queue does in this plan. ``runs``: open ones, and those of late.
+
+    The order of jobs and of runs changes nothing.
+    """
+    jobs = {job.id: job for job in reading.jobs}
+    old = {(run.job, run.begin): run for run in runs}
+    now = {
+        (run.job, run.begin): run
+        if run.closed
+        else followed(_renamed(run, records), jobs.get(run.job), known, reading, settings)
+        for run in [*runs, *adopted(runs, reading, records)]
+    }
+    busy = {run.job: run for run in now.values() if not run.closed}
+    recent = [r for r in now.values() if reading.now - (r.end or r.begin) < settings.retry_seconds]
+    failures = {run.job: run for run in _in_order(recent) if run.failure and run.closed}
+    left = _without(snapshot, busy.keys())
+    begun: list[ProfileRun] = []
+    if settings.enabled:
+        spared = [run for run in recent if run.failure and run.ran]
+        done = known | {(run.workload, run.gpu_type) for run in [*spared, *busy.values()]}
+        able = [
+            job
+            for job in left.jobs
+            if job.id not in failures and _may_be_profiled(job, jobs[job.id], comments[job.id])
+        ]
+        types = {node.name: node.gpu_type for node in reading.nodes}
+        begun = _begun(left, able, records, jobs, done, types)
+    steps = [
+        *_leaving(busy.values(), jobs, reading.now),
+        *_put_back(jobs.values(), records),
+        *(_start(run, settings) for run in begun),
+    ]
+    on_nodes = {job.id for job in reading.jobs if job.state in OCCUPYING}
+    changed = [run for key, run in now.items() if run != old.get(key)]
+    return Profiling(
+        snapshot=_given(left, begun),
+        changed=tuple(_in_order([*changed, *begun])),
+        steps=tuple(sorted(steps, key=lambda step: job_order(step.job))),
+        staying=frozenset(busy.keys() & on_nodes - {step.job for step in steps}),
+        failures=failures,
+    )
+
+
+def _renamed(run: ProfileRun, records: Mapping[JobId, JobRecord]) -> ProfileRun:
+    """What a job trains, its first report may tell."""
+    record = records.get(run.job)
+    return replace(run, workload=record.workload) if record else run
+
+
+def _in_order(runs: Iterable[ProfileRun]) -> list[ProfileRun]:
+    return sorted(runs, key=lambda run: (run.begin, job_order(run.job)))
+
+
+def _leaving(
+    busy: Iterable[ProfileRun], jobs: Mapping[JobId, JobReading], now: float
+) -> list[Step]:
+    """Running jobs that are over their time, or have what is wanted and do not go."""
+    steps = []
+    for run in busy:
+        job = jobs.get(run.job)
+        due = run.failure or (run.end is not None and now - run.end >= LEAVE_SECONDS)
+        if due and job is not None and job.state is SlurmState.RUNNING:
+            steps.append(Step(run.job, StepKind.PREEMPT, current=job.allocation, profiling=True))
+    return steps
+
+
+def _put_back(jobs: Iterable[JobReading], records: Mapping[JobId, JobRecord]) -> list[Step]:
+    """Jobs that failed on their one GPU: that says nothing of the GPUs they asked for."""
+    return [
+        Step(job.id, StepKind.REQUEUE, profiling=True)
+        for job in jobs
+        if job.failed_profile and job.id in records
+    ]
+
+
+def _may_be_profiled(job: Job, reading: JobReading, comment: Comment) -> bool:
+    """Waiting jobs that may be stopped: ``preempt=no`` says that its run is not to be broken off,
+    and ``--no-requeue`` that Slurm cannot put the job back. Nor those that plain jobs wait for:
+    Slurm would take a profile run that fails for the job's end.
+    """
+    waits = job.state is JobState.WAITING and not job.running
+    may_stop = comment.preempt and reading.requeue and not reading.awaited
+    return waits and reading.state is SlurmState.PENDING and may_stop
+
+
+def _begun(
+    snapshot: Snapshot,
+    able: Iterable[Job],
+    records: Mapping[JobId, JobRecord],
+    jobs: Mapping[JobId, JobReading],
+    done: set[Pair],
+    types: Mapping[NodeName, GpuType],
+) -> list[ProfileRun]:
+    """New runs: each job one at most, each workload and type one, the oldest jobs first.
+
+    ``types``: of the nodes, whatever partitions make of them in the snapshot.
+    """
+    pools = pools_of(snapshot.nodes)
+    type_of = {node.gpu_type: types[node.name] for node in snapshot.nodes}
+    room = _Room(snapshot)
+    taken = set(done)
+    begun = []
+    for job in sorted(able, key=lambda job: (job.submit, job_order(job.id))):
+        workload = records[job.id].workload
+        for pool in pools.values():
+            pair = workload, type_of[pool.gpu_type]
+            if pair in taken or not could_run_on(job, pool):
+                continue
+            node = room.take(pool.gpu_type)
+            if node is not None:
+                taken.add(pair)
+                run = jobs[job.id].restarts
+                begun.append(ProfileRun(job.id, run, *pair, node, snapshot.now))
+                break
+    return begun
+
+
+class _Room:
+    """Single GPUs for profile runs: idle ones; at a round's start also what jobs hold that
+    compete again. The tightest node gives, so that larger gaps stay whole.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._nodes = snapshot.nodes
+        self._idle = {node.name: node.idle for node in snapshot.nodes}
+        names = [node.name for node in snapshot.nodes]
+        self._free = dict(zip(names, idle_gpus(snapshot), strict=True))
+
+    def take(self, gpu_type: GpuType) -> NodeName | None:
+        names = [node.name for node in self._nodes if node.gpu_type == gpu_type]
+        idle = [name for name in names if min(self._idle[name], self._free[name]) > 0]
+        held = [name for name in names if self._free[name] > 0]
+        if not held:
+            return None
+        node = (
+            min(idle, key=self._idle.__getitem__) if idle else max(held, key=self._free.__getitem__)
+        )
+        self._idle[node] -= 1
+        self._free[node] -= 1
+        return node
+
+
+def _start(run: ProfileRun, settings: ProfilingSettings) -> Step:
+    target = Allocation.of({run.node: 1})
+    return Step(
+        run.job, StepKind.START, target=target, profiling=True, iterations=settings.iterations
+    )
+
+
+def _without(snapshot: Snapshot, busy: Collection[JobId]) -> Snapshot:
+    """Jobs in a profile run are in no queue, and keep what they hold."""
+    if not busy:
+        return snapshot
+    jobs = tuple(
+        replace(job, state=JobState.PROFILING) if job.id in busy else job for job in snapshot.jobs
+    )
+    return replace(snapshot, jobs=jobs)
+
+
+def _given(snapshot: Snapshot, begun: Sequence[ProfileRun]) -> Snapshot:
+    """The snapshot as if ``begun`` ran. A node's ``idle`` is below 0 where jobs that compete again
+    have to make room.
+    """
+    if not begun:
+        return snapshot
+    taken = Counter(run.node for run in begun)
+    where = {run.job: Allocation.of({run.node: 1}) for run in begun}
+    return replace(
+        snapshot,
+        nodes=tuple(replace(node, idle=node.idle - taken[node.name]) for node in snapshot.nodes),
+        jobs=tuple(
+            replace(job, state=JobState.PROFILING, running=where[job.id])
+            if job.id in where
+            else job
+            for job in snapshot.jobs
+        ),
+    )

@@ -1,0 +1,1 @@
+"""What jobs say of themselves, as far as it can be believed."""

@@ -1,0 +1,73 @@
+"""The parts of an iteration in a process's report, checked like everything a job says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hopsd.core.report.validated import number, whole
+from hopsd.errors import FormatError
+from hopsd.model.knowledge import Phases
+
+MAX_SECONDS = 86_400.0
+MAX_BIN = 24 * 12
+"""Of bins with 24 a decade from a microsecond on: times up to 12 decades above it."""
+MAX_PARAMS = 1e14
+
+
+def parse_phases(document: Mapping[str, Any], iterations: int, samples: float) -> Phases | None:
+    """What a report says of the parts of its timed ``iterations``; None without any.
+
+    ``samples`` were in those: an iteration that accumulates gradients holds several batches.
+
+    Raises:
+        FormatError: names the key and what is accepted.
+    """
+    if iterations == 0:
+        return None
+    basics = _object(document, "basics")
+    data = _object(_object(document, "phases"), "data")
+    bins = _bins(data, "bins", float(iterations))
+    if sum(bins.values()) != iterations:
+        raise FormatError(f"phases.data.bins: accepted are {iterations} in all")
+    backward = _bins(document, "backward_by_data", MAX_SECONDS * iterations)
+    if not backward.keys() <= bins.keys():
+        raise FormatError("backward_by_data: accepted are the bins of phases.data")
+    times = {name: number(basics, name, MAX_SECONDS) for name in ("t_f", "t_b", "t_u", "t_w")}
+    return Phases(
+        inference=document.get("kind") == "inference",
+        on_device=basics.get("clock") == "cuda",
+        pattern=_pattern(basics),
+        batch_size=samples / iterations,
+        params=number(document, "params", MAX_PARAMS),
+        iterations=iterations,
+        data_seconds=number(data, "mean", MAX_SECONDS) * iterations,
+        data_bins={bin_: int(count) for bin_, count in bins.items()},
+        backward_by_data=backward,
+        **times,
+    )
+
+
+def _pattern(basics: Mapping[str, Any]) -> int:
+    pattern = whole(basics, "pattern")
+    if pattern not in (1, 2):
+        raise FormatError("basics.pattern: accepted are 1 and 2")
+    return pattern
+
+
+def _object(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = document.get(key)
+    if not isinstance(value, dict):
+        raise FormatError(f"{key}: accepted is an object")
+    return value
+
+
+def _bins(document: Mapping[str, Any], key: str, most: float) -> dict[int, float]:
+    """Numbers by bin; JSON has the bins as text."""
+    found = _object(document, key)
+    result = {}
+    for bin_ in found:
+        if not (bin_.isascii() and bin_.isdigit() and len(bin_) <= 3 and int(bin_) <= MAX_BIN):
+            raise FormatError(f"{key}: accepted are bins from 0 to {MAX_BIN}")
+        result[int(bin_)] = number(found, bin_, most)
+    return result

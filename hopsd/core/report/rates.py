@@ -1,0 +1,70 @@
+"""From processes' counters to throughput per GPU and node."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from hopsd.core.report.reports import Report
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import NodeName
+
+MIN_ITERATIONS = 10
+MIN_SECONDS = 1.0
+
+Process = tuple[NodeName, int, int]
+"""Node, rank and process id: one process within a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """How much of a process's counters earlier records have used up."""
+
+    iterations: int = 0
+    samples: float = 0.0
+    seconds: float = 0.0
+
+
+def process_of(report: Report) -> Process:
+    return report.node, report.rank, report.pid
+
+
+def counted(report: Report) -> Counted:
+    return Counted(report.timed_iterations, report.timed_samples, report.timed_seconds)
+
+
+def speeds(
+    reports: Sequence[Report], used: Mapping[Process, Counted], allocation: Allocation
+) -> tuple[dict[NodeName, float], list[Report]]:
+    """Samples per second per GPU by node since ``used``, and the reports that tell it.
+
+    ``reports`` are of one run on ``allocation``. Empty while not every rank of the run has
+    enough new iterations: half of the ranks would be half of the speed. The GPUs count that
+    Slurm gave, not the processes: an idle GPU lowers the figure. Where some of the run's nodes
+    have no process at all, all its GPUs share what the others do.
+    """
+    rates = [(r, rate) for r in reports if (rate := _rate(r, used)) is not None]
+    ranks: dict[int, set[int]] = defaultdict(set)
+    by_node: dict[NodeName, float] = defaultdict(float)
+    for report, rate in rates:
+        ranks[report.world].add(report.rank)
+        by_node[report.node] += rate
+    if not rates or any(len(present) < world for world, present in ranks.items()):
+        return {}, []
+    told = [report for report, _ in rates]
+    if set(by_node) == set(allocation.nodes):
+        return {node: rate / allocation.on(node) for node, rate in by_node.items()}, told
+    share = sum(by_node.values()) / allocation.gpus
+    return dict.fromkeys(by_node, share), told
+
+
+def _rate(report: Report, used: Mapping[Process, Counted]) -> float | None:
+    """Samples per second since ``used``; None while that is too little to tell."""
+    before = used.get(process_of(report), Counted())
+    iterations = report.timed_iterations - before.iterations
+    samples = report.timed_samples - before.samples
+    seconds = report.timed_seconds - before.seconds
+    if iterations < MIN_ITERATIONS or seconds < MIN_SECONDS or samples <= 0:
+        return None
+    return samples / seconds

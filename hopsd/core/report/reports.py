@@ -1,0 +1,128 @@
+"""What a training process reports of itself, and how much of it can be believed.
+
+A report comes from a user's process: every value is checked for its type and against bounds
+that no honest run exceeds. ``profiler/timing/report.py`` writes what is read here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hopsd.core.report.phases import parse_phases
+from hopsd.core.report.validated import number, text, whole
+from hopsd.errors import FormatError
+from hopsd.model.ids import JobId, NodeName
+from hopsd.model.knowledge import Phases
+
+VERSION = 1
+MAX_BYTES = 65_536
+MAX_RANKS = 65_536
+MAX_BATCH = 1e7
+CLOCK_SKEW_SECONDS = 300.0
+
+FILE_NAME = re.compile(
+    r"([0-9]{1,18})\.([0-9]{1,9})\.([A-Za-z0-9._-]{1,255})\.([0-9]+)\.([0-9]+)\.json"
+)
+
+PROGRAM = re.compile(r"(?:[0-9a-f]{12})?")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One process of run ``run`` (Slurm's restart count) of a job; counts since its start.
+
+    ``program``: hash of the script that trains, "" unknown. ``saved``: iterations at the last
+    `torch.save`, None before any.
+    ``timed_*``: the iterations whose wall time is known, without warm-up and evaluation.
+    ``phases``: their parts, None before any was timed. ``profiling``: the run is to measure, and
+    what it trains is thrown away.
+    ``first_step`` and ``at`` are seconds since the epoch, by the compute node's clock.
+    """
+
+    job: JobId
+    run: int
+    node: NodeName
+    rank: int
+    pid: int
+    program: str
+    world: int
+    first_step: float
+    at: float
+    iterations: int
+    saved: int | None
+    samples: float
+    timed_iterations: int
+    timed_samples: float
+    timed_seconds: float
+    phases: Phases | None
+    profiling: bool
+
+
+def parse_report(data: bytes, file_name: str, now: float) -> Report:
+    """Check a report against its file's name, its format and reason.
+
+    Raises:
+        FormatError: says which key is wrong and what is accepted.
+    """
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError):
+        raise FormatError("not a JSON document") from None
+    if not isinstance(document, dict) or document.get("version") != VERSION:
+        raise FormatError(f"version: accepted is {VERSION}")
+    timed = document.get("timed")
+    if not isinstance(timed, dict):
+        raise FormatError("timed: accepted is an object")
+    timed_iterations, timed_samples = whole(timed, "iterations"), number(timed, "samples")
+    report = Report(
+        job=JobId(text(document, "job")),
+        run=whole(document, "run"),
+        node=NodeName(text(document, "node")),
+        rank=whole(document, "rank", MAX_RANKS - 1),
+        pid=whole(document, "pid"),
+        program=_program(document),
+        world=whole(document, "world", MAX_RANKS),
+        first_step=number(document, "first_step"),
+        at=number(document, "at", now + CLOCK_SKEW_SECONDS),
+        iterations=whole(document, "iterations"),
+        saved=None if document.get("saved") is None else whole(document, "saved"),
+        samples=number(document, "samples"),
+        timed_iterations=timed_iterations,
+        timed_samples=timed_samples,
+        timed_seconds=number(timed, "seconds"),
+        phases=parse_phases(document, timed_iterations, timed_samples),
+        profiling=document.get("mode") == "profiling",
+    )
+    _check_sense(report, file_name)
+    return report
+
+
+def _program(document: Mapping[str, Any]) -> str:
+    """Absent in reports of a plugin that was installed before hopsd was renewed."""
+    program = document.get("program", "")
+    if not isinstance(program, str) or not PROGRAM.fullmatch(program):
+        raise FormatError("program: accepted are 12 hexadecimal digits, or none")
+    return program
+
+
+def _check_sense(report: Report, file_name: str) -> None:
+    """Values that contradict each other or the file's name."""
+    said = f"{report.job}.{report.run}.{report.node}.{report.rank}.{report.pid}.json"
+    if said != file_name:
+        raise FormatError(f"the file's name says otherwise than its content, {said[:300]!r}")
+    if report.rank >= report.world:
+        raise FormatError(f"rank: accepted is below world, {report.world}")
+    if report.timed_iterations > report.iterations or report.timed_samples > report.samples:
+        raise FormatError("timed: more than was done in all")
+    if report.saved is not None and report.saved > report.iterations:
+        raise FormatError("saved: more than was done in all")
+    if report.samples > report.iterations * MAX_BATCH:
+        raise FormatError(f"samples: accepted are {MAX_BATCH:g} an iteration")
+    if report.timed_iterations and report.timed_seconds <= 0.0:
+        raise FormatError("timed.seconds: iterations take time")
+    if report.timed_seconds > report.at - report.first_step + 1.0:
+        raise FormatError("timed.seconds: longer than the run")

@@ -1,0 +1,63 @@
+"""What reports tell of a job beyond its speed: what it trains with, how far it is."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from hopsd.core.report.reports import Report
+from hopsd.model.ids import JobId
+from hopsd.model.reading import JobReading, SlurmState
+
+MAX_RESTART_SECONDS = 3600.0
+
+Run = tuple[JobId, int]
+"""A job and Slurm's restart count."""
+
+
+def programs_of(reports: Iterable[Report]) -> dict[Run, str]:
+    """The program of each run that told one: of several the one that trained longest."""
+    spent: dict[tuple[bool, str, Run], float] = defaultdict(float)
+    for report in reports:
+        if report.program:
+            trains = report.phases is not None and not report.phases.inference
+            spent[trains, report.program, (report.job, report.run)] += report.timed_seconds
+    ranked = sorted(spent.items(), key=lambda item: (item[0][0], item[1], item[0][1]))
+    return {run: program for (_, program, run), _ in ranked}
+
+
+def samples_done(reports: Iterable[Report], jobs: Mapping[JobId, JobReading]) -> dict[JobId, float]:
+    """By job: all of its present run, and what earlier ones had saved when they were stopped.
+
+    One rank saves for all. Runs of a job that never saved anything count in full: how it keeps
+    its work cannot be seen. What a profile run trains is thrown away.
+    """
+    runs: dict[JobId, dict[int, list[Report]]] = defaultdict(lambda: defaultdict(list))
+    for report in reports:
+        runs[report.job][report.run].append(report)
+    return {job: _kept(mine, jobs[job].restarts) for job, mine in runs.items()}
+
+
+def _kept(runs: Mapping[int, Sequence[Report]], present: int) -> float:
+    saves = any(report.saved is not None for run in runs.values() for report in run)
+    kept = 0.0
+    for run, members in runs.items():
+        share = 1.0
+        if saves and run < present:
+            share = max((r.saved or 0) / max(1, r.iterations) for r in members)
+        kept += share * sum(r.samples for r in members if not r.profiling)
+    return kept
+
+
+def restart_seconds(
+    reports: Iterable[Report], jobs: Mapping[JobId, JobReading]
+) -> dict[JobId, float]:
+    """Of running jobs, the slowest rank's; clocks that differ too much tell nothing."""
+    result: dict[JobId, float] = {}
+    for report in reports:
+        job = jobs[report.job]
+        if job.state is SlurmState.RUNNING and report.run == job.restarts and job.start > 0:
+            seconds = report.first_step - job.start
+            if 0.0 < seconds <= MAX_RESTART_SECONDS:
+                result[job.id] = max(seconds, result.get(job.id, 0.0))
+    return result

@@ -1,0 +1,1 @@
+"""How fast a job would run: tables, measured layers and the theory of one iteration."""

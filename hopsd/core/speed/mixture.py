@@ -1,0 +1,198 @@
+"""Times that cluster at one point or two: data from memory, or from storage (eq. 3)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hopsd.model.arrays import Floats
+
+BINS_PER_DECADE = 24
+SMALLEST_SECONDS = 1e-6
+"""As processes report times: bin ``i`` begins at ``SMALLEST * 10 ** (i / BINS_PER_DECADE)``."""
+
+BIN_WIDTH = 10.0 ** (1 / BINS_PER_DECADE)
+"""Ratio of a bin's end to its begin."""
+
+BIN_DEVIATION = 0.03
+"""Deviation within a bin of 10 % width, as a share of its time: no mode is seen narrower."""
+
+SEPARATE = 2.0
+"""Ashman's D from which two normals are distinct modes (Ashman et al. 1994, eq. 4)."""
+
+APART = 1.5
+"""Least ratio of their means: bins of 10 % width make two of one narrow mode between them."""
+
+VERY_STRONG = 10.0
+"""By how much BIC must be lower for two modes (Kass and Raftery 1995, section 3.2)."""
+
+MIN_OBSERVATIONS = 2.0
+MAX_STEPS = 200
+TOLERANCE = 1e-7
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """The shorter times with share ``p_cache``, the longer with the rest. Seconds.
+
+    With one mode ``p_cache`` is 1 and the other mode's figures are 0.
+    """
+
+    p_cache: float
+    mu_cache: float
+    sigma_cache: float
+    mu_load: float = 0.0
+    sigma_load: float = 0.0
+
+    @property
+    def mean(self) -> float:
+        return self.p_cache * self.mu_cache + (1.0 - self.p_cache) * self.mu_load
+
+    def share_cache(self, seconds: Floats) -> Floats:
+        """Probability of each time to be one of the shorter, 1 everywhere with one mode."""
+        if self.p_cache >= 1.0:
+            return np.ones(len(seconds))
+        modes = _Modes.of(self)
+        belongs: Floats = modes.responsibilities(seconds)[0]
+        return belongs
+
+
+def middles(bins: Sequence[int]) -> Floats:
+    """The time that stands for each bin: the middle of its logarithms, seconds."""
+    return SMALLEST_SECONDS * 10.0 ** ((np.asarray(bins) + 0.5) / BINS_PER_DECADE)
+
+
+def fit(seconds: Floats, counts: Floats) -> Mixture:
+    """One normal or two, whichever explains the times better (BIC) and, of two, distinct ones.
+
+    ``counts``: how often each of ``seconds`` was seen, (n,); old ones may weigh less than 1.
+    """
+    seen = counts > 0
+    seconds, counts = seconds[seen], counts[seen]
+    total = float(counts.sum())
+    if not len(seconds):
+        return Mixture(1.0, 0.0, 0.0)
+    one = _Modes.single(seconds, counts)
+    single = Mixture(1.0, float(one.mu[0]), float(one.sigma[0]))
+    best = single
+    best_bic = _bic(one.log_likelihood(seconds, counts), 2, total) - VERY_STRONG
+    for split in _splits(seconds, counts):
+        two = _expectation_maximisation(seconds, counts, split)
+        bic = _bic(two.log_likelihood(seconds, counts), 5, total)
+        if bic < best_bic and two.distinct(total):
+            best, best_bic = two.mixture(), bic
+    return best
+
+
+def fit_bins(bins: Mapping[int, float]) -> Mixture:
+    """`fit` to a histogram: counts by bin."""
+    known = sorted(bins)
+    return fit(middles(known), np.array([bins[bin_] for bin_ in known], dtype=float))
+
+
+def _bic(log_likelihood: float, parameters: int, observations: float) -> float:
+    return parameters * math.log(max(observations, 1.0)) - 2.0 * log_likelihood
+
+
+@dataclass(frozen=True, slots=True)
+class _Modes:
+    """Normals: weights, means and deviations, (modes,) each, means ascending."""
+
+    weight: Floats
+    mu: Floats
+    sigma: Floats
+
+    @classmethod
+    def of(cls, mixture: Mixture) -> _Modes:
+        return cls(
+            np.array([mixture.p_cache, 1.0 - mixture.p_cache]),
+            np.array([mixture.mu_cache, mixture.mu_load]),
+            np.array([mixture.sigma_cache, mixture.sigma_load]),
+        )
+
+    @classmethod
+    def single(cls, seconds: Floats, counts: Floats) -> _Modes:
+        return cls.estimated(seconds, counts[None, :])
+
+    @classmethod
+    def estimated(cls, seconds: Floats, counts: Floats) -> _Modes:
+        """From counts that are shared out among the modes, (modes, n)."""
+        total = np.maximum(counts.sum(axis=1), 1e-12)
+        mu = counts @ seconds / total
+        spread = np.sqrt((counts * (seconds - mu[:, None]) ** 2).sum(axis=1) / total)
+        sigma = np.maximum(spread, BIN_DEVIATION * mu)
+        order = np.argsort(mu)
+        return cls((total / total.sum())[order], mu[order], sigma[order])
+
+    def log_densities(self, seconds: Floats) -> Floats:
+        """Of each mode at each time, weighted, (modes, n)."""
+        z = (seconds - self.mu[:, None]) / self.sigma[:, None]
+        scale = np.log(self.weight / self.sigma) - 0.5 * math.log(2.0 * math.pi)
+        densities: Floats = scale[:, None] - 0.5 * z * z
+        return densities
+
+    def responsibilities(self, seconds: Floats) -> Floats:
+        logs = self.log_densities(seconds)
+        shares = np.exp(logs - logs.max(axis=0))
+        normalised: Floats = shares / shares.sum(axis=0)
+        return normalised
+
+    def log_likelihood(self, seconds: Floats, counts: Floats) -> float:
+        logs = self.log_densities(seconds)
+        top = logs.max(axis=0)
+        return float(counts @ (top + np.log(np.exp(logs - top).sum(axis=0))))
+
+    def distinct(self, total: float) -> bool:
+        """Whether both modes have been seen and lie apart."""
+        between = float(self.mu[1] - self.mu[0])
+        ashman = math.sqrt(2.0) * between / math.hypot(*self.sigma)
+        apart = ashman > SEPARATE and float(self.mu[1]) >= APART * float(self.mu[0])
+        return apart and float(self.weight.min()) * total >= MIN_OBSERVATIONS
+
+    def mixture(self) -> Mixture:
+        return Mixture(
+            float(self.weight[0]),
+            float(self.mu[0]),
+            float(self.sigma[0]),
+            float(self.mu[1]),
+            float(self.sigma[1]),
+        )
+
+
+def _splits(seconds: Floats, counts: Floats) -> list[int]:
+    """Where to cut ascending times in two: the best cut of the times, and of their logarithms.
+
+    Load times spread over decades: a cut by the times alone may divide the longer mode.
+    """
+    if len(seconds) < 2:
+        return []
+    return sorted({_otsu(seconds, counts), _otsu(np.log(seconds), counts)})
+
+
+def _otsu(values: Floats, counts: Floats) -> int:
+    """The cut with the largest variance between its two sides; values ascending.
+
+    Both sides are summed, none is what the other leaves of the whole: of a last count that is
+    small against the others rounding would leave nothing.
+    """
+    left, right = np.cumsum(counts)[:-1], np.cumsum(counts[::-1])[-2::-1]
+    sums = counts * values
+    below, above = np.cumsum(sums)[:-1], np.cumsum(sums[::-1])[-2::-1]
+    return int(np.argmax(left * right * (below / left - above / right) ** 2)) + 1
+
+
+def _expectation_maximisation(seconds: Floats, counts: Floats, split: int) -> _Modes:
+    shares = np.zeros((2, len(seconds)))
+    shares[0, :split] = shares[1, split:] = 1.0
+    modes = _Modes.estimated(seconds, shares * counts)
+    before = -math.inf
+    for _ in range(MAX_STEPS):
+        likelihood = modes.log_likelihood(seconds, counts)
+        if likelihood - before <= TOLERANCE * abs(likelihood):
+            break
+        before = likelihood
+        modes = _Modes.estimated(seconds, modes.responsibilities(seconds) * counts)
+    return modes

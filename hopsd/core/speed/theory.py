@@ -1,0 +1,169 @@
+"""The theory layer: basic times from what processes measured (sections 3.3 and 3.5)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from hopsd.core.speed.mixture import BIN_WIDTH, Mixture, fit_bins, middles
+from hopsd.core.speed.throughput import BasicTimes, DataTime, Pattern, PeerWait, theory_per_gpu
+from hopsd.model.knowledge import Bandwidth, PhaseRecord, Theory
+
+SAME_BATCH = 0.1
+"""Runs whose batch differs by more than this share from the newest one's are left out: per-GPU
+times of another batch size are another workload's."""
+
+
+SHORTEST_SECONDS = 1e-6
+"""Computing that is said to take less was not seen: no throughput follows from it."""
+
+
+def fit_theory(
+    records: Sequence[PhaseRecord], half_life_seconds: float, now: float
+) -> Theory | None:
+    """Basic times of one workload on one type; None where no record tells them.
+
+    Computing is taken from processes that ran alone, where any did: beside others the backward
+    pass contains communication. Waiting for peers is taken from the others, data from all.
+    """
+    newest = max(records, key=lambda r: r.at, default=None)
+    if newest is None or newest.phases.batch_size <= 0:
+        return None
+    alike = [r for r in records if _alike(r, newest)]
+    weight = {id(r): _weight(r, half_life_seconds, now) for r in alike}
+    fewest = min(r.world for r in alike)
+    alone = [r for r in alike if r.world == fewest]
+
+    def mean(value: Callable[[PhaseRecord], float]) -> float:
+        total = sum(weight[id(r)] * r.phases.iterations for r in alone)
+        return sum(weight[id(r)] * r.phases.iterations * value(r) for r in alone) / total
+
+    data = _data_time(alike, weight)
+    inference = newest.phases.inference
+    t_f, t_b = mean(lambda r: r.phases.t_f), mean(lambda r: 0.0 if inference else r.phases.t_b)
+    if t_f + t_b < SHORTEST_SECONDS:
+        return None
+    w_cache, w_load = _peer_wait([r for r in alike if r.world > 1], weight, data)
+    return Theory(
+        workload=newest.workload,
+        gpu_type=newest.gpu_type,
+        inference=inference,
+        pattern=2 if mean(lambda r: r.phases.pattern) > 1.5 else 1,
+        batch_size=newest.phases.batch_size,
+        params=max(r.phases.params for r in alike),
+        t_f=t_f,
+        t_b=t_b,
+        t_u=0.0 if inference else mean(lambda r: r.phases.t_u),
+        p_cache=data.p_cache,
+        mu_cache=data.mu_cache,
+        sigma_cache=data.sigma_cache,
+        mu_load=data.mu_load,
+        sigma_load=data.sigma_load,
+        w_cache=w_cache,
+        w_load=w_load,
+        records=len(alike),
+        iterations=sum(r.phases.iterations for r in alike),
+        at=newest.at,
+    )
+
+
+def basic_times(theory: Theory, bandwidth: Bandwidth | None) -> BasicTimes | None:
+    """What eq. 1 to 5 need; None where communication cannot be told for lack of a figure.
+
+    Inference is data and forward pass alone (section 3.5): its GPUs exchange no gradients.
+    """
+    if theory.inference:
+        return _silent(theory)
+    if bandwidth is None or theory.params <= 0:
+        return None
+    return replace(
+        _silent(theory), params=theory.params, b_link=bandwidth.b_link, b_net=bandwidth.b_net
+    )
+
+
+def alone(theory: Theory) -> float:
+    """Samples per second of one GPU: it communicates with nobody and waits for nobody."""
+    return theory_per_gpu(replace(_silent(theory), t_w=PeerWait()), 1, 1)
+
+
+def _silent(theory: Theory) -> BasicTimes:
+    """The basic times of GPUs that have nothing to tell each other."""
+    return BasicTimes(
+        batch_size=theory.batch_size,
+        params=0.0,
+        pattern=Pattern(theory.pattern),
+        t_f=theory.t_f,
+        t_b=theory.t_b,
+        t_u=theory.t_u,
+        t_d=DataTime(
+            theory.p_cache,
+            theory.mu_cache,
+            theory.sigma_cache,
+            theory.mu_load,
+            theory.sigma_load,
+        ),
+        b_link=1.0,
+        b_net=1.0,
+        t_w=PeerWait(theory.w_cache, theory.w_load),
+    )
+
+
+def _alike(record: PhaseRecord, newest: PhaseRecord) -> bool:
+    ours, theirs = record.phases, newest.phases
+    same_batch = abs(ours.batch_size - theirs.batch_size) <= SAME_BATCH * theirs.batch_size
+    return ours.inference == theirs.inference and same_batch
+
+
+def _weight(record: PhaseRecord, half_life_seconds: float, now: float) -> float:
+    return float(0.5 ** (max(0.0, now - record.at) / half_life_seconds))
+
+
+def _data_time(records: Sequence[PhaseRecord], weight: Mapping[int, float]) -> Mixture:
+    """The mixture of all histograms, stretched to the mean that was measured.
+
+    A histogram knows a time to a tenth only; the sum of all times is exact, if it is honest.
+    """
+    bins: dict[int, float] = defaultdict(float)
+    for record in records:
+        for bin_, count in record.phases.data_bins.items():
+            bins[bin_] += weight[id(record)] * count
+    measured = sum(weight[id(r)] * r.phases.data_seconds for r in records) / sum(bins.values())
+    rough = fit_bins(bins)
+    stretch = min(max(measured / rough.mean, 1.0 / BIN_WIDTH), BIN_WIDTH)
+    return Mixture(
+        rough.p_cache,
+        *(
+            stretch * seconds
+            for seconds in (rough.mu_cache, rough.sigma_cache, rough.mu_load, rough.sigma_load)
+        ),
+    )
+
+
+def _peer_wait(
+    records: Sequence[PhaseRecord], weight: Mapping[int, float], data: Mixture
+) -> tuple[float, float]:
+    """Mean waits for peers while data came from memory, and while it came from storage.
+
+    A GPU's clock is read for a tenth of the iterations, without their data times: there the
+    waits of the two cases are not told apart.
+    """
+    waited, counted = np.zeros(2), np.zeros(2)
+    for record in records:
+        phases = record.phases
+        bins = sorted(phases.backward_by_data)
+        if phases.on_device or not bins:
+            waited += weight[id(record)] * phases.iterations * phases.t_w
+            counted += weight[id(record)] * phases.iterations
+            continue
+        counts = np.array([phases.data_bins[bin_] for bin_ in bins], dtype=float)
+        backward = np.array([phases.backward_by_data[bin_] for bin_ in bins])
+        cache = data.share_cache(middles(bins))
+        for case, share in enumerate((cache, 1.0 - cache)):
+            wait = float(share @ (backward - counts * phases.t_b))
+            waited[case] += weight[id(record)] * max(0.0, wait)
+            counted[case] += weight[id(record)] * float(share @ counts)
+    means = np.divide(waited, counted, out=np.zeros(2), where=counted > 0)
+    return float(means[0]), float(means[1])

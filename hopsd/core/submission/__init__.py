@@ -1,0 +1,1 @@
+"""What a user asked for: the comment, the partitions, which training it is."""

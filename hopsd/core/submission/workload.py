@@ -1,0 +1,34 @@
+"""Which runs are the same training: what was learnt of one holds for the other."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import PurePosixPath
+
+from hopsd.core.submission.comment import parse
+from hopsd.errors import InputError
+from hopsd.model.ids import WorkloadName
+from hopsd.model.reading import JobReading
+
+
+def workload_of(job: JobReading, program: str = "") -> WorkloadName:
+    """The comment's ``workload``, else user, job name and script: its name and what it says.
+
+    ``program`` is a hash of the script that trains, which the batch script may only call; known
+    once a job has reported. So a changed script is another training, and one submitted again is
+    known. What that script imports or reads is not looked at: who changes it names the workload.
+    """
+    named = _named(job.comment)
+    if named:
+        return WorkloadName(named)
+    name = PurePosixPath(job.command.partition(" ")[0]).name
+    content = f"@{job.script}" if job.script else ""
+    return WorkloadName(f"{job.user}/{job.name}/{name}{content}{f'+{program}' if program else ''}")
+
+
+@lru_cache(maxsize=65536)
+def _named(comment: str) -> str | None:
+    try:
+        return parse(comment).workload
+    except InputError:
+        return None

@@ -1,0 +1,1 @@
+"""What reports teach: read, checked, fitted and remembered."""

@@ -1,0 +1,40 @@
+"""When basic times are fitted anew to what processes reported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import inf
+
+from hopsd.core.speed.theory import fit_theory
+from hopsd.model.ids import GpuType, WorkloadName
+from hopsd.model.knowledge import PhaseRecord
+from hopsd.store.history import History
+
+FIT_SECONDS = 60.0
+"""A fit to 64 processes takes 20 ms, most of it reading them; in a minute little changes."""
+
+Pair = tuple[WorkloadName, GpuType]
+
+
+class Fits:
+    """Notes reports and keeps the theory layer up to date; a new workload's at once."""
+
+    def __init__(self, store: History) -> None:
+        self._store = store
+        self._behind: set[Pair] = set()
+        self._fitted: dict[Pair, float] = {}
+
+    def note(self, records: Iterable[PhaseRecord]) -> None:
+        records = list(records)
+        if records:
+            self._store.add_phases(records)
+            self._behind |= {(record.workload, record.gpu_type) for record in records}
+
+    def renew(self, half_life_seconds: float, now: float) -> None:
+        """Fit what reported since its last fit, if that is a minute old or there was none."""
+        due = [p for p in self._behind if now - self._fitted.get(p, -inf) >= FIT_SECONDS]
+        fits = [fit_theory(self._store.phases(*pair), half_life_seconds, now) for pair in due]
+        if due:
+            self._store.save_theory(fit for fit in fits if fit is not None)
+            self._behind.difference_update(due)
+            self._fitted.update(dict.fromkeys(due, now))

@@ -1,0 +1,161 @@
+"""What hopsd knows of workloads' speed, as `hopsctl throughput` shows it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from hopsd.core.speed.estimator import Estimate, Estimator, EstimatorSettings
+from hopsd.core.speed.layers import Layers, Measured, Table, Tables, by_workload
+from hopsd.errors import InputError
+from hopsd.model.cluster import Node
+from hopsd.model.ids import GpuType, WorkloadName
+from hopsd.model.job import ThroughputTable
+from hopsd.model.knowledge import Knowledge
+
+Document = dict[str, Any]
+
+
+def known_workloads(knowledge: Knowledge) -> list[Document]:
+    """One row a workload: where it was measured, how often, and when last."""
+    names = {
+        *knowledge.tables,
+        *(record.workload for record in knowledge.records),
+        *(fit.workload for fit in knowledge.theory),
+    }
+    return [_row(name, knowledge) for name in sorted(names)]
+
+
+def _row(name: WorkloadName, knowledge: Knowledge) -> Document:
+    records = [record for record in knowledge.records if record.workload == name]
+    fits = [fit for fit in knowledge.theory if fit.workload == name]
+    return {
+        "workload": name,
+        "final": name in knowledge.tables,
+        "measured": sorted({record.gpu_type for record in records}),
+        "records": len(records),
+        "theory": sorted(fit.gpu_type for fit in fits),
+        "newest": max([record.at for record in records] + [fit.at for fit in fits], default=None),
+    }
+
+
+def workload_document(
+    name: WorkloadName,
+    knowledge: Knowledge,
+    nodes: Sequence[Node],
+    settings: EstimatorSettings,
+    now: float,
+) -> Document:
+    """The tables of all layers of one workload, and what they amount to.
+
+    ``name``: its own, or a beginning that no other has.
+
+    Raises:
+        InputError: nothing is known of it, or of several; names what is.
+    """
+    name = _one([row["workload"] for row in known_workloads(knowledge)], name)
+    answer = Estimator(nodes, knowledge, settings, now).estimate(name)
+    below = Estimator(nodes, replace(knowledge, records=()), settings, now).estimate(name)
+    layers = by_workload(knowledge.records, settings.half_life_seconds, now).get(name)
+    layers = layers or Layers({}, {}, {})
+    bandwidth = {b.gpu_type: asdict(b) for b in (*knowledge.bandwidth, *settings.bandwidth)}
+    theory = {fit.gpu_type: asdict(fit) for fit in knowledge.theory if fit.workload == name}
+    return {
+        "workload": name,
+        "final": name in knowledge.tables,
+        "min_records": settings.min_records,
+        "types": [
+            {
+                "gpu_type": gpu_type,
+                "shapes": _shapes(gpu_type, table, below.tables[gpu_type], layers),
+                "theory": theory.get(gpu_type),
+                "bandwidth": bandwidth.get(gpu_type),
+            }
+            for gpu_type, table in answer.tables.items()
+        ],
+        "servers": _servers(answer, layers),
+    }
+
+
+def _one(names: Sequence[WorkloadName], wanted: WorkloadName) -> WorkloadName:
+    begin = [name for name in names if name.startswith(wanted)]
+    if wanted in names or len(begin) == 1:
+        return wanted if wanted in names else begin[0]
+    if begin:
+        raise InputError(f"workload {wanted!r} begins {len(begin)}: {', '.join(begin[:5])}")
+    close = difflib.get_close_matches(wanted, names, n=3) or names[:3]
+    hint = f"did you mean {' or '.join(close)}?" if close else "no workload is known yet"
+    raise InputError(f"workload {wanted!r} is not known; {hint}")
+
+
+def _shapes(
+    gpu_type: GpuType, table: ThroughputTable, below: ThroughputTable, layers: Layers
+) -> list[Document]:
+    measured = layers.type.get(gpu_type, Tables())
+    own = {node: layers.entity[node] for node, kind in layers.types.items() if kind == gpu_type}
+    together = [
+        _shape("gpus", n, rate, table.source_of(n, 1), measured.aggregated.get(n))
+        | {
+            "theory": _theory(below.aggregated.get(n), below.source_of(n, 1)),
+            "entity": _entity({node: tables.aggregated for node, tables in own.items()}, n),
+        }
+        for n, rate in table.aggregated.items()
+    ]
+    spread = [
+        _shape("servers", n, rate, table.source_of(n, n), measured.distributed.get(n))
+        | {
+            "theory": _theory(below.distributed.get(n), below.source_of(n, n)),
+            "entity": _entity({node: tables.distributed for node, tables in own.items()}, n),
+        }
+        for n, rate in table.distributed.items()
+    ]
+    return together + spread
+
+
+def _shape(
+    kind: str, count: int, per_gpu: float, source: str, measured: Measured | None
+) -> Document:
+    return {
+        "kind": kind,
+        "count": count,
+        "per_gpu": per_gpu,
+        "source": source,
+        "type": _measured(measured) if measured else None,
+    }
+
+
+def _theory(per_gpu: float | None, source: str) -> float | None:
+    """Only what equations 1 to 5 say, not what is assumed or an operator's."""
+    return per_gpu if source.startswith("theory") else None
+
+
+def _entity(tables: Mapping[Any, Table], count: int) -> Document:
+    return {
+        node: _measured(table[count]) for node, table in sorted(tables.items()) if count in table
+    }
+
+
+def _measured(measured: Measured) -> Document:
+    return {
+        "per_gpu": measured.per_gpu,
+        "records": measured.records,
+        "newest": measured.newest,
+    }
+
+
+def _servers(answer: Estimate, layers: Layers) -> list[Document]:
+    return [
+        {
+            "node": node,
+            "gpu_type": gpu_type,
+            "factor": answer.server_factor.get(node),
+            "records": sum(
+                measured.records
+                for table in (layers.entity[node].aggregated, layers.entity[node].distributed)
+                for measured in table.values()
+            ),
+        }
+        for node, gpu_type in sorted(layers.types.items())
+    ]

@@ -1,0 +1,225 @@
+"""Interchangeable machines: each GPU or CPU with the time when it is free, each job with its time.
+
+What the policies share that choose among GPU types and never preempt: AlloX and what it is
+compared with. A job is rigid (:meth:`Sites.rigid`) and takes that many devices of one type: on
+one server where one could hold it, else whole servers and one for what remains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hopsd.core.queue.priority import ages
+from hopsd.core.speed.throughput import configuration_throughput
+from hopsd.model.allocation import Allocation
+from hopsd.model.cluster import Node
+from hopsd.model.ids import GpuType, JobId, NodeName, job_order
+from hopsd.model.job import Job
+from hopsd.model.plan import Snapshot
+from hopsd.model.reason import Reason, ReasonCode
+from hopsd.policies.placing import Sites, contenders
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+Parts = tuple[tuple[int, int], ...]
+"""Servers of one type, as rows, and devices on each."""
+
+OVERRUN_SHARE = 1e-3
+"""Of its run time a job always needs this much more, even past its expected end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The waiting jobs, in order of submission, n of them, and t GPU types.
+
+    ``gpus`` (n,): devices that each takes. ``seconds`` (n, t): what is left of its run time on
+    each type, infinite where it cannot run. ``capacity`` (t,): devices, idle or not.
+    """
+
+    jobs: tuple[Job, ...]
+    gpus: Ints
+    seconds: Floats
+    types: tuple[GpuType, ...]
+    capacity: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A job that runs: what it holds of which type, what is left, and its time on each (t,)."""
+
+    job: Job
+    gpus: int
+    kind: int
+    left_seconds: float
+    seconds: Floats
+
+
+class Situation:
+    """A snapshot as work and machines."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        sites = Sites(snapshot)
+        self._sites = sites
+        self._types = tuple(sites.types)
+        self._age = ages(snapshot.jobs, snapshot.nodes)
+        self._node_types = {node.name: node.gpu_type for node in snapshot.nodes}
+        total = sum(sites.types.values())
+        self._present = [sites.types[t] / total for t in self._types]
+        self.waiting: dict[JobId, Reason] = {}
+        self.placements: dict[JobId, Allocation] = {}
+        self.running = [self._running(job) for job in snapshot.jobs if job.running]
+        self.work = self._work(snapshot)
+        self.machines = Machines(snapshot, self._types, self.running)
+
+    def _work(self, snapshot: Snapshot) -> Work:
+        jobs, gpus, seconds = [], [], []
+        for job in sorted(contenders(snapshot), key=lambda j: (j.submit, job_order(j.id))):
+            if job.running:
+                self.placements[job.id] = job.running
+                continue
+            size = self._sites.rigid(job)
+            if size is None:
+                text = "no server or group of servers of a type that it knows is large enough"
+                self.waiting[job.id] = Reason(ReasonCode.NO_CONFIGURATION, text)
+            else:
+                jobs.append(job)
+                gpus.append(size)
+                seconds.append(self._seconds(job, size))
+        return Work(
+            tuple(jobs),
+            np.array(gpus, dtype=np.int64),
+            np.array(seconds).reshape(len(jobs), len(self._types)),
+            self._types,
+            np.array([self._sites.types[t] for t in self._types], dtype=np.int64),
+        )
+
+    def _seconds(self, job: Job, gpus: int) -> list[float]:
+        rates = [self._sites.rate_on(job, t, gpus) for t in self._types]
+        left = self._samples_left(job, rates, None)
+        return [left / rate if rate > 0 else np.inf for rate in rates]
+
+    def _running(self, job: Job) -> Running:
+        gpus = job.running.gpus
+        rates = [self._sites.rate_on(job, t, gpus) for t in self._types]
+        kind = self._types.index(self._node_types[job.running.nodes[0]])
+        here = configuration_throughput(job, job.running, self._node_types)
+        rates[kind] = here = here or rates[kind] or 1.0
+        left = self._samples_left(job, rates, here)
+        times = np.array([left / rate if rate > 0 else np.inf for rate in rates])
+        return Running(job, gpus, kind, left / here, times)
+
+    def _samples_left(self, job: Job, rates: Sequence[float], here: float | None) -> float:
+        """A job that names no samples has as many as the mean type trains in its age; one that
+        reports none has trained as long as it ran.
+        """
+        mean = sum(share * rate for share, rate in zip(self._present, rates, strict=True))
+        total = job.samples or self._age[job.id] * mean or 1.0
+        done = job.samples_done or job.run_seconds * (here or mean)
+        return max(total - done, OVERRUN_SHARE * total)
+
+
+class Machines:
+    """When each device is free: per type a matrix (servers, devices) of times, rows ascending.
+
+    Never, as far as anybody knows: what others than the snapshot's jobs hold.
+    """
+
+    def __init__(
+        self, snapshot: Snapshot, types: Sequence[GpuType], running: Sequence[Running]
+    ) -> None:
+        self.now = snapshot.now
+        self._nodes: list[list[Node]] = [[] for _ in types]
+        self._row: dict[NodeName, int] = {}
+        for node in snapshot.nodes:
+            kind = types.index(node.gpu_type)
+            self._row[node.name] = len(self._nodes[kind])
+            self._nodes[kind].append(node)
+        self._sizes = [np.array([node.gpus for node in nodes]) for nodes in self._nodes]
+        self._idle = [np.array([node.idle for node in nodes]) for nodes in self._nodes]
+        self._free = [np.full((len(s), int(s.max())), np.inf) for s in self._sizes]
+        for free, idle in zip(self._free, self._idle, strict=True):
+            free[np.arange(free.shape[1]) < idle[:, None]] = self.now
+        for run in running:
+            for name, gpus in run.job.running:
+                free = self._free[run.kind][self._row[name]]
+                free[np.flatnonzero(np.isinf(free))[:gpus]] = self.now + run.left_seconds
+                free.sort()
+
+    def ready(self, kind: int) -> Floats:
+        """When each device of a type is free, as far as that is known."""
+        times = self._free[kind].ravel()
+        known: Floats = times[np.isfinite(times)]
+        return known
+
+    def unclaimed(self, kind: int) -> int:
+        """Devices of a type that are idle and reserved for nobody."""
+        return int((self._free[kind] <= self.now).sum())
+
+    @property
+    def idle(self) -> int:
+        """Idle devices of all types, reserved or not."""
+        return int(sum(idle.sum() for idle in self._idle))
+
+    def soonest(self, gpus: int) -> list[float]:
+        """When so many devices are free together, by type."""
+        return [
+            max(self.now, float(free[:, gpus - 1].min()))
+            if gpus <= free.shape[1]
+            else self.earliest(kind, gpus)[0]
+            for kind, free in enumerate(self._free)
+        ]
+
+    def earliest(self, kind: int, gpus: int) -> tuple[float, Parts]:
+        """When and on which servers so many devices of a type are free together.
+
+        Among servers that are free as early the one with least to spare.
+        """
+        free, sizes = self._free[kind], self._sizes[kind]
+        if gpus <= free.shape[1]:
+            times = np.maximum(free[:, gpus - 1], self.now)
+            first = float(times.min())
+            able = np.flatnonzero(times == first)
+            row = int(able[(free[able] <= first).sum(axis=1).argmin()])
+            return first, ((row, gpus),)
+        whole = free[np.arange(len(sizes)), sizes - 1]
+        parts: list[tuple[int, int]] = []
+        missing, first = gpus, self.now
+        for row in np.lexsort((-sizes, whole)).tolist():
+            part = min(missing, int(sizes[row]))
+            parts.append((row, part))
+            first = max(first, float(free[row, part - 1]))
+            missing -= part
+            if not missing:
+                return first, tuple(parts)
+        return np.inf, ()
+
+    def start(self, kind: int, parts: Parts, until: float) -> Allocation:
+        """Give devices that are idle."""
+        self.reserve(kind, parts, until)
+        return self._give(kind, parts)
+
+    def keep(self, kind: int, allocation: Allocation) -> Allocation:
+        """Give what a job held before to it again, for as long as anybody can tell."""
+        return self.start(kind, tuple((self._row[n], gpus) for n, gpus in allocation), np.inf)
+
+    def reserve(self, kind: int, parts: Parts, until: float) -> None:
+        """Promise the devices that are free first on each of the servers."""
+        for row, gpus in parts:
+            free = self._free[kind][row]
+            free[:gpus] = until
+            free.sort()
+
+    def fill(self, kind: int, row: int, gpus: int) -> Allocation | None:
+        """Give idle devices of a server that are reserved; None: it has not so many."""
+        promised = int(self._idle[kind][row]) - int((self._free[kind][row] <= self.now).sum())
+        return self._give(kind, ((row, gpus),)) if gpus <= promised else None
+
+    def _give(self, kind: int, parts: Parts) -> Allocation:
+        for row, gpus in parts:
+            self._idle[kind][row] -= gpus
+        return Allocation.of({self._nodes[kind][row].name: gpus for row, gpus in parts})

@@ -1,0 +1,83 @@
+"""SRPT as the AlloX paper has it (section 5.1.1): what preemption at no cost could reach.
+
+At any time the job and device type with the shortest remaining run time come first. With one type
+nothing has a lower mean completion time; with several it is a greedy rule and no bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from hopsd.core.queue.priority import competes, idle_gpus
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import JobId
+from hopsd.model.plan import Plan, PlanSettings, Snapshot
+from hopsd.policies.allox.machines import Situation
+from hopsd.policies.allox.policy import plan_of
+
+
+@dataclass(frozen=True, slots=True)
+class Srpt:
+    """``every_first``: in virtual time every plan is a first one, so it preempts at any time."""
+
+    every_first: ClassVar[bool] = True
+
+    def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:  # noqa: ARG002
+        present = {job.id: job.running for job in snapshot.jobs if job.running}
+        situation = Situation(_as_waiting(snapshot))
+        work, machines = situation.work, situation.machines
+        placements: dict[JobId, Allocation] = {}
+        chosen = _shortest(situation)
+        types = {node.name: node.gpu_type for node in snapshot.nodes}
+        stay = {
+            job: kind
+            for job, kind in chosen.items()
+            if work.jobs[job].id in present
+            and types[present[work.jobs[job].id].nodes[0]] == work.types[kind]
+        }
+        for job, kind in stay.items():
+            placements[work.jobs[job].id] = machines.keep(kind, present[work.jobs[job].id])
+        for job, kind in chosen.items():
+            if job not in stay:
+                start, parts = machines.earliest(kind, int(work.gpus[job]))
+                if start <= machines.now:
+                    until = machines.now + float(work.seconds[job, kind])
+                    placements[work.jobs[job].id] = machines.start(kind, parts, until)
+        return plan_of(situation, placements, {})
+
+
+def _as_waiting(snapshot: Snapshot) -> Snapshot:
+    """The same, but that jobs that may be moved hold nothing."""
+    first = snapshot.round.first
+    return replace(
+        snapshot,
+        nodes=tuple(
+            replace(node, idle=idle)
+            for node, idle in zip(snapshot.nodes, idle_gpus(snapshot), strict=True)
+        ),
+        jobs=tuple(
+            replace(job, running=Allocation()) if competes(job, first=first) else job
+            for job in snapshot.jobs
+        ),
+    )
+
+
+def _shortest(situation: Situation) -> dict[int, int]:
+    """Job to type, as far as devices last, by remaining run time."""
+    work = situation.work
+    left = [situation.machines.unclaimed(kind) for kind in range(len(work.types))]
+    chosen: dict[int, int] = {}
+    for flat in np.argsort(work.seconds, axis=None, kind="stable").tolist():
+        job, kind = divmod(flat, len(work.types))
+        if job not in chosen and work.gpus[job] <= left[kind]:
+            if not np.isfinite(work.seconds[job, kind]):
+                break
+            chosen[job] = kind
+            left[kind] -= int(work.gpus[job])
+    return chosen
+
+
+plan = Srpt()

@@ -1,0 +1,1 @@
+"""Gavel (OSDI 2020): shares of time on each GPU type."""

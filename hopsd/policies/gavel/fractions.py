@@ -1,0 +1,189 @@
+"""Gavel's programs: the share of time that each job should spend on each GPU type.
+
+Every function takes :class:`Shares` and returns X, shape (jobs, types), with
+``sum_t X[m, t] <= 1`` and ``sum_m gpus[m] X[m, t] <= capacity[t]``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hopsd.errors import SolverError
+from hopsd.solver.backend.linear import Floats, Rows, minimise
+
+Flags = npt.NDArray[np.bool_]
+
+TIGHT = 1e-7
+"""A row whose price is above this is tight in every optimum."""
+
+SLACK = 2e-7
+"""How much of a level already reached may be lost again: HiGHS keeps rows to 1e-7."""
+
+CONVERGED = 1e-7
+"""Relative change of the fairness bound at which its iteration ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Shapes: rates (jobs, types), samples/s on the type at the job's size, 0: it cannot run;
+    gpus, remaining, total (samples), elapsed (seconds since submission): (jobs,);
+    capacity (types,), in GPUs.
+    """
+
+    rates: Floats
+    gpus: Floats
+    capacity: Floats
+    remaining: Floats
+    total: Floats
+    elapsed: Floats
+
+    @property
+    def equal_rates(self) -> Floats:
+        """Samples/s with the time divided over the types as the cluster's GPUs are: (jobs,)."""
+        present = self.capacity / max(1.0, float(self.capacity.sum()))
+        equal: Floats = np.maximum(self.rates @ present, 1e-12)
+        return equal
+
+    @property
+    def alone_seconds(self) -> Floats:
+        """Run time on 1/n of the cluster, n the number of jobs: (jobs,)."""
+        part = np.minimum(1.0, self.capacity.sum() / (len(self.gpus) * self.gpus))
+        alone: Floats = self.total / (self.equal_rates * part)
+        return alone
+
+
+def max_min(shares: Shares) -> Floats:
+    """Weighted max-min of normalised throughput, lexicographic (section 4.1, water filling).
+
+    A job's level is ``rate(X) / equal rate * gpus``. The plain program is degenerate: it
+    leaves open what jobs above the minimum get. So levels are raised together, and those
+    that cannot rise any more (rows with a price) are frozen, until none is left. Jobs that
+    are alike are one row with a multiplicity.
+    """
+    value = shares.rates / shares.equal_rates[:, None] * shares.gpus[:, None]
+    kinds, kind_of, count = np.unique(
+        np.column_stack((value, shares.gpus)), axis=0, return_inverse=True, return_counts=True
+    )
+    value, gpus = kinds[:, :-1], kinds[:, -1]
+    active = value.max(axis=1) > 0
+    level = np.zeros(len(value))
+    frozen = ~active
+    x = np.zeros_like(value)
+    while active.any():
+        x, z, prices = _raise_levels(value, gpus * count, shares.capacity, active, level)
+        tight = active & (prices > TIGHT * max(1.0, float(prices.max())))
+        if not tight.any():
+            tight = active
+        level[tight] = z
+        frozen |= tight
+        active = ~frozen
+    result: Floats = x[kind_of.ravel()]
+    return result
+
+
+def _raise_levels(
+    value: Floats, gpus: Floats, capacity: Floats, active: Flags, level: Floats
+) -> tuple[Floats, float, Floats]:
+    """Largest z with value.x >= z for the active rows, >= level for the others.
+
+    Returns X, z, and each row's price.
+    """
+    floor = np.where(active, 0.0, -level * (1.0 - SLACK))
+    x, z, prices = _largest_z(value, gpus, capacity, active.astype(float), floor)
+    return x, z, prices[-len(value) :]
+
+
+def _largest_z(
+    value: Floats, gpus: Floats, capacity: Floats, weight: Floats, floor: Floats
+) -> tuple[Floats, float, Floats]:
+    """Largest z with ``weight z - value.x <= floor`` in every row, X within its limits."""
+    jobs, types = value.shape
+    cost = np.zeros(jobs * types + 1)
+    cost[-1] = -1.0
+    with_z = np.flatnonzero(weight)
+    levels = _per_job(-value, floor)
+    levels = Rows(
+        np.concatenate((levels.row, with_z)),
+        np.concatenate((levels.column, np.full(len(with_z), jobs * types))),
+        np.concatenate((levels.value, weight[with_z])),
+        floor,
+    )
+    rows = Rows.stacked(_limits(gpus, capacity, jobs), levels)
+    upper = np.concatenate(((value > 0).ravel().astype(float), [np.inf]))
+    optimum = minimise(cost, rows, upper)
+    if optimum is None:
+        raise SolverError("no share of time reaches levels that were reached before")
+    return optimum.x[:-1].reshape(jobs, types), float(optimum.x[-1]), optimum.prices
+
+
+def _per_job(value: Floats, limit: Floats) -> Rows:
+    """One row a job over its own X."""
+    jobs, types = value.shape
+    columns = np.arange(jobs * types)
+    return Rows(columns // types, columns, value.ravel(), limit)
+
+
+def _limits(gpus: Floats, capacity: Floats, jobs: int) -> Rows:
+    """One share of time a job, and every type's GPUs."""
+    types = len(capacity)
+    columns = np.arange(jobs * types)
+    time = _per_job(np.ones((jobs, types)), np.ones(jobs))
+    return Rows.stacked(time, Rows(columns % types, columns, np.repeat(gpus, types), capacity))
+
+
+def _largest_ratio(shares: Shares, demand: Floats) -> Floats:
+    """X with the largest z such that rate(X)[m] >= z * demand[m] for every job that can run."""
+    able = (shares.rates.max(axis=1) > 0) & (demand > 0)
+    scale = np.where(able, demand, 1.0)
+    value = shares.rates / scale[:, None]
+    none = np.zeros(len(demand))
+    return _largest_z(value, shares.gpus, shares.capacity, able.astype(float), none)[0]
+
+
+def makespan(shares: Shares) -> Floats:
+    """Minimises the longest remaining run time: rate(X)[m] >= remaining[m] / T (section 4.2)."""
+    return _largest_ratio(shares, shares.remaining)
+
+
+def finish_time_fairness(shares: Shares) -> Floats:
+    """Minimises the largest rho = (elapsed + remaining / rate(X)) / time alone (section 4.2).
+
+    Newton's method on the bound: for a given rho each job needs the rate
+    ``remaining / (rho * alone - elapsed)``; the program says by how much all can have more,
+    and what they then have gives the next, smaller rho. A handful of programs are enough.
+    """
+    alone = shares.alone_seconds
+    able = shares.rates.max(axis=1) > 0
+    x = _largest_ratio(shares, shares.equal_rates)
+    rho = worst_rho(shares, x)
+    while np.isfinite(rho):
+        demand = np.where(able, shares.remaining / (rho * alone - shares.elapsed), 0.0)
+        better = _largest_ratio(shares, demand)
+        found = worst_rho(shares, better)
+        if found >= rho * (1.0 - CONVERGED):
+            break
+        x, rho = better, found
+    return x
+
+
+def worst_rho(shares: Shares, x: Floats) -> float:
+    """The largest finish-time fairness ratio under X, over the jobs that can run."""
+    able = shares.rates.max(axis=1) > 0
+    rate = (shares.rates * x).sum(axis=1)
+    with np.errstate(divide="ignore"):
+        rho = (shares.elapsed + shares.remaining / rate) / shares.alone_seconds
+    return float(rho[able].max(initial=0.0))
+
+
+def max_sum(shares: Shares) -> Floats:
+    """Maximises the sum of throughputs, each as a multiple of the job's equal rate."""
+    jobs, types = shares.rates.shape
+    value = shares.rates / shares.equal_rates[:, None]
+    upper = (shares.rates > 0).ravel().astype(float)
+    optimum = minimise(-value.ravel(), _limits(shares.gpus, shares.capacity, jobs), upper)
+    if optimum is None:
+        raise SolverError("X = 0 satisfies every row, and was not found")
+    return optimum.x.reshape(jobs, types)

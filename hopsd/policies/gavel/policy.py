@@ -1,0 +1,172 @@
+"""Gavel (Narayanan et al., OSDI 2020): fractions of time per GPU type, then rounds.
+
+A linear program gives each job the share of time ``X[m, t]`` that it should spend on each GPU
+type; rounds make it true by giving GPUs to the largest ``X / fraction received``. Jobs are
+rigid at the median requirement; a plan is made at a round's start only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from hopsd.core.queue.priority import queue
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import GpuType, JobId
+from hopsd.model.job import Job
+from hopsd.model.plan import Plan, PlanSettings, PriorityName, Snapshot
+from hopsd.model.reason import Reason, ReasonCode
+from hopsd.policies.gavel.fractions import (
+    Shares,
+    finish_time_fairness,
+    makespan,
+    max_min,
+    max_sum,
+)
+from hopsd.policies.placing import Sites, contenders
+from hopsd.solver.backend.linear import Floats
+
+Program = Callable[[Shares], Floats]
+
+
+@dataclass(frozen=True, slots=True)
+class Gavel:
+    """``program`` gives the time fractions; ``by_queue``: the rounds follow the queue's order
+    instead of Gavel's priorities, as the Hops paper ran it (section 4.2).
+    """
+
+    only_first: ClassVar[bool] = True
+    program: Program
+    by_queue: bool = False
+
+    def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
+        if not snapshot.round.first:
+            return Plan(placements={})
+        sites = Sites(snapshot)
+        waiting: dict[JobId, Reason] = {}
+        jobs: list[Job] = []
+        gpus: list[int] = []
+        for job in contenders(snapshot):
+            rigid = sites.rigid(job)
+            if rigid is None:
+                text = "no GPU type that it knows is large enough for its requirement"
+                waiting[job.id] = Reason(ReasonCode.NO_CONFIGURATION, text)
+            else:
+                jobs.append(job)
+                gpus.append(rigid)
+        if not jobs:
+            return Plan(placements={}, waiting=waiting)
+        shares = shares_of(snapshot, sites, jobs, gpus)
+        able = bool(shares.rates.any())
+        fractions = self.program(shares) if able else np.zeros_like(shares.rates)
+        order = self._order(snapshot, settings, jobs, shares, fractions)
+        types = list(sites.types)
+        placements = _place(sites, jobs, gpus, _assign(order, shares), types)
+        for job in jobs:
+            if job.id not in placements:
+                text = "other jobs are further behind their share of GPU time"
+                waiting[job.id] = Reason(ReasonCode.LOST_TO_OTHERS, text)
+        fragments = sites.left if len(placements) < len(jobs) else 0
+        return Plan(placements=placements, waiting=waiting, fragments=fragments)
+
+    def _order(
+        self,
+        snapshot: Snapshot,
+        settings: PlanSettings,
+        jobs: Sequence[Job],
+        shares: Shares,
+        fractions: Floats,
+    ) -> list[tuple[int, int]]:
+        """(job, type) pairs, the one to serve first in front."""
+        urgency = _urgency(snapshot, jobs, shares, fractions)
+        pairs = [(int(m), int(t)) for m, t in np.argwhere(fractions > 1e-9)]
+        if not self.by_queue:
+            return sorted(pairs, key=lambda p: (-urgency[p], -fractions[p], p))
+        by_latency_ratio = replace(settings, priority=PriorityName.LATENCY_RATIO)
+        rank = {job.id: i for i, job in enumerate(queue(snapshot, by_latency_ratio).jobs)}
+        last = len(rank)
+        return sorted(pairs, key=lambda p: (rank.get(jobs[p[0]].id, last), -urgency[p], p))
+
+
+def shares_of(snapshot: Snapshot, sites: Sites, jobs: Sequence[Job], gpus: Sequence[int]) -> Shares:
+    """The program's input: rates as close together as each type allows."""
+    types = list(sites.types)
+    of_type = {node.name: types.index(node.gpu_type) for node in snapshot.nodes}
+    capacity = np.zeros(len(types))
+    for name, idle in sites.idle.items():
+        capacity[of_type[name]] += idle
+    rates = np.array(
+        [[sites.rate_on(j, t, g) for t in types] for j, g in zip(jobs, gpus, strict=True)]
+    )
+    rates[:, capacity <= 0] = 0.0
+    present = capacity / max(1.0, float(capacity.sum()))
+    mean_rate = np.maximum(rates @ present, 1e-12)
+    total = np.array(
+        [j.samples or (j.age_seconds or 3600.0) * r for j, r in zip(jobs, mean_rate, strict=True)]
+    )
+    done = np.array([j.samples_done for j in jobs])
+    return Shares(
+        rates=rates,
+        gpus=np.array(gpus, dtype=float),
+        capacity=capacity,
+        remaining=np.maximum(total - done, 1e-6 * total),
+        total=total,
+        elapsed=np.array([max(0.0, snapshot.now - j.submit) for j in jobs]),
+    )
+
+
+def _urgency(snapshot: Snapshot, jobs: Sequence[Job], shares: Shares, fractions: Floats) -> Floats:
+    """X / fraction of time received, (jobs, types); a type never received is most urgent."""
+    types = list(dict.fromkeys(node.gpu_type for node in snapshot.nodes))
+    received = np.array([[j.run_seconds_by_type.get(t, 0.0) for t in types] for j in jobs])
+    life = np.maximum(shares.elapsed, 1e-9)[:, None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        urgency: Floats = np.where(received > 0, fractions * life / received, np.inf)
+    return urgency
+
+
+def _assign(order: Sequence[tuple[int, int]], shares: Shares) -> dict[int, int]:
+    """Job to type, at most one each, within every type's GPUs."""
+    left = shares.capacity.copy()
+    chosen: dict[int, int] = {}
+    for job, gpu_type in order:
+        if job not in chosen and shares.gpus[job] <= left[gpu_type]:
+            chosen[job] = gpu_type
+            left[gpu_type] -= shares.gpus[job]
+    return chosen
+
+
+def _place(
+    sites: Sites,
+    jobs: Sequence[Job],
+    gpus: Sequence[int],
+    chosen: dict[int, int],
+    types: Sequence[GpuType],
+) -> dict[JobId, Allocation]:
+    """Who stays on its type stays where it is; then the large jobs before the small."""
+    placements: dict[JobId, Allocation] = {}
+    moving = []
+    for i, t in chosen.items():
+        running = jobs[i].running
+        stays = sites.type_of(running) == types[t] and running.gpus == gpus[i]
+        if stays and sites.holds(running):
+            sites.take(running)
+            placements[jobs[i].id] = running
+        else:
+            moving.append((i, t))
+    for i, t in sorted(moving, key=lambda pair: (-gpus[pair[0]], pair[0])):
+        found = sites.fastest(jobs[i], gpus[i], [types[t]])
+        if found is not None:
+            sites.take(found)
+            placements[jobs[i].id] = found
+    return placements
+
+
+plan = Gavel(max_min)
+plan_ftf = Gavel(finish_time_fairness)
+plan_makespan = Gavel(makespan)
+plan_max_sum = Gavel(max_sum)
+plan_queue = Gavel(max_min, by_queue=True)

@@ -1,0 +1,169 @@
+"""The Hops policy (section 3.6 of the paper): priorities, window, configurations, program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from time import perf_counter
+
+import numpy as np
+
+from hopsd.core.placement.configurations import Configurations, generate
+from hopsd.core.placement.program import Program, build
+from hopsd.model.allocation import Allocation
+from hopsd.model.arrays import Floats, Ints
+from hopsd.model.cluster import Node
+from hopsd.model.ids import JobId
+from hopsd.model.job import Job
+from hopsd.model.plan import JobNumbers, Plan, PlanSettings, RoundInfo, Snapshot
+from hopsd.model.reason import Reason
+from hopsd.policies import reasons
+from hopsd.policies.hops.candidates import Candidates, candidates
+from hopsd.solver.solution import Solution
+from hopsd.solver.solve import solve
+
+
+def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
+    """Place the jobs of the service window on what is idle, for the largest value of eq. 11.
+
+    A first plan counts preemptible running jobs' GPUs as idle and lets those jobs compete; a
+    later plan starts waiting jobs only. Pure but for the clock that bounds the solver.
+    """
+    clock = _Stages()
+    chosen = candidates(snapshot, settings)
+    clock.lap("window")
+    jobs = chosen.jobs
+    configurations = generate(
+        jobs,
+        snapshot.nodes,
+        chosen.idle,
+        chosen.sensitivity,
+        sigma=settings.sigma,
+        keep_present=snapshot.round.first and not settings.paper_exact,
+    )
+    clock.lap("configurations")
+    program = build(
+        configurations,
+        chosen.idle,
+        [chosen.priority[job.id] for job in jobs],
+        settings.lam,
+        _restart_shares(jobs, snapshot.round, settings),
+    )
+    clock.lap("model")
+    left = settings.time_limit_seconds - clock.total()
+    solution = solve(program, settings.gap, left, seed=settings.seed, turns=settings.effort)
+    clock.lap("solve")
+    return _plan(snapshot, chosen, program, solution, clock)
+
+
+class _Stages:
+    """Seconds by stage of one planning."""
+
+    def __init__(self) -> None:
+        self._start = self._last = perf_counter()
+        self.seconds: dict[str, float] = {}
+
+    def lap(self, stage: str) -> None:
+        now = perf_counter()
+        self.seconds[stage] = now - self._last
+        self._last = now
+
+    def total(self) -> float:
+        return perf_counter() - self._start
+
+
+def _restart_shares(jobs: Sequence[Job], info: RoundInfo, settings: PlanSettings) -> Floats:
+    """What a move leaves of the round to each job: (jobs,); 1 for a job that does not run."""
+    shares = np.ones(len(jobs))
+    if settings.paper_exact or info.seconds <= 0:
+        return shares
+    for i, job in enumerate(jobs):
+        if job.running:
+            shares[i] = max(0.0, (info.seconds - job.restart_seconds) / info.seconds)
+    return shares
+
+
+def _plan(
+    snapshot: Snapshot,
+    chosen: Candidates,
+    program: Program,
+    solution: Solution,
+    clock: _Stages,
+) -> Plan:
+    jobs, choice = chosen.jobs, solution.choice
+    if not program.feasible(choice):
+        raise AssertionError("the solver's choice was checked, and breaks a server's capacity")
+    placements = {
+        job.id: _allocation(program.configurations, int(column), snapshot.nodes)
+        for job, column in zip(jobs, choice, strict=True)
+        if column >= 0
+    }
+    objective = _objective(program, choice)
+    bound = max(objective, program.unscaled(solution.bound))
+    waiting = {**chosen.waiting, **_lost(chosen, placements, program.configurations)}
+    idle_left = int((program.capacity - program.taken(choice)).sum())
+    queued = any(job.id not in placements for job in chosen.queue)
+    clock.lap("check")
+    clock.seconds["total"] = clock.total()
+    return Plan(
+        placements=placements,
+        objective=objective,
+        upper_bound=bound,
+        gap=(bound - objective) / bound if bound > 0 else 0.0,
+        status=solution.status,
+        window=tuple(job.id for job in chosen.window),
+        adjusted=tuple(job.id for job in chosen.adjusted),
+        fragments=idle_left if queued else 0,
+        seconds=clock.seconds,
+        configurations=len(program.configurations),
+        waiting=waiting,
+        jobs=_numbers(chosen, program, choice, snapshot.nodes),
+    )
+
+
+def _objective(program: Program, choice: Ints) -> float:
+    return program.unscaled(program.scaled_objective(choice))
+
+
+def _allocation(configurations: Configurations, column: int, nodes: Sequence[Node]) -> Allocation:
+    parts = configurations.shapes.parts(int(configurations.shape[column]))
+    return Allocation.of({nodes[server].name: gpus for server, gpus in parts})
+
+
+def _lost(
+    chosen: Candidates, placements: Mapping[JobId, Allocation], configurations: Configurations
+) -> dict[JobId, Reason]:
+    """Why each candidate without a placement waits."""
+    idle = chosen.idle.tolist()
+    return {
+        job.id: reasons.lost(job, count, chosen.priority[job.id], len(placements))
+        if count
+        else reasons.nothing_fits(job, idle)
+        for job, count in zip(chosen.jobs, np.diff(configurations.start).tolist(), strict=True)
+        if job.id not in placements
+    }
+
+
+def _numbers(
+    chosen: Candidates, program: Program, choice: Ints, nodes: Sequence[Node]
+) -> dict[JobId, JobNumbers]:
+    """The figures of every job in the queue; those of its placement where it has one."""
+    column_of = {job.id: int(c) for job, c in zip(chosen.jobs, choice, strict=True) if c >= 0}
+    numbers = {}
+    for job in chosen.queue:
+        column = column_of.get(job.id)
+        gain = throughput = source = None
+        if column is not None:
+            gain = float(program.gain[column])
+            throughput = float(program.configurations.throughput[column])
+            shape = int(program.configurations.shape[column])
+            source = _source(job, program.configurations.shapes.parts(shape), nodes)
+        numbers[job.id] = JobNumbers(
+            chosen.priority[job.id], chosen.rho[job.id], gain, throughput, source
+        )
+    return numbers
+
+
+def _source(job: Job, parts: Sequence[tuple[int, int]], nodes: Sequence[Node]) -> str:
+    """Who says how fast ``job`` is on the servers and GPUs of ``parts``."""
+    table = job.throughput[nodes[parts[0][0]].gpu_type]
+    return table.source_of(sum(gpus for _, gpus in parts), len(parts))

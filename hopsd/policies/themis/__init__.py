@@ -1,0 +1,1 @@
+"""Themis (NSDI 2020), and the schedulers its paper compares it with."""

@@ -1,0 +1,251 @@
+"""Agents bid for apps (Themis, section 4.3): what an app tells, and the rho its agent makes of it.
+
+The interface to the app is figure 7's and no wider: an app answers with its jobs in a phase, given
+an allocation. A search by performance curves is an app of one phase with the jobs that remain,
+each with its most optimistic forecast; a single job is that with one job.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import fsum, inf
+from statistics import median
+from typing import NamedTuple, Protocol
+
+from hopsd.core.queue.priority import ages
+from hopsd.core.speed.estimator import ASSUMED
+from hopsd.core.speed.throughput import per_gpu, single_gpu
+from hopsd.model.ids import GpuType, JobId, RackName
+from hopsd.model.job import Job, ThroughputTable
+from hopsd.model.plan import Snapshot
+from hopsd.policies.themis.apps import App
+from hopsd.policies.themis.finish_time import (
+    ACROSS_RACKS,
+    ACROSS_SERVERS,
+    IN_SERVER,
+    JobInfo,
+    independent_seconds,
+    shared_seconds,
+)
+
+LEFT_MIN = 1e-3
+"""Of its work a job always has this share left, even past its expected end."""
+
+
+class Part(NamedTuple):
+    """GPUs of one server."""
+
+    gpu_type: GpuType
+    gpus: int
+    rack: RackName | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """GPUs of one or more types: ``parts`` a server, the largest first.
+
+    What differs between two offers that are equal does not matter to any app.
+    """
+
+    parts: tuple[Part, ...]
+
+    @property
+    def gpus(self) -> int:
+        return sum(part.gpus for part in self.parts)
+
+    def together(self, other: Offer) -> Offer:
+        return Offer(tuple(sorted(self.parts + other.parts, key=_largest_first)))
+
+
+def _largest_first(part: Part) -> tuple[int, GpuType, str]:
+    return -part.gpus, part.gpu_type, part.rack or ""
+
+
+class AppScheduler(Protocol):
+    """The hyper-parameter optimiser as an agent sees it (figure 7)."""
+
+    def phases(self) -> int:
+        """getNumPhases: those that are left, the present one first."""
+        ...
+
+    def jobs_in_phase(self, phase: int, offer: Offer) -> Sequence[JobInfo]:
+        """getJobsInPhase; with one phase getJobsRemaining."""
+        ...
+
+
+@dataclass(frozen=True)
+class Market:
+    """What is equal for all agents of an auction.
+
+    ``serial`` and ``left``: seconds of one mean GPU by job, in all and still to go; ``rate``:
+    samples per second of that GPU.
+    """
+
+    now: float
+    gpus: int
+    apps: int
+    serial: dict[JobId, float]
+    left: dict[JobId, float]
+    rate: dict[JobId, float]
+
+    @staticmethod
+    def of(snapshot: Snapshot, apps: Sequence[App]) -> Market:
+        jobs = [job for app in apps for job in app.jobs]
+        gpus: dict[GpuType, int] = {}
+        for node in snapshot.nodes:
+            gpus[node.gpu_type] = gpus.get(node.gpu_type, 0) + node.gpus
+        age = ages(jobs, snapshot.nodes)
+        serial = {job.id: age[job.id] * fsum(job.reqs) / len(job.reqs) for job in jobs}
+        return Market(
+            now=snapshot.now,
+            gpus=sum(gpus.values()),
+            apps=len(apps),
+            serial=serial,
+            left={job.id: serial[job.id] * _share_left(job, age[job.id]) for job in jobs},
+            rate={job.id: _mean_rate(job, gpus) for job in jobs},
+        )
+
+
+def _share_left(job: Job, age: float) -> float:
+    done = job.samples_done / job.samples if job.samples else job.run_seconds / age
+    return max(LEFT_MIN, 1.0 - done)
+
+
+def _mean_rate(job: Job, gpus: dict[GpuType, int]) -> float:
+    """As eq. 9 of the Hops paper expects: the mean over GPUs of the seconds a sample takes."""
+    able = {t: n for t, n in gpus.items() if t in job.throughput and single_gpu(job, t) > 0}
+    if not able:
+        return 1.0
+    return sum(able.values()) / fsum(n / single_gpu(job, t) for t, n in able.items())
+
+
+@dataclass(frozen=True)
+class JobsApp:
+    """The app scheduler of an app made of Slurm jobs.
+
+    Phases are those of the jobs' comments. Which jobs survive a phase is not known before its end:
+    jobs of later phases count with the median pace of the present ones (section 4.3.3).
+    """
+
+    app: App
+    market: Market
+
+    @cached_property
+    def _phases(self) -> list[list[Job]]:
+        numbers = sorted({job.phase for job in self.app.jobs})
+        return [[job for job in self.app.jobs if job.phase == number] for number in numbers]
+
+    def phases(self) -> int:
+        return len(self._phases)
+
+    def jobs_in_phase(self, phase: int, offer: Offer) -> Sequence[JobInfo]:
+        jobs, present = self._phases[phase], self._phases[0]
+        seconds = [1.0 / self.market.rate[job.id] for job in present]
+        slowdown = [
+            slowdown_of(job, offer, len(jobs), r) for job, r in zip(present, seconds, strict=True)
+        ]
+        if phase > 0:
+            seconds, slowdown = [median(seconds)] * len(jobs), [median(slowdown)] * len(jobs)
+        return [
+            JobInfo(self.market.left[job.id] * self.market.rate[job.id], own, factor, max(job.reqs))
+            for job, own, factor in zip(jobs, seconds, slowdown, strict=True)
+        ]
+
+
+def slowdown_of(job: Job, offer: Offer, jobs: int, seconds: float) -> float:
+    """S of a job's share of ``offer`` among ``jobs``, relative to ``seconds`` a sample on one GPU.
+
+    As measured, or by placement where the table of the type says no more than an assumption.
+    """
+    share = min(max(job.reqs), max(1, offer.gpus // jobs))
+    servers, assumed = _placement(offer, share, min(jobs, offer.gpus // share))
+    usable = [part for part in offer.parts if part.gpu_type in job.throughput]
+    pace = fsum(
+        part.gpus * _pace(job.throughput[part.gpu_type], share, servers, assumed) for part in usable
+    )
+    return pace / sum(part.gpus for part in usable) / seconds if usable else inf
+
+
+def _placement(offer: Offer, share: int, needed: int) -> tuple[int, float]:
+    """Over how many servers a share of GPUs spreads, and S by placement.
+
+    In one server, or in one rack, if as many shares as are ``needed`` can be.
+    """
+    if sum(part.gpus // share for part in offer.parts) >= needed:
+        return 1, IN_SERVER
+    racks = Counter[RackName | None]()
+    for part in offer.parts:
+        racks[part.rack] += part.gpus
+    together = sum(gpus // share for gpus in racks.values()) >= needed
+    return _servers(offer, share), ACROSS_SERVERS if together else ACROSS_RACKS
+
+
+def _servers(offer: Offer, gpus: int) -> int:
+    """Over how many of the offer's servers ``gpus`` GPUs spread at least."""
+    for count, part in enumerate(offer.parts, 1):
+        gpus -= part.gpus
+        if gpus <= 0:
+            return count
+    return len(offer.parts)
+
+
+def _pace(table: ThroughputTable, gpus: int, servers: int, assumed: float) -> float:
+    """Seconds that a sample takes per GPU; ``assumed``: S where it was not measured."""
+    if table.source_of(gpus, servers) == ASSUMED:
+        return assumed / per_gpu(table, 1, 1)
+    rate = per_gpu(table, gpus, servers)
+    return 1.0 / rate if rate > 0 else inf
+
+
+IndependentTime = Callable[[float, int, int, float], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """Bids for one app. ``independent``: T_id; ``kept``: GPUs that the app has anyway."""
+
+    scheduler: AppScheduler
+    elapsed: float
+    independent: float
+    kept: Offer
+
+    def rho(self, offer: Offer, lost_seconds: float = 0.0) -> float:
+        """rho with ``offer`` and what the app keeps, after ``lost_seconds`` for a restart.
+
+        Infinite without any GPU: the app would never end.
+        """
+        whole = self.kept.together(offer)
+        if not whole.gpus:
+            return inf
+        phases = [self.scheduler.jobs_in_phase(i, whole) for i in range(self.scheduler.phases())]
+        elapsed = self.elapsed + lost_seconds
+        return shared_seconds(elapsed, phases, whole.gpus) / self.independent
+
+
+Agents = Callable[[App, Market, Offer], Agent]
+
+
+def honest(
+    app: App, market: Market, kept: Offer, independent: IndependentTime = independent_seconds
+) -> Agent:
+    """The agent of an app made of Slurm jobs."""
+    budget = fsum(market.serial[job.id] for job in app.jobs)
+    budget += max(job.app_gpu_seconds for job in app.jobs)
+    eldest = min(app.jobs, key=lambda job: job.submit)
+    return Agent(
+        JobsApp(app, market),
+        max(0.0, market.now - app.submit),
+        independent(budget, market.gpus, gpus_max(app), eldest.contention or float(market.apps)),
+        kept,
+    )
+
+
+def gpus_max(app: App) -> int:
+    """app_demand_max: what its widest phase can use."""
+    wide: dict[int, int] = {}
+    for job in app.jobs:
+        wide[job.phase] = wide.get(job.phase, 0) + max(job.reqs)
+    return max(wide.values())

@@ -1,0 +1,116 @@
+"""Apps: jobs that one user searches hyper-parameters with, or a job by itself (Themis, 2.1)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from hopsd.core.queue.history import AppKey
+from hopsd.core.queue.priority import competes
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import JobId, job_order
+from hopsd.model.job import Job, JobState
+from hopsd.model.plan import Snapshot
+from hopsd.policies.placing import Sites
+
+
+@dataclass(frozen=True, slots=True)
+class App:
+    """``jobs``: all that have not ended, also those of later phases; ``contending``: those that
+    an offer is for, a part of ``jobs``.
+    """
+
+    key: AppKey
+    jobs: tuple[Job, ...]
+    contending: tuple[Job, ...]
+
+    @property
+    def submit(self) -> float:
+        return min(job.submit for job in self.jobs)
+
+    @property
+    def present(self) -> Allocation:
+        """All that its jobs hold now."""
+        return union(job.running for job in self.jobs)
+
+    @property
+    def kept(self) -> Allocation:
+        """What its jobs hold that do not contend."""
+        contending = {job.id for job in self.contending}
+        return union(job.running for job in self.jobs if job.id not in contending)
+
+    @property
+    def order(self) -> tuple[float, tuple[int, int, str]]:
+        """Earliest submission first; equal ones by their first job."""
+        return self.submit, min(job_order(job.id) for job in self.jobs)
+
+
+def union(allocations: Iterable[Allocation]) -> Allocation:
+    total: Counter[str] = Counter()
+    for allocation in allocations:
+        total.update(allocation.as_dict())
+    return Allocation.of(total)
+
+
+def apps_of(snapshot: Snapshot, leased: Collection[JobId]) -> list[App]:
+    """All apps, in their order. Held jobs and those being profiled belong to none."""
+    members: dict[AppKey, list[Job]] = {}
+    for job in snapshot.jobs:
+        if job.running or job.state in (JobState.WAITING, JobState.DEPENDENCY):
+            key: AppKey = job.id if job.app is None else (job.user, job.app)
+            members.setdefault(key, []).append(job)
+    first = snapshot.round.first
+    apps = [
+        App(
+            key,
+            tuple(sorted(jobs, key=lambda job: job_order(job.id))),
+            tuple(
+                job
+                for job in sorted(jobs, key=lambda job: job_order(job.id))
+                if competes(job, first=first) and job.id not in leased
+            ),
+        )
+        for key, jobs in members.items()
+    ]
+    return sorted(apps, key=lambda app: app.order)
+
+
+def divide(
+    jobs: Sequence[tuple[Job, float]], won: Allocation, sites: Sites
+) -> dict[JobId, Allocation]:
+    """An app's GPUs among its jobs, each given with the seconds that one GPU would need for it.
+
+    Jobs that can stay do. Then everybody starts on its smallest count, the longest first, and the
+    one that would end last takes its next larger count as long as there are GPUs.
+    """
+    own = sites.within(won)
+    placed: dict[JobId, Allocation] = {}
+    for job, _ in jobs:
+        if job.running and own.holds(job.running):
+            placed[job.id] = job.running
+            own.take(job.running)
+    for job, _ in sorted(jobs, key=lambda pair: -pair[1]):
+        found = None if job.id in placed else own.fastest(job, min(job.reqs))
+        if found is not None:
+            placed[job.id] = found
+            own.take(found)
+    growing = [(job, work) for job, work in jobs if job.id in placed]
+    while growing and own.left:
+        last = max(growing, key=lambda pair: pair[1] / placed[pair[0].id].gpus)
+        if not grow(last[0], placed, own):
+            growing.remove(last)
+    return placed
+
+
+def grow(job: Job, placed: dict[JobId, Allocation], sites: Sites) -> bool:
+    """Give a placed job its next larger count where there is room; whether there was."""
+    now = placed[job.id]
+    larger = min((count for count in job.reqs if count > now.gpus), default=None)
+    if larger is None:
+        return False
+    sites.give_back(now)
+    found = sites.fastest(job, larger)
+    placed[job.id] = found or now
+    sites.take(placed[job.id])
+    return found is not None

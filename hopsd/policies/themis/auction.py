@@ -1,0 +1,135 @@
+"""Partial allocation auctions (Themis, section 3.3.1): who wins which GPUs, and what that costs.
+
+The proportionally fair allocation maximises the product of 1/rho. In logarithms that is the
+program of eq. 11 to 13 of the Hops paper: one bid an app within every server's GPUs, for the
+largest sum of the bids' worth, log(rho without / rho with). So its solver answers here, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import exp
+from time import monotonic
+
+import numpy as np
+
+from hopsd.core.placement.configurations import Configurations
+from hopsd.core.placement.program import Program, restrict
+from hopsd.model.allocation import Allocation
+from hopsd.model.arrays import Floats, Ints
+from hopsd.solver.backend.choose import backend
+from hopsd.solver.backend.watched import Watched
+from hopsd.solver.bound.column_groups import column_groups
+from hopsd.solver.bound.dual_prices import find_prices
+from hopsd.solver.large import Task, solve_large
+from hopsd.solver.solve import solve
+
+ROUNDING = 1e-9
+EXACT_BIDDERS, EXACT_COLUMNS = 8, 100
+"""Up to so many bidders and bids every payment is a program of its own, solved again without the
+app; above, the prices of GPUs tell. By duality the others gain without an app no more than its GPUs
+cost, up to the gap of the prices, so a payment is then the most that it could be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """``choice`` (apps,): the bid that each app wins, a column, -1 for none. ``kept`` (apps,):
+    c of pseudocode 1, the share of it that is left after the hidden payment. ``worth`` of all
+    bids that win, and what no choice is worth more than.
+    """
+
+    choice: Ints
+    kept: Floats
+    worth: float
+    bound: float
+
+
+def program_of(bids: Configurations, capacity: Ints, worth: Floats) -> Program:
+    """The auction as a program. ``worth`` (columns,); bids worth nothing are left out."""
+    keep = np.flatnonzero(worth > ROUNDING)
+    columns = replace(
+        bids,
+        start=np.searchsorted(keep, bids.start),
+        shape=bids.shape[keep],
+        throughput=bids.throughput[keep],
+        present=np.full(bids.jobs, -1, dtype=np.int64),
+    )
+    ones = np.ones(bids.jobs)
+    return Program(columns, capacity, ones, 1.0, ones, 0.0, worth[keep], worth[keep])
+
+
+def auction(program: Program, gap: float, seconds: float, seed: int = 0) -> Outcome:
+    """The winners and their payments, within ``seconds``. Equal for equal input."""
+    give_up = monotonic() + seconds
+    choice, bound = _solve(
+        program, Task(gap, monotonic() + 0.6 * seconds, Watched(backend()), seed)
+    )
+    kept = kept_shares(program, choice, Task(gap, give_up, Watched(backend()), seed))
+    worth = program.scaled_objective(choice)
+    return Outcome(choice, kept, worth, max(worth, bound))
+
+
+def _solve(program: Program, task: Task) -> tuple[Ints, float]:
+    """The best choice and a bound; exact where the program is small."""
+    if len(program.value) > EXACT_COLUMNS:
+        return solve_large(program, task, turns=1)
+    left = max(0.1, task.give_up - monotonic())
+    found = solve(program, task.gap, left, seed=task.seed, turns=1)
+    return found.choice, found.bound
+
+
+def kept_shares(program: Program, choice: Ints, task: Task) -> Floats:
+    """c_i of pseudocode 1, line 8: what the others get beside i over what they would without it.
+
+    1 where nobody else would gain; never above 1, never below 0.
+    """
+    value: Floats = np.zeros(len(choice))
+    value[choice >= 0] = program.value[choice[choice >= 0]]
+    best = np.zeros(len(choice))
+    filled = np.diff(program.configurations.start) > 0
+    if filled.any():
+        starts = program.configurations.start[:-1][filled]
+        best[filled] = np.maximum.reduceat(program.value, starts)
+    kept = np.ones(len(choice))
+    missed = best - value
+    winners = np.flatnonzero((choice >= 0) & (missed.sum() - missed > ROUNDING))
+    if not len(winners):
+        return kept
+    if len(choice) <= EXACT_BIDDERS and len(program.value) <= EXACT_COLUMNS:
+        for i in winners:
+            kept[i] = _exactly(program, value, int(i), task)
+        return kept
+    prices = find_prices(program, column_groups(program), float(value.sum()), task.give_up)
+    paid = prices.shape[program.configurations.shape[choice[winners]]]
+    kept[winners] = np.exp(-np.maximum(0.0, paid))
+    return kept
+
+
+def _exactly(program: Program, value: Floats, app: int, task: Task) -> float:
+    others = np.ones(len(value), dtype=np.bool_)
+    others[app] = False
+    without, _ = restrict(program, others, program.capacity)
+    best = without.scaled_objective(_solve(without, task)[0])
+    return exp(min(0.0, float(value.sum() - value[app]) - best))
+
+
+def partial(won: Allocation, kept: float, counts: Sequence[int], luck: float) -> Allocation:
+    """What is left of ``won`` after the payment, the fullest servers first.
+
+    GPUs are whole and a job starts on no other count than one of ``counts``: the share is rounded
+    to the next one above or below by ``luck``, uniform in 0 to 1, so that the payment is right in
+    the mean. Rounded up always, whoever lies would pay too little. Below the smallest count it is
+    that: an app that won does not go empty.
+    """
+    possible = sorted({count for count in counts if count < won.gpus} | {won.gpus})
+    share = max(kept * won.gpus, possible[0])
+    below = max(count for count in possible if count <= share + ROUNDING)
+    above = min((count for count in possible if count > share), default=below)
+    size = above if luck * (above - below) < share - below - ROUNDING else below
+    parts: dict[str, int] = {}
+    for node, gpus in sorted(won, key=lambda part: (-part[1], part[0])):
+        taken = min(gpus, size - sum(parts.values()))
+        if taken:
+            parts[node] = taken
+    return Allocation.of(parts)

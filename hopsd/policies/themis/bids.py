@@ -1,0 +1,140 @@
+"""Every bidder's table of bids (Themis, table 2 and figure 6), and what it wins with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from random import Random
+
+import numpy as np
+
+from hopsd.core.placement.configurations import Configurations, generate
+from hopsd.model.allocation import Allocation
+from hopsd.model.arrays import Floats, Ints
+from hopsd.model.cluster import Node
+from hopsd.model.ids import NodeName
+from hopsd.model.job import Job, ThroughputTable
+from hopsd.model.plan import PlanSettings, Snapshot
+from hopsd.policies.placing import Sites
+from hopsd.policies.themis.agents import Agent, Offer, Part
+from hopsd.policies.themis.apps import App, union
+from hopsd.policies.themis.auction import ROUNDING, Outcome, auction, partial, program_of
+
+UNSERVED = 10.0
+"""An app without any GPU never ends, so its rho has no bound; the auction's program needs one. It
+counts this many times the app's worst bid, so that serving an app outweighs most improvements of
+others."""
+
+
+def offer_of(allocation: Allocation, nodes: Mapping[NodeName, Node]) -> Offer:
+    held = [(nodes[name], gpus) for name, gpus in allocation if name in nodes]
+    parts = tuple(Part(node.gpu_type, gpus, node.rack) for node, gpus in held)
+    return Offer(()).together(Offer(parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Bids:
+    """Every bidder's table of bids: a column is an app with a shape, ``rho`` (columns,) what it
+    would have then, ``without`` (apps,) what it has if it wins nothing.
+    """
+
+    apps: Sequence[App]
+    columns: Configurations
+    capacity: Ints
+    rho: Floats
+    without: Floats
+    names: Sequence[NodeName]
+
+    @staticmethod
+    def collect(
+        apps: Sequence[App], agents: Sequence[Agent], snapshot: Snapshot, sites: Sites
+    ) -> Bids:
+        """Ask all agents for their bids on what is idle."""
+        nodes = snapshot.nodes
+        idle = np.array([sites.idle[node.name] for node in nodes], dtype=np.int64)
+        columns = generate(
+            [_bidder(app, sites) for app in apps],
+            nodes,
+            idle,
+            [0.0] * len(apps),
+            sigma=1.0,
+            keep_present=snapshot.round.first,
+        )
+        by_name = {node.name: node for node in nodes}
+        offers = [
+            offer_of(
+                Allocation.of({nodes[t].name: g for t, g in columns.shapes.parts(shape)}), by_name
+            )
+            for shape in range(len(columns.shapes))
+        ]
+        rho = np.empty(len(columns))
+        without = np.empty(len(apps))
+        for i, (first, last) in enumerate(pairwise(columns.start.tolist())):
+            rho[first:last], without[i] = _table(
+                apps[i], agents[i], [offers[s] for s in columns.shape[first:last]],
+                int(columns.present[i]) - first,
+            )  # fmt: skip
+        return Bids(apps, columns, idle, rho, without, [node.name for node in nodes])
+
+    def settle(self, settings: PlanSettings) -> Outcome:
+        worth = np.log(np.repeat(self.without, np.diff(self.columns.start)) / self.rho)
+        program = program_of(self.columns, self.capacity, worth)
+        kept = np.flatnonzero(worth > ROUNDING)
+        outcome = auction(program, settings.gap, settings.time_limit_seconds, settings.seed)
+        choice = outcome.choice.copy()
+        choice[choice >= 0] = kept[choice[choice >= 0]]
+        return replace(outcome, choice=choice)
+
+    def won(self, outcome: Outcome, rng: Random) -> list[Allocation]:
+        """What every app has left after its payment, empty for those that win nothing."""
+        found = []
+        for app, column, kept in zip(self.apps, outcome.choice, outcome.kept, strict=True):
+            if column < 0:
+                found.append(Allocation())
+                continue
+            parts = self.columns.shapes.parts(int(self.columns.shape[column]))
+            whole = Allocation.of({self.names[server]: gpus for server, gpus in parts})
+            counts = app.contending[0].reqs
+            if len(app.contending) > 1:
+                counts = tuple(range(min(min(j.reqs) for j in app.contending), whole.gpus + 1))
+            found.append(partial(whole, float(kept), counts, rng.random()))
+        return found
+
+
+def _table(app: App, agent: Agent, offers: Sequence[Offer], present: int) -> tuple[Floats, float]:
+    """rho of every offer, and without any. Equal offers are asked about once.
+
+    Whoever runs pays for a restart, but for staying at offer ``present``.
+    """
+    restart = max(job.restart_seconds if job.running else 0.0 for job in app.contending)
+    known = {offer: agent.rho(offer, restart) for offer in dict.fromkeys(offers)}
+    rho = np.array([known[offer] for offer in offers])
+    if restart and present >= 0:
+        rho[present] = agent.rho(offers[present])
+    finite = rho[np.isfinite(rho)]
+    without = agent.rho(Offer(()))
+    if not np.isfinite(without):
+        without = UNSERVED * float(finite.max(initial=1.0))
+    return np.where(np.isfinite(rho), rho, without), without
+
+
+def _bidder(app: App, sites: Sites) -> Job:
+    """The job by which the configurations of an app's bids are enumerated.
+
+    An app of several jobs bids for powers of two of GPUs, and for as many as it can use.
+    """
+    first = app.contending[0]
+    if len(app.contending) == 1:
+        return first
+    most = min(sites.left, sum(max(job.reqs) for job in app.contending))
+    counts = {2**i for i in range(most.bit_length())} | {most}
+    smallest = min(min(job.reqs) for job in app.contending)
+    usable = {t for job in app.contending for t in job.throughput}
+    return replace(
+        first,
+        reqs=tuple(sorted(count for count in counts if count >= min(smallest, most))),
+        throughput={t: ThroughputTable({1: 1.0}, {2: 1.0}) for t in usable},
+        server_factor={},
+        running=union(job.running for job in app.contending),
+    )

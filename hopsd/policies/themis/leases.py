@@ -1,0 +1,48 @@
+"""Leases (Themis, section 4.2.2): who keeps its GPUs although a round begins."""
+
+from __future__ import annotations
+
+from math import floor
+
+from hopsd.core.queue.priority import competes
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import JobId
+from hopsd.model.job import Job
+from hopsd.model.plan import Snapshot
+from hopsd.policies.placing import Sites
+from hopsd.policies.themis.apps import App, apps_of
+
+
+def on_offer(
+    snapshot: Snapshot, lease_seconds: float
+) -> tuple[Sites, dict[JobId, Allocation], list[App]]:
+    """The idle GPUs, what jobs with a lease keep of the others, and all apps."""
+    stay = leased(snapshot, lease_seconds)
+    kept = {job.id: job.running for job in snapshot.jobs if job.id in stay}
+    sites = Sites(snapshot)
+    for allocation in kept.values():
+        sites.take(allocation)
+    return sites, kept, apps_of(snapshot, stay)
+
+
+def leased(snapshot: Snapshot, lease_seconds: float) -> frozenset[JobId]:
+    """Running jobs that compete by the calendar but whose lease lasts.
+
+    A lease begins with an allocation and is renewed every ``lease_seconds`` that it is held, so
+    what a job holds is offered at the first round after each end. 0: at every round.
+    """
+    if not snapshot.round.first:
+        return frozenset()
+    return frozenset(
+        job.id
+        for job in snapshot.jobs
+        if job.running and competes(job, first=True) and _lasts(job, snapshot, lease_seconds)
+    )
+
+
+def _lasts(job: Job, snapshot: Snapshot, lease_seconds: float) -> bool:
+    if job.running_since is None or lease_seconds <= 0:
+        return False
+    held = snapshot.now - job.running_since
+    before = held - snapshot.round.seconds
+    return floor(max(0.0, before) / lease_seconds) == floor(held / lease_seconds)

@@ -1,0 +1,187 @@
+"""Themis (Mahajan et al., NSDI 2020): finish-time fairness by auctions of leased GPUs.
+
+A plan is one round of pseudocode 1. The GPUs on offer are those without a lease. Of the apps that
+could use one, the share 1 - f with the largest rho bids; the winners of the auction keep what
+their hidden payments leave them, and what is left goes to the apps that did not bid, in random
+order; what these cannot use, to those that bid and won nothing. Who paid does not get it back: a
+payment that nobody can use stays idle until the next plan. Within an app its scheduler divides
+what the app won.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial as bind
+from math import ceil
+
+from hopsd.core.placement.pools import pools_of
+from hopsd.core.queue.history import AppKey
+from hopsd.model.allocation import Allocation
+from hopsd.model.cluster import Node
+from hopsd.model.ids import JobId, NodeName
+from hopsd.model.job import Job
+from hopsd.model.plan import JobNumbers, Plan, PlanSettings, Snapshot
+from hopsd.model.reason import Reason, ReasonCode
+from hopsd.policies import reasons
+from hopsd.policies.placing import Sites
+from hopsd.policies.themis.agents import Agent, Agents, Market, Offer, Part, honest
+from hopsd.policies.themis.apps import App, divide, grow
+from hopsd.policies.themis.bids import Bids, offer_of
+from hopsd.policies.themis.finish_time import share_seconds
+from hopsd.policies.themis.leases import on_offer
+
+
+@dataclass(frozen=True, slots=True)
+class Themis:
+    """``agents``: who bids for an app."""
+
+    agents: Agents = honest
+
+    def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
+        sites, placements, everyone = on_offer(snapshot, settings.lease_seconds)
+        market = Market.of(snapshot, everyone)
+        apps = [app for app in map(bind(_able, sites), everyone) if app.contending]
+        nodes = {node.name: node for node in snapshot.nodes}
+        agents = {app.key: self.agents(app, market, offer_of(app.kept, nodes)) for app in apps}
+        rho = {app.key: current_rho(app, agents[app.key], nodes) for app in apps}
+        apps.sort(key=lambda app: (-rho[app.key], app.order))
+        bidders = apps[: bidding(len(apps), settings.filter_share)] if sites.left else []
+        rng = random.Random(settings.seed + snapshot.now)  # noqa: S311
+        worth = bound = 0.0
+        if bidders:
+            bids = Bids.collect(bidders, [agents[app.key] for app in bidders], snapshot, sites)
+            outcome = bids.settle(settings)
+            worth, bound = outcome.worth, outcome.bound
+            for app, won in zip(bidders, bids.won(outcome, rng), strict=True):
+                _give(app, won, market, sites, placements)
+        for group in (apps[len(bidders) :], bidders):
+            jobs = [job for app in group for job in app.contending if job.id not in placements]
+            rng.shuffle(jobs)
+            leftovers(jobs, sites, placements)
+        waiting = {
+            **_nowhere(everyone, apps, snapshot),
+            **_lost(apps, len(bidders), rho, placements),
+        }
+        return Plan(
+            placements=placements,
+            objective=worth,
+            upper_bound=bound,
+            gap=(bound - worth) / bound if bound > 0 else 0.0,
+            window=tuple(job.id for app in apps for job in app.contending),
+            fragments=sites.left if waiting else 0,
+            waiting=waiting,
+            jobs=_numbers(apps, rho),
+        )
+
+
+def bidding(apps: int, filter_share: float) -> int:
+    """How many of ``apps`` bid: the share 1 - f, one at least."""
+    return min(apps, max(1, ceil((1.0 - filter_share) * apps - 1e-9)))
+
+
+def current_rho(app: App, agent: Agent, nodes: Mapping[NodeName, Node]) -> float:
+    """rho with what the app holds now.
+
+    For one that holds nothing it has no bound, which would not tell such apps apart: theirs is
+    that of one GPU from now on, which grows as long as they wait.
+    """
+    now = offer_of(app.present, nodes)
+    if now.gpus:
+        return replace(agent, kept=now).rho(Offer(()))
+    usable = {t for job in app.contending for t in job.throughput}
+    present = {node.gpu_type for node in nodes.values()}
+    return min(agent.rho(Offer((Part(t, 1),))) for t in sorted(usable & present))
+
+
+def _able(sites: Sites, app: App) -> App:
+    """The app without contending jobs that no idle cluster could hold."""
+    runs = tuple(
+        job
+        for job in app.contending
+        if any(sites.runs_on(job, t, min(job.reqs)) for t in sites.types)
+    )
+    return replace(app, contending=runs)
+
+
+def _give(
+    app: App,
+    won: Allocation,
+    market: Market,
+    sites: Sites,
+    placements: dict[JobId, Allocation],
+) -> None:
+    """What an app won, to its jobs."""
+    if not won:
+        return
+    if len(app.contending) == 1:
+        given = {app.contending[0].id: won}
+    else:
+        given = divide([(job, market.left[job.id]) for job in app.contending], won, sites)
+    for job, allocation in given.items():
+        sites.take(allocation)
+        placements[job] = allocation
+
+
+def leftovers(jobs: Sequence[Job], sites: Sites, placements: dict[JobId, Allocation]) -> None:
+    """GPUs that nobody won, to ``jobs`` in their order.
+
+    Whoever can stay where it runs does, others start on their smallest count. Then all but the
+    former grow as far as there is room.
+    """
+    started = []
+    for job in jobs:
+        if not sites.left:
+            return
+        found = job.running if job.running and sites.holds(job.running) else None
+        if found is None:
+            found = sites.fastest(job, min(job.reqs))
+            started += [job] if found is not None else []
+        if found is not None:
+            sites.take(found)
+            placements[job.id] = found
+    while started and sites.left:
+        started = [job for job in started if grow(job, placements, sites)]
+
+
+def _nowhere(
+    everyone: Sequence[App], apps: Sequence[App], snapshot: Snapshot
+) -> dict[JobId, Reason]:
+    """Jobs that contend in no app, since no idle cluster could hold them."""
+    pools = pools_of(snapshot.nodes)
+    able = {job.id for app in apps for job in app.contending}
+    jobs = [job for app in everyone for job in app.contending]
+    return {job.id: reasons.nowhere(job, pools) for job in jobs if job.id not in able}
+
+
+def _lost(
+    apps: Sequence[App],
+    bidders: int,
+    rho: Mapping[AppKey, float],
+    placements: Mapping[JobId, Allocation],
+) -> dict[JobId, Reason]:
+    waiting: dict[JobId, Reason] = {}
+    for place, app in enumerate(apps, 1):
+        text = f"rho of its app is {rho[app.key]:.3g}, number {place} of {len(apps)}; "
+        if place <= bidders:
+            text += f"it bid, and the {bidders} bidders' rho improves more without it"
+        else:
+            text += f"the first {bidders} bid, and nothing that fits was left for it"
+        for job in app.contending:
+            if job.id not in placements:
+                waiting[job.id] = Reason(ReasonCode.LOST_TO_OTHERS, text)
+    return waiting
+
+
+def _numbers(apps: Sequence[App], rho: Mapping[AppKey, float]) -> dict[JobId, JobNumbers]:
+    """rho of its app stands as each job's priority."""
+    return {
+        job.id: JobNumbers(rho[app.key], None, None, None, None)
+        for app in apps
+        for job in app.contending
+    }
+
+
+plan = Themis()
+plan_share = Themis(bind(honest, independent=share_seconds))

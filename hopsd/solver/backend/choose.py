@@ -1,0 +1,33 @@
+"""Which solver answers: CBC, or HiGHS where it is asked for and installed."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+
+from hopsd.errors import ConfigError
+from hopsd.solver.backend import cbc
+from hopsd.solver.backend.watched import Solve
+
+VARIABLE = "HOPS_SOLVER"
+"""Environment variable that names the solver: ``cbc`` (default) or ``highs``."""
+
+
+def backend() -> Solve:
+    """The solver that the environment asks for.
+
+    Raises:
+        ConfigError: it asks for one that is unknown or not installed.
+    """
+    name = os.environ.get(VARIABLE, "cbc")
+    if name == "cbc":
+        return cbc.solve
+    if name == "highs":
+        if find_spec("highspy") is None:
+            raise ConfigError(
+                f"{VARIABLE}=highs: highspy is not installed (pip install hops[highs])"
+            )
+        from hopsd.solver.backend import highs  # noqa: PLC0415  # optional dependency
+
+        return highs.solve
+    raise ConfigError(f"{VARIABLE}={name}: accepted are cbc and highs")

@@ -1,0 +1,88 @@
+"""HiGHS in the same role as CBC: an extra, where ``highspy`` is installed.
+
+A child of this interpreter, which costs 0.1 s a call: what runs in this process could neither be
+killed when it is late nor crash alone.
+"""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from time import monotonic
+
+import highspy
+import numpy as np
+
+from hopsd.model.arrays import Floats
+from hopsd.solver.backend.model import Answer, Model
+
+# HiGHS looks at its clock between its steps: it is told less, and killed at the limit.
+_TOLD_SHARE = 0.85
+
+
+def solve(
+    model: Model, start: Floats | None, gap: float, seconds: float, nodes_max: int | None = None
+) -> Answer:
+    """As :func:`hopsd.solver.backend.cbc.solve`."""
+    if seconds <= 0:
+        return Answer()
+    give_up = monotonic() + _TOLD_SHARE * seconds
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "hopsd.solver.backend.highs"],
+            input=pickle.dumps((model, start, gap, give_up, nodes_max)),
+            timeout=seconds,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            check=True,
+        )
+        bound, *x = np.frombuffer(done.stdout)
+    except (subprocess.SubprocessError, OSError, ValueError):
+        return Answer()
+    return Answer(np.array(x) if x else None, float(bound))
+
+
+def _ask(
+    model: Model, start: Floats | None, gap: float, give_up: float, nodes_max: int | None
+) -> Answer:
+    """What HiGHS says in this process; ``give_up``: monotonic seconds."""
+    highs = highspy.Highs()  # type: ignore[no-untyped-call]
+    highs.setOptionValue("output_flag", False)
+    highs.setOptionValue("threads", 1)
+    highs.setOptionValue("time_limit", max(0.05, give_up - monotonic()))
+    highs.setOptionValue("mip_rel_gap", float(gap))
+    if nodes_max is not None:
+        highs.setOptionValue("mip_max_nodes", int(nodes_max))
+    highs.passModel(_lp(model))
+    if start is not None:
+        solution = highspy.HighsSolution()
+        solution.col_value = start.tolist()
+        highs.setSolution(solution)
+    highs.run()
+    info = highs.getInfo()
+    found = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+    x = np.array(highs.getSolution().col_value) if found else None
+    return Answer(x, -float(info.mip_dual_bound))
+
+
+def _lp(model: Model) -> highspy.HighsLp:
+    columns, rows = len(model.objective), len(model.upper)
+    lp = highspy.HighsLp()
+    lp.num_col_, lp.num_row_ = columns, rows
+    lp.col_cost_ = -model.objective
+    lp.col_lower_, lp.col_upper_ = np.zeros(columns), model.bound
+    lp.row_lower_, lp.row_upper_ = np.full(rows, -highspy.kHighsInf), model.upper
+    lp.integrality_ = [highspy.HighsVarType.kInteger] * columns
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    lp.a_matrix_.start_ = model.start
+    lp.a_matrix_.index_ = model.row
+    lp.a_matrix_.value_ = model.factor
+    return lp
+
+
+if __name__ == "__main__":
+    question = pickle.load(sys.stdin.buffer)  # noqa: S301  # from our own parent
+    answer = _ask(*question)
+    values = [] if answer.x is None else answer.x.tolist()
+    sys.stdout.buffer.write(np.array([answer.bound, *values]).tobytes())

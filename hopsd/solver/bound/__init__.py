@@ -1,0 +1,1 @@
+"""Upper bounds: dual prices, cuts, reduced costs and branching."""

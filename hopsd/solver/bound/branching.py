@@ -1,0 +1,116 @@
+"""Tighten the bound by cases: what if a job got this place, or that one?
+
+Where few large places suit several heavy jobs, prices let the jobs share them, and the bound lies
+1 to 2 % above every plan. Once such a job is put on one of its places, nobody else can use what
+that place takes, new prices prove a lower bound, and the highest bound of all cases holds.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, replace
+from itertools import count
+from time import monotonic
+
+import numpy as np
+
+from hopsd.core.placement.program import Program
+from hopsd.model.arrays import Floats, Ints
+from hopsd.solver.bound.cuts import capacity_rows
+from hopsd.solver.bound.dual_prices import Prices, descend_over
+
+# Of a case's descent: a limit that, unlike time, gives the same bound every time.
+_STEPS = 60
+# A job with more places than this within reach makes too many cases.
+_PLACES_MAX = 48
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """Jobs that have a place (``placed``, as columns), and what the others can still have.
+
+    ``columns``: of the other jobs, those that a plan above the target could use. ``dual``: what
+    the prices ``row`` (rows,) of the servers' rest prove for the placed and the others;
+    ``bound``: no more than that.
+    """
+
+    placed: tuple[int, ...]
+    columns: Ints
+    row: Floats
+    dual: float
+    bound: float
+
+
+def bound_by_cases(
+    program: Program, prices: Prices, target: float, give_up: float, effort: int
+) -> float:
+    """An upper bound on any plan's value, from that of ``prices`` down to ``target``.
+
+    Stops when the target is proven, after ``effort`` (columns times steps of descent), when no job
+    divides the worst case into few, or at ``give_up`` (monotonic seconds).
+    """
+    if prices.bound <= target:
+        return prices.bound
+    order = count()
+    whole = np.arange(len(program.value))
+    root = _Case((), whole, prices.row, prices.bound, prices.bound)
+    open_cases = [(-prices.bound, next(order), root)]
+    while open_cases and effort > 0 and monotonic() < give_up:
+        divided = _divide(program, open_cases[0][2], target)
+        if divided is None:
+            break
+        _, _, case = heapq.heappop(open_cases)
+        columns, others = divided
+        effort -= len(case.columns) + _STEPS * len(columns) * len(others)
+        for column in columns.tolist():
+            part = _part(program, case, others, column, target, give_up)
+            if part.bound > target:
+                heapq.heappush(open_cases, (-part.bound, next(order), part))
+    highest = open_cases[0][2].bound if open_cases else target
+    return min(prices.bound, max(target, highest))
+
+
+def _divide(program: Program, case: _Case, target: float) -> tuple[Ints, Ints] | None:
+    """The columns of the job to place next, and those of the others; None where no job will do.
+
+    A plan above ``target`` uses no column that loses more than ``case.dual - target``.
+    """
+    distance = (case.dual - target) * (1 + _ROUNDING)
+    cost = capacity_rows(_rest(program, case.placed)).cost(case.row)
+    profit = program.value[case.columns] - cost[program.configurations.shape[case.columns]]
+    job = np.searchsorted(program.configurations.start, case.columns, side="right") - 1
+    best = np.zeros(program.configurations.jobs)
+    np.maximum.at(best, job, profit)
+    near = best[job] - profit <= distance
+    places = np.bincount(job[near], minlength=len(best))
+    # Without a place such a job loses its whole profit: it has one in every plan above the target.
+    able = (best > distance) & (places > 0) & (places <= _PLACES_MAX)
+    if not able.any():
+        return None
+    divided = int(np.argmax(np.where(able, best, -np.inf)))
+    return case.columns[near & (job == divided)], case.columns[near & (job != divided)]
+
+
+def _part(
+    program: Program, case: _Case, others: Ints, column: int, target: float, give_up: float
+) -> _Case:
+    """``case`` with one more job placed; its bound is no higher."""
+    placed = (*case.placed, column)
+    rest = _rest(program, placed)
+    if np.any(rest.capacity < 0):
+        return replace(case, placed=placed, bound=-np.inf)
+    fits = program.configurations.shapes.fit(rest.capacity)
+    columns = others[fits[program.configurations.shape[others]]]
+    fixed = float(program.value[list(placed)].sum())
+    row, bound = descend_over(rest, columns, case.row, target - fixed, _STEPS, give_up)
+    return _Case(placed, columns, row, fixed + bound, min(case.bound, fixed + bound))
+
+
+def _rest(program: Program, placed: tuple[int, ...]) -> Program:
+    """The program on what ``placed`` columns leave of the servers; negative where too little."""
+    shapes = program.configurations.shapes
+    ids = program.configurations.shape[list(placed)].astype(np.int64)
+    return replace(
+        program, capacity=program.capacity - shapes.consumption(ids, len(program.capacity))
+    )

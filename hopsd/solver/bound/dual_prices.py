@@ -1,0 +1,185 @@
+"""Dual prices of a server's GPUs, by subgradient descent on the Lagrangian dual: no LP is solved.
+
+One evaluation of the dual is a few numpy passes over the columns, so some hundred steps come
+within 1e-3 of the bound of the LP before CBC has read it. A first descent prices GPU types only:
+equal servers keep equal prices, where a descent by server would send all jobs to the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+
+import numpy as np
+
+from hopsd.core.placement.program import Program
+from hopsd.core.placement.shapes import ramp
+from hopsd.model.arrays import Floats, Ints
+from hopsd.solver.bound.column_groups import ColumnGroups
+from hopsd.solver.bound.cuts import Rows, capacity_rows
+from hopsd.solver.bound.reduced_cost import best_profits, reduced_losses
+
+_TYPE_STEPS = 200
+# The second descent goes over some columns of every job: there are 14 million for 10,000 idle GPUs.
+_ROUNDS, _ROUND_STEPS, _ACTIVE_PER_JOB = 16, 100, 60
+_NEAR, _ROUNDS_MIN, _SETTLED, _PACE = 0.05, 6, 3e-4, 0.6
+_STALL, _SHRINK, _PROGRESS = 10, 0.6, 1e-5
+# Of the price by type, what the rows of a server start with.
+_SHARES = (0.8, 0.1, 0.1)
+# Of the last direction, what the next one keeps: a plain subgradient zigzags between the rows.
+_KEPT = 0.7
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """The dual: ``row`` (rows,), of a unit of each of ``rows``, and what they prove as ``bound``.
+
+    ``shape`` (shapes,): what each costs; ``job`` (jobs,): the profit of its best column.
+    """
+
+    rows: Rows
+    row: Floats
+    shape: Floats
+    job: Floats
+    bound: float
+
+
+_Dual = Callable[[Floats], tuple[float, Floats]]
+
+
+def find_prices(program: Program, parts: ColumnGroups, floor: float, give_up: float) -> Prices:
+    """Prices whose bound is close to the LP's. ``floor``: the value of some feasible choice.
+
+    Stops at ``give_up`` (monotonic seconds) with the best so far.
+    """
+    columns, rows = program.configurations, capacity_rows(program)
+    gpus = max(1, int(program.capacity.sum()))
+    by_type = np.full(int(columns.pool.max(initial=0)) + 1, 0.5 * floor / gpus)
+    by_type = _descend(_by_type(program, parts), by_type, floor, _TYPE_STEPS, give_up)
+    start = np.concatenate([share * by_type[columns.pool] * columns.speed for share in _SHARES])
+    return _descend_in_rounds(program, rows, start, floor, give_up)
+
+
+def descend_over(
+    program: Program, columns: Ints, start: Floats, floor: float, steps: int, give_up: float
+) -> tuple[Floats, float]:
+    """Prices (rows,) for a program of some ``columns`` (sorted) alone, and their bound on it.
+
+    Descends from ``start``, and no further than ``floor``.
+    """
+    dual = _by_row(program, capacity_rows(program), columns)
+    row = _descend(dual, start, floor, steps, give_up)
+    return row, dual(row)[0]
+
+
+def prices_at(program: Program, rows: Rows, row: Floats) -> Prices:
+    """``row`` (rows,) as prices, with the Lagrangian bound that they prove; negative ones as 0.
+
+    Any plan X keeps every row's limit, so its value is at most
+    ``sum_i max(0, max_j(value_ij - cost of j's shape)) + sum_r price_r limit_r``.
+    """
+    row = np.maximum(row, 0.0)
+    shape = rows.cost(row)
+    job = best_profits(program, shape)
+    return Prices(rows, row, shape, job, float(job.sum() + row @ rows.limit))
+
+
+def _descend_in_rounds(
+    program: Program, rows: Rows, start: Floats, floor: float, give_up: float
+) -> Prices:
+    """Descend over an active set of columns, price all of them, add the near best; repeat."""
+    best = at = prices_at(program, rows, start)
+    active = np.zeros(0, dtype=np.int64)
+    for number in range(_ROUNDS):
+        if monotonic() > give_up:
+            break
+        active = np.union1d(active, _near_best(program, at, np.random.default_rng(number)))
+        dual = _by_row(program, rows, active)
+        row = _descend(dual, at.row, floor, _ROUND_STEPS, give_up, _PACE**number)
+        at, before = prices_at(program, rows, row), best.bound
+        best = min(best, at, key=lambda prices: prices.bound)
+        if number >= _ROUNDS_MIN and abs(at.bound - before) <= _SETTLED * before:
+            break
+    return best
+
+
+def _near_best(program: Program, at: Prices, rng: np.random.Generator) -> Ints:
+    """Of every job, columns within 5 % of its best; of many, some spread evenly over them."""
+    columns = program.configurations
+    near = np.flatnonzero(reduced_losses(program, at.shape, at.job) <= _NEAR * program.value)
+    bounds = np.searchsorted(near, columns.start)
+    count = np.diff(bounds)
+    stride = np.maximum(1, count // _ACTIVE_PER_JOB)
+    offset = rng.integers(0, stride)
+    rank = ramp(count) + np.repeat(offset, count)
+    some: Ints = near[rank % np.repeat(stride, count) == 0]
+    return some
+
+
+def _descend(
+    dual: _Dual, start: Floats, floor: float, steps: int, give_up: float, pace: float = 1.0
+) -> Floats:
+    """Polyak's steps towards ``floor``, shorter whenever the bound does not fall for a while."""
+    best, best_at, at, stalled = np.inf, start, start, 0
+    direction = np.zeros(len(start))
+    for _ in range(steps):
+        bound, slope = dual(at)
+        stalled = 0 if bound < best - _PROGRESS * abs(bound) else stalled + 1
+        if bound < best:
+            best, best_at = bound, at
+        if stalled >= _STALL:
+            pace, stalled = pace * _SHRINK, 0
+        direction = slope + _KEPT * direction
+        np.putmask(direction, (at <= 0.0) & (direction > 0.0), 0.0)
+        square = float(direction @ direction)
+        if square == 0.0 or bound <= floor or monotonic() > give_up:
+            break
+        at = np.maximum(0.0, at - pace * (bound - floor) / square * direction)
+    return best_at
+
+
+def _by_type(program: Program, parts: ColumnGroups) -> _Dual:
+    """The dual with one price a GPU type: only each segment's best column can be a best one."""
+    weights = program.capacity.astype(np.float64)
+    gpus: Floats = np.bincount(program.configurations.pool, weights=weights).astype(np.float64)
+    first = np.flatnonzero(np.append(True, parts.job[1:] != parts.job[:-1]))
+    job = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(parts))))
+
+    def dual(prices: Floats) -> tuple[float, Floats]:
+        profit = parts.best - prices[parts.pool] * parts.size
+        best = np.maximum(np.maximum.reduceat(profit, first), 0.0)
+        taken = _first_of(job, (profit >= best[job]).nonzero()[0])
+        used = np.bincount(parts.pool[taken], weights=parts.size[taken], minlength=len(gpus))
+        return float(best.sum() + prices @ gpus), np.subtract(gpus, used)
+
+    return dual
+
+
+def _first_of(job: Ints, columns: Ints) -> Ints:
+    """The first of ``columns`` (sorted by job) of each job."""
+    own = job[columns]
+    return columns[np.append(True, own[1:] != own[:-1])] if len(columns) else columns
+
+
+def _by_row(program: Program, rows: Rows, active: Ints) -> _Dual:
+    """The dual with a price a row; a job's equally good columns share its demand.
+
+    Over the ``active`` columns, sorted: a bound on all of them only where these are all.
+    """
+    start = np.searchsorted(active, program.configurations.start)
+    value, shape = program.value[active], program.configurations.shape[active]
+    lengths = np.diff(start)[np.diff(start) > 0]
+    job, first = np.repeat(np.arange(len(lengths)), lengths), start[:-1][np.diff(start) > 0]
+
+    def dual(prices: Floats) -> tuple[float, Floats]:
+        profit = value - rows.cost(prices)[shape]
+        best = np.maximum(np.maximum.reduceat(profit, first), 0.0)
+        near = best - 1e-9 * best.max(initial=0.0)
+        taken = (profit >= near[job]).nonzero()[0]
+        takers = job[taken]
+        share = 1.0 / np.bincount(takers)[takers]
+        used = rows.used(shape[taken].astype(np.int64), share)
+        return float(best.sum() + prices @ rows.limit), np.subtract(rows.limit, used)
+
+    return dual

@@ -1,0 +1,28 @@
+"""Reduced costs: profits and losses at given dual prices, what the bound is made of."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hopsd.core.placement.program import Program
+from hopsd.model.arrays import Floats
+
+
+def best_profits(program: Program, cost: Floats) -> Floats:
+    """``max(0, max_j(value_ij - cost of j's shape))`` of every job i, (jobs,).
+
+    ``cost``: of every shape, (shapes,).
+    """
+    columns = program.configurations
+    best = np.zeros(columns.jobs)
+    filled = np.diff(columns.start) > 0
+    if filled.any():
+        profit = program.value - cost[columns.shape]
+        best[filled] = np.maximum.reduceat(profit, columns.start[:-1][filled])
+    return np.maximum(best, 0.0)
+
+
+def reduced_losses(program: Program, cost: Floats, best: Floats) -> Floats:
+    """How much less profit every column makes than its job's ``best`` (jobs,): (columns,), >= 0."""
+    columns = program.configurations
+    return np.repeat(best, np.diff(columns.start)) - (program.value - cost[columns.shape])

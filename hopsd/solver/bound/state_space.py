@@ -1,0 +1,104 @@
+"""State space relaxation: bounds on what jobs cost together, exact over two sums of types.
+
+State space relaxation (Christofides, Mingozzi and Toth 1981): types are added up to two capacities,
+and the jobs' columns are chosen by dynamic programming over what is left of both. Prices from the
+linear relaxation tell the types of one sum apart, so no bound is below that relaxation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hopsd.model.arrays import Floats, Ints
+
+CELLS_MAX = 20_000_000
+"""Of all tables together (160 MB)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A column an entry: it takes ``size`` of ``capacity[kind]`` for ``job`` and adds ``cost``.
+
+    ``job`` counts from 0, ``size`` from 1; a job without a column costs 0.
+    """
+
+    job: Ints
+    kind: Ints
+    size: Ints
+    cost: Floats
+    capacity: Ints
+
+    @property
+    def jobs(self) -> int:
+        return int(self.job.max(initial=-1)) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """``table[n][a, b]``: what the jobs from the n-th on add at least, premiums included, with
+    ``a`` and ``b`` left of the two sums. ``first`` (kinds,): which types are in the first sum.
+    ``premium`` (kinds,): a type's price above the lowest one of its sum.
+    """
+
+    first: Ints
+    premium: Floats
+    table: Sequence[Floats]
+
+    def after(self, step: int, left: Ints, cost: Floats) -> Floats:
+        """(labels,): what choices end at that left ``left`` and cost ``cost`` after ``step``.
+
+        Premiums are charged for what is used and paid back for all that there is.
+        """
+        a, b = left @ self.first, left @ (1 - self.first)
+        found: Floats = cost - left @ self.premium + self.table[step + 1][a, b]
+        return found
+
+
+def bounds(items: Items, columns: Sequence[Ints], price: Floats, most: int) -> list[Bound]:
+    """Up to ``most`` bounds as memory allows; ``columns`` of each job in order, -1: none."""
+    made: list[Bound] = []
+    cells = 0
+    for first in _divisions(price)[:most]:
+        room = int(items.capacity @ first + 1) * int(items.capacity @ (1 - first) + 1)
+        cells += room * (len(columns) + 1)
+        if cells <= CELLS_MAX:
+            made.append(_bound(items, columns, price, first))
+    return made or [_bound(items, columns, price, np.ones(len(price), dtype=np.int64))]
+
+
+def _divisions(price: Floats) -> list[Ints]:
+    """Ways to make two sums of the types: cheap and dear ones, the largest step in price first;
+    then each type and the others.
+    """
+    order = np.argsort(price, kind="stable")
+    rank = np.argsort(order, kind="stable")
+    steps = np.argsort(-np.diff(price[order]), kind="stable")
+    alone = np.eye(len(price), dtype=np.int64)
+    return [(rank <= at).astype(np.int64) for at in steps] + list(alone)
+
+
+def _bound(items: Items, columns: Sequence[Ints], price: Floats, first: Ints) -> Bound:
+    lowest = [price[first == s].min(initial=np.inf) for s in (0, 1)]
+    premium = price - np.where(first == 1, lowest[1], lowest[0])
+    charged = items.cost + premium[items.kind] * items.size
+    last = np.zeros((int(items.capacity @ first) + 1, int(items.capacity @ (1 - first)) + 1))
+    table = [last]
+    for own in reversed(columns):
+        table.append(_with_one_more(table[-1], own, items, first, charged))
+    return Bound(first, premium, table[::-1])
+
+
+def _with_one_more(after: Floats, own: Ints, items: Items, first: Ints, charged: Floats) -> Floats:
+    """The table of one more job; of its columns of equal size in one sum the cheapest counts."""
+    least: dict[tuple[int, int], float] = {}
+    for column in own[own >= 0].tolist():
+        key = int(first[items.kind[column]]), int(items.size[column])
+        least[key] = min(least.get(key, np.inf), float(charged[column]))
+    best = after.copy() if np.any(own < 0) else np.full_like(after, np.inf)
+    for (in_first, size), cost in least.items():
+        to, of = (best, after) if in_first else (best.T, after.T)
+        np.minimum(to[size:], of[: len(of) - size] + cost, out=to[size:])
+    return best

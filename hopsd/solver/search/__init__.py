@@ -1,0 +1,1 @@
+"""Feasible plans: greedy, cutting patterns and local search."""

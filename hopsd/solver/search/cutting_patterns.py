@@ -1,0 +1,192 @@
+"""The class program: equal servers are one class, filled by patterns of job sizes.
+
+With all servers idle the program as written has thousands of columns that differ in the server
+alone, and branching among them never ends. Here a job takes a *slot*, a size on a GPU type, and a
+pattern says which slots a server offers: 8 GPUs as 8, as 5+3, as 4+2+2, ... Server factors are
+replaced by their mean. A job spread over ``d`` servers takes ``d - 1`` full slots and one for the
+rest, as its shape does where all servers of the type are equally idle.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from hopsd.core.placement.program import Program
+from hopsd.model.arrays import Floats, Ints
+from hopsd.solver.backend.model import Answer, Model, chosen_columns
+from hopsd.solver.bound.column_groups import ColumnGroups
+
+_SEGMENTS_PER_JOB = 6
+# 22 patterns for 8 GPUs, 231 for 16: larger servers are left to the other ways.
+_PATTERN_GPUS_MAX = 16
+
+Pattern = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerClass:
+    """``servers`` of one GPU type (``pool``) with ``idle`` GPUs each."""
+
+    pool: int
+    idle: int
+    servers: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class ClassProgram:
+    """The model; its first columns are ``chosen`` segments, then ``patterns`` of classes."""
+
+    model: Model
+    chosen: Ints
+    classes: tuple[ServerClass, ...]
+    patterns: tuple[tuple[int, Pattern], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClassPlan:
+    """What to deal out: segments, and how many servers of each class get which pattern."""
+
+    segments: Ints
+    bins: tuple[tuple[ServerClass, Counter[Pattern]], ...]
+
+
+@cache
+def partitions(gpus: int, largest: int) -> tuple[Pattern, ...]:
+    """All ways to fill a server of ``gpus`` with slots up to ``largest``, descending."""
+    if gpus == 0:
+        return ((),)
+    return tuple(
+        (slot, *rest)
+        for slot in range(min(gpus, largest), 0, -1)
+        for rest in partitions(gpus - slot, slot)
+    )
+
+
+def classes_of(program: Program) -> tuple[ServerClass, ...]:
+    """Servers with something idle, by GPU type and idle GPUs."""
+    pool, idle = program.configurations.pool, program.capacity
+    kinds = sorted({(int(p), int(s)) for p, s in zip(pool, idle, strict=True) if s > 0})
+    return tuple(ServerClass(p, s, np.flatnonzero((pool == p) & (idle == s))) for p, s in kinds)
+
+
+def usual_idle(classes: tuple[ServerClass, ...]) -> dict[int, int]:
+    """The idle GPUs that most servers of a type have."""
+    most: dict[int, ServerClass] = {}
+    for group in classes:
+        known = most.get(group.pool)
+        if known is None or len(group.servers) >= len(known.servers):
+            most[group.pool] = group
+    return {pool: group.idle for pool, group in most.items()}
+
+
+def class_program(program: Program, parts: ColumnGroups, prices: Floats) -> ClassProgram | None:
+    """The class program over each job's best segments at ``prices`` (servers,); None: too large."""
+    classes = classes_of(program)
+    if not classes or max(group.idle for group in classes) > _PATTERN_GPUS_MAX:
+        return None
+    builder = _Builder(classes, int(program.capacity.max()))
+    usual = usual_idle(classes)
+    pool_price = np.array(
+        [prices[program.configurations.pool == p].mean() for p in range(max(usual) + 1)]
+    )
+    chosen = []
+    for segment in _promising(parts, pool_price):
+        pool, size, servers = (int(a[segment]) for a in (parts.pool, parts.size, parts.servers))
+        slots = _slots(size, servers, usual.get(pool, 0))
+        if slots is not None:
+            builder.add_job(int(parts.job[segment]), pool, slots, float(parts.mean[segment]))
+            chosen.append(int(segment))
+    patterns = [
+        (number, pattern)
+        for number, group in enumerate(classes)
+        for pattern in partitions(group.idle, group.idle)
+    ]
+    for number, pattern in patterns:
+        builder.add_pattern(number, pattern)
+    return ClassProgram(builder.model(), np.array(chosen), classes, tuple(patterns))
+
+
+def _promising(parts: ColumnGroups, pool_price: Floats) -> Ints:
+    """Each job's segments of the largest profit, in order."""
+    profit = parts.mean - pool_price[np.minimum(parts.pool, len(pool_price) - 1)] * parts.size
+    order = np.lexsort((-profit, parts.job))
+    job = parts.job[order]
+    first = np.flatnonzero(np.append(True, job[1:] != job[:-1]))
+    rank = np.arange(len(job)) - np.repeat(first, np.diff(np.append(first, len(job))))
+    return np.sort(order[rank < _SEGMENTS_PER_JOB])
+
+
+def _slots(size: int, servers: int, usual: int) -> Counter[int] | None:
+    """The slots that a segment takes; None where its shape is none of equally idle servers."""
+    if servers == 1:
+        return Counter([size])
+    rest = size - usual * (servers - 1)
+    if not 1 <= rest <= usual:
+        return None
+    return Counter([usual] * (servers - 1) + [rest])
+
+
+class _Builder:
+    """Rows: a job's single choice, a type's slots of one size, a class's servers."""
+
+    def __init__(self, classes: tuple[ServerClass, ...], largest: int) -> None:
+        self._classes, self._largest = classes, largest
+        self._rows: dict[tuple[str, int, int], int] = {}
+        self._upper: list[float] = []
+        self._start, self._row, self._factor = [0], list[int](), list[float]()
+        self._objective, self._bound = list[float](), list[float]()
+
+    def _put(self, key: tuple[str, int, int], upper: float, factor: float) -> None:
+        if key not in self._rows:
+            self._rows[key] = len(self._upper)
+            self._upper.append(upper)
+        self._row.append(self._rows[key])
+        self._factor.append(factor)
+
+    def _end(self, objective: float, bound: float) -> None:
+        self._start.append(len(self._row))
+        self._objective.append(objective)
+        self._bound.append(bound)
+
+    def add_job(self, job: int, pool: int, slots: Counter[int], value: float) -> None:
+        self._put(("job", job, 0), 1.0, 1.0)
+        for size, count in slots.items():
+            self._put(("slot", pool, size), 0.0, float(count))
+        self._end(value, 1.0)
+
+    def add_pattern(self, number: int, pattern: Pattern) -> None:
+        group = self._classes[number]
+        for size, count in Counter(pattern).items():
+            self._put(("slot", group.pool, size), 0.0, -float(count))
+        self._put(("class", number, 0), float(len(group.servers)), 1.0)
+        self._end(0.0, float(len(group.servers)))
+
+    def model(self) -> Model:
+        objective = np.array(self._objective)
+        return Model(
+            objective / (objective.max(initial=0.0) or 1.0),
+            np.array(self._start),
+            np.array(self._row),
+            np.array(self._factor),
+            np.array(self._upper),
+            np.array(self._bound),
+        )
+
+
+def read_class_plan(program: ClassProgram, answer: Answer) -> ClassPlan | None:
+    """What the solver's answer says to deal out; None where it is no whole answer."""
+    if answer.x is None:
+        return None
+    count = len(program.chosen)
+    segments = chosen_columns(program.chosen, Answer(answer.x[:count]))
+    if segments is None:
+        return None
+    bins: list[Counter[Pattern]] = [Counter() for _ in program.classes]
+    for (number, pattern), servers in zip(program.patterns, answer.x[count:], strict=True):
+        if round(float(servers)) > 0:
+            bins[number][pattern] += round(float(servers))
+    return ClassPlan(segments, tuple(zip(program.classes, bins, strict=True)))

@@ -1,0 +1,190 @@
+"""Local search: the servers fall into groups, and CBC plans every group anew.
+
+The groups are disjoint, so they are solved side by side, and the cost grows with the cluster, not
+faster. Each pass cuts the types into other stretches of neighbours and mixes them differently.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from time import monotonic
+
+import numpy as np
+
+from hopsd.core.placement.program import Program
+from hopsd.model.arrays import Floats, Ints
+from hopsd.solver.backend.model import chosen_columns, model
+from hopsd.solver.backend.watched import Solve
+from hopsd.solver.bound.dual_prices import Prices
+from hopsd.solver.search.neighbourhoods import group_servers, jittered
+
+# Measured on 512 to 2,048 GPUs: smaller groups gain less a pass, larger ones take CBC too long.
+# Groups of fragments are easier, and must be larger: few places suit a job of 16 GPUs there.
+_GROUP_GPUS, _GROUP_COLUMNS = 192, 1000
+_IDLE_OF_GROUP, _EASIER_MAX = 8, 4.0
+_NODES_MAX = 40
+# Of the largest value: with a large lambda the smallest ones are not to be told from zero.
+_LEAST = 1e-200
+# CBC's answers are rounded: a better plan is one that is better by more than that.
+_BETTER = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """What a pass may spend: relative ``gap`` of a group, and until when (monotonic seconds).
+
+    ``breadth``: how many times larger than usual the groups are.
+    """
+
+    gap: float
+    give_up: float
+    breadth: int = 1
+
+
+def improve(
+    program: Program,
+    choice: Ints,
+    prices: Prices,
+    seed: tuple[int, int],
+    solve: Solve,
+    effort: Effort,
+) -> Ints:
+    """One pass over all groups; never worse than ``choice``."""
+    profit = program.value - prices.shape[program.configurations.shape]
+    ease = _ease(program)
+    size = int(group_gpus(program) * effort.breadth)
+    group_of = group_servers(program, choice, prices, profit, size, seed)
+    rng = np.random.default_rng(seed)
+    of_shape = _group_of_shapes(program, group_of)
+    of_job = _group_of_jobs(program, choice, of_shape, profit, rng)
+    most = int(_GROUP_COLUMNS * ease**0.75 * effort.breadth)
+    tasks = _tasks(program, choice, prices, profit, group_of, of_shape, of_job, most, effort.gap)
+    with ThreadPoolExecutor(max_workers=max(1, len(os.sched_getaffinity(0)))) as pool:
+        answers = list(pool.map(lambda task: _replan(program, task, solve, effort), tasks))
+    better = choice.copy()
+    for task, columns in zip(tasks, answers, strict=True):
+        if columns is not None:
+            better[task.jobs] = -1
+            better[_job_of(program, columns)] = columns
+    return better if program.feasible(better) else choice
+
+
+def group_gpus(program: Program) -> float:
+    """Idle GPUs of a group at the usual breadth: a cluster with no more is planned as one."""
+    return _GROUP_GPUS * _ease(program)
+
+
+def _ease(program: Program) -> float:
+    """How many times larger a group may be than one of idle servers with 8 GPUs."""
+    idle = program.capacity[program.capacity > 0]
+    mean = float(idle.mean()) if len(idle) else 1.0
+    return float(min(_EASIER_MAX, max(1.0, (_IDLE_OF_GROUP / mean) ** 1.5)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """Plan ``jobs`` anew with ``columns`` in ``capacity``; ``current`` is what they have.
+
+    ``hope``: more than this cannot be gained, by the bound of the group alone.
+    """
+
+    jobs: Ints
+    columns: Ints
+    current: Ints
+    capacity: Ints
+    hope: float
+
+
+def _tasks(
+    program: Program,
+    choice: Ints,
+    prices: Prices,
+    profit: Floats,
+    group_of: Ints,
+    of_shape: Ints,
+    of_job: Ints,
+    columns_max: int,
+    worth: float,
+) -> list[_Task]:
+    columns = program.configurations
+    groups = int(group_of.max(initial=0)) + 1
+    staying = np.where(of_job >= 0, -1, choice)
+    left = program.capacity - program.taken(staying)
+    held = program.configurations.shape[staying[staying >= 0]].astype(np.int64)
+    room = prices.rows.limit - prices.rows.used(held, np.ones(len(held)))
+    wanted = np.repeat(np.where(of_job >= 0, of_job, -2), np.diff(columns.start))
+    inside = np.flatnonzero(of_shape[columns.shape] == wanted)
+    # Relative to the value: by the plain difference heavy jobs would bring a column or two, and
+    # light ones all of theirs.
+    worth_something = _LEAST * float(program.value.max(initial=1.0))
+    value = np.maximum(program.value[inside], worth_something)
+    loss = (prices.job[_job_of(program, inside)] - profit[inside]) / value
+    order = np.lexsort((loss, wanted[inside]))
+    cuts = np.searchsorted(wanted[inside][order], np.arange(groups + 1))
+    tasks = []
+    for group in range(groups):
+        best = inside[order[cuts[group] : cuts[group + 1]][:columns_max]]
+        jobs = np.flatnonzero(of_job == group)
+        current = choice[jobs][choice[jobs] >= 0]
+        capacity = np.where(group_of == group, left, 0)
+        now = float(program.value[current].sum())
+        inside_group = np.tile(group_of == group, len(room) // len(group_of))
+        most = float(prices.job[jobs].sum() + prices.row[inside_group] @ room[inside_group])
+        if len(best) and most - now > worth * now:
+            task = _Task(jobs, np.union1d(best, current), current, capacity, most - now)
+            tasks.append(task)
+    return sorted(tasks, key=lambda task: -task.hope)
+
+
+def _group_of_shapes(program: Program, group_of: Ints) -> Ints:
+    """The group that all servers of a shape are in; -1 for none."""
+    shapes = program.configurations.shapes
+    of_part = group_of[shapes.server]
+    lowest = np.minimum.reduceat(of_part, shapes.start[:-1])
+    highest = np.maximum.reduceat(of_part, shapes.start[:-1])
+    return np.where(lowest == highest, lowest, -1)
+
+
+def _group_of_jobs(
+    program: Program, choice: Ints, of_shape: Ints, profit: Floats, rng: np.random.Generator
+) -> Ints:
+    """Where each job competes: its placement's group, or that of its best column; -1 nowhere."""
+    columns = program.configurations
+    of_job = np.full(columns.jobs, -1, dtype=np.int64)
+    placed = choice >= 0
+    of_job[placed] = of_shape[columns.shape[choice[placed]]]
+    for job in np.flatnonzero(~placed & (np.diff(columns.start) > 0)).tolist():
+        own = slice(columns.start[job], columns.start[job + 1])
+        group = of_shape[columns.shape[own]]
+        liked = jittered(profit[own], program.value[own], rng)
+        of_job[job] = group[np.argmax(np.where(group >= 0, liked, -np.inf))]
+    return of_job
+
+
+def _job_of(program: Program, columns: Ints) -> Ints:
+    return np.searchsorted(program.configurations.start, columns, side="right") - 1
+
+
+def _replan(program: Program, task: _Task, solve: Solve, effort: Effort) -> Ints | None:
+    """The task's better columns; None where CBC found none or had no time."""
+    seconds = effort.give_up - monotonic()
+    if seconds <= 0:
+        return None
+    start = np.isin(task.columns, task.current).astype(np.float64)
+    part = model(program, task.columns, task.capacity)
+    answer = solve(part, start, effort.gap, seconds, _NODES_MAX * effort.breadth)
+    columns = chosen_columns(task.columns, answer)
+    if columns is None or not _holds(program, task, columns):
+        return None
+    before, after = (float(program.value[c].sum()) for c in (task.current, columns))
+    return columns if after > before * (1 + _BETTER) else None
+
+
+def _holds(program: Program, task: _Task, columns: Ints) -> bool:
+    """Checked apart from the model: one column a job, and no server gives more than it has."""
+    jobs = _job_of(program, columns)
+    shapes = program.configurations.shape[columns].astype(np.int64)
+    taken = program.configurations.shapes.consumption(shapes, len(task.capacity))
+    return len(np.unique(jobs)) == len(jobs) and bool(np.all(taken <= task.capacity))

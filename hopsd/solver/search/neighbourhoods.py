@@ -1,0 +1,109 @@
+"""Neighbourhoods of the local search: which servers are planned anew together.
+
+A plan's distance from the bound splits into losses: a job's, how much more profit its best column
+makes at today's prices than the one it has; and a server's, the price of what it leaves idle. A
+job that loses much gets where it is and where it would rather be into one group.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hopsd.core.placement.program import Program
+from hopsd.model.arrays import Floats, Ints
+from hopsd.solver.bound.dual_prices import Prices
+
+# Neighbours stay together in stretches of this many servers, so that spread shapes fit inside.
+_STRETCH = 4
+# Of a job's value: differences in profit below this do not decide which column it wants. Without
+# it all jobs would want the one cheapest of many servers that are nearly alike.
+_JITTER = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """The stretches of servers that a job's present and best placements touch."""
+
+    loss: float
+    stretches: tuple[int, ...]
+
+
+def group_servers(
+    program: Program, choice: Ints, prices: Prices, profit: Floats, gpus: int, seed: tuple[int, int]
+) -> Ints:
+    """A group number for every server; groups of about ``gpus`` idle GPUs, a mix of types."""
+    rng = np.random.default_rng(seed)
+    stretch_of = _stretches(program, rng)
+    size = np.bincount(stretch_of, weights=program.capacity.astype(np.float64)).astype(np.float64)
+    parent = list(range(len(size)))
+    for wish in _wishes(program, choice, prices, profit, stretch_of, rng):
+        first, *others = sorted({_root(parent, stretch) for stretch in wish.stretches})
+        together = float(size[[first, *others]].sum())
+        if others and together <= gpus:
+            size[first] = together
+            for root in others:
+                parent[root] = first
+    roots = np.array([_root(parent, stretch) for stretch in range(len(parent))])
+    return _pack(roots, size, gpus, rng)[stretch_of]
+
+
+def _root(parent: list[int], at: int) -> int:
+    while parent[at] != at:
+        parent[at] = at = parent[parent[at]]
+    return at
+
+
+def _stretches(program: Program, rng: np.random.Generator) -> Ints:
+    """Each type's servers, cut into stretches of neighbours at a random offset."""
+    pool = program.configurations.pool
+    stretch_of = np.zeros(len(pool), dtype=np.int64)
+    count = 0
+    for number in range(int(pool.max(initial=0)) + 1):
+        servers = np.flatnonzero(pool == number)
+        stretch = (np.arange(len(servers)) + int(rng.integers(_STRETCH))) // _STRETCH
+        stretch_of[servers] = count + stretch
+        count += int(stretch.max(initial=-1)) + 1
+    return stretch_of
+
+
+def _wishes(
+    program: Program,
+    choice: Ints,
+    prices: Prices,
+    profit: Floats,
+    stretch_of: Ints,
+    rng: np.random.Generator,
+) -> list[_Wish]:
+    """Jobs that lose something, those that lose most first."""
+    columns = program.configurations
+    placed = choice >= 0
+    loss = prices.job.copy()
+    loss[placed] -= profit[choice[placed]]
+    losing = np.flatnonzero((loss > 1e-9 * loss.max(initial=0.0)) & (np.diff(columns.start) > 0))
+    wishes = []
+    for job in losing[np.argsort(-loss[losing], kind="stable")].tolist():
+        own = slice(int(columns.start[job]), int(columns.start[job + 1]))
+        wanted = [own.start + int(np.argmax(jittered(profit[own], program.value[own], rng)))]
+        wanted += [int(choice[job])] if choice[job] >= 0 else []
+        servers = [s for c in wanted for s, _ in columns.shapes.parts(int(columns.shape[c]))]
+        wishes.append(_Wish(float(loss[job]), tuple(stretch_of[servers].tolist())))
+    return wishes
+
+
+def jittered(profit: Floats, value: Floats, rng: np.random.Generator) -> Floats:
+    """``profit`` of a job's columns, with ties and near ties broken at random."""
+    return profit + _JITTER * value * rng.random(len(profit))
+
+
+def _pack(roots: Ints, size: Floats, gpus: int, rng: np.random.Generator) -> Ints:
+    """Groups of stretches, filled up with others until they hold about ``gpus``."""
+    group_of_root: dict[int, int] = {}
+    filled = [0.0]
+    for root in rng.permutation(np.unique(roots)).tolist():
+        if filled[-1] and filled[-1] + size[root] > gpus:
+            filled.append(0.0)
+        group_of_root[root] = len(filled) - 1
+        filled[-1] += size[root]
+    return np.array([group_of_root[int(root)] for root in roots])

@@ -1,0 +1,118 @@
+"""Assign servers to a class plan: the heaviest jobs get the fastest ones."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+
+from hopsd.core.placement.program import Program
+from hopsd.model.arrays import Bools, Ints
+from hopsd.solver.bound.column_groups import ColumnGroups
+from hopsd.solver.search.cutting_patterns import ClassPlan, Pattern, ServerClass
+
+
+def assign_servers(program: Program, parts: ColumnGroups, plan: ClassPlan) -> Ints:
+    """A feasible choice (jobs,) close to the class plan; what does not fit stays unplaced."""
+    choice = np.full(program.configurations.jobs, -1, dtype=np.int64)
+    order = plan.segments[np.argsort(-parts.best[plan.segments], kind="stable")]
+    for pool in dict.fromkeys(group.pool for group, _ in plan.bins):
+        of_type = [int(s) for s in order if parts.pool[s] == pool]
+        spread = [s for s in of_type if parts.servers[s] > 1]
+        spread_columns = _place_spread(program, parts, spread)
+        choice[parts.job[spread[: len(spread_columns)]]] = spread_columns
+        bins = [(group, patterns) for group, patterns in plan.bins if group.pool == pool]
+        slots = _slots(program, bins, np.array(spread_columns, dtype=np.int64))
+        for segment in of_type:
+            if parts.servers[segment] == 1:
+                column = _best_slot(program, parts, segment, slots[int(parts.size[segment])])
+                choice[parts.job[segment]] = column
+    return choice
+
+
+def _place_spread(program: Program, parts: ColumnGroups, spread: Sequence[int]) -> list[int]:
+    """A column for each spread segment, no two on one server: the best ones, or leftmost.
+
+    Taking the best may leave servers without a neighbour; packed from the left they all fit.
+    """
+    fewer = list[int]()
+    for leftmost in (False, True):
+        columns = list[int]()
+        taken = np.zeros(len(program.capacity), dtype=np.bool_)
+        for segment in spread:
+            column = _free_column(program, parts, segment, taken, leftmost=leftmost)
+            if column < 0:
+                break
+            columns.append(column)
+        if len(columns) == len(spread):
+            return columns
+        fewer = max(fewer, columns, key=len)
+    return fewer
+
+
+def _free_column(
+    program: Program, parts: ColumnGroups, segment: int, taken: Bools, *, leftmost: bool
+) -> int:
+    """A column of the segment whose servers are not taken, which are then; -1 for none."""
+    shapes = program.configurations.shapes
+    first, end = int(parts.first[segment]), int(parts.end[segment])
+    starts = shapes.start[program.configurations.shape[first:end]]
+    servers = shapes.server[starts[:, None] + np.arange(parts.servers[segment])]
+    free = np.flatnonzero(~taken[servers].any(axis=1))
+    if not len(free):
+        return -1
+    best = 0 if leftmost else int(np.argmax(program.value[first + free]))
+    taken[servers[free[best]]] = True
+    return first + int(free[best])
+
+
+def _slots(
+    program: Program, bins: Sequence[tuple[ServerClass, Counter[Pattern]]], spread: Ints
+) -> dict[int, list[int]]:
+    """The servers that offer a slot of each size, once a slot, beside the spread columns."""
+    shapes = program.configurations.shapes
+    used: dict[int, int] = {}
+    for column in spread.tolist():
+        used |= dict(shapes.parts(int(program.configurations.shape[column])))
+    slots: dict[int, list[int]] = defaultdict(list)
+    for group, planned in bins:
+        left = planned.copy()
+        servers = group.servers[np.argsort(-program.configurations.speed[group.servers])].tolist()
+        for server in sorted((s for s in servers if s in used), key=lambda s: -used[s]):
+            for size in _rest_of_pattern(left, used[server], group.idle):
+                slots[size].append(server)
+        free = [server for server in servers if server not in used]
+        whole = sorted((p for p, count in left.items() for _ in range(count)), key=len)
+        for server, pattern in zip(free, whole, strict=False):
+            for size in pattern:
+                slots[size].append(server)
+    return slots
+
+
+def _rest_of_pattern(left: Counter[Pattern], used: int, idle: int) -> Pattern:
+    """The other slots of a pattern with a slot of ``used``; the pattern is used up."""
+    fitting = [p for p, count in left.items() if count > 0 and used in p]
+    if not fitting:
+        return ()
+    pattern = min(fitting, key=lambda p: (p.count(used), p))
+    left[pattern] -= 1
+    rest = list(pattern)
+    rest.remove(used)
+    return tuple(rest) if used < idle else ()
+
+
+def _best_slot(program: Program, parts: ColumnGroups, segment: int, slots: list[int]) -> int:
+    """The segment's most valuable column among the slots, which loses one; -1 for none left."""
+    if not slots:
+        return -1
+    first, end = int(parts.first[segment]), int(parts.end[segment])
+    shapes = program.configurations.shapes
+    servers = shapes.server[shapes.start[program.configurations.shape[first:end]]]
+    at = np.minimum(np.searchsorted(servers, slots), len(servers) - 1)
+    value = np.where(servers[at] == slots, program.value[first + at], -np.inf)
+    best = int(np.argmax(value))
+    if not np.isfinite(value[best]):
+        return -1
+    slots.pop(best)
+    return first + int(at[best])

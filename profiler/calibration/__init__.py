@@ -1,0 +1,1 @@
+"""Programs that measure the cluster itself."""

@@ -1,0 +1,173 @@
+"""Waiting time is what eq. 8 divides: eligible and not running, over all restarts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hopsd.core.queue.history import advance_all
+from hopsd.model.allocation import Allocation
+from hopsd.model.history import JobRecord
+from hopsd.model.ids import JobId, UserName
+from hopsd.model.reading import Hold, JobReading, Reading, SlurmState
+
+ON_N0 = Allocation.of({"n0": 2})
+PENDING = JobReading(
+    id=JobId("7"),
+    user=UserName("ann"),
+    uid=1000,
+    name="train",
+    comment="hops:reqs=1,2",
+    partition="main",
+    state=SlurmState.PENDING,
+    submit=100.0,
+    hold=Hold.HOPS,
+)
+RUNNING = replace(PENDING, state=SlurmState.RUNNING, hold=Hold.NONE, allocation=ON_N0)
+
+
+def life(*readings: tuple[float, JobReading | None]) -> JobRecord:
+    """The record after readings at the given times."""
+    records: dict[JobId, JobRecord] = {}
+    for now, job in readings:
+        seen = Reading(now, (), (job,) if job else ())
+        records = {**records, **advance_all(records, seen, {})}
+    return records[JobId("7")]
+
+
+def test_waiting_counts_from_the_submit_time_even_when_seen_later() -> None:
+    assert life((130.0, PENDING)).wait_seconds == 30.0
+
+
+def test_the_wait_ends_when_slurm_started_the_job_not_when_it_was_seen_running() -> None:
+    record = life((130.0, PENDING), (160.0, replace(RUNNING, start=142.0)))
+    assert record.wait_seconds == 42.0
+    assert record.run_seconds == 18.0
+    assert record.attained_gpu_seconds == 36.0
+    assert record.allocation_since == 142.0
+
+
+def test_a_requeue_resets_slurms_submit_time_but_not_ours() -> None:
+    requeued = replace(PENDING, submit=170.0, restarts=1)
+    record = life((130.0, PENDING), (160.0, replace(RUNNING, start=140.0)), (180.0, requeued))
+    assert record.submit == 100.0
+    assert record.restarts == 1
+    waited = life(
+        (130.0, PENDING),
+        (160.0, replace(RUNNING, start=140.0)),
+        (180.0, requeued),
+        (200.0, requeued),
+    )
+    assert waited.wait_seconds == record.wait_seconds + 20.0
+
+
+def test_a_requeued_job_lost_its_nodes_when_slurm_requeued_it() -> None:
+    requeued = replace(PENDING, submit=170.0, restarts=1)
+    running = (160.0, replace(RUNNING, start=140.0))
+    assert life((130.0, PENDING), running, (180.0, requeued)).allocation_since == 170.0
+    unmoved = life((130.0, PENDING), running, (180.0, replace(requeued, submit=100.0)))
+    assert unmoved.allocation_since is None
+    again = replace(RUNNING, start=171.0, submit=170.0, restarts=1)
+    assert life(running, (180.0, requeued), (190.0, again)).allocation_since == 171.0
+
+
+@pytest.mark.parametrize(
+    "kept_back",
+    [
+        replace(PENDING, hold=Hold.USER),
+        replace(PENDING, dependency=True),
+        replace(PENDING, begin=10_000.0),
+    ],
+    ids=["held by its user", "dependency", "begin time"],
+)
+def test_time_that_the_user_chose_does_not_count(kept_back: JobReading) -> None:
+    assert life((100.0, PENDING), (130.0, kept_back), (190.0, kept_back)).wait_seconds == 0.0
+    assert life((130.0, kept_back), (190.0, replace(PENDING, submit=100.0))).wait_seconds <= 90.0
+
+
+def test_the_end_is_slurms_and_final_figures_stop_there() -> None:
+    ended = replace(RUNNING, state=SlurmState.COMPLETED, start=110.0, end=150.0)
+    record = life((105.0, PENDING), (120.0, replace(RUNNING, start=110.0)), (200.0, ended))
+    assert record.end == 150.0
+    assert record.run_seconds == 40.0
+    assert record.wait_seconds == 10.0
+    assert not record.allocation
+
+
+def test_a_job_that_ran_and_ended_between_two_readings_is_counted() -> None:
+    ended = replace(RUNNING, state=SlurmState.COMPLETED, start=110.0, end=150.0)
+    record = life((105.0, PENDING), (200.0, ended))
+    assert (record.wait_seconds, record.run_seconds) == (10.0, 40.0)
+    assert record.attained_gpu_seconds == 80.0
+
+
+def test_a_job_that_slurm_forgot_is_closed_at_its_last_sight() -> None:
+    record = life((105.0, PENDING), (120.0, replace(RUNNING, start=110.0)), (9000.0, None))
+    assert record.end == 120.0
+    assert not record.allocation
+
+
+def test_a_cancelled_pending_job_waits_to_its_end_only() -> None:
+    cancelled = replace(PENDING, state=SlurmState.CANCELLED, end=140.0)
+    assert life((110.0, PENDING), (200.0, cancelled)).wait_seconds == 40.0
+
+
+@given(st.lists(st.tuples(st.sampled_from(["wait", "run"]), st.floats(1.0, 1e4)), min_size=1))
+def test_wait_and_run_add_up_to_the_time_since_submission(
+    phases: list[tuple[str, float]],
+) -> None:
+    now, readings, restarts = 100.0, [(100.0, PENDING)], 0
+    for kind, seconds in phases:
+        if kind == "run":
+            job = replace(RUNNING, start=now, restarts=restarts)
+            restarts += 1
+        else:
+            job = replace(PENDING, restarts=restarts)
+        readings += [(now, job), (now + seconds, job)]
+        now += seconds
+    record = life(*readings)
+    assert record.wait_seconds + record.run_seconds == pytest.approx(now - 100.0)
+    assert record.attained_gpu_seconds == pytest.approx(2 * record.run_seconds)
+
+
+def test_a_begin_time_that_the_user_gave_after_a_restart_counts_as_well() -> None:
+    requeued = replace(PENDING, submit=170.0, restarts=1, begin=10_000.0)
+    before = life((130.0, PENDING), (160.0, replace(RUNNING, start=140.0)), (180.0, requeued))
+    assert (
+        life(
+            (130.0, PENDING),
+            (160.0, replace(RUNNING, start=140.0)),
+            (180.0, requeued),
+            (900.0, requeued),
+        ).wait_seconds
+        == before.wait_seconds
+    )
+
+
+@pytest.mark.parametrize(
+    "other",
+    [replace(PENDING, submit=500.0), replace(PENDING, submit=500.0, user=UserName("bob"))],
+)
+def test_a_job_with_the_id_of_a_forgotten_one_begins_anew(other: JobReading) -> None:
+    seen = Reading(300.0, (), (replace(PENDING, submit=170.0, restarts=2),))
+    old = advance_all({}, seen, {})
+    given_back = {job: replace(record, released=True) for job, record in old.items()}
+    record = advance_all(given_back, Reading(520.0, (), (other,)), {})[JobId("7")]
+    assert (record.submit, record.wait_seconds, record.restarts) == (500.0, 20.0, 0)
+    assert not record.released
+
+
+def test_a_forgotten_jobs_record_is_closed_when_its_successor_ended_unseen() -> None:
+    old = advance_all({}, Reading(300.0, (), (PENDING,)), {})
+    ended = replace(PENDING, state=SlurmState.COMPLETED, submit=400.0, end=450.0)
+    record = advance_all(old, Reading(520.0, (), (ended,)), {})[JobId("7")]
+    assert (record.submit, record.end) == (100.0, 300.0)
+
+
+def test_a_clock_set_back_takes_nothing_away() -> None:
+    before = life((130.0, PENDING), (160.0, PENDING))
+    after = life((130.0, PENDING), (160.0, PENDING), (20.0, PENDING), (170.0, PENDING))
+    assert after.wait_seconds == before.wait_seconds + 10.0

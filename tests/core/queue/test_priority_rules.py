@@ -1,0 +1,167 @@
+"""Section 3: age (eq. 9), priorities (eq. 8) and the queue; RAQLR (eq. 7)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hopsd.core.queue.priority import age_seconds, idle_gpus, priorities, queue
+from hopsd.model.allocation import Allocation
+from hopsd.model.cluster import Node
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName
+from hopsd.model.job import Job, JobState, ThroughputTable
+from hopsd.model.plan import PlanSettings, PriorityName, RoundInfo, Snapshot
+
+V100, T4 = GpuType("v100"), GpuType("t4")
+NODES = (
+    Node(NodeName("a"), V100, 4, 4),
+    Node(NodeName("b"), V100, 8, 0),
+    Node(NodeName("c"), T4, 4, 4),
+)
+"""12 GPUs of one type, 4 of the other; that some are busy changes no age."""
+
+
+def job(job_id: str = "1", **given_values: object) -> Job:
+    return replace(
+        Job(
+            id=JobId(job_id),
+            user=UserName("u"),
+            submit=0.0,
+            wait_seconds=600.0,
+            reqs=(1, 2, 3),
+            throughput={
+                V100: ThroughputTable({1: 100.0, 4: 80.0}),
+                T4: ThroughputTable({1: 25.0}, {2: 20.0}),
+            },
+        ),
+        **given_values,
+    )
+
+
+def snapshot(*jobs: Job, first: bool = True) -> Snapshot:
+    return Snapshot(1000.0, RoundInfo(first, 1800.0), NODES, jobs)
+
+
+def urgency(name: PriorityName, *jobs: Job, now: float = 1000.0) -> list[float]:
+    return list(priorities(jobs, NODES, PlanSettings(priority=name), now).values())
+
+
+def test_age_weighs_the_types_by_their_gpus() -> None:
+    expected = 12 / 16 * 6000 / (100 * 2) + 4 / 16 * 6000 / (25 * 2)
+    assert age_seconds(job(samples=6000.0), NODES) == pytest.approx(expected)
+
+
+def test_age_knows_no_server_factors() -> None:
+    slow = job(samples=6000.0, server_factor={NodeName("a"): 0.1})
+    assert age_seconds(slow, NODES) == age_seconds(job(samples=6000.0), NODES)
+
+
+def test_a_type_that_the_job_does_not_know_drops_out_of_its_age() -> None:
+    one = job(samples=6000.0, throughput={T4: ThroughputTable({1: 25.0})})
+    assert age_seconds(one, NODES) == pytest.approx(6000 / (25 * 2))
+
+
+def test_a_type_that_cannot_hold_the_smallest_requirement_drops_out_of_its_age() -> None:
+    large = job(samples=6000.0, reqs=(6, 8))
+    assert age_seconds(large, NODES) == pytest.approx(6000 / (100 * 7))
+
+
+def test_a_type_on_which_only_a_spread_job_fits_stays_in_its_age() -> None:
+    wide = job(samples=6000.0, reqs=(10,), throughput={V100: ThroughputTable({1: 50.0}, {2: 40.0})})
+    assert age_seconds(wide, NODES) == pytest.approx(6000 / (50 * 10))
+
+
+def test_a_given_age_comes_before_samples_and_these_before_the_time_limit() -> None:
+    full = job(age_seconds=50.0, samples=6000.0, time_limit_seconds=70.0)
+    assert age_seconds(full, NODES) == 50.0
+    assert age_seconds(replace(full, age_seconds=None), NODES) == pytest.approx(52.5)
+    assert age_seconds(replace(full, age_seconds=None, samples=None), NODES) == 70.0
+    assert age_seconds(job(), NODES) == 3600.0
+
+
+def test_the_latency_ratio_is_wait_over_age() -> None:
+    assert urgency(PriorityName.LATENCY_RATIO, job(age_seconds=1200.0)) == [0.5]
+
+
+def test_fifo_counts_seconds_since_submission() -> None:
+    assert urgency(PriorityName.FIFO, job(submit=300.0)) == [700.0]
+
+
+def test_sjf_is_the_inverse_of_the_age() -> None:
+    assert urgency(PriorityName.SJF, job(age_seconds=1200.0)) == [1 / 1200.0]
+
+
+def test_srtf_is_the_inverse_of_what_is_left_by_samples_or_by_time() -> None:
+    by_samples = job(age_seconds=1200.0, samples=100.0, samples_done=75.0, run_seconds=9.0)
+    by_time = job("2", age_seconds=1200.0, run_seconds=200.0)
+    assert urgency(PriorityName.SRTF, by_samples, by_time) == [1 / 300.0, 1 / 1000.0]
+
+
+def test_srtf_of_a_job_past_its_age_is_finite() -> None:
+    over = job(age_seconds=1200.0, run_seconds=5000.0)
+    assert urgency(PriorityName.SRTF, over) == [pytest.approx(1 / 1.2)]
+
+
+def test_las_falls_with_attained_gpu_seconds() -> None:
+    assert urgency(PriorityName.LAS, job(), job("2", attained_gpu_seconds=3.0)) == [1.0, 0.25]
+
+
+def test_ftf_compares_with_a_share_of_the_cluster_of_ones_own() -> None:
+    two = [job(age_seconds=1200.0, submit=400.0), job("2", age_seconds=1200.0)]
+    # 16 GPUs for 2 jobs are more than the 3 that the job may use: alone 1200 s x 2 / 3 GPUs.
+    assert urgency(PriorityName.FTF, *two)[0] == pytest.approx((600 + 1200) / 800)
+    many = [job(str(i), age_seconds=1200.0, submit=400.0) for i in range(16)]
+    assert urgency(PriorityName.FTF, *many)[0] == pytest.approx((600 + 1200) / 2400)
+
+
+def test_a_given_priority_stands_whatever_the_formula() -> None:
+    for name in PriorityName:
+        assert urgency(name, job(priority=-7.0)) == [-7.0]
+
+
+def test_the_queue_goes_by_priority_then_submit_then_id() -> None:
+    jobs = [
+        job("10", priority=1.0, submit=5.0),
+        job("9", priority=1.0, submit=5.0),
+        job("x", priority=1.0, submit=5.0),
+        job("8", priority=1.0, submit=4.0),
+        job("7", priority=2.0, submit=9.0),
+    ]
+    ordered = queue(snapshot(*jobs), PlanSettings()).jobs
+    assert [j.id for j in ordered] == ["7", "8", "9", "10", "x"]
+
+
+@given(st.permutations([job(str(i), priority=float(i % 3), submit=i % 2) for i in range(8)]))
+def test_the_queue_does_not_depend_on_the_order_of_the_jobs(jobs: list[Job]) -> None:
+    expected = queue(snapshot(*sorted(jobs, key=lambda j: j.id)), PlanSettings()).jobs
+    assert queue(snapshot(*jobs), PlanSettings()).jobs == expected
+
+
+RUNS = Allocation.of({"b": 2})
+ALL_KINDS = (
+    job("waits"),
+    job("runs", running=RUNS),
+    job("pinned", running=RUNS, preemptible=False),
+    job("pinned-waits", preemptible=False),
+    job("held", state=JobState.HELD),
+    job("depends", state=JobState.DEPENDENCY),
+    job("profiled", state=JobState.PROFILING, running=RUNS),
+)
+
+
+def test_a_first_plan_has_waiting_and_preemptible_running_jobs_in_its_queue() -> None:
+    ids = {j.id for j in queue(snapshot(*ALL_KINDS), PlanSettings()).jobs}
+    assert ids == {"waits", "runs", "pinned-waits"}
+
+
+def test_a_later_plan_has_waiting_jobs_alone_in_its_queue() -> None:
+    ids = {j.id for j in queue(snapshot(*ALL_KINDS, first=False), PlanSettings()).jobs}
+    assert ids == {"waits", "pinned-waits"}
+
+
+def test_a_first_plan_may_give_what_jobs_of_its_queue_hold() -> None:
+    assert idle_gpus(snapshot(*ALL_KINDS)) == [4, 2, 4]
+    assert idle_gpus(snapshot(*ALL_KINDS, first=False)) == [4, 0, 4]

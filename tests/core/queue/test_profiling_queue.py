@@ -1,0 +1,360 @@
+"""The profiling queue over clusters in memory: who is measured where, and what is left."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hopsd.config import parse as parse_config
+from hopsd.controller import round_settings
+from hopsd.core.devices import CPU, usable
+from hopsd.core.queue.priority import idle_gpus
+from hopsd.core.queue.profile_runs import Pair, ProfilingSettings, unstarted
+from hopsd.core.queue.profiling import LEAVE_SECONDS, Profiling, known_pairs, profiling
+from hopsd.core.submission.comment import Comment, parse
+from hopsd.model.allocation import Allocation
+from hopsd.model.cluster import Node
+from hopsd.model.history import JobRecord
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
+from hopsd.model.job import Job, JobState, ThroughputTable
+from hopsd.model.knowledge import Knowledge, ThroughputRecord
+from hopsd.model.plan import Plan, RoundInfo, Snapshot
+from hopsd.model.profiling import ProfileRun
+from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
+from hopsd.model.reason import Reason, ReasonCode
+from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
+
+A, V = GpuType("a100"), GpuType("v100")
+NOW = 1000.0
+ON = ProfilingSettings(enabled=True)
+TABLE = ThroughputTable({1: 1.0}, {2: 0.7})
+ANN = UserName("ann")
+NODES = (
+    Node(NodeName("n0"), A, 4, 4),
+    Node(NodeName("n1"), A, 2, 1),
+    Node(NodeName("n2"), V, 2, 2),
+)
+
+
+class World:
+    """A snapshot and the reading it was made of, changed job by job."""
+
+    def __init__(self, nodes: tuple[Node, ...] = NODES, *, first: bool = True) -> None:
+        self.nodes, self.first = nodes, first
+        self.jobs: list[Job] = []
+        self.readings: dict[JobId, JobReading] = {}
+        self.comments: dict[JobId, Comment] = {}
+        self.records: dict[JobId, JobRecord] = {}
+
+    def add(
+        self, number: int, workload: str, *reqs: int, more: str = "", **reading: object
+    ) -> JobId:
+        name = JobId(str(number))
+        comment = f"hops:reqs={','.join(map(str, reqs or (1, 2)))};workload={workload}{more}"
+        self.readings[name] = replace(
+            JobReading(name, ANN, 1, "x", comment, "p", SlurmState.PENDING, 1.0, Hold.HOPS),
+            **reading,  # type: ignore[arg-type]
+        )
+        running = self.readings[name].allocation
+        self.comments[name] = parse(comment)
+        self.records[name] = JobRecord(
+            name, ANN, "x", comment, WorkloadName(workload), float(number), NOW,
+            self.readings[name].state,
+        )  # fmt: skip
+        if not self.readings[name].state.finished:
+            tables = usable({A: TABLE, V: TABLE, CPU: TABLE}, cpu=self.comments[name].cpu)
+            self.jobs.append(
+                Job(name, ANN, float(number), 0.0, reqs or (1, 2), tables, running=running)
+            )
+        return name
+
+    def look(
+        self,
+        *runs: ProfileRun,
+        known: set[Pair] | None = None,
+        now: float = NOW,
+        settings: ProfilingSettings = ON,
+    ) -> Profiling:
+        nodes = tuple(NodeReading(n.name, n.gpu_type, n.gpus, 8) for n in self.nodes)
+        return profiling(
+            Snapshot(now, RoundInfo(self.first, 60.0), self.nodes, tuple(self.jobs)),
+            Reading(now, nodes, tuple(self.readings.values())),
+            self.records,
+            self.comments,
+            runs,
+            known or set(),
+            settings,
+        )
+
+
+def starts(found: Profiling) -> dict[str, str]:
+    return {s.job: s.target.nodes[0] for s in found.steps if s.kind is StepKind.START}
+
+
+def run(job: str, workload: str = "w", gpu_type: GpuType = A, **more: object) -> ProfileRun:
+    node = NodeName("n0" if gpu_type == A else "n2")
+    begun = ProfileRun(JobId(job), 0, WorkloadName(workload), gpu_type, node, NOW - 30.0)
+    return replace(begun, **more)  # type: ignore[arg-type]
+
+
+def on_gpu(node: str, **more: object) -> dict[str, object]:
+    return {
+        "state": SlurmState.RUNNING,
+        "allocation": Allocation.of({node: 1}),
+        "admin_comment": "hops:profile=20",
+        "start": NOW - 30.0,
+        "hold": Hold.NONE,
+    } | more
+
+
+def test_a_run_that_told_what_it_trains_is_known_by_that() -> None:
+    world = World()
+    job, told = world.add(1, "w", **on_gpu("n0")), WorkloadName("w+0123456789ab")
+    world.records[job] = replace(world.records[job], workload=told)
+    (changed,) = world.look(run("1"), known={(told, A)}).changed
+    assert (changed.workload, changed.end) == (told, NOW)
+
+
+def test_types_in_parallel_by_jobs_of_one_workload_the_oldest_first() -> None:
+    world = World()
+    for number in (3, 1, 2):
+        world.add(number, "w")
+    world.add(4, "x")
+    found = world.look()
+    assert starts(found) == {"1": "n1", "2": "n2", "4": "n0"}
+    assert [s.iterations for s in found.steps] == [20, 20, 20]
+    assert [(r.job, r.workload, r.gpu_type) for r in found.changed] == [
+        ("1", "w", A), ("2", "w", V), ("4", "x", A),
+    ]  # fmt: skip
+    states = {job.id: job.state for job in found.snapshot.jobs}
+    assert states == {
+        "1": JobState.PROFILING, "2": JobState.PROFILING, "3": JobState.WAITING,
+        "4": JobState.PROFILING,
+    }  # fmt: skip
+    assert [node.idle for node in found.snapshot.nodes] == [3, 0, 1]
+
+
+def test_nothing_known_nothing_asked_nothing_changed() -> None:
+    world = World()
+    world.add(1, "w")
+    off = world.look(settings=ProfilingSettings())
+    known = world.look(known={(WorkloadName("w"), A), (WorkloadName("w"), V)})
+    for found in (off, known):
+        assert found == Profiling(found.snapshot)
+        assert found.snapshot.jobs == tuple(world.jobs)
+        assert found.snapshot.nodes == world.nodes
+
+
+def test_who_is_not_profiled() -> None:
+    world = World()
+    world.add(1, "fixed", more=";preempt=no")
+    world.add(2, "once", requeue=False)
+    world.add(3, "runs", **on_gpu("n1", admin_comment=""))
+    world.add(4, "held")
+    world.jobs[-1] = replace(world.jobs[-1], state=JobState.HELD)
+    world.add(5, "huge", 64)
+    world.add(6, "first", awaited=True)
+    assert starts(world.look()) == {}
+
+
+def test_what_needs_no_run() -> None:
+    w = WorkloadName("w")
+    record = ThroughputRecord(w, A, NodeName("n0"), 1, 1, 100.0, NOW)
+    spread = replace(record, gpu_type=V, nodes=2, gpus=2)
+    knowledge = Knowledge(tables={WorkloadName("t"): {A: TABLE}}, records=(record, spread))
+    tables = {("t", A), ("t", V)}
+    assert known_pairs(knowledge, [A, V], 1) == {(w, A), *tables}
+    assert known_pairs(knowledge, [A, V], 2) == tables
+
+
+def test_a_run_goes_on_until_it_has_measured_and_left() -> None:
+    world = World()
+    world.add(1, "w", **on_gpu("n0"))
+    going = world.look(run("1"))
+    assert (going.steps, going.changed, going.staying) == ((), (), {"1"})
+    known = {(WorkloadName("w"), A)}
+    measured = world.look(run("1"), known=known)
+    assert measured.changed == (run("1", end=NOW),)
+    assert measured.staying == {"1"}
+    late = NOW + LEAVE_SECONDS
+    forced = world.look(run("1", end=NOW), known=known, now=late)
+    assert [(s.kind, s.current, s.profiling) for s in forced.steps] == [
+        (StepKind.PREEMPT, Allocation.of({"n0": 1}), True)
+    ]
+    world = World()
+    world.add(1, "w", restarts=1, admin_comment="hops:profile=20")
+    left = world.look(run("1"), known=known)
+    assert left.changed[0] == run("1", end=NOW, closed=True)
+    assert starts(left) == {"1": "n2"}, "the next type"
+
+
+def test_a_run_over_its_time_is_ended_and_told() -> None:
+    world = World()
+    world.add(1, "w", **on_gpu("n0", start=NOW - 200.0))
+    found = world.look(run("1", begin=NOW - 201.0))
+    assert [s.kind for s in found.steps] == [StepKind.PREEMPT]
+    assert "after 120 s" in found.changed[0].failure
+    assert not found.changed[0].closed
+
+
+def test_a_run_without_figures_waits_one_look_for_its_report_then_has_failed() -> None:
+    world = World()
+    world.add(1, "w", restarts=1, admin_comment="hops:profile=20")
+    world.add(2, "w")
+    first = world.look(run("1"))
+    assert first.changed[0].end == NOW
+    assert not first.changed[0].closed
+    assert starts(first) == {"2": "n2"}
+    second = world.look(first.changed[0], now=NOW + 5.0)
+    assert second.changed[0].closed
+    waiting = {JobId("1"): Reason(ReasonCode.LOST_TO_OTHERS, "lost")}
+    assert second.explained(waiting)[JobId("1")].text == (
+        "lost; its profile run on a100 (n0) failed: it ended before it had measured enough"
+    )
+    assert starts(second) == {"2": "n2"}, "neither job 1 again, nor w on a100"
+    assert starts(world.look(second.changed[0], now=NOW + 86400.0)) == {"1": "n1", "2": "n2"}
+
+
+def test_what_failed_on_its_one_gpu_goes_back_to_the_queue() -> None:
+    world = World()
+    ended = on_gpu("n0", state=SlurmState.FAILED, allocation=Allocation(), exit_code=3)
+    world.add(1, "w", **ended)
+    world.add(2, "w", **(ended | {"state": SlurmState.CANCELLED}))
+    found = world.look(run("1"))
+    assert [(s.job, s.kind) for s in found.steps] == [("1", StepKind.REQUEUE)]
+    assert "exit code 3" in found.changed[0].failure
+
+
+def test_a_run_that_never_began_or_whose_node_is_gone_blames_nobody() -> None:
+    world = World()
+    world.add(1, "w")
+    found = world.look(run("1"))
+    assert found.changed[0] == run("1", end=NOW - 30.0, closed=True)
+    assert starts(found) == {"1": "n1"}
+    gone = World(NODES[1:])
+    gone.add(1, "w", restarts=1)
+    assert gone.look(run("1")).changed[0].failure == ""
+
+
+def test_where_slurm_would_not_start_it_the_job_competes_without() -> None:
+    world = World()
+    world.add(1, "w")
+    found = world.look()
+    (step,) = found.steps
+    (closed,) = unstarted(found.changed, [StepOutcome(step, OutcomeStatus.FAILED, error="busy")])
+    assert closed.failure == "it could not start: busy"
+    assert not closed.ran
+    world.add(2, "w")
+    assert starts(world.look(closed, now=NOW + 1.0)) == {"2": "n1"}
+
+
+def test_a_run_that_slurm_has_and_nobody_remembers_is_followed() -> None:
+    world = World()
+    world.add(1, "w", **on_gpu("n2"))
+    found = world.look(settings=ProfilingSettings())
+    assert [(r.gpu_type, r.begin) for r in found.changed] == [(V, NOW - 30.0)]
+    assert found.staying == {"1"}
+
+
+def test_a_policy_that_makes_no_room_keeps_its_gpus() -> None:
+    full = (Node(NodeName("n0"), A, 1, 0),)
+    world = World(full)
+    kept = world.add(1, "old", 1, **on_gpu("n0", admin_comment=""))
+    world.add(2, "new", 1)
+    found = world.look()
+    assert starts(found) == {"2": "n0"}, "at a round's start profile runs come first"
+    assert idle_gpus(found.snapshot) == [0]
+    assert found.beside(Plan({})) == found
+    none = found.beside(Plan({kept: Allocation.of({"n0": 1})}))
+    assert (none.steps, none.changed) == ((), ())
+    later = World(full, first=False)
+    later.add(1, "old", 1, **on_gpu("n0", admin_comment=""))
+    later.add(2, "new", 1)
+    assert starts(later.look()) == {}
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> tuple[World, set[Pair], list[ProfileRun]]:
+    nodes = tuple(
+        Node(NodeName(f"n{i}"), draw(st.sampled_from([A, V, CPU])), 4, draw(st.integers(0, 4)))
+        for i in range(draw(st.integers(1, 4)))
+    )
+    world = World(nodes, first=draw(st.booleans()))
+    room = {node.name: node.gpus - node.idle for node in nodes}
+    for number in range(draw(st.integers(0, 8))):
+        workload = draw(st.sampled_from("uvw"))
+        node = draw(st.sampled_from(nodes)).name
+        if draw(st.booleans()) and room[node] > 0:
+            room[node] -= 1
+            mark = draw(st.sampled_from(["", "hops:profile"]))
+            world.add(number, workload, **on_gpu(node, admin_comment=mark))
+        else:
+            more = draw(st.sampled_from(["", ";cpu=yes"]))
+            world.add(number, workload, more=more, restarts=draw(st.integers(0, 1)))
+    pairs = st.tuples(st.sampled_from("uvw").map(WorkloadName), st.sampled_from([A, V]))
+    runs = [
+        run(str(number), workload, gpu_type, closed=draw(st.booleans()),
+            end=draw(st.sampled_from([None, NOW - 5.0])), failure=draw(st.sampled_from(["", "x"])))
+        for number, (workload, gpu_type) in enumerate(draw(st.lists(pairs, max_size=3)))
+    ]  # fmt: skip
+    return world, draw(st.sets(pairs, max_size=3)), runs
+
+
+@settings(deadline=None, max_examples=300)
+@given(worlds(), st.randoms(use_true_random=False))
+def test_whatever_waits_nothing_is_given_twice_and_order_means_nothing(
+    drawn: tuple[World, set[Pair], list[ProfileRun]], rng: random.Random
+) -> None:
+    world, known, runs = drawn
+    found = world.look(*runs, known=known)
+    begun = [s for s in found.steps if s.kind is StepKind.START]
+    assert all(s.target.gpus == 1 for s in begun)
+    assert max(Counter(s.job for s in found.steps).values(), default=0) <= 1
+    assert all(idle >= 0 for idle in idle_gpus(found.snapshot))
+    before = Snapshot(NOW, RoundInfo(world.first, 60.0), world.nodes, tuple(world.jobs))
+    taken = Counter(s.target.nodes[0] for s in begun)
+    for node, could in zip(world.nodes, idle_gpus(before), strict=True):
+        assert taken[node.name] <= (could if world.first else node.idle)
+    type_of = {node.name: node.gpu_type for node in world.nodes}
+    on_cpus = {s.job for s in begun if type_of[s.target.nodes[0]] == CPU}
+    assert all(world.comments[job].cpu for job in on_cpus)
+    pairs = Counter((world.records[s.job].workload, type_of[s.target.nodes[0]]) for s in begun)
+    still = {(r.workload, r.gpu_type) for r in found.changed if not r.closed and r.begin < NOW}
+    assert max(pairs.values(), default=0) <= 1
+    assert not pairs.keys() & (known | still)
+
+    shuffled = World(world.nodes, first=world.first)
+    shuffled.comments, shuffled.records = world.comments, world.records
+    shuffled.jobs = rng.sample(world.jobs, len(world.jobs))
+    order = rng.sample(list(world.readings.items()), len(world.readings))
+    shuffled.readings = dict(order)
+    again = shuffled.look(*rng.sample(runs, len(runs)), known=known)
+    assert (again.steps, again.changed, again.staying) == (
+        found.steps,
+        found.changed,
+        found.staying,
+    )
+
+
+def test_a_step_says_what_it_belongs_to() -> None:
+    world = World()
+    world.add(1, "w")
+    assert world.look().steps == (
+        Step(
+            JobId("1"),
+            StepKind.START,
+            target=Allocation.of({"n1": 1}),
+            profiling=True,
+            iterations=20,
+        ),
+    )
+
+
+def test_a_shadow_profiles_nobody() -> None:
+    assert round_settings(parse_config("")).profiling.enabled
+    assert not round_settings(parse_config('[slurm]\nport = "shadow"')).profiling.enabled
+    assert not round_settings(parse_config("[profiling]\nenabled = false")).profiling.enabled

@@ -1,0 +1,233 @@
+"""Which layer answers for a shape, and with what."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from math import sqrt
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from speed_values import (
+    NODES,
+    NOW,
+    RESNET,
+    A,
+    B,
+    estimated,
+    knowledge,
+    record,
+    records,
+    theory,
+)
+
+from hopsd.core.devices import CPU
+from hopsd.core.speed.estimator import Estimator, EstimatorSettings
+from hopsd.core.speed.throughput import Communication, IterationModel
+from hopsd.model.cluster import Node
+from hopsd.model.ids import GpuType, NodeName, WorkloadName
+from hopsd.model.job import ThroughputTable
+from hopsd.model.knowledge import Bandwidth, Knowledge, ThroughputRecord
+
+N1 = NodeName("n1")
+
+
+def test_a_layer_answers_from_min_records_on() -> None:
+    table = estimated(knowledge(*records(2, 50.0), fits=(theory(),))).tables[A]
+    assert table.aggregated[1] == pytest.approx(100.0)
+    assert table.source_of(1, 1) == "theory, 4 records"
+    table = estimated(knowledge(*records(3, 50.0), fits=(theory(),))).tables[A]
+    assert table.aggregated[1] == pytest.approx(50.0)
+    assert table.source_of(1, 1) == "type, 3 records"
+
+
+def test_records_weigh_half_after_a_half_life() -> None:
+    old = [record(40.0, at=NOW - 86400.0) for _ in range(3)]
+    known = knowledge(*old, *records(3, 100.0))
+    table = estimated(known, half_life_seconds=86400.0).tables[A]
+    assert table.aggregated[1] == pytest.approx((0.5 * 40.0 + 100.0) / 1.5)
+    assert estimated(known, half_life_seconds=1.0).tables[A].aggregated[1] == pytest.approx(100.0)
+
+
+def test_between_two_measured_counts_a_line() -> None:
+    known = knowledge(*records(3, 100.0, 2), *records(3, 80.0, 6), fits=(theory(),))
+    table = estimated(known).tables[A]
+    assert [table.aggregated[n] for n in (2, 3, 4, 5, 6)] == pytest.approx([100, 95, 90, 85, 80])
+    assert table.source_of(3, 1) == "type, 6 records of neighbours"
+
+
+def test_beyond_the_measured_counts_theory_at_their_scale() -> None:
+    plain = estimated(knowledge(fits=(theory(),))).tables[A].aggregated
+    table = estimated(knowledge(*records(3, 0.8 * plain[2], 2), fits=(theory(),))).tables[A]
+    for gpus in (1, 4, 8):
+        assert table.aggregated[gpus] == pytest.approx(0.8 * plain[gpus])
+        assert table.source_of(gpus, 1) == "theory, 4 records, scaled by 0.80"
+    spread = estimated(knowledge(fits=(theory(),))).tables[A].distributed
+    assert table.distributed[2] == pytest.approx(0.8 * spread[2])
+
+
+def test_the_nearest_measured_count_gives_the_scale() -> None:
+    plain = estimated(knowledge(fits=(theory(),))).tables[A].aggregated
+    known = knowledge(
+        *records(3, 0.9 * plain[2], 2), *records(3, 0.6 * plain[4], 4), fits=(theory(),)
+    )
+    table = estimated(known).tables[A]
+    assert table.aggregated[1] == pytest.approx(0.9 * plain[1])
+    assert table.aggregated[8] == pytest.approx(0.6 * plain[8])
+
+
+def test_theory_is_equations_1_to_5() -> None:
+    table = estimated(knowledge(fits=(theory(),))).tables[A]
+    # Pattern 2: 0.02 data, 0.02 forward, 0.01 update; backward 0.05 against T_c.
+    t_c = 0.1 * 3 / 4
+    assert table.aggregated[1] == pytest.approx(10 / 0.1)
+    assert table.aggregated[4] == pytest.approx(10 / (0.05 + max(0.05 + 0.2 * t_c, t_c)))
+    assert table.distributed[2] == pytest.approx(10 / (0.05 + 0.25))
+    assert table.source_of(4, 1) == table.source_of(8, 2) == "theory, 4 records"
+
+
+def test_a_single_gpu_waits_for_nobody() -> None:
+    table = estimated(knowledge(fits=(theory(w_cache=0.05),))).tables[A]
+    assert table.aggregated[1] == pytest.approx(100.0)
+    assert table.aggregated[8] == pytest.approx(10 / (0.05 + 0.1 * 7 / 8 + 0.05))
+
+
+def test_inference_has_data_and_forward_alone() -> None:
+    fit = theory(inference=True, t_b=0.0, t_u=0.0)
+    table = estimated(Knowledge(theory=(fit,))).tables[A]
+    assert list(table.aggregated.values()) == pytest.approx([10 / 0.04] * 8)
+    assert table.distributed[2] == pytest.approx(10 / 0.04)
+
+
+def test_without_bandwidth_only_one_gpu_is_theory() -> None:
+    table = estimated(Knowledge(theory=(theory(),)), assumed_sensitivity=2.0).tables[A]
+    assert (table.aggregated[1], table.source_of(1, 1)) == (100.0, "theory, 4 records")
+    assert (table.aggregated[8], table.source_of(8, 1)) == (100.0, "assumed")
+    assert (table.distributed[2], table.source_of(2, 2)) == (50.0, "assumed")
+
+
+def test_the_operators_bandwidth_goes_before_the_measured() -> None:
+    given_by_operator = (Bandwidth(A, 1e9, 1e9),)
+    table = estimated(knowledge(fits=(theory(),)), bandwidth=given_by_operator).tables[A]
+    assert table.distributed[2] == pytest.approx(10 / (0.05 + 0.05 + 0.2 * 0.001))
+
+
+def test_the_ring_counts_gpus_and_servers() -> None:
+    model = IterationModel(communication=Communication.RING)
+    table = estimated(knowledge(fits=(theory(),)), model=model).tables[A]
+    # Half of each server: 8 of 16 GPUs.
+    assert table.distributed[2] == pytest.approx(10 / (0.05 + 0.25 * 2 * 7 / 8 * sqrt(2 / 2)))
+
+
+def test_a_cpu_that_nobody_measured_is_slower_than_a_gpu_and_the_other_way_round() -> None:
+    nodes = (*NODES, Node(NodeName("n3"), CPU, 2, 2))
+
+    def alone(node: str, per_gpu: float) -> dict[GpuType, float]:
+        types = {n.name: n.gpu_type for n in nodes}
+        seen = ThroughputRecord(RESNET, types[node], NodeName(node), 1, 1, per_gpu, NOW)  # type: ignore[index]
+        asked = EstimatorSettings(min_records=1, assumed_gpu_speedup=5.0)
+        tables = Estimator(nodes, Knowledge(records=(seen,)), asked, NOW).estimate(RESNET).tables
+        return {gpu_type: table.aggregated[1] for gpu_type, table in tables.items()}
+
+    assert alone("n0", 100.0) == pytest.approx({A: 100.0, B: 100.0, CPU: 20.0})
+    assert alone("n3", 10.0) == pytest.approx({A: 50.0, B: 50.0, CPU: 10.0})
+
+
+def test_of_a_type_without_anything_other_types_tell() -> None:
+    known = estimated(knowledge(*records(3, 70.0, 2), fits=(theory(),)))
+    assert set(known.tables[B].aggregated.values()) == {70.0}
+    assert known.tables[B].source_of(1, 1) == "assumed"
+    assert estimated(knowledge(fits=(theory(),))).tables[B].aggregated[1] == pytest.approx(100.0)
+    assert estimated(Knowledge()).tables[B].aggregated[1] == 1.0
+
+
+def test_spread_runs_tell_of_the_distributed_table_alone() -> None:
+    known = knowledge(*records(3, 30.0, 8, nodes=2), *records(3, 90.0, 8), fits=(theory(),))
+    table = estimated(known).tables[A]
+    assert (table.distributed[2], table.aggregated[8]) == (pytest.approx(30), pytest.approx(90))
+    assert table.source_of(8, 2) == "type, 3 records"
+
+
+def test_a_server_answers_with_its_ratio_to_the_type() -> None:
+    known = knowledge(*records(3, 100.0), *records(3, 50.0, node=N1))
+    factors = estimated(known).server_factor
+    assert factors == {"n0": pytest.approx(100 / 75), "n1": pytest.approx(50 / 75)}
+
+
+def test_a_server_with_few_records_is_as_its_type() -> None:
+    known = knowledge(*records(3, 100.0), *records(2, 50.0, node=N1))
+    assert set(estimated(known).server_factor) == {"n0"}
+
+
+def test_a_slow_server_does_not_blame_those_it_was_spread_with() -> None:
+    alone = [*records(3, 100.0), *records(3, 60.0, node=N1)]
+    spread = records(9, 50.0, 2, nodes=2) + records(9, 50.0, 2, nodes=2, node=N1)
+    before, after = estimated(knowledge(*alone)), estimated(knowledge(*alone, *spread))
+    assert before.server_factor == after.server_factor
+
+
+def test_the_operators_table_is_final() -> None:
+    table = {A: ThroughputTable({1: 7.0})}
+    known = Knowledge(
+        tables={RESNET: table},
+        server_factor={RESNET: {N1: 0.5}},
+        records=tuple(records(9, 100.0)),
+        theory=(theory(),),
+    )
+    assert estimated(known).tables == table
+    assert estimated(known).server_factor == {N1: 0.5}
+
+
+def test_workloads_do_not_mix() -> None:
+    known = knowledge(*records(3, 100.0), *records(3, 5.0, workload=WorkloadName("bert")))
+    estimator = Estimator(NODES, known, EstimatorSettings(), NOW)
+    assert estimator.estimate(RESNET).tables[A].aggregated[1] == 100.0
+    assert estimator.estimate(WorkloadName("bert")).tables[A].aggregated[1] == 5.0
+
+
+any_record = st.builds(
+    record,
+    st.floats(1e-3, 1e6),
+    st.integers(1, 8),
+    node=st.sampled_from([node.name for node in NODES]),
+    nodes=st.integers(1, 3),
+    at=st.floats(NOW - 1e7, NOW + 100.0),
+)
+
+
+@given(st.lists(any_record, max_size=40), st.booleans(), st.integers(1, 4))
+def test_every_shape_has_an_answer_within_what_was_measured(
+    reports: list[ThroughputRecord], fitted: bool, least: int
+) -> None:
+    known = knowledge(*reports, fits=(theory(),) if fitted else ())
+    answer = estimated(known, min_records=least)
+    rates = [report.per_gpu for report in reports]
+    for node in NODES:
+        table = answer.tables[node.gpu_type]
+        assert set(range(1, node.gpus + 1)) <= set(table.aggregated)
+        assert 2 in table.distributed
+        for source, per_gpu in zip(
+            [*table.aggregated_source.values(), *table.distributed_source.values()],
+            [*table.aggregated.values(), *table.distributed.values()],
+            strict=True,
+        ):
+            assert per_gpu > 0
+            if source.startswith("type"):
+                assert min(rates) * 0.999 <= per_gpu <= max(rates) * 1.001
+    for factor in answer.server_factor.values():
+        assert factor > 0
+
+
+@given(st.lists(any_record, max_size=40))
+def test_the_order_of_records_means_nothing(reports: list[ThroughputRecord]) -> None:
+    one, other = estimated(knowledge(*reports)), estimated(knowledge(*reversed(reports)))
+    for gpu_type, table in one.tables.items():
+        assert table.aggregated == pytest.approx(other.tables[gpu_type].aggregated)
+        assert table.distributed == pytest.approx(other.tables[gpu_type].distributed)
+    assert one.server_factor == pytest.approx(other.server_factor)
+
+
+def test_theory_slows_down_with_more_gpus() -> None:
+    table = estimated(knowledge(fits=(theory(),))).tables[A]
+    rates = [table.aggregated[n] for n in range(1, 9)] + [table.distributed[2]]
+    assert all(less <= more for more, less in pairwise(rates))

@@ -1,0 +1,109 @@
+"""Two modes where there are two, one where there is one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from hopsd.core.speed.mixture import (
+    BINS_PER_DECADE,
+    SMALLEST_SECONDS,
+    Mixture,
+    fit,
+    fit_bins,
+    middles,
+)
+
+
+def binned(seconds: np.ndarray) -> dict[int, float]:
+    bins: dict[int, float] = {}
+    for value in np.maximum(seconds, SMALLEST_SECONDS):
+        bin_ = int(BINS_PER_DECADE * np.log10(value / SMALLEST_SECONDS))
+        bins[bin_] = bins.get(bin_, 0.0) + 1.0
+    return bins
+
+
+def drawn(seed: int, count: int, p_cache: float, cache: float, load: float) -> np.ndarray:
+    random = np.random.default_rng(seed)
+    from_cache = random.random(count) < p_cache
+    return np.where(
+        from_cache, random.normal(cache, 0.1 * cache, count), random.normal(load, 0.1 * load, count)
+    )
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    p_cache=st.floats(0.1, 0.9),
+    cache=st.floats(1e-4, 1e-1),
+    apart=st.floats(3.0, 1000.0),
+)
+def test_two_modes_are_found(seed: int, p_cache: float, cache: float, apart: float) -> None:
+    seconds = drawn(seed, 2000, p_cache, cache, apart * cache)
+    found = fit_bins(binned(seconds))
+    assert found.p_cache == pytest.approx(p_cache, abs=0.05)
+    assert found.mu_cache == pytest.approx(cache, rel=0.03)
+    assert found.mu_load == pytest.approx(apart * cache, rel=0.03)
+    assert found.sigma_load == pytest.approx(0.1 * apart * cache, rel=0.25)
+    assert found.mean == pytest.approx(float(seconds.mean()), rel=0.03)
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    count=st.sampled_from([10, 50, 500, 5000]),
+    mean=st.floats(1e-4, 10.0),
+    spread=st.floats(0.0, 0.25),
+)
+def test_one_mode_stays_one(seed: int, count: int, mean: float, spread: float) -> None:
+    seconds = np.random.default_rng(seed).normal(mean, spread * mean, count)
+    found = fit_bins(binned(seconds))
+    assert found.p_cache == 1.0
+    assert found.mean == pytest.approx(float(np.maximum(seconds, 0.0).mean()), rel=0.05)
+
+
+def test_a_long_tail_is_no_second_mode() -> None:
+    seconds = np.random.default_rng(1).lognormal(np.log(0.01), 0.4, 5000)
+    assert fit_bins(binned(seconds)).p_cache == 1.0
+
+
+def test_rare_loads_are_a_mode_of_their_own() -> None:
+    found = fit_bins({90: 990.0, 130: 10.0})
+    assert found.p_cache == pytest.approx(0.99)
+    assert found.mu_load == pytest.approx(float(middles([130])[0]))
+
+
+def test_nothing_and_one_value() -> None:
+    assert fit_bins({}) == Mixture(1.0, 0.0, 0.0)
+    only = fit_bins({100: 3.0})
+    assert (only.p_cache, only.mu_cache) == pytest.approx((1.0, float(middles([100])[0])))
+    assert fit_bins({100: 3.0, 150: 1.0}).p_cache == 1.0
+
+
+def test_old_records_weigh_less() -> None:
+    seconds = np.array([0.01, 1.0])
+    assert fit(seconds, np.array([100.0, 50.0])).p_cache == pytest.approx(2 / 3)
+    assert fit(seconds, np.array([100.0, 10.0])).p_cache == pytest.approx(10 / 11)
+
+
+def test_each_time_belongs_to_the_mode_it_is_in() -> None:
+    found = fit_bins({90: 60.0, 130: 40.0})
+    assert found.share_cache(middles([90, 130])) == pytest.approx([1.0, 0.0], abs=1e-6)
+    assert Mixture(1.0, 0.5, 0.1).share_cache(middles([90, 130])).tolist() == [1.0, 1.0]
+
+
+@example(bins={0: 1e9, 1: 1e9, 250: 1e-9})
+@given(st.dictionaries(st.integers(0, 288), st.floats(1e-6, 1e9), max_size=40))
+def test_whatever_is_reported_gives_finite_figures(bins: dict[int, float]) -> None:
+    found = fit_bins(bins)
+    figures = (found.p_cache, found.mu_cache, found.sigma_cache, found.mu_load, found.sigma_load)
+    assert all(np.isfinite(figures))
+    assert 0.0 <= found.p_cache <= 1.0
+    if bins:
+        assert middles([min(bins)])[0] * 0.99 <= found.mean <= middles([max(bins)])[0] * 1.01
+
+
+def test_bins_are_those_of_the_profiler() -> None:
+    series = pytest.importorskip("hops_profiler.timing.series")
+    assert (series.BINS_PER_DECADE, series.SMALLEST) == (BINS_PER_DECADE, SMALLEST_SECONDS)
+    assert middles([100])[0] == pytest.approx(SMALLEST_SECONDS * 10 ** (100.5 / 24))

@@ -1,0 +1,117 @@
+"""The benchmark over placements: its models are the product's, and it recovers what it should."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from bench.estimate.placements import (
+    CANDIDATES,
+    Rows,
+    cross_validated,
+    paper,
+    read,
+    ring,
+    step_seconds,
+    throughput_errors,
+)
+from hopsd.core.speed.throughput import (
+    BasicTimes,
+    Communication,
+    DataTime,
+    IterationModel,
+    Pattern,
+    communication_seconds,
+    iteration_seconds,
+)
+from hopsd.ctl.estimate import estimate
+
+PLACEMENTS = ["1", "2", "4", "11", "13", "22", "44", "111", "134", "1111", "2444", "4444"]
+MODELS = {"paper": Communication.PAPER, "ring": Communication.RING}
+
+
+def times(batch: int, params: float) -> BasicTimes:
+    """Two thirds of the step are backward, as the benchmark takes it."""
+    return BasicTimes(
+        batch_size=batch,
+        params=params,
+        pattern=Pattern.SERIAL,
+        t_f=0.01 * batch / 3,
+        t_b=0.02 * batch / 3,
+        t_u=0.0,
+        t_d=DataTime(1.0, 0.0, 0.0),
+        b_link=4e8,
+        b_net=1e8,
+    )
+
+
+def write(folder: Path, communication: Communication) -> None:
+    """Two applications that behave as the product's model says."""
+    model = IterationModel(communication=communication)
+    for name, params in (("small", 1e7), ("large", 1e8)):
+        lines = ["placement,local_bsz,step_time,sync_time"]
+        for placement in PLACEMENTS:
+            gpus, servers = sum(map(int, placement)), len(placement)
+            for batch in (4, 16):
+                seconds = iteration_seconds(times(batch, params), gpus, servers, model)
+                lines.append(f"{placement},{batch},{seconds!r},0.0")
+        (folder / f"{name}.csv").write_text("\n".join(lines))
+
+
+@pytest.mark.parametrize(("name", "shape"), [("paper", paper), ("ring", ring)])
+@pytest.mark.parametrize("net", ["11", "22", "44"])
+def test_the_right_model_predicts_what_it_has_not_seen(
+    tmp_path: Path, name: str, shape: object, net: str
+) -> None:
+    write(tmp_path, MODELS[name])
+    applications = read(tmp_path)
+    assert set(applications) == {"small", "large"}
+    right, wrong = (paper, ring) if shape is paper else (ring, paper)
+    for rows in applications.values():
+        assert np.abs(throughput_errors(rows, right, np.zeros(0), net)).max() < 1e-3
+    large = applications["large"]
+    assert np.abs(throughput_errors(large, wrong, np.zeros(0), net)).max() > 0.1
+
+
+def test_exponents_are_found_on_the_other_applications(tmp_path: Path) -> None:
+    write(tmp_path, Communication.RING)
+    (fitted,) = [c for c in CANDIDATES if len(c.begin) == 1]
+    result = cross_validated(read(tmp_path), fitted, "11")
+    assert len(result.exponents) == 2
+    assert result.all.max() < 0.02
+
+
+def test_factors_are_those_of_the_product() -> None:
+    one = np.ones(2)
+    rows = Rows(np.array(["13", "444"]), one, one, np.array([4.0, 12]), np.array([2.0, 3]), one)
+    for name, shape in (("paper", paper), ("ring", ring)):
+        model = IterationModel(communication=MODELS[name])
+        told = [communication_seconds(times(1, 1e8), *where, model) for where in ((4, 2), (12, 3))]
+        assert shape(rows, np.zeros(0)) == pytest.approx(told)
+    t_c = np.array([0.001, 3.0])
+    told = [1 - 2 / 3 + max(2 / 3 + 0.2 * t, t) for t in t_c]
+    assert step_seconds(rows, t_c) == pytest.approx(told)
+
+
+def test_the_command_line_knows_both_models(tmp_path: Path) -> None:
+    path = tmp_path / "theory.json"
+    document = {
+        "batch_size": 32, "params": 1e8, "pattern": 1, "t_f": 0.1, "t_b": 0.2, "t_u": 0.01,
+        "t_d": {"p_cache": 1, "mu_cache": 0.01, "sigma_cache": 0, "mu_load": None,
+                "sigma_load": None},
+        "t_w": {"cache": 0, "load": 0}, "b_link": 1e9, "b_net": 1e8,
+    }  # fmt: skip
+    path.write_text(json.dumps(document))
+
+    def t_c(*options: str) -> float:
+        command = ["--theory", str(path), "--gpu-type", "t4", "--gpus", "16", "--nodes", "4"]
+        done = CliRunner().invoke(estimate, [*command, "--json", *options])
+        assert done.exit_code == 0, done.output
+        return float(json.loads(done.output)["t_c"])
+
+    assert t_c() == t_c("--communication", "paper") == pytest.approx(1.0)
+    assert t_c("--communication", "ring") == pytest.approx(2 * 15 / 16 / np.sqrt(2))

@@ -1,0 +1,64 @@
+"""Which runs are the same training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hopsd.core.submission.workload import workload_of
+from hopsd.model.ids import JobId, UserName
+from hopsd.model.reading import JobReading, SlurmState
+
+
+def job(**changes: Any) -> JobReading:
+    values: dict[str, Any] = {
+        "id": JobId("1"),
+        "user": UserName("alice"),
+        "uid": 1000,
+        "name": "resnet",
+        "comment": "hops:reqs=1",
+        "partition": "main",
+        "state": SlurmState.PENDING,
+        "submit": 1.0,
+        "command": "/home/alice/train.sh --epochs 90",
+        "script": "3f9a1c2e4b5d",
+    }
+    return JobReading(**values | changes)
+
+
+def test_user_job_name_and_script_name_it() -> None:
+    assert workload_of(job()) == "alice/resnet/train.sh@3f9a1c2e4b5d"
+    assert workload_of(job(script="")) == "alice/resnet/train.sh"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"user": UserName("bob")}, {"name": "vgg"}, {"script": "000000000000"}],
+)
+def test_what_makes_another_training(change: dict[str, Any]) -> None:
+    assert workload_of(job(**change)) != workload_of(job())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"id": JobId("2")}, {"submit": 9.0}, {"restarts": 3}, {"command": "/scratch/train.sh"}],
+)
+def test_what_does_not(change: dict[str, Any]) -> None:
+    assert workload_of(job(**change)) == workload_of(job())
+
+
+def test_the_comment_says_it_all() -> None:
+    assert workload_of(job(comment="hops:reqs=1;workload=resnet50")) == "resnet50"
+
+
+def test_what_the_script_trains_with_makes_another_training() -> None:
+    first, second = "0123456789ab", "ba9876543210"
+    assert workload_of(job(), first) == f"alice/resnet/train.sh@3f9a1c2e4b5d+{first}"
+    assert len({workload_of(job(), program) for program in ("", first, second)}) == 3
+    named = job(comment="hops:reqs=1;workload=resnet50")
+    assert workload_of(named, first) == workload_of(named)
+
+
+def test_a_comment_that_cannot_be_read_names_nothing() -> None:
+    assert workload_of(job(comment="hops:reqs=0;workload=resnet50")) == workload_of(job())

@@ -1,0 +1,426 @@
+"""The daemon's side of the spool: what is believed, what is refused, what it amounts to."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hopsd.core.report.reports import parse_report
+from hopsd.errors import FormatError
+from hopsd.learning.reader import Collected, ReportReader
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName
+from hopsd.model.knowledge import Phases
+from hopsd.model.reading import JobReading, NodeReading, Reading, SlurmState
+
+NOW = 1_700_000_000.0
+UID = os.getuid()
+
+
+def report(**changes: Any) -> dict[str, Any]:
+    """A report of job 17 on n0 that is right in every value: 20 iterations/s of 32 samples."""
+    return {
+        "version": 1,
+        "job": "17",
+        "run": 0,
+        "node": "n0",
+        "rank": 0,
+        "world": 1,
+        "pid": 4242,
+        "started": NOW - 30,
+        "first_step": NOW - 20,
+        "at": NOW,
+        "final": False,
+        "iterations": 103,
+        "samples": 3296,
+        "samples_from": "batch",
+        "timed": {"iterations": 100, "samples": 3200, "seconds": 5.0},
+        "kind": "training",
+        "batch": 32,
+        "params": 25_600_000,
+        "basics": {
+            "clock": "cpu",
+            "pattern": 2,
+            "t_f": 0.01,
+            "t_b": 0.02,
+            "t_u": 0.003,
+            "t_w": 0.001,
+        },
+        "phases": {"data": {"count": 100, "mean": 0.002, "bins": {"75": 60, "90": 40}}},
+        "backward_by_data": {"75": 1.2, "90": 0.8},
+        "interrupted": 0,
+        "failure": "",
+    } | changes
+
+
+def timed(iterations: int, samples: int, seconds: float) -> dict[str, Any]:
+    """What a report says of so many timed iterations."""
+    return {
+        "timed": {"iterations": iterations, "samples": samples, "seconds": seconds},
+        "phases": {"data": {"mean": 0.002, "bins": {"75": iterations}}},
+        "backward_by_data": {"75": 0.02 * iterations},
+    }
+
+
+def put(folder: Path, content: dict[str, Any]) -> Path:
+    name = ".".join(str(content[k]) for k in ("job", "run", "node", "rank", "pid")) + ".json"
+    path = folder / name
+    path.write_text(json.dumps(content))
+    return path
+
+
+def job(**changes: Any) -> JobReading:
+    values: dict[str, Any] = {
+        "id": JobId("17"),
+        "user": UserName("alice"),
+        "uid": UID,
+        "name": "train",
+        "comment": "hops:reqs=1,2;workload=resnet",
+        "partition": "main",
+        "state": SlurmState.RUNNING,
+        "submit": NOW - 100,
+        "start": NOW - 40,
+        "allocation": Allocation.of({"n0": 1}),
+    }
+    return JobReading(**values | changes)
+
+
+def reading(*jobs: JobReading, now: float = NOW) -> Reading:
+    nodes = tuple(
+        NodeReading(NodeName(name), GpuType(gpu_type), 8, 32)
+        for name, gpu_type in (("n0", "rtx3090"), ("n1", "rtx3090"), ("n4", "v100"))
+    )
+    return Reading(now, nodes, jobs)
+
+
+def look(reader: ReportReader, seen: Reading) -> Collected:
+    """One look whose lessons are kept."""
+    collected = reader.collect(seen)
+    reader.settle()
+    return collected
+
+
+@pytest.mark.parametrize(
+    ("saved", "done"),
+    [
+        ((None, None), 3296 + 3296),  # how it keeps its work cannot be seen
+        ((100, None), 3200 + 3296),
+        ((100, 50), 3200 + 3296),
+        ((None, 50), 3296),  # it was stopped before it saved anything
+    ],
+)
+def test_what_a_stopped_run_had_not_saved_is_not_done(
+    tmp_path: Path, saved: tuple[int | None, int | None], done: float
+) -> None:
+    reader = ReportReader(tmp_path)
+    put(tmp_path, report(saved=saved[0]))
+    assert look(reader, reading(job())).samples_done == {"17": 3296}
+    put(tmp_path, report(run=1, saved=saved[1]))
+    collected = look(reader, reading(job(restarts=1)))
+    assert collected.samples_done == {"17": pytest.approx(done)}
+
+
+def test_one_rank_saves_for_all(tmp_path: Path) -> None:
+    for run in range(2):
+        put(tmp_path, report(run=run, world=2, saved=100))
+        put(tmp_path, report(run=run, world=2, rank=1, pid=2))
+    collected = look(ReportReader(tmp_path), reading(job(restarts=1)))
+    assert collected.samples_done == {"17": pytest.approx(2 * 3200 + 2 * 3296)}
+
+
+OLD, NEW = "0123456789ab", "ba9876543210"
+
+
+def test_a_changed_training_script_is_another_workload(tmp_path: Path) -> None:
+    reader = ReportReader(tmp_path)
+    script = {"comment": "hops:reqs=1,2", "command": "/home/alice/train.sh"}
+    put(tmp_path, report(program=OLD))
+    first = look(reader, reading(job(**script)))
+    put(tmp_path, report(run=1, program=NEW))
+    again = look(reader, reading(job(**script, restarts=1)))
+    assert (first.programs, again.programs) == ({"17": OLD}, {"17": NEW})
+    for collected, program in ((first, OLD), (again, NEW)):
+        assert [r.workload for r in collected.records] == [f"alice/train/train.sh+{program}"]
+        assert [r.workload for r in collected.phases] == [f"alice/train/train.sh+{program}"]
+
+
+def test_the_program_that_trains_longest_names_the_workload(tmp_path: Path) -> None:
+    """An evaluation of it counts with it, and a program of an old plugin with none."""
+    slow = timed(100, 3200, 50.0) | {"first_step": NOW - 60}
+    put(tmp_path, report(pid=1, program=OLD))
+    put(tmp_path, report(pid=2, program=NEW, **timed(100, 3200, 6.0)))
+    put(tmp_path, report(pid=3, program="cccccccccccc", kind="inference", **slow))
+    put(tmp_path, report(pid=4))
+    collected = look(ReportReader(tmp_path), reading(job(comment="hops:reqs=1")))
+    assert collected.programs == {"17": NEW}
+    assert {record.workload for record in collected.phases} == {f"alice/train/+{NEW}"}
+
+
+def test_a_named_workload_keeps_its_name_whatever_trains(tmp_path: Path) -> None:
+    put(tmp_path, report(program=OLD))
+    collected = look(ReportReader(tmp_path), reading(job()))
+    assert {record.workload for record in collected.phases} == {"resnet"}
+
+
+def test_what_was_not_kept_is_taught_again(tmp_path: Path) -> None:
+    reader = ReportReader(tmp_path)
+    put(tmp_path, report())
+    look(reader, reading(job()))
+    last = {"iterations": 203, "samples": 6496, "at": NOW + 10, "final": True}
+    path = put(tmp_path, report(**last, **timed(200, 6400, 10.0)))
+    done = reading(job(state=SlurmState.COMPLETED, allocation=Allocation()), now=NOW + 10)
+    lost = reader.collect(done)
+    assert lost.samples_done == {"17": 6496}
+    assert len(lost.records) == 1
+    assert reader.collect(done) == lost
+    assert path.exists()
+    reader.settle()
+    assert not path.exists()
+    assert reader.collect(done).samples_done == {}
+
+
+def test_one_process_gives_a_record_progress_and_its_start_cost(tmp_path: Path) -> None:
+    put(tmp_path, report())
+    collected = look(ReportReader(tmp_path), reading(job()))
+    (record,) = collected.records
+    assert (record.workload, record.gpu_type, record.node) == ("resnet", "rtx3090", "n0")
+    assert (record.gpus, record.nodes, record.per_gpu, record.at) == (1, 1, 640.0, NOW)
+    assert collected.samples_done == {"17": 3296}
+    assert collected.restart_seconds == {"17": 20.0}
+    assert collected.refused == ()
+
+
+def test_a_spread_job_gives_a_record_for_each_node_once_all_ranks_reported(tmp_path: Path) -> None:
+    spread = job(allocation=Allocation.of({"n0": 2, "n4": 1}))
+    reader = ReportReader(tmp_path)
+    put(tmp_path, report(world=3))
+    put(tmp_path, report(world=3, rank=1, pid=4243))
+    assert look(reader, reading(spread)).records == ()
+    put(tmp_path, report(world=3, rank=2, node="n4", pid=1, **timed(100, 3200, 10.0)))
+    records = {r.node: r for r in look(reader, reading(spread)).records}
+    assert {node: (r.gpu_type, r.per_gpu) for node, r in records.items()} == {
+        "n0": ("rtx3090", 640.0),
+        "n4": ("v100", 320.0),
+    }
+    assert {(r.gpus, r.nodes) for r in records.values()} == {(3, 2)}
+
+
+def test_a_later_look_uses_only_what_is_new(tmp_path: Path) -> None:
+    reader = ReportReader(tmp_path)
+    put(tmp_path, report())
+    assert len(look(reader, reading(job())).records) == 1
+    assert look(reader, reading(job(), now=NOW + 1)).records == ()
+    # 100 further iterations at half of the speed: the mean of both would be 427.
+    put(tmp_path, report(iterations=203, samples=6496, at=NOW + 10, **timed(200, 6400, 15.0)))
+    (record,) = look(reader, reading(job(), now=NOW + 10)).records
+    assert record.per_gpu == pytest.approx(320.0)
+
+
+def test_parts_of_an_iteration_come_once_a_report(tmp_path: Path) -> None:
+    reader = ReportReader(tmp_path)
+    put(tmp_path, report())
+    (record,) = look(reader, reading(job())).phases
+    said = (record.workload, record.gpu_type, record.job, record.run, record.node, record.rank)
+    assert said == ("resnet", "rtx3090", "17", 0, "n0", 0)
+    assert record.phases == Phases(
+        inference=False,
+        on_device=False,
+        pattern=2,
+        batch_size=32,
+        params=25_600_000,
+        t_f=0.01,
+        t_b=0.02,
+        t_u=0.003,
+        t_w=0.001,
+        iterations=100,
+        data_seconds=pytest.approx(0.2),
+        data_bins={75: 60, 90: 40},
+        backward_by_data={75: 1.2, 90: 0.8},
+    )
+    assert look(reader, reading(job())).phases == ()
+    put(tmp_path, report(iterations=203, samples=6496, at=NOW + 10, **timed(200, 6400, 15.0)))
+    (record,) = look(reader, reading(job(), now=NOW + 10)).phases
+    assert record.phases.iterations == 200
+
+
+def test_a_report_before_any_timed_iteration_has_no_parts(tmp_path: Path) -> None:
+    early = {"timed": {"iterations": 0, "samples": 0, "seconds": 0.0}, "basics": None}
+    put(tmp_path, report(iterations=1, samples=32, **early))
+    collected = look(ReportReader(tmp_path), reading(job()))
+    assert (collected.phases, collected.refused) == ((), ())
+    assert collected.samples_done == {"17": 32}
+
+
+def test_gpus_that_no_process_uses_lower_the_speed(tmp_path: Path) -> None:
+    put(tmp_path, report())
+    (record,) = look(
+        ReportReader(tmp_path), reading(job(allocation=Allocation.of({"n0": 2, "n1": 2})))
+    ).records
+    assert record.per_gpu * 4 == pytest.approx(640.0)
+
+
+def test_progress_adds_up_over_runs_and_outlives_the_reader(tmp_path: Path) -> None:
+    put(tmp_path, report())
+    put(tmp_path, report(run=1, node="n1", samples=5000))
+    moved = job(restarts=1, allocation=Allocation.of({"n1": 1}))
+    for reader in (ReportReader(tmp_path), ReportReader(tmp_path)):
+        assert look(reader, reading(moved)).samples_done == {"17": 8296}
+
+
+def test_reports_of_a_finished_job_are_counted_and_removed(tmp_path: Path) -> None:
+    path = put(tmp_path, report(final=True))
+    done = job(state=SlurmState.COMPLETED)
+    assert look(ReportReader(tmp_path), reading(done)).samples_done == {"17": 3296}
+    assert not path.exists()
+
+
+def test_a_job_or_run_that_the_reading_is_too_old_to_know_is_left_for_later(tmp_path: Path) -> None:
+    path = put(tmp_path, report(run=1))
+    collected = look(ReportReader(tmp_path), reading(job()))
+    assert (collected.records, collected.samples_done, collected.refused) == ((), {}, ())
+    assert look(ReportReader(tmp_path), reading()).refused == ()
+    assert path.exists()
+
+
+def test_what_nobody_ever_claims_is_removed_after_an_hour(tmp_path: Path) -> None:
+    old, new = tmp_path / ".1.0.n0.0.1.json.partial", tmp_path / ".2.0.n0.0.1.json.partial"
+    for path, age in ((old, 4000), (new, 10)):
+        path.touch()
+        os.utime(path, (NOW - age, NOW - age))
+    assert look(ReportReader(tmp_path), reading()).refused == ()
+    assert not old.exists()
+    assert new.exists()
+
+
+def test_a_missing_folder_holds_no_reports(tmp_path: Path) -> None:
+    collected = look(ReportReader(tmp_path / "none"), reading(job()))
+    assert collected.records == ()
+    assert collected.unread == f"{tmp_path}/none: No such file or directory"
+
+
+def refusal(folder: Path, *jobs: JobReading) -> str:
+    """The one refusal's reason; the file is gone, and is not named again."""
+    reader = ReportReader(folder)
+    (refused,) = look(reader, reading(*jobs)).refused
+    assert list(folder.iterdir()) == []
+    assert look(reader, reading(*jobs)).refused == ()
+    return refused.reason
+
+
+def test_another_users_report_is_refused(tmp_path: Path) -> None:
+    put(tmp_path, report())
+    assert "owner" in refusal(tmp_path, job(uid=UID + 1))
+
+
+def test_a_report_for_a_node_the_run_is_not_on_is_refused(tmp_path: Path) -> None:
+    put(tmp_path, report(node="n4"))
+    assert "node: run 0 is on n0" in refusal(tmp_path, job())
+
+
+def test_a_symbolic_link_is_refused(tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    path = put(tmp_path, report())
+    (spool / path.name).symlink_to(path)
+    assert refusal(spool, job())
+
+
+def test_a_second_name_for_a_file_is_refused(tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    path = put(tmp_path, report())
+    (spool / path.name).hardlink_to(path)
+    assert "regular file with one name" in refusal(spool, job())
+
+
+def test_a_fifo_neither_stops_the_daemon_nor_is_believed(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "17.0.n0.0.4242.json")
+    assert "regular file" in refusal(tmp_path, job())
+
+
+def test_an_endless_report_is_refused(tmp_path: Path) -> None:
+    put(tmp_path, report(failure="x" * 70_000))
+    assert "65536 bytes" in refusal(tmp_path, job())
+
+
+def test_a_flood_of_reports_is_refused_beyond_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hopsd.learning.reader.MAX_FILES_PER_JOB", 5)
+    for pid in range(1, 9):
+        put(tmp_path, report(pid=pid))
+    assert len(look(ReportReader(tmp_path), reading(job())).refused) == 3
+    assert len(list(tmp_path.iterdir())) == 5
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"version": 2},
+        {"samples": -1},
+        {"samples": float("inf")},
+        {"samples": float("nan")},
+        {"samples": True},
+        {"samples": "3296"},
+        {"samples": 10**400},
+        {"samples": 1e12},
+        {"iterations": 1.5},
+        {"rank": 1},
+        {"world": 0},
+        {"world": 10**6},
+        {"at": NOW + 3600},
+        {"timed": None},
+        {"timed": {"iterations": 104, "samples": 1, "seconds": 1.0}},
+        {"timed": {"iterations": 100, "samples": 3297, "seconds": 1.0}},
+        {"timed": {"iterations": 100, "samples": 3200, "seconds": 0.0}},
+        {"timed": {"iterations": 100, "samples": 3200, "seconds": 1e6}},
+        {"basics": None},
+        {"basics": report()["basics"] | {"pattern": 3}},
+        {"basics": report()["basics"] | {"t_b": -0.1}},
+        {"basics": report()["basics"] | {"t_b": 1e6}},
+        {"basics": report()["basics"] | {"t_w": None}},
+        {"params": 1e15},
+        {"phases": {}},
+        {"phases": {"data": {"mean": 0.002, "bins": {"75": 99}}}},
+        {"phases": {"data": {"mean": 0.002, "bins": {"75": 100, "x": 0}}}},
+        {"phases": {"data": {"mean": 0.002, "bins": {"75": 60, "999": 40}}}},
+        {"backward_by_data": {"76": 1.0}},
+        {"backward_by_data": {"75": float("nan")}},
+        {"job": "18"},
+        {"job": 17},
+        {"node": ""},
+        {"node": "n1"},
+        {"pid": 1},
+        {"saved": 104},
+        {"saved": -1},
+        {"program": None},
+        {"program": "/etc/passwd"},
+        {"program": "0123456789AB"},
+    ],
+    ids=str,
+)
+def test_absurd_values_are_refused(changes: dict[str, Any]) -> None:
+    name = "17.0.n0.0.4242.json"
+    parse_report(json.dumps(report()).encode(), name, NOW)
+    with pytest.raises(FormatError):
+        parse_report(json.dumps(report(**changes)).encode(), name, NOW)
+
+
+@given(
+    st.binary()
+    | st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+        lambda inner: (
+            st.lists(inner) | st.dictionaries(st.sampled_from(sorted(report())) | st.text(), inner)
+        ),
+    ).map(lambda value: json.dumps(value).encode())
+)
+def test_no_text_does_more_than_be_refused(data: bytes) -> None:
+    with pytest.raises(FormatError):
+        parse_report(data, "17.0.n0.0.4242.json", NOW)

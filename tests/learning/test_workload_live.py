@@ -1,0 +1,80 @@
+"""Which runs are the same training, on a live cluster: a repeated script is, a changed is not."""
+
+from __future__ import annotations
+
+import getpass
+from pathlib import Path
+
+import pytest
+from fixtures_cluster import as_user, submit
+
+from examples.demo.cluster import PrivateCluster
+from hopsd.core.submission.workload import workload_of
+from hopsd.model.ids import JobId, WorkloadName
+from hopsd.slurm.scontrol import ScontrolAdapter
+
+pytestmark = pytest.mark.live
+
+
+def workloads(adapter: ScontrolAdapter) -> dict[JobId, WorkloadName]:
+    return {job.id: workload_of(job) for job in adapter.read().jobs}
+
+
+def batch(cluster: PrivateCluster, script: Path, *arguments: str) -> JobId:
+    options = ("--parsable", "--output=/dev/null", "--comment=hops:reqs=1")
+    done = as_user(cluster, None, "sbatch", *options, str(script), *arguments)
+    assert done.returncode == 0, done.stderr
+    return JobId(done.stdout.strip())
+
+
+def test_a_repeated_script_is_known_and_a_changed_one_is_new(
+    cluster: PrivateCluster, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.sh"
+    script.write_text("#!/bin/bash\nsleep 600\n")
+    first, again = batch(cluster, script), batch(cluster, script)
+    other_arguments = batch(cluster, script, "--model", "vgg")
+    script.write_text("#!/bin/bash\nsleep 601\n")
+    changed = batch(cluster, script)
+    known = workloads(ScontrolAdapter(cluster.commands()))
+    assert known[first] == known[again]
+    assert known[first].startswith(f"{getpass.getuser()}/train.sh/train.sh@")
+    assert len({known[first], known[other_arguments], known[changed]}) == 3
+
+
+def test_a_restart_is_the_same_training(cluster: PrivateCluster) -> None:
+    adapter = ScontrolAdapter(cluster.commands())
+    job = submit(cluster, "--job-name=resnet", script="sleep 600")
+    before = workloads(adapter)[job]
+    cluster.run("scontrol", "hold", job)
+    cluster.run("scontrol", "update", f"jobid={job}", "comment=hops:reqs=1,2")
+    assert workloads(adapter)[job] == before
+    assert workloads(ScontrolAdapter(cluster.commands()))[job] == before
+
+
+def test_a_name_given_by_the_user_needs_no_script(cluster: PrivateCluster) -> None:
+    job = submit(cluster, comment="hops:reqs=1;workload=resnet50", script="sleep 600")
+    adapter = ScontrolAdapter(cluster.commands())
+    assert workloads(adapter)[job] == "resnet50"
+    assert [reading.script for reading in adapter.read().jobs if reading.id == job] == [""]
+
+
+def test_each_script_is_asked_for_once(
+    cluster: PrivateCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    commands = cluster.commands()
+    adapter = ScontrolAdapter(commands)
+    run = type(commands).run
+
+    def noted(self: object, *arguments: str) -> str:
+        asked.extend(arguments[3:4] if arguments[1] == "write" else ())
+        return run(commands, *arguments)
+
+    monkeypatch.setattr(type(commands), "run", noted)
+    jobs = [submit(cluster, script=f"sleep {600 + n}") for n in range(3)]
+    for _ in range(3):
+        known = workloads(adapter)
+        assert len({known[job] for job in jobs}) == 3
+    assert len(asked) == len(set(asked))
+    assert set(jobs) <= set(asked)

@@ -1,0 +1,196 @@
+"""Gavel's programs against formulations of our own, and its rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+from hopsd.model.ids import GpuType
+from hopsd.model.plan import Plan, PlanSettings, Snapshot
+from hopsd.policies.gavel.fractions import (
+    Shares,
+    finish_time_fairness,
+    makespan,
+    max_min,
+    max_sum,
+    worst_rho,
+)
+from hopsd.policies.registry import get
+from hopsd.sim.cluster import ClusterSettings
+from hopsd.sim.engine import SimulationSettings
+from hopsd.sim.study import play
+from hopsd.solver.backend.linear import Floats
+from tests.sim.cases import cluster, job, workload
+
+
+@st.composite
+def shares(draw: st.DrawFn) -> Shares:
+    """1 to 7 jobs on 1 to 3 types; some jobs cannot run on some types, every one on one."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    jobs, types = draw(st.integers(1, 7)), draw(st.integers(1, 3))
+    rates = rng.uniform(0.5, 20.0, (jobs, types)) * (rng.random((jobs, types)) < 0.8)
+    rates[np.arange(jobs), rng.integers(0, types, jobs)] = rng.uniform(1.0, 10.0, jobs)
+    total = rng.uniform(100.0, 1e5, jobs)
+    return Shares(
+        rates=rates,
+        gpus=rng.choice([1.0, 2.0, 4.0, 8.0], jobs),
+        capacity=rng.choice([4.0, 8.0, 16.0], types),
+        remaining=total * rng.uniform(0.01, 1.0, jobs),
+        total=total,
+        elapsed=rng.uniform(0.0, 1e4, jobs),
+    )
+
+
+def feasible(case: Shares, least: Floats) -> bool:
+    """Whether some X gives every job at least the rate ``least``: a dense program of its own."""
+    jobs, types = case.rates.shape
+    rows, limits = [], []
+    for m in range(jobs):
+        row = np.zeros((jobs, types))
+        row[m] = 1.0
+        rows.append(row.ravel())
+        limits.append(1.0)
+        row = np.zeros((jobs, types))
+        row[m] = -case.rates[m]
+        rows.append(row.ravel())
+        limits.append(-least[m])
+    for t in range(types):
+        row = np.zeros((jobs, types))
+        row[:, t] = case.gpus
+        rows.append(row.ravel())
+        limits.append(case.capacity[t])
+    answer = linprog(np.zeros(jobs * types), A_ub=np.array(rows), b_ub=limits, bounds=(0, 1))
+    return bool(answer.status == 0)
+
+
+def largest(fits: Callable[[float], bool], low: float, high: float) -> float:
+    """Bisection to 1e-9 of the largest value that fits."""
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def within_limits(case: Shares, x: Floats) -> None:
+    assert (x >= 0.0).all()
+    assert (x.sum(axis=1) <= 1.0 + 1e-7).all()
+    assert (case.gpus @ x <= case.capacity * (1.0 + 1e-7)).all()
+    assert x[case.rates == 0].sum() == pytest.approx(0.0, abs=1e-9)
+
+
+def levels(case: Shares, x: Floats) -> Floats:
+    level: Floats = (case.rates * x).sum(axis=1) / case.equal_rates * case.gpus
+    return level
+
+
+@hypothesis_settings(max_examples=60, deadline=None)
+@given(shares())
+def test_max_min_is_the_largest_minimum(case: Shares) -> None:
+    x = max_min(case)
+    within_limits(case, x)
+    unit = case.equal_rates / case.gpus
+    best = largest(lambda z: feasible(case, z * unit), 0.0, 1e4)
+    assert levels(case, x).min() == pytest.approx(best, rel=1e-6)
+
+
+@hypothesis_settings(max_examples=100, deadline=None)
+@given(shares())
+def test_water_filling_leaves_nothing_for_anybody(case: Shares) -> None:
+    """No job can have 1 % more without taking from one that has as little or less.
+
+    A job that is nearly as fast on two types turns the solver's 1e-7 into some 1e-4 of a level.
+    """
+    level = levels(case, max_min(case))
+    unit = case.equal_rates / case.gpus
+    for m, own in enumerate(level):
+        least = np.where(level <= own * (1 + 1e-6), level * (1 - 1e-7), 0.0)
+        least[m] = own * 1.01
+        assert not feasible(case, least * unit)
+
+
+@hypothesis_settings(max_examples=60, deadline=None)
+@given(shares())
+def test_makespan_is_the_shortest(case: Shares) -> None:
+    x = makespan(case)
+    within_limits(case, x)
+    longest = (case.remaining / (case.rates * x).sum(axis=1)).max()
+    speed = largest(lambda z: feasible(case, z * case.remaining), 0.0, 20.0)
+    assert longest == pytest.approx(1.0 / speed, rel=1e-6)
+
+
+@hypothesis_settings(max_examples=60, deadline=None)
+@given(shares())
+def test_finish_time_fairness_is_the_lowest(case: Shares) -> None:
+    x = finish_time_fairness(case)
+    within_limits(case, x)
+
+    def fits(inverse: float) -> bool:
+        slack = case.alone_seconds / inverse - case.elapsed
+        return bool((slack > 0).all()) and feasible(case, case.remaining / slack)
+
+    best = 1.0 / largest(fits, 1e-9, 1e6)
+    assert worst_rho(case, x) == pytest.approx(best, rel=1e-6)
+
+
+@hypothesis_settings(max_examples=60, deadline=None)
+@given(shares())
+def test_max_sum_equals_its_dual(case: Shares) -> None:
+    """min sum_m y_m + sum_t capacity_t p_t with y_m + gpus_m p_t >= value_mt has the same value."""
+    x = max_sum(case)
+    within_limits(case, x)
+    value = case.rates / case.equal_rates[:, None]
+    jobs, types = value.shape
+    rows, limits = [], []
+    for m in range(jobs):
+        for t in range(types):
+            row = np.zeros(jobs + types)
+            row[m], row[jobs + t] = -1.0, -case.gpus[m]
+            rows.append(row)
+            limits.append(-value[m, t])
+    cost = np.concatenate((np.ones(jobs), case.capacity))
+    dual = linprog(cost, A_ub=np.array(rows), b_ub=limits, bounds=(0, None))
+    assert (value * x).sum() == pytest.approx(dual.fun, rel=1e-6)
+
+
+def test_who_loses_nothing_leaves_the_fast_gpu_to_others() -> None:
+    """Two 1-GPU jobs, one GPU each of two types: the second job is as fast on either, so its
+    level is 1 whatever happens. The plain program stops there; water filling gives the first
+    the fast GPU all the time: 4 of 2.5 samples/s.
+    """
+    case = Shares(
+        rates=np.array([[4.0, 1.0], [1.0, 1.0]]),
+        gpus=np.ones(2),
+        capacity=np.ones(2),
+        remaining=np.ones(2),
+        total=np.ones(2),
+        elapsed=np.zeros(2),
+    )
+    x = max_min(case)
+    assert x == pytest.approx(np.eye(2))
+    assert levels(case, x) == pytest.approx([1.6, 1.0])
+
+
+def test_rounds_give_the_time_that_the_program_says() -> None:
+    """Three equal jobs on one GPU, played for 300 rounds: a third of the time each."""
+    load = workload([job(i, 1e9, 1) for i in range(3)])
+    seen: list[list[float]] = []
+
+    def watching(snapshot: Snapshot, settings: PlanSettings) -> Plan:
+        seen.append([j.run_seconds_by_type.get(GpuType("a"), 0.0) for j in snapshot.jobs])
+        return get("gavel")(snapshot, settings)
+
+    run = SimulationSettings(100.0, cluster=ClusterSettings(0.0), horizon=30001.0)
+    play("gavel", watching, cluster(n0=1), load, run)
+    assert seen[-1] == pytest.approx([10000.0] * 3, abs=100.0)
+
+
+def test_a_plan_is_made_at_a_rounds_start_only() -> None:
+    load = workload([job(1, 500.0, 1), job(2, 50.0, 1, submit=10.0)])
+    result = play("gavel", get("gavel"), cluster(n0=2), load, SimulationSettings(100.0))
+    assert [o.first_start for o in result.outcomes] == [0.0, 100.0]

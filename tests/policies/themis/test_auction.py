@@ -1,0 +1,128 @@
+"""The auction against exhaustive search, and what payments may be."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import exp, log
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hopsd.core.placement.configurations import Configurations, generate
+from hopsd.core.placement.program import Program
+from hopsd.model.allocation import Allocation
+from hopsd.model.cluster import Node
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName
+from hopsd.model.job import Job, ThroughputTable
+from hopsd.policies.themis.auction import auction, partial, program_of
+
+A = GpuType("a")
+
+
+def bids(servers: list[int], counts: list[tuple[int, ...]]) -> tuple[Configurations, np.ndarray]:
+    nodes = [Node(NodeName(f"n{i}"), A, gpus, gpus) for i, gpus in enumerate(servers)]
+    table = {A: ThroughputTable({1: 1.0}, {2: 0.8})}
+    jobs = [Job(JobId(str(i)), UserName("u"), 0.0, 0.0, own, table) for i, own in enumerate(counts)]
+    idle = np.array(servers, dtype=np.int64)
+    return generate(jobs, nodes, idle, [0.0] * len(jobs), sigma=1.0, keep_present=False), idle
+
+
+def made_up(seed: int) -> Program:
+    """Up to four apps on up to three servers; a bid's worth is made up."""
+    rng = Random(seed)
+    servers = [rng.randint(1, 4) for _ in range(rng.randint(1, 3))]
+    apps = rng.randint(1, 4)
+    counts = [tuple(sorted(rng.sample(range(1, 6), rng.randint(1, 3)))) for _ in range(apps)]
+    columns, idle = bids(servers, counts)
+    worth = np.array([rng.choice([0.0, log(2), rng.uniform(0, 3)]) for _ in range(len(columns))])
+    return program_of(columns, idle, worth)
+
+
+def best_of_all(program: Program, out: int | None = None) -> float:
+    """The most that any choice is worth; ``out``: an app that does not take part."""
+    columns = program.configurations
+    options = [
+        [-1] if i == out else [-1, *range(columns.start[i], columns.start[i + 1])]
+        for i in range(columns.jobs)
+    ]
+    return max(
+        program.scaled_objective(np.array(choice))
+        for choice in product(*options)
+        if program.feasible(np.array(choice))
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 10**9))
+def test_winners_and_payments_equal_exhaustive_search(seed: int) -> None:
+    program = made_up(seed)
+    outcome = auction(program, 0.0, 10.0)
+    assert program.feasible(outcome.choice)
+    assert outcome.worth == pytest.approx(best_of_all(program))
+    assert outcome.bound >= outcome.worth * (1 - 1e-9)
+    for app, (column, kept) in enumerate(zip(outcome.choice, outcome.kept, strict=True)):
+        if column < 0:
+            assert kept == 1.0
+            continue
+        others = outcome.worth - float(program.value[column])
+        assert kept == pytest.approx(min(1.0, exp(others - best_of_all(program, out=app))))
+        assert 0.0 < kept <= 1.0
+
+
+def linear(servers: list[int], counts: list[tuple[int, ...]]) -> Program:
+    """rho falls with the GPUs in proportion, whatever the placement."""
+    columns, idle = bids(servers, counts)
+    size = columns.shapes.sizes()[columns.shape]
+    return program_of(columns, idle, np.log(10.0 * size))
+
+
+def test_two_equal_bidders_keep_half_of_half() -> None:
+    """Each takes 2 of 4 GPUs and keeps from the other what would double its progress."""
+    outcome = auction(linear([4], [(1, 2, 3, 4)] * 2), 0.0, 10.0)
+    assert outcome.worth == pytest.approx(2 * log(20))
+    assert outcome.kept == pytest.approx([0.5, 0.5])
+
+
+def test_nobody_pays_where_nobody_wants_more() -> None:
+    outcome = auction(linear([4, 4], [(1, 2), (4,)]), 0.0, 10.0)
+    assert outcome.kept.tolist() == [1.0, 1.0]
+
+
+def test_prices_tell_about_the_same_payments_as_programs_do() -> None:
+    """Ten bidders are priced: each has 4 GPUs of 40 and keeps the others from 1/9 more."""
+    program = linear([8] * 5, [(1, 2, 4, 8)] * 10)
+    assert len(program.value) > 100 or program.configurations.jobs > 8
+    outcome = auction(program, 0.0, 10.0)
+    assert outcome.worth == pytest.approx(10 * log(40))
+    assert np.all((outcome.kept > 0.2) & (outcome.kept <= 1.0))
+
+
+@pytest.mark.parametrize(
+    ("won", "kept", "counts", "luck", "left"),
+    [
+        ({"a": 4}, 1.0, (1, 2, 4), 0.99, {"a": 4}),
+        ({"a": 4}, 0.5, (1, 2, 4), 0.0, {"a": 2}),
+        ({"a": 4}, 0.6, (1, 2, 4), 0.19, {"a": 4}),
+        ({"a": 4}, 0.6, (1, 2, 4), 0.21, {"a": 2}),
+        ({"a": 4}, 0.01, (2, 4), 0.99, {"a": 2}),
+        ({"a": 4}, 0.01, (4,), 0.99, {"a": 4}),
+        ({"a": 2, "b": 4}, 0.5, (3, 6), 0.5, {"b": 3}),
+        ({"a": 2, "b": 4}, 0.8, (4, 5, 6), 0.5, {"a": 1, "b": 4}),
+    ],
+)
+def test_a_payment_leaves_a_count_that_the_job_accepts(
+    won: dict[str, int], kept: float, counts: tuple[int, ...], luck: float, left: dict[str, int]
+) -> None:
+    assert partial(Allocation.of(won), kept, counts, luck) == Allocation.of(left)
+
+
+@settings(deadline=None)
+@given(st.floats(0.25, 1.0), st.sets(st.integers(1, 8), min_size=1))
+def test_payments_are_right_in_the_mean(kept: float, counts: set[int]) -> None:
+    """Over all luck; as far as the share is not below the smallest count."""
+    won = Allocation.of({"a": 8})
+    left = [partial(won, kept, sorted(counts), (i + 0.5) / 500).gpus for i in range(500)]
+    assert sum(left) / 500 == pytest.approx(max(kept * 8, min(counts)), abs=0.02)

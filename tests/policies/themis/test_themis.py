@@ -1,0 +1,185 @@
+"""One round of Themis: leases, filter, auction, leftovers; apps of several jobs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hopsd.model.allocation import Allocation
+from hopsd.model.cluster import Node
+from hopsd.model.ids import AppName, GpuType, JobId, NodeName, UserName
+from hopsd.model.job import Job, ThroughputTable
+from hopsd.model.plan import Plan, PlanSettings, RoundInfo, Snapshot
+from hopsd.model.reason import ReasonCode
+from hopsd.policies.registry import get
+from hopsd.policies.themis.leases import leased
+from hopsd.policies.themis.policy import bidding
+
+A, B = GpuType("a"), GpuType("b")
+TABLES = {
+    A: ThroughputTable({1: 1.0}, {2: 0.7}),
+    B: ThroughputTable({1: 2.0}, {2: 1.9}),
+}
+
+
+def job(name: int, *reqs: int, submit: float = 0.0, **more: object) -> Job:
+    fields = {
+        "id": JobId(str(name)),
+        "user": UserName("u"),
+        "submit": submit,
+        "wait_seconds": 0.0,
+        "reqs": reqs or (1, 2, 4, 8),
+        "throughput": TABLES,
+        "samples": 1e4,
+    }
+    return Job(**(fields | more))  # type: ignore[arg-type]
+
+
+def running(name: int, since: float, **gpus: int) -> Job:
+    return job(name, running=Allocation.of(gpus), running_since=since, restart_seconds=30.0)
+
+
+def plan(jobs: list[Job], now: float = 3600.0, first: bool = True, **knobs: float) -> Plan:
+    """On two servers of 8 GPUs of type a, what does not run idle."""
+    held = Counter({n: g for j in jobs for n, g in j.running})
+    nodes = tuple(Node(NodeName(n), A, 8, 8 - held[NodeName(n)]) for n in ("n0", "n1"))
+    snapshot = Snapshot(now, RoundInfo(first, 360.0), nodes, tuple(jobs))
+    return get("themis")(snapshot, replace(PlanSettings(policy="themis"), **knobs))
+
+
+def test_a_lease_lasts_and_ends_at_the_first_round_after_its_time() -> None:
+    def keeps(now: float) -> bool:
+        snapshot = Snapshot(now, RoundInfo(True, 360.0), (), (running(1, 0.0, n0=8),))
+        return bool(leased(snapshot, 600.0))
+
+    assert [keeps(t * 360.0) for t in range(1, 8)] == [True, False, True, False, False, True, False]
+
+
+def test_whoever_has_a_lease_stays_and_others_get_the_rest() -> None:
+    done = plan([running(1, 3300.0, n0=8), job(2)])
+    assert done.placements["1"] == Allocation.of({"n0": 8})
+    assert done.placements["2"] == Allocation.of({"n1": 8})
+
+
+@pytest.mark.parametrize(
+    ("apps", "share", "count"),
+    [(0, 0.8, 0), (1, 0.8, 1), (10, 0.8, 2), (11, 0.8, 3), (5, 0.0, 5), (9, 1.0, 1)],
+)
+def test_one_minus_f_of_the_apps_bid(apps: int, share: float, count: int) -> None:
+    assert bidding(apps, share) == count
+
+
+def test_the_farthest_from_fair_bids_and_wins_before_the_others() -> None:
+    """Five wait; the one that waits longest takes all it can use, the others share the rest."""
+    jobs = [job(i, submit=3000.0) for i in range(4)] + [job(4, submit=0.0)]
+    done = plan(jobs)
+    assert done.placements["4"].gpus == 8
+    assert sum(done.placements[str(i)].gpus for i in range(4)) == 8
+
+
+def test_payments_go_to_those_who_did_not_bid() -> None:
+    """Of twelve two bid. Both win 8 of 16 GPUs where each alone would take all, spread: 1.4 times
+    as fast. So they keep 8 / 1.4 = 5.7, rounded at random.
+    """
+    submits = [0.0, 0.0, *[3000.0] * 10]
+    jobs = [job(i, *range(1, 17), submit=t, samples=1e7) for i, t in enumerate(submits)]
+    for seed in range(4):
+        done = plan(jobs, filter_share=0.85, seed=seed)
+        assert {done.placements["0"].gpus, done.placements["1"].gpus} <= {5, 6}
+        assert sum(a.gpus for a in done.placements.values()) == 16
+    assert sum(a.gpus for a in done.placements.values()) == 16
+
+
+def test_leftovers_are_random_by_seed_alone() -> None:
+    jobs = [job(i, 4, submit=float(i)) for i in range(12)]
+    answers = {seed: plan(jobs, seed=seed).placements for seed in range(8)}
+    assert answers[3] == plan(jobs[::-1], seed=3).placements
+    assert len({frozenset(found.items()) for found in answers.values()}) > 1
+    assert all("0" in found for found in answers.values())
+
+
+def test_jobs_of_an_app_share_what_it_wins() -> None:
+    """The long job gets more; another user's app of that name is another, and has a lease."""
+    app = AppName("lm")
+    jobs = [
+        job(1, app=app, samples=3e4),
+        job(2, app=app, samples=1e4),
+        replace(running(3, 3300.0, n0=8), app=app, user=UserName("v")),
+    ]
+    done = plan(jobs)
+    assert done.placements["1"].gpus == 4
+    assert done.placements["2"].gpus in (2, 4)
+    assert done.placements["3"] == Allocation.of({"n0": 8})
+
+
+def test_a_job_that_fits_nowhere_is_told_so() -> None:
+    done = plan([job(1, 64), job(2, 8)])
+    assert done.waiting["1"].code is ReasonCode.NO_CONFIGURATION
+    assert done.placements.keys() == {"2"}
+
+
+def test_who_loses_is_told_its_rho() -> None:
+    done = plan([job(i, 8, submit=float(i)) for i in range(3)])
+    assert len(done.placements) == 2
+    (reason,) = done.waiting.values()
+    assert reason.code is ReasonCode.LOST_TO_OTHERS
+    assert "rho of its app is" in reason.text
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**9))
+def test_no_server_is_over_allocated_and_counts_are_the_jobs_own(seed: int) -> None:
+    """Also apps, leases, both GPU types and further plans; and equal input gives equal plans."""
+    rng = Random(seed)
+    idle = Counter({f"n{i}": rng.choice([1, 2, 4, 8]) for i in range(rng.randint(1, 5))})
+    sizes = dict(idle)
+    types = {name: rng.choice([A, B]) for name in idle}
+    jobs = []
+    for i in range(rng.randint(1, 14)):
+        reqs = tuple(sorted(rng.sample([1, 2, 3, 4, 8, 12], rng.randint(1, 4))))
+        made = job(
+            i,
+            *reqs,
+            submit=rng.uniform(0, 3600),
+            app=rng.choice([None, None, AppName("x"), AppName("y")]),
+            preemptible=rng.random() < 0.8,
+            samples_done=rng.choice([0.0, 5e3, 1e4]),
+        )
+        where = rng.choice(sorted(idle))
+        fitting = [r for r in reqs if r <= idle[where]]
+        if fitting and rng.random() < 0.5:
+            count = rng.choice(fitting)
+            idle[where] -= count
+            since = rng.uniform(0, 3600)
+            made = replace(made, running=Allocation.of({where: count}), running_since=since)
+        jobs.append(made)
+    nodes = tuple(Node(NodeName(n), types[n], sizes[n], idle[n]) for n in sorted(sizes))
+    first = rng.random() < 0.6
+    snapshot = Snapshot(3600.0, RoundInfo(first, 360.0), nodes, tuple(jobs))
+    knobs = PlanSettings(
+        policy="themis",
+        filter_share=rng.choice([0.0, 0.5, 0.8, 1.0]),
+        lease_seconds=rng.choice([0.0, 600.0, 7200.0]),
+        seed=seed,
+    )
+    done = get("themis")(snapshot, knobs)
+    free = Counter(idle)
+    for mine in jobs:
+        placed = done.placements.get(mine.id)
+        if first and mine.running and mine.preemptible:
+            free.update({str(node): gpus for node, gpus in mine.running})
+        if placed:
+            assert placed.gpus in mine.reqs
+            assert len({types[node] for node in placed.nodes}) == 1
+            assert not mine.running or (first and mine.preemptible)
+    for placed in done.placements.values():
+        free.subtract({str(node): gpus for node, gpus in placed})
+    assert all(left >= 0 for left in free.values())
+    assert done.objective <= done.upper_bound * (1 + 1e-9)
+    backwards = replace(snapshot, jobs=snapshot.jobs[::-1])
+    assert get("themis")(backwards, knobs).placements == done.placements

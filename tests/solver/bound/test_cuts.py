@@ -1,0 +1,81 @@
+"""The rounded rows keep every plan, and cut off what no plan can be."""
+
+from __future__ import annotations
+
+from itertools import combinations_with_replacement
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from instances import snapshot
+from programs import program_of
+
+from hopsd.core.placement.program import Program
+from hopsd.model.arrays import Ints
+from hopsd.solver.backend.model import model
+from hopsd.solver.bound.cuts import capacity_rows, entries
+
+
+def _used(sizes: tuple[int, ...], gpus: int) -> np.ndarray:
+    """What placements of ``sizes`` on one server of ``gpus`` use of its rows, (kinds,)."""
+    count = len(sizes)
+    server = np.zeros(count, dtype=np.int64)
+    _, amount = entries(server, np.array(sizes, dtype=np.int64), np.array([gpus]))
+    used: np.ndarray = amount.sum(axis=0)
+    return used
+
+
+@pytest.mark.parametrize("gpus", range(1, 17))
+def test_whatever_fits_a_server_keeps_its_rows(gpus: int) -> None:
+    for count in range(1, 5):
+        for sizes in combinations_with_replacement(range(1, gpus + 1), count):
+            if sum(sizes) <= gpus:
+                assert np.all(_used(sizes, gpus) <= gpus * (1 + 1e-12)), sizes
+
+
+def test_parts_of_two_large_placements_do_not_share_a_server() -> None:
+    """Three quarters of 5 GPUs and a third of 8 fit into 8 by their GPUs: no plan is like that."""
+    by_gpus, *rounded = 0.75 * _used((5,), 8) + 0.35 * _used((8,), 8)
+    assert by_gpus <= 8
+    assert max(rounded) > 8
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.booleans())
+def test_every_feasible_choice_keeps_all_rows(seed: int, first: bool) -> None:
+    program = program_of(snapshot(seed, servers=6, jobs=12, first=first))
+    choice = _random_choice(program, np.random.default_rng(seed))
+    shapes = program.configurations.shape[choice[choice >= 0]].astype(np.int64)
+    rows = capacity_rows(program)
+    assert np.all(rows.used(shapes, np.ones(len(shapes))) <= rows.limit * (1 + 1e-12))
+
+
+def _random_choice(program: Program, rng: np.random.Generator) -> Ints:
+    """Jobs in a random order, each with a random column that still fits."""
+    columns = program.configurations
+    choice = np.full(columns.jobs, -1, dtype=np.int64)
+    for job in rng.permutation(columns.jobs).tolist():
+        left = program.capacity - program.taken(choice)
+        fits = columns.shapes.fit(left)[columns.shape]
+        own = np.arange(columns.start[job], columns.start[job + 1])
+        own = own[fits[own]]
+        if len(own):
+            choice[job] = rng.choice(own)
+    return choice
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_model_holds_the_same_rows(seed: int) -> None:
+    """Any x uses of the model's rows what its shapes use of the program's."""
+    program = program_of(snapshot(seed, servers=6, jobs=8))
+    count = len(program.value)
+    made = model(program, np.arange(count), program.capacity)
+    x = np.random.default_rng(seed).random(count)
+    used = np.zeros(len(made.upper))
+    np.add.at(used, made.row, made.factor * np.repeat(x, np.diff(made.start)))
+    rows = capacity_rows(program)
+    expected = rows.used(program.configurations.shape.astype(np.int64), x)
+    jobs = int((np.diff(program.configurations.start) > 0).sum())
+    assert np.allclose(used[jobs:], expected[expected > 0])
+    assert np.allclose(made.upper[jobs:], rows.limit[expected > 0])
