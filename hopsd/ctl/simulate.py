@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any, NoReturn, TypeVar
@@ -154,22 +155,35 @@ def simulate(
         horizon=horizon(workload, round_seconds),
         count_planning=count_planning,
     )
+    run = partial(_play, cluster=cluster, workload=workload, settings=settings,
+                   failures=failures, out=out, resume=resume)  # fmt: skip
+    html = partial(write_report, cluster=cluster, workload=workload, path=out / "report.html")
+    results, files = _play_all(policies, run, html if report else None, out)
+    if as_json:
+        show_json({"policies": {r.policy: figures(r) for r in results}, **files})
+    else:
+        _show(results)
+
+
+def _play_all(
+    policies: Sequence[str],
+    run: Callable[[str], Result],
+    html: Callable[[Sequence[Result]], object] | None,
+    out: Path,
+) -> tuple[list[Result], dict[str, str]]:
+    """The results of every policy and the files written of them; what is done survives Ctrl-C."""
     results: list[Result] = []
     signal.signal(signal.SIGTERM, _interrupt)
     with alone(out):
         try:
             for name in dict.fromkeys(policies):
-                result = _play(name, cluster, workload, settings, failures, out, resume=resume)
-                results.append(result)
+                results.append(run(name))
             files = write(results, out)
-            if report:
-                write_report(results, cluster, workload, out / "report.html")
+            if html is not None:
+                html(results)
         except KeyboardInterrupt:
             _leave(results, out)
-    if as_json:
-        show_json({"policies": {r.policy: figures(r) for r in results}, **files})
-    else:
-        _show(results)
+    return results, files
 
 
 def _interrupt(*_: object) -> None:

@@ -3,7 +3,7 @@
 A relative gap of 1 % of the whole objective is worth more than all the light jobs together, so a
 solver may leave them out and say that it is done. Below every thousandth of weight, the jobs are
 planned once more on what the heavier ones leave, with values scaled to the heaviest among them:
-each band is then as good as the gap asks, given the bands above, and no heavier job loses.
+each class is then as good as the gap asks, given those above, and no heavier job loses.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from hopsd.model.arrays import Bools, Ints
 from hopsd.solver.exact import solve_exactly
 from hopsd.solver.large import Task, solve_large
 
-_BAND = math.log(1e3)
-# 12 decades are 4 bands; a large lambda has hundreds, and there the order by weight decides.
-_BANDS_MAX = 8
+_DECADES = math.log(1e3)
+# 12 decades are 4 classes; a large lambda has hundreds, and there the order by weight decides.
+_CLASSES_MAX = 8
 
 
 def polish(program: Program, choice: Ints, task: Task) -> Ints:
-    """Plan the light jobs of ``choice`` anew, band by band; never worse."""
+    """Plan the light jobs of ``choice`` anew, class by class; never worse."""
     for light in _lighter(program):
         if task.late:
             break
@@ -49,8 +49,8 @@ def _lighter(program: Program) -> Iterator[Bools]:
     log_weight = program.log_weight()
     able = np.diff(program.configurations.start) > 0
     top = float(log_weight[able].max(initial=-np.inf))
-    for _ in range(_BANDS_MAX):
-        light = able & (log_weight < top - _BAND)
+    for _ in range(_CLASSES_MAX):
+        light = able & (log_weight < top - _DECADES)
         if not light.any():
             return
         yield light
