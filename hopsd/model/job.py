@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import AppName, GpuType, JobId, NodeName, UserName
+from hopsd.model.rules import ANYWHERE, Rules
 
 
 class JobState(StrEnum):
@@ -54,7 +55,8 @@ class Job:
     ``age_seconds`` is the expected run time without waiting (eq. 9), None: computed.
     ``running`` is where it runs now since ``running_since``, empty while it waits. ``app`` and its
     ``phase``: as in the comment. ``contention``: mean number of apps present in its life so far,
-    None: not known. ``app_gpu_seconds``: spent by jobs of the app that have ended.
+    None: not known. ``app_gpu_seconds``: spent by jobs of the app that have ended. ``rules``: what
+    every placement of it must keep.
     """
 
     id: JobId
@@ -83,3 +85,4 @@ class Job:
     phase: int = 0
     contention: float | None = None
     app_gpu_seconds: float = 0.0
+    rules: Rules = ANYWHERE

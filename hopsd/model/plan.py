@@ -11,6 +11,7 @@ from hopsd.model.cluster import Node
 from hopsd.model.ids import JobId
 from hopsd.model.job import Job
 from hopsd.model.reason import Reason
+from hopsd.model.rules import Limit
 
 
 class PriorityName(StrEnum):
@@ -67,12 +68,16 @@ class RoundInfo:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All that a policy may look at. The order of ``nodes`` is the cluster's node order."""
+    """All that a policy may look at. The order of ``nodes`` is the cluster's node order.
+
+    ``limits`` may name jobs that are not in ``jobs``.
+    """
 
     now: float
     round: RoundInfo
     nodes: tuple[Node, ...]
     jobs: tuple[Job, ...]
+    limits: tuple[Limit, ...] = ()
 
 
 class PlanStatus(StrEnum):

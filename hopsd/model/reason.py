@@ -8,6 +8,7 @@ from enum import StrEnum
 
 class ReasonCode(StrEnum):
     OUTSIDE_WINDOW = "outside_window"
+    LIMIT = "limit"
     NO_CONFIGURATION = "no_configuration"
     LOST_TO_OTHERS = "lost_to_others"
     HELD = "held"

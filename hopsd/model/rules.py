@@ -1,0 +1,75 @@
+"""What a job's script and its site allow: shapes, nodes, cores, memory and limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+from math import ceil
+
+from hopsd.model.ids import JobId, NodeName
+
+
+class ShapeRule(StrEnum):
+    """How a job's GPUs may lie. ``ANY``: as the paper has it, uneven too; ``EVEN``: the same count
+    on each of its servers; ``NODE``: on one server.
+    """
+
+    ANY = "any"
+    EVEN = "even"
+    NODE = "node"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a placement of one job must keep; the defaults demand nothing.
+
+    ``nodes``: the only ones that it may use, None: all. ``per_node`` (with ``EVEN``): exactly so
+    many GPUs on each server. ``exclusive``: only servers on which nobody else has a GPU or a core.
+    On each node a placement takes ``cores_per_gpu`` times its GPUs there, rounded up to whole
+    cores, and ``memory_mb_per_gpu`` times its GPUs there plus ``memory_mb_per_node``.
+
+    Raises:
+        ValueError: ``per_node`` without ``EVEN``, or below 1.
+    """
+
+    nodes: frozenset[NodeName] | None = None
+    shape: ShapeRule = ShapeRule.ANY
+    per_node: int | None = None
+    exclusive: bool = False
+    cores_per_gpu: float = 0.0
+    memory_mb_per_gpu: float = 0.0
+    memory_mb_per_node: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.per_node is not None and (self.shape is not ShapeRule.EVEN or self.per_node < 1):
+            raise ValueError(f"per_node={self.per_node} with shape {self.shape.value}")
+
+    def counts(self, reqs: Iterable[int]) -> tuple[int, ...]:
+        """Of the GPU counts ``reqs`` those that ``per_node`` lets the job use."""
+        return tuple(r for r in reqs if self.per_node is None or r % self.per_node == 0)
+
+    def cores(self, gpus: int) -> int:
+        """Taken of a node by ``gpus`` GPUs on it; exact for the decimal number that was meant."""
+        return ceil(Fraction(str(self.cores_per_gpu)) * gpus)
+
+    def memory_mb(self, gpus: int) -> Fraction:
+        """Taken of a node by ``gpus`` GPUs on it, 1 or more."""
+        return Fraction(str(self.memory_mb_per_gpu)) * gpus + Fraction(str(self.memory_mb_per_node))
+
+
+ANYWHERE = Rules()
+"""What a job without rules has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """``jobs`` hold at most ``gpus`` GPUs together and at most ``count`` of them run; None: no
+    bound. What they run on and keep counts. ``name`` is told to their users.
+    """
+
+    name: str
+    jobs: frozenset[JobId]
+    gpus: int | None = None
+    count: int | None = None
