@@ -24,9 +24,14 @@ local RELEASE = slurm.INFINITE or 4294967295 -- the priority that `scontrol rele
 local DENIED = slurm.ESLURM_ACCESS_DENIED or slurm.ERROR -- scontrol shows the code, not the text (22.05)
 
 local PREFIX = "hops:"
+
+-- The bounds of what a comment may say; hopsd/model/bounds.py has the same, and why.
 local MAX_CHARACTERS = 1024
-local MAX_GPUS = 65536
-local MAX_WHOLE = 999999999999999
+local GPUS = { 1, 65536, "1 to 65536" }
+local RANGE_COUNTS = { 2, 65536, "2 to 65536" }
+local SAMPLES = { 1e-3, 1e18, "1e-3 to 1e18" }
+local BATCH = { 1, 10000000, "1 to 1e7" }
+local LEARNING_RATE = { 1e-20, 1e6, "1e-20 to 1000000" }
 
 -- A hold of the owner's or an operator's. Slurm gives a job held by this script and one held by
 -- a person the same state, and refuses an admin_comment set here in the name of a plain user
@@ -63,18 +68,20 @@ local function shown(text)
   return "'" .. short:gsub("[^ -~]", "?") .. "'"
 end
 
-local function whole(text, low, high)
-  local digits = trim(text):match("^[0-9]+$")
-  local number = digits and tonumber(digits)
-  return number and number >= low and number <= high and number or nil
+local function within(number, bound)
+  return number and number >= bound[1] and number <= bound[2] and number or nil
 end
 
-local function decimal(text)
+local function whole(text, bound)
+  local digits = trim(text):match("^[0-9]+$")
+  return within(digits and tonumber(digits), bound)
+end
+
+local function decimal(text, bound)
   local digits = trim(text)
   local mantissa = digits:match("^(.-)[eE][+-]?[0-9]+$") or digits
   if not (mantissa:find("^[0-9]+%.?[0-9]*$") or mantissa:find("^%.[0-9]+$")) then return nil end
-  local number = tonumber(digits)
-  return number and number > 0 and number < math.huge and number or nil
+  return within(tonumber(digits), bound)
 end
 
 local function choice(...)
@@ -90,11 +97,11 @@ end
 local function accepts_reqs(value)
   local range = split(value, "-")
   if #range == 2 then
-    local low, high = whole(range[1], 1, MAX_GPUS), whole(range[2], 1, MAX_GPUS)
+    local low, high = whole(range[1], GPUS), whole(range[2], GPUS)
     return low and high and low <= high
   end
   for _, item in ipairs(split(value, ",")) do
-    if not whole(item, 1, MAX_GPUS) then return false end
+    if not whole(item, GPUS) then return false end
   end
   return true
 end
@@ -102,13 +109,13 @@ end
 local function accepts_lr(value)
   if not value:find(":", 1, true) then
     local rate, gpus = value:match("^(.-)@(.*)$")
-    return decimal(rate or value) and (not gpus or whole(gpus, 1, MAX_GPUS))
+    return decimal(rate or value, LEARNING_RATE) and (not gpus or whole(gpus, GPUS))
   end
   local seen = {}
   for _, item in ipairs(split(value, ",")) do
     local gpus, rate = item:match("^(.-):(.*)$")
-    local count = gpus and whole(gpus, 1, MAX_GPUS)
-    if not count or seen[count] or not decimal(rate) then return false end
+    local count = gpus and whole(gpus, GPUS)
+    if not count or seen[count] or not decimal(rate, LEARNING_RATE) then return false end
     seen[count] = true
   end
   return true
@@ -126,14 +133,15 @@ local name_text = "1 to 64 of the letters A-Z a-z, digits, '.', '_' and '-'"
 -- key -> does it accept this value, and what it accepts
 local KEYS = {
   reqs = { accepts_reqs,
-    "GPU counts from 1 to " .. MAX_GPUS .. " joined by ',' or one range min-max such as 1-16" },
-  num = { function(value) return whole(value, 2, MAX_WHOLE) end,
-    "a whole number from 2 to 999999999999999" },
-  samples = { decimal, "a positive number such as 1.28e9" },
-  batch = { function(value) return whole(value, 1, MAX_WHOLE) end,
-    "a whole number from 1 to 999999999999999" },
+    "GPU counts from " .. GPUS[3] .. " joined by ',' or one range min-max such as 1-16" },
+  num = { function(value) return whole(value, RANGE_COUNTS) end,
+    "a whole number from " .. RANGE_COUNTS[3] },
+  samples = { function(value) return decimal(value, SAMPLES) end,
+    "a number from " .. SAMPLES[3] .. ", such as 1.28e9" },
+  batch = { function(value) return whole(value, BATCH) end, "a whole number from " .. BATCH[3] },
   lr = { accepts_lr,
-    "a positive rate 0.1, one for a GPU count 0.1@4, or one a count 1:0.1,2:0.18" },
+    "a rate 0.1, one for a GPU count 0.1@4, or one a count 1:0.1,2:0.18, each from "
+      .. LEARNING_RATE[3] },
   lr_rule = { rule, rule_text },
   preempt = { yes_or_no, yes_or_no_text },
   workload = { function(value) return #value <= 64 and value:find("^[A-Za-z0-9._-]+$") end,

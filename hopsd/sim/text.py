@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hopsd.model import bounds
 from hopsd.model.ids import WorkloadName
 from hopsd.model.scenario import WorkloadJob
 
@@ -10,7 +11,7 @@ def comment_of(job: WorkloadJob, workload: WorkloadName) -> str:
     """The comment that says all that a scheduler may know of ``job``."""
     parts = [
         "reqs=" + ",".join(map(str, job.reqs)),
-        f"samples={job.samples!r}",
+        f"samples={min(max(job.samples, bounds.SAMPLES.least), bounds.SAMPLES.most)!r}",
         f"workload={workload}",
     ]
     if job.batch_size is not None:

@@ -7,12 +7,11 @@ from typing import Any
 
 from hopsd.core.report.validated import number, whole
 from hopsd.errors import FormatError
+from hopsd.model import bounds
 from hopsd.model.knowledge import Phases
 
-MAX_SECONDS = 86_400.0
 MAX_BIN = 24 * 12
 """Of bins with 24 a decade from a microsecond on: times up to 12 decades above it."""
-MAX_PARAMS = 1e14
 
 
 def parse_phases(document: Mapping[str, Any], iterations: int, samples: float) -> Phases | None:
@@ -30,18 +29,19 @@ def parse_phases(document: Mapping[str, Any], iterations: int, samples: float) -
     bins = _bins(data, "bins", float(iterations))
     if sum(bins.values()) != iterations:
         raise FormatError(f"phases.data.bins: accepted are {iterations} in all")
-    backward = _bins(document, "backward_by_data", MAX_SECONDS * iterations)
+    backward = _bins(document, "backward_by_data", bounds.PHASE_SECONDS.most * iterations)
     if not backward.keys() <= bins.keys():
         raise FormatError("backward_by_data: accepted are the bins of phases.data")
-    times = {name: number(basics, name, MAX_SECONDS) for name in ("t_f", "t_b", "t_u", "t_w")}
+    longest = bounds.PHASE_SECONDS.most
+    times = {name: number(basics, name, longest) for name in ("t_f", "t_b", "t_u", "t_w")}
     return Phases(
         inference=document.get("kind") == "inference",
         on_device=basics.get("clock") == "cuda",
         pattern=_pattern(basics),
         batch_size=samples / iterations,
-        params=number(document, "params", MAX_PARAMS),
+        params=number(document, "params", bounds.PARAMETERS.most),
         iterations=iterations,
-        data_seconds=number(data, "mean", MAX_SECONDS) * iterations,
+        data_seconds=number(data, "mean", bounds.PHASE_SECONDS.most) * iterations,
         data_bins={bin_: int(count) for bin_, count in bins.items()},
         backward_by_data=backward,
         **times,

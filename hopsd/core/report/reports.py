@@ -15,18 +15,18 @@ from typing import Any
 from hopsd.core.report.phases import parse_phases
 from hopsd.core.report.validated import number, text, whole
 from hopsd.errors import FormatError
+from hopsd.model import bounds
 from hopsd.model.ids import JobId, NodeName
 from hopsd.model.knowledge import Phases
 
 VERSION = 1
 MAX_BYTES = 65_536
-MAX_RANKS = 65_536
-MAX_BATCH = 1e7
-CLOCK_SKEW_SECONDS = 300.0
 
 FILE_NAME = re.compile(
     r"([0-9]{1,18})\.([0-9]{1,9})\.([A-Za-z0-9._-]{1,255})\.([0-9]+)\.([0-9]+)\.json"
 )
+
+OLDEST_DAYS = int(bounds.REPORT_SECONDS_OLD.most / 86_400)
 
 PROGRAM = re.compile(r"(?:[0-9a-f]{12})?")
 
@@ -82,12 +82,12 @@ def parse_report(data: bytes, file_name: str, now: float) -> Report:
         job=JobId(text(document, "job")),
         run=whole(document, "run"),
         node=NodeName(text(document, "node")),
-        rank=whole(document, "rank", MAX_RANKS - 1),
+        rank=whole(document, "rank", int(bounds.GPUS.most) - 1),
         pid=whole(document, "pid"),
         program=_program(document),
-        world=whole(document, "world", MAX_RANKS),
+        world=whole(document, "world", int(bounds.GPUS.most)),
         first_step=number(document, "first_step"),
-        at=number(document, "at", now + CLOCK_SKEW_SECONDS),
+        at=number(document, "at", now + bounds.CLOCK_SKEW_SECONDS),
         iterations=whole(document, "iterations"),
         saved=None if document.get("saved") is None else whole(document, "saved"),
         samples=number(document, "samples"),
@@ -98,6 +98,7 @@ def parse_report(data: bytes, file_name: str, now: float) -> Report:
         profiling=document.get("mode") == "profiling",
     )
     _check_sense(report, file_name)
+    _check_age(report, now)
     return report
 
 
@@ -107,6 +108,12 @@ def _program(document: Mapping[str, Any]) -> str:
     if not isinstance(program, str) or not PROGRAM.fullmatch(program):
         raise FormatError("program: accepted are 12 hexadecimal digits, or none")
     return program
+
+
+def _check_age(report: Report, now: float) -> None:
+    """A clock that was never set tells nothing of when something was measured."""
+    if not bounds.REPORT_SECONDS_OLD.holds(max(0.0, now - report.at)):
+        raise FormatError(f"at: accepted is a time of the last {OLDEST_DAYS} days")
 
 
 def _check_sense(report: Report, file_name: str) -> None:
@@ -120,8 +127,8 @@ def _check_sense(report: Report, file_name: str) -> None:
         raise FormatError("timed: more than was done in all")
     if report.saved is not None and report.saved > report.iterations:
         raise FormatError("saved: more than was done in all")
-    if report.samples > report.iterations * MAX_BATCH:
-        raise FormatError(f"samples: accepted are {MAX_BATCH:g} an iteration")
+    if report.samples > report.iterations * bounds.BATCH.most:
+        raise FormatError(f"samples: accepted are {bounds.BATCH.most:g} an iteration")
     if report.timed_iterations and report.timed_seconds <= 0.0:
         raise FormatError("timed.seconds: iterations take time")
     if report.timed_seconds > report.at - report.first_step + 1.0:

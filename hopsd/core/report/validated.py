@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hopsd.errors import FormatError
-
-MAX_COUNT = 1e15
+from hopsd.model import bounds
 
 
 def text(document: Mapping[str, Any], key: str) -> str:
@@ -23,7 +22,7 @@ def text(document: Mapping[str, Any], key: str) -> str:
     return value
 
 
-def number(document: Mapping[str, Any], key: str, most: float = MAX_COUNT) -> float:
+def number(document: Mapping[str, Any], key: str, most: float = bounds.ITERATIONS.most) -> float:
     """From 0 to ``most``, finite."""
     value = document.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -34,7 +33,7 @@ def number(document: Mapping[str, Any], key: str, most: float = MAX_COUNT) -> fl
     return float(value)
 
 
-def whole(document: Mapping[str, Any], key: str, most: float = MAX_COUNT) -> int:
+def whole(document: Mapping[str, Any], key: str, most: float = bounds.ITERATIONS.most) -> int:
     """A whole number from 0 to ``most``."""
     value = number(document, key, most)
     if value != int(value):

@@ -12,16 +12,18 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TypeVar
 
 from hopsd.errors import CommentError, InputError
+from hopsd.model import bounds
+from hopsd.model.bounds import Bound
 from hopsd.model.ids import AppName, WorkloadName
 
 PREFIX = "hops:"
-MAX_CHARACTERS = 1024
-MAX_GPUS = 65536
-MAX_WHOLE = 10**15 - 1  # every such number is exact in a double, which Lua 5.1 counts in
 DEFAULT_RANGE_VALUES = 8
 BLANKS = " \t"
+
+T = TypeVar("T")
 
 _WHOLE = re.compile(r"[0-9]+")
 _DECIMAL = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -75,24 +77,25 @@ def parse(text: str, *, range_values: int = DEFAULT_RANGE_VALUES) -> Comment:
     """
     if not is_ours(text):
         raise NotOursError(f"{_shown(text)} is not a hops comment: those begin with 'hops:'")
-    if len(text) > MAX_CHARACTERS:
+    if not bounds.COMMENT_CHARACTERS.holds(len(text)):
         raise CommentError(
-            f"the comment has {len(text)} characters; accepted are at most {MAX_CHARACTERS}"
+            f"the comment has {len(text)} characters; accepted are at most"
+            f" {bounds.COMMENT_CHARACTERS.most}"
         )
     pairs = _pairs(text.removeprefix(PREFIX))
     if "reqs" not in pairs:
         raise CommentError("reqs is missing; accepted is a comment such as 'hops:reqs=1,2,4,8'")
-    num = _whole("num", pairs["num"], 2, MAX_WHOLE) if "num" in pairs else None
+    num = _given(pairs, "num", lambda v: _whole("num", v, bounds.RANGE_COUNTS))
     reqs = _reqs(pairs["reqs"], num, range_values)
     app, phase = read_app(pairs["app"]) if "app" in pairs else (None, 0)
     return Comment(
         reqs=reqs,
-        samples=_decimal("samples", pairs["samples"]) if "samples" in pairs else None,
-        batch_size=_whole("batch", pairs["batch"], 1, MAX_WHOLE) if "batch" in pairs else None,
+        samples=_given(pairs, "samples", lambda v: _decimal("samples", v, bounds.SAMPLES)),
+        batch_size=_given(pairs, "batch", lambda v: _whole("batch", v, bounds.BATCH)),
         lr=_lr(pairs["lr"], reqs[0]) if "lr" in pairs else {},
         lr_rule=LrRule(_choice("lr_rule", pairs.get("lr_rule", "none"), tuple(LrRule))),
         preempt=_choice("preempt", pairs.get("preempt", "yes"), ("yes", "no")) == "yes",
-        workload=_workload(pairs["workload"]) if "workload" in pairs else None,
+        workload=_given(pairs, "workload", _workload),
         cpu=_choice("cpu", pairs.get("cpu", "no"), ("yes", "no")) == "yes",
         app=app,
         phase=phase,
@@ -134,6 +137,10 @@ def learning_rate(comment: Comment, gpus: int) -> float | None:
 KEYS = ("reqs", "num", "samples", "batch", "lr", "lr_rule", "preempt", "workload", "cpu", "app")
 
 
+def _given(pairs: Mapping[str, str], key: str, read: Callable[[str], T]) -> T | None:
+    return read(pairs[key]) if key in pairs else None
+
+
 def _pairs(body: str) -> dict[str, str]:
     pieces = [piece.strip(BLANKS) for piece in body.split(";")]
     if len(pieces) > 1 and not pieces[-1]:
@@ -169,31 +176,35 @@ def _reqs(value: str, num: int | None, range_values: int) -> tuple[int, ...]:
 def _lr(value: str, smallest: int) -> dict[int, float]:
     if ":" not in value:
         rate, at, gpus = value.partition("@")
-        return {_gpus("lr", gpus, value) if at else smallest: _decimal("lr", rate, value)}
+        return {_gpus("lr", gpus, value) if at else smallest: _rate(rate, value)}
     rates: dict[int, float] = {}
     for item in value.split(","):
         gpus, _, rate = item.partition(":")
         count = _gpus("lr", gpus, value)
         if count in rates:
             raise _bad("lr", value, f"one rate for {count} GPUs")
-        rates[count] = _decimal("lr", rate, value)
+        rates[count] = _rate(rate, value)
     return rates
 
 
+def _rate(item: str, value: str) -> float:
+    return _decimal("lr", item, bounds.LEARNING_RATE, value)
+
+
 def _gpus(key: str, item: str, value: str) -> int:
-    return _whole(key, item, 1, MAX_GPUS, value)
+    return _whole(key, item, bounds.GPUS, value)
 
 
-def _whole(key: str, item: str, low: int, high: int, value: str | None = None) -> int:
+def _whole(key: str, item: str, bound: Bound, value: str | None = None) -> int:
     text = item.strip(BLANKS)
-    if not _WHOLE.fullmatch(text) or not low <= int(text) <= high:
+    if not _WHOLE.fullmatch(text) or not bound.holds(int(text)):
         raise _bad(key, item if value is None else value, _ACCEPTED[key])
     return int(text)
 
 
-def _decimal(key: str, item: str, value: str | None = None) -> float:
+def _decimal(key: str, item: str, bound: Bound, value: str | None = None) -> float:
     text = item.strip(BLANKS)
-    if not _DECIMAL.fullmatch(text) or not 0.0 < float(text) < math.inf:
+    if not _DECIMAL.fullmatch(text) or not bound.holds(float(text)):
         raise _bad(key, item if value is None else value, _ACCEPTED[key])
     return float(text)
 
@@ -224,11 +235,12 @@ def read_app(value: str) -> tuple[AppName, int]:
 
 _NAME = "1 to 64 of the letters A-Z a-z, digits, '.', '_' and '-'"
 _ACCEPTED = {
-    "reqs": f"GPU counts from 1 to {MAX_GPUS} joined by ',' or one range such as 1-16",
-    "num": f"a whole number from 2 to {MAX_WHOLE}",
-    "samples": "a positive number such as 1.28e9",
-    "batch": f"a whole number from 1 to {MAX_WHOLE}",
-    "lr": "a positive rate 0.1, one for a GPU count 0.1@4, or one a count 1:0.1,2:0.18",
+    "reqs": f"GPU counts from {bounds.GPUS} joined by ',' or one range such as 1-16",
+    "num": f"a whole number from {bounds.RANGE_COUNTS}",
+    "samples": f"a number from {bounds.SAMPLES}, such as 1.28e9",
+    "batch": f"a whole number from {bounds.BATCH}",
+    "lr": "a rate 0.1, one for a GPU count 0.1@4, or one a count 1:0.1,2:0.18, each from"
+    f" {bounds.LEARNING_RATE}",
 }
 
 

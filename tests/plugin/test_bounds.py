@@ -1,0 +1,111 @@
+"""The bounds of a comment's numbers are the same in Python, in Lua and in what users are told."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hopsd.core.submission.comment import parse
+from hopsd.errors import CommentError
+from hopsd.model import bounds
+from hopsd.model.bounds import Bound
+
+ROOT = Path(__file__).parents[2]
+LUAS = [name for name in ("lua5.1", "lua5.2", "lua5.3", "lua5.4", "luajit") if shutil.which(name)]
+
+BOUNDED = {
+    "hops:reqs={}": bounds.GPUS,
+    "hops:reqs=1-8;num={}": bounds.RANGE_COUNTS,
+    "hops:reqs=1;samples={}": bounds.SAMPLES,
+    "hops:reqs=1;batch={}": bounds.BATCH,
+    "hops:reqs=1;lr={}": bounds.LEARNING_RATE,
+    "hops:reqs=1;lr=0.1@{}": bounds.GPUS,
+    "hops:reqs=1;lr=4:{}": bounds.LEARNING_RATE,
+    "hops:reqs=1;app=lm:{}": bounds.PHASE,
+}
+WHOLE = (bounds.GPUS, bounds.RANGE_COUNTS, bounds.BATCH, bounds.PHASE)
+TOLD = {
+    "reqs": bounds.GPUS,
+    "num": bounds.RANGE_COUNTS,
+    "samples": bounds.SAMPLES,
+    "batch": bounds.BATCH,
+    "lr": bounds.LEARNING_RATE,
+}
+
+
+def around(bound: Bound) -> list[tuple[str, bool]]:
+    """Values at the bound's ends and next to them, and whether each is within."""
+    if bound in WHOLE:
+        least, most = int(bound.least), int(bound.most)
+        return [
+            (str(least - 1), False),
+            (str(least), True),
+            (str(most), True),
+            (str(most + 1), False),
+        ]
+    return [
+        (repr(math.nextafter(bound.least, 0.0)), False),
+        (repr(bound.least), True),
+        (repr(bound.most), True),
+        (repr(math.nextafter(bound.most, math.inf)), False),
+    ]
+
+
+CASES = [
+    (text.format(value), within)
+    for text, bound in BOUNDED.items()
+    for value, within in around(bound)
+]
+
+
+def accepted(text: str) -> bool:
+    try:
+        parse(text)
+    except CommentError:
+        return False
+    return True
+
+
+def test_python_keeps_the_bounds() -> None:
+    assert [(text, accepted(text)) for text, _ in CASES] == CASES
+
+
+@pytest.mark.skipif(not LUAS, reason="no Lua interpreter here")
+@pytest.mark.parametrize("lua", LUAS)
+def test_lua_keeps_the_same_and_tells_them_in_the_same_words(lua: str) -> None:
+    driver, plugin = ROOT / "tests/plugin/submit_driver.lua", ROOT / "slurm_plugin/job_submit.lua"
+    lines = "".join(text.encode().hex() + "\n" for text, _ in CASES)
+    done = subprocess.run(
+        [lua, str(driver), str(plugin)], input=lines, capture_output=True, text=True, check=True
+    )
+    answers = [line.partition(" ") for line in done.stdout.splitlines()]
+    assert [became == "held" for became, *_ in answers] == [within for _, within in CASES]
+    for (text, within), (_, _, told) in zip(CASES, answers, strict=True):
+        key = text.removeprefix("hops:reqs=1").rpartition(";")[2].partition("=")[0] or "reqs"
+        if not within and key in TOLD:
+            assert f"from {TOLD[key]}" in bytes.fromhex(told).decode(), text
+
+
+def test_users_are_told_the_same() -> None:
+    rows = {
+        cells[1].strip().strip("`"): line
+        for line in (ROOT / "docs" / "users.md").read_text().splitlines()
+        if line.startswith("| `") and len(cells := line.split("|")) > 3
+    }
+    assert {key: str(bound) in rows[key] for key, bound in TOLD.items()} == dict.fromkeys(
+        TOLD, True
+    )
+    assert f"{int(bounds.COMMENT_CHARACTERS.most)} characters" in (
+        ROOT / "docs" / "users.md"
+    ).read_text().replace(",", "")
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_no_number_is_within_no_bound(value: float) -> None:
+    named = {name: b for name, b in vars(bounds).items() if isinstance(b, Bound)}
+    assert named
+    assert not [name for name, bound in named.items() if bound.holds(value)]
