@@ -80,11 +80,10 @@ class Adapter(Protocol):
     def signal(self, job: JobId, signal: str, scope: SignalScope) -> None:
         """Send ``signal`` (``USR1``, ``TERM``, ...) to a running job."""
 
-    def requeue_hold(self, job: JobId) -> None:
-        """Stop a running job and put it back as held.
+    def requeue_hold(self, job: JobId, *, ended: bool = False) -> None:
+        """Stop a running job and put it back as held; nothing where it has ended meanwhile.
 
-        Callers look at the state first: Slurm also accepts it for finished jobs and would run
-        them again.
+        ``ended``: a job that has ended is to run again.
         """
 
     def unpin(

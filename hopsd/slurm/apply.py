@@ -123,7 +123,7 @@ class SlurmPort:
             return self._hold(job)
         if not job.failed_profile:
             return _gone(job) if job.state.finished else _failed(job, f"it is {job.state_text}")
-        return self._asked(job, lambda: self._adapter.requeue_hold(job.id))
+        return self._asked(job, lambda: self._adapter.requeue_hold(job.id, ended=True))
 
     def _give_back(self, step: Step, job: JobReading) -> Result:
         """A job that its user holds stays held, as plain Slurm does it: without the mark."""

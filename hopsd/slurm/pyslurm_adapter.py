@@ -1,8 +1,9 @@
 """The adapter over libslurm through pyslurm: one request where a command costs a process.
 
 pyslurm leaves gaps (22.5 and 25.11), which Slurm's commands fill: ``modify()`` sets no node count
-and clears no field, so only placements on one node that need neither go through it; and it
-does not say which GPUs a job holds, so ``squeue`` is asked once for each start of a job.
+and clears no field, so only placements on one node that need neither go through it; its requeue
+would run a job again that has just completed; and it does not say which GPUs a job holds, so
+``squeue`` is asked once for each start of a job.
 """
 
 from __future__ import annotations
@@ -99,10 +100,6 @@ class PyslurmAdapter(ScontrolAdapter):
     def signal(self, job: JobId, signal: str, scope: SignalScope) -> None:
         with _asking(f"signal {job} with {signal}"):
             self._slurm.Job(int(job)).send_signal(f"SIG{signal}", steps=scope.value)
-
-    def requeue_hold(self, job: JobId) -> None:
-        with _asking(f"requeue and hold {job}"):
-            self._slurm.Job(int(job)).requeue(hold=True)
 
     def _modify(self, job: JobId, **changes: Any) -> None:
         with _asking(f"update {job}"):

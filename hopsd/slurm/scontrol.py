@@ -98,8 +98,9 @@ class ScontrolAdapter:
         target = "--batch" if scope is SignalScope.BATCH else "--full"
         self._commands.run("scancel", f"--signal={signal}", target, job)
 
-    def requeue_hold(self, job: JobId) -> None:
-        self._commands.run("scontrol", "requeuehold", job)
+    def requeue_hold(self, job: JobId, *, ended: bool = False) -> None:
+        words = [] if ended else ["incomplete"]
+        self._commands.run("scontrol", "requeuehold", *words, job)
 
     def unpin(
         self, job: JobId, gpus: int, *, avoid: Sequence[NodeName] = (), begin_now: bool = False

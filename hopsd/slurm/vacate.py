@@ -47,7 +47,7 @@ def vacate(
     requeued = [job for job in jobs if job in seen and _to_requeue(seen[job], settings)]
     for job in requeued:
         with refusals(errors, job):
-            adapter.requeue_hold(job)
+            adapter.requeue_hold(job, ended=seen[job].state.finished)
     seen = watch.until(all_left, settings.stop_timeout_seconds if requeued else 0.0)
     for job in _among(seen, jobs, _ON_NODES):
         errors.setdefault(job, f"it is still {seen[job].state_text} after the requeue")

@@ -60,8 +60,6 @@ def test_refusals_carry_slurms_words(cluster: PrivateCluster, pyslurm: PyslurmAd
         pyslurm.place(Placement(nobody, Allocation.of({"n0": 1})))
     with pytest.raises(SlurmError, match="SIGNOTHING"):
         pyslurm.signal(job, "NOTHING", SignalScope.BATCH)
-    with pytest.raises(SlurmError, match="pending"):
-        pyslurm.requeue_hold(submit(cluster))
 
 
 def test_no_answer_is_told_from_a_refusal(pyslurm: PyslurmAdapter, tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_requeue_moves_submit_and_begin(cluster: PrivateCluster, port: SlurmPort
 
 
 def test_requeuehold_runs_ended_jobs_again(cluster: PrivateCluster, adapter: Adapter) -> None:
-    """Why every state is looked at before."""
+    """Why it is asked for incomplete jobs alone: one may complete between look and requeue."""
     job = submit(cluster, script="exit 0")
     port = SlurmPort(adapter, SETTINGS)
     port.apply([start(job, n0=1)])
@@ -125,6 +125,8 @@ def test_requeuehold_runs_ended_jobs_again(cluster: PrivateCluster, adapter: Ada
     assert statuses(port.apply([preempt(job), move(job, n1=1)][:1])) == [OutcomeStatus.GONE]
     assert reading(port, job).state is SlurmState.COMPLETED
     adapter.requeue_hold(job)
+    assert reading(port, job).state is SlurmState.COMPLETED
+    adapter.requeue_hold(job, ended=True)
     assert reading(port, job).state is SlurmState.PENDING
 
 
