@@ -5,9 +5,8 @@ No clock, signal or thread lives here: `daemon.py` calls :meth:`Controller.tick`
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import structlog
 
@@ -34,14 +33,6 @@ from hopsd.store.leader import Leader
 from hopsd.store.postgres import PostgresStore
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """An operator's request to give jobs back to plain Slurm; empty ``jobs``: all held ones."""
-
-    jobs: tuple[JobId, ...]
-    uid: int
 
 
 def _give_back(seen: Observation, job: JobId) -> Step:
@@ -97,8 +88,6 @@ class Controller:
         self._leader = leader
         self._window: RoundWindow | None = None
         self._recovered = False
-        self._wishes: list[Wish] = []
-        self._wishes_lock = threading.Lock()
         self._ticks = 0
         self._seen: Observation | None = None
         self._result: RoundResult | None = None
@@ -122,11 +111,6 @@ class Controller:
         self._config = config
         self._settings = round_settings(config)
         self._store.use_tables(config.throughput)
-
-    def wish(self, wish: Wish) -> None:
-        """Note a release; the next tick carries it out."""
-        with self._wishes_lock:
-            self._wishes.append(wish)
 
     def tick(self) -> str:
         """One look and, as leader and unless paused, one plan. Returns what was done.
@@ -219,8 +203,7 @@ class Controller:
 
     def _release_wishes(self) -> str:
         """What fails as a whole, as with Slurm away, is tried again at the next tick."""
-        with self._wishes_lock:
-            wishes = tuple(self._wishes)
+        wishes = self._store.wishes()
         if not wishes:
             return ""
         seen = self._observe()
@@ -239,8 +222,7 @@ class Controller:
         text = f"gave {len(given)} of {len(wanted)} jobs back to plain Slurm"
         askers = ", ".join(sorted({str(wish.uid) for wish in wishes}))
         self._store.add_event("released", f"{text} for uid {askers}")
-        with self._wishes_lock:
-            del self._wishes[: len(wishes)]
+        self._store.end_wishes(wishes)
         return text
 
     def _note_failures(self, outcomes: Sequence[StepOutcome]) -> None:

@@ -22,7 +22,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from hopsd import logs
 from hopsd.config import Config, SlurmConfig, load
-from hopsd.controller import Controller, Wish, round_settings
+from hopsd.controller import Controller, round_settings
 from hopsd.errors import ConfigError, HopsError, InputError
 from hopsd.learning.learnt import known_workloads, workload_document
 from hopsd.local_socket import LocalServer, Request
@@ -60,8 +60,8 @@ class Daemon:
         config = self._config
         logs.configure(config.daemon.log_level, config.daemon.log_format)
         log.info("starting", config=str(self._path), pid=os.getpid())
-        port, why = choose_port(config.slurm)
         leader = Leader(config.database.dsn)
+        port, why = choose_port(config.slurm, assure=leader.assure)
         with PostgresStore(config.database.dsn, leader=leader) as store:
             self._store = store
             self._controller = Controller(config, port, why, store, leader)
@@ -209,7 +209,7 @@ class Daemon:
                 f"no waiting hops job {', '.join(unknown)[:200]}; accepted are those of"
                 f" `hopsctl status`, as of {self._config.daemon.refresh_seconds:g} s ago at most"
             )
-        self._controller.wish(Wish(jobs, request.uid))
+        self._store.add_wish(jobs, request.uid, time.time())
         return {"released": list(jobs) or "all"}
 
     def _refuse_ordinary(self, request: Request) -> None:

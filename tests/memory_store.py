@@ -14,7 +14,7 @@ from hopsd.errors import StoreError
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import GpuType, JobId, WorkloadName
 from hopsd.model.job import ThroughputTable
-from hopsd.model.journal import Control, Event, Placement, ReasonRecord
+from hopsd.model.journal import Control, Event, Placement, ReasonRecord, Wish
 from hopsd.model.knowledge import Knowledge
 from hopsd.model.plan import Plan
 from hopsd.model.profiling import ProfileRun
@@ -61,6 +61,7 @@ class MemoryStore(MemoryKnowledge):
         self._profile_runs: dict[tuple[JobId, float], ProfileRun] = {}
         self._events: list[Event] = []
         self._control = Control()
+        self._wishes: dict[int, Wish] = {}
         self._now = 0.0
 
     def programs(self, scripts: Iterable[WorkloadName]) -> Mapping[WorkloadName, str]:
@@ -199,6 +200,17 @@ class MemoryStore(MemoryKnowledge):
 
     def set_paused(self, *, paused: bool, by: str, at: float) -> None:
         self._control = Control(paused, by, at)
+
+    def add_wish(self, jobs: Sequence[JobId], uid: int, at: float) -> None:
+        number = next(self._numbers)
+        self._wishes[number] = Wish(number, at, uid, tuple(jobs))
+
+    def wishes(self) -> tuple[Wish, ...]:
+        return tuple(self._wishes.values())
+
+    def end_wishes(self, wishes: Iterable[Wish]) -> None:
+        for wish in wishes:
+            self._wishes.pop(wish.id, None)
 
     def prune(self, now: float, retention_days: float) -> Mapping[str, int]:
         before = now - retention_days * DAY_SECONDS

@@ -54,3 +54,13 @@ class Control:
     paused: bool = False
     by: str = ""
     since: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """An operator's request to give jobs back to plain Slurm; empty ``jobs``: all held ones."""
+
+    id: int
+    at: float
+    uid: int
+    jobs: tuple[JobId, ...]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from hopsd.config.schema import PortName, SlurmConfig
 from hopsd.errors import SlurmError, SlurmUnavailableError
 from hopsd.slurm.adapter import Adapter, SignalScope
 from hopsd.slurm.apply import SlurmPort
 from hopsd.slurm.command import SlurmCommands
+from hopsd.slurm.fenced import FencedAdapter
 from hopsd.slurm.port import Port
 from hopsd.slurm.scontrol import ScontrolAdapter
 from hopsd.slurm.shadow import ShadowPort
@@ -17,8 +19,15 @@ from hopsd.slurm.watch import ApplySettings
 Release = tuple[int, int]
 
 
-def choose_port(config: SlurmConfig, commands: SlurmCommands | None = None) -> tuple[Port, str]:
+def choose_port(
+    config: SlurmConfig,
+    commands: SlurmCommands | None = None,
+    *,
+    assure: Callable[[], None] | None = None,
+) -> tuple[Port, str]:
     """The port that ``config.port`` names, and a sentence that says which it is and why.
+
+    ``assure`` is called before each write to Slurm; what it raises ends the apply.
 
     Raises:
         SlurmError: pyslurm is demanded and does not fit; the message says why.
@@ -27,6 +36,8 @@ def choose_port(config: SlurmConfig, commands: SlurmCommands | None = None) -> t
     commands = commands or SlurmCommands(config.command_timeout_seconds)
     release = site_release(commands)
     adapter, why = _adapter(config, commands, release)
+    if assure is not None:
+        adapter = FencedAdapter(adapter, assure)
     port = SlurmPort(adapter, apply_settings(config))
     if config.port is PortName.SHADOW:
         return ShadowPort(port), f"shadow, as configured: reads through {why}, changes nothing"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import GpuType, JobId, WorkloadName
-from hopsd.model.journal import Control, Event, Placement, ReasonRecord
+from hopsd.model.journal import Control, Event, Placement, ReasonRecord, Wish
 from hopsd.model.knowledge import Bandwidth, PhaseRecord, Theory
 from hopsd.model.step import StepOutcome
 from hopsd.store.port import PlanId, Store
@@ -67,6 +67,15 @@ class History(Store, Protocol):
         """What operators told hops."""
 
     def set_paused(self, *, paused: bool, by: str, at: float) -> None: ...
+
+    def add_wish(self, jobs: Sequence[JobId], uid: int, at: float) -> None:
+        """An operator wants ``jobs`` given back to plain Slurm, none: all that are held."""
+
+    def wishes(self) -> tuple[Wish, ...]:
+        """Those not yet fulfilled, in their order."""
+
+    def end_wishes(self, wishes: Iterable[Wish]) -> None:
+        """Forget them."""
 
     def prune(self, now: float, retention_days: float) -> Mapping[str, int]:
         """Delete what was over before the retention; rows by kind. Open jobs and plans stay."""

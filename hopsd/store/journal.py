@@ -1,9 +1,11 @@
-"""Tables ``events`` and ``control``, and the end of what is too old."""
+"""Tables ``events``, ``control`` and ``wishes``, and the end of what is too old."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from hopsd.model.ids import JobId
-from hopsd.model.journal import Control, Event
+from hopsd.model.journal import Control, Event, Wish
 from hopsd.store import throughput
 from hopsd.store.codec import clean
 from hopsd.store.connection import Connection
@@ -40,6 +42,22 @@ def set_paused(connection: Connection, paused: bool, by: str, at: float) -> None
         " since = excluded.since",
         [paused, clean(by), at],
     )
+
+
+def add_wish(connection: Connection, jobs: Sequence[JobId], uid: int, at: float) -> None:
+    connection.execute(
+        "INSERT INTO wishes (at, uid, jobs) VALUES (%s, %s, %s)",
+        [at, uid, [clean(j) for j in jobs]],
+    )
+
+
+def wishes(connection: Connection) -> tuple[Wish, ...]:
+    rows = connection.execute("SELECT id, at, uid, jobs FROM wishes ORDER BY id")
+    return tuple(Wish(number, at, uid, tuple(jobs)) for number, at, uid, jobs in rows)
+
+
+def end_wishes(connection: Connection, wishes: Iterable[Wish]) -> None:
+    connection.execute("DELETE FROM wishes WHERE id = ANY(%s)", [[wish.id for wish in wishes]])
 
 
 def prune(connection: Connection, before: float) -> dict[str, int]:

@@ -1,15 +1,26 @@
-"""One active hopsd per database: a session's advisory lock on a connection of its own."""
+"""One active hopsd per database: a session's advisory lock on a connection of its own.
+
+The lock says who leads, the epoch who led last. A process may be stopped between finding that it
+leads and what it does then: PostgreSQL itself refuses its writes, by the epoch, once another has
+led.
+"""
 
 from __future__ import annotations
 
 import os
 import socket
+import threading
 from contextlib import suppress
 
 import psycopg
+from psycopg import sql
 
 from hopsd.errors import NotLeaderError
 from hopsd.store.connection import Connection, conninfo, told
+
+LEASE_SECONDS = 30.0
+"""How long the lock of a process lasts that does nothing any more, stopped or cut off."""
+_BEATS = 5
 
 _LOCK = 0x686F7073_00000002
 _HOLDER = """
@@ -22,13 +33,17 @@ WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
 
 
 class Leader:
-    """Leadership lasts as long as its connection: PostgreSQL frees the lock of a lost one."""
+    """Leadership lasts as long as its connection: PostgreSQL frees the lock of a lost one, and
+    ends one that said nothing for ``lease_seconds``.
+    """
 
-    def __init__(self, dsn: str) -> None:
+    def __init__(self, dsn: str, *, lease_seconds: float = LEASE_SECONDS) -> None:
         name = f"hopsd {socket.gethostname()} {os.getpid()}"
         self._conninfo = conninfo(dsn, application_name=name[:63])
+        self._lease_seconds = lease_seconds
         self._connection: Connection | None = None
-        self._leads = False
+        self._epoch: int | None = None
+        self._beating = threading.Event()
 
     def acquire(self) -> None:
         """Become the leader, or make sure of still being it. Cheap: one round trip.
@@ -38,20 +53,27 @@ class Leader:
                 lost since: somebody else may have led meanwhile.
             StoreUnavailableError: PostgreSQL does not answer.
         """
-        if self._leads:
+        if self._epoch is not None:
             self.assure()
             return
         with told():
             if self._connection is None or not self._alive():
                 self._connection = psycopg.connect(self._conninfo, autocommit=True)
-            row = self._connection.execute("SELECT pg_try_advisory_lock(%s)", [_LOCK]).fetchone()
+            connection = self._connection
+            row = connection.execute("SELECT pg_try_advisory_lock(%s)", [_LOCK]).fetchone()
             if row is None or not row[0]:
-                raise NotLeaderError(f"{self._holder()} leads")
-            self._leads = True
+                raise NotLeaderError(f"{self._holder(connection)} leads")
+            try:
+                self._epoch = self._take(connection)
+            except psycopg.Error:
+                self.close()  # the lock with it
+                raise
+        self._beat(connection)
 
     def close(self) -> None:
         """Give leadership up."""
-        self._leads = False
+        self._epoch = None
+        self._beating.set()
         if self._connection is not None:
             # At the return, not when PostgreSQL gets round to ending the session.
             with suppress(psycopg.Error):
@@ -65,11 +87,50 @@ class Leader:
         Raises:
             NotLeaderError: it does not, or no longer.
         """
-        if not self._leads:
+        if self._epoch is None:
             raise NotLeaderError("this hopsd does not lead")
         if not self._alive():
             self.close()
             raise NotLeaderError("the connection that held the leader's lock was lost")
+
+    def fence(self, connection: Connection) -> None:
+        """Let the transaction of ``connection`` be committed only if no other has led since.
+
+        A new leader waits for the transactions that came before it.
+
+        Raises:
+            NotLeaderError: this one does not lead, or another one has.
+        """
+        if self._epoch is None:
+            raise NotLeaderError("this hopsd does not lead")
+        mine = connection.execute(
+            "SELECT FROM leadership WHERE epoch = %s FOR SHARE", [self._epoch]
+        )
+        if mine.rowcount != 1:
+            raise NotLeaderError("another hopsd has led since")
+
+    def _take(self, connection: Connection) -> int:
+        milliseconds = round(self._lease_seconds * 1000)
+        connection.execute(
+            sql.SQL("SET idle_session_timeout = {}").format(sql.Literal(milliseconds))
+        )
+        row = connection.execute(
+            "UPDATE leadership SET epoch = epoch + 1 RETURNING epoch"
+        ).fetchone()
+        if row is None:
+            raise psycopg.DataError("table leadership has no row")
+        return int(row[0])
+
+    def _beat(self, connection: Connection) -> None:
+        """Say something on ``connection`` before its lease ends, until it is closed."""
+        over = self._beating = threading.Event()
+
+        def beat() -> None:
+            while not over.wait(self._lease_seconds / _BEATS):
+                with suppress(psycopg.Error):  # who acts on it asks by himself
+                    connection.execute("SELECT 1")
+
+        threading.Thread(target=beat, name="leader", daemon=True).start()
 
     def _alive(self) -> bool:
         if self._connection is None:
@@ -81,7 +142,6 @@ class Leader:
             return False
         return True
 
-    def _holder(self) -> str:
-        assert self._connection is not None  # noqa: S101 - set by the only caller
-        row = self._connection.execute(_HOLDER, [_LOCK]).fetchone()
+    def _holder(self, connection: Connection) -> str:
+        row = connection.execute(_HOLDER, [_LOCK]).fetchone()
         return f"{row[0]} (since {row[1]} UTC)" if row else "another hopsd"

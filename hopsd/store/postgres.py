@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import GpuType, JobId, WorkloadName
 from hopsd.model.job import ThroughputTable
-from hopsd.model.journal import Control, Event, Placement, ReasonRecord
+from hopsd.model.journal import Control, Event, Placement, ReasonRecord, Wish
 from hopsd.model.knowledge import Bandwidth, Knowledge, PhaseRecord, Theory, ThroughputRecord
 from hopsd.model.profiling import ProfileRun
 from hopsd.model.step import StepOutcome
 from hopsd.store import jobs, journal, plans, profiling, throughput
-from hopsd.store.connection import Database
+from hopsd.store.connection import Connection, Database
 from hopsd.store.history import DAY_SECONDS, job_document
 from hopsd.store.leader import Leader
 from hopsd.store.port import PlanId, PlanRecord
@@ -28,11 +29,11 @@ class PostgresStore:
     very commit leaves it open whether the write happened: every write may be repeated, and a
     plan that was begun so counts as left unfinished.
 
-    With a ``leader``, `begin_plan` makes sure that it still leads: planning may have taken
-    so long that another hopsd took over.
+    With a ``leader``, PostgreSQL takes nothing of it once another hopsd has led, but what
+    operators ask of any: a pause and wishes.
 
     Raises (any call):
-        NotLeaderError: `begin_plan` after the lead was lost.
+        NotLeaderError: a write after the lead was lost; nothing was written.
         StoreUnavailableError: PostgreSQL does not answer.
         StoreError: it refuses, for example because the migrations were not run.
     """
@@ -67,12 +68,20 @@ class PostgresStore:
     ) -> None:
         self.close()
 
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        """A transaction of who leads."""
+        with self._database.transaction() as connection:
+            if self._leader is not None:
+                self._leader.fence(connection)
+            yield connection
+
     def jobs(self) -> Mapping[JobId, JobRecord]:
         with self._database.transaction() as connection:
             return jobs.open_jobs(connection)
 
     def save_jobs(self, records: Iterable[JobRecord]) -> None:
-        with self._database.transaction() as connection:
+        with self._writing() as connection:
             jobs.save(connection, records)
 
     def programs(self, scripts: Iterable[WorkloadName]) -> Mapping[WorkloadName, str]:
@@ -80,7 +89,7 @@ class PostgresStore:
             return jobs.programs(connection, scripts)
 
     def save_program(self, script: WorkloadName, program: str, at: float) -> None:
-        with self._database.transaction() as connection:
+        with self._writing() as connection:
             jobs.save_program(connection, script, program, at)
 
     def knowledge(self) -> Knowledge:
@@ -99,11 +108,11 @@ class PostgresStore:
         )
 
     def add_throughput(self, records: Sequence[ThroughputRecord]) -> None:
-        with self._database.transaction() as connection:
+        with self._writing() as connection:
             throughput.add(connection, records)
 
     def add_phases(self, records: Iterable[PhaseRecord]) -> None:
-        with self._database.transaction() as connection:
+        with self._writing() as connection:
             throughput.add_phases(connection, records)
 
     def phases(self, workload: WorkloadName, gpu_type: GpuType) -> tuple[PhaseRecord, ...]:
@@ -111,11 +120,11 @@ class PostgresStore:
             return throughput.phases(connection, workload, gpu_type)
 
     def save_theory(self, fits: Iterable[Theory]) -> None:
-        with self._database.transaction() as connection:
+        with self._writing() as connection:
             throughput.save_theory(connection, fits)
 
     def save_bandwidth(self, found: Iterable[Bandwidth]) -> None:
-        with self._database.transaction() as connection:
+        with self._writing() as connection:
             throughput.save_bandwidth(connection, found)
 
     def profile_runs(self, since: float) -> tuple[ProfileRun, ...]:
@@ -123,17 +132,15 @@ class PostgresStore:
             return profiling.runs(connection, since)
 
     def save_profile_runs(self, runs: Iterable[ProfileRun]) -> None:
-        with self._database.transaction() as connection:
+        with self._writing() as connection:
             profiling.save(connection, runs)
 
     def begin_plan(self, record: PlanRecord) -> PlanId:
-        if self._leader is not None:
-            self._leader.assure()
-        with self._database.transaction() as connection:
+        with self._writing() as connection:
             return plans.begin(connection, record)
 
     def finish_plan(self, plan: PlanId, outcomes: Sequence[StepOutcome], finished: float) -> None:
-        with self._database.transaction() as connection:
+        with self._writing() as connection:
             plans.finish(connection, plan, outcomes, finished)
             for outcome in outcomes:
                 if outcome.vacated is not None:
@@ -173,7 +180,7 @@ class PostgresStore:
     def add_event(
         self, kind: str, text: str, *, job: JobId | None = None, at: float | None = None
     ) -> None:
-        with self._database.transaction() as connection:
+        with self._writing() as connection:
             journal.add_event(connection, kind, text, job, at)
 
     def events(self, job: JobId | None = None, limit: int = 100) -> tuple[Event, ...]:
@@ -188,6 +195,18 @@ class PostgresStore:
         with self._database.transaction() as connection:
             journal.set_paused(connection, paused, by, at)
 
-    def prune(self, now: float, retention_days: float) -> Mapping[str, int]:
+    def add_wish(self, jobs: Sequence[JobId], uid: int, at: float) -> None:
         with self._database.transaction() as connection:
+            journal.add_wish(connection, jobs, uid, at)
+
+    def wishes(self) -> tuple[Wish, ...]:
+        with self._database.transaction() as connection:
+            return journal.wishes(connection)
+
+    def end_wishes(self, wishes: Iterable[Wish]) -> None:
+        with self._writing() as connection:
+            journal.end_wishes(connection, wishes)
+
+    def prune(self, now: float, retention_days: float) -> Mapping[str, int]:
+        with self._writing() as connection:
             return journal.prune(connection, now - retention_days * DAY_SECONDS)

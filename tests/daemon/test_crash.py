@@ -6,8 +6,9 @@ import signal
 import time
 from collections import Counter
 
+import psycopg
 import pytest
-from daemon_site import LONG, Site
+from daemon_site import LONG, Hopsd, Site
 
 from hopsd.model.ids import JobId
 
@@ -103,6 +104,34 @@ def test_a_lost_node_gives_its_job_another_one(site: Site) -> None:
     assert [n["usable"] for n in moved["nodes"] if n["name"] == node] == [False]
     site.let_go()
     site.wait_until_all_completed()
+
+
+def test_a_leader_that_was_frozen_does_nothing_more(site: Site, database: str) -> None:
+    """Stopped while it applies a plan, continued after another one took over and went on."""
+    site.hopsd.start()
+    second = Hopsd(site.folder, database, site.cluster, "second")
+    try:
+        second.start()
+        for _ in range(3):
+            site.submit("hops:reqs=1,2,4", 6.0)
+        wait_for_open_plan(site)
+        assert site.hopsd.process is not None
+        site.hopsd.process.send_signal(signal.SIGSTOP)
+        with psycopg.connect(database, autocommit=True) as admin:  # sooner than by its lease
+            admin.execute(
+                "SELECT pg_terminate_backend(pid, 60000) FROM pg_locks WHERE locktype = 'advisory'"
+            )
+        second.wait_for(lambda s: s["mode"] == "active" and s["error"] is None and s["running"])
+        site.hopsd.process.send_signal(signal.SIGCONT)
+        site.hopsd.wait_for(lambda s: s["mode"] == "standby")
+        site.submit("hops:reqs=2", 2.0)
+        site.wait_until_all_completed()
+        second.wait_for(lambda s: not s["running"] and not s["waiting"])
+        assert second.status()["mode"] == "active"
+        assert_records_are_true(site)
+        assert_never_over_allocated(site)
+    finally:
+        second.stop()
 
 
 def test_sigterm_leaves_jobs_as_they_are_and_the_next_start_goes_on(site: Site) -> None:

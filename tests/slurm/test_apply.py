@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from slurm_contract import hold, move, preempt, start, statuses
 
 from hopsd.core.devices import CPU
-from hopsd.errors import SlurmError, SlurmUnavailableError
+from hopsd.errors import NotLeaderError, SlurmError, SlurmUnavailableError
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.reading import USER_HOLD_BEGIN, Hold, JobReading, NodeReading, Reading, SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepKind
 from hopsd.slurm.adapter import Placement, SignalScope
 from hopsd.slurm.apply import SlurmPort
+from hopsd.slurm.fenced import FencedAdapter
 from hopsd.slurm.place import free_gpus
 from hopsd.slurm.shadow import ShadowPort
 from hopsd.slurm.shape import filled
@@ -104,8 +105,10 @@ class FakeSlurm:
         self.asked("signal", job)
         self.table[job] = self.on_signal(self.table[job])
 
-    def requeue_hold(self, job: JobId) -> None:
+    def requeue_hold(self, job: JobId, *, ended: bool = False) -> None:
         self.asked("requeue_hold", job)
+        if self.table[job].state.finished and not ended:
+            return
         self.change(job, state=SlurmState.PENDING, hold=Hold.HOPS, allocation=Allocation())
         self.change(job, restarts=self.table[job].restarts + 1, submit=float(int(self.now)))
 
@@ -168,6 +171,37 @@ def test_what_ended_in_its_grace_is_never_requeued(slurm: FakeSlurm, state: Slur
     job = slurm.running(1, n0=2)
     assert statuses(port(slurm).apply([move(job, n1=2)])) == [OutcomeStatus.GONE]
     assert slurm.writes() == ["signal"]
+
+
+def test_what_completes_between_look_and_requeue_is_not_run_again(slurm: FakeSlurm) -> None:
+    requeue = slurm.requeue_hold
+
+    def late(job: JobId, *, ended: bool = False) -> None:
+        slurm.change(job, state=SlurmState.COMPLETED, allocation=Allocation())
+        requeue(job, ended=ended)
+
+    slurm.requeue_hold = late  # type: ignore[method-assign]
+    job = slurm.running(1, n0=2)
+    assert statuses(port(slurm).apply([move(job, n1=2)])) == [OutcomeStatus.GONE]
+    assert slurm.table[job].state is SlurmState.COMPLETED
+
+
+def test_who_lost_the_lead_asks_nothing_more(slurm: FakeSlurm) -> None:
+    leads = 3
+
+    def assure() -> None:
+        nonlocal leads
+        leads -= 1
+        if leads < 0:
+            raise NotLeaderError("another hopsd has led since")
+
+    fenced = FencedAdapter(slurm, assure)
+    settings = ApplySettings(grace_seconds=10.0, poll_seconds=0.5)
+    port = SlurmPort(fenced, settings, clock=lambda: slurm.now, sleep=slurm.sleep)
+    jobs = [slurm.running(i, n0=2) for i in range(2)]
+    with pytest.raises(NotLeaderError):
+        port.apply([preempt(job) for job in jobs])
+    assert slurm.writes() == ["signal", "signal", "requeue_hold"]
 
 
 @pytest.mark.parametrize("ended", [{"exit_signal": 10}, {"exit_code": 138}])
@@ -246,7 +280,7 @@ def test_other_resources_are_given_back(slurm: FakeSlurm) -> None:
 
 
 def test_no_answer_ends_the_apply(slurm: FakeSlurm) -> None:
-    def away(job: JobId) -> None:
+    def away(job: JobId, *, ended: bool = False) -> None:
         raise SlurmUnavailableError("away")
 
     slurm.requeue_hold = away  # type: ignore[method-assign]

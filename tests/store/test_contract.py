@@ -344,6 +344,16 @@ def test_pause_lasts(store: History) -> None:
     assert (store.control().paused, store.control().by) == (False, "alice")
 
 
+def test_wishes_stay_until_they_are_fulfilled(store: History) -> None:
+    store.add_wish([JobId("7"), JobId("8")], uid=1000, at=5.0)
+    store.add_wish([], uid=0, at=6.0)
+    first, second = store.wishes()
+    assert (first.jobs, first.uid, first.at) == ((JobId("7"), JobId("8")), 1000, 5.0)
+    assert second.jobs == ()
+    store.end_wishes([first])
+    assert store.wishes() == (second,)
+
+
 def test_events_are_told_newest_first(store: History) -> None:
     store.add_event("drift", "job 1 runs on n1", job=ONE, at=1.0)
     store.add_event("recovered", "took up a plan", at=2.0)

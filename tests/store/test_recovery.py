@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 
 import psycopg
 import pytest
@@ -12,12 +13,15 @@ from values import job, plan_record
 
 from hopsd.errors import ConfigError, NotLeaderError, StoreError, StoreUnavailableError
 from hopsd.model.ids import JobId
+from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.store.embedded import EmbeddedPostgres
 from hopsd.store.leader import Leader
 from hopsd.store.migrate import migrate
 from hopsd.store.postgres import PostgresStore
 
 pytestmark = pytest.mark.live
+
+STEP = Step(JobId("1"), StepKind.HOLD)
 
 
 @pytest.fixture
@@ -167,16 +171,20 @@ def test_a_lost_connection_is_lost_leadership(server: EmbeddedPostgres, dsn: str
         second.close()
 
 
+def _end_session_of_leader(server: EmbeddedPostgres) -> None:
+    with psycopg.connect(server.dsn(), autocommit=True) as admin:
+        admin.execute(
+            "SELECT pg_terminate_backend(pid, 60000) FROM pg_locks WHERE locktype = 'advisory'"
+        )
+
+
 def test_a_leader_whose_session_is_ended_by_an_operator_notices(
     server: EmbeddedPostgres, dsn: str
 ) -> None:
     leader = Leader(dsn)
     try:
         leader.acquire()
-        with psycopg.connect(server.dsn(), autocommit=True) as admin:
-            admin.execute(
-                "SELECT pg_terminate_backend(pid, 60000) FROM pg_locks WHERE locktype = 'advisory'"
-            )
+        _end_session_of_leader(server)
         with pytest.raises(NotLeaderError):
             leader.acquire()
     finally:
@@ -208,6 +216,61 @@ def test_a_plan_is_not_begun_once_the_lead_is_lost(server: EmbeddedPostgres, dsn
     assert left is not None
     assert left[1].made == 100.0
     other.close()
+
+
+def test_who_led_before_writes_nothing_more(server: EmbeddedPostgres, dsn: str) -> None:
+    """Stopped in the middle of a plan, continued after another one led."""
+    leader, other = Leader(dsn), Leader(dsn)
+    with (
+        PostgresStore(dsn, leader=leader) as late,
+        PostgresStore(dsn, leader=other) as store,
+        closing(leader),
+        closing(other),
+    ):
+        leader.acquire()
+        plan = late.begin_plan(plan_record())
+        _end_session_of_leader(server)
+        other.acquire()
+        done, failed = (
+            StepOutcome(STEP, status) for status in (OutcomeStatus.DONE, OutcomeStatus.FAILED)
+        )
+        store.finish_plan(plan, [done], finished=120.0)
+        for write in (
+            lambda: late.finish_plan(plan, [failed], finished=130.0),
+            lambda: late.save_jobs([job("1")]),
+            lambda: late.add_event("defect", "told too late"),
+            lambda: late.end_wishes(()),
+        ):
+            with pytest.raises(NotLeaderError, match="has led since"):
+                write()
+        assert store.outcomes(plan) == (done,)
+        assert not store.jobs()
+
+
+def test_the_lock_of_a_process_that_does_nothing_any_more_ends(dsn: str) -> None:
+    frozen, other = Leader(dsn, lease_seconds=0.5), Leader(dsn)
+    with closing(frozen), closing(other):
+        frozen.acquire()
+        time.sleep(1.0)
+        with pytest.raises(NotLeaderError):
+            other.acquire()  # it beats
+        frozen._beating.set()  # as SIGSTOP would
+        deadline = time.monotonic() + 60.0
+        while True:
+            try:
+                other.acquire()
+                break
+            except NotLeaderError:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        with pytest.raises(NotLeaderError, match="was lost"):
+            frozen.assure()
+
+
+def test_a_wish_is_written_by_a_hopsd_that_does_not_lead(dsn: str) -> None:
+    with PostgresStore(dsn, leader=Leader(dsn)) as store:
+        store.add_wish([JobId("7")], uid=1000, at=5.0)
+        assert [(w.jobs, w.uid) for w in store.wishes()] == [((JobId("7"),), 1000)]
 
 
 def test_a_database_without_the_schema_says_what_to_do(server: EmbeddedPostgres) -> None:

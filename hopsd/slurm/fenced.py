@@ -1,0 +1,57 @@
+"""An adapter that writes only for who leads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from hopsd.model.ids import JobId, NodeName
+from hopsd.model.reading import JobReading, Reading
+from hopsd.slurm.adapter import Adapter, Placement, SignalScope
+
+
+class FencedAdapter:
+    """Calls ``assure`` before each write; what that raises ends the apply.
+
+    Slurm has no request that depends on who leads. So of a process that was stopped right between
+    the two at most one request comes late.
+    """
+
+    def __init__(self, adapter: Adapter, assure: Callable[[], None]) -> None:
+        self._adapter = adapter
+        self._assure = assure
+
+    @property
+    def name(self) -> str:
+        return self._adapter.name
+
+    def read(self) -> Reading:
+        return self._adapter.read()
+
+    def jobs(self) -> Sequence[JobReading]:
+        return self._adapter.jobs()
+
+    def hold(self, job: JobId, begin: float = 0.0) -> None:
+        self._assure()
+        self._adapter.hold(job, begin)
+
+    def place(self, placement: Placement) -> None:
+        self._assure()
+        self._adapter.place(placement)
+
+    def release(self, jobs: Sequence[JobId]) -> None:
+        self._assure()
+        self._adapter.release(jobs)
+
+    def signal(self, job: JobId, signal: str, scope: SignalScope) -> None:
+        self._assure()
+        self._adapter.signal(job, signal, scope)
+
+    def requeue_hold(self, job: JobId, *, ended: bool = False) -> None:
+        self._assure()
+        self._adapter.requeue_hold(job, ended=ended)
+
+    def unpin(
+        self, job: JobId, gpus: int, *, avoid: Sequence[NodeName] = (), begin_now: bool = False
+    ) -> None:
+        self._assure()
+        self._adapter.unpin(job, gpus, avoid=avoid, begin_now=begin_now)
