@@ -43,6 +43,8 @@ def json_object(comment: Comment) -> dict[str, object]:
         "cpu": comment.cpu,
         "app": comment.app,
         "phase": comment.phase,
+        "shape": comment.shape.value if comment.shape else None,
+        "per_node": comment.per_node,
     }
 
 
@@ -58,6 +60,7 @@ def _lines(comment: Comment) -> list[str]:
         f"workload       {comment.workload or 'not given'}",
         f"CPUs will do   {'yes' if comment.cpu else 'no'}",
         f"app            {_app(comment)}",
+        f"shape          {_shape(comment)}",
     ]
 
 
@@ -65,3 +68,9 @@ def _app(comment: Comment) -> str:
     if comment.app is None:
         return "not given"
     return comment.app + (f", phase {comment.phase}" if comment.phase else "")
+
+
+def _shape(comment: Comment) -> str:
+    if comment.shape is None:
+        return "as the script's options say"
+    return comment.shape + (f", {comment.per_node} a node" if comment.per_node else "")

@@ -18,6 +18,7 @@ from hopsd.errors import CommentError, InputError
 from hopsd.model import bounds
 from hopsd.model.bounds import Bound
 from hopsd.model.ids import AppName, WorkloadName
+from hopsd.model.rules import ShapeRule
 
 PREFIX = "hops:"
 DEFAULT_RANGE_VALUES = 8
@@ -25,6 +26,11 @@ BLANKS = " \t"
 
 T = TypeVar("T")
 
+_OURS = re.compile(
+    r"(?:^|(?<=[ \t;,]))hops:[ \t]*"
+    r"((?:[^ \t]|(?<=[;=,])[ \t]+|[ \t]+(?=[;=,])|[ \t]+$)*)",
+    re.DOTALL,
+)
 _WHOLE = re.compile(r"[0-9]+")
 _DECIMAL = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _WORKLOAD = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -32,7 +38,7 @@ _APP = re.compile(r"([A-Za-z0-9._-]{1,64})(?::([1-9][0-9]{0,2}))?")
 
 
 class NotOursError(InputError):
-    """The comment does not begin with ``hops:``; its job is none of our business."""
+    """There is no ``hops:`` in the comment; its job is none of our business."""
 
 
 class LrRule(StrEnum):
@@ -49,7 +55,8 @@ class Comment:
 
     ``lr`` as given, by GPU count: a plain rate stands under the smallest requirement. ``cpu``:
     it may run on CPUs in place of GPUs, as many as ``reqs`` says. ``app``: the search for
-    hyper-parameters that it belongs to; ``phase`` of that, 0: it has none.
+    hyper-parameters that it belongs to; ``phase`` of that, 0: it has none. ``shape`` and ``per_node``
+    GPUs on each node: in place of what the script's own options say, None: as they say.
     """
 
     reqs: tuple[int, ...]
@@ -62,32 +69,49 @@ class Comment:
     cpu: bool = False
     app: AppName | None = None
     phase: int = 0
+    shape: ShapeRule | None = None
+    per_node: int | None = None
 
 
 def is_ours(text: str) -> bool:
-    return text.startswith(PREFIX)
+    return our_part(text) is not None
+
+
+def our_part(text: str) -> str | None:
+    """What follows ``hops:`` in a comment that others may use as well; None: nothing is ours.
+
+    Ours begins with the text or after a blank, ``;`` or ``,``. It goes to the end, or to the first
+    blanks that do not stand beside ``;``, ``=`` or ``,``: ``laion; hops:reqs=8, 16 other``.
+    """
+    found = _OURS.search(text)
+    return found and found[1]
 
 
 def parse(text: str, *, range_values: int = DEFAULT_RANGE_VALUES) -> Comment:
     """Read a job's comment; ``range_values`` is how many counts a range without ``num`` gives.
 
     Raises:
-        NotOursError: the text does not begin with ``hops:``.
+        NotOursError: there is no ``hops:`` in the text.
         CommentError: a bad text; the message is one line with key, value and what is accepted.
     """
-    if not is_ours(text):
-        raise NotOursError(f"{_shown(text)} is not a hops comment: those begin with 'hops:'")
+    ours = our_part(text)
+    if ours is None:
+        raise NotOursError(f"{_shown(text)} is not a hops comment: there is no 'hops:' in it")
     if not bounds.COMMENT_CHARACTERS.holds(len(text)):
         raise CommentError(
             f"the comment has {len(text)} characters; accepted are at most"
             f" {bounds.COMMENT_CHARACTERS.most}"
         )
-    pairs = _pairs(text.removeprefix(PREFIX))
+    pairs = _pairs(ours)
     if "reqs" not in pairs:
         raise CommentError("reqs is missing; accepted is a comment such as 'hops:reqs=1,2,4,8'")
     num = _given(pairs, "num", lambda v: _whole("num", v, bounds.RANGE_COUNTS))
     reqs = _reqs(pairs["reqs"], num, range_values)
     app, phase = read_app(pairs["app"]) if "app" in pairs else (None, 0)
+    per_node = _given(pairs, "per_node", lambda v: _gpus("per_node", v, v))
+    shape = _given(pairs, "shape", lambda v: ShapeRule(_choice("shape", v, tuple(ShapeRule))))
+    if per_node is not None:
+        shape = _even(pairs, shape, per_node)
     return Comment(
         reqs=reqs,
         samples=_given(pairs, "samples", lambda v: _decimal("samples", v, bounds.SAMPLES)),
@@ -99,6 +123,8 @@ def parse(text: str, *, range_values: int = DEFAULT_RANGE_VALUES) -> Comment:
         cpu=_choice("cpu", pairs.get("cpu", "no"), ("yes", "no")) == "yes",
         app=app,
         phase=phase,
+        shape=shape,
+        per_node=per_node,
     )
 
 
@@ -134,7 +160,9 @@ def learning_rate(comment: Comment, gpus: int) -> float | None:
     return rate * scale[comment.lr_rule](ratio)
 
 
-KEYS = ("reqs", "num", "samples", "batch", "lr", "lr_rule", "preempt", "workload", "cpu", "app")
+KEYS = tuple(
+    "reqs num samples batch lr lr_rule preempt workload cpu app shape per_node".split()  # noqa: SIM905
+)
 
 
 def _given(pairs: Mapping[str, str], key: str, read: Callable[[str], T]) -> T | None:
@@ -146,7 +174,7 @@ def _pairs(body: str) -> dict[str, str]:
     if len(pieces) > 1 and not pieces[-1]:
         pieces.pop()  # a trailing ';' ends the last pair
     pairs: dict[str, str] = {}
-    for piece in pieces:
+    for piece in pieces if body.strip(BLANKS) else ():
         key, equals, value = (part.strip(BLANKS) for part in piece.partition("="))
         if not equals:
             raise CommentError(f"{_shown(piece)} has no '='; accepted is key=value joined by ';'")
@@ -171,6 +199,19 @@ def _reqs(value: str, num: int | None, range_values: int) -> tuple[int, ...]:
             f"or a list such as reqs={_shown(value, quoted=False)} without"
         )
     return tuple(sorted({_gpus("reqs", item, value) for item in value.split(",")}))
+
+
+def _even(pairs: Mapping[str, str], shape: ShapeRule | None, per_node: int) -> ShapeRule:
+    if shape not in (None, ShapeRule.EVEN):
+        raise CommentError(f"per_node={per_node} with shape={shape}; accepted is shape=even with it")
+    low, dash, high = pairs["reqs"].partition("-")
+    counts = [int(count) for count in pairs["reqs"].split(",")] if not dash else []
+    if dash and int(high) // per_node * per_node < int(low) or counts and all(c % per_node for c in counts):
+        raise CommentError(
+            f"reqs={_shown(pairs['reqs'])} has no multiple of per_node={per_node};"
+            f" accepted is one at least, such as reqs={2 * per_node}"
+        )
+    return ShapeRule.EVEN
 
 
 def _lr(value: str, smallest: int) -> dict[int, float]:
@@ -236,6 +277,7 @@ def read_app(value: str) -> tuple[AppName, int]:
 _NAME = "1 to 64 of the letters A-Z a-z, digits, '.', '_' and '-'"
 _ACCEPTED = {
     "reqs": f"GPU counts from {bounds.GPUS} joined by ',' or one range such as 1-16",
+    "per_node": f"GPUs on each node, from {bounds.GPUS}",
     "num": f"a whole number from {bounds.RANGE_COUNTS}",
     "samples": f"a number from {bounds.SAMPLES}, such as 1.28e9",
     "batch": f"a whole number from {bounds.BATCH}",
