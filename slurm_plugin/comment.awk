@@ -9,6 +9,16 @@ function trim(text) { gsub(/^[ \t]+|[ \t]+$/, "", text); return text }
 # Some awks read a number with a leading zero as octal (busybox 1.35).
 function number(text) { text = trim(text); sub(/^0+/, "", text); return text + 0 }
 function is_whole(text) { return text ~ /^[0-9]+$/ }
+# What follows "hops:", to the first blanks that do not stand beside ";", "=" or ",".
+function our_part(text,    beside) {
+    if (!match(text, /(^|[ \t;,])hops:[ \t]*/)) return ""
+    text = substr(text, RSTART + RLENGTH)
+    for (beside = ""; match(text, /[ \t]+/); text = substr(text, RSTART + RLENGTH)) {
+        beside = beside substr(text, 1, RSTART - 1)
+        if (beside !~ /[;=,]$/ && substr(text, RSTART + RLENGTH) !~ /^[;=,]/) return beside
+    }
+    return beside text
+}
 function rate_for(gpus,    count, reference) {
     reference = 0
     for (count in rate) # the nearest count below, else the smallest
@@ -51,7 +61,7 @@ function reqs_of_list(text,    n, items, i, wanted, count, last, next_count, joi
 }
 BEGIN {
     gpus = ENVIRON["GPUS"] + 0
-    n = split(substr(ENVIRON["COMMENT"], 6), pieces, ";")
+    n = split(our_part(ENVIRON["COMMENT"]), pieces, ";")
     for (i = 1; i <= n; i++) {
         at = index(pieces[i], "=")
         if (at) value[trim(substr(pieces[i], 1, at - 1))] = trim(substr(pieces[i], at + 1))

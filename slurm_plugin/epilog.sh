@@ -3,7 +3,7 @@
 # prolog.sh wrote, and leaves for an hour that the job was here, for task_prolog.sh. Always ends 0:
 # an Epilog that fails drains its node.
 
-case ${SLURM_JOB_COMMENT-} in hops:*) ;; *) exit 0 ;; esac
+case ${SLURM_JOB_COMMENT-} in hops:* | *[\;,[:blank:]]hops:*) ;; *) exit 0 ;; esac
 
 PATH=${PATH:+$PATH:}/usr/local/bin:/usr/bin:/bin
 HOPS_RUN_DIR=/run/hops

@@ -1,7 +1,7 @@
 -- hops: job_submit/lua plugin for Slurm 22.05 and newer, Lua 5.1 to 5.4.
 --
--- A job whose comment begins with "hops:" is checked, freed of what would pin its shape and
--- held: from then on hopsd alone places it. Every other job passes untouched.
+-- A job with "hops:" in its comment is checked, freed of what would pin its shape and held: from
+-- then on hopsd alone places it. Every other job passes untouched.
 --
 -- Slurm lets a job through, changed as far as it got, when this script raises an error or
 -- returns no number. So nothing here runs outside pcall once a job is known to be ours, and a
@@ -126,6 +126,7 @@ local function accepts_app(value)
   return #name <= 64 and name:find("^[A-Za-z0-9._-]+$")
 end
 
+local shape, shape_text = choice("any", "even", "node")
 local yes_or_no, yes_or_no_text = choice("yes", "no")
 local rule, rule_text = choice("linear", "sqrt", "none")
 local name_text = "1 to 64 of the letters A-Z a-z, digits, '.', '_' and '-'"
@@ -149,15 +150,50 @@ local KEYS = {
   cpu = { yes_or_no, yes_or_no_text },
   app = { accepts_app,
     name_text .. "; if it has phases, then ':' and 1 to 999, as in lm:2" },
+  shape = { shape, shape_text },
+  per_node = { function(value) return whole(value, GPUS) end, "GPUs on each node, from " .. GPUS[3] },
 }
-local KEY_NAMES = "reqs, num, samples, batch, lr, lr_rule, preempt, workload, cpu, app"
+local KEY_NAMES = "reqs, num, samples, batch, lr, lr_rule, preempt, workload, cpu, app, shape, per_node"
+
+-- What follows "hops:" in a comment that others may use as well, nil: nothing is ours. Ours begins
+-- with the comment or after a blank, ';' or ','; it goes to the end, or to the first blanks that do
+-- not stand beside ';', '=' or ','.
+local function our_part(comment)
+  if type(comment) ~= "string" then return nil end
+  local first, last, from = nil, nil, 1
+  repeat
+    first, last = comment:find(PREFIX, from, true)
+    if not first then return nil end
+    from = last + 1
+  until first == 1 or comment:sub(first - 1, first - 1):find("[ \t;,]")
+  local text = comment:sub(last + 1):gsub("^[ \t]+", "")
+  from = 1
+  while true do
+    local blank, blank_end = text:find("[ \t]+", from)
+    if not blank or blank_end == #text then return trim(text) end
+    local beside = text:sub(blank - 1, blank - 1) .. text:sub(blank_end + 1, blank_end + 1)
+    if not beside:find("[;=,]") then return text:sub(1, blank - 1) end
+    from = blank_end + 1
+  end
+end
+
+-- Whether some count of the accepted `reqs` is a multiple of `per_node`.
+local function has_multiple(reqs, per_node)
+  local low, high = reqs:match("^[ \t]*(%d+)[ \t]*%-[ \t]*(%d+)[ \t]*$")
+  if low then return high - high % per_node >= tonumber(low) end
+  for count in reqs:gmatch("%d+") do
+    if count % per_node == 0 then return true end
+  end
+  return false
+end
 
 -- Returns the pairs of an accepted comment, or nil and one line about what is wrong.
 local function read_comment(text)
   if #text > MAX_CHARACTERS then
     return nil, "the comment has " .. #text .. " characters; accepted are at most " .. MAX_CHARACTERS
   end
-  local pieces, pairs_found = split(text:sub(#PREFIX + 1), ";"), {}
+  local part = our_part(text)
+  local pieces, pairs_found = part == "" and {} or split(part, ";"), {}
   if #pieces > 1 and trim(pieces[#pieces]) == "" then
     pieces[#pieces] = nil -- a trailing ';' ends the last pair
   end
@@ -184,11 +220,19 @@ local function read_comment(text)
   if pairs_found.num and not pairs_found.reqs:find("-", 1, true) then
     return nil, "num=" .. shown(pairs_found.num) .. " goes with a range only; accepted is reqs=min-max with num"
   end
+  local per_node = pairs_found.per_node
+  if per_node and pairs_found.shape and pairs_found.shape ~= "even" then
+    return nil, "per_node=" .. per_node .. " with shape=" .. pairs_found.shape .. "; accepted is shape=even with it"
+  end
+  if per_node and not has_multiple(pairs_found.reqs, tonumber(per_node)) then
+    return nil, "reqs=" .. shown(pairs_found.reqs) .. " has no multiple of per_node=" .. per_node
+      .. "; accepted is one at least, such as reqs=" .. 2 * per_node
+  end
   return pairs_found
 end
 
 local function ours(comment)
-  return type(comment) == "string" and comment:sub(1, #PREFIX) == PREFIX
+  return our_part(comment) ~= nil
 end
 
 ------------------------------------------------------------------------------------------

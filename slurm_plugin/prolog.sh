@@ -7,7 +7,7 @@
 #
 # `prolog.sh again`: by task_prolog.sh, as the job's user; writes to standard output instead.
 
-case ${1-}:${SLURM_JOB_COMMENT-} in :hops:* | again:*) ;; *) exit 0 ;; esac
+case ${1-}:${SLURM_JOB_COMMENT-} in :hops:* | :*[\;,[:blank:]]hops:* | again:*) ;; *) exit 0 ;; esac
 
 PATH=${PATH:+$PATH:}/usr/local/bin:/usr/bin:/bin # slurmd gives the Prolog no PATH (22.05)
 HOPS_RUN_DIR=/run/hops

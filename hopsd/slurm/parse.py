@@ -13,6 +13,7 @@ from typing import Any
 
 from ClusterShell.NodeSet import NodeSet
 
+from hopsd.core.submission.comment import is_ours
 from hopsd.errors import SlurmError
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
@@ -113,7 +114,7 @@ def _indices(text: str) -> tuple[int, ...]:
 def is_hops_job(job: Mapping[str, Any]) -> bool:
     """Array and heterogeneous jobs never are: one job id would stand for several shapes."""
     many = number(job.get("array_job_id")) or number(job.get("het_job_id"))
-    return (job.get("comment") or "").startswith("hops:") and not many
+    return is_ours(job.get("comment") or "") and not many
 
 
 def holds_gpus(job: Mapping[str, Any]) -> bool:

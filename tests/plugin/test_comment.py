@@ -120,13 +120,30 @@ VALUE = st.one_of(
 )
 KEY = st.one_of(
     st.sampled_from(
-        ["reqs", "num", "samples", "batch", "lr", "lr_rule", "preempt", "workload", "app", " reqs "]
+        [
+            "reqs",
+            "num",
+            "samples",
+            "batch",
+            "lr",
+            "lr_rule",
+            "preempt",
+            "workload",
+            "app",
+            "shape",
+            "per_node",
+            " reqs ",
+        ]
     ),
     st.text(max_size=3),
 )
 PAIRS = st.lists(st.tuples(KEY, VALUE).map("=".join), max_size=4)
 TEXT = st.one_of(
     st.text(max_size=20).map(lambda rest: "hops:" + rest),
+    st.tuples(
+        st.sampled_from(["laion; ", "a,", "x", "a hops:reqs=1,", "\t", "xhops: "]),
+        st.text(alphabet="hops:reqs=1,2;  \tx", max_size=24),
+    ).map(lambda parts: f"{parts[0]}hops:reqs=1{parts[1]}"),
     PAIRS.map(lambda pairs: "hops:" + ";".join(pairs)),
     PAIRS.map(lambda pairs: ";".join(["hops:reqs=1-8", *pairs])),
     PAIRS.map(lambda pairs: ";".join(["hops:reqs=1,2", *pairs])),
@@ -172,7 +189,7 @@ def test_range_is_bounded_by_what_it_holds(low: int, width: int, num: int) -> No
             (
                 '{"reqs": [1, 2, 4, 8], "samples": null, "batch_size": null, "lr": {}, '
                 '"lr_rule": "none", "preempt": true, "workload": null, "cpu": false, '
-                '"app": null, "phase": 0}\n'
+                '"app": null, "phase": 0, "shape": null, "per_node": null}\n'
             ),
             "",
         ),

@@ -157,7 +157,7 @@ def test_array_and_heterogeneous_jobs_are_not_ours() -> None:
     assert is_hops_job(NEW)
     assert not is_hops_job({**OLD, "array_job_id": 7})
     assert not is_hops_job({**NEW, "het_job_id": plain(7)})
-    assert not is_hops_job({**OLD, "comment": "see hops:reqs=2"})
+    assert not is_hops_job({**OLD, "comment": "see xhops:reqs=2"})
 
 
 def test_answer_without_ids_is_an_error() -> None:

@@ -55,8 +55,8 @@ class Comment:
 
     ``lr`` as given, by GPU count: a plain rate stands under the smallest requirement. ``cpu``:
     it may run on CPUs in place of GPUs, as many as ``reqs`` says. ``app``: the search for
-    hyper-parameters that it belongs to; ``phase`` of that, 0: it has none. ``shape`` and ``per_node``
-    GPUs on each node: in place of what the script's own options say, None: as they say.
+    hyper-parameters that it belongs to; ``phase`` of that, 0: it has none.
+    ``shape``, and ``per_node`` GPUs on each node: None: as the script's own options say.
     """
 
     reqs: tuple[int, ...]
@@ -160,8 +160,9 @@ def learning_rate(comment: Comment, gpus: int) -> float | None:
     return rate * scale[comment.lr_rule](ratio)
 
 
-KEYS = tuple(
-    "reqs num samples batch lr lr_rule preempt workload cpu app shape per_node".split()  # noqa: SIM905
+KEYS = (
+    *("reqs", "num", "samples", "batch", "lr", "lr_rule", "preempt", "workload", "cpu", "app"),
+    *("shape", "per_node"),
 )
 
 
@@ -203,10 +204,15 @@ def _reqs(value: str, num: int | None, range_values: int) -> tuple[int, ...]:
 
 def _even(pairs: Mapping[str, str], shape: ShapeRule | None, per_node: int) -> ShapeRule:
     if shape not in (None, ShapeRule.EVEN):
-        raise CommentError(f"per_node={per_node} with shape={shape}; accepted is shape=even with it")
+        raise CommentError(
+            f"per_node={per_node} with shape={shape}; accepted is shape=even with it"
+        )
     low, dash, high = pairs["reqs"].partition("-")
-    counts = [int(count) for count in pairs["reqs"].split(",")] if not dash else []
-    if dash and int(high) // per_node * per_node < int(low) or counts and all(c % per_node for c in counts):
+    if dash:
+        found = int(high) - int(high) % per_node >= int(low)
+    else:
+        found = any(int(count) % per_node == 0 for count in pairs["reqs"].split(","))
+    if not found:
         raise CommentError(
             f"reqs={_shown(pairs['reqs'])} has no multiple of per_node={per_node};"
             f" accepted is one at least, such as reqs={2 * per_node}"
