@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 
+from hopsd.core.placement.supply import kept_to_counts
 from hopsd.errors import FormatError
-from hopsd.formats.item import Item, at_least_zero, flag, number, parse, positive, unique
+from hopsd.formats.item import Fields, Item, at_least_zero, flag, number, parse, positive, unique
 from hopsd.formats.tables import read_app_of, read_requirements, read_server_factor, read_tables
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.job import Job, JobState
 from hopsd.model.plan import FTF_LAMBDA, PlanSettings, PriorityName, RoundInfo, Snapshot
+from hopsd.model.rules import Limit, Rules, ShapeRule
 
-_JOB = (
-    "id user submit wait age priority reqs preemptible running sensitivity throughput",
-    "samples state restart_seconds time_limit_seconds server_factor app running_since",
+_JOB = "id user submit wait age priority reqs preemptible running sensitivity throughput"
+_JOB_MAY_HAVE = (
+    "samples state restart_seconds time_limit_seconds server_factor app running_since"
+    " nodes shape per_node exclusive cores_per_gpu memory_mb_per_gpu memory_mb_per_node"
 )
 _SETTINGS = (
     "lambda sigma gap time_limit priority policy paper_exact seed filter_share lease_seconds"
@@ -29,14 +32,21 @@ def read_snapshot(document: str) -> tuple[Snapshot, PlanSettings]:
     Raises:
         FormatError: the message starts with the path of what is wrong.
     """
-    top = parse(document).fields("now round nodes jobs", "settings")
+    top = parse(document).fields("now round nodes jobs", "settings limits")
     nodes = [_node(item) for item in top["nodes"].items()]
     unique([(n.name, i) for n, i in zip(nodes, top["nodes"].items(), strict=True)], "node")
     names = frozenset(node.name for node in nodes)
     jobs = [_job(item, names) for item in top["jobs"].items()]
     unique([(j.id, i) for j, i in zip(jobs, top["jobs"].items(), strict=True)], "job")
     _check_idle(nodes, jobs)
-    snapshot = Snapshot(number(top["now"]), _round(top["round"]), tuple(nodes), tuple(jobs))
+    ids = frozenset(job.id for job in jobs)
+    snapshot = Snapshot(
+        number(top["now"]),
+        _round(top["round"]),
+        tuple(nodes),
+        tuple(jobs),
+        top.get("limits", lambda rows: tuple(_limit(row, ids) for row in rows.items()), ()),
+    )
     return snapshot, top.get("settings", _settings, PlanSettings())
 
 
@@ -46,22 +56,37 @@ def _round(item: Item) -> RoundInfo:
 
 
 def _node(item: Item) -> Node:
-    fields = item.fields("name gpu_type gpus idle")
+    fields = item.fields("name gpu_type gpus idle", "cores idle_cores memory_mb idle_memory_mb")
     node = Node(
         NodeName(fields["name"].text()),
         GpuType(fields["gpu_type"].text()),
         fields["gpus"].whole(minimum=1),
         fields["idle"].whole(),
+        cores=fields["cores"].or_none(Item.whole),
+        idle_cores=fields["idle_cores"].or_none(Item.whole),
+        memory_mb=fields["memory_mb"].or_none(at_least_zero),
+        idle_memory_mb=fields["idle_memory_mb"].or_none(at_least_zero),
     )
     if node.idle > node.gpus:
         fields["idle"].refuse(f"at most the node's {node.gpus} GPUs")
+    _check_part(fields, "idle_cores", "cores", node.idle_cores, node.cores)
+    _check_part(fields, "idle_memory_mb", "memory_mb", node.idle_memory_mb, node.memory_mb)
     return node
 
 
+def _check_part(
+    fields: Fields, idle_key: str, key: str, idle: float | None, total: float | None
+) -> None:
+    if idle is not None and total is None:
+        fields[idle_key].refuse(f"left out where the node's {key} is: it is never short of them")
+    if idle is not None and total is not None and idle > total:
+        fields[idle_key].refuse(f"at most the node's {key}, {total:g}")
+
+
 def _job(item: Item, nodes: frozenset[NodeName]) -> Job:
-    fields = item.fields(*_JOB)
+    fields = item.fields(_JOB, _JOB_MAY_HAVE)
     app, phase = fields["app"].or_none(read_app_of) or (None, 0)
-    return Job(
+    job = Job(
         id=JobId(fields["id"].text()),
         user=UserName(fields["user"].text()),
         submit=number(fields["submit"]),
@@ -81,6 +106,48 @@ def _job(item: Item, nodes: frozenset[NodeName]) -> Job:
         app=app,
         phase=phase,
         running_since=fields["running_since"].or_none(number),
+        rules=_rules(fields, nodes),
+    )
+    return kept_to_counts(job)
+
+
+def _rules(fields: Fields, nodes: frozenset[NodeName]) -> Rules:
+    shape = fields.get("shape", lambda s: s.choice(ShapeRule), ShapeRule.ANY)
+    per_node = fields["per_node"].or_none(lambda count: count.whole(minimum=1))
+    if per_node is not None and shape is not ShapeRule.EVEN:
+        fields["per_node"].refuse(f'left out or null where shape is "{shape.value}", not "even"')
+    return Rules(
+        nodes=fields["nodes"].or_none(lambda names: _names(names, nodes)),
+        shape=shape,
+        per_node=per_node,
+        exclusive=fields.get("exclusive", flag, False),
+        cores_per_gpu=fields.get("cores_per_gpu", at_least_zero, 0.0),
+        memory_mb_per_gpu=fields.get("memory_mb_per_gpu", at_least_zero, 0.0),
+        memory_mb_per_node=fields.get("memory_mb_per_node", at_least_zero, 0.0),
+    )
+
+
+def _names(item: Item, nodes: frozenset[NodeName]) -> frozenset[NodeName]:
+    found = set()
+    for name in item.items():
+        if name.text() not in nodes:
+            name.refuse("the name of a node in nodes")
+        found.add(NodeName(name.text()))
+    return frozenset(found)
+
+
+def _limit(item: Item, jobs: frozenset[JobId]) -> Limit:
+    fields = item.fields("name jobs", "gpus count")
+    found = set()
+    for job in fields["jobs"].items():
+        if job.text() not in jobs:
+            job.refuse("the id of a job in jobs")
+        found.add(JobId(job.text()))
+    return Limit(
+        fields["name"].text(),
+        frozenset(found),
+        gpus=fields["gpus"].or_none(Item.whole),
+        count=fields["count"].or_none(Item.whole),
     )
 
 

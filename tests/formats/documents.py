@@ -19,8 +19,18 @@ SNAPSHOT = {
     "round": {"first": True, "seconds": 1800},
     "nodes": [
         {"name": "n0", "gpu_type": "rtx3090", "gpus": 8, "idle": 8},
-        {"name": "n3", "gpu_type": "rtx3090", "gpus": 8, "idle": 6},
+        {
+            "name": "n3",
+            "gpu_type": "rtx3090",
+            "gpus": 8,
+            "idle": 6,
+            "cores": 64,
+            "idle_cores": 48,
+            "memory_mb": 512000,
+            "idle_memory_mb": 480000.5,
+        },
     ],
+    "limits": [{"name": "QOS small, alice", "jobs": ["17"], "gpus": 2, "count": None}],
     "jobs": [
         {
             "id": "17",
@@ -41,6 +51,13 @@ SNAPSHOT = {
             "server_factor": {"n0": 0.97},
             "app": "lm:2",
             "running_since": 1699995000,
+            "nodes": ["n0", "n3"],
+            "shape": "even",
+            "per_node": 1,
+            "exclusive": False,
+            "cores_per_gpu": 7.5,
+            "memory_mb_per_gpu": 16000,
+            "memory_mb_per_node": 100.5,
         }
     ],
     "settings": {

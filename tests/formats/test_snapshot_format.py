@@ -12,8 +12,10 @@ from documents import SNAPSHOT
 from hopsd.errors import FormatError
 from hopsd.formats.snapshot import read_snapshot
 from hopsd.model.allocation import Allocation
+from hopsd.model.ids import JobId, NodeName
 from hopsd.model.job import JobState
 from hopsd.model.plan import PlanSettings, PriorityName
+from hopsd.model.rules import Limit, Rules, ShapeRule
 
 Json = dict[str, Any]
 
@@ -129,6 +131,68 @@ def test_more_idle_gpus_than_gpus_are_refused() -> None:
     document = changed()
     document["nodes"][0]["idle"] = 9
     assert refusal(document) == "nodes[0].idle: 9, but it must be at most the node's 8 GPUs"
+
+
+def test_a_job_without_rules_has_none() -> None:
+    document = copy.deepcopy(SNAPSHOT)
+    for key in ("nodes", "shape", "per_node", "exclusive", "cores_per_gpu", "memory_mb_per_gpu"):
+        del document["jobs"][0][key]
+    del document["jobs"][0]["memory_mb_per_node"], document["limits"]
+    snapshot, _ = read_snapshot(json.dumps(document))
+    assert snapshot.jobs[0].rules == Rules()
+    assert snapshot.limits == ()
+    assert (snapshot.nodes[0].cores, snapshot.nodes[0].idle_memory_mb) == (None, None)
+
+
+def test_rules_and_limits_are_read() -> None:
+    snapshot, _ = read_snapshot(json.dumps(SNAPSHOT))
+    assert snapshot.jobs[0].rules == Rules(
+        frozenset({NodeName("n0"), NodeName("n3")}), ShapeRule.EVEN, 1, False, 7.5, 16000, 100.5
+    )
+    assert snapshot.limits == (Limit("QOS small, alice", frozenset({JobId("17")}), 2, None),)
+    assert (snapshot.nodes[1].cores, snapshot.nodes[1].idle_cores) == (64, 48)
+    assert (snapshot.nodes[1].memory_mb, snapshot.nodes[1].idle_memory_mb) == (512000, 480000.5)
+
+
+def test_counts_that_are_no_multiple_of_per_node_leave() -> None:
+    snapshot, _ = read_snapshot(json.dumps(changed(reqs=[1, 2, 3, 4], per_node=2)))
+    assert snapshot.jobs[0].reqs == (2, 4)
+    snapshot, _ = read_snapshot(json.dumps(changed(reqs=[1, 3], per_node=2)))
+    assert snapshot.jobs[0].rules.nodes == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        ({"shape": "any"}, 'per_node: 1, but it must be left out or null where shape is "any"'),
+        ({"shape": "ring"}, "shape: 'ring', but it must be one of any, even, node"),
+        ({"per_node": 0}, "per_node: 0, but it must be a whole number, 1 or more"),
+        ({"nodes": ["n0", "n9"]}, "nodes[1]: 'n9', but it must be the name of a node in nodes"),
+        ({"cores_per_gpu": -1}, "cores_per_gpu: -1, but it must be a finite number, 0 or more"),
+    ],
+)
+def test_rules_that_make_no_sense_are_refused_by_path(rules: Json, said: str) -> None:
+    assert refusal(changed(**rules)).startswith(f"jobs[0].{said}")
+
+
+@pytest.mark.parametrize(
+    ("node", "said"),
+    [
+        ({"idle_cores": 1}, "idle_cores: 1, but it must be left out where the node's cores is"),
+        ({"idle_memory_mb": 1}, "idle_memory_mb: 1, but it must be left out where"),
+        ({"cores": 4, "idle_cores": 5}, "idle_cores: 5, but it must be at most the node's cores"),
+    ],
+)
+def test_idle_cores_and_memory_are_part_of_a_total(node: Json, said: str) -> None:
+    document = copy.deepcopy(SNAPSHOT)
+    document["nodes"][0].update(node)
+    assert refusal(document).startswith(f"nodes[0].{said}")
+
+
+def test_a_limit_is_about_known_jobs() -> None:
+    document = {**SNAPSHOT, "limits": [{"name": "QOS", "jobs": ["17", "99"], "gpus": 1}]}
+    said = "limits[0].jobs[1]: '99', but it must be the id of a job in jobs"
+    assert refusal(document) == said
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "true", '"1"'])

@@ -8,6 +8,7 @@ from functools import lru_cache
 from math import fsum
 
 from hopsd.core.placement.pools import Pools, pools_for, pools_of
+from hopsd.core.placement.supply import Supply
 from hopsd.core.speed.throughput import single_gpu
 from hopsd.model.cluster import Node
 from hopsd.model.ids import JobId, job_order
@@ -181,6 +182,15 @@ def queue(snapshot: Snapshot, settings: PlanSettings) -> Queue:
     priority = priorities(jobs, snapshot.nodes, settings, snapshot.now, present)
     jobs.sort(key=lambda job: (-priority[job.id], job.submit, job_order(job.id)))
     return Queue(tuple(jobs), priority)
+
+
+def supply(snapshot: Snapshot) -> Supply:
+    """What a plan may give of every node; in a first plan also what its running jobs hold."""
+    first = snapshot.round.first
+    held = [job for job in snapshot.jobs if job.running]
+    moving = [job for job in held if competes(job, first=first)]
+    staying = [job for job in held if not competes(job, first=first)]
+    return Supply.beside(snapshot.nodes, moving, staying)
 
 
 def idle_gpus(snapshot: Snapshot) -> list[int]:

@@ -1,0 +1,174 @@
+"""What a plan may give of every node: GPUs, cores and memory, and to whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from math import ceil, floor
+
+import numpy as np
+
+from hopsd.model.arrays import Bools, Ints
+from hopsd.model.cluster import Node
+from hopsd.model.job import Job
+from hopsd.model.rules import Rules
+
+MOST = 2**50
+"""Nobody has or needs more cores or memory; a node whose count nobody gave has so many."""
+
+MEMORY_UNIT = 1000
+"""Memory is counted in thousandths of a MB: whole numbers add up exactly."""
+
+
+def kept_to_counts(job: Job) -> Job:
+    """The job with the GPU counts that its rules let it use; nowhere to run where none is left."""
+    counts = job.rules.counts(job.reqs)
+    if not counts:
+        return replace(job, rules=replace(job.rules, nodes=frozenset()))
+    return job if counts == job.reqs else replace(job, reqs=counts)
+
+
+def cores_of(rules: Rules, gpus: Ints) -> Ints:
+    """What each of ``gpus`` takes of its node's cores."""
+    return _each(gpus, lambda count: min(rules.cores(count), MOST))
+
+
+def memory_of(rules: Rules, gpus: Ints) -> Ints:
+    """What each of ``gpus`` (1 or more) takes of its node's memory, in its unit."""
+    return _each(gpus, lambda count: min(ceil(rules.memory_mb(count) * MEMORY_UNIT), MOST))
+
+
+def _each(values: Ints, of: Callable[[int], int]) -> Ints:
+    """``of`` each value; equal ones are worked out once."""
+    some, which = np.unique(values, return_inverse=True)
+    return np.array([of(value) for value in some.tolist()], dtype=np.int64)[which.ravel()]
+
+
+@dataclass(frozen=True, slots=True)
+class Supply:
+    """Of each node, all (nodes,) in the cluster's order: idle ``gpus``, ``cores`` and ``memory``
+    (in its unit). ``alone``: nobody has a GPU or a core there who stays. ``closed``: a job stays
+    there that lets nobody in.
+    """
+
+    nodes: Sequence[Node]
+    gpus: Ints
+    cores: Ints
+    memory: Ints
+    alone: Bools
+    closed: Bools
+    _most: dict[Rules, Ints] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def idle(cls, nodes: Sequence[Node]) -> Supply:
+        """Of an idle cluster."""
+        cores, memory = _totals(nodes)
+        count = len(nodes)
+        gpus = np.array([node.gpus for node in nodes], dtype=np.int64)
+        yes = np.ones(count, dtype=np.bool_)
+        return cls(nodes, gpus, cores, memory, yes, ~yes)
+
+    @classmethod
+    def beside(cls, nodes: Sequence[Node], moving: Iterable[Job], staying: Iterable[Job]) -> Supply:
+        """What is idle now or held by running jobs that are ``moving``; the others stay."""
+        held = _Held(nodes)
+        for job in staying:
+            held.stays(job)
+        for job in moving:
+            held.moves(job)
+        total_cores, total_memory = _totals(nodes)
+        for i in held.emptied:
+            held.cores[i] = max(held.cores[i], total_cores[i] - held.kept_cores[i])
+            held.memory[i] = max(held.memory[i], total_memory[i] - held.kept_memory[i])
+        cores, memory = np.minimum(held.cores, total_cores), np.minimum(held.memory, total_memory)
+        whole = np.array([node.gpus for node in nodes], dtype=np.int64)
+        alone = (held.gpus >= whole) & (cores >= total_cores)
+        return cls(nodes, held.gpus, cores, memory, alone, held.closed)
+
+    def with_gpus(self, gpus: Ints) -> Supply:
+        """The same with fewer idle ``gpus`` (nodes,); who takes them leaves nobody alone."""
+        return replace(self, gpus=gpus, alone=self.alone & (gpus >= self.gpus), _most={})
+
+    def most(self, rules: Rules) -> Ints:
+        """S_t: how many GPUs a job with these rules could take of every node, (nodes,)."""
+        if rules not in self._most:
+            barred = self.closed | ~self.alone if rules.exclusive else self.closed
+            if rules.nodes is not None:
+                barred = barred | np.array([n.name not in rules.nodes for n in self.nodes], bool)
+            most = np.minimum(self.gpus, _most_by_cores(rules, self.cores))
+            most = np.minimum(most, _most_by_memory(rules, self.memory))
+            self._most[rules] = np.where(barred, 0, np.maximum(most, 0))
+        return self._most[rules]
+
+
+def _most_by_cores(rules: Rules, cores: Ints) -> Ints:
+    each = Fraction(str(rules.cores_per_gpu))
+    if not each:
+        return np.full(len(cores), MOST)
+    return _each(cores, lambda idle: min(floor(idle / each), MOST))
+
+
+def _most_by_memory(rules: Rules, memory: Ints) -> Ints:
+    each = Fraction(str(rules.memory_mb_per_gpu)) * MEMORY_UNIT
+    base = Fraction(str(rules.memory_mb_per_node)) * MEMORY_UNIT
+    if not each:
+        return np.where(memory >= min(ceil(base), MOST), MOST, 0)
+    return _each(memory, lambda idle: min(floor((idle - base) / each), MOST))
+
+
+class _Held:
+    """What is free of every node, (nodes,) each, as running jobs are looked at."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._at = {node.name: i for i, node in enumerate(nodes)}
+        self.gpus = np.array([node.idle for node in nodes], dtype=np.int64)
+        self.cores, self.memory = _idle(nodes)
+        self.closed = np.zeros(len(nodes), dtype=np.bool_)
+        self.kept_cores, self.kept_memory = np.zeros_like(self.cores), np.zeros_like(self.cores)
+        self.emptied: set[int] = set()
+
+    def stays(self, job: Job) -> None:
+        for i, _, cores, memory in self._parts(job):
+            self.closed[i] |= job.rules.exclusive
+            self.kept_cores[i] += cores
+            self.kept_memory[i] += memory
+
+    def moves(self, job: Job) -> None:
+        for i, gpus, cores, memory in self._parts(job):
+            self.gpus[i] += gpus
+            self.cores[i] += cores
+            self.memory[i] += memory
+            if job.rules.exclusive:
+                self.emptied.add(i)
+
+    def _parts(self, job: Job) -> Iterator[tuple[int, int, int, int]]:
+        """Node, GPUs, cores and memory, of the nodes that there are."""
+        for name, gpus in job.running:
+            if name in self._at:
+                memory = ceil(job.rules.memory_mb(gpus) * MEMORY_UNIT)
+                cores = job.rules.cores(gpus)
+                yield self._at[name], gpus, min(cores, MOST), min(memory, MOST)
+
+
+def _totals(nodes: Iterable[Node]) -> tuple[Ints, Ints]:
+    return _counts([(node.cores, node.memory_mb) for node in nodes])
+
+
+def _idle(nodes: Iterable[Node]) -> tuple[Ints, Ints]:
+    return _counts(
+        [
+            (
+                node.cores if node.idle_cores is None else node.idle_cores,
+                node.memory_mb if node.idle_memory_mb is None else node.idle_memory_mb,
+            )
+            for node in nodes
+        ]
+    )
+
+
+def _counts(pairs: Sequence[tuple[int | None, float | None]]) -> tuple[Ints, Ints]:
+    """Cores and memory, in its unit."""
+    cores = [MOST if c is None else min(c, MOST) for c, _ in pairs]
+    memory = [MOST if mb is None else floor(min(mb * MEMORY_UNIT, MOST)) for _, mb in pairs]
+    return np.array(cores, dtype=np.int64), np.array(memory, dtype=np.int64)
