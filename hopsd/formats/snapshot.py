@@ -39,13 +39,12 @@ def read_snapshot(document: str) -> tuple[Snapshot, PlanSettings]:
     jobs = [_job(item, names) for item in top["jobs"].items()]
     unique([(j.id, i) for j, i in zip(jobs, top["jobs"].items(), strict=True)], "job")
     _check_idle(nodes, jobs)
-    ids = frozenset(job.id for job in jobs)
     snapshot = Snapshot(
         number(top["now"]),
         _round(top["round"]),
         tuple(nodes),
         tuple(jobs),
-        top.get("limits", lambda rows: tuple(_limit(row, ids) for row in rows.items()), ()),
+        top.get("limits", lambda rows: tuple(map(_limit, rows.items())), ()),
     )
     return snapshot, top.get("settings", _settings, PlanSettings())
 
@@ -106,18 +105,18 @@ def _job(item: Item, nodes: frozenset[NodeName]) -> Job:
         app=app,
         phase=phase,
         running_since=fields["running_since"].or_none(number),
-        rules=_rules(fields, nodes),
+        rules=_rules(fields),
     )
     return kept_to_counts(job)
 
 
-def _rules(fields: Fields, nodes: frozenset[NodeName]) -> Rules:
+def _rules(fields: Fields) -> Rules:
     shape = fields.get("shape", lambda s: s.choice(ShapeRule), ShapeRule.ANY)
     per_node = fields["per_node"].or_none(lambda count: count.whole(minimum=1))
     if per_node is not None and shape is not ShapeRule.EVEN:
         fields["per_node"].refuse(f'left out or null where shape is "{shape.value}", not "even"')
     return Rules(
-        nodes=fields["nodes"].or_none(lambda names: _names(names, nodes)),
+        nodes=fields["nodes"].or_none(_names),
         shape=shape,
         per_node=per_node,
         exclusive=fields.get("exclusive", flag, False),
@@ -127,25 +126,15 @@ def _rules(fields: Fields, nodes: frozenset[NodeName]) -> Rules:
     )
 
 
-def _names(item: Item, nodes: frozenset[NodeName]) -> frozenset[NodeName]:
-    found = set()
-    for name in item.items():
-        if name.text() not in nodes:
-            name.refuse("the name of a node in nodes")
-        found.add(NodeName(name.text()))
-    return frozenset(found)
+def _names(item: Item) -> frozenset[NodeName]:
+    return frozenset(NodeName(name.text()) for name in item.items())
 
 
-def _limit(item: Item, jobs: frozenset[JobId]) -> Limit:
+def _limit(item: Item) -> Limit:
     fields = item.fields("name jobs", "gpus count")
-    found = set()
-    for job in fields["jobs"].items():
-        if job.text() not in jobs:
-            job.refuse("the id of a job in jobs")
-        found.add(JobId(job.text()))
     return Limit(
         fields["name"].text(),
-        frozenset(found),
+        frozenset(JobId(job.text()) for job in fields["jobs"].items()),
         gpus=fields["gpus"].or_none(Item.whole),
         count=fields["count"].or_none(Item.whole),
     )
