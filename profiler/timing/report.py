@@ -2,6 +2,9 @@
 
 Compute nodes need no password and no port for it, a daemon that is down misses nothing, and a
 killed job leaves its last report behind.
+
+Every user may put files into the folder, and nobody lists it. So names cannot be guessed: what
+lies at a name beforehand, be it a FIFO, a link or another user's file, was put there to be met.
 """
 
 from __future__ import annotations
@@ -9,14 +12,22 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 VERSION = 1
 
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
-def file_name(job: str, run: int, node: str, rank: int, pid: int) -> str:
+
+def token() -> str:
+    """What makes a process's file names its own."""
+    return f"t{os.urandom(8).hex()}"
+
+
+def file_name(job: str, run: int, node: str, rank: int, pid: int, own: str) -> str:
     """Unique on the cluster: two programs of one job may both be rank 0 of their own."""
-    return f"{job}.{run}.{node}.{rank}.{pid}.json"
+    return f"{job}.{run}.{node}.{rank}.{pid}.{own}.json"
 
 
 def write(folder: str, name: str, content: Mapping[str, object]) -> None:
@@ -27,17 +38,15 @@ def write(folder: str, name: str, content: Mapping[str, object]) -> None:
     Raises:
         OSError: no such folder, no right, disk full; nothing is left behind.
     """
-    target = Path(folder, name)
-    partial = target.with_name(f".{name}.partial")
     text = json.dumps(content, separators=(",", ":"))
-    descriptor = os.open(
-        partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644
-    )
+    partial = Path(folder, f".{token()}.partial")
+    descriptor = os.open(partial, _NEW, 0o644)
     try:
         with os.fdopen(descriptor, "w") as file:
             os.fchmod(file.fileno(), 0o644)
             file.write(text)
-        partial.replace(target)
+        partial.replace(partial.with_name(name))
     except OSError:
-        partial.unlink()
+        with suppress(OSError):
+            partial.unlink()
         raise

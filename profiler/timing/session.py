@@ -104,6 +104,7 @@ class Session:
 
     def _adopt_process(self) -> None:
         self._pid = os.getpid()
+        self._token = report.token()
         self._began = time.perf_counter()
         self._write_seconds = 0.0
         self._next_write = 0.0
@@ -152,10 +153,11 @@ class Session:
         rank, world = self._find_place()
         if not self._job.report_dir:
             return
-        name = report.file_name(self._job.id, self._job.run, self._job.node, rank, self._pid)
+        job = self._job
+        name = report.file_name(job.id, job.run, job.node, rank, self._pid, self._token)
         # Full disk, lost mount: the next report carries everything that this one would have.
         with suppress(OSError):
-            report.write(self._job.report_dir, name, self._content(rank, world, final=final))
+            report.write(job.report_dir, name, self._content(rank, world, final=final))
 
     def _find_place(self) -> tuple[int, int]:
         """Rank and number of ranks. Only the process group knows: Slurm counts tasks, not ranks.

@@ -23,8 +23,10 @@ VERSION = 1
 MAX_BYTES = 65_536
 
 FILE_NAME = re.compile(
-    r"([0-9]{1,18})\.([0-9]{1,9})\.([A-Za-z0-9._-]{1,255})\.([0-9]+)\.([0-9]+)\.json"
+    r"([0-9]{1,18})\.([0-9]{1,9})\.([A-Za-z0-9._-]{1,255})\.([0-9]+)\.([0-9]+)"
+    r"(?:\.t[0-9a-f]{16})?\.json"
 )
+"""JOB.RUN.NODE.RANK.PID and what nobody can guess; older plugins do without the latter."""
 
 OLDEST_DAYS = int(bounds.REPORT_SECONDS_OLD.most / 86_400)
 
@@ -118,8 +120,9 @@ def _check_age(report: Report, now: float) -> None:
 
 def _check_sense(report: Report, file_name: str) -> None:
     """Values that contradict each other or the file's name."""
-    said = f"{report.job}.{report.run}.{report.node}.{report.rank}.{report.pid}.json"
-    if said != file_name:
+    said = f"{report.job}.{report.run}.{report.node}.{report.rank}.{report.pid}"
+    name = FILE_NAME.fullmatch(file_name)
+    if name is None or said != ".".join(name.groups()):
         raise FormatError(f"the file's name says otherwise than its content, {said[:300]!r}")
     if report.rank >= report.world:
         raise FormatError(f"rank: accepted is below world, {report.world}")

@@ -1,0 +1,83 @@
+"""Reports in a folder where every user may put what they like."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hops_profiler.timing import report
+
+from hopsd.core.report.reports import FILE_NAME
+
+OWN = report.token()
+NAME = report.file_name("17", 0, "n0", 0, 4242, OWN)
+
+
+def test_a_report_is_replaced_as_a_whole_and_all_may_read_it(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        for at in range(3):
+            report.write(str(tmp_path), NAME, {"at": at})
+    finally:
+        os.umask(before)
+    (path,) = tmp_path.iterdir()
+    assert json.loads(path.read_text()) == {"at": 2}
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+
+
+def test_hopsd_knows_the_name_and_nobody_guesses_it() -> None:
+    found = FILE_NAME.fullmatch(NAME)
+    assert found is not None
+    assert found.groups() == ("17", "0", "n0", "0", "4242")
+    assert len({report.token() for _ in range(1000)}) == 1000
+
+
+def test_what_lies_at_the_name_is_neither_waited_for_nor_written_to(tmp_path: Path) -> None:
+    """Here the name was guessed: who writes in place hangs, or overwrites."""
+    folder, victim = tmp_path / "reports", tmp_path / "victim"
+    folder.mkdir()
+    victim.write_text("precious")
+    began = time.monotonic()
+    attacks: list[Callable[[Path], None]] = [
+        os.mkfifo,
+        lambda path: path.hardlink_to(victim),
+        lambda path: path.symlink_to(victim),
+    ]
+    for attack in attacks:
+        path = folder / NAME
+        attack(path)
+        report.write(str(folder), NAME, {"at": 1})
+        assert json.loads(path.read_text()) == {"at": 1}
+        assert victim.read_text() == "precious"
+        path.unlink()
+    assert time.monotonic() - began < 30.0
+
+
+def test_a_partial_file_cannot_be_foreseen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And where it were, the file there would not be opened."""
+    opened: list[tuple[Path, int]] = []
+    real = os.open
+
+    def noted(path: Path, flags: int, mode: int = 0o777) -> int:
+        opened.append((path, flags))
+        return real(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", noted)
+    for _ in range(2):
+        report.write(str(tmp_path), NAME, {})
+    assert opened[0][0] != opened[1][0]
+    assert all(flags & os.O_EXCL and flags & os.O_NOFOLLOW for _, flags in opened)
+
+
+def test_a_full_or_missing_folder_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No such file"):
+        report.write(str(tmp_path / "missing"), NAME, {})
+    (tmp_path / NAME).mkdir()
+    with pytest.raises(OSError, match="directory"):
+        report.write(str(tmp_path), NAME, {})
+    assert [path.name for path in tmp_path.iterdir()] == [NAME]
