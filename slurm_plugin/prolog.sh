@@ -10,7 +10,7 @@
 case ${1-}:${SLURM_JOB_COMMENT-} in :hops:* | :*[\;,[:blank:]]hops:* | again:*) ;; *) exit 0 ;; esac
 
 PATH=${PATH:+$PATH:}/usr/local/bin:/usr/bin:/bin # slurmd gives the Prolog no PATH (22.05)
-HOPS_RUN_DIR=/run/hops
+HOPS_RUN_DIR=/run/hops-node
 HOPS_RANGE_VALUES=8
 HOPS_SCONTROL=scontrol
 site=${0%/*}/site.sh
@@ -95,10 +95,12 @@ if [ "${1-}" = again ]; then
 fi
 
 file=$HOPS_RUN_DIR/$SLURM_JOB_ID.${SLURMD_NODENAME-}
+# shellcheck source=slurm_plugin/run_dir.sh
 {
     umask 022
-    mkdir -p "$HOPS_RUN_DIR" &&
+    [ -r "${0%/*}/run_dir.sh" ] && . "${0%/*}/run_dir.sh" &&
+        make_ours "$HOPS_RUN_DIR" &&
         read_comment "$(needed_of_slurmctld)" > "$file.new" &&
         mv "$file.new" "$file"
-} || logger -t hops "no environment for job $SLURM_JOB_ID: cannot write $file"
+} || logger -t hops "no environment for job $SLURM_JOB_ID: cannot write $file, or others could"
 exit 0

@@ -15,8 +15,8 @@ HOPS_REQUEUE_EXIT_CODE=85
 # Values that a range in a comment is cut to; the same as in hopsd.toml.
 HOPS_RANGE_VALUES=8
 
-# Local to each node.
-HOPS_RUN_DIR=/run/hops
+# Local to each node, root's own and no other account's: not hopsd's /run/hops.
+HOPS_RUN_DIR=/run/hops-node
 
 # Where slurmd's search path lacks it.
 HOPS_SCONTROL=scontrol

@@ -1,9 +1,8 @@
 #!/bin/sh
 # hops: TaskProlog (slurm.conf), as the user before each task. Slurm takes the lines "export X=Y"
-# and "unset X" into the task's environment. Nothing here starts a process, but for a job that is
-# back on a node too soon.
+# and "unset X" into the task's environment. In a job that is not hops' nothing here starts a process.
 
-HOPS_RUN_DIR=/run/hops
+HOPS_RUN_DIR=/run/hops-node
 HOPS_REPORT_DIR=
 HOPS_PROFILER_PATH=
 HOPS_REQUEUE_EXIT_CODE=85
@@ -17,15 +16,18 @@ hand_on() {
     while IFS= read -r line; do
         case $line in
             TASKS=*) tasks=${line#TASKS=} ;;
-            *) echo "export $line" ;;
+            HOPS_[A-Z]*=*) echo "export $line" ;;
         esac
     done
 }
 
 file=$HOPS_RUN_DIR/${SLURM_JOB_ID-}.${SLURMD_NODENAME-}
+[ -s "$file" ] || [ -e "$file.left" ] || exit 0 # not a hops job
+# shellcheck source=slurm_plugin/run_dir.sh
+[ -r "${0%/*}/run_dir.sh" ] && . "${0%/*}/run_dir.sh" && only_ours "$HOPS_RUN_DIR" || exit 0
 if [ -s "$file" ]; then
     hand_on < "$file"
-elif [ -e "$file.left" ]; then
+else
     # slurmd runs no Prolog while it has the credential of the job's last run here in its cache,
     # which it clears at a start or an end of a job, but only two seconds after the last time
     # (22.05): a job that comes back at once, or just after another one's start, meets that.
@@ -34,8 +36,6 @@ elif [ -e "$file.left" ]; then
     hand_on << END
 $told
 END
-else
-    exit 0 # not a hops job
 fi
 echo "export HOPS_REQUEUE_EXIT_CODE=$HOPS_REQUEUE_EXIT_CODE"
 [ -n "$HOPS_REPORT_DIR" ] && echo "export HOPS_REPORT_DIR=$HOPS_REPORT_DIR"

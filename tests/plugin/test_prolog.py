@@ -10,8 +10,9 @@ import shutil
 import stat
 import string
 import subprocess
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -241,6 +242,65 @@ def test_only_root_can_write_what_tasks_are_told(node: Node) -> None:
     file = node.run_dir / "7.n1"
     assert stat.S_IMODE(node.run_dir.stat().st_mode) == 0o755
     assert stat.S_IMODE(file.stat().st_mode) == 0o644
+
+
+OTHER = 4242
+
+
+@pytest.fixture
+def open_node(tmp_path: Path) -> Iterator[Node]:
+    """A node whose folders another account may enter, unlike pytest's own."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to give folders to another account")
+    folder = Path(tempfile.mkdtemp(prefix="hops-test-"))
+    folder.chmod(0o755)
+    shutil.copytree(PLUGIN, folder / "hops")
+    (folder / "hops" / "site.sh").write_text(f"HOPS_RUN_DIR={folder}/hops/run\n")
+    yield Node(folder / "hops")
+    shutil.rmtree(folder)
+
+
+def test_root_writes_into_no_folder_that_another_account_could_change(open_node: Node) -> None:
+    """As hopsd's /run/hops on a site of one host: a link there could be to any file."""
+    run, victim = open_node.run_dir, open_node.folder / "victim"
+    victim.write_text("precious")
+    spoils: list[Callable[[], None]] = [
+        lambda: os.chown(run, OTHER, OTHER),
+        lambda: run.chmod(0o777),
+        lambda: run.chmod(0o775),
+        lambda: run.chmod(0o1777),
+        lambda: os.chown(open_node.folder, OTHER, OTHER),
+        lambda: open_node.folder.chmod(0o777),
+    ]
+    for spoil in spoils:
+        run.mkdir(mode=0o755)
+        spoil()
+        for name in ("7.n1", "7.n1.new", "7.n1.left"):
+            (run / name).symlink_to(victim)
+        for script in ("prolog.sh", "epilog.sh"):
+            done = open_node.call(script, SLURM_JOB_COMMENT="hops:reqs=1", SLURM_JOB_GPUS="0")
+            assert done.returncode == 0
+        assert victim.read_text() == "precious"
+        assert sorted(path.name for path in run.iterdir()) == ["7.n1", "7.n1.left", "7.n1.new"]
+        shutil.rmtree(run)
+        os.chown(open_node.folder, 0, 0)
+        open_node.folder.chmod(0o755)
+    assert open_node.start("hops:reqs=1")["HOPS_JOB"] == "1"
+
+
+def test_a_task_is_told_nothing_from_a_folder_of_another_account(open_node: Node) -> None:
+    open_node.start("hops:reqs=1")
+    os.chown(open_node.run_dir, OTHER, OTHER)
+    assert exports(open_node.call("task_prolog.sh", SLURM_STEP_ID="0")) == {}
+
+
+def test_a_task_is_told_names_of_hops_alone(node: Node) -> None:
+    node.start("hops:reqs=1")
+    with (node.run_dir / "7.n1").open("a") as file:
+        file.write("LD_PRELOAD=/tmp/evil.so\n")
+    told = exports(node.call("task_prolog.sh", SLURM_STEP_ID="0"))
+    assert told["HOPS_JOB"] == "1"
+    assert "LD_PRELOAD" not in told
 
 
 def test_no_failure_drains_a_node(node: Node) -> None:
