@@ -172,6 +172,18 @@ def test_nothing_is_called_through_a_shell() -> None:
     assert wrong == []
 
 
+def test_python_is_never_started_from_the_current_folder() -> None:
+    """hopsctl is run by root, wherever root is: -P keeps a user's json.py or hopsd/ out."""
+    wrong = []
+    for path, _ in modules():
+        for node in ast.walk(ast.parse(path.read_text())):
+            words = node.elts if isinstance(node, ast.List) else getattr(node, "args", None)
+            texts = [ast.unparse(word) for word in words] if isinstance(words, list) else []
+            if "sys.executable" in texts and not {"'-P'", "'-I'"} & set(texts):
+                wrong.append(f"{path.relative_to(ROOT)}: {texts}")
+    assert wrong == []
+
+
 def test_helpers_of_tests_have_names_of_their_own() -> None:
     """Folders of tests are no packages: two modules of one name would hide each other."""
     names = [path.name for path in (ROOT / "tests").rglob("*.py") if path.name != "conftest.py"]

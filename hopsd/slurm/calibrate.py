@@ -69,8 +69,10 @@ def measure(
         f"--immediate={site.patience_seconds}",
         f"--time={site.limit_minutes}",
         "--kill-on-bad-exit=1",
+        "--chdir=/",
         *site.options,
         site.python,
+        "-I",  # the caller is root, and the folder may be a user's
         "-c",
         files("hops_profiler").joinpath("calibration", "all_reduce.py").read_text(),
         _address(commands, nodes[0]),

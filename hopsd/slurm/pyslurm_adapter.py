@@ -221,7 +221,7 @@ def load_pyslurm(commands: SlurmCommands) -> Any:
         SlurmError: it is not installed, or does not load with this Slurm.
     """
     try:
-        commands.run(sys.executable, "-c", "import pyslurm")
+        commands.run(sys.executable, "-P", "-c", "import pyslurm")
     except SlurmError as error:
         last = str(error).strip().splitlines()[-1]
         raise SlurmError(f"pyslurm does not load: {last}") from error

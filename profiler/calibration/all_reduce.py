@@ -1,6 +1,6 @@
 """Times all-reduces of several sizes between the tasks of a Slurm step: for `hopsctl calibrate`.
 
-    srun ... python3 -c "$(cat all_reduce.py)" ADDRESS PORT PARAMETERS [PARAMETERS ...]
+    srun ... python3 -I -c "$(cat all_reduce.py)" ADDRESS PORT PARAMETERS [PARAMETERS ...]
 
 Rank 0, at ADDRESS, prints a JSON object: the backend, and the median seconds for each size.
 """

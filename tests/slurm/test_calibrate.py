@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,11 +17,12 @@ from hypothesis import strategies as st
 from examples.demo.cluster import NodeSpec, PrivateCluster
 from hopsd.core.speed.calibration import Transfer, fit
 from hopsd.ctl.calibrate import calibrate
-from hopsd.errors import InputError
+from hopsd.errors import InputError, SlurmError
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, NodeName
 from hopsd.model.reading import NodeReading, Reading
-from hopsd.slurm.calibrate import shapes
+from hopsd.slurm.calibrate import Site, measure, shapes
+from hopsd.slurm.command import SlurmCommands
 from hopsd.store.postgres import PostgresStore
 
 SIZES = st.lists(st.sampled_from([1e5, 1e6, 1e7]), min_size=1, max_size=6)
@@ -70,6 +72,27 @@ def test_what_there_is_to_measure() -> None:
         [Allocation.of({"n0": 1, "n1": 1})],
     )
     assert shapes(reading, v) == ([], [])
+
+
+class Here(SlurmCommands):
+    """In place of srun: its program, on this machine and in the current folder."""
+
+    def run(self, *arguments: str) -> str:
+        if arguments[0] == "srun":
+            assert "--chdir=/" in arguments
+            program = arguments[arguments.index(sys.executable) :]
+            subprocess.run(program, check=False, capture_output=True, timeout=60)
+        return ""
+
+
+def test_root_runs_no_code_of_the_folder_it_is_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "json.py").write_text("open('caught', 'w')\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SlurmError):
+        measure(Here(), Site(sys.executable), Allocation.of({"n1": 2}), [1000])
+    assert not (tmp_path / "caught").exists()
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ def solve(
     give_up = monotonic() + _TOLD_SHARE * seconds
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "hopsd.solver.backend.highs"],
+            [sys.executable, "-P", "-m", "hopsd.solver.backend.highs"],
             input=pickle.dumps((model, start, gap, give_up, nodes_max)),
             timeout=seconds,
             stdout=subprocess.PIPE,
