@@ -9,6 +9,7 @@ import click
 
 from hopsd import __version__
 from hopsd.config import DEFAULT_PATH
+from hopsd.ctl.terminal import complain
 from hopsd.errors import HopsError, InputError
 
 
@@ -27,7 +28,7 @@ def main() -> None:
     try:
         hopsd(prog_name="hopsd")
     except HopsError as error:
-        click.echo(f"hopsd: {error}", err=True)
+        complain(error, "hopsd")
         sys.exit(2 if isinstance(error, InputError) else 1)
 
 

@@ -23,6 +23,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from hopsd import logs
 from hopsd.config import Config, SlurmConfig, load
 from hopsd.controller import Controller, round_settings
+from hopsd.ctl.terminal import printable
 from hopsd.errors import ConfigError, HopsError, InputError
 from hopsd.learning.learnt import known_workloads, workload_document
 from hopsd.local_socket import LocalServer, Request
@@ -124,7 +125,7 @@ class Daemon:
 
     def _tick(self) -> None:
         sentence = self._controller.tick()
-        self._notify.notify(f"STATUS={' '.join(sentence.split())}")
+        self._notify.notify(f"STATUS={printable(' '.join(sentence.split()))}")
         self._last_tick = time.monotonic()
 
     def _on_late(self, _event: object) -> None:

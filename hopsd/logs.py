@@ -7,13 +7,25 @@ import sys
 
 import structlog
 
+from hopsd.ctl.terminal import printable
+
+
+def _printable(
+    _logger: object, _method: str, event: structlog.typing.EventDict
+) -> structlog.typing.EventDict:
+    """Jobs' names and Slurm's words must not steer the terminal; tracebacks keep their lines."""
+    return {
+        key: "\n".join(map(printable, value.split("\n"))) if isinstance(value, str) else value
+        for key, value in event.items()
+    }
+
 
 def configure(level: str, form: str) -> None:
     """``level`` as Python names them, ``form`` json or console; everything goes to stderr."""
-    renderer: structlog.typing.Processor = (
-        structlog.processors.JSONRenderer()
+    rendered: list[structlog.typing.Processor] = (
+        [structlog.processors.JSONRenderer()]
         if form == "json"
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        else [_printable, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
     )
     # A tick that is left out is told by the daemon itself.
     logging.getLogger("apscheduler").setLevel(logging.ERROR)
@@ -23,7 +35,7 @@ def configure(level: str, form: str) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            renderer,
+            *rendered,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.getLevelNamesMapping()[level.upper()]

@@ -12,6 +12,7 @@ from typing import cast
 import click
 
 from hopsd import __version__
+from hopsd.ctl.terminal import complain
 from hopsd.errors import HopsError, InputError
 
 COMMANDS = {
@@ -67,9 +68,9 @@ def main() -> None:
     try:
         cli(prog_name="hopsctl")
     except HopsError as error:
-        print(f"hopsctl: {error}", file=sys.stderr)
+        complain(error)
         sys.exit(2 if isinstance(error, InputError) else 1)
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
-        print(f"hopsctl: {place}{error.strerror or error}", file=sys.stderr)
+        complain(f"{place}{error.strerror or error}")
         sys.exit(1)

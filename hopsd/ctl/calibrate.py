@@ -13,6 +13,7 @@ import click
 from hopsd.config import DEFAULT_PATH, Config, load
 from hopsd.core.speed.calibration import Fit, fit
 from hopsd.ctl.render import show, show_json, table
+from hopsd.ctl.terminal import say
 from hopsd.errors import InputError
 from hopsd.model.ids import GpuType
 from hopsd.model.knowledge import Bandwidth
@@ -111,7 +112,7 @@ def calibrate(
     for each in found:
         show(_table(each))
     for line in _summary(measured, config, stored=not dry_run):
-        print(line)
+        say(line)
 
 
 def _chosen(types: Sequence[str], reading: Reading) -> list[GpuType]:
@@ -137,7 +138,7 @@ def _measure(
         transfers = []
         for allocation in allocations:
             if not quiet:
-                print(f"{gpu_type}: {len(sizes)} sizes on {allocation}", flush=True)
+                say(f"{gpu_type}: {len(sizes)} sizes on {allocation}")
             backend, times = measure(commands, site, allocation, sizes)
             found = replace(found, backend=backend)
             transfers += times

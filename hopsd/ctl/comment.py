@@ -8,6 +8,7 @@ import sys
 import click
 
 from hopsd.core.submission.comment import Comment, NotOursError, learning_rate, parse
+from hopsd.ctl.terminal import complain
 from hopsd.errors import CommentError
 
 BAD_COMMENT = 2
@@ -25,7 +26,7 @@ def comment(text: str, as_json: bool) -> None:
     try:
         understood = parse(text)
     except (CommentError, NotOursError) as error:
-        print(f"hopsctl: {error}", file=sys.stderr)
+        complain(error)
         sys.exit(NOT_OURS if isinstance(error, NotOursError) else BAD_COMMENT)
     print(json.dumps(json_object(understood)) if as_json else "\n".join(_lines(understood)))
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from hopsd.ctl.daemon import ask_daemon, socket_option
+from hopsd.ctl.terminal import say
 
 
 @click.command()
@@ -15,10 +16,10 @@ from hopsd.ctl.daemon import ask_daemon, socket_option
 def pause(path: Path, release_held: bool) -> None:
     """Leave everything to Slurm: nothing is placed, moved or held any more."""
     answer = ask_daemon(path, "pause")
-    print(f"paused by {answer['by']}; `hopsctl resume` goes on")
+    say(f"paused by {answer['by']}; `hopsctl resume` goes on")
     if release_held:
         ask_daemon(path, "release", jobs=[])
-        print("asked hopsd to give all jobs that it holds to plain Slurm")
+        say("asked hopsd to give all jobs that it holds to plain Slurm")
 
 
 @click.command()
@@ -26,7 +27,7 @@ def pause(path: Path, release_held: bool) -> None:
 def resume(path: Path) -> None:
     """Schedule again. Jobs given to plain Slurm stay there to their end."""
     ask_daemon(path, "resume")
-    print("resumed")
+    say("resumed")
 
 
 @click.command()
@@ -35,4 +36,4 @@ def resume(path: Path) -> None:
 def release(jobs: tuple[str, ...], path: Path) -> None:
     """Give held JOBS to plain Slurm, each with its smallest GPU count."""
     ask_daemon(path, "release", jobs=list(jobs))
-    print(f"asked hopsd to give {', '.join(jobs)} to plain Slurm")
+    say(f"asked hopsd to give {', '.join(jobs)} to plain Slurm")

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from hopsd.ctl.terminal import complain
 from hopsd.local_socket import UnreachableError, ask
 
 EXIT_UNREACHABLE = 4
@@ -28,5 +29,5 @@ def ask_daemon(path: Path, command: str, **arguments: Any) -> Any:
     try:
         return ask(path, command, **arguments)
     except UnreachableError as error:
-        print(f"hopsctl: {error}; is hopsd running?", file=sys.stderr)
+        complain(f"{error}; is hopsd running?")
         sys.exit(EXIT_UNREACHABLE)

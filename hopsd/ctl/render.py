@@ -13,6 +13,8 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from hopsd.ctl.terminal import printable
+
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
 
 WIDE = 120
@@ -59,11 +61,6 @@ def table(
     for row in cells:
         shown.add_row(*map(Text, row))
     return shown
-
-
-def printable(text: str) -> str:
-    """Names and comments are their users': nothing in them may steer a terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def cell(value: object) -> str:

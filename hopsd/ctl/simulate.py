@@ -15,7 +15,8 @@ import click
 
 from hopsd import __version__
 from hopsd.ctl.finite import FiniteRange
-from hopsd.ctl.render import duration, printable, show, show_json, table
+from hopsd.ctl.render import duration, show, show_json, table
+from hopsd.ctl.terminal import complain
 from hopsd.errors import InputError
 from hopsd.formats.scenario import read_cluster, read_workload
 from hopsd.formats.source import read_text
@@ -232,10 +233,9 @@ def _workload(
 def _admitted(cluster: Cluster, workload: Workload, round_seconds: float) -> Workload:
     played, refused = admitted(cluster, workload, round_seconds)
     for job in refused[:SHOWN_MAX]:
-        name = printable(job)
-        click.echo(f"hopsctl: job {name} fits nowhere, even on an idle cluster: left out", err=True)
+        complain(f"job {job} fits nowhere, even on an idle cluster: left out")
     if len(refused) > SHOWN_MAX:
-        click.echo(f"hopsctl: and {len(refused) - SHOWN_MAX} more", err=True)
+        complain(f"and {len(refused) - SHOWN_MAX} more")
     return played
 
 
@@ -257,7 +257,7 @@ def _play(
         result = play(name, policy, cluster, workload, settings, failures, shown)
     shown.end()
     if result.unfinished:
-        click.echo(f"hopsctl: {name}: {len(result.unfinished)} jobs never ended", err=True)
+        complain(f"{name}: {len(result.unfinished)} jobs never ended")
     return result
 
 

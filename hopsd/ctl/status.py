@@ -17,7 +17,8 @@ from rich.text import Text
 from hopsd.core.devices import is_cpu
 from hopsd.ctl.daemon import ask_daemon, socket_option
 from hopsd.ctl.finite import FiniteRange
-from hopsd.ctl.render import clock, console, duration, printable, show, show_json, table
+from hopsd.ctl.render import clock, console, duration, show, show_json, table
+from hopsd.ctl.terminal import complain, printable
 
 Document = dict[str, Any]
 
@@ -183,7 +184,7 @@ def explain(job: str, path: Path, as_json: bool) -> None:
         return
     row, history = answer["job"], answer["history"]
     if row is None and not history["placements"]:
-        print(f"hopsctl: hops knows no job {job}", file=sys.stderr)
+        complain(f"hops knows no job {job}")
         sys.exit(1)
     if row is not None:
         show(table(f"Job {job}", ["what", "value"], _facts(row)))

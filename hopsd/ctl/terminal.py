@@ -1,0 +1,24 @@
+"""What goes to a terminal: names, comments and Slurm's words are others', and must not steer it."""
+
+from __future__ import annotations
+
+import sys
+
+
+def printable(text: str) -> str:
+    """One line without anything but printable characters; the others as Python writes them."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def say(text: str) -> None:
+    """Print lines to standard output."""
+    print(_lines(text), flush=True)
+
+
+def complain(text: object, program: str = "hopsctl") -> None:
+    """Print an error, of one or more lines, to standard error."""
+    print(f"{program}: {_lines(str(text))}", file=sys.stderr)
+
+
+def _lines(text: str) -> str:
+    return "\n".join(map(printable, text.split("\n")))

@@ -1,0 +1,86 @@
+"""Nothing that a job, a user or Slurm says steers the terminal that it is shown on."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from hopsd import ctl, logs
+from hopsd.errors import ConfigError, HopsError, SlurmError
+from hopsd.local_socket import LocalServer, Request
+
+EVIL = "\x1b]0;owned\x07 \x1b[2J\u202egnp\r\x9b31m"
+
+
+def harmless(text: str) -> bool:
+    return all(c.isprintable() or c == "\n" for c in text)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [HopsError(EVIL), SlurmError(f"scontrol: {EVIL}"), ConfigError(f"one\ntwo {EVIL}")],
+    ids=lambda error: type(error).__name__,
+)
+def test_no_error_text_does(
+    error: HopsError, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(**_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(ctl, "cli", fail)
+    with pytest.raises(SystemExit):
+        ctl.main()
+    said = capsys.readouterr().err
+    assert harmless(said)
+    assert r"\x1b[2J\u202egnp" in said
+    assert said.count("\n") == 1 + str(error).count("\n")
+
+
+def test_a_file_with_such_a_name_does_not(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["hopsctl", "plan", "--snapshot", EVIL])
+    with pytest.raises(SystemExit):
+        ctl.main()
+    assert harmless(capsys.readouterr().err)
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Path]:
+    def refuse(request: Request) -> None:
+        raise HopsError(f"{request.command}: {EVIL}")
+
+    server = LocalServer(tmp_path / "sock", refuse)
+    yield tmp_path / "sock"
+    server.close()
+
+
+@pytest.mark.parametrize("command", ["status", "explain 7", "throughput", "pause", "release 7"])
+def test_no_answer_of_the_daemon_does(
+    daemon: Path,
+    command: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["hopsctl", *command.split(), "--socket", str(daemon)])
+    with pytest.raises(SystemExit):
+        ctl.main()
+    said = capsys.readouterr().err
+    assert "owned" in said
+    assert harmless(said)
+
+
+@pytest.mark.parametrize("form", ["json", "console"])
+def test_no_line_of_the_log_does(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        logs.configure("info", form)
+        structlog.get_logger().info("tick", did=EVIL, job=7)
+        said = capsys.readouterr().err
+    finally:
+        structlog.reset_defaults()
+    assert "owned" in said
+    assert harmless(said)
