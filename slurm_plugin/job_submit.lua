@@ -34,16 +34,21 @@ local BATCH = { 1, 10000000, "1 to 1e7" }
 local LEARNING_RATE = { 1e-20, 1e6, "1e-20 to 1000000" }
 
 -- A hold of the owner's or an operator's. Slurm gives a job held by this script and one held by
--- a person the same state, and refuses an admin_comment set here in the name of a plain user
--- ("Attempt to change admin_comment", 22.05). The begin time is the user's to change, every reader
--- sees it, and no job begins in 2100: this one says "not before it is released".
+-- a person the same state, and refuses an admin_comment set here in the name of anybody but an
+-- administrator ("Attempt to change admin_comment", 22.05; operators are none). The begin time is
+-- the user's to change, every reader sees it, and no job begins in 2100: this one says "not before
+-- it is released".
 local USER_HOLD_BEGIN = 4102444800 -- 2100-01-01 00:00:00 UTC
 
--- An operator took the job out of hops: its owner may change it like any other.
-local RELEASED_MARK = "hops:released"
+-- hopsd and this script write their marks behind the comment, which no user may change
+-- (hopsd/model/reading.py).
+local MARK = "#hops-"
 
--- An operator holds the job.
-local HELD_MARK = "hops:held"
+-- An operator holds the job: its owner cannot release it.
+local HELD_MARK = "#hops-held"
+
+-- The job was taken out of hops: its owner may change it like any other.
+local RELEASED_MARK = "#hops-released"
 
 ------------------------------------------------------------------------------------------
 -- The comment. hopsd/core/submission/comment.py accepts and refuses exactly the same texts.
@@ -360,6 +365,7 @@ local function closed_partition(request)
 end
 
 local function why_not(job, pairs_found)
+  if job.comment:find(MARK, 1, true) then return MARK .. " in a comment is for hopsd alone" end
   if SITE_PROBLEM then return "no job can be accepted: " .. SITE_PROBLEM end
   if job.script == nil then return "accepted are batch jobs; submit this one with sbatch" end
   if given(job.array_inx) then return "job arrays are not accepted; submit one job each" end
@@ -484,6 +490,12 @@ local function waits(record)
   return record.job_state % 256 == 0 -- the low byte is the base state, 0 is pending
 end
 
+-- The begin time of an update, 0 where it has none.
+local function begins(job)
+  local begin = job.begin_time
+  return given(begin) and begin ~= 0 and begin or nil
+end
+
 local function modify(job, record)
   for _, field in ipairs(FIXED) do
     if changed(job[field]) then
@@ -495,6 +507,12 @@ local function modify(job, record)
     tell("accepted partitions are " .. table.concat(SITE.partitions, ", "))
     return DENIED
   end
+  if mentions(record.comment, HELD_MARK) and waits(record) then
+    if changed(job.priority) and job.priority ~= 0 or begins(job) then
+      tell("an operator holds it")
+      return DENIED
+    end
+  end
   if not changed(job.priority) then return slurm.SUCCESS end
   if not waits(record) then
     tell("hold and release are for waiting jobs; `scontrol requeue` makes it one")
@@ -503,10 +521,6 @@ local function modify(job, record)
   if job.priority == 0 then
     job.begin_time = USER_HOLD_BEGIN
     return slurm.SUCCESS
-  end
-  if job.priority == RELEASE and mentions(record.admin_comment, HELD_MARK) then
-    tell("an operator holds it")
-    return DENIED
   end
   if job.priority == RELEASE then -- lifts the owner's hold, not the one by hops
     job.begin_time = os.time()
@@ -523,16 +537,32 @@ local function refuse_joining()
 end
 
 -- An operator keeps a job back as its owner does, and the owner cannot undo it. hopsd's own hold
--- names a begin time; `scontrol hold` and `uhold` do not (0: not given).
+-- names a begin time; `scontrol hold` and `uhold` do not.
 local function follow_operator(job, record)
-  if not waits(record) or given(job.admin_comment) then return end
-  local words = record.admin_comment or ""
-  if job.priority == 0 and not (given(job.begin_time) and job.begin_time ~= 0) then
+  if not waits(record) or given(job.comment) then return end
+  local words = record.comment
+  if job.priority == 0 and not begins(job) then
     job.begin_time = USER_HOLD_BEGIN
-    if not mentions(words, HELD_MARK) then job.admin_comment = trim(words .. " " .. HELD_MARK) end
+    if not mentions(words, HELD_MARK) then job.comment = words .. " " .. HELD_MARK end
   elseif job.priority == RELEASE and mentions(words, HELD_MARK) then
-    job.admin_comment = words:gsub(HELD_MARK, "") .. " " -- an empty one is no change (22.05)
+    job.comment = words:gsub(" #hops%-held", "")
   end
+end
+
+-- Somebody else's job, by one whom this script does not know: Slurm carries it out for its own
+-- operators and for coordinators of the job's account alone, whatever is answered here. They may
+-- hold it, and lift any person's hold; the one by hops stays.
+local function by_another(job, record)
+  local holds, releases = job.priority == 0, job.priority == RELEASE
+  if given(job.comment) or not (holds or releases) or not waits(record) then
+    return modify(job, record)
+  end
+  follow_operator(job, record)
+  if releases then
+    job.begin_time = os.time()
+    job.priority = NO_VAL
+  end
+  return slurm.SUCCESS
 end
 
 function slurm_job_modify(job, record, partitions, uid)
@@ -540,12 +570,13 @@ function slurm_job_modify(job, record, partitions, uid)
     local joins = ours(job.comment) and not PRIVILEGED[uid]
     return joins and guarded("slurm_job_modify", DENIED, refuse_joining) or slurm.SUCCESS
   end
-  if mentions(record.admin_comment, RELEASED_MARK) then return slurm.SUCCESS end
+  if mentions(record.comment, RELEASED_MARK) then return slurm.SUCCESS end
   if PRIVILEGED[uid] then
     pcall(follow_operator, job, record) -- a defect must not keep hopsd from its work
     return slurm.SUCCESS
   end
-  return guarded("slurm_job_modify", DENIED, modify, job, record)
+  local act = uid == record.user_id and modify or by_another
+  return guarded("slurm_job_modify", DENIED, act, job, record)
 end
 
 if SITE_PROBLEM then

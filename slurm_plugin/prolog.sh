@@ -19,11 +19,10 @@ site=${0%/*}/site.sh
 [ -r "$site" ] && . "$site"
 
 # What only slurmctld can tell, asked once a node and start, never once a task: the GPUs of a job
-# on several nodes, since hops gives them different counts, and whether a run on one GPU is to be
-# profiled, since the admin comment is not in the environment (22.05 to 26.05).
+# on several nodes, since hops gives them different counts.
 needed_of_slurmctld() {
     case ${SLURM_JOB_NUM_NODES:-1}:${SLURM_JOB_GPUS-} in
-        1:*[,-]*) ;;
+        1:?*) ;;
         *) ask_slurmctld ;;
     esac
 }
@@ -60,21 +59,22 @@ count_gpus() {
         END { print total + 0 }'
 }
 
-# Most iterations to measure, from the mark "hops:profile=20" that hopsd leaves; 0: not to profile.
+# Most iterations to measure, from the mark "#hops-profile=20" that hopsd leaves behind the
+# comment; 0: not to profile.
 profile_iterations() {
-    printf '%s\n' "$1" | awk '
-        match($0, / AdminComment=[^=]*hops:profile(=[0-9]+)?( |$)/) {
-            n = split(substr($0, RSTART, RLENGTH), words, "hops:profile")
-            if (words[n] ~ /^=[0-9]/) most = substr(words[n], 2) + 0
-            else most = 50
-        }
-        END { print most + 0 }'
+    case "$SLURM_JOB_COMMENT " in
+        *' #hops-profile='[0-9]*)
+            most=${SLURM_JOB_COMMENT##* #hops-profile=}
+            printf '%s\n' "${most%%[!0-9]*}" ;;
+        *' #hops-profile '*) echo 50 ;;
+        *) echo 0 ;;
+    esac
 }
 
 read_comment() {
-    COMMENT=$SLURM_JOB_COMMENT GPUS=$(count_gpus "$1") NODES=${SLURM_JOB_NUM_NODES:-1} \
+    COMMENT=${SLURM_JOB_COMMENT%% #hops-*} GPUS=$(count_gpus "$1") NODES=${SLURM_JOB_NUM_NODES:-1} \
         TASKS=${SLURM_JOB_NTASKS-} RESTARTS=${SLURM_JOB_RESTART_COUNT:-0} \
-        PROFILE=$(profile_iterations "$1") RANGE=$HOPS_RANGE_VALUES \
+        PROFILE=$(profile_iterations) RANGE=$HOPS_RANGE_VALUES \
         awk -f "${0%/*}/comment.awk"
 }
 
@@ -85,7 +85,7 @@ word() {
 
 if [ "${1-}" = again ]; then
     job=$(ask_slurmctld) || exit 0
-    SLURM_JOB_COMMENT=$(word Comment "$job")
+    SLURM_JOB_COMMENT=${job##* Comment=} # and what follows, which nobody takes for ours
     SLURM_JOB_NUM_NODES=$(word NumNodes "$job")
     SLURM_JOB_NTASKS=$(word NumTasks "$job")
     SLURM_JOB_RESTART_COUNT=$(word Restarts "$job")

@@ -40,6 +40,7 @@ __all__ = [
     "ClusterError",
     "NodeSpec",
     "PrivateCluster",
+    "free_ports",
     "missing_programs",
     "on_real_gpus",
     "slurm_release",
@@ -86,7 +87,7 @@ class PrivateCluster:
         self._files = ClusterFiles(
             self.directory,
             self.nodes,
-            ports=_free_ports(len(nodes) + 1),
+            ports=free_ports(len(nodes) + 1),
             extra_conf=extra_conf,
             plugin=plugin,
             job_submit_lua=job_submit_lua or (PLUGIN / "job_submit.lua" if plugin else None),
@@ -264,7 +265,7 @@ class PrivateCluster:
         return "\n".join(lines)
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Bound together, so that they differ; free again when Slurm takes them."""
     with contextlib.ExitStack() as stack:
         bound = [stack.enter_context(socket.socket()) for _ in range(count)]

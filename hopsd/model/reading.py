@@ -44,22 +44,37 @@ _FINISHED = frozenset(
 # slurm_plugin/job_submit.lua writes it, since a plain user's request cannot carry another mark.
 USER_HOLD_BEGIN = 4_102_444_800.0
 
-PROFILE_MARK = "hops:profile"
-"""In the admin comment of a job whose run is a profile run, or ``hops:profile=ITERATIONS``."""
+# hopsd's own marks stand behind the user's comment, a blank before each: a Slurm operator may write
+# there, while an admin comment is for administrators alone (22.05 to 26.05). No user may:
+# job_submit.lua refuses them at submission, and changes of the comment afterwards.
+MARK = " #hops-"
 
-RELEASED_MARK = "hops:released"
-"""In the admin comment of a job that an operator gave back to plain Slurm: job_submit.lua no
-longer keeps its owner from changing it."""
+PROFILE_MARK = "#hops-profile"
+"""Of a job whose run is a profile run, or ``#hops-profile=ITERATIONS``."""
+
+RELEASED_MARK = "#hops-released"
+"""Of a job that was given back to plain Slurm: job_submit.lua no longer keeps its owner from
+changing it."""
 
 
-def is_profile(admin_comment: str) -> bool:
-    return any(w.partition("=")[0] == PROFILE_MARK for w in admin_comment.split())
+def split_marks(comment: str) -> tuple[str, str]:
+    """The user's own comment, and hopsd's marks as words."""
+    own, mark, rest = comment.partition(MARK)
+    return own, (mark + rest).strip()
 
 
-def is_failed_profile(state: SlurmState, admin_comment: str, *, requeue: bool) -> bool:
+def with_marks(comment: str, marks: str) -> str:
+    return f"{comment} {marks}" if marks else comment
+
+
+def is_profile(marks: str) -> bool:
+    return any(w.partition("=")[0] == PROFILE_MARK for w in marks.split())
+
+
+def is_failed_profile(state: SlurmState, marks: str, *, requeue: bool) -> bool:
     """Slurm takes such a job for ended; ``requeue``: hopsd can have it put back."""
     broken = state in (SlurmState.FAILED, SlurmState.TIMEOUT)
-    return broken and requeue and is_profile(admin_comment)
+    return broken and requeue and is_profile(marks)
 
 
 class Hold(StrEnum):
@@ -104,7 +119,8 @@ class JobReading:
     port can tell. ``begin`` is the earliest start that Slurm allows, 0: at once.
     ``dependency`` is True while one keeps the job back, ``stranded`` where it always will: the
     jobs it is about ended in another way. ``per_job_gpus`` is True while the job asks for GPUs
-    as a whole (an uneven placement does), not per node. ``script`` is a hash of the batch script
+    as a whole (an uneven placement does), not per node. ``marks`` are hopsd's own (see ``MARK``),
+    ``comment`` is without them. ``script`` is a hash of the batch script
     and its arguments, empty where that is not known or not needed.
     ``awaited``: Slurm starts another job by itself, or never, when this one ends.
     """
@@ -132,7 +148,7 @@ class JobReading:
     exit_signal: int = 0
     command: str = ""
     script: str = ""
-    admin_comment: str = ""
+    marks: str = ""
     state_text: str = ""
     ran_on: tuple[NodeName, ...] = ()
     """Nodes of a finished job's last run: Slurm forgets its GPUs at once."""
@@ -141,17 +157,17 @@ class JobReading:
 
     @property
     def released(self) -> bool:
-        return RELEASED_MARK in self.admin_comment.split()
+        return RELEASED_MARK in self.marks.split()
 
     @property
     def profiling(self) -> bool:
         """Whether its run, or its last one, is to measure it and not to get it done."""
-        return is_profile(self.admin_comment)
+        return is_profile(self.marks)
 
     @property
     def failed_profile(self) -> bool:
         """Slurm takes it for ended, but it failed on the one GPU of a profile run."""
-        return is_failed_profile(self.state, self.admin_comment, requeue=self.requeue)
+        return is_failed_profile(self.state, self.marks, requeue=self.requeue)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,15 +23,15 @@ class SignalScope(StrEnum):
 class Placement:
     """The shape a held pending job gets before its release.
 
-    ``cpus_per_gpu``: cores that come with each GPU. ``admin_comment`` replaces the job's; None
-    leaves it. ``reset``: an earlier uneven placement left a per-job GPU request on the job
+    ``cpus_per_gpu``: cores that come with each GPU. ``comment`` replaces the job's; None leaves
+    it. ``reset``: an earlier uneven placement left a per-job GPU request on the job
     (``JobReading.per_job_gpus``), which must be cleared by an update of its own first.
     """
 
     job: JobId
     allocation: Allocation
     cpus_per_gpu: int = 1
-    admin_comment: str | None = None
+    comment: str | None = None
     reset: bool = False
 
 
@@ -87,10 +87,16 @@ class Adapter(Protocol):
         """
 
     def unpin(
-        self, job: JobId, gpus: int, *, avoid: Sequence[NodeName] = (), begin_now: bool = False
+        self,
+        job: JobId,
+        gpus: int,
+        comment: str,
+        *,
+        avoid: Sequence[NodeName] = (),
+        begin_now: bool = False,
     ) -> None:
         """Let a held job ask for ``gpus`` GPUs on any nodes but ``avoid``, for plain Slurm.
 
-        Sets the admin comment to ``RELEASED_MARK``. The begin time stays but for ``begin_now``: a
-        job requeued just now must not start at once (see ``place.py``).
+        ``comment``, with ``RELEASED_MARK``, replaces the job's. The begin time stays but for
+        ``begin_now``: a job requeued just now must not start at once (see ``place.py``).
         """

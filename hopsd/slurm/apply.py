@@ -6,7 +6,15 @@ import time
 from collections.abc import Callable, Sequence
 
 from hopsd.model.ids import JobId
-from hopsd.model.reading import USER_HOLD_BEGIN, Hold, JobReading, Reading, SlurmState
+from hopsd.model.reading import (
+    RELEASED_MARK,
+    USER_HOLD_BEGIN,
+    Hold,
+    JobReading,
+    Reading,
+    SlurmState,
+    with_marks,
+)
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.slurm.adapter import Adapter
 from hopsd.slurm.place import Placer, Result
@@ -134,7 +142,8 @@ class SlurmPort:
         def give_back() -> None:
             if job.hold is Hold.NONE:  # it must not start half unpinned
                 self._adapter.hold(job.id, self._wanted_begin(job))
-            self._adapter.unpin(job.id, step.gpus, avoid=step.avoid, begin_now=kept_back)
+            comment = with_marks(job.comment, RELEASED_MARK)
+            self._adapter.unpin(job.id, step.gpus, comment, avoid=step.avoid, begin_now=kept_back)
             if not kept_back:
                 self._adapter.release([job.id])
 

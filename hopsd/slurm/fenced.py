@@ -51,7 +51,13 @@ class FencedAdapter:
         self._adapter.requeue_hold(job, ended=ended)
 
     def unpin(
-        self, job: JobId, gpus: int, *, avoid: Sequence[NodeName] = (), begin_now: bool = False
+        self,
+        job: JobId,
+        gpus: int,
+        comment: str,
+        *,
+        avoid: Sequence[NodeName] = (),
+        begin_now: bool = False,
     ) -> None:
         self._assure()
-        self._adapter.unpin(job, gpus, avoid=avoid, begin_now=begin_now)
+        self._adapter.unpin(job, gpus, comment, avoid=avoid, begin_now=begin_now)

@@ -25,6 +25,7 @@ from hopsd.model.reading import (
     NodeReading,
     SlurmState,
     is_failed_profile,
+    split_marks,
 )
 from hopsd.slurm.dependency import Known, stranded, unmet
 
@@ -128,10 +129,10 @@ def known_jobs(jobs: Iterable[Mapping[str, Any]]) -> dict[int, Known]:
 
 def _known(job: Mapping[str, Any]) -> Known:
     user = job.get("user_name") or str(job.get("user_id"))
-    state, admin_comment = slurm_state(state_words(job)), job.get("admin_comment") or ""
-    if is_failed_profile(state, admin_comment, requeue=bool(job.get("requeue", True))):
+    state, marks = slurm_state(state_words(job)), split_marks(job.get("comment") or "")[1]
+    if is_failed_profile(state, marks, requeue=bool(job.get("requeue", True))):
         state = SlurmState.PENDING
-    ours = is_hops_job(job) and RELEASED_MARK not in admin_comment.split()
+    ours = is_hops_job(job) and RELEASED_MARK not in marks.split()
     return Known(
         id=int(number(job.get("job_id")) or 0),
         user=user,
@@ -156,12 +157,13 @@ def job_reading(
     parts = job_allocation(job, order) if state in _HOLDING_GPUS else {}
     minutes = number(job.get("time_limit"))
     code, signal = _exit(job.get("exit_code"))
+    comment, marks = split_marks(job.get("comment") or "")
     return JobReading(
         id=JobId(str(job["job_id"])),
         user=UserName(job.get("user_name") or str(job.get("user_id"))),
         uid=int(number(job.get("user_id")) or 0),
         name=job.get("name") or "",
-        comment=job.get("comment") or "",
+        comment=comment,
         partition=job.get("partition") or "",
         state=state,
         submit=number(job.get("submit_time")) or 0.0,
@@ -179,7 +181,7 @@ def job_reading(
         exit_code=code,
         exit_signal=signal,
         command=job.get("command") or "",
-        admin_comment=job.get("admin_comment") or "",
+        marks=marks,
         state_text=_state_text(words, job),
         ran_on=tuple(map(NodeName, NodeSet(job.get("nodes") or ""))) if state.finished else (),
         per_job_gpus="gpu" in (job.get("tres_per_job") or ""),

@@ -15,6 +15,7 @@ from hopsd.model.reading import (
     NodeReading,
     Reading,
     SlurmState,
+    with_marks,
 )
 from hopsd.model.step import OutcomeStatus, Step
 from hopsd.slurm.adapter import Adapter, Placement
@@ -96,7 +97,7 @@ class Placer:
                 job=job.id,
                 allocation=step.target,
                 cpus_per_gpu=self._cores_each(nodes),
-                admin_comment=_marked(job.admin_comment, step),
+                comment=_marked(job, step),
                 reset=job.per_job_gpus,
             )
         )
@@ -192,10 +193,10 @@ def _waits(job: JobReading | None) -> bool:
     )
 
 
-def _marked(comment: str, step: Step) -> str | None:
-    """The admin comment with or without the mark that prolog.sh reads; None: as it is."""
-    words = [word for word in comment.split() if word.partition("=")[0] != PROFILE_MARK]
+def _marked(job: JobReading, step: Step) -> str | None:
+    """The comment with or without the mark that prolog.sh reads; None: as it is."""
+    words = [word for word in job.marks.split() if word.partition("=")[0] != PROFILE_MARK]
     if step.profiling:
         words.append(f"{PROFILE_MARK}={step.iterations}" if step.iterations else PROFILE_MARK)
-    marked = " ".join(words)
-    return marked if marked != comment else None
+    marks = " ".join(words)
+    return with_marks(job.comment, marks) if marks != job.marks else None

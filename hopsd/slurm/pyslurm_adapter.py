@@ -76,7 +76,7 @@ class PyslurmAdapter(ScontrolAdapter):
                 ntasks=1,
                 **cores,
                 begin_time="now",
-                admin_comment=placement.admin_comment,
+                comment=placement.comment,
             )
         except SlurmUnavailableError:
             raise
@@ -107,7 +107,7 @@ class PyslurmAdapter(ScontrolAdapter):
 
     def _is_simple(self, placement: Placement) -> bool:
         """True where the change leaves the node count and clears nothing."""
-        if placement.reset or placement.allocation.spread or placement.admin_comment == "":
+        if placement.reset or placement.allocation.spread:
             return False
         with _asking(f"load {placement.job}"):
             job = self._slurm.Job.load(int(placement.job))
@@ -164,7 +164,6 @@ def _record(job: Any) -> dict[str, Any]:
         "user_name": job.user_name,
         "name": job.name,
         "comment": job.comment,
-        "admin_comment": job.admin_comment,
         "partition": job.partition,
         "job_state": job.state,
         "state_reason": job.state_reason,

@@ -11,7 +11,7 @@ from typing import Any
 
 from hopsd.errors import SlurmError, SlurmUnavailableError
 from hopsd.model.ids import JobId, NodeName
-from hopsd.model.reading import RELEASED_MARK, JobReading, NodeReading, Reading
+from hopsd.model.reading import JobReading, NodeReading, Reading
 from hopsd.slurm.adapter import Placement, SignalScope
 from hopsd.slurm.command import SlurmCommands
 from hopsd.slurm.dependency import awaited
@@ -86,8 +86,8 @@ class ScontrolAdapter:
         if placement.reset:
             self._update(placement.job, *reset_arguments(self._release()))
         words = update_arguments(placement.allocation, placement.cpus_per_gpu, self._release())
-        if placement.admin_comment is not None:
-            words.append(f"admincomment={placement.admin_comment}")
+        if placement.comment is not None:
+            words.append(f"comment={placement.comment}")
         self._update(placement.job, *words)
 
     def release(self, jobs: Sequence[JobId]) -> None:
@@ -103,7 +103,13 @@ class ScontrolAdapter:
         self._commands.run("scontrol", "requeuehold", *words, job)
 
     def unpin(
-        self, job: JobId, gpus: int, *, avoid: Sequence[NodeName] = (), begin_now: bool = False
+        self,
+        job: JobId,
+        gpus: int,
+        comment: str,
+        *,
+        avoid: Sequence[NodeName] = (),
+        begin_now: bool = False,
     ) -> None:
         self._update(job, "reqnodelist=", "tresPerNode=", "numnodes=1", "numtasks=1", "numcpus=1")
         self._update(
@@ -111,7 +117,7 @@ class ScontrolAdapter:
             "cpuspertask=1",
             "mincpusnode=1",
             f"tresPerJob=gres:gpu:{gpus}",
-            f"admincomment={RELEASED_MARK}",
+            f"comment={comment}",
             *([f"excnodelist={','.join(avoid)}"] if avoid else []),
             *(["starttime=now"] if begin_now else []),
         )

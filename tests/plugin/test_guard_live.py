@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from fixtures_cluster import NOBODY, SLEEPER, submit, wait_until
+from fixtures_cluster import NOBODY, SLEEPER, as_user, submit, wait_until
 from submit_live import (
     by_owner,
     installed,
@@ -100,11 +100,12 @@ def test_an_operators_hold_keeps_a_job_back_whatever_its_owner_does(
         cluster.run("scontrol", how, job)
         assert reading(cluster, job).hold is Hold.USER
     assert "denied" in by_owner(cluster, "scontrol", "release", job)
+    assert "denied" in by_owner(cluster, "scontrol", "update", f"jobid={job}", "starttime=now")
     assert by_owner(cluster, "scontrol", "hold", job) == ""
     assert reading(cluster, job).hold is Hold.USER
     cluster.run("scontrol", "release", job)
-    assert reading(cluster, job).admin_comment.strip() == ""
     assert reading(cluster, job).hold is Hold.NONE
+    assert reading(cluster, job).marks == ""
     assert reading(cluster, job).begin == USER_HOLD_BEGIN
 
 
@@ -126,7 +127,7 @@ def test_an_operators_hold_of_a_running_job_changes_no_more_than_slurm_does(
     wait_until(lambda: reading(cluster, job).state is SlurmState.RUNNING)
     cluster.run("scontrol", "hold", job)
     assert reading(cluster, job).state is SlurmState.RUNNING
-    assert reading(cluster, job).admin_comment == ""
+    assert reading(cluster, job).marks == ""
 
 
 def test_a_running_job_is_kept_back_by_requeue_and_hold(cluster: PrivateCluster) -> None:
@@ -149,7 +150,7 @@ def test_no_job_joins_hops_later(cluster: PrivateCluster) -> None:
 
 def test_a_job_given_back_to_slurm_is_its_owners_again(cluster: PrivateCluster) -> None:
     job = submit(cluster, uid=NOBODY)
-    cluster.run("scontrol", "update", f"jobid={job}", f"admincomment={RELEASED_MARK}")
+    cluster.run("scontrol", "update", f"jobid={job}", f"comment=hops:reqs=1 {RELEASED_MARK}")
     assert by_owner(cluster, "scontrol", "update", f"jobid={job}", "nice=5") == ""
     wait_until(lambda: reading(cluster, job).state is SlurmState.RUNNING)
 
@@ -170,3 +171,10 @@ def test_operators_of_the_site_may_release(cluster: PrivateCluster) -> None:
     with installed(cluster, plugin_text(), f"return {{ operators = {{ {NOBODY} }} }}"):
         assert by_owner(cluster, "scontrol", "release", job) == ""
         wait_until(lambda: reading(cluster, job).state is SlurmState.RUNNING)
+
+
+def test_no_user_marks_a_job_as_hopsd_does(cluster: PrivateCluster) -> None:
+    command = ["sbatch", "--chdir=/", "--wrap=true", f"--comment=hops:reqs=1 {RELEASED_MARK}"]
+    refusal = as_user(cluster, NOBODY, *command)
+    assert "for hopsd alone" in refusal.stderr
+    assert refusal.returncode != 0

@@ -135,19 +135,19 @@ def test_a_silent_slurmctld_delays_a_job_but_fails_nothing(node: Node) -> None:
 @pytest.mark.parametrize(
     ("mark", "iterations"),
     [
-        ("AdminComment=hops:profile=20 Power=", "20"),
-        ("AdminComment=site note hops:profile Power=", "50"),
-        ("AdminComment=hops:profiled Power=", None),
-        ("Comment=hops:profile AdminComment=mine Power=", None),
-        ("Power=", None),
+        (" #hops-profile=20", "20"),
+        (" #hops-other #hops-profile", "50"),
+        (" #hops-profiled", None),
+        (" #hops-profile=x", None),
+        ("", None),
     ],
 )
 def test_a_job_on_one_gpu_learns_that_it_is_profiled(
     node: Node, mark: str, iterations: str | None
 ) -> None:
-    fake_scontrol(node, f"JobId=7 JOB_GRES=gpu:a100:1 {mark}")
-    assert node.start("hops:reqs=2", gpus="3").get("HOPS_PROFILE") == iterations
-    assert "HOPS_PROFILE" not in node.start("hops:reqs=2", gpus="3,4")
+    fake_scontrol(node, "", seconds=60)  # there is nothing to ask
+    told = node.start(f"hops:reqs=2{mark}", gpus="3")
+    assert (told.get("HOPS_PROFILE"), told["HOPS_REQS"]) == (iterations, "2")
 
 
 @pytest.mark.parametrize("awk", AWKS)
@@ -227,11 +227,12 @@ def test_a_job_back_without_a_prolog_asks_slurmctld(node: Node) -> None:
         node,
         "JobId=7 JobName=x JobState=RUNNING Requeue=1 Restarts=2 NumNodes=2 NumCPUs=4 NumTasks=2"
         " JOB_GRES=gpu:a100:4 Nodes=n1 GRES=gpu:a100:1(IDX:0) Nodes=n2 GRES=gpu:a100:3(IDX:0-2)"
-        " AdminComment=mine Comment=hops:reqs=1,4;lr=0.1;lr_rule=linear TresPerJob=gres:gpu:4",
+        " AdminComment=mine Comment=hops:reqs=1, 4;lr=0.1;lr_rule=linear #hops-profile=20 "
+        " TresPerJob=gres:gpu:4",
     )
     told = exports(node.call("task_prolog.sh", SLURM_STEP_ID="0"))
     assert (told["HOPS_GPUS"], told["HOPS_NODES"], told["HOPS_LR"]) == ("4", "2", "0.4")
-    assert told["HOPS_RESTART_COUNT"] == "2"
+    assert (told["HOPS_RESTART_COUNT"], told["HOPS_PROFILE"]) == ("2", "20")
     assert told["HOPS_REPORT_DIR"] == "/shared/reports"
     (node.folder / "scontrol").write_text("#!/bin/sh\nexit 1\n")
     assert exports(node.call("task_prolog.sh", SLURM_STEP_ID="0")) == {}

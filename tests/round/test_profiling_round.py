@@ -34,8 +34,8 @@ class Marking(Cluster):
     def _do(self, step: Step) -> None:
         super()._do(step)
         if step.target:
-            mark = "hops:profile" if step.profiling else ""
-            self.jobs[step.job] = replace(self.jobs[step.job], admin_comment=mark)
+            mark = "#hops-profile" if step.profiling else ""
+            self.jobs[step.job] = replace(self.jobs[step.job], marks=mark)
 
     def leaves(self, job: JobId) -> None:
         """It asks Slurm to be put back."""
@@ -81,7 +81,7 @@ def test_measured_first_then_placed_and_the_next_one_at_once() -> None:
     learn(memory, "new", port.now)
     port.leaves(job)
     port.jobs[JobId("2")] = replace(
-        port.jobs[job], id=JobId("2"), restarts=0, admin_comment="", submit=1005.0
+        port.jobs[job], id=JobId("2"), restarts=0, marks="", submit=1005.0
     )
     port.now += 5.0
     later = run_round(port, memory, hops, SETTINGS, first.window)

@@ -325,7 +325,7 @@ def test_a_plan_taken_up_moves_no_job_to_a_node_that_was_lost() -> None:
 def test_a_job_given_back_stays_given_back_whatever_was_not_recorded() -> None:
     port, memory = cluster(comment(4)), store()
     (job,) = port.jobs
-    port.jobs[job] = replace(port.jobs[job], hold=Hold.NONE, admin_comment=RELEASED_MARK)
+    port.jobs[job] = replace(port.jobs[job], hold=Hold.NONE, marks=RELEASED_MARK)
     result = run_round(port, memory, hops, SETTINGS, None)
     assert result.outcomes == ()
     assert memory.jobs()[job].released

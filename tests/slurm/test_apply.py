@@ -113,8 +113,15 @@ class FakeSlurm:
         self.change(job, restarts=self.table[job].restarts + 1, submit=float(int(self.now)))
 
     def unpin(
-        self, job: JobId, gpus: int, *, avoid: Sequence[NodeName] = (), begin_now: bool = False
+        self,
+        job: JobId,
+        gpus: int,
+        comment: str,
+        *,
+        avoid: Sequence[NodeName] = (),
+        begin_now: bool = False,
     ) -> None:
+        assert comment.endswith(" #hops-released")
         self.asked("unpin begin" if begin_now else "unpin", job)
 
     def writes(self) -> list[str]:

@@ -158,6 +158,6 @@ def test_profiling_is_marked_and_unmarked(cluster: PrivateCluster, port: SlurmPo
     job = submit(cluster)
     target = Allocation.of({"n0": 1})
     port.apply([Step(job, StepKind.START, target=target, profiling=True)])
-    assert reading(port, job).admin_comment == "hops:profile"
+    assert reading(port, job).marks == "#hops-profile"
     port.apply([move(job, n1=1)])
-    assert reading(port, job).admin_comment == ""
+    assert reading(port, job).marks == ""

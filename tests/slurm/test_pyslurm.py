@@ -40,13 +40,13 @@ def test_one_node_needs_no_command(
         raise AssertionError(f"ran {arguments}")
 
     monkeypatch.setattr(SlurmCommands, "run", no_commands)
-    pyslurm.place(Placement(job, Allocation.of({"n1": 3}), admin_comment="a b"))
+    pyslurm.place(Placement(job, Allocation.of({"n1": 3}), comment="hops:reqs=1 #hops-x #hops-y"))
     pyslurm.hold(job)
     monkeypatch.undo()
     found = reading(pyslurm, job)
-    assert (found.hold, found.admin_comment) == (Hold.HOPS, "a b")
-    pyslurm.place(Placement(job, Allocation.of({"n1": 3}), admin_comment=""))
-    assert reading(pyslurm, job).admin_comment == ""
+    assert (found.hold, found.marks) == (Hold.HOPS, "#hops-x #hops-y")
+    pyslurm.place(Placement(job, Allocation.of({"n1": 3}), comment="hops:reqs=1"))
+    assert reading(pyslurm, job).marks == ""
 
 
 def test_refusals_carry_slurms_words(cluster: PrivateCluster, pyslurm: PyslurmAdapter) -> None:

@@ -105,7 +105,7 @@ def on_gpu(node: str, **more: object) -> dict[str, object]:
     return {
         "state": SlurmState.RUNNING,
         "allocation": Allocation.of({node: 1}),
-        "admin_comment": "hops:profile=20",
+        "marks": "#hops-profile=20",
         "start": NOW - 30.0,
         "hold": Hold.NONE,
     } | more
@@ -153,7 +153,7 @@ def test_who_is_not_profiled() -> None:
     world = World()
     world.add(1, "fixed", more=";preempt=no")
     world.add(2, "once", requeue=False)
-    world.add(3, "runs", **on_gpu("n1", admin_comment=""))
+    world.add(3, "runs", **on_gpu("n1", marks=""))
     world.add(4, "held")
     world.jobs[-1] = replace(world.jobs[-1], state=JobState.HELD)
     world.add(5, "huge", 64)
@@ -186,7 +186,7 @@ def test_a_run_goes_on_until_it_has_measured_and_left() -> None:
         (StepKind.PREEMPT, Allocation.of({"n0": 1}), True)
     ]
     world = World()
-    world.add(1, "w", restarts=1, admin_comment="hops:profile=20")
+    world.add(1, "w", restarts=1, marks="#hops-profile=20")
     left = world.look(run("1"), known=known)
     assert left.changed[0] == run("1", end=NOW, closed=True)
     assert starts(left) == {"1": "n2"}, "the next type"
@@ -203,7 +203,7 @@ def test_a_run_over_its_time_is_ended_and_told() -> None:
 
 def test_a_run_without_figures_waits_one_look_for_its_report_then_has_failed() -> None:
     world = World()
-    world.add(1, "w", restarts=1, admin_comment="hops:profile=20")
+    world.add(1, "w", restarts=1, marks="#hops-profile=20")
     world.add(2, "w")
     first = world.look(run("1"))
     assert first.changed[0].end == NOW
@@ -263,7 +263,7 @@ def test_a_run_that_slurm_has_and_nobody_remembers_is_followed() -> None:
 def test_a_policy_that_makes_no_room_keeps_its_gpus() -> None:
     full = (Node(NodeName("n0"), A, 1, 0),)
     world = World(full)
-    kept = world.add(1, "old", 1, **on_gpu("n0", admin_comment=""))
+    kept = world.add(1, "old", 1, **on_gpu("n0", marks=""))
     world.add(2, "new", 1)
     found = world.look()
     assert starts(found) == {"2": "n0"}, "at a round's start profile runs come first"
@@ -272,7 +272,7 @@ def test_a_policy_that_makes_no_room_keeps_its_gpus() -> None:
     none = found.beside(Plan({kept: Allocation.of({"n0": 1})}))
     assert (none.steps, none.changed) == ((), ())
     later = World(full, first=False)
-    later.add(1, "old", 1, **on_gpu("n0", admin_comment=""))
+    later.add(1, "old", 1, **on_gpu("n0", marks=""))
     later.add(2, "new", 1)
     assert starts(later.look()) == {}
 
@@ -290,8 +290,8 @@ def worlds(draw: st.DrawFn) -> tuple[World, set[Pair], list[ProfileRun]]:
         node = draw(st.sampled_from(nodes)).name
         if draw(st.booleans()) and room[node] > 0:
             room[node] -= 1
-            mark = draw(st.sampled_from(["", "hops:profile"]))
-            world.add(number, workload, **on_gpu(node, admin_comment=mark))
+            mark = draw(st.sampled_from(["", "#hops-profile"]))
+            world.add(number, workload, **on_gpu(node, marks=mark))
         else:
             more = draw(st.sampled_from(["", ";cpu=yes"]))
             world.add(number, workload, more=more, restarts=draw(st.integers(0, 1)))

@@ -21,7 +21,7 @@ from hopsd.model.ids import JobId
 from hopsd.store.postgres import PostgresStore
 
 HERE = Path(sys.executable).parent
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 LONG = 600.0
 """Seconds of a job that ends when it is let go: no busy machine makes it end before."""
 
@@ -50,6 +50,8 @@ class Hopsd:
         self.config = folder / f"{name}.toml"
         self.log = folder / f"{name}.log"
         self.process: subprocess.Popen[bytes] | None = None
+        self.uid: int | None = None
+        """The account that it runs as, None: the test's own."""
         self.command = [str(HERE / "hopsd")]
         self.configure()
 
@@ -89,6 +91,9 @@ enabled = {str(profiling).lower()}
                 [*self.command, "--config", str(self.config)],
                 env={**os.environ, **self.cluster.env},
                 stderr=log,
+                user=self.uid,
+                group=self.uid,
+                extra_groups=None if self.uid is None else [],
             )
         if wait:
             self.wait_for(lambda status: status["ticks"] > 0)
