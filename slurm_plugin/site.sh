@@ -2,12 +2,12 @@
 # What prolog.sh, task_prolog.sh and epilog.sh need to know of this site: beside them, or as
 # /etc/hops/site.sh. A shell file, read as root: only root may write it.
 
-# Shared by all nodes and hopsd, mode 1733 (jobs may add files, not list or remove others'):
-#     install -d -m 1733 /shared/hops/reports
-HOPS_REPORT_DIR=/shared/hops/reports
+# Shared by all nodes and hopsd, mode 1733 (jobs may add files, not list or remove others'); the
+# same as report_dir in hopsd.toml. Mount a shared file system here, or name a folder of one there.
+HOPS_REPORT_DIR=/var/spool/hops/reports
 
 # The folder with the profiler's sitecustomize.py, on every node; empty: jobs are not measured.
-HOPS_PROFILER_PATH=/usr/share/hops/profiler
+HOPS_PROFILER_PATH=/usr/share/hops/profiler/site
 
 # A job that saved on request ends with this code; the same as RequeueExitHold in slurm.conf.
 HOPS_REQUEUE_EXIT_CODE=85

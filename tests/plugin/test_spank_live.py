@@ -1,0 +1,186 @@
+"""Where tasks start inside a container: what TaskProlog does there, and hops_spank.so instead."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fixtures_cluster import NOBODY, clean, running_cluster, submit, wait_until
+
+from examples.demo.cluster import PLUGIN, NodeSpec, PrivateCluster
+from hopsd.model.reading import SlurmState
+
+pytestmark = pytest.mark.live
+
+IN_CONTAINER = "--export=ALL,IN_CONTAINER=yes"
+
+
+@pytest.fixture(scope="module")
+def libraries() -> Iterator[Path]:
+    """Our plugin and a container plugin, built as admin.md says."""
+    if shutil.which("cc") is None or not Path("/usr/include/slurm/spank.h").exists():
+        pytest.skip("needs a C compiler and Slurm's headers: apt-get install gcc libslurm-dev")
+    folder = Path(tempfile.mkdtemp(prefix="hops-test-"))
+    folder.chmod(0o755)
+    for source in (PLUGIN / "hops_spank.c", Path(__file__).parent / "container_spank.c"):
+        command = ["cc", "-O2", "-Wall", "-Werror", "-shared", "-fPIC", "-o"]
+        subprocess.run([*command, folder / f"{source.stem}.so", source], check=True, timeout=60)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def module_cluster(libraries: Path) -> Iterator[PrivateCluster]:
+    conf = libraries / "plugstack.conf"
+    conf.touch()
+    nodes = (NodeSpec("a100", gpus=4),) * 2
+    lines = [f"PlugStackConfig={conf}", "TaskProlog=/bin/true"]
+    with running_cluster(nodes=nodes, extra_conf=lines, profiler_path=Path("/opt/p")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(module_cluster: PrivateCluster) -> Iterator[PrivateCluster]:
+    yield module_cluster
+    clean(module_cluster)
+
+
+@pytest.fixture
+def answers() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="hops-test-"))
+    folder.chmod(0o777)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def stack(cluster: PrivateCluster, libraries: Path, *lines: str) -> None:
+    """plugstack.conf; slurmstepd and srun read it at each start."""
+    plugin, run = cluster.directory / "plugin", cluster.directory / "run"
+    known = {
+        "container": f"required {libraries}/container_spank.so hide={plugin}",
+        "hops": f"optional {libraries}/hops_spank.so scripts={plugin} run_dir={run}",
+    }
+    text = "\n".join(known.get(line, line) for line in lines)
+    (libraries / "plugstack.conf").write_text(f"{text}\n")
+
+
+def tells(folder: Path, *before: str) -> str:
+    """A batch script that leaves what it and two tasks of a step find."""
+    return "\n".join(
+        [
+            f"env > {folder}/batch",
+            *before,
+            f"srun --overcommit --ntasks=2 bash -c 'env > {folder}/task$SLURM_PROCID'",
+            f"touch {folder}/done",
+            "sleep 600 & wait",
+        ]
+    )
+
+
+def place(cluster: PrivateCluster, job: str) -> None:
+    shape = "reqnodelist=n0 numnodes=1 numtasks=2 tresPerNode=gres:gpu:2 starttime=now"
+    cluster.run("scontrol", "update", f"jobid={job}", *shape.split())
+    cluster.run("scontrol", "release", job)
+
+
+def read(folder: Path, name: str) -> dict[str, str]:
+    wait_until((folder / "done").exists)
+    return dict(line.partition("=")[::2] for line in (folder / name).read_text().splitlines())
+
+
+def test_tasks_in_a_container_are_told_from_outside(
+    cluster: PrivateCluster, libraries: Path, answers: Path
+) -> None:
+    stack(cluster, libraries, "container", "hops")
+    script = tells(answers, f"ls {cluster.directory}/plugin > {answers}/seen")
+    comment = "hops:reqs=1,2;lr=0.1;lr_rule=linear"
+    job = submit(cluster, IN_CONTAINER, "--ntasks=4", script=script, comment=comment, uid=NOBODY)
+    place(cluster, job)
+    batch = read(answers, "batch")
+    assert (answers / "seen").read_text() == ""  # it really is in the container
+    assert batch["SLURM_NTASKS"] == "2"
+    for found in (batch, read(answers, "task0"), read(answers, "task1")):
+        assert found["HOPS_GPUS"] == "2"
+        assert found["HOPS_LR"] == "0.2"
+        assert found["PYTHONPATH"] == "/opt/p"
+
+
+def test_other_jobs_run_as_if_there_were_no_hops(
+    cluster: PrivateCluster, libraries: Path, answers: Path
+) -> None:
+    stack(cluster, libraries, "container", "hops")
+    submit(cluster, IN_CONTAINER, "--ntasks=2", script=tells(answers), comment=None, uid=NOBODY)
+    assert not [name for name in read(answers, "task1") if name.startswith("HOPS_")]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "optional /no/such/hops_spank.so",
+        "optional {libraries}/hops_spank.so scripts=/no/such run_dir={run}",
+        "optional {libraries}/hops_spank.so scripts={libraries} run_dir={run}",
+    ],
+    ids=["missing", "no scripts", "a script that fails"],
+)
+def test_no_fault_of_ours_keeps_a_job_from_running(
+    cluster: PrivateCluster, libraries: Path, answers: Path, broken: str
+) -> None:
+    script = libraries / "task_prolog.sh"
+    script.write_text("#!/bin/sh\necho export LD_PRELOAD=/no/such\nexit 3\n")
+    script.chmod(0o755)
+    line = broken.format(libraries=libraries, run=cluster.directory / "run")
+    stack(cluster, libraries, line)
+    place(cluster, submit(cluster, script=tells(answers), uid=NOBODY))
+    found = read(answers, "task1")
+    assert "LD_PRELOAD" not in found
+    assert "HOPS_JOB" not in found
+
+
+def test_the_script_runs_as_the_jobs_user_and_not_as_half_of_root(
+    cluster: PrivateCluster, libraries: Path, answers: Path
+) -> None:
+    """A shell whose real user is still root takes root's rights back."""
+    script = libraries / "task_prolog.sh"
+    script.write_text(
+        "#!/bin/sh\ngrep -E '^(Uid|Gid|CapPrm|CapEff)' /proc/self/status |"
+        " tr '\\t\\n' ' _' | sed 's/^/export HOPS_IDS=/'\n"
+    )
+    script.chmod(0o755)
+    run = cluster.directory / "run"
+    stack(
+        cluster, libraries, f"optional {libraries}/hops_spank.so scripts={libraries} run_dir={run}"
+    )
+    place(cluster, submit(cluster, script=tells(answers), uid=NOBODY))
+    zero = "0" * 16
+    nobody = " ".join([str(NOBODY)] * 4)
+    assert read(answers, "batch")["HOPS_IDS"] == (
+        f"Uid: {nobody}_Gid: {nobody}_CapPrm: {zero}_CapEff: {zero}_"
+    )
+
+
+def test_a_task_prolog_would_be_looked_for_in_the_container(
+    cluster: PrivateCluster, libraries: Path, answers: Path
+) -> None:
+    """Why there is a plugin: Slurm ends the task, whoever's it is."""
+    stack(cluster, libraries, "container")
+    conf = cluster.conf.read_text()
+    ours = f"TaskProlog={cluster.directory}/plugin/task_prolog.sh"
+    cluster.conf.write_text(conf.replace("TaskProlog=/bin/true", ours))
+    try:
+        cluster.run("scontrol", "reconfigure")
+        wait_until(lambda: ours.partition("=")[2] in cluster.run("scontrol", "show", "config"))
+        job = submit(cluster, IN_CONTAINER, script=tells(answers), comment=None, uid=NOBODY)
+        wait_until(lambda: state(cluster, job) is SlurmState.FAILED)
+    finally:
+        cluster.conf.write_text(conf)
+        cluster.run("scontrol", "reconfigure")
+
+
+def state(cluster: PrivateCluster, job: str) -> SlurmState:
+    said = cluster.run("scontrol", "show", "job", job, "--oneliner")
+    word = dict(w.partition("=")[::2] for w in said.split())["JobState"]
+    return SlurmState(word) if word in SlurmState.__members__ else SlurmState.OTHER
