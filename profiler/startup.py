@@ -22,6 +22,11 @@ def install() -> None:
         sys.meta_path.insert(0, _TorchTrap())
 
 
+def uninstall() -> None:
+    """Forget about ``torch``: this process does not train."""
+    sys.meta_path[:] = [f for f in sys.meta_path if not isinstance(f, _TorchTrap)]
+
+
 class _TorchTrap:
     """Finds nothing itself; has the real loader of ``torch`` call us when it is done."""
 

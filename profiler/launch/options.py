@@ -1,0 +1,137 @@
+"""The command line: torchrun's options, as far as trainings use them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_IGNORED = {
+    "monitor_interval": "1",
+    "start_method": "1",
+    "rdzv_conf": "1",
+    "rdzv_backend": "1",
+    "role": "1",
+    "log_dir": "1",
+    "redirects": "1",
+    "tee": "1",
+    "local_ranks_filter": "1",
+    "event_log_handler": "1",
+    "logs_specs": "1",
+    "virtual_local_rank": "0",
+    "signals_to_handle": "1",
+}
+"""torchrun's options without a meaning here, with how many values each takes. Ranks write to the
+launcher's own output."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is asked for. ``per_node`` and ``nodes`` None: what the allocation has.
+
+    ``arguments``: script and its arguments. ``module``: the script is the name of a module;
+    ``python`` False: it is a program of its own. ``ignored``: options that have no meaning here.
+    """
+
+    per_node: int | None
+    nodes: int | None
+    node_rank: int | None
+    address: str | None
+    port: int | None
+    run_id: str
+    restarts: int
+    module: bool
+    python: bool
+    arguments: tuple[str, ...]
+    ignored: tuple[str, ...]
+
+
+def parse(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> Options:
+    """Read ``arguments``, without the program's name; what they leave open may be in ``PET_*``.
+
+    Exits with code 2 and a sentence where they are wrong.
+    """
+    parser = _parser(environ)
+    seen = parser.parse_args(arguments)
+    address, port = seen.master_addr, seen.master_port
+    if seen.rdzv_endpoint and not seen.standalone:
+        host, _, number = seen.rdzv_endpoint.rpartition(":")
+        address, port = address or host or seen.rdzv_endpoint, port or _number(parser, number)
+    nodes = 1 if seen.standalone else _nodes(parser, seen.nnodes)
+    return Options(
+        per_node=_per_node(parser, seen.nproc_per_node),
+        nodes=nodes,
+        node_rank=seen.node_rank,
+        address=address,
+        port=port,
+        run_id=seen.rdzv_id or "none",
+        restarts=seen.max_restarts,
+        module=seen.module,
+        python=not seen.no_python,
+        arguments=(seen.script, *seen.arguments),
+        ignored=tuple(name for name in _IGNORED if getattr(seen, name) not in (None, False)),
+    )
+
+
+def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="hops-run",
+        allow_abbrev=False,
+        description="Run a training script, one process for each GPU of the allocation.",
+        epilog="Takes torchrun's options. Without any, in a job: all its GPUs on all its nodes.",
+    )
+
+    def add(name: str, **how: Any) -> None:
+        names = dict.fromkeys((f"--{name}", "--" + name.replace("_", "-")))
+        default = environ.get(f"PET_{name.upper()}")
+        if default is not None and "action" not in how:
+            how["default"] = default
+        parser.add_argument(*names, dest=name, **how)
+
+    add("nproc_per_node", metavar="N|gpu|auto", help="processes on this node; default: its GPUs")
+    add("nnodes", metavar="N", help="number of nodes; default: those of the job")
+    add("node_rank", type=int, metavar="K", help="number of this node, from 0")
+    add("master_addr", metavar="HOST", help="where rank 0 listens; default: the first node")
+    add("master_port", type=int, metavar="PORT", help="default: a free one")
+    add("rdzv_endpoint", metavar="HOST:PORT", help="the same as --master-addr and --master-port")
+    add("rdzv_id", metavar="NAME", help="name of the run")
+    add("standalone", action="store_true", help="this node alone")
+    add("max_restarts", type=int, default=0, metavar="N", help="of one node's ranks; default 0")
+    parser.add_argument("-m", "--module", action="store_true", help="SCRIPT is a module's name")
+    add("no_python", action="store_true", help="SCRIPT is a program of its own")
+    add("run_path", action="store_true", help=argparse.SUPPRESS)
+    for name, values in _IGNORED.items():
+        short = {"redirects": ["-r"], "tee": ["-t"]}.get(name, [])
+        names = dict.fromkeys([*short, f"--{name}", "--" + name.replace("_", "-")])
+        if values == "0":
+            parser.add_argument(*names, dest=name, action="store_true", help=argparse.SUPPRESS)
+        else:
+            parser.add_argument(*names, dest=name, help=argparse.SUPPRESS)
+    parser.add_argument("script", metavar="SCRIPT")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENT")
+    return parser
+
+
+def _per_node(parser: argparse.ArgumentParser, text: str | None) -> int | None:
+    if text in (None, "gpu", "auto", "cuda"):
+        return None
+    if text == "cpu":
+        return len(os.sched_getaffinity(0))
+    return _number(parser, text or "", "--nproc-per-node")
+
+
+def _nodes(parser: argparse.ArgumentParser, text: str | None) -> int | None:
+    """``2``, or torchrun's ``1:4``: as many of these as there are."""
+    if text is None:
+        return None
+    least, _, most = text.partition(":")
+    low, high = (_number(parser, part, "--nnodes") for part in (least, most or least))
+    return low if low == high else None
+
+
+def _number(parser: argparse.ArgumentParser, text: str, what: str = "--rdzv-endpoint") -> int:
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        parser.error(f"{what}: {text!r} is not a positive whole number")
+    return int(text)

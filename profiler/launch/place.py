@@ -1,0 +1,115 @@
+"""Where this process runs: its node among the job's, and the GPUs it has."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+_BATCH_STEP = ("", "-5", "4294967291")
+"""SLURM_STEP_ID in the batch script: unset on Slurm 22.05, -5 later."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """``node`` of ``nodes``, from 0. ``in_step``: started by srun, once a node or once a rank.
+
+    ``task`` of ``tasks``: this process among all of the step, ``local_task`` of ``local_tasks``
+    among those of its node. ``first``: name of the first node. ``key``: the same in every process
+    of a launch, and no other one's on this machine.
+    """
+
+    node: int
+    nodes: int
+    in_step: bool
+    task: int
+    tasks: int
+    local_task: int
+    local_tasks: int
+    gpus: int
+    first: str
+    key: str
+
+    @property
+    def one_task_a_rank(self) -> bool:
+        """Started once for every rank (``srun --ntasks-per-node=4``): this process is a rank."""
+        return self.in_step and self.tasks > self.nodes
+
+
+def find(environ: Mapping[str, str] = os.environ) -> Place:
+    """What Slurm's variables say; outside of a job, this machine alone."""
+    step = environ.get("SLURM_STEP_ID", "")
+    in_step = "SLURM_JOB_ID" in environ and step not in _BATCH_STEP
+    if in_step:
+        nodes = _whole(environ, "SLURM_STEP_NUM_NODES", "SLURM_NNODES")
+        tasks = _whole(environ, "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
+        names = environ.get("SLURM_STEP_NODELIST", "")
+    else:
+        nodes = _whole(environ, "SLURM_JOB_NUM_NODES", "SLURM_NNODES")
+        tasks, names = 1, environ.get("SLURM_JOB_NODELIST", "")
+    node = _whole(environ, "SLURM_NODEID", least=0) if in_step else 0
+    return Place(
+        node=node,
+        nodes=nodes,
+        in_step=in_step,
+        task=_whole(environ, "SLURM_PROCID", least=0) if in_step else 0,
+        tasks=tasks,
+        local_task=_whole(environ, "SLURM_LOCALID", least=0) if in_step else 0,
+        local_tasks=_on_node(environ.get("SLURM_STEP_TASKS_PER_NODE", ""), node) if in_step else 1,
+        gpus=visible_gpus(environ),
+        first=_address(first_host(names), environ),
+        key=".".join(
+            environ.get(name, "")
+            for name in ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT")
+        ),
+    )
+
+
+def visible_gpus(environ: Mapping[str, str] = os.environ, devices: Path = Path("/dev")) -> int:
+    """GPUs that this process may use, without asking CUDA: a context made here could not be
+    forked. 0 where there are none.
+    """
+    for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
+        if name in environ:
+            return len([gpu for gpu in environ[name].split(",") if gpu.strip() not in ("", "-1")])
+    if environ.get("SLURM_GPUS_ON_NODE", "").isdigit():
+        return int(environ["SLURM_GPUS_ON_NODE"])
+    return len([d for d in devices.glob("nvidia*") if re.fullmatch(r"nvidia\d+", d.name)])
+
+
+def first_host(names: str) -> str:
+    """The first of Slurm's host list: ``gpu[03-07,9],login`` is ``gpu03``."""
+    head = re.match(r"([^,\[]*)(?:\[([^,\]-]*)[^\]]*\])?([^,\[]*)", names)
+    return "".join(part or "" for part in head.groups()) if head else ""
+
+
+def _on_node(counts: str, node: int) -> int:
+    """Of ``2(x3),1``, tasks by node, that of ``node``."""
+    for part in counts.split(","):
+        found = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part.strip())
+        if found is None:
+            break
+        repeats = int(found.group(2) or 1)
+        if node < repeats:
+            return int(found.group(1))
+        node -= repeats
+    return 1
+
+
+def _address(name: str, environ: Mapping[str, str]) -> str:
+    """The first node's name; where it cannot be looked up, srun's own address."""
+    try:
+        socket.getaddrinfo(name or "localhost", None)
+    except OSError:
+        return environ.get("SLURM_LAUNCH_NODE_IPADDR") or "127.0.0.1"
+    return name or "127.0.0.1"
+
+
+def _whole(environ: Mapping[str, str], *names: str, least: int = 1) -> int:
+    for name in names:
+        if environ.get(name, "").isdigit():
+            return max(least, int(environ[name]))
+    return least

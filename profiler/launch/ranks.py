@@ -1,0 +1,100 @@
+"""The ranks of one node: started together, signalled together, ended together."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from types import FrameType
+
+GRACE_SECONDS = 30.0
+"""From SIGTERM to SIGKILL for the other ranks when one has failed: Slurm's KillWait."""
+
+_PASSED_ON = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGCONT")
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass
+class Ranks:
+    """``pids`` by local rank. ``code``: of the first rank that failed, 0 while none has."""
+
+    pids: dict[int, int] = field(default_factory=dict)
+    code: int = 0
+
+    def start(self, local_rank: int, enter: Callable[[], None]) -> bool:
+        """Fork a rank. True in the rank itself, in which ``enter`` was called."""
+        parent = os.getpid()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid:
+            self.pids[local_rank] = pid
+            return False
+        for name in (*_PASSED_ON, "SIGALRM"):
+            signal.signal(getattr(signal, name), signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.setsid()
+        _die_with(parent)
+        enter()
+        return True
+
+    def wait(self) -> int:
+        """Until all have ended; the exit code of the first that failed, 128 + n after signal n."""
+        while self.pids:
+            pid, status = os.wait()
+            rank = next((rank for rank, own in self.pids.items() if own == pid), None)
+            if rank is None:
+                continue
+            del self.pids[rank]
+            code = _exit_code(status)
+            if code and not self.code:
+                self.code = code
+                self.send(signal.SIGTERM)
+                signal.setitimer(signal.ITIMER_REAL, GRACE_SECONDS)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        return self.code
+
+    def send(self, number: int) -> None:
+        """A signal to every rank that still runs."""
+        for pid in list(self.pids.values()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    @contextlib.contextmanager
+    def signalled(self) -> Iterator[None]:
+        """While this lasts, signals to the launcher go to the ranks."""
+
+        def pass_on(number: int, _: FrameType | None) -> None:
+            self.send(signal.SIGKILL if number == signal.SIGALRM else number)
+
+        names = [getattr(signal, name) for name in (*_PASSED_ON, "SIGALRM")]
+        before = {number: signal.signal(number, pass_on) for number in names}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _exit_code(status: int) -> int:
+    return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+def _die_with(parent: int) -> None:
+    """End with the launcher, even when that is killed (prctl(2), PR_SET_PDEATHSIG)."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def command(arguments: Sequence[str], *, module: bool, python: bool) -> list[str]:
+    """The command line of a rank that is a process of its own."""
+    if not python:
+        return list(arguments)
+    flags = [f"-{'O' * sys.flags.optimize}"] if sys.flags.optimize else []
+    return [sys.executable, "-u", *flags, *(["-m"] if module else []), *arguments]

@@ -1,0 +1,152 @@
+"""Nodes of one launch find each other: who starts how many ranks, and where rank 0 listens.
+
+The first node listens on one of a few ports that all of them work out from the job's number; it
+answers when everybody has told it how many ranks it starts. Counts may differ from node to node.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+import time
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from typing import Any
+
+_LONGEST = 4096
+_CANDIDATES = 16
+_PORTS = range(20_000, 32_000)
+"""Below the range from which Linux gives ports to outgoing connections: one of those may take a
+free port before rank 0 listens there, seconds later."""
+
+
+@dataclass(frozen=True)
+class World:
+    """``offset``: the number of this node's first rank. ``port``: where rank 0 will listen."""
+
+    offset: int
+    ranks: int
+    nodes: int
+    port: int
+
+
+class NobodyCameError(Exception):
+    """The nodes did not find each other in time."""
+
+
+def free_port(seed: object = None) -> int:
+    """A port on which nobody listens now."""
+    for port in _shuffled(seed):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("", port))
+            except OSError:
+                continue
+            return port
+    raise OSError("no free port between 20000 and 32000")
+
+
+def meet(
+    key: str, address: str, node: int, nodes: int, ranks: int, port: int | None, seconds: float
+) -> World:
+    """Tell the others that ``node`` starts ``ranks``; what all of them make together.
+
+    ``port``: where rank 0 shall listen, None for a free one.
+
+    Raises:
+        NobodyCameError: not all nodes came within ``seconds``.
+    """
+    if nodes == 1:
+        return World(0, ranks, 1, port or free_port())
+    end = time.monotonic() + seconds
+    if node == 0:
+        return _gather(key, nodes, ranks, port, end)
+    return _join(key, address, (node, nodes), ranks, end)
+
+
+def _gather(key: str, nodes: int, ranks: int, port: int | None, end: float) -> World:
+    counts = {0: ranks}
+    with ExitStack() as open_, closing(_listen(key)) as server:
+        others: dict[int, socket.socket] = {}
+        while len(counts) < nodes:
+            server.settimeout(max(0.01, end - time.monotonic()))
+            try:
+                peer, _ = server.accept()
+            except OSError as error:
+                missing = sorted(set(range(nodes)) - counts.keys())
+                raise NobodyCameError(f"no word from nodes {missing} of {nodes}") from error
+            open_.enter_context(closing(peer))
+            told = _hear(peer)
+            if told.get("key") != key or not _sane(told, nodes):
+                continue
+            counts[told["node"]] = told["ranks"]
+            others[told["node"]] = peer
+        world = World(0, sum(counts.values()), nodes, port or free_port())
+        for number, peer in others.items():
+            offset = sum(counts[before] for before in range(number))
+            _say(peer, {"key": key, "offset": offset, "ranks": world.ranks, "port": world.port})
+    return World(0, world.ranks, nodes, world.port)
+
+
+def _join(key: str, address: str, node: tuple[int, int], ranks: int, end: float) -> World:
+    number, nodes = node
+    while time.monotonic() < end:
+        for port in _shuffled(key)[:_CANDIDATES]:
+            try:
+                with socket.create_connection((address, port), timeout=5.0) as peer:
+                    _say(peer, {"key": key, "node": number, "ranks": ranks})
+                    peer.settimeout(max(0.01, end - time.monotonic()))
+                    told = _hear(peer)
+            except OSError:
+                continue
+            if told.get("key") == key:
+                return World(told["offset"], told["ranks"], nodes, told["port"])
+        time.sleep(0.1)
+    raise NobodyCameError(f"no answer from the first node, {address}")
+
+
+def _listen(key: str) -> socket.socket:
+    for port in _shuffled(key)[:_CANDIDATES]:
+        server = socket.socket()
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            server.bind(("", port))
+            server.listen(128)
+        except OSError:
+            server.close()
+            continue
+        return server
+    raise NobodyCameError(f"none of the ports {_shuffled(key)[:_CANDIDATES]} is free here")
+
+
+def _shuffled(seed: object) -> list[int]:
+    """The ports in an order that every node works out alike."""
+    return random.Random(None if seed is None else str(seed)).sample(_PORTS, len(_PORTS))  # noqa: S311
+
+
+def _say(peer: socket.socket, what: dict[str, object]) -> None:
+    peer.sendall(json.dumps(what).encode() + b"\n")
+
+
+def _hear(peer: socket.socket) -> dict[str, Any]:
+    """One line, or nothing where what comes is none: anybody may connect."""
+    text = b""
+    try:
+        if peer.gettimeout() is None:
+            peer.settimeout(5.0)
+        while not text.endswith(b"\n") and len(text) < _LONGEST:
+            part = peer.recv(_LONGEST)
+            if not part:
+                break
+            text += part
+        told = json.loads(text)
+    except (OSError, ValueError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _sane(told: dict[str, Any], nodes: int) -> bool:
+    node, ranks = told.get("node"), told.get("ranks")
+    return isinstance(node, int) and 0 < node < nodes and isinstance(ranks, int) and ranks > 0

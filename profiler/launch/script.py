@@ -1,0 +1,63 @@
+"""Runs the training script in a forked rank as ``python script.py`` would."""
+
+from __future__ import annotations
+
+import random
+import runpy
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+
+from hops_profiler import startup
+
+
+def run(arguments: Sequence[str], *, module: bool) -> None:
+    """Become the script: its argv, path, seeds and, in a hops job, its timing."""
+    _reseed()
+    sys.argv = list(arguments)
+    if module:
+        _run_module(arguments[0])
+    elif Path(arguments[0]).is_file():
+        _run_file(Path(arguments[0]))
+    else:  # a folder or an archive with a __main__; else whatever Python says of it
+        _time()
+        runpy.run_path(arguments[0], run_name="__main__")
+
+
+def _run_file(path: Path) -> None:
+    """In a ``__main__`` that lives as long as the process. :func:`runpy.run_path` destroys its own
+    at the script's end, and a process group that is freed then waits for ever for its threads
+    (PyTorch 2.13, gloo).
+    """
+    sys.path[0] = str(path.resolve().parent)
+    code = compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+    main = ModuleType("__main__")
+    main.__file__ = str(path.absolute())
+    main.__dict__.update(__builtins__=__builtins__, __cached__=None)
+    sys.modules["__main__"] = main
+    _time()
+    exec(code, main.__dict__)  # noqa: S102 - the user's own script
+
+
+def _run_module(name: str) -> None:
+    sys.path[0] = str(Path.cwd())
+    spec = find_spec(name)
+    sys.modules["__main__"].__file__ = getattr(spec, "origin", None)
+    _time()
+    # What ``python -m`` itself calls; run_module() has a passing ``__main__``, see above.
+    runpy._run_module_as_main(name, alter_argv=False)  # type: ignore[attr-defined]
+
+
+def _time() -> None:
+    """Start the timing plugin, which looks at ``__main__``; in a hops job only."""
+    startup.install()
+
+
+def _reseed() -> None:
+    """Ranks started one by one would not draw the same numbers; PyTorch's own seed is fixed."""
+    random.seed()
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed()

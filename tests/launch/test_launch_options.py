@@ -1,0 +1,145 @@
+"""The launcher's command line, and where Slurm's variables say that it runs."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+from hops_profiler.launch import place, rendezvous
+from hops_profiler.launch.options import parse
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def test_what_torchrun_takes_is_taken() -> None:
+    seen = parse(
+        ["--nproc_per_node=4", "--nnodes", "2", "--node-rank=1", "--rdzv_backend=c10d",
+         "--rdzv-endpoint=head:29500", "--rdzv_id", "7", "--max-restarts=3",
+         "train.py", "--nnodes", "9"], {},
+    )  # fmt: skip
+    assert (seen.per_node, seen.nodes, seen.node_rank) == (4, 2, 1)
+    assert (seen.address, seen.port, seen.run_id, seen.restarts) == ("head", 29500, "7", 3)
+    assert seen.arguments == ("train.py", "--nnodes", "9")
+    assert seen.ignored == ("rdzv_backend",)
+
+
+def test_what_is_open_may_be_in_the_environment() -> None:
+    assert parse(["t.py"], {"PET_NPROC_PER_NODE": "3"}).per_node == 3
+    assert parse(["--nproc-per-node", "2", "t.py"], {"PET_NPROC_PER_NODE": "3"}).per_node == 2
+    assert parse(["--nproc-per-node=gpu", "t.py"], {}).per_node is None
+    assert parse(["--nnodes=1:4", "t.py"], {}).nodes is None
+    assert parse(["--standalone", "t.py"], {}).nodes == 1
+    assert parse(["-m", "package.train", "-x"], {}).module
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--nproc-per-node=many", "t.py"], "many"),
+        (["--nproc-per-node=0", "t.py"], "'0'"),
+        (["--rdzv-endpoint=head:x", "t.py"], "'x'"),
+        (["--gpus", "t.py"], "--gpus"),
+        ([], "SCRIPT"),
+    ],
+)
+def test_what_is_wrong_is_named(
+    arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(arguments, {})
+    assert ended.value.code == 2
+    assert named in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("environ", "gpus"),
+    [
+        ({"CUDA_VISIBLE_DEVICES": "0,3"}, 2),
+        ({"CUDA_VISIBLE_DEVICES": ""}, 0),
+        ({"CUDA_VISIBLE_DEVICES": "-1"}, 0),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-8a,MIG-3"}, 2),
+        ({"ROCR_VISIBLE_DEVICES": "1"}, 1),
+        ({"SLURM_GPUS_ON_NODE": "4"}, 4),
+        ({}, 2),
+    ],
+)
+def test_gpus_are_counted_without_cuda(environ: dict[str, str], gpus: int, tmp_path: Path) -> None:
+    for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "null"):
+        (tmp_path / name).touch()
+    assert place.visible_gpus(environ, tmp_path) == gpus
+
+
+@pytest.mark.parametrize(
+    ("names", "first"),
+    [("n0", "n0"), ("n[3-5,9]", "n3"), ("gpu[03-07],login", "gpu03"), ("a[1,4]-ib,b", "a1-ib"),
+     ("", "")],
+)  # fmt: skip
+def test_the_first_host_of_a_list(names: str, first: str) -> None:
+    assert place.first_host(names) == first
+
+
+def test_a_task_of_a_step_knows_its_node() -> None:
+    here = place.find(
+        {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_NODES": "3",
+         "SLURM_STEP_NUM_TASKS": "5", "SLURM_STEP_TASKS_PER_NODE": "2(x2),1",
+         "SLURM_NODEID": "2", "SLURM_PROCID": "4", "SLURM_LOCALID": "0",
+         "SLURM_STEP_NODELIST": "localhost"}
+    )  # fmt: skip
+    assert (here.node, here.nodes, here.task, here.tasks) == (2, 3, 4, 5)
+    assert (here.local_task, here.local_tasks) == (0, 1)
+    assert here.one_task_a_rank
+
+
+def test_the_batch_script_is_no_step() -> None:
+    batch = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2", "SLURM_NODEID": "0"}
+    for step in ({}, {"SLURM_STEP_ID": "4294967291"}, {"SLURM_STEP_ID": "-5"}):
+        here = place.find({**batch, **step})
+        assert not here.in_step
+        assert here.nodes == 2
+
+
+@given(st.lists(st.integers(1, 8), min_size=1, max_size=5))
+def test_nodes_with_other_counts_number_their_ranks_in_order(counts: list[int]) -> None:
+    worlds: dict[int, rendezvous.World] = {}
+    key = f"test.{counts}.{threading.get_ident()}"
+
+    def node(number: int) -> None:
+        worlds[number] = rendezvous.meet(
+            key, "127.0.0.1", number, len(counts), counts[number], None, 60.0
+        )
+
+    threads = [threading.Thread(target=node, args=(n,)) for n in reversed(range(len(counts)))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [worlds[n].offset for n in range(len(counts))] == [
+        sum(counts[:n]) for n in range(len(counts))
+    ]
+    assert {w.ranks for w in worlds.values()} == {sum(counts)}
+    assert {w.nodes for w in worlds.values()} == {len(counts)}
+    assert len({w.port for w in worlds.values()}) == 1
+
+
+def test_who_waits_for_nothing_says_for_whom() -> None:
+    with pytest.raises(rendezvous.NobodyCameError, match=r"\[1, 2\] of 3"):
+        rendezvous.meet("test.nobody", "127.0.0.1", 0, 3, 1, None, 0.2)
+
+
+def test_strangers_do_not_join() -> None:
+    """Anybody may connect: garbage and another run's nodes change nothing."""
+    found: list[rendezvous.World] = []
+    first = threading.Thread(
+        target=lambda: found.append(rendezvous.meet("test.own", "127.0.0.1", 0, 2, 2, None, 60.0))
+    )
+    first.start()
+    port = rendezvous._shuffled("test.own")[0]
+    for text in ("garbage\n", '{"key": "test.other", "node": 1, "ranks": 9}\n',
+                 '{"key": "test.own", "node": 7, "ranks": 1}\n', "[1]\n"):  # fmt: skip
+        subprocess.run(["bash", "-c", f"printf '{text}' > /dev/tcp/127.0.0.1/{port}"], check=False)
+    joined = rendezvous.meet("test.own", "127.0.0.1", 1, 2, 3, None, 60.0)
+    first.join()
+    assert found[0].ranks == joined.ranks == 5
+    assert joined.offset == 2

@@ -1,0 +1,166 @@
+"""Ranks started by the launcher: what torchrun's would be, and ended like them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.live
+
+LAUNCH = [sys.executable, "-m", "hops_profiler.launch"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
+
+TRAIN = """
+    import os, random, sys
+    import torch, torch.distributed as dist
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    torch.manual_seed(1)
+    model = torch.nn.parallel.DistributedDataParallel(
+        torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.Dropout(0.3), torch.nn.Linear(30, 3)))
+    optimizer = torch.optim.AdamW(model.parameters())
+    torch.manual_seed(rank)
+    for _ in range(5):
+        optimizer.zero_grad()
+        model(torch.randn(16, 20)).square().sum().backward()
+        optimizer.step()
+    if rank == 0:
+        torch.save(model.module.state_dict(), sys.argv[1])
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "OMP_NUM_THREADS",
+             "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE")
+    place = [os.environ[name] for name in names]
+    with open(f"{sys.argv[1]}.{rank}", "w") as file:
+        print(__name__, __file__, sys.argv, sys.path[0], torch.get_num_threads(), place, file=file)
+"""
+
+
+def program(folder: Path, text: str) -> Path:
+    path = folder / "train.py"
+    path.write_text(textwrap.dedent(text))
+    return path
+
+
+def environment() -> dict[str, str]:
+    return {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "HOPS", "PET_"))}
+
+
+def test_results_are_torchruns_to_the_bit(tmp_path: Path) -> None:
+    script = program(tmp_path, TRAIN)
+    for name, launcher in (("a", LAUNCH), ("b", TORCHRUN)):
+        (tmp_path / name).mkdir()
+        subprocess.run(
+            [*launcher, "--nproc-per-node=2", script, tmp_path / name / "out"],
+            env=environment(), check=True, timeout=250, capture_output=True,
+        )  # fmt: skip
+    assert (tmp_path / "a/out").read_bytes() == (tmp_path / "b/out").read_bytes()
+    for rank in (0, 1):
+        own, theirs = ((tmp_path / name / f"out.{rank}").read_text() for name in "ab")
+        assert own.replace("/a/", "/b/") == theirs
+
+
+def test_one_rank_that_fails_ends_the_others_with_its_code(tmp_path: Path) -> None:
+    script = program(
+        tmp_path,
+        """
+        import os, sys, time
+        if os.environ["RANK"] == "1":
+            sys.exit(7)
+        time.sleep(600)
+        """,
+    )
+    done = subprocess.run(
+        [*LAUNCH, "--nproc-per-node=3", script], env=environment(), check=False, timeout=250
+    )
+    assert done.returncode == 7
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
+def test_signals_reach_every_rank(tmp_path: Path, number: signal.Signals) -> None:
+    script = program(
+        tmp_path,
+        f"""
+        import os, pathlib, signal, sys, time
+        here = pathlib.Path({str(tmp_path)!r})
+        def stop(*_):
+            (here / ("stopped" + os.environ["RANK"])).touch()
+            sys.exit(0)
+        signal.signal({int(number)}, stop)
+        (here / ("ready" + os.environ["RANK"])).touch()
+        while True:
+            time.sleep(60)
+        """,
+    )
+    launcher = subprocess.Popen([*LAUNCH, "--nproc-per-node=2", script], env=environment())
+    until(lambda: len(list(tmp_path.glob("ready*"))) == 2)
+    launcher.send_signal(number)
+    assert launcher.wait(timeout=120) == 0
+    assert len(list(tmp_path.glob("stopped*"))) == 2
+
+
+def test_ranks_end_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
+    script = program(
+        tmp_path,
+        f"""
+        import os, pathlib, time
+        (pathlib.Path({str(tmp_path)!r}) / ("pid" + str(os.getpid()))).touch()
+        time.sleep(600)
+        """,
+    )
+    launcher = subprocess.Popen([*LAUNCH, "--nproc-per-node=2", script], env=environment())
+    until(lambda: len(list(tmp_path.glob("pid*"))) == 2)
+    launcher.kill()
+    launcher.wait()
+    pids = [int(path.name[3:]) for path in tmp_path.glob("pid*")]
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+
+
+def test_ranks_draw_numbers_of_their_own(tmp_path: Path) -> None:
+    script = program(
+        tmp_path,
+        f"""
+        import os, pathlib, random
+        path = pathlib.Path({str(tmp_path)!r}) / ("drawn" + os.environ["RANK"])
+        path.write_text(str(random.random()))
+        """,
+    )
+    subprocess.run(
+        [*LAUNCH, "--nproc-per-node=3", script], env=environment(), check=True, timeout=250
+    )
+    assert len({path.read_text() for path in tmp_path.glob("drawn*")}) == 3
+
+
+def test_modules_programs_and_restarts(tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "go.py").write_text(
+        "import os, sys\n"
+        "count = os.environ['TORCHELASTIC_RESTART_COUNT']\n"
+        "print('try', count, __name__, sys.argv[1:], flush=True)\n"
+        "sys.exit(0 if count == '2' else 3)\n"
+    )
+    done = subprocess.run(
+        [*LAUNCH, "--max-restarts=2", "-m", "package.go", "x"],
+        env=environment(), cwd=tmp_path, check=True, timeout=250, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.stdout.splitlines() == [f"try {n} __main__ ['x']" for n in range(3)]
+    done = subprocess.run(
+        [*LAUNCH, "--no-python", "printenv", "RANK"],
+        env=environment(), check=True, timeout=250, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.stdout == "0\n"
+    assert "process of its own" in done.stderr
+
+
+def until(happened: object, seconds: float = 200.0) -> None:
+    end = time.monotonic() + seconds
+    while not happened():  # type: ignore[operator]
+        assert time.monotonic() < end
+        time.sleep(0.05)
