@@ -28,14 +28,20 @@ from hopsd.errors import ConfigError, HopsError, InputError
 from hopsd.learning.learnt import known_workloads, workload_document
 from hopsd.local_socket import LocalServer, Request
 from hopsd.model.cluster import Node
-from hopsd.model.ids import JobId, WorkloadName
+from hopsd.model.ids import JobId, UserName, WorkloadName
+from hopsd.model.privacy import Private, Viewer
 from hopsd.slurm.choose import choose_port
+from hopsd.slurm.command import SlurmCommands
+from hopsd.slurm.privacy import PrivacyReader
 from hopsd.store.leader import Leader
 from hopsd.store.postgres import PostgresStore
+from hopsd.views import history_for, knowledge_for, status_for, throughput_for, viewer
 
 log = structlog.get_logger()
 
 TICK = "tick"
+PRIVACY_SECONDS = 5.0
+"""Who asks for the status waits no longer for what Slurm says of PrivateData."""
 CLOCK_STEP_SECONDS = 1.0
 """The scheduler sleeps until a time of day: one that is set back would put off the next tick."""
 
@@ -61,6 +67,7 @@ class Daemon:
         config = self._config
         logs.configure(config.daemon.log_level, config.daemon.log_format)
         log.info("starting", config=str(self._path), pid=os.getpid())
+        self._privacy = PrivacyReader(SlurmCommands(PRIVACY_SECONDS))
         leader = Leader(config.database.dsn)
         port, why = choose_port(config.slurm, assure=leader.assure)
         with PostgresStore(config.database.dsn, leader=leader) as store:
@@ -152,7 +159,7 @@ class Daemon:
     def _answer(self, request: Request) -> Any:
         """Serve the local socket."""
         commands: dict[str, Callable[[Request], Any]] = {
-            "status": lambda _: self._controller.document,
+            "status": lambda r: status_for(self._viewer(r), self._controller.document),
             "explain": self._explain,
             "throughput": self._throughput,
             "pause": lambda r: self._control(r, paused=True),
@@ -167,17 +174,24 @@ class Daemon:
         job = str(request.arguments.get("job", ""))
         if not (job.isascii() and job.isdigit()):
             raise InputError(f"job {job[:80]!r}; accepted is the number of a job")
-        document = self._controller.document
-        for row in document["running"] + document["waiting"]:
-            if row["id"] == job:
-                return {"job": row, "history": self._store.job_history(JobId(job))}
-        return {"job": None, "history": self._store.job_history(JobId(job))}
+        who = self._viewer(request)
+        document = status_for(who, self._controller.document)
+        rows = {row["id"]: row for row in document["running"] + document["waiting"]}
+        history = history_for(who, self._store.job_history(JobId(job)))
+        return {"job": rows.get(job), "history": history}
+
+    def _viewer(self, request: Request) -> Viewer:
+        more = map(Private, self._config.daemon.private_data)
+        privacy = self._privacy.read()
+        return viewer(request.uid, _user(request.uid), os.getuid(), privacy, more)
 
     def _throughput(self, request: Request) -> Any:
-        knowledge = self._store.knowledge()
+        who = self._viewer(request)
+        own = self._store.workloads_of(UserName(who.user))
+        knowledge = knowledge_for(who, self._store.knowledge(), own)
         if "workload" not in request.arguments:
             return {"workloads": known_workloads(knowledge)}
-        return workload_document(
+        answer = workload_document(
             WorkloadName(str(request.arguments["workload"])),
             knowledge,
             [
@@ -187,6 +201,7 @@ class Daemon:
             round_settings(self._config).snapshot.estimator,
             time.time(),
         )
+        return throughput_for(who, answer)
 
     def _control(self, request: Request, *, paused: bool) -> Any:
         self._refuse_ordinary(request)

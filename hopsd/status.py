@@ -131,6 +131,7 @@ def _job(
     return {
         "id": job.id,
         "user": job.user,
+        "uid": job.uid,
         "name": job.name,
         "comment": job.comment,
         "state": job.state.value,

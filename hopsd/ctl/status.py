@@ -84,6 +84,8 @@ def _headline(doc: Document) -> Text:
         text += f"\nround ends in {duration(left)}; {doc['sentence']}"
     else:
         text += f"\n{doc['sentence']}"
+    if doc.get("private"):
+        text += f"; not shown to you: others' {', '.join(doc['private'])}"
     if doc["reports_refused"]:
         text += f"; {doc['reports_refused']:,} reports refused"
     return Text("\n".join(map(printable, text.split("\n", 1))))
