@@ -28,20 +28,20 @@ from hopsd.errors import ConfigError, HopsError, InputError
 from hopsd.learning.learnt import known_workloads, workload_document
 from hopsd.local_socket import LocalServer, Request
 from hopsd.model.cluster import Node
-from hopsd.model.ids import JobId, WorkloadName
+from hopsd.model.ids import JobId, UserName, WorkloadName
+from hopsd.model.privacy import Private, Viewer
 from hopsd.slurm.choose import choose_port
+from hopsd.slurm.command import SlurmCommands
+from hopsd.slurm.privacy import PrivacyReader
 from hopsd.store.leader import Leader
 from hopsd.store.postgres import PostgresStore
+from hopsd.views import history_for, knowledge_for, status_for, throughput_for, viewer
 
 log = structlog.get_logger()
 
 TICK = "tick"
-FAILING_TICKS = 10
-"""In a row, all with the same defect: after them systemd's watchdog is kept waiting."""
-
-MAX_STATUS = 1000
-"""Characters of what systemd is told."""
-
+PRIVACY_SECONDS = 5.0
+"""Who asks for the status waits no longer for what Slurm says of PrivateData."""
 CLOCK_STEP_SECONDS = 1.0
 """The scheduler sleeps until a time of day: one that is set back would put off the next tick."""
 
@@ -67,6 +67,7 @@ class Daemon:
         config = self._config
         logs.configure(config.daemon.log_level, config.daemon.log_format)
         log.info("starting", config=str(self._path), pid=os.getpid())
+        self._privacy = PrivacyReader(SlurmCommands(PRIVACY_SECONDS))
         leader = Leader(config.database.dsn)
         port, why = choose_port(config.slurm, assure=leader.assure)
         with PostgresStore(config.database.dsn, leader=leader) as store:
@@ -101,7 +102,7 @@ class Daemon:
             if self._reload.is_set():
                 self._reload.clear()
                 self._take_configuration(scheduler)
-            if self._healthy():
+            if time.monotonic() - self._last_tick < self._patience():
                 self._notify.notify("WATCHDOG=1")
         self._notify.notify("STOPPING=1")
         scheduler.shutdown(wait=True)
@@ -129,18 +130,9 @@ class Daemon:
         )
         return 2 * (self._config.daemon.refresh_seconds + slowest) + 120.0
 
-    def _healthy(self) -> bool:
-        """False: systemd's watchdog is to start hopsd anew. No tick has ended for long, or all of
-        late ended with the same defect, which may lie in what this process remembers.
-        """
-        late = time.monotonic() - self._last_tick >= self._patience()
-        return not late and self._controller.failing < FAILING_TICKS
-
     def _tick(self) -> None:
         sentence = self._controller.tick()
-        if self._controller.failing >= FAILING_TICKS:
-            sentence += "; systemd's watchdog is kept waiting, so that it starts hopsd anew"
-        self._notify.notify(f"STATUS={printable(' '.join(sentence.split()))[:MAX_STATUS]}")
+        self._notify.notify(f"STATUS={printable(' '.join(sentence.split()))}")
         self._last_tick = time.monotonic()
 
     def _on_late(self, _event: object) -> None:
@@ -167,7 +159,7 @@ class Daemon:
     def _answer(self, request: Request) -> Any:
         """Serve the local socket."""
         commands: dict[str, Callable[[Request], Any]] = {
-            "status": lambda _: self._controller.document,
+            "status": lambda r: status_for(self._viewer(r), self._controller.document),
             "explain": self._explain,
             "throughput": self._throughput,
             "pause": lambda r: self._control(r, paused=True),
@@ -182,17 +174,24 @@ class Daemon:
         job = str(request.arguments.get("job", ""))
         if not (job.isascii() and job.isdigit()):
             raise InputError(f"job {job[:80]!r}; accepted is the number of a job")
-        document = self._controller.document
-        for row in document["running"] + document["waiting"]:
-            if row["id"] == job:
-                return {"job": row, "history": self._store.job_history(JobId(job))}
-        return {"job": None, "history": self._store.job_history(JobId(job))}
+        who = self._viewer(request)
+        document = status_for(who, self._controller.document)
+        rows = {row["id"]: row for row in document["running"] + document["waiting"]}
+        history = history_for(who, self._store.job_history(JobId(job)))
+        return {"job": rows.get(job), "history": history}
+
+    def _viewer(self, request: Request) -> Viewer:
+        more = map(Private, self._config.daemon.private_data)
+        privacy = self._privacy.read()
+        return viewer(request.uid, _user(request.uid), os.getuid(), privacy, more)
 
     def _throughput(self, request: Request) -> Any:
-        knowledge = self._store.knowledge()
+        who = self._viewer(request)
+        own = self._store.workloads_of(UserName(who.user))
+        knowledge = knowledge_for(who, self._store.knowledge(), own)
         if "workload" not in request.arguments:
             return {"workloads": known_workloads(knowledge)}
-        return workload_document(
+        answer = workload_document(
             WorkloadName(str(request.arguments["workload"])),
             knowledge,
             [
@@ -202,6 +201,7 @@ class Daemon:
             round_settings(self._config).snapshot.estimator,
             time.time(),
         )
+        return throughput_for(who, answer)
 
     def _control(self, request: Request, *, paused: bool) -> Any:
         self._refuse_ordinary(request)

@@ -1,4 +1,4 @@
-# hops: from a job's comment and its GPUs (COMMENT, GPUS, NODES, TASKS, RESTARTS, RANGE and
+# hops: from a job's comment and its GPUs (COMMENT, GPUS, NODES, RESTARTS, RANGE and
 # PROFILE in the environment) to the variables its tasks get, one NAME=value a line; nothing for
 # a bad comment.
 #
@@ -80,7 +80,6 @@ BEGIN {
     if (gpus) print "HOPS_GPUS=" gpus
     print "HOPS_NODES=" ENVIRON["NODES"]
     print "HOPS_RESTART_COUNT=" ENVIRON["RESTARTS"]
-    if (is_whole(ENVIRON["TASKS"])) print "TASKS=" ENVIRON["TASKS"]
     if (gpus && rate_for(gpus) > 0) printf "HOPS_LR=%.12g\n", rate_for(gpus)
     if (ENVIRON["PROFILE"] + 0) print "HOPS_PROFILE=" ENVIRON["PROFILE"] + 0
     if (is_whole(value["batch"])) printf "HOPS_BATCH=%.0f\n", number(value["batch"])

@@ -28,7 +28,7 @@ local PREFIX = "hops:"
 -- The bounds of what a comment may say; hopsd/model/bounds.py has the same, and why.
 local MAX_CHARACTERS = 1024
 local GPUS = { 1, 65536, "1 to 65536" }
-local RANGE_COUNTS = { 2, 256, "2 to 256" }
+local RANGE_COUNTS = { 2, 65536, "2 to 65536" }
 local SAMPLES = { 1e-3, 1e18, "1e-3 to 1e18" }
 local BATCH = { 1, 10000000, "1 to 1e7" }
 local LEARNING_RATE = { 1e-20, 1e6, "1e-20 to 1000000" }
@@ -303,26 +303,22 @@ local function given(value)
   return value ~= nil and value ~= "" and value ~= NO_VAL and value ~= NO_VAL16
 end
 
--- What would pin the job's shape: option, field, the value that stands for "not given".
--- reqs answers what these ask, so they are cleared and their user is told.
+-- What would pin the job's shape: field, the value that stands for "not given". hopsd asks for all of
+-- it anew when it places the job: what the script asked for is in the job's admin comment.
 local CLEARED = {
-  { "--gres, --gpus-per-node", "tres_per_node", "" },
-  { "--gpus", "tres_per_job", "" },
-  { "--gpus-per-socket", "tres_per_socket", "" },
-  { "--tres-per-task", "tres_per_task", "" }, -- --gpus-per-task, from 23.11 on -c, too
-  { "--ntasks-per-gpu", "ntasks_per_tres", NO_VAL16 },
-  { "--gpu-bind", "tres_bind", "" },
-  { "--cpus-per-gpu", "cpus_per_tres", "" },
-  { "--cpus-per-task", "cpus_per_task", NO_VAL16 },
-  { "--mincpus", "pn_min_cpus", NO_VAL16 },
-  { "--ntasks", "num_tasks", NO_VAL },
-  { "--ntasks-per-node", "ntasks_per_node", NO_VAL16 },
+  { "tres_per_node", "" }, { "tres_per_job", "" }, { "tres_per_socket", "" },
+  { "tres_per_task", "" }, { "cpus_per_tres", "" }, { "mem_per_tres", "" },
+  { "ntasks_per_tres", NO_VAL16 }, { "ntasks_per_node", NO_VAL16 }, { "num_tasks", NO_VAL },
+  { "cpus_per_task", NO_VAL16 }, { "pn_min_cpus", NO_VAL16 }, { "req_nodes", "" },
+}
+
+-- The same for what hops leaves out, and tells so: option, field, "not given".
+local IGNORED = {
+  { "--gpu-bind of the whole job", "tres_bind", "" },
   { "--ntasks-per-socket", "ntasks_per_socket", NO_VAL16 },
   { "--sockets-per-node", "sockets_per_node", NO_VAL16 },
   { "--cores-per-socket", "cores_per_socket", NO_VAL16 },
   { "--threads-per-core, --hint", "threads_per_core", NO_VAL16 },
-  { "--nodelist", "req_nodes", "" },
-  { "--exclusive, --oversubscribe", "shared", NO_VAL16 },
   { "--core-spec", "core_spec", NO_VAL16 },
   { "--thread-spec", "thread_spec", NO_VAL16 },
   { "--switches", "req_switch", NO_VAL },
@@ -330,19 +326,12 @@ local CLEARED = {
   { "--segment", "segment_size", 0 },
 }
 
+local EXCLUSIVE = 0 -- of the field shared
+
 local CLEARED_FLAGS = {
   { "--gres-flags=enforce-binding", slurm.GRES_ENFORCE_BIND },
   { "--spread-job", slurm.SPREAD_JOB },
   { "--use-min-nodes", slurm.USE_MIN_NODES },
-}
-
--- What a job may depend on and hops does not plan with: dropping it in silence would let the
--- job fail later, keeping it would leave a placed job waiting.
-local REFUSED = {
-  { "--constraint", "features" },
-  { "--exclude", "exc_nodes" },
-  { "--reservation", "reservation" },
-  { "--licenses", "licenses" },
 }
 
 local function tell(text)
@@ -364,6 +353,196 @@ local function closed_partition(request)
   end
 end
 
+------------------------------------------------------------------------------------------
+-- What the script asks for: a shape that hops keeps, tasks, cores and memory in proportion to the
+-- GPUs, and where it may run. It goes to hopsd as one word of the admin comment, which
+-- hopsd/core/submission/contract.py reads, and to task_prolog.sh in the job's environment.
+
+local ASKS_MARK = "hops:asks"
+
+-- "gres:gpu:a100:4,gres:VRAM:12G", or "gres/gpu:a100=4" from 23.11 on: name, type and count each.
+local function gres_items(text)
+  local items = {}
+  if not given(text) then return items end
+  for _, item in ipairs(split(text, ",")) do
+    local words = split((trim(item):gsub("^gres[:/]", ""):gsub("=", ":")), ":")
+    local count = #words > 1 and words[#words]:match("^%d+%a?$")
+    items[#items + 1] = {
+      name = words[1],
+      kind = (#words == 3 or #words == 2 and not count) and words[2] or nil,
+      count = count or "1",
+      text = table.concat(words, ":"),
+    }
+  end
+  return items
+end
+
+-- GPUs of one option, their type, and what else the option asks for. A count of several types is
+-- none that one GPU type could give.
+local function gpus_of(text)
+  local gpus, kind, others
+  for _, item in ipairs(gres_items(text)) do
+    if item.name == "gpu" then
+      if gpus then return nil, nil, nil, "GPUs of several types in one job; ask for one type, or none" end
+      gpus, kind = tonumber(item.count), item.kind
+    elseif item.name == "shard" or item.name == "mps" then
+      return nil, nil, nil, "--gres=" .. item.name .. ", as hops gives whole GPUs; ask for gpu"
+    elseif item.name ~= "cpu" and item.name ~= "mem" then
+      others = (others and others .. "," or "") .. item.text
+    end
+  end
+  return gpus, kind, others
+end
+
+local function number_of(text, name)
+  for _, item in ipairs(gres_items(text)) do
+    if item.name == name then return tonumber(item.count) end
+  end
+end
+
+-- Words of users go into the admin comment: no blank, no mark of ours.
+local function plain(option, text)
+  if text and not text:find("^[%w%[%],._:+-]+$") then
+    return option .. "=" .. shown(text) .. " is not accepted: letters, digits and []._-:+, only"
+  end
+end
+
+-- "4/6" as "2/3".
+local function ratio(a, b)
+  local x, y = a, b
+  while y > 0 do x, y = y, x % y end
+  return string.format("%d/%d", a / x, b / x)
+end
+
+-- What the options say, as hops has use for it; or nil and what to change.
+local function read_options(job)
+  local o = {}
+  local kind, total_kind, task_kind, problem
+  o.per_node, kind, o.gres, problem = gpus_of(job.tres_per_node)
+  if problem then return nil, problem end
+  o.total, total_kind, _, problem = gpus_of(job.tres_per_job)
+  if problem then return nil, problem end
+  o.per_task, task_kind, _, problem = gpus_of(job.tres_per_task)
+  if problem then return nil, problem end
+  if given(job.tres_per_socket) then return nil, "--gpus-per-socket; ask for --gpus-per-node" end
+  o.kind = kind or total_kind or task_kind
+  o.nodes = given(job.max_nodes) and job.max_nodes or given(job.min_nodes) and job.min_nodes > 1 and job.min_nodes or nil
+  o.tasks_each = given(job.ntasks_per_node) and job.ntasks_per_node > 0 and job.ntasks_per_node or nil
+  o.tasks = given(job.num_tasks) and job.num_tasks > 0 and job.num_tasks or nil
+  o.tasks_per_gpu = given(job.ntasks_per_tres) and job.ntasks_per_tres > 0 and job.ntasks_per_tres or nil
+  if not o.nodes and o.tasks and o.tasks_each and o.tasks > o.tasks_each then
+    o.nodes = math.ceil(o.tasks / o.tasks_each)
+  end
+  if o.nodes and not o.tasks and o.tasks_each then o.tasks = o.nodes * o.tasks_each end
+  o.cores = given(job.cpus_per_task) and job.cpus_per_task > 0 and job.cpus_per_task
+    or number_of(job.tres_per_task, "cpu")
+  o.cores_per_gpu = number_of(job.cpus_per_tres, "gpu")
+  o.memory_per_gpu = number_of(job.mem_per_tres, "gpu")
+  o.exclusive = job.shared == EXCLUSIVE
+  if not o.per_node and o.per_task and o.tasks_each then o.per_node = o.per_task * o.tasks_each end
+  if not o.total and o.per_task then o.total = o.per_task * (o.tasks or 1) end
+  if not o.per_node and o.total and o.nodes == 1 then o.per_node = o.total end
+  return o
+end
+
+local function shape_of(o)
+  if o.nodes and o.nodes > 1 then return "even", o.per_node end
+  if o.nodes == 1 or o.per_node then return "node" end
+  if o.tasks and o.tasks > 1 then return "even" end
+  if o.total or o.exclusive or o.tasks or o.tasks_each then return "node" end
+  return "any" -- nothing was asked: such a script was written for hops
+end
+
+-- Tasks for each GPU as a ratio, or so many on each node whatever its GPUs; nil: one a node.
+local function tasks_of(o)
+  if o.tasks_per_gpu then return ratio(o.tasks_per_gpu, 1) end
+  if o.per_task then return ratio(1, o.per_task) end
+  local nodes = o.nodes or 1
+  local each = o.tasks_each or o.tasks and o.tasks / nodes or 1
+  if each <= 1 then return nil end
+  local gpus = o.per_node or o.total and o.total / nodes
+  if not gpus or gpus == 0 then return "1/1" end
+  if each % gpus == 0 or gpus % each == 0 then return ratio(each * nodes, gpus * nodes) end
+  return nil, math.floor(each)
+end
+
+local function cores_of(o, tasks, tasks_each, smallest)
+  if o.cores_per_gpu then return ratio(o.cores_per_gpu, 1) end
+  if not o.cores then return nil end
+  if tasks then
+    local a, b = tasks:match("(%d+)/(%d+)")
+    return ratio(o.cores * a, tonumber(b))
+  end
+  local nodes = o.nodes or 1
+  local gpus = o.per_node and o.per_node * nodes or o.total or smallest * nodes
+  return ratio(o.cores * (tasks_each or 1) * nodes, gpus > 0 and gpus or nodes)
+end
+
+local function smallest_count(reqs)
+  local least
+  for count in reqs:gmatch("%d+") do least = math.min(least or tonumber(count), tonumber(count)) end
+  return least
+end
+
+-- Counts of a list that `per_node` leaves out.
+local function unused_counts(reqs, per_node)
+  local unused = {}
+  if reqs:find("-", 1, true) then return unused end
+  for count in reqs:gmatch("%d+") do
+    if count % per_node ~= 0 then unused[#unused + 1] = count end
+  end
+  return unused
+end
+
+-- Returns what is asked, and the word for it; or nil and what to change.
+local function contract(job, pairs_found)
+  local o, problem = read_options(job)
+  if not o then return nil, problem .. " is not accepted" end
+  problem = plain("--gres", o.kind) or plain("--gres", o.gres) or plain("--nodelist", given(job.req_nodes) and job.req_nodes or nil)
+  if problem then return nil, problem end
+  if given(job.features) and job.features:find("*", 1, true) then
+    return nil, "--constraint with a node count is not accepted: hops chooses how many nodes; leave out '*N'"
+  end
+  o.shape, o.each = shape_of(o)
+  if pairs_found.shape or pairs_found.per_node then
+    o.each = pairs_found.per_node and tonumber(pairs_found.per_node)
+    o.shape = pairs_found.per_node and "even" or pairs_found.shape
+  end
+  if o.each and not has_multiple(pairs_found.reqs, o.each) then
+    return nil, string.format("reqs=%s has no multiple of the %d GPUs a node that the options ask for; accepted is one "
+      .. "at least, such as reqs=%d,%d, or per_node= or shape= in the comment", pairs_found.reqs, o.each, o.each, 2 * o.each)
+  end
+  local words, tasks, tasks_each = {}, tasks_of(o)
+  local function add(key, value)
+    if value then words[#words + 1] = key .. ":" .. value end
+  end
+  o.tasks_ratio = tasks
+  add("shape", o.shape)
+  add("per_node", o.each and string.format("%d", o.each))
+  add("tasks", tasks)
+  add("tasks_each", tasks_each and string.format("%d", tasks_each))
+  add("cores", cores_of(o, tasks, tasks_each, smallest_count(pairs_found.reqs)))
+  add("memory", job.min_mem_per_node == 0 and "node" or o.memory_per_gpu and string.format("%d", o.memory_per_gpu)
+    or not given(job.min_mem_per_node) and not given(job.min_mem_per_cpu) and "default" or nil)
+  add("exclusive", o.exclusive and "yes")
+  add("type", o.kind)
+  add("gres", o.gres)
+  add("nodes", given(job.req_nodes) and job.req_nodes)
+  return o, table.concat(words, "|")
+end
+
+local SHAPE_TEXT = { any = "GPUs anywhere", node = "all GPUs on one node", even = "the same number of GPUs on each node" }
+
+local function tell_contract(o, pairs_found)
+  local text = o.each and string.format("%d GPUs on each node", o.each) or SHAPE_TEXT[o.shape]
+  local unused = o.each and unused_counts(pairs_found.reqs, o.each) or {}
+  if #unused > 0 then
+    text = text .. string.format("; %s of reqs not used, being no multiple of it (per_node= or shape= in the comment changes that)",
+      table.concat(unused, ","))
+  end
+  return text
+end
+
 local function why_not(job, pairs_found)
   if job.comment:find(MARK, 1, true) then return MARK .. " in a comment is for hopsd alone" end
   if SITE_PROBLEM then return "no job can be accepted: " .. SITE_PROBLEM end
@@ -371,18 +550,6 @@ local function why_not(job, pairs_found)
   if given(job.array_inx) then return "job arrays are not accepted; submit one job each" end
   if given(job.het_job_offset) then return "heterogeneous jobs are not accepted" end
   if job.cron_job == true then return "scrontab jobs are not accepted" end
-  for _, entry in ipairs(REFUSED) do
-    if given(job[entry[2]]) then
-      return entry[1] .. " is not accepted: hops chooses the nodes by reqs alone"
-    end
-  end
-  if job.min_mem_per_node == 0 then
-    return "--mem=0 takes a whole node; give an amount, --mem-per-cpu, or nothing"
-  end
-  -- Slurm refuses it on a job without GPUs of its own asking, which ours is until it is placed.
-  if given(job.mem_per_tres) then
-    return "--mem-per-gpu is not accepted; give --mem-per-cpu (cores come with the GPUs) or --mem"
-  end
   local request = job.partition
   if SITE.partitions and given(request) and closed_partition(request) then
     return "partition " .. shown(closed_partition(request)) .. " takes no hops jobs; accepted are "
@@ -392,12 +559,17 @@ end
 
 local function clear_shape(job)
   local ignored = {}
-  for _, entry in ipairs(CLEARED) do
+  for _, entry in ipairs(CLEARED) do job[entry[1]] = entry[2] end
+  for _, entry in ipairs(IGNORED) do
     local option, field, unset = entry[1], entry[2], entry[3]
     if given(job[field]) and job[field] ~= unset then
       ignored[#ignored + 1] = option
       job[field] = unset
     end
+  end
+  if given(job.shared) and job.shared ~= EXCLUSIVE then
+    ignored[#ignored + 1] = "--oversubscribe, --exclusive=user"
+    job.shared = NO_VAL16
   end
   for _, entry in ipairs(CLEARED_FLAGS) do
     local option, flag = entry[1], entry[2]
@@ -407,23 +579,23 @@ local function clear_shape(job)
       job.bitflags = job.bitflags - flag
     end
   end
-  if given(job.max_nodes) or given(job.min_nodes) and job.min_nodes > 1 then
-    ignored[#ignored + 1] = "--nodes"
-  end
   if job.contiguous == 1 then ignored[#ignored + 1] = "--contiguous" end
   job.min_nodes, job.max_nodes = 1, NO_VAL
   job.min_cpus, job.max_cpus = 1, NO_VAL -- sbatch derives min_cpus from --ntasks
   job.contiguous = 0
   if #ignored > 0 then
-    tell("ignored, since reqs decides: " .. table.concat(ignored, ", "))
+    tell("ignored, since hops places by GPUs and nodes: " .. table.concat(ignored, ", "))
   end
 end
 
-local function accept(job, partitions, pairs_found)
+local function accept(job, partitions, pairs_found, asked, word)
   if SITE.partitions and not given(job.partition) then
     local default = default_partition(partitions)
     if not default or closed_partition(default) then job.partition = SITE.partitions[1] end
   end
+  local words = given(job.admin_comment) and job.admin_comment .. " " or ""
+  job.admin_comment = words .. ASKS_MARK .. "|" .. word
+  if job.environment then job.environment.HOPS_ASKS = word end
   clear_shape(job)
   if job.requeue == 0 and pairs_found.preempt ~= "no" then
     tell("--no-requeue is ignored, since the job may move; preempt=no in the comment keeps it")
@@ -435,19 +607,24 @@ local function accept(job, partitions, pairs_found)
   if held_by_user then
     tell("accepted; kept back until you release it (scontrol release JOB clears --begin, too)")
   else
-    tell("accepted with reqs=" .. pairs_found.reqs .. "; shows as held until its turn comes, "
-      .. "hopsctl explain JOB tells why it waits")
+    tell("accepted with reqs=" .. pairs_found.reqs .. ", " .. tell_contract(asked, pairs_found)
+      .. "; shows as held until its turn comes, hopsctl explain JOB tells why it waits")
   end
 end
 
 local function submit(job, partitions)
   local pairs_found, problem = read_comment(job.comment)
   problem = problem or why_not(job, pairs_found)
+  local asked, word
+  if not problem then
+    asked, word = contract(job, pairs_found)
+    problem = not asked and word
+  end
   if problem then
     tell(problem)
     return slurm.ERROR
   end
-  accept(job, partitions, pairs_found)
+  accept(job, partitions, pairs_found, asked, word)
   return slurm.SUCCESS
 end
 

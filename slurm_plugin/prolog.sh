@@ -73,7 +73,7 @@ profile_iterations() {
 
 read_comment() {
     COMMENT=${SLURM_JOB_COMMENT%% #hops-*} GPUS=$(count_gpus "$1") NODES=${SLURM_JOB_NUM_NODES:-1} \
-        TASKS=${SLURM_JOB_NTASKS-} RESTARTS=${SLURM_JOB_RESTART_COUNT:-0} \
+        RESTARTS=${SLURM_JOB_RESTART_COUNT:-0} \
         PROFILE=$(profile_iterations) RANGE=$HOPS_RANGE_VALUES \
         awk -f "${0%/*}/comment.awk"
 }
@@ -87,7 +87,6 @@ if [ "${1-}" = again ]; then
     job=$(ask_slurmctld) || exit 0
     SLURM_JOB_COMMENT=${job##* Comment=} # and what follows, which nobody takes for ours
     SLURM_JOB_NUM_NODES=$(word NumNodes "$job")
-    SLURM_JOB_NTASKS=$(word NumTasks "$job")
     SLURM_JOB_RESTART_COUNT=$(word Restarts "$job")
     SLURM_JOB_GPUS=
     read_comment "$job"

@@ -11,14 +11,35 @@ site=${0%/*}/site.sh
 # shellcheck source=slurm_plugin/site.sh
 [ -r "$site" ] && . "$site"
 
-tasks=
+gpus=
 hand_on() {
     while IFS= read -r line; do
         case $line in
-            TASKS=*) tasks=${line#TASKS=} ;;
+            HOPS_GPUS=*) gpus=${line#HOPS_GPUS=} ;;
+        esac
+        case $line in
             HOPS_[A-Z]*=*) echo "export $line" ;;
         esac
     done
+}
+
+# From "4(x2),3": tasks in all, and most on a node.
+count_tasks() {
+    tasks=0 most=0 rest=$1,
+    while [ -n "$rest" ]; do
+        item=${rest%%,*} rest=${rest#*,}
+        count=${item%%"("*} times=1
+        case $item in *"(x"*")") times=${item##*x} times=${times%")"} ;; esac
+        case $count$times in *[!0-9]*) continue ;; esac
+        [ -n "$count" ] && [ -n "$times" ] || continue
+        tasks=$((tasks + count * times))
+        [ "$count" -le "$most" ] || most=$count
+    done
+}
+
+# NAME VALUE: where sbatch left what was asked for, what was given. Slurm sets nothing but that.
+correct() {
+    [ -z "$2" ] || [ "$2" = 0 ] || echo "export $1=$2"
 }
 
 file=$HOPS_RUN_DIR/${SLURM_JOB_ID-}.${SLURMD_NODENAME-}
@@ -47,20 +68,25 @@ if [ -n "$HOPS_PROFILER_PATH" ]; then
     esac
 fi
 
-# sbatch leaves its options in the batch script's environment, where srun reads them: they
-# describe a shape that the job does not have (SLURM_NTASKS=4 after --ntasks=4, on 22.05, where
-# the job was given 6).
+# sbatch leaves its options in the batch script's environment, where the script and srun read them:
+# totals and counts per node become those of the shape that the job was given, as an ordinary job of
+# this shape has them. What is asked for by task or by GPU holds in every shape.
 case ${SLURM_STEP_ID:--5} in
     -5 | 4294967291) # the batch script; unset on 22.05, -5 on 26.05
-        for name in NTASKS_PER_NODE NTASKS_PER_SOCKET NTASKS_PER_CORE NTASKS_PER_GPU \
-            CPUS_PER_TASK CPUS_PER_GPU TRES_PER_TASK GPUS GPUS_PER_NODE GPUS_PER_SOCKET \
-            GPUS_PER_TASK GPU_BIND; do
+        count_tasks "${SLURM_TASKS_PER_NODE-}"
+        [ -z "${SLURM_NTASKS-}" ] || correct SLURM_NTASKS "$tasks"
+        [ -z "${SLURM_NPROCS-}" ] || correct SLURM_NPROCS "$tasks"
+        [ -z "${SLURM_NTASKS_PER_NODE-}" ] || correct SLURM_NTASKS_PER_NODE "$most"
+        for name in GPUS GPUS_PER_NODE; do # "8" or "a100:8"
+            eval "asked=\${SLURM_$name-}"
+            case $name in GPUS) given=$gpus ;; *) given=${SLURM_GPUS_ON_NODE-} ;; esac
+            kind=${asked%:*}:
+            [ "$kind" = "$asked:" ] && kind=
+            [ -z "$asked" ] || [ -z "$given" ] || echo "export SLURM_$name=$kind$given"
+        done
+        for name in NTASKS_PER_SOCKET GPU_BIND; do # job_submit.lua says that they are ignored
             echo "unset SLURM_$name"
         done
-        if [ -n "$tasks" ] && [ -n "${SLURM_NTASKS-}" ]; then
-            echo "export SLURM_NTASKS=$tasks"
-            echo "export SLURM_NPROCS=$tasks"
-        fi
         ;;
 esac
 exit 0

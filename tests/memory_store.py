@@ -12,7 +12,7 @@ from memory_knowledge import MemoryKnowledge
 
 from hopsd.errors import StoreError
 from hopsd.model.history import JobRecord
-from hopsd.model.ids import GpuType, JobId, WorkloadName
+from hopsd.model.ids import GpuType, JobId, UserName, WorkloadName
 from hopsd.model.job import ThroughputTable
 from hopsd.model.journal import Control, Event, Placement, ReasonRecord, Wish
 from hopsd.model.knowledge import Knowledge
@@ -166,6 +166,10 @@ class MemoryStore(MemoryKnowledge):
         ended = [record for (name, _), record in self._ended.items() if name == job]
         found = [*ended, *filter(None, [self._open.get(job)])]
         return max(found, key=lambda record: record.submit, default=None)
+
+    def workloads_of(self, user: UserName) -> frozenset[WorkloadName]:
+        known = [*self._ended.values(), *self._open.values()]
+        return frozenset(record.workload for record in known if record.user == user)
 
     def raqlr(self, since: float) -> float | None:
         jobs = [

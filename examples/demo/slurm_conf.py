@@ -20,6 +20,7 @@ REQUEUE_EXIT_CODE = 85
 @dataclass(frozen=True, slots=True)
 class NodeSpec:
     """One node. ``devices``: real GPUs' files such as /dev/nvidia0; without, GPUs are made up.
+    ``gres``: other than GPUs, such as ``VRAM:40G``.
 
     Made-up GPUs are links to /dev/null: slurmd wants character devices, and looks through links.
     """
@@ -28,6 +29,9 @@ class NodeSpec:
     gpus: int = 8
     cpus: int = 32
     devices: tuple[str, ...] = ()
+    memory_mb: int = 64000
+    features: tuple[str, ...] = ()
+    gres: tuple[str, ...] = ()
 
 
 DEFAULT_NODES = (NodeSpec("rtx3090"),) * 4 + (NodeSpec("v100", gpus=4),) * 2
@@ -149,8 +153,10 @@ class ClusterFiles:
     def _node_lines(self) -> list[str]:
         lines = [
             f"NodeName={name} NodeHostname=localhost Port={port} CPUs={node.cpus} Boards=1"
-            f" SocketsPerBoard=1 CoresPerSocket={node.cpus} ThreadsPerCore=1 RealMemory=64000"
-            f" Gres=gpu:{node.gpu_type}:{node.gpus} State=UNKNOWN"
+            f" SocketsPerBoard=1 CoresPerSocket={node.cpus} ThreadsPerCore=1"
+            f" RealMemory={node.memory_mb}"
+            + (f" Feature={','.join(node.features)}" if node.features else "")
+            + f" Gres={','.join([f'gpu:{node.gpu_type}:{node.gpus}', *node.gres])} State=UNKNOWN"
             for (name, node), port in zip(self.nodes.items(), self.ports[1:], strict=True)
         ]
         return [*lines, "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP"]

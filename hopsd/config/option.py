@@ -34,7 +34,8 @@ class Option:
     def accepted(self) -> str:
         """What a value may be, for people."""
         if self.choices:
-            return "one of " + ", ".join(self.choices)
+            listed = "a list of any of " if self.kind is tuple else "one of "
+            return listed + ", ".join(self.choices)
         return _KIND_TEXT[self.kind] + self._range()
 
     def parse(self, value: Any) -> Any:
@@ -44,7 +45,8 @@ class Option:
             ValueError: it is not accepted; without a message, see `accepted`.
         """
         parsed = _PARSERS[self.kind](value)
-        if self.choices and parsed not in self.choices:
+        members = parsed if isinstance(parsed, tuple) else (parsed,)
+        if self.choices and not set(members) <= set(self.choices):
             raise ValueError
         if isinstance(parsed, int | float) and not self._in_range(parsed):
             raise ValueError

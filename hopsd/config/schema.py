@@ -15,6 +15,7 @@ from hopsd.model.ids import GpuType, NodeName, RackName, WorkloadName
 from hopsd.model.job import ThroughputTable
 from hopsd.model.knowledge import Bandwidth
 from hopsd.model.plan import PlanSettings, PriorityName
+from hopsd.model.privacy import Private
 from hopsd.policies.registry import POLICIES
 
 _PLAN = PlanSettings()
@@ -65,6 +66,12 @@ class DaemonConfig:
     )
     socket: Path = option(
         Path("/run/hops/hopsd.sock"), "Unix socket on which every user may read the status."
+    )
+    private_data: tuple[str, ...] = option(
+        (),
+        "Of other users' jobs, of nodes and of what was used, hidden from ordinary users besides"
+        " what slurm.conf's PrivateData hides.",
+        choices=tuple(kind.value for kind in Private),
     )
     log_level: LogLevel = option(LogLevel.INFO, "The least severe messages that are logged.")
     log_format: LogFormat = option(

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from hopsd.core.devices import usable
-from hopsd.core.placement.pools import Pools, pools_of
+from hopsd.core.devices import is_cpu, usable
 from hopsd.core.queue.history import OCCUPYING, eligible
 from hopsd.core.speed.estimator import Estimate, Estimator, EstimatorSettings
 from hopsd.core.submission.comment import Comment
 from hopsd.core.submission.partitions import Part, by_part, parts_of
+from hopsd.core.submission.rules import rules_of
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
 from hopsd.model.history import JobRecord
@@ -20,7 +19,8 @@ from hopsd.model.ids import GpuType, JobId, NodeName, RackName, WorkloadName
 from hopsd.model.job import Job, JobState
 from hopsd.model.knowledge import Knowledge
 from hopsd.model.plan import RoundInfo, Snapshot
-from hopsd.model.reading import Hold, JobReading, Reading, SlurmState
+from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
+from hopsd.model.rules import Rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,7 @@ class SnapshotSettings:
     """``default_age_seconds``: for a job of which nothing else tells how long it runs.
 
     ``pinned``: whether ``preempt=no`` is honoured. ``racks``: of the nodes whose rack is known.
+    ``cpus_per_gpu``: cores that a job gets with a GPU if it asks for none.
     """
 
     estimator: EstimatorSettings = field(default_factory=EstimatorSettings)
@@ -35,17 +36,15 @@ class SnapshotSettings:
     restart_cost: bool = True
     pinned: bool = True
     racks: Mapping[NodeName, RackName] = field(default_factory=dict)
+    cpus_per_gpu: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """``pinned``: running jobs that the round must leave where they are. ``notes``: what the user
-    of a job should know of how it is planned.
-    """
+    """``pinned``: running jobs that the round must leave where they are."""
 
     snapshot: Snapshot
     pinned: frozenset[JobId]
-    notes: Mapping[JobId, str] = field(default_factory=dict)
 
 
 def build_snapshot(
@@ -69,10 +68,7 @@ def build_snapshot(
     up = {node.name for node in nodes}
     parts = parts_of(reading)
     known = _Known(Estimator(nodes, knowledge, settings.estimator, reading.now))
-    nodes = tuple(_as_part(node, parts.of_node[node.name].name) for node in nodes)
-    pools = pools_of(nodes)
     jobs, pinned = [], set()
-    notes: dict[JobId, str] = {}
     for job in reading.jobs:
         pins = job.state is SlurmState.RUNNING and (
             _pinned(job, comments.get(job.id), up, settings) or not parts.take_back(job)
@@ -81,50 +77,24 @@ def build_snapshot(
             pinned.add(job.id)
         if job.id in comments and job.state in (SlurmState.PENDING, SlurmState.RUNNING):
             where = parts.open_to(job)
-            comment = comments[job.id]
-            speeds = known.of(records[job.id].workload, where, cpu=comment.cpu)
-            reqs, left_out = _within_reach(comment.reqs, speeds, pools)
-            if left_out:
-                notes[job.id] = left_out
             jobs.append(
                 _job(
                     job,
                     records[job.id],
-                    replace(comment, reqs=reqs) if left_out else comment,
+                    comments[job.id],
                     up,
-                    speeds,
+                    known.of(records[job.id].workload, where, cpu=comments[job.id].cpu),
                     where,
                     knowledge,
                     settings,
                     reading.now,
+                    _rules(job, comments[job.id], reading, settings),
                     pins=pins,
                 )
             )
+    nodes = tuple(_as_part(node, parts.of_node[node.name].name) for node in nodes)
     snapshot = Snapshot(reading.now, info, nodes, tuple(j for j in jobs if j is not None))
-    return Built(snapshot, frozenset(pinned), notes)
-
-
-def _within_reach(
-    reqs: tuple[int, ...], known: Estimate, pools: Pools
-) -> tuple[tuple[int, ...], str]:
-    """The counts that the job's part of the cluster could hold when all of it is idle, and what
-    to tell of the others. The smallest stays, so that it can be said why the job runs nowhere.
-    """
-    most = max(
-        (
-            pool.gpus if table.distributed else pool.largest
-            for name, table in known.tables.items()
-            if (pool := pools.get(name)) is not None
-        ),
-        default=0,
-    )
-    kept = reqs[: max(1, bisect_right(reqs, most))]
-    if len(kept) == len(reqs):
-        return reqs, ""
-    return kept, (
-        f"{len(reqs) - len(kept)} of its {len(reqs)} GPU counts, from {reqs[len(kept)]} on, are"
-        f" left out: no partition that it may use could hold more than {most}"
-    )
+    return Built(snapshot, frozenset(pinned))
 
 
 def _as_part(node: Node, name: GpuType) -> Node:
@@ -147,6 +117,19 @@ class _Known:
         return self._found[key]
 
 
+def _rules(
+    job: JobReading, comment: Comment, reading: Reading, settings: SnapshotSettings
+) -> Rules:
+    return rules_of(
+        job,
+        [node for node in reading.nodes if node.gpus],
+        reading.memory,
+        settings.cpus_per_gpu,
+        comment.shape,
+        comment.per_node,
+    )
+
+
 def _nodes(reading: Reading, racks: Mapping[NodeName, RackName]) -> tuple[Node, ...]:
     used: dict[NodeName, int] = defaultdict(int)
     for job in reading.jobs:
@@ -160,10 +143,23 @@ def _nodes(reading: Reading, racks: Mapping[NodeName, RackName]) -> tuple[Node, 
             n.gpus,
             max(0, n.gpus - n.foreign_gpus - used[n.name]),
             racks.get(n.name),
+            **_room(n, reading),
         )
         for n in reading.nodes
         if n.usable and n.gpus
     )
+
+
+def _room(node: NodeReading, reading: Reading) -> dict[str, int | None]:
+    """Cores and memory, where Slurm tells what is free of them. A node of CPUs has its cores in
+    place of GPUs.
+    """
+    room: dict[str, int | None] = {}
+    if node.idle_cores is not None and not is_cpu(node.gpu_type):
+        room |= {"cores": node.cores, "idle_cores": node.idle_cores}
+    if reading.memory.counted and node.memory_mb and node.idle_memory_mb is not None:
+        room |= {"memory_mb": node.memory_mb, "idle_memory_mb": node.idle_memory_mb}
+    return room
 
 
 def _pinned(
@@ -184,6 +180,7 @@ def _job(
     knowledge: Knowledge,
     settings: SnapshotSettings,
     now: float,
+    rules: Rules,
     *,
     pins: bool,
 ) -> Job | None:
@@ -202,7 +199,7 @@ def _job(
         throughput=known.tables,
         server_factor=known.server_factor,
         age_seconds=_age(job, record, comment, knowledge, settings),
-        samples=_samples(comment, record),
+        samples=comment.samples,
         state=_state(job, now),
         restart_seconds=record.restart_seconds if settings.restart_cost else 0.0,
         time_limit_seconds=job.time_limit_seconds,
@@ -218,12 +215,8 @@ def _job(
         app_gpu_seconds=record.app_gpu_seconds,
         app=comment.app,
         phase=comment.phase,
+        rules=rules,
     )
-
-
-def _samples(comment: Comment, record: JobRecord) -> float | None:
-    """Who has done more than the whole training was to take, has said too little."""
-    return None if comment.samples is None else max(comment.samples, record.samples_done)
 
 
 def _contention(record: JobRecord, now: float) -> float | None:

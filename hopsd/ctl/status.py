@@ -84,6 +84,8 @@ def _headline(doc: Document) -> Text:
         text += f"\nround ends in {duration(left)}; {doc['sentence']}"
     else:
         text += f"\n{doc['sentence']}"
+    if doc.get("private"):
+        text += f"; not shown to you: others' {', '.join(doc['private'])}"
     if doc["reports_refused"]:
         text += f"; {doc['reports_refused']:,} reports refused"
     return Text("\n".join(map(printable, text.split("\n", 1))))
@@ -220,8 +222,6 @@ def _facts(row: Document) -> list[tuple[str, object]]:
         ("restarts", row["restarts"]),
         ("samples", _progress(row)),
     ]
-    if row["noticed"]:
-        facts.append(("noticed", row["noticed"]))
     if row["reason"]:
         facts.append(("waits because", f"{row['code']}: {row['reason']}"))
     return facts

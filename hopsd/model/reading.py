@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from hopsd.model.allocation import Allocation
+from hopsd.model.asked import NOTHING_ASKED, Asked
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 
 
@@ -96,7 +97,9 @@ class NodeReading:
     ``cores`` that jobs may have are Slurm's CPUs: hardware threads, ``threads`` to a core, where
     it counts those.
     ``foreign_gpus`` are held by jobs that hops does not manage. ``partitions``: those that it is
-    in, none: open to every job. ``reserved_from``: when a reservation begins there, None: never.
+    in, none: open to every job. ``reserved_from``: when a reservation begins there, None: never;
+    ``reservation``: the one that it is in. ``idle_cores`` and memory: free now, None: not known.
+    ``gres``: other than GPUs, with its count.
     """
 
     name: NodeName
@@ -109,6 +112,12 @@ class NodeReading:
     partitions: tuple[str, ...] = ()
     reserved_from: float | None = None
     threads: int = 1
+    idle_cores: int | None = None
+    memory_mb: int | None = None
+    idle_memory_mb: int | None = None
+    features: frozenset[str] = frozenset()
+    gres: Mapping[str, int] = field(default_factory=dict)
+    reservation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +131,8 @@ class JobReading:
     as a whole (an uneven placement does), not per node. ``marks`` are hopsd's own (see ``MARK``),
     ``comment`` is without them. ``script`` is a hash of the batch script
     and its arguments, empty where that is not known or not needed.
-    ``awaited``: Slurm starts another job by itself, or never, when this one ends.
+    ``awaited``: Slurm starts another job by itself, or never, when this one ends. ``asked``: what
+    its options ask for; ``features`` as in ``--constraint``; memory None: not asked for.
     """
 
     id: JobId
@@ -154,6 +164,12 @@ class JobReading:
     """Nodes of a finished job's last run: Slurm forgets its GPUs at once."""
     per_job_gpus: bool = False
     awaited: bool = False
+    asked: Asked = NOTHING_ASKED
+    features: str = ""
+    excluded: frozenset[NodeName] = frozenset()
+    reservation: str = ""
+    memory_mb_per_node: int | None = None
+    memory_mb_per_cpu: int | None = None
 
     @property
     def released(self) -> bool:
@@ -171,6 +187,18 @@ class JobReading:
 
 
 @dataclass(frozen=True, slots=True)
+class SiteMemory:
+    """``counted``: whether Slurm gives memory to jobs (SelectTypeParameters). Of a job that asks
+    for none, megabytes a GPU, a CPU or a node; without any of them, all that its nodes have.
+    """
+
+    counted: bool = False
+    mb_per_gpu: int | None = None
+    mb_per_cpu: int | None = None
+    mb_per_node: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
     """The cluster at ``now``; ``nodes`` in the cluster's node order."""
 
@@ -178,3 +206,4 @@ class Reading:
     nodes: tuple[NodeReading, ...]
     jobs: tuple[JobReading, ...]
     slurm_version: str = ""
+    memory: SiteMemory = SiteMemory()

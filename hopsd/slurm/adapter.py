@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from fractions import Fraction
 from typing import Protocol
 
 from hopsd.model.allocation import Allocation
+from hopsd.model.asked import NOTHING_ASKED, Asked
 from hopsd.model.ids import JobId, NodeName
 from hopsd.model.reading import JobReading, Reading
 
@@ -23,16 +25,29 @@ class SignalScope(StrEnum):
 class Placement:
     """The shape a held pending job gets before its release.
 
-    ``cpus_per_gpu``: cores that come with each GPU. ``comment`` replaces the job's; None leaves
-    it. ``reset``: an earlier uneven placement left a per-job GPU request on the job
-    (``JobReading.per_job_gpus``), which must be cleared by an update of its own first.
+    ``cores_per_gpu`` come with each GPU, and memory: ``memory_mb_per_gpu``, or
+    ``memory_mb_per_node``; None: as Slurm has it. ``asked``: of tasks, GPU type and other GRES.
+    ``comment`` replaces the job's; None leaves it. ``reset``: an earlier uneven placement left a
+    per-job GPU request on the job (``JobReading.per_job_gpus``), which must be cleared by an
+    update of its own first.
     """
 
     job: JobId
     allocation: Allocation
-    cpus_per_gpu: int = 1
+    cores_per_gpu: Fraction = Fraction(1)
     comment: str | None = None
     reset: bool = False
+    asked: Asked = NOTHING_ASKED
+    memory_mb_per_gpu: int | None = None
+    memory_mb_per_node: int | None = None
+
+    @property
+    def simple(self) -> bool:
+        """Nothing is asked but GPUs and cores, with one task a node."""
+        memory = self.memory_mb_per_gpu is None and self.memory_mb_per_node is None
+        asked = self.asked
+        plain = asked.tasks_per_gpu is None and asked.tasks_each == 1
+        return memory and plain and not (asked.gpu_type or asked.gres)
 
 
 class Adapter(Protocol):

@@ -14,6 +14,8 @@ from typing import Any
 from ClusterShell.NodeSet import NodeSet
 
 from hopsd.core.submission.comment import is_ours
+from hopsd.core.submission.contract import read_asked
+from hopsd.core.submission.rules import gres_count
 from hopsd.errors import SlurmError
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
@@ -30,6 +32,9 @@ from hopsd.model.reading import (
 from hopsd.slurm.dependency import Known, stranded, unmet
 
 UNTYPED = "gpu"
+
+UNNAMED = "?"
+"""A reservation of which only its nodes' state tells."""
 
 # slurmctld lets a requeued job begin when its old credential has expired: 120 s by default,
 # and a second (22.05, 24.11, 26.05). That is no wish of the user's.
@@ -51,7 +56,9 @@ _HOLDING_GPUS = frozenset(
     {SlurmState.RUNNING, SlurmState.COMPLETING, SlurmState.SUSPENDED, SlurmState.OTHER}
 )
 _NODE_STATES = frozenset({"IDLE", "MIXED", "ALLOCATED"})
-_HARMLESS_FLAGS = frozenset({"CLOUD", "COMPLETING", "DYNAMIC_NORM", "DYNAMIC_FUTURE", "PLANNED"})
+_HARMLESS_FLAGS = frozenset(
+    {"CLOUD", "COMPLETING", "DYNAMIC_NORM", "DYNAMIC_FUTURE", "PLANNED", "RESERVED"}
+)
 _GPU = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::([^:(),=]+))?[:=](\d+)(?:\((?:IDX:)?([^)]*)\))?")
 _FIELD = re.compile(r"(\w+)=(\S*)")
 
@@ -155,6 +162,8 @@ def job_reading(
     words = state_words(job)
     state = slurm_state(words)
     parts = job_allocation(job, order) if state in _HOLDING_GPUS else {}
+    held = {node: gpus for node, (gpus, _) in parts.items()}
+    asked = read_asked(job.get("admin_comment") or "")
     minutes = number(job.get("time_limit"))
     code, signal = _exit(job.get("exit_code"))
     comment, marks = split_marks(job.get("comment") or "")
@@ -176,7 +185,7 @@ def job_reading(
         time_limit_seconds=minutes * 60 if minutes else None,
         restarts=int(number(job.get("restart_cnt")) or 0),
         requeue=bool(job.get("requeue", True)),
-        allocation=Allocation.of({node: gpus for node, (gpus, _) in parts.items()}),
+        allocation=Allocation.of(_wanted_gpus(job, held) if asked.exclusive else held),
         gpu_indices={node: ids for node, (_, ids) in parts.items() if ids},
         exit_code=code,
         exit_signal=signal,
@@ -185,7 +194,24 @@ def job_reading(
         state_text=_state_text(words, job),
         ran_on=tuple(map(NodeName, NodeSet(job.get("nodes") or ""))) if state.finished else (),
         per_job_gpus="gpu" in (job.get("tres_per_job") or ""),
+        asked=asked,
+        features=job.get("features") or "",
+        excluded=frozenset(map(NodeName, NodeSet(job.get("excluded_nodes") or ""))),
+        reservation=job.get("resv_name") or "",
+        memory_mb_per_node=_megabytes(job.get("memory_per_node")),
+        memory_mb_per_cpu=_megabytes(job.get("memory_per_cpu")),
     )
+
+
+def _megabytes(value: Any) -> int | None:
+    found = number(value)
+    return int(found) if found else None
+
+
+def _wanted_gpus(job: Mapping[str, Any], held: Mapping[NodeName, int]) -> dict[NodeName, int]:
+    """Of an exclusive job: Slurm gives it all GPUs of its nodes, its steps those it asks for."""
+    wanted = sum(count for _, count, _ in gpus_in(job.get("tres_per_node") or ""))
+    return {node: min(gpus, wanted or gpus) for node, gpus in held.items()}
 
 
 def _hold(job: Mapping[str, Any], state: SlurmState) -> Hold:
@@ -263,4 +289,35 @@ def _node(
         state_text=state,
         partitions=partitions,
         threads=int(fields.get("ThreadsPerCore", "1")),
+        idle_cores=_difference(
+            fields.get("CPUEfctv") or fields.get("CPUTot"), fields.get("CPUAlloc")
+        ),
+        memory_mb=_digits(fields.get("RealMemory")),
+        idle_memory_mb=_difference(fields.get("RealMemory"), fields.get("AllocMem")),
+        features=frozenset(_words(fields.get("ActiveFeatures"))),
+        gres=_other_gres(fields.get("Gres", "")),
+        reservation=UNNAMED if "RESERVED" in flags else "",
     )
+
+
+def _words(text: str | None) -> list[str]:
+    return [] if text in (None, "", "(null)") else str(text).split(",")
+
+
+def _digits(text: str | None) -> int | None:
+    return int(text) if text and text.isdigit() else None
+
+
+def _difference(total: str | None, used: str | None) -> int | None:
+    whole, part = _digits(total), _digits(used)
+    return None if whole is None or part is None else max(0, whole - part)
+
+
+def _other_gres(text: str) -> dict[str, int]:
+    """``gpu:a100:8(S:0),VRAM:40G,nvme:1000`` without the GPUs."""
+    counts: dict[str, int] = {}
+    for item in _words(re.sub(r"\([^)]*\)", "", text)):
+        name, *rest = item.split(":")
+        if name != "gpu" and rest:
+            counts[name] = counts.get(name, 0) + gres_count(rest[-1])
+    return counts

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
+from math import floor
 
 from hopsd.core.devices import cores_of, is_cpu
+from hopsd.core.submission.rules import rules_of
 from hopsd.model.allocation import Allocation
+from hopsd.model.asked import Asked
 from hopsd.model.ids import JobId, NodeName
 from hopsd.model.reading import (
     PROFILE_MARK,
     Hold,
     JobReading,
-    NodeReading,
     Reading,
     SlurmState,
     with_marks,
@@ -68,14 +71,13 @@ class Placer:
         self, wave: Mapping[JobId, Step], reading: Reading, left: Mapping[JobId, float]
     ) -> dict[JobId, Result]:
         jobs = {job.id: job for job in reading.jobs}
-        nodes = {node.name: node for node in reading.nodes}
         errors: dict[JobId, str] = {}
         for job, step in wave.items():
             if job not in jobs:
                 errors[job] = "Slurm does not know it any more"
                 continue
             with refusals(errors, job):
-                self._prepare(step, jobs[job], [nodes[node] for node in step.target.nodes])
+                self._prepare(step, jobs[job], reading)
         ready = [job for job in wave if job not in errors]
         stopped = [left.get(job, 0.0) for job in ready]
         stopped += [jobs[job].submit for job in ready if jobs[job].restarts]  # the last requeue
@@ -89,24 +91,12 @@ class Placer:
         results = {job: Result(OutcomeStatus.FAILED, error=e) for job, e in errors.items()}
         return results | {job: self._read_back(wave[job], seen.get(job)) for job in ready}
 
-    def _prepare(self, step: Step, job: JobReading, nodes: Sequence[NodeReading]) -> None:
+    def _prepare(self, step: Step, job: JobReading, reading: Reading) -> None:
         if job.hold is Hold.NONE:
             self._adapter.hold(job.id)
         self._adapter.place(
-            Placement(
-                job=job.id,
-                allocation=step.target,
-                cpus_per_gpu=self._cores_each(nodes),
-                comment=_marked(job, step),
-                reset=job.per_job_gpus,
-            )
+            placement_of(job, step.target, reading, self._settings, _marked(job, step))
         )
-
-    def _cores_each(self, nodes: Sequence[NodeReading]) -> int:
-        """Slurm takes one number for all nodes of a job: what each of them has."""
-        if not any(is_cpu(node.gpu_type) for node in nodes):
-            return self._settings.cpus_per_gpu
-        return min(cores_of(node, self._settings.kept_cores) for node in nodes)
 
     def _release(self, jobs: list[JobId], errors: dict[JobId, str]) -> None:
         """All in one request; where Slurm refuses that, one by one to learn which it refuses."""
@@ -139,6 +129,47 @@ class Placer:
         return Result(
             OutcomeStatus.FAILED, error="; ".join([f"{said}; held again", *errors.values()])
         )
+
+
+def placement_of(
+    job: JobReading,
+    target: Allocation,
+    reading: Reading,
+    settings: ApplySettings,
+    comment: str | None = None,
+) -> Placement:
+    """What Slurm is asked for: the same cores and memory as the plan reckoned with.
+
+    Slurm takes one number of cores for all nodes of a job: on CPUs, what each of them has.
+    """
+    rules = rules_of(job, reading.nodes, reading.memory, settings.cpus_per_gpu)
+    nodes = [node for node in reading.nodes if target.on(node.name)]
+    cores = Fraction(str(rules.cores_per_gpu))
+    if any(is_cpu(node.gpu_type) for node in nodes):
+        cores = Fraction(min(cores_of(node, settings.kept_cores) for node in nodes))
+    asked, share = job.asked, floor(rules.memory_mb_per_gpu)
+    each: int | None = None
+    if asked.whole_memory and share:
+        each = share * max(gpus for _, gpus in target)
+    return Placement(
+        job=job.id,
+        allocation=target,
+        cores_per_gpu=cores,
+        comment=comment,
+        reset=job.per_job_gpus,
+        asked=asked,
+        memory_mb_per_gpu=share if share and each is None and _by_gpu(asked, reading) else None,
+        memory_mb_per_node=each,
+    )
+
+
+def _by_gpu(asked: Asked, reading: Reading) -> bool:
+    """Whether memory is to be asked for by GPU. Slurm's own default for jobs that ask for none
+    would be all memory of their nodes, where the site names no other.
+    """
+    site = reading.memory
+    unset = site.mb_per_gpu is None and site.mb_per_cpu is None and site.mb_per_node is None
+    return asked.memory_mb_per_gpu is not None or (asked.default_memory and unset)
 
 
 def free_gpus(reading: Reading) -> dict[NodeName, int]:

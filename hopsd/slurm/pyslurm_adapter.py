@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from math import ceil
 from typing import Any
 
 from hopsd.errors import SlurmError, SlurmUnavailableError
@@ -63,9 +64,9 @@ class PyslurmAdapter(ScontrolAdapter):
         if not self._is_simple(placement):
             super().place(placement)
             return
-        cores: dict[str, int] = {"cpus_per_gpu": placement.cpus_per_gpu}
+        cores: dict[str, int] = {"cpus_per_gpu": ceil(placement.cores_per_gpu)}
         if self._release() < CORES_BY_GPU_SINCE:
-            cpus = placement.allocation.gpus * placement.cpus_per_gpu
+            cpus = ceil(placement.allocation.gpus * placement.cores_per_gpu)
             # pyslurm's min_cpus_per_node is what scontrol calls numcpus.
             cores = {"cpus_per_task": cpus, "min_cpus_per_node": cpus}
         try:
@@ -106,8 +107,10 @@ class PyslurmAdapter(ScontrolAdapter):
             self._slurm.Job(int(job)).modify(self._slurm.JobSubmitDescription(**changes))
 
     def _is_simple(self, placement: Placement) -> bool:
-        """True where the change leaves the node count and clears nothing."""
-        if placement.reset or placement.allocation.spread:
+        """True where the change leaves the node count, clears nothing, and has nothing to say of
+        tasks, types or memory.
+        """
+        if placement.reset or placement.allocation.spread or not placement.simple:
             return False
         with _asking(f"load {placement.job}"):
             job = self._slurm.Job.load(int(placement.job))
@@ -182,6 +185,12 @@ def _record(job: Any) -> dict[str, Any]:
         # tres_per_job reads as None even where it is set. A job that asks for no GPUs per node
         # after it was placed or given back asks for them as a whole.
         "tres_per_job": "gres/gpu" if touched and not job.gres_per_node else "",
+        "tres_per_node": ",".join(f"{k}:{n}" for k, n in (job.gres_per_node or {}).items()),
+        "features": ",".join(getattr(job, "constraints", None) or ()),
+        "excluded_nodes": getattr(job, "excluded_nodes", None),
+        "resv_name": getattr(job, "reservation", None),
+        "memory_per_node": getattr(job, "memory_per_node", None),
+        "memory_per_cpu": getattr(job, "memory_per_cpu", None),
     }
 
 

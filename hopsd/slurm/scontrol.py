@@ -11,7 +11,7 @@ from typing import Any
 
 from hopsd.errors import SlurmError, SlurmUnavailableError
 from hopsd.model.ids import JobId, NodeName
-from hopsd.model.reading import JobReading, NodeReading, Reading
+from hopsd.model.reading import JobReading, NodeReading, Reading, SiteMemory
 from hopsd.slurm.adapter import Placement, SignalScope
 from hopsd.slurm.command import SlurmCommands
 from hopsd.slurm.dependency import awaited
@@ -24,9 +24,9 @@ from hopsd.slurm.parse import (
     node_readings,
     records,
 )
-from hopsd.slurm.reservation import reserved_from
 from hopsd.slurm.script import Scripts
 from hopsd.slurm.shape import Release, reset_arguments, update_arguments
+from hopsd.slurm.site import reserved_from, reserved_now, site_memory
 
 
 class ScontrolAdapter:
@@ -47,6 +47,7 @@ class ScontrolAdapter:
         self._scripts = Scripts(self._commands)
         self._order: Mapping[NodeName, int] = {}
         self._known_release: Release | None = None
+        self._site_memory: SiteMemory | None = None
 
     def read(self) -> Reading:
         nodes, names = node_readings(self._node_records(), self._partitions)
@@ -59,7 +60,8 @@ class ScontrolAdapter:
                 for node, (gpus, _) in job_allocation(job, self._order).items():
                     foreign[node] = foreign.get(node, 0) + gpus
         now = self._clock()
-        reserved = reserved_from(self._reservation_records(), now)
+        reservations = self._reservation_records()
+        reserved, inside = reserved_from(reservations, now), reserved_now(reservations, now)
         return Reading(
             now=now,
             nodes=tuple(
@@ -67,11 +69,13 @@ class ScontrolAdapter:
                     node,
                     foreign_gpus=foreign.get(node.name, 0),
                     reserved_from=reserved.get(node.name),
+                    reservation=inside.get(node.name, node.reservation),
                 )
                 for node in nodes
             ),
             jobs=self._readings(answer),
             slurm_version=_full_release(answer),
+            memory=self._memory(),
         )
 
     def jobs(self) -> Sequence[JobReading]:
@@ -85,7 +89,7 @@ class ScontrolAdapter:
     def place(self, placement: Placement) -> None:
         if placement.reset:
             self._update(placement.job, *reset_arguments(self._release()))
-        words = update_arguments(placement.allocation, placement.cpus_per_gpu, self._release())
+        words = update_arguments(placement, self._release())
         if placement.comment is not None:
             words.append(f"comment={placement.comment}")
         self._update(placement.job, *words)
@@ -134,6 +138,12 @@ class ScontrolAdapter:
 
     def _update(self, job: JobId, *words: str) -> None:
         self._commands.run("scontrol", "update", f"jobid={job}", *words)
+
+    def _memory(self) -> SiteMemory:
+        """Asked once: an administrator restarts hopsd after changing how memory is given."""
+        if self._site_memory is None:
+            self._site_memory = site_memory(self._commands.run("scontrol", "show", "config"))
+        return self._site_memory
 
     def _node_records(self) -> Sequence[Mapping[str, str]]:
         return records(self._commands.run("scontrol", "show", "node", "-a", "-o"))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import ceil, floor
 
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import NodeName
+from hopsd.slurm.adapter import Placement
 
 Release = tuple[int, int]
 
@@ -15,31 +17,73 @@ Release = tuple[int, int]
 CORES_BY_GPU_SINCE: Release = (23, 2)
 
 
-def update_arguments(allocation: Allocation, cpus_per_gpu: int, release: Release) -> list[str]:
-    """``key=value`` words of the ``scontrol update`` that asks for ``allocation``.
+def update_arguments(placement: Placement, release: Release) -> list[str]:
+    """``key=value`` words of the ``scontrol update`` that asks for ``placement``.
 
-    One task a node, so that ``srun`` starts one launcher a node in every shape: with a task
-    for each GPU, ``srun --ntasks-per-node=1`` is ignored on uneven shapes (22.05).
     ``numnodes`` is always named: without it 24.11 and later run on the first of the named nodes
-    alone.
+    alone. A job that asked for nothing has one task a node, so that ``srun`` starts one launcher
+    a node in every shape: with a task for each GPU, ``srun --ntasks-per-node=1`` is ignored on
+    uneven shapes (22.05).
     """
-    nodes = len(allocation.nodes)
-    if allocation.even:
-        gpus = ["tresPerJob=", f"tresPerNode=gres:gpu:{allocation.parts[0][1]}"]
-    else:
-        gpus = ["tresPerNode=", f"tresPerJob=gres:gpu:{allocation.gpus}"]
-    if release >= CORES_BY_GPU_SINCE:
-        cores = [f"cpusPerTres=gres:gpu:{cpus_per_gpu}"]
-    else:
-        cores = _summed_cores(allocation, cpus_per_gpu)
+    allocation, asked = placement.allocation, placement.asked
+    kind = f"gpu:{asked.gpu_type}" if asked.gpu_type else "gpu"
+    others = [f"gres:{item}" for item in asked.gres.split(",") if item]
+    even = allocation.even
+    each = [f"gres:{kind}:{allocation.parts[0][1]}"] if even else []
     return [
         f"reqnodelist={','.join(allocation.nodes)}",
-        f"numnodes={nodes}",
-        f"numtasks={nodes}",
-        *cores,
-        *gpus,
+        f"numnodes={len(allocation.nodes)}",
+        *(_even_tasks if even else _uneven_tasks)(placement, release),
+        *_memory(placement),
+        f"tresPerJob={'' if even else f'gres:{kind}:{allocation.gpus}'}",
+        f"tresPerNode={','.join(each + others)}",
         "starttime=now",
     ]
+
+
+def _even_tasks(placement: Placement, release: Release) -> list[str]:
+    """Tasks and cores, the same on every node. ``mincpusnode`` is what the tasks of a node need:
+    above it no job fits, and below it some nodes of several get a single core (22.05).
+    """
+    gpus, nodes = placement.allocation.parts[0][1], len(placement.allocation.nodes)
+    tasks = placement.asked.tasks(gpus)
+    words = [f"numtasks={tasks * nodes}", f"TasksPerNode={tasks}"]
+    if release >= CORES_BY_GPU_SINCE:
+        return [*words, f"cpusPerTres=gres:gpu:{ceil(placement.cores_per_gpu)}"]
+    cores = max(1, ceil(placement.cores_per_gpu * gpus) // tasks)
+    of_node = cores * tasks
+    return [
+        *words,
+        f"numcpus={of_node * nodes}",
+        f"cpuspertask={cores}",
+        f"mincpusnode={of_node}",
+    ]
+
+
+def _uneven_tasks(placement: Placement, release: Release) -> list[str]:
+    """A task a node; or in proportion to its GPUs, as many as its cores allow (22.05)."""
+    allocation, ratio = placement.allocation, placement.asked.tasks_per_gpu
+    tasks = sum(placement.asked.tasks(gpus) if ratio else 1 for _, gpus in allocation)
+    words = [f"numtasks={tasks}", "TasksPerNode=0"]
+    each = ceil(placement.cores_per_gpu)
+    if release >= CORES_BY_GPU_SINCE:
+        return [*words, f"cpusPerTres=gres:gpu:{each}"]
+    least = min(gpus for _, gpus in allocation)
+    of_task = max(1, floor(each / ratio)) if ratio else 1
+    return [
+        *words,
+        f"numcpus={allocation.gpus * each}",
+        f"cpuspertask={of_task}",
+        f"mincpusnode={least * each}",
+    ]
+
+
+def _memory(placement: Placement) -> list[str]:
+    if placement.memory_mb_per_gpu is not None:
+        return [f"MemPerTres=gres:gpu:{placement.memory_mb_per_gpu}"]
+    if placement.memory_mb_per_node is not None:
+        return [f"MinMemoryNode={placement.memory_mb_per_node}"]
+    return []
 
 
 def reset_arguments(release: Release) -> list[str]:
@@ -48,20 +92,7 @@ def reset_arguments(release: Release) -> list[str]:
     In the same update as a new shape, Slurm checks the new against the old request (22.05).
     """
     cores = ["cpusPerTres="] if release >= CORES_BY_GPU_SINCE else []
-    return ["tresPerJob=", *cores, "numnodes=1", "numtasks=1", "numcpus=1"]
-
-
-def _summed_cores(allocation: Allocation, cpus_per_gpu: int) -> list[str]:
-    """22.05: cores belong to the task on one node, to the job on several.
-
-    ``mincpusnode`` above a task's cores is BadConstraints on one node, and ``cpuspertask`` gives
-    some nodes a single core on several.
-    """
-    cpus = allocation.gpus * cpus_per_gpu
-    if not allocation.spread:
-        return [f"numcpus={cpus}", f"cpuspertask={cpus}", "mincpusnode=1"]
-    least = min(gpus for _, gpus in allocation)
-    return [f"numcpus={cpus}", "cpuspertask=1", f"mincpusnode={least * cpus_per_gpu}"]
+    return ["tresPerJob=", *cores, "numnodes=1", "numtasks=1", "TasksPerNode=0", "numcpus=1"]
 
 
 def filled(free: Mapping[NodeName, int], nodes: Sequence[NodeName], gpus: int) -> Allocation | None:

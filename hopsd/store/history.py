@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from hopsd.model.history import JobRecord
-from hopsd.model.ids import GpuType, JobId, WorkloadName
+from hopsd.model.ids import GpuType, JobId, UserName, WorkloadName
 from hopsd.model.journal import Control, Event, Placement, ReasonRecord, Wish
 from hopsd.model.knowledge import Bandwidth, PhaseRecord, Theory
 from hopsd.model.step import StepOutcome
@@ -23,6 +23,9 @@ class History(Store, Protocol):
 
     def job(self, job: JobId) -> JobRecord | None:
         """The newest job of that id, ended or not."""
+
+    def workloads_of(self, user: UserName) -> frozenset[WorkloadName]:
+        """What this user's jobs trained, ended or not."""
 
     def raqlr(self, since: float) -> float | None:
         """Mean latency ratio (eq. 7) of jobs that ended at or after ``since``; None: no such job.

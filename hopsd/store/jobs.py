@@ -96,6 +96,13 @@ def _open_placements(connection: Connection, jobs: list[str]) -> dict[JobId, Pla
     return {placement.job: placement for placement in map(_placement, rows)}
 
 
+def workloads_of(connection: Connection, user: UserName) -> frozenset[WorkloadName]:
+    rows = connection.execute(
+        "SELECT DISTINCT workload FROM jobs WHERE user_name = %s", [clean(user)]
+    )
+    return frozenset(WorkloadName(row[0]) for row in rows)
+
+
 def programs(connection: Connection, scripts: Iterable[WorkloadName]) -> dict[WorkloadName, str]:
     rows = connection.execute(
         "SELECT script, program FROM programs WHERE script = ANY(%s)",

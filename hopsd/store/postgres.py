@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from hopsd.model.history import JobRecord
-from hopsd.model.ids import GpuType, JobId, WorkloadName
+from hopsd.model.ids import GpuType, JobId, UserName, WorkloadName
 from hopsd.model.job import ThroughputTable
 from hopsd.model.journal import Control, Event, Placement, ReasonRecord, Wish
 from hopsd.model.knowledge import Bandwidth, Knowledge, PhaseRecord, Theory, ThroughputRecord
@@ -83,6 +83,10 @@ class PostgresStore:
     def save_jobs(self, records: Iterable[JobRecord]) -> None:
         with self._writing() as connection:
             jobs.save(connection, records)
+
+    def workloads_of(self, user: UserName) -> frozenset[WorkloadName]:
+        with self._database.transaction() as connection:
+            return jobs.workloads_of(connection, user)
 
     def programs(self, scripts: Iterable[WorkloadName]) -> Mapping[WorkloadName, str]:
         with self._database.transaction() as connection:

@@ -324,13 +324,29 @@ def test_the_users_python_path_stays_behind_ours_once(node: Node) -> None:
 
 
 @pytest.mark.parametrize("step", [{}, {"SLURM_STEP_ID": "-5"}, {"SLURM_STEP_ID": "4294967291"}])
-def test_the_batch_script_loses_the_shape_that_was_asked_for(
+def test_the_batch_script_finds_the_shape_that_it_was_given(
     node: Node, step: Mapping[str, str]
 ) -> None:
-    node.start("hops:reqs=1", SLURM_JOB_NTASKS="6")
-    batch = node.call("task_prolog.sh", SLURM_NTASKS="4", **step)
-    assert "unset SLURM_NTASKS_PER_NODE" in batch.stdout
-    assert exports(batch)["SLURM_NTASKS"] == "6"
-    task = node.call("task_prolog.sh", SLURM_NTASKS="4", SLURM_STEP_ID="0")
-    assert "unset" not in task.stdout
-    assert "SLURM_NTASKS" not in exports(task)
+    node.start("hops:reqs=1", gpus="0-5")
+    asked = {
+        "SLURM_NTASKS": "16",
+        "SLURM_NPROCS": "16",
+        "SLURM_NTASKS_PER_NODE": "8",
+        "SLURM_GPUS": "a100:16",
+        "SLURM_GPUS_PER_NODE": "8",
+        "SLURM_GPUS_PER_TASK": "1",
+    }
+    given = {"SLURM_TASKS_PER_NODE": "6(x2),3", "SLURM_GPUS_ON_NODE": "6"}
+    batch = node.call("task_prolog.sh", **asked, **given, **step)
+    told = exports(batch)
+    assert {name: told[name] for name in asked if name in told} == {
+        "SLURM_NTASKS": "15",
+        "SLURM_NPROCS": "15",
+        "SLURM_NTASKS_PER_NODE": "6",
+        "SLURM_GPUS": "a100:6",
+        "SLURM_GPUS_PER_NODE": "6",
+    }
+    silent = exports(node.call("task_prolog.sh", **given, **step))
+    assert not [name for name in silent if name.startswith("SLURM_")]
+    task = node.call("task_prolog.sh", **asked, **given, SLURM_STEP_ID="0")
+    assert not [name for name in exports(task) if name.startswith("SLURM_")]

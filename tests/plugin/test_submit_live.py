@@ -25,22 +25,25 @@ CASES = json.loads((Path(__file__).parent / "comment_cases.json").read_text())
 
 
 def test_a_hops_job_is_held_and_free_of_any_shape(cluster: PrivateCluster) -> None:
-    asked = "--nodes=1 --ntasks=4 --cpus-per-task=2 --gres=gpu:rtx3090:1 --nodelist=n1 --exclusive"
-    asked += " --ntasks-per-node=4 --contiguous --no-requeue --threads-per-core=1 --spread-job"
-    asked += " --gres-flags=enforce-binding --use-min-nodes --switches=1 --mincpus=2"
-    made, told = sbatch(cluster, "--comment=hops:reqs=2,6", *asked.split())
+    asked = "--nodes=1 --ntasks=4 --cpus-per-task=2 --gres=gpu:rtx3090:4 --nodelist=n1"
+    asked += " --ntasks-per-node=4 --mincpus=2 --no-requeue"
+    ignored = "--contiguous --threads-per-core=1 --spread-job --gres-flags=enforce-binding"
+    ignored += " --use-min-nodes --switches=1 --oversubscribe"
+    made, told = sbatch(cluster, "--comment=hops:reqs=2,6", *asked.split(), *ignored.split())
     assert made
-    for option in asked.split():
-        assert option.partition("=")[0] in told
+    for option in ignored.split():
+        assert option.partition("=")[0] in told.partition("accepted")[0]
     assert "--no-requeue is ignored" in told
-    assert "accepted with reqs=2,6" in told
+    assert "accepted with reqs=2,6, all GPUs on one node;" in told
     job = shown(cluster, queue(cluster)[0])
+    word = "hops:asks|shape:node|tasks:1/1|cores:2/1|memory:default|type:rtx3090|nodes:n1"
+    assert job["AdminComment"] == word
     assert (job["JobState"], job["Priority"], job["Requeue"]) == ("PENDING", "0", "1")
     sbatch(cluster, "--comment=hops:reqs=2,6")
     plain = shown(cluster, max(queue(cluster), key=int))
     differ = {name for name in job.keys() | plain.keys() if job.get(name) != plain.get(name)}
     submit_line = {name for name in differ if name.startswith("--")}
-    assert differ - submit_line <= {"JobId", "SubmitTime", "LastSchedEval"}
+    assert differ - submit_line <= {"JobId", "SubmitTime", "LastSchedEval", "AdminComment"}
 
 
 def test_it_tells_nothing_to_ignore_where_nothing_was_asked(cluster: PrivateCluster) -> None:
@@ -78,12 +81,10 @@ def test_only_a_job_that_never_moves_may_refuse_a_requeue(
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        ("--constraint=v100", "--constraint is not accepted"),
-        ("--exclude=n1", "--exclude is not accepted"),
-        ("--licenses=matlab", "--licenses is not accepted"),
         ("--array=1-3", "job arrays are not accepted"),
-        ("--mem=0", "--mem=0 takes a whole node"),
-        ("--gpus=1 --mem-per-gpu=1G", "--mem-per-gpu is not accepted"),
+        ("--constraint=rtx3090*2", "--constraint with a node count is not accepted"),
+        ("--gres=gpu:rtx3090:1,gpu:v100:1", "GPUs of several types in one job"),
+        ("--gpus-per-node=8 --nodes=2", "reqs=1 has no multiple of the 8 GPUs a node"),
     ],
 )
 def test_what_hops_cannot_plan_with_is_refused(
@@ -93,6 +94,74 @@ def test_what_hops_cannot_plan_with_is_refused(
     assert not made
     assert f"hops: {word}" in told
     assert queue(cluster) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ("--gpus=1", "shape:node|memory:default"),
+        ("--gres=gpu:4 --mem=0", "shape:node|memory:node"),
+        ("--nodes=2 --gres=gpu:4 --mem=4G --exclusive", "shape:even|per_node:4|exclusive:yes"),
+        (
+            "-N2 --gpus-per-node=4 --ntasks-per-node=4",
+            "shape:even|per_node:4|tasks:1/1|memory:default",
+        ),
+        (
+            "-N2 --gpus-per-node=4 --ntasks-per-node=1 -c12",
+            "shape:even|per_node:4|cores:3/1|memory:default",
+        ),
+        (
+            "-N2 --ntasks-per-node=2 --gpus-per-task=2 -c6",
+            "shape:even|per_node:4|tasks:1/2|cores:3/1|memory:default",
+        ),
+        ("--ntasks=4 --gpus-per-task=1", "shape:even|tasks:1/1|memory:default"),
+        ("--ntasks=4 --gpus=4 --mem-per-cpu=1G", "shape:even|tasks:1/1"),
+        ("--gpus=4 --ntasks-per-gpu=1", "shape:even|tasks:1/1|memory:default"),
+        ("-N1 --gpus=2 --mem-per-gpu=3G --cpus-per-gpu=4", "shape:node|cores:4/1|memory:3072"),
+        ("-N1 --ntasks-per-node=3 --gres=gpu:4", "shape:node|tasks_each:3|memory:default"),
+        (
+            "--ntasks=8 --ntasks-per-node=4 --gres=gpu:4",
+            "shape:even|per_node:4|tasks:1/1|memory:default",
+        ),
+        ("--nodes=2 --gpus=8", "shape:even|memory:default"),
+        (
+            "-N2 --exclusive --ntasks-per-node=8",
+            "shape:even|tasks:1/1|memory:default|exclusive:yes",
+        ),
+        ("--time=5", "shape:any|memory:default"),
+    ],
+)
+def test_what_the_options_ask_for_is_handed_on(
+    cluster: PrivateCluster, options: str, word: str
+) -> None:
+    made, told = sbatch(cluster, "--comment=hops:reqs=4,8", *options.split())
+    assert made, told
+    assert shown(cluster, queue(cluster)[0])["AdminComment"] == f"hops:asks|{word}"
+
+
+@pytest.mark.parametrize(
+    ("comment", "word"),
+    [
+        ("reqs=4,8;shape=any", "shape:any|tasks:1/1|memory:default"),
+        ("reqs=2,8;per_node=2", "shape:even|per_node:2|tasks:1/1|memory:default"),
+        ("reqs=2,8;shape=even", "shape:even|tasks:1/1|memory:default"),
+        ("reqs=2;shape=node", "shape:node|tasks:1/1|memory:default"),
+    ],
+)
+def test_the_comment_has_the_last_word_on_the_shape(
+    cluster: PrivateCluster, comment: str, word: str
+) -> None:
+    options = "--nodes=2 --gpus-per-node=4 --ntasks-per-node=4"
+    made, told = sbatch(cluster, f"--comment=hops:{comment}", *options.split())
+    assert made, told
+    assert shown(cluster, queue(cluster)[0])["AdminComment"] == f"hops:asks|{word}"
+
+
+def test_counts_that_the_options_leave_out_are_named(cluster: PrivateCluster) -> None:
+    options = "--nodes=2 --gpus-per-node=4"
+    made, told = sbatch(cluster, "--comment=hops:reqs=1,2,4,8", *options.split())
+    assert made
+    assert "4 GPUs on each node; 1,2 of reqs not used" in told
 
 
 @pytest.mark.parametrize("command", ["srun", "salloc"])

@@ -85,7 +85,7 @@ class FakeSlurm:
     def place(self, placement: Placement) -> None:
         self.asked("place", placement.job)
         self.placed[placement.job] = placement.allocation
-        self.cores[placement.job] = placement.cpus_per_gpu
+        self.cores[placement.job] = placement.cores_per_gpu
 
     def release(self, jobs: Sequence[JobId]) -> None:
         self.asked("release", tuple(jobs))

@@ -18,7 +18,7 @@ from hopsd.slurm.parse import (
     records,
     slurm_state,
 )
-from hopsd.slurm.reservation import reserved_from
+from hopsd.slurm.site import reserved_from
 
 ORDER = {NodeName(name): at for at, name in enumerate(["n2", "n10", "n1"])}
 
@@ -181,7 +181,8 @@ def test_nodes() -> None:
     )
     nodes, names = node_readings(records(text), [])
     assert names == ["n2", "n10", "cpu1", "n3", "n4", "n5", "n6", "cpu2"]
-    assert [n.name for n in nodes if n.usable] == ["n2", "n5", "cpu2"]
+    assert [n.name for n in nodes if n.usable] == ["n2", "n5", "n6", "cpu2"]
+    assert [n.name for n in nodes if n.reservation] == ["n6"]
     assert {n.name for n in nodes} == {"n2", "n10", "n3", "n4", "n5", "n6", "cpu2"}
     assert [(n.cores, n.threads) for n in nodes] == [(64, 1)] * 6 + [(62, 2)]
     assert (nodes[-1].gpu_type, nodes[-1].gpus) == ("cpu", 2)

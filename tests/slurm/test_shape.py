@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hopsd.model.allocation import Allocation
-from hopsd.model.ids import NodeName
+from hopsd.model.ids import JobId, NodeName
+from hopsd.slurm.adapter import Placement
 from hopsd.slurm.shape import filled, fits, update_arguments
 
 NODES = [NodeName(f"n{i}") for i in range(4)]
@@ -50,7 +51,9 @@ def test_every_request_names_nodes_and_their_count(
     release: tuple[int, int], gpus: dict[NodeName, int]
 ) -> None:
     allocation = Allocation.of(gpus)
-    words = dict(word.split("=", 1) for word in update_arguments(allocation, 4, release))
+    words = dict(
+        word.split("=", 1) for word in update_arguments(Placement(JobId("7"), allocation), release)
+    )
     assert words["reqnodelist"].split(",") == sorted(gpus)
     assert int(words["numnodes"]) == int(words["numtasks"]) == len(gpus)
     assert words["starttime"] == "now"

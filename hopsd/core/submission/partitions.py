@@ -22,23 +22,30 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What servers have in common. ``partitions``: those that some job asks for; None: open to
-    every job. ``until``: when they are reserved, None: never.
+    every job. ``until``: when they are reserved, None: never. ``reservations`` that they are in.
     """
 
     partitions: frozenset[str] | None
     until: float | None
+    reservations: str = ""
 
     def allow(self, job: JobReading, now: float) -> bool:
         """Slurm starts a job only if its time limit ends before the reservation begins."""
         seconds = job.time_limit_seconds
         if self.until is not None and (seconds is None or now + seconds > self.until):
             return False
+        if self.reservations or job.reservation:
+            inside = set(self.reservations.split(","))
+            if inside.isdisjoint(job.reservation.split(",")):
+                return False
         return self.partitions is None or not self.partitions.isdisjoint(_asked(job.partition))
 
     def __str__(self) -> str:
         words = sorted(self.partitions or ())
         if self.until is not None:
             words.append(f"reserved from {datetime.fromtimestamp(self.until, UTC):%F %T} UTC")
+        if self.reservations:
+            words.append(f"in reservation {self.reservations}")
         return ", ".join(words) or "elsewhere"
 
 
@@ -64,9 +71,11 @@ class Parts:
 
     def open_to(self, job: JobReading) -> tuple[Part, ...]:
         """Where Slurm would start it."""
-        if not self.limited:
-            return self.distinct
-        return tuple(part for part in self.distinct if part.limits.allow(job, self.now))
+        kind = job.asked.gpu_type
+        parts = [part for part in self.distinct if kind in (None, part.gpu_type)]
+        if not self.limited and not job.reservation:
+            return tuple(parts)
+        return tuple(part for part in parts if part.limits.allow(job, self.now))
 
     def take_back(self, job: JobReading) -> bool:
         """Whether Slurm would start a running job once more where it is."""
@@ -99,7 +108,7 @@ def parts_of(reading: Reading) -> Parts:
 
 def _limits(node: NodeReading, asked: set[str]) -> Limits:
     inside = frozenset(asked.intersection(node.partitions)) if node.partitions else None
-    return Limits(inside, node.reserved_from)
+    return Limits(inside, node.reserved_from, node.reservation)
 
 
 def _asked(partition: str) -> list[str]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import brentq
 
 from hopsd.errors import SolverError
 from hopsd.solver.backend.linear import Floats, Rows, minimise
@@ -151,21 +152,32 @@ def makespan(shares: Shares) -> Floats:
 def finish_time_fairness(shares: Shares) -> Floats:
     """Minimises the largest rho = (elapsed + remaining / rate(X)) / time alone (section 4.2).
 
-    Newton's method on the bound: for a given rho each job needs the rate
-    ``remaining / (rho * alone - elapsed)``; the program says by how much all can have more,
-    and what they then have gives the next, smaller rho. A handful of programs are enough.
+    For a given rho each job needs the rate ``remaining / (rho * alone - elapsed)``, and a program
+    says by how much all can have more or less: the root of that, between the rho of equal rates
+    and that of a job by itself on its fastest type, is the optimum (Brent's method, a handful of
+    programs). Iterating on the rho found takes hundreds where one job has little left to do.
     """
-    alone = shares.alone_seconds
-    able = shares.rates.max(axis=1) > 0
+    alone, rates = shares.alone_seconds, shares.rates
+    able = (rates.max(axis=1) > 0) & (shares.remaining > 0)
     x = _largest_ratio(shares, shares.equal_rates)
-    rho = worst_rho(shares, x)
-    while np.isfinite(rho):
+    high = worst_rho(shares, x)
+    if not able.any() or not np.isfinite(high):
+        return x
+    fastest = rates[able].max(axis=1)
+    low = float(((shares.elapsed[able] + shares.remaining[able] / fastest) / alone[able]).max())
+
+    def excess(rho: float) -> float:
+        nonlocal x, high
         demand = np.where(able, shares.remaining / (rho * alone - shares.elapsed), 0.0)
-        better = _largest_ratio(shares, demand)
-        found = worst_rho(shares, better)
-        if found >= rho * (1.0 - CONVERGED):
-            break
-        x, rho = better, found
+        found = _largest_ratio(shares, demand)
+        if (reached := worst_rho(shares, found)) < high:
+            x, high = found, reached
+        wanting = demand > 0
+        return float(np.log(((rates * found).sum(axis=1)[wanting] / demand[wanting]).min()))
+
+    top = high
+    if low < top * (1.0 - CONVERGED) and excess(low) < 0.0 < excess(top):
+        brentq(excess, low, top, xtol=CONVERGED * top)
     return x
 
 

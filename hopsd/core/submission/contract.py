@@ -1,0 +1,70 @@
+"""What a script's own options ask for, as job_submit.lua handed it on.
+
+``slurm_plugin/job_submit.lua`` reads the options when a job is submitted and leaves what they
+ask for in the admin comment: ``hops:asks|shape:even|per_node:4|tasks:1/1|cores:8/1``. What Slurm
+keeps by itself (features, excluded nodes, reservation, memory) is in the job's own fields.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+from functools import lru_cache
+
+from ClusterShell.NodeSet import NodeSet, NodeSetException
+
+from hopsd.model.asked import NOTHING_ASKED, Asked
+from hopsd.model.ids import GpuType, NodeName
+from hopsd.model.rules import ShapeRule
+
+MARK = "hops:asks"
+
+_WHOLE = re.compile(r"[1-9][0-9]{0,11}")
+_RATIO = re.compile(r"([1-9][0-9]{0,11})/([1-9][0-9]{0,11})")
+
+
+@lru_cache(maxsize=65536)
+def read_asked(admin_comment: str) -> Asked:
+    """What is not understood counts as not said: administrators write there, too."""
+    for word in admin_comment.split():
+        mark, *pairs = word.split("|")
+        if mark == MARK:
+            return _asked({key: value for key, _, value in (pair.partition(":") for pair in pairs)})
+    return NOTHING_ASKED
+
+
+def _asked(said: Mapping[str, str]) -> Asked:
+    shape = said.get("shape", "")
+    return Asked(
+        shape=ShapeRule(shape) if shape in tuple(ShapeRule) else None,
+        per_node=_whole(said.get("per_node")) if shape == ShapeRule.EVEN else None,
+        tasks_per_gpu=_ratio(said.get("tasks")),
+        tasks_each=_whole(said.get("tasks_each")) or 1,
+        cores_per_gpu=_ratio(said.get("cores")),
+        memory_mb_per_gpu=_whole(said.get("memory")),
+        whole_memory=said.get("memory") == "node",
+        default_memory=said.get("memory") == "default",
+        exclusive=said.get("exclusive") == "yes",
+        gpu_type=GpuType(said["type"]) if said.get("type") else None,
+        gres=said.get("gres", ""),
+        nodes=_nodes(said.get("nodes")),
+    )
+
+
+def _whole(text: str | None) -> int | None:
+    return int(text) if text and _WHOLE.fullmatch(text) else None
+
+
+def _ratio(text: str | None) -> Fraction | None:
+    found = _RATIO.fullmatch(text or "")
+    return Fraction(int(found[1]), int(found[2])) if found else None
+
+
+def _nodes(text: str | None) -> frozenset[NodeName] | None:
+    if not text:
+        return None
+    try:
+        return frozenset(map(NodeName, NodeSet(text)))
+    except NodeSetException:
+        return None

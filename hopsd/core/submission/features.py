@@ -1,0 +1,46 @@
+"""``--constraint``: which nodes have the features that a job asks for (sbatch's manual)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+
+_TOKEN = re.compile(r"\s*([&|()\[\]]|[^&|()\[\]\s]+)")
+_MATCHING = re.compile(r"\[([^\[\]]*)\]")
+
+
+def alternatives(constraint: str) -> list[str]:
+    """``[a|b]&c`` as ``(a)&c`` and ``(b)&c``: all nodes of a job must have the same one of them."""
+    found = _MATCHING.search(constraint)
+    if not found:
+        return [constraint]
+    return [
+        f"{constraint[: found.start()]}({one}){constraint[found.end() :]}"
+        for one in found[1].split("|")
+    ]
+
+
+def holds(constraint: str, features: Collection[str]) -> bool:
+    """Whether a node with ``features`` will do; from left to right, as Slurm reads it.
+
+    What cannot be read holds: Slurm accepted it, and has the last word.
+    """
+    try:
+        return _expression(iter(_TOKEN.findall(constraint)), features)
+    except (StopIteration, RecursionError):
+        return True
+
+
+def _expression(tokens: Iterator[str], features: Collection[str]) -> bool:
+    value = _operand(tokens, features)
+    for operator in tokens:
+        if operator in ")]":
+            break
+        other = _operand(tokens, features)
+        value = (value and other) if operator == "&" else (value or other)
+    return value
+
+
+def _operand(tokens: Iterator[str], features: Collection[str]) -> bool:
+    word = next(tokens)
+    return _expression(tokens, features) if word in "([" else word in features

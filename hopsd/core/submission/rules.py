@@ -1,0 +1,117 @@
+"""What a plan must keep for a job: its script's options against the nodes there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from math import floor
+
+from hopsd.core.submission.features import alternatives, holds
+from hopsd.model.reading import JobReading, NodeReading, SiteMemory
+from hopsd.model.rules import Rules, ShapeRule
+
+_DECIMALS = 10**6
+"""A core per GPU or a megabyte is rounded down to these: never more than was asked."""
+
+
+def rules_of(
+    job: JobReading,
+    nodes: Sequence[NodeReading],
+    site: SiteMemory,
+    cores_per_gpu: int,
+    shape: ShapeRule | None = None,
+    per_node: int | None = None,
+) -> Rules:
+    """``cores_per_gpu``: the site's, where the job asks for none.
+
+    ``shape`` and ``per_node``: of the comment, for a job whose options nobody read. No job gets
+    more cores a GPU than its part of a node: it could not have more GPUs of one with them.
+    """
+    asked = job.asked
+    allowed = allowed_nodes(job, nodes)
+    cores = _cores(job, allowed or nodes, cores_per_gpu)
+    per_gpu, each = _memory_mb(job, allowed or nodes, site, cores)
+    if asked.shape is not None:
+        shape, per_node = asked.shape, asked.per_node
+    return Rules(
+        nodes=None if len(allowed) == len(nodes) else frozenset(node.name for node in allowed),
+        shape=shape or ShapeRule.ANY,
+        per_node=per_node if shape is ShapeRule.EVEN else None,
+        exclusive=asked.exclusive,
+        cores_per_gpu=float(cores),
+        memory_mb_per_gpu=float(per_gpu),
+        memory_mb_per_node=float(each),
+    )
+
+
+def allowed_nodes(job: JobReading, nodes: Iterable[NodeReading]) -> list[NodeReading]:
+    """Those with the GPU type, the features and the other GRES that the job asks for.
+
+    Of ``[a|b]`` the alternative with most GPUs.
+    """
+    asked = job.asked
+    wanted = dict(_gres(item) for item in asked.gres.split(",") if item)
+    fitting = [
+        node
+        for node in nodes
+        if asked.gpu_type in (None, node.gpu_type)
+        and (asked.nodes is None or node.name in asked.nodes)
+        and node.name not in job.excluded
+        and all(node.gres.get(name, 0) >= count for name, count in wanted.items())
+    ]
+    if not job.features:
+        return fitting
+    choices = [
+        [node for node in fitting if holds(one, node.features)]
+        for one in alternatives(job.features)
+    ]
+    return max(choices, key=lambda found: sum(node.gpus for node in found))
+
+
+def _gres(item: str) -> tuple[str, int]:
+    name, _, count = item.partition(":")
+    return name, gres_count(count.rpartition(":")[2])
+
+
+def gres_count(text: str) -> int:
+    """``12G`` as a number; what cannot be read as 1."""
+    digits = text.rstrip("kKmMgGtTpP")
+    if not digits.isdigit():
+        return 1
+    power = "KMGTP".find(text[-1].upper()) + 1 if text != digits else 0
+    return int(digits) << (10 * power)
+
+
+def _cores(job: JobReading, nodes: Sequence[NodeReading], default: int) -> Fraction:
+    asked = job.asked.cores_per_gpu
+    if asked is None:
+        return Fraction(default)
+    share = max((Fraction(n.cores, n.gpus) for n in nodes if n.gpus), default=asked)
+    return Fraction(floor(min(asked, share) * _DECIMALS), _DECIMALS)
+
+
+def _memory_mb(
+    job: JobReading, nodes: Sequence[NodeReading], site: SiteMemory, cores: Fraction
+) -> tuple[Fraction, int]:
+    """For each GPU, and for each node beside."""
+    asked = job.asked
+    per_gpu, per_node, per_cpu = asked.memory_mb_per_gpu, None, None
+    if asked.default_memory:
+        per_gpu, per_node, per_cpu = site.mb_per_gpu, site.mb_per_node, site.mb_per_cpu
+    elif not asked.whole_memory:
+        per_node, per_cpu = job.memory_mb_per_node, job.memory_mb_per_cpu
+    if not site.counted:
+        return Fraction(0), 0
+    if per_gpu is not None:
+        return Fraction(per_gpu), 0
+    if per_cpu is not None:
+        return per_cpu * cores, 0
+    if per_node is not None:
+        return Fraction(0), per_node
+    return Fraction(0 if asked.exclusive else share_mb(nodes)), 0
+
+
+def share_mb(nodes: Iterable[NodeReading]) -> int:
+    """A GPU's part of its node's memory, on the node where that is least."""
+    parts = [floor(n.memory_mb / n.gpus) for n in nodes if n.memory_mb and n.gpus]
+    return min(parts, default=0)

@@ -1,0 +1,71 @@
+"""What the site hides from ordinary users: slurm.conf's PrivateData, and who is not one."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from hopsd.errors import SlurmError
+from hopsd.model.privacy import UNKNOWN, Privacy, Private
+from hopsd.slurm.command import SlurmCommands
+
+KEEP_SECONDS = 60.0
+
+
+class PrivacyReader:
+    """Asks Slurm once a minute at most, however many people ask us; safe in several threads.
+
+    Where Slurm is away, what was last known holds, and before anything was known nothing of
+    others is shown.
+    """
+
+    def __init__(
+        self, commands: SlurmCommands, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._commands = commands
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._known = UNKNOWN
+        self._operators: frozenset[str] = frozenset()
+        self._again = float("-inf")
+
+    def read(self) -> Privacy:
+        with self._lock:
+            if self._clock() >= self._again:
+                with suppress(SlurmError):
+                    self._known = self._ask()
+                self._again = self._clock() + KEEP_SECONDS
+            return self._known
+
+    def _ask(self) -> Privacy:
+        config = self._commands.run("scontrol", "show", "config")
+        words = _value(config, "PrivateData").split(",")
+        slurm_user = re.fullmatch(r".*\((\d+)\)", _value(config, "SlurmUser"))
+        if "slurmdbd" in _value(config, "AccountingStorageType"):
+            self._read_operators()
+        else:
+            self._operators = frozenset()
+        return Privacy(
+            frozenset(kind for kind in Private if kind.value in words),
+            frozenset({0} | ({int(slurm_user[1])} if slurm_user else set())),
+            self._operators,
+        )
+
+    def _read_operators(self) -> None:
+        """slurmdbd may be away while slurmctld is not; the last answer then holds."""
+        try:
+            said = self._commands.run("sacctmgr", "-nP", "show", "user", "format=user,adminlevel")
+        except SlurmError:
+            return
+        pairs = (line.partition("|")[::2] for line in said.splitlines())
+        self._operators = frozenset(
+            user for user, level in pairs if level in ("Operator", "Administrator")
+        )
+
+
+def _value(config: str, key: str) -> str:
+    found = re.search(rf"^{key}\s*=[ \t]*(.*?)\s*$", config, re.MULTILINE)
+    return found[1].lower() if found else ""

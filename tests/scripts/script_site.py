@@ -1,0 +1,209 @@
+"""One live cluster for all scripts: plain Slurm and hops on the same nodes, beside other jobs."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fixtures_cluster import as_user, wait_until
+from memory_store import MemoryStore
+from submit_live import OWNER
+
+from examples.demo.cluster import NodeSpec, PrivateCluster
+from hopsd.core.queue.profile_runs import ProfilingSettings
+from hopsd.model.ids import JobId
+from hopsd.policies.registry import get
+from hopsd.round import RoundSettings, run_round
+from hopsd.slurm.apply import SlurmPort
+from hopsd.slurm.scontrol import ScontrolAdapter
+from hopsd.slurm.watch import ApplySettings
+
+BIG = NodeSpec(
+    "a100", 8, 64, memory_mb=512_000, features=("a100", "hbm", "ib"), gres=("VRAM:40G", "nvme:100")
+)
+SMALL = NodeSpec("v100", 4, 32, memory_mb=128_000, features=("v100", "eth"), gres=("VRAM:16G",))
+NODES = [BIG] * 2 + [SMALL] * 4
+CONF = [
+    "SelectTypeParameters=CR_Core_Memory",
+    "GresTypes=gpu,VRAM,nvme",
+    "DefMemPerGPU=2000",
+    "DefMemPerCPU=500",
+]
+BUSY = {"n0": 3, "n3": 1}
+"""GPUs that other jobs hold all the time."""
+
+SETTINGS = RoundSettings(seconds=60.0, profiling=ProfilingSettings(enabled=False))
+
+_RANK = """#!/bin/sh
+# Stands for training: one line a rank.
+echo "RANK rank=${RANK-$SLURM_PROCID} world=${WORLD_SIZE-$SLURM_NTASKS}" \\
+    "local=${LOCAL_RANK-$SLURM_LOCALID} node=$SLURMD_NODENAME gpus=$CUDA_VISIBLE_DEVICES" \\
+    "cores=$SLURM_CPUS_ON_NODE"
+"""
+_TORCHRUN = """#!/bin/sh
+# Stands for torchrun: as many ranks on this node as --nproc_per_node says.
+each=1 nodes=1 node=${SLURM_NODEID:-0}
+for word; do
+    case $word in
+        --nproc[_-]per[_-]node=*) each=${word#*=} ;;
+        --nnodes=*) nodes=${word#*=} ;;
+        --node[_-]rank=*) node=${word#*=} ;;
+    esac
+done
+[ "$each" != gpu ] || each=$(echo "$CUDA_VISIBLE_DEVICES" | tr , '\\n' | grep -c .)
+i=0
+while [ $i -lt $each ]; do
+    RANK=$((node * each + i)) WORLD_SIZE=$((nodes * each)) LOCAL_RANK=$i rank
+    i=$((i + 1))
+done
+"""
+FIGURES = (
+    *("NNODES", "JOB_NUM_NODES", "NTASKS", "NPROCS", "NTASKS_PER_NODE", "TASKS_PER_NODE"),
+    *("JOB_CPUS_PER_NODE", "CPUS_ON_NODE", "CPUS_PER_TASK", "CPUS_PER_GPU", "GPUS"),
+    *("GPUS_ON_NODE", "GPUS_PER_NODE", "GPUS_PER_TASK", "MEM_PER_NODE", "MEM_PER_CPU"),
+    *("MEM_PER_GPU", "NTASKS_PER_GPU"),
+)
+"""SLURM_* of a batch script that have to be what an ordinary job of the shape has."""
+
+
+@dataclass(frozen=True)
+class Rank:
+    rank: int
+    world: int
+    local: int
+    node: str
+    gpus: tuple[str, ...]
+    cores: str
+
+    @property
+    def gpu(self) -> tuple[str, str]:
+        """What it trains on: its only one, or the one of its local rank."""
+        return self.node, self.gpus[0] if len(self.gpus) == 1 else self.gpus[self.local]
+
+
+@dataclass
+class Run:
+    """``held`` GPUs by node while it ran; ``memory`` in all, as Slurm tells it."""
+
+    state: str
+    told: str
+    figures: Mapping[str, str] = field(default_factory=dict)
+    ranks: list[Rank] = field(default_factory=list)
+    held: Mapping[str, int] = field(default_factory=dict)
+    memory: str = ""
+    output: str = ""
+
+
+class ScriptSite:
+    """Runs scripts, with ``rank``, ``torchrun`` and ``figures`` on their path."""
+
+    def __init__(self, cluster: PrivateCluster) -> None:
+        self.cluster = cluster
+        self.folder = cluster.directory / "scripts"
+        self.bin = self.folder / "bin"
+        self.bin.mkdir(parents=True)
+        self.folder.chmod(0o777)
+        figures = " ".join(f"{name}=${{SLURM_{name}-unset}}" for name in FIGURES)
+        for name, text in {
+            "rank": _RANK,
+            "torchrun": _TORCHRUN,
+            "figures": f'#!/bin/sh\necho "FIGURES {figures}"\n',
+        }.items():
+            (self.bin / name).write_text(text)
+            (self.bin / name).chmod(0o755)
+        self.store = MemoryStore()
+        self.port = SlurmPort(
+            ScontrolAdapter(cluster.commands()), ApplySettings(start_timeout_seconds=60.0)
+        )
+        self._count = 0
+        for node, gpus in BUSY.items():
+            cluster.run(
+                *("sbatch", "--output=/dev/null", f"--nodelist={node}", f"--gres=gpu:{gpus}"),
+                *("--chdir=/", "--wrap=sleep 3600"),
+            )
+        wait_until(lambda: cluster.run("squeue", "-h", "-o", "%T").split() == ["RUNNING"] * 2)
+
+    def write(self, text: str) -> Path:
+        self._count += 1
+        path = self.folder / f"{self._count}.sh"
+        lines = text.strip().splitlines()
+        at = next((i for i, line in enumerate(lines) if not line.startswith("#")), len(lines))
+        lines[at:at] = [f"export PATH={self.bin}:$PATH", "figures"]
+        path.write_text("\n".join(["#!/bin/bash", *lines, ""]))
+        return path
+
+    def sbatch(self, path: Path, *options: str) -> subprocess.CompletedProcess[str]:
+        command = ("sbatch", "--parsable", f"--output={path}.%A_%a.%j", f"--chdir={self.folder}")
+        return as_user(self.cluster, OWNER, *command, *options, str(path))
+
+    def plain(self, text: str, *options: str) -> Run:
+        """The script as it is, on plain Slurm."""
+        path = self.write(text)
+        return self._result(path, self.sbatch(path, *options))
+
+    def hops(self, text: str, comment: str, *options: str) -> Run:
+        """The same with nothing but a comment."""
+        path = self.write(text)
+        done = self.sbatch(path, f"--comment={comment}", *options)
+        if done.returncode == 0:
+            self.plan(JobId(done.stdout.strip().partition(";")[0]))
+        return self._result(path, done)
+
+    def plan(self, job: JobId) -> None:
+        """Rounds until it has begun."""
+        wait_until(lambda: self._round() and self._state(job) != "PENDING")
+
+    def _round(self) -> bool:
+        run_round(self.port, self.store, get("hops"), SETTINGS, None)
+        return True
+
+    def _state(self, job: str) -> str:
+        return self._word(job, "JobState")
+
+    def _word(self, job: str, word: str) -> str:
+        said = self.cluster.run("scontrol", "show", "job", "--oneliner", job)
+        found = re.search(rf"(?:^| ){word}=(\S*)", said)
+        return found[1] if found else ""
+
+    def _result(self, path: Path, done: subprocess.CompletedProcess[str]) -> Run:
+        if done.returncode:
+            return Run("REFUSED", done.stderr)
+        job = done.stdout.strip().partition(";")[0]
+        wait_until(lambda: self._state(job) not in ("PENDING", "RUNNING", "COMPLETING"))
+        files = sorted(self.folder.glob(f"{path.name}.*.{job}"))
+        output = files[0].read_text() if files else ""
+        said = re.search(r"^FIGURES (.*)$", output, re.MULTILINE)
+        memory = re.search(r"mem=([^,]+)", self._word(job, "TRES"))
+        return Run(
+            self._state(job),
+            done.stderr,
+            dict(pair.split("=", 1) for pair in said[1].split()) if said else {},
+            sorted(map(_rank, re.findall(r"^RANK (.*)$", output, re.MULTILINE)), key=_by_rank),
+            {},
+            memory[1] if memory else "",
+            output,
+        )
+
+
+def _by_rank(rank: Rank) -> tuple[int, str]:
+    return rank.rank, rank.node
+
+
+def _rank(line: str) -> Rank:
+    said = dict(pair.split("=", 1) for pair in line.split())
+    return Rank(
+        int(said["rank"]),
+        int(said["world"]),
+        int(said["local"]),
+        said["node"],
+        tuple(said["gpus"].split(",")),
+        said["cores"],
+    )
+
+
+def environment(cluster: PrivateCluster) -> dict[str, str]:
+    return {**os.environ, **cluster.env}

@@ -1,0 +1,79 @@
+"""PrivateData on a live site: `hopsctl status` tells each account the jobs that squeue does."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from daemon_site import Site
+from fixtures_accounting import ALICE, BOB, CAROL, OPERATOR, accounting_cluster, python_of, uid_of
+from fixtures_cluster import as_user, submit
+
+from examples.demo.cluster import NodeSpec
+
+pytestmark = pytest.mark.live
+
+ASKER = """
+import json, socket, sys
+with socket.socket(socket.AF_UNIX) as s:
+    s.connect(sys.argv[1])
+    s.sendall(sys.argv[2].encode() + b"\\n")
+    print(s.makefile().readline())
+"""
+
+
+@pytest.fixture
+def site(database: str) -> Iterator[Site]:
+    with (
+        accounting_cluster([NodeSpec("a100", gpus=4, cpus=8)], ["PrivateData=jobs"]) as cluster,
+        closing(Site(cluster.directory, database, cluster)) as site,
+    ):
+        yield site
+
+
+def ask_as(user: str, site: Site, command: str, **arguments: str) -> Any:
+    done = subprocess.run(
+        [*python_of(user), "-c", ASKER, str(site.hopsd.socket),
+         json.dumps({"command": command, **arguments})],
+        user=uid_of(user), group=65534, extra_groups=[], env=dict(os.environ),
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    answer = json.loads(done.stdout)
+    assert "error" not in answer, answer
+    return answer["data"]
+
+
+def test_each_account_is_told_what_squeue_tells_it(site: Site) -> None:
+    cluster = site.cluster
+    jobs = {
+        user: submit(
+            cluster,
+            f"--job-name=of-{user}",
+            script="sleep 600",
+            comment=f"hops:reqs=3;workload=of-{user}",
+            uid=uid_of(user),
+        )
+        for user in (ALICE, BOB)
+    }
+    site.hopsd.start()
+    site.hopsd.wait_for(lambda s: len(s["running"]) == len(s["waiting"]) == 1)
+    for user in (ALICE, BOB, CAROL, OPERATOR):
+        status = ask_as(user, site, "status")
+        told = {row["id"] for row in status["running"] + status["waiting"]}
+        said = as_user(cluster, uid_of(user), "squeue", "--noheader", "--format=%A").stdout
+        assert told == set(said.split()), user
+        expected = set(jobs.values()) if user == OPERATOR else {jobs.get(user)} - {None}
+        assert told == expected
+        held = {job for node in status["nodes"] for job in node["jobs"]}
+        assert held <= told
+        for other, job in jobs.items():
+            seen = user in (other, OPERATOR)
+            assert (f"of-{other}" in json.dumps(status)) is seen
+            explained = ask_as(user, site, "explain", job=job)
+            assert (explained["job"] is not None) is seen
+            assert (explained["history"]["record"] is not None) is seen
