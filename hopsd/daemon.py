@@ -32,7 +32,7 @@ from hopsd.model.ids import JobId, UserName, WorkloadName
 from hopsd.model.privacy import Private, Viewer
 from hopsd.slurm.choose import choose_port
 from hopsd.slurm.command import SlurmCommands
-from hopsd.slurm.privacy import PrivacyReader
+from hopsd.slurm.conf import PrivacyReader
 from hopsd.store.leader import Leader
 from hopsd.store.postgres import PostgresStore
 from hopsd.views import history_for, knowledge_for, status_for, throughput_for, viewer

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import click
 
-from hopsd.config import DEFAULT_PATH, load
+from hopsd.config import DEFAULT_PATH, Config, load
 from hopsd.config.reference import settings, toml
+from hopsd.ctl.node_check import Site, problems, read_site
+from hopsd.ctl.terminal import complain, say
+from hopsd.errors import SlurmError
+from hopsd.slurm.command import SlurmCommands
+from hopsd.slurm.conf import slurm_conf
 
 _file = click.argument(
     "path", metavar="[FILE]", type=click.Path(path_type=Path), default=DEFAULT_PATH
@@ -22,10 +28,41 @@ def config() -> None:
 
 @config.command()
 @_file
-def check(path: Path) -> None:
-    """Tell every error in FILE. Exit codes: 0 good, 2 not."""
-    given = len(load(path).given)
-    print(f"{path}: good, {given} settings given")
+@click.option("--node", is_flag=True, help="Check this machine's part of hops as well.")
+@click.option(
+    "--scripts",
+    "folder",
+    type=click.Path(path_type=Path),
+    default=Path("/etc/hops"),
+    show_default=True,
+    help="With --node: where prolog.sh and the others are.",
+)
+def check(path: Path, folder: Path, *, node: bool) -> None:
+    """Tell every error in FILE; with --node also what is wrong with this machine's part of hops.
+
+    Its site.sh, scripts and folders are compared with FILE, where there is one, with slurm.conf
+    and with this release. Exit codes: 0 good, 1 something is wrong with the machine, 2 with FILE.
+    """
+    loaded = load(path) if path.exists() or not node else None
+    if loaded is not None:
+        say(f"{path}: good, {len(loaded.given)} settings given")
+    if node:
+        _check_node(folder, loaded)
+
+
+def _check_node(folder: Path, loaded: Config | None) -> None:
+    try:
+        conf = slurm_conf(SlurmCommands(5.0))
+    except SlurmError as error:
+        conf = None
+        complain(f"slurm.conf is not looked at: {str(error).splitlines()[0]}")
+    site = Site(folder, loaded, conf, said=read_site(folder / "site.sh"))
+    wrong = list(problems(site))
+    for sentence in wrong:
+        complain(sentence)
+    if wrong:
+        sys.exit(1)
+    say(f"{folder}: good")
 
 
 @config.command()

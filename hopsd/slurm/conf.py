@@ -1,4 +1,4 @@
-"""What the site hides from ordinary users: slurm.conf's PrivateData, and who is not one."""
+"""What slurm.conf says, and what of it the site hides from ordinary users."""
 
 from __future__ import annotations
 
@@ -13,6 +13,17 @@ from hopsd.model.privacy import UNKNOWN, Privacy, Private
 from hopsd.slurm.command import SlurmCommands
 
 KEEP_SECONDS = 60.0
+
+
+def slurm_conf(commands: SlurmCommands) -> dict[str, str]:
+    """Every key that slurmctld has in force; one that is not set is left out.
+
+    Raises:
+        SlurmError: slurmctld does not answer.
+    """
+    lines = commands.run("scontrol", "show", "config").splitlines()
+    pairs = (re.fullmatch(r"(\S+)\s*=\s*(.*?)\s*", line) for line in lines)
+    return {p[1]: p[2] for p in pairs if p and p[2] not in ("", "(null)", "N/A")}
 
 
 class PrivacyReader:
@@ -41,10 +52,10 @@ class PrivacyReader:
             return self._known
 
     def _ask(self) -> Privacy:
-        config = self._commands.run("scontrol", "show", "config")
-        words = _value(config, "PrivateData").split(",")
-        slurm_user = re.fullmatch(r".*\((\d+)\)", _value(config, "SlurmUser"))
-        if "slurmdbd" in _value(config, "AccountingStorageType"):
+        conf = slurm_conf(self._commands)
+        words = conf.get("PrivateData", "").lower().split(",")
+        slurm_user = re.fullmatch(r".*\((\d+)\)", conf.get("SlurmUser", ""))
+        if "slurmdbd" in conf.get("AccountingStorageType", ""):
             self._read_operators()
         else:
             self._operators = frozenset()
@@ -64,8 +75,3 @@ class PrivacyReader:
         self._operators = frozenset(
             user for user, level in pairs if level in ("Operator", "Administrator")
         )
-
-
-def _value(config: str, key: str) -> str:
-    found = re.search(rf"^{key}\s*=[ \t]*(.*?)\s*$", config, re.MULTILINE)
-    return found[1].lower() if found else ""
