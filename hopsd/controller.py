@@ -5,16 +5,19 @@ No clock, signal or thread lives here: `daemon.py` calls :meth:`Controller.tick`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import inf
 
 import structlog
 
 from hopsd import status
+from hopsd.bulkhead import NOBODYS_FAULT
+from hopsd.bulkhead import told as told_error
 from hopsd.config import Config, PortName
 from hopsd.core.devices import cpu_nodes
 from hopsd.core.queue.profile_runs import told
-from hopsd.core.queue.setback import Setback, after
+from hopsd.core.queue.setback import Setback, after, after_defects
 from hopsd.core.snapshot import SnapshotSettings
 from hopsd.core.speed.estimator import EstimatorSettings
 from hopsd.core.speed.throughput import Communication, IterationModel
@@ -24,7 +27,7 @@ from hopsd.model.ids import JobId, job_order
 from hopsd.model.profiling import ProfileRun
 from hopsd.model.reading import SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
-from hopsd.observation import Observation, observe
+from hopsd.observation import SET_ASIDE, Observation, observe
 from hopsd.policies.registry import get as get_policy
 from hopsd.punctual import Punctual
 from hopsd.round import RoundResult, RoundSettings, RoundWindow, recover, run_round
@@ -77,6 +80,25 @@ def round_settings(config: Config) -> RoundSettings:
     )
 
 
+@dataclass(slots=True)
+class _Defects:
+    """Counts ticks in a row that end with the same defect: of one type, raised at one line."""
+
+    last: tuple[type, int] | None = None
+    count: int = 0
+
+    def note(self, defect: Exception | None) -> None:
+        if defect is None:
+            self.last, self.count = None, 0
+            return
+        trace = defect.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        this = type(defect), trace.tb_lineno if trace is not None else 0
+        self.count = self.count + 1 if this == self.last else 1
+        self.last = this
+
+
 class Controller:
     """What lasts from tick to tick: the round in force, the mode, the last status document."""
 
@@ -93,6 +115,9 @@ class Controller:
         self._seen: Observation | None = None
         self._result: RoundResult | None = None
         self._setbacks: dict[JobId, Setback] = {}
+        self._told_aside: set[str] = set()
+        self._defects = _Defects()
+        self._pruned = -inf
         self._config = self._wanted = config
         self._policy = Punctual(get_policy(config.plan.policy))
         self._learner = Learner(store, config.knowledge.report_dir)
@@ -113,6 +138,11 @@ class Controller:
         self._settings = round_settings(config)
         self._store.use_tables(config.throughput)
 
+    @property
+    def failing(self) -> int:
+        """How many ticks in a row have ended with one and the same defect of hops."""
+        return self._defects.count
+
     def tick(self) -> str:
         """One look and, as leader and unless paused, one plan. Returns what was done.
 
@@ -120,7 +150,7 @@ class Controller:
         half done is taken up at the next tick.
         """
         self._ticks += 1
-        mode, error = "standby", None
+        mode, error, defect = "standby", None, None
         try:
             if self._wanted is not self._config:
                 self._take(self._wanted)
@@ -128,15 +158,21 @@ class Controller:
             mode = "paused" if self._store.control().paused else "active"
             sentence = self._lead(mode)
         except NotLeaderError as refusal:
+            mode = "standby"
             self._recovered, self._seen, self._result = False, None, None
             sentence = f"standing by: {refusal}"
         except HopsError as failure:
             self._recovered = False
             sentence = error = f"{type(failure).__name__}: {failure}"
-        except Exception as defect:  # the round's edge: jobs run on, and status says so
-            self._recovered = False
-            sentence = error = f"a defect of hops, {type(defect).__name__}: {defect}"
+        except Exception as raised:  # the round's edge: jobs run on, and status says so
+            self._recovered, defect = False, raised
+            sentence = error = f"a defect of hops, {type(raised).__name__}: {raised}"
             log.exception("defect")
+        self._defects.note(defect)
+        if mode != "standby":
+            self._whatever_happens(lambda: self._housekeeping(anew=defect is not None))
+        if self._defects.count > 1:
+            sentence = f"{sentence} ({self._defects.count} ticks in a row)"
         self.document = self._document(mode, sentence, error)
         log.log(40 if error else 20, "tick", mode=mode, did=sentence, number=self._ticks)
         return sentence
@@ -156,6 +192,26 @@ class Controller:
             said.append(f"no report of a job can be read: {unread}" if unread else "")
         return "; ".join(filter(None, said))
 
+    def _housekeeping(self, *, anew: bool) -> None:
+        """What is over for long goes, whatever becomes of the rounds. ``anew``: the round failed,
+        and what it saw is lost.
+        """
+        if anew:
+            self._seen = self._observe()
+        if self._seen is None:
+            return
+        now = self._seen.reading.now
+        if not 0.0 <= now - self._pruned < self._settings.seconds:
+            self._store.prune(now, self._config.database.retention_days)
+            self._pruned = now
+
+    def _whatever_happens(self, work: Callable[[], None]) -> None:
+        """Do ``work`` that no tick depends on; a failure of it is logged."""
+        try:
+            work()
+        except Exception as failure:
+            log.warning("housekeeping", error=told_error(failure))
+
     def _round(self) -> str:
         try:
             result = run_round(
@@ -171,12 +227,13 @@ class Controller:
             return str(late)
         self._window, self._result = result.window, result
         now = result.seen.reading.now
-        if result.first:
-            self._store.prune(now, self._config.database.retention_days)
-        self._setbacks = after(self._setbacks, result.outcomes, now)
+        self._setbacks = after_defects(
+            after(self._setbacks, result.outcomes, now), result.defects, now
+        )
         self._seen = self._observe() if result.outcomes else result.seen
-        self._note_failures(result.outcomes)
-        self._note_profiles(result.profiled)
+        self._whatever_happens(lambda: self._note_failures(result.outcomes))
+        self._whatever_happens(lambda: self._note_profiles(result.profiled))
+        self._whatever_happens(lambda: self._note_asides(result))
         return status.sentence_of(result)
 
     def _observe(self) -> Observation:
@@ -200,7 +257,13 @@ class Controller:
         if self._seen is None:
             return ""
         half_life = self._settings.snapshot.estimator.half_life_seconds
-        return self._learner.learn(self._seen.reading, half_life)
+        try:
+            return self._learner.learn(self._seen.reading, half_life)
+        except NOBODYS_FAULT:
+            raise
+        except Exception as defect:  # what is not learnt now harms no round
+            log.exception("defect of learning")
+            return told_error(defect)
 
     def _release_wishes(self) -> str:
         """What fails as a whole, as with Slurm away, is tried again at the next tick."""
@@ -235,6 +298,22 @@ class Controller:
                     job=outcome.step.job,
                 )
 
+    def _note_asides(self, result: RoundResult) -> None:
+        """Who is newly set aside, as an event and in the log."""
+        aside = {
+            **{f"job {job}": reason.text for job, reason in result.seen.errors.items()},
+            **{f"node {n.name}": n.state_text for n in result.seen.reading.nodes if not n.usable},
+        }
+        aside = {who: text for who, text in aside.items() if SET_ASIDE in text}
+        for who, text in aside.items():
+            if who not in self._told_aside:
+                kind, _, name = who.partition(" ")
+                log.error("set aside", **{kind: name}, reason=text)
+                self._store.add_event(
+                    "set_aside", f"{who}: {text}", job=JobId(name) if kind == "job" else None
+                )
+        self._told_aside = set(aside)
+
     def _note_profiles(self, runs: Sequence[ProfileRun]) -> None:
         for run in runs:
             if run.closed and (run.ran or run.failure):
@@ -252,9 +331,14 @@ class Controller:
             raqlr=self._raqlr() if error is None and mode != "standby" else None,
             error=error,
         )
-        return status.document(service, self._seen, self._result)
+        try:
+            return status.document(service, self._seen, self._result)
+        except Exception as defect:  # a tick ends with something to tell, whatever was seen
+            log.exception("defect of status")
+            return status.document(replace(service, error=told_error(defect)), None, None)
 
     def _raqlr(self) -> float | None:
+        """None where it cannot be told."""
         if self._seen is None:
             return None
         hours = self._config.metrics.raqlr_hours

@@ -42,6 +42,12 @@ log = structlog.get_logger()
 TICK = "tick"
 PRIVACY_SECONDS = 5.0
 """Who asks for the status waits no longer for what Slurm says of PrivateData."""
+FAILING_TICKS = 10
+"""In a row, all with the same defect: after them systemd's watchdog is kept waiting."""
+
+MAX_STATUS = 1000
+"""Characters of what systemd is told."""
+
 CLOCK_STEP_SECONDS = 1.0
 """The scheduler sleeps until a time of day: one that is set back would put off the next tick."""
 
@@ -102,7 +108,7 @@ class Daemon:
             if self._reload.is_set():
                 self._reload.clear()
                 self._take_configuration(scheduler)
-            if time.monotonic() - self._last_tick < self._patience():
+            if self._healthy():
                 self._notify.notify("WATCHDOG=1")
         self._notify.notify("STOPPING=1")
         scheduler.shutdown(wait=True)
@@ -130,9 +136,18 @@ class Daemon:
         )
         return 2 * (self._config.daemon.refresh_seconds + slowest) + 120.0
 
+    def _healthy(self) -> bool:
+        """False: systemd's watchdog is to start hopsd anew. No tick has ended for long, or all of
+        late ended with the same defect, which may lie in what this process remembers.
+        """
+        late = time.monotonic() - self._last_tick >= self._patience()
+        return not late and self._controller.failing < FAILING_TICKS
+
     def _tick(self) -> None:
         sentence = self._controller.tick()
-        self._notify.notify(f"STATUS={printable(' '.join(sentence.split()))}")
+        if self._controller.failing >= FAILING_TICKS:
+            sentence += "; systemd's watchdog is kept waiting, so that it starts hopsd anew"
+        self._notify.notify(f"STATUS={printable(' '.join(sentence.split()))[:MAX_STATUS]}")
         self._last_tick = time.monotonic()
 
     def _on_late(self, _event: object) -> None:

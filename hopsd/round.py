@@ -5,10 +5,12 @@ The daemon and the simulator run this very code; they differ in port, store and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf, isfinite
 from types import MappingProxyType
 
+from hopsd.bulkhead import NOBODYS_FAULT, isolate, told
 from hopsd.core.diff import diff
 from hopsd.core.queue.history import with_ages
 from hopsd.core.queue.priority import ages
@@ -16,13 +18,14 @@ from hopsd.core.queue.profile_runs import ProfilingSettings, unstarted
 from hopsd.core.queue.profiling import Profiling, known_pairs, profiling
 from hopsd.core.queue.setback import Setback, resting
 from hopsd.core.snapshot import Built, SnapshotSettings, build_snapshot
-from hopsd.model.ids import JobId
+from hopsd.model.ids import JobId, NodeName, WorkloadName
 from hopsd.model.knowledge import Knowledge
 from hopsd.model.plan import Plan, PlanSettings, RoundInfo, Snapshot
 from hopsd.model.profiling import ProfileRun
-from hopsd.model.reading import Reading
-from hopsd.model.step import StepKind, StepOutcome
-from hopsd.observation import Observation, observe
+from hopsd.model.reading import NodeReading, Reading
+from hopsd.model.reason import Reason, ReasonCode
+from hopsd.model.step import Step, StepKind, StepOutcome
+from hopsd.observation import SET_ASIDE, Observation, observe
 from hopsd.policies.protocol import Policy
 from hopsd.slurm.port import Port
 from hopsd.store.port import PlanRecord, Store
@@ -53,7 +56,10 @@ class RoundWindow:
 
 @dataclass(frozen=True, slots=True)
 class RoundResult:
-    """All that a round saw and did. ``profiled``: profile runs that it began or that changed."""
+    """All that a round saw and did. ``profiled``: profile runs that it began or that changed.
+
+    ``defects``: what the jobs that were set aside raised.
+    """
 
     window: RoundWindow
     first: bool
@@ -62,6 +68,20 @@ class RoundResult:
     plan: Plan
     outcomes: tuple[StepOutcome, ...]
     profiled: tuple[ProfileRun, ...] = ()
+    defects: Mapping[JobId, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    """What a round wants, worked out of what it saw; nothing of it is done yet."""
+
+    seen: Observation
+    built: Built
+    ages: Mapping[JobId, float]
+    profiles: Profiling
+    plan: Plan
+    steps: tuple[Step, ...]
+    defects: Mapping[JobId, str] = field(default_factory=dict)
 
 
 def run_round(
@@ -74,7 +94,8 @@ def run_round(
 ) -> RoundResult:
     """Plan and apply once; a new round begins where ``window`` is None or has ended.
 
-    Jobs with ``setbacks`` that last are left out of the plan.
+    Jobs with ``setbacks`` that last are left out of the plan, and so is a job or a node that makes
+    any of the steps to it raise.
 
     Raises:
         SlurmUnavailableError, StoreUnavailableError: a plan already begun may be half applied;
@@ -83,31 +104,24 @@ def run_round(
     """
     seen = observe(port, store, settings.requirements_max)
     seen = seen.without(resting(setbacks, seen.reading.now))
-    window, first = _window(window, seen.reading.now, settings.seconds)
-    info = RoundInfo(first=first, seconds=window.end - seen.reading.now)
-    knowledge = store.knowledge()
-    built = _estimate(store, seen, knowledge, info, settings)
-    profiles = _profile(store, seen, built.snapshot, knowledge, settings)
-    plan = policy(profiles.snapshot, settings.plan)
-    profiles = profiles.beside(plan)
-    plan = replace(plan, waiting=profiles.explained({**plan.waiting, **seen.errors}))
-    steps = diff(
-        seen.reading,
-        plan,
-        pinned=built.pinned | profiles.staying,
-        ignored=seen.released | profiles.moving,
-        first=first,
+    now = seen.reading.now
+    window, first = _window(window, now, settings.seconds)
+    info = RoundInfo(first=first, seconds=window.end - now)
+    known = _Known(
+        store.knowledge(), store.profile_runs(now - settings.profiling.retry_seconds), policy
     )
-    record = PlanRecord(
-        window.start, window.end, first, seen.reading.now, plan, (*profiles.steps, *steps)
-    )
-    store.save_profile_runs(profiles.changed)
-    outcomes, changed = tuple[StepOutcome, ...](), profiles.changed
+    decided = _decide_without_culprits(seen, info, known, settings)
+    store.save_jobs(with_ages(seen.records, decided.ages))
+    record = PlanRecord(window.start, window.end, first, now, decided.plan, decided.steps)
+    outcomes, changed = tuple[StepOutcome, ...](), decided.profiles.changed
+    store.save_profile_runs(changed)
     if record.steps or first:
         outcomes = _carry_out(port, store, record)
         changed = unstarted(changed, outcomes)
         store.save_profile_runs(changed)
-    return RoundResult(window, first, seen, built, plan, outcomes, changed)
+    return RoundResult(
+        window, first, decided.seen, decided.built, decided.plan, outcomes, changed, decided.defects
+    )
 
 
 def _window(window: RoundWindow | None, now: float, seconds: float) -> tuple[RoundWindow, bool]:
@@ -117,30 +131,126 @@ def _window(window: RoundWindow | None, now: float, seconds: float) -> tuple[Rou
     return RoundWindow(now, now + seconds), True
 
 
-def _estimate(
-    store: Store,
-    seen: Observation,
-    knowledge: Knowledge,
-    info: RoundInfo,
-    settings: RoundSettings,
-) -> Built:
-    """What the policy may look at. Expected run times are recorded for people alone: policies
-    work them out from the snapshot."""
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What a decision rests on beside the look at the cluster, and who plans."""
+
+    knowledge: Knowledge
+    profile_runs: Sequence[ProfileRun]
+    policy: Policy
+
+
+def _decide_without_culprits(
+    seen: Observation, info: RoundInfo, known: _Known, settings: RoundSettings
+) -> _Decision:
+    """The decision over all jobs and nodes but those that make it raise: they are set aside.
+
+    Such a job stays where it runs, or waits; such a node keeps what runs there.
+    """
+    try:
+        return _decide(seen, info, known, settings)
+    except NOBODYS_FAULT:
+        raise
+    except Exception:  # who is to blame is found below, or it is raised there
+        bad = _bad_nodes(seen, info, known, settings)
+    left = replace(
+        seen.reading, nodes=tuple(node for node in seen.reading.nodes if node.name not in bad)
+    )
+    decision, failed = isolate(
+        tuple(seen.comments),
+        lambda jobs: _decide(replace(seen, reading=left).only(jobs), info, known, settings),
+    )
+    defects = {job: told(error) for job, error in failed}
+    return _with_asides(decision, seen.reading, bad, defects)
+
+
+def _bad_nodes(
+    seen: Observation, info: RoundInfo, known: _Known, settings: RoundSettings
+) -> dict[NodeName, str]:
+    """The nodes that nothing can be decided with, even without any job; what each raised."""
+
+    def with_nodes(nodes: Sequence[NodeReading]) -> _Decision:
+        reading = replace(seen.reading, nodes=tuple(nodes))
+        return _decide(replace(seen, reading=reading).only(()), info, known, settings)
+
+    _, bad = isolate(seen.reading.nodes, with_nodes)
+    return {node.name: told(error) for node, error in bad}
+
+
+def _with_asides(
+    decision: _Decision,
+    reading: Reading,
+    bad: Mapping[NodeName, str],
+    defects: Mapping[JobId, str],
+) -> _Decision:
+    """``decision``, and what is told of the nodes and jobs that it was made without."""
+    nodes = tuple(
+        replace(node, usable=False, state_text=f"{node.state_text} ({SET_ASIDE}: {bad[node.name]})")
+        if node.name in bad
+        else node
+        for node in reading.nodes
+    )
+    reasons = {
+        job: Reason(ReasonCode.ERROR, f"{SET_ASIDE}: {text}") for job, text in defects.items()
+    }
+    seen = replace(
+        decision.seen,
+        reading=replace(reading, nodes=nodes),
+        errors={**decision.seen.errors, **reasons},
+    )
+    plan = replace(decision.plan, waiting={**decision.plan.waiting, **reasons})
+    return replace(decision, seen=seen, plan=plan, defects=defects)
+
+
+def _decide(
+    seen: Observation, info: RoundInfo, known: _Known, settings: RoundSettings
+) -> _Decision:
+    """Estimate, profile, plan, diff: everything between reading and recording, no side effect."""
+    knowledge = _about(known.knowledge, {seen.records[job].workload for job in seen.comments})
     built = build_snapshot(
         seen.reading, seen.records, seen.comments, knowledge, info, settings.snapshot
     )
     jobs, nodes = built.snapshot.jobs, built.snapshot.nodes
+    # Recorded for people alone: policies work them out from the snapshot.
     anew = [job for job in jobs if info.first or seen.records[job.id].age_seconds is None]
-    store.save_jobs(with_ages(seen.records, ages(anew, nodes)))
-    return built
+    expected = ages(anew, nodes)
+    profiles = _profile(seen, built.snapshot, known, settings)
+    plan = known.policy(profiles.snapshot, settings.plan)
+    profiles = profiles.beside(plan)
+    plan = replace(plan, waiting=profiles.explained({**plan.waiting, **seen.errors}))
+    _check_finite(plan, expected)
+    steps = diff(
+        seen.reading,
+        plan,
+        pinned=built.pinned | profiles.staying,
+        ignored=seen.released | profiles.moving,
+        first=info.first,
+    )
+    return _Decision(seen, built, expected, profiles, plan, (*profiles.steps, *steps))
+
+
+def _about(knowledge: Knowledge, workloads: Collection[WorkloadName]) -> Knowledge:
+    """What is known of the workloads at hand: what another one left behind harms nobody."""
+    return replace(
+        knowledge,
+        records=tuple(r for r in knowledge.records if r.workload in workloads),
+        theory=tuple(fit for fit in knowledge.theory if fit.workload in workloads),
+    )
+
+
+def _check_finite(plan: Plan, expected: Mapping[JobId, float]) -> None:
+    """No number that cannot be recorded, or compared with others, leaves the plan."""
+    for job, numbers in plan.jobs.items():
+        for value in (numbers.priority, numbers.gain, numbers.throughput, numbers.sensitivity):
+            if value is not None and not isfinite(value):
+                raise ArithmeticError(f"job {job} has a number that is not finite: {numbers}")
+    for job, seconds in expected.items():
+        if not 0.0 < seconds < inf:
+            raise ArithmeticError(f"job {job} is expected to run {seconds} s")
 
 
 def _profile(
-    store: Store,
-    seen: Observation,
-    snapshot: Snapshot,
-    knowledge: Knowledge,
-    settings: RoundSettings,
+    seen: Observation, snapshot: Snapshot, known: _Known, settings: RoundSettings
 ) -> Profiling:
     """The profiling queue comes before the policy."""
     return profiling(
@@ -148,9 +258,9 @@ def _profile(
         seen.reading,
         seen.records,
         seen.comments,
-        store.profile_runs(snapshot.now - settings.profiling.retry_seconds),
+        known.profile_runs,
         known_pairs(
-            knowledge,
+            known.knowledge,
             {node.gpu_type for node in seen.reading.nodes},
             settings.snapshot.estimator.min_records,
         ),

@@ -9,7 +9,8 @@ from typing import Any
 
 from hopsd import __version__
 from hopsd.core.queue.history import OCCUPYING
-from hopsd.model.ids import JobId, job_order
+from hopsd.model.history import JobRecord
+from hopsd.model.ids import JobId, WorkloadName, job_order
 from hopsd.model.job import Job
 from hopsd.model.reading import JobReading, SlurmState
 from hopsd.model.reason import Reason, ReasonCode
@@ -61,7 +62,7 @@ def document(service: Service, seen: Observation | None, result: RoundResult | N
         for job in sorted(seen.reading.jobs, key=lambda j: job_order(j.id)):
             if job.state.finished:
                 continue
-            row = _job(job, seen, plans.get(job.id), result)
+            row = _row(job, seen, plans.get(job.id), result)
             if job.state is SlurmState.PENDING and row["reason"] is None:
                 row["reason"] = _left_to_slurm(row, service)
             doc["running" if job.state in OCCUPYING else "waiting"].append(row)
@@ -122,10 +123,25 @@ def _nodes(seen: Observation) -> list[Document]:
     ]
 
 
-def _job(
+def _row(
     job: JobReading, seen: Observation, planned: Job | None, result: RoundResult | None
 ) -> Document:
-    record = seen.records[job.id]
+    """A job that nothing is known of, or that a plan stumbled over, is told all the same."""
+    record = seen.records.get(job.id)
+    if record is None:
+        record = JobRecord(
+            job.id, job.user, job.name, job.comment, WorkloadName(""), job.submit, 0.0, job.state
+        )
+    return _job(job, record, seen, planned, result)
+
+
+def _job(
+    job: JobReading,
+    record: JobRecord,
+    seen: Observation,
+    planned: Job | None,
+    result: RoundResult | None,
+) -> Document:
     numbers = result.plan.jobs.get(job.id) if result else None
     reason = _reason(job, seen, result)
     return {
@@ -155,9 +171,17 @@ def _job(
         "source": numbers.source if numbers else None,
         "code": reason.code.value if reason else None,
         "reason": reason.text if reason else None,
+        "noticed": _noticed(job, seen, result),
         "released": job.id in seen.released,
         "profiling": record.profiling,
     }
+
+
+def _noticed(job: JobReading, seen: Observation, result: RoundResult | None) -> str | None:
+    """What its user should know though it does not keep the job waiting."""
+    if job.state is not SlurmState.PENDING and job.id in seen.errors:
+        return seen.errors[job.id].text
+    return result.built.notes.get(job.id) if result else None
 
 
 def _reason(job: JobReading, seen: Observation, result: RoundResult | None) -> Reason | None:

@@ -28,7 +28,7 @@ local PREFIX = "hops:"
 -- The bounds of what a comment may say; hopsd/model/bounds.py has the same, and why.
 local MAX_CHARACTERS = 1024
 local GPUS = { 1, 65536, "1 to 65536" }
-local RANGE_COUNTS = { 2, 65536, "2 to 65536" }
+local RANGE_COUNTS = { 2, 256, "2 to 256" }
 local SAMPLES = { 1e-3, 1e18, "1e-3 to 1e18" }
 local BATCH = { 1, 10000000, "1 to 1e7" }
 local LEARNING_RATE = { 1e-20, 1e6, "1e-20 to 1000000" }

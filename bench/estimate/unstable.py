@@ -107,7 +107,7 @@ def errors(done: Sequence[Execution], known: Sequence[int], orders: int) -> list
     for _ in range(orders):
         order = shuffled.sample(done, len(done))
         for count in known:
-            theory = fit_theory([e.record for e in order[:count]], 7 * 86400.0, time.time())
+            theory = fit_theory([e.record for e in order[:count]], 7 * 86400.0)
             assert theory is not None
             found[count].append((abs(alone(theory) / actual - 1.0), theory.p_cache < 1.0))
     return [

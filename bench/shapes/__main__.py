@@ -13,7 +13,6 @@ import os
 import statistics
 import sys
 import tempfile
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -115,7 +114,7 @@ def _rounds(bench: Bench, options: argparse.Namespace) -> list[Point]:
 def _point(
     name: str, shape: Shape, measured: float, phases: list[PhaseRecord], bandwidth: Bandwidth
 ) -> Point:
-    theory = fit_theory(phases, 86400.0, time.time())
+    theory = fit_theory(phases, 86400.0)
     times = basic_times(theory, bandwidth) if theory else None
     if times is None:
         raise RuntimeError(f"{name}: its profile runs told no basic times")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from hopsd.core.devices import is_cpu, usable
+from hopsd.core.placement.pools import Pools, pools_of
 from hopsd.core.queue.history import OCCUPYING, eligible
 from hopsd.core.speed.estimator import Estimate, Estimator, EstimatorSettings
 from hopsd.core.submission.comment import Comment
@@ -41,10 +43,13 @@ class SnapshotSettings:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """``pinned``: running jobs that the round must leave where they are."""
+    """``pinned``: running jobs that the round must leave where they are. ``notes``: what the user
+    of a job should know of how it is planned.
+    """
 
     snapshot: Snapshot
     pinned: frozenset[JobId]
+    notes: Mapping[JobId, str] = field(default_factory=dict)
 
 
 def build_snapshot(
@@ -68,7 +73,10 @@ def build_snapshot(
     up = {node.name for node in nodes}
     parts = parts_of(reading)
     known = _Known(Estimator(nodes, knowledge, settings.estimator, reading.now))
+    nodes = tuple(_as_part(node, parts.of_node[node.name].name) for node in nodes)
+    pools = pools_of(nodes)
     jobs, pinned = [], set()
+    notes: dict[JobId, str] = {}
     for job in reading.jobs:
         pins = job.state is SlurmState.RUNNING and (
             _pinned(job, comments.get(job.id), up, settings) or not parts.take_back(job)
@@ -77,13 +85,18 @@ def build_snapshot(
             pinned.add(job.id)
         if job.id in comments and job.state in (SlurmState.PENDING, SlurmState.RUNNING):
             where = parts.open_to(job)
+            comment = comments[job.id]
+            speeds = known.of(records[job.id].workload, where, cpu=comment.cpu)
+            reqs, left_out = _within_reach(comment.reqs, speeds, pools)
+            if left_out:
+                notes[job.id] = left_out
             jobs.append(
                 _job(
                     job,
                     records[job.id],
-                    comments[job.id],
+                    replace(comment, reqs=reqs) if left_out else comment,
                     up,
-                    known.of(records[job.id].workload, where, cpu=comments[job.id].cpu),
+                    speeds,
                     where,
                     knowledge,
                     settings,
@@ -92,9 +105,31 @@ def build_snapshot(
                     pins=pins,
                 )
             )
-    nodes = tuple(_as_part(node, parts.of_node[node.name].name) for node in nodes)
     snapshot = Snapshot(reading.now, info, nodes, tuple(j for j in jobs if j is not None))
-    return Built(snapshot, frozenset(pinned))
+    return Built(snapshot, frozenset(pinned), notes)
+
+
+def _within_reach(
+    reqs: tuple[int, ...], known: Estimate, pools: Pools
+) -> tuple[tuple[int, ...], str]:
+    """The counts that the job's part of the cluster could hold when all of it is idle, and what
+    to tell of the others. The smallest stays, so that it can be said why the job runs nowhere.
+    """
+    most = max(
+        (
+            pool.gpus if table.distributed else pool.largest
+            for name, table in known.tables.items()
+            if (pool := pools.get(name)) is not None
+        ),
+        default=0,
+    )
+    kept = reqs[: max(1, bisect_right(reqs, most))]
+    if len(kept) == len(reqs):
+        return reqs, ""
+    return kept, (
+        f"{len(reqs) - len(kept)} of its {len(reqs)} GPU counts, from {reqs[len(kept)]} on, are"
+        f" left out: no partition that it may use could hold more than {most}"
+    )
 
 
 def _as_part(node: Node, name: GpuType) -> Node:
@@ -199,7 +234,7 @@ def _job(
         throughput=known.tables,
         server_factor=known.server_factor,
         age_seconds=_age(job, record, comment, knowledge, settings),
-        samples=comment.samples,
+        samples=_samples(comment, record),
         state=_state(job, now),
         restart_seconds=record.restart_seconds if settings.restart_cost else 0.0,
         time_limit_seconds=job.time_limit_seconds,
@@ -217,6 +252,11 @@ def _job(
         phase=comment.phase,
         rules=rules,
     )
+
+
+def _samples(comment: Comment, record: JobRecord) -> float | None:
+    """Who has done more than the whole training was to take, has said too little."""
+    return None if comment.samples is None else max(comment.samples, record.samples_done)
 
 
 def _contention(record: JobRecord, now: float) -> float | None:

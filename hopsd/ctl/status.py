@@ -222,6 +222,8 @@ def _facts(row: Document) -> list[tuple[str, object]]:
         ("restarts", row["restarts"]),
         ("samples", _progress(row)),
     ]
+    if row["noticed"]:
+        facts.append(("noticed", row["noticed"]))
     if row["reason"]:
         facts.append(("waits because", f"{row['code']}: {row['reason']}"))
     return facts

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import inf
 
+from hopsd.bulkhead import isolate
 from hopsd.core.speed.theory import fit_theory
 from hopsd.model.ids import GpuType, WorkloadName
 from hopsd.model.knowledge import PhaseRecord
@@ -30,11 +31,20 @@ class Fits:
             self._store.add_phases(records)
             self._behind |= {(record.workload, record.gpu_type) for record in records}
 
-    def renew(self, half_life_seconds: float, now: float) -> None:
-        """Fit what reported since its last fit, if that is a minute old or there was none."""
+    def renew(self, half_life_seconds: float, now: float) -> list[tuple[str, Exception]]:
+        """Fit what reported since its last fit, if that is a minute old or there was none.
+
+        Returns what could not be fitted, and what it raised; it is tried again when it reports.
+        """
         due = [p for p in self._behind if now - self._fitted.get(p, -inf) >= FIT_SECONDS]
-        fits = [fit_theory(self._store.phases(*pair), half_life_seconds, now) for pair in due]
-        if due:
-            self._store.save_theory(fit for fit in fits if fit is not None)
-            self._behind.difference_update(due)
-            self._fitted.update(dict.fromkeys(due, now))
+
+        def fit(pairs: Sequence[Pair]) -> None:
+            fits = [fit_theory(self._store.phases(*pair), half_life_seconds) for pair in pairs]
+            self._store.save_theory(fitted for fitted in fits if fitted is not None)
+
+        if not due:
+            return []
+        _, failed = isolate(due, fit)
+        self._behind.difference_update(due)
+        self._fitted.update(dict.fromkeys(due, now))
+        return [(f"{workload} on {gpu_type}", error) for (workload, gpu_type), error in failed]

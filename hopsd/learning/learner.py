@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from hopsd.bulkhead import isolate, told
 from hopsd.core.submission.workload import workload_of
 from hopsd.learning.fits import Fits
 from hopsd.learning.reader import Collected, Refused, ReportReader
+from hopsd.model.ids import JobId
 from hopsd.model.reading import Reading
 from hopsd.store.history import History
 
@@ -27,27 +29,43 @@ class Learner:
 
     def use_folder(self, folder: Path) -> None:
         """Take a new configuration's."""
+        self._reports.close()
         self._reports = ReportReader(folder)
 
     def learn(self, reading: Reading, half_life_seconds: float) -> str:
         """Speeds, parts of iterations and progress of the jobs in ``reading``.
 
         Returns why the reports could not be read, nothing where they could.
+        What one job reports and no step can take is left out and told as an event: it keeps
+        nothing of the others from being learnt.
+
+        Raises:
+            StoreUnavailableError: what was read is read again at the next look.
         """
         collected = self._reports.collect(reading)
-        if collected.records:
-            self._store.add_throughput(collected.records)
-        self._fits.note(collected.phases)
-        self._fits.renew(half_life_seconds, reading.now)
-        self._note_progress(collected, reading)
+        _, speeds = isolate(collected.records, self._store.add_throughput)
+        _, phases = isolate(collected.phases, self._fits.note)
+        unfit = self._fits.renew(half_life_seconds, reading.now)
+        _, progress = isolate(
+            tuple(collected.samples_done),
+            lambda jobs: self._note_progress(jobs, collected, reading),
+        )
         self._note_refused(collected.refused)
+        self._note_left_out(
+            [
+                *((record.workload, error) for record, error in speeds),
+                *((record.workload, error) for record, error in phases),
+                *unfit,
+                *((f"progress of job {job}", error) for job, error in progress),
+            ]
+        )
         self._reports.settle()
         return collected.unread
 
-    def _note_progress(self, collected: Collected, reading: Reading) -> None:
+    def _note_progress(self, done: Sequence[JobId], collected: Collected, reading: Reading) -> None:
         jobs = {job.id: job for job in reading.jobs}
         changed = []
-        for job, done in collected.samples_done.items():
+        for job in done:
             record = self._store.job(job)
             if record is None:
                 continue
@@ -57,12 +75,16 @@ class Learner:
             changed.append(
                 replace(
                     record,
-                    samples_done=done,
+                    samples_done=collected.samples_done[job],
                     restart_seconds=collected.restart_seconds.get(job, record.restart_seconds),
                     program=program,
                 )
             )
         self._store.save_jobs(changed)
+
+    def _note_left_out(self, left: Sequence[tuple[str, Exception]]) -> None:
+        for what, error in left[:MOST_TOLD]:
+            self._store.add_event("report_left_out", f"{what}: {told(error)}")
 
     def _note_refused(self, refused: Sequence[Refused]) -> None:
         """All count; of a flood the first ones are told."""

@@ -1,4 +1,4 @@
-"""Reads what jobs report of themselves from the spool folder: shared, world-writable, sticky.
+"""Reads what jobs report of themselves from the spool folder.
 
 A report is believed only from a regular file with one name that the job's own user owns, for a
 node that the run really has. What is refused is named once, with its reason, and removed.
@@ -6,26 +6,32 @@ node that the run really has. What is refused is named once, with its reason, an
 
 from __future__ import annotations
 
-import os
 import stat
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hopsd.bulkhead import told
 from hopsd.core.report.rates import Counted, Process, counted, process_of, speeds
-from hopsd.core.report.reports import FILE_NAME, MAX_BYTES, Report, parse_report
+from hopsd.core.report.reports import MAX_BYTES, Report, parse_report
 from hopsd.core.report.training_state import Run, programs_of, restart_seconds, samples_done
 from hopsd.core.submission.workload import workload_of
 from hopsd.errors import FormatError, InputError
+from hopsd.learning.spool import Spool
+from hopsd.model import bounds
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId
 from hopsd.model.knowledge import PhaseRecord, ThroughputRecord
 from hopsd.model.reading import JobReading, Reading
 
 MAX_FILES_PER_JOB = 4096
-ORPHAN_SECONDS = 3600.0
+
+MAX_READ_PER_USER = 4 * 2**20
+"""Bytes of one user's reports that a look reads: some 1,500 reports that changed."""
+
+Stamp = tuple[int, int, int]
+"""Inode, time of the last change and size of a file: whether it was read already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,22 @@ class Collected:
     unread: str = ""
 
 
+class _Budget:
+    """What a look still reads of each user; ``resume``: the first file that had to wait."""
+
+    def __init__(self) -> None:
+        self._left: dict[int, int] = {}
+        self.resume: dict[int, str] = {}
+
+    def grants(self, uid: int, name: str, size: int) -> bool:
+        left = self._left.get(uid, MAX_READ_PER_USER)
+        if uid in self.resume or left <= 0:
+            self.resume.setdefault(uid, name)
+            return False
+        self._left[uid] = left - min(size, MAX_BYTES)
+        return True
+
+
 class ReportReader:
     """Remembers between looks what it has used and where each run of a job was.
 
@@ -66,19 +88,23 @@ class ReportReader:
     """
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
+        self._spool = Spool(directory)
         self._fresh: set[str] = set()
-        self._read: dict[str, tuple[tuple[int, int, int], Report]] = {}
+        self._read: dict[str, tuple[Stamp, Report]] = {}
         self._used: dict[Run, dict[Process, Counted]] = {}
         self._ran: dict[Run, Allocation] = {}
-        self._stuck: set[tuple[str, int]] = set()
+        self._resume: dict[int, str] = {}
         self._spent: list[str] = []
         self._settled = (self._read, self._used)
+
+    def close(self) -> None:
+        self._spool.close()
 
     def collect(self, reading: Reading) -> Collected:
         """Read what is new since the last look that was settled.
 
-        A folder that is missing or out of reach holds no reports.
+        A folder that is missing or out of reach holds no reports. A job whose reports make a step
+        raise has none, either.
         """
         read, used = self._settled
         self._read = dict(read)
@@ -86,38 +112,26 @@ class ReportReader:
         jobs = {job.id: job for job in reading.jobs}
         self._remember(jobs)
         self._fresh.clear()
-        refused: list[Refused] = []
-        reports: dict[str, Report] = {}
-        files: Counter[str] = Counter()
-        entries, unread = self._entries()
-        for entry in entries:
-            files[entry.name.partition(".")[0]] += 1
-            try:
-                report = self._believe(entry, jobs, files, reading.now)
-            except (OSError, InputError) as error:
-                refused += self._refuse(entry, str(error))
-            else:
-                if report is not None:
-                    reports[entry.name] = report
-        self._read = {name: kept for name, kept in self._read.items() if name in reports}
-        programs = programs_of(reports.values())
-        records = tuple(self._records(reports.values(), jobs, reading, programs))
-        fresh = [report for name, report in reports.items() if name in self._fresh]
-        self._spent = [name for name, r in reports.items() if jobs[r.job].state.finished]
-        return Collected(
-            records,
-            samples_done(reports.values(), jobs),
-            restart_seconds(reports.values(), jobs),
-            tuple(refused),
-            tuple(_phase_records(fresh, jobs, reading, programs)),
-            {job: program for (job, _), program in sorted(programs.items())},
-            unread,
-        )
+        names, junk, unread = self._spool.look(jobs, reading.now)
+        refused = [Refused(name[:300], "nobody's, and cannot be removed") for name in junk]
+        by_job: dict[JobId, dict[str, Report]] = defaultdict(dict)
+        for name, job, report in self._believed(names, jobs, reading.now, refused):
+            by_job[job][name] = report
+        learnt = [
+            found
+            for job, reports in by_job.items()
+            if (found := self._learnt(jobs[job], reports, reading, refused)) is not None
+        ]
+        self._read = {name: self._read[name] for found in by_job.values() for name in found}
+        self._spent = [
+            name for job, reports in by_job.items() if jobs[job].state.finished for name in reports
+        ]
+        return _together(learnt, refused, unread)
 
     def settle(self) -> None:
         """What the last look taught is safe elsewhere: reports of finished jobs are removed."""
         for name in self._spent:
-            self._remove(name)
+            self._spool.remove(name)
         self._spent = []
         self._settled = (self._read, self._used)
 
@@ -129,20 +143,41 @@ class ReportReader:
         self._ran = {run: a for run, a in self._ran.items() if run[0] in jobs}
         self._used = {run: used for run, used in self._used.items() if run[0] in jobs}
 
-    def _entries(self) -> tuple[list[os.DirEntry[str]], str]:
-        """What is in the folder, and why it cannot be told where it cannot."""
-        try:
-            with os.scandir(self._directory) as entries:
-                return sorted(entries, key=lambda entry: entry.name), ""
-        except OSError as error:
-            return [], f"{self._directory}: {error.strerror}"
+    def _believed(
+        self,
+        names: Iterable[str],
+        jobs: Mapping[JobId, JobReading],
+        now: float,
+        refused: list[Refused],
+    ) -> Iterator[tuple[str, JobId, Report]]:
+        """The reports that can be believed. What is not is appended to ``refused``.
+
+        Only files of the job's own user count against its limits. Of more than is read at one
+        look the rest has its turn at the next.
+        """
+        files: Counter[JobId] = Counter()
+        budget = _Budget()
+        for name, job in self._in_turn(names, jobs):
+            try:
+                report = self._believe(name, job, files, budget, now)
+            except FileNotFoundError:  # replaced or removed while we looked
+                self._spool.forget(name)
+            except Exception as error:  # whatever it is that this file brings about
+                self._refuse(name, error, refused)
+            else:
+                if report is not None:
+                    yield name, job.id, report
+        self._resume = budget.resume
+
+    def _in_turn(
+        self, names: Iterable[str], jobs: Mapping[JobId, JobReading]
+    ) -> list[tuple[str, JobReading]]:
+        """Each user's files from where the last look left off."""
+        found = [(name, jobs[JobId(name.partition(".")[0])]) for name in names]
+        return sorted(found, key=lambda f: (f[0] < self._resume.get(f[1].uid, ""), f[0]))
 
     def _believe(
-        self,
-        entry: os.DirEntry[str],
-        jobs: Mapping[JobId, JobReading],
-        files: Counter[str],
-        now: float,
+        self, name: str, job: JobReading, files: Counter[JobId], budget: _Budget, now: float
     ) -> Report | None:
         """A report that can be believed; None where it is too early to tell.
 
@@ -150,47 +185,65 @@ class ReportReader:
             FormatError: it is not to be believed.
             OSError: it cannot be read.
         """
-        status = entry.stat(follow_symlinks=False)
-        name = FILE_NAME.fullmatch(entry.name)
-        job = jobs.get(JobId(name[1])) if name else None
-        if name is None or job is None:
-            # A write in progress, or a job that the reading is too old to know: give it time.
-            if now - status.st_mtime > ORPHAN_SECONDS:
-                self._remove(entry.name)
-            return None
+        status = (self._spool.folder / name).lstat()
+        if status.st_uid != job.uid:
+            raise FormatError(f"owner {status.st_uid} is not the job's user {job.uid}")
+        if not stat.S_ISREG(status.st_mode):
+            raise FormatError("not a regular file with one name")
+        files[job.id] += 1
         if files[job.id] > MAX_FILES_PER_JOB:
             raise FormatError(f"more than {MAX_FILES_PER_JOB} reports of one job")
-        if int(name[2]) > job.restarts:
+        if int(name.split(".")[1]) > job.restarts:
             return None
         stamp = (status.st_ino, status.st_mtime_ns, status.st_size)
-        known = self._read.get(entry.name)
+        known = self._read.get(name)
         if known is None or known[0] != stamp:
-            data = _read_owned(self._directory / entry.name, job.uid)
-            known = (stamp, parse_report(data, entry.name, now))
-            self._fresh.add(entry.name)
+            if not budget.grants(job.uid, name, status.st_size):
+                return known[1] if known else None
+            known = (stamp, parse_report(self._spool.read_owned(name, job.uid), name, now))
+            self._fresh.add(name)
         where = self._ran.get((job.id, known[1].run))
         if where is not None and known[1].node not in where.nodes:
-            raise FormatError(f"node: run {known[1].run} is on {', '.join(where.nodes)}")
-        self._read[entry.name] = known
+            raise FormatError(f"node: run {known[1].run} is on {', '.join(where.nodes)[:300]}")
+        self._read[name] = known
         return known[1]
 
-    def _refuse(self, entry: os.DirEntry[str], reason: str) -> list[Refused]:
-        """Name a file once and remove it; one that cannot be removed is not named again."""
+    def _learnt(
+        self,
+        job: JobReading,
+        reports: Mapping[str, Report],
+        reading: Reading,
+        refused: list[Refused],
+    ) -> Collected | None:
+        """What one job's reports teach; None where they make a step raise: they are refused."""
         try:
-            key = (entry.name, entry.stat(follow_symlinks=False).st_mtime_ns)
-        except FileNotFoundError:  # replaced or removed while we looked
-            return []
-        if key in self._stuck:
-            return []
-        if not self._remove(entry.name):
-            self._stuck.add(key)
-        return [Refused(entry.name[:300], reason)]
+            return self._of_job(job, reports, reading)
+        except Exception as error:
+            for name in reports:
+                self._refuse(name, error, refused)
+            return None
 
-    def _remove(self, name: str) -> bool:
-        with suppress(OSError):
-            (self._directory / name).unlink()
-            return True
-        return False
+    def _refuse(self, name: str, error: Exception, refused: list[Refused]) -> None:
+        """Name a file once and remove it; one that cannot be removed is not named again."""
+        if not self._spool.stuck(name):
+            self._spool.remove(name)
+            expected = isinstance(error, OSError | InputError)
+            refused.append(Refused(name[:300], str(error) if expected else told(error)))
+
+    def _of_job(
+        self, job: JobReading, reports: Mapping[str, Report], reading: Reading
+    ) -> Collected:
+        jobs = {job.id: job}
+        programs = programs_of(reports.values())
+        records = tuple(self._records(reports.values(), jobs, reading, programs))
+        fresh = [report for name, report in reports.items() if name in self._fresh]
+        return Collected(
+            records,
+            samples_done(reports.values(), jobs),
+            restart_seconds(reports.values(), jobs),
+            phases=tuple(_phase_records(fresh, jobs, reading, programs)),
+            programs={job: program for (job, _), program in sorted(programs.items())},
+        )
 
     def _records(
         self,
@@ -212,6 +265,10 @@ class ReportReader:
             used.update({process_of(report): counted(report) for report in told})
             workload = workload_of(jobs[run[0]], programs.get(run, ""))
             for node, per_gpu in by_node.items():
+                if not bounds.SPEED.holds(per_gpu):
+                    raise FormatError(
+                        f"{per_gpu:g} samples/s per GPU on {node}: accepted is {bounds.SPEED}"
+                    )
                 if node in types:
                     yield ThroughputRecord(
                         workload=workload,
@@ -224,25 +281,18 @@ class ReportReader:
                     )
 
 
-def _read_owned(path: Path, uid: int) -> bytes:
-    """A report's bytes, from a plain file with one link that ``uid`` owns.
-
-    Raises:
-        FormatError: it is not such a file, or larger than a report is.
-        OSError: it cannot be read; a symbolic link is not followed.
-    """
-    # O_NONBLOCK: opening a FIFO that somebody put there must not stop the daemon.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
-            raise FormatError("not a regular file with one name")
-        if status.st_uid != uid:
-            raise FormatError(f"owner {status.st_uid} is not the job's user {uid}")
-        data = file.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
-        raise FormatError(f"longer than {MAX_BYTES} bytes")
-    return data
+def _together(learnt: Iterable[Collected], refused: Iterable[Refused], unread: str) -> Collected:
+    """What all jobs taught."""
+    every = tuple(learnt)
+    return Collected(
+        tuple(record for found in every for record in found.records),
+        {job: done for found in every for job, done in found.samples_done.items()},
+        {job: s for found in every for job, s in found.restart_seconds.items()},
+        tuple(refused),
+        tuple(record for found in every for record in found.phases),
+        {job: program for found in every for job, program in found.programs.items()},
+        unread,
+    )
 
 
 def _phase_records(

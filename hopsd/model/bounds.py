@@ -39,8 +39,8 @@ COMMENT_CHARACTERS = Bound(0, 1024)
 GPUS = Bound(1, 65_536)
 """Of a job's requirement, of a node."""
 
-RANGE_COUNTS = Bound(2, 65_536)
-"""How many counts a range may be cut to (``num``)."""
+RANGE_COUNTS = Bound(2, 256)
+"""How many counts a range may be cut to (``num``): about as many as a list has room for."""
 
 SAMPLES = Bound(1e-3, 1e18)
 """Of a whole training. The largest published ones see 1e14 tokens."""

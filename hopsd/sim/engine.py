@@ -14,7 +14,7 @@ from hopsd.model.step import StepKind
 from hopsd.observation import observe
 from hopsd.policies.protocol import Policy
 from hopsd.round import RoundSettings, RoundWindow, run_round
-from hopsd.sim.cluster import ClusterSettings, Failure, VirtualCluster
+from hopsd.sim.cluster import BrokenPlanError, ClusterSettings, Failure, VirtualCluster
 from hopsd.sim.metrics import Change
 from hopsd.sim.speed import Speeds
 from hopsd.sim.store import MemoryStore
@@ -214,6 +214,8 @@ class Simulation:
         self._store.report(self.port.samples_done())
         began = perf_counter()
         result = run_round(self.port, self._store, self._policy, self._round, window)
+        for job, defect in result.defects.items():
+            raise BrokenPlanError(f"no plan can be made with job {job}: {defect}")
         placed = len(result.outcomes)
         seconds = result.plan.seconds.get("total", perf_counter() - began)
         self._plans.append(PlanMade(self.port.now, seconds, result.plan.gap, placed))

@@ -282,6 +282,7 @@ def test_reports_of_a_finished_job_are_counted_and_removed(tmp_path: Path) -> No
 
 def test_a_job_or_run_that_the_reading_is_too_old_to_know_is_left_for_later(tmp_path: Path) -> None:
     path = put(tmp_path, report(run=1))
+    os.utime(path, (NOW, NOW))
     collected = look(ReportReader(tmp_path), reading(job()))
     assert (collected.records, collected.samples_done, collected.refused) == ((), {}, ())
     assert look(ReportReader(tmp_path), reading()).refused == ()

@@ -18,8 +18,8 @@ from hopsd.model.plan import PlanSettings, PriorityName, Snapshot
 DEFAULT_AGE_SECONDS = 3600.0
 """Age of a job that tells neither samples nor a time limit, where nobody gave one."""
 
-_OVERRUN_SHARE = 1e-3
-"""Of its age a job is always expected to need this much more, even past its end."""
+_NEARLY_DONE = 1e-3
+"""Of its age a job is always expected to need this much more."""
 
 
 def age_seconds(job: Job, nodes: Sequence[Node]) -> float:
@@ -59,6 +59,11 @@ def _mean_count(reqs: tuple[int, ...]) -> float:
 
 
 def _age(job: Job, alone: _Alone) -> float:
+    """Never less than it has run already: who promised less loses what that gained."""
+    return max(_promised_age(job, alone), job.run_seconds)
+
+
+def _promised_age(job: Job, alone: _Alone) -> float:
     if job.age_seconds is not None:
         return job.age_seconds
     if job.samples is not None:
@@ -117,13 +122,14 @@ def _ftf(job: Job, at: _Situation) -> float:
 
 
 def _remaining_seconds(job: Job, at: _Situation) -> float:
-    """What is left of the age: by samples where they are known, else by time run."""
+    """What is left of the age: by samples where they are known, else by time run.
+
+    A job that has outlived what it promised has told nothing of its end. Of run times that vary
+    over decades the best guess is that it takes as long again as it took.
+    """
     age = _age(job, at.alone)
-    if job.samples is not None:
-        left = age * (1.0 - job.samples_done / job.samples)
-    else:
-        left = age - job.run_seconds
-    return max(left, age * _OVERRUN_SHARE)
+    done = job.run_seconds / age if job.samples is None else job.samples_done / job.samples
+    return age if done >= 1.0 else max(age * (1.0 - done), age * _NEARLY_DONE)
 
 
 _FORMULAS: Mapping[PriorityName, Callable[[Job, _Situation], float]] = {

@@ -15,11 +15,15 @@ LONGEST_REST_SECONDS = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Setback:
-    """``failures`` in a row; until ``until`` no plan counts with the job; ``error``: the last."""
+    """``failures`` in a row; until ``until`` no plan counts with the job; ``error``: the last.
+
+    ``defect``: hops could not plan with it, rather than Slurm not start it.
+    """
 
     failures: int
     until: float
     error: str
+    defect: bool = False
 
 
 def after(
@@ -42,17 +46,36 @@ def after(
     return left
 
 
+def after_defects(
+    setbacks: Mapping[JobId, Setback], defects: Mapping[JobId, str], now: float
+) -> dict[JobId, Setback]:
+    """``setbacks`` and those of jobs that no plan could be made with: each rests at once."""
+    failures = {job: setbacks[job].failures + 1 if job in setbacks else 2 for job in defects}
+    return {
+        **setbacks,
+        **{
+            job: Setback(failures[job], now + _rest_seconds(failures[job]), error, defect=True)
+            for job, error in defects.items()
+        },
+    }
+
+
 def resting(setbacks: Mapping[JobId, Setback], now: float) -> dict[JobId, Reason]:
     """The jobs to plan without now, and what their users are told."""
     return {
         job: Reason(
             ReasonCode.ERROR,
-            f"could not be started {setback.failures} times in a row, is tried again in"
-            f" {setback.until - now:.0f} s: {setback.error}",
+            f"{_what(setback)}, is tried again in {setback.until - now:.0f} s: {setback.error}",
         )
         for job, setback in setbacks.items()
         if now < setback.until
     }
+
+
+def _what(setback: Setback) -> str:
+    if setback.defect:
+        return "set aside, since hops cannot plan with it"
+    return f"could not be started {setback.failures} times in a row"
 
 
 def _rest_seconds(failures: int) -> float:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from hopsd.core.devices import is_cpu
 from hopsd.core.speed.layers import Layers, Table, Tables, by_workload, server_factors
-from hopsd.core.speed.theory import alone, basic_times
+from hopsd.core.speed.theory import alone, basic_times, credible
 from hopsd.core.speed.throughput import (
     BasicTimes,
     IterationModel,
@@ -81,7 +81,7 @@ class Estimator:
         self._layers = by_workload(knowledge.records, settings.half_life_seconds, now)
         self._bandwidth = {b.gpu_type: b for b in (*knowledge.bandwidth, *settings.bandwidth)}
         self._theory: dict[WorkloadName, dict[GpuType, Theory]] = defaultdict(dict)
-        for fit in knowledge.theory:
+        for fit in filter(credible, knowledge.theory):
             self._theory[fit.workload][fit.gpu_type] = fit
         self._known: dict[WorkloadName, Estimate] = {}
 

@@ -5,9 +5,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from math import pow as power
 
+from hopsd.model import bounds
 from hopsd.model.ids import GpuType, NodeName, WorkloadName
 from hopsd.model.knowledge import ThroughputRecord
+
+LEAST_WEIGHT = 1e-100
+"""Of records that are older than hundreds of half-lives: among themselves they count alike."""
+
+
+def weight_of(age_seconds: float, half_life_seconds: float) -> float:
+    """What a measurement still counts; never 0, since it may be all that there is."""
+    return max(power(0.5, max(0.0, age_seconds) / half_life_seconds), LEAST_WEIGHT)
 
 
 @dataclass(slots=True)
@@ -72,15 +82,19 @@ class Layers:
 def by_workload(
     records: Iterable[ThroughputRecord], half_life_seconds: float, now: float
 ) -> dict[WorkloadName, Layers]:
-    """All that was measured; the weight of a record halves every ``half_life_seconds``."""
+    """All that was measured; the weight of a record halves every ``half_life_seconds``.
+
+    A speed out of bounds, which an earlier release may have believed, is none.
+    """
     found: dict[WorkloadName, Layers] = {}
     for record in records:
+        if not bounds.SPEED.holds(record.per_gpu):
+            continue
         layers = found.get(record.workload)
         if layers is None:
             layers = Layers(defaultdict(Tables), defaultdict(Tables), {})
             found[record.workload] = layers
-        age = now - record.at
-        weight = 0.5 ** (age / half_life_seconds) if age > 0.0 else 1.0
+        weight = weight_of(now - record.at, half_life_seconds)
         for tables in (layers.entity[record.node], layers.type[record.gpu_type]):
             tables.of(record).add(record.per_gpu, weight, record.at)
         layers.types[record.node] = record.gpu_type  # type: ignore[index]

@@ -8,8 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from hopsd.core.speed.layers import weight_of
 from hopsd.core.speed.mixture import BIN_WIDTH, Mixture, fit_bins, middles
 from hopsd.core.speed.throughput import BasicTimes, DataTime, Pattern, PeerWait, theory_per_gpu
+from hopsd.model import bounds
 from hopsd.model.knowledge import Bandwidth, PhaseRecord, Theory
 
 SAME_BATCH = 0.1
@@ -21,9 +23,7 @@ SHORTEST_SECONDS = 1e-6
 """Computing that is said to take less was not seen: no throughput follows from it."""
 
 
-def fit_theory(
-    records: Sequence[PhaseRecord], half_life_seconds: float, now: float
-) -> Theory | None:
+def fit_theory(records: Sequence[PhaseRecord], half_life_seconds: float) -> Theory | None:
     """Basic times of one workload on one type; None where no record tells them.
 
     Computing is taken from processes that ran alone, where any did: beside others the backward
@@ -33,7 +33,8 @@ def fit_theory(
     if newest is None or newest.phases.batch_size <= 0:
         return None
     alike = [r for r in records if _alike(r, newest)]
-    weight = {id(r): _weight(r, half_life_seconds, now) for r in alike}
+    # By age against the newest: with weights that are all next to nothing no fit is possible.
+    weight = {id(r): weight_of(newest.at - r.at, half_life_seconds) for r in alike}
     fewest = min(r.world for r in alike)
     alone = [r for r in alike if r.world == fewest]
 
@@ -47,7 +48,7 @@ def fit_theory(
     if t_f + t_b < SHORTEST_SECONDS:
         return None
     w_cache, w_load = _peer_wait([r for r in alike if r.world > 1], weight, data)
-    return Theory(
+    fitted = Theory(
         workload=newest.workload,
         gpu_type=newest.gpu_type,
         inference=inference,
@@ -68,6 +69,12 @@ def fit_theory(
         iterations=sum(r.phases.iterations for r in alike),
         at=newest.at,
     )
+    return fitted if credible(fitted) else None
+
+
+def credible(theory: Theory) -> bool:
+    """Whether one GPU could be as fast, or as slow, as it says."""
+    return bounds.SPEED.holds(alone(theory))
 
 
 def basic_times(theory: Theory, bandwidth: Bandwidth | None) -> BasicTimes | None:
@@ -115,10 +122,6 @@ def _alike(record: PhaseRecord, newest: PhaseRecord) -> bool:
     ours, theirs = record.phases, newest.phases
     same_batch = abs(ours.batch_size - theirs.batch_size) <= SAME_BATCH * theirs.batch_size
     return ours.inference == theirs.inference and same_batch
-
-
-def _weight(record: PhaseRecord, half_life_seconds: float, now: float) -> float:
-    return float(0.5 ** (max(0.0, now - record.at) / half_life_seconds))
 
 
 def _data_time(records: Sequence[PhaseRecord], weight: Mapping[int, float]) -> Mixture:

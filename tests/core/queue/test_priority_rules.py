@@ -100,9 +100,18 @@ def test_srtf_is_the_inverse_of_what_is_left_by_samples_or_by_time() -> None:
     assert urgency(PriorityName.SRTF, by_samples, by_time) == [1 / 300.0, 1 / 1000.0]
 
 
-def test_srtf_of_a_job_past_its_age_is_finite() -> None:
+def test_a_job_past_its_age_is_expected_to_take_as_long_again() -> None:
+    """It was the most urgent of all before: who promised little was rewarded for breaking it."""
     over = job(age_seconds=1200.0, run_seconds=5000.0)
-    assert urgency(PriorityName.SRTF, over) == [pytest.approx(1 / 1.2)]
+    assert urgency(PriorityName.SRTF, over) == [pytest.approx(1 / 5000.0)]
+    done = job(samples=100.0, samples_done=100.0, run_seconds=700.0, age_seconds=600.0)
+    assert urgency(PriorityName.SRTF, done) == [pytest.approx(1 / 700.0)]
+
+
+def test_a_job_is_never_expected_to_take_less_than_it_has_run() -> None:
+    late = job(age_seconds=7.0, wait_seconds=100.0, run_seconds=5000.0)
+    assert urgency(PriorityName.LATENCY_RATIO, late) == [pytest.approx(100.0 / 5000.0)]
+    assert urgency(PriorityName.SJF, late) == [pytest.approx(1 / 5000.0)]
 
 
 def test_las_falls_with_attained_gpu_seconds() -> None:

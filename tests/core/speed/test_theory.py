@@ -18,7 +18,7 @@ DAY = 86400.0
 
 
 def fitted(*records: PhaseRecord, half_life: float = 7 * DAY) -> Theory:
-    found = fit_theory(records, half_life, NOW)
+    found = fit_theory(records, half_life)
     assert found is not None
     return found
 
@@ -89,11 +89,11 @@ def test_inference_has_no_backward_pass() -> None:
     "changes", [{"batch_size": 0.0}, {"t_f": 0.0, "t_b": 0.0}, {"t_f": 1e-300, "t_b": 0.0}]
 )
 def test_what_tells_no_throughput_is_no_theory(changes: dict[str, Any]) -> None:
-    assert fit_theory([process(**changes)], DAY, NOW) is None
+    assert fit_theory([process(**changes)], DAY) is None
 
 
 def test_nothing_is_no_theory() -> None:
-    assert fit_theory([], DAY, NOW) is None
+    assert fit_theory([], DAY) is None
 
 
 def test_communication_needs_parameters_and_bandwidth() -> None:
@@ -136,8 +136,10 @@ def test_no_report_that_was_believed_breaks_the_fit(
         batch_size=batch,
         on_device=on_device,
     )
-    found = fit_theory([record, process("2")], DAY, NOW)
-    assert found is not None
+    found = fit_theory([record, process("2")], DAY)
+    if found is None:  # nothing but a speed that no GPU has
+        assert batch / (seconds / sum(bins.values()) + t_w + 1e7) < 1e-6
+        return
     assert 0.0 <= found.p_cache <= 1.0
     assert min(found.mu_cache, found.mu_load, found.w_cache, found.w_load) >= 0.0
     assert 0.0 < alone(found) < float("inf")

@@ -1,0 +1,116 @@
+"""What Slurm told, within bounds: a job or a node with a number out of them is set aside by name.
+
+It stays in the reading, with the number made harmless, since what it holds is held; no plan
+counts with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from hopsd.model import bounds
+from hopsd.model.allocation import Allocation
+from hopsd.model.bounds import Bound
+from hopsd.model.ids import JobId
+from hopsd.model.reading import JobReading, NodeReading, Reading
+from hopsd.model.reason import Reason, ReasonCode
+
+_JOB: Mapping[str, Bound] = {
+    "submit": bounds.EPOCH,
+    "begin": bounds.EPOCH,
+    "start": bounds.EPOCH,
+    "end": bounds.EPOCH,
+    "time_limit_seconds": bounds.DURATION,
+    "restarts": bounds.RESTARTS,
+}
+_NODE: Mapping[str, Bound] = {
+    "gpus": Bound(0, bounds.GPUS.most),
+    "foreign_gpus": Bound(0, bounds.GPUS.most),
+    "cores": Bound(0, bounds.ITERATIONS.most),
+    "threads": Bound(1, bounds.GPUS.most),
+    "reserved_from": bounds.EPOCH,
+}
+_HARMLESS = {"time_limit_seconds": None, "reserved_from": None, "threads": 1}
+"""In place of a number out of bounds; 0 for the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plausible:
+    """``reading`` is harmless; ``aside``: why no plan counts with these jobs."""
+
+    reading: Reading
+    aside: Mapping[JobId, Reason]
+
+
+def plausible(reading: Reading) -> Plausible:
+    """``reading`` without numbers that no sound Slurm tells.
+
+    The unplausible nodes are taken for down, and say why as their state.
+    """
+    aside: dict[JobId, Reason] = {}
+    jobs = []
+    for job in reading.jobs:
+        wrong = _wrong(job, _JOB) or _wrong_allocation(job)
+        if wrong:
+            aside[job.id] = Reason(ReasonCode.ERROR, f"set aside: Slurm told its {wrong}")
+            job = _job(job)  # noqa: PLW2901
+        jobs.append(_printable(job))
+    nodes = tuple(_node(node) for node in reading.nodes)
+    return Plausible(replace(reading, nodes=nodes, jobs=tuple(jobs)), aside)
+
+
+def _wrong(value: object, known: Mapping[str, Bound]) -> str:
+    """Such as ``start as -1, accepted is 0 to 1e11``; empty where all is well."""
+    for name, bound in known.items():
+        number = getattr(value, name)
+        if number is not None and not bound.holds(number):
+            return f"{name} as {number!r:.40}, accepted is {bound}"
+    return ""
+
+
+def _wrong_allocation(job: JobReading) -> str:
+    for node, gpus in job.allocation:
+        if not bounds.GPUS.holds(gpus):
+            return f"GPUs on {node} as {gpus!r:.40}, accepted is {bounds.GPUS}"
+    return ""
+
+
+def _harmless(value: object, known: Mapping[str, Bound]) -> dict[str, Any]:
+    return {
+        name: _HARMLESS.get(name, 0)
+        for name, bound in known.items()
+        if (number := getattr(value, name)) is not None and not bound.holds(number)
+    }
+
+
+def _job(job: JobReading) -> JobReading:
+    held = Allocation(tuple((n, g) for n, g in job.allocation if bounds.GPUS.holds(g)))
+    return replace(job, allocation=held, **_harmless(job, _JOB))
+
+
+def _node(node: NodeReading) -> NodeReading:
+    wrong = _wrong(node, _NODE)
+    if not wrong:
+        return node
+    text = f"{node.state_text} (set aside: Slurm told its {wrong})"
+    return replace(node, usable=False, state_text=text, **_harmless(node, _NODE))
+
+
+_TEXTS = tuple(field.name for field in fields(JobReading) if field.type in ("str", "UserName"))
+
+
+def _printable(job: JobReading) -> JobReading:
+    """Texts that a database can hold: of valid Unicode without the character 0."""
+    bad = [name for name in _TEXTS if not _clean(getattr(job, name))]
+    texts = {name: _cleaned(getattr(job, name)) for name in bad}
+    return replace(job, **texts) if bad else job  # type: ignore[arg-type]
+
+
+def _clean(text: str) -> bool:
+    return (text.isascii() and "\0" not in text) or _cleaned(text) == text
+
+
+def _cleaned(text: str) -> str:
+    return text.replace("\0", "?").encode(errors="replace").decode()

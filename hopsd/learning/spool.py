@@ -1,0 +1,143 @@
+"""The folder in which jobs leave their reports: shared, world-writable, sticky.
+
+Anybody may leave any number of anything in it. So a look lists a bounded part of it and goes on
+there at the next look; what was found to be a job's report is looked at every time. What is
+nobody's is removed after a while, or named where it cannot be.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+
+from hopsd.core.report.reports import FILE_NAME, MAX_BYTES
+from hopsd.errors import FormatError
+from hopsd.model.ids import JobId
+
+MAX_LISTED = 20_000
+"""Names read at one look: 40 ms."""
+
+MAX_JUDGED = 2_000
+"""Names at one look that are nobody's, of which it is found out whether to remove them."""
+
+MAX_STUCK = 100_000
+ORPHAN_SECONDS = 3600.0
+
+FUTURE_SECONDS = 86_400.0
+"""No file server is a day ahead: such a file was dated by hand, to stay for ever."""
+
+
+class Spool:
+    """Goes through the folder part by part, look after look."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._listing: Iterator[os.DirEntry[str]] | None = None
+        self._close: Callable[[], None] = lambda: None
+        self._found: set[str] = set()
+        self._stuck: set[str] = set()
+
+    def look(self, jobs: Collection[JobId], now: float) -> tuple[list[str], list[str], str]:
+        """Names of reports of ``jobs`` in order; names of junk that can neither be removed nor
+        was named before; and why the folder cannot be read, nothing where it can.
+        """
+        listed, unread = self._listed()
+        # A write in progress, or a job that the reading is too old to know: give it time.
+        junk = [name for name in listed if not _is_of(name, jobs)]
+        self._found.update(set(listed).difference(junk))
+        self._found = {name for name in self._found if _is_of(name, jobs)}
+        named = [name for name in junk[:MAX_JUDGED] if not self._cleaned(name, now)]
+        return sorted(self._found), named, unread
+
+    def close(self) -> None:
+        """Give back the descriptor of a listing that is not at its end."""
+        self._close()
+        self._listing = None
+
+    def _listed(self) -> tuple[list[str], str]:
+        """The next names."""
+        try:
+            if self._listing is None:
+                self._listing = listing = os.scandir(self.folder)
+                self._close = listing.close
+            names = [entry.name for entry in islice(self._listing, MAX_LISTED)]
+        except OSError as error:
+            self.close()
+            self._found.clear()
+            return [], f"{self.folder}: {error.strerror}"
+        if len(names) < MAX_LISTED:
+            self.close()
+        return names, ""
+
+    def _cleaned(self, name: str, now: float) -> bool:
+        """Whether nothing more is to be said of a name that is nobody's."""
+        if name in self._stuck:
+            return True
+        try:
+            age = now - (self.folder / name).lstat().st_mtime
+        except OSError:
+            return True
+        if -FUTURE_SECONDS <= age <= ORPHAN_SECONDS:
+            return True
+        return self.remove(name)
+
+    def forget(self, name: str) -> None:
+        """It is gone."""
+        self._found.discard(name)
+
+    def remove(self, name: str) -> bool:
+        """Also an empty folder. What cannot be removed is not tried again."""
+        self._found.discard(name)
+        path = self.folder / name
+        for way in (path.unlink, path.rmdir):
+            with suppress(OSError):
+                way()
+                return True
+        if len(self._stuck) >= MAX_STUCK:
+            self._stuck.clear()
+        self._stuck.add(name)
+        return False
+
+    def stuck(self, name: str) -> bool:
+        """Whether it was found that it cannot be removed."""
+        return name in self._stuck
+
+    def read_owned(self, name: str, uid: int) -> bytes:
+        """A report's bytes, from a plain file with one link that ``uid`` owns.
+
+        Raises:
+            FormatError: it is not such a file, or larger than a report is.
+            OSError: it cannot be read; a symbolic link is not followed.
+        """
+        # O_NONBLOCK: opening a FIFO that somebody put there must not stop the daemon.
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(self.folder / name, flags)
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+                raise FormatError("not a regular file with one name")
+            if status.st_uid != uid:
+                raise FormatError(f"owner {status.st_uid} is not the job's user {uid}")
+            data = _read(descriptor)
+        finally:
+            os.close(descriptor)
+        if len(data) > MAX_BYTES:
+            raise FormatError(f"longer than {MAX_BYTES} bytes")
+        return data
+
+
+def _read(descriptor: int) -> bytes:
+    """Up to a byte more than a report may have."""
+    data = b""
+    while len(data) <= MAX_BYTES and (part := os.read(descriptor, MAX_BYTES + 1 - len(data))):
+        data += part
+    return data
+
+
+def _is_of(name: str, jobs: Collection[JobId]) -> bool:
+    found = FILE_NAME.fullmatch(name)
+    return found is not None and JobId(found[1]) in jobs

@@ -1,0 +1,438 @@
+"""One bad job, report or node is set aside by name; the round goes on with the others."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from memory_store import MemoryStore
+
+from hopsd import bulkhead
+from hopsd.bulkhead import isolate
+from hopsd.config import Config
+from hopsd.controller import Controller
+from hopsd.errors import StoreError, StoreUnavailableError
+from hopsd.learning import fits, reader
+from hopsd.model.history import JobRecord
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
+from hopsd.model.knowledge import ThroughputRecord
+from hopsd.model.plan import Plan, PlanSettings, Snapshot
+from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
+from hopsd.model.step import OutcomeStatus, Step, StepOutcome
+from hopsd.policies.hops import policy as hops
+from hopsd.store.leader import Leader
+from hopsd.store.postgres import PostgresStore
+
+NOW = 1_700_000_000.0
+A100 = GpuType("a100")
+UID = os.getuid()
+
+
+def job(number: int, comment: str, **changes: Any) -> JobReading:
+    return replace(
+        JobReading(
+            JobId(str(number)), UserName("ann"), UID, f"train{number}", comment, "main",
+            SlurmState.PENDING, NOW - 600.0, hold=Hold.HOPS,
+        ),
+        **changes,
+    )  # fmt: skip
+
+
+class Port:
+    """A cluster in memory that starts what it is told to."""
+
+    name = "memory"
+
+    def __init__(self, *jobs: JobReading, gpus: int = 8) -> None:
+        self.jobs = {job.id: job for job in jobs}
+        self.nodes = [NodeReading(NodeName(f"n{i}"), A100, gpus, 32) for i in range(2)]
+        self.now = NOW
+
+    def read(self) -> Reading:
+        return Reading(self.now, tuple(self.nodes), tuple(self.jobs.values()), "22.05.8")
+
+    def apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
+        for step in steps:
+            if step.target:
+                self.jobs[step.job] = replace(
+                    self.jobs[step.job],
+                    state=SlurmState.RUNNING,
+                    hold=Hold.NONE,
+                    allocation=step.target,
+                    start=self.now,
+                )
+        return [StepOutcome(s, OutcomeStatus.DONE, s.target, started=self.now) for s in steps]
+
+    @property
+    def running(self) -> set[str]:
+        return {str(job.id) for job in self.jobs.values() if job.allocation}
+
+
+class Store(MemoryStore):
+    def use_tables(self, tables: object) -> None:
+        assert tables == {}
+
+
+class Lead:
+    def acquire(self) -> None:
+        """It is ours."""
+
+
+class Rig:
+    """A controller over memory, with a real folder of reports."""
+
+    def __init__(self, folder: Path, *jobs: JobReading, profiling: bool = False) -> None:
+        self.port, self.store, self.folder = Port(*jobs), Store(), folder
+        config = Config()
+        config = replace(
+            config,
+            knowledge=replace(config.knowledge, report_dir=folder),
+            profiling=replace(config.profiling, enabled=profiling),
+        )
+        self.controller = Controller(
+            config, self.port, "", cast(PostgresStore, self.store), cast(Leader, Lead())
+        )
+
+    def tick(self, times: int = 1) -> str:
+        """The last sentence; no tick fails."""
+        for _ in range(times):
+            self.port.now += 30.0
+            said = self.controller.tick()
+            assert self.controller.document["error"] is None, said
+        return said
+
+    def row(self, number: str) -> dict[str, Any]:
+        document = self.controller.document
+        return next(r for r in document["waiting"] + document["running"] if r["id"] == number)
+
+    def report(self, number: int = 1, **changes: Any) -> Path:
+        """One of a process of the job, on the node that it runs on."""
+        node = self.port.jobs[JobId(str(number))].allocation.nodes[0]
+        content: dict[str, Any] = {
+            "version": 1, "job": str(number), "run": 0, "node": node, "rank": 0, "world": 1,
+            "pid": 1, "first_step": self.port.now - 20, "at": self.port.now, "iterations": 103,
+            "samples": 3296, "timed": {"iterations": 100, "samples": 3200, "seconds": 5.0},
+            "kind": "training", "params": 1e6,
+            "basics": {"clock": "cpu", "pattern": 2, "t_f": 0.01, "t_b": 0.02, "t_u": 0.003,
+                       "t_w": 0.001},
+            "phases": {"data": {"mean": 0.002, "bins": {"75": 60, "90": 40}}},
+            "backward_by_data": {"75": 1.2, "90": 0.8},
+        } | changes  # fmt: skip
+        path = self.folder / f"{number}.0.{node}.0.{content['pid']}.json"
+        path.write_text(json.dumps(content))
+        return path
+
+
+HONEST = (job(1, "hops:reqs=1,2,4;samples=1e6"), job(2, "hops:reqs=2"))
+
+
+@pytest.mark.parametrize("samples", ["1e-320", "3e307"])
+def test_claims_that_no_plan_can_count_with_stop_nobody(tmp_path: Path, samples: str) -> None:
+    """They are refused at submission; a job that came by another way is set aside."""
+    rig = Rig(tmp_path, *HONEST, job(3, f"hops:reqs=1;samples={samples}"))
+    rig.tick(3)
+    assert rig.port.running == {"1", "2"}
+    assert f"samples='{samples}' is refused" in rig.row("3")["reason"]
+
+
+def test_a_report_of_1970_ends_no_round(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, *HONEST)
+    rig.tick()
+    for pid in range(5):
+        rig.report(pid=pid, first_step=1.0, at=10.0)
+    rig.tick(3)
+    assert rig.controller.document["reports_refused"] == 5
+    assert "at: accepted is a time of the last 366 days" in rig.store.events()[0].text
+
+
+def test_what_such_a_report_left_behind_harms_nobody_who_names_the_workload(
+    tmp_path: Path,
+) -> None:
+    rig = Rig(tmp_path, job(1, "hops:reqs=1,2;workload=w"), HONEST[1])
+    for at in (0.0, 1.0, 2.0):
+        for gpus, rate in ((1, 100.0), (2, 1e-316), (4, 0.0), (8, math.inf)):
+            record = ThroughputRecord(WorkloadName("w"), A100, NodeName("n0"), gpus, 1, rate, at)
+            rig.store.add_throughput([record])
+    rig.tick(3)
+    assert rig.port.running == {"1", "2"}
+
+
+@pytest.mark.parametrize("samples", [0.0, 1e-300])
+def test_rates_of_nothing_are_refused_by_name(tmp_path: Path, samples: float) -> None:
+    rig = Rig(tmp_path, *HONEST)
+    rig.tick()
+    timed = {"iterations": 100, "samples": samples, "seconds": 5.0}
+    rig.report(timed=timed)
+    rig.tick(3)
+    assert rig.store.knowledge().records == ()
+    assert (rig.controller.document["reports_refused"] == 1) is (samples > 0)
+
+
+def open_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+
+
+def test_a_folder_named_like_a_report_leaves_no_descriptor_open(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, *HONEST)
+    rig.tick()
+    for pid in range(3):
+        folder = tmp_path / f"1.0.n0.0.{pid}.json"
+        folder.mkdir()
+        (folder / "full").touch()
+    rig.tick()
+    before = open_descriptors()
+    rig.tick(20)
+    assert open_descriptors() == before
+    assert rig.controller.document["reports_refused"] == 3
+
+
+def test_counts_that_no_partition_could_hold_are_left_out_and_told(tmp_path: Path) -> None:
+    many = [job(10 + i, "hops:reqs=1-65536;num=256", submit=NOW) for i in range(40)]
+    rig = Rig(tmp_path, job(1, "hops:reqs=1,2,4"), HONEST[1], *many)
+    rig.tick(2)
+    assert {"1", "2"} <= rig.port.running
+    assert rig.row("10")["reqs"] == [1]
+    assert "255 of its 256 GPU counts, from 258 on, are left out" in rig.row("10")["noticed"]
+    assert "hold more than 16" in rig.row("10")["noticed"]
+    assert len(json.dumps(rig.controller.document)) < 100_000
+
+
+def test_who_asks_for_more_than_there_is_is_told_so(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, *HONEST, job(3, "hops:reqs=64,128"))
+    rig.tick()
+    assert rig.row("3")["code"] == "no_configuration"
+    assert "asks for 64 GPUs or more" in rig.row("3")["reason"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"submit": math.nan},
+        {"time_limit_seconds": -1.0},
+        {"time_limit_seconds": math.inf},
+        {"restarts": -5},
+        {"begin": 1e300},
+    ],
+)
+def test_a_job_of_which_slurm_tells_nonsense_is_set_aside_by_name(
+    tmp_path: Path, wrong: dict[str, float]
+) -> None:
+    rig = Rig(tmp_path, *HONEST, job(3, "hops:reqs=1", **wrong))
+    rig.tick(2)
+    assert rig.port.running == {"1", "2"}
+    (name,) = wrong
+    assert f"set aside: Slurm told its {name} as" in rig.row("3")["reason"]
+    assert [event.job for event in rig.store.events() if event.kind == "set_aside"] == ["3"]
+
+
+def test_a_node_of_which_slurm_tells_nonsense_is_not_used(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, *HONEST)
+    rig.port.nodes += [NodeReading(NodeName("bad"), A100, -3, 32)]
+    rig.tick()
+    assert rig.port.running == {"1", "2"}
+    (node,) = [node for node in rig.controller.document["nodes"] if node["name"] == "bad"]
+    assert not node["usable"]
+    assert "set aside: Slurm told its gpus as -3" in node["state"]
+
+
+def test_names_that_no_database_takes_are_made_ones_that_it_does(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, *HONEST, job(3, "hops:reqs=1", name="a\0b\udcff", command="/\ud800"))
+    rig.tick()
+    assert rig.port.running == {"1", "2", "3"}
+    assert rig.row("3")["name"] == "a?b?"
+
+
+def stumble(over: str) -> Any:
+    """The real policy, but that it stumbles over a job."""
+
+    def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
+        if any(job.id == over for job in snapshot.jobs):
+            raise OverflowError("integer division result too large for a float")
+        return hops.plan(snapshot, settings)
+
+    return plan
+
+
+def test_a_job_that_the_planner_stumbles_over_is_set_aside_and_tried_again_later(
+    tmp_path: Path,
+) -> None:
+    jobs = [job(i, "hops:reqs=1") for i in range(1, 8)]
+    rig = Rig(tmp_path, *jobs)
+    rig.controller._policy = stumble("5")
+    rig.tick()
+    assert rig.port.running == {"1", "2", "3", "4", "6", "7"}
+    assert "set aside: OverflowError: integer division" in rig.row("5")["reason"]
+    assert [event.job for event in rig.store.events() if event.kind == "set_aside"] == ["5"]
+    rig.tick()
+    assert "hops cannot plan with it, is tried again in" in rig.row("5")["reason"]
+    rig.controller._policy = hops.plan  # type: ignore[assignment]
+    rig.tick(4)
+    assert "5" in rig.port.running
+
+
+def test_a_running_job_that_the_planner_stumbles_over_stays_where_it_is(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, *HONEST)
+    rig.tick()
+    where = rig.port.jobs[JobId("1")].allocation
+    rig.controller._policy = stumble("1")
+    rig.port.now += 3600.0
+    rig.tick()
+    assert rig.port.jobs[JobId("1")].allocation == where
+    assert "set aside" in rig.row("1")["noticed"]
+
+
+def test_a_record_that_the_store_refuses_keeps_no_other_from_being_saved(tmp_path: Path) -> None:
+    class Picky(Store):
+        def save_jobs(self, records: Any) -> None:
+            records = list(records)
+            if any(record.name == "train2" for record in records):
+                raise StoreError("PostgreSQL: integer out of range")
+            super().save_jobs(records)
+
+    rig = Rig(tmp_path, *HONEST)
+    rig.controller._store = rig.store = Picky()  # type: ignore[assignment]
+    rig.tick()
+    assert rig.port.running == {"1"}
+    assert "set aside: StoreError: PostgreSQL: integer out of range" in rig.row("2")["reason"]
+
+
+def test_learning_never_ends_a_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(tmp_path, *HONEST)
+
+    def breaks(*_: object) -> None:
+        raise ZeroDivisionError("float division by zero")
+
+    monkeypatch.setattr("hopsd.learning.reader.ReportReader.collect", breaks)
+    rig.tick()
+    rig.port.jobs[JobId("3")] = job(3, "hops:reqs=1")
+    assert "no report of a job can be read: ZeroDivisionError" in rig.tick()
+    assert "3" in rig.port.running
+
+
+def test_a_job_whose_reports_break_a_step_teaches_nothing_and_others_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def picky(reports: Any, jobs: Any) -> Any:
+        if "1" in jobs:
+            raise ArithmeticError("no")
+        return real(reports, jobs)
+
+    real = reader.samples_done
+    monkeypatch.setattr(reader, "samples_done", picky)
+    rig = Rig(tmp_path, *HONEST)
+    rig.tick()
+    bad, good = rig.report(1), rig.report(2)
+    rig.tick()
+    assert {r.workload.split("/")[1] for r in rig.store.knowledge().records} == {"train2"}
+    assert not bad.exists()
+    assert good.exists()
+    assert "ArithmeticError: no" in rig.store.events()[0].text
+
+
+def test_a_workload_that_cannot_be_fitted_keeps_no_other_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def picky(records: Any, half_life: float) -> Any:
+        if "train1" in records[0].workload:
+            raise FloatingPointError("underflow")
+        return real(records, half_life)
+
+    real = fits.fit_theory
+    monkeypatch.setattr(fits, "fit_theory", picky)
+    rig = Rig(tmp_path, *HONEST)
+    rig.tick()
+    rig.report(1)
+    rig.report(2)
+    rig.tick()
+    assert {fit.workload.split("/")[1] for fit in rig.store.knowledge().theory} == {"train2"}
+    told = [event.text for event in rig.store.events() if event.kind == "report_left_out"]
+    assert told == ["ann/train1/ on a100: FloatingPointError: underflow"]
+
+
+def test_history_is_pruned_though_no_round_succeeds(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, *HONEST)
+    rig.tick()
+    old = JobRecord(
+        JobId("9"), UserName("ann"), "old", "", WorkloadName("w"), 1.0, 2.0,
+        SlurmState.COMPLETED, end=3.0,
+    )  # fmt: skip
+    rig.store.save_jobs([old])
+
+    def breaks(*_: object) -> None:
+        raise RuntimeError("always")
+
+    rig.controller._policy = breaks  # type: ignore[assignment]
+    rig.port.now += 7200.0
+    rig.controller.tick()
+    assert rig.store.job(JobId("9")) is None
+
+
+def test_ticks_that_fail_by_one_defect_are_counted_until_one_succeeds(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, *HONEST)
+
+    def breaks(*_: object) -> None:
+        raise RuntimeError("always")
+
+    rig.controller._policy = breaks  # type: ignore[assignment]
+    sentences = [rig.controller.tick() for _ in range(3)]
+    assert rig.controller.failing == 3
+    assert sentences[2] == "a defect of hops, RuntimeError: always (3 ticks in a row)"
+    rig.controller._policy = hops.plan  # type: ignore[assignment]
+    rig.tick()
+    assert rig.controller.failing == 0
+
+
+@pytest.mark.parametrize("bad", [set(), {3}, {0, 31}, set(range(32)), {4, 5, 6, 20}])
+def test_isolate_finds_exactly_the_culprits(bad: set[int]) -> None:
+    tries = 0
+
+    def attempt(items: Sequence[int]) -> int:
+        nonlocal tries
+        tries += 1
+        if bad & set(items):
+            raise ValueError
+        return sum(items)
+
+    total, aside = isolate(range(32), attempt)
+    assert {item for item, _ in aside} == bad
+    assert total == sum(set(range(32)) - bad)
+    assert tries <= 2 + 2 * 5 * len(bad)
+
+
+def test_isolate_parts_two_that_fail_only_together() -> None:
+    def attempt(items: Sequence[int]) -> Sequence[int]:
+        if {2, 6} <= set(items):
+            raise ValueError
+        return items
+
+    kept, aside = isolate(range(8), attempt)
+    assert len(kept) == 7
+    assert aside[0][0] in {2, 6}
+
+
+def test_isolate_blames_nobody_for_what_fails_without_any() -> None:
+    def attempt(_: Sequence[int]) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        isolate(range(8), attempt)
+
+
+@pytest.mark.parametrize("error", bulkhead.NOBODYS_FAULT)
+def test_isolate_tries_nobody_out_while_a_server_is_away(error: type[Exception]) -> None:
+    seen: list[int] = []
+
+    def attempt(items: Sequence[int]) -> None:
+        seen.append(len(items))
+        raise error("away")
+
+    with pytest.raises(error):
+        isolate(range(8), attempt)
+    assert seen == [8]
+    assert StoreUnavailableError in bulkhead.NOBODYS_FAULT

@@ -1,0 +1,61 @@
+"""What systemd is told of a hopsd that cannot do its work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hopsd.daemon import FAILING_TICKS, Daemon
+
+
+@dataclass
+class Failing:
+    """A controller whose ticks fail."""
+
+    failing: int = 0
+    said: str = "a defect of hops, KeyError:\n'x'"
+
+    def tick(self) -> str:
+        self.failing += 1
+        return self.said
+
+
+@dataclass
+class Notify:
+    told: list[str] = field(default_factory=list)
+
+    def notify(self, text: str) -> None:
+        self.told.append(text)
+
+
+@pytest.fixture
+def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    path = tmp_path / "hopsd.toml"
+    path.write_text("")
+    monkeypatch.setattr("hopsd.daemon.sdnotify.SystemdNotifier", Notify)
+    made: Any = Daemon(path)
+    made._controller = Failing()
+    return made
+
+
+def test_the_watchdog_is_kept_waiting_while_every_tick_ends_with_one_defect(daemon: Any) -> None:
+    for number in range(1, FAILING_TICKS + 1):
+        assert daemon._healthy(), number
+        daemon._tick()
+    assert not daemon._healthy()
+    assert daemon._notify.told[-1].endswith(
+        "watchdog is kept waiting, so that it starts hopsd anew"
+    )
+    daemon._controller.failing = 0
+    assert daemon._healthy()
+
+
+def test_a_status_is_one_line_whatever_a_defect_says(daemon: Any) -> None:
+    daemon._controller.said = "x\nWATCHDOG=1\n" + 2000 * "y"
+    daemon._tick()
+    (told,) = daemon._notify.told
+    assert told.startswith("STATUS=x WATCHDOG=1 yyy")
+    assert len(told) <= len("STATUS=") + 1000
