@@ -187,7 +187,7 @@ class PrivateCluster:
 
     def stop(self) -> None:
         """Jobs first, then the daemons, then whatever a job left behind."""
-        if self._pid("slurmctld"):
+        if self.pid("slurmctld"):
             with contextlib.suppress(Exception):
                 quick = self.commands(timeout_seconds=5.0)
                 ids = quick.run("squeue", "--all", "--noheader", "--format=%A").split()
@@ -216,7 +216,7 @@ class PrivateCluster:
             said = done.stderr.strip() or done.stdout.strip()
             raise ClusterError(f"{program} did not start: {said}\n{self._log_tail()}")
 
-    def _pid(self, name: str) -> int | None:
+    def pid(self, name: str) -> int | None:
         """The daemon's process id, if its pid file tells and the process is still ours."""
         try:
             pid = int((self.directory / f"{name}.pid").read_text())
@@ -227,7 +227,7 @@ class PrivateCluster:
         return pid if program.encode() in command else None
 
     def _stop(self, name: str, how: signal.Signals) -> None:
-        pid = self._pid(name)
+        pid = self.pid(name)
         if pid is None:
             return
         os.kill(pid, how)

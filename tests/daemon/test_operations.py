@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from daemon_site import HERE, LONG, Hopsd, Site
+from daemon_site import HERE, LONG, ROOT, Hopsd, Site
 
 from hopsd.errors import InputError
 from hopsd.local_socket import ask
@@ -285,7 +285,7 @@ def test_a_job_runs_in_its_own_partition(site: Site) -> None:
 def test_a_clock_that_is_set_stops_nothing(site: Site) -> None:
     offset = site.folder / "offset"
     offset.write_text("0")
-    script = Path(__file__).with_name("shifted_clock.py")
+    script = ROOT / "bench" / "chaos" / "shifted_clock.py"
     site.hopsd.command = [sys.executable, str(script), str(offset)]
     site.hopsd.start()
     site.submit("hops:reqs=1", 6.0)

@@ -1,0 +1,174 @@
+"""``python -m bench.chaos --faults N --seed S``: what happens, how long, and what it broke."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from bench.chaos.faults import FAULTS, Kind
+from bench.chaos.judge import Finding, judge, read_runs, redone
+from bench.chaos.world import World, wait_until, world
+
+JOBS_AT_A_TIME = 8
+AT_A_TIME = 2
+ENDED = ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL")
+FIRST = ("slurmctld", "database", "state")
+RECOVERY_SECONDS = 60.0
+DRAIN_SECONDS = 300.0
+DESCRIPTORS_MORE = 25
+MEMORY_TIMES = 1.6
+LOG_LINES_A_SECOND = 20.0
+
+
+@dataclass(slots=True)
+class Seen:
+    """What was measured while it went on."""
+
+    recoveries: list[float] = field(default_factory=list)
+    usages: dict[tuple[str, int], list[tuple[int, int]]] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    happened: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(slots=True)
+class Lasting:
+    kind: Kind
+    harm: Iterator[float]
+    until: float
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--faults", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", action="append", help="these kinds alone")
+    parser.add_argument("--keep", type=Path, help="logs and records are copied there")
+    given = parser.parse_args()
+    with world() as made:
+        seen = torment(made, given.faults, Random(given.seed), given.only)
+        findings = seen.findings + judge(made)
+        tell(made, seen, findings, given.seed)
+        if given.keep is not None:
+            made.keep(given.keep)
+    return int(any(not finding.explained for finding in findings))
+
+
+def torment(made: World, faults: int, rng: Random, only: list[str] | None = None) -> Seen:
+    """Let so many faults happen, then leave all in peace until every job has ended."""
+    seen = Seen()
+    kinds = [kind for kind in FAULTS if not only or kind.name in only]
+    for daemon in made.hopsd:
+        daemon.start()
+    wait_until(made.well, RECOVERY_SECONDS)
+    lasting: list[Lasting] = []
+    for number in range(faults):
+        _top_up(made, rng)
+        taken = {one.kind.touches for one in lasting if one.kind.touches}
+        kind = rng.choice([kind for kind in kinds if kind.touches not in taken] or kinds)
+        if kind.touches in taken:
+            _take_back(lasting, everything=True)
+        harm = kind.harm(made, rng)
+        begun = time.time()
+        seconds = next(harm, None)
+        print(f"{begun:.1f} {number} {kind.name}", file=sys.stderr, flush=True)
+        if seconds is not None:
+            seen.happened[kind.name] += 1
+            lasting.append(Lasting(kind, harm, time.monotonic() + seconds))
+        time.sleep(rng.uniform(0.2, 4.0))
+        _take_back(lasting)
+        if len(lasting) > AT_A_TIME or number % 10 == 9:
+            _take_back(lasting, everything=True)
+            _look(made, seen)
+    _take_back(lasting, everything=True)
+    _look(made, seen)
+    _drain(made, seen)
+    return seen
+
+
+def _top_up(made: World, rng: Random) -> None:
+    queue = made.queue()
+    if queue is None:
+        return
+    open_jobs = sum(state in ("PENDING", "RUNNING", "SUSPENDED") for _, state in queue.values())
+    for _ in range(min(3, JOBS_AT_A_TIME - open_jobs)):
+        made.submit(rng)
+
+
+def _take_back(lasting: list[Lasting], *, everything: bool = False) -> None:
+    # Without slurmctld and database nothing else can be taken back.
+    for one in sorted(lasting, key=lambda one: one.kind.touches not in FIRST):
+        if everything or time.monotonic() >= one.until:
+            time.sleep(max(0.0, one.until - time.monotonic()))
+            next(one.harm, None)
+            lasting.remove(one)
+
+
+def _look(made: World, seen: Seen) -> None:
+    """All faults are taken back: hops must be well soon, and not have grown."""
+    for daemon in made.hopsd:
+        daemon.start()  # as systemd would
+    took = wait_until(made.well, RECOVERY_SECONDS)
+    if took is None:
+        text = "; ".join(str((d.ask("status") or {}).get("sentence")) for d in made.hopsd)
+        seen.findings.append(Finding("no recovery", "", f"after {RECOVERY_SECONDS:g} s: {text}"))
+    else:
+        seen.recoveries.append(took)
+    for daemon in made.hopsd:
+        usage = daemon.usage()
+        if usage is not None and daemon.process is not None:
+            seen.usages.setdefault((daemon.name, daemon.process.pid), []).append(usage)
+
+
+def _drain(made: World, seen: Seen) -> None:
+    made.resume()
+    begun = time.time()
+
+    def over() -> bool:
+        queue = made.queue()
+        return queue is not None and all(
+            state in ENDED for token, (_, state) in queue.items() if token in made.jobs
+        )
+
+    if wait_until(over, DRAIN_SECONDS) is None:
+        left = {t: s for t, s in (made.queue() or {}).items() if s[1] not in ENDED}
+        leader = made.leader()
+        status = (leader.ask("status") if leader else None) or {"waiting": []}
+        why = [(row["id"], row["reason"]) for row in status["waiting"]][:5]
+        text = f"{DRAIN_SECONDS:g} s after the last fault there are {left}: {why}"
+        seen.findings.append(Finding("waits beside idle GPUs", "", text))
+    time.sleep(3.0)  # hops' own last look
+    for (name, _), usages in seen.usages.items():
+        (fds, memory), (last_fds, last_memory) = usages[min(1, len(usages) - 1)], usages[-1]
+        if last_fds > fds + DESCRIPTORS_MORE or last_memory > memory * MEMORY_TIMES:
+            text = f"{name}: {fds} to {last_fds} descriptors, {memory} to {last_memory} bytes"
+            seen.findings.append(Finding("grows", "", text))
+    lasted = time.time() - min((job.at for job in made.jobs.values()), default=begun)
+    for daemon in made.hopsd:
+        lines = len(daemon.log.read_bytes().splitlines()) if daemon.log.exists() else 0
+        if lines > LOG_LINES_A_SECOND * max(lasted, 1.0):
+            seen.findings.append(Finding("floods its log", "", f"{daemon.name}: {lines} lines"))
+
+
+def tell(made: World, seen: Seen, findings: list[Finding], seed: int) -> None:
+    runs = read_runs(made.records)
+    lost, total = redone(made)
+    print(f"seed {seed}: {sum(seen.happened.values())} faults, {len(made.jobs)} jobs,")
+    print(f"{sum(map(len, runs.values()))} runs; {lost:.0f} of {total:.0f} s of work done twice;")
+    slowest = max(seen.recoveries, default=0.0)
+    print(f"well again after {slowest:.1f} s at the latest ({len(seen.recoveries)} looks)")
+    print("  ".join(f"{name} {count}" for name, count in sorted(seen.happened.items())))
+    blamed = [finding for finding in findings if not finding.explained]
+    print(f"{len(blamed)} violations, {len(findings) - len(blamed)} explained")
+    for finding in sorted(findings, key=lambda f: (bool(f.explained), f.kind)):
+        why = f" [{finding.explained}]" if finding.explained else ""
+        print(f"- {finding.kind} {finding.token}: {finding.text}{why}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,386 @@
+"""What can happen: a table of small functions. Each does its harm up to its ``yield``, which says
+how long it lasts, and takes it back afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import psycopg
+
+from bench.chaos.world import Daemon, Hold, Submitted, World
+
+Harm = Callable[[World, Random], Iterator[float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """``touches``: of two that touch the same thing only one happens at a time."""
+
+    name: str
+    touches: str
+    harm: Harm
+
+
+FAULTS: list[Kind] = []
+
+
+def fault(touches: str = "") -> Callable[[Harm], Harm]:
+    def enter(harm: Harm) -> Harm:
+        FAULTS.append(Kind(harm.__name__, touches, harm))
+        return harm
+
+    return enter
+
+
+# hopsd
+
+
+def _leader(world: World) -> Daemon:
+    return world.leader() or world.hopsd[0]
+
+
+@fault("hopsd")
+def hopsd_killed(world: World, rng: Random) -> Iterator[float]:
+    daemon = _leader(world)
+    daemon.send(signal.SIGKILL)
+    yield rng.uniform(0.0, 4.0)
+    daemon.start()
+
+
+@fault("hopsd")
+def both_hopsd_killed(world: World, rng: Random) -> Iterator[float]:
+    for daemon in world.hopsd:
+        daemon.send(signal.SIGKILL)
+    yield rng.uniform(0.0, 6.0)
+    for daemon in world.hopsd:
+        daemon.start()
+
+
+@fault("hopsd")
+def hopsd_terminated(world: World, rng: Random) -> Iterator[float]:
+    daemon = _leader(world)
+    daemon.send(signal.SIGTERM)
+    yield rng.uniform(1.0, 20.0)
+    daemon.send(signal.SIGKILL)
+    daemon.start()
+
+
+@fault("hopsd")
+def hopsd_frozen(world: World, rng: Random) -> Iterator[float]:
+    daemon = _leader(world)
+    daemon.send(signal.SIGSTOP)
+    yield rng.choice((3.0, 12.0, 40.0))
+    daemon.send(signal.SIGCONT)
+
+
+@fault()
+def hopsd_reloaded(world: World, _rng: Random) -> Iterator[float]:
+    _leader(world).send(signal.SIGHUP)
+    yield 0.0
+
+
+@fault("clock")
+def clock_set(world: World, rng: Random) -> Iterator[float]:
+    daemon = _leader(world)
+    daemon.clock.write_text(str(rng.choice((-600.0, -30.0, 30.0, 600.0))))
+    yield rng.uniform(2.0, 20.0)
+    daemon.clock.write_text("0")
+
+
+# PostgreSQL
+
+
+def _tell(world: World, *statements: bytes) -> None:
+    with (
+        contextlib.suppress(psycopg.Error),
+        psycopg.connect(world.server.dsn(), autocommit=True, connect_timeout=3) as admin,
+    ):
+        for statement in statements:
+            admin.execute(statement)
+
+
+@fault("database")
+def database_killed(world: World, rng: Random) -> Iterator[float]:
+    world.server.kill()
+    yield rng.uniform(0.0, 6.0)
+    world.server.start()
+
+
+@fault("database")
+def database_restarted(world: World, rng: Random) -> Iterator[float]:
+    world.server.stop()
+    yield rng.uniform(0.0, 10.0)
+    world.server.start()
+
+
+@fault("database")
+def connections_dropped(world: World, _rng: Random) -> Iterator[float]:
+    _tell(
+        world,
+        b"SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        b" WHERE datname = 'hops' AND pid <> pg_backend_pid()",
+    )
+    yield 0.0
+
+
+@fault("database")
+def database_read_only(world: World, rng: Random) -> Iterator[float]:
+    _tell(
+        world,
+        b"ALTER SYSTEM SET default_transaction_read_only = on",
+        b"SELECT pg_reload_conf()",
+    )
+    yield rng.uniform(2.0, 10.0)
+    _tell(
+        world,
+        b"SET default_transaction_read_only = off",
+        b"ALTER SYSTEM RESET default_transaction_read_only",
+        b"SELECT pg_reload_conf()",
+    )
+
+
+def _fill(disk: Path) -> Path:
+    junk = disk / "junk"
+    with contextlib.suppress(OSError), junk.open("wb", buffering=0) as file:
+        while file.write(b"\0" * 65536):
+            pass
+    return junk
+
+
+@fault("database")
+def database_disk_full(world: World, rng: Random) -> Iterator[float]:
+    disk = world.disks.get("database")
+    if disk is None:
+        return
+    junk = _fill(disk)
+    yield rng.uniform(2.0, 10.0)
+    junk.unlink()
+    world.server.start()  # where it had to give up
+
+
+# Slurm
+
+
+@fault("slurmctld")
+def slurmctld_killed(world: World, rng: Random) -> Iterator[float]:
+    at = time.time()
+    world.cluster.stop_slurmctld(signal.SIGKILL)
+    world.forgot.append((at - 6.0, time.time()))  # it saves its state every five seconds
+    yield rng.uniform(0.0, 8.0)
+    world.cluster.start_slurmctld()
+
+
+@fault("slurmctld")
+def slurmctld_restarted(world: World, rng: Random) -> Iterator[float]:
+    world.cluster.stop_slurmctld()
+    yield rng.uniform(0.0, 8.0)
+    world.cluster.start_slurmctld()
+
+
+@fault("slurmctld")
+def slurmctld_frozen(world: World, rng: Random) -> Iterator[float]:
+    pid = world.cluster.pid("slurmctld")
+    if pid is None:
+        return
+    os.kill(pid, signal.SIGSTOP)
+    yield rng.choice((2.0, 13.0))
+    os.kill(pid, signal.SIGCONT)
+
+
+@fault("slurmctld")
+def slurmctld_back_in_time(world: World, rng: Random) -> Iterator[float]:
+    """It comes back with the state of some seconds ago."""
+    state, saved = world.folder / "state", world.folder / "state.saved"
+    shutil.rmtree(saved, ignore_errors=True)
+    at = time.time()
+    try:
+        shutil.copytree(state, saved, ignore=shutil.ignore_patterns("junk"))
+    except (OSError, shutil.Error):  # it writes meanwhile
+        return
+    yield rng.uniform(2.0, 8.0)
+    world.cluster.stop_slurmctld(signal.SIGKILL)
+    world.forgot.append((at - 6.0, time.time()))
+    with contextlib.suppress(OSError):
+        for path in state.iterdir():
+            if path.name != "junk":
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        shutil.copytree(saved, state, dirs_exist_ok=True)
+    world.cluster.start_slurmctld()
+
+
+@fault("state")
+def state_disk_full(world: World, rng: Random) -> Iterator[float]:
+    disk = world.disks.get("state")
+    if disk is None:
+        return
+    at = time.time()
+    junk = _fill(disk)
+    yield rng.uniform(2.0, 10.0)
+    junk.unlink()
+    world.unsaved.append((at - 6.0, time.time() + 6.0))
+
+
+@fault("state")
+def state_read_only(world: World, rng: Random) -> Iterator[float]:
+    disk = world.disks.get("state")
+    if disk is None:
+        return
+    at = time.time()
+    subprocess.run(["mount", "-o", "remount,ro", disk], capture_output=True, check=False)
+    yield rng.uniform(2.0, 10.0)
+    subprocess.run(["mount", "-o", "remount,rw", disk], capture_output=True, check=False)
+    world.unsaved.append((at - 6.0, time.time() + 6.0))
+
+
+def _node(world: World, rng: Random) -> str:
+    return rng.choice(sorted(world.cluster.nodes))
+
+
+@fault("node")
+def slurmd_restarted(world: World, rng: Random) -> Iterator[float]:
+    node = _node(world, rng)
+    world.cluster.stop_slurmd(node, rng.choice((signal.SIGTERM, signal.SIGKILL)))
+    yield rng.uniform(0.0, 8.0)
+    world.cluster.start_slurmd(node)
+
+
+@fault("node")
+def power_lost(world: World, rng: Random) -> Iterator[float]:
+    node = _node(world, rng)
+    world.cut(node)
+    yield rng.uniform(1.0, 30.0)
+    world.cluster.start_slurmd(node)
+
+
+@fault("node")
+def node_drained(world: World, rng: Random) -> Iterator[float]:
+    yield from _set_away(world, rng, "drain")
+
+
+@fault("node")
+def node_set_down(world: World, rng: Random) -> Iterator[float]:
+    yield from _set_away(world, rng, "down")
+
+
+def _set_away(world: World, rng: Random, state: str) -> Iterator[float]:
+    node = _node(world, rng)
+    world.run("scontrol", "update", f"nodename={node}", f"state={state}", "reason=chaos")
+    yield rng.uniform(2.0, 15.0)
+    world.run("scontrol", "update", f"nodename={node}", "state=resume")
+
+
+@fault("partition")
+def partition_down(world: World, rng: Random) -> Iterator[float]:
+    state = rng.choice(("down", "inactive", "drain"))
+    world.run("scontrol", "update", "partitionname=main", f"state={state}")
+    yield rng.uniform(2.0, 12.0)
+    world.run("scontrol", "update", "partitionname=main", "state=up")
+
+
+# People
+
+
+def _some_job(world: World, rng: Random, state: str) -> Submitted | None:
+    queue = world.queue() or {}
+    found = sorted(t for t, (_, now) in queue.items() if now == state and t in world.jobs)
+    return world.jobs[rng.choice(found)] if found else None
+
+
+@fault()
+def flood(world: World, rng: Random) -> Iterator[float]:
+    for _ in range(rng.randint(3, 10)):
+        world.submit(rng)
+    for comment in ("hops:", "hops:reqs=0", "hops:reqs=1;samples=1e999"):
+        world.run("sbatch", f"--comment={comment}", "--wrap=true", owner=True)
+    yield 0.0
+
+
+@fault()
+def owner_holds(world: World, rng: Random) -> Iterator[float]:
+    job = _some_job(world, rng, "PENDING")
+    if job is None or world.run("scontrol", "hold", job.id, owner=True) is None:
+        return
+    hold = Hold(job.token, time.time())
+    world.holds.append(hold)
+    yield rng.uniform(3.0, 20.0)
+    hold.until = time.time()
+    world.insist("scontrol", "release", job.id, owner=True)
+
+
+@fault()
+def operator_holds(world: World, rng: Random) -> Iterator[float]:
+    job = _some_job(world, rng, "PENDING")
+    if job is None or world.run("scontrol", "hold", job.id) is None:
+        return
+    if (world.queue() or {}).get(job.token, ("", ""))[1] != "PENDING":
+        return  # it was quicker: an operator's hold of what runs is for its next start
+    hold = Hold(job.token, time.time())
+    world.holds.append(hold)
+    world.run("scontrol", "update", f"jobid={job.id}", "starttime=now", owner=True)
+    world.run("scontrol", "release", job.id, owner=True)
+    yield rng.uniform(3.0, 15.0)
+    hold.until = time.time()
+    world.insist("scontrol", "release", job.id)
+
+
+@fault()
+def job_cancelled(world: World, rng: Random) -> Iterator[float]:
+    job = _some_job(world, rng, rng.choice(("PENDING", "RUNNING")))
+    if job is not None:
+        job.cancelled = True
+        world.run("scancel", job.id, owner=True)
+    yield 0.0
+
+
+@fault()
+def job_updated(world: World, rng: Random) -> Iterator[float]:
+    job = _some_job(world, rng, "PENDING")
+    if job is not None:
+        change = rng.choice(("timelimit=60", "nice=100", "starttime=now", "numnodes=2"))
+        world.run("scontrol", "update", f"jobid={job.id}", change, owner=True)
+    yield 0.0
+
+
+@fault()
+def job_requeued(world: World, rng: Random) -> Iterator[float]:
+    job = _some_job(world, rng, "RUNNING")
+    if job is not None and world.run("scontrol", "requeue", job.id, owner=True) is not None:
+        world.requeued.append((job.token, time.time()))
+    yield 0.0
+
+
+@fault()
+def job_suspended(world: World, rng: Random) -> Iterator[float]:
+    job = _some_job(world, rng, "RUNNING")
+    if job is None or world.run("scontrol", "suspend", job.id) is None:
+        return
+    yield rng.uniform(1.0, 8.0)
+    world.insist("scontrol", "resume", job.id)
+
+
+@fault("pause")
+def hops_paused(world: World, rng: Random) -> Iterator[float]:
+    leader = world.leader()
+    if leader is None or leader.ask("pause") is None:
+        return
+    yield rng.uniform(2.0, 10.0)
+    world.resume()
+
+
+@fault()
+def job_released(world: World, rng: Random) -> Iterator[float]:
+    leader, job = world.leader(), _some_job(world, rng, "PENDING")
+    if leader is not None and job is not None:
+        world.given_back.add(job.token)
+        leader.ask("release", jobs=[job.id])
+    yield 0.0

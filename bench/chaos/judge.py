@@ -1,0 +1,248 @@
+"""What went wrong, from the jobs' own records, Slurm's completion log and the store.
+
+A violation names what shows it. What Slurm itself did, having lost its state, is told apart with
+the evidence, and is none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+
+from ClusterShell.NodeSet import NodeSet
+
+from bench.chaos.world import Submitted, World
+from hopsd.core.submission.comment import parse
+from hopsd.model.ids import NodeName
+from hopsd.model.journal import Placement
+from hopsd.store.postgres import PostgresStore
+
+BEAT_SECONDS = 0.5
+TOLERANCE_SECONDS = 2.0
+"""Slurm's times are whole seconds, and a job on a busy machine starts to write a moment later."""
+STATE_SECONDS = 3.0
+"""Around a loss of slurmctld's state: what happened at its edge may be lost or not."""
+
+
+Log = dict[str, list[tuple[str, float]]]
+"""When and how Slurm saw runs end, by token."""
+
+
+@dataclass(slots=True)
+class Run:
+    """One run of a job as it wrote it down itself; ``last``: when it still lived."""
+
+    token: str
+    job: str
+    restart: int
+    start: float
+    last: float
+    nodes: tuple[str, ...]
+    gpus: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    end: float | None = None
+    saved: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """``kind``: which rule was broken; ``explained``: by what, "" where hops is to blame."""
+
+    kind: str
+    token: str
+    text: str
+    explained: str = ""
+
+
+def read_runs(records: Path) -> dict[str, list[Run]]:
+    """By token, in the order of their starts."""
+    found: dict[str, list[Run]] = defaultdict(list)
+    for path in records.glob("*.run"):
+        token = path.name.partition(".")[0]
+        lines = [line.split() for line in path.read_text(errors="replace").splitlines()]
+        if not lines or len(lines[0]) != 5 or lines[0][0] != "start":
+            continue  # it was cut in its first moment
+        _, start, job, restart, nodes = lines[0]
+        beat = path.with_suffix(".beat")
+        run = Run(token, job, int(restart), float(start), float(start), tuple(NodeSet(nodes)))
+        run.last = max(
+            run.start, path.stat().st_mtime, beat.stat().st_mtime if beat.exists() else 0.0
+        )
+        for kind, *rest in lines[1:]:
+            if kind == "gpus" and len(rest) == 2 and rest[1] != "none":
+                run.gpus[rest[0]] = tuple(_indices(rest[1]))
+            elif kind == "end":
+                run.end = run.last = float(rest[0])
+            elif kind == "saved":
+                run.saved = run.last = float(rest[0])
+        found[token].append(run)
+    for runs in found.values():
+        runs.sort(key=lambda run: run.start)
+    return found
+
+
+def _indices(text: str) -> list[int]:
+    parts = (part.partition("-") for part in text.split(",") if part)
+    return [at for low, _, high in parts for at in range(int(low), int(high or low) + 1)]
+
+
+def judge(world: World) -> list[Finding]:
+    """Everything but what was seen while it went on."""
+    runs = read_runs(world.records)
+    log = _completed(world.folder / "completed")
+    with PostgresStore(world.dsn) as store:
+        placements: dict[str, list[Placement]] = defaultdict(list)
+        for placement in store.placements():
+            placements[placement.job].append(placement)
+    found: list[Finding] = []
+    for token, job in world.jobs.items():
+        mine = runs.get(token, [])
+        found += _lost(world, job, mine, log)
+        found += _twice(world, job, mine)
+        found += _again(world, job, mine, log)
+        found += _counts(world, job, mine, placements)
+        found += _held(world, job, mine)
+    return found + _shared(world, [run for mine in runs.values() for run in mine])
+
+
+def redone(world: World) -> tuple[float, float]:
+    """Seconds that jobs worked for nothing, and in all."""
+    lost = total = 0.0
+    for runs in read_runs(world.records).values():
+        for run in runs:
+            total += run.last - run.start
+            lost += 0.0 if run.end or run.saved else run.last - run.start
+    return lost, total
+
+
+def _completed(path: Path) -> Log:
+    found: Log = defaultdict(list)
+    if path.exists():
+        for line in path.read_text(errors="replace").splitlines():
+            words = dict(re.findall(r"(\w+)=(\S*)", line))
+            with suppress(KeyError, ValueError):
+                ended = datetime.fromisoformat(words["EndTime"]).astimezone().timestamp()
+                found[words["Name"]].append((words["JobState"], ended))
+    return found
+
+
+def _forgotten(world: World, *times: float) -> str:
+    """What slurmctld lost of what happened at one of ``times``."""
+    for saved, until in world.forgot:
+        since = min([saved, *(a for a, b in world.unsaved if a < until and b > saved)])
+        if any(since - STATE_SECONDS <= at <= until + STATE_SECONDS for at in times):
+            return f"slurmctld lost its state of {since:.0f} to {until:.0f}"
+    return ""
+
+
+def _lost(world: World, job: Submitted, runs: Sequence[Run], log: Log) -> list[Finding]:
+    """Every job came to its end."""
+    ended = any(run.end for run in runs) or job.cancelled
+    states = [state for state, _ in log.get(job.token, ())]
+    if ended or "COMPLETED" in states or "CANCELLED" in states:
+        return []
+    last = [run.last for run in runs]
+    text = f"job {job.id} ({job.kind}) has {len(runs)} runs, none to its end; Slurm's log: {states}"
+    return [Finding("lost", job.token, text, _forgotten(world, job.at, *last))]
+
+
+def _twice(world: World, job: Submitted, runs: Sequence[Run]) -> list[Finding]:
+    return [
+        Finding(
+            "two runs at once",
+            job.token,
+            f"job {job.id}: {one.nodes} until {one.last:.1f}, {other.nodes} from {other.start:.1f}",
+            _forgotten(world, one.start, one.last, other.start),
+        )
+        for one, other in pairwise(runs)
+        if other.start < one.last - BEAT_SECONDS
+    ]
+
+
+def _again(world: World, job: Submitted, runs: Sequence[Run], log: Log) -> list[Finding]:
+    """No finished job ran once more."""
+    found = []
+    for one, other in pairwise(runs):
+        if one.end is None:
+            continue
+        asked = any(t == job.token and at >= one.start for t, at in world.requeued)
+        why = _forgotten(world, one.end, other.start)
+        why = why or ("its owner requeued it" if asked else "")
+        ends = log.get(job.token, ())
+        if not why and not any(abs(at - one.end) < TOLERANCE_SECONDS for _, at in ends):
+            why = f"Slurm never learnt of that end: {ends}"
+        text = f"job {job.id} ended at {one.end:.1f} and ran again at {other.start:.1f}"
+        found.append(
+            Finding("finished job again", job.token, f"{text}; log: {log[job.token]}", why)
+        )
+    return found
+
+
+def _counts(
+    world: World, job: Submitted, runs: Sequence[Run], placements: dict[str, list[Placement]]
+) -> list[Finding]:
+    """Counts that the job accepts, and just what the store says."""
+    accepted = parse(f"hops:reqs={job.reqs}", range_values=8).reqs
+    found = []
+    for run in runs:
+        gpus = {node: len(ids) for node, ids in run.gpus.items()}
+        whole = set(gpus) == set(run.nodes)
+        if whole and sum(gpus.values()) not in accepted:
+            text = f"job {job.id} got {gpus}, asked for {job.reqs}"
+            found.append(Finding("wrong count", job.token, text, _forgotten(world, run.start)))
+        near = [p for p in placements.get(run.job, ()) if set(p.allocation.nodes) == set(run.nodes)]
+        told = [
+            p
+            for p in near
+            if all(p.allocation.on(NodeName(n)) == count for n, count in gpus.items())
+        ]
+        if not told:
+            lasted = run.last - run.start
+            text = f"job {job.id} ran {lasted:.1f} s at {run.start:.1f} on {gpus or run.nodes}"
+            says = [(round(p.start), p.allocation.as_dict()) for p in placements.get(run.job, ())]
+            why = _forgotten(world, run.start, run.last)
+            if job.token in world.given_back and lasted < TOLERANCE_SECONDS:
+                why = "plain Slurm started it, and it ended between two looks"
+            found.append(Finding("not in the store", job.token, f"{text}; it says {says}", why))
+    return found
+
+
+def _held(world: World, job: Submitted, runs: Sequence[Run]) -> list[Finding]:
+    """Nothing starts while a person holds it."""
+    return [
+        Finding(
+            "hold lost",
+            job.token,
+            f"job {job.id} held from {hold.since:.1f} to {hold.until:.1f} began at {run.start:.1f}",
+            _forgotten(world, hold.since, run.start),
+        )
+        for hold in world.holds
+        for run in runs
+        if hold.token == job.token and hold.since + TOLERANCE_SECONDS < run.start < hold.until
+    ]
+
+
+def _shared(world: World, runs: Iterable[Run]) -> list[Finding]:
+    """No GPU had two jobs."""
+    by_gpu: dict[tuple[str, int], list[Run]] = defaultdict(list)
+    for run in runs:
+        for node, ids in run.gpus.items():
+            for at in ids:
+                by_gpu[node, at].append(run)
+    found = {}
+    for (node, at), users in by_gpu.items():
+        users.sort(key=lambda run: run.start)
+        for one, other in pairwise(users):
+            if one.token != other.token and other.start < one.last - BEAT_SECONDS:
+                text = (
+                    f"{node} GPU {at}: job {one.job} until {one.last:.1f},"
+                    f" job {other.job} from {other.start:.1f}"
+                )
+                why = _forgotten(world, one.start, one.last, other.start)
+                found[one.token, other.token] = Finding("GPU given twice", one.token, text, why)
+    return list(found.values())
