@@ -673,6 +673,22 @@ local function begins(job)
   return given(begin) and begin ~= 0 and begin or nil
 end
 
+-- When a person held a job, and when hopsd gave one its nodes, by job id. Slurm tells a job's begin
+-- time not here, where nothing can come in between; its restart forgets both, and hopsd looks anew.
+local held, placed = {}, {}
+
+local function remember(times, id)
+  local now = os.time()
+  for other, at in pairs(times) do
+    if now - at > 3600 then times[other] = nil end
+  end
+  times[id] = now
+end
+
+local function lately(times, id, seconds)
+  return times[id] ~= nil and os.time() - times[id] <= seconds
+end
+
 local function modify(job, record)
   for _, field in ipairs(FIXED) do
     if changed(job[field]) then
@@ -689,6 +705,8 @@ local function modify(job, record)
       tell("an operator holds it")
       return DENIED
     end
+  elseif begins(job) then -- of the owner's own hold
+    held[record.job_id] = nil
   end
   if not changed(job.priority) then return slurm.SUCCESS end
   if not waits(record) then
@@ -697,9 +715,11 @@ local function modify(job, record)
   end
   if job.priority == 0 then
     job.begin_time = USER_HOLD_BEGIN
+    remember(held, record.job_id)
     return slurm.SUCCESS
   end
   if job.priority == RELEASE then -- lifts the owner's hold, not the one by hops
+    held[record.job_id] = nil
     job.begin_time = os.time()
     job.priority = NO_VAL
     return slurm.SUCCESS
@@ -713,17 +733,44 @@ local function refuse_joining()
   return DENIED
 end
 
--- An operator keeps a job back as its owner does, and the owner cannot undo it. hopsd's own hold
--- names a begin time; `scontrol hold` and `uhold` do not.
-local function follow_operator(job, record)
-  if not waits(record) or given(job.comment) then return end
-  local words = record.comment
-  if job.priority == 0 and not begins(job) then
-    job.begin_time = USER_HOLD_BEGIN
-    if not mentions(words, HELD_MARK) then job.comment = words .. " " .. HELD_MARK end
-  elseif job.priority == RELEASE and mentions(words, HELD_MARK) then
-    job.comment = words:gsub(" #hops%-held", "")
+-- hopsd asks for what it found out by a look at the job. A person may have held it since, and
+-- hopsd's begin time would wipe out the mark, its release start the job: these are refused.
+local function follow_hopsd(job, record)
+  local id = record.job_id
+  if lately(held, id, 600) then
+    tell("its owner or an operator holds it")
+    return DENIED
   end
+  if job.priority ~= 0 then remember(placed, id) end
+  return slurm.SUCCESS
+end
+
+-- An operator keeps a job back as its owner does, and the owner cannot undo it. hopsd's own hold
+-- names a begin time, as its placement does with the nodes; `scontrol hold` and `uhold` do not.
+local function follow_operator(job, record)
+  if not waits(record) then return slurm.SUCCESS end
+  if begins(job) and (job.priority == 0 or changed(job.req_nodes)) then
+    return follow_hopsd(job, record)
+  end
+  if given(job.comment) then return slurm.SUCCESS end
+  local id, words = record.job_id, record.comment
+  if job.priority == 0 then
+    job.begin_time = USER_HOLD_BEGIN
+    remember(held, id)
+    if not mentions(words, HELD_MARK) then job.comment = words .. " " .. HELD_MARK end
+  elseif job.priority == RELEASE then
+    local late = held[id] and lately(placed, id, 60) and placed[id] <= held[id]
+    placed[id] = nil
+    if late then
+      tell("it was held after hops placed it; release it once more if you mean it")
+      return DENIED
+    end
+    held[id] = nil
+    if mentions(words, HELD_MARK) then job.comment = words:gsub(" #hops%-held", "") end
+  elseif begins(job) then
+    held[id] = nil
+  end
+  return slurm.SUCCESS
 end
 
 -- Somebody else's job, by one whom this script does not know: Slurm carries it out for its own
@@ -734,12 +781,12 @@ local function by_another(job, record)
   if given(job.comment) or not (holds or releases) or not waits(record) then
     return modify(job, record)
   end
-  follow_operator(job, record)
-  if releases then
+  local answer = follow_operator(job, record)
+  if answer == slurm.SUCCESS and releases then
     job.begin_time = os.time()
     job.priority = NO_VAL
   end
-  return slurm.SUCCESS
+  return answer
 end
 
 function slurm_job_modify(job, record, partitions, uid)
@@ -749,8 +796,8 @@ function slurm_job_modify(job, record, partitions, uid)
   end
   if mentions(record.comment, RELEASED_MARK) then return slurm.SUCCESS end
   if PRIVILEGED[uid] then
-    pcall(follow_operator, job, record) -- a defect must not keep hopsd from its work
-    return slurm.SUCCESS
+    local ran, answer = pcall(follow_operator, job, record)
+    return ran and answer or slurm.SUCCESS -- a defect must not keep hopsd from its work
   end
   local act = uid == record.user_id and modify or by_another
   return guarded("slurm_job_modify", DENIED, act, job, record)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import pytest
 from fixtures_cluster import NOBODY, SLEEPER, as_user, submit, wait_until
@@ -15,9 +16,12 @@ from submit_live import (
 )
 
 from examples.demo.cluster import PrivateCluster
+from hopsd.errors import SlurmError
+from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId
 from hopsd.model.reading import RELEASED_MARK, USER_HOLD_BEGIN, Hold, SlurmState
-from hopsd.model.step import Step, StepKind
+from hopsd.model.step import OutcomeStatus, Step, StepKind
+from hopsd.slurm.adapter import Placement
 from hopsd.slurm.apply import SlurmPort
 from hopsd.slurm.scontrol import ScontrolAdapter
 
@@ -107,6 +111,70 @@ def test_an_operators_hold_keeps_a_job_back_whatever_its_owner_does(
     assert reading(cluster, job).hold is Hold.NONE
     assert reading(cluster, job).marks == ""
     assert reading(cluster, job).begin == USER_HOLD_BEGIN
+
+
+def holds(cluster: PrivateCluster, who: str, job: JobId) -> None:
+    """A person does, right after hopsd looked at the job."""
+    if who == "owner":
+        assert by_owner(cluster, "scontrol", "hold", job) == ""
+    else:
+        cluster.run("scontrol", "hold", job)
+
+
+@pytest.mark.parametrize("who", ["owner", "operator"])
+@pytest.mark.parametrize("request_", ["hold", "place", "release"])
+def test_a_hold_between_hopsds_look_and_its_request_stays(
+    cluster: PrivateCluster, who: str, request_: str
+) -> None:
+    adapter = ScontrolAdapter(cluster.commands())
+    job = submit(cluster, uid=NOBODY)
+    placement = Placement(job, Allocation.of({"n1": 2}))
+    if request_ == "release":
+        adapter.place(placement)
+    holds(cluster, who, job)
+    late = {
+        "hold": lambda: adapter.hold(job),
+        "place": lambda: adapter.place(placement),
+        "release": lambda: adapter.release([job]),
+    }
+    with pytest.raises(SlurmError):
+        late[request_]()
+    assert reading(cluster, job).hold is Hold.USER
+    cluster.run("scontrol", "release", job)
+    assert reading(cluster, job).hold is Hold.NONE
+
+
+def test_a_job_held_at_any_moment_of_its_start_does_not_start(cluster: PrivateCluster) -> None:
+    """Its owner's hold, right before each request that hopsd makes for it."""
+    for moment in ("place", "release"):
+        job = submit(cluster, uid=NOBODY)
+
+        class Late(ScontrolAdapter):
+            def place(self, placement: Placement) -> None:
+                if moment == "place":  # noqa: B023
+                    holds(cluster, "owner", placement.job)
+                super().place(placement)
+
+            def release(self, jobs: Sequence[JobId]) -> None:
+                if moment == "release":  # noqa: B023
+                    holds(cluster, "owner", jobs[0])
+                super().release(jobs)
+
+        port = SlurmPort(Late(cluster.commands()))
+        step = Step(job, StepKind.START, target=Allocation.of({"n0": 2}))
+        (outcome,) = port.apply([step])
+        assert outcome.status is OutcomeStatus.FAILED
+        assert reading(cluster, job).hold is Hold.USER
+        assert by_owner(cluster, "scontrol", "release", job) == ""
+        (outcome,) = SlurmPort(ScontrolAdapter(cluster.commands())).apply([step])
+        assert outcome.status is OutcomeStatus.DONE
+
+
+def test_an_operators_hold_outlives_its_owners_begin_time(cluster: PrivateCluster) -> None:
+    job = submit(cluster, uid=NOBODY)
+    cluster.run("scontrol", "hold", job)
+    assert "denied" in by_owner(cluster, "scontrol", "update", f"jobid={job}", "starttime=now")
+    assert reading(cluster, job).hold is Hold.USER
 
 
 def test_an_operator_releases_what_its_owner_holds(cluster: PrivateCluster) -> None:
