@@ -33,12 +33,14 @@ class SlurmPort:
         settings: ApplySettings | None = None,
         *,
         clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        """``monotonic``: what waiting goes by; ``clock``: what is told."""
         self._adapter = adapter
         self._clock = clock
         self._settings = settings or ApplySettings()
-        self._watch = Watch(adapter, self._settings.poll_seconds, clock, sleep)
+        self._watch = Watch(adapter, self._settings.poll_seconds, clock, monotonic, sleep)
         self._placer = Placer(adapter, self._watch, self._settings)
 
     @property
@@ -49,7 +51,7 @@ class SlurmPort:
         return self._adapter.read()
 
     def apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
-        begun = self._clock()
+        begun = self._watch.ticks()
         results: dict[JobId, Result] = {}
         left: dict[JobId, float] = {}
         todo = self._judge(steps, results, self._settle)
@@ -59,7 +61,7 @@ class SlurmPort:
             todo = self._judge(todo, results, lambda s, j: self._vacated(s, j, vacated.errors))
             left = vacated.left
         results |= self._placer.start(todo, left)
-        seconds = self._clock() - begun
+        seconds = self._watch.ticks() - begun
         return [_outcome(s, results[s.job], seconds, left.get(s.job)) for s in steps]
 
     def _judge(
@@ -119,7 +121,12 @@ class SlurmPort:
             return _failed(job, f"already {job.state_text} on {job.allocation}")
         if job.hold is not Hold.NONE:
             return Result(OutcomeStatus.UNCHANGED)
-        return self._asked(job, lambda: self._adapter.hold(job.id, self._wanted_begin(job)))
+        result = self._asked(job, lambda: self._adapter.hold(job.id, self._wanted_begin(job)))
+        if result.status is OutcomeStatus.FAILED:
+            now = self._watch.jobs().get(job.id)
+            if now is not None and now.hold is not Hold.NONE:  # a person was quicker
+                return Result(OutcomeStatus.UNCHANGED)
+        return result
 
     def _wanted_begin(self, job: JobReading) -> float:
         """The user's own begin time, 0: none. The mark of a hold that was lifted is none."""

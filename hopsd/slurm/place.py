@@ -14,6 +14,7 @@ from hopsd.model.asked import Asked
 from hopsd.model.ids import JobId, NodeName
 from hopsd.model.reading import (
     PROFILE_MARK,
+    USER_HOLD_BEGIN,
     Hold,
     JobReading,
     Reading,
@@ -30,6 +31,26 @@ from hopsd.slurm.watch import ApplySettings, Watch, refusals
 # 120 s after a requeue, which a placement clears.
 _REST_SECONDS = 1.1
 
+HELD_MEANWHILE = "its owner or an operator holds it"
+
+# Reasons of Slurm's (22.05 to 26.05) that waiting does not change. Priority and Resources do, as
+# long as a job that leaves still cleans up; BeginTime and Dependency are looked at before.
+_LASTING = (
+    "Account",
+    "Assoc",
+    "BadConstraints",
+    "InvalidAccount",
+    "InvalidQOS",
+    "JobHeld",
+    "Licenses",
+    "MaxMemPerLimit",
+    "NodeDown",
+    "Partition",
+    "QOS",
+    "ReqNodeNotAvail",
+    "Reservation",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -41,9 +62,17 @@ class Result:
     started: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Starting:
+    """A released job; ``deadline`` by the clock that nobody sets."""
+
+    step: Step
+    deadline: float
+
+
 class Placer:
-    """Starts jobs wave by wave: even shapes at once, uneven ones as soon as Slurm's way of
-    filling nodes gives just what is planned.
+    """Starts jobs side by side: each as soon as its GPUs are free and Slurm's way of filling nodes
+    gives just what is planned. One that does not start keeps no other from it.
     """
 
     def __init__(self, adapter: Adapter, watch: Watch, settings: ApplySettings) -> None:
@@ -54,42 +83,63 @@ class Placer:
     def start(self, steps: Iterable[Step], left: Mapping[JobId, float]) -> dict[JobId, Result]:
         """Every job is pending and may start. ``left``: when some left their last nodes."""
         waiting = {step.job: step for step in steps}
+        starting: dict[JobId, _Starting] = {}
         results: dict[JobId, Result] = {}
-        while waiting:
-            reading = self._adapter.read()
-            free = free_gpus(reading)
-            wave = _wave(waiting.values(), free)
-            if not wave:
-                results |= {job: _no_room(step, free) for job, step in waiting.items()}
-                break
-            results |= self._start_wave({step.job: step for step in wave}, reading, left)
-            for step in wave:
-                del waiting[step.job]
+        while waiting or starting:
+            if waiting:
+                reading = self._adapter.read()
+                free = free_gpus(reading)
+                wave = _wave(waiting.values(), free, [s.step.target for s in starting.values()])
+                if not wave and not starting:
+                    return results | {job: _no_room(step, free) for job, step in waiting.items()}
+                for step in wave:
+                    del waiting[step.job]
+                released, refused = self._release_wave(wave, reading, left)
+                starting |= released
+                results |= refused
+            results |= self._settled(starting)
+            for job in results:
+                starting.pop(job, None)
         return results
 
-    def _start_wave(
-        self, wave: Mapping[JobId, Step], reading: Reading, left: Mapping[JobId, float]
-    ) -> dict[JobId, Result]:
+    def _settled(self, starting: Mapping[JobId, _Starting]) -> dict[JobId, Result]:
+        """The results of the first of ``starting`` that have one."""
+        if not starting:
+            return {}
+        deadline = min(start.deadline for start in starting.values())
+        seen = self._watch.until(
+            lambda now: not all(_waits(now.get(job)) for job in starting),
+            max(0.0, deadline - self._watch.ticks()),
+        )
+        now = self._watch.ticks()
+        return {
+            job: self._read_back(start.step, seen.get(job))
+            for job, start in starting.items()
+            if not _waits(seen.get(job)) or now >= start.deadline
+        }
+
+    def _release_wave(
+        self, wave: Sequence[Step], reading: Reading, left: Mapping[JobId, float]
+    ) -> tuple[dict[JobId, _Starting], dict[JobId, Result]]:
+        """Those that were released, and what came of the others."""
         jobs = {job.id: job for job in reading.jobs}
         errors: dict[JobId, str] = {}
-        for job, step in wave.items():
-            if job not in jobs:
-                errors[job] = "Slurm does not know it any more"
+        for step in wave:
+            job = jobs.get(step.job)
+            if job is None or job.state is not SlurmState.PENDING:
+                state = "gone" if job is None else job.state_text
+                errors[step.job] = f"it does not wait any more: {state}"
                 continue
-            with refusals(errors, job):
-                self._prepare(step, jobs[job], reading)
-        ready = [job for job in wave if job not in errors]
+            with refusals(errors, step.job):
+                self._prepare(step, job, reading)
+        ready = [step.job for step in wave if step.job not in errors]
         stopped = [left.get(job, 0.0) for job in ready]
         stopped += [jobs[job].submit for job in ready if jobs[job].restarts]  # the last requeue
         self._watch.rest_until(max(stopped, default=0.0) + _REST_SECONDS, _REST_SECONDS)
         self._release(ready, errors)
-        ready = [job for job in ready if job not in errors]
-        seen = self._watch.until(
-            lambda now: not any(_waits(now.get(job)) for job in ready),
-            self._settings.start_timeout_seconds,
-        )
-        results = {job: Result(OutcomeStatus.FAILED, error=e) for job, e in errors.items()}
-        return results | {job: self._read_back(wave[job], seen.get(job)) for job in ready}
+        deadline = self._watch.ticks() + self._settings.start_timeout_seconds
+        released = {s.job: _Starting(s, deadline) for s in wave if s.job not in errors}
+        return released, {job: Result(OutcomeStatus.FAILED, error=e) for job, e in errors.items()}
 
     def _prepare(self, step: Step, job: JobReading, reading: Reading) -> None:
         if job.hold is Hold.NONE:
@@ -107,23 +157,33 @@ class Placer:
         if together:
             seen = self._watch.jobs()
             for job in jobs:
-                if job in seen and seen[job].hold is not Hold.NONE:
+                if job in seen and seen[job].hold is Hold.USER:
+                    errors[job] = HELD_MEANWHILE
+                elif job in seen and seen[job].hold is Hold.HOPS:
                     with refusals(errors, job):
                         self._adapter.release([job])
 
     def _read_back(self, step: Step, job: JobReading | None) -> Result:
-        if job is None or job.state.finished:
+        if job is None:
+            return Result(OutcomeStatus.GONE, error="Slurm does not know it any more")
+        if job.state.finished:
             return Result(OutcomeStatus.GONE, error="it ended before its allocation was read")
         if job.state is SlurmState.RUNNING and job.allocation == step.target:
             return Result(OutcomeStatus.DONE, job.allocation, started=job.start)
-        if job.state is SlurmState.COMPLETING:  # a requeue could run a completed job again
+        if job.state is SlurmState.COMPLETING:
             return Result(OutcomeStatus.FAILED, job.allocation, f"it is {job.state_text}")
+        return self._take_back(step, job)
+
+    def _take_back(self, step: Step, job: JobReading) -> Result:
         errors: dict[JobId, str] = {}
         with refusals(errors, job.id):
-            if job.state is SlurmState.PENDING:
-                self._adapter.hold(job.id)
-            else:
+            if job.state is not SlurmState.PENDING:
                 self._adapter.requeue_hold(job.id)
+            elif job.hold is Hold.NONE:
+                # A person held it when it was placed and not yet released: only that marks it so.
+                self._adapter.hold(job.id, USER_HOLD_BEGIN if _marked_held(job) else 0.0)
+        if job.hold is Hold.USER or _marked_held(job):
+            return Result(OutcomeStatus.FAILED, error=HELD_MEANWHILE)
         given = job.allocation or "nothing"
         said = f"Slurm gave {given} in place of {step.target}: {job.state_text}"
         return Result(
@@ -182,25 +242,31 @@ def free_gpus(reading: Reading) -> dict[NodeName, int]:
     return free
 
 
-def _wave(steps: Iterable[Step], free: Mapping[NodeName, int]) -> list[Step]:
-    """Steps that can start now together: all even ones that fit, else uneven ones.
+def _wave(
+    steps: Iterable[Step], free: Mapping[NodeName, int], starting: Sequence[Allocation] = ()
+) -> list[Step]:
+    """Steps that can start now together, beside what is ``starting`` already.
 
-    Uneven shapes depend on what is free on their nodes at that moment, so two of one wave
-    share no node, and they wait until the even ones run.
+    Uneven shapes depend on what is free on their nodes at that moment: while one starts, nothing
+    else does on its nodes.
     """
     left = dict(free)
+    for target in starting:
+        for node, gpus in target:
+            left[node] = left.get(node, 0) - gpus
+    moving = {node for target in starting for node in target.nodes}
+    filling = {node for target in starting if not target.even for node in target.nodes}
     even = []
     uneven = []
-    touched: set[NodeName] = set()
     for step in steps:
         target = step.target
-        if target.even and fits(left, target):
+        if target.even and fits(left, target) and filling.isdisjoint(target.nodes):
             even.append(step)
             for node, gpus in target:
                 left[node] -= gpus
-        elif not target.even and touched.isdisjoint(target.nodes) and is_filled(free, target):
+        elif not target.even and moving.isdisjoint(target.nodes) and is_filled(free, target):
             uneven.append(step)
-            touched.update(target.nodes)
+            moving.update(target.nodes)
     return even or uneven
 
 
@@ -217,11 +283,25 @@ def _no_room(step: Step, free: Mapping[NodeName, int]) -> Result:
 
 
 def _waits(job: JobReading | None) -> bool:
-    """Slurm holds a released job again by itself where it can never run (BadConstraints)."""
-    return job is not None and (
-        (job.state is SlurmState.PENDING and job.hold is Hold.NONE)
-        or job.state is SlurmState.COMPLETING
+    """Whether a released job may still start.
+
+    Slurm holds one again by itself where it can never run (BadConstraints), and says at once what
+    else keeps one back (22.05): no time helps against a limit or a node that is away.
+    """
+    if job is None:
+        return False
+    if job.state is SlurmState.COMPLETING:
+        return True
+    return (
+        job.state is SlurmState.PENDING
+        and job.hold is Hold.NONE
+        and not _marked_held(job)
+        and not job.reason.startswith(_LASTING)
     )
+
+
+def _marked_held(job: JobReading) -> bool:
+    return job.state is SlurmState.PENDING and job.begin >= USER_HOLD_BEGIN
 
 
 def _marked(job: JobReading, step: Step) -> str | None:

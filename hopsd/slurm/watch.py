@@ -41,15 +41,22 @@ class Watch:
         adapter: Adapter,
         poll_seconds: float,
         clock: Callable[[], float],
+        monotonic: Callable[[], float],
         sleep: Callable[[float], None],
     ) -> None:
         self._adapter = adapter
         self._poll_seconds = poll_seconds
         self._clock = clock
+        self._monotonic = monotonic
         self._sleep = sleep
 
     def now(self) -> float:
+        """The time of day, for what is told: somebody may set it at any moment."""
         return self._clock()
+
+    def ticks(self) -> float:
+        """Seconds by the clock that nobody sets, for what is waited for."""
+        return self._monotonic()
 
     def rest_until(self, moment: float, longest_seconds: float) -> None:
         """Sleep until ``moment``, but never longer, whatever another host's clock said."""
@@ -62,8 +69,8 @@ class Watch:
 
     def until(self, holds: Callable[[Jobs], bool], seconds: float) -> Jobs:
         """The last look: the first of which ``holds`` is true, or the one after ``seconds``."""
-        deadline = self._clock() + seconds
-        while not holds(jobs := self.jobs()) and self._clock() < deadline:
+        deadline = self._monotonic() + seconds
+        while not holds(jobs := self.jobs()) and self._monotonic() < deadline:
             self._sleep(self._poll_seconds)
         return jobs
 

@@ -135,7 +135,9 @@ def slurm() -> FakeSlurm:
 
 def port(slurm: FakeSlurm, grace_seconds: float = 10.0) -> SlurmPort:
     settings = ApplySettings(grace_seconds=grace_seconds, poll_seconds=0.5)
-    return SlurmPort(slurm, settings, clock=lambda: slurm.now, sleep=slurm.sleep)
+    return SlurmPort(
+        slurm, settings, clock=lambda: slurm.now, monotonic=lambda: slurm.now, sleep=slurm.sleep
+    )
 
 
 def test_nothing_to_do_asks_nothing(slurm: FakeSlurm) -> None:
@@ -204,7 +206,9 @@ def test_who_lost_the_lead_asks_nothing_more(slurm: FakeSlurm) -> None:
 
     fenced = FencedAdapter(slurm, assure)
     settings = ApplySettings(grace_seconds=10.0, poll_seconds=0.5)
-    port = SlurmPort(fenced, settings, clock=lambda: slurm.now, sleep=slurm.sleep)
+    port = SlurmPort(
+        fenced, settings, clock=lambda: slurm.now, monotonic=lambda: slurm.now, sleep=slurm.sleep
+    )
     jobs = [slurm.running(i, n0=2) for i in range(2)]
     with pytest.raises(NotLeaderError):
         port.apply([preempt(job) for job in jobs])
@@ -250,7 +254,9 @@ def test_a_gpu_brings_what_is_set_and_a_cpu_what_its_nodes_have(
     slurm.nodes = tuple(cpus.get(node.name, node) for node in slurm.nodes)
     job = slurm.add(1)
     settings = ApplySettings(cpus_per_gpu=3, kept_cores=1, poll_seconds=0.5)
-    port = SlurmPort(slurm, settings, clock=lambda: slurm.now, sleep=slurm.sleep)
+    port = SlurmPort(
+        slurm, settings, clock=lambda: slurm.now, monotonic=lambda: slurm.now, sleep=slurm.sleep
+    )
     assert statuses(port.apply([start(job, **target)])) == [OutcomeStatus.DONE]
     assert slurm.cores[job] == cores
 
@@ -271,6 +277,68 @@ def test_job_that_does_not_start_is_held(slurm: FakeSlurm) -> None:
     assert outcome.status is OutcomeStatus.FAILED
     assert slurm.table[job].hold is Hold.HOPS
     assert slurm.writes()[-1] == "hold"
+
+
+@pytest.mark.parametrize("reason", ["QOSMaxGRESPerUser", "AssocMaxJobsLimit", "PartitionConfig"])
+def test_one_that_slurm_says_will_wait_is_taken_back_at_once(slurm: FakeSlurm, reason: str) -> None:
+    run, delayed, quick = slurm._run, slurm.add(1), slurm.add(2)
+
+    def later(job: JobId) -> None:
+        run(job) if job == quick else slurm.change(job, reason=reason)
+
+    slurm._run = later  # type: ignore[method-assign]
+    outcomes = port(slurm).apply([start(delayed, n0=2), start(quick, n1=2)])
+    assert statuses(outcomes) == [OutcomeStatus.FAILED, OutcomeStatus.DONE]
+    assert slurm.table[delayed].hold is Hold.HOPS
+    assert slurm.now < 1005.0
+
+
+def test_one_that_does_not_start_keeps_no_other_from_it(slurm: FakeSlurm) -> None:
+    """An uneven shape starts after the even ones of its nodes, not after those of others."""
+    run, stuck, even, uneven = slurm._run, slurm.add(1), slurm.add(2), slurm.add(3)
+    slurm._run = lambda job: None if job == stuck else run(job)  # type: ignore[method-assign]
+    steps = [start(stuck, n2=8), start(even, n0=6), start(uneven, n0=2, n1=4)]
+    outcomes = port(slurm).apply(steps)
+    assert statuses(outcomes) == [OutcomeStatus.FAILED, OutcomeStatus.DONE, OutcomeStatus.DONE]
+    assert slurm.released_at[uneven] < 1005.0
+
+
+def test_a_clock_that_is_set_back_makes_nobody_wait_longer(slurm: FakeSlurm) -> None:
+    """During a grace period, by ten minutes."""
+    ticks = 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal ticks
+        ticks += seconds
+        slurm.sleep(seconds)
+        if 3.0 <= ticks < 3.5:
+            slurm.now -= 600.0
+
+    settings = ApplySettings(grace_seconds=10.0, poll_seconds=0.5)
+    port = SlurmPort(slurm, settings, clock=lambda: slurm.now, monotonic=lambda: ticks, sleep=sleep)
+    assert statuses(port.apply([preempt(slurm.running(1, n0=2))])) == [OutcomeStatus.DONE]
+    assert ticks < 15.0
+
+
+def test_a_hold_that_came_before_the_release_is_marked_again(slurm: FakeSlurm) -> None:
+    """Where the submit plugin did not refuse it, as after a restart of slurmctld."""
+    slurm._run = lambda job: slurm.change(job, begin=USER_HOLD_BEGIN)  # type: ignore[method-assign]
+    job = slurm.add(1)
+    [outcome] = port(slurm).apply([start(job, n0=2)])
+    assert outcome.error == "its owner or an operator holds it"
+    assert slurm.table[job].begin == USER_HOLD_BEGIN
+    assert slurm.now < 1005.0
+
+
+def test_a_hold_refused_since_a_person_was_quicker_changes_nothing(slurm: FakeSlurm) -> None:
+    job = slurm.add(1, hold=Hold.NONE)
+
+    def quicker(job: JobId, begin: float = 0.0) -> None:
+        slurm.change(job, hold=Hold.USER, begin=USER_HOLD_BEGIN)
+        raise SlurmError("denied")
+
+    slurm.hold = quicker  # type: ignore[method-assign]
+    assert statuses(port(slurm).apply([hold(job)])) == [OutcomeStatus.UNCHANGED]
 
 
 def test_other_resources_are_given_back(slurm: FakeSlurm) -> None:
