@@ -77,6 +77,8 @@ def observe(port: Port, store: Store, requirements_max: int) -> Observation:
             continue
         if job.stranded and job.state is SlurmState.PENDING:
             errors[job.id] = _STRANDED
+        elif job.barred and job.state is SlurmState.PENDING:
+            errors[job.id] = Reason(ReasonCode.HELD, job.barred)
         else:
             comments[job.id] = comment
     before = store.jobs()
@@ -120,8 +122,7 @@ def _unseen_runs(
         job
         for job in reading.jobs
         if (old := before.get(job.id)) is not None
-        and not old.allocation
-        and (job.state.finished or job.restarts > old.restarts)
+        and _runs_ended(job, old) > (1 if old.allocation else 0)
     ]
     if not unseen:
         return []
@@ -140,6 +141,11 @@ def _unseen_runs(
         if job.id == step.job and step.target and _carried_out(job, step, plan, left=was_left)
     }
     return list(runs.values())
+
+
+def _runs_ended(job: JobReading, old: JobRecord) -> int:
+    """How many runs have ended since the record was made, at most."""
+    return job.restarts - old.restarts + (1 if job.state.finished else 0)
 
 
 def _carried_out(job: JobReading, step: Step, plan: PlanRecord, *, left: bool) -> bool:

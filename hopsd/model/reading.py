@@ -133,6 +133,8 @@ class JobReading:
     and its arguments, empty where that is not known or not needed.
     ``awaited``: Slurm starts another job by itself, or never, when this one ends. ``asked``: what
     its options ask for; ``features`` as in ``--constraint``; memory None: not asked for.
+    ``reason``: Slurm's one word for what a pending job waits for, empty: none yet.
+    ``barred``: why Slurm would not start it wherever it is placed, empty: it would.
     """
 
     id: JobId
@@ -160,6 +162,7 @@ class JobReading:
     script: str = ""
     marks: str = ""
     state_text: str = ""
+    reason: str = ""
     ran_on: tuple[NodeName, ...] = ()
     """Nodes of a finished job's last run: Slurm forgets its GPUs at once."""
     per_job_gpus: bool = False
@@ -170,6 +173,7 @@ class JobReading:
     reservation: str = ""
     memory_mb_per_node: int | None = None
     memory_mb_per_cpu: int | None = None
+    barred: str = ""
 
     @property
     def released(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from ClusterShell.NodeSet import NodeSet
@@ -35,6 +36,8 @@ UNTYPED = "gpu"
 
 UNNAMED = "?"
 """A reservation of which only its nodes' state tells."""
+UNREGISTERED = " (slurmd has not registered)"
+"""In the state of a node that takes no job, for a moment after a restart of slurmctld."""
 
 # slurmctld lets a requeued job begin when its old credential has expired: 120 s by default,
 # and a second (22.05, 24.11, 26.05). That is no wish of the user's.
@@ -192,6 +195,7 @@ def job_reading(
         command=job.get("command") or "",
         marks=marks,
         state_text=_state_text(words, job),
+        reason=_reason(job) if state is SlurmState.PENDING else "",
         ran_on=tuple(map(NodeName, NodeSet(job.get("nodes") or ""))) if state.finished else (),
         per_job_gpus="gpu" in (job.get("tres_per_job") or ""),
         asked=asked,
@@ -221,9 +225,14 @@ def _hold(job: Mapping[str, Any], state: SlurmState) -> Hold:
     return Hold.USER if begin >= USER_HOLD_BEGIN else Hold.HOPS
 
 
+def _reason(job: Mapping[str, Any]) -> str:
+    reason = str(job.get("state_reason") or "None")
+    return "" if reason == "None" else reason
+
+
 def _state_text(words: Sequence[str], job: Mapping[str, Any]) -> str:
-    reason = job.get("state_reason") or "None"
-    return "+".join(words) + (f" ({reason})" if "PENDING" in words and reason != "None" else "")
+    reason = _reason(job) if "PENDING" in words else ""
+    return "+".join(words) + (f" ({reason})" if reason else "")
 
 
 def _begin(job: Mapping[str, Any], state: SlurmState) -> float:
@@ -247,12 +256,32 @@ def records(text: str) -> list[Mapping[str, str]]:
     return [dict(reversed(_FIELD.findall(line))) for line in text.splitlines()]
 
 
+def closed_partitions(records: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """Partitions where Slurm starts no job, with their state. One that drains still does."""
+    return {
+        fields["PartitionName"]: fields["State"]
+        for fields in records
+        if fields.get("State") in ("DOWN", "INACTIVE") and "PartitionName" in fields
+    }
+
+
+def barred(partition: str, closed: Mapping[str, str]) -> str:
+    """Why Slurm starts no job that asks for ``partition``, such as ``a,b``; empty: it may."""
+    asked = partition.split(",")
+    if not all(name in closed for name in asked):
+        return ""
+    states = " and ".join(f"partition {name} is {closed[name]}" for name in asked)
+    return f"{states}: Slurm starts none of its jobs"
+
+
 def node_readings(
-    records: Iterable[Mapping[str, str]], partitions: Sequence[str]
+    records: Iterable[Mapping[str, str]],
+    partitions: Sequence[str],
+    closed: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[list[NodeReading], list[NodeName]]:
     """GPU nodes among ``records`` and the names of all nodes, both in the records' order.
 
-    ``partitions`` empty: nodes of any.
+    ``partitions`` empty: nodes of any. A node is in its partitions that are not ``closed``.
     """
     readings, names = [], []
     for fields in records:
@@ -264,22 +293,32 @@ def node_readings(
             fields.get("Partitions", "").split(",")
         )
         if gpus and mine:
-            readings.append(_node(fields, gpus))
+            readings.append(_node(fields, gpus, closed))
     return readings, names
 
 
 def _node(
-    fields: Mapping[str, str], gpus: Sequence[tuple[str, int, tuple[int, ...]]]
+    fields: Mapping[str, str],
+    gpus: Sequence[tuple[str, int, tuple[int, ...]]],
+    closed: Mapping[str, str],
 ) -> NodeReading:
     state = fields.get("State", "UNKNOWN")
     base, *flags = state.split("+")
     types = sorted({kind for kind, *_ in gpus})
-    partitions = tuple(filter(None, fields.get("Partitions", "").split(",")))
+    within = tuple(filter(None, fields.get("Partitions", "").split(",")))
+    partitions = tuple(name for name in within if name not in closed)
+    # After a restart slurmctld takes a node where it knows a job for working: until its slurmd
+    # registers, a job that is put there starts with no GPU (22.05).
+    registered = fields.get("SlurmdStartTime") not in ("None", "Unknown")
     if len(types) > 1:
         state += f" (GPU types {', '.join(types)} on one node)"
-    if not partitions:
+    if not within:
         state += " (in no partition)"
-    usable = base in _NODE_STATES and _HARMLESS_FLAGS.issuperset(flags)
+    elif not partitions:
+        state += f" ({', '.join(f'partition {name} {closed[name]}' for name in within)})"
+    if not registered and base in _NODE_STATES:
+        state += UNREGISTERED
+    usable = base in _NODE_STATES and _HARMLESS_FLAGS.issuperset(flags) and registered
     return NodeReading(
         name=NodeName(fields["NodeName"]),
         gpu_type=GpuType(types[0]),

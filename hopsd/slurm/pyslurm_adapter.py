@@ -128,6 +128,7 @@ class PyslurmAdapter(ScontrolAdapter):
                 "CPUEfctv": str(node.effective_cpus or node.total_cpus),
                 "ThreadsPerCore": str(node.threads_per_core or 1),
                 "Partitions": ",".join(node.partitions or ()),
+                "SlurmdStartTime": str(node.slurmd_start_time or None),
             }
             for node in nodes.values()
         ]

@@ -16,6 +16,9 @@ from hopsd.slurm.adapter import Placement, SignalScope
 from hopsd.slurm.command import SlurmCommands
 from hopsd.slurm.dependency import awaited
 from hopsd.slurm.parse import (
+    UNREGISTERED,
+    barred,
+    closed_partitions,
     holds_gpus,
     is_hops_job,
     job_allocation,
@@ -27,6 +30,8 @@ from hopsd.slurm.parse import (
 from hopsd.slurm.script import Scripts
 from hopsd.slurm.shape import Release, reset_arguments, update_arguments
 from hopsd.slurm.site import reserved_from, reserved_now, site_memory
+
+_REGISTRATION_SECONDS = 30.0
 
 
 class ScontrolAdapter:
@@ -46,13 +51,16 @@ class ScontrolAdapter:
         self._clock = clock
         self._scripts = Scripts(self._commands)
         self._order: Mapping[NodeName, int] = {}
+        self._closed: Mapping[str, str] = {}
+        self._unheard_since: float | None = None
         self._known_release: Release | None = None
         self._site_memory: SiteMemory | None = None
 
     def read(self) -> Reading:
-        nodes, names = node_readings(self._node_records(), self._partitions)
+        self._closed = closed_partitions(self._partition_records())
+        nodes, names = node_readings(self._node_records(), self._partitions, self._closed)
         self._order = {name: at for at, name in enumerate(names)}
-        _require_known(nodes)
+        self._require_known(nodes)
         answer = self._job_answer()
         foreign: dict[NodeName, int] = {}
         for job in answer["jobs"]:
@@ -148,6 +156,9 @@ class ScontrolAdapter:
     def _node_records(self) -> Sequence[Mapping[str, str]]:
         return records(self._commands.run("scontrol", "show", "node", "-a", "-o"))
 
+    def _partition_records(self) -> Sequence[Mapping[str, str]]:
+        return records(self._commands.run("scontrol", "show", "partition", "-a", "-o"))
+
     def _reservation_records(self) -> Sequence[Mapping[str, str]]:
         return records(self._commands.run("scontrol", "show", "reservation", "-o"))
 
@@ -172,22 +183,36 @@ class ScontrolAdapter:
         readings = [job_reading(job, self._order, known) for job in mine]
         scripts, waited_for = self._scripts.of(readings), awaited(known.values())
         return tuple(
-            replace(job, script=scripts.get(job.id, ""), awaited=int(job.id) in waited_for)
+            replace(
+                job,
+                script=scripts.get(job.id, ""),
+                awaited=int(job.id) in waited_for,
+                barred=barred(job.partition, self._closed),
+            )
             for job in readings
         )
 
+    def _require_known(self, nodes: Sequence[NodeReading]) -> None:
+        """A slurmctld that has just started does not know yet which nodes are there.
 
-def _require_known(nodes: Sequence[NodeReading]) -> None:
-    """A slurmctld that has just started does not know yet which idle nodes are there.
+        They register within some seconds (four, on 22.05). A plan made meanwhile would crowd all
+        jobs onto the nodes that did. What is not heard of by then is lost: it keeps nobody waiting.
+        """
+        unheard = [node.name for node in nodes if _unheard(node)]
+        if not unheard:
+            self._unheard_since = None
+            return
+        now = time.monotonic()
+        if self._unheard_since is None:
+            self._unheard_since = now
+        if now - self._unheard_since < _REGISTRATION_SECONDS:
+            raise SlurmUnavailableError(
+                f"slurmctld has just started and has not heard from {', '.join(unheard)}"
+            )
 
-    They read UNKNOWN for some seconds (four, on 22.05), after SlurmdTimeout at most DOWN. A plan
-    made meanwhile would crowd all jobs onto the nodes that run some.
-    """
-    unknown = [node.name for node in nodes if node.state_text.rstrip("*") == "UNKNOWN"]
-    if unknown:
-        raise SlurmUnavailableError(
-            f"slurmctld has just started and has not heard from {', '.join(unknown)}"
-        )
+
+def _unheard(node: NodeReading) -> bool:
+    return node.state_text.rstrip("*") == "UNKNOWN" or node.state_text.endswith(UNREGISTERED)
 
 
 def _full_release(answer: Mapping[str, Any]) -> str:

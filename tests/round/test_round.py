@@ -371,6 +371,29 @@ def test_a_run_that_ended_before_the_look_after_its_start_has_its_place_recorded
     assert (placement.allocation, placement.end) == (job.allocation, 1003.0)
 
 
+def test_a_run_after_a_move_that_ended_before_it_was_read_has_its_place_recorded() -> None:
+    port, memory = cluster(comment(4)), store()
+    run_round(port, memory, hops, SETTINGS, None)
+    observe(port, memory, 8)
+    job = port.jobs[JobId("1")]
+    old, new = job.allocation, Allocation.of({NodeName("n2"): 4})
+    assert old != new
+    step = Step(job.id, StepKind.MOVE, current=old, target=new)
+    port.now += 10.0
+    plan = memory.begin_plan(
+        PlanRecord(1000.0, 1060.0, first=True, made=port.now, plan=Plan({}), steps=(step,))
+    )
+    outcome = StepOutcome(step, OutcomeStatus.GONE, vacated=1012.0)
+    memory.finish_plan(plan, [outcome], finished=1014.0)
+    ended = replace(job, state=SlurmState.COMPLETED, start=1013.0, end=1014.0, ran_on=new.nodes)
+    port.jobs[job.id] = replace(ended, restarts=1, allocation=Allocation())
+    port.now += 5.0
+    observe(port, memory, 8)
+    first, second = memory.placements()
+    assert (first.allocation, first.end) == (old, 1012.0)
+    assert (second.allocation, second.start, second.end) == (new, 1013.0, 1014.0)
+
+
 @pytest.mark.parametrize("already", [0, 2])
 def test_a_run_that_was_requeued_unseen_has_its_place_recorded(already: int) -> None:
     port, memory = cluster(comment(4)), store()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -101,3 +102,20 @@ def test_half_heard_of_cluster_is_no_reading(state: str) -> None:
     drained = text.replace(f"State={state}", "State=UNKNOWN+DRAIN")
     object.__setattr__(commands, "nodes", drained)
     assert [node.usable for node in ScontrolAdapter(commands).read().nodes] == [True, False]
+
+
+@pytest.mark.parametrize("state", ["MIXED", "ALLOCATED", "UNKNOWN"])
+def test_a_node_that_does_not_register_is_waited_for_and_then_left_out(
+    monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    """A job that is put there starts without a GPU; for ever, nobody else would start either."""
+    seconds = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: seconds)
+    commands = Canned()
+    lost = f"NodeName=n1 CPUTot=8 Gres=gpu:a:2 State={state} Partitions=main SlurmdStartTime=None"
+    object.__setattr__(commands, "nodes", f"{commands.nodes}\n{lost}")
+    adapter = ScontrolAdapter(commands)
+    with pytest.raises(SlurmUnavailableError, match="n1"):
+        adapter.read()
+    seconds = 31.0
+    assert [node.usable for node in adapter.read().nodes] == [True, False]

@@ -1,0 +1,98 @@
+"""Partitions where Slurm starts nothing: known before a plan is made."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from fixtures_cluster import SLEEPER, running_cluster, submit, wait_until
+from memory_store import MemoryStore
+from slurm_contract import assert_runs_as_planned, start
+
+from examples.demo.cluster import NodeSpec, PrivateCluster
+from hopsd.core.snapshot import SnapshotSettings, build_snapshot
+from hopsd.errors import SlurmUnavailableError
+from hopsd.model.knowledge import Knowledge
+from hopsd.model.plan import RoundInfo
+from hopsd.model.reason import ReasonCode
+from hopsd.observation import observe
+from hopsd.slurm.apply import SlurmPort
+from hopsd.slurm.parse import barred, closed_partitions, node_readings, records
+from hopsd.slurm.scontrol import ScontrolAdapter
+
+CLOSED = {"a": "DOWN", "b": "INACTIVE"}
+NODE = "NodeName=n0 CPUTot=8 Gres=gpu:t:2 State=IDLE Partitions="
+
+
+def test_a_partition_that_drains_still_starts_what_waits() -> None:
+    text = "\n".join(
+        f"PartitionName={state.lower()} State={state}"
+        for state in ("UP", "DOWN", "DRAIN", "INACTIVE")
+    )
+    assert closed_partitions(records(text)) == {"down": "DOWN", "inactive": "INACTIVE"}
+
+
+@pytest.mark.parametrize(
+    ("partition", "told"),
+    [
+        ("main", ""),
+        ("a", "partition a is DOWN: Slurm starts none of its jobs"),
+        ("a,main", ""),
+        ("a,b", "partition a is DOWN and partition b is INACTIVE: Slurm starts none of its jobs"),
+    ],
+)
+def test_a_job_is_kept_back_only_where_all_its_partitions_are_closed(
+    partition: str, told: str
+) -> None:
+    assert barred(partition, CLOSED) == told
+
+
+@pytest.mark.parametrize(
+    ("within", "open_", "usable"),
+    [("main", ("main",), True), ("a,main", ("main",), True), ("a,b", (), False)],
+)
+def test_a_node_takes_jobs_of_its_open_partitions_alone(
+    within: str, open_: tuple[str, ...], usable: bool
+) -> None:
+    ((node,), _) = node_readings(records(NODE + within), (), CLOSED)
+    assert (node.partitions, node.usable) == (open_, usable)
+
+
+@pytest.mark.live
+def test_while_a_partition_is_down_its_jobs_wait_and_run_on(cluster: PrivateCluster) -> None:
+    port = SlurmPort(ScontrolAdapter(cluster.commands()))
+    waits, runs = submit(cluster), submit(cluster, script=SLEEPER)
+    assert_runs_as_planned(port, port.apply([start(runs, n0=2)]))
+    cluster.run("scontrol", "update", "partitionname=main", "state=down")
+    try:
+        seen = observe(port, MemoryStore(), 8)
+    finally:
+        cluster.run("scontrol", "update", "partitionname=main", "state=up")
+    assert seen.errors[waits].code is ReasonCode.HELD
+    assert seen.errors[waits].text == "partition main is DOWN: Slurm starts none of its jobs"
+    info = RoundInfo(first=True, seconds=60.0)
+    built = build_snapshot(
+        seen.reading, seen.records, seen.comments, Knowledge(), info, SnapshotSettings()
+    )
+    assert runs in built.pinned
+    assert not built.snapshot.nodes
+    assert waits in observe(port, MemoryStore(), 8).comments
+
+
+@pytest.mark.live
+def test_a_node_without_slurmd_after_a_restart_of_slurmctld_gets_no_job() -> None:
+    """It reads MIXED where a job runs, and a job put there would start with no GPU (22.05)."""
+    with running_cluster(nodes=[NodeSpec("v100")] * 2) as cluster:
+        adapter = ScontrolAdapter(cluster.commands())
+        job = submit(cluster, script=SLEEPER)
+        port = SlurmPort(adapter)
+        assert_runs_as_planned(port, port.apply([start(job, n0=2)]))
+        cluster.stop_slurmd("n0", signal.SIGKILL)
+        cluster.stop_slurmctld()
+        cluster.start_slurmctld()
+        wait_until(lambda: "State=IDLE" in cluster.run("scontrol", "show", "node", "n1", "-o"))
+        with pytest.raises(SlurmUnavailableError, match="n0"):
+            adapter.read()
+        cluster.start_slurmd("n0")
+        cluster.wait_for_nodes()
+        assert all(node.usable for node in adapter.read().nodes)
