@@ -109,8 +109,8 @@ class Daemon:
 class World:
     """Everything that a fault can touch.
 
-    ``requeued``: whom its owner stopped, and when. ``given_back``: to plain Slurm. ``forgot``: times
-    of which slurmctld lost what happened. ``unsaved``: when it could not save.
+    ``requeued``: whom its owner stopped, and when. ``given_back``: to plain Slurm. ``forgot``:
+    times of which slurmctld lost what happened. ``unsaved``: when it could not save.
     """
 
     def __init__(
