@@ -36,6 +36,7 @@ UNTYPED = "gpu"
 
 UNNAMED = "?"
 """A reservation of which only its nodes' state tells."""
+
 UNREGISTERED = " (slurmd has not registered)"
 """In the state of a node that takes no job, for a moment after a restart of slurmctld."""
 
