@@ -110,11 +110,11 @@ def _program(instance: Snapshot, settings: PlanSettings) -> Program:
     chosen = candidates(instance, settings)
     columns = generate(
         chosen.jobs,
-        instance.nodes,
-        chosen.idle,
+        chosen.supply,
         chosen.sensitivity,
         sigma=settings.sigma,
         keep_present=instance.round.first,
+        allowances=chosen.allowances,
     )
     priorities = [chosen.priority[job.id] for job in chosen.jobs]
-    return build(columns, chosen.idle, priorities, settings.lam, np.ones(len(chosen.jobs)))
+    return build(columns, priorities, settings.lam, np.ones(len(chosen.jobs)))

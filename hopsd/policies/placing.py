@@ -6,7 +6,10 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from statistics import median_low
 
-from hopsd.core.queue.priority import competes, idle_gpus
+import numpy as np
+
+from hopsd.core.placement.supply import Supply
+from hopsd.core.queue.priority import competes, supply
 from hopsd.core.speed.throughput import interpolate
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
@@ -25,7 +28,8 @@ class Sites:
 
     def __init__(self, snapshot: Snapshot) -> None:
         names = [node.name for node in snapshot.nodes]
-        self.idle = dict(zip(names, idle_gpus(snapshot), strict=True))
+        self._stock = supply(snapshot)
+        self.idle = dict(zip(names, self._stock.gpus.tolist(), strict=True))
         self.left = sum(self.idle.values())
         self._by_type: dict[GpuType, list[Node]] = {}
         for node in snapshot.nodes:
@@ -34,6 +38,10 @@ class Sites:
         self._total = {t: sum(n.gpus for n in ns) for t, ns in self._by_type.items()}
         self._type = {node.name: node.gpu_type for node in snapshot.nodes}
         self._runs: dict[int, dict[int, bool]] = {}
+
+    def supply(self) -> Supply:
+        """What is left of every node."""
+        return self._stock.with_gpus(np.array(list(self.idle.values()), dtype=np.int64))
 
     def within(self, allocation: Allocation) -> Sites:
         """The same servers, idle only in what ``allocation`` names."""

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from hopsd.core.devices import is_cpu
 from hopsd.core.placement.pools import Pools
+from hopsd.core.queue.window import Blocked
+from hopsd.model.ids import JobId
 from hopsd.model.job import Job, JobState
 from hopsd.model.reason import Reason, ReasonCode
 
@@ -50,6 +52,35 @@ def outside_window(position: int, priority: float, window: int, asked: int, gpus
         f" jobs ask for {asked} GPUs at least, the cluster has {gpus}"
     )
     return Reason(ReasonCode.OUTSIDE_WINDOW, text)
+
+
+def over_limit(job: Job, blocked: Blocked) -> Reason:
+    """A site limit leaves too little for it."""
+    allowance, limit = blocked.allowance, blocked.allowance.limit
+    found = []
+    if limit.gpus is not None:
+        held = f"{allowance.kept_gpus} of {limit.gpus} GPUs in use{_by(allowance.kept)}"
+        if blocked.ahead:
+            held += f", {blocked.asked} asked for{_by(blocked.ahead)}"
+        found.append(held)
+    if limit.count is not None:
+        held = f"{len(allowance.kept)} of {limit.count} jobs running{_by(allowance.kept)}"
+        if blocked.ahead:
+            held += f", {len(blocked.ahead)} before it{_by(blocked.ahead)}"
+        found.append(held)
+    text = f"{limit.name}: {'; '.join(found)}; it asks for {min(job.reqs)} GPUs or more"
+    return Reason(ReasonCode.LIMIT, text)
+
+
+_NAMED_MAX = 5
+
+
+def _by(jobs: Sequence[JobId]) -> str:
+    """Such as ` by 17, 21`; of many the first ones."""
+    if not jobs:
+        return ""
+    more = f" and {len(jobs) - _NAMED_MAX} more" if len(jobs) > _NAMED_MAX else ""
+    return f" by {', '.join(jobs[:_NAMED_MAX])}{more}"
 
 
 def nothing_fits(job: Job, idle: Sequence[int]) -> Reason:

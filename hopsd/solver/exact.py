@@ -12,6 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from hopsd.core.placement.configurations import Configurations
 from hopsd.core.placement.program import Program
 from hopsd.model.arrays import Ints
 
@@ -32,13 +33,13 @@ def solve_exactly(program: Program) -> Ints | None:
     if len(program.value) > _COLUMNS_MAX or _least_steps(program) > _STEPS_MAX:
         return None
     columns = _columns(program)
-    servers = sorted({server for job in columns for _, _, parts in job for server, _ in parts})
-    position = {server: i for i, server in enumerate(servers)}
+    rows = sorted({row for job in columns for _, _, parts in job for row, _ in parts})
+    position = {row: i for i, row in enumerate(rows)}
     packed = [
-        [(value, column, tuple((position[s], g) for s, g in parts)) for value, column, parts in job]
+        [(value, column, tuple((position[r], n) for r, n in parts)) for value, column, parts in job]
         for job in columns
     ]
-    best = _search(packed, tuple(int(program.capacity[server]) for server in servers))
+    best = _search(packed, tuple(int(program.capacity[row]) for row in rows))
     return None if best is None else np.array(best, dtype=np.int64)
 
 
@@ -53,16 +54,17 @@ def _columns(program: Program) -> list[list[_Column]]:
     configurations = program.configurations
     whole = _whole_values(program)
     return [
-        [
-            (
-                whole[column],
-                column,
-                tuple(configurations.shapes.parts(configurations.shape[column])),
-            )
-            for column in range(first, last)
-        ]
+        [(whole[column], column, _parts(configurations, column)) for column in range(first, last)]
         for first, last in pairwise(configurations.start.tolist())
     ]
+
+
+def _parts(configurations: Configurations, column: int) -> tuple[tuple[int, int], ...]:
+    """``(row, amount)`` of all that a column takes."""
+    taken = configurations.uses.of(int(configurations.shape[column]))
+    if configurations.share is not None:
+        taken += configurations.uses.of(int(configurations.share[column]))
+    return tuple((row, amount) for row, amount in taken if amount)
 
 
 def _whole_values(program: Program) -> list[int]:
@@ -83,7 +85,7 @@ def _whole_values(program: Program) -> list[int]:
 
 
 def _search(columns: list[list[_Column]], free: _Free) -> list[int] | None:
-    """Forward over jobs: for every vector of free GPUs the best value, and how it came about.
+    """Forward over jobs: for all that is free of the rows the best value, and how it came about.
 
     None as soon as it is sure to take too many steps: states only get more.
     """
@@ -98,11 +100,11 @@ def _search(columns: list[list[_Column]], free: _Free) -> list[int] | None:
         origin = {state: (state, -1) for state in states}
         for state, value in states.items():
             for gain, column, parts in own:
-                if any(gpus > state[server] for server, gpus in parts):
+                if any(amount > state[row] for row, amount in parts):
                     continue
                 left = list(state)
-                for server, gpus in parts:
-                    left[server] -= gpus
+                for row, amount in parts:
+                    left[row] -= amount
                 key = tuple(left)
                 if value + gain > after.get(key, -1):
                     after[key] = value + gain

@@ -14,7 +14,7 @@ from hopsd.solver.bound.column_groups import ColumnGroups, column_groups
 from hopsd.solver.bound.dual_prices import Prices, find_prices
 from hopsd.solver.prove import NODES, QUICK, Reach, prove
 from hopsd.solver.search.cutting_patterns import class_program, read_class_plan
-from hopsd.solver.search.greedy import by_prices, by_weight, fill
+from hopsd.solver.search.greedy import by_prices, by_weight, fill, what_fits
 from hopsd.solver.search.local_search import Effort, group_gpus, improve
 from hopsd.solver.search.server_assignment import assign_servers
 
@@ -133,7 +133,7 @@ def _class_start(program: Program, parts: ColumnGroups, prices: Prices, task: Ta
 
     None also where a pass takes all servers as one group: CBC's time is better spent on that.
     """
-    if program.capacity.sum() <= group_gpus(program):
+    if program.idle.sum() <= group_gpus(program):
         return None
     classes = class_program(program, parts, prices.rows.per_gpu(prices.row))
     if classes is None:
@@ -141,4 +141,4 @@ def _class_start(program: Program, parts: ColumnGroups, prices: Prices, task: Ta
     left = task.give_up - monotonic()
     plan = read_class_plan(classes, task.solver(classes.model, None, _PART * task.gap, left))
     choice = None if plan is None else assign_servers(program, parts, plan)
-    return fill(program, choice) if choice is not None and program.feasible(choice) else None
+    return None if choice is None else fill(program, what_fits(program, choice))

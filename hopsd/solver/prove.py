@@ -46,7 +46,7 @@ def prove(
     of plans so good that ``choice`` would miss the gap may be: that there is none is proof enough.
     """
     value = program.scaled_objective(choice)
-    loss = reduced_losses(program, prices.shape, prices.job)
+    loss = reduced_losses(program, prices.item, prices.job)
     for target in (value, value / (1 - gap)):
         useful = loss <= (prices.bound - target) * (1 + 1e-9)
         if np.count_nonzero(useful) <= reach.columns:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from time import monotonic
 
-from hopsd.core.placement.program import Program
+import numpy as np
+
+from hopsd.core.placement.program import Program, within
 from hopsd.model.plan import PlanStatus
 from hopsd.solver.backend.choose import backend
 from hopsd.solver.backend.watched import Solve, Watched
@@ -36,6 +38,11 @@ def solve(
     are a start: most of a round's plan is the last one's. ``turns``: see :func:`solve_large`,
     None: until the gap is proven or the time is over. ``solver``: by default what is installed.
     """
+    part, columns = within(program)
+    if part is not program:
+        found = solve(part, gap, seconds, seed=seed, turns=turns, solver=solver)
+        choice = np.where(found.choice >= 0, columns[found.choice], -1)
+        return replace(found, choice=choice)
     began = monotonic()
     give_up = began + _SEARCH_SHARE * seconds
     if not len(program.value):

@@ -30,7 +30,7 @@ SNAPSHOT = {
             "idle_memory_mb": 480000.5,
         },
     ],
-    "limits": [{"name": "QOS small, alice", "jobs": ["17"], "gpus": 2, "count": None}],
+    "limits": [{"name": "QOS small, alice", "jobs": ["17"], "gpus": 4, "count": None}],
     "jobs": [
         {
             "id": "17",

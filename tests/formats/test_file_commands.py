@@ -38,7 +38,7 @@ def valid(output: str, schema: str) -> dict[str, Any]:
 
 def test_plan_reads_standard_input_and_prints_what_its_schema_says() -> None:
     document = copy.deepcopy(SNAPSHOT)
-    waits = {"id": "18", "reqs": [16], "running": {}, "priority": None, "age": None}
+    waits = {"id": "18", "reqs": [16], "running": {}, "priority": None, "age": None, "per_node": 8}
     document["jobs"].append({**document["jobs"][0], **waits})
     done = hopsctl("plan", "--snapshot", "-", "--json", stdin=json.dumps(document))
     assert (done.returncode, done.stderr) == (0, "")
@@ -55,7 +55,7 @@ def test_plan_for_people_says_where_jobs_run_and_why_others_wait(tmp_path: Path)
     file.write_text(json.dumps(document))
     done = hopsctl("plan", "--snapshot", file)
     assert done.returncode == 0
-    assert "1 jobs on 4 GPUs of 16, 1 wait, 0 fragments" in done.stdout
+    assert "1 jobs on 2 GPUs of 16, 1 wait, 0 fragments" in done.stdout
     assert "held by its user or an operator" in done.stdout
 
 

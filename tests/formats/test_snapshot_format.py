@@ -149,7 +149,7 @@ def test_rules_and_limits_are_read() -> None:
     assert snapshot.jobs[0].rules == Rules(
         frozenset({NodeName("n0"), NodeName("n3")}), ShapeRule.EVEN, 1, False, 7.5, 16000, 100.5
     )
-    assert snapshot.limits == (Limit("QOS small, alice", frozenset({JobId("17")}), 2, None),)
+    assert snapshot.limits == (Limit("QOS small, alice", frozenset({JobId("17")}), 4, None),)
     assert (snapshot.nodes[1].cores, snapshot.nodes[1].idle_cores) == (64, 48)
     assert (snapshot.nodes[1].memory_mb, snapshot.nodes[1].idle_memory_mb) == (512000, 480000.5)
 

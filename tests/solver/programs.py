@@ -22,14 +22,14 @@ def program_of(snapshot: Snapshot, lam: float = 1.0) -> Program:
     chosen = candidates(snapshot, PlanSettings(lam=lam))
     columns = generate(
         chosen.jobs,
-        snapshot.nodes,
-        chosen.idle,
+        chosen.supply,
         chosen.sensitivity,
         sigma=1.4,
         keep_present=snapshot.round.first,
+        allowances=chosen.allowances,
     )
     priorities = [chosen.priority[job.id] for job in chosen.jobs]
-    return build(columns, chosen.idle, priorities, lam, np.ones(len(chosen.jobs)))
+    return build(columns, priorities, lam, np.ones(len(chosen.jobs)))
 
 
 def assert_holds(snapshot: Snapshot, plan: Plan) -> None:
@@ -65,7 +65,7 @@ def usable(program: Program, choice: np.ndarray) -> list[int]:
     """Jobs without a column for which one fits on what the choice leaves idle."""
     left = program.capacity - program.taken(choice)
     columns = program.configurations
-    fits = columns.shapes.fit(left)[columns.shape]
+    fits = program.fits(left)
     return [
         job
         for job in np.flatnonzero(choice < 0).tolist()

@@ -3,23 +3,32 @@
 A placement ``{server: gpus}`` is a *shape*; many jobs can take the same one. A *column* is one
 job with one shape. Columns live in flat arrays, sorted by job, so that a million of them cost
 megabytes and milliseconds.
+
+What a column takes is counted in *rows*: the GPUs of every server, the cores and the memory of
+those that could run short of them, the limits that could bind. A job that wants a server for
+itself takes all of its GPUs' row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
+from hopsd.core.placement.allowances import Allowance
+from hopsd.core.placement.contract import ONE, Form, form_of, in_one, may_spread, spread
 from hopsd.core.placement.factors import Factors
-from hopsd.core.placement.shapes import Shapes, ShapesOfSize, by_size, join
+from hopsd.core.placement.shapes import Neighbours, Shapes, ShapesOfSize, join
+from hopsd.core.placement.supply import Supply, cores_of, memory_of
+from hopsd.core.placement.uses import Uses
 from hopsd.core.speed.throughput import configuration_throughput, interpolate
 from hopsd.model.arrays import Floats, Ints
-from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType
 from hopsd.model.job import Job
+from hopsd.model.rules import Rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +38,10 @@ class Configurations:
     ``throughput``: samples per second of the whole job. ``present[i]``: the column that is
     where the job runs now, -1 for none. ``pool`` (servers,): the GPU type of each as a number;
     ``speed`` (servers,): its server factor, mean over the jobs.
+
+    ``room`` (rows,): what there is to take; first the GPUs of every server. ``server`` (rows,):
+    whose GPUs, cores or memory each row is, -1 for a limit. A column takes what the item
+    ``shape`` of ``uses`` takes and, where limits could bind any job, the item ``share``.
     """
 
     start: Ints
@@ -38,6 +51,10 @@ class Configurations:
     shapes: Shapes
     pool: Ints
     speed: Floats
+    uses: Uses
+    room: Ints
+    server: Ints
+    share: npt.NDArray[np.int32] | None = None
 
     @property
     def jobs(self) -> int:
@@ -50,22 +67,38 @@ class Configurations:
         """The job of every column, (columns,)."""
         return np.repeat(np.arange(self.jobs, dtype=np.int32), np.diff(self.start))
 
+    def some(self, keep: Ints) -> Configurations:
+        """The columns ``keep`` alone, sorted; jobs keep their numbers."""
+        stays = (self.present >= 0) & np.isin(self.present, keep)
+        return replace(
+            self,
+            start=np.searchsorted(keep, self.start),
+            shape=self.shape[keep],
+            share=None if self.share is None else self.share[keep],
+            throughput=self.throughput[keep],
+            present=np.where(stays, np.searchsorted(keep, self.present), -1),
+        )
+
 
 def generate(
     jobs: Sequence[Job],
-    nodes: Sequence[Node],
-    idle: Ints,
+    supply: Supply,
     sensitivity: Sequence[float | None],
     *,
     sigma: float,
     keep_present: bool,
+    allowances: Sequence[Allowance] = (),
 ) -> Configurations:
-    """All configurations of ``jobs`` over the ``idle`` GPUs of each node, (nodes,).
+    """All configurations of ``jobs`` over what there is of each node.
 
     A sensitive job (``sensitivity > sigma``) is spread only on types whose largest server is
-    smaller than its smallest requirement; a job without a sensitivity never.
-    ``keep_present``: where a running job is now is one of its configurations.
+    smaller than its smallest requirement, or where its rules demand several servers; a job
+    without a sensitivity never. ``keep_present``: where a running job is now is one of its
+    configurations.
     """
+    nodes = supply.nodes
+    rows = _Rows(supply, jobs)
+    claims = _Claims(jobs, supply, rows)
     blocks: dict[_Key, _Block] = {}
     pool = np.zeros(len(nodes), dtype=np.int64)
     for number, gpu_type in enumerate(dict.fromkeys(node.gpu_type for node in nodes)):
@@ -73,18 +106,93 @@ def generate(
         pool[servers] = number
         largest = max(nodes[i].gpus for i in servers)
         spreaders = _may_spread(jobs, gpu_type, largest, sensitivity, sigma)
-        blocks |= _blocks_of_type(jobs, gpu_type, servers, idle[servers], spreaders)
+        for claim in range(len(claims.rules)):
+            found = _blocks_of_type(jobs, gpu_type, servers, claims, claim, spreaders)
+            blocks |= {key: block for key, block in found if len(block.jobs) and len(block.shapes)}
     factors = Factors(jobs, nodes)
-    presents = _presents(jobs, nodes, idle) if keep_present else []
-    return _fill(len(jobs), blocks, factors, presents, pool)
+    presents = _presents(jobs, supply, claims) if keep_present else []
+    filled = _fill(jobs, blocks, factors, presents, pool, claims, rows)
+    return _with_limits(filled, jobs, allowances)
 
 
-_Key = tuple[GpuType, int, int]
+class _Rows:
+    """The rows of the servers: GPUs of each, cores and memory where jobs could be short of them."""
+
+    def __init__(self, supply: Supply, jobs: Sequence[Job]) -> None:
+        self.supply = supply
+        count, one = len(supply.nodes), np.ones(1, dtype=np.int64)
+        rules = {job.rules for job in jobs}
+        cores = max((int(cores_of(r, one)[0]) for r in rules), default=0)
+        memory = max((int(memory_of(r, one)[0]) for r in rules), default=0)
+        idle = np.maximum(supply.gpus, 0)
+        short_of_cores = np.flatnonzero(supply.cores < cores * idle.astype(np.float64))
+        short_of_memory = np.flatnonzero(supply.memory < memory * idle.astype(np.float64))
+        self.cores, self.memory = np.full(count, -1), np.full(count, -1)
+        self.cores[short_of_cores] = count + np.arange(len(short_of_cores))
+        self.memory[short_of_memory] = count + len(short_of_cores) + np.arange(len(short_of_memory))
+        self.room = np.concatenate(
+            [supply.gpus, supply.cores[short_of_cores], supply.memory[short_of_memory]]
+        )
+        self.server = np.concatenate([np.arange(count), short_of_cores, short_of_memory])
+
+    def uses(self, shapes: ShapesOfSize, rules: Rules) -> Uses:
+        """What shapes under ``rules`` take, and never more of a row than there is."""
+        servers, gpus = shapes.servers, shapes.gpus
+        if rules.exclusive:
+            row, amount, used = servers, self.supply.gpus[servers], np.ones_like(servers, bool)
+        else:
+            parts = [(servers, gpus)]
+            for own, taken in ((self.cores, cores_of), (self.memory, memory_of)):
+                if (own[servers] >= 0).any():
+                    parts.append((own[servers], taken(rules, gpus.ravel()).reshape(gpus.shape)))
+            row = np.concatenate([r for r, _ in parts], axis=1)
+            used = row >= 0
+            amount = np.concatenate([a for _, a in parts], axis=1)
+            amount = np.minimum(amount, self.room[np.maximum(row, 0)])
+        start = np.concatenate([[0], np.cumsum(used.sum(axis=1))])
+        return Uses(start.astype(np.int64), row[used], amount[used])
+
+
+class _Claims:
+    """What rules make of the cluster: jobs with the same claim could take the same of it.
+
+    ``of`` (jobs,): the claim of each. ``rules`` (claims,): of one of its jobs; ``most``: S_t.
+    """
+
+    def __init__(self, jobs: Sequence[Job], supply: Supply, rows: _Rows) -> None:
+        self.rules: list[Rules] = []
+        self.most: list[Ints] = []
+        known: dict[object, int] = {}
+        by_rules: dict[Rules, int] = {}
+        of = []
+        for job in jobs:
+            if job.rules not in by_rules:
+                most, key = supply.most(job.rules), _what_it_takes(job.rules, rows)
+                claim = known.setdefault((most.tobytes(), key), len(self.rules))
+                if claim == len(self.rules):
+                    self.rules.append(job.rules)
+                    self.most.append(most)
+                by_rules[job.rules] = claim
+            of.append(by_rules[job.rules])
+        self.of = np.array(of, dtype=np.int64)
+
+
+def _what_it_takes(rules: Rules, rows: _Rows) -> object:
+    """Equal for rules that take the same of the program's rows."""
+    if rules.exclusive:
+        return True
+    cores = rules.cores_per_gpu if (rows.cores >= 0).any() else 0.0
+    memory = (rules.memory_mb_per_gpu, rules.memory_mb_per_node)
+    return cores, memory if (rows.memory >= 0).any() else (0.0, 0.0)
+
+
+_Key = tuple[int, GpuType, int, int, Form]
+"""Claim, GPU type, size, servers, form."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Jobs and shapes of one GPU type, one size and one server count: every pair is a column.
+    """Jobs and shapes of one key: every pair is a column.
 
     ``per_gpu`` (jobs,): samples per second per GPU before server factors.
     """
@@ -101,38 +209,40 @@ def _may_spread(
     sensitivity: Sequence[float | None],
     sigma: float,
 ) -> frozenset[int]:
-    spreaders = set()
-    for i, (job, rho) in enumerate(zip(jobs, sensitivity, strict=True)):
-        table = job.throughput.get(gpu_type)
-        if table is None or not table.distributed or rho is None:
-            continue
-        if rho <= sigma or min(job.reqs) > largest:
-            spreaders.add(i)
-    return frozenset(spreaders)
+    return frozenset(
+        i
+        for i, (job, rho) in enumerate(zip(jobs, sensitivity, strict=True))
+        if may_spread(job, gpu_type, largest, rho, sigma)
+    )
 
 
 def _blocks_of_type(
     jobs: Sequence[Job],
     gpu_type: GpuType,
     servers: Ints,
-    idle: Ints,
+    claims: _Claims,
+    claim: int,
     spreaders: frozenset[int],
-) -> dict[_Key, _Block]:
+) -> Iterator[tuple[_Key, _Block]]:
     takers: dict[int, list[int]] = {}
-    for i, job in enumerate(jobs):
-        if gpu_type in job.throughput:
-            for size in dict.fromkeys(job.reqs):
+    for i in np.flatnonzero(claims.of == claim).tolist():
+        if gpu_type in jobs[i].throughput:
+            for size in dict.fromkeys(jobs[i].reqs):
                 takers.setdefault(size, []).append(i)
-    blocks = {}
-    for size, in_one, spread in by_size(servers, idle, sorted(takers)):
-        able = takers[size]
-        rates = [interpolate(jobs[i].throughput[gpu_type].aggregated, size) for i in able]
-        blocks[gpu_type, size, 1] = _block(able, rates, in_one)
-        able = [i for i in able if i in spreaders]
-        count = spread.servers.shape[1]
-        rates = [interpolate(jobs[i].throughput[gpu_type].distributed, count) for i in able]
-        blocks[gpu_type, size, count] = _block(able, rates, spread)
-    return blocks
+    neighbours = Neighbours(servers, claims.most[claim][servers])
+    for size, able in sorted(takers.items()):
+        one = [i for i in able if in_one(jobs[i].rules, size)]
+        rates = [interpolate(jobs[i].throughput[gpu_type].aggregated, size) for i in one]
+        yield (claim, gpu_type, size, 1, ONE), _block(one, rates, neighbours.in_one(size))
+        forms: dict[Form, list[int]] = {}
+        for i in able:
+            if i in spreaders:
+                forms.setdefault(form_of(jobs[i].rules), []).append(i)
+        for form, several in forms.items():
+            shapes = spread(neighbours, size, form)
+            count = shapes.servers.shape[1]
+            rates = [interpolate(jobs[i].throughput[gpu_type].distributed, count) for i in several]
+            yield (claim, gpu_type, size, count, form), _block(several, rates, shapes)
 
 
 def _block(jobs: list[int], rates: list[float], shapes: ShapesOfSize) -> _Block:
@@ -149,9 +259,11 @@ class _Present:
     key: _Key
     shape: ShapesOfSize
     throughput: float
+    rules: Rules
 
 
-def _presents(jobs: Sequence[Job], nodes: Sequence[Node], idle: Ints) -> list[_Present]:
+def _presents(jobs: Sequence[Job], supply: Supply, claims: _Claims) -> list[_Present]:
+    nodes, idle = supply.nodes, supply.gpus
     index = {node.name: i for i, node in enumerate(nodes)}
     types = {node.name: node.gpu_type for node in nodes}
     found = []
@@ -161,20 +273,24 @@ def _presents(jobs: Sequence[Job], nodes: Sequence[Node], idle: Ints) -> list[_P
             continue
         throughput = configuration_throughput(job, job.running, types)
         if throughput > 0:
-            key = (nodes[parts[0][0]].gpu_type, job.running.gpus, len(parts))
+            form = ONE if len(parts) == 1 else form_of(job.rules)
+            gpu_type = nodes[parts[0][0]].gpu_type
+            key = int(claims.of[i]), gpu_type, job.running.gpus, len(parts), form
             shape = ShapesOfSize(*(np.array([column]) for column in zip(*parts, strict=True)))
-            found.append(_Present(i, key, shape, throughput))
+            found.append(_Present(i, key, shape, throughput, job.rules))
     return found
 
 
 def _fill(
-    job_count: int,
+    jobs: Sequence[Job],
     blocks: Mapping[_Key, _Block],
     factors: Factors,
     presents: Sequence[_Present],
     pool: Ints,
+    claims: _Claims,
+    rows: _Rows,
 ) -> Configurations:
-    columns_of = np.zeros(job_count, dtype=np.int64)
+    columns_of = np.zeros(len(jobs), dtype=np.int64)
     for block in blocks.values():
         columns_of[block.jobs] += len(block.shapes)
     found = [_find(present, blocks.get(present.key)) for present in presents]
@@ -184,15 +300,17 @@ def _fill(
     shape = np.empty(start[-1], dtype=np.int32)
     throughput = np.empty(start[-1])
     cursor, first_shape, first_column = start[:-1].copy(), 0, {}
+    uses = []
     for key, block in blocks.items():
         first_column[key] = cursor[block.jobs]
         at = first_column[key][:, None] + np.arange(len(block.shapes))
         shape[at] = first_shape + np.arange(len(block.shapes))
         slowest = factors.slowest(block.jobs, block.shapes.servers)
-        throughput[at] = block.per_gpu[:, None] * slowest * key[1]
+        throughput[at] = block.per_gpu[:, None] * slowest * key[2]
         cursor[block.jobs] += len(block.shapes)
         first_shape += len(block.shapes)
-    present_column = np.full(job_count, -1, dtype=np.int64)
+        uses.append(rows.uses(block.shapes, claims.rules[key[0]]))
+    present_column = np.full(len(jobs), -1, dtype=np.int64)
     own_shapes: list[ShapesOfSize] = []
     for present, place in zip(presents, found, strict=True):
         if place is None:
@@ -200,11 +318,22 @@ def _fill(
             shape[at] = first_shape + len(own_shapes)
             throughput[at] = present.throughput
             own_shapes.append(present.shape)
+            uses.append(rows.uses(present.shape, present.rules))
         else:
             at = first_column[present.key][place[0]] + place[1]
         present_column[present.job] = at
-    shapes = join([*(block.shapes for block in blocks.values()), *own_shapes])
-    return Configurations(start, shape, throughput, present_column, shapes, pool, factors.mean())
+    return Configurations(
+        start,
+        shape,
+        throughput,
+        present_column,
+        join([*(block.shapes for block in blocks.values()), *own_shapes]),
+        pool,
+        factors.mean(),
+        Uses.joined(uses),
+        rows.room,
+        rows.server,
+    )
 
 
 def _find(present: _Present, block: _Block | None) -> tuple[int, int] | None:
@@ -219,3 +348,68 @@ def _find(present: _Present, block: _Block | None) -> tuple[int, int] | None:
     return (
         (row, at) if same and np.array_equal(block.shapes.gpus[at], present.shape.gpus[0]) else None
     )
+
+
+def _with_limits(
+    columns: Configurations, jobs: Sequence[Job], allowances: Sequence[Allowance]
+) -> Configurations:
+    """With a row for every bound that the jobs could come to, and the share that each takes."""
+    if not allowances:
+        return columns
+    gpus_rows: list[list[int]] = [[] for _ in jobs]
+    count_rows: list[list[int]] = [[] for _ in jobs]
+    room = columns.room.tolist()
+    most = _largest(columns)
+    for allowance in allowances:
+        members = [i for i, job in enumerate(jobs) if job.id in allowance.limit.jobs and most[i]]
+        if allowance.gpus is not None and allowance.gpus < int(most[members].sum()):
+            for i in members:
+                gpus_rows[i].append(len(room))
+            room.append(allowance.gpus)
+        if allowance.count is not None and allowance.count < len(members):
+            for i in members:
+                count_rows[i].append(len(room))
+            room.append(allowance.count)
+    if len(room) == len(columns.room):
+        return columns
+    sizes = columns.shapes.sizes()
+    share = np.full(len(columns), len(columns.shapes), dtype=np.int32)
+    items: dict[object, int] = {None: len(columns.shapes)}
+    entries: list[list[tuple[int, int]]] = [[(0, 0)]]
+    for i, (first, end) in enumerate(pairwise(columns.start.tolist())):
+        if not gpus_rows[i] and not count_rows[i]:
+            continue
+        own, which = np.unique(sizes[columns.shape[first:end]], return_inverse=True)
+        numbers = []
+        for size in own.tolist():
+            taken = [(row, size) for row in gpus_rows[i]] + [(row, 1) for row in count_rows[i]]
+            item = items.setdefault(tuple(taken), len(columns.shapes) + len(entries))
+            if item == len(columns.shapes) + len(entries):
+                entries.append(taken)
+            numbers.append(item)
+        share[first:end] = np.array(numbers, dtype=np.int32)[which.ravel()]
+    flat = [entry for item in entries for entry in item]
+    shares = Uses(
+        np.concatenate([[0], np.cumsum([len(item) for item in entries])]).astype(np.int64),
+        np.array([row for row, _ in flat], dtype=np.int64),
+        np.array([amount for _, amount in flat], dtype=np.int64),
+    )
+    whole = np.array(room, dtype=np.int64)
+    none = np.full(len(whole) - len(columns.room), -1)
+    return replace(
+        columns,
+        uses=Uses.joined([columns.uses, shares]),
+        room=whole,
+        server=np.concatenate([columns.server, none]),
+        share=share,
+    )
+
+
+def _largest(columns: Configurations) -> Ints:
+    """The GPUs of every job's largest column, (jobs,); 0 for one without."""
+    most = np.zeros(columns.jobs, dtype=np.int64)
+    filled = np.diff(columns.start) > 0
+    if filled.any():
+        sizes = columns.shapes.sizes()[columns.shape]
+        most[filled] = np.maximum.reduceat(sizes, columns.start[:-1][filled])
+    return most

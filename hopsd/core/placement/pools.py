@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
+import numpy as np
+
+from hopsd.core.placement.contract import form_of, in_one, may_spread, spread
+from hopsd.core.placement.sensitivity import sensitivity_on
+from hopsd.core.placement.shapes import Neighbours
+from hopsd.core.placement.supply import Supply
 from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType
 from hopsd.model.job import Job
+from hopsd.model.plan import PlanSettings
+from hopsd.model.rules import ANYWHERE
+
+DEFAULT_SIGMA = PlanSettings().sigma
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +25,33 @@ class Pool:
     """All schedulable servers of one GPU type; counts are of all their GPUs, idle or not."""
 
     gpu_type: GpuType
+    nodes: Sequence[Node]
     gpus: int
     largest: int
+    _held: dict[object, bool] = field(default_factory=dict, repr=False, compare=False)
+
+    def holds(self, job: Job, rho: float | None, sigma: float) -> bool:
+        """Whether the job has a configuration here while all is idle."""
+        table = job.throughput.get(self.gpu_type)
+        if table is None:
+            return False
+        if job.rules == ANYWHERE:
+            smallest = min(job.reqs)
+            return smallest <= self.largest or (bool(table.distributed) and smallest <= self.gpus)
+        spreads = may_spread(job, self.gpu_type, self.largest, rho, sigma)
+        key = job.rules, job.reqs, spreads
+        if key not in self._held:
+            self._held[key] = self._holds(job, spreads=spreads)
+        return self._held[key]
+
+    def _holds(self, job: Job, *, spreads: bool) -> bool:
+        most = Supply.idle(self.nodes).most(job.rules)
+        largest = int(most.max(initial=0))
+        if any(size <= largest and in_one(job.rules, size) for size in job.reqs):
+            return True
+        neighbours = Neighbours(np.arange(len(most)), most)
+        form = form_of(job.rules)
+        return spreads and any(len(spread(neighbours, size, form)) for size in job.reqs)
 
 
 Pools = Mapping[GpuType, Pool]
@@ -24,31 +59,29 @@ Pools = Mapping[GpuType, Pool]
 
 def pools_of(nodes: Iterable[Node]) -> dict[GpuType, Pool]:
     """Pools by GPU type."""
-    counts: dict[GpuType, list[int]] = {}
+    own: dict[GpuType, list[Node]] = {}
     for node in nodes:
-        counts.setdefault(node.gpu_type, []).append(node.gpus)
-    return {t: Pool(t, sum(gpus), max(gpus)) for t, gpus in counts.items()}
+        own.setdefault(node.gpu_type, []).append(node)
+    return {
+        t: Pool(t, ns, sum(node.gpus for node in ns), max(node.gpus for node in ns))
+        for t, ns in own.items()
+    }
 
 
 def could_run_on(job: Job, pool: Pool) -> bool:
-    """Whether the idle pool could hold the job's smallest requirement.
+    """Whether the idle pool could hold the job.
 
-    In its largest server, or spread over servers where the job knows how fast that is.
+    In one of its servers, or spread over several where the job knows how fast that is.
     """
     return bool(pools_for(job, {pool.gpu_type: pool}))
 
 
-def pools_for(job: Job, pools: Pools) -> list[Pool]:
+def pools_for(job: Job, pools: Pools, sigma: float = DEFAULT_SIGMA) -> list[Pool]:
     """The pools that it could run on."""
-    smallest = min(job.reqs)
-    return [
-        pool
-        for pool in pools.values()
-        if (table := job.throughput.get(pool.gpu_type)) is not None
-        and (smallest <= pool.largest or (bool(table.distributed) and smallest <= pool.gpus))
-    ]
+    rho = None if job.rules == ANYWHERE else sensitivity_on(job, pools)
+    return [pool for pool in pools.values() if pool.holds(job, rho, sigma)]
 
 
-def could_run(job: Job, pools: Pools) -> bool:
+def could_run(job: Job, pools: Pools, sigma: float = DEFAULT_SIGMA) -> bool:
     """Whether an idle cluster could run the job; False: ``no_configuration``."""
-    return bool(pools_for(job, pools))
+    return bool(pools_for(job, pools, sigma))

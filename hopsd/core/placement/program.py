@@ -18,7 +18,7 @@ _SAFE_EXPONENT = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Choose at most one column a job within ``capacity`` (servers,), for the largest value.
+    """Choose at most one column a job within ``capacity`` (rows,), for the largest value.
 
     ``gain`` (columns,) is G of eq. 11 times the restart factor; ``urgency`` (jobs,) is
     ``prior + bias``; ``weight`` (jobs,) is ``urgency^lam / exp(log_scale)``; ``value`` is weight
@@ -42,14 +42,49 @@ class Program:
         """Logarithms of the weights: they tell apart what a double cannot hold."""
         return self.lam * np.log(self.urgency)
 
+    @property
+    def idle(self) -> Ints:
+        """The GPUs of every server, (servers,)."""
+        return self.capacity[: len(self.configurations.pool)]
+
+    def items(self, columns: Ints) -> Ints:
+        """What ``columns`` take, as items of the configurations' uses."""
+        own = self.configurations
+        shapes = own.shape[columns].astype(np.int64)
+        return shapes if own.share is None else np.concatenate([shapes, own.share[columns]])
+
+    def per_column(self, of_items: Floats) -> Floats:
+        """The sum of ``of_items`` (items,) over what every column takes, (columns,)."""
+        own = self.configurations
+        found: Floats = of_items[own.shape]
+        if own.share is not None:
+            found += of_items[own.share]
+        return found
+
+    def gpus_on(self, column: int) -> list[tuple[int, int]]:
+        """Servers of a column, and how many GPUs of each nobody else can have beside it."""
+        own = self.configurations
+        taken = own.uses.of(int(own.shape[column]))
+        return [(row, amount) for row, amount in taken if row < len(own.pool)]
+
     def taken(self, choice: Ints) -> Ints:
-        """GPUs that ``choice`` takes of every server."""
-        columns = choice[choice >= 0]
-        shapes = self.configurations.shape[columns].astype(np.int64)
-        return self.configurations.shapes.consumption(shapes, len(self.capacity))
+        """What ``choice`` takes of every row."""
+        items = self.items(choice[choice >= 0])
+        return self.configurations.uses.total(items, len(self.capacity))
+
+    def gpus(self, choice: Ints) -> int:
+        """How many GPUs ``choice`` places."""
+        shapes = self.configurations.shape[choice[choice >= 0]]
+        return int(self.configurations.shapes.sizes()[shapes].sum())
+
+    def fits(self, capacity: Ints) -> Bools:
+        """Which columns ``capacity`` (rows,) can hold."""
+        own, fit = self.configurations, self.configurations.uses.fit(capacity)
+        fits: Bools = fit[own.shape]
+        return fits if own.share is None else fits & fit[own.share]
 
     def feasible(self, choice: Ints) -> bool:
-        """Every chosen column is its job's own, and no server gives more than it has."""
+        """Every chosen column is its job's own, and no row gives more than it has."""
         start = self.configurations.start
         chosen = choice >= 0
         own = (start[:-1] <= choice) & (choice < start[1:])
@@ -69,7 +104,6 @@ class Program:
 
 def build(
     configurations: Configurations,
-    capacity: Ints,
     priorities: Sequence[float],
     lam: float,
     restart_share: Floats,
@@ -95,28 +129,21 @@ def build(
         gain *= np.repeat(restart_share, lengths)
         gain[stays] = at_home
     value = gain * np.repeat(weight, lengths)
-    return Program(configurations, capacity, urgency, lam, weight, log_scale, gain, value)
+    return Program(
+        configurations, configurations.room, urgency, lam, weight, log_scale, gain, value
+    )
 
 
 def restrict(program: Program, jobs: Bools, capacity: Ints) -> tuple[Program, Ints]:
-    """The program of some ``jobs`` over what is left of the servers, and its columns' old numbers.
+    """The program of some ``jobs`` over what is left of the rows, and its columns' old numbers.
 
     Columns that ``capacity`` cannot hold are left out. Jobs keep their numbers; weights are
     scaled anew, so that light jobs count among themselves.
     """
     old = program.configurations
-    held = old.shapes.fit(capacity)
-    keep = np.flatnonzero(held[old.shape] & np.repeat(jobs, np.diff(old.start)))
-    start = np.searchsorted(keep, old.start)
-    position = np.searchsorted(keep, old.present)
-    stays = (old.present >= 0) & np.isin(old.present, keep)
-    columns = replace(
-        old,
-        start=start,
-        shape=old.shape[keep],
-        throughput=old.throughput[keep],
-        present=np.where(stays, position, -1),
-    )
+    keep = np.flatnonzero(program.fits(capacity) & np.repeat(jobs, np.diff(old.start)))
+    columns = old.some(keep)
+    start = columns.start
     log_weight = program.log_weight()
     top = float(log_weight[np.diff(start) > 0].max(initial=-np.inf))
     # Jobs left out may be heavier than a double can hold beside the others.
@@ -133,6 +160,23 @@ def restrict(program: Program, jobs: Bools, capacity: Ints) -> tuple[Program, In
         value=value,
     )
     return part, keep
+
+
+def within(program: Program) -> tuple[Program, Ints]:
+    """The program without the columns that its capacity cannot hold, and the others' old numbers.
+
+    Limits leave such columns: their gains count, but nobody can have them.
+    """
+    keep = np.flatnonzero(program.fits(program.capacity))
+    if len(keep) == len(program.value):
+        return program, keep
+    columns = program.configurations.some(keep)
+    return (
+        replace(
+            program, configurations=columns, gain=program.gain[keep], value=program.value[keep]
+        ),
+        keep,
+    )
 
 
 def _urgency(priorities: Floats) -> Floats:

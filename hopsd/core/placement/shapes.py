@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from hopsd.model.arrays import Bools, Ints
+from hopsd.model.arrays import Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,20 +29,6 @@ class Shapes:
     def sizes(self) -> Ints:
         """GPUs of every shape."""
         return np.add.reduceat(self.gpus, self.start[:-1]) if len(self) else np.zeros(0, np.int64)
-
-    def fit(self, capacity: Ints) -> Bools:
-        """Which shapes ``capacity`` (servers,) can hold."""
-        if not len(self):
-            return np.zeros(0, dtype=np.bool_)
-        return np.logical_and.reduceat(self.gpus <= capacity[self.server], self.start[:-1])
-
-    def consumption(self, shapes: Ints, servers: int) -> Ints:
-        """GPUs taken on every server when each of ``shapes`` is chosen once per mention."""
-        taken = np.zeros(servers, dtype=np.int64)
-        lengths = self.start[shapes + 1] - self.start[shapes]
-        part = np.repeat(self.start[shapes], lengths) + ramp(lengths)
-        np.add.at(taken, self.server[part], self.gpus[part])
-        return taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +59,58 @@ def join(parts: Iterable[ShapesOfSize]) -> Shapes:
     return Shapes(start.astype(np.int64), server.astype(np.int64), gpus.astype(np.int64))
 
 
-def by_size(
-    servers: Ints, idle: Ints, sizes: Sequence[int]
-) -> Iterator[tuple[int, ShapesOfSize, ShapesOfSize]]:
-    """For every size: its shapes in one server, and its spread shapes over the fewest servers.
+class Neighbours:
+    """Servers of one GPU type in the cluster's node order, and what a job could take of each.
 
-    ``servers`` are those of one GPU type in the cluster's node order, ``idle`` their free GPUs.
-    A spread shape is filled: every server but the last gives all it has.
+    ``idle`` (servers,): S_t of section 3.6. Servers of which it could take nothing end a run of
+    neighbours.
     """
-    taken_before = np.concatenate([[0], np.cumsum(idle)])
-    run_end = _run_ends(idle)
-    for size in sizes:
-        one = servers[idle >= size]
-        in_one = ShapesOfSize(one[:, None], np.full((len(one), 1), size))
-        yield size, in_one, _spread(servers, idle, size, taken_before, run_end)
+
+    def __init__(self, servers: Ints, idle: Ints) -> None:
+        self._servers, self._idle = servers, idle
+        self._taken_before = np.concatenate([[0], np.cumsum(idle)])
+        self._run_end = _run_ends(idle)
+
+    def in_one(self, size: int) -> ShapesOfSize:
+        """On every server that holds ``size`` alone."""
+        one = self._servers[self._idle >= size]
+        return ShapesOfSize(one[:, None], np.full((len(one), 1), size))
+
+    def filled(self, size: int) -> ShapesOfSize:
+        """Spread over the fewest servers, of which every one but the last gives all it has."""
+        idle, before = self._idle, self._taken_before
+        start = np.flatnonzero((idle > 0) & (idle < size))
+        last = np.searchsorted(before, before[start] + size) - 1
+        fits = last < self._run_end[start]
+        start, last = start[fits], last[fits]
+        if not len(start):
+            return _NO_SHAPES
+        count = last - start + 1
+        fewest = int(count.min())
+        start, last = start[count == fewest], last[count == fewest]
+        index = start[:, None] + np.arange(fewest)
+        gpus = idle[index]
+        gpus[:, -1] = size - (before[last] - before[start])
+        return ShapesOfSize(self._servers[index], gpus)
+
+    def even(self, size: int, per_node: int | None) -> ShapesOfSize:
+        """Spread over the fewest servers with the same count on each: ``per_node``, or any."""
+        if per_node is None:
+            most = min(size, len(self._servers))
+            counts = [count for count in range(2, most + 1) if size % count == 0]
+        else:
+            counts = [size // per_node] if 2 * per_node <= size and size % per_node == 0 else []
+        for count in counts:
+            each = size // count
+            enough = np.concatenate([[0], np.cumsum(self._idle >= each)])
+            start = np.flatnonzero(enough[count:] - enough[:-count] == count)
+            if len(start):
+                index = start[:, None] + np.arange(count)
+                return ShapesOfSize(self._servers[index], np.full(index.shape, each))
+        return _NO_SHAPES
+
+
+_NO_SHAPES = ShapesOfSize(np.zeros((0, 2), dtype=np.int64), np.zeros((0, 2), dtype=np.int64))
 
 
 def _run_ends(idle: Ints) -> Ints:
@@ -94,22 +118,3 @@ def _run_ends(idle: Ints) -> Ints:
     empty = np.flatnonzero(idle == 0)
     position = np.searchsorted(empty, np.arange(len(idle)))
     return np.append(empty, len(idle))[position]
-
-
-def _spread(
-    servers: Ints, idle: Ints, size: int, taken_before: Ints, run_end: Ints
-) -> ShapesOfSize:
-    start = np.flatnonzero((idle > 0) & (idle < size))
-    last = np.searchsorted(taken_before, taken_before[start] + size) - 1
-    fits = last < run_end[start]
-    start, last = start[fits], last[fits]
-    if not len(start):
-        none = np.zeros((0, 2), dtype=np.int64)
-        return ShapesOfSize(none, none)
-    count = last - start + 1
-    fewest = int(count.min())
-    start, last = start[count == fewest], last[count == fewest]
-    index = start[:, None] + np.arange(fewest)
-    gpus = idle[index]
-    gpus[:, -1] = size - (taken_before[last] - taken_before[start])
-    return ShapesOfSize(servers[index], gpus)

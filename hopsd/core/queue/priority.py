@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import fsum
 
-from hopsd.core.placement.pools import Pools, pools_for, pools_of
+from hopsd.core.placement.pools import DEFAULT_SIGMA, Pools, pools_for, pools_of
 from hopsd.core.placement.supply import Supply
 from hopsd.core.speed.throughput import single_gpu
 from hopsd.model.cluster import Node
 from hopsd.model.ids import JobId, job_order
 from hopsd.model.job import Job, JobState
 from hopsd.model.plan import PlanSettings, PriorityName, Snapshot
+from hopsd.model.rules import ANYWHERE
 
 DEFAULT_AGE_SECONDS = 3600.0
 """Age of a job that tells neither samples nor a time limit, where nobody gave one."""
@@ -36,17 +37,20 @@ def ages(jobs: Sequence[Job], nodes: Sequence[Node]) -> dict[JobId, float]:
 class _Alone:
     """How fast one GPU is where a job could run; worked out once for jobs with the same tables."""
 
-    def __init__(self, pools: Pools) -> None:
+    def __init__(self, pools: Pools, sigma: float = DEFAULT_SIGMA) -> None:
+        self._sigma = sigma
         self.gpus = sum(pool.gpus for pool in pools.values())
         self._pools = pools
-        self._known: dict[tuple[int, int], list[tuple[int, float]]] = {}
+        self._known: dict[object, list[tuple[int, float]]] = {}
 
     def speeds(self, job: Job) -> list[tuple[int, float]]:
         """GPUs and samples per second of one of them, for every pool that the job could run on."""
-        key = id(job.throughput), min(job.reqs)
+        key: object = (id(job.throughput), min(job.reqs))
+        if job.rules != ANYWHERE:
+            key = id(job.throughput), job.reqs, job.rules, job.sensitivity
         known = self._known.get(key)
         if known is None:
-            able = pools_for(job, self._pools)
+            able = pools_for(job, self._pools, self._sigma)
             known = [(pool.gpus, single_gpu(job, pool.gpu_type)) for pool in able]
             self._known[key] = known
         return known
@@ -153,7 +157,8 @@ def priorities(
 
     ``present``: jobs that share the cluster (N of finish-time fairness), default: ``jobs``.
     """
-    situation = _Situation(now, _Alone(pools_of(nodes)), len(jobs) if present is None else present)
+    alone = _Alone(pools_of(nodes), settings.sigma)
+    situation = _Situation(now, alone, len(jobs) if present is None else present)
     formula = _FORMULAS[settings.priority]
     return {
         job.id: job.priority if job.priority is not None else formula(job, situation)
@@ -193,10 +198,14 @@ def queue(snapshot: Snapshot, settings: PlanSettings) -> Queue:
 def supply(snapshot: Snapshot) -> Supply:
     """What a plan may give of every node; in a first plan also what its running jobs hold."""
     first = snapshot.round.first
-    held = [job for job in snapshot.jobs if job.running]
-    moving = [job for job in held if competes(job, first=first)]
-    staying = [job for job in held if not competes(job, first=first)]
-    return Supply.beside(snapshot.nodes, moving, staying)
+    moving = [job for job in snapshot.jobs if job.running and competes(job, first=first)]
+    return Supply.beside(snapshot.nodes, moving, staying(snapshot))
+
+
+def staying(snapshot: Snapshot) -> list[Job]:
+    """The running jobs that a plan leaves where they are."""
+    first = snapshot.round.first
+    return [job for job in snapshot.jobs if job.running and not competes(job, first=first)]
 
 
 def idle_gpus(snapshot: Snapshot) -> list[int]:

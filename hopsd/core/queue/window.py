@@ -7,10 +7,12 @@ joins a window by a rounding error.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
-from hopsd.core.placement.pools import Pools, could_run, pools_of
-from hopsd.core.speed.throughput import per_gpu
+from hopsd.core.placement.allowances import Allowance
+from hopsd.core.placement.pools import DEFAULT_SIGMA, could_run, pools_of
+from hopsd.core.placement.sensitivity import sensitivity_on
 from hopsd.model.cluster import Node
 from hopsd.model.ids import JobId
 from hopsd.model.job import Job
@@ -18,42 +20,59 @@ from hopsd.model.job import Job
 
 def sensitivity(job: Job, nodes: Sequence[Node]) -> float | None:
     """rho: how much slower a GPU gets by spreading (eq. 10); None where nobody knows."""
-    return _sensitivity(job, pools_of(nodes))
+    return sensitivity_on(job, pools_of(nodes))
 
 
 def sensitivities(jobs: Iterable[Job], nodes: Sequence[Node]) -> dict[JobId, float | None]:
     """:func:`sensitivity` of many jobs."""
     pools = pools_of(nodes)
-    return {job.id: _sensitivity(job, pools) for job in jobs}
+    return {job.id: sensitivity_on(job, pools) for job in jobs}
 
 
-def _sensitivity(job: Job, pools: Pools) -> float | None:
-    """Mean over the types with a spread table, weighted by all GPUs of the type."""
-    if job.sensitivity is not None:
-        return job.sensitivity
-    ratios: list[tuple[int, float]] = []
-    for pool in pools.values():
-        table = job.throughput.get(pool.gpu_type)
-        if table is not None and table.distributed:
-            ratios.append((pool.gpus, per_gpu(table, 1, 1) / per_gpu(table, 2, 2)))
-    return _mean(ratios)
-
-
-def _mean(weighted: Sequence[tuple[int, float]]) -> float | None:
-    """Weighted mean with one rounding; None of nothing."""
-    parts = [(weight, *value.as_integer_ratio()) for weight, value in weighted]
-    if not parts:
-        return None
-    # Denominators of floats are powers of two: the largest is a multiple of all.
-    common = max(denominator for _, _, denominator in parts)
-    total = sum(w * numerator * (common // d) for w, numerator, d in parts)
-    return total / (common * sum(weight for weight, _, _ in parts))
-
-
-def runnable(jobs: Iterable[Job], nodes: Sequence[Node]) -> list[Job]:
+def runnable(jobs: Iterable[Job], nodes: Sequence[Node], sigma: float = DEFAULT_SIGMA) -> list[Job]:
     """The jobs that an idle cluster could run; the others are in no window, sum or mean."""
     pools = pools_of(nodes)
-    return [job for job in jobs if could_run(job, pools)]
+    return [job for job in jobs if could_run(job, pools, sigma)]
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """A limit that leaves too little for a job beside what is kept and ``ahead`` of it, jobs of
+    the window that ask for ``asked`` GPUs at least.
+    """
+
+    allowance: Allowance
+    ahead: tuple[JobId, ...]
+    asked: int
+
+
+def limited(
+    queue: Sequence[Job], gpus: int, allowances: Sequence[Allowance]
+) -> dict[JobId, Blocked]:
+    """The jobs that a limit keeps out of the window, and are in no mean.
+
+    A job enters only while each of its limits leaves its smallest requirement and one job after
+    what is kept and the smallest requirements of those already inside. ``queue``: jobs that could
+    run, in order; ``gpus``: all of the system.
+    """
+    asked = 0
+    inside: list[list[Job]] = [[] for _ in allowances]
+    blocked: dict[JobId, Blocked] = {}
+    for job in queue:
+        smallest = min(job.reqs)
+        own = [i for i, allowance in enumerate(allowances) if job.id in allowance.limit.jobs]
+        for i in own:
+            ahead = sum(min(other.reqs) for other in inside[i])
+            if not allowances[i].leaves(ahead + smallest, len(inside[i]) + 1):
+                others = tuple(other.id for other in inside[i])
+                blocked[job.id] = Blocked(allowances[i], others, ahead)
+                break
+        else:
+            if asked < gpus:
+                asked += smallest
+                for i in own:
+                    inside[i].append(job)
+    return blocked
 
 
 def service_window(queue: Sequence[Job], gpus: int) -> int:

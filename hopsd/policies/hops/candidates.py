@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
+from hopsd.core.placement.allowances import Allowance, allowances
 from hopsd.core.placement.pools import pools_of
-from hopsd.core.queue.priority import Queue, idle_gpus, queue
-from hopsd.core.queue.window import runnable, sensitivities, sensitivity_adjustment, service_window
-from hopsd.model.arrays import Ints
+from hopsd.core.placement.supply import Supply
+from hopsd.core.queue.priority import Queue, queue, staying, supply
+from hopsd.core.queue.window import (
+    limited,
+    runnable,
+    sensitivities,
+    sensitivity_adjustment,
+    service_window,
+)
 from hopsd.model.ids import JobId
 from hopsd.model.job import Job
 from hopsd.model.plan import PlanSettings, Snapshot
@@ -22,8 +27,8 @@ from hopsd.policies import reasons
 class Candidates:
     """``queue``: every job the plan decides about; ``jobs``: the window's, then the adjusted.
 
-    ``idle`` (nodes,): GPUs this plan may give. ``waiting``: the reason of every job that does
-    not compete.
+    ``supply``: what this plan may give. ``waiting``: the reason of every job that does not
+    compete.
     """
 
     queue: tuple[Job, ...]
@@ -31,7 +36,8 @@ class Candidates:
     adjusted: tuple[Job, ...]
     priority: Mapping[JobId, float]
     rho: Mapping[JobId, float | None]
-    idle: Ints
+    supply: Supply
+    allowances: tuple[Allowance, ...]
     waiting: Mapping[JobId, Reason]
 
     @property
@@ -48,12 +54,18 @@ def candidates(snapshot: Snapshot, settings: PlanSettings) -> Candidates:
     nodes = snapshot.nodes
     everyone = queue(snapshot, settings)
     rho = sensitivities(everyone.jobs, nodes)
-    able = runnable(everyone.jobs, nodes)
-    idle = idle_gpus(snapshot)
-    size = service_window(able, sum(node.gpus for node in nodes))
-    adjusted = [] if snapshot.round.first else sensitivity_adjustment(able, size, rho, sum(idle))
+    could = runnable(everyone.jobs, nodes, settings.sigma)
+    stock, gpus = supply(snapshot), sum(node.gpus for node in nodes)
+    left = allowances(snapshot.limits, staying(snapshot))
+    blocked = limited(could, gpus, left)
+    able = [job for job in could if job.id not in blocked]
+    size, idle = service_window(able, gpus), int(stock.gpus.sum())
+    adjusted = [] if snapshot.round.first else sensitivity_adjustment(able, size, rho, idle)
     window = able[:size]
-    waiting = _kept_out(snapshot, everyone, able, window)
+    waiting = _kept_out(snapshot, everyone, could, able, window)
+    waiting |= {
+        job.id: reasons.over_limit(job, blocked[job.id]) for job in could if job.id in blocked
+    }
     for job in adjusted:
         del waiting[job.id]
     return Candidates(
@@ -62,13 +74,18 @@ def candidates(snapshot: Snapshot, settings: PlanSettings) -> Candidates:
         tuple(adjusted),
         everyone.priority,
         rho,
-        np.array(idle, dtype=np.int64),
+        stock,
+        left,
         waiting,
     )
 
 
 def _kept_out(
-    snapshot: Snapshot, everyone: Queue, able: Sequence[Job], window: Sequence[Job]
+    snapshot: Snapshot,
+    everyone: Queue,
+    could: Sequence[Job],
+    able: Sequence[Job],
+    window: Sequence[Job],
 ) -> dict[JobId, Reason]:
     """Reasons of the jobs in no queue, of those that can run nowhere, and of those behind."""
     pools = pools_of(snapshot.nodes)
@@ -78,7 +95,7 @@ def _kept_out(
         for job in snapshot.jobs
         if job.state in reasons.NOT_QUEUED and not job.running
     }
-    runs_somewhere = {job.id for job in able}
+    runs_somewhere = {job.id for job in could}
     found |= {
         job.id: reasons.nowhere(job, pools) for job in everyone.jobs if job.id not in runs_somewhere
     }

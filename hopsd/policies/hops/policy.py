@@ -15,7 +15,7 @@ from hopsd.model.cluster import Node
 from hopsd.model.ids import JobId
 from hopsd.model.job import Job
 from hopsd.model.plan import JobNumbers, Plan, PlanSettings, RoundInfo, Snapshot
-from hopsd.model.reason import Reason
+from hopsd.model.reason import Reason, ReasonCode
 from hopsd.policies import reasons
 from hopsd.policies.hops.candidates import Candidates, candidates
 from hopsd.solver.solution import Solution
@@ -34,16 +34,15 @@ def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
     jobs = chosen.jobs
     configurations = generate(
         jobs,
-        snapshot.nodes,
-        chosen.idle,
+        chosen.supply,
         chosen.sensitivity,
         sigma=settings.sigma,
         keep_present=snapshot.round.first and not settings.paper_exact,
+        allowances=chosen.allowances,
     )
     clock.lap("configurations")
     program = build(
         configurations,
-        chosen.idle,
         [chosen.priority[job.id] for job in jobs],
         settings.lam,
         _restart_shares(jobs, snapshot.round, settings),
@@ -91,7 +90,7 @@ def _plan(
 ) -> Plan:
     jobs, choice = chosen.jobs, solution.choice
     if not program.feasible(choice):
-        raise AssertionError("the solver's choice was checked, and breaks a server's capacity")
+        raise AssertionError("the solver's choice was checked, and breaks a capacity or a limit")
     placements = {
         job.id: _allocation(program.configurations, int(column), snapshot.nodes)
         for job, column in zip(jobs, choice, strict=True)
@@ -100,8 +99,8 @@ def _plan(
     objective = _objective(program, choice)
     bound = max(objective, program.unscaled(solution.bound))
     waiting = {**chosen.waiting, **_lost(chosen, placements, program.configurations)}
-    idle_left = int((program.capacity - program.taken(choice)).sum())
-    queued = any(job.id not in placements for job in chosen.queue)
+    idle_left = int(chosen.supply.gpus.sum()) - program.gpus(choice)
+    queued = any(job.id not in placements and _may_run(chosen, job) for job in chosen.queue)
     clock.lap("check")
     clock.seconds["total"] = clock.total()
     return Plan(
@@ -120,6 +119,12 @@ def _plan(
     )
 
 
+def _may_run(chosen: Candidates, job: Job) -> bool:
+    """Whether no site limit keeps the job out."""
+    reason = chosen.waiting.get(job.id)
+    return reason is None or reason.code is not ReasonCode.LIMIT
+
+
 def _objective(program: Program, choice: Ints) -> float:
     return program.unscaled(program.scaled_objective(choice))
 
@@ -133,7 +138,7 @@ def _lost(
     chosen: Candidates, placements: Mapping[JobId, Allocation], configurations: Configurations
 ) -> dict[JobId, Reason]:
     """Why each candidate without a placement waits."""
-    idle = chosen.idle.tolist()
+    idle = chosen.supply.gpus.tolist()
     return {
         job.id: reasons.lost(job, count, chosen.priority[job.id], len(placements))
         if count

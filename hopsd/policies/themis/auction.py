@@ -48,13 +48,7 @@ class Outcome:
 def program_of(bids: Configurations, capacity: Ints, worth: Floats) -> Program:
     """The auction as a program. ``worth`` (columns,); bids worth nothing are left out."""
     keep = np.flatnonzero(worth > ROUNDING)
-    columns = replace(
-        bids,
-        start=np.searchsorted(keep, bids.start),
-        shape=bids.shape[keep],
-        throughput=bids.throughput[keep],
-        present=np.full(bids.jobs, -1, dtype=np.int64),
-    )
+    columns = replace(bids.some(keep), present=np.full(bids.jobs, -1, dtype=np.int64))
     ones = np.ones(bids.jobs)
     return Program(columns, capacity, ones, 1.0, ones, 0.0, worth[keep], worth[keep])
 
@@ -101,7 +95,7 @@ def kept_shares(program: Program, choice: Ints, task: Task) -> Floats:
             kept[i] = _exactly(program, value, int(i), task)
         return kept
     prices = find_prices(program, column_groups(program), float(value.sum()), task.give_up)
-    paid = prices.shape[program.configurations.shape[choice[winners]]]
+    paid = program.per_column(prices.item)[choice[winners]]
     kept[winners] = np.exp(-np.maximum(0.0, paid))
     return kept
 

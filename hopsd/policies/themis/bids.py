@@ -55,8 +55,7 @@ class Bids:
         idle = np.array([sites.idle[node.name] for node in nodes], dtype=np.int64)
         columns = generate(
             [_bidder(app, sites) for app in apps],
-            nodes,
-            idle,
+            sites.supply(),
             [0.0] * len(apps),
             sigma=1.0,
             keep_present=snapshot.round.first,

@@ -107,17 +107,22 @@ def to_mps(model: Model) -> str:
     lines += [f" L R{i}" for i in range(len(model.upper))]
     lines += ["COLUMNS", " M1 'MARKER' 'INTORG'"]
     start, row = model.start.tolist(), model.row.tolist()
-    parts = [f"R{i} {v:g}" for i, v in zip(row, model.factor.tolist(), strict=True)]
+    parts = [f"R{i} {_number(v)}" for i, v in zip(row, model.factor.tolist(), strict=True)]
     for j, value in enumerate((-model.objective).tolist()):
         first, last = start[j], start[j + 1]
         lines.append(f" X{j} OBJ {value!r}")
         lines += [f" X{j} {part}" for part in parts[first:last]]
     lines += [" M2 'MARKER' 'INTEND'", "RHS"]
-    lines += [f" RHS R{i} {value:g}" for i, value in enumerate(model.upper.tolist())]
+    lines += [f" RHS R{i} {_number(value)}" for i, value in enumerate(model.upper.tolist())]
     lines.append("BOUNDS")
     lines += [f" UP BND X{j} {value:g}" for j, value in enumerate(model.bound.tolist())]
     lines.append("ENDATA\n")
     return "\n".join(lines)
+
+
+def _number(value: float) -> str:
+    """Short where it is whole, else every digit."""
+    return str(int(value)) if value == int(value) else repr(value)
 
 
 def _write_start(path: Path, model: Model, start: Floats) -> Path:

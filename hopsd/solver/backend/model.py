@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from hopsd.core.placement.program import Program
-from hopsd.core.placement.shapes import ramp
 from hopsd.model.arrays import Floats, Ints
-from hopsd.solver.bound.cuts import entries
+from hopsd.solver.bound.cuts import entries, unit_of_rows
 
 # How far a solver's whole number may be from one, and the sum of a row's factors from its limit.
 _WHOLE, _ROUNDING = 1e-4, 1e-9
@@ -55,15 +54,15 @@ class Answer:
 def model(program: Program, columns: Ints, capacity: Ints, *, as_written: bool = False) -> Model:
     """Eq. 11 to 13 over some ``columns`` of the program, sorted; the largest value becomes 1.
 
-    A row for every job that one of the columns touches, then those of every server
+    A row for every job that one of the columns touches, then the program's
     (:mod:`hopsd.solver.bound.cuts`): CBC takes half the time with them. ``as_written``: without.
     """
-    configurations, shapes = program.configurations, program.configurations.shapes
+    configurations, uses = program.configurations, program.configurations.uses
     job = np.searchsorted(configurations.start, columns, side="right") - 1
-    ids = configurations.shape[columns].astype(np.int64)
-    lengths = shapes.start[ids + 1] - shapes.start[ids]
-    part = np.repeat(shapes.start[ids], lengths) + ramp(lengths)
-    server_row, amount = entries(shapes.server[part], shapes.gpus[part], capacity)
+    lengths, part = _entries(program, columns)
+    server_row, amount = entries(uses.row[part], uses.amount[part], capacity)
+    unit = unit_of_rows(program, capacity)
+    amount *= unit[uses.row[part]][:, None]
     kinds = 1 if as_written else amount.shape[1]
     start = np.concatenate([[0], np.cumsum(kinds * lengths + 1)])
     heads = np.zeros(start[-1], dtype=np.bool_)
@@ -74,11 +73,22 @@ def model(program: Program, columns: Ints, capacity: Ints, *, as_written: bool =
     factor[~heads] = amount[:, :kinds].ravel()
     used = factor > 0.0
     rows, row = np.unique(row[used], return_inverse=True)
-    limits = np.concatenate([np.ones(jobs), np.tile(capacity.astype(np.float64), kinds)])
+    limits = np.concatenate([np.ones(jobs), np.tile(capacity * unit, kinds)])
     start = np.concatenate([[0], np.cumsum(used)])[start]
     value = program.value[columns]
     scale = float(value.max(initial=0.0)) or 1.0
     return Model(value / scale, start, row, factor[used], limits[rows], np.ones(len(columns)))
+
+
+def _entries(program: Program, columns: Ints) -> tuple[Ints, Ints]:
+    """How many entries of the uses each of ``columns`` has, and where they are, in their order."""
+    configurations, uses = program.configurations, program.configurations.uses
+    shapes = configurations.shape[columns].astype(np.int64)
+    if configurations.share is None:
+        return uses.entries(shapes)
+    items = np.stack([shapes, configurations.share[columns]], axis=1)
+    lengths, part = uses.entries(items.ravel())
+    return lengths.reshape(-1, 2).sum(axis=1), part
 
 
 def chosen_columns(columns: Ints, answer: Answer) -> Ints | None:

@@ -77,8 +77,8 @@ def _divide(program: Program, case: _Case, target: float) -> tuple[Ints, Ints] |
     A plan above ``target`` uses no column that loses more than ``case.dual - target``.
     """
     distance = (case.dual - target) * (1 + _ROUNDING)
-    cost = capacity_rows(_rest(program, case.placed)).cost(case.row)
-    profit = program.value[case.columns] - cost[program.configurations.shape[case.columns]]
+    cost = program.per_column(capacity_rows(_rest(program, case.placed)).cost(case.row))
+    profit = program.value[case.columns] - cost[case.columns]
     job = np.searchsorted(program.configurations.start, case.columns, side="right") - 1
     best = np.zeros(program.configurations.jobs)
     np.maximum.at(best, job, profit)
@@ -100,17 +100,12 @@ def _part(
     rest = _rest(program, placed)
     if np.any(rest.capacity < 0):
         return replace(case, placed=placed, bound=-np.inf)
-    fits = program.configurations.shapes.fit(rest.capacity)
-    columns = others[fits[program.configurations.shape[others]]]
+    columns = others[program.fits(rest.capacity)[others]]
     fixed = float(program.value[list(placed)].sum())
     row, bound = descend_over(rest, columns, case.row, target - fixed, _STEPS, give_up)
     return _Case(placed, columns, row, fixed + bound, min(case.bound, fixed + bound))
 
 
 def _rest(program: Program, placed: tuple[int, ...]) -> Program:
-    """The program on what ``placed`` columns leave of the servers; negative where too little."""
-    shapes = program.configurations.shapes
-    ids = program.configurations.shape[list(placed)].astype(np.int64)
-    return replace(
-        program, capacity=program.capacity - shapes.consumption(ids, len(program.capacity))
-    )
+    """The program on what ``placed`` columns leave of the rows; negative where too little."""
+    return replace(program, capacity=program.capacity - program.taken(np.array(placed, np.int64)))

@@ -23,54 +23,79 @@ _ROUNDED = (2, 3)
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Shape ``s`` takes ``amount[k]`` of ``row[k]`` for ``k`` in ``start[s]:start[s + 1]``.
+    """Item ``i`` takes ``amount[k]`` of ``row[k]`` for ``k`` in ``start[i]:start[i + 1]``.
 
-    The first rows are the servers' GPUs; then every server has a row for each rounding, scaled
-    so that its ``limit`` (rows,) is the server's GPUs, too.
+    The first rows are the program's; then each of them has a row for every rounding, scaled so
+    that its ``limit`` (rows,) is the same. Cores and memory are counted in units of the GPUs that
+    are idle beside them, so that all prices are of one order. ``servers``: how many there are.
     """
 
     start: Ints
     row: Ints
     amount: Floats
     limit: Floats
+    servers: int
 
     def cost(self, prices: Floats) -> Floats:
-        """What every shape costs at ``prices`` (rows,): (shapes,)."""
+        """What every item costs at ``prices`` (rows,): (items,)."""
         if len(self.start) == 1:
             return np.zeros(0)
         return np.add.reduceat(prices[self.row] * self.amount, self.start[:-1])
 
-    def used(self, shapes: Ints, shares: Floats) -> Floats:
-        """What is used of every row when each of ``shapes`` is chosen to its share: (rows,)."""
-        lengths = self.start[shapes + 1] - self.start[shapes]
-        part = np.repeat(self.start[shapes], lengths) + ramp(lengths)
+    def used(self, items: Ints, shares: Floats) -> Floats:
+        """What is used of every row when each of ``items`` is chosen to its share: (rows,)."""
+        lengths = self.start[items + 1] - self.start[items]
+        part = np.repeat(self.start[items], lengths) + ramp(lengths)
         weights = self.amount[part] * np.repeat(shares, lengths)
         return np.bincount(self.row[part], weights, len(self.limit)).astype(np.float64)
 
+    def of(self, items: Ints) -> Rows:
+        """The rows for some ``items`` alone, which are numbered anew."""
+        lengths = self.start[items + 1] - self.start[items]
+        part = np.repeat(self.start[items], lengths) + ramp(lengths)
+        start = np.concatenate([[0], np.cumsum(lengths)])
+        return Rows(start, self.row[part], self.amount[part], self.limit, self.servers)
+
     def per_gpu(self, prices: Floats) -> Floats:
         """The price of a GPU of every server when all of them are taken: (servers,)."""
-        total: Floats = prices.reshape(1 + len(_ROUNDED), -1).sum(axis=0)
+        total: Floats = prices.reshape(KINDS, -1).sum(axis=0)[: self.servers]
         return total
 
 
+KINDS = 1 + len(_ROUNDED)
+"""Rows of the relaxation to each of the program."""
+
+
 def capacity_rows(program: Program) -> Rows:
-    """The rows of a program's servers for its capacity."""
-    shapes = program.configurations.shapes
-    row, amount = entries(shapes.server, shapes.gpus, program.capacity)
-    kinds = row.shape[1]
-    limit = np.tile(program.capacity.astype(np.float64), kinds)
-    return Rows(kinds * shapes.start, row.ravel(), amount.ravel(), limit)
+    """The rows of a program for its capacity."""
+    uses, capacity = program.configurations.uses, program.capacity
+    scale = unit_of_rows(program, capacity)
+    row, amount = entries(uses.row, uses.amount, capacity)
+    amount *= scale[uses.row][:, None]
+    limit = np.tile(capacity * scale, KINDS)
+    servers = len(program.configurations.pool)
+    return Rows(KINDS * uses.start, row.ravel(), amount.ravel(), limit, servers)
 
 
-def entries(server: Ints, gpus: Ints, capacity: Ints) -> tuple[Ints, Floats]:
-    """Which rows ``gpus`` of ``server``, both (parts,), use, and how much: (parts, kinds) each.
+def unit_of_rows(program: Program, capacity: Ints) -> Floats:
+    """What a unit of every row counts, (rows,): cores and memory in parts of a server's GPUs."""
+    columns = program.configurations
+    scale = np.ones(len(capacity))
+    extra = np.flatnonzero(columns.server[len(columns.pool) :] >= 0) + len(columns.pool)
+    gpus = np.maximum(1, capacity[columns.server[extra]])
+    scale[extra] = gpus / np.maximum(1, capacity[extra])
+    return scale
 
-    Row ``k * len(capacity) + t`` is the ``k``-th of server ``t``; an amount may be 0.
+
+def entries(row: Ints, amount: Ints, capacity: Ints) -> tuple[Ints, Floats]:
+    """Which rows ``amount`` of ``row``, both (entries,), use, and how much: (entries, kinds) each.
+
+    Row ``k * len(capacity) + r`` is the ``k``-th of row ``r``; an amount may be 0.
     """
-    own = capacity[server]
-    amounts = [gpus.astype(np.float64)]
+    own = capacity[row]
+    amounts = [amount.astype(np.float64)]
     for k in _ROUNDED:
         limit = np.maximum(1, k * own // (own + 1))
-        amounts.append((k * gpus // (own + 1)) * (own / limit))
-    row = server[:, None] + len(capacity) * np.arange(len(amounts))
-    return row, np.stack(amounts, axis=1)
+        amounts.append((k * amount // (own + 1)) * (own / limit))
+    rows = row[:, None] + len(capacity) * np.arange(len(amounts))
+    return rows, np.stack(amounts, axis=1)

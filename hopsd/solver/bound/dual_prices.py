@@ -17,7 +17,7 @@ from hopsd.core.placement.program import Program
 from hopsd.core.placement.shapes import ramp
 from hopsd.model.arrays import Floats, Ints
 from hopsd.solver.bound.column_groups import ColumnGroups
-from hopsd.solver.bound.cuts import Rows, capacity_rows
+from hopsd.solver.bound.cuts import KINDS, Rows, capacity_rows
 from hopsd.solver.bound.reduced_cost import best_profits, reduced_losses
 
 _TYPE_STEPS = 200
@@ -35,12 +35,12 @@ _KEPT = 0.7
 class Prices:
     """The dual: ``row`` (rows,), of a unit of each of ``rows``, and what they prove as ``bound``.
 
-    ``shape`` (shapes,): what each costs; ``job`` (jobs,): the profit of its best column.
+    ``item`` (items,): what each costs; ``job`` (jobs,): the profit of its best column.
     """
 
     rows: Rows
     row: Floats
-    shape: Floats
+    item: Floats
     job: Floats
     bound: float
 
@@ -54,11 +54,12 @@ def find_prices(program: Program, parts: ColumnGroups, floor: float, give_up: fl
     Stops at ``give_up`` (monotonic seconds) with the best so far.
     """
     columns, rows = program.configurations, capacity_rows(program)
-    gpus = max(1, int(program.capacity.sum()))
+    gpus = max(1, int(program.idle.sum()))
     by_type = np.full(int(columns.pool.max(initial=0)) + 1, 0.5 * floor / gpus)
     by_type = _descend(_by_type(program, parts), by_type, floor, _TYPE_STEPS, give_up)
-    start = np.concatenate([share * by_type[columns.pool] * columns.speed for share in _SHARES])
-    return _descend_in_rounds(program, rows, start, floor, give_up)
+    start = np.zeros((KINDS, len(program.capacity)))
+    start[:, : rows.servers] = np.outer(_SHARES, by_type[columns.pool] * columns.speed)
+    return _descend_in_rounds(program, rows, start.ravel(), floor, give_up)
 
 
 def descend_over(
@@ -77,12 +78,12 @@ def prices_at(program: Program, rows: Rows, row: Floats) -> Prices:
     """``row`` (rows,) as prices, with the Lagrangian bound that they prove; negative ones as 0.
 
     Any plan X keeps every row's limit, so its value is at most
-    ``sum_i max(0, max_j(value_ij - cost of j's shape)) + sum_r price_r limit_r``.
+    ``sum_i max(0, max_j(value_ij - cost of what j takes)) + sum_r price_r limit_r``.
     """
     row = np.maximum(row, 0.0)
-    shape = rows.cost(row)
-    job = best_profits(program, shape)
-    return Prices(rows, row, shape, job, float(job.sum() + row @ rows.limit))
+    item = rows.cost(row)
+    job = best_profits(program, item)
+    return Prices(rows, row, item, job, float(job.sum() + row @ rows.limit))
 
 
 def _descend_in_rounds(
@@ -107,7 +108,7 @@ def _descend_in_rounds(
 def _near_best(program: Program, at: Prices, rng: np.random.Generator) -> Ints:
     """Of every job, columns within 5 % of its best; of many, some spread evenly over them."""
     columns = program.configurations
-    near = np.flatnonzero(reduced_losses(program, at.shape, at.job) <= _NEAR * program.value)
+    near = np.flatnonzero(reduced_losses(program, at.item, at.job) <= _NEAR * program.value)
     bounds = np.searchsorted(near, columns.start)
     count = np.diff(bounds)
     stride = np.maximum(1, count // _ACTIVE_PER_JOB)
@@ -141,7 +142,7 @@ def _descend(
 
 def _by_type(program: Program, parts: ColumnGroups) -> _Dual:
     """The dual with one price a GPU type: only each segment's best column can be a best one."""
-    weights = program.capacity.astype(np.float64)
+    weights = program.idle.astype(np.float64)
     gpus: Floats = np.bincount(program.configurations.pool, weights=weights).astype(np.float64)
     first = np.flatnonzero(np.append(True, parts.job[1:] != parts.job[:-1]))
     job = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(parts))))
@@ -168,18 +169,21 @@ def _by_row(program: Program, rows: Rows, active: Ints) -> _Dual:
     Over the ``active`` columns, sorted: a bound on all of them only where these are all.
     """
     start = np.searchsorted(active, program.configurations.start)
-    value, shape = program.value[active], program.configurations.shape[active]
+    value, count = program.value[active], len(active)
+    some, which = np.unique(program.items(active), return_inverse=True)
+    kinds = 1 if program.configurations.share is None else 2
+    own, mine = rows.of(some), which.reshape(kinds, count)
     lengths = np.diff(start)[np.diff(start) > 0]
     job, first = np.repeat(np.arange(len(lengths)), lengths), start[:-1][np.diff(start) > 0]
 
     def dual(prices: Floats) -> tuple[float, Floats]:
-        profit = value - rows.cost(prices)[shape]
+        profit = value - own.cost(prices)[mine].sum(axis=0)
         best = np.maximum(np.maximum.reduceat(profit, first), 0.0)
         near = best - 1e-9 * best.max(initial=0.0)
         taken = (profit >= near[job]).nonzero()[0]
         takers = job[taken]
         share = 1.0 / np.bincount(takers)[takers]
-        used = rows.used(shape[taken].astype(np.int64), share)
+        used = own.used(mine[:, taken].ravel(), np.tile(share, len(mine)))
         return float(best.sum() + prices @ rows.limit), np.subtract(rows.limit, used)
 
     return dual

@@ -9,15 +9,15 @@ from hopsd.model.arrays import Floats
 
 
 def best_profits(program: Program, cost: Floats) -> Floats:
-    """``max(0, max_j(value_ij - cost of j's shape))`` of every job i, (jobs,).
+    """``max(0, max_j(value_ij - cost of what j takes))`` of every job i, (jobs,).
 
-    ``cost``: of every shape, (shapes,).
+    ``cost``: of every item, (items,).
     """
     columns = program.configurations
     best = np.zeros(columns.jobs)
     filled = np.diff(columns.start) > 0
     if filled.any():
-        profit = program.value - cost[columns.shape]
+        profit = program.value - program.per_column(cost)
         best[filled] = np.maximum.reduceat(profit, columns.start[:-1][filled])
     return np.maximum(best, 0.0)
 
@@ -25,4 +25,4 @@ def best_profits(program: Program, cost: Floats) -> Floats:
 def reduced_losses(program: Program, cost: Floats, best: Floats) -> Floats:
     """How much less profit every column makes than its job's ``best`` (jobs,): (columns,), >= 0."""
     columns = program.configurations
-    return np.repeat(best, np.diff(columns.start)) - (program.value - cost[columns.shape])
+    return np.repeat(best, np.diff(columns.start)) - (program.value - program.per_column(cost))

@@ -10,6 +10,7 @@ rest, as its shape does where all servers of the type are equally idle.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -68,7 +69,7 @@ def partitions(gpus: int, largest: int) -> tuple[Pattern, ...]:
 
 def classes_of(program: Program) -> tuple[ServerClass, ...]:
     """Servers with something idle, by GPU type and idle GPUs."""
-    pool, idle = program.configurations.pool, program.capacity
+    pool, idle = program.configurations.pool, program.idle
     kinds = sorted({(int(p), int(s)) for p, s in zip(pool, idle, strict=True) if s > 0})
     return tuple(ServerClass(p, s, np.flatnonzero((pool == p) & (idle == s))) for p, s in kinds)
 
@@ -88,17 +89,19 @@ def class_program(program: Program, parts: ColumnGroups, prices: Floats) -> Clas
     classes = classes_of(program)
     if not classes or max(group.idle for group in classes) > _PATTERN_GPUS_MAX:
         return None
-    builder = _Builder(classes, int(program.capacity.max()))
+    builder = _Builder(classes, int(program.idle.max()))
     usual = usual_idle(classes)
     pool_price = np.array(
         [prices[program.configurations.pool == p].mean() for p in range(max(usual) + 1)]
     )
     chosen = []
     for segment in _promising(parts, pool_price):
-        pool, size, servers = (int(a[segment]) for a in (parts.pool, parts.size, parts.servers))
-        slots = _slots(size, servers, usual.get(pool, 0))
+        pool, column = int(parts.pool[segment]), int(parts.first[segment])
+        slots = _slots([gpus for _, gpus in program.gpus_on(column)], usual.get(pool, 0))
         if slots is not None:
-            builder.add_job(int(parts.job[segment]), pool, slots, float(parts.mean[segment]))
+            limits = _limits(program, column)
+            job, value = int(parts.job[segment]), float(parts.mean[segment])
+            builder.add_job(job, pool, slots, limits, value)
             chosen.append(int(segment))
     patterns = [
         (number, pattern)
@@ -120,14 +123,25 @@ def _promising(parts: ColumnGroups, pool_price: Floats) -> Ints:
     return np.sort(order[rank < _SEGMENTS_PER_JOB])
 
 
-def _slots(size: int, servers: int, usual: int) -> Counter[int] | None:
-    """The slots that a segment takes; None where its shape is none of equally idle servers."""
-    if servers == 1:
-        return Counter([size])
-    rest = size - usual * (servers - 1)
+def _slots(gpus: Sequence[int], usual: int) -> Counter[int] | None:
+    """The slots of shapes like one of ``gpus`` on its servers; None where equally idle servers
+    have none.
+    """
+    if len(set(gpus)) == 1:
+        return Counter(gpus)
+    rest = sum(gpus) - usual * (len(gpus) - 1)
     if not 1 <= rest <= usual:
         return None
-    return Counter([usual] * (servers - 1) + [rest])
+    return Counter([usual] * (len(gpus) - 1) + [rest])
+
+
+def _limits(program: Program, column: int) -> list[tuple[int, int, int]]:
+    """Of the limits that a column takes of: the row, what there is, and what it takes."""
+    columns = program.configurations
+    if columns.share is None:
+        return []
+    taken = columns.uses.of(int(columns.share[column]))
+    return [(row, int(program.capacity[row]), amount) for row, amount in taken if amount]
 
 
 class _Builder:
@@ -152,8 +166,17 @@ class _Builder:
         self._objective.append(objective)
         self._bound.append(bound)
 
-    def add_job(self, job: int, pool: int, slots: Counter[int], value: float) -> None:
+    def add_job(
+        self,
+        job: int,
+        pool: int,
+        slots: Counter[int],
+        limits: Iterable[tuple[int, int, int]],
+        value: float,
+    ) -> None:
         self._put(("job", job, 0), 1.0, 1.0)
+        for row, most, taken in limits:
+            self._put(("limit", row, 0), float(most), float(taken))
         for size, count in slots.items():
             self._put(("slot", pool, size), 0.0, float(count))
         self._end(value, 1.0)

@@ -26,7 +26,7 @@ def by_prices(program: Program, prices: Prices) -> Ints:
     """
     columns = program.configurations
     choice = np.full(columns.jobs, -1, dtype=np.int64)
-    profit = program.value - prices.shape[columns.shape]
+    profit = program.value - program.per_column(prices.item)
     room = ResidualCapacity(program, choice)
     for job in np.argsort(-prices.job, kind="stable").tolist():
         column = _best(columns.start, profit, room, job)
@@ -47,6 +47,24 @@ def fill(program: Program, choice: Ints) -> Ints:
     while _take_idle(program, choice, room):
         pass
     return choice
+
+
+def what_fits(program: Program, choice: Ints) -> Ints:
+    """``choice`` without the columns, the least valuable ones, that do not fit beside the others.
+
+    As it is where it is feasible.
+    """
+    if program.feasible(choice):
+        return choice
+    kept = np.full(len(choice), -1, dtype=np.int64)
+    room = ResidualCapacity(program, kept)
+    placed = np.flatnonzero(choice >= 0)
+    for job in placed[np.argsort(-program.value[choice[placed]], kind="stable")].tolist():
+        column = int(choice[job])
+        if room.fits(column, column + 1)[0]:
+            kept[job] = column
+            room.take(column)
+    return kept
 
 
 def _take_idle(program: Program, choice: Ints, room: ResidualCapacity) -> bool:

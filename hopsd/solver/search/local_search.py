@@ -14,9 +14,10 @@ from time import monotonic
 import numpy as np
 
 from hopsd.core.placement.program import Program
-from hopsd.model.arrays import Floats, Ints
+from hopsd.model.arrays import Bools, Floats, Ints
 from hopsd.solver.backend.model import chosen_columns, model
 from hopsd.solver.backend.watched import Solve
+from hopsd.solver.bound.cuts import KINDS
 from hopsd.solver.bound.dual_prices import Prices
 from hopsd.solver.search.neighbourhoods import group_servers, jittered
 
@@ -52,7 +53,7 @@ def improve(
     effort: Effort,
 ) -> Ints:
     """One pass over all groups; never worse than ``choice``."""
-    profit = program.value - prices.shape[program.configurations.shape]
+    profit = program.value - program.per_column(prices.item)
     ease = _ease(program)
     size = int(group_gpus(program) * effort.breadth)
     group_of = group_servers(program, choice, prices, profit, size, seed)
@@ -60,7 +61,8 @@ def improve(
     of_shape = _group_of_shapes(program, group_of)
     of_job = _group_of_jobs(program, choice, of_shape, profit, rng)
     most = int(_GROUP_COLUMNS * ease**0.75 * effort.breadth)
-    tasks = _tasks(program, choice, prices, profit, group_of, of_shape, of_job, most, effort.gap)
+    parts = _Parts(program, choice, group_of, of_job, rng)
+    tasks = _tasks(program, choice, prices, profit, parts, of_shape, of_job, most, effort.gap)
     with ThreadPoolExecutor(max_workers=max(1, len(os.sched_getaffinity(0)))) as pool:
         answers = list(pool.map(lambda task: _replan(program, task, solve, effort), tasks))
     better = choice.copy()
@@ -78,7 +80,7 @@ def group_gpus(program: Program) -> float:
 
 def _ease(program: Program) -> float:
     """How many times larger a group may be than one of idle servers with 8 GPUs."""
-    idle = program.capacity[program.capacity > 0]
+    idle = program.idle[program.idle > 0]
     mean = float(idle.mean()) if len(idle) else 1.0
     return float(min(_EASIER_MAX, max(1.0, (_IDLE_OF_GROUP / mean) ** 1.5)))
 
@@ -102,17 +104,15 @@ def _tasks(
     choice: Ints,
     prices: Prices,
     profit: Floats,
-    group_of: Ints,
+    parts: _Parts,
     of_shape: Ints,
     of_job: Ints,
     columns_max: int,
     worth: float,
 ) -> list[_Task]:
     columns = program.configurations
-    groups = int(group_of.max(initial=0)) + 1
     staying = np.where(of_job >= 0, -1, choice)
-    left = program.capacity - program.taken(staying)
-    held = program.configurations.shape[staying[staying >= 0]].astype(np.int64)
+    held = program.items(staying[staying >= 0])
     room = prices.rows.limit - prices.rows.used(held, np.ones(len(held)))
     wanted = np.repeat(np.where(of_job >= 0, of_job, -2), np.diff(columns.start))
     inside = np.flatnonzero(of_shape[columns.shape] == wanted)
@@ -122,20 +122,54 @@ def _tasks(
     value = np.maximum(program.value[inside], worth_something)
     loss = (prices.job[_job_of(program, inside)] - profit[inside]) / value
     order = np.lexsort((loss, wanted[inside]))
-    cuts = np.searchsorted(wanted[inside][order], np.arange(groups + 1))
+    cuts = np.searchsorted(wanted[inside][order], np.arange(parts.groups + 1))
     tasks = []
-    for group in range(groups):
+    for group in range(parts.groups):
         best = inside[order[cuts[group] : cuts[group + 1]][:columns_max]]
         jobs = np.flatnonzero(of_job == group)
         current = choice[jobs][choice[jobs] >= 0]
-        capacity = np.where(group_of == group, left, 0)
+        capacity = parts.capacity(group, current)
         now = float(program.value[current].sum())
-        inside_group = np.tile(group_of == group, len(room) // len(group_of))
+        inside_group = np.tile(parts.touched(group), KINDS)
         most = float(prices.job[jobs].sum() + prices.row[inside_group] @ room[inside_group])
         if len(best) and most - now > worth * now:
             task = _Task(jobs, np.union1d(best, current), current, capacity, most - now)
             tasks.append(task)
     return sorted(tasks, key=lambda task: -task.hope)
+
+
+class _Parts:
+    """What every group may use: what is left of its servers' rows and, of the limits that all
+    share, what its jobs have; what a limit leaves beyond that goes to one group by chance.
+    """
+
+    def __init__(
+        self, program: Program, choice: Ints, group_of: Ints, of_job: Ints, rng: np.random.Generator
+    ) -> None:
+        self.groups = int(group_of.max(initial=0)) + 1
+        self._program = program
+        self._left = program.capacity - program.taken(np.where(of_job >= 0, -1, choice))
+        server = program.configurations.server
+        self._limit = server < 0
+        self._group = np.where(self._limit, -1, group_of[np.maximum(server, 0)])
+        if self._limit.any():
+            self._beyond = program.capacity - program.taken(choice)
+            able = of_job[of_job >= 0]
+            count = int(self._limit.sum())
+            self._group[self._limit] = rng.choice(able, count) if len(able) else 0
+
+    def touched(self, group: int) -> Bools:
+        """The rows that a group may use some of, (rows,)."""
+        own: Bools = (self._group == group) | self._limit
+        return own
+
+    def capacity(self, group: int, current: Ints) -> Ints:
+        """What a group may use of every row, (rows,); its jobs have the columns ``current``."""
+        own = np.where(self._group == group, self._left, 0)
+        if self._limit.any():
+            taken = self._program.taken(current) + (self._group == group) * self._beyond
+            own = np.where(self._limit, taken, own)
+        return own
 
 
 def _group_of_shapes(program: Program, group_of: Ints) -> Ints:
@@ -183,8 +217,8 @@ def _replan(program: Program, task: _Task, solve: Solve, effort: Effort) -> Ints
 
 
 def _holds(program: Program, task: _Task, columns: Ints) -> bool:
-    """Checked apart from the model: one column a job, and no server gives more than it has."""
+    """Checked apart from the model: one column a job, and no row gives more than it has."""
     jobs = _job_of(program, columns)
-    shapes = program.configurations.shape[columns].astype(np.int64)
-    taken = program.configurations.shapes.consumption(shapes, len(task.capacity))
-    return len(np.unique(jobs)) == len(jobs) and bool(np.all(taken <= task.capacity))
+    return len(np.unique(jobs)) == len(jobs) and bool(
+        np.all(program.taken(columns) <= task.capacity)
+    )

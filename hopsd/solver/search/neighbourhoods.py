@@ -36,7 +36,7 @@ def group_servers(
     """A group number for every server; groups of about ``gpus`` idle GPUs, a mix of types."""
     rng = np.random.default_rng(seed)
     stretch_of = _stretches(program, rng)
-    size = np.bincount(stretch_of, weights=program.capacity.astype(np.float64)).astype(np.float64)
+    size = np.bincount(stretch_of, weights=program.idle.astype(np.float64)).astype(np.float64)
     parent = list(range(len(size)))
     for wish in _wishes(program, choice, prices, profit, stretch_of, rng):
         first, *others = sorted({_root(parent, stretch) for stretch in wish.stretches})

@@ -26,7 +26,8 @@ def assign_servers(program: Program, parts: ColumnGroups, plan: ClassPlan) -> In
         slots = _slots(program, bins, np.array(spread_columns, dtype=np.int64))
         for segment in of_type:
             if parts.servers[segment] == 1:
-                column = _best_slot(program, parts, segment, slots[int(parts.size[segment])])
+                [(_, gpus)] = program.gpus_on(int(parts.first[segment]))
+                column = _best_slot(program, parts, segment, slots[gpus])
                 choice[parts.job[segment]] = column
     return choice
 
@@ -71,10 +72,9 @@ def _slots(
     program: Program, bins: Sequence[tuple[ServerClass, Counter[Pattern]]], spread: Ints
 ) -> dict[int, list[int]]:
     """The servers that offer a slot of each size, once a slot, beside the spread columns."""
-    shapes = program.configurations.shapes
     used: dict[int, int] = {}
     for column in spread.tolist():
-        used |= dict(shapes.parts(int(program.configurations.shape[column])))
+        used |= dict(program.gpus_on(column))
     slots: dict[int, list[int]] = defaultdict(list)
     for group, planned in bins:
         left = planned.copy()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+from math import ceil
 from random import Random
 from typing import Any
 
@@ -130,3 +132,97 @@ def _start(rng: Random, job: Json, nodes: list[Json]) -> None:
         node["idle"] -= gpus
     if job["running"]:
         job["restart_seconds"] = rng.choice([0, 60, 900, 3600])
+
+
+def ruled_snapshot(seed: int, **settings: Any) -> Json:
+    """A small snapshot in which scripts and a site demand things: every key, mixed."""
+    rng = Random(seed)
+    doc = small_snapshot(seed, **{"lambda": rng.choice([0, 1, 1, 2]), **settings})
+    for job in doc["jobs"]:
+        for table in job["throughput"].values():
+            _make_even(rng, table)
+    if rng.random() < 0.6:
+        _make_roomy(rng, doc)
+    for job in doc["jobs"]:
+        _demand(rng, job, doc["nodes"])
+    for node in doc["nodes"]:
+        _measure_out(rng, node, doc["jobs"])
+    if rng.random() < 0.6:
+        doc["limits"] = [_limit(rng, doc["jobs"], i) for i in range(rng.randint(1, 3))]
+    return doc
+
+
+def _make_even(rng: Random, table: Json) -> None:
+    """Sensitivities that a float holds exactly: their means compare as those of fractions do."""
+    table["aggregated"]["1"] = rng.choice([16.0, 32.0, 48.0])
+    if "distributed" in table:
+        table["distributed"]["2"] = table["aggregated"]["1"] * rng.choice([1.0, 1.0, 0.5])
+
+
+def _make_roomy(rng: Random, doc: Json) -> None:
+    """One type of which all know how fast it is spread, and counts that can be even."""
+    used = {name for job in doc["jobs"] for name in job["running"]}
+    for node in doc["nodes"]:
+        node["gpu_type"] = TYPES[0]
+        if node["name"] not in used:
+            node["gpus"] = node["idle"] = rng.choice([2, 2, 3, 4])
+    for job in doc["jobs"]:
+        table: Json = {"aggregated": {"1": 1.0, "4": rng.choice([12.0, 30.0])}}
+        table["distributed"] = {"2": 1.0, "4": rng.choice([10.0, 20.0])}
+        _make_even(rng, table)
+        job["throughput"][TYPES[0]] = table
+        counts = {rng.choice([1, 2, 2, 3, 4, 4, 6, 8]) for _ in range(rng.randint(1, 3))}
+        job["reqs"] = sorted(counts)
+
+
+def _demand(rng: Random, job: Json, nodes: list[Json]) -> None:
+    names = [node["name"] for node in nodes]
+    if rng.random() < 0.2:
+        job["nodes"] = rng.sample(names, rng.randint(min(1, len(names)), len(names)))
+    if rng.random() < 0.5:
+        job["shape"] = rng.choice(["any", "even", "even", "node"])
+    if job.get("shape") == "even" and rng.random() < 0.5:
+        job["per_node"] = rng.choice([1, 1, 2, 2, 3])
+    alone = not job["running"] or all(
+        sum(1 for node in nodes if node["name"] == name and node["idle"] + held == node["gpus"])
+        for name, held in job["running"].items()
+    )
+    if alone and rng.random() < 0.2:
+        job["exclusive"] = True
+    if rng.random() < 0.4:
+        job["cores_per_gpu"] = rng.choice([1, 2, 2.5, 0.5, 0.3, 4])
+    if rng.random() < 0.3:
+        job["memory_mb_per_gpu"] = rng.choice([100, 250, 333.3])
+    if rng.random() < 0.3:
+        job["memory_mb_per_node"] = rng.choice([100, 500])
+
+
+def _measure_out(rng: Random, node: Json, jobs: list[Json]) -> None:
+    """Cores and memory, some of them held by the jobs that run there and by others."""
+    own = [(job, job["running"][node["name"]]) for job in jobs if node["name"] in job["running"]]
+    whole = any(job.get("exclusive") for job, _ in own)
+    if rng.random() < 0.6:
+        held = sum(ceil(Fraction(str(job.get("cores_per_gpu", 0))) * gpus) for job, gpus in own)
+        foreign = 0 if whole else rng.choice([0, 0, 1, 3])
+        node["cores"] = held + foreign + rng.choice([2, node["gpus"] * 2, 16])
+        if held or foreign or rng.random() < 0.5:
+            node["idle_cores"] = 0 if whole else node["cores"] - held - foreign
+    if rng.random() < 0.6:
+        mb = [
+            job.get("memory_mb_per_gpu", 0) * gpus + job.get("memory_mb_per_node", 0)
+            for job, gpus in own
+        ]
+        foreign = rng.choice([0, 0, 100])
+        node["memory_mb"] = ceil(sum(mb)) + foreign + rng.choice([100, 500, 1000, 2000])
+        if mb or foreign:
+            node["idle_memory_mb"] = 0 if whole else node["memory_mb"] - ceil(sum(mb)) - foreign
+
+
+def _limit(rng: Random, jobs: list[Json], number: int) -> Json:
+    ids = [job["id"] for job in jobs]
+    return {
+        "name": f"QOS {number}",
+        "jobs": rng.sample(ids, rng.randint(0, len(ids))),
+        "gpus": rng.choice([None, rng.randint(0, 8), rng.randint(2, 6)]),
+        "count": rng.choice([None, None, rng.randint(1, 3), 0]),
+    }

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from hopsd.core.placement.configurations import Configurations, generate
 from hopsd.core.placement.program import Program
+from hopsd.core.placement.supply import Supply
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
@@ -27,7 +28,9 @@ def bids(servers: list[int], counts: list[tuple[int, ...]]) -> tuple[Configurati
     table = {A: ThroughputTable({1: 1.0}, {2: 0.8})}
     jobs = [Job(JobId(str(i)), UserName("u"), 0.0, 0.0, own, table) for i, own in enumerate(counts)]
     idle = np.array(servers, dtype=np.int64)
-    return generate(jobs, nodes, idle, [0.0] * len(jobs), sigma=1.0, keep_present=False), idle
+    return generate(
+        jobs, Supply.idle(nodes), [0.0] * len(jobs), sigma=1.0, keep_present=False
+    ), idle
 
 
 def made_up(seed: int) -> Program:

@@ -57,7 +57,7 @@ def _random_choice(program: Program, rng: np.random.Generator) -> Ints:
     choice = np.full(columns.jobs, -1, dtype=np.int64)
     for job in rng.permutation(columns.jobs).tolist():
         left = program.capacity - program.taken(choice)
-        fits = columns.shapes.fit(left)[columns.shape]
+        fits = program.fits(left)
         own = np.arange(columns.start[job], columns.start[job + 1])
         own = own[fits[own]]
         if len(own):

@@ -1,0 +1,39 @@
+"""Which shapes a job's rules let it take."""
+
+from __future__ import annotations
+
+from hopsd.core.placement.shapes import Neighbours, ShapesOfSize
+from hopsd.model.ids import GpuType
+from hopsd.model.job import Job
+from hopsd.model.rules import Rules, ShapeRule
+
+Form = tuple[ShapeRule, int | None]
+"""How shapes look. On one server it is ``ONE``, whatever the job's rule."""
+
+ONE: Form = ShapeRule.NODE, None
+
+
+def form_of(rules: Rules) -> Form:
+    """Of the job's spread shapes."""
+    return rules.shape, rules.per_node
+
+
+def in_one(rules: Rules, size: int) -> bool:
+    """Whether the job may have ``size`` GPUs on one server."""
+    return rules.per_node in (None, size)
+
+
+def spread(neighbours: Neighbours, size: int, form: Form) -> ShapesOfSize:
+    """The spread shapes of ``size`` GPUs."""
+    rule, per_node = form
+    return neighbours.even(size, per_node) if rule is ShapeRule.EVEN else neighbours.filled(size)
+
+
+def may_spread(job: Job, gpu_type: GpuType, largest: int, rho: float | None, sigma: float) -> bool:
+    """Whether the job is spread on servers of a type whose largest one has ``largest`` GPUs."""
+    table, rules = job.throughput.get(gpu_type), job.rules
+    if table is None or not table.distributed or rho is None or rules.shape is ShapeRule.NODE:
+        return False
+    smallest = min(job.reqs)
+    demanded = rules.per_node is not None and rules.per_node < smallest
+    return rho <= sigma or smallest > largest or demanded

@@ -1,0 +1,49 @@
+"""Sensitivity: how much slower a job's GPUs get by spreading (eq. 10 of the paper).
+
+Means are exact and rounded once: equal jobs then compare as equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from hopsd.core.speed.throughput import per_gpu
+from hopsd.model.ids import GpuType
+from hopsd.model.job import Job
+
+
+class Sized(Protocol):
+    """A GPU type and how many GPUs of it there are."""
+
+    @property
+    def gpu_type(self) -> GpuType: ...
+
+    @property
+    def gpus(self) -> int: ...
+
+
+def sensitivity_on(job: Job, pools: Mapping[GpuType, Sized]) -> float | None:
+    """rho: mean over the types with a spread table, weighted by all GPUs of the type.
+
+    None where nobody knows.
+    """
+    if job.sensitivity is not None:
+        return job.sensitivity
+    ratios: list[tuple[int, float]] = []
+    for pool in pools.values():
+        table = job.throughput.get(pool.gpu_type)
+        if table is not None and table.distributed:
+            ratios.append((pool.gpus, per_gpu(table, 1, 1) / per_gpu(table, 2, 2)))
+    return _mean(ratios)
+
+
+def _mean(weighted: Sequence[tuple[int, float]]) -> float | None:
+    """Weighted mean with one rounding; None of nothing."""
+    parts = [(weight, *value.as_integer_ratio()) for weight, value in weighted]
+    if not parts:
+        return None
+    # Denominators of floats are powers of two: the largest is a multiple of all.
+    common = max(denominator for _, _, denominator in parts)
+    total = sum(w * numerator * (common // d) for w, numerator, d in parts)
+    return total / (common * sum(weight for weight, _, _ in parts))

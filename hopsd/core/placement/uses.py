@@ -1,0 +1,61 @@
+"""What things take of a program's rows: a server's GPUs, cores and memory, a limit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from hopsd.core.placement.shapes import ramp
+from hopsd.model.arrays import Bools, Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Uses:
+    """Item ``i`` takes ``amount[k]`` of ``row[k]`` for ``k`` in ``start[i]:start[i + 1]``.
+
+    Every item has an entry at least; an amount may be 0.
+    """
+
+    start: Ints
+    row: Ints
+    amount: Ints
+
+    def __len__(self) -> int:
+        return len(self.start) - 1
+
+    @staticmethod
+    def joined(parts: Iterable[Uses]) -> Uses:
+        """The items of all parts, one after the other."""
+        parts = list(parts)
+        none = np.zeros(0, dtype=np.int64)
+        lengths = np.concatenate([none, *(np.diff(part.start) for part in parts)])
+        return Uses(
+            np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+            np.concatenate([none, *(part.row for part in parts)]),
+            np.concatenate([none, *(part.amount for part in parts)]),
+        )
+
+    def entries(self, items: Ints) -> tuple[Ints, Ints]:
+        """How many entries each of ``items`` has, and where they are, one item after the other."""
+        lengths = self.start[items + 1] - self.start[items]
+        return lengths, np.repeat(self.start[items], lengths) + ramp(lengths)
+
+    def of(self, item: int) -> list[tuple[int, int]]:
+        """``(row, amount)`` of one item."""
+        part = slice(self.start[item], self.start[item + 1])
+        return list(zip(self.row[part].tolist(), self.amount[part].tolist(), strict=True))
+
+    def fit(self, capacity: Ints) -> Bools:
+        """Which items ``capacity`` (rows,) can hold."""
+        if not len(self):
+            return np.zeros(0, dtype=np.bool_)
+        return np.logical_and.reduceat(self.amount <= capacity[self.row], self.start[:-1])
+
+    def total(self, items: Ints, rows: int) -> Ints:
+        """What is taken of every row when each of ``items`` is taken once per mention."""
+        _, part = self.entries(items)
+        taken = np.zeros(rows, dtype=np.int64)
+        np.add.at(taken, self.row[part], self.amount[part])
+        return taken

@@ -1,0 +1,364 @@
+"""What scripts and sites demand, straight from the text of the snapshot's format.
+
+Like :mod:`exhaustive_reference`, whose rules hold where this file says nothing else: no code is
+shared with the product. Shapes are found by trying runs of neighbours, plans by trying all.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from fractions import Fraction
+from functools import cache
+from math import ceil
+from typing import Any
+
+from exhaustive_reference import Column, Json, Placement, Reference
+
+Free = tuple[int, Fraction | None, Fraction | None, str]
+"""Of a node: GPUs, cores, memory (None: never short) and who has some of it by the plan."""
+
+
+def exact(number: float) -> Fraction:
+    return Fraction(str(number))
+
+
+class RuledReference(Reference):
+    """Everything the rules say about one snapshot with any of the keys."""
+
+    def __init__(self, doc: Json) -> None:
+        doc = deepcopy(doc)
+        for job in doc["jobs"]:
+            k = job.get("per_node")
+            job["all_reqs"] = job["reqs"]
+            job["reqs"] = [r for r in job["reqs"] if k is None or r % k == 0]
+        super().__init__(doc)
+        self.node = {n["name"]: n for n in self.nodes}
+        self.limits = doc.get("limits", [])
+
+    # What there is ------------------------------------------------------------------------
+
+    def cores(self, job: Json, gpus: int) -> int:
+        return ceil(exact(job.get("cores_per_gpu", 0)) * gpus)
+
+    def memory(self, job: Json, gpus: int) -> Fraction:
+        return exact(job.get("memory_mb_per_gpu", 0)) * gpus + exact(
+            job.get("memory_mb_per_node", 0)
+        )
+
+    def whole_of(self, name: str, key: str) -> Fraction | None:
+        value = self.node[name].get(key)
+        return None if value is None else exact(value)
+
+    def free(self) -> dict[str, Free]:
+        """Now; in a first plan with all that running jobs of the queue hold."""
+        found = {}
+        for name, node in self.node.items():
+            gpus, amounts = self.idle()[name], []
+            for key in ("cores", "memory_mb"):
+                total = self.whole_of(name, key)
+                idle = node.get(f"idle_{key}")
+                amounts.append(total if idle is None else exact(idle))
+            whole = False
+            for job in self.doc["jobs"]:
+                held = (job["running"] or {}).get(name)
+                if held is None or not self.in_plan(job):
+                    continue
+                whole = whole or job.get("exclusive", False)
+                taken = (Fraction(self.cores(job, held)), self.memory(job, held))
+                amounts = [a if a is None else a + t for a, t in zip(amounts, taken, strict=True)]
+            totals = [self.whole_of(name, key) for key in ("cores", "memory_mb")]
+            pairs = list(zip(amounts, totals, strict=True))
+            left = [t if a is None or t is None or whole else min(a, t) for a, t in pairs]
+            found[name] = (gpus, left[0], left[1], "")
+        return found
+
+    def all_free(self) -> dict[str, Free]:
+        """An idle cluster."""
+        return {
+            name: (n["gpus"], self.whole_of(name, "cores"), self.whole_of(name, "memory_mb"), "")
+            for name, n in self.node.items()
+        }
+
+    def closed(self) -> set[str]:
+        """Nodes on which an exclusive job stays."""
+        return {
+            name
+            for job in self.doc["jobs"]
+            if job.get("exclusive") and not self.in_plan(job)
+            for name in job["running"] or {}
+        }
+
+    def could_take(self, job: Json, name: str, free: Free, *, closed: bool) -> int:
+        """S_t."""
+        gpus, cores, memory, _ = free
+        allowed = job.get("nodes")
+        if closed or (allowed is not None and name not in allowed):
+            return 0
+        if job.get("exclusive"):
+            total = self.whole_of(name, "cores")
+            if gpus < self.node[name]["gpus"] or (cores is not None and cores < total):
+                return 0
+        most = 0
+        for count in range(1, gpus + 1):
+            if cores is not None and self.cores(job, count) > cores:
+                break
+            if memory is not None and self.memory(job, count) > memory:
+                break
+            most = count
+        return most
+
+    # Shapes -------------------------------------------------------------------------------
+
+    def many_servers(self, job: Json, gpu_type: str) -> bool:
+        """Whether the job may be spread on this type."""
+        rho, k = self.rho(job), job.get("per_node")
+        if not job["throughput"][gpu_type].get("distributed") or rho is None:
+            return False
+        if job.get("shape", "any") == "node":
+            return False
+        smallest = min(job["reqs"])
+        return (
+            float(rho) <= self.sigma
+            or smallest > self.largest[gpu_type]
+            or (k is not None and k < smallest)
+        )
+
+    def shapes(self, job: Json, gpu_type: str, *, idle_cluster: bool) -> list[Placement]:
+        if gpu_type not in job["throughput"] or gpu_type not in self.total:
+            return []
+        free = self.all_free() if idle_cluster else self.free()
+        closed = set() if idle_cluster else self.closed()
+        servers = [n["name"] for n in self.nodes if n["gpu_type"] == gpu_type]
+        most = {s: self.could_take(job, s, free[s], closed=s in closed) for s in servers}
+        rule, k = job.get("shape", "any"), job.get("per_node")
+        found: list[Placement] = []
+        for size in sorted(set(job["reqs"])):
+            if k is None or size == k:
+                found += [((s, size),) for s in servers if most[s] >= size]
+            if not self.many_servers(job, gpu_type):
+                continue
+            if rule == "even":
+                found += self.even(servers, most, size, k)
+            else:
+                found += self.filled(servers, most, size)
+        return found
+
+    @staticmethod
+    def even(servers: list[str], most: dict[str, int], size: int, k: int | None) -> list[Placement]:
+        for n in range(2, len(servers) + 1):
+            if size % n or (k is not None and size != n * k):
+                continue
+            each = size // n
+            runs = [servers[i : i + n] for i in range(len(servers) - n + 1)]
+            good = [run for run in runs if all(most[s] >= each for s in run)]
+            if good:
+                return [tuple(sorted((s, each) for s in run)) for run in good]
+        return []
+
+    @staticmethod
+    def filled(servers: list[str], most: dict[str, int], size: int) -> list[Placement]:
+        found = []
+        for start, first in enumerate(servers):
+            if most[first] >= size:
+                continue
+            shape: dict[str, int] = {}
+            for name in servers[start:]:
+                missing = size - sum(shape.values())
+                if most[name] == 0 or missing == 0:
+                    break
+                shape[name] = min(most[name], missing)
+            if sum(shape.values()) == size:
+                found.append(tuple(sorted(shape.items())))
+        fewest = min(map(len, found), default=0)
+        return [shape for shape in found if len(shape) == fewest]
+
+    def can_run_on(self, job: Json, gpu_type: str) -> bool:
+        return bool(job["reqs"]) and bool(self.shapes(job, gpu_type, idle_cluster=True))
+
+    def columns(self, job: Json) -> list[Column]:
+        placements = [s for t in self.gpu_types for s in self.shapes(job, t, idle_cluster=False)]
+        present = tuple(sorted((job["running"] or {}).items()))
+        if present and not self.paper_exact and present not in placements:
+            placements.append(present)
+        columns = [Column(p, r) for p in placements if (r := self.throughput(job, p)) is not None]
+        smallest = min((c.throughput for c in columns), default=Fraction(1))
+        lost = Fraction(job.get("restart_seconds", 0)) / Fraction(self.doc["round"]["seconds"])
+        for c in columns:
+            c.gain = c.throughput / smallest
+            if present and c.placement != present and not self.paper_exact:
+                c.gain *= max(Fraction(0), 1 - lost)
+        return columns
+
+    # The window ---------------------------------------------------------------------------
+
+    def left_of_limits(self) -> list[tuple[int | None, int | None]]:
+        """GPUs and jobs that every limit leaves beside what is kept."""
+        found = []
+        for row in self.limits:
+            kept = [
+                sum(job["running"].values())
+                for job in self.doc["jobs"]
+                if job["id"] in row["jobs"] and job["running"] and not self.in_plan(job)
+            ]
+            gpus, count = row.get("gpus"), row.get("count")
+            found.append(
+                (
+                    None if gpus is None else gpus - sum(kept),
+                    None if count is None else count - len(kept),
+                )
+            )
+        return found
+
+    def walk(self) -> tuple[list[Json], list[Json], list[Json]]:
+        """Inside the window, behind it, and passed over for a limit."""
+        inside: list[Json] = []
+        behind: list[Json] = []
+        passed: list[Json] = []
+        for job in self.queue():
+            if not self.could_run(job):
+                continue
+            blocked = False
+            for row, (gpus, count) in zip(self.limits, self.left_of_limits(), strict=True):
+                if job["id"] not in row["jobs"]:
+                    continue
+                own = [min(j["reqs"]) for j in inside if j["id"] in row["jobs"]]
+                if gpus is not None and sum(own) + min(job["reqs"]) > gpus:
+                    blocked = True
+                if count is not None and len(own) + 1 > count:
+                    blocked = True
+            asked = sum(min(j["reqs"]) for j in inside)
+            if blocked:
+                passed.append(job)
+            elif asked < sum(self.total.values()):
+                inside.append(job)
+            else:
+                behind.append(job)
+        return inside, behind, passed
+
+    def window(self) -> tuple[list[Json], list[Json]]:
+        inside, behind, _ = self.walk()
+        joined: list[Json] = []
+        known = [r for r in map(self.rho, inside + behind) if r is not None]
+        if self.first or not known:
+            return inside, joined
+        queue_mean, idle = sum(known) / len(known), sum(self.idle().values())
+        for job in behind:
+            rhos = [r for r in map(self.rho, inside + joined) if r is not None]
+            if not rhos or sum(rhos) / len(rhos) <= queue_mean:
+                break
+            rho = self.rho(job)
+            if rho is not None and rho < queue_mean and min(job["reqs"]) <= idle:
+                joined.append(job)
+        return inside, joined
+
+    # Plans --------------------------------------------------------------------------------
+
+    def start(self) -> tuple[Any, ...]:
+        free = self.free()
+        return tuple(free[n["name"]] for n in self.nodes), tuple(self.left_of_limits())
+
+    def placed(self, state: Any, job: Json, placement: Placement) -> Any | None:
+        """What is left beside the placement; None where it may not be."""
+        nodes, limits = list(state[0]), list(state[1])
+        at = {n["name"]: i for i, n in enumerate(self.nodes)}
+        present = placement == tuple(sorted((job["running"] or {}).items()))
+        for name, count in placement:
+            gpus, cores, memory, who = nodes[at[name]]
+            if gpus < count or who == "closed" or (who == "used" and job.get("exclusive")):
+                return None
+            need_cores, need_memory = Fraction(self.cores(job, count)), self.memory(job, count)
+            if present:  # It holds what it holds, whatever its rules say now.
+                first = self.free()[name]
+                need_cores = need_cores if first[1] is None else min(need_cores, first[1])
+                need_memory = need_memory if first[2] is None else min(need_memory, first[2])
+            cores = None if cores is None else cores - need_cores
+            memory = None if memory is None else memory - need_memory
+            if (cores is not None and cores < 0) or (memory is not None and memory < 0):
+                return None
+            mark = "closed" if job.get("exclusive") else "used"
+            nodes[at[name]] = (gpus - count, cores, memory, mark)
+        size = sum(count for _, count in placement)
+        for i, row in enumerate(self.limits):
+            if job["id"] in row["jobs"]:
+                gpus, count = limits[i]
+                limits[i] = (
+                    None if gpus is None else gpus - size,
+                    None if count is None else count - 1,
+                )
+                if any(left is not None and left < 0 for left in limits[i]):
+                    return None
+        return tuple(nodes), tuple(limits)
+
+    def optimum(self) -> Fraction:
+        program = self.program()
+        jobs = {job["id"]: job for job in self.doc["jobs"]}
+
+        @cache
+        def best(i: int, state: Any) -> Fraction:
+            if i == len(program):
+                return Fraction(0)
+            job, weight, columns = program[i]
+            value = best(i + 1, state)
+            for column in columns:
+                after = self.placed(state, jobs[job], column.placement)
+                if after is not None:
+                    value = max(value, weight * column.gain + best(i + 1, after))
+            return value
+
+        return best(0, self.start())
+
+    def after(self, placements: dict[str, dict[str, int]]) -> Any:
+        """What a plan leaves; refuses one that breaks a rule."""
+        state, jobs = self.start(), {job["id"]: job for job in self.doc["jobs"]}
+        for job, place in placements.items():
+            state = self.placed(state, jobs[job], tuple(sorted(place.items())))
+            assert state is not None, f"job {job} breaks a rule at {place}"
+        return state
+
+    def objective(self, placements: dict[str, dict[str, int]]) -> Fraction:
+        self.after(placements)
+        total, left = Fraction(0), set(placements)
+        for job, weight, columns in self.program():
+            if job in placements:
+                wanted = tuple(sorted(placements[job].items()))
+                [column] = [c for c in columns if c.placement == wanted]
+                total += weight * column.gain
+                left.discard(job)
+        assert not left, f"jobs outside the program were placed: {left}"
+        return total
+
+    def unused(self, placements: dict[str, dict[str, int]]) -> list[str]:
+        state, jobs = self.after(placements), {job["id"]: job for job in self.doc["jobs"]}
+        return [
+            job
+            for job, _, columns in self.program()
+            if job not in placements
+            and any(
+                c.gain > 0 and self.placed(state, jobs[job], c.placement) is not None
+                for c in columns
+            )
+        ]
+
+    def codes(self, placements: dict[str, dict[str, int]]) -> dict[str, str]:
+        """Why every job waits that does."""
+        columns = {job: c for job, _, c in self.program()}
+        passed = {job["id"] for job in self.walk()[2]}
+        found = {}
+        for job in self.doc["jobs"]:
+            state = job.get("state", "waiting")
+            if state != "waiting":
+                found[job["id"]] = state
+            elif self.in_plan(job) and job["id"] not in placements:
+                if not self.could_run(job) or columns.get(job["id"]) == []:
+                    found[job["id"]] = "no_configuration"
+                elif job["id"] in passed:
+                    found[job["id"]] = "limit"
+                else:
+                    inside = job["id"] in columns
+                    found[job["id"]] = "lost_to_others" if inside else "outside_window"
+        return found
+
+    def age(self, job: Json) -> Fraction:
+        if not job["reqs"]:
+            job = {**job, "reqs": job["all_reqs"], "nodes": []}
+        return super().age(job)
