@@ -7,6 +7,7 @@ password is needed and none can be guessed.
 from __future__ import annotations
 
 import json
+import os
 import socket
 import socketserver
 import struct
@@ -27,6 +28,8 @@ from hopsd.errors import HopsError, InputError
 REQUEST_BYTES_MAX = 65536
 REQUEST_SECONDS = 10.0
 CONNECTIONS_PER_USER = 32
+CONNECTIONS = 512
+"""In all: a thread and a descriptor each. root and hopsd's account are let in beyond."""
 
 log = structlog.get_logger()
 
@@ -107,18 +110,29 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     def verify_request(self, request: Any, _client_address: Any) -> bool:
         uid = _uid(request)
         with self._lock:
-            free = self._connections[uid] < CONNECTIONS_PER_USER
+            full = self._connections.total() >= CONNECTIONS and uid not in (0, os.getuid())
+            free = not full and self._connections[uid] < CONNECTIONS_PER_USER
             self._connections[uid] += free
         return free
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError as error:  # no more threads: only this one is not served
+            self._leave(_uid(request))
+            raise ConnectionAbortedError(str(error)) from error
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         uid = _uid(request)
         try:
             super().process_request_thread(request, client_address)
         finally:
-            with self._lock:
-                self._connections[uid] -= 1
-                self._connections += Counter()  # drops what is 0
+            self._leave(uid)
+
+    def _leave(self, uid: int) -> None:
+        with self._lock:
+            self._connections[uid] -= 1
+            self._connections += Counter()  # drops what is 0
 
     def handle_error(self, _request: Any, _client_address: Any) -> None:
         """A client that hangs up in the middle is its own affair; a defect is ours."""

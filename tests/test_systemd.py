@@ -46,9 +46,15 @@ def test_a_wrong_line_in_the_unit_would_be_found(unit: Path) -> None:
 
 
 def test_the_unit_is_confined(unit: Path) -> None:
-    """Exposure of at most 2.0, where 10 is a unit without any confinement."""
-    result = run("systemd-analyze", "security", "--offline=true", "--threshold=20", unit)
+    """Exposure of at most 1.5, where 10 is a unit without any confinement."""
+    result = run("systemd-analyze", "security", "--offline=true", "--threshold=15", unit)
     assert result.returncode == 0, result.stdout
+
+
+def test_the_unit_cannot_take_the_machine_with_it(unit: Path) -> None:
+    settings = dict(line.split("=", 1) for line in unit.read_text().splitlines() if "=" in line)
+    for name in ("MemoryHigh", "MemoryMax", "TasksMax", "LimitNOFILE"):
+        assert settings[name] not in ("", "infinity"), name
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a folder to another account")

@@ -7,6 +7,9 @@ import os
 import re
 import socket
 import stat
+import subprocess
+import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,6 +108,51 @@ def test_who_opens_connections_and_says_nothing_keeps_few(path: Path) -> None:
             assert ask(path, "who")["uid"] == os.getuid()
             return
     pytest.fail("no answer after the others hung up")
+
+
+def test_where_no_thread_can_be_started_the_next_one_is_served(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with TasksMax reached: who was turned away has not used up a connection."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        for _ in range(CONNECTIONS_PER_USER + 1):
+            with pytest.raises(UnreachableError):
+                ask(path, "who")
+    assert ask(path, "who")["uid"] == os.getuid()
+
+
+ASKER = """
+import socket, sys
+with socket.socket(socket.AF_UNIX) as asker:
+    asker.connect(sys.argv[1])
+    try:
+        asker.sendall(b'{"command": "who"}\\n')
+        answer = asker.recv(1)
+    except OSError:
+        answer = b""
+print("answered" if answer else "turned away")
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="acts as another account")
+def test_all_users_together_leave_room_for_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory(prefix="hops-test-") as folder:
+        Path(folder).chmod(0o755)
+        path = Path(folder, "sock")
+        with contextlib.closing(LocalServer(path, answer)):
+            for most, said in ((1, b"answered"), (0, b"turned away")):
+                monkeypatch.setattr(local_socket, "CONNECTIONS", most)
+                other = subprocess.run(
+                    ["/usr/bin/python3", "-c", ASKER, path],
+                    user=65534, check=True, capture_output=True, timeout=60,
+                )  # fmt: skip
+                assert other.stdout.strip() == said
+            assert ask(path, "who")["uid"] == 0
 
 
 def test_a_request_that_never_ends_is_given_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
