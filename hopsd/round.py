@@ -217,7 +217,8 @@ def _decide(
     profiles = _profile(seen, built.snapshot, known, settings)
     plan = known.policy(profiles.snapshot, settings.plan)
     profiles = profiles.beside(plan)
-    plan = replace(plan, waiting=profiles.explained({**plan.waiting, **seen.errors}))
+    waiting = {**plan.waiting, **built.refused, **seen.errors}
+    plan = replace(plan, waiting=profiles.explained(waiting))
     _check_finite(plan, expected)
     steps = diff(
         seen.reading,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hopsd.core.devices import is_cpu, usable
 from hopsd.core.placement.pools import Pools, pools_of
 from hopsd.core.queue.history import OCCUPYING, eligible
+from hopsd.core.site.limits import limit_rows
+from hopsd.core.site.own_bounds import counts_allowed
 from hopsd.core.speed.estimator import Estimate, Estimator, EstimatorSettings
 from hopsd.core.submission.comment import Comment
 from hopsd.core.submission.partitions import Part, by_part, parts_of
@@ -22,6 +24,7 @@ from hopsd.model.job import Job, JobState
 from hopsd.model.knowledge import Knowledge
 from hopsd.model.plan import RoundInfo, Snapshot
 from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
+from hopsd.model.reason import Reason
 from hopsd.model.rules import Rules
 
 
@@ -44,12 +47,14 @@ class SnapshotSettings:
 @dataclass(frozen=True, slots=True)
 class Built:
     """``pinned``: running jobs that the round must leave where they are. ``notes``: what the user
-    of a job should know of how it is planned.
+    of a job should know of how it is planned. ``refused``: waiting jobs that Slurm would not start,
+    whatever is free; they are not in the snapshot.
     """
 
     snapshot: Snapshot
     pinned: frozenset[JobId]
     notes: Mapping[JobId, str] = field(default_factory=dict)
+    refused: Mapping[JobId, Reason] = field(default_factory=dict)
 
 
 def build_snapshot(
@@ -105,8 +110,12 @@ def build_snapshot(
                     pins=pins,
                 )
             )
-    snapshot = Snapshot(reading.now, info, nodes, tuple(j for j in jobs if j is not None))
-    return Built(snapshot, frozenset(pinned), notes)
+    allowed, refused = _within_site([j for j in jobs if j is not None], reading)
+    pinned |= {job.id for job in allowed if job.running and not job.preemptible}
+    snapshot = Snapshot(
+        reading.now, info, nodes, tuple(allowed), limits=limit_rows(reading, allowed)
+    )
+    return Built(snapshot, frozenset(pinned), notes, refused)
 
 
 def _within_reach(
@@ -130,6 +139,23 @@ def _within_reach(
         f"{len(reqs) - len(kept)} of its {len(reqs)} GPU counts, from {reqs[len(kept)]} on, are"
         f" left out: no partition that it may use could hold more than {most}"
     )
+
+
+def _within_site(jobs: Sequence[Job], reading: Reading) -> tuple[list[Job], dict[JobId, Reason]]:
+    """The jobs with the GPU counts that the site lets them have, and why others have none. One that
+    runs already stays as it is.
+    """
+    read = {job.id: job for job in reading.jobs}
+    allowed, refused = [], {}
+    for job in jobs:
+        counts = counts_allowed(job, read[job.id], reading.site)
+        if not isinstance(counts, Reason):
+            allowed.append(job if counts == job.reqs else replace(job, reqs=counts))
+        elif job.running:
+            allowed.append(replace(job, preemptible=False))
+        else:
+            refused[job.id] = counts
+    return allowed, refused
 
 
 def _as_part(node: Node, name: GpuType) -> Node:

@@ -9,6 +9,7 @@ from enum import StrEnum
 from hopsd.model.allocation import Allocation
 from hopsd.model.asked import NOTHING_ASKED, Asked
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
+from hopsd.model.site import NO_RULES, Holder, SiteRules
 
 
 class SlurmState(StrEnum):
@@ -174,6 +175,8 @@ class JobReading:
     memory_mb_per_node: int | None = None
     memory_mb_per_cpu: int | None = None
     barred: str = ""
+    account: str = ""
+    qos: str = ""
 
     @property
     def released(self) -> bool:
@@ -204,10 +207,14 @@ class SiteMemory:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The cluster at ``now``; ``nodes`` in the cluster's node order."""
+    """The cluster at ``now``; ``nodes`` in the cluster's node order. ``others``: the jobs that are
+    not ours and run; ``site``: what accounts, QOS and partitions allow.
+    """
 
     now: float
     nodes: tuple[NodeReading, ...]
     jobs: tuple[JobReading, ...]
     slurm_version: str = ""
     memory: SiteMemory = SiteMemory()
+    others: tuple[Holder, ...] = ()
+    site: SiteRules = NO_RULES

@@ -30,6 +30,7 @@ from hopsd.model.reading import (
     is_failed_profile,
     split_marks,
 )
+from hopsd.model.site import Holder
 from hopsd.slurm.dependency import Known, stranded, unmet
 
 UNTYPED = "gpu"
@@ -133,6 +134,19 @@ def holds_gpus(job: Mapping[str, Any]) -> bool:
     return slurm_state(state_words(job)) in _HOLDING_GPUS
 
 
+def holder(job: Mapping[str, Any], order: Mapping[NodeName, int]) -> Holder:
+    """A running job that is none of ours."""
+    return Holder(
+        id=JobId(str(job.get("job_id"))),
+        user=UserName(job.get("user_name") or str(job.get("user_id"))),
+        account=job.get("account") or "",
+        qos=job.get("qos") or "",
+        partition=job.get("partition") or "",
+        gpus=sum(gpus for gpus, _ in job_allocation(job, order).values()),
+        cpus=int(number(job.get("cpus")) or 0),
+    )
+
+
 def known_jobs(jobs: Iterable[Mapping[str, Any]]) -> dict[int, Known]:
     """Every job of an answer, for the dependencies on them."""
     return {known.id: known for known in map(_known, jobs)}
@@ -205,6 +219,8 @@ def job_reading(
         reservation=job.get("resv_name") or "",
         memory_mb_per_node=_megabytes(job.get("memory_per_node")),
         memory_mb_per_cpu=_megabytes(job.get("memory_per_cpu")),
+        account=job.get("account") or "",
+        qos=job.get("qos") or "",
     )
 
 

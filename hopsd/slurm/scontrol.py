@@ -12,6 +12,7 @@ from typing import Any
 from hopsd.errors import SlurmError, SlurmUnavailableError
 from hopsd.model.ids import JobId, NodeName
 from hopsd.model.reading import JobReading, NodeReading, Reading, SiteMemory
+from hopsd.slurm.accounting.rules import SiteRulesReader
 from hopsd.slurm.adapter import Placement, SignalScope
 from hopsd.slurm.command import SlurmCommands
 from hopsd.slurm.dependency import awaited
@@ -19,6 +20,7 @@ from hopsd.slurm.parse import (
     UNREGISTERED,
     barred,
     closed_partitions,
+    holder,
     holds_gpus,
     is_hops_job,
     job_allocation,
@@ -50,6 +52,7 @@ class ScontrolAdapter:
         self._partitions = tuple(partitions)
         self._clock = clock
         self._scripts = Scripts(self._commands)
+        self._site = SiteRulesReader(self._commands)
         self._order: Mapping[NodeName, int] = {}
         self._closed: Mapping[str, str] = {}
         self._unheard_since: float | None = None
@@ -63,8 +66,10 @@ class ScontrolAdapter:
         self._require_known(nodes)
         answer = self._job_answer()
         foreign: dict[NodeName, int] = {}
+        others = []
         for job in answer["jobs"]:
             if holds_gpus(job) and not self._mine(job):
+                others.append(holder(job, self._order))
                 for node, (gpus, _) in job_allocation(job, self._order).items():
                     foreign[node] = foreign.get(node, 0) + gpus
         now = self._clock()
@@ -84,6 +89,8 @@ class ScontrolAdapter:
             jobs=self._readings(answer),
             slurm_version=_full_release(answer),
             memory=self._memory(),
+            others=tuple(others),
+            site=self._site.read(),
         )
 
     def jobs(self) -> Sequence[JobReading]:

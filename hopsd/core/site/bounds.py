@@ -1,0 +1,166 @@
+"""Which of a site's bounds hold a job back: one entry for each thing that is counted.
+
+A bound of the partition's QOS comes before one of the job's QOS (unless that says otherwise), and
+either comes before the same kind of bound of its associations, at every level (Slurm's resource
+limits page, and acct_policy.c).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from hopsd.model.ids import UserName
+from hopsd.model.site import Association, Bounds, Kind, Qos, SiteRules
+
+_DEPTH_MAX = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a job is counted."""
+
+    user: UserName
+    account: str
+    qos: str
+    partition: str
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What is counted together, such as a user's jobs in a QOS; ``name`` is told to users."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """``most`` of ``kind`` for all that is ``counted`` there; ``used`` GPU minutes so far."""
+
+    counted: Counted
+    kind: Kind
+    most: int
+    used: int = 0
+
+
+def qos_of(rules: SiteRules, place: Place) -> list[Qos]:
+    """The job's and its partition's, the stronger one first."""
+    partition = rules.partitions.get(place.partition)
+    own = rules.qos.get(place.qos)
+    other = rules.qos.get(partition.own_qos) if partition and partition.own_qos else None
+    found = [one for one in (other, own) if one is not None]
+    return found[::-1] if own is not None and own.over_partition else found
+
+
+def chain(rules: SiteRules, place: Place) -> list[Association]:
+    """The user's association and those above it, as far as Slurm has them."""
+    known = rules.associations
+    whole = UserName("")
+    keys = ((place.user, place.partition), (place.user, ""), (whole, ""))
+    found = next((known[k] for key in keys if (k := (place.account, *key)) in known), None)
+    links: list[Association] = []
+    while found is not None and len(links) < _DEPTH_MAX:
+        links.append(found)
+        found = known.get((found.parent, whole, "")) if found.parent else None
+    return links
+
+
+def counted_at(rules: SiteRules, place: Place) -> set[Counted]:
+    """Everything that a running job of this place counts for."""
+    counts = set()
+    for qos in qos_of(rules, place):
+        counts |= {counted for counted, _ in _levels(qos, place)}
+    return counts | {_association(link) for link in chain(rules, place)}
+
+
+def bounds(rules: SiteRules, place: Place) -> list[Bound]:
+    """What holds back a job of this place together with others."""
+    if not rules.limited:
+        return []
+    return list(_bounds(rules, place))
+
+
+def _bounds(rules: SiteRules, place: Place) -> Iterator[Bound]:
+    set_by_qos: dict[str, set[Kind]] = {"group": set(), "user": set(), "account": set()}
+    for qos in qos_of(rules, place):
+        for (counted, found), level in zip(_levels(qos, place), set_by_qos, strict=True):
+            for kind, most in found.items():
+                if kind not in set_by_qos[level]:
+                    used = qos.gpu_minutes if kind is Kind.GPU_MINUTES else 0
+                    yield Bound(counted, kind, most, used)
+            set_by_qos[level] |= found.keys()
+    links = chain(rules, place)
+    for link in links:
+        for kind, most in link.group.items():
+            if kind not in set_by_qos["group"]:
+                used = link.gpu_minutes if kind is Kind.GPU_MINUTES else 0
+                yield Bound(_association(link), kind, most, used)
+    running_set = Kind.JOBS in set_by_qos["user"] | set_by_qos["account"]
+    if links and links[0].user and links[0].jobs is not None and not running_set:
+        yield Bound(_association(links[0]), Kind.JOBS, links[0].jobs)
+
+
+def _levels(qos: Qos, place: Place) -> list[tuple[Counted, Bounds]]:
+    """As a whole, by user, by account."""
+    name = f"QOS {qos.name}"
+    return [
+        (Counted(name), qos.group),
+        (Counted(f"{name}, user {place.user}"), qos.per_user),
+        (Counted(f"{name}, account {place.account}"), qos.per_account),
+    ]
+
+
+@lru_cache(maxsize=65536)
+def _named(account: str, user: str, partition: str) -> Counted:
+    words = [f"account {account}", f"user {user}" if user else ""]
+    words.append(f"partition {partition}" if partition else "")
+    return Counted(", ".join(filter(None, words)))
+
+
+def _association(link: Association) -> Counted:
+    return _named(link.account, link.user, link.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class One:
+    """What one job may have by itself; None: no bound. ``by``: who says so."""
+
+    most: int | float
+    by: str
+
+
+def of_one(rules: SiteRules, place: Place, kind: Kind) -> One | None:
+    """The most of ``kind`` that Slurm lets one job have."""
+    for qos in qos_of(rules, place):
+        if kind in qos.each:
+            return One(qos.each[kind], f"QOS {qos.name}")
+    links = chain(rules, place)[:1]
+    return next((One(x.each[kind], _association(x).name) for x in links if kind in x.each), None)
+
+
+def per_node(rules: SiteRules, place: Place) -> One | None:
+    """The most GPUs of one server that one job may have."""
+    for qos in qos_of(rules, place):
+        if qos.gpus_per_node is not None:
+            return One(qos.gpus_per_node, f"QOS {qos.name}")
+    for link in chain(rules, place)[:1]:
+        if link.gpus_per_node is not None:
+            return One(link.gpus_per_node, _association(link).name)
+    return None
+
+
+def longest(rules: SiteRules, place: Place) -> One | None:
+    """The longest time limit in seconds; a partition's holds beside the others."""
+    found = []
+    partition = rules.partitions.get(place.partition)
+    if partition is not None and partition.seconds is not None:
+        found.append(One(partition.seconds, f"partition {partition.name}"))
+    if rules.limited:
+        by_qos = [q for q in qos_of(rules, place) if q.seconds is not None]
+        by_account = [x for x in chain(rules, place)[:1] if x.seconds is not None]
+        if by_qos:
+            found.append(One(by_qos[0].seconds or 0.0, f"QOS {by_qos[0].name}"))
+        elif by_account:
+            found.append(One(by_account[0].seconds or 0.0, _association(by_account[0]).name))
+    return min(found, key=lambda one: one.most, default=None)

@@ -1,0 +1,1 @@
+"""What Slurm's accounting says: limits, shares and rights of users, accounts and QOS."""

@@ -1,0 +1,161 @@
+"""The site's rules from what Slurm prints; the texts are as 22.05 prints them."""
+
+from __future__ import annotations
+
+import pytest
+
+from hopsd.errors import SlurmError, SlurmUnavailableError
+from hopsd.model.ids import UserName
+from hopsd.model.site import Association, Kind, Partition, Qos
+from hopsd.slurm.accounting.rules import (
+    SiteRulesReader,
+    read_associations,
+    read_enforced,
+    read_partitions,
+    read_qos,
+)
+from hopsd.slurm.command import SlurmCommands
+
+NOTHING = "cpu=N(0),mem=N(0),energy=N(0),node=N(0),billing=N(0),gres/gpu=N(0)"
+RUNNING = "cpu=N(4294967295),mem=N(0),node=N(4294967295),gres/gpu=N(8589934590)"
+ASSOCIATIONS = f"""Current Association Manager state
+Association Records
+ClusterName=hops Account=phys UserName= Partition= Priority=0 ID=4 \
+SharesRaw/Norm/Level/Factor=1/0.50/2/0.00 UsageRaw/Norm/Efctv=0.00/0.00/0.00 \
+ParentAccount=lab(3) Lft=7 DefAssoc=No GrpJobs=N(1) GrpJobsAccrue=N(0) GrpSubmitJobs=N(3) \
+GrpWall=N(0.00) GrpTRES=cpu=N(1),mem=N(0),node=N(1),gres/gpu=8(2),gres/gpu:a100=1(0) \
+GrpTRESMins={NOTHING} GrpTRESRunMins={RUNNING} MaxJobs=10(1) MaxJobsAccrue= MaxSubmitJobs= \
+MaxWallPJ= MaxTRESPJ= MaxTRESPN= MaxTRESMinsPJ= MinPrioThresh=
+ClusterName=hops Account=phys UserName=news(9) Partition= Priority=0 ID=6 \
+SharesRaw/Norm/Level/Factor=3/0.75/4/0.40 UsageRaw/Norm/Efctv=0.00/0.00/0.00 ParentAccount= \
+Lft=8 DefAssoc=Yes GrpJobs=N(0) GrpTRES=cpu=N(0),gres/gpu=1(0) \
+GrpTRESMins=cpu=N(0),gres/gpu=50(7) GrpTRESRunMins=cpu=N(0),gres/gpu=N(3) MaxJobs=10(0) \
+MaxWallPJ=60 MaxTRESPJ=gres/gpu=3 MaxTRESPN=gres/gpu=2 MaxTRESMinsPJ= MinPrioThresh=
+"""
+QOS = f"""QOS Records
+QOS=normal(1) UsageRaw=0.000000 GrpJobs=N(0) GrpTRES={NOTHING} GrpTRESMins={NOTHING} \
+GrpTRESRunMins={NOTHING} MaxWallPJ= MaxTRESPJ= MaxTRESPN= MaxTRESMinsPJ= MinPrioThresh=  \
+MinTRESPJ= PreemptMode=OFF Priority=0 Account Limits=No Accounts User Limits=No Users
+QOS=big(2) UsageRaw=0.000000 GrpJobs=5(0) GrpTRES=cpu=20(0),gres/gpu=6(0) \
+GrpTRESMins=gres/gpu=1000(40) GrpTRESRunMins=gres/gpu=900(2) MaxWallPJ=600 \
+MaxTRESPJ=gres/gpu=4 MaxTRESPN=gres/gpu=2 MaxTRESMinsPJ=gres/gpu=333 MinPrioThresh=  \
+MinTRESPJ=gres/gpu=1 PreemptMode=OFF Priority=100 \
+Account Limits= phys={{MaxJobsPA=N(0) MaxSubmitJobsPA=N(1) MaxTRESPA=cpu=N(0),gres/gpu=5(0)}} \
+User Limits= 9={{MaxJobsPU=3(0) MaxTRESPU=cpu=N(0),gres/gpu=N(0)}} \
+12={{MaxJobsPU=3(1) MaxTRESPU=cpu=N(0),gres/gpu=N(0)}}
+"""
+PARTITIONS = """PartitionName=main AllowGroups=ALL AllowAccounts=ALL AllowQos=ALL Default=YES \
+QoS=N/A MaxNodes=UNLIMITED MaxTime=UNLIMITED MinNodes=0 State=UP Nodes=n[0-2]
+PartitionName=debug AllowGroups=ALL DenyAccounts=phys,chem AllowQos=small,big QoS=debug \
+MaxNodes=2 MaxTime=1-02:30:00 State=UP Nodes=n0
+"""
+CONFIG = "AccountingStorageEnforce = associations,limits,qos,safe\nSlurmUser = root(0)\n"
+
+
+def test_associations_know_their_bounds_use_and_share() -> None:
+    account, user = read_associations(ASSOCIATIONS)
+    assert account == Association(
+        "phys", UserName(""), parent="lab", group={Kind.GPUS: 8}, jobs=10, share=0.0
+    )
+    assert user == Association(
+        account="phys",
+        user=UserName("news"),
+        parent="phys",
+        group={Kind.GPUS: 1, Kind.GPU_MINUTES: 50},
+        gpu_minutes=10,
+        each={Kind.GPUS: 3},
+        gpus_per_node=2,
+        seconds=3600.0,
+        jobs=10,
+        share=0.4,
+    )
+
+
+def test_qos_know_the_bounds_of_each_user_and_account() -> None:
+    assert read_qos(QOS) == [
+        Qos("normal"),
+        Qos(
+            name="big",
+            group={Kind.CPUS: 20, Kind.GPUS: 6, Kind.JOBS: 5, Kind.GPU_MINUTES: 1000},
+            gpu_minutes=42,
+            per_user={Kind.JOBS: 3},
+            per_account={Kind.GPUS: 5},
+            each={Kind.GPUS: 4, Kind.GPU_MINUTES: 333},
+            gpus_per_node=2,
+            seconds=36000.0,
+            priority=100,
+        ),
+    ]
+
+
+def test_partitions_know_who_may_use_them_and_for_how_long() -> None:
+    assert read_partitions(PARTITIONS) == [
+        Partition("main"),
+        Partition(
+            "debug",
+            denied_accounts=frozenset({"phys", "chem"}),
+            qos=frozenset({"small", "big"}),
+            own_qos="debug",
+            seconds=95400.0,
+            nodes=2,
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "limits"),
+    [("none", False), ("associations", False), ("associations,limits", True), ("safe", True)],
+)
+def test_limits_hold_where_slurm_enforces_them(value: str, limits: bool) -> None:
+    assert ("limits" in read_enforced(f"AccountingStorageEnforce = {value}\n")) is limits
+
+
+class Answers(SlurmCommands):
+    """Says what it is given, and counts how often it is asked."""
+
+    def __init__(self, **said: str | Exception) -> None:
+        super().__init__()
+        object.__setattr__(self, "said", said)
+        object.__setattr__(self, "asked", [])
+
+    def run(self, *arguments: str) -> str:
+        self.asked.append(arguments)  # type: ignore[attr-defined]
+        answer = self.said[arguments[2] if arguments[0] == "scontrol" else "sacctmgr"]  # type: ignore[attr-defined]
+        if isinstance(answer, Exception):
+            raise answer
+        assert isinstance(answer, str)
+        return answer
+
+
+def test_the_rules_are_read_once_in_a_while_and_slurmdbd_only_where_it_is_needed() -> None:
+    now = 0.0
+    said = Answers(
+        partition=PARTITIONS,
+        config=CONFIG,
+        assoc_mgr=ASSOCIATIONS + QOS,
+        sacctmgr="big|OverPartQOS\n",
+    )
+    reader = SiteRulesReader(said, seconds=20.0, clock=lambda: now)
+    rules = reader.read()
+    assert (rules.limited, rules.safe, rules.qos["big"].over_partition) == (True, True, True)
+    assert not rules.qos["normal"].over_partition
+    asked = len(said.asked)  # type: ignore[attr-defined]
+    now = 19.0
+    assert reader.read() is rules
+    now = 20.0
+    said.said["sacctmgr"] = SlurmUnavailableError("slurmdbd is away")  # type: ignore[attr-defined]
+    assert not reader.read().qos["big"].over_partition
+    assert len(said.asked) == 2 * asked  # type: ignore[attr-defined]
+    now = 40.0
+    said.said["assoc_mgr"] = SlurmError("no such entity")  # type: ignore[attr-defined]
+    assert reader.read().qos.keys() == {"normal", "big"}
+    now = 60.0
+    said.said["partition"] = SlurmUnavailableError("slurmctld is away")  # type: ignore[attr-defined]
+    with pytest.raises(SlurmUnavailableError):
+        reader.read()
+
+
+def test_a_site_without_accounting_has_its_partitions_alone() -> None:
+    said = Answers(partition=PARTITIONS, config="AccountingStorageEnforce = none\n")
+    rules = SiteRulesReader(said).read()
+    assert (rules.limited, set(rules.partitions), rules.qos) == (False, {"main", "debug"}, {})
