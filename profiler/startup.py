@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 
 def install() -> None:
     """Start measuring as soon as ``torch`` is imported, or now if it is already."""
+    if any(isinstance(finder, _TorchTrap) for finder in sys.meta_path):
+        return
     if "torch" in sys.modules:
         _start()
-    elif not any(isinstance(finder, _TorchTrap) for finder in sys.meta_path):
+    else:
         sys.meta_path.insert(0, _TorchTrap())
 
 
@@ -28,36 +30,47 @@ def uninstall() -> None:
 
 
 class _TorchTrap:
-    """Finds nothing itself; has the real loader of ``torch`` call us when it is done."""
+    """Finds nothing itself; has the real loader of ``torch`` call us when it has run the module.
+
+    Stays until then: who only asks whether there is a ``torch`` (`importlib.util.find_spec`, as
+    Transformers does) gets the true answer, as often as they like.
+    """
+
+    def __init__(self) -> None:
+        self._asking = False
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        if fullname != "torch":
+        if fullname != "torch" or self._asking:
             return None
-        sys.meta_path.remove(self)
-        for finder in sys.meta_path:
-            find = getattr(finder, "find_spec", None)
-            spec: ModuleSpec | None = find(fullname, path, target) if find else None
-            if spec is not None:
-                _call_after(spec)
-                return spec
+        self._asking = True
+        try:
+            for finder in list(sys.meta_path):
+                find = getattr(finder, "find_spec", None)
+                spec: ModuleSpec | None = find(fullname, path, target) if find else None
+                if spec is not None:
+                    self._call_after(spec)
+                    return spec
+        finally:
+            self._asking = False
         return None
 
+    def _call_after(self, spec: ModuleSpec) -> None:
+        """Have ``spec.loader`` start the profiler after it has run the module."""
+        loader = spec.loader
+        if loader is None or not hasattr(loader, "exec_module"):
+            return
+        run = loader.exec_module
 
-def _call_after(spec: ModuleSpec) -> None:
-    """Have ``spec.loader`` start the profiler after it has run the module."""
-    loader = spec.loader
-    if loader is None:
-        return
-    run = loader.exec_module
+        def exec_module(module: ModuleType) -> None:
+            # This loader loads one module: an attribute of the instance hides the class's method
+            # for it alone, and whoever inspects the loader still sees its real type.
+            del loader.exec_module
+            run(module)
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+            _start()
 
-    def exec_module(module: ModuleType) -> None:
-        # This loader loads one module: an attribute of the instance hides the class's method
-        # for it alone, and whoever inspects the loader still sees its real type.
-        del loader.exec_module
-        run(module)
-        _start()
-
-    loader.exec_module = exec_module  # type: ignore[method-assign]
+        loader.exec_module = exec_module  # type: ignore[method-assign]
 
 
 def _start() -> None:

@@ -2,11 +2,12 @@
 
 Sets a trap for ``import torch``, in a hops job only; then lets a site's or an environment's own
 ``sitecustomize`` run, which this one hides.
+
+A job's Python may be of any age, down to 2.7: what is written here must be Python to all of them.
+Those older than the plugin run only the ``sitecustomize`` that this one hides.
 """
 # Every program of the job waits for this file, and importing pathlib alone takes 5 ms.
-# ruff: noqa: PLC0415, PTH100, PTH118, PTH120, S101
-
-from __future__ import annotations
+# ruff: noqa: PLC0415, PTH100, PTH120, UP036
 
 import os
 import sys
@@ -14,41 +15,44 @@ import sys
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-def _load_profiler() -> None:
-    """Import ``hops_profiler`` from the folder above: the job's Python need not have it."""
-    from importlib.util import module_from_spec, spec_from_file_location
-
-    folder = os.path.dirname(_HERE)
-    spec = spec_from_file_location(
-        "hops_profiler",
-        os.path.join(folder, "__init__.py"),
-        submodule_search_locations=[folder],
-    )
-    assert spec is not None  # the path ends in .py
-    assert spec.loader is not None
-    sys.modules["hops_profiler"] = module_from_spec(spec)
-    spec.loader.exec_module(sys.modules["hops_profiler"])
+def _behind():
+    """The path behind this folder: one that is ahead of it has had its turn."""
+    folders = [os.path.abspath(path) for path in sys.path]
+    return sys.path[folders.index(_HERE) + 1 :] if _HERE in folders else []
 
 
-def _run_hidden() -> None:
+def _run_hidden():
     """Run the next ``sitecustomize`` on the path; its errors are its own."""
     from importlib.machinery import PathFinder
     from importlib.util import module_from_spec
 
-    elsewhere = [path for path in sys.path if os.path.abspath(path) != _HERE]
-    spec = PathFinder.find_spec("sitecustomize", elsewhere)
+    spec = PathFinder.find_spec("sitecustomize", _behind())
     if spec is not None and spec.loader is not None:
         sys.modules["sitecustomize"] = module_from_spec(spec)
         spec.loader.exec_module(sys.modules["sitecustomize"])
 
 
-if os.environ.get("HOPS_JOB") == "1":
-    try:
-        if "hops_profiler" not in sys.modules:
-            _load_profiler()
-        from hops_profiler.startup import install
+def _run_hidden_as_python_2():
+    import imp
 
-        install()
-    except Exception:  # noqa: S110 - a job runs with or without its profiler
-        pass
-_run_hidden()
+    try:
+        found = imp.find_module("sitecustomize", _behind())
+    except ImportError:
+        return
+    try:
+        imp.load_module("sitecustomize", *found)
+    finally:
+        if found[0]:
+            found[0].close()
+
+
+try:
+    from hops_enter import enter
+
+    enter()
+except ImportError:  # the file was taken away while this one was read: as without a plugin
+    pass
+if sys.version_info < (3, 5):
+    _run_hidden_as_python_2()
+else:
+    _run_hidden()

@@ -1,0 +1,40 @@
+"""Two ways into a program: ``sitecustomize``, and PyTorch's own search for extensions.
+
+Another ``sitecustomize`` earlier on the path hides ours, and does not know of it. PyTorch 2.5 and
+newer loads what a distribution on the path offers as ``torch.backends``: the folder
+``hops_profiler-1.dist-info`` beside this file offers ``enter``.
+"""
+# A job's Python may be of any age, down to 2.7: what is written here must be Python to all of them.
+# Every program of the job waits for this file, and importing pathlib alone takes 5 ms.
+# ruff: noqa: PLC0415, PTH100, PTH118, PTH120
+
+import os
+import sys
+
+
+def enter():
+    """Measure the trainings of this process, in a hops job only. Never raises."""
+    if sys.version_info < (3, 8) or os.environ.get("HOPS_JOB") != "1":
+        return
+    try:
+        if "hops_profiler" not in sys.modules:
+            _load()
+        from hops_profiler.startup import install
+
+        install()
+    except Exception:  # noqa: S110 - a job runs with or without its profiler
+        pass
+
+
+def _load():
+    """Import ``hops_profiler`` from the folder above: the job's Python need not have it."""
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    spec = spec_from_file_location(
+        "hops_profiler",
+        os.path.join(folder, "__init__.py"),
+        submodule_search_locations=[folder],
+    )
+    sys.modules["hops_profiler"] = module_from_spec(spec)
+    spec.loader.exec_module(sys.modules["hops_profiler"])
