@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 
 REPORT_SECONDS = 5.0
@@ -50,6 +50,19 @@ def job(environ: Mapping[str, str] = os.environ) -> Job | None:
 def learning_rate(environ: Mapping[str, str] = os.environ) -> float | None:
     """The rate for today's number of GPUs by the rule of the comment; None where it has none."""
     return _positive(environ.get("HOPS_LR"))
+
+
+TRAINS = "HOPS_TRAINS"
+
+
+def is_below_training(environ: Mapping[str, str] = os.environ) -> bool:
+    """True in a process that one which trains has started: what it infers is no job's work."""
+    return environ.get(TRAINS) == "1"
+
+
+def tell_children(environ: MutableMapping[str, str] = os.environ) -> None:
+    """This process trains: those that it starts get to know."""
+    environ[TRAINS] = "1"
 
 
 def _whole(text: str | None) -> int | None:

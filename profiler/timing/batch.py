@@ -2,32 +2,71 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import PackedSequence
 
 DEPTH = 4
 
+CHANNELS = (1, 3, 4)
+"""Of an image, its first axis: grey, colour, and colour with transparency."""
+
 
 def samples_of(batch: Any, depth: int = DEPTH) -> int:
-    """Length of the first tensor's first axis, looked for in lists, tuples and dicts; else 0.
+    """Samples in ``batch``, as far as its form tells; 0 where it does not.
 
     Objects with a batch size of their own (graph batches, packed sequences) answer for
-    themselves where they do so under a name in use: ``num_graphs``, ``batch_size``.
+    themselves. Of a tuple or a dict the length that most of its parts agree on counts, and the
+    first of them where none do; a list of images is as many samples as it has images.
     """
     if isinstance(batch, torch.Tensor):
-        return int(batch.shape[0]) if batch.dim() else 1
+        # A vector of numbers is one sample without a batch axis; one of labels is not.
+        vector = batch.dim() == 1 and batch.is_floating_point()
+        return int(batch.shape[0]) if batch.dim() and not vector else 1
     if depth == 0 or batch is None or isinstance(batch, (str, bytes)):
         return 0
-    for name in ("num_graphs", "batch_size"):
-        value = getattr(batch, name, None)
-        if isinstance(value, int):
-            return value
+    own = _own_size(batch)
+    if own is not None:
+        return own
     if hasattr(batch, "values") and callable(batch.values):
         batch = list(batch.values())
-    if isinstance(batch, (list, tuple)):
-        for part in batch:
-            found = samples_of(part, depth - 1)
-            if found:
-                return found
-    return 0
+    if not isinstance(batch, (list, tuple)):
+        return 0
+    if _lists_samples(batch):
+        return len(batch)
+    vectors = any(isinstance(part, torch.Tensor) and part.dim() > 1 for part in batch)
+    found = [
+        int(part.shape[0])
+        if vectors and isinstance(part, torch.Tensor) and part.dim() == 1
+        else samples_of(part, depth - 1)
+        for part in batch
+        if not isinstance(part, torch.Tensor) or part.dim()
+    ]
+    lengths = Counter(length for length in found if length)
+    return lengths.most_common(1)[0][0] if lengths else 0
+
+
+def _own_size(batch: Any) -> int | None:
+    if isinstance(batch, PackedSequence):
+        return int(batch.batch_sizes[0])
+    for name in ("num_graphs", "batch_size"):
+        value = getattr(batch, name, None)
+        if isinstance(value, torch.Size) and value:
+            value = value[0]
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+    return None
+
+
+def _lists_samples(batch: Any) -> bool:
+    """True for a list of images, or of one dictionary for each sample (detection)."""
+    if not batch:
+        return False
+    if all(isinstance(part, dict) for part in batch):
+        return True
+    return all(
+        isinstance(part, torch.Tensor) and part.dim() == 3 and part.shape[0] in CHANNELS
+        for part in batch
+    )

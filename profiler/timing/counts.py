@@ -13,50 +13,60 @@ PHASES = ("data", "forward", "backward", "update", "rest")
 class Counts:
     """Of one training, or of one run of inference. Times in seconds, samples of this rank.
 
-    ``iterations``, ``samples`` and ``passes`` (batches that went backward) are all that was done;
-    ``iteration``, ``phases`` and ``on_device`` (the GPU's own clock) leave out the warm-up and
-    iterations that were ``interrupted`` by an evaluation. ``backward_by_data``: time of the
+    ``iterations``, ``passes``, ``samples`` and ``batches`` are all that was done; ``iteration``,
+    ``phases`` and ``on_device`` (the GPU's own clock) leave out the warm-up and iterations that
+    were ``interrupted`` by an evaluation. ``read``: batches that came from a loader. For
+    ``timed_batches`` and ``timed_samples`` see :meth:`time`. ``backward_by_data``: time of the
     backward passes by the bin of the iteration's data time: the wait for slower peers hides there.
     """
 
     def __init__(self) -> None:
         self.iterations = 0
-        self.samples = 0
         self.passes = 0
-        self.timed_passes = 0
-        self.timed_samples = 0
+        self.samples = 0.0
+        self.batches = 0.0
+        self.read = 0.0
+        self.timed_samples = 0.0
+        self.timed_batches = 0.0
         self.interrupted = 0
         self.inference = False
         self.first_step = 0.0
         self.last_step = 0.0
+        self.took = 0.0
         self.iteration = Series()
         self.phases = {name: Series() for name in PHASES}
         self.on_device = {name: Series() for name in PHASES}
         self.backward_by_data: dict[int, float] = {}
 
-    def add(
-        self, seconds: dict[str, float], samples: int, passes: int, now: float, *, whole: bool
-    ) -> bool:
-        """An iteration ended ``now``; not ``whole``: something else was in it. True: timed."""
-        self.iterations += 1
+    def count(self, samples: float, batches: float, *, read: bool) -> None:
+        """``samples`` in ``batches`` were trained on."""
         self.samples += samples
-        self.passes += passes
-        since, self.last_step = self.last_step, now
-        if self.iterations == 1:
+        self.batches += batches
+        if read:
+            self.read += batches
+
+    def end(self, now: float, iterations: int, passes: int = 0) -> None:
+        """An iteration of so many passes ended; or several that were taken for one."""
+        if not self.iterations:
             self.first_step = now
-        if not whole:
-            self.interrupted += 1
-        elif self.iterations > WARMUP:
-            self.timed_samples += samples
-            self.timed_passes += passes
-            self.iteration.add(now - since)
-            for name, series in self.phases.items():
-                bin_ = series.add(seconds[name])
-                if name == "data":
-                    total = self.backward_by_data.get(bin_, 0.0)
-                    self.backward_by_data[bin_] = total + seconds["backward"]
-            return True
-        return False
+        self.iterations += iterations
+        self.passes += passes
+        self.took = now - self.last_step
+        self.last_step = now
+
+    def time(self, seconds: dict[str, float], samples: float, batches: float) -> None:
+        """The one that :meth:`end` told of last was an iteration like others."""
+        if self.iterations <= WARMUP:
+            return
+        self.timed_samples += samples
+        self.timed_batches += batches
+        self.iteration.add(self.took)
+        phases = self.phases
+        for name in ("forward", "backward", "update", "rest"):
+            phases[name].add(seconds[name])
+        bin_ = phases["data"].add(seconds["data"])
+        by_data = self.backward_by_data
+        by_data[bin_] = by_data.get(bin_, 0.0) + seconds["backward"]
 
     def add_on_device(self, seconds: dict[str, float]) -> None:
         """The GPU's times of an iteration that was timed earlier."""

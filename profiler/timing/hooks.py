@@ -7,7 +7,7 @@ and after. Whatever goes wrong in a hook of ours switches the profiler off, neve
 from __future__ import annotations
 
 import functools
-import weakref
+from collections import deque
 from collections.abc import Callable
 from threading import get_ident
 from time import perf_counter
@@ -15,29 +15,40 @@ from typing import Any
 
 import torch
 from hops_profiler.timing.batch import samples_of
-from hops_profiler.timing.recorder import Recorder
+from hops_profiler.timing.inputs import Inputs, compiling
+from hops_profiler.timing.recorder import UNSEEN, Recorder
 from torch.optim import optimizer as optim
 from torch.utils.data import dataloader
 
-# True while torch.compile traces our hooks into the user's graph: there they must vanish, since a
-# clock cannot be compiled and fullgraph=True would refuse the user's code. Absent before 2.3.
-compiling: Callable[[], bool] = getattr(torch.compiler, "is_compiling", lambda: False)
+LOOKS = (1, 2)
+"""Iterations after whose end the forward passes' input is looked at; none of these is timed."""
+
+LOOK_AGAIN = 20
+"""Each so many iterations the input is looked at again where no loader tells the batch."""
+
+MOST_OPTIMIZERS = 1024
+
+MOST_AHEAD = 4096
+"""Batches that a loader's workers are asked for ahead of the loop."""
 
 
 class Hooks:
     """Feeds ``recorder``; calls ``iterated`` after each iteration.
 
-    ``failure`` says why it stopped listening. ``params`` counts what the optimizers train.
-    Only the thread that trains is timed; a batch that another one fetches for it counts.
+    ``failure`` says why it stopped listening. ``params`` counts what the optimizers train,
+    ``optimizers`` those that were made. Only the thread that trains is timed; a batch that another
+    one fetches for it counts.
     """
 
     def __init__(self, recorder: Recorder, iterated: Callable[[], None]) -> None:
         self.recorder = recorder
         self.failure = ""
         self.off = False
+        self.optimizers = 0
         self._iterated = iterated
+        self._inputs = Inputs()
         self._thread: int | None = None
-        self._loader: weakref.ref[Any] | None = None
+        self._stepping: int | None = None
         self._trained: dict[int, int] = {}
 
     @property
@@ -46,79 +57,156 @@ class Hooks:
 
     def attach(self) -> None:
         """Listen from now on, to the end of the process."""
-        self._wrap(dataloader._BaseDataLoaderIter, "__next__", "data", self._fetched)
-        self._wrap(torch.autograd, "backward", "backward")
+        self._attach_loader()
+        self._attach_backward()
+        self._attach_modes()
+        self._inputs.attach()
         optim.register_optimizer_step_pre_hook(self._step_begins)
         optim.register_optimizer_step_post_hook(self._step_ends)
 
-    def _wrap(
-        self,
-        owner: Any,
-        name: str,
-        phase: str,
-        done: Callable[[Any, Any], None] | None = None,
-    ) -> None:
-        """Time ``owner.name`` as ``phase``; give its first argument and result to ``done``."""
-        original = getattr(owner, name)
+    def begin_anew(self, recorder: Recorder) -> None:
+        """Forget what was heard: a block that is measured begins, or a forked process."""
+        self._inputs.rest()
+        self.recorder = recorder
+        self._thread = self._stepping = None
+        self._trained = {}
+        self.off = bool(self.failure)
+
+    def _fail(self, error: Exception) -> None:
+        self._inputs.rest()
+        self.off, self.failure = True, repr(error)[:500]
+
+    def _attach_loader(self) -> None:
+        """Batches, and how many samples the loader had put into each: it knows best."""
+        kind: Any = dataloader._BaseDataLoaderIter
+        fetch, next_index, reset = kind.__next__, kind._next_index, kind._reset
+
+        @functools.wraps(fetch)
+        def timed(loader: Any) -> Any:
+            if self.off:
+                return fetch(loader)
+            if self._thread is not None and self._thread != get_ident():
+                batch = fetch(loader)
+            else:
+                self._enter("data")
+                try:
+                    batch = fetch(loader)
+                finally:
+                    self._leave()
+            try:
+                sizes = loader.__dict__.get("_hops_sizes")
+                if self.recorder.fetched((sizes and sizes.popleft()) or samples_of(batch)):
+                    self._iterated()
+            except Exception as error:
+                self._fail(error)
+            return batch
+
+        @functools.wraps(next_index)
+        def counted(loader: Any) -> Any:
+            index = next_index(loader)
+            try:
+                size = len(index) if loader._auto_collation else 0
+                loader.__dict__.setdefault("_hops_sizes", deque(maxlen=MOST_AHEAD)).append(size)
+            except Exception as error:
+                self._fail(error)
+            return index
+
+        @functools.wraps(reset)
+        def forgotten(loader: Any, *args: Any, **kwargs: Any) -> Any:
+            loader.__dict__.pop("_hops_sizes", None)
+            return reset(loader, *args, **kwargs)
+
+        kind.__next__, kind._next_index, kind._reset = timed, counted, forgotten
+
+    def _attach_backward(self) -> None:
+        original = torch.autograd.backward
 
         @functools.wraps(original)
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            elsewhere = self._thread is not None and self._thread != get_ident()
-            if self.off or compiling() or (elsewhere and done is None):
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            if self.off or compiling() or self._elsewhere():
                 return original(*args, **kwargs)
-            if elsewhere:
-                result = original(*args, **kwargs)
-            else:
-                self._guard(self._enter, phase)
-                try:
-                    result = original(*args, **kwargs)
-                finally:
-                    self._guard(self._leave)
-            if done is not None:
-                self._guard(done, args[0], result)
-            return result
+            if self._inputs.looking:
+                self.recorder.given(self._inputs.take())
+            self._enter("backward")
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self._leave()
 
-        setattr(owner, name, timed)
+        torch.autograd.backward = backward
 
-    def _guard(self, note: Callable[..., None], *args: Any) -> None:
-        if self.off:
-            return
-        try:
-            note(*args)
-        except Exception as error:
-            self.off, self.failure = True, f"{note.__name__}: {error!r}"[:500]
+    def _attach_modes(self) -> None:
+        """What says that a training or an evaluation begins."""
+        evaluate, make = torch.nn.Module.eval, optim.Optimizer.__init__
+
+        @functools.wraps(evaluate)
+        def evaluated(module: Any) -> Any:
+            if not compiling():
+                self.recorder.evaluates()
+            return evaluate(module)
+
+        @functools.wraps(make)
+        def made(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            make(optimizer, *args, **kwargs)
+            self.optimizers += 1
+
+        torch.nn.Module.eval = evaluated  # type: ignore[method-assign, assignment]
+        optim.Optimizer.__init__ = made  # type: ignore[method-assign, assignment]
+
+    def _elsewhere(self) -> bool:
+        """True in another thread than the one that trains."""
+        return self._thread is not None and self._thread != get_ident()
 
     def _enter(self, phase: str) -> None:
-        self.recorder.enter(phase, perf_counter())
+        try:
+            self.recorder.enter(phase, perf_counter())
+        except Exception as error:
+            self._fail(error)
 
     def _leave(self) -> None:
-        if self.recorder.leave(perf_counter()):
-            self._iterated()
+        try:
+            if self.recorder.leave(perf_counter()):
+                self._thread = self._thread or get_ident()
+                self._end_iteration()
+        except Exception as error:
+            self._fail(error)
 
-    def _fetched(self, loader: Any, batch: Any) -> None:
-        new = self._loader is None or self._loader() is not loader
-        if new:
-            self._loader = weakref.ref(loader)
-        if self.recorder.fetched(samples_of(batch), new_source=new):
-            self._iterated()
-
-    def _step_begins(self, *_: Any) -> None:
-        if not compiling():
-            self._guard(self._enter, "update")
+    def _step_begins(self, optimizer: Any, *_: Any) -> None:
+        if self.off or compiling() or self._elsewhere():
+            return
+        self._stepping = id(optimizer)
+        self._enter("update")
 
     def _step_ends(self, optimizer: Any, *_: Any) -> None:
-        if not compiling():
-            self._guard(self._note_step, optimizer)
+        if self.off or compiling() or self._elsewhere():
+            return
+        try:
+            now = perf_counter()
+            self.recorder.leave(now)
+            key = id(optimizer)
+            if self._stepping != key:
+                return  # the step of a class above, which it calls, has told of it
+            self._stepping = None
+            self._thread = self._thread or get_ident()
+            if key not in self._trained and len(self._trained) < MOST_OPTIMIZERS:
+                self._trained[key] = _params(optimizer)
+            if self.recorder.stepped(key, now):
+                self._end_iteration()
+        except Exception as error:
+            self._fail(error)
 
-    def _note_step(self, optimizer: Any) -> None:
-        now = perf_counter()
-        key = id(optimizer)
-        self._thread = self._thread or get_ident()
-        self.recorder.leave(now)
-        if key not in self._trained and len(self._trained) < 1024:
-            self._trained[key] = _params(optimizer)
-        if self.recorder.stepped(key, now):
-            self._iterated()
+    def _end_iteration(self) -> None:
+        recorder = self.recorder
+        done = recorder.counts.iterations
+        look = done in LOOKS
+        if not recorder.reads:
+            look = look or done == UNSEEN or done % LOOK_AGAIN == 0
+        if look != self._inputs.looking:
+            if look:
+                self._inputs.look()
+            else:
+                self._inputs.rest()
+        self._iterated()
 
 
 def _params(optimizer: Any) -> int:

@@ -1,33 +1,152 @@
-"""The batch size of a loop without a DataLoader: looked for once, in what a model is given."""
+"""What forward passes are given, in some iterations: listening to all would slow them down."""
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from threading import get_ident
+from types import FunctionType
 from typing import Any
 
+import torch
 from hops_profiler.timing.batch import samples_of
-from torch.nn.modules.module import register_module_forward_pre_hook
+
+# True while torch.compile traces our hooks into the user's graph: there they must vanish, since a
+# clock cannot be compiled and fullgraph=True would refuse the user's code. Absent before 2.3.
+compiling: Callable[[], bool] = getattr(torch.compiler, "is_compiling", lambda: False)
 
 
-def look_once(found: Callable[[int], None]) -> None:
-    """Give ``found`` the length of the first tensor that the next module call gets.
+class Inputs:
+    """Looks at the calls of modules while it is ``looking``, and only then.
 
-    The hook is gone again before that module runs: a global hook slows all modules down.
-    Nothing is done where torch.compile is at work, which would compile everything anew for it.
+    Of a forward pass the outermost calls of modules count that build a graph for a backward pass:
+    neither evaluations nor rollouts do. Several of them (an actor and a critic, two views of an
+    image) are given the same samples; calls with one sample each (an episode's steps) add up.
+
+    Where something is compiled, only calls of what was compiled are looked at: a module's own call
+    may be under torch.compile there, which would compile ours.
     """
-    if _compiles():
-        return
 
-    def hook(_: Any, args: Any) -> None:
-        handle.remove()
-        with suppress(Exception):  # then nobody knows the batch size
-            found(samples_of(list(args)))
+    def __init__(self) -> None:
+        self.looking = False
+        self._compiles = False
+        self._owner: Any = None
+        self._original: Any = None
+        self._called: Any = None
+        self._thread = 0
+        self._depth = 0
+        self._most = 0
+        self._singles = 0
+        self._sequence: Any = None
 
-    handle = register_module_forward_pre_hook(hook)
+    def attach(self) -> None:
+        """See compiled functions, which call no module that could be listened to."""
+        compile_ = torch.compile
+
+        @functools.wraps(compile_)
+        def compiled(*args: Any, **kwargs: Any) -> Any:
+            self._compiles = True
+            self.rest()
+            result = compile_(*args, **kwargs)
+            given = args[0] if args else kwargs.get("model")
+            if not isinstance(result, FunctionType) or given is None:
+                return result  # a module, or a decorator that compiles later
+
+            @functools.wraps(result)
+            def seen(*args: Any, **kwargs: Any) -> Any:
+                if not self.looking or compiling():
+                    return result(*args, **kwargs)
+                return self._call(result, None, args, kwargs)
+
+            return seen
+
+        torch.compile = compiled
+
+    def look(self) -> None:
+        """Begin, in this thread."""
+        if self.looking:
+            return
+        self._compiles = self._compiles or _has_compiled()
+        owner: Any = _compiled_module() if self._compiles else torch.nn.Module
+        original = owner.__call__
+        self._owner = owner
+        self._original = vars(owner).get("__call__")
+        self._thread, self._depth = get_ident(), 0
+        self._forget()
+
+        @functools.wraps(original)
+        def called(module: Any, *args: Any, **kwargs: Any) -> Any:
+            if not self.looking or compiling():
+                return original(module, *args, **kwargs)
+            return self._call(functools.partial(original, module), module, args, kwargs)
+
+        self._called = owner.__call__ = called
+        self.looking = True
+
+    def rest(self) -> None:
+        """End; nothing of it is left."""
+        if not self.looking:
+            return
+        self.looking = False
+        if vars(self._owner).get("__call__") is not self._called:
+            return  # somebody else listens now, and calls ours, which only passes on
+        if self._original is None:
+            del self._owner.__call__
+        else:
+            self._owner.__call__ = self._original
+
+    def _call(self, function: Any, module: Any, args: Any, kwargs: Any) -> Any:
+        if get_ident() != self._thread or not torch.is_grad_enabled():
+            return function(*args, **kwargs)
+        self._note(module, args, kwargs)
+        self._depth += 1
+        try:
+            return function(*args, **kwargs)
+        finally:
+            self._depth -= 1
+
+    def take(self) -> int:
+        """Samples of the forward pass that has just ended; 0 where none could be seen."""
+        found = max(self._most, self._singles)
+        self._forget()
+        return found
+
+    def _forget(self) -> None:
+        self._most = self._singles = 0
+        self._sequence = None
+
+    def _note(self, module: Any, args: Any, kwargs: Any) -> None:
+        try:
+            if self._depth == 0:
+                found = samples_of([*args, *kwargs.values()])
+                self._sequence = next((a for a in args if isinstance(a, torch.Tensor)), None)
+                if found == 1:
+                    self._singles += 1
+                self._most = max(self._most, found)
+            elif self._sequence is not None and getattr(module, "batch_first", None) is False:
+                self._turn(args)
+        except Exception:  # then nobody knows the batch size
+            self._sequence = None
+
+    def _turn(self, args: Any) -> None:
+        """A layer that says that its second axis is the batch's: of the model's input as well,
+        where that has the same two axes."""
+        outer, self._sequence = self._sequence, None
+        inner = args[0] if args else None
+        if isinstance(inner, torch.Tensor) and inner.dim() == 3 and outer.dim() > 1:
+            same = tuple(outer.shape[:2]) == tuple(inner.shape[:2])
+            if same and self._most == outer.shape[0]:
+                self._most = int(outer.shape[1])
 
 
-def _compiles() -> bool:
+def _has_compiled() -> bool:
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
     return bool(counters and counters["frames"])
+
+
+def _compiled_module() -> Any:
+    """The class of compiled modules."""
+    from torch._dynamo.eval_frame import OptimizedModule  # noqa: PLC0415 - heavy; there already
+
+    return OptimizedModule

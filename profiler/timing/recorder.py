@@ -5,7 +5,8 @@ Knows nothing of PyTorch and no clock: hooks call it with what they saw and when
 
 from __future__ import annotations
 
-from hops_profiler.timing.counts import PHASES, Counts
+from hops_profiler.timing.counts import PHASES, WARMUP, Counts
+from hops_profiler.timing.usual import Usual
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,16 +20,16 @@ if TYPE_CHECKING:
         def read(self) -> list[dict[str, float]]: ...
 
 
-PREFETCH = 2
-"""More batches than backward passes by this many still is training that reads ahead; beyond it
-the loop evaluated in between, which is not an iteration's time."""
-
 DEPOSED = 10
 """Steps of another optimizer, without one of the leading optimizer, that make it the leader."""
 
 UNSEEN = 32
 """Backward passes without any step after which a backward pass ends an iteration: steps that
-were compiled into the user's graph cannot be heard."""
+were compiled into the user's graph, or of no optimizer of PyTorch's, cannot be heard."""
+
+BARE = 10
+"""Steps in a row without a backward pass after which such a step ends an iteration: gradients that
+come from elsewhere (`torch.autograd.grad`)."""
 
 DEEPEST = 8
 """Phases within each other; more are steps that an exception ended without our hearing of it."""
@@ -44,39 +45,72 @@ _BACKWARD = 0
 class Recorder:
     """Cuts the time of one process into iterations and phases. Times are seconds of one clock.
 
-    An iteration ends with a step of the leading optimizer: the first that stepped. Steps of
-    others (a GAN's, or one for each layer) belong to its iterations. Phases may lie in each
-    other: time is the innermost's.
+    An iteration is a forward pass that leads to a backward pass that leads to a step of the leading
+    optimizer: the first that stepped. Steps of others (a GAN's, or one for each layer) belong to
+    its iterations, and so does a step that no backward pass led to. Phases may lie in each other:
+    time is the innermost's.
 
-    Where steps cannot be heard, each backward pass ends an iteration. While nothing ever
-    stepped, a batch ends the iteration of the one before: inference, with data and forward only
-    (section 3.5 of the paper).
+    Where steps cannot be heard, each backward pass ends an iteration. As long as nothing ever went
+    backward or stepped, a batch ends the iteration of the one before: inference, with data and
+    forward only (section 3.5 of the paper). The first training forgets it.
     """
 
     def __init__(self, device: Device | None = None) -> None:
         self.counts = Counts()
-        self.batch = 0
-        self._ahead = 0
+        self.trains = False
+        self.ranks = 1
         self._device = device
+        self._usual = Usual()
+        self._early: list[tuple[int, int, int, float, float]] = []
         self._leader: int | None = None
         self._others: dict[int, int] = {}
         self._within: list[str] = []
         self._mark = 0.0
+        self._bare = 0
+        self._looked = False
+        self._given = self._input = 0.0
+        self._last_batch = 0
+        self._share = 1
+        self._read = False
+        self._leading: tuple[int, float] = 0, 0.0
+        self._led: tuple[int, float] = 0, 0.0
         self._begin_iteration()
+
+    @property
+    def samples(self) -> float:
+        """All that was trained on, the first iterations as far as they are understood by now."""
+        return self.counts.samples + sum(samples for samples, _ in self._judged())
+
+    @property
+    def batches(self) -> float:
+        """As :attr:`samples`."""
+        return self.counts.batches + sum(batches for _, batches in self._judged())
+
+    @property
+    def reads(self) -> bool:
+        """True where the iteration before this one read a batch from a loader."""
+        return self._read
 
     def enter(self, phase: str, now: float) -> None:
         """``data``, ``backward`` or ``update`` begins."""
-        if len(self._within) > DEEPEST:
-            self._within.clear()
-        if self._within and phase != "backward":
-            before = self._within[-1]
-        elif phase == "update" and not self._backwards:
+        within = self._within
+        if len(within) > DEEPEST:
+            within.clear()
+        if within and phase != "backward":
+            before = within[-1]
+        elif phase == "update" and not self._passes:
             before = "rest"
         else:
             # Within a step, too: a closure, such as Lightning's, runs the forward pass there.
             before = BEFORE[phase]
+        if phase == "update":
+            self._leading, self._led = self._led, (0, 0.0)
         self._pass(before, now)
-        self._within.append(phase)
+        within.append(phase)
+
+    def given(self, samples: float) -> None:
+        """The forward pass to the backward pass that begins was seen to be given ``samples``."""
+        self._looked, self._given = True, samples
 
     def leave(self, now: float) -> bool:
         """The innermost phase ends. True: and an iteration with it."""
@@ -86,48 +120,75 @@ class Recorder:
         self._pass(phase, now)
         if phase != "backward":
             return False
-        self._backwards += 1
-        if self._leader is None and self._backwards == UNSEEN:
+        self._passes += 1
+        passes, samples = self._led
+        if self._within:
+            # A closure's passes, as LBFGS asks for them, are all over the same samples.
+            self._led = 1, max(samples, self._given)
+        else:
+            self._led = passes + 1, samples + self._given
+        self._given = 0.0
+        if self._leader is None and self._passes == UNSEEN:
             self._leader = _BACKWARD
-        return self._leader == _BACKWARD and self.stepped(_BACKWARD, now)
+            return self._end_iteration(now, UNSEEN)
+        if self._leader != _BACKWARD:
+            return False
+        self._leading, self._led = self._led, (0, 0.0)
+        return self._end_iteration(now)
 
-    def fetched(self, samples: int, *, new_source: bool = False) -> bool:
-        """A batch of ``samples`` came (0: none could be seen). True: it ended an iteration.
-
-        ``new_source``: not from where the last one came from.
-        """
+    def fetched(self, samples: int) -> bool:
+        """A batch of ``samples`` came (0: none could be seen). True: it ended an inference."""
         if self._within:
             return False  # a data set that reads through a loader of its own
         ended = False
-        if self._leader is None:
-            self._ahead = 0 if new_source else self._ahead + self._samples
-        if self._leader is None and self._fetches and not self._backwards:
-            self.counts.inference = True
+        if self._fetches and not self.trains and not self._passes:
             self._seconds["forward"], self._seconds["rest"] = self._seconds["rest"], 0.0
-            self._end_iteration(self._mark)
-            ended = True
+            self.counts.inference = ended = True
+            self.counts.count(self._samples, 1, read=True)
+            self.counts.end(self._mark, 1)
+            self.counts.time(self._seconds, self._samples, 1)
+            self._begin_iteration()
         self._fetches += 1
         self._samples += samples
-        self.batch = samples or self.batch
+        self._last_batch = samples or self._last_batch
         return ended
+
+    def evaluates(self) -> None:
+        """A model was put into the mode in which it is evaluated."""
+        self._evaluations += 1
 
     def stepped(self, optimizer: int, now: float) -> bool:
         """Note a step of ``optimizer`` (any key of it). True: it ended an iteration."""
-        if self.counts.inference:
-            # What came before was a trial, but for batches that the loop read ahead.
-            self.counts = Counts()
-            self.counts.samples = self._ahead
+        if self._leader == _BACKWARD:
+            self._begin_anew()
+            if not self._passes:  # they have all been counted
+                self._leader = optimizer
+                self.counts.end(now, 1)
+                return True
         if optimizer != self._leader and self._leader is not None:
             self._others[optimizer] = self._others.get(optimizer, 0) + 1
             if self._others[optimizer] < DEPOSED:
                 return False
+        if self._passes or "backward" in self._within or not self.counts.passes:
+            self._bare = 0
+        elif self._bare < BARE:
+            self._bare += 1
+            return False
         self._leader = optimizer
         self._others.clear()
-        self._end_iteration(now)
-        return True
+        return self._end_iteration(now)
+
+    def _begin_anew(self) -> None:
+        """What was taken for iterations was the accumulation of gradients for one."""
+        samples, batches = self.samples, self.batches
+        self.counts = Counts()
+        self.counts.count(samples, batches, read=self._read)
+        self._usual, self._early, self._leader = Usual(), [], None
 
     def _begin_iteration(self) -> None:
-        self._fetches = self._samples = self._backwards = 0
+        self._fetches = self._samples = self._passes = self._evaluations = 0
+        self._leading = self._led = 0, 0.0
+        self._looked = False
         self._seconds = dict.fromkeys(PHASES, 0.0)
 
     def _pass(self, phase: str, now: float) -> None:
@@ -136,13 +197,65 @@ class Recorder:
         if self._device is not None:
             self._device.mark(phase)
 
-    def _end_iteration(self, now: float) -> None:
-        trained = max(1, self._backwards)
-        whole = self._fetches <= trained + PREFETCH
-        samples = self._samples if whole else trained * self.batch
-        timed = self.counts.add(self._seconds, samples, trained, now, whole=whole)
+    def _end_iteration(self, now: float, iterations: int = 1) -> bool:
+        counts, passes, fetches = self.counts, self._passes, self._fetches
+        if not self.trains:
+            self.trains = True
+            if counts.inference:  # a validation, before training began
+                counts = self.counts = Counts()
+        samples, batches = self._trained_on()
+        self._read = fetches > 0
+        known = counts.iterations
+        # The first one may hold whatever came before.
+        usual = known > 0 and self._usual.holds(passes, fetches, self._evaluations)
+        if usual:
+            self._usual.trained(passes, samples, batches)
+        if known < WARMUP:
+            self._early.append((passes, fetches, self._evaluations, samples, batches))
+        else:
+            if self._early:
+                for earlier in self._judged():
+                    counts.count(*earlier, read=self._read)
+                self._early = []
+            if not usual:
+                samples, batches = self._usual.expected(passes, batches) or (samples, batches)
+            counts.count(samples, batches, read=self._read)
+        counts.end(now, iterations, passes)
+        timed = usual and known >= WARMUP and not self._looked
+        if timed:
+            counts.time(self._seconds, samples, batches)
+        elif not usual and known > 0:
+            counts.interrupted += 1
         self._begin_iteration()
         if self._device is not None:
             self._device.cut(keep=timed)
             for seconds in self._device.read():
-                self.counts.add_on_device(seconds)
+                counts.add_on_device(seconds)
+        return True
+
+    def _trained_on(self) -> tuple[float, float]:
+        """Samples and batches of the iteration that ends.
+
+        Those that were read for it; where none were, what its forward passes are given, as it was
+        seen now or last; else the batch that was read once, before the loop.
+        """
+        passes = max(self._leading[0], self._led[0], 1)
+        if self._looked:
+            self._input = max(self._leading[1], self._led[1])
+        if not self._fetches:
+            return self._input or self._last_batch, passes
+        passes = min(passes, self._fetches)  # a GAN's two are over one batch
+        if self._looked and self.ranks > 1:
+            # One rank may read for all of them, and hand out what it has read.
+            told = self._input * self.ranks == self._samples
+            self._share = self.ranks if told else 1
+        return self._samples / self._share, min(passes, self._fetches / self._share)
+
+    def _judged(self) -> list[tuple[float, float]]:
+        """Samples and batches of the first iterations, by what is usual as is known by now."""
+        return [
+            (samples, batches)
+            if samples and self._usual.is_known(passes, fetches, evaluations)
+            else self._usual.expected(passes, batches) or (samples, batches)
+            for passes, fetches, evaluations, samples, batches in self._early
+        ]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -15,15 +16,22 @@ from hops_profiler import environment
 from hops_profiler.timing import program, report, saves
 from hops_profiler.timing.basics import basics
 from hops_profiler.timing.communication import Communication
-from hops_profiler.timing.counts import WARMUP, Counts
+from hops_profiler.timing.counts import Counts
 from hops_profiler.timing.device import CudaClock
 from hops_profiler.timing.ending import end_run, enough
-from hops_profiler.timing.first_input import look_once
 from hops_profiler.timing.hooks import Hooks
 from hops_profiler.timing.recorder import Recorder
+from hops_profiler.timing.writer import Writer
 
-WRITE_SHARE = 1e-3
-"""Largest share of the time that may go into writing reports, however slow the storage."""
+LAST_WRITE_SECONDS = 10.0
+"""Longest that the end of a process waits for storage that takes no report."""
+
+INFERENCE_SECONDS = 60.0
+"""So long a program that only infers may still turn out to validate before it trains."""
+
+GLANCES = (1, 4, 12)
+"""Iterations at which to look at ranks and communication: those of a model that will be gone by
+the next report were measured by then. Each hundredth is another."""
 
 EVERY = 10
 """In running mode the GPU's clock is read for each tenth iteration: it costs 5 us a mark."""
@@ -70,8 +78,10 @@ class Session:
         self._job = job
         self._epoch = time.time() - time.perf_counter()
         self._program = program.digest()
+        self._below = environment.is_below_training()
         self._hooks = Hooks(self._new_recorder(), self._iterated)
         self._communication = Communication()
+        self._closed = False
         self._adopt_process()
 
     def begin(self) -> None:
@@ -80,11 +90,11 @@ class Session:
         saves.listen(self._note_save)
         atexit.register(self.close)
         os.register_at_fork(after_in_child=self._forked)
+        self._attach_exit()
 
     def resume(self) -> None:
         """Listen again, from nothing."""
-        self._hooks.recorder = self._new_recorder()
-        self._hooks.off = False
+        self._hooks.begin_anew(self._new_recorder())
 
     def pause(self) -> None:
         """Listen no more; the counts stay."""
@@ -96,8 +106,25 @@ class Session:
 
     def close(self) -> None:
         """The last report; a process that never trained leaves none."""
-        if os.getpid() == self._pid and self._hooks.recorder.counts.iterations:
+        counts = self._hooks.recorder.counts
+        if os.getpid() != self._pid or not counts.iterations or self._closed:
+            return
+        self._closed = True
+        if not (counts.inference and self._below):
             self._write(final=True)
+
+    def _attach_exit(self) -> None:
+        """Children of `multiprocessing` end so, and scripts: without what `atexit` runs."""
+        leave = os._exit
+
+        @functools.wraps(leave)
+        def report_and_leave(status: int) -> None:
+            try:
+                self.close()
+            finally:
+                leave(status)
+
+        os._exit = report_and_leave  # type: ignore[assignment]
 
     def _new_recorder(self) -> Recorder:
         return Recorder(CudaClock(every=1 if self._job.profile else EVERY))
@@ -106,48 +133,62 @@ class Session:
         self._pid = os.getpid()
         self._token = report.token()
         self._began = time.perf_counter()
-        self._write_seconds = 0.0
         self._next_write = 0.0
+        self._next_glance = 0
         self._place = 0, 1
-        self._input_batch = 0
         self._saved: int | None = None
+        self._closed = False
+        self._writer = Writer()
 
     def _forked(self) -> None:
         """A child counts for itself: a rank that trains, or a DataLoader's worker that will not."""
-        self._hooks.recorder = self._new_recorder()
+        self._below = self._below or self._hooks.recorder.trains
+        self._hooks.begin_anew(self._new_recorder())
+        self._communication.forget()
         self._adopt_process()
 
     def _iterated(self) -> None:
         counts = self._hooks.recorder.counts
-        if counts.iterations == WARMUP and not self._hooks.recorder.batch:
-            look_once(self._see_input)
+        now = counts.last_step
+        if counts.inference and not self._only_infers(now):
+            return
+        if counts.iterations >= self._next_glance:
+            self._glance(counts)
         if self._job.profile and enough(counts, self._job.profile):
             self._write(final=True)
             end_run(self._job.id, first=self._place[0] == 0)
             self._job = replace(self._job, profile=0)  # nothing ended it: hopsd will
-        now = counts.last_step
-        if now < self._next_write:
-            return
-        self._write(final=False)
-        self._write_seconds += time.perf_counter() - now
-        self._next_write = max(
-            now + self._job.report_seconds, self._began + self._write_seconds / WRITE_SHARE
-        )
+        if now >= self._next_write:
+            self._write(final=False)
+            self._next_write = now + self._job.report_seconds
+
+    def _only_infers(self, now: float) -> bool:
+        """True where nothing points to a training: it may have begun with a validation."""
+        if self._below or self._hooks.optimizers:
+            return False
+        return now - self._hooks.recorder.counts.first_step >= INFERENCE_SECONDS
+
+    def _glance(self, counts: Counts) -> None:
+        later = (at for at in GLANCES if at > counts.iterations)
+        self._next_glance = next(later, counts.iterations // 100 * 100 + 101)
+        _, self._hooks.recorder.ranks = self._find_place()
+        self._communication.read()
+        if not counts.inference:
+            environment.tell_children()
 
     def _note_save(self) -> None:
         self._saved = self._hooks.recorder.counts.iterations
 
-    def _see_input(self, batch: int) -> None:
-        self._input_batch = batch
-
-    def _samples(self, counts: Counts) -> tuple[int, int, str]:
+    def _samples(self, recorder: Recorder) -> tuple[float, float, str]:
         """In all, in the timed iterations, and how they are known: "" where they are not."""
-        if counts.samples:
-            return counts.samples, counts.timed_samples, "batch"
-        batch, source = self._input_batch, "input"
-        if not batch:
-            batch, source = self._job.batch or 0, "comment"
-        return counts.passes * batch, counts.timed_passes * batch, source if batch else ""
+        counts = recorder.counts
+        if self._job.batch:
+            each = self._job.batch
+            return recorder.batches * each, counts.timed_batches * each, "comment"
+        if not recorder.samples:
+            return 0, 0, ""
+        source = "batch" if 2 * counts.read >= counts.batches else "input"
+        return recorder.samples, counts.timed_samples, source
 
     def _write(self, *, final: bool) -> None:
         rank, world = self._find_place()
@@ -155,9 +196,10 @@ class Session:
             return
         job = self._job
         name = report.file_name(job.id, job.run, job.node, rank, self._pid, self._token)
-        # Full disk, lost mount: the next report carries everything that this one would have.
-        with suppress(OSError):
-            report.write(job.report_dir, name, self._content(rank, world, final=final))
+        self._communication.read()
+        self._writer.write(job.report_dir, name, self._content(rank, world, final=final))
+        if final:
+            self._writer.finish(LAST_WRITE_SECONDS)
 
     def _find_place(self) -> tuple[int, int]:
         """Rank and number of ranks. Only the process group knows: Slurm counts tasks, not ranks.
@@ -169,8 +211,9 @@ class Session:
         return self._place
 
     def _content(self, rank: int, world: int, *, final: bool) -> dict[str, Any]:
-        counts, job = self._hooks.recorder.counts, self._job
-        samples, timed_samples, source = self._samples(counts)
+        recorder, job = self._hooks.recorder, self._job
+        counts = recorder.counts
+        samples, timed_samples, source = self._samples(recorder)
         timed: dict[str, Any] = {
             "iterations": counts.iteration.count,
             "samples": timed_samples,
@@ -206,6 +249,6 @@ class Session:
         }
 
 
-def _per_iteration(samples: int, iterations: int) -> int | None:
+def _per_iteration(samples: float, iterations: int) -> int | None:
     """Of this rank, all batches of a gradient accumulation together."""
     return round(samples / iterations) or None if iterations else None

@@ -6,10 +6,12 @@ import ast
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,7 +39,7 @@ def test_it_is_of_a_python_as_old_as_its_pytorch_and_of_nothing_of_the_daemons(p
             else [alias.name for alias in found.names]
         )
     }
-    assert imported <= sys.stdlib_module_names | {"torch", "hops_profiler"}
+    assert imported <= sys.stdlib_module_names | {"torch", "hops_profiler", "hops_enter"}
 
 
 @pytest.mark.live
@@ -193,10 +195,10 @@ def test_a_profiling_run_asks_slurm_first(node: Node) -> None:
 def test_a_defect_in_a_hook_ends_the_profiler_and_not_training(node: Node) -> None:
     code = """
 import runpy, sys
-import torch, hops_profiler.timing.hooks as hooks
-def broken(batch):
+import torch, hops_profiler.timing.recorder as recorder
+def broken(*_):
     raise ValueError("broken")
-hooks.samples_of = broken
+recorder.Recorder.fetched = broken
 sys.path.insert(0, sys.argv[1])
 runpy.run_path(sys.argv[1] + "/plain.py")
 """
@@ -228,3 +230,187 @@ print(json.dumps(counted))
     assert done.err == ""
     assert json.loads(done.out) == [[20, 120, True], [30, 180, True]]
     assert done.reports == []
+
+
+TRAIN = """
+import torch
+w = torch.ones(4, 1, requires_grad=True)
+optimizer = torch.optim.SGD([w], lr=0.1)
+def train(iterations):
+    for _ in range(iterations):
+        optimizer.zero_grad(); (w * w).sum().backward(); optimizer.step()
+"""
+
+
+@pytest.mark.live
+def test_asking_whether_there_is_a_torch_is_no_import_of_it(node: Node) -> None:
+    """As Transformers, datasets and evaluate do, each as often as it likes."""
+    ask = "import importlib.util\nassert importlib.util.find_spec('torch')\n" * 3
+    (report,) = node.run("-c", ask + TRAIN + "train(7)").reports
+    assert report["iterations"] == 7
+
+
+@pytest.mark.live
+def test_another_sitecustomize_ahead_and_ours_both_run(node: Node) -> None:
+    own = node.folder / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text("import builtins; builtins.here = 'here'\n")
+    path = f"{own}:{PROFILER / 'site'}"
+    done = node.run("-c", TRAIN + "train(7); print(here)", PYTHONPATH=path)
+    assert (done.out, done.err) == ("here\n", "")
+    if tuple(map(int, version("torch").split(".")[:2])) >= (
+        2,
+        5,
+    ):  # since then it looks for extensions
+        assert [report["iterations"] for report in done.reports] == [7]
+
+
+@pytest.mark.live
+def test_one_ahead_that_runs_the_next_runs_once(node: Node) -> None:
+    own = node.folder / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text("""
+import importlib.util, sys
+print("ahead")
+at = [path.endswith("site") for path in sys.path].index(True)
+spec = importlib.util.spec_from_file_location("sitecustomize", sys.path[at] + "/sitecustomize.py")
+spec.loader.exec_module(importlib.util.module_from_spec(spec))
+""")
+    path = f"{own}:{PROFILER / 'site'}"
+    done = node.run("-c", TRAIN + "train(7)", PYTHONPATH=path)
+    assert (done.out, done.err) == ("ahead\n", "")
+    assert [report["iterations"] for report in done.reports] == [7]
+
+
+@pytest.mark.parametrize("path", sorted((PROFILER / "site").glob("*.py")), ids=lambda p: p.name)
+def test_what_every_python_reads_is_python_to_all_of_them(path: Path) -> None:
+    """Down to 2.7, of which no parser is left to ask: nothing that came with Python 3."""
+    tree = ast.parse(path.read_text(), feature_version=(3, 4))
+    new = ast.JoinedStr | ast.AnnAssign | ast.Nonlocal | ast.YieldFrom | ast.NamedExpr
+    for found in ast.walk(tree):
+        assert not isinstance(found, new), ast.dump(found)
+        if isinstance(found, ast.FunctionDef):
+            given = found.args
+            assert not [*given.kwonlyargs, *given.posonlyargs]
+            assert not any(argument.annotation for argument in given.args)
+            assert found.returns is None
+        if isinstance(found, ast.ImportFrom):
+            assert found.module != "__future__"
+        if isinstance(found, ast.Raise):
+            assert found.cause is None
+
+
+@pytest.mark.live
+def test_a_python_2_starts_without_a_word(node: Node) -> None:
+    """Jython is the one that can still be installed; it finds modules as Python 2.7 did."""
+    jython = shutil.which("jython")
+    if jython is None:
+        pytest.skip("needs jython")
+    own = node.folder / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text("import sys\nsys.here = 'here'\n")
+    path = f"{PROFILER / 'site'}:{own}"
+    done = subprocess.run(
+        [jython, "-c", "import sys; print(sys.version_info[0], sys.here)"],
+        env=node.env(JYTHONPATH=path),
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.stdout, done.stderr) == ("(2, 'here')\n", "")
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(
+    "end",
+    [
+        "import os; os._exit(3)",
+        """import os, signal, sys
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
+os.kill(os.getpid(), signal.SIGTERM)""",
+        "raise SystemExit(3)",
+    ],
+    ids=["_exit", "handler", "exit"],
+)
+def test_the_last_report_is_true_however_a_process_ends(node: Node, end: str) -> None:
+    done = node.run("-c", f"{TRAIN}train(3)\ntrain(20)\n{end}", HOPS_REPORT_SECONDS="600")
+    assert done.code == 3
+    (report,) = done.reports
+    assert (report["iterations"], report["final"]) == (23, True)
+
+
+@pytest.mark.live
+def test_processes_that_are_forked_tell_of_themselves(node: Node) -> None:
+    """Also such as end without what `atexit` runs; one that only infers below a training tells
+    nothing, as one that it starts by a command."""
+    code = """
+import multiprocessing, subprocess, sys
+if __name__ == "__main__":
+    exec(open("train.py").read())
+    train(5)
+    def test():
+        from torch.utils.data import DataLoader
+        for batch in DataLoader(torch.randn(90, 4)):
+            w.sum()
+    fork = multiprocessing.get_context("fork")
+    children = [fork.Process(target=train, args=(n,)) for n in (11, 12)]
+    children.append(fork.Process(target=test))
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+    test = "import torch; from torch.utils.data import DataLoader; list(DataLoader(torch.ones(90)))"
+    subprocess.run([sys.executable, "-c", test], check=True)
+"""
+    (node.folder / "train.py").write_text(TRAIN)
+    (node.folder / "main.py").write_text(code)
+    done = node.run("main.py")
+    assert (done.code, done.err) == (0, "")
+    assert sorted(report["iterations"] for report in done.reports) == [5, 11, 12]
+    assert {report["kind"] for report in done.reports} == {"training"}
+
+
+@pytest.mark.live
+def test_slow_storage_is_not_waited_for(node: Node) -> None:
+    """Nor does it make reports rare: they are written beside the training."""
+    slow = """
+import sys, time
+import torch
+from hops_profiler.timing import report
+write = report.write
+def slowly(*letter):
+    time.sleep(0.3)
+    write(*letter)
+report.write = slowly
+"""
+    trained = """
+import glob, json, os
+slowest, seen, end = 0.0, set(), time.monotonic() + 4
+while time.monotonic() < end:
+    began = time.monotonic()
+    train(1)
+    slowest = max(slowest, time.monotonic() - began)
+    for path in glob.glob(os.environ["HOPS_REPORT_DIR"] + "/*.json"):
+        seen.add(os.stat(path).st_mtime_ns)
+    time.sleep(0.01)
+print(json.dumps([slowest, len(seen)]))
+"""
+    done = node.run("-c", slow + TRAIN + trained, HOPS_REPORT_SECONDS="0.5")
+    slowest, seen = json.loads(done.out)
+    assert seen >= 3
+    assert slowest < 0.3
+
+
+@pytest.mark.live
+def test_storage_that_hangs_delays_an_end_by_seconds_alone(node: Node) -> None:
+    code = """
+import time
+import torch
+from hops_profiler.timing import report, session
+report.write = lambda *_: time.sleep(600)
+session.LAST_WRITE_SECONDS = 0.5
+"""
+    began = time.monotonic()
+    done = node.run("-c", code + TRAIN + "train(20); print('done')")
+    assert (done.out, done.err) == ("done\n", "")
+    assert time.monotonic() - began < 120

@@ -23,9 +23,9 @@ class Loop:
         self.now += seconds
         self.recorder.leave(self.now)
 
-    def fetch(self, seconds: float = 0.1, samples: int = 8, new_source: bool = False) -> None:
+    def fetch(self, seconds: float = 0.1, samples: int = 8) -> None:
         self.phase("data", seconds)
-        self.recorder.fetched(samples, new_source=new_source)
+        self.recorder.fetched(samples)
 
     def step(self, optimizer: int = 1, seconds: float = 0.4) -> bool:
         self.phase("update", seconds)
@@ -69,25 +69,26 @@ def test_an_evaluation_interrupts_and_its_samples_are_not_trained_on() -> None:
 
 def test_a_loop_that_reads_ahead_is_not_taken_for_one_that_evaluates() -> None:
     loop = Loop()
-    loop.fetch(new_source=True)
+    loop.fetch()
     for _ in range(9):
         loop.iteration()
     loop.now += 0.2
     loop.phase("backward", 0.3)
     loop.step()
-    counts = loop.recorder.counts
-    assert (counts.iterations, counts.interrupted, counts.samples) == (10, 0, 80)
+    recorder = loop.recorder
+    assert (recorder.counts.iterations, recorder.counts.iteration.count) == (10, 6)
+    assert recorder.samples == 80
 
 
 def test_a_trial_before_training_counts_nothing() -> None:
     loop = Loop()
-    for number in range(5):
-        loop.fetch(samples=1000, new_source=number == 0)
-    loop.fetch(new_source=True)
+    for _ in range(5):
+        loop.fetch(samples=1000)
+    loop.fetch()
     loop.now += 0.2
     loop.phase("backward", 0.3)
     loop.step()
-    assert loop.recorder.counts.samples == 8
+    assert loop.recorder.samples == 8
     assert not loop.recorder.counts.inference
 
 

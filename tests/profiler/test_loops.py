@@ -1,0 +1,385 @@
+"""Training loops of every form, in this process: how many iterations and samples are seen."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import hops_profiler
+import pytest
+import torch
+from hops_profiler.timing import session
+from hops_profiler.timing.batch import samples_of
+from torch import nn
+from torch.nn.utils.rnn import pack_sequence
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+pytestmark = pytest.mark.live
+
+FEATURES = 4
+
+
+def measured(train: Callable[[], object]) -> dict[str, Any]:
+    with hops_profiler.profile() as seen:
+        train()
+    summary = seen.summary()
+    assert summary["failure"] == ""
+    return summary
+
+
+def counts(summary: dict[str, Any]) -> tuple[int, float, int, float]:
+    """Iterations and samples, in all and timed."""
+    timed = summary["timed"]
+    return summary["iterations"], summary["samples"], timed["iterations"], timed["samples"]
+
+
+def rows(samples: int) -> TensorDataset:
+    return TensorDataset(torch.randn(samples, FEATURES), torch.zeros(samples, 1))
+
+
+class Loop:
+    """A model and an optimizer; ``step`` trains on one batch."""
+
+    def __init__(self) -> None:
+        self.model = nn.Sequential(nn.Linear(FEATURES, 8), nn.ReLU(), nn.Linear(8, 1))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
+
+    def step(self, features: torch.Tensor) -> None:
+        self.optimizer.zero_grad()
+        self.model(features).square().mean().backward()
+        self.optimizer.step()
+
+    def evaluate(self, batches: Any) -> None:
+        self.model.eval()
+        with torch.no_grad():
+            for batch in batches:
+                self.model(batch[0] if isinstance(batch, list) else batch)
+        self.model.train()
+
+
+def test_several_loaders_a_step() -> None:
+    """Domain generalization: one batch from each domain, all in one pass."""
+    loop = Loop()
+    loaders = [DataLoader(rows(320), batch_size=size) for size in (8, 8, 16)]
+
+    def train() -> None:
+        for number, batches in enumerate(itertools.islice(zip(*loaders, strict=False), 20)):
+            loop.step(torch.cat([features for features, _ in batches]))
+            if number % 5 == 4:
+                loop.evaluate(DataLoader(rows(8), batch_size=8))
+
+    summary = measured(train)
+    assert counts(summary)[:2] == (20, 20 * 32)
+    assert summary["interrupted"] == 3
+    assert summary["timed"]["samples"] == summary["timed"]["iterations"] * 32
+
+
+@pytest.mark.parametrize("batches", [1, 2, 7])
+def test_an_evaluation_of_however_few_batches_is_not_training(batches: int) -> None:
+    loop = Loop()
+
+    def train() -> None:
+        for number, (features, _) in enumerate(DataLoader(rows(8 * 30), batch_size=8)):
+            loop.step(features)
+            if number % 5 == 0:
+                loop.evaluate(DataLoader(rows(64 * batches), batch_size=64))
+
+    summary = measured(train)
+    assert counts(summary)[:2] == (30, 240)
+    assert summary["interrupted"] == 6
+    assert summary["timed"]["samples"] == 8 * summary["timed"]["iterations"]
+
+
+def test_an_evaluation_without_a_loader_is_not_training() -> None:
+    loop = Loop()
+
+    def train() -> None:
+        for number in range(60):
+            loop.step(torch.randn(8, FEATURES))
+            if number % 20 == 19:
+                loop.evaluate(torch.randn(100, 64, FEATURES))
+
+    summary = measured(train)
+    assert counts(summary)[:2] == (60, 480)
+    assert summary["interrupted"] == 2
+    assert summary["samples_from"] == "input"
+
+
+def test_a_validation_before_training_is_no_training() -> None:
+    loop = Loop()
+
+    def train() -> None:
+        loop.evaluate(DataLoader(rows(500), batch_size=25))
+        for features, _ in DataLoader(rows(80), batch_size=8):
+            loop.step(features)
+
+    summary = measured(train)
+    assert summary["kind"] == "training"
+    assert counts(summary) == (10, 80, 7, 56)
+
+
+def test_data_read_once_before_the_loop() -> None:
+    loop = Loop()
+    (features, _) = next(iter(DataLoader(rows(100), batch_size=100)))
+
+    def read_and_train() -> None:
+        (features, _) = next(iter(DataLoader(rows(100), batch_size=100)))
+        for _ in range(20):
+            loop.step(features)
+
+    def cut_and_train() -> None:
+        for at in range(20):
+            loop.step(features[4 * at : 4 * at + 4])
+
+    assert counts(measured(read_and_train))[:2] == (20, 2000)
+    assert counts(measured(cut_and_train))[:2] == (20, 80)
+
+
+def test_the_passes_of_a_closure_are_over_the_same_samples() -> None:
+    model = nn.Linear(FEATURES, 1)
+    features = torch.randn(32, FEATURES)
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=6)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(features).square().mean()
+        loss.backward()
+        return loss
+
+    def train() -> None:
+        for _ in range(12):
+            optimizer.step(closure)
+
+    assert counts(measured(train))[:2] == (12, 12 * 32)
+
+
+def test_rollouts_are_no_samples_and_other_networks_passes_no_others() -> None:
+    """As in SAC: a critic and an actor step in turns on one batch from a buffer."""
+    critic, actor = Loop(), Loop()
+
+    def train() -> None:
+        for _ in range(50):
+            with torch.no_grad():
+                actor.model(torch.randn(1, FEATURES))
+            batch = torch.randn(64, FEATURES)
+            critic.step(batch)
+            actor.step(batch)
+
+    summary = measured(train)
+    assert counts(summary)[:2] == (50, 50 * 64)
+    assert summary["timed"]["samples"] == summary["timed"]["iterations"] * 64
+
+
+def test_an_episodes_steps_add_up() -> None:
+    """As in REINFORCE: one pass back over a graph that one call a step has built."""
+    loop = Loop()
+
+    def train() -> None:
+        for _ in range(10):
+            chosen = [loop.model(torch.randn(1, FEATURES)).sum() for _ in range(25)]
+            loop.optimizer.zero_grad()
+            torch.stack(chosen).sum().backward()
+            loop.optimizer.step()
+
+    assert counts(measured(train))[:2] == (10, 250)
+
+
+def test_layers_that_train_themselves_count_each_step_once() -> None:
+    """Forward-forward: a layer takes many steps by itself, then the next one does."""
+    layers = [nn.Linear(FEATURES, FEATURES) for _ in range(3)]
+
+    def train() -> None:
+        (features, _) = next(iter(DataLoader(rows(50), batch_size=50)))
+        for layer in layers:
+            optimizer = torch.optim.SGD(layer.parameters(), lr=0.01)
+            for _ in range(40):
+                optimizer.zero_grad()
+                (layer.forward(features) - layer.forward(-features)).square().mean().backward()
+                optimizer.step()
+            features = layer.forward(features).detach()
+
+    iterations, samples, _, _ = counts(measured(train))
+    assert 120 - 2 * 10 <= iterations <= 120
+    assert samples == 50 * iterations
+
+
+def test_a_step_that_calls_the_one_above_counts_once() -> None:
+    class Twice(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            return super().step(closure)
+
+    model = nn.Linear(FEATURES, 1)
+    optimizer = Twice(model.parameters(), lr=0.1)
+
+    def train() -> None:
+        for features, _ in DataLoader(rows(160), batch_size=8):
+            optimizer.zero_grad()
+            model(features).square().mean().backward()
+            optimizer.step()
+
+    assert counts(measured(train)) == (20, 160, 17, 136)
+
+
+def test_a_step_for_each_group_of_parameters_is_one_iteration() -> None:
+    """As DeepSpeed's: the same optimizer steps once for each group, after one pass."""
+    loop = Loop()
+
+    def train() -> None:
+        for features, _ in DataLoader(rows(160), batch_size=8):
+            loop.step(features)
+            loop.optimizer.step()
+
+    assert counts(measured(train)) == (20, 160, 17, 136)
+
+
+def test_an_accumulation_longer_than_patience_is_no_training_without_steps() -> None:
+    loop = Loop()
+
+    def train() -> None:
+        loader = DataLoader(rows(40 * 8 * 8), batch_size=8)
+        for number, (features, _) in enumerate(loader, start=1):
+            loop.model(features).square().mean().backward()
+            if number % 40 == 0:
+                loop.optimizer.step()
+                loop.optimizer.zero_grad()
+
+    iterations, samples, timed, timed_samples = counts(measured(train))
+    assert iterations == 8
+    assert samples == 40 * 8 * 8
+    assert timed_samples == timed * 40 * 8
+
+
+def test_steps_that_nobody_hears_are_told_by_the_passes() -> None:
+    model = nn.Linear(FEATURES, 1)
+
+    def train() -> None:
+        for features, _ in DataLoader(rows(400), batch_size=8):
+            model(features).square().mean().backward()
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.sub_(parameter.grad, alpha=0.1)
+                    parameter.grad = None
+
+    assert counts(measured(train)) == (50, 400, 18, 144)
+
+
+def test_a_loader_knows_how_many_samples_it_read() -> None:
+    """Whatever collating makes of them: here the batch axis is the second."""
+
+    def turned(parts: Any) -> torch.Tensor:
+        return torch.stack([features for features, _ in parts], 1)
+
+    loop = Loop()
+
+    def train() -> None:
+        for features in DataLoader(rows(90), batch_size=8, collate_fn=turned):
+            loop.step(features.T)
+
+    assert measured(train)["samples"] == 90
+
+
+def test_a_second_axis_that_a_layer_calls_the_batchs() -> None:
+    class Words(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.layer = nn.Embedding(10, 8), nn.LSTM(8, 8)
+
+        def forward(self, words: torch.Tensor) -> torch.Tensor:
+            out: torch.Tensor = self.layer(self.words(words))[0]
+            return out
+
+    model = Words()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def train() -> None:
+        for _ in range(10):
+            optimizer.zero_grad()
+            model(torch.randint(10, (35, 20))).square().mean().backward()
+            optimizer.step()
+
+    assert measured(train)["samples"] == 200
+
+
+def test_a_dataset_that_hands_out_batches() -> None:
+    class Batches(IterableDataset[dict[str, Any]]):
+        def __iter__(self) -> Iterator[dict[str, Any]]:
+            for _ in range(10):
+                yield {
+                    "boxes": torch.randn(31, 4),
+                    "features": torch.randn(8, FEATURES),
+                    "labels": torch.zeros(8),
+                }
+
+    loop = Loop()
+
+    def train() -> None:
+        for batch in DataLoader(Batches(), batch_size=None):
+            loop.step(batch["features"])
+
+    assert measured(train)["samples"] == 80
+
+
+@pytest.mark.parametrize(
+    ("batch", "samples"),
+    [
+        ([torch.zeros(3, 32, 32), torch.zeros(3, 24, 40)], 2),
+        ([{"boxes": torch.zeros(7, 4)}, {"boxes": torch.zeros(1, 4)}], 2),
+        (pack_sequence([torch.zeros(5, 2), torch.zeros(3, 2), torch.zeros(2, 2)]), 3),
+        ({"boxes": torch.zeros(7, 4), "image": torch.zeros(2, 3, 8, 8), "id": torch.zeros(2)}, 2),
+        ([torch.zeros(16, 3), torch.zeros(16)], 16),
+        ((torch.zeros(16, 3, 8, 8), (torch.zeros(16), torch.zeros(16))), 16),
+        (torch.zeros(5), 1),
+        (torch.zeros(5, dtype=torch.long), 5),
+        ("text", 0),
+    ],
+)
+def test_samples_of_a_batch(batch: Any, samples: int) -> None:
+    assert samples_of(batch) == samples
+
+
+@pytest.fixture
+def nothing_compiled() -> Iterator[None]:
+    yield
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    session._session._hooks._inputs._compiles = False  # type: ignore[union-attr]
+
+
+@pytest.mark.usefixtures("nothing_compiled")
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+@pytest.mark.parametrize("what", ["model", "function", "in place"])
+def test_what_is_compiled_is_seen_without_a_loader_too(what: str) -> None:
+    loop = Loop()
+
+    def train() -> None:
+        loss = forward = lambda features: loop.model(features).square().mean()
+        if what == "model":
+            loop.model = torch.compile(loop.model, backend="eager")  # type: ignore[assignment]
+        elif what == "in place":
+            loop.model.compile(backend="eager")
+        else:
+            loss = torch.compile(forward, backend="eager", fullgraph=True)
+        with torch._dynamo.config.patch(error_on_recompile=True):
+            for _ in range(50):
+                loop.optimizer.zero_grad()
+                loss(torch.randn(8, FEATURES)).backward()
+                loop.optimizer.step()
+
+    assert counts(measured(train))[:2] == (50, 400)
+
+
+def test_what_is_listened_to_can_be_pickled() -> None:
+    measured(lambda: None)
+    kept = (torch.save, torch.autograd.backward, nn.Module.eval, torch.optim.Optimizer.__init__)
+    for function in kept:
+        assert pickle.loads(pickle.dumps(function)) is function  # noqa: S301
+
+
+def test_modules_are_called_as_ever_after_a_look() -> None:
+    before = nn.Module.__call__
+    measured(lambda: [Loop().step(torch.randn(2, FEATURES)) for _ in range(3)])
+    loop = Loop()
+    measured(lambda: [loop.step(torch.randn(2, FEATURES)) for _ in range(7)])
+    assert nn.Module.__call__ is before
