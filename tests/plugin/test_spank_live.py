@@ -98,11 +98,12 @@ def test_tasks_in_a_container_are_told_from_outside(
     stack(cluster, libraries, "container", "hops")
     script = tells(answers, f"ls {cluster.directory}/plugin > {answers}/seen")
     comment = "hops:reqs=1,2;lr=0.1;lr_rule=linear"
-    job = submit(cluster, IN_CONTAINER, "--ntasks=4", script=script, comment=comment, uid=NOBODY)
+    asked = (IN_CONTAINER, "--ntasks=4", "--gpus-per-node=4")
+    job = submit(cluster, *asked, script=script, comment=comment, uid=NOBODY)
     place(cluster, job)
     batch = read(answers, "batch")
     assert (answers / "seen").read_text() == ""  # it really is in the container
-    assert batch["SLURM_NTASKS"] == "2"
+    assert (batch["SLURM_NTASKS"], batch["SLURM_GPUS_PER_NODE"]) == ("2", "2")
     for found in (batch, read(answers, "task0"), read(answers, "task1")):
         assert found["HOPS_GPUS"] == "2"
         assert found["HOPS_LR"] == "0.2"
