@@ -13,7 +13,7 @@ from hopsd.core.submission.comment import Comment, parse
 from hopsd.core.submission.workload import workload_of
 from hopsd.errors import CommentError, InputError
 from hopsd.model.history import JobRecord
-from hopsd.model.ids import JobId, WorkloadName
+from hopsd.model.ids import JobId, NodeName, WorkloadName
 from hopsd.model.reading import JobReading, Reading, SlurmState
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.model.step import Step
@@ -50,6 +50,16 @@ class Observation:
     def only(self, jobs: Iterable[JobId]) -> Observation:
         """The same, but that a plan is made for no job beside ``jobs``."""
         return replace(self, comments={job: self.comments[job] for job in jobs})
+
+    def avoiding(self, shunned: Mapping[JobId, frozenset[NodeName]]) -> Observation:
+        """The same, but that no plan puts the jobs of ``shunned`` on these nodes."""
+        if not shunned:
+            return self
+        jobs = tuple(
+            replace(job, excluded=job.excluded | shunned[job.id]) if job.id in shunned else job
+            for job in self.reading.jobs
+        )
+        return replace(self, reading=replace(self.reading, jobs=jobs))
 
     def without(self, aside: Mapping[JobId, Reason]) -> Observation:
         """The same, but that no plan is made for the jobs of ``aside``."""

@@ -16,7 +16,7 @@ from hopsd.core.queue.history import with_ages
 from hopsd.core.queue.priority import ages
 from hopsd.core.queue.profile_runs import ProfilingSettings, unstarted
 from hopsd.core.queue.profiling import Profiling, known_pairs, profiling
-from hopsd.core.queue.setback import Setback, resting
+from hopsd.core.queue.setback import Setback, resting, shunned
 from hopsd.core.snapshot import Built, SnapshotSettings, build_snapshot
 from hopsd.model.ids import JobId, NodeName, WorkloadName
 from hopsd.model.knowledge import Knowledge
@@ -103,8 +103,8 @@ def run_round(
         PlanLateError: the policy was too slow; nothing was changed.
     """
     seen = observe(port, store, settings.requirements_max)
-    seen = seen.without(resting(setbacks, seen.reading.now))
     now = seen.reading.now
+    seen = seen.without(resting(setbacks, now)).avoiding(shunned(setbacks, now))
     window, first = _window(window, now, settings.seconds)
     info = RoundInfo(first=first, seconds=window.end - now)
     known = _Known(

@@ -18,7 +18,7 @@ from bench.chaos.world import World, wait_until, world
 JOBS_AT_A_TIME = 8
 AT_A_TIME = 2
 ENDED = ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL")
-FIRST = ("slurmctld", "database", "state")
+ORDER = {"state": 0, "slurmctld": 1, "database": 2}
 RECOVERY_SECONDS = 60.0
 DRAIN_SECONDS = 300.0
 DESCRIPTORS_MORE = 25
@@ -101,8 +101,8 @@ def _top_up(made: World, rng: Random) -> None:
 
 
 def _take_back(lasting: list[Lasting], *, everything: bool = False) -> None:
-    # Without slurmctld and database nothing else can be taken back.
-    for one in sorted(lasting, key=lambda one: one.kind.touches not in FIRST):
+    # Without these nothing else can be taken back.
+    for one in sorted(lasting, key=lambda one: ORDER.get(one.kind.touches, len(ORDER))):
         if everything or time.monotonic() >= one.until:
             time.sleep(max(0.0, one.until - time.monotonic()))
             next(one.harm, None)
@@ -111,8 +111,7 @@ def _take_back(lasting: list[Lasting], *, everything: bool = False) -> None:
 
 def _look(made: World, seen: Seen) -> None:
     """All faults are taken back: hops must be well soon, and not have grown."""
-    for daemon in made.hopsd:
-        daemon.start()  # as systemd would
+    made.start_all()
     took = wait_until(made.well, RECOVERY_SECONDS)
     if took is None:
         text = "; ".join(str((d.ask("status") or {}).get("sentence")) for d in made.hopsd)

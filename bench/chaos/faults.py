@@ -177,14 +177,14 @@ def slurmctld_killed(world: World, rng: Random) -> Iterator[float]:
     world.cluster.stop_slurmctld(signal.SIGKILL)
     world.forgot.append((at - 6.0, time.time()))  # it saves its state every five seconds
     yield rng.uniform(0.0, 8.0)
-    world.cluster.start_slurmctld()
+    world.start_slurmctld()
 
 
 @fault("slurmctld")
 def slurmctld_restarted(world: World, rng: Random) -> Iterator[float]:
     world.cluster.stop_slurmctld()
     yield rng.uniform(0.0, 8.0)
-    world.cluster.start_slurmctld()
+    world.start_slurmctld()
 
 
 @fault("slurmctld")
@@ -215,7 +215,7 @@ def slurmctld_back_in_time(world: World, rng: Random) -> Iterator[float]:
             if path.name != "junk":
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
         shutil.copytree(saved, state, dirs_exist_ok=True)
-    world.cluster.start_slurmctld()
+    world.start_slurmctld()
 
 
 @fault("state")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from examples.demo.cluster import NodeSpec, PrivateCluster
+from examples.demo.cluster import ClusterError, NodeSpec, PrivateCluster
 from hopsd.errors import HopsError
 from hopsd.local_socket import ask
 from hopsd.store.embedded import EmbeddedPostgres
@@ -159,6 +159,23 @@ class World:
         except subprocess.TimeoutExpired:
             return None
         return done.stdout if done.returncode == 0 else None
+
+    def start_slurmctld(self) -> None:
+        """It refuses where it cannot write its state."""
+        if self.cluster.pid("slurmctld") is None:
+            with contextlib.suppress(ClusterError):
+                self.cluster.start_slurmctld()
+
+    def start_all(self) -> None:
+        """What has ended, as systemd would."""
+        with contextlib.suppress(HopsError):
+            self.server.start()
+        self.start_slurmctld()
+        for node in self.cluster.nodes:
+            if self.cluster.pid(f"slurmd.{node}") is None:
+                self.cluster.start_slurmd(node)
+        for daemon in self.hopsd:
+            daemon.start()
 
     def insist(self, *words: str, owner: bool = False) -> None:
         """Until it is done, as somebody would who knows that the cluster has troubles."""

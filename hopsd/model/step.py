@@ -56,7 +56,8 @@ class OutcomeStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StepOutcome:
-    """``actual`` is the allocation read back from Slurm, never the wish.
+    """``actual`` is the allocation read back from Slurm, never the wish. ``reason``: Slurm's own
+    word for why a job that was released did not start, empty: it gave none.
 
     ``vacated``: when the job was seen to have left ``step.current``, None: it did not, or
     nobody knows.
@@ -69,3 +70,4 @@ class StepOutcome:
     started: float = 0.0
     seconds: float = 0.0
     vacated: float | None = None
+    reason: str = ""

@@ -181,4 +181,5 @@ def _outcome(step: Step, result: Result, seconds: float, vacated: float | None) 
         started=result.started,
         seconds=seconds,
         vacated=vacated,
+        reason=result.reason,
     )

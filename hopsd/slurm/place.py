@@ -60,6 +60,7 @@ class Result:
     actual: Allocation = field(default_factory=Allocation)
     error: str = ""
     started: float = 0.0
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,12 +184,11 @@ class Placer:
                 # A person held it when it was placed and not yet released: only that marks it so.
                 self._adapter.hold(job.id, USER_HOLD_BEGIN if _marked_held(job) else 0.0)
         if job.hold is Hold.USER or _marked_held(job):
-            return Result(OutcomeStatus.FAILED, error=HELD_MEANWHILE)
+            return Result(OutcomeStatus.FAILED, error=HELD_MEANWHILE, reason="JobHeldUser")
         given = job.allocation or "nothing"
         said = f"Slurm gave {given} in place of {step.target}: {job.state_text}"
-        return Result(
-            OutcomeStatus.FAILED, error="; ".join([f"{said}; held again", *errors.values()])
-        )
+        told = "; ".join([f"{said}; held again", *errors.values()])
+        return Result(OutcomeStatus.FAILED, error=told, reason=job.reason)
 
 
 def placement_of(

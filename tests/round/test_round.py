@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from memory_store import MemoryStore
 
 from hopsd.core.queue.profile_runs import ProfilingSettings
-from hopsd.core.queue.setback import Setback, after
+from hopsd.core.queue.setback import Setback, after, resting, shunned
 from hopsd.core.snapshot import SnapshotSettings
 from hopsd.errors import SlurmUnavailableError
 from hopsd.model.allocation import Allocation
@@ -271,6 +271,64 @@ def test_nothing_known_of_a_workload_still_places_it() -> None:
     assert memory.knowledge() == Knowledge()
 
 
+class Choosy(Cluster):
+    """Does not start jobs on the node ``full``; ``reason`` is what Slurm says of it."""
+
+    full = NodeName("n0")
+    reason = "Resources"
+
+    def apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
+        refused = [step for step in steps if step.target.on(self.full)]
+        done = super().apply([step for step in steps if step not in refused])
+        return [
+            *done,
+            *(
+                StepOutcome(step, OutcomeStatus.FAILED, error="late", reason=self.reason)
+                for step in refused
+            ),
+        ]
+
+
+def choosy(reason: str) -> tuple[Choosy, MemoryStore]:
+    port, memory = cluster(comment(4)), store()
+    found = Choosy(port.jobs)
+    found.reason = reason
+    return found, memory
+
+
+def test_a_job_that_one_node_does_not_take_is_tried_elsewhere_at_once() -> None:
+    port, memory = choosy("Resources")
+    wanted = cluster(comment(4))
+    run_round(wanted, store(), hops, SETTINGS, None)
+    (port.full,) = wanted.placements()[JobId("1")].nodes
+    first = run_round(port, memory, hops, SETTINGS, None)
+    assert [o.status for o in first.outcomes] == [OutcomeStatus.FAILED]
+    setbacks = after({}, first.outcomes, port.now)
+    second = run_round(port, memory, hops, SETTINGS, first.window, setbacks)
+    assert [o.status for o in second.outcomes] == [OutcomeStatus.DONE]
+    assert not port.placements()[JobId("1")].on(port.full)
+    assert after(setbacks, second.outcomes, port.now) == {}
+
+
+@pytest.mark.parametrize(
+    ("reason", "rests", "shuns"),
+    [
+        ("QOSMaxGRESPerUser", True, False),
+        ("BadConstraints", False, True),
+        ("JobHeldUser", False, False),
+    ],
+)
+def test_what_slurm_says_tells_what_helps(reason: str, rests: bool, shuns: bool) -> None:
+    port, memory = choosy(reason)
+    port.nodes = port.nodes[:1]
+    result = run_round(port, memory, hops, SETTINGS, None)
+    assert [o.status for o in result.outcomes] == [OutcomeStatus.FAILED]
+    setbacks = after({}, result.outcomes, port.now)
+    assert bool(resting(setbacks, port.now)) == rests
+    assert bool(shunned(setbacks, port.now)) == shuns
+    assert not shunned(setbacks, port.now + 61.0)
+
+
 def test_a_job_that_slurm_will_not_start_steps_aside_and_says_so() -> None:
     port, memory = cluster(comment(4), comment(4), comment(4), comment(4)), store()
     stuck = JobId("1")
@@ -285,7 +343,7 @@ def test_a_job_that_slurm_will_not_start_steps_aside_and_says_so() -> None:
         window = result.window
         tries.append(stuck in {o.step.job for o in result.outcomes})
         port.now += 30.0
-    assert tries[:3] == [True, True, False]
+    assert tries[:2] == [True, False]  # its node goes to another
     assert 3 <= sum(tries) <= 4
     assert len(port.placements()) == 3
     setbacks = {stuck: Setback(3, port.now + 50.0, "BadConstraints")}

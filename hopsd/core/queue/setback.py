@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from hopsd.model.ids import JobId
+from hopsd.model.ids import JobId, NodeName
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.model.step import OutcomeStatus, StepOutcome
 
 FIRST_REST_SECONDS = 60.0
 LONGEST_REST_SECONDS = 3600.0
 
+# Slurm's reasons (22.05 to 26.05) that are the same on every node.
+_LIMITS = ("Account", "Assoc", "Invalid", "Licenses", "MaxMemPerLimit", "Partition", "QOS")
+
 
 @dataclass(frozen=True, slots=True)
 class Setback:
     """``failures`` in a row; until ``until`` no plan counts with the job; ``error``: the last.
 
-    ``defect``: hops could not plan with it, rather than Slurm not start it.
+    ``defect``: hops could not plan with it, rather than Slurm not start it. ``shunned``: nodes
+    where Slurm did not start it, each with the time until which no plan puts it there.
     """
 
     failures: int
     until: float
     error: str
     defect: bool = False
+    shunned: Mapping[NodeName, float] = field(default_factory=dict)
 
 
 def after(
@@ -32,18 +37,44 @@ def after(
     """``setbacks`` after steps were carried out; a success ends them.
 
     The first failure may be chance, GPUs taken between the look and the start: it is tried
-    again at once. Every further one doubles the rest. A job that did not leave its old nodes
-    takes nothing from others, and does not count.
+    again at once, on other nodes. Every further one doubles the rest. Where Slurm names a limit of
+    its user's, no other node helps: it rests at once. A job that did not leave its old nodes takes
+    nothing from others, and does not count, nor does one that a person holds.
     """
     left = {job: s for job, s in setbacks.items() if now < s.until + LONGEST_REST_SECONDS}
     for outcome in outcomes:
         job = outcome.step.job
         if outcome.status is not OutcomeStatus.FAILED:
             left.pop(job, None)
-        elif outcome.step.target and not outcome.step.profiling and not outcome.actual:
-            failures = left[job].failures + 1 if job in left else 1
-            left[job] = Setback(failures, now + _rest_seconds(failures), outcome.error)
+        elif _counts(outcome):
+            left[job] = _failed_again(left.get(job), outcome, now)
     return left
+
+
+def _counts(outcome: StepOutcome) -> bool:
+    wanted = bool(outcome.step.target) and not outcome.step.profiling and not outcome.actual
+    return wanted and not outcome.reason.startswith("JobHeld")
+
+
+def _failed_again(before: Setback | None, outcome: StepOutcome, now: float) -> Setback:
+    failures = before.failures + 1 if before else 1
+    if outcome.reason.startswith(_LIMITS):
+        failures = max(failures, 2)
+        return Setback(failures, now + _rest_seconds(failures), outcome.error)
+    seen = before.shunned if before else {}
+    until = now + _rest_seconds(failures + 1)
+    shunned = {node: at for node, at in seen.items() if now < at}
+    shunned |= dict.fromkeys(outcome.step.target.nodes, until)
+    return Setback(failures, now + _rest_seconds(failures), outcome.error, shunned=shunned)
+
+
+def shunned(setbacks: Mapping[JobId, Setback], now: float) -> dict[JobId, frozenset[NodeName]]:
+    """Nodes where no plan puts a job now, since Slurm did not start it there."""
+    found = {
+        job: frozenset(node for node, until in setback.shunned.items() if now < until)
+        for job, setback in setbacks.items()
+    }
+    return {job: nodes for job, nodes in found.items() if nodes}
 
 
 def after_defects(
