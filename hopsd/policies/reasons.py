@@ -45,12 +45,18 @@ def nowhere(job: Job, pools: Pools) -> Reason:
     return Reason(ReasonCode.NO_CONFIGURATION, text)
 
 
-def outside_window(position: int, priority: float, window: int, asked: int, gpus: int) -> Reason:
-    """``position`` in the queue counts from 1; ``asked``: GPUs that the ``window`` jobs need."""
+def outside_window(
+    position: int, priority: float, window: int, asked: int, gpus: int, reach: int = 1
+) -> Reason:
+    """``position`` in the queue counts from 1; ``asked``: GPUs that the ``window`` jobs need;
+    ``reach``: how many times all ``gpus`` they may need.
+    """
     text = (
         f"number {position} in the queue with priority {priority:.4g}: the first {window}"
         f" jobs ask for {asked} GPUs at least, the cluster has {gpus}"
     )
+    if reach > 1:
+        text += f", and a plan looks at the jobs for {reach} times as many"
     return Reason(ReasonCode.OUTSIDE_WINDOW, text)
 
 

@@ -10,6 +10,7 @@ from hopsd.policies.protocol import Policy
 
 POLICIES = {
     "hops": "hopsd.policies.hops.policy:plan",
+    "hops+": "hopsd.policies.hops.plus:plan",
     "hops-ftf": "hopsd.policies.hops.variants:ftf",
     "hops-las": "hopsd.policies.hops.variants:las",
     "hops-sjf": "hopsd.policies.hops.variants:sjf",

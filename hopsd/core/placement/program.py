@@ -134,6 +134,14 @@ def build(
     )
 
 
+def weighed(configurations: Configurations, weight: Floats, gain: Floats) -> Program:
+    """The program whose columns are worth ``gain`` (columns,) times ``weight`` (jobs,) of their
+    job, both above 0.
+    """
+    value = gain * np.repeat(weight, np.diff(configurations.start))
+    return Program(configurations, configurations.room, weight, 1.0, weight, 0.0, gain, value)
+
+
 def restrict(program: Program, jobs: Bools, capacity: Ints) -> tuple[Program, Ints]:
     """The program of some ``jobs`` over what is left of the rows, and its columns' old numbers.
 

@@ -57,7 +57,8 @@ class _Alone:
 
 
 @lru_cache(maxsize=65536)
-def _mean_count(reqs: tuple[int, ...]) -> float:
+def mean_count(reqs: tuple[int, ...]) -> float:
+    """R_avg of eq. 9."""
     sizes = set(reqs)
     return sum(sizes) / len(sizes)
 
@@ -73,7 +74,7 @@ def _promised_age(job: Job, alone: _Alone) -> float:
     if job.samples is not None:
         speeds = alone.speeds(job)
         if speeds:
-            mean = _mean_count(job.reqs)
+            mean = mean_count(job.reqs)
             weighted = [gpus * (job.samples / (speed * mean)) for gpus, speed in speeds]
             return fsum(weighted) / sum([gpus for gpus, _ in speeds])
     if job.time_limit_seconds is not None:
@@ -120,18 +121,21 @@ def _ftf(job: Job, at: _Situation) -> float:
     share = min(at.alone.gpus / max(1, at.present), float(max(job.reqs)))
     if not share:
         return 0.0
-    alone = _age(job, at.alone) * _mean_count(job.reqs) / share
+    alone = _age(job, at.alone) * mean_count(job.reqs) / share
     shared = max(0.0, at.now - job.submit) + _remaining_seconds(job, at)
     return shared / alone
 
 
 def _remaining_seconds(job: Job, at: _Situation) -> float:
+    return remaining_seconds(job, _age(job, at.alone))
+
+
+def remaining_seconds(job: Job, age: float) -> float:
     """What is left of the age: by samples where they are known, else by time run.
 
     A job that has outlived what it promised has told nothing of its end. Of run times that vary
     over decades the best guess is that it takes as long again as it took.
     """
-    age = _age(job, at.alone)
     done = job.run_seconds / age if job.samples is None else job.samples_done / job.samples
     return age if done >= 1.0 else max(age * (1.0 - done), age * _NEARLY_DONE)
 

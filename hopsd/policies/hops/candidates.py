@@ -49,20 +49,23 @@ class Candidates:
         return [self.rho[job.id] for job in self.jobs]
 
 
-def candidates(snapshot: Snapshot, settings: PlanSettings) -> Candidates:
-    """The jobs of this plan. The order of ``snapshot.jobs`` changes nothing."""
+def candidates(snapshot: Snapshot, settings: PlanSettings, reach: int = 1) -> Candidates:
+    """The jobs of this plan. The order of ``snapshot.jobs`` changes nothing.
+
+    ``reach``: the window's smallest requirements add up to so many times all GPUs (paper: 1).
+    """
     nodes = snapshot.nodes
     everyone = queue(snapshot, settings)
     rho = sensitivities(everyone.jobs, nodes)
     could = runnable(everyone.jobs, nodes, settings.sigma)
-    stock, gpus = supply(snapshot), sum(node.gpus for node in nodes)
+    stock, gpus = supply(snapshot), reach * sum(node.gpus for node in nodes)
     left = allowances(snapshot.limits, staying(snapshot))
     blocked = limited(could, gpus, left)
     able = [job for job in could if job.id not in blocked]
     size, idle = service_window(able, gpus), int(stock.gpus.sum())
     adjusted = [] if snapshot.round.first else sensitivity_adjustment(able, size, rho, idle)
     window = able[:size]
-    waiting = _kept_out(snapshot, everyone, could, able, window)
+    waiting = _kept_out(snapshot, everyone, could, able, window, reach)
     waiting |= {
         job.id: reasons.over_limit(job, blocked[job.id]) for job in could if job.id in blocked
     }
@@ -86,6 +89,7 @@ def _kept_out(
     could: Sequence[Job],
     able: Sequence[Job],
     window: Sequence[Job],
+    reach: int,
 ) -> dict[JobId, Reason]:
     """Reasons of the jobs in no queue, of those that can run nowhere, and of those behind."""
     pools = pools_of(snapshot.nodes)
@@ -102,5 +106,5 @@ def _kept_out(
     size, asked = len(window), sum(min(job.reqs) for job in window)
     for position, job in enumerate(able[size:], size + 1):
         priority = everyone.priority[job.id]
-        found[job.id] = reasons.outside_window(position, priority, size, asked, gpus)
+        found[job.id] = reasons.outside_window(position, priority, size, asked, gpus, reach)
     return found

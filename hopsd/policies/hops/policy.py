@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 
 import numpy as np
@@ -21,6 +21,9 @@ from hopsd.policies.hops.candidates import Candidates, candidates
 from hopsd.solver.solution import Solution
 from hopsd.solver.solve import solve
 
+Worth = Callable[[Candidates, Configurations, RoundInfo, PlanSettings], Program]
+"""What every configuration of every candidate is worth, as the program to solve."""
+
 
 def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
     """Place the jobs of the service window on what is idle, for the largest value of eq. 11.
@@ -28,12 +31,19 @@ def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
     A first plan counts preemptible running jobs' GPUs as idle and lets those jobs compete; a
     later plan starts waiting jobs only. Pure but for the clock that bounds the solver.
     """
+    return place(snapshot, settings, _eq11)
+
+
+def place(snapshot: Snapshot, settings: PlanSettings, worth: Worth, reach: int = 1) -> Plan:
+    """`plan` for the largest sum of what ``worth`` says; rules and reasons are the same.
+
+    ``reach``: as of :func:`candidates`.
+    """
     clock = _Stages()
-    chosen = candidates(snapshot, settings)
+    chosen = candidates(snapshot, settings, reach)
     clock.lap("window")
-    jobs = chosen.jobs
     configurations = generate(
-        jobs,
+        chosen.jobs,
         chosen.supply,
         chosen.sensitivity,
         sigma=settings.sigma,
@@ -41,17 +51,23 @@ def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
         allowances=chosen.allowances,
     )
     clock.lap("configurations")
-    program = build(
-        configurations,
-        [chosen.priority[job.id] for job in jobs],
-        settings.lam,
-        _restart_shares(jobs, snapshot.round, settings),
-    )
+    program = worth(chosen, configurations, snapshot.round, settings)
     clock.lap("model")
     left = settings.time_limit_seconds - clock.total()
     solution = solve(program, settings.gap, left, seed=settings.seed, turns=settings.effort)
     clock.lap("solve")
     return _plan(snapshot, chosen, program, solution, clock)
+
+
+def _eq11(
+    chosen: Candidates, configurations: Configurations, info: RoundInfo, settings: PlanSettings
+) -> Program:
+    return build(
+        configurations,
+        [chosen.priority[job.id] for job in chosen.jobs],
+        settings.lam,
+        _restart_shares(chosen.jobs, info, settings),
+    )
 
 
 class _Stages:

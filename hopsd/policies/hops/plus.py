@@ -1,0 +1,175 @@
+"""`hops+`: Hops' program with another worth of a column.
+
+    max  sum_ij W_i U_ij X_ij                                  (servers, limits as in eq. 12, 13)
+
+    U_ij = 1.1 - (u_ij / u_i)^(-1/2)      u_ij = v_ij h_ij / (h_ij + c_ij)
+    W_i  = (1 + (wait_i / age_i)^2) * (s_i^(1/2) + 0.7 k_i)
+
+``v_ij`` is job i's speed under column j; its restart ``c_ij`` (0 where it runs now, and at its
+first start) is spread over ``h_ij``, the time that its rest takes there, an hour at most. ``u_i``
+is the least ``u`` of a job that has to start, on an idle cluster. ``s_i`` is the share of all jobs
+with at least as much work left as job i; ``k_i`` is the shortest time in which its rest can be done
+over the time in which the cluster can do everybody's. docs/policies.md has each term's reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+import numpy as np
+
+from hopsd.core.placement.configurations import Configurations
+from hopsd.core.placement.pools import Pools, pools_for, pools_of
+from hopsd.core.placement.program import Program, weighed
+from hopsd.core.queue.priority import ages, mean_count, priorities, remaining_seconds
+from hopsd.core.speed.throughput import per_gpu, single_gpu
+from hopsd.model.arrays import Floats
+from hopsd.model.ids import JobId
+from hopsd.model.job import Job, JobState
+from hopsd.model.plan import Plan, PlanSettings, RoundInfo, Snapshot
+from hopsd.policies.hops.candidates import Candidates
+from hopsd.policies.hops.policy import place
+
+POWER = 0.5
+TOP = 1.1
+"""Above 1, so that the slowest way to run is still worth more than none."""
+
+SHORT = 0.5
+"""How much less a job counts that has more left than others: 0 not at all."""
+
+LAST = 0.7
+"""How much more the job counts that will be the last to end: makespan against mean time."""
+
+HORIZON_SECONDS = 3600.0
+"""No placement is expected to last longer: others come and go."""
+
+REACH = 3
+"""Which jobs run together is the program's to choose, from more of them than fit."""
+
+_LEAST = 1e-6
+"""Worth of a column slower than the slowest, by its server's factor: better than idle GPUs."""
+
+
+def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
+    """As :func:`hopsd.policies.hops.policy.plan`, for the largest sum of W U.
+
+    A job's priority is its W. Spreading is no question of sigma: a column is worth what its
+    speed is.
+    """
+    outlooks = _outlooks(snapshot)
+    weight = _weights(snapshot, settings, outlooks)
+    jobs = tuple(
+        replace(job, priority=weight[job.id]) if job.id in weight else job for job in snapshot.jobs
+    )
+
+    def worth(
+        chosen: Candidates, configurations: Configurations, _: RoundInfo, __: PlanSettings
+    ) -> Program:
+        own = [outlooks[job.id] for job in chosen.jobs]
+        weights = np.array([weight[job.id] for job in chosen.jobs])
+        gain = _gains(chosen.jobs, own, configurations)
+        return weighed(configurations, weights, gain)
+
+    return place(replace(snapshot, jobs=jobs), replace(settings, sigma=inf), worth, REACH)
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What is left of a job. ``samples``; ``gpu_seconds`` on one GPU of the mean type;
+    ``slowest``, ``fastest``: samples per second of its ways to run on an idle cluster.
+    """
+
+    samples: float
+    gpu_seconds: float
+    slowest: float
+    fastest: float
+
+    @property
+    def shortest(self) -> float:
+        """Seconds that the rest takes where it is fastest."""
+        return self.samples / self.fastest
+
+
+def _outlooks(snapshot: Snapshot) -> dict[JobId, Outlook]:
+    """Of the jobs that an idle cluster could run, held and dependent ones left out."""
+    pools = pools_of(snapshot.nodes)
+    jobs = [job for job in snapshot.jobs if job.state is JobState.WAITING]
+    expected = ages(jobs, snapshot.nodes)
+    ways: dict[tuple[int, tuple[int, ...]], tuple[float, float, float] | None] = {}
+    found = {}
+    for job in jobs:
+        key = id(job.throughput), job.reqs
+        if key not in ways:
+            ways[key] = _ways(job, pools)
+        way = ways[key]
+        if way is not None:
+            slowest, fastest, mean = way
+            left = remaining_seconds(job, expected[job.id])
+            gpu_seconds = left * mean_count(job.reqs)
+            found[job.id] = Outlook(gpu_seconds * mean, gpu_seconds, slowest, fastest)
+    return found
+
+
+def _ways(job: Job, pools: Pools) -> tuple[float, float, float] | None:
+    """Samples per second: slowest and fastest way to run on an idle cluster, and one GPU's mean
+    such that eq. 9 divides by it. None where it cannot run.
+    """
+    able = pools_for(job, pools)
+    rates, seconds, gpus = [], 0.0, 0
+    for pool in able:
+        table = job.throughput[pool.gpu_type]
+        for size in job.reqs:
+            nodes = 1 if size <= pool.largest else -(-size // pool.largest)
+            if size <= pool.gpus and (rate := size * per_gpu(table, size, nodes)) > 0.0:
+                rates.append(rate)
+        alone = single_gpu(job, pool.gpu_type)
+        if alone > 0.0:
+            seconds, gpus = seconds + pool.gpus / alone, gpus + pool.gpus
+    return (min(rates), max(rates), gpus / seconds) if rates and gpus else None
+
+
+def _weights(
+    snapshot: Snapshot, settings: PlanSettings, outlooks: Mapping[JobId, Outlook]
+) -> dict[JobId, float]:
+    """W of each job. The priority that a job was given stands for its latency ratio."""
+    jobs = [job for job in snapshot.jobs if job.id in outlooks]
+    if not jobs:
+        return {}
+    late = priorities(jobs, snapshot.nodes, settings, snapshot.now)
+    own = [outlooks[job.id] for job in jobs]
+    work = np.array([outlook.gpu_seconds for outlook in own])
+    shortest = np.array([outlook.shortest for outlook in own])
+    gpus = sum(node.gpus for node in snapshot.nodes)
+    drained = max(float(work.sum()) / gpus, float(shortest.max()))
+    at_least = len(jobs) - np.searchsorted(np.sort(work), work)
+    urgency = (at_least / len(jobs)) ** SHORT + LAST * shortest / drained
+    return {
+        job.id: float((1.0 + max(0.0, late[job.id]) ** 2) * u)
+        for job, u in zip(jobs, urgency, strict=True)
+    }
+
+
+def _gains(
+    jobs: Sequence[Job], outlooks: Sequence[Outlook], configurations: Configurations
+) -> Floats:
+    """U of every column, (columns,)."""
+    lengths = np.diff(configurations.start)
+
+    def each(values: Sequence[float]) -> Floats:
+        return np.repeat(np.array(values, dtype=np.float64), lengths)
+
+    again = [job.restart_seconds if job.running or job.run_seconds > 0.0 else 0.0 for job in jobs]
+    left, slowest = each([o.samples for o in outlooks]), each([o.slowest for o in outlooks])
+    restart = each(again)
+    least = _lasting(slowest, left, restart)
+    restart[configurations.present[configurations.present >= 0]] = 0.0
+    relative = _lasting(configurations.throughput, left, restart) / least
+    return np.maximum(TOP - relative**-POWER, _LEAST)
+
+
+def _lasting(speed: Floats, left: Floats, restart: Floats) -> Floats:
+    """Samples per second over the time that a placement lasts, its restart spread over it."""
+    lasts = np.minimum(left / speed, HORIZON_SECONDS)
+    return speed * lasts / (lasts + restart)

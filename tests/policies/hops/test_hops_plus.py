@@ -1,0 +1,178 @@
+"""`hops+`: its formula against every possible plan, and what the myopic policy got wrong."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hopsd.model.allocation import Allocation
+from hopsd.model.cluster import Node
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName
+from hopsd.model.job import Job, ThroughputTable
+from hopsd.model.plan import PlanSettings, RoundInfo, Snapshot
+from hopsd.policies.registry import get
+from hopsd.sim.cluster import ClusterSettings
+from hopsd.sim.engine import SimulationSettings
+from hopsd.sim.study import Result, play
+from tests.sim.cases import cluster, job, workload
+
+A, B = GpuType("a"), GpuType("b")
+SERVERS = {"a0": (A, 2), "a1": (A, 1), "b0": (B, 2)}
+
+
+@st.composite
+def small(draw: st.DrawFn) -> Snapshot:
+    """Up to four jobs on five GPUs; those that run hold one GPU each."""
+    jobs = []
+    free = ["a0", "a1", "b0"]
+    for number in range(draw(st.integers(1, 4))):
+        home = draw(st.sampled_from(["", *free]))
+        free = [name for name in free if name != home]
+        tables = {
+            t: ThroughputTable({1: draw(st.floats(1, 9)), 2: draw(st.floats(1, 9))}) for t in (A, B)
+        }
+        ran = draw(st.sampled_from([0.0, 100.0]))
+        jobs.append(
+            Job(
+                JobId(str(number)),
+                UserName("u"),
+                submit=0.0,
+                wait_seconds=draw(st.floats(0.0, 5000.0)),
+                reqs=draw(st.sampled_from([(1,), (2,), (1, 2)])) if not home else (1, 2),
+                throughput=tables,
+                samples=5000.0,
+                samples_done=draw(st.floats(0.0, 4900.0)),
+                restart_seconds=draw(st.sampled_from([0.0, 30.0, 300.0])),
+                running=Allocation.of({home: 1} if home else {}),
+                run_seconds=ran,
+            )
+        )
+    held = {name for one in jobs for name in one.running.nodes}
+    nodes = [
+        Node(NodeName(name), t, gpus, gpus - (name in held)) for name, (t, gpus) in SERVERS.items()
+    ]
+    return Snapshot(6000.0, RoundInfo(True, 360.0), tuple(nodes), tuple(jobs))
+
+
+def weight(one: Job, snapshot: Snapshot) -> float:
+    """W, from the formula as printed."""
+
+    def rest(other: Job) -> float:
+        mean = sum(other.reqs) / len(other.reqs)
+        count = {A: 3, B: 2}
+        age = sum(
+            n / 5 * 5000.0 / (other.throughput[t].aggregated[1] * mean) for t, n in count.items()
+        )
+        return age * (1.0 - other.samples_done / 5000.0) * mean
+
+    def shortest(other: Job) -> float:
+        best = max(
+            size * other.throughput[t].aggregated[size] for t in (A, B) for size in other.reqs
+        )
+        return (5000.0 - other.samples_done) / best
+
+    jobs = snapshot.jobs
+    drained = max(sum(map(rest, jobs)) / 5, *map(shortest, jobs), 0.0)
+    share = sum(rest(other) >= rest(one) for other in jobs) / len(jobs)
+    age = rest(one) / (1.0 - one.samples_done / 5000.0) / (sum(one.reqs) / len(one.reqs))
+    late = one.wait_seconds / age
+    return (1.0 + late**2) * (share**0.5 + 0.7 * shortest(one) / drained)
+
+
+def worth(one: Job, name: str, size: int) -> float:
+    """U, from the formula as printed."""
+    left = 5000.0 - one.samples_done
+    again = one.restart_seconds if one.running or one.run_seconds else 0.0
+
+    def lasting(speed: float, restart: float) -> float:
+        lasts = min(left / speed, 3600.0)
+        return speed * lasts / (lasts + restart)
+
+    ways = [lasting(n * one.throughput[t].aggregated[n], again) for t in (A, B) for n in one.reqs]
+    speed = size * one.throughput[SERVERS[name][0]].aggregated[size]
+    stays = one.running == Allocation.of({name: size})
+    return 1.1 - (lasting(speed, 0.0 if stays else again) / min(ways)) ** -0.5
+
+
+@settings(max_examples=60, deadline=None)
+@given(snapshot=small())
+def test_no_plan_is_worth_more(snapshot: Snapshot) -> None:
+    plan = get("hops+")(snapshot, PlanSettings(gap=0.0, time_limit_seconds=20.0))
+    ways = [
+        [(0.0, "", 0)]
+        + [
+            (weight(one, snapshot) * worth(one, name, size), name, size)
+            for name, (_, gpus) in SERVERS.items()
+            for size in one.reqs
+            if size <= gpus
+        ]
+        for one in snapshot.jobs
+    ]
+    best = max(
+        sum(value for value, _, _ in choice)
+        for choice in product(*ways)
+        if all(
+            sum(size for _, own, size in choice if own == name) <= gpus
+            for name, (_, gpus) in SERVERS.items()
+        )
+    )
+    assert plan.objective == pytest.approx(best, rel=1e-6)
+
+
+def played(policy: str, result_of: tuple[object, ...], round_seconds: float) -> Result:
+    where, load = result_of
+    settings_ = SimulationSettings(round_seconds, cluster=ClusterSettings(30.0))
+    return play(policy, get(policy), where, load, settings_)  # type: ignore[arg-type]
+
+
+def test_a_job_moves_up_to_a_faster_gpu_however_short_the_rounds() -> None:
+    """Hours on a GPU four times as fast are worth 30 s; hops counts them against one round."""
+    case = (
+        cluster(a0=1, b0=1),
+        workload([job(1, 4_000.0, 1), job(2, 40_000.0, 1, submit=1.0)], a=1.0, b=4.0),
+    )
+    moved = played("hops+", case, 31.0)
+    stayed = played("hops", case, 31.0)
+    assert max(o.end or 0.0 for o in moved.outcomes) < 13_000.0
+    assert max(o.end or 0.0 for o in stayed.outcomes) > 30_000.0
+
+
+def test_equal_jobs_do_not_take_turns() -> None:
+    """On one GPU two jobs of an hour; each swap costs 30 s and gains nothing."""
+    case = cluster(a0=1), workload([job(1, 3600.0, 1), job(2, 3600.0, 1)])
+    assert sum(o.restarts for o in played("hops", case, 60.0).outcomes) > 50
+    assert sum(o.restarts for o in played("hops+", case, 60.0).outcomes) <= 10
+
+
+def test_idle_gpus_that_nobody_else_wants_are_used() -> None:
+    """Spread it is slower by half again per GPU, more than sigma allows, and still faster."""
+    case = cluster(a0=2, a1=2), workload([job(1, 4000.0, 2, 4)], spread=0.6)
+    assert played("hops+", case, 60.0).outcomes[0].end == pytest.approx(4000 / 2.4)
+    assert played("hops", case, 60.0).outcomes[0].end == pytest.approx(2000.0)
+
+
+def test_what_is_nearly_done_when_it_is_preempted_ends_soon() -> None:
+    """Its restart takes longer than its rest; that is no reason to leave it waiting for ever."""
+    done = Job(
+        JobId("1"), UserName("u"), submit=0.0, wait_seconds=3000.0, reqs=(1,),
+        throughput={A: ThroughputTable({1: 1.0})}, samples=1000.0, samples_done=990.0,
+        restart_seconds=300.0, run_seconds=990.0,
+    )  # fmt: skip
+    other = Job(
+        JobId("2"), UserName("u"), submit=0.0, wait_seconds=0.0, reqs=(1,),
+        throughput={A: ThroughputTable({1: 1.0})}, samples=9000.0,
+    )  # fmt: skip
+    nodes = (Node(NodeName("n0"), A, 1, 1),)
+    snapshot = Snapshot(4000.0, RoundInfo(True, 60.0), nodes, (other, done))
+    assert set(get("hops+")(snapshot, PlanSettings()).placements) == {done.id}
+
+
+def test_a_short_job_does_not_wait_for_a_long_one_to_end() -> None:
+    """Both want the one GPU; the long one has 2.5 hours to go."""
+    case = cluster(a0=1), workload([job(1, 9000.0, 1), job(2, 300.0, 1)])
+    ends = {o.id: o.end or 0.0 for o in played("hops+", case, 60.0).outcomes}
+    assert ends["2"] < 900.0
+    assert ends["1"] < 9400.0
