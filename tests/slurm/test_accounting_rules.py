@@ -128,28 +128,24 @@ class Answers(SlurmCommands):
 
 
 def test_the_rules_are_read_once_in_a_while_and_slurmdbd_only_where_it_is_needed() -> None:
-    now = 0.0
+    times = iter([0.0, 1.0, 20.9, 21.0, 22.0, 42.0, 43.0, 63.0])
     said = Answers(
         partition=PARTITIONS,
         config=CONFIG,
         assoc_mgr=ASSOCIATIONS + QOS,
         sacctmgr="big|OverPartQOS\n",
     )
-    reader = SiteRulesReader(said, seconds=20.0, clock=lambda: now)
+    reader = SiteRulesReader(said, share=0.05, clock=lambda: next(times))
     rules = reader.read()
     assert (rules.limited, rules.safe, rules.qos["big"].over_partition) == (True, True, True)
     assert not rules.qos["normal"].over_partition
     asked = len(said.asked)  # type: ignore[attr-defined]
-    now = 19.0
     assert reader.read() is rules
-    now = 20.0
     said.said["sacctmgr"] = SlurmUnavailableError("slurmdbd is away")  # type: ignore[attr-defined]
     assert not reader.read().qos["big"].over_partition
     assert len(said.asked) == 2 * asked  # type: ignore[attr-defined]
-    now = 40.0
     said.said["assoc_mgr"] = SlurmError("no such entity")  # type: ignore[attr-defined]
     assert reader.read().qos.keys() == {"normal", "big"}
-    now = 60.0
     said.said["partition"] = SlurmUnavailableError("slurmctld is away")  # type: ignore[attr-defined]
     with pytest.raises(SlurmUnavailableError):
         reader.read()

@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from math import inf
 
 import structlog
 
@@ -28,18 +29,22 @@ _SHARES = "SharesRaw/Norm/Level/Factor"
 
 
 class SiteRulesReader:
-    """The rules, asked for again after ``seconds``: three short commands."""
+    """The rules, with three short commands; never asking for more than ``share`` of the time.
+
+    The bounds of a user in a QOS are known once the user has jobs in it, so that on a site where
+    asking is quick they must not be old.
+    """
 
     def __init__(
         self,
         commands: SlurmCommands,
-        seconds: float = 20.0,
+        share: float = 0.05,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._commands = commands
-        self._seconds = seconds
+        self._share = share
         self._clock = clock
-        self._read_at: float | None = None
+        self._good_until = -inf
         self._rules = NO_RULES
 
     def read(self) -> SiteRules:
@@ -48,15 +53,16 @@ class SiteRulesReader:
         Raises:
             SlurmUnavailableError: slurmctld does not answer.
         """
-        now = self._clock()
-        if self._read_at is None or now - self._read_at >= self._seconds:
+        begun = self._clock()
+        if begun >= self._good_until:
             try:
                 self._rules = self._ask()
             except SlurmUnavailableError:
                 raise
             except (SlurmError, LookupError, ValueError) as error:
                 log.warning("site rules", problem=f"{type(error).__name__}: {error}")
-            self._read_at = now
+            now = self._clock()
+            self._good_until = now + (now - begun) / self._share
         return self._rules
 
     def _ask(self) -> SiteRules:

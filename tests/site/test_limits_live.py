@@ -1,0 +1,100 @@
+"""One user over a QOS limit, another waiting beside: the limit is in the plan, not found by starts
+that fail. Figures are printed with `pytest -s`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import pytest
+from daemon_site import Site
+from fixtures_accounting import ALICE, BOB, uid_of
+from fixtures_cluster import SAVER, submit, wait_until
+
+from hopsd.model.ids import JobId
+from hopsd.model.reading import JobReading, SlurmState
+
+pytestmark = pytest.mark.live
+
+SECONDS = 60.0
+"""That bob's jobs are watched for."""
+
+
+def run_beside(site: Site, alices: int) -> tuple[float, float]:
+    """Bob's jobs for all GPUs that alice leaves, after ``alices`` jobs of hers: the longest wait of
+    one that found room, and the share of the GPU-seconds they could have used that stayed idle.
+    """
+    for _ in range(alices):
+        submit(site.cluster, script=SAVER, comment="hops:reqs=2", uid=uid_of(ALICE))
+    if alices:
+        site.hopsd.wait_for(lambda s: any(row["user"] == ALICE for row in s["running"]))
+    begun = time.time()
+    jobs = [
+        submit(site.cluster, script=SAVER, comment="hops:reqs=2", uid=uid_of(BOB)) for _ in range(4)
+    ]
+    idle = used = 0.0
+    seen = begun
+    first: dict[str, float] = {}
+    while seen < begun + SECONDS:
+        time.sleep(0.2)
+        now = time.time()
+        read = site.cluster.read_jobs()
+        running = gpus_of(read, BOB)
+        idle += (8 - running) * (now - seen)
+        used += running * (now - seen)
+        assert gpus_of(read, ALICE) <= 2
+        seen = now
+        for job in read:
+            if job.id in jobs and job.start:
+                first.setdefault(job.id, job.start)
+    longest = max(first.values(), default=seen) - begun if len(first) == len(jobs) else SECONDS
+    return longest, idle / (idle + used)
+
+
+def gpus_of(jobs: Sequence[JobReading], user: str) -> int:
+    return sum(job.allocation.gpus for job in jobs if job.user == user)
+
+
+def limit_alice(site: Site) -> None:
+    site.cluster.run("sacctmgr", "-i", "add", "qos", "small", "MaxTRESPerUser=gres/gpu=2")
+    site.cluster.run(
+        *("sacctmgr", "-i", "modify", "user", ALICE, "set", "qos=small", "defaultqos=small")
+    )
+    wait_until(lambda: "small" in site.cluster.run("scontrol", "show", "assoc_mgr", "flags=qos"))
+
+
+@pytest.mark.parametrize("alices", [0, 6])
+def test_a_user_over_a_limit_keeps_nobody_waiting(site: Site, alices: int) -> None:
+    limit_alice(site)
+    site.hopsd.configure(round_seconds=15.0)
+    site.hopsd.start()
+    wait, idle = run_beside(site, alices)
+    print(f"\n{alices} jobs of alice: bob waited {wait:.1f} s, {idle:.1%} of his GPU-seconds idle")
+    status = site.hopsd.status()
+    assert not [step for step in status["round"]["steps"] if step["status"] == "failed"]
+    assert wait < SECONDS / 2
+    if alices:
+        [running] = [row for row in status["running"] if row["user"] == ALICE]
+        mine = [row for row in status["waiting"] if row["user"] == ALICE]
+        assert len(mine) == alices - 1
+        assert {row["code"] for row in mine} == {"limit"}, mine
+        text = f"QOS small, user {ALICE}: 2 of 2 GPUs in use by {running['id']}; it asks for 2"
+        assert any(row["reason"].startswith(text) for row in mine), mine
+
+
+def test_a_smaller_count_is_taken_where_the_larger_is_over_the_limit(site: Site) -> None:
+    limit_alice(site)
+    site.hopsd.start()
+    job = submit(site.cluster, script=SAVER, comment="hops:reqs=1,2,4", uid=uid_of(ALICE))
+    other = submit(site.cluster, script=SAVER, comment="hops:reqs=4", uid=uid_of(ALICE))
+    wait_until(lambda: state(site, job) is SlurmState.RUNNING)
+    found = site.hopsd.wait_for(lambda s: any(row["id"] == other for row in s["waiting"]))
+    assert gpus_of(site.cluster.read_jobs(), ALICE) <= 2
+    [row] = [row for row in found["waiting"] if row["id"] == other]
+    assert "QOS small" in row["reason"]
+
+
+def state(site: Site, job: JobId) -> SlurmState:
+    [found] = [j for j in site.cluster.read_jobs() if j.id == job]
+    return found.state
