@@ -1,0 +1,51 @@
+"""The hostile property tests for as long as a night allows, each turn with a seed of its own.
+
+    python -m bench.hostile [--minutes 10] [--seed 1] [--examples 500]
+
+Ends at the first failure, with the seed that shows it again and a smallest example. Otherwise it
+tells how many examples were drawn.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+
+ROOT = Path(__file__).resolve().parents[2]
+TESTS = ("tests/round/test_hostile.py",)
+
+
+@click.command()
+@click.option("--minutes", default=10.0, show_default=True, help="No turn begins after this time.")
+@click.option("--seed", default=1, show_default=True, help="Of the first turn; each adds 1.")
+@click.option("--examples", default=500, show_default=True, help="Of each property and turn.")
+def main(minutes: float, seed: int, examples: int) -> None:
+    """Draw hostile comments, reports, readings and clocks until the time is over."""
+    begun = time.monotonic()
+    turns = 0
+    while turns == 0 or time.monotonic() - begun < 60.0 * minutes:
+        command = [
+            sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout=0",
+            "--show-capture=no", f"--hypothesis-seed={seed + turns}", "-m", "not live", *TESTS,
+        ]  # fmt: skip
+        environment = os.environ | {"HOPS_HOSTILE_EXAMPLES": str(examples)}
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            print(done.stdout[-6000:])
+            raise SystemExit(f"seed {seed + turns} shows a failure, after {turns} turns without")
+        turns += 1
+        print(f"{turns} turns of {examples} examples, {time.monotonic() - begun:.0f} s", flush=True)
+    print(
+        f"no tick failed and no honest job was placed otherwise in {2 * turns * examples} attacks"
+    )
+
+
+if __name__ == "__main__":
+    main()
