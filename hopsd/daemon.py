@@ -30,9 +30,9 @@ from hopsd.local_socket import LocalServer, Request
 from hopsd.model.cluster import Node
 from hopsd.model.ids import JobId, UserName, WorkloadName
 from hopsd.model.privacy import Private, Viewer
+from hopsd.slurm.ask import PrivacyReader, look_up
 from hopsd.slurm.choose import choose_port
 from hopsd.slurm.command import SlurmCommands
-from hopsd.slurm.conf import PrivacyReader
 from hopsd.store.leader import Leader
 from hopsd.store.postgres import PostgresStore
 from hopsd.views import history_for, knowledge_for, status_for, throughput_for, viewer
@@ -61,6 +61,7 @@ class Daemon:
         self._stop = threading.Event()
         self._reload = threading.Event()
         self._wake = threading.Event()
+        self._looking_up = threading.Lock()
         self._last_tick = time.monotonic()
         self._notify = sdnotify.SystemdNotifier()
 
@@ -167,9 +168,15 @@ class Daemon:
         logs.configure(config.daemon.log_level, config.daemon.log_format)
         needs_restart = [key for key in RESTART_KEYS if not _same(key, self._config, config)]
         self._controller.configure(config)
-        self._config = config
+        old, self._config = self._config, config
         self._schedule(scheduler)
-        log.info("reloaded", config=str(self._path), needs_restart=needs_restart)
+        longer = config.daemon.round_seconds != old.daemon.round_seconds
+        log.info(
+            "reloaded",
+            config=str(self._path),
+            needs_restart=needs_restart,
+            **({"from_the_next_round": ["daemon.round_seconds"]} if longer else {}),
+        )
 
     def _answer(self, request: Request) -> Any:
         """Serve the local socket."""
@@ -193,7 +200,24 @@ class Daemon:
         document = status_for(who, self._controller.document)
         rows = {row["id"]: row for row in document["running"] + document["waiting"]}
         history = history_for(who, self._store.job_history(JobId(job)))
-        return {"job": rows.get(job), "history": history}
+        told = {"job": rows.get(job), "history": history, "unseen": None}
+        if job not in rows and not history["placements"]:
+            told["unseen"] = self._unseen(who, JobId(job))
+        return told
+
+    def _unseen(self, who: Viewer, job: JobId) -> str | None:
+        """Of a job that hopsd has not seen and Slurm knows, in a sentence."""
+        with self._looking_up:  # one command at a time, however many ask
+            found = look_up(SlurmCommands(PRIVACY_SECONDS), job)
+        if found is None or (who.hides(Private.JOBS) and found.uid != who.uid):
+            return None
+        if not found.ours:
+            return f"job {job} has no hops comment: it is Slurm's alone ({found.state})"
+        seconds = self._config.daemon.refresh_seconds
+        return (
+            f"job {job} is {found.state} and none that hops has looked at; it looks every"
+            f" {seconds:g} s, and longer where it waits for jobs to save their work"
+        )
 
     def _viewer(self, request: Request) -> Viewer:
         more = map(Private, self._config.daemon.private_data)

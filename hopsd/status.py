@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from hopsd import __version__
 from hopsd.core.queue.history import OCCUPYING
+from hopsd.core.submission.comment import Comment, parse
+from hopsd.errors import InputError
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId, WorkloadName, job_order
 from hopsd.model.job import Job
@@ -144,6 +148,7 @@ def _job(
 ) -> Document:
     numbers = result.plan.jobs.get(job.id) if result else None
     reason = _reason(job, seen, result)
+    asked = planned or _asked(job, seen)
     return {
         "id": job.id,
         "user": job.user,
@@ -152,7 +157,7 @@ def _job(
         "comment": job.comment,
         "state": job.state.value,
         "workload": record.workload,
-        "reqs": list(planned.reqs) if planned else [],
+        "reqs": list(asked.reqs) if asked else [],
         "placement": job.allocation.as_dict(),
         "since": record.allocation_since,
         "submit": record.submit,
@@ -161,7 +166,7 @@ def _job(
         "age_seconds": record.age_seconds,
         "latency_ratio": record.latency_ratio,
         "restarts": record.restarts,
-        "samples": planned.samples if planned else None,
+        "samples": asked.samples if asked else None,
         "samples_done": record.samples_done,
         "preemptible": planned.preemptible if planned else None,
         "priority": numbers.priority if numbers else None,
@@ -175,6 +180,13 @@ def _job(
         "released": job.id in seen.released,
         "profiling": record.profiling,
     }
+
+
+def _asked(job: JobReading, seen: Observation) -> Comment | None:
+    """By its comment, of a job that is in no plan, as one that rests; None: it is not accepted."""
+    with suppress(InputError):
+        return seen.comments.get(job.id) or parse(job.comment)
+    return None
 
 
 def _noticed(job: JobReading, seen: Observation, result: RoundResult | None) -> str | None:
@@ -192,8 +204,21 @@ def _reason(job: JobReading, seen: Observation, result: RoundResult | None) -> R
             if outcome.step.job == job.id and outcome.status is OutcomeStatus.FAILED:
                 return Reason(ReasonCode.ERROR, outcome.error)
         if job.id in result.plan.waiting:
-            return result.plan.waiting[job.id]
+            reason = result.plan.waiting[job.id]
+            kept = reason.code is ReasonCode.DEPENDENCY
+            return replace(reason, text=_kept_back(job, seen.reading.now)) if kept else reason
     return seen.errors.get(job.id)
+
+
+def _kept_back(job: JobReading, now: float) -> str:
+    """By what its user asked for."""
+    said = []
+    if job.dependency:
+        said.append(f"depends on other jobs ({job.waits_for})")
+    if job.begin > now:
+        begin = datetime.fromtimestamp(job.begin, UTC).astimezone()
+        said.append(f"may not begin before {begin:%Y-%m-%d %H:%M:%S}")
+    return ", ".join(said) or "was kept back when the plan was made"
 
 
 def _left_to_slurm(row: Document, service: Service) -> str | None:

@@ -13,8 +13,8 @@ from hopsd.config.reference import settings, toml
 from hopsd.ctl.node_check import Site, problems, read_site
 from hopsd.ctl.terminal import complain, say
 from hopsd.errors import SlurmError
+from hopsd.slurm.ask import slurm_conf
 from hopsd.slurm.command import SlurmCommands
-from hopsd.slurm.conf import slurm_conf
 
 _file = click.argument(
     "path", metavar="[FILE]", type=click.Path(path_type=Path), default=DEFAULT_PATH

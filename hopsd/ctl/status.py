@@ -104,12 +104,17 @@ def _nodes(doc: Document, most: int | None) -> Any:
             node["gpus"],
             node["idle"],
             node["state"] if node["usable"] else f"{node['state']} (not used)",
-            {f"job {job}": gpus for job, gpus in node["jobs"].items()},
+            _held(node),
         )
         for node in doc["nodes"]
     ]
     columns = ["node", "type", "GPUs", "idle", "state", "GPUs held"]
     return table("Nodes", columns, rows, most=most)
+
+
+def _held(node: Document) -> dict[str, int]:
+    held = {f"job {job}": gpus for job, gpus in node["jobs"].items()}
+    return held | ({"plain jobs": node["foreign"]} if node.get("foreign") else {})
 
 
 def _running(doc: Document, most: int | None) -> Any:
@@ -186,7 +191,7 @@ def explain(job: str, path: Path, as_json: bool) -> None:
         return
     row, history = answer["job"], answer["history"]
     if row is None and not history["placements"]:
-        complain(f"hops knows no job {job}")
+        complain(answer.get("unseen") or f"hops knows no job {job}")
         sys.exit(1)
     if row is not None:
         show(table(f"Job {job}", ["what", "value"], _facts(row)))

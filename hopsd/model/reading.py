@@ -166,6 +166,8 @@ class JobReading:
     reason: str = ""
     ran_on: tuple[NodeName, ...] = ()
     """Nodes of a finished job's last run: Slurm forgets its GPUs at once."""
+    waits_for: str = ""
+    """What it depends on, as sbatch has it: ``afterok:17,singleton``."""
     per_job_gpus: bool = False
     awaited: bool = False
     asked: Asked = NOTHING_ASKED

@@ -6,6 +6,7 @@ import os
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from hopsd.errors import SlurmError, SlurmUnavailableError
 
@@ -33,6 +34,11 @@ _PLAIN = {"LC_ALL": "C", "SLURM_TIME_FORMAT": "standard"}
 """Whatever an administrator's own environment says: what is read here has one form."""
 
 
+def _is_name(word: str) -> bool:
+    """Errors name the command, such as ``scontrol update``: its options are no user's concern."""
+    return not word.startswith("-") and "=" not in word
+
+
 @dataclass(frozen=True, slots=True)
 class SlurmCommands:
     """How the commands run.
@@ -51,7 +57,7 @@ class SlurmCommands:
             SlurmUnavailableError: no command, no answer in time, or slurmctld is away.
             SlurmError: Slurm refused; the message is its own.
         """
-        shown = " ".join(arguments)
+        shown = " ".join(takewhile(_is_name, arguments))
         try:
             done = subprocess.run(
                 arguments,

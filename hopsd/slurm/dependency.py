@@ -48,6 +48,12 @@ def stranded(wanted: str | Mapping[str, Any] | None, others: Mapping[int, Known]
     return _keeps_back(wanted, lambda c: c is not None and _is_stranded(c, others))
 
 
+def told(wanted: str | Mapping[str, Any] | None) -> str:
+    """As sbatch has it, without what Slurm thinks of it while the job is held."""
+    text = _text(wanted) if isinstance(wanted, Mapping) else wanted or ""
+    return re.sub(r"\(\w*\)", "", text)
+
+
 def _keeps_back(
     wanted: str | Mapping[str, Any] | None, one_does: Callable[[re.Match[str] | None], bool]
 ) -> bool:

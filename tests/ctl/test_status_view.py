@@ -123,6 +123,13 @@ def test_nothing_there_is_an_empty_table(show: Show) -> None:
     assert "0 GPUs, 0 idle" in text
 
 
+def test_gpus_of_plain_jobs_are_held_as_well(show: Show) -> None:
+    known = document([], [])
+    node = {**known["nodes"][0], "jobs": {"1": 5}, "foreign": 3}
+    assert "job 1:5 plain jobs:3" in show({**known, "nodes": [node]})
+    assert "plain jobs" not in show(known)
+
+
 def test_cpus_are_not_counted_as_gpus(show: Show) -> None:
     known = document([], [])
     cpus = {**known["nodes"][0], "name": "c0", "gpu_type": "cpu", "gpus": 2, "idle": 1}

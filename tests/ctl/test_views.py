@@ -18,8 +18,8 @@ from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
 from hopsd.model.knowledge import Knowledge, ThroughputRecord
 from hopsd.model.privacy import UNKNOWN, Privacy, Private, Viewer
 from hopsd.model.reading import SlurmState
+from hopsd.slurm.ask import KEEP_SECONDS, PrivacyReader
 from hopsd.slurm.command import SlurmCommands
-from hopsd.slurm.conf import KEEP_SECONDS, PrivacyReader
 from hopsd.views import history_for, knowledge_for, status_for, throughput_for, viewer
 
 ANN, BOB, HOPS, OPERATOR = 1001, 1002, 990, 1003

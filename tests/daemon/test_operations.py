@@ -177,6 +177,21 @@ def test_what_an_operator_holds_waits_until_an_operator_releases_it(site: Site) 
     assert {job for job, _, _ in site.runs()} == {held, given, free}
 
 
+def test_a_job_that_hops_has_not_looked_at_is_not_unknown(site: Site) -> None:
+    site.hopsd.configure(round_seconds=3600.0)
+    text = site.hopsd.config.read_text()
+    site.hopsd.config.write_text(text.replace("refresh_seconds = 1", "refresh_seconds = 3600"))
+    site.hopsd.start()
+    new, plain = site.submit("hops:reqs=1"), site.submit("mine")
+    done = hopsctl(site, "explain", new)
+    assert done.returncode == 1
+    assert (
+        f"job {new} is PENDING and none that hops has looked at; it looks every 36" in done.stderr
+    )
+    assert "has no hops comment: it is Slurm's alone" in hopsctl(site, "explain", plain).stderr
+    assert "hops knows no job 999" in hopsctl(site, "explain", "999").stderr
+
+
 def test_ordinary_users_see_everything_and_change_nothing(site: Site) -> None:
     site.hopsd.start()
     if os.geteuid() != 0:

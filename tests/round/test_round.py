@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -26,12 +28,16 @@ from hopsd.observation import observe
 from hopsd.policies.hops.policy import plan as hops
 from hopsd.policies.registry import get
 from hopsd.round import RoundSettings, RoundWindow, recover, run_round
+from hopsd.status import Service, document
 from hopsd.store.port import PlanRecord
 
 A100 = GpuType("a100")
 NODES = tuple(NodeReading(NodeName(f"n{i}"), A100, 4, cores=16) for i in range(3))
 TABLE = ThroughputTable({1: 100.0, 4: 90.0}, {2: 80.0})
 SETTINGS = RoundSettings(seconds=60.0, plan=PlanSettings(time_limit_seconds=5.0))
+
+
+SERVICE = Service("active", "memory", "", "", 1, 0)
 
 
 @dataclass
@@ -184,14 +190,30 @@ def test_a_released_job_is_left_to_slurm_but_its_gpus_count() -> None:
 
 def test_who_keeps_a_job_back_is_told() -> None:
     port, memory = cluster(comment(1), comment(1), comment(1)), store()
-    kept = zip(port.jobs, ({"begin": 9e9}, {"hold": Hold.USER}, {"dependency": True}), strict=True)
-    port.jobs = {job: replace(port.jobs[job], **how) for job, how in kept}  # type: ignore[arg-type]
-    waiting = run_round(port, memory, hops, SETTINGS, None).plan.waiting
-    assert [waiting[job].text for job in port.jobs] == [
-        "waits for a dependency or a begin time",
-        "held by its user or an operator",
-        "waits for a dependency or a begin time",
+    how: list[dict[str, Any]] = [
+        {"begin": 4e9},
+        {"hold": Hold.USER},
+        {"dependency": True, "waits_for": "afterok:17"},
     ]
+    kept = zip(port.jobs, how, strict=True)
+    port.jobs = {job: replace(port.jobs[job], **how) for job, how in kept}
+    result = run_round(port, memory, hops, SETTINGS, None)
+    rows = {row["id"]: row for row in document(SERVICE, result.seen, result)["waiting"]}
+    assert [rows[job]["reason"] for job in port.jobs] == [
+        f"may not begin before {datetime.fromtimestamp(4e9, UTC).astimezone():%Y-%m-%d %H:%M:%S}",
+        "held by its user or an operator",
+        "depends on other jobs (afterok:17)",
+    ]
+
+
+def test_a_job_that_rests_is_told_with_what_it_asked_for() -> None:
+    port, memory = cluster("hops:reqs=1,4;samples=1000"), store()
+    job = next(iter(port.jobs))
+    setbacks = {job: Setback(3, port.now + 0.2, "BadConstraints")}
+    result = run_round(port, memory, hops, SETTINGS, None, setbacks)
+    (row,) = document(SERVICE, result.seen, result)["waiting"]
+    assert (row["reqs"], row["samples"]) == ([1, 4], 1000.0)
+    assert "is tried again in 1 s: BadConstraints" in row["reason"]
 
 
 @pytest.mark.parametrize(("racks", "where"), [("rrs", ("n0", "n1")), ("rss", ("n1", "n2"))])

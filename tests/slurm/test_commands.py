@@ -42,6 +42,14 @@ def test_kinds_of_failure(monkeypatch: pytest.MonkeyPatch, stderr: str, error: s
     assert stderr in str(raised.value)
 
 
+def test_an_error_names_the_command_and_not_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told to a job's user as why the job waits."""
+    said(monkeypatch, 1, "Requested nodes are busy")
+    with pytest.raises(SlurmError) as raised:
+        SlurmCommands().run("scontrol", "update", "jobid=7", "reqnodelist=n1", "starttime=now")
+    assert str(raised.value) == "scontrol update: Requested nodes are busy"
+
+
 def test_arguments_are_not_a_shells() -> None:
     text = "a b; echo $HOME `id` \n'\""
     assert SlurmCommands().run("printf", "%s", text) == text

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from hopsd.model.reading import SlurmState
-from hopsd.slurm.dependency import Known, awaited, stranded, unmet
+from hopsd.slurm.dependency import Known, awaited, stranded, told, unmet
 
 OTHERS = {
     known.id: known
@@ -103,3 +104,16 @@ def test_whose_end_slurm_waits_for(wanted: str | None, found: set[int]) -> None:
     waiting = Known(9, "alice", "a", SlurmState.PENDING, wanted)
     assert awaited([*OTHERS.values(), waiting]) == found
     assert awaited([replace(waiting, state=SlurmState.RUNNING)]) == set()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text"),
+    [
+        ("afterok:17(unfulfilled),singleton(unfulfilled)", "afterok:17,singleton"),
+        ("afterany:3?afternotok:4(failed)", "afterany:3?afternotok:4"),
+        ({"afterok": [17], "singleton": True, "satisfy": "any"}, "afterok:17?singleton"),
+        (None, ""),
+    ],
+)
+def test_it_is_told_as_it_was_asked_for(wanted: str | dict[str, Any] | None, text: str) -> None:
+    assert told(wanted) == text

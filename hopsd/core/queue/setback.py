@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -96,7 +97,8 @@ def resting(setbacks: Mapping[JobId, Setback], now: float) -> dict[JobId, Reason
     return {
         job: Reason(
             ReasonCode.ERROR,
-            f"{_what(setback)}, is tried again in {setback.until - now:.0f} s: {setback.error}",
+            f"{_what(setback)}, is tried again in {math.ceil(setback.until - now)} s:"
+            f" {setback.error}",
         )
         for job, setback in setbacks.items()
         if now < setback.until

@@ -1,4 +1,4 @@
-"""What slurm.conf says, and what of it the site hides from ordinary users."""
+"""What people want to know of Slurm: its configuration, who may see what, a job not seen yet."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
+from hopsd.core.submission.comment import is_ours
 from hopsd.errors import SlurmError
+from hopsd.model.ids import JobId
 from hopsd.model.privacy import UNKNOWN, Privacy, Private
 from hopsd.slurm.command import SlurmCommands
 
@@ -24,6 +27,27 @@ def slurm_conf(commands: SlurmCommands) -> dict[str, str]:
     lines = commands.run("scontrol", "show", "config").splitlines()
     pairs = (re.fullmatch(r"(\S+)\s*=\s*(.*?)\s*", line) for line in lines)
     return {p[1]: p[2] for p in pairs if p and p[2] not in ("", "(null)", "N/A")}
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A job in a few words. ``ours``: it has a hops comment."""
+
+    uid: int
+    state: str
+    ours: bool
+
+
+def look_up(commands: SlurmCommands, job: JobId) -> Told | None:
+    """A job that Slurm knows, None where it knows none, or does not answer."""
+    try:
+        said = commands.run(
+            "squeue", "--noheader", "--all", "--states=all", f"--jobs={job}", "--format=%U %T %k"
+        )
+    except SlurmError:
+        return None
+    found = re.match(r"(\d+) (\S+) ?(.*)", said)
+    return Told(int(found[1]), found[2], is_ours(found[3])) if found else None
 
 
 class PrivacyReader:
