@@ -6,12 +6,13 @@ so a slow solver never keeps the daemon from reading the queue.
 
 from __future__ import annotations
 
-from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, replace
 
-from hopsd.core.queue.priority import competes, idle_gpus
+from hopsd.core.placement.allowances import allowances
+from hopsd.core.placement.ledger import Ledger, in_turn
+from hopsd.core.queue.priority import competes, staying, supply
 from hopsd.errors import PlanLateError
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId
@@ -68,16 +69,12 @@ def fitted(plan: Plan, snapshot: Snapshot) -> Plan:
     Window order decides who keeps its placement where two no longer fit together. A job whose
     new place is gone stays where it runs, as far as nobody else was given that.
     """
-    free = idle_gpus(snapshot)
-    idle = Counter({node.name: gpus for node, gpus in zip(snapshot.nodes, free, strict=True)})
+    ledger = Ledger(supply(snapshot), allowances(snapshot.limits, staying(snapshot)))
     jobs = {job.id: job for job in snapshot.jobs if competes(job, first=snapshot.round.first)}
     rank = {job: i for i, job in enumerate(plan.window + plan.adjusted)}
     kept: dict[JobId, Allocation] = {}
     order = sorted(plan.placements.keys() & jobs.keys(), key=lambda j: (rank.get(j, len(rank)), j))
     for places in (plan.placements, {job: jobs[job].running for job in order}):
-        for job in order:
-            place = places[job]
-            if job not in kept and place and all(idle[node] >= gpus for node, gpus in place):
-                idle.subtract(place.as_dict())
-                kept[job] = place
+        left = [job for job in order if job not in kept]
+        kept |= in_turn(ledger, ((jobs[job], places[job]) for job in left))
     return replace(plan, placements=kept, status=PlanStatus.FALLBACK)

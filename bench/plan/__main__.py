@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from bench.plan.instances import Case, Noise
+from bench.plan.instances import Case, Demands, Noise
 from bench.plan.measure import measure
 from bench.plan.row import run_row
 
 _HEAD = (
-    "  GPUs case noise        columns  total  window config  model  solve    cpu"
+    "  GPUs case noise       demands  columns  total  window config  model  solve    cpu"
     "   objective       bound   gap %  status       idle  GiB   CBC alone      HiGHS alone"
 )
 
@@ -30,9 +31,15 @@ def main() -> None:
         draw(Path(options.plot), options.seed)
         return
     print(_HEAD)
-    for gpus, case, noise in _rows(options):
+    for gpus, case, noise, demands in _rows(options):
         row = run_row(
-            gpus, case, noise, options.seed, options.time_limit, plain=not options.no_plain
+            gpus,
+            case,
+            noise,
+            options.seed,
+            options.time_limit,
+            demands=demands,
+            plain=not options.no_plain,
         )
         print(_line(row), flush=True)
 
@@ -42,6 +49,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--gpus", type=int, nargs="+", default=[512, 1000, 2048, 10_000])
     parser.add_argument("--case", type=Case, nargs="+", default=list(Case))
     parser.add_argument("--noise", type=Noise, nargs="+", default=list(Noise))
+    parser.add_argument("--demands", type=Demands, nargs="+", default=[Demands.NONE])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, help="queue length (default: GPUs / 2)")
     parser.add_argument("--gap", type=float, default=0.01)
@@ -52,11 +60,8 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _rows(options: argparse.Namespace) -> Iterator[tuple[int, Case, Noise]]:
-    for gpus in options.gpus:
-        for case in options.case:
-            for noise in options.noise:
-                yield gpus, case, noise
+def _rows(options: argparse.Namespace) -> Iterator[tuple[int, Case, Noise, Demands]]:
+    return product(options.gpus, options.case, options.noise, options.demands)
 
 
 def _measure(options: argparse.Namespace) -> dict[str, object]:
@@ -65,6 +70,7 @@ def _measure(options: argparse.Namespace) -> dict[str, object]:
         options.case[0],
         options.noise[0],
         options.seed,
+        demands=options.demands[0],
         jobs=options.jobs,
         gap=options.gap,
         time_limit=options.time_limit,
@@ -81,7 +87,8 @@ def _line(row: dict[str, Any]) -> str:
         f"{100 * p['quality']:5.1f} % {p['seconds']:5.1f} s" for p in row["plain"].values()
     ] or ["not run"]
     return (
-        f"{row['gpus']:6d} {row['case']:>4} {row['noise']:<11} {row['columns']:8d} {stages}"
+        f"{row['gpus']:6d} {row['case']:>4} {row['noise']:<11} {row['demands']:<7}"
+        f" {row['columns']:8d} {stages}"
         f" {row['cpu_seconds']:6.2f} {row['objective']:11.2f} {row['bound']:11.2f}"
         f" {100 * row['gap']:7.3f}  {row['status']:<11} {row['idle_left']:5d}"
         f" {row['peak_gib']:4.2f}  {'  '.join(alone)}"

@@ -6,14 +6,17 @@ About 45 % of the jobs are sensitive (rho above 1.4), requirement sets hold up t
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 
 import numpy as np
 
+from hopsd.core.placement.supply import kept_to_counts
 from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.job import Job, ThroughputTable
 from hopsd.model.plan import RoundInfo, Snapshot
+from hopsd.model.rules import Limit, Rules, ShapeRule
 
 TYPES = tuple(GpuType(name) for name in ("a100", "v100", "rtx3090", "t4"))
 SPEED = {"a100": 1.0, "v100": 0.55, "rtx3090": 0.7, "t4": 0.3}
@@ -36,14 +39,99 @@ class Noise(StrEnum):
     PAIR = "independent"
 
 
-def snapshot(gpus: int, case: Case, noise: Noise, seed: int, jobs: int | None = None) -> Snapshot:
+class Demands(StrEnum):
+    """``RULES``: a third of the jobs even, half of these with a count on each server, a third on
+    one server, and limits for a third of the users. ``SITE``: beside them cores and memory that
+    some jobs ask much of, nodes that some may not use, and one job in 50 exclusive.
+    """
+
+    NONE = "none"
+    RULES = "rules"
+    SITE = "site"
+
+
+def snapshot(
+    gpus: int,
+    case: Case,
+    noise: Noise,
+    seed: int,
+    jobs: int | None = None,
+    demands: Demands = Demands.NONE,
+) -> Snapshot:
     """A cluster of ``gpus`` and a queue of ``jobs`` (default: about twice the window)."""
+    made = _snapshot(gpus, case, noise, seed, jobs)
+    if demands is Demands.NONE:
+        return made
+    rng = np.random.default_rng((seed, 1))
+    made = replace(
+        made,
+        jobs=tuple(_ruled(job, i, rng) for i, job in enumerate(made.jobs)),
+        limits=_limits(made, gpus),
+    )
+    return _with_cores(made, rng) if demands is Demands.SITE else made
+
+
+def _snapshot(gpus: int, case: Case, noise: Noise, seed: int, jobs: int | None) -> Snapshot:
     rng = np.random.default_rng(seed)
     nodes = _nodes(gpus, case, rng)
     count = jobs or max(8, gpus // 2)
     shared = rng.normal(1.0, 0.03, len(nodes)).clip(0.8, 1.2)
     queue = tuple(_job(i, nodes, noise, shared, rng) for i in range(count))
     return Snapshot(1e6, RoundInfo(first=case is Case.IDLE, seconds=1800.0), nodes, queue)
+
+
+def _ruled(job: Job, i: int, rng: np.random.Generator) -> Job:
+    shape = (ShapeRule.ANY, ShapeRule.EVEN, ShapeRule.NODE)[i % 3]
+    per_node = int(rng.choice([1, 2, 4, 8]))
+    asked = shape is ShapeRule.EVEN and rng.random() < 0.5
+    rules = Rules(shape=shape, per_node=per_node if asked else None)
+    return kept_to_counts(
+        replace(job, rules=rules if rules.counts(job.reqs) else Rules(shape=shape))
+    )
+
+
+def _limits(made: Snapshot, gpus: int) -> tuple[Limit, ...]:
+    """Every third user may have half of an equal share, every sixth beside that few jobs."""
+    users = sorted({job.user for job in made.jobs})
+    return tuple(
+        Limit(
+            f"QOS small, {user}",
+            frozenset(job.id for job in made.jobs if job.user == user),
+            gpus=gpus // (2 * len(users)),
+            count=gpus // (8 * len(users)) if n % 2 else None,
+        )
+        for n, user in enumerate(users[::3])
+    )
+
+
+def _with_cores(made: Snapshot, rng: np.random.Generator) -> Snapshot:
+    """8 cores and 64 GB to each GPU; plain jobs hold some of both."""
+    nodes = []
+    for node in made.nodes:
+        share = 1.0 - 0.4 * float(rng.random() < 0.3)
+        nodes.append(
+            replace(
+                node,
+                cores=8 * SERVER_GPUS,
+                idle_cores=int(8 * node.idle * share),
+                memory_mb=64_000 * SERVER_GPUS,
+                idle_memory_mb=float(int(64_000 * node.idle * share)),
+            )
+        )
+    names = [node.name for node in nodes]
+    jobs = []
+    for job in made.jobs:
+        some = rng.random() < 0.2
+        rules = replace(
+            job.rules,
+            cores_per_gpu=float(rng.choice([4, 6, 8, 8, 12, 16])),
+            memory_mb_per_gpu=float(rng.choice([0, 30_000, 60_000, 100_000])),
+            memory_mb_per_node=float(rng.choice([0, 0, 64_000])),
+            exclusive=bool(rng.random() < 0.02),
+            nodes=frozenset(name for name in names if rng.random() < 0.7) if some else None,
+        )
+        jobs.append(replace(job, rules=rules))
+    return replace(made, nodes=tuple(nodes), jobs=tuple(jobs))
 
 
 def _nodes(gpus: int, case: Case, rng: np.random.Generator) -> tuple[Node, ...]:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from bench.clock import cpu_seconds
-from bench.plan.instances import Case, Noise, snapshot
+from bench.plan.instances import Case, Demands, Noise, snapshot
 from hopsd.core.placement.configurations import generate
 from hopsd.core.placement.program import Program, build
 from hopsd.model.plan import PlanSettings, Snapshot
@@ -30,6 +30,7 @@ class Row:
     gpus: int
     case: str
     noise: str
+    demands: str
     seed: int
     jobs: int
     window: int
@@ -51,13 +52,14 @@ def measure(
     noise: Noise,
     seed: int,
     *,
+    demands: Demands,
     jobs: int | None,
     gap: float,
     time_limit: float,
     plain: bool,
 ) -> dict[str, object]:
     """The row as JSON values."""
-    instance = snapshot(gpus, case, noise, seed, jobs)
+    instance = snapshot(gpus, case, noise, seed, jobs, demands)
     settings = PlanSettings(gap=gap, time_limit_seconds=time_limit)
     before = cpu_seconds()
     made = plan(instance, settings)
@@ -70,6 +72,7 @@ def measure(
         gpus,
         case.value,
         noise.value,
+        demands.value,
         seed,
         len(instance.jobs),
         len(made.window),

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from typing import Any
 
-from bench.plan.instances import Case, Noise
+from bench.plan.instances import Case, Demands, Noise
 
 
 def run_row(
@@ -18,12 +18,13 @@ def run_row(
     time_limit: float,
     *,
     plain: bool,
+    demands: Demands = Demands.NONE,
     jobs: int | None = None,
 ) -> dict[str, Any]:
     """One row, measured in a fresh process."""
     command = [sys.executable, "-m", "bench.plan", "--row", "--gpus", str(gpus)]
     command += ["--case", case, "--noise", noise, "--seed", str(seed)]
-    command += ["--time-limit", str(time_limit)]
+    command += ["--demands", demands, "--time-limit", str(time_limit)]
     command += [] if plain else ["--no-plain"]
     command += [] if jobs is None else ["--jobs", str(jobs)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE)

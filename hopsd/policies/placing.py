@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from statistics import median_low
 
 import numpy as np
 
+from hopsd.core.placement.allowances import allowances
+from hopsd.core.placement.contract import in_one
 from hopsd.core.placement.supply import Supply
-from hopsd.core.queue.priority import competes, supply
+from hopsd.core.queue.priority import competes, staying, supply
 from hopsd.core.speed.throughput import interpolate
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
-from hopsd.model.ids import GpuType, NodeName
+from hopsd.model.ids import GpuType
 from hopsd.model.job import Job
 from hopsd.model.plan import Snapshot
+from hopsd.model.rules import ANYWHERE, Rules, ShapeRule
 
 
 def contenders(snapshot: Snapshot) -> list[Job]:
@@ -37,7 +40,11 @@ class Sites:
         self._largest = {t: max(n.gpus for n in ns) for t, ns in self._by_type.items()}
         self._total = {t: sum(n.gpus for n in ns) for t, ns in self._by_type.items()}
         self._type = {node.name: node.gpu_type for node in snapshot.nodes}
-        self._runs: dict[int, dict[int, bool]] = {}
+        self._runs: dict[object, dict[int, bool]] = {}
+        self._closed = bool(self._stock.closed.any())
+        self._whole = Supply.idle(snapshot.nodes)
+        self._at = {name: i for i, name in enumerate(names)}
+        self._allowances = allowances(snapshot.limits, staying(snapshot))
 
     def supply(self) -> Supply:
         """What is left of every node."""
@@ -63,9 +70,19 @@ class Sites:
         table = job.throughput.get(gpu_type)
         if table is None or gpu_type not in self._by_type:
             return False
+        if job.rules != ANYWHERE:
+            return self._runs_by_rules(job, gpu_type, gpus)
         if gpus <= self._largest[gpu_type]:
             return bool(table.aggregated)
         return bool(table.distributed) and gpus <= self._total[gpu_type]
+
+    def _runs_by_rules(self, job: Job, gpu_type: GpuType, gpus: int) -> bool:
+        room = self._room(job, self._whole)
+        rooms = [room(node) for node in self._by_type[gpu_type]]
+        if in_one(job.rules, gpus) and max(rooms) >= gpus:
+            return True
+        able = bool(job.throughput[gpu_type].distributed)
+        return able and parts_of(rooms, gpus, job.rules) is not None
 
     def rate_on(self, job: Job, gpu_type: GpuType, gpus: int) -> float:
         """Samples per second on an idle cluster, as close together as the type allows."""
@@ -79,12 +96,35 @@ class Sites:
 
     def rigid(self, job: Job) -> int | None:
         """The median (the lower of two) of the requirements that an idle cluster could hold."""
-        runs = self._runs.setdefault(id(job.throughput), {})
+        runs = self._runs.setdefault((id(job.throughput), job.rules), {})
         for gpus in job.reqs:
             if gpus not in runs:
                 runs[gpus] = any(self.runs_on(job, t, gpus) for t in self._by_type)
         able = [gpus for gpus in job.reqs if runs[gpus]]
         return median_low(able) if able else None
+
+    def _room(self, job: Job, stock: Supply | None = None) -> Callable[[Node], int]:
+        """How many GPUs the job could take of a node: of what is idle, or of ``stock``."""
+        if job.rules == ANYWHERE and stock is None and not self._closed:
+            return lambda node: self.idle[node.name]
+        most = (stock or self._stock).most(job.rules)
+        if stock is not None:
+            return lambda node: int(most[self._at[node.name]])
+        alone = job.rules.exclusive
+
+        def room(node: Node) -> int:
+            idle = self.idle[node.name]
+            return 0 if alone and idle < node.gpus else min(idle, int(most[self._at[node.name]]))
+
+        return room
+
+    def _allowed(self, job: Job, gpus: int) -> bool:
+        """Whether every limit leaves the job so much beside those that stay."""
+        return all(
+            allowance.leaves(gpus, 1)
+            for allowance in self._allowances
+            if job.id in allowance.limit.jobs
+        )
 
     def holds(self, allocation: Allocation) -> bool:
         return all(self.idle.get(node, 0) >= gpus for node, gpus in allocation)
@@ -111,14 +151,14 @@ class Sites:
 
         ``split`` False: what a server could hold is never spread over several.
         """
-        if gpus > self.left:
+        if gpus > self.left or not self._allowed(job, gpus):
             return None
         best: tuple[float, int, Allocation] | None = None
         for gpu_type in types if types is not None else self._by_type:
             table = job.throughput.get(gpu_type)
             if table is None or gpu_type not in self._by_type:
                 continue
-            shapes = [self._together(job, gpu_type, gpus)]
+            shapes = [self._together(job, gpu_type, gpus)] if in_one(job.rules, gpus) else []
             if split or gpus > self._largest[gpu_type]:
                 shapes.append(self._spread(job, gpu_type, gpus))
             for found in shapes:
@@ -129,12 +169,12 @@ class Sites:
     def _together(
         self, job: Job, gpu_type: GpuType, gpus: int
     ) -> tuple[float, int, Allocation] | None:
-        factor = job.server_factor
+        factor, room = job.server_factor, self._room(job)
         best: tuple[float, int] | None = None
         where = None
         for node in self._by_type[gpu_type]:
             idle = self.idle[node.name]
-            if idle >= gpus:
+            if room(node) >= gpus:
                 key = (factor.get(node.name, 1.0) if factor else 1.0, gpus - idle)
                 if best is None or key > best:
                     best, where = key, node.name
@@ -150,17 +190,36 @@ class Sites:
         table = job.throughput[gpu_type].distributed
         if not table or gpus < 2:
             return None
-        nodes = sorted(self._by_type[gpu_type], key=lambda n: -self.idle[n.name])
-        parts: dict[NodeName, int] = {}
-        missing = gpus
-        for node in nodes:
-            part = min(missing, self.idle[node.name])
-            if part == 0:
-                break
-            parts[node.name] = part
-            missing -= part
-        if missing or len(parts) < 2:
+        room = self._room(job)
+        nodes = sorted(self._by_type[gpu_type], key=lambda n: -room(n))
+        counts = parts_of([room(node) for node in nodes], gpus, job.rules)
+        if counts is None:
             return None
+        parts = {node.name: count for node, count in zip(nodes, counts, strict=False)}
         slowest = min(job.server_factor.get(n, 1.0) for n in parts)
         rate = interpolate(table, len(parts)) * slowest
         return (rate, -gpus, Allocation.of(parts)) if rate > 0 else None
+
+
+def parts_of(rooms: Sequence[int], gpus: int, rules: Rules) -> list[int] | None:
+    """How many GPUs each of the servers with most room gives, two or more of them, hence as few
+    as can be; None where they cannot hold ``gpus`` as the rules want them to lie.
+    """
+    most = sorted(rooms, reverse=True)
+    if rules.shape is ShapeRule.NODE:
+        return None
+    if rules.shape is ShapeRule.EVEN:
+        for count in range(2, min(gpus, len(most)) + 1):
+            each = gpus // count
+            fits = gpus % count == 0 and most[count - 1] >= each
+            if fits and rules.per_node in (None, each):
+                return [each] * count
+        return None
+    parts: list[int] = []
+    missing = gpus
+    for room in most:
+        if not missing or not room:
+            break
+        parts.append(min(missing, room))
+        missing -= parts[-1]
+    return None if missing or len(parts) < 2 else parts

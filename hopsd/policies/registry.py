@@ -7,6 +7,7 @@ from typing import cast
 
 from hopsd.errors import InputError
 from hopsd.policies.protocol import Policy
+from hopsd.policies.within_rules import WithinRules
 
 POLICIES = {
     "hops": "hopsd.policies.hops.policy:plan",
@@ -60,4 +61,4 @@ def get(name: str) -> Policy:
     if name not in POLICIES:
         raise InputError(f"no policy {name!r}; there are {', '.join(sorted(POLICIES))}")
     module, function = POLICIES[name].split(":")
-    return cast(Policy, getattr(import_module(module), function))
+    return WithinRules(cast(Policy, getattr(import_module(module), function)))

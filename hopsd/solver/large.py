@@ -81,9 +81,8 @@ def _close(
             break
         grown = min(turn, _TURNS - 1)
         target = program.scaled_objective(choice) / (1 - task.gap)
-        if len(program.value) > QUICK.columns:
-            cases = bound_by_cases(program, prices, target, task.give_up, _CASES * 4**grown)
-            bound = min(bound, cases)
+        cases = bound_by_cases(program, prices, target, task.give_up, _CASES * 4**grown)
+        bound = min(bound, cases)
         if _enough(program, choice, bound, task):
             break
         nodes = NODES << 2 * turn if turn + 1 < _TURNS else None

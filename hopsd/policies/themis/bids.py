@@ -52,7 +52,6 @@ class Bids:
     ) -> Bids:
         """Ask all agents for their bids on what is idle."""
         nodes = snapshot.nodes
-        idle = np.array([sites.idle[node.name] for node in nodes], dtype=np.int64)
         columns = generate(
             [_bidder(app, sites) for app in apps],
             sites.supply(),
@@ -74,7 +73,7 @@ class Bids:
                 apps[i], agents[i], [offers[s] for s in columns.shape[first:last]],
                 int(columns.present[i]) - first,
             )  # fmt: skip
-        return Bids(apps, columns, idle, rho, without, [node.name for node in nodes])
+        return Bids(apps, columns, columns.room, rho, without, [node.name for node in nodes])
 
     def settle(self, settings: PlanSettings) -> Outcome:
         worth = np.log(np.repeat(self.without, np.diff(self.columns.start)) / self.rho)

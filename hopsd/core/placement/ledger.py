@@ -1,0 +1,98 @@
+"""What is left while one placement after the other is made, and whether one more may be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from hopsd.core.placement.allowances import Allowance
+from hopsd.core.placement.supply import Supply, cores_of, memory_of
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import JobId
+from hopsd.model.job import Job
+from hopsd.model.rules import Rules, ShapeRule
+
+
+def keeps_shape(rules: Rules, allocation: Allocation) -> bool:
+    """Whether GPUs lie as the rules demand."""
+    counts = {gpus for _, gpus in allocation}
+    if rules.shape is ShapeRule.NODE:
+        return len(allocation.nodes) == 1
+    if rules.shape is ShapeRule.EVEN:
+        return len(counts) == 1 and (rules.per_node is None or counts == {rules.per_node})
+    return True
+
+
+class Ledger:
+    """Starts with all that there is to give, and with what limits leave."""
+
+    def __init__(self, supply: Supply, allowances: Sequence[Allowance]) -> None:
+        self._supply, self._allowances = supply, allowances
+        self._at = {node.name: i for i, node in enumerate(supply.nodes)}
+        self._left = np.stack([supply.gpus, supply.cores, supply.memory]).astype(np.int64)
+        self._used: set[int] = set()
+        self._closed: set[int] = set()
+        self._held = [(0, 0) for _ in allowances]
+
+    def may(self, job: Job, allocation: Allocation) -> bool:
+        """Whether the job may have the GPUs: by its rules, by its limits and beside the others.
+
+        Where it runs now it may stay, whatever its rules say today.
+        """
+        if any(name not in self._at for name in allocation.nodes):
+            return False
+        stays = allocation == job.running
+        rules = job.rules
+        if not stays and not keeps_shape(rules, allocation):
+            return False
+        most = self._supply.most(rules)
+        for name, gpus in allocation:
+            i = self._at[name]
+            if not stays and gpus > most[i]:
+                return False
+            if i in self._closed or (rules.exclusive and i in self._used):
+                return False
+        places, taken = self._taken(job, allocation)
+        if np.any(taken > self._left[:, places]):
+            return False
+        return all(
+            allowance.leaves(gpus + allocation.gpus, count + 1)
+            for allowance, (gpus, count) in zip(self._allowances, self._held, strict=True)
+            if job.id in allowance.limit.jobs
+        )
+
+    def take(self, job: Job, allocation: Allocation) -> None:
+        """Give the job what it may have."""
+        places, taken = self._taken(job, allocation)
+        self._left[:, places] -= taken
+        self._used.update(places)
+        if job.rules.exclusive:
+            self._closed.update(places)
+        for i, allowance in enumerate(self._allowances):
+            if job.id in allowance.limit.jobs:
+                gpus, count = self._held[i]
+                self._held[i] = gpus + allocation.gpus, count + 1
+
+    def _taken(self, job: Job, allocation: Allocation) -> tuple[list[int], np.ndarray]:
+        """Of which nodes what is taken: GPUs, cores, memory (3, nodes).
+
+        One that stays takes no more cores and memory than there are.
+        """
+        places = [self._at[name] for name in allocation.nodes]
+        gpus = np.array([count for _, count in allocation], dtype=np.int64)
+        taken = np.stack([gpus, cores_of(job.rules, gpus), memory_of(job.rules, gpus)])
+        if allocation == job.running:
+            there = np.stack([self._supply.cores[places], self._supply.memory[places]])
+            taken[1:] = np.minimum(taken[1:], there)
+        return places, taken
+
+
+def in_turn(ledger: Ledger, wanted: Iterable[tuple[Job, Allocation]]) -> dict[JobId, Allocation]:
+    """Who gets what is wanted, as far as it may be beside those before."""
+    kept: dict[JobId, Allocation] = {}
+    for job, allocation in wanted:
+        if job.id not in kept and allocation and ledger.may(job, allocation):
+            ledger.take(job, allocation)
+            kept[job.id] = allocation
+    return kept

@@ -1,0 +1,68 @@
+"""No policy gives what a job's rules or a site's limits forbid, whatever it knows of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hopsd.core.placement.allowances import allowances
+from hopsd.core.placement.ledger import Ledger, in_turn
+from hopsd.core.queue.priority import competes, staying, supply
+from hopsd.model.plan import Plan, PlanSettings, Snapshot
+from hopsd.model.reason import Reason, ReasonCode
+from hopsd.model.rules import ANYWHERE
+from hopsd.policies.protocol import Policy
+
+_BROKEN = Reason(
+    ReasonCode.LOST_TO_OTHERS,
+    "the place that the policy chose breaks its rules, a limit, or takes cores or memory of others",
+)
+
+
+class WithinRules:
+    """A policy, without the placements of its plans that may not be.
+
+    Policies other than hops place by GPUs and what a job could take of each server; that two
+    placements need the same cores, or come to a limit together, they do not see. Jobs that stay
+    come first, then those of the window in its order.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._policy, name)
+
+    def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
+        plan = self._policy(snapshot, settings)
+        return plan if unruled(snapshot) else kept_within(plan, snapshot)
+
+
+def unruled(snapshot: Snapshot) -> bool:
+    """Whether no job of the snapshot has a rule, and no limit is in force."""
+    return not snapshot.limits and all(job.rules == ANYWHERE for job in snapshot.jobs)
+
+
+def kept_within(plan: Plan, snapshot: Snapshot) -> Plan:
+    """``plan`` without what may not be; who loses a place waits for that reason."""
+    first = snapshot.round.first
+    jobs = {job.id: job for job in snapshot.jobs}
+    still = [j for j in plan.placements if jobs[j].running and not competes(jobs[j], first=first)]
+    given = {j: a for j, a in plan.placements.items() if j not in still}
+    rank = {job: i for i, job in enumerate((*plan.window, *plan.adjusted))}
+    order = sorted(given, key=lambda j: (given[j] != jobs[j].running, rank.get(j, len(rank)), j))
+    ledger = Ledger(supply(snapshot), allowances(snapshot.limits, staying(snapshot)))
+    kept = in_turn(ledger, ((jobs[job], given[job]) for job in order))
+    if len(kept) == len(given):
+        return plan
+    placements = {j: a for j, a in plan.placements.items() if j in kept or j in still}
+    lost = {j: _BROKEN for j in given if j not in kept}
+    idle = sum(given[job].gpus for job in lost)
+    return replace(
+        plan,
+        placements=placements,
+        waiting={**plan.waiting, **lost},
+        fragments=plan.fragments + idle,
+    )
