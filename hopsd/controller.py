@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import inf
+from math import ceil, inf
 
 import structlog
 
@@ -42,7 +42,10 @@ def _give_back(seen: Observation, job: JobId) -> Step:
     """Slurm takes CPUs for GPUs like any other: who does not want them must not get them."""
     comment = seen.comments[job]
     cpus = () if comment.cpu else cpu_nodes(seen.reading)
-    return Step(job, StepKind.RELEASE, gpus=comment.reqs[0], avoid=cpus)
+    gpus = comment.reqs[0]
+    largest = max((n.gpus for n in seen.reading.nodes if n.name not in cpus), default=gpus)
+    nodes = ceil(gpus / max(largest, 1))
+    return Step(job, StepKind.RELEASE, gpus=gpus, avoid=cpus, least_nodes=nodes)
 
 
 def round_settings(config: Config) -> RoundSettings:

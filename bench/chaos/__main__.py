@@ -126,6 +126,11 @@ def _look(made: World, seen: Seen) -> None:
 
 def _drain(made: World, seen: Seen) -> None:
     made.resume()
+    for hold in made.holds:  # whose release slurmctld may have lost, and so for a cancel
+        made.run("scontrol", "release", made.jobs[hold.token].id)
+    for job in made.jobs.values():
+        if job.cancelled:
+            made.run("scancel", job.id)
     begun = time.time()
 
     def over() -> bool:

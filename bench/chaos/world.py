@@ -110,7 +110,8 @@ class World:
     """Everything that a fault can touch.
 
     ``requeued``: whom its owner stopped, and when. ``given_back``: to plain Slurm. ``forgot``:
-    times of which slurmctld lost what happened. ``unsaved``: when it could not save.
+    times of which slurmctld lost what happened. ``unsaved``: when it could not save; then a restart
+    in order loses as much.
     """
 
     def __init__(
@@ -135,6 +136,7 @@ class World:
         self.requeued: list[tuple[str, float]] = []
         self.given_back: set[str] = set()
         self.forgot: list[tuple[float, float]] = []
+        self.restarted: list[float] = []
         self.unsaved: list[tuple[float, float]] = []
 
     def run(
@@ -162,6 +164,7 @@ class World:
 
     def start_slurmctld(self) -> None:
         """It refuses where it cannot write its state."""
+        self.restarted.append(time.time())
         if self.cluster.pid("slurmctld") is None:
             with contextlib.suppress(ClusterError):
                 self.cluster.start_slurmctld()

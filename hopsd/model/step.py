@@ -30,9 +30,9 @@ class StepKind(StrEnum):
 class Step:
     """One job's change. ``current`` is where it ran when the plan was made.
 
-    ``gpus`` and ``avoid`` are for RELEASE alone: how many GPUs plain Slurm gives the job, and on
-    which nodes it must not. ``profiling``: the step belongs to a profile run, which measures
-    ``iterations`` at most (0: as it likes).
+    ``gpus``, ``avoid`` and ``least_nodes`` are for RELEASE alone: how many GPUs plain Slurm gives
+    the job, on which nodes it must not, and how many it takes for so many GPUs. ``profiling``: the
+    step belongs to a profile run, which measures ``iterations`` at most (0: as it likes).
     """
 
     job: JobId
@@ -42,6 +42,7 @@ class Step:
     profiling: bool = False
     gpus: int = 0
     avoid: tuple[NodeName, ...] = ()
+    least_nodes: int = 1
     iterations: int = 0
 
 

@@ -107,10 +107,11 @@ class Adapter(Protocol):
         gpus: int,
         comment: str,
         *,
+        nodes: int = 1,
         avoid: Sequence[NodeName] = (),
         begin_now: bool = False,
     ) -> None:
-        """Let a held job ask for ``gpus`` GPUs on any nodes but ``avoid``, for plain Slurm.
+        """Let a held job ask plain Slurm for ``gpus`` GPUs on any ``nodes`` nodes but ``avoid``.
 
         ``comment``, with ``RELEASED_MARK``, replaces the job's. The begin time stays but for
         ``begin_now``: a job requeued just now must not start at once (see ``place.py``).

@@ -150,7 +150,14 @@ class SlurmPort:
             if job.hold is Hold.NONE:  # it must not start half unpinned
                 self._adapter.hold(job.id, self._wanted_begin(job))
             comment = with_marks(job.comment, RELEASED_MARK)
-            self._adapter.unpin(job.id, step.gpus, comment, avoid=step.avoid, begin_now=kept_back)
+            self._adapter.unpin(
+                job.id,
+                step.gpus,
+                comment,
+                nodes=step.least_nodes,
+                avoid=step.avoid,
+                begin_now=kept_back,
+            )
             if not kept_back:
                 self._adapter.release([job.id])
 

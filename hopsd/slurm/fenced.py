@@ -56,8 +56,9 @@ class FencedAdapter:
         gpus: int,
         comment: str,
         *,
+        nodes: int = 1,
         avoid: Sequence[NodeName] = (),
         begin_now: bool = False,
     ) -> None:
         self._assure()
-        self._adapter.unpin(job, gpus, comment, avoid=avoid, begin_now=begin_now)
+        self._adapter.unpin(job, gpus, comment, nodes=nodes, avoid=avoid, begin_now=begin_now)

@@ -127,10 +127,12 @@ class ScontrolAdapter:
         gpus: int,
         comment: str,
         *,
+        nodes: int = 1,
         avoid: Sequence[NodeName] = (),
         begin_now: bool = False,
     ) -> None:
-        self._update(job, "reqnodelist=", "tresPerNode=", "numnodes=1", "numtasks=1", "numcpus=1")
+        counts = [f"{what}={nodes}" for what in ("numnodes", "numtasks", "numcpus")]
+        self._update(job, "reqnodelist=", "tresPerNode=", *counts)
         self._update(
             job,
             "cpuspertask=1",

@@ -154,6 +154,15 @@ def test_a_release_asked_for_while_slurm_is_away_is_not_forgotten(rig: Rig) -> N
     assert "given back to plain Slurm" in row["reason"]
 
 
+def test_a_job_given_back_may_need_several_nodes(rig: Rig) -> None:
+    rig.store.set_paused(paused=True, by="root", at=0.0)
+    rig.port.nodes += (NodeReading(NodeName("n1"), GpuType("a100"), 4, 16),)
+    rig.port.job = replace(JOB, comment="hops:reqs=6")
+    rig.store.add_wish((), uid=0, at=0.0)
+    rig.controller.tick()
+    assert [(s.gpus, s.least_nodes) for s in rig.port.steps] == [(6, 2)]
+
+
 def test_a_release_asked_for_outlives_the_hopsd_that_was_asked(rig: Rig, tmp_path: Path) -> None:
     rig.store.set_paused(paused=True, by="root", at=0.0)
     rig.store.add_wish((JobId("1"),), uid=0, at=0.0)

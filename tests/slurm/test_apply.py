@@ -118,6 +118,7 @@ class FakeSlurm:
         gpus: int,
         comment: str,
         *,
+        nodes: int = 1,
         avoid: Sequence[NodeName] = (),
         begin_now: bool = False,
     ) -> None:

@@ -154,6 +154,15 @@ def test_given_back_job_starts_by_itself(cluster: PrivateCluster, port: SlurmPor
     assert reading(port, job).released
 
 
+def test_given_back_job_larger_than_any_node_starts_by_itself(
+    cluster: PrivateCluster, port: SlurmPort
+) -> None:
+    job = submit(cluster, comment="hops:reqs=10")
+    port.apply([Step(job, StepKind.RELEASE, gpus=10, least_nodes=2)])
+    wait_until(lambda: reading(port, job).state is SlurmState.RUNNING)
+    assert reading(port, job).allocation.gpus == 10
+
+
 def test_profiling_is_marked_and_unmarked(cluster: PrivateCluster, port: SlurmPort) -> None:
     job = submit(cluster)
     target = Allocation.of({"n0": 1})

@@ -1,0 +1,24 @@
+"""A short run of the bench of faults, always the same ones: `python -m bench.chaos`."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from bench.chaos.__main__ import torment
+from bench.chaos.judge import judge
+from bench.chaos.world import world
+from examples.demo.cluster import PACKAGES, missing_programs
+
+pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.timeout(1800)]
+
+
+def test_faults_lose_no_job_and_give_no_gpu_twice() -> None:
+    if missing_programs():
+        pytest.skip(f"needs Slurm: apt-get install {' '.join(PACKAGES)}")
+    with world() as made:
+        seen = torment(made, 20, Random(5))
+        found = [*seen.findings, *judge(made)]
+    assert made.jobs
+    assert not [finding for finding in found if not finding.explained]
