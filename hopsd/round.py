@@ -13,7 +13,7 @@ from types import MappingProxyType
 from hopsd.bulkhead import NOBODYS_FAULT, isolate, told
 from hopsd.core.diff import diff
 from hopsd.core.queue.history import with_ages
-from hopsd.core.queue.priority import ages
+from hopsd.core.queue.priority import ages, queue
 from hopsd.core.queue.profile_runs import ProfilingSettings, unstarted
 from hopsd.core.queue.profiling import Profiling, known_pairs, profiling
 from hopsd.core.queue.setback import Setback, resting, shunned
@@ -266,6 +266,7 @@ def _profile(
             settings.snapshot.estimator.min_records,
         ),
         settings.profiling,
+        queue(snapshot, settings.plan).jobs if settings.profiling.enabled else (),
     )
 
 

@@ -271,6 +271,15 @@ class ProfilingConfig:
         "After a failed profile run its workload is not profiled on that GPU type for so long.",
         minimum=0,
     )
+    share: float = option(
+        0.1,
+        "Share of each GPU type that profile runs may take at a time; one GPU at least.",
+        minimum=0,
+        maximum=1,
+    )
+    runs_per_user: int = option(
+        4, "Profile runs that jobs of one user may have at a time.", minimum=1
+    )
 
     @property
     def settings(self) -> ProfilingSettings:
@@ -279,6 +288,8 @@ class ProfilingConfig:
             iterations=self.iterations,
             time_limit_seconds=self.time_limit_seconds,
             retry_seconds=self.retry_hours * 3600.0,
+            share=self.share,
+            runs_per_user=self.runs_per_user,
         )
 
 

@@ -18,13 +18,16 @@ Pair = tuple[WorkloadName, GpuType]
 @dataclass(frozen=True, slots=True)
 class ProfilingSettings:
     """``iterations``: most that one run measures. ``time_limit_seconds``: of one run, from its
-    start. ``retry_seconds``: what failed is left alone so long.
+    start. ``retry_seconds``: what failed is left alone so long. ``share``: of each type's GPUs that
+    runs may take at a time, one GPU at least; ``runs_per_user``: at a time.
     """
 
     enabled: bool = False
     iterations: int = 20
     time_limit_seconds: float = 120.0
     retry_seconds: float = 86400.0
+    share: float = 1.0
+    runs_per_user: int = 65_536
 
 
 def told(run: ProfileRun) -> str:

@@ -8,18 +8,20 @@ the job competes with what is assumed of it.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 
-from hopsd.core.placement.pools import could_run_on, pools_of
+from hopsd.core.placement.pools import could_run, could_run_on, pools_of
 from hopsd.core.queue.history import OCCUPYING
 from hopsd.core.queue.priority import idle_gpus
 from hopsd.core.queue.profile_runs import Pair, ProfilingSettings, adopted, followed, told
 from hopsd.core.submission.comment import Comment
 from hopsd.model.allocation import Allocation
+from hopsd.model.cluster import Node
 from hopsd.model.history import JobRecord
-from hopsd.model.ids import GpuType, JobId, NodeName, job_order
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName, job_order
 from hopsd.model.job import Job, JobState
 from hopsd.model.knowledge import Knowledge
 from hopsd.model.plan import Plan, Snapshot
@@ -110,10 +112,12 @@ def profiling(
     runs: Sequence[ProfileRun],
     known: set[Pair],
     settings: ProfilingSettings,
+    queue: Sequence[Job] = (),
 ) -> Profiling:
     """What the profiling queue does in this plan. ``runs``: open ones, and those of late.
 
-    The order of jobs and of runs changes nothing.
+    ``queue``: the jobs of the snapshot in the plan's order; no run takes from its head what that
+    needs. The order of jobs and of runs changes nothing.
     """
     jobs = {job.id: job for job in reading.jobs}
     old = {(run.job, run.begin): run for run in runs}
@@ -137,7 +141,10 @@ def profiling(
             if job.id not in failures and _may_be_profiled(job, jobs[job.id], comments[job.id])
         ]
         types = {node.name: node.gpu_type for node in reading.nodes}
-        begun = _begun(left, able, records, jobs, done, types)
+        limits = _Limits(settings, snapshot.nodes, types)
+        for run in busy.values():
+            limits.count(run.gpu_type, _user(run.job, records))
+        begun = _begun_beside_head(left, able, records, jobs, done, types, limits, queue)
     steps = [
         *_leaving(busy.values(), jobs, reading.now),
         *_put_back(jobs.values(), records),
@@ -196,32 +203,96 @@ def _may_be_profiled(job: Job, reading: JobReading, comment: Comment) -> bool:
     return waits and reading.state is SlurmState.PENDING and may_stop
 
 
-def _begun(
+class _Limits:
+    """What all runs together, and those of each user, may take at a time."""
+
+    def __init__(
+        self,
+        settings: ProfilingSettings,
+        nodes: Iterable[Node],
+        types: Mapping[NodeName, GpuType],
+    ) -> None:
+        gpus: Counter[GpuType] = Counter()
+        for node in nodes:
+            gpus[types[node.name]] += node.gpus
+        self._left = {kind: max(1, int(settings.share * count)) for kind, count in gpus.items()}
+        self._per_user = settings.runs_per_user
+        self._of_user: Counter[UserName] = Counter()
+
+    def copy(self) -> _Limits:
+        other = copy(self)
+        other._left, other._of_user = dict(self._left), self._of_user.copy()
+        return other
+
+    def allow(self, gpu_type: GpuType, user: UserName) -> bool:
+        return self._left.get(gpu_type, 0) > 0 and self._of_user[user] < self._per_user
+
+    def count(self, gpu_type: GpuType, user: UserName) -> None:
+        self._left[gpu_type] = self._left.get(gpu_type, 0) - 1
+        self._of_user[user] += 1
+
+
+def _user(job: JobId, records: Mapping[JobId, JobRecord]) -> UserName:
+    return records[job].user if job in records else UserName("")
+
+
+def _begun_beside_head(
     snapshot: Snapshot,
-    able: Iterable[Job],
+    able: Sequence[Job],
     records: Mapping[JobId, JobRecord],
     jobs: Mapping[JobId, JobReading],
     done: set[Pair],
     types: Mapping[NodeName, GpuType],
+    limits: _Limits,
+    queue: Sequence[Job],
 ) -> list[ProfileRun]:
-    """New runs: each job one at most, each workload and type one, the oldest jobs first.
+    """New runs that leave the head of the queue what it needs.
+
+    That is the first job that could run and does not begin a run itself.
+    """
+    pools = pools_of(snapshot.nodes)
+    in_turn = sorted(able, key=lambda job: (job.submit, job_order(job.id)))
+    begun: list[ProfileRun] = []
+    heads: set[JobId] = set()
+    for head in [*(job for job in queue if could_run(job, pools)), None]:
+        room = _Room(snapshot, head, heads)
+        begun = _begun(snapshot, in_turn, records, jobs, done, types, limits.copy(), room)
+        if head is None or all(run.job != head.id for run in begun):
+            break
+        heads.add(head.id)
+        in_turn.sort(key=lambda job: job.id not in heads)
+    return begun
+
+
+def _begun(
+    snapshot: Snapshot,
+    in_turn: Iterable[Job],
+    records: Mapping[JobId, JobRecord],
+    jobs: Mapping[JobId, JobReading],
+    done: set[Pair],
+    types: Mapping[NodeName, GpuType],
+    limits: _Limits,
+    room: _Room,
+) -> list[ProfileRun]:
+    """New runs: each job one at most, each workload and type one.
 
     ``types``: of the nodes, whatever partitions make of them in the snapshot.
     """
     pools = pools_of(snapshot.nodes)
     type_of = {node.gpu_type: types[node.name] for node in snapshot.nodes}
-    room = _Room(snapshot)
     taken = set(done)
     begun = []
-    for job in sorted(able, key=lambda job: (job.submit, job_order(job.id))):
+    for job in in_turn:
         workload = records[job.id].workload
         for pool in pools.values():
             pair = workload, type_of[pool.gpu_type]
-            if pair in taken or not could_run_on(job, pool):
+            user = records[job.id].user
+            if pair in taken or not could_run_on(job, pool) or not limits.allow(pair[1], user):
                 continue
-            node = room.take(pool.gpu_type)
+            node = room.take(pool.gpu_type, job)
             if node is not None:
                 taken.add(pair)
+                limits.count(pair[1], user)
                 run = jobs[job.id].restarts
                 begun.append(ProfileRun(job.id, run, *pair, node, snapshot.now))
                 break
@@ -230,17 +301,60 @@ def _begun(
 
 class _Room:
     """Single GPUs for profile runs: idle ones; at a round's start also what jobs hold that
-    compete again. The tightest node gives, so that larger gaps stay whole.
+    compete again. The tightest node gives, so that larger gaps stay whole. ``head``: a job that
+    must find what it needs afterwards, too, but for the runs of ``heads`` that were before it.
     """
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, head: Job | None, heads: Collection[JobId]) -> None:
         self._nodes = snapshot.nodes
         self._idle = {node.name: node.idle for node in snapshot.nodes}
         names = [node.name for node in snapshot.nodes]
         self._free = dict(zip(names, idle_gpus(snapshot), strict=True))
+        self._head, self._heads = head, {*heads, *([head.id] if head else [])}
+        self._kept = set() if head is None or self._holds(head) else self._next_for(head)
 
-    def take(self, gpu_type: GpuType) -> NodeName | None:
-        names = [node.name for node in self._nodes if node.gpu_type == gpu_type]
+    def _holds(self, head: Job) -> bool:
+        """Whether the free GPUs could hold the job's smallest requirement."""
+        free: dict[GpuType, list[int]] = defaultdict(list)
+        for node in self._nodes:
+            free[node.gpu_type].append(max(0, self._free[node.name]))
+        return any(
+            max(free[gpu_type], default=0) >= min(head.reqs)
+            or (bool(table.distributed) and sum(free[gpu_type]) >= min(head.reqs))
+            for gpu_type, table in head.throughput.items()
+        )
+
+    def _next_for(self, head: Job) -> set[NodeName]:
+        """The servers that the job waits for: of each type those with most that is free, until
+        they could hold it.
+        """
+        kept: set[NodeName] = set()
+        for gpu_type, table in head.throughput.items():
+            nodes = [node for node in self._nodes if node.gpu_type == gpu_type]
+            nodes.sort(key=lambda node: -self._free[node.name])
+            if whole := [node for node in nodes if node.gpus >= min(head.reqs)]:
+                kept.add(whole[0].name)
+            elif table.distributed:
+                kept.update(node.name for node in nodes)
+        return kept
+
+    def _may_give(self, node: NodeName, job: Job) -> bool:
+        if self._head is None or job.id in self._heads:
+            return True
+        if self._kept:
+            return node not in self._kept
+        self._free[node] -= 1
+        left = self._holds(self._head)
+        self._free[node] += 1
+        return left
+
+    def take(self, gpu_type: GpuType, job: Job) -> NodeName | None:
+        """A server that gives ``job`` a GPU, None: none may."""
+        names = [
+            node.name
+            for node in self._nodes
+            if node.gpu_type == gpu_type and self._may_give(node.name, job)
+        ]
         idle = [name for name in names if min(self._idle[name], self._free[name]) > 0]
         held = [name for name in names if self._free[name] > 0]
         if not held:

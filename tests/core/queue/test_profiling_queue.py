@@ -78,6 +78,7 @@ class World:
         known: set[Pair] | None = None,
         now: float = NOW,
         settings: ProfilingSettings = ON,
+        head: JobId | None = None,
     ) -> Profiling:
         nodes = tuple(NodeReading(n.name, n.gpu_type, n.gpus, 8) for n in self.nodes)
         return profiling(
@@ -88,6 +89,7 @@ class World:
             runs,
             known or set(),
             settings,
+            sorted(self.jobs, key=lambda job: (job.id != head, job.submit)) if head else (),
         )
 
 
@@ -358,3 +360,56 @@ def test_a_shadow_profiles_nobody() -> None:
     assert round_settings(parse_config("")).profiling.enabled
     assert not round_settings(parse_config('[slurm]\nport = "shadow"')).profiling.enabled
     assert not round_settings(parse_config("[profiling]\nenabled = false")).profiling.enabled
+
+
+BIG = (
+    Node(NodeName("n0"), A, 16, 16),
+    Node(NodeName("n1"), A, 4, 4),
+    Node(NodeName("n2"), V, 8, 8),
+)
+
+
+def test_runs_take_no_more_than_their_share_of_a_type_and_one_gpu_at_least() -> None:
+    world = World(BIG)
+    for number in range(1, 41):
+        world.add(number, f"new{number}")
+    found = world.look(settings=replace(ON, share=0.1))
+    assert Counter(run.gpu_type for run in found.changed) == {A: 2, V: 1}
+    later = World(BIG)
+    held = later.add(1, "new1", **on_gpu("n0"))
+    for number in range(2, 41):
+        later.add(number, f"new{number}")
+    found = later.look(run("1", "new1"), settings=replace(ON, share=0.1))
+    assert Counter(r.gpu_type for r in found.changed if r.job != held) == {A: 1, V: 1}
+
+
+def test_a_user_has_a_few_runs_at_a_time_and_leaves_the_others_theirs() -> None:
+    world = World(BIG)
+    for number in range(1, 21):
+        world.add(number, f"new{number}")
+    bob = world.add(30, "bobs")
+    world.records[bob] = replace(world.records[bob], user=UserName("bob"))
+    found = world.look(settings=replace(ON, runs_per_user=3))
+    assert Counter(world.records[run.job].user for run in found.changed) == {"ann": 3, "bob": 1}
+
+
+def test_forty_new_workloads_leave_the_head_of_the_queue_what_it_needs() -> None:
+    """Whether that is free now, or the head waits for it."""
+    for idle in (4, 1):
+        world = World((Node(NodeName("n0"), A, 4, idle), Node(NodeName("n1"), A, 2, 2)))
+        for number in range(1, 41):
+            world.add(number, f"new{number}")
+        head = world.add(50, "known", 4)
+        found = world.look(known={(WorkloadName("known"), A)}, head=head)
+        assert set(starts(found).values()) == {"n1"}
+        assert found.snapshot.nodes[0].idle == idle
+
+
+def test_the_heads_own_run_is_not_kept_back_by_what_it_needs() -> None:
+    world = World((Node(NodeName("n0"), A, 4, 4),))
+    head, other = world.add(1, "new", 4), world.add(2, "newer", 1)
+    assert set(starts(world.look(head=head))) == {head, other}
+    alone = World((Node(NodeName("n0"), A, 1, 1),))
+    alone.add(2, "newer", 1)
+    head = alone.add(5, "new", 1)
+    assert list(starts(alone.look(head=head))) == [head]
