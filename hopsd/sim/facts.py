@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from math import inf
 
 from hopsd.core.devices import usable
-from hopsd.core.placement.pools import could_run, pools_of
+from hopsd.core.placement.pools import could_run, pools_for, pools_of
 from hopsd.core.queue.priority import age_seconds
+from hopsd.core.speed.throughput import single_gpu
 from hopsd.model.cluster import Node
 from hopsd.model.ids import JobId
 from hopsd.model.job import Job
@@ -28,11 +31,19 @@ def facts_of(cluster: Cluster, workload: Workload) -> list[JobFacts]:
                 submit=spec.submit,
                 age=age,
                 gpu_seconds=age * sum(spec.reqs) / len(spec.reqs),
+                mean_gpu_seconds=_mean_gpu_seconds(job, spec.samples, nodes),
                 gpus_max=max(spec.reqs),
                 rate=partial(speeds.rate, spec.workload),
             )
         )
     return facts
+
+
+def _mean_gpu_seconds(job: Job, samples: float, nodes: Sequence[Node]) -> float:
+    """On one GPU of the mean speed of all that the job could get; infinite where it gets none."""
+    pools = pools_for(job, pools_of(nodes))
+    speed = sum(pool.gpus * single_gpu(job, pool.gpu_type) for pool in pools)
+    return samples * sum(pool.gpus for pool in pools) / speed if speed > 0.0 else inf
 
 
 def hopeless(cluster: Cluster, workload: Workload) -> list[JobId]:

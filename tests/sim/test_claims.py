@@ -34,6 +34,7 @@ def kept(case: Case, makespan: float) -> Kept:
         "max_latency_ratio": 1.0,
         "avg_fragments": 1.0,
         "max_ftf": 1.0,
+        "max_ftf_eq9": 1.0,
     }
     return Kept(case, figures, [], [], [], [], [], [])
 

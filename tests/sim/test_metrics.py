@@ -23,7 +23,13 @@ from hopsd.sim.metrics import (
 
 def facts(job: str, submit: float, age: float = 100.0, gpus_max: int = 2) -> JobFacts:
     return JobFacts(
-        JobId(job), submit, age, age * 1.5, gpus_max, rate=lambda where: 10.0 * where.gpus
+        JobId(job),
+        submit,
+        age,
+        age * 1.5,
+        age * 1.2,
+        gpus_max,
+        rate=lambda where: 10.0 * where.gpus,
     )
 
 
@@ -48,9 +54,10 @@ def test_a_timeline_computed_by_hand() -> None:
     assert b.latency_ratio == pytest.approx(30.0 / 50.0)
     assert a.gpu_seconds_held == 200.0
     assert b.gpu_seconds_held == 30.0 * 2 + 40.0 * 1
-    # Two jobs all the time, so half of 4 GPUs each: 150 GPU seconds on 2 GPUs are 75 s alone.
-    assert a.ftf == pytest.approx(100.0 / 75.0)
-    assert b.ftf == pytest.approx(100.0 / 37.5)
+    # Two jobs all the time, so half of 4 GPUs each: 120 seconds of a mean GPU are 60 s on 2, and
+    # by the mean of run times 150 are 75 s.
+    assert (a.ftf, a.ftf_eq9) == (pytest.approx(100.0 / 60.0), pytest.approx(100.0 / 75.0))
+    assert (b.ftf, b.ftf_eq9) == (pytest.approx(100.0 / 30.0), pytest.approx(100.0 / 37.5))
 
     states = round_states(changes, jobs, 4, [0.0, 30.0, 50.0, 100.0])
     assert [s.queued for s in states] == [1, 0, 1, 0]
@@ -95,14 +102,14 @@ def test_an_unfinished_job_waits_until_the_last_change() -> None:
 
 def test_no_more_gpus_alone_than_the_job_may_use() -> None:
     """One job on a large cluster: its fair share is all of it, of which it can use 2 GPUs."""
-    [a] = job_outcomes([change(0.0, "a", n0=2), change(75.0, "a")], [facts("a", 0.0)], gpus=512)
+    [a] = job_outcomes([change(0.0, "a", n0=2), change(60.0, "a")], [facts("a", 0.0)], gpus=512)
     assert a.ftf == pytest.approx(1.0)
 
 
 def test_the_last_digits_make_nobody_unfair() -> None:
     """Jobs that are alone at any time and as fast as on their share, but for rounding errors."""
     jobs = [facts(str(n), n * 1000.1, age=n / 7.0) for n in range(1, 200)]
-    ends = [job.submit + job.age * 0.75 for job in jobs]
+    ends = [job.submit + job.age * 0.6 for job in jobs]
     changes = []
     for job, end in zip(jobs, ends, strict=True):
         changes += [change(job.submit, job.id, n0=2), change(end, job.id)]

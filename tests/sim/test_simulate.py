@@ -103,7 +103,7 @@ def test_the_object_has_the_keys_of_the_format(study: tuple[dict[str, Any], Path
     for figures in answer["policies"].values():
         assert list(figures) == [
             "makespan_h", "avg_jct_h", "p50_jct_h", "p99_jct_h", "avg_wait_h",
-            "max_latency_ratio", "mean_latency_ratio", "avg_fragments", "max_ftf",
+            "max_latency_ratio", "mean_latency_ratio", "avg_fragments", "max_ftf", "max_ftf_eq9",
             "unfair_share", "gpu_utilisation", "restarts", "rounds", "solve_seconds",
             "proven_gap", "wall_seconds",
         ]  # fmt: skip
@@ -199,7 +199,7 @@ def rho(jobs: dict[str, Any], end: dict[str, float]) -> dict[str, float]:
             max(0.0, min(stop, end[other]) - max(start, jobs[other]["submit"])) for other in jobs
         )
         share = min(16 / (shared / (stop - start)), max(job["reqs"]))
-        alone = sum(0.5 * job["samples"] / (r * share) for r in (10.0, 30.0))
+        alone = job["samples"] / (20.0 * share)
         found[job_id] = (stop - start) / alone
     return found
 
