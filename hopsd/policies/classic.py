@@ -2,7 +2,10 @@
 
 Jobs take the median of their requirements, on the fastest servers that are idle when their
 turn comes. FIFO and SJF never preempt; FIFO lets nobody overtake, SJF passes over a job that
-does not fit. SRTF and LAS choose anew at each round's start among waiting and running jobs.
+does not fit. SRTF and LAS choose anew at each round's start among waiting and running jobs; who
+runs moves to faster servers that are idle at its turn where it gains more than its restart costs
+in the time that is left of it. LAS does not know that time: it takes a job to run as long again as
+it has.
 """
 
 from __future__ import annotations
@@ -10,9 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from hopsd.core.queue.priority import queue
+from hopsd.core.queue.priority import age_seconds, queue, remaining_seconds
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId
+from hopsd.model.job import Job
 from hopsd.model.plan import JobNumbers, Plan, PlanSettings, PriorityName, Snapshot
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.policies.placing import Sites
@@ -54,8 +58,10 @@ class Classic:
                 continue
             found = None
             if not blocked and sites.left:
-                stays = bool(job.running) and sites.holds(job.running)
-                found = job.running if stays else sites.fastest(job, gpus)
+                found = sites.fastest(job, gpus)
+                if job.running and sites.holds(job.running):
+                    left = self._left(job, snapshot, sites)
+                    found = _better(job, found, left, sites) or job.running
             if found is None:
                 blocked = not self.overtakes
                 text = f"{gpus} GPUs are not idle together" if not blocked else "not its turn"
@@ -73,6 +79,22 @@ class Classic:
                 for job in order.jobs
             },
         )
+
+    def _left(self, job: Job, snapshot: Snapshot, sites: Sites) -> float:
+        """Seconds that the job is taken to run yet where it runs now."""
+        if self.priority is PriorityName.LAS:
+            return job.run_seconds
+        if job.samples is not None:
+            return (job.samples - job.samples_done) / sites.rate_at(job, job.running)
+        return remaining_seconds(job, age_seconds(job, snapshot.nodes))
+
+
+def _better(job: Job, found: Allocation | None, left: float, sites: Sites) -> Allocation | None:
+    """``found``, where the job ends sooner with a move there; None: it stays."""
+    if found is None or found == job.running:
+        return None
+    there, here = sites.rate_at(job, found), sites.rate_at(job, job.running)
+    return found if job.restart_seconds + left * here / there < left else None
 
 
 fifo = Classic(PriorityName.FIFO, preempts=False, overtakes=False)

@@ -12,7 +12,7 @@ from hopsd.core.placement.allowances import allowances
 from hopsd.core.placement.contract import in_one
 from hopsd.core.placement.supply import Supply
 from hopsd.core.queue.priority import competes, staying, supply
-from hopsd.core.speed.throughput import interpolate
+from hopsd.core.speed.throughput import configuration_throughput, interpolate
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType
@@ -49,6 +49,12 @@ class Sites:
     def supply(self) -> Supply:
         """What is left of every node."""
         return self._stock.with_gpus(np.array(list(self.idle.values()), dtype=np.int64))
+
+    def copy(self) -> Sites:
+        """The same servers with the same GPUs idle, to try something."""
+        other = copy(self)
+        other.idle = dict(self.idle)
+        return other
 
     def within(self, allocation: Allocation) -> Sites:
         """The same servers, idle only in what ``allocation`` names."""
@@ -93,6 +99,10 @@ class Sites:
             return interpolate(table.aggregated, gpus) * gpus
         servers = -(-gpus // self._largest[gpu_type])
         return interpolate(table.distributed, servers) * gpus
+
+    def rate_at(self, job: Job, allocation: Allocation) -> float:
+        """Samples per second of the job there."""
+        return configuration_throughput(job, allocation, self._type)
 
     def rigid(self, job: Job) -> int | None:
         """The median (the lower of two) of the requirements that an idle cluster could hold."""

@@ -1,8 +1,10 @@
 """Sia (Jayaram Subramanya et al., SOSP 2023): one integer program over (GPU type, count).
 
-Goodput without batch size tuning is throughput. A job's row is divided by its smallest entry;
-a running job's entries other than today's are multiplied by the restart factor
-``(T - N S) / (T + S)``: T its age, N its restarts, S the cost of one. With p < 0 the program is
+Goodput without batch size tuning is throughput. A job's row is divided by its smallest entry and
+multiplied by the fewest GPUs of the row (N_min); a running job's entries other than today's are
+multiplied by the restart factor ``(T - N S) / (T + S)``: T its age, N its restarts, S the cost of
+one, and no factor while T < S. A job that is still restarting keeps what it has, as in the authors'
+simulator (siasosp23/artifacts, ``preserve_ckpt_allocs``). With p < 0 the program is
 
     min  sum_ij X_ij (r_ij G_ij)^p + lambda_n (number of jobs without resources)
 
@@ -33,7 +35,7 @@ POWER = -0.5
 LAMBDA = 1.1
 GAP = 1e-4
 FACTOR_MIN = 1e-3
-"""The restart factor of a job younger than its restarts took; as printed it is not positive."""
+"""The restart factor of a job whose restarts took all its time; as printed it is not positive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,13 @@ class Sia:
         if not snapshot.round.first:
             return Plan(placements={})
         sites = Sites(snapshot)
-        jobs = contenders(snapshot)
+        competing = contenders(snapshot)
+        kept = {}
+        for job in competing:
+            if restarting(snapshot.now, job) and sites.holds(job.running):
+                sites.take(job.running)
+                kept[job.id] = job.running
+        jobs = [job for job in competing if job.id not in kept]
         options = self.options(snapshot, sites, jobs)
         capacity = _capacity(snapshot, sites)
         chosen, gained, most = choose(options, capacity, settings.time_limit_seconds)
@@ -70,10 +78,10 @@ class Sia:
             chosen.sort(key=lambda o: rank.get(jobs[o.job].id, len(rank)))
         else:
             chosen.sort(key=lambda o: (-o.gpus, o.job))
-        placements = _place(snapshot, jobs, chosen)
+        placements = _place(sites, jobs, chosen)
         used = sum(allocation.gpus for allocation in placements.values())
         return Plan(
-            placements=placements,
+            placements=kept | placements,
             objective=gained,
             upper_bound=most,
             gap=(gap := (most - gained) / most if most > 0 else 0.0),
@@ -94,11 +102,11 @@ class Sia:
         for i, job in enumerate(jobs):
             shapes = [(t, g) for t in largest for g in self._sizes(job, largest[t])]
             rates = _rates(sites, job, shapes) or _rates(sites, job, product(largest, job.reqs))
-            smallest = min(rates.values(), default=0.0)
+            unit = min(rates.values(), default=0.0) / min((g for _, g in rates), default=1)
             today = (sites.type_of(job.running), job.running.gpus)
             factor = restart_factor(snapshot.now, job)
             for shape, rate in rates.items():
-                gain = rate / smallest * (1.0 if shape == today else factor)
+                gain = rate / unit * (1.0 if shape == today else factor)
                 options.append(Option(i, *shape, gain**POWER - LAMBDA))
         return options
 
@@ -118,12 +126,18 @@ def _rates(
 
 
 def restart_factor(now: float, job: Job) -> float:
-    """(T - N S) / (T + S) for a running job, 1 for one that has nothing to lose."""
-    if not job.running or job.restart_seconds <= 0:
-        return 1.0
+    """(T - N S) / (T + S) for a running job, 1 for one that has nothing to lose or T < S."""
     age = max(0.0, now - job.submit)
+    if not job.running or age < job.restart_seconds or job.restart_seconds <= 0.0:
+        return 1.0
     lost = job.restarts * job.restart_seconds
     return max(FACTOR_MIN, (age - lost) / (age + job.restart_seconds))
+
+
+def restarting(now: float, job: Job) -> bool:
+    """Whether the job holds GPUs and does not train on them yet."""
+    since = job.running_since
+    return since is not None and job.restarts > 0 and now - since < job.restart_seconds
 
 
 def choose(
@@ -153,15 +167,13 @@ def _capacity(snapshot: Snapshot, sites: Sites) -> dict[GpuType, int]:
     return capacity
 
 
-def _place(
-    snapshot: Snapshot, jobs: Sequence[Job], chosen: Sequence[Option]
-) -> dict[JobId, Allocation]:
+def _place(sites: Sites, jobs: Sequence[Job], chosen: Sequence[Option]) -> dict[JobId, Allocation]:
     """With all jobs kept where they can stay; from scratch where that places more GPUs."""
-    kept = _place_once(Sites(snapshot), jobs, chosen, keep=True)
+    kept = _place_once(sites.copy(), jobs, chosen, keep=True)
     wanted = sum(option.gpus for option in chosen)
     if sum(a.gpus for a in kept.values()) == wanted:
         return kept
-    fresh = _place_once(Sites(snapshot), jobs, chosen, keep=False)
+    fresh = _place_once(sites.copy(), jobs, chosen, keep=False)
     return max(kept, fresh, key=lambda p: sum(a.gpus for a in p.values()))
 
 

@@ -94,11 +94,30 @@ def test_rows_are_divided_by_their_smallest_entry() -> None:
     assert [o.cost for o in options] == pytest.approx([1 - 1.1, 2**-0.5 - 1.1, 0.5 - 1.1])
 
 
+def test_rows_are_scaled_by_the_fewest_gpus_of_a_job() -> None:
+    """Counts 2 and 4: gains 2 and 4, so that who needs more is not behind for that."""
+    case = snapshot(job("1", 2, 4))
+    costs = [o.cost for o in Sia().options(case, Sites(case), case.jobs)]
+    assert costs == pytest.approx([2**-0.5 - 1.1, 0.5 - 1.1])
+
+
+def test_who_restarts_is_not_moved_again() -> None:
+    """On 1 GPU, 4 idle: it takes them unless it is still in a restart of 50 s."""
+    running = job(
+        "1", 1, 4, running=Allocation.of({"n0": 1}), restarts=1, restart_seconds=50.0,
+        running_since=900.0,
+    )  # fmt: skip
+    assert Sia()(snapshot(running, idle=(7, 8)), PlanSettings()).placements[JobId("1")].gpus == 4
+    busy = replace(running, running_since=970.0)
+    assert Sia()(snapshot(busy, idle=(7, 8)), PlanSettings()).placements == {busy.id: busy.running}
+
+
 def test_restart_factor_as_published() -> None:
     """(T - N S) / (T + S): 1,000 s old, two restarts of 50 s."""
     running = job("1", 2, running=Allocation.of({"n0": 2}), restarts=2, restart_seconds=50.0)
     assert restart_factor(1000.0, running) == pytest.approx(900.0 / 1050.0)
     assert restart_factor(1000.0, replace(running, running=Allocation())) == 1.0
+    assert restart_factor(40.0, running) == 1.0, "younger than a restart takes"
 
 
 def test_a_running_job_pays_for_change_only() -> None:

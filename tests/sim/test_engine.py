@@ -61,6 +61,17 @@ def test_srtf_by_hand() -> None:
     assert result.outcomes[0].wait == 50.0
 
 
+@pytest.mark.parametrize("policy", ["srtf", "las"])
+def test_who_runs_moves_up_to_a_faster_gpu_that_gets_idle(policy: str) -> None:
+    """At 1,000 at the latest the GPU that is four times as fast is the second's, with a restart."""
+    load = workload([job(1, 4000.0, 1), job(2, 40_000.0, 1, submit=1.0)], a=1.0, b=4.0)
+    result = run(policy, cluster(a0=1, b0=1), load)
+    start, end = spans(result)["2"]
+    assert start == 1.0
+    assert end is not None
+    assert end <= 1000.0 + 10.0 + (40_000.0 - 999.0) / 4.0
+
+
 def test_las_by_hand() -> None:
     """Two jobs of 150 s on one GPU take turns by the round: who has run less goes first."""
     load = workload([job(1, 150.0, 1), job(2, 150.0, 1)])
