@@ -74,6 +74,8 @@ def tells(folder: Path, *before: str) -> str:
         [
             f"env > {folder}/batch",
             *before,
+            # Without what the batch script was told: each task is told by itself.
+            "unset $(env | sed -n 's/^\\(HOPS_[A-Z_]*\\)=.*/\\1/p') PYTHONPATH",
             f"srun --overcommit --ntasks=2 bash -c 'env > {folder}/task$SLURM_PROCID'",
             f"touch {folder}/done",
             "sleep 600 & wait",
