@@ -636,8 +636,18 @@ local function guarded(what, refusal, act, ...)
   return refusal
 end
 
+-- Somebody who writes "Hops:reqs=2" means us, and would wait for what never comes.
+local function hint(comment)
+  if type(comment) == "string" and ours(comment:lower()) then
+    tell("the comment makes this an ordinary job; hops: is written in small letters")
+  end
+end
+
 function slurm_job_submit(job, partitions, uid)
-  if not ours(job.comment) then return slurm.SUCCESS end
+  if not ours(job.comment) then
+    pcall(hint, job.comment)
+    return slurm.SUCCESS
+  end
   return guarded("slurm_job_submit", slurm.ERROR, submit, job, partitions)
 end
 

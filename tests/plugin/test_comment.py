@@ -85,6 +85,14 @@ def test_accepted_comments_mean_what_the_table_says() -> None:
 
 @pytest.mark.skipif(not LUAS, reason="no Lua interpreter here")
 @pytest.mark.parametrize("lua", LUAS)
+def test_who_writes_hops_with_a_capital_is_told(lua: str) -> None:
+    (meant, told), (plain, silence) = in_lua(lua, ["Hops:reqs=2", "graphops: all"])
+    assert (meant, plain, silence) == ("untouched", "untouched", "")
+    assert "hops: is written in small letters" in told
+
+
+@pytest.mark.skipif(not LUAS, reason="no Lua interpreter here")
+@pytest.mark.parametrize("lua", LUAS)
 def test_lua_reads_every_case_of_the_table(lua: str) -> None:
     expected = {text: BECAME[outcome] for outcome, texts in CASES.items() for text in texts}
     answers = in_lua(lua, list(expected))
