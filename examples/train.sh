@@ -9,6 +9,7 @@
 # Trains on exactly the GPUs that Slurm gives, on any number of nodes, with other counts per node.
 # PYTHON: an interpreter with PyTorch. CHECKPOINTS: a folder that all nodes share.
 # TRAIN: the script to run, seen from the folder of submission.
+# LAUNCHER: the module that starts the ranks, torch.distributed.run where there is no hops.
 
 run=${SLURM_RESTART_COUNT:-0}
 folder=${CHECKPOINTS:-${SLURM_SUBMIT_DIR:?run it with sbatch}/checkpoints}/$SLURM_JOB_ID
@@ -27,7 +28,12 @@ while True:
         if s.connect_ex(("127.0.0.1", port)):
             print(port)
             break') || exit
-export MASTER_PORT PYTHON
+# hops' launcher imports PyTorch once and forks the ranks: a restart takes half of torchrun's time.
+if "$PYTHON" -c "import hops_profiler.launch" 2> /dev/null; then
+    LAUNCHER=${LAUNCHER:-hops_profiler.launch}
+fi
+: "${LAUNCHER:=torch.distributed.run}"
+export MASTER_PORT PYTHON LAUNCHER
 
 # One task a node starts one process for each GPU there, or for each CPU that stands for one:
 # CUDA_VISIBLE_DEVICES is the node's own. They share the cores that the job has there.
@@ -36,11 +42,11 @@ srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per
         IFS=, read -ra gpus <<< "${CUDA_VISIBLE_DEVICES:-0}"
         threads=$((${SLURM_CPUS_ON_NODE:-1} / ${#gpus[@]}))
         export OMP_NUM_THREADS=$((threads > 0 ? threads : 1))
-        exec "$PYTHON" -m torch.distributed.run \
+        exec "$PYTHON" -m "$LAUNCHER" \
             --nnodes="$SLURM_JOB_NUM_NODES" --node-rank="$SLURM_NODEID" \
             --nproc-per-node="${#gpus[@]}" \
             --master-addr="$SLURM_LAUNCH_NODE_IPADDR" --master-port="$MASTER_PORT" "$@"
-    ' torchrun "${TRAIN:-examples/train.py}" --checkpoints "$folder" "$@" &
+    ' "$LAUNCHER" "${TRAIN:-examples/train.py}" --checkpoints "$folder" "$@" &
 srun=$!
 # A trapped signal ends `wait` early: go on until srun itself has ended.
 while kill -0 "$srun" 2> /dev/null; do wait "$srun"; done

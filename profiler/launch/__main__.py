@@ -105,9 +105,7 @@ def _train(options: Options, *, forked: bool) -> None:
 
 
 def _world(options: Options, here: Place, node: int, nodes: int, count: int) -> World:
-    """All ranks: by the options alone where they say everything, else the nodes ask each other."""
-    if options.node_rank is not None and options.per_node and options.address and options.port:
-        return World(node * count, nodes * count, nodes, options.port)
+    """All ranks: nodes tell each other how many they start, which need not be the same."""
     key = f"{here.key}.{options.run_id}.{options.port or ''}"
     address = options.address or here.first
     return rendezvous.meet(key, address, node, nodes, count, options.port, MEET_SECONDS)

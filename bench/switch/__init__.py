@@ -1,0 +1,1 @@
+"""How long a training takes to get going again: ``python -m bench.switch``."""
