@@ -228,11 +228,12 @@ class Controller:
         except PlanLateError as late:
             self._seen = self._observe()
             return str(late)
+        before = self._seen.reading.now if self._seen is not None else -inf
         self._window, self._result = result.window, result
         now = result.seen.reading.now
-        self._setbacks = after_defects(
-            after(self._setbacks, result.outcomes, now), result.defects, now
-        )
+        # Of a clock that was set back, nobody rests longer.
+        setbacks = self._setbacks if now >= before else {}
+        self._setbacks = after_defects(after(setbacks, result.outcomes, now), result.defects, now)
         self._seen = self._observe() if result.outcomes else result.seen
         self._whatever_happens(lambda: self._note_failures(result.outcomes))
         self._whatever_happens(lambda: self._note_profiles(result.profiled))

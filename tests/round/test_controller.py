@@ -12,6 +12,7 @@ from memory_store import MemoryStore
 
 from hopsd.config import Config
 from hopsd.controller import Controller
+from hopsd.core.queue.setback import Setback
 from hopsd.errors import NotLeaderError, SlurmUnavailableError
 from hopsd.learning.learner import MOST_TOLD
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
@@ -40,6 +41,7 @@ class Port:
 
     def __init__(self) -> None:
         self.job = JOB
+        self.now = 1000.0
         self.nodes = (NodeReading(NodeName("n0"), GpuType("a100"), 4, 16),)
         self.steps: list[Step] = []
         self.fails: list[Exception] = []
@@ -47,7 +49,7 @@ class Port:
     def read(self) -> Reading:
         if self.fails:
             raise self.fails.pop()
-        return Reading(1000.0, self.nodes, (self.job,), "22.05.8")
+        return Reading(self.now, self.nodes, (self.job,), "22.05.8")
 
     def apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
         self.steps += steps
@@ -125,6 +127,15 @@ def test_a_failure_is_told_and_the_next_tick_goes_on(
     assert told in rig.controller.document["error"]
     assert "1 start done" in rig.controller.tick()
     assert rig.controller.document["error"] is None
+
+
+def test_a_clock_that_is_set_back_lets_nobody_rest_longer(rig: Rig) -> None:
+    rig.controller.tick()
+    rig.port.job = JOB
+    rig.controller._setbacks = {JOB.id: Setback(3, rig.port.now + 60.0, "Resources")}
+    rig.port.now -= 600.0
+    rig.controller.tick()
+    assert "1 start done" in rig.controller.tick()
 
 
 @pytest.mark.parametrize(("wants", "avoid"), [("", ("n1",)), (";cpu=yes", ())])
