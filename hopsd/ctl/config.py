@@ -51,12 +51,13 @@ def check(path: Path, folder: Path, *, node: bool) -> None:
 
 
 def _check_node(folder: Path, loaded: Config | None) -> None:
+    said = read_site(folder / "site.sh")
     try:
         conf = slurm_conf(SlurmCommands(5.0))
     except SlurmError as error:
         conf = None
         complain(f"slurm.conf is not looked at: {str(error).splitlines()[0]}")
-    site = Site(folder, loaded, conf, said=read_site(folder / "site.sh"))
+    site = Site(folder, loaded, conf, said=said)
     wrong = list(problems(site))
     for sentence in wrong:
         complain(sentence)

@@ -46,14 +46,18 @@ def shipped() -> Path:
     return checkout if checkout.is_dir() else Path(sys.prefix) / "share" / "hops" / "slurm_plugin"
 
 
-def read_site(path: Path) -> dict[str, str]:
+def read_site(path: Path, owner: int = 0) -> dict[str, str]:
     """What the shell file says, read as the scripts do.
 
     Raises:
-        InputError: it is not there, or no shell file.
+        InputError: it is not there, or no shell file, or others than ``owner`` may write it: then
+            it is not run here either.
     """
     if not path.is_file():
         raise InputError(f"{path}: not there; install it from {shipped()}")
+    for place in (path, path.parent):
+        for sentence in _only(place, owner, "root runs what is in it"):
+            raise InputError(sentence)
     done = subprocess.run(
         ["/bin/sh", "-ec", 'set -a; . "$0"; env -0', path.resolve()],
         env={"PATH": "/usr/local/bin:/usr/bin:/bin"},
@@ -82,7 +86,7 @@ def problems(site: Site) -> Iterator[str]:
 
 
 def _scripts(site: Site) -> Iterator[str]:
-    for name in (*SCRIPTS, *READ_BY_SCRIPTS, "site.sh"):
+    for name in (*SCRIPTS, *READ_BY_SCRIPTS):
         path = site.folder / name
         if not path.is_file():
             yield f"{path}: not there; install it from {shipped()}"
@@ -90,9 +94,7 @@ def _scripts(site: Site) -> Iterator[str]:
         yield from _only(path, site.owner, "it is read as root")
         if name in SCRIPTS and not path.stat().st_mode & stat.S_IXOTH:
             yield f"{path}: not executable by all; accepted is mode 755"
-        if name != "site.sh":
-            yield from _same(path, shipped() / name)
-    yield from _only(site.folder, site.owner, "root runs what is in it")
+        yield from _same(path, shipped() / name)
 
 
 def _only(path: Path, owner: int, why: str) -> Iterator[str]:

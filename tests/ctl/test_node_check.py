@@ -54,7 +54,7 @@ class Machine:
         }
 
     def wrong(self, slurm: Mapping[str, str] | None = None) -> list[str]:
-        said = read_site(self.scripts / "site.sh")
+        said = read_site(self.scripts / "site.sh", os.geteuid())
         conf = self.slurm if slurm is None else slurm
         return list(problems(Site(self.scripts, self.config, conf, os.geteuid(), said)))
 
@@ -90,7 +90,7 @@ def test_a_site_by_the_book_is_good(machine: Machine) -> None:
 
 
 def test_what_is_shipped_agrees_with_the_default_configuration() -> None:
-    said = read_site(shipped() / "site.sh")
+    said = read_site(shipped() / "site.sh", os.geteuid())
     sentences = problems(Site(shipped(), Config(), None, os.geteuid(), said))
     there = ("is not there", "not there;", "no sitecustomize.py")
     assert [s for s in sentences if not any(word in s for word in there)] == []
@@ -106,11 +106,10 @@ SPOILS: dict[str, tuple[Callable[[Machine], object], str]] = {
         lambda m: (m.scripts / "prolog.sh").chmod(0o700),
         "prolog.sh: not executable by all",
     ),
-    "anybody may write site.sh": (
-        lambda m: (m.scripts / "site.sh").chmod(0o666),
+    "anybody may write a script": (
+        lambda m: (m.scripts / "comment.awk").chmod(0o666),
         "it is read as root",
     ),
-    "anybody may write beside it": (lambda m: m.scripts.chmod(0o777), "root runs what is in it"),
     "hopsd's folder": (lambda m: m.set("HOPS_RUN_DIR", m.root / "hops"), "hopsd's own"),
     "another's folder": (lambda m: (m.root / "run").chmod(0o777), "prolog.sh writes there as root"),
     "no such run folder": (lambda m: m.set("HOPS_RUN_DIR", "/no/such"), "/no is not there"),
@@ -152,7 +151,7 @@ def test_what_is_amiss_is_named(machine: Machine, what: str) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a folder to another account")
-@pytest.mark.parametrize("place", ["etc", "etc/prolog.sh", "run", "profiler/site"])
+@pytest.mark.parametrize("place", ["etc/prolog.sh", "run", "profiler/site"])
 def test_what_is_another_accounts_is_named(machine: Machine, place: str) -> None:
     os.chown(machine.root / place, OTHER, OTHER)
     assert any(f"of uid {OTHER}" in sentence for sentence in machine.wrong())
@@ -206,12 +205,22 @@ def test_a_task_prolog_beside_pyxis_is_named_and_our_plugin_is_not(machine: Mach
 
 def test_a_site_file_that_is_none_is_bad_input(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not there"):
-        read_site(tmp_path / "site.sh")
+        read_site(tmp_path / "site.sh", os.geteuid())
     (tmp_path / "site.sh").write_text("if\n")
     with pytest.raises(InputError, match="the shell refuses it"):
-        read_site(tmp_path / "site.sh")
+        read_site(tmp_path / "site.sh", os.geteuid())
 
 
+@pytest.mark.parametrize("place", ["", "site.sh"])
+def test_a_site_file_that_others_could_write_is_not_run(tmp_path: Path, place: str) -> None:
+    (tmp_path / "site.sh").write_text(f"touch {tmp_path}/ran\n")
+    (tmp_path / place).chmod(0o777)
+    with pytest.raises(InputError, match="root runs what is in it"):
+        read_site(tmp_path / "site.sh", os.geteuid())
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the command takes root's files alone")
 def test_the_command_ends_with_1_where_something_is_wrong(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
