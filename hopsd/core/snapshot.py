@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hopsd.core.devices import is_cpu, usable
-from hopsd.core.placement.pools import Pools, pools_of
+from hopsd.core.placement.pools import Pools, could_run, pools_of
+from hopsd.core.placement.supply import kept_to_counts
 from hopsd.core.queue.history import OCCUPYING, eligible
 from hopsd.core.site.limits import limit_rows
 from hopsd.core.site.own_bounds import counts_allowed
@@ -25,7 +26,7 @@ from hopsd.model.knowledge import Knowledge
 from hopsd.model.plan import RoundInfo, Snapshot
 from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
 from hopsd.model.reason import Reason
-from hopsd.model.rules import Rules
+from hopsd.model.rules import ANYWHERE, Rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +111,20 @@ def build_snapshot(
                     pins=pins,
                 )
             )
-    allowed, refused = _within_site([j for j in jobs if j is not None], reading)
+    made = [_left_alone(kept_to_counts(job), pools) for job in jobs if job is not None]
+    allowed, refused = _within_site(made, reading)
     pinned |= {job.id for job in allowed if job.running and not job.preemptible}
     snapshot = Snapshot(
         reading.now, info, nodes, tuple(allowed), limits=limit_rows(reading, allowed)
     )
     return Built(snapshot, frozenset(pinned), notes, refused)
+
+
+def _left_alone(job: Job, pools: Pools) -> Job:
+    """A running job that its rules would let run nowhere again stays where it is."""
+    if job.running and job.preemptible and job.rules != ANYWHERE and not could_run(job, pools):
+        return replace(job, preemptible=False)
+    return job
 
 
 def _within_reach(

@@ -131,7 +131,11 @@ class _Rows:
         self.cores[short_of_cores] = count + np.arange(len(short_of_cores))
         self.memory[short_of_memory] = count + len(short_of_cores) + np.arange(len(short_of_memory))
         self.room = np.concatenate(
-            [supply.gpus, supply.cores[short_of_cores], supply.memory[short_of_memory]]
+            [
+                supply.gpus,
+                np.maximum(supply.cores[short_of_cores], 0),
+                np.maximum(supply.memory[short_of_memory], 0),
+            ]
         )
         self.server = np.concatenate([np.arange(count), short_of_cores, short_of_memory])
 

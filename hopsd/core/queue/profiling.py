@@ -13,9 +13,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 
+from hopsd.core.placement.allowances import allowances
+from hopsd.core.placement.ledger import Ledger
 from hopsd.core.placement.pools import could_run, could_run_on, pools_of
 from hopsd.core.queue.history import OCCUPYING
-from hopsd.core.queue.priority import idle_gpus
+from hopsd.core.queue.priority import idle_gpus, staying, supply
 from hopsd.core.queue.profile_runs import Pair, ProfilingSettings, adopted, followed, told
 from hopsd.core.submission.comment import Comment
 from hopsd.model.allocation import Allocation
@@ -28,6 +30,7 @@ from hopsd.model.plan import Plan, Snapshot
 from hopsd.model.profiling import ProfileRun
 from hopsd.model.reading import JobReading, Reading, SlurmState
 from hopsd.model.reason import Reason
+from hopsd.model.rules import Rules, ShapeRule
 from hopsd.model.step import Step, StepKind
 
 LEAVE_SECONDS = 10.0
@@ -310,6 +313,7 @@ class _Room:
         self._idle = {node.name: node.idle for node in snapshot.nodes}
         names = [node.name for node in snapshot.nodes]
         self._free = dict(zip(names, idle_gpus(snapshot), strict=True))
+        self._ledger = Ledger(supply(snapshot), allowances(snapshot.limits, staying(snapshot)))
         self._head, self._heads = head, {*heads, *([head.id] if head else [])}
         self._kept = set() if head is None or self._holds(head) else self._next_for(head)
 
@@ -349,11 +353,17 @@ class _Room:
         return left
 
     def take(self, gpu_type: GpuType, job: Job) -> NodeName | None:
-        """A server that gives ``job`` a GPU, None: none may."""
+        """A server that gives ``job`` a GPU, None: none may.
+
+        Where its rules allow it one and limits leave it; its shape does not matter.
+        """
+        one = replace(job, rules=replace(job.rules, shape=ShapeRule.ANY, per_node=None))
         names = [
             node.name
             for node in self._nodes
-            if node.gpu_type == gpu_type and self._may_give(node.name, job)
+            if node.gpu_type == gpu_type
+            and self._may_give(node.name, job)
+            and self._ledger.may(one, Allocation(((node.name, 1),)))
         ]
         idle = [name for name in names if min(self._idle[name], self._free[name]) > 0]
         held = [name for name in names if self._free[name] > 0]
@@ -364,6 +374,7 @@ class _Room:
         )
         self._idle[node] -= 1
         self._free[node] -= 1
+        self._ledger.take(one, Allocation(((node, 1),)))
         return node
 
 
@@ -372,6 +383,18 @@ def _start(run: ProfileRun, settings: ProfilingSettings) -> Step:
     return Step(
         run.job, StepKind.START, target=target, profiling=True, iterations=settings.iterations
     )
+
+
+def _beside(node: Node, held: Sequence[Rules]) -> Node:
+    """The node while profile runs of jobs with these rules have a GPU each."""
+    if node.cores is not None:
+        idle = node.cores if node.idle_cores is None else node.idle_cores
+        node = replace(node, idle_cores=idle - sum(rules.cores(1) for rules in held))
+    if node.memory_mb is not None:
+        free = node.memory_mb if node.idle_memory_mb is None else node.idle_memory_mb
+        free -= float(sum(rules.memory_mb(1) for rules in held))
+        node = replace(node, idle_memory_mb=free)
+    return replace(node, idle=node.idle - len(held))
 
 
 def _without(snapshot: Snapshot, busy: Collection[JobId]) -> Snapshot:
@@ -390,11 +413,14 @@ def _given(snapshot: Snapshot, begun: Sequence[ProfileRun]) -> Snapshot:
     """
     if not begun:
         return snapshot
-    taken = Counter(run.node for run in begun)
     where = {run.job: Allocation.of({run.node: 1}) for run in begun}
+    rules = {job.id: job.rules for job in snapshot.jobs}
+    held: dict[NodeName, list[Rules]] = defaultdict(list)
+    for run in begun:
+        held[run.node].append(rules[run.job])
     return replace(
         snapshot,
-        nodes=tuple(replace(node, idle=node.idle - taken[node.name]) for node in snapshot.nodes),
+        nodes=tuple(_beside(node, held[node.name]) for node in snapshot.nodes),
         jobs=tuple(
             replace(job, state=JobState.PROFILING, running=where[job.id])
             if job.id in where
