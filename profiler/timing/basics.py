@@ -19,12 +19,15 @@ def pattern(wall: float, data: float, forward: float, backward_update: float) ->
     return 2 if abs(sequential - wall) < abs(overlapped - wall) else 1
 
 
-def basics(counts: Counts, world: int, communication: float | None) -> dict[str, object]:
+def basics(
+    counts: Counts, world: int, communication: float | None, wait: float | None = None
+) -> dict[str, object]:
     """Mean seconds of each part; where the GPU's clock was read, computing by that clock.
 
-    ``t_w`` is the mean backward pass less a quick one: with one process there is nobody to
-    wait for. ``t_c`` is ``communication`` less that wait, None where nobody knows; it lies within
-    ``t_b``. ``t_d`` is what the loop waited for data, by the CPU's clock.
+    ``t_w`` is ``wait`` where the ranks told each other, else the mean backward pass less a quick
+    one; with one process there is nobody to wait for. ``t_c`` is ``communication`` less that wait,
+    None where nobody knows; it lies within ``t_b``. ``t_d`` is what the loop waited for data, by
+    the CPU's clock.
     """
     device = counts.on_device["forward"].count > 0
     parts = counts.on_device if device else counts.phases
@@ -32,8 +35,11 @@ def basics(counts: Counts, world: int, communication: float | None) -> dict[str,
     data = counts.phases["data"].mean
     # On a CPU all parts follow each other; on a GPU the rest is the CPU's and may overlap.
     wall = counts.iteration.mean - (0.0 if device else counts.phases["rest"].mean)
-    quick = parts["backward"].quantile(QUICKEST)
-    wait = max(0.0, backward - quick) if world > 1 else 0.0
+    if world == 1:
+        wait = 0.0
+    elif wait is None:
+        wait = max(0.0, backward - parts["backward"].quantile(QUICKEST))
+    wait = min(wait, backward)
     return {
         "clock": "cuda" if device else "cpu",
         "pattern": pattern(wall, data, forward, backward + update),

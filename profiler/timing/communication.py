@@ -1,27 +1,48 @@
-"""Communication time, from those who know: DistributedDataParallel times its own buckets."""
+"""Communication, from those who know: DistributedDataParallel clocks its own all-reduces."""
 
 from __future__ import annotations
 
 import functools
+import json
 import weakref
+from collections.abc import Mapping
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+
+KEPT = 64
+"""All-reduces that are remembered, the newest."""
+
+MOST_RANKS = 64
+"""Ranks that tell each other; more would be a burden to the store that they share."""
+
+OFTEN = 7
+"""Iterations from one whose all-reduce a CPU's model clocks to the next, beyond the first ten: a
+prime number, as rollouts and the like come after round ones. A GPU's keeps PyTorch's hundred: it
+has to wait for the GPU to know."""
+
+PATIENCE = timedelta(seconds=5)
 
 
 class Communication:
     """Follows the data-parallel models of this process without keeping them alive.
 
-    PyTorch times the first ten iterations and each hundredth by itself, with or without us;
-    reading its figures costs nothing and waits for nothing. ``seconds`` is the mean time from the
-    first bucket's start to the last one's end, waits included, of all models together; None where
-    there is none or it does not say.
+    A rank alone cannot tell waiting from traffic: its all-reduce begins when it is ready and ends
+    when the last one was, and the bytes have gone round. So the ranks tell each other, through the
+    store that they met by, when each was ready; that is done beside the training. ``seconds`` is
+    the mean of this rank's all-reduces, from the first bucket's start to the last one's end;
+    ``wait`` what of it passed before the last rank was ready. None where nobody knows.
     """
 
     def __init__(self) -> None:
-        self._models: list[weakref.ref[Any]] = []
         self.seconds: float | None = None
+        self.wait: float | None = None
+        self._models: list[weakref.ref[Any]] = []
+        self._seen: dict[int, tuple[float, float]] = {}
+        self._store: Any = None
 
     def attach(self) -> None:
         original = DistributedDataParallel.__init__
@@ -31,19 +52,70 @@ class Communication:
             original(model, *args, **kwargs)
             self._models = [ref for ref in self._models if ref() is not None]
             self._models.append(weakref.ref(model))
+            with suppress(Exception):  # a private interface: of every PyTorch from 2.1 to 2.13
+                if model.device_type == "cpu":
+                    model._set_ddp_runtime_logging_sample_rate(OFTEN)
 
         DistributedDataParallel.__init__ = init  # type: ignore[assignment, method-assign]
 
     def forget(self) -> None:
-        self._models, self.seconds = [], None
+        """Of a forked process, nothing is its own."""
+        self.seconds = self.wait = None
+        self._models, self._seen, self._store = [], {}, None
 
-    def read(self) -> None:
-        """Ask the models that there are; what one that is gone had said stays."""
-        total = None
-        for ref in self._models:
-            model: Any = ref()
-            with suppress(Exception):  # a private interface: of every PyTorch from 2.1 to 2.13
-                spent = model._get_ddp_logging_data()["avg_backward_comm_time"]
-                total = (total or 0.0) + spent / 1e9
-        if total is not None:
-            self.seconds = total
+    def read(self) -> bool:
+        """Ask the model what it clocked last; costs 0.1 ms. False where there is none.
+
+        Of several models the first tells: their all-reduces have no common number.
+        """
+        alive = [model for model in (ref() for ref in self._models) if model is not None]
+        if not alive:
+            return False
+        with suppress(Exception):
+            told = alive[0]._get_ddp_logging_data()
+            begin, end = told["backward_comm_time_start"], told["backward_comm_time_end"]
+            if 0 < begin <= end and told["iteration"] > 2:  # the first ones set connections up
+                self._seen[int(told["iteration"])] = begin / 1e9, end / 1e9
+            if len(self._seen) > KEPT:
+                del self._seen[min(self._seen)]
+            times = [end - begin for begin, end in self._seen.values()]
+            if times:
+                self.seconds = sum(times) / len(times)
+        return True
+
+    def exchange(self) -> None:
+        """Tell the others, and hear what they have told. May wait for the network."""
+        seen = dict(self._seen)
+        with suppress(Exception):  # the group, or the store, is gone
+            rank, world = dist.get_rank(), dist.get_world_size()
+            if not seen or not 1 < world <= MOST_RANKS:
+                return
+            if self._store is None:
+                # A connection of our own: nobody waits for ours.
+                store: Any = dist.distributed_c10d._get_default_store()
+                self._store = store.clone()
+                self._store.set_timeout(PATIENCE)
+            began = {str(number): begin for number, (begin, _) in seen.items()}
+            self._store.set(f"hops_profiler/{rank}", json.dumps(began))
+            others = []
+            for other in range(world):
+                key = f"hops_profiler/{other}"
+                if other != rank and self._store.check([key]):
+                    others.append(json.loads(self._store.get(key)))
+            if len(others) == world - 1:
+                self.wait = _mean_wait(seen, others)
+
+
+def _mean_wait(
+    seen: Mapping[int, tuple[float, float]], others: list[dict[str, float]]
+) -> float | None:
+    """Mean time from this rank's being ready to the last one's; None without any in common.
+
+    Of no all-reduce it is more than that took: clocks of two servers may differ by more.
+    """
+    waits = [
+        min(end - begin, max(0.0, max(other[str(number)] for other in others) - begin))
+        for number, (begin, end) in seen.items()
+        if all(str(number) in other for other in others)
+    ]
+    return sum(waits) / len(waits) if waits else None

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from hops_profiler.timing.batch import samples_of
 from hops_profiler.timing.inputs import Inputs, compiling
+from hops_profiler.timing.layout import sharing
 from hops_profiler.timing.recorder import UNSEEN, Recorder
 from torch.optim import optimizer as optim
 from torch.utils.data import dataloader
@@ -23,8 +24,9 @@ from torch.utils.data import dataloader
 LOOKS = (1, 2)
 """Iterations after whose end the forward passes' input is looked at; none of these is timed."""
 
-LOOK_AGAIN = 20
-"""Each so many iterations the input is looked at again where no loader tells the batch."""
+LOOK_AGAIN = 23
+"""Each so many iterations the input is looked at again where no loader tells the batch: a prime
+number, as rollouts and the like come after round ones."""
 
 MOST_OPTIMIZERS = 1024
 
@@ -36,8 +38,8 @@ class Hooks:
     """Feeds ``recorder``; calls ``iterated`` after each iteration.
 
     ``failure`` says why it stopped listening. ``params`` counts what the optimizers train,
-    ``optimizers`` those that were made. Only the thread that trains is timed; a batch that another
-    one fetches for it counts.
+    ``optimizers`` those that were made, ``sharing`` the ranks that train on the same batch. Only
+    the thread that trains is timed; a batch that another one fetches for it counts.
     """
 
     def __init__(self, recorder: Recorder, iterated: Callable[[], None]) -> None:
@@ -45,6 +47,7 @@ class Hooks:
         self.failure = ""
         self.off = False
         self.optimizers = 0
+        self.sharing = 1
         self._iterated = iterated
         self._inputs = Inputs()
         self._thread: int | None = None
@@ -69,7 +72,7 @@ class Hooks:
         self._inputs.rest()
         self.recorder = recorder
         self._thread = self._stepping = None
-        self._trained = {}
+        self._trained, self.sharing = {}, 1
         self.off = bool(self.failure)
 
     def _fail(self, error: Exception) -> None:
@@ -190,6 +193,7 @@ class Hooks:
             self._thread = self._thread or get_ident()
             if key not in self._trained and len(self._trained) < MOST_OPTIMIZERS:
                 self._trained[key] = _params(optimizer)
+                self.sharing = max(self.sharing, sharing(optimizer))
             if self.recorder.stepped(key, now):
                 self._end_iteration()
         except Exception as error:

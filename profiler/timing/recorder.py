@@ -165,9 +165,10 @@ class Recorder:
                 self._leader = optimizer
                 self.counts.end(now, 1)
                 return True
+        iterations = 1
         if optimizer != self._leader and self._leader is not None:
-            self._others[optimizer] = self._others.get(optimizer, 0) + 1
-            if self._others[optimizer] < DEPOSED:
+            iterations = self._others[optimizer] = self._others.get(optimizer, 0) + 1
+            if iterations < DEPOSED:
                 return False
         if self._passes or "backward" in self._within or not self.counts.passes:
             self._bare = 0
@@ -176,7 +177,7 @@ class Recorder:
             return False
         self._leader = optimizer
         self._others.clear()
-        return self._end_iteration(now)
+        return self._end_iteration(now, iterations)
 
     def _begin_anew(self) -> None:
         """What was taken for iterations was the accumulation of gradients for one."""
@@ -203,7 +204,7 @@ class Recorder:
             self.trains = True
             if counts.inference:  # a validation, before training began
                 counts = self.counts = Counts()
-        samples, batches = self._trained_on()
+        samples, batches = self._trained_on(iterations)
         self._read = fetches > 0
         known = counts.iterations
         # The first one may hold whatever came before.
@@ -221,7 +222,7 @@ class Recorder:
                 samples, batches = self._usual.expected(passes, batches) or (samples, batches)
             counts.count(samples, batches, read=self._read)
         counts.end(now, iterations, passes)
-        timed = usual and known >= WARMUP and not self._looked
+        timed = usual and known >= WARMUP and iterations == 1
         if timed:
             counts.time(self._seconds, samples, batches)
         elif not usual and known > 0:
@@ -233,17 +234,18 @@ class Recorder:
                 counts.add_on_device(seconds)
         return True
 
-    def _trained_on(self) -> tuple[float, float]:
-        """Samples and batches of the iteration that ends.
+    def _trained_on(self, iterations: int) -> tuple[float, float]:
+        """Samples and batches of the iteration that ends, or of several that were taken for one.
 
         Those that were read for it; where none were, what its forward passes are given, as it was
         seen now or last; else the batch that was read once, before the loop.
         """
-        passes = max(self._leading[0], self._led[0], 1)
+        passes = max(self._leading[0], self._led[0], iterations)
         if self._looked:
             self._input = max(self._leading[1], self._led[1])
         if not self._fetches:
-            return self._input or self._last_batch, passes
+            one = self._input or self._last_batch
+            return one * max(1, iterations), passes
         passes = min(passes, self._fetches)  # a GAN's two are over one batch
         if self._looked and self.ranks > 1:
             # One rank may read for all of them, and hand out what it has read.

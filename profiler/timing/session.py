@@ -15,11 +15,12 @@ import torch.distributed as dist
 from hops_profiler import environment
 from hops_profiler.timing import program, report, saves
 from hops_profiler.timing.basics import basics
-from hops_profiler.timing.communication import Communication
+from hops_profiler.timing.communication import OFTEN, Communication
 from hops_profiler.timing.counts import Counts
 from hops_profiler.timing.device import CudaClock
 from hops_profiler.timing.ending import end_run, enough
 from hops_profiler.timing.hooks import Hooks
+from hops_profiler.timing.layout import watch_pipeline
 from hops_profiler.timing.recorder import Recorder
 from hops_profiler.timing.writer import Writer
 
@@ -29,9 +30,14 @@ LAST_WRITE_SECONDS = 10.0
 INFERENCE_SECONDS = 60.0
 """So long a program that only infers may still turn out to validate before it trains."""
 
-GLANCES = (1, 4, 12)
-"""Iterations at which to look at ranks and communication: those of a model that will be gone by
-the next report were measured by then. Each hundredth is another."""
+EXCHANGE_SECONDS = 2.0
+"""Longest that the end of a process waits for the others to tell."""
+
+MOST_GLANCES = 14
+"""Iterations after each of which ranks and communication are looked at; later each twentieth."""
+
+EXCHANGES = (14, 34, 94)
+"""Iterations after which the ranks tell each other how they communicate; later with each report."""
 
 EVERY = 10
 """In running mode the GPU's clock is read for each tenth iteration: it costs 5 us a mark."""
@@ -169,26 +175,34 @@ class Session:
         return now - self._hooks.recorder.counts.first_step >= INFERENCE_SECONDS
 
     def _glance(self, counts: Counts) -> None:
-        later = (at for at in GLANCES if at > counts.iterations)
-        self._next_glance = next(later, counts.iterations // 100 * 100 + 101)
+        done = counts.iterations
         _, self._hooks.recorder.ranks = self._find_place()
-        self._communication.read()
         if not counts.inference:
             environment.tell_children()
+        if done == 1:
+            watch_pipeline(self._note_sharing)
+        reads = self._communication.read()
+        if reads and done in EXCHANGES:
+            self._writer.do(self._communication.exchange)
+        # The first all-reduces are clocked each, later ones each so many iterations.
+        self._next_glance = done + (1 if done < MOST_GLANCES else OFTEN if reads else 100)
+
+    def _note_sharing(self, ranks: int) -> None:
+        self._hooks.sharing = max(self._hooks.sharing, ranks)
 
     def _note_save(self) -> None:
         self._saved = self._hooks.recorder.counts.iterations
 
     def _samples(self, recorder: Recorder) -> tuple[float, float, str]:
         """In all, in the timed iterations, and how they are known: "" where they are not."""
-        counts = recorder.counts
+        counts, share = recorder.counts, self._hooks.sharing
         if self._job.batch:
             each = self._job.batch
             return recorder.batches * each, counts.timed_batches * each, "comment"
         if not recorder.samples:
             return 0, 0, ""
         source = "batch" if 2 * counts.read >= counts.batches else "input"
-        return recorder.samples, counts.timed_samples, source
+        return recorder.samples / share, counts.timed_samples / share, source
 
     def _write(self, *, final: bool) -> None:
         rank, world = self._find_place()
@@ -196,7 +210,10 @@ class Session:
             return
         job = self._job
         name = report.file_name(job.id, job.run, job.node, rank, self._pid, self._token)
-        self._communication.read()
+        if self._communication.read():
+            self._writer.do(self._communication.exchange)
+            if final:
+                self._writer.finish(EXCHANGE_SECONDS)
         self._writer.write(job.report_dir, name, self._content(rank, world, final=final))
         if final:
             self._writer.finish(LAST_WRITE_SECONDS)
@@ -243,7 +260,7 @@ class Session:
             "interrupted": counts.interrupted,
             "failure": self._hooks.failure,
             "timed": timed,
-            "basics": basics(counts, world, self._communication.seconds),
+            "basics": basics(counts, world, self._communication.seconds, self._communication.wait),
             "phases": {name: series.as_json() for name, series in counts.phases.items()},
             "backward_by_data": {str(b): s for b, s in sorted(counts.backward_by_data.items())},
         }

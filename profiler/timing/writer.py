@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import _thread
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -15,41 +16,55 @@ class Writer:
 
     def __init__(self) -> None:
         self._next: tuple[str, str, Mapping[str, Any]] | None = None
+        self._task: Callable[[], None] | None = None
         self._busy = False
         self._wake = threading.Condition()
-        self._thread: threading.Thread | None = None
+        self._works = False
 
     def write(self, folder: str, name: str, content: Mapping[str, Any]) -> None:
         """Returns at once. What cannot be written is not told."""
         with self._wake:
             self._next = folder, name, content
-            self._wake.notify_all()
-            if self._thread is None:
-                thread = threading.Thread(target=self._work, name="hops-report", daemon=True)
-                try:
-                    thread.start()
-                    self._thread = thread
-                except RuntimeError:  # no more threads, or the interpreter is about to end
-                    self._write_next()
+            if not self._begin():
+                letter, self._next = self._next, None
+                _write(letter)
+
+    def do(self, task: Callable[[], None]) -> None:
+        """Have something else done beside the training, once; may never be."""
+        with self._wake:
+            self._task = task
+            self._begin()
 
     def finish(self, seconds: float) -> None:
         """Wait until all is written, but no longer than that."""
         with self._wake:
-            self._wake.wait_for(lambda: self._next is None and not self._busy, seconds)
+            self._wake.wait_for(lambda: not (self._next or self._task or self._busy), seconds)
+
+    def _begin(self) -> bool:
+        """False: there are no more threads to be had, or the interpreter is about to end."""
+        self._wake.notify_all()
+        if not self._works:
+            try:
+                # `threading.Thread` would wait until the new one has had its turn.
+                _thread.start_new_thread(self._work, ())
+            except RuntimeError:
+                return False
+            self._works = True
+        return True
 
     def _work(self) -> None:
         while True:
             with self._wake:
-                self._wake.wait_for(lambda: self._next is not None)
-                letter, self._next, self._busy = self._next, None, True
+                self._wake.wait_for(lambda: self._next or self._task)
+                letter, self._next = self._next, None
+                task, self._task = self._task, None
+                self._busy = True
+            if task is not None:
+                task()
             _write(letter)
             with self._wake:
                 self._busy = False
                 self._wake.notify_all()
-
-    def _write_next(self) -> None:
-        letter, self._next = self._next, None
-        _write(letter)
 
 
 def _write(letter: tuple[str, str, Mapping[str, Any]] | None) -> None:

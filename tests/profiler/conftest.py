@@ -73,9 +73,10 @@ class Node:
         assert done.code == 0, done.err
         return done
 
-    def torchrun(self, ranks: int, name: str, **extra: str) -> Finished:
+    def torchrun(self, ranks: int, name: str, *arguments: str, **extra: str) -> Finished:
         launcher: Sequence[str] = ("-m", "torch.distributed.run", "--standalone")
-        done = self.run(*launcher, f"--nproc-per-node={ranks}", PROGRAMS / f"{name}.py", **extra)
+        launched = (*launcher, f"--nproc-per-node={ranks}", PROGRAMS / f"{name}.py", *arguments)
+        done = self.run(*launched, **extra)
         assert done.code == 0, done.err
         return done
 

@@ -42,8 +42,11 @@ def speeds(
     ``reports`` are of one run on ``allocation``. Empty while not every rank of the run has
     enough new iterations: half of the ranks would be half of the speed. The GPUs count that
     Slurm gave, not the processes: an idle GPU lowers the figure. Where some of the run's nodes
-    have no process at all, all its GPUs share what the others do.
+    have no process at all, all its GPUs share what the others do. Where any process trains, what
+    others infer (a final test, a validation) is no part of it.
     """
+    if any(_trains(report) for report in reports):
+        reports = [report for report in reports if _trains(report)]
     rates = [(r, rate) for r in reports if (rate := _rate(r, used)) is not None]
     ranks: dict[int, set[int]] = defaultdict(set)
     by_node: dict[NodeName, float] = defaultdict(float)
@@ -57,6 +60,10 @@ def speeds(
         return {node: rate / allocation.on(node) for node, rate in by_node.items()}, told
     share = sum(by_node.values()) / allocation.gpus
     return dict.fromkeys(by_node, share), told
+
+
+def _trains(report: Report) -> bool:
+    return report.phases is not None and not report.phases.inference
 
 
 def _rate(report: Report, used: Mapping[Process, Counted]) -> float | None:

@@ -1,0 +1,63 @@
+"""Data that programs would download, made up: images of the right form, and of no meaning."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import struct
+from pathlib import Path
+from typing import Any
+
+IMAGES = 4000
+
+
+def mnist(folder: str, images: int = IMAGES) -> None:
+    """The four files that `torchvision.datasets.MNIST` looks for, below ``folder``."""
+    raw = Path(folder, "MNIST", "raw")
+    raw.mkdir(parents=True, exist_ok=True)
+    made = random.Random(0)
+    for part in ("train", "t10k"):
+        pixels = made.randbytes(images * 784)
+        labels = bytes(made.randrange(10) for _ in range(images))
+        for name, head, body in (
+            (f"{part}-images-idx3-ubyte", struct.pack(">IIII", 2051, images, 28, 28), pixels),
+            (f"{part}-labels-idx1-ubyte", struct.pack(">II", 2049, images), labels),
+        ):
+            (raw / name).write_bytes(head + body)
+            with gzip.open(raw / f"{name}.gz", "wb", compresslevel=1) as file:
+                file.write(head + body)
+
+
+def cifar() -> None:
+    """Replace `torchvision.datasets.CIFAR10` by one that makes its images up."""
+    import torchvision
+
+    def made(root: str = "", train: bool = True, transform: Any = None, **_: Any) -> Any:
+        return torchvision.datasets.FakeData(IMAGES, (3, 32, 32), 10, transform=transform)
+
+    torchvision.datasets.CIFAR10 = made
+
+
+def words(folder: str, count: int = 20_000) -> None:
+    """``train.txt``, ``valid.txt`` and ``test.txt`` of made-up words."""
+    made = random.Random(0)
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    for part in ("train", "valid", "test"):
+        lines = (" ".join(f"w{made.randrange(500)}" for _ in range(20)) for _ in range(count // 20))
+        Path(folder, f"{part}.txt").write_text("\n".join(lines) + "\n")
+
+
+def masks(folder: str, images: int = 40) -> None:
+    """``imgs`` and ``masks`` with pictures of two colours."""
+    from PIL import Image
+
+    made = random.Random(0)
+    for kind in ("imgs", "masks"):
+        Path(folder, kind).mkdir(parents=True, exist_ok=True)
+    for number in range(images):
+        Image.frombytes("RGB", (64, 64), made.randbytes(64 * 64 * 3)).save(
+            Path(folder, "imgs", f"{number}.png")
+        )
+        Image.frombytes("L", (64, 64), bytes(255 * made.randrange(2) for _ in range(64 * 64))).save(
+            Path(folder, "masks", f"{number}.png")
+        )

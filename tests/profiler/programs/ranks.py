@@ -1,0 +1,76 @@
+"""Two ranks: ``local`` (a model that only a function knows, the second rank always late),
+``tensor``, ``pipeline``, or ``dispatched`` (one rank reads for both)."""
+
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from common import BATCH, FEATURES, dataset, network
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, DistributedSampler
+
+dist.init_process_group("gloo")
+kind, rank, world = sys.argv[1], dist.get_rank(), dist.get_world_size()
+
+
+def local() -> None:
+    model = nn.parallel.DistributedDataParallel(network())
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    sampler = DistributedSampler(dataset(2 * 40), shuffle=False)
+    for features, labels in DataLoader(dataset(2 * 40), batch_size=BATCH, sampler=sampler):
+        if rank == 1:
+            time.sleep(0.04)
+        optimizer.zero_grad()
+        cross_entropy(model(features), labels).backward()
+        optimizer.step()
+
+
+def tensor() -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        RowwiseParallel,
+        parallelize_module,
+    )
+
+    plan = {"0": ColwiseParallel(), "3": RowwiseParallel()}
+    model = nn.Sequential(nn.Linear(FEATURES, 128), nn.ReLU(), nn.Identity(), nn.Linear(128, 4))
+    parallelize_module(model, init_device_mesh("cpu", (world,)), plan)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    for features, labels in DataLoader(dataset(), batch_size=BATCH):
+        optimizer.zero_grad()
+        cross_entropy(model(features), labels).backward()
+        optimizer.step()
+
+
+def pipeline() -> None:
+    from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+
+    layers = network()
+    part = layers[:2] if rank == 0 else layers[2:]
+    stage = PipelineStage(part, rank, world, torch.device("cpu"))
+    schedule = ScheduleGPipe(stage, 4, loss_fn=cross_entropy)
+    optimizer = torch.optim.SGD(part.parameters(), lr=1e-2)
+    for features, labels in DataLoader(dataset(), batch_size=BATCH):
+        optimizer.zero_grad()
+        _ = schedule.step(features) if rank == 0 else schedule.step(target=labels)
+        optimizer.step()
+
+
+def dispatched() -> None:
+    model = nn.parallel.DistributedDataParallel(network())
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    batches = iter(DataLoader(dataset(2 * 40), batch_size=BATCH))
+    for _ in range(40):
+        mine = torch.empty(BATCH, FEATURES)
+        parts = [next(batches)[0] for _ in range(world)] if rank == 0 else None
+        dist.scatter(mine, parts)
+        optimizer.zero_grad()
+        model(mine).square().mean().backward()
+        optimizer.step()
+
+
+{"local": local, "tensor": tensor, "pipeline": pipeline, "dispatched": dispatched}[kind]()
+dist.destroy_process_group()
