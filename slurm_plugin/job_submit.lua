@@ -383,7 +383,10 @@ local function gpus_of(text)
   local gpus, kind, others
   for _, item in ipairs(gres_items(text)) do
     if item.name == "gpu" then
-      if gpus then return nil, nil, nil, "GPUs of several types in one job; ask for one type, or none" end
+      -- --gres=gpu:8 beside --gpus-per-node=8 says the same twice.
+      if gpus and (gpus ~= tonumber(item.count) or kind ~= item.kind) then
+        return nil, nil, nil, "GPUs of several types in one job; ask for one type, or none"
+      end
       gpus, kind = tonumber(item.count), item.kind
     elseif item.name == "shard" or item.name == "mps" then
       return nil, nil, nil, "--gres=" .. item.name .. ", as hops gives whole GPUs; ask for gpu"
@@ -474,7 +477,7 @@ local function cores_of(o, tasks, tasks_each, smallest)
     return ratio(o.cores * a, tonumber(b))
   end
   local nodes = o.nodes or 1
-  local gpus = o.per_node and o.per_node * nodes or o.total or smallest * nodes
+  local gpus = o.per_node and o.per_node * nodes or o.total or math.max(smallest, nodes)
   return ratio(o.cores * (tasks_each or 1) * nodes, gpus > 0 and gpus or nodes)
 end
 
@@ -519,6 +522,7 @@ local function contract(job, pairs_found)
   o.tasks_ratio = tasks
   add("shape", o.shape)
   add("per_node", o.each and string.format("%d", o.each))
+  add("counted", o.tasks and "yes") -- else Slurm sets no SLURM_NTASKS
   add("tasks", tasks)
   add("tasks_each", tasks_each and string.format("%d", tasks_each))
   add("cores", cores_of(o, tasks, tasks_each, smallest_count(pairs_found.reqs)))
@@ -529,6 +533,28 @@ local function contract(job, pairs_found)
   add("gres", o.gres)
   add("nodes", given(job.req_nodes) and job.req_nodes)
   return o, table.concat(words, "|")
+end
+
+-- A count of ranks on each node that the script does not take from its allocation.
+local function fixed_ranks(script)
+  for line in (script or ""):gmatch("[^\n]+") do
+    local count = not line:find("^%s*#") and line:match("%-%-nproc[_-]per[_-]node[= ]+(%d+)")
+    if count then return tonumber(count) end
+  end
+end
+
+-- What breaks on other counts than the script's own, with the line to change; nil: nothing is seen.
+local function warning(script, o, pairs_found)
+  local ranks = fixed_ranks(script)
+  if not ranks then return nil end
+  local fits = o.each == ranks
+  if o.shape == "node" then
+    fits = not pairs_found.reqs:find("-", 1, true)
+    for count in pairs_found.reqs:gmatch("%d+") do fits = fits and tonumber(count) == ranks end
+  end
+  if fits then return nil end
+  return string.format("the script starts %d ranks on each node (--nproc_per_node=%d), however many GPUs it gets there: "
+    .. "write --nproc_per_node=gpu, or give reqs and per_node= so that each node gets %d", ranks, ranks, ranks)
 end
 
 local SHAPE_TEXT = { any = "GPUs anywhere", node = "all GPUs on one node", even = "the same number of GPUs on each node" }
@@ -588,14 +614,34 @@ local function clear_shape(job)
   end
 end
 
+-- For `hopsctl check`, which asks what a script would be.
+local function tell_all(job, partitions, word)
+  local found = {
+    { "asks", word }, { "comment", job.comment }, { "partition", given(job.partition) and job.partition or default_partition(partitions) },
+    { "features", job.features }, { "exclude", job.exc_nodes },
+    { "reservation", job.reservation }, { "memory_per_node", job.min_mem_per_node },
+    { "memory_per_cpu", job.min_mem_per_cpu },
+  }
+  for _, pair in ipairs(found) do
+    local value = pair[2]
+    if type(value) == "number" then value = string.format("%.0f", value) end
+    if given(value) then tell("hops-check " .. pair[1] .. " " .. value:gsub("[^ -~]", "?")) end
+  end
+end
+
 local function accept(job, partitions, pairs_found, asked, word)
   if SITE.partitions and not given(job.partition) then
     local default = default_partition(partitions)
     if not default or closed_partition(default) then job.partition = SITE.partitions[1] end
   end
+  local doubt = warning(job.script, asked, pairs_found)
+  if doubt then tell(doubt) end
   local words = given(job.admin_comment) and job.admin_comment .. " " or ""
   job.admin_comment = words .. ASKS_MARK .. "|" .. word
-  if job.environment then job.environment.HOPS_ASKS = word end
+  if job.environment then
+    job.environment.HOPS_ASKS = word
+    if job.environment.HOPS_CHECK == "1" then tell_all(job, partitions, word) end
+  end
   clear_shape(job)
   if job.requeue == 0 and pairs_found.preempt ~= "no" then
     tell("--no-requeue is ignored, since the job may move; preempt=no in the comment keeps it")

@@ -74,9 +74,22 @@ fi
 case ${SLURM_STEP_ID:--5} in
     -5 | 4294967291) # the batch script; unset on 22.05, -5 on 26.05
         count_tasks "${SLURM_TASKS_PER_NODE-}"
-        [ -z "${SLURM_NTASKS-}" ] || correct SLURM_NTASKS "$tasks"
-        [ -z "${SLURM_NPROCS-}" ] || correct SLURM_NPROCS "$tasks"
+        case "|${HOPS_ASKS-}|" in
+            *"|shape:"*"|counted:yes|"* | "||")
+                [ -z "${SLURM_NTASKS-}" ] || correct SLURM_NTASKS "$tasks"
+                [ -z "${SLURM_NPROCS-}" ] || correct SLURM_NPROCS "$tasks"
+                ;;
+            *) # hops asks for tasks in any case, and `srun -N1 hostname` would start them all
+                echo "unset SLURM_NTASKS"
+                echo "unset SLURM_NPROCS"
+                ;;
+        esac
         [ -z "${SLURM_NTASKS_PER_NODE-}" ] || correct SLURM_NTASKS_PER_NODE "$most"
+        # Memory by GPU, the site's default or asked for: not that by CPU, which Slurm gave the job
+        # while it had no GPUs.
+        case "|${HOPS_ASKS-}|" in
+            *"|memory:default|"* | *"|memory:"[0-9]*) echo "unset SLURM_MEM_PER_CPU" ;;
+        esac
         for name in GPUS GPUS_PER_NODE; do # "8" or "a100:8"
             eval "asked=\${SLURM_$name-}"
             case $name in GPUS) given=$gpus ;; *) given=${SLURM_GPUS_ON_NODE-} ;; esac

@@ -20,6 +20,7 @@ COMMANDS = {
     "explain": "hopsd.ctl.status:explain",
     "plan": "hopsd.ctl.plan:plan",
     "calibrate": "hopsd.ctl.calibrate:calibrate",
+    "check": "hopsd.ctl.check:check",
     "comment": "hopsd.ctl.comment:comment",
     "config": "hopsd.ctl.config:config",
     "estimate": "hopsd.ctl.estimate:estimate",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 
@@ -82,3 +82,24 @@ class SlurmCommands:
             away = any(words in said for words in _NO_ANSWER)
             raise (SlurmUnavailableError if away else SlurmError)(message)
         return done.stdout.decode(errors="replace")
+
+    def try_submission(self, words: Sequence[str]) -> tuple[bool, str]:
+        """Whether ``sbatch WORDS`` would make a job, and all that it says; none is made.
+
+        The environment says HOPS_CHECK=1: the submit plugin tells what it found.
+
+        Raises:
+            SlurmUnavailableError: no sbatch, or no answer in time.
+        """
+        try:
+            done = subprocess.run(
+                ("sbatch", "--test-only", *words),
+                env={**os.environ, **self.environment, **_PLAIN, "HOPS_CHECK": "1"},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=self.timeout_seconds,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise SlurmUnavailableError(f"sbatch --test-only: {error}") from error
+        return done.returncode == 0, done.stderr.decode(errors="replace")

@@ -210,7 +210,8 @@ def placement_of(
     asked, share = job.asked, floor(rules.memory_mb_per_gpu)
     each: int | None = None
     if asked.whole_memory and share:
-        each = share * max(gpus for _, gpus in target)
+        whole = all(target.on(node.name) == node.gpus for node in nodes)
+        each = 0 if whole else share * max(gpus for _, gpus in target)
     return Placement(
         job=job.id,
         allocation=target,

@@ -36,7 +36,9 @@ def test_a_hops_job_is_held_and_free_of_any_shape(cluster: PrivateCluster) -> No
     assert "--no-requeue is ignored" in told
     assert "accepted with reqs=2,6, all GPUs on one node;" in told
     job = shown(cluster, queue(cluster)[0])
-    word = "hops:asks|shape:node|tasks:1/1|cores:2/1|memory:default|type:rtx3090|nodes:n1"
+    word = (
+        "hops:asks|shape:node|counted:yes|tasks:1/1|cores:2/1|memory:default|type:rtx3090|nodes:n1"
+    )
     assert job["AdminComment"] == word
     assert (job["JobState"], job["Priority"], job["Requeue"]) == ("PENDING", "0", "1")
     sbatch(cluster, "--comment=hops:reqs=2,6")
@@ -100,33 +102,38 @@ def test_what_hops_cannot_plan_with_is_refused(
     ("options", "word"),
     [
         ("--gpus=1", "shape:node|memory:default"),
+        ("-N2 --gres=gpu:4 --gpus-per-node=4", "shape:even|per_node:4|memory:default"),
+        ("-N2 --exclusive -c4", "shape:even|cores:2/1|memory:default|exclusive:yes"),
         ("--gres=gpu:4 --mem=0", "shape:node|memory:node"),
         ("--nodes=2 --gres=gpu:4 --mem=4G --exclusive", "shape:even|per_node:4|exclusive:yes"),
         (
             "-N2 --gpus-per-node=4 --ntasks-per-node=4",
-            "shape:even|per_node:4|tasks:1/1|memory:default",
+            "shape:even|per_node:4|counted:yes|tasks:1/1|memory:default",
         ),
         (
             "-N2 --gpus-per-node=4 --ntasks-per-node=1 -c12",
-            "shape:even|per_node:4|cores:3/1|memory:default",
+            "shape:even|per_node:4|counted:yes|cores:3/1|memory:default",
         ),
         (
             "-N2 --ntasks-per-node=2 --gpus-per-task=2 -c6",
-            "shape:even|per_node:4|tasks:1/2|cores:3/1|memory:default",
+            "shape:even|per_node:4|counted:yes|tasks:1/2|cores:3/1|memory:default",
         ),
-        ("--ntasks=4 --gpus-per-task=1", "shape:even|tasks:1/1|memory:default"),
-        ("--ntasks=4 --gpus=4 --mem-per-cpu=1G", "shape:even|tasks:1/1"),
-        ("--gpus=4 --ntasks-per-gpu=1", "shape:even|tasks:1/1|memory:default"),
+        ("--ntasks=4 --gpus-per-task=1", "shape:even|counted:yes|tasks:1/1|memory:default"),
+        ("--ntasks=4 --gpus=4 --mem-per-cpu=1G", "shape:even|counted:yes|tasks:1/1"),
+        ("--gpus=4 --ntasks-per-gpu=1", "shape:even|counted:yes|tasks:1/1|memory:default"),
         ("-N1 --gpus=2 --mem-per-gpu=3G --cpus-per-gpu=4", "shape:node|cores:4/1|memory:3072"),
-        ("-N1 --ntasks-per-node=3 --gres=gpu:4", "shape:node|tasks_each:3|memory:default"),
+        (
+            "-N1 --ntasks-per-node=3 --gres=gpu:4",
+            "shape:node|counted:yes|tasks_each:3|memory:default",
+        ),
         (
             "--ntasks=8 --ntasks-per-node=4 --gres=gpu:4",
-            "shape:even|per_node:4|tasks:1/1|memory:default",
+            "shape:even|per_node:4|counted:yes|tasks:1/1|memory:default",
         ),
         ("--nodes=2 --gpus=8", "shape:even|memory:default"),
         (
             "-N2 --exclusive --ntasks-per-node=8",
-            "shape:even|tasks:1/1|memory:default|exclusive:yes",
+            "shape:even|counted:yes|tasks:1/1|memory:default|exclusive:yes",
         ),
         ("--time=5", "shape:any|memory:default"),
     ],
@@ -142,10 +149,10 @@ def test_what_the_options_ask_for_is_handed_on(
 @pytest.mark.parametrize(
     ("comment", "word"),
     [
-        ("reqs=4,8;shape=any", "shape:any|tasks:1/1|memory:default"),
-        ("reqs=2,8;per_node=2", "shape:even|per_node:2|tasks:1/1|memory:default"),
-        ("reqs=2,8;shape=even", "shape:even|tasks:1/1|memory:default"),
-        ("reqs=2;shape=node", "shape:node|tasks:1/1|memory:default"),
+        ("reqs=4,8;shape=any", "shape:any|counted:yes|tasks:1/1|memory:default"),
+        ("reqs=2,8;per_node=2", "shape:even|per_node:2|counted:yes|tasks:1/1|memory:default"),
+        ("reqs=2,8;shape=even", "shape:even|counted:yes|tasks:1/1|memory:default"),
+        ("reqs=2;shape=node", "shape:node|counted:yes|tasks:1/1|memory:default"),
     ],
 )
 def test_the_comment_has_the_last_word_on_the_shape(
@@ -155,6 +162,27 @@ def test_the_comment_has_the_last_word_on_the_shape(
     made, told = sbatch(cluster, f"--comment=hops:{comment}", *options.split())
     assert made, told
     assert shown(cluster, queue(cluster)[0])["AdminComment"] == f"hops:asks|{word}"
+
+
+@pytest.mark.parametrize(
+    ("options", "reqs", "launch", "warned"),
+    [
+        ("--gres=gpu:4", "4", "torchrun --nproc_per_node=4", False),
+        ("--gres=gpu:4", "2,4", "torchrun --nproc-per-node 4", True),
+        ("--gres=gpu:4", "2,4", "# torchrun --nproc_per_node=4", False),
+        ("--gres=gpu:4", "2,4", "torchrun --nproc_per_node=gpu", False),
+        ("--gres=gpu:8 -N2", "8,16", "torchrun --nproc_per_node=8", False),
+        ("--gres=gpu:8 -N2", "8,16", "torchrun --nproc_per_node=4", True),
+        ("", "8", "torchrun --nproc_per_node=8", True),
+    ],
+)
+def test_a_count_that_the_script_does_not_take_from_its_allocation_is_named(
+    cluster: PrivateCluster, options: str, reqs: str, launch: str, warned: bool
+) -> None:
+    command = ("sbatch", "--output=/dev/null", "--chdir=/", f"--comment=hops:reqs={reqs}")
+    done = as_user(cluster, OWNER, *command, *options.split(), f"--wrap={launch} train.py")
+    assert done.returncode == 0
+    assert ("write --nproc_per_node=gpu" in done.stderr) == warned
 
 
 def test_counts_that_the_options_leave_out_are_named(cluster: PrivateCluster) -> None:

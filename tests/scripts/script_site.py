@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fixtures_cluster import as_user, wait_until
+from fixtures_cluster import NOBODY, as_user, wait_until
 from memory_store import MemoryStore
-from submit_live import OWNER
 
 from examples.demo.cluster import NodeSpec, PrivateCluster
 from hopsd.core.queue.profile_runs import ProfilingSettings
@@ -22,6 +21,7 @@ from hopsd.slurm.apply import SlurmPort
 from hopsd.slurm.scontrol import ScontrolAdapter
 from hopsd.slurm.watch import ApplySettings
 
+OWNER = NOBODY if os.geteuid() == 0 else None
 BIG = NodeSpec(
     "a100", 8, 64, memory_mb=512_000, features=("a100", "hbm", "ib"), gres=("VRAM:40G", "nvme:100")
 )
@@ -33,14 +33,14 @@ CONF = [
     "DefMemPerGPU=2000",
     "DefMemPerCPU=500",
 ]
-BUSY = {"n0": 3, "n3": 1}
+BUSY = {"n0": 3, "n2": 1}
 """GPUs that other jobs hold all the time."""
 
 SETTINGS = RoundSettings(seconds=60.0, profiling=ProfilingSettings(enabled=False))
 
 _RANK = """#!/bin/sh
 # Stands for training: one line a rank.
-echo "RANK rank=${RANK-$SLURM_PROCID} world=${WORLD_SIZE-$SLURM_NTASKS}" \\
+echo "RANK rank=${RANK-$SLURM_PROCID} world=${WORLD_SIZE-${SLURM_NTASKS:-1}}" \\
     "local=${LOCAL_RANK-$SLURM_LOCALID} node=$SLURMD_NODENAME gpus=$CUDA_VISIBLE_DEVICES" \\
     "cores=$SLURM_CPUS_ON_NODE"
 """
@@ -126,6 +126,11 @@ class ScriptSite:
                 *("--chdir=/", "--wrap=sleep 3600"),
             )
         wait_until(lambda: cluster.run("squeue", "-h", "-o", "%T").split() == ["RUNNING"] * 2)
+        user = self.cluster.run("stat", "--format=%U", "/proc/self").strip()
+        cluster.run(
+            *("scontrol", "create", "reservation=day", "starttime=now", "duration=600"),
+            *("nodes=n5", f"users={'nobody' if OWNER else user}"),
+        )
 
     def write(self, text: str) -> Path:
         self._count += 1
@@ -203,7 +208,3 @@ def _rank(line: str) -> Rank:
         tuple(said["gpus"].split(",")),
         said["cores"],
     )
-
-
-def environment(cluster: PrivateCluster) -> dict[str, str]:
-    return {**os.environ, **cluster.env}

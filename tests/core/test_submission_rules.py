@@ -1,0 +1,152 @@
+"""What a script's options make of the nodes: rules that a plan keeps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hopsd.core.submission.contract import read_asked
+from hopsd.core.submission.features import alternatives, holds
+from hopsd.core.submission.partitions import parts_of
+from hopsd.core.submission.rules import gres_count, rules_of
+from hopsd.model.asked import NOTHING_ASKED, Asked
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName
+from hopsd.model.reading import JobReading, NodeReading, Reading, SiteMemory, SlurmState
+from hopsd.model.rules import Rules, ShapeRule
+
+BIG = NodeReading(
+    NodeName("n0"),
+    GpuType("a100"),
+    gpus=8,
+    cores=64,
+    memory_mb=512_000,
+    features=frozenset({"a100", "ib"}),
+    gres={"VRAM": 40 << 30},
+)
+SMALL = NodeReading(
+    NodeName("n1"),
+    GpuType("v100"),
+    gpus=4,
+    cores=32,
+    memory_mb=128_000,
+    features=frozenset({"v100", "eth"}),
+)
+NODES = [BIG, replace(BIG, name=NodeName("n2")), SMALL]
+COUNTED = SiteMemory(counted=True)
+
+
+def job(words: str = "", **fields: object) -> JobReading:
+    made = JobReading(
+        JobId("1"), UserName("u"), 1, "x", "hops:reqs=1", "p", SlurmState.PENDING, 0.0
+    )
+    return replace(made, asked=read_asked(f"site words hops:asks|{words} more"), **fields)  # type: ignore[arg-type]
+
+
+def rules(words: str = "", site: SiteMemory = COUNTED, **fields: object) -> Rules:
+    return rules_of(job(words, **fields), NODES, site, 2)
+
+
+def test_the_word_of_the_submit_plugin_is_read() -> None:
+    word = (
+        "shape:even|per_node:4|counted:yes|tasks:1/2|cores:24/4|memory:7000|exclusive:yes"
+        "|type:a100|gres:VRAM:12G,nvme:1|nodes:n[0-1],m3"
+    )
+    assert read_asked(f"hops:asks|{word}") == Asked(
+        shape=ShapeRule.EVEN,
+        per_node=4,
+        tasks_per_gpu=Fraction(1, 2),
+        cores_per_gpu=Fraction(6),
+        memory_mb_per_gpu=7000,
+        exclusive=True,
+        gpu_type=GpuType("a100"),
+        gres="VRAM:12G,nvme:1",
+        nodes=frozenset(map(NodeName, ("n0", "n1", "m3"))),
+    )
+
+
+@given(st.text(alphabet="hops:ak|e/1[2]-x ", max_size=60))
+def test_any_admin_comment_is_read(text: str) -> None:
+    read_asked(text)
+    read_asked(f"hops:asks|shape:{text}|per_node:{text}|tasks:{text}|nodes:{text}")
+    assert read_asked("words of an administrator") == NOTHING_ASKED
+
+
+@pytest.mark.parametrize(
+    ("constraint", "allowed"),
+    [
+        ("a100", {"n0", "n2"}),
+        ("a100|v100", None),
+        ("a100&ib", {"n0", "n2"}),
+        ("(a100|v100)&eth", {"n1"}),
+        ("[a100|v100]", {"n0", "n2"}),
+        ("nothing", set()),
+        ("a100&", None),
+    ],
+)
+def test_features_name_the_nodes(constraint: str, allowed: set[str] | None) -> None:
+    assert rules(features=constraint).nodes == allowed
+
+
+@given(st.text(alphabet="ab&|()[] ", max_size=12))
+def test_every_constraint_is_read(text: str) -> None:
+    assert all(holds(one, {"a"}) in (True, False) for one in alternatives(text))
+
+
+def test_types_nodes_and_other_gres_name_the_nodes() -> None:
+    assert rules().nodes is None
+    assert rules("type:v100").nodes == {"n1"}
+    assert rules("nodes:n[1-2]").nodes == {"n1", "n2"}
+    assert rules(excluded=frozenset({"n0"})).nodes == {"n1", "n2"}
+    assert rules("gres:VRAM:20G").nodes == {"n0", "n2"}
+    assert rules("gres:VRAM:50G").nodes == set()
+    assert gres_count("12G") == 12 << 30
+    assert gres_count("7") == 7
+
+
+def test_cores_are_as_asked_and_at_most_a_gpus_part_of_its_node() -> None:
+    assert rules().cores_per_gpu == 2
+    assert rules("cores:6/1").cores_per_gpu == 6
+    assert rules("cores:40/1").cores_per_gpu == 8
+    three = rules("cores:5/3")
+    assert [three.cores(gpus) for gpus in (1, 2, 3, 6)] == [2, 4, 5, 10]
+
+
+@pytest.mark.parametrize(
+    ("words", "fields", "site", "per_gpu", "per_node"),
+    [
+        ("memory:7000", {}, COUNTED, 7000, 0),
+        ("", {"memory_mb_per_node": 5000}, COUNTED, 0, 5000),
+        ("cores:4/1", {"memory_mb_per_cpu": 100}, COUNTED, 400, 0),
+        ("memory:node", {}, COUNTED, 32000, 0),
+        ("memory:node|type:a100", {}, COUNTED, 64000, 0),
+        ("memory:node|exclusive:yes", {}, COUNTED, 0, 0),
+        ("memory:default", {}, COUNTED, 32000, 0),
+        ("memory:default", {"memory_mb_per_cpu": 9}, SiteMemory(True, mb_per_gpu=11), 11, 0),
+        ("memory:default", {}, SiteMemory(True, mb_per_cpu=10), 20, 0),
+        ("memory:default", {}, SiteMemory(True, mb_per_node=10), 0, 10),
+        ("memory:7000", {}, SiteMemory(), 0, 0),
+    ],
+)
+def test_memory_is_what_slurm_will_take(
+    words: str, fields: dict[str, object], site: SiteMemory, per_gpu: float, per_node: float
+) -> None:
+    found = rules(words, site, **fields)
+    assert (found.memory_mb_per_gpu, found.memory_mb_per_node) == (per_gpu, per_node)
+
+
+def test_a_reservation_is_for_those_who_name_it() -> None:
+    reserved = replace(SMALL, reservation="day,night")
+    others = [job(reservation=name) for name in ("", "day", "week")]
+    parts = parts_of(Reading(0.0, (BIG, reserved), tuple(others)))
+    open_to = [{part.gpu_type for part in parts.open_to(one)} for one in others]
+    assert open_to == [{"a100"}, {"v100"}, set()]
+
+
+def test_a_gpu_type_that_was_not_asked_for_is_closed() -> None:
+    mine = job("type:v100")
+    parts = parts_of(Reading(0.0, (BIG, SMALL), (mine,)))
+    assert [part.gpu_type for part in parts.open_to(mine)] == ["v100"]

@@ -1,0 +1,62 @@
+"""`hopsctl check` tells before a submission what sbatch and hops would say to it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from script_site import ScriptSite
+
+pytestmark = pytest.mark.live
+
+
+def check(scripts: ScriptSite, text: str, *options: str) -> tuple[int, list[str], str]:
+    hopsctl = Path(sys.executable).with_name("hopsctl")
+    done = subprocess.run(
+        [hopsctl, "check", *options, scripts.write(text)],
+        env={**os.environ, **scripts.cluster.env},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout.splitlines(), done.stderr
+
+
+def test_it_tells_counts_and_shapes_and_submits_nothing(scripts: ScriptSite) -> None:
+    before = scripts.cluster.run("squeue", "--all", "-h", "-o", "%A")
+    text = "#SBATCH --nodes=2 --gres=gpu:a100:4\n#SBATCH --comment=hops:reqs=2,4,8,16\nrank"
+    code, lines, _ = check(scripts, text)
+    assert code == 0
+    assert lines[0].startswith("accepted with reqs=2,4,8,16, 4 GPUs on each node; 2 of reqs not")
+    assert lines[1:] == [
+        "2 GPUs: never on this cluster as it is",
+        "4 GPUs: now, as on {n0:4}",
+        "8 GPUs: now, as on {n0:4, n1:4}",
+        "16 GPUs: never on this cluster as it is",
+    ]
+    assert scripts.cluster.run("squeue", "--all", "-h", "-o", "%A") == before
+
+
+def test_it_tells_what_must_wait_for_others(scripts: ScriptSite) -> None:
+    text = "#SBATCH --nodes=2 --gres=gpu:a100:8 --constraint=hbm\nrank"
+    code, lines, _ = check(scripts, text, "--comment=hops:reqs=8,16")
+    assert code == 0
+    assert lines[-1] == "16 GPUs: when others have left, as on {n0:8, n1:8}"
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        ("--comment=hops:reqs=3 --nodes=2 --gres=gpu:2", 2, "has no multiple of the 2 GPUs"),
+        ("--comment=hops:reqs=0", 2, "accepted is GPU counts from 1 to 65536"),
+        ("--comment=mine --gres=gpu:2", 3, "there is no 'hops:' in its comment"),
+        ("--comment=hops:reqs=1 --partition=none", 2, "nvalid partition"),
+    ],
+)
+def test_it_ends_as_sbatch_would(scripts: ScriptSite, options: str, code: int, words: str) -> None:
+    ended, lines, said = check(scripts, "rank", *options.split())
+    assert ended == code
+    assert words in said + "\n".join(lines)
