@@ -56,9 +56,6 @@ PHASE = Bound(1, 999)
 SPEED = Bound(1e-6, 1e9)
 """Samples per second per GPU: one in 11 days, or more than a GPU can count."""
 
-RATIO = Bound(1e-3, 1e3)
-"""Of speeds, where nothing narrower is known."""
-
 ITERATIONS = Bound(0, 1e15)
 """Also ids and other counters: every one is exact in a double."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
@@ -110,14 +110,16 @@ _Event = tuple[float, int, int, JobId | None, int]
 class VirtualCluster:
     """Implements :class:`hopsd.slurm.port.Port`; time stands still between ``advance`` calls.
 
-    ``changes`` is the timeline of the run so far. ``planning_seconds``: how long the plan now
-    applied took, where that counts: who is placed by it trains that much later.
+    ``changes`` is the timeline of the run so far. ``claims``: what comments say in place of the
+    truth. ``planning_seconds``: how long the plan now applied took, where that counts: who is
+    placed by it trains that much later.
     """
 
     cluster: Cluster
     workload: Workload
     settings: ClusterSettings = field(default_factory=ClusterSettings)
     failures: Sequence[Failure] = ()
+    claims: Mapping[JobId, WorkloadJob] = field(default_factory=dict)
     now: float = 0.0
     changes: list[Change] = field(default_factory=list)
     finished: int = 0
@@ -246,7 +248,9 @@ class VirtualCluster:
             user=spec.user,
             uid=0,
             name=str(spec.workload),
-            comment=comment_of(spec, self._speeds.safe_name(spec.workload)),
+            comment=comment_of(
+                self.claims.get(spec.id, spec), self._speeds.safe_name(spec.workload)
+            ),
             partition="virtual",
             state=SlurmState.PENDING,
             submit=spec.submit,

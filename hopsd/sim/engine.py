@@ -94,7 +94,9 @@ class Simulation:
         settings: SimulationSettings,
         failures: Sequence[Failure] = (),
         progress: Progress | None = None,
+        told: Workload | None = None,
     ) -> None:
+        """``told``: what the scheduler is told of the jobs and their speeds, where users lie."""
         self._workload = workload
         self._settings = settings
         self._policy = self._counted(policy) if settings.count_planning else policy
@@ -103,8 +105,9 @@ class Simulation:
         self._settles = bool(getattr(policy, "settles", False))
         self._steady = bool(getattr(policy, "steady", False))
         self._progress = progress
-        self.port = VirtualCluster(cluster, workload, settings.cluster, failures)
-        knowledge = Speeds(cluster, workload).knowledge()
+        claims = {job.id: job for job in told.jobs} if told else {}
+        self.port = VirtualCluster(cluster, workload, settings.cluster, failures, claims)
+        knowledge = Speeds(cluster, told or workload).knowledge()
         self._store = MemoryStore(knowledge, settings.cluster.restart_seconds)
         self._round = RoundSettings(settings.round_seconds, settings.plan)
         self._plans: list[PlanMade] = []

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from hopsd.core.devices import is_cpu
 from hopsd.core.speed.layers import Layers, Table, Tables, by_workload, server_factors
+from hopsd.core.speed.plausible import plausible_factors, plausible_tables
 from hopsd.core.speed.theory import alone, basic_times, credible
 from hopsd.core.speed.throughput import (
     BasicTimes,
@@ -108,7 +109,7 @@ class Estimator:
             )
             for gpu_type in sorted(self._largest)
         }
-        return Estimate(tables, server_factors(layers, least))
+        return Estimate(plausible_tables(tables), plausible_factors(server_factors(layers, least)))
 
     def _elsewhere(
         self, measured: Mapping[GpuType, Tables], theories: Mapping[GpuType, Theory]

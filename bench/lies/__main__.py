@@ -1,0 +1,156 @@
+"""What a user gains who lies about samples or speeds, and what that costs the others.
+
+    python -m bench.lies [--jobs 60] [--seeds 3] [--priority latency_ratio] [--write]
+
+One user in ten lies about all jobs; the same workload with the truth told is the measure. Speeds
+are faked as the estimator would believe them: held to what is plausible. ``--write`` puts the
+tables into docs/lies.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import click
+import numpy as np
+
+from hopsd.core.speed.plausible import plausible_tables
+from hopsd.model.ids import GpuType, JobId, WorkloadName
+from hopsd.model.job import ThroughputTable
+from hopsd.model.plan import PlanSettings, PriorityName
+from hopsd.model.scenario import Cluster, Workload
+from hopsd.policies.registry import get
+from hopsd.sim.engine import PLAN_SECONDS_MAX, Simulation, SimulationSettings
+from hopsd.sim.presets import preset
+
+PAGE = Path("docs/lies.md")
+SAMPLES = (0.001, 0.01, 0.1, 0.5, 2.0, 10.0, 100.0, 1000.0)
+SPEEDS = (1e-9, 1e-6, 1e-3, 0.1, 10.0, 1e3, 1e6, 1e9)
+SHARE = 10
+"""Every so manieth job is the liar's."""
+
+Tables = Mapping[GpuType, ThroughputTable]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A workload of which some jobs are the liar's; those have workloads of their own."""
+
+    cluster: Cluster
+    truth: Workload
+    liars: frozenset[JobId]
+
+    @classmethod
+    def draw(cls, seed: int, jobs: int) -> Scene:
+        made = preset("paper-64")
+        workload = made.workload(seed, jobs=jobs)
+        liars = frozenset(j.id for n, j in enumerate(workload.jobs) if n % SHARE == SHARE // 2)
+        own = {name: WorkloadName(f"{name}.own") for name in workload.throughput}
+        truth = replace(
+            workload,
+            throughput={
+                **workload.throughput,
+                **{own[n]: t for n, t in workload.throughput.items()},
+            },
+            jobs=tuple(
+                replace(j, workload=own[j.workload]) if j.id in liars else j for j in workload.jobs
+            ),
+        )
+        return cls(made.cluster(), truth, liars)
+
+    def samples(self, factor: float) -> Workload:
+        """The liar claims ``factor`` times the samples."""
+        jobs = tuple(
+            replace(j, samples=factor * j.samples) if j.id in self.liars else j
+            for j in self.truth.jobs
+        )
+        return replace(self.truth, jobs=jobs)
+
+    def speeds(self, factor: float) -> Workload:
+        """The liar's reports say that several GPUs are ``factor`` times as fast as they are, and
+        of one GPU the truth.
+        """
+        tables = {
+            name: plausible_tables(_faked(table, factor)) if name.endswith(".own") else table
+            for name, table in self.truth.throughput.items()
+        }
+        return replace(self.truth, throughput=tables)
+
+    def completion(self, told: Workload, settings: SimulationSettings) -> tuple[float, float]:
+        """Mean seconds from submission to the end: of the liar's jobs, of the others."""
+        run = Simulation(
+            self.cluster, self.truth, get(settings.plan.policy), settings, told=told
+        ).run()
+        if run.unfinished:
+            raise SystemExit(f"jobs never ended: {sorted(run.unfinished)[:5]}")
+        ends = {change.job: change.time for change in run.changes if not change.placement}
+        jct = {job.id: ends[job.id] - job.submit for job in self.truth.jobs}
+        mine = [seconds for job, seconds in jct.items() if job in self.liars]
+        others = [seconds for job, seconds in jct.items() if job not in self.liars]
+        return float(np.mean(mine)), float(np.mean(others))
+
+
+def _faked(tables: Tables, factor: float) -> Tables:
+    return {
+        gpu_type: replace(
+            table,
+            aggregated={n: r * (factor if n > 1 else 1.0) for n, r in table.aggregated.items()},
+            distributed={n: r * factor for n, r in table.distributed.items()},
+        )
+        for gpu_type, table in tables.items()
+    }
+
+
+def curve(
+    scenes: list[Scene], honest: list[tuple[float, float]], lie: str, settings: SimulationSettings
+) -> list[str]:
+    """One row a factor: how many times better the liar fares, and how many times worse the rest."""
+    rows = []
+    for factor in SAMPLES if lie == "samples" else SPEEDS:
+        gains, costs = [], []
+        for scene, (mine, others) in zip(scenes, honest, strict=True):
+            told = scene.samples(factor) if lie == "samples" else scene.speeds(factor)
+            lied, rest = scene.completion(told, settings)
+            gains.append(mine / lied)
+            costs.append(rest / others)
+        rows.append(
+            f"| {factor:g} | {np.mean(gains):.2f} | {max(gains):.2f} | {np.mean(costs):.3f}"
+            f" | {max(costs):.3f} |"
+        )
+        print(lie, rows[-1], flush=True)
+    return rows
+
+
+def section(title: str, rows: list[str]) -> str:
+    head = f"| {title} | liar: times better, mean | most | others: times worse, mean | most |"
+    return "\n".join([head, "|---:|---:|---:|---:|---:|", *rows])
+
+
+@click.command()
+@click.option("--jobs", default=60, show_default=True)
+@click.option("--seeds", default=3, show_default=True, help="Draws of the workload.")
+@click.option("--priority", default="latency_ratio", show_default=True)
+@click.option("--write", is_flag=True, help=f"Put the tables into {PAGE}.")
+def main(jobs: int, seeds: int, priority: str, write: bool) -> None:
+    """Play every lie and print what it brings."""
+    plan = PlanSettings(
+        effort=0, time_limit_seconds=PLAN_SECONDS_MAX, priority=PriorityName(priority)
+    )
+    settings = SimulationSettings(plan=plan)
+    scenes = [Scene.draw(seed, jobs) for seed in range(seeds)]
+    honest = [scene.completion(scene.truth, settings) for scene in scenes]
+    print("honest, hours:", [(round(a / 3600, 2), round(b / 3600, 2)) for a, b in honest])
+    text = "\n\n".join(
+        section(title, curve(scenes, honest, lie, settings))
+        for lie, title in (("samples", "claimed samples, times"), ("speeds", "faked speeds, times"))
+    )
+    if write:
+        begin, end = "<!-- written by python -m bench.lies -->\n", "<!-- end -->\n"
+        before, rest = PAGE.read_text().split(begin)
+        PAGE.write_text(f"{before}{begin}\n{text}\n\n{end}{rest.split(end)[1]}")
+
+
+if __name__ == "__main__":
+    main()

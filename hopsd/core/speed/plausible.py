@@ -1,0 +1,103 @@
+"""What a speed may be beside another of the same workload: what was ever measured, with margin.
+
+Jobs measure themselves, so one may say that its training runs 10^9 times as fast on 8 GPUs as on
+one, and would outweigh all others in a plan. The bounds rest on
+
+- Gavel's measurements (26 job types on K80, P100 and V100; 1, 2, 4 and 8 GPUs in a server and
+  spread; stanford-futuredata/gavel, ``simulation_throughputs.json``),
+- Pollux's (six applications on servers with four T4; petuum/adaptdl, branch osdi21-artifact),
+- for CPUs AlloX (EuroSys 2020): a GPU is 1.8 to 10 times as fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from hopsd.core.devices import is_cpu
+from hopsd.model import bounds
+from hopsd.model.bounds import Bound
+from hopsd.model.ids import GpuType, NodeName
+from hopsd.model.job import ThroughputTable
+
+MARGIN = 2.0
+
+MEASURED_TOGETHER = Bound(0.184, 1.574)
+"""Per GPU of several in one server, over one GPU alone: a language model of batch 5 on 8 P100,
+ResNet-18 of batch 32 on 2 V100. 330 measurements."""
+
+MEASURED_SPREAD = Bound(0.084, 1.097)
+"""Per GPU over several servers, over one GPU alone: a language model of batch 5 on 8 V100,
+ResNet-18 of batch 128 on 4 K80. 5,488 measurements."""
+
+MEASURED_TYPES = 11.63
+"""One GPU of the fastest type over one of the slowest: ResNet-18 of batch 256, V100 over K80.
+26 measurements."""
+
+MEASURED_OVER_CPU = 10.0
+
+
+def _with_margin(measured: Bound) -> Bound:
+    return Bound(measured.least / MARGIN, measured.most * MARGIN)
+
+
+TOGETHER = _with_margin(MEASURED_TOGETHER)
+SPREAD = _with_margin(MEASURED_SPREAD)
+TYPES = MEASURED_TYPES * MARGIN
+OVER_CPU = TYPES * MEASURED_OVER_CPU * MARGIN
+SERVERS = Bound(0.1, 10.0)
+"""Of one server against its type: nobody measured that widely."""
+
+
+def plausible_tables(
+    tables: Mapping[GpuType, ThroughputTable],
+) -> Mapping[GpuType, ThroughputTable]:
+    """``tables`` of one workload, held to what its slowest type, and on each type one GPU alone,
+    makes plausible. Tables within the bounds are returned as they are.
+    """
+    alone = {gpu_type: table.aggregated[1] for gpu_type, table in tables.items()}
+    slowest_gpu = min((s for t, s in alone.items() if not is_cpu(t)), default=None)
+    slowest = min(alone.values(), default=1.0)
+    result = {}
+    for gpu_type, table in tables.items():
+        most = alone[gpu_type]
+        if slowest_gpu is not None and not is_cpu(gpu_type):
+            most = min(most, TYPES * slowest_gpu)
+        result[gpu_type] = _table(table, min(most, OVER_CPU * slowest))
+    return result
+
+
+def plausible_factors(factors: Mapping[NodeName, float]) -> Mapping[NodeName, float]:
+    return {node: _held(factor, 1.0, SERVERS) for node, factor in factors.items()}
+
+
+def _table(table: ThroughputTable, alone: float) -> ThroughputTable:
+    """``alone``: of one GPU, as far as that is plausible; the others are scaled like it."""
+    scale = alone / table.aggregated[1]
+    together = {n: scale * rate for n, rate in table.aggregated.items()}
+    spread = {n: scale * rate for n, rate in table.distributed.items()}
+    held = {n: _held(rate, alone, TOGETHER) for n, rate in together.items()}
+    held_spread = {n: _held(rate, alone, SPREAD) for n, rate in spread.items()}
+    if scale == 1.0 and held == together and held_spread == spread:
+        return table
+    return replace(
+        table,
+        aggregated=held,
+        distributed=held_spread,
+        aggregated_source=_told(table.aggregated_source, table.aggregated, held),
+        distributed_source=_told(table.distributed_source, table.distributed, held_spread),
+    )
+
+
+def _held(rate: float, alone: float, bound: Bound) -> float:
+    within = min(max(rate, bound.least * alone), bound.most * alone)
+    return min(max(within, bounds.SPEED.least), bounds.SPEED.most)
+
+
+def _told(
+    sources: Mapping[int, str], before: Mapping[int, float], after: Mapping[int, float]
+) -> dict[int, str]:
+    return {
+        n: source if after[n] == before[n] else f"{source}, held to what is plausible"
+        for n, source in sources.items()
+    }

@@ -1,0 +1,87 @@
+"""What a job says of its speed is held to what was ever measured."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hopsd.core.speed.estimator import Estimator, EstimatorSettings
+from hopsd.core.speed.plausible import OVER_CPU, SPREAD, TOGETHER, TYPES, plausible_tables
+from hopsd.model.cluster import Node
+from hopsd.model.ids import GpuType, NodeName, WorkloadName
+from hopsd.model.job import ThroughputTable
+from hopsd.model.knowledge import Knowledge, ThroughputRecord
+
+A, V, CPU = GpuType("a100"), GpuType("v100"), GpuType("cpu")
+W = WorkloadName("w")
+NODES = (
+    Node(NodeName("a0"), A, 8, 8),
+    Node(NodeName("a1"), A, 8, 8),
+    Node(NodeName("v0"), V, 8, 8),
+)
+
+
+def estimated(*records: tuple[str, int, int, float]) -> dict[GpuType, ThroughputTable]:
+    """From three reports each of node, GPUs, servers and samples/s per GPU."""
+    types = {node.name: node.gpu_type for node in NODES}
+    told = tuple(
+        ThroughputRecord(W, types[NodeName(n)], NodeName(n), gpus, nodes, rate, 100.0 + i)
+        for n, gpus, nodes, rate in records
+        for i in range(3)
+    )
+    return dict(
+        Estimator(NODES, Knowledge(records=told), EstimatorSettings(), 200.0).estimate(W).tables
+    )
+
+
+@pytest.mark.parametrize("factor", [1e-9, 1e-3, 1e3, 1e9])
+def test_a_faked_speed_gains_no_more_than_was_ever_measured(factor: float) -> None:
+    up, down = (min(max(rate, 1e-6), 1e9) for rate in (factor, 1.0 / factor))
+    faked = estimated(("a0", 1, 1, 1.0), ("a0", 8, 1, up), ("v0", 1, 1, down))
+    for table in faked.values():
+        alone = table.aggregated[1]
+        assert all(
+            TOGETHER.least * 0.99 <= rate / alone <= TOGETHER.most * 1.01
+            or math.isclose(rate, 1e-6)
+            for rate in table.aggregated.values()
+        )
+        assert all(SPREAD.least * 0.99 <= r / alone <= SPREAD.most * 1.01 or math.isclose(r, 1e-6)
+                   for r in table.distributed.values())  # fmt: skip
+    alone = [table.aggregated[1] for table in faked.values()]
+    assert max(alone) / min(alone) <= TYPES * 1.001
+    assert "held to what is plausible" in faked[A].source_of(8, 1)
+
+
+def test_what_was_measured_for_real_is_left_as_it_is() -> None:
+    """Language model of batch 5 (Gavel): steps/s per GPU on V100 and P100."""
+    told = {
+        V: ThroughputTable({1: 109.2, 2: 92.9, 4: 31.7, 8: 87.3}, {2: 20.2}),
+        A: ThroughputTable({1: 28.6, 8: 28.6 * 0.1839}, {2: 6.1}),
+    }
+    assert plausible_tables(told) == told
+
+
+rates = st.floats(1e-6, 1e9)
+tables = st.builds(
+    ThroughputTable,
+    aggregated=st.dictionaries(st.integers(2, 8), rates, max_size=3).flatmap(
+        lambda more: rates.map(lambda one: {1: one, **more})
+    ),
+    distributed=st.dictionaries(st.integers(2, 8), rates, max_size=3),
+)
+
+
+@given(st.dictionaries(st.sampled_from([A, V, CPU, GpuType("t4")]), tables, max_size=4))
+def test_no_two_speeds_of_a_workload_are_further_apart_than_plausible(
+    told: dict[GpuType, ThroughputTable],
+) -> None:
+    held = plausible_tables(told)
+    every = [r for t in held.values() for r in (*t.aggregated.values(), *t.distributed.values())]
+    widest = OVER_CPU * TOGETHER.most / SPREAD.least
+    assert not every or max(every) / max(min(every), 1e-6) <= widest * 1.001
+    again = plausible_tables(held)
+    for gpu_type, table in held.items():
+        assert again[gpu_type].aggregated == pytest.approx(dict(table.aggregated), rel=1e-6)
