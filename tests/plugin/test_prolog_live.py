@@ -108,7 +108,7 @@ def test_all_tasks_of_an_uneven_job_know_the_whole(cluster: PrivateCluster, answ
     own = {"n0": "1", "n1": "3"}
     assert told.items() <= batch.items()
     assert batch["SLURM_NTASKS"] == "4"
-    assert "SLURM_NTASKS_PER_NODE" not in batch
+    assert (batch["SLURM_TASKS_PER_NODE"], batch["SLURM_NTASKS_PER_NODE"]) == ("2(x2)", "2")
     for node, gpus in own.items():
         task = dict(
             line.partition("=")[::2] for line in (answers / f"task.{node}").read_text().splitlines()
