@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
+from hopsd.core.placement.supply import kept_to_counts
 from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.job import Job, ThroughputTable
 from hopsd.model.plan import RoundInfo, Snapshot
+from hopsd.model.rules import Limit, Rules, ShapeRule
 
 
 def snapshot(
@@ -56,3 +60,41 @@ def _job(
         priority=float(10 ** rng.uniform(0, decades) if decades else rng.uniform(0.5, 2.0)),
         server_factor=chance,
     )
+
+
+def ruled(asked: Snapshot, seed: int) -> Snapshot:
+    """The same under rules: shapes, cores, memory, nodes, servers for oneself, and limits."""
+    rng = np.random.default_rng((seed, 1))
+    nodes = tuple(
+        replace(
+            node,
+            cores=8 * node.gpus,
+            idle_cores=8 * node.idle,
+            memory_mb=64_000.0 * node.gpus,
+            idle_memory_mb=float(rng.choice([0.7, 1.0])) * 64_000 * node.idle,
+        )
+        for node in asked.nodes
+    )
+    names = [node.name for node in nodes]
+    jobs = []
+    for job in asked.jobs:
+        shape = ShapeRule(rng.choice(["any", "even", "node"]))
+        per_node = int(rng.choice([1, 2, 4])) if shape is ShapeRule.EVEN else None
+        some = frozenset(name for name in names if rng.random() < 0.7)
+        rules = Rules(
+            nodes=some if rng.random() < 0.2 else None,
+            shape=shape,
+            per_node=per_node if rng.random() < 0.5 else None,
+            exclusive=bool(rng.random() < 0.1),
+            cores_per_gpu=float(rng.choice([0, 4, 7.5, 16])),
+            memory_mb_per_gpu=float(rng.choice([0, 50_000, 100_000])),
+            memory_mb_per_node=float(rng.choice([0, 30_000.5])),
+        )
+        jobs.append(kept_to_counts(replace(job, rules=rules)))
+    ids = [job.id for job in jobs]
+    limits = (
+        Limit("QOS small, u", frozenset(ids[::3]), gpus=8, count=None),
+        Limit("QOS few, u", frozenset(ids[::2]), gpus=None, count=3),
+        Limit("account", frozenset(ids[1::2]), gpus=12, count=6),
+    )
+    return replace(asked, nodes=nodes, jobs=tuple(jobs), limits=limits)

@@ -26,6 +26,7 @@ from hopsd.model.plan import Plan, RoundInfo, Snapshot
 from hopsd.model.profiling import ProfileRun
 from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
 from hopsd.model.reason import Reason, ReasonCode
+from hopsd.model.rules import Rules, ShapeRule
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 
 A, V = GpuType("a100"), GpuType("v100")
@@ -138,6 +139,26 @@ def test_types_in_parallel_by_jobs_of_one_workload_the_oldest_first() -> None:
         "4": JobState.PROFILING,
     }  # fmt: skip
     assert [node.idle for node in found.snapshot.nodes] == [3, 0, 1]
+
+
+def test_a_run_keeps_the_rules_of_its_job_but_for_the_shape() -> None:
+    narrow = replace(NODES[0], cores=8, idle_cores=7, memory_mb=1000.0)
+    world = World((narrow, *NODES[1:]))
+    for number, workload in ((1, "w"), (2, "x"), (3, "y")):
+        world.add(number, workload, 2, 4)
+    there = frozenset({NodeName("n0")})
+    rules = Rules(nodes=there, shape=ShapeRule.EVEN, per_node=2, cores_per_gpu=4.0)
+    more = replace(rules, cores_per_gpu=3.0, memory_mb_per_node=600.0)
+    alone = replace(rules, nodes=None, exclusive=True)
+    world.jobs = [
+        replace(job, rules=own) for job, own in zip(world.jobs, (rules, more, alone), strict=True)
+    ]
+    found = world.look()
+    assert starts(found) == {"1": "n0", "2": "n0", "3": "n2"}
+    assert found.snapshot.nodes[0].idle_cores == 0
+    assert found.snapshot.nodes[0].idle_memory_mb == 400.0
+    world.jobs[1] = replace(world.jobs[1], rules=replace(more, cores_per_gpu=4.0))
+    assert starts(world.look()) == {"1": "n0", "3": "n2"}
 
 
 def test_nothing_known_nothing_asked_nothing_changed() -> None:

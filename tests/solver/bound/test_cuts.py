@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from instances import snapshot
+from instances import ruled, snapshot
 from programs import program_of
 
 from hopsd.core.placement.program import Program
@@ -42,13 +42,14 @@ def test_parts_of_two_large_placements_do_not_share_a_server() -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(0, 10**6), st.booleans())
-def test_every_feasible_choice_keeps_all_rows(seed: int, first: bool) -> None:
-    program = program_of(snapshot(seed, servers=6, jobs=12, first=first))
+@given(st.integers(0, 10**6), st.booleans(), st.booleans())
+def test_every_feasible_choice_keeps_all_rows(seed: int, first: bool, rules: bool) -> None:
+    asked = snapshot(seed, servers=6, jobs=12, first=first)
+    program = program_of(ruled(asked, seed) if rules else asked)
     choice = _random_choice(program, np.random.default_rng(seed))
-    shapes = program.configurations.shape[choice[choice >= 0]].astype(np.int64)
+    items = program.items(choice[choice >= 0])
     rows = capacity_rows(program)
-    assert np.all(rows.used(shapes, np.ones(len(shapes))) <= rows.limit * (1 + 1e-12))
+    assert np.all(rows.used(items, np.ones(len(items))) <= rows.limit * (1 + 1e-12))
 
 
 def _random_choice(program: Program, rng: np.random.Generator) -> Ints:

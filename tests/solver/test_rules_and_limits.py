@@ -1,0 +1,65 @@
+"""Programs with rules and limits, too large for the exact search: feasible, and the bound holds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from instances import ruled, snapshot
+from programs import program_of, usable
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import csc_array
+
+from hopsd.core.placement.allowances import allowances
+from hopsd.core.placement.ledger import Ledger
+from hopsd.core.placement.program import Program
+from hopsd.core.queue.priority import staying, supply
+from hopsd.model.plan import PlanSettings
+from hopsd.policies.hops.policy import plan
+from hopsd.solver import solve as solving
+from hopsd.solver.backend.model import model
+from hopsd.solver.solve import solve
+
+
+def best_value(program: Program) -> float:
+    """By another solver, from the program as written."""
+    columns = np.arange(len(program.value))
+    whole = model(program, columns, program.capacity, as_written=True)
+    rows = csc_array((whole.factor, whole.row, whole.start), shape=(len(whole.upper), len(columns)))
+    answer = milp(
+        -whole.objective,
+        constraints=LinearConstraint(rows, -np.inf, whole.upper),
+        integrality=np.ones(len(columns)),
+        bounds=Bounds(0, 1),
+        options={"mip_rel_gap": 1e-6},
+    )
+    assert answer.status == 0
+    return -float(answer.fun) * float(program.value.max())
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("seed", range(6))
+def test_the_plan_is_within_its_gap_and_its_bound_holds(
+    seed: int, first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(solving, "solve_exactly", lambda program: None)
+    program = program_of(ruled(snapshot(seed, servers=8, jobs=20, first=first), seed))
+    solution = solve(program, 0.01, 60.0)
+    best, got = best_value(program), program.scaled_objective(solution.choice)
+    assert program.feasible(solution.choice)
+    assert got <= best * (1 + 1e-6)
+    assert solution.bound >= best * (1 - 1e-5)
+    assert got >= 0.99 * best * (1 - 1e-5)
+    assert usable(program, solution.choice) == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_ledger_of_its_own_finds_nothing_wrong(seed: int) -> None:
+    asked = ruled(snapshot(seed, servers=16, jobs=60), seed)
+    made = plan(asked, PlanSettings(time_limit_seconds=20.0))
+    ledger = Ledger(supply(asked), allowances(asked.limits, staying(asked)))
+    jobs = {job.id: job for job in asked.jobs}
+    for job, allocation in made.placements.items():
+        assert ledger.may(jobs[job], allocation)
+        ledger.take(jobs[job], allocation)
+    assert made.placements
+    assert made.objective <= made.upper_bound
