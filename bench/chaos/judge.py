@@ -175,13 +175,18 @@ def _again(world: World, job: Submitted, runs: Sequence[Run], log: Log) -> list[
         why = _forgotten(world, one.end, other.start)
         why = why or ("its owner requeued it" if asked else "")
         ends = log.get(job.token, ())
-        if not why and not any(abs(at - one.end) < TOLERANCE_SECONDS for _, at in ends):
+        if not why and not any(_its_end(state, at, one.end) for state, at in ends):
             why = f"Slurm never learnt of that end: {ends}"
         text = f"job {job.id} ended at {one.end:.1f} and ran again at {other.start:.1f}"
         found.append(
             Finding("finished job again", job.token, f"{text}; log: {log[job.token]}", why)
         )
     return found
+
+
+def _its_end(state: str, at: float, end: float) -> bool:
+    """Whether Slurm took note of an end: for NODE_FAIL the job had not come to it."""
+    return state in ("COMPLETED", "FAILED") and abs(at - end) < TOLERANCE_SECONDS
 
 
 def _counts(
