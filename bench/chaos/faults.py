@@ -313,7 +313,7 @@ def owner_holds(world: World, rng: Random) -> Iterator[float]:
     hold = Hold(job.token, time.time())
     world.holds.append(hold)
     yield rng.uniform(3.0, 20.0)
-    hold.until = time.time()
+    hold.until = min(hold.until, time.time())
     world.insist("scontrol", "release", job.id, owner=True)
 
 

@@ -77,6 +77,7 @@ steps = every_field(
     gpus=counts,
     avoid=st.lists(names, max_size=3).map(tuple),
     iterations=counts,
+    least_nodes=counts,
 )
 outcomes = every_field(
     StepOutcome,
@@ -87,6 +88,7 @@ outcomes = every_field(
     started=reals,
     seconds=reals,
     vacated=st.none() | reals,
+    reason=texts,
 )
 numbers = every_field(
     JobNumbers,
