@@ -1,0 +1,1 @@
+"""The rivals' own experiments, from the folders that their authors published."""

@@ -1,0 +1,176 @@
+"""Sia's traces and measured speeds (siasosp23/artifacts, ``sia-simulator``) in hops' terms.
+
+A job keeps the global batch of its trace, so its samples are the iterations that this batch needs
+times the batch, and more GPUs train each on less ("strong scaling"). What a GPU cannot hold at once
+is accumulated. Speeds are the authors' measured step times divided by the slowdowns of their
+``simulator_config.py``; shapes that were not measured lie between those that were.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+
+import numpy as np
+from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator
+
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
+from hopsd.model.job import ThroughputTable
+from hopsd.model.scenario import Cluster, Server, Workload, WorkloadJob
+
+SERVERS = {"aws": (6, 4), "dgx-ext": (2, 8), "rtx": (3, 8)}
+"""Servers and GPUs of each: the 64 GPUs of the authors' experiments."""
+
+SLOWDOWN = {"cifar10": 1.8, "ncf": 1.5}
+SLOWDOWN_OF_OTHERS = 1.2
+EPOCHS = {"bert": 2, "cifar10": 100, "ncf": 10, "imagenet": 90, "deepspeech2": 80, "yolov3": 50}
+LOCAL_MAX = {("deepspeech2", "rtx"): 57.0}
+COUNTS = (1, 2, 4, 8, 12, 16, 20, 24)
+
+
+def cluster() -> Cluster:
+    """The authors' 64 GPUs of three types."""
+    servers = [
+        Server(NodeName(f"{name}{i}"), GpuType(name), gpus)
+        for name, (count, gpus) in SERVERS.items()
+        for i in range(count)
+    ]
+    return Cluster(tuple(servers))
+
+
+def traces(folder: Path) -> dict[str, Path]:
+    """The traces of the authors' folder by name, such as ``philly-1``."""
+    return {
+        f"{path.parent.name}-{path.stem.removeprefix('workload-')}": path
+        for path in sorted((folder / "workloads").glob("*/workload-*.csv"))
+    }
+
+
+def workload(folder: Path, trace: Path, *, rigid: bool) -> Workload:
+    """The jobs of one trace. ``rigid``: with the GPU count of the trace alone."""
+    tables: dict[WorkloadName, Mapping[GpuType, ThroughputTable]] = {}
+    jobs = []
+    for number, row in enumerate(_rows(trace), 1):
+        application, batch = row["application"], int(row["batch_size"])
+        name = WorkloadName(f"{application}-{batch}")
+        models = {t: _model(folder, application, t) for t in SERVERS}
+        if name not in tables:
+            tables[name] = {GpuType(t): model.table(batch) for t, model in models.items()}
+        most = max(1, int(batch // min(model.local_min for model in models.values())))
+        counts = tuple(count for count in COUNTS if count <= most)
+        jobs.append(
+            WorkloadJob(
+                id=JobId(str(number)),
+                user=UserName(application),
+                submit=float(row["time"]),
+                workload=name,
+                samples=models["rtx"].iterations(batch) * batch,
+                reqs=(int(row["num_replicas"]),) if rigid else counts,
+            )
+        )
+    return Workload(tables, tuple(jobs))
+
+
+@cache
+def _model(folder: Path, application: str, gpu_type: str) -> Model:
+    return Model(folder / "traces" / application, application, gpu_type)
+
+
+@dataclass(frozen=True)
+class Model:
+    """One application on one GPU type, as measured."""
+
+    folder: Path
+    application: str
+    gpu_type: str
+
+    @cached_property
+    def _steps(self) -> dict[str, list[tuple[float, float, float]]]:
+        """Local batch, seconds of a step and of its exchange, by placement such as ``44``."""
+        found = defaultdict(list)
+        for row in _rows(self.folder / f"placements-{self.gpu_type}.csv"):
+            found[row["placement"]].append(
+                (float(row["local_bsz"]), float(row["step_time"]), float(row["sync_time"]))
+            )
+        return {placement: sorted(steps) for placement, steps in found.items()}
+
+    @cached_property
+    def _between(self) -> tuple[LinearNDInterpolator, NearestNDInterpolator]:
+        """Seconds by servers, GPUs and local batch."""
+        points: list[tuple[float, ...]] = [
+            (len(placement), sum(map(int, placement)), *step)
+            for placement, steps in self._steps.items()
+            for step in steps
+        ]
+        columns = ("num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time")
+        points += [
+            tuple(float(row[column]) for column in columns)
+            for row in _rows(self.folder / f"scalability-{self.gpu_type}.csv")
+        ]
+        known = np.array(points)
+        return (
+            LinearNDInterpolator(known[:, :3], known[:, 3:]),
+            NearestNDInterpolator(known[:, :3], known[:, 3:], rescale=True),
+        )
+
+    @cached_property
+    def local_min(self) -> float:
+        return min(step[0] for steps in self._steps.values() for step in steps)
+
+    @cached_property
+    def local_max(self) -> float:
+        most = max(step[0] for steps in self._steps.values() for step in steps)
+        return LOCAL_MAX.get((self.application, self.gpu_type), most)
+
+    @cached_property
+    def _needed(self) -> dict[int, float]:
+        """Iterations to the end by global batch."""
+        last, found = EPOCHS[self.application] - 1, {}
+        for path in self.folder.glob("validation-*.csv"):
+            rows = _rows(path)
+            batch = int(path.stem.removeprefix("validation-"))
+            found[batch] = float(rows[min(last, len(rows) - 1)]["iteration"])
+        return dict(sorted(found.items()))
+
+    def iterations(self, batch: int) -> float:
+        """How many the training takes with this global batch."""
+        return float(np.interp(batch, list(self._needed), list(self._needed.values())))
+
+    def table(self, batch: int) -> ThroughputTable:
+        """Samples per second per GPU: counts within a server, whole servers when spread."""
+        count, gpus = SERVERS[self.gpu_type]
+        within = [n for n in (1, 2, 4, 8) if n == 1 or (n <= gpus and batch >= n * self.local_min)]
+        return ThroughputTable(
+            {n: self._rate((n,), batch) / n for n in within},
+            {n: self._rate((gpus,) * n, batch) / (gpus * n) for n in range(2, count + 1)},
+            source="measured",
+        )
+
+    def _rate(self, placement: tuple[int, ...], batch: int) -> float:
+        local = max(math.ceil(batch / sum(placement) - 1e-8), self.local_min)
+        turns = max(1, math.ceil(local / self.local_max - 1e-8))
+        step, exchange = self._seconds(placement, math.ceil(local / turns - 1e-8))
+        slowdown = SLOWDOWN.get(self.application, SLOWDOWN_OF_OTHERS)
+        return batch / (step + (turns - 1) * (step - exchange)) / slowdown
+
+    def _seconds(self, placement: tuple[int, ...], local: float) -> tuple[float, float]:
+        """Of a step and of its exchange."""
+        measured = self._steps.get("".join(map(str, placement)))
+        if measured is not None:
+            sizes, steps, exchanges = zip(*measured, strict=True)
+            return float(np.interp(local, sizes, steps)), float(np.interp(local, sizes, exchanges))
+        point = (len(placement), sum(placement), local)
+        linear, nearest = self._between
+        found = np.ravel(linear(*point))
+        step, exchange = np.ravel(nearest(*point)) if np.isnan(found).any() else found
+        return float(step), float(exchange)
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
