@@ -70,6 +70,7 @@ def round_settings(config: Config) -> RoundSettings:
             ),
             default_age_seconds=config.knowledge.default_age_seconds,
             restart_cost=config.plan.restart_cost and not config.plan.paper_exact,
+            assumed_restart_seconds=config.knowledge.assumed_restart_seconds,
             pinned=config.plan.pinned,
             racks={node: rack for rack, nodes in config.racks.items() for node in nodes},
             cpus_per_gpu=config.slurm.cpus_per_gpu,
@@ -268,6 +269,11 @@ class Controller:
         except Exception as defect:  # what is not learnt now harms no round
             log.exception("defect of learning")
             return told_error(defect)
+
+    def account_of(self, job: JobId) -> str:
+        """Slurm's account of a job, "" where that is not known."""
+        jobs = self._seen.reading.jobs if self._seen is not None else ()
+        return next((read.account for read in jobs if read.id == job), "")
 
     def _release_wishes(self) -> str:
         """What fails as a whole, as with Slurm away, is tried again at the next tick."""

@@ -7,7 +7,7 @@ import pwd
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,6 +30,7 @@ from hopsd.local_socket import LocalServer, Request
 from hopsd.model.cluster import Node
 from hopsd.model.ids import JobId, UserName, WorkloadName
 from hopsd.model.privacy import Private, Viewer
+from hopsd.slurm.accounting.rights import coordinated, own_missing_rights
 from hopsd.slurm.ask import PrivacyReader, look_up
 from hopsd.slurm.choose import choose_port
 from hopsd.slurm.command import SlurmCommands
@@ -74,13 +75,16 @@ class Daemon:
         config = self._config
         logs.configure(config.daemon.log_level, config.daemon.log_format)
         log.info("starting", config=str(self._path), pid=os.getpid())
-        self._privacy = PrivacyReader(SlurmCommands(PRIVACY_SECONDS))
+        commands = SlurmCommands(PRIVACY_SECONDS)
+        self._privacy = PrivacyReader(commands)
         leader = Leader(config.database.dsn)
         port, why = choose_port(config.slurm, assure=leader.assure)
         with PostgresStore(config.database.dsn, leader=leader) as store:
             self._store = store
             self._controller = Controller(config, port, why, store, leader)
             log.info("start", port=port.name, reason=why)
+            for missing in own_missing_rights(commands, _user(os.getuid())):
+                log.error("rights", missing=missing)
             server = LocalServer(config.daemon.socket, self._answer)
             try:
                 self._loop()
@@ -249,14 +253,14 @@ class Daemon:
         return {"paused": paused, "by": who}
 
     def _release(self, request: Request) -> Any:
-        self._refuse_ordinary(request)
-        document = self._controller.document
-        if document["mode"] == "standby":
-            raise HopsError(f"this hopsd decides nothing ({document['sentence']}); ask again later")
         asked = request.arguments.get("jobs")
         if not isinstance(asked, list):
             raise InputError("jobs: accepted is a list of job ids, [] for all held jobs")
         jobs = tuple(JobId(str(job)) for job in asked)
+        self._refuse_ordinary(request, jobs)
+        document = self._controller.document
+        if document["mode"] == "standby":
+            raise HopsError(f"this hopsd decides nothing ({document['sentence']}); ask again later")
         waiting = {row["id"] for row in document["waiting"]}
         unknown = [job for job in jobs if job not in waiting]
         if unknown:
@@ -267,12 +271,19 @@ class Daemon:
         self._store.add_wish(jobs, request.uid, time.time())
         return {"released": list(jobs) or "all"}
 
-    def _refuse_ordinary(self, request: Request) -> None:
-        if request.uid not in (0, os.getuid()):
-            raise HopsError(
-                f"{request.command} is for root and {_user(os.getuid())}, not for"
-                f" {_user(request.uid)}"
-            )
+    def _refuse_ordinary(self, request: Request, jobs: Sequence[JobId] = ()) -> None:
+        """Coordinators may have it for ``jobs`` of their accounts, none of them for all jobs."""
+        if request.uid in (0, os.getuid()):
+            return
+        user, let = _user(request.uid), self._config.daemon.controllers
+        if "operators" in let and user in self._privacy.read().privileged_users:
+            return
+        if "coordinators" in let and jobs:
+            own = coordinated(SlurmCommands(PRIVACY_SECONDS), user)
+            if own.issuperset(self._controller.account_of(job) for job in jobs):
+                return
+        whom = " and ".join(["root", _user(os.getuid()), *(f"Slurm's {who}" for who in let)])
+        raise HopsError(f"{request.command} is for {whom}, not for {user}")
 
 
 RESTART_KEYS = (

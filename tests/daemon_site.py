@@ -78,6 +78,7 @@ dsn = "{self.dsn}"
 time_limit = 10
 {plan}
 [knowledge]
+assumed_restart_seconds = 1
 report_dir = "{self.folder}/reports"
 [profiling]
 enabled = {str(profiling).lower()}

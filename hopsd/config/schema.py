@@ -73,6 +73,12 @@ class DaemonConfig:
         " what slurm.conf's PrivateData hides.",
         choices=tuple(kind.value for kind in Private),
     )
+    controllers: tuple[str, ...] = option(
+        (),
+        "Who may pause, resume and release beside root and hopsd's own account: Slurm's operators;"
+        " coordinators of an account release its jobs.",
+        choices=("operators", "coordinators"),
+    )
     log_level: LogLevel = option(LogLevel.INFO, "The least severe messages that are logged.")
     log_format: LogFormat = option(
         LogFormat.JSON, "One JSON object a line, or text for a person at a console."
@@ -236,6 +242,12 @@ class KnowledgeConfig:
     )
     assumed_gpu_speedup: float = option(
         4.0, "Speed of a GPU against a CPU that is assumed where one was never measured.", above=0
+    )
+    assumed_restart_seconds: float = option(
+        30.0,
+        "Time that a move costs a job whose restart was never measured; a job that may stay where"
+        " it is stays. With paper_exact or without plan.restart_cost nothing is assumed.",
+        minimum=0,
     )
     communication: Communication = option(
         Communication.RING,

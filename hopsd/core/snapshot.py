@@ -34,12 +34,14 @@ class SnapshotSettings:
     """``default_age_seconds``: for a job of which nothing else tells how long it runs.
 
     ``pinned``: whether ``preempt=no`` is honoured. ``racks``: of the nodes whose rack is known.
-    ``cpus_per_gpu``: cores that a job gets with a GPU if it asks for none.
+    ``assumed_restart_seconds``: of a job whose restart was never measured. ``cpus_per_gpu``: cores
+    that a job gets with a GPU if it asks for none.
     """
 
     estimator: EstimatorSettings = field(default_factory=EstimatorSettings)
     default_age_seconds: float = 3600.0
     restart_cost: bool = True
+    assumed_restart_seconds: float = 0.0
     pinned: bool = True
     racks: Mapping[NodeName, RackName] = field(default_factory=dict)
     cpus_per_gpu: int = 1
@@ -271,7 +273,7 @@ def _job(
         age_seconds=_age(job, record, comment, knowledge, settings),
         samples=_samples(comment, record),
         state=_state(job, now),
-        restart_seconds=record.restart_seconds if settings.restart_cost else 0.0,
+        restart_seconds=_restart_seconds(record, settings),
         time_limit_seconds=job.time_limit_seconds,
         preemptible=not pins,
         running=running,
@@ -292,6 +294,13 @@ def _job(
 def _samples(comment: Comment, record: JobRecord) -> float | None:
     """Who has done more than the whole training was to take, has said too little."""
     return None if comment.samples is None else max(comment.samples, record.samples_done)
+
+
+def _restart_seconds(record: JobRecord, settings: SnapshotSettings) -> float:
+    """As measured, else as assumed."""
+    if not settings.restart_cost:
+        return 0.0
+    return record.restart_seconds or settings.assumed_restart_seconds
 
 
 def _contention(record: JobRecord, now: float) -> float | None:

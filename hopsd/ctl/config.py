@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pwd
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from hopsd.config.reference import settings, toml
 from hopsd.ctl.node_check import Site, problems, read_site
 from hopsd.ctl.terminal import complain, say
 from hopsd.errors import SlurmError
+from hopsd.slurm.accounting.rights import missing_rights
 from hopsd.slurm.ask import slurm_conf
 from hopsd.slurm.command import SlurmCommands
 
@@ -37,17 +39,42 @@ def config() -> None:
     show_default=True,
     help="With --node: where prolog.sh and the others are.",
 )
-def check(path: Path, folder: Path, *, node: bool) -> None:
+@click.option(
+    "--account", default="hops", show_default=True, help="hopsd's, whose rights are looked at."
+)
+def check(path: Path, folder: Path, account: str, *, node: bool) -> None:
     """Tell every error in FILE; with --node also what is wrong with this machine's part of hops.
 
     Its site.sh, scripts and folders are compared with FILE, where there is one, with slurm.conf
-    and with this release. Exit codes: 0 good, 1 something is wrong with the machine, 2 with FILE.
+    and with this release. Without
+    --node, what hopsd's account may do in Slurm is looked at, too. Exit codes: 0 good,
+    1 something is wrong with the machine or the account, 2 with FILE.
     """
     loaded = load(path) if path.exists() or not node else None
     if loaded is not None:
         say(f"{path}: good, {len(loaded.given)} settings given")
     if node:
         _check_node(folder, loaded)
+    elif loaded is not None:
+        _check_rights(account)
+
+
+def _check_rights(account: str) -> None:
+    """Of hopsd's account; nothing on a machine that has no such account, or where Slurm is away."""
+    try:
+        uid = pwd.getpwnam(account).pw_uid
+    except KeyError:
+        return
+    try:
+        missing = missing_rights(SlurmCommands(5.0), uid, account)
+    except SlurmError as error:
+        complain(f"rights in Slurm are not looked at: {str(error).splitlines()[0]}")
+    else:
+        for one in missing:
+            complain(one)
+        if missing:
+            sys.exit(1)
+        say(f"{account} may do in Slurm all that hopsd needs")
 
 
 def _check_node(folder: Path, loaded: Config | None) -> None:

@@ -497,3 +497,17 @@ def test_a_job_that_never_ran_was_nowhere() -> None:
     port.now += 10.0
     observe(port, memory, 8)
     assert memory.placements() == ()
+
+
+def test_jobs_whose_restart_was_never_measured_stay_where_they_are() -> None:
+    port = cluster(*[comment(2) for _ in range(4)])
+    for number, node in zip(range(1, 5), ("n2", "n1", "n2", "n0"), strict=True):
+        job = JobId(str(number))
+        place = Allocation.of({node: 2})
+        port.jobs[job] = replace(
+            port.jobs[job], state=SlurmState.RUNNING, hold=Hold.NONE, allocation=place, start=900.0
+        )
+    assumed = replace(SETTINGS.snapshot, assumed_restart_seconds=30.0)
+    result = run_round(port, store(), hops, replace(SETTINGS, snapshot=assumed), None)
+    assert result.first
+    assert result.outcomes == ()

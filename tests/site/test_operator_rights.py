@@ -7,6 +7,7 @@ from daemon_site import Site
 from fixtures_accounting import (
     ALICE,
     BOB,
+    CAROL,
     OPERATOR,
     python_of,
     uid_of,
@@ -14,6 +15,7 @@ from fixtures_accounting import (
 from fixtures_cluster import SAVER, as_user, submit, wait_until
 
 from hopsd.model.reading import Hold, JobReading, SlurmState
+from hopsd.slurm.accounting.rights import missing_rights
 
 pytestmark = pytest.mark.live
 
@@ -36,22 +38,23 @@ def test_it_profiles_places_moves_and_gives_back(site: Site) -> None:
     assert job_of(site, job).profiling
     assert job_of(site, job).comment == "hops:reqs=1,2,4"
     wait_until(lambda: not job_of(site, job).profiling and job_of(site, job).allocation.gpus > 1)
-    for other in ("1,4", "4", "4"):
-        submit(cluster, script=SAVER, comment=f"hops:reqs={other}", uid=uid_of(BOB))
-    waiting = submit(cluster, script=SAVER, comment="hops:reqs=4", uid=uid_of(BOB))
+    waiting = submit(cluster, "--hold", script=SAVER, comment="hops:reqs=4", uid=uid_of(BOB))
     site.hopsd.wait_for(lambda s: any(row["id"] == waiting for row in s["waiting"]))
-    hopsctl(site, "release", waiting)
-    wait_until(lambda: job_of(site, waiting).released)
+    assert hopsctl(site, "release", waiting) == f"job {waiting}: given to plain Slurm\n"
+    assert job_of(site, waiting).released
     assert not site.hopsd.status()["error"]
 
 
-def hopsctl(site: Site, *words: str) -> str:
-    uid = uid_of(OPERATOR)
+def hopsctl(
+    site: Site, *words: str, user: str = OPERATOR, code: int = 0, socket: bool = True
+) -> str:
+    """What it says, by the exit code on standard output or error."""
     program = "from hopsd.ctl import main; main()"
-    command = [*python_of(OPERATOR), "-c", program, *words]
-    done = as_user(site.cluster, uid, *command, "--socket", str(site.hopsd.socket))
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    command = [*python_of(user), "-c", program, *words]
+    where = ["--socket", str(site.hopsd.socket)] if socket else []
+    done = as_user(site.cluster, uid_of(user), *command, *where)
+    assert done.returncode == code, done.stderr
+    return done.stderr if code else done.stdout
 
 
 def test_another_operator_keeps_a_job_back(site: Site) -> None:
@@ -65,3 +68,35 @@ def test_another_operator_keeps_a_job_back(site: Site) -> None:
     assert job_of(site, job).hold is Hold.USER
     assert as_user(cluster, uid_of(BOB), "scontrol", "release", job).returncode == 0
     assert job_of(site, job).hold is Hold.HOPS
+
+
+def test_what_the_account_lacks_is_told_by_name(site: Site) -> None:
+    commands = site.cluster.commands()
+    assert missing_rights(commands, uid_of(OPERATOR), OPERATOR) == []
+    assert missing_rights(commands, 0, "root") == []
+    operator, named = missing_rights(commands, uid_of(ALICE), ALICE)
+    assert f"sacctmgr add user {ALICE} account=root adminlevel=operator" in operator
+    assert f"operators = {{ {uid_of(ALICE)} }}" in named
+    assert "may do in Slurm all" in hopsctl(
+        site, "config", "check", str(site.hopsd.config), "--account", OPERATOR, socket=False
+    )
+
+
+def test_coordinators_give_their_accounts_jobs_back_where_the_site_wants_it(site: Site) -> None:
+    cluster = site.cluster
+    cluster.run("sacctmgr", "-i", "add", "coordinator", "account=phys", f"names={BOB}")
+    site.hopsd.configure()
+    text = site.hopsd.config.read_text()
+    site.hopsd.config.write_text(
+        text.replace("[daemon]\n", '[daemon]\ncontrollers = ["coordinators"]\n')
+    )
+    site.hopsd.start()
+    mine = submit(cluster, "--hold", comment="hops:reqs=1", uid=uid_of(CAROL))
+    other = submit(cluster, "--hold", comment="hops:reqs=1", uid=uid_of(ALICE))
+    site.hopsd.wait_for(lambda s: len(s["waiting"]) == 2)
+    assert "is for root" in hopsctl(site, "release", other, user=BOB, code=1)
+    assert "is for root" in hopsctl(site, "pause", user=BOB, code=1)
+    assert "is for root" in hopsctl(site, "release", mine, user=CAROL, code=1)
+    told = hopsctl(site, "release", mine, user=BOB)
+    assert told == f"job {mine}: given to plain Slurm\n"
+    assert job_of(site, mine).released

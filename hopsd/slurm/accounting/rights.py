@@ -1,0 +1,92 @@
+"""Whether hopsd's account may do what hops asks of Slurm, and who else has a say over jobs."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from hopsd.errors import SlurmError
+from hopsd.slurm.ask import slurm_conf
+from hopsd.slurm.command import SlurmCommands
+
+_COMMENT = re.compile(r"--[^\n]*")
+_OPERATORS = re.compile(r"operators\s*=\s*\{([^}]*)\}")
+_LEVELS = ("Operator", "Administrator")
+
+
+def missing_rights(commands: SlurmCommands, uid: int, user: str) -> list[str]:
+    """What the account lacks, each with the command or line that gives it; nothing: all is well.
+
+    Raises:
+        SlurmError: slurmctld does not answer.
+    """
+    conf = slurm_conf(commands)
+    if uid == 0 or conf.get("SlurmUser", "").endswith(f"({uid})"):
+        return []
+    return [*_no_operator(commands, conf, user), *_not_in_lua(conf, uid)]
+
+
+def _no_operator(commands: SlurmCommands, conf: Mapping[str, str], user: str) -> list[str]:
+    """slurmctld itself tells its users' levels, whether slurmdbd is away or not."""
+    if "slurmdbd" not in conf.get("AccountingStorageType", ""):
+        slurm_user = conf.get("SlurmUser", "SlurmUser").partition("(")[0]
+        return [
+            (
+                f"{user} may not change other users' jobs: without slurmdbd there are no operators,"
+                f" so hopsd must run as {slurm_user} (or root)"
+            )
+        ]
+    said = commands.run("scontrol", "show", "assoc_mgr", f"users={user}", "flags=users", "-o")
+    found = re.search(rf"^UserName={re.escape(user)}\(.*\bAdminLevel=(\S+)", said, re.MULTILINE)
+    if found is not None and found[1] in _LEVELS:
+        return []
+    return [
+        (
+            f"{user} may not change other users' jobs: it is no Slurm operator;"
+            f" sacctmgr add user {user} account=root adminlevel=operator"
+        )
+    ]
+
+
+def _not_in_lua(conf: Mapping[str, str], uid: int) -> list[str]:
+    """The submit plugin keeps everybody from a hops job but those whom hops_site.lua names."""
+    if "lua" not in conf.get("JobSubmitPlugins", ""):
+        return []
+    path = Path(conf.get("SLURM_CONF", "/etc/slurm/slurm.conf")).parent / "hops_site.lua"
+    try:
+        text = _COMMENT.sub("", path.read_text())
+    except OSError as error:
+        text, why = "", f" ({error.strerror})"
+    else:
+        why = ""
+    named = _OPERATORS.search(text)
+    if named is not None and str(uid) in re.findall(r"\d+", named[1]):
+        return []
+    return [
+        (
+            f"job_submit.lua refuses uid {uid}: {path} does not name it{why};"
+            f" operators = {{ {uid} }} there, then touch job_submit.lua"
+        )
+    ]
+
+
+def own_missing_rights(commands: SlurmCommands, user: str) -> list[str]:
+    """Of this process's account; where Slurm is away, that."""
+    try:
+        return missing_rights(commands, os.getuid(), user)
+    except SlurmError as error:
+        return [f"the rights of {user} could not be looked at: {error}"]
+
+
+def coordinated(commands: SlurmCommands, user: str) -> frozenset[str]:
+    """The accounts that ``user`` is a coordinator of; none while slurmdbd is away."""
+    try:
+        said = commands.run(
+            "sacctmgr", "-nP", "show", "account", "withcoord", "format=account,coord"
+        )
+    except SlurmError:
+        return frozenset()
+    lines = [line.partition("|") for line in said.splitlines()]
+    return frozenset(name for name, _, people in lines if user in people.split(","))
