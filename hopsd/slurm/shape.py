@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import ceil, floor
+from math import ceil
 
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import NodeName
@@ -61,19 +61,17 @@ def _even_tasks(placement: Placement, release: Release) -> list[str]:
 
 
 def _uneven_tasks(placement: Placement, release: Release) -> list[str]:
-    """A task a node; or in proportion to its GPUs, as many as its cores allow (22.05)."""
-    allocation, ratio = placement.allocation, placement.asked.tasks_per_gpu
-    tasks = sum(placement.asked.tasks(gpus) if ratio else 1 for _, gpus in allocation)
-    words = [f"numtasks={tasks}", "TasksPerNode=0"]
+    """A task a node: job_submit.lua lets no other job have uneven shapes."""
+    allocation = placement.allocation
+    words = [f"numtasks={len(allocation.nodes)}", "TasksPerNode=0"]
     each = ceil(placement.cores_per_gpu)
     if release >= CORES_BY_GPU_SINCE:
         return [*words, f"cpusPerTres=gres:gpu:{each}"]
     least = min(gpus for _, gpus in allocation)
-    of_task = max(1, floor(each / ratio)) if ratio else 1
     return [
         *words,
         f"numcpus={allocation.gpus * each}",
-        f"cpuspertask={of_task}",
+        "cpuspertask=1",
         f"mincpusnode={least * each}",
     ]
 

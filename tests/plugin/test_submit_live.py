@@ -149,7 +149,6 @@ def test_what_the_options_ask_for_is_handed_on(
 @pytest.mark.parametrize(
     ("comment", "word"),
     [
-        ("reqs=4,8;shape=any", "shape:any|counted:yes|tasks:1/1|memory:default"),
         ("reqs=2,8;per_node=2", "shape:even|per_node:2|counted:yes|tasks:1/1|memory:default"),
         ("reqs=2,8;shape=even", "shape:even|counted:yes|tasks:1/1|memory:default"),
         ("reqs=2;shape=node", "shape:node|counted:yes|tasks:1/1|memory:default"),
@@ -183,6 +182,17 @@ def test_a_count_that_the_script_does_not_take_from_its_allocation_is_named(
     done = as_user(cluster, OWNER, *command, *options.split(), f"--wrap={launch} train.py")
     assert done.returncode == 0
     assert ("write --nproc_per_node=gpu" in done.stderr) == warned
+
+
+def test_uneven_nodes_take_no_tasks_by_gpu(cluster: PrivateCluster) -> None:
+    """Slurm gives tasks by cores: of 5 and 6 GPUs, nodes got 6 and 5 tasks."""
+    comment = "--comment=hops:reqs=4,8;shape=any"
+    options = "--nodes=2 --gpus-per-node=4"
+    made, told = sbatch(cluster, comment, *options.split(), "--ntasks-per-node=4")
+    assert not made
+    assert "shape=any goes with one task a node" in told
+    made, _ = sbatch(cluster, comment, *options.split(), "--ntasks-per-node=1")
+    assert made
 
 
 def test_counts_that_the_options_leave_out_are_named(cluster: PrivateCluster) -> None:

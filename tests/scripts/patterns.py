@@ -198,13 +198,13 @@ ELASTIC = [
     ("one-node-launcher", "reqs=2,3", {2, 3}),
     ("tasks-each-node", "reqs=4", {4}),
     ("two-nodes-tasks", "reqs=4,12", {4, 12}),
-    ("two-nodes-launcher", "reqs=16", {16}),
+    ("two-nodes-launcher", "reqs=4", {4}),
     ("gpus-per-task", "reqs=4", {4}),
     ("ntasks-per-gpu", "reqs=3", {3}),
-    ("three-nodes", "reqs=5", {5}),
-    ("strict-shell", "reqs=12", {12}),
+    ("three-nodes", "reqs=2,5", {2}),
+    ("strict-shell", "reqs=4", {4}),
     ("srun-cpus", "reqs=2;per_node=2", {2}),
     ("two-nodes-tasks", "reqs=6;shape=node", {6}),
-    ("two-nodes-tasks", "reqs=14;shape=any", {14}),
+    ("two-nodes-launcher", "reqs=5;shape=node", {5}),
 ]
 """A pattern on other counts than its own: comment, GPUs that it may get."""
