@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from hopsd.model.ids import GpuType, WorkloadName
@@ -22,7 +23,7 @@ class MemoryKnowledge:
         self._throughput.update((record, record) for record in records)
 
     def _newest_throughput(self) -> tuple[ThroughputRecord, ...]:
-        shapes: dict[tuple[str, str, str, int, int], list[ThroughputRecord]] = {}
+        shapes: dict[tuple[str | int, ...], list[ThroughputRecord]] = {}
         for record in sorted(self._throughput, key=lambda r: (-r.at, r.per_gpu)):
             shapes.setdefault(_shape(record), []).append(record)
         kept = [record for shape in shapes.values() for record in shape[:NEWEST]]
@@ -37,8 +38,12 @@ class MemoryKnowledge:
             for key, record in self._phases.items()
             if key[:2] == (workload, gpu_type)
         ]
-        newest = sorted(found, key=lambda item: item[:2])[:NEWEST_PHASES]
-        return tuple(record for *_, record in newest)
+        newest, of_user = [], Counter[str]()
+        for *_, record in sorted(found, key=lambda item: item[:2]):
+            of_user[record.user] += 1
+            if of_user[record.user] <= NEWEST_PHASES:
+                newest.append(record)
+        return tuple(newest)
 
     def _prune_reports(self, before: float) -> dict[str, int]:
         """Drop reports from ``before``, and those that newer ones have made count no more."""
@@ -59,5 +64,6 @@ class MemoryKnowledge:
         self._bandwidth.update({bandwidth.gpu_type: bandwidth for bandwidth in found})
 
 
-def _shape(record: ThroughputRecord) -> tuple[str, str, str, int, int]:
-    return record.workload, record.gpu_type, record.node, record.gpus, record.nodes
+def _shape(record: ThroughputRecord) -> tuple[str, str, str, int, int, str]:
+    where = record.workload, record.gpu_type, record.node
+    return (*where, record.gpus, record.nodes, record.user)

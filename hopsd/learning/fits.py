@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from math import inf
 
 from hopsd.bulkhead import isolate
-from hopsd.core.speed.theory import fit_theory
+from hopsd.core.speed.theory import fit_users
 from hopsd.model.ids import GpuType, WorkloadName
 from hopsd.model.knowledge import PhaseRecord
 from hopsd.store.history import History
@@ -39,7 +39,7 @@ class Fits:
         due = [p for p in self._behind if now - self._fitted.get(p, -inf) >= FIT_SECONDS]
 
         def fit(pairs: Sequence[Pair]) -> None:
-            fits = [fit_theory(self._store.phases(*pair), half_life_seconds) for pair in pairs]
+            fits = [fit_users(self._store.phases(*pair), half_life_seconds) for pair in pairs]
             self._store.save_theory(fitted for fitted in fits if fitted is not None)
 
         if not due:

@@ -278,6 +278,7 @@ class ReportReader:
                         nodes=len(allocation.nodes),
                         per_gpu=per_gpu,
                         at=min(reading.now, max(report.at for report in told)),
+                        user=jobs[run[0]].user,
                     )
 
 
@@ -316,4 +317,5 @@ def _phase_records(
                 world=report.world,
                 at=min(reading.now, report.at),
                 phases=report.phases,
+                user=jobs[report.job].user,
             )

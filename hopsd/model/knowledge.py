@@ -8,13 +8,17 @@ from dataclasses import dataclass, field
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
 from hopsd.model.job import ThroughputTable
 
+NOBODY = UserName("")
+"""Whose job a report was of is not known."""
+
 
 @dataclass(frozen=True, slots=True)
 class ThroughputRecord:
     """Measured samples per second per GPU of one run in one shape.
 
     ``node`` is the one the figure belongs to; ``gpus`` and ``nodes`` describe the whole
-    allocation. One record a report; every entity record also counts for its type.
+    allocation. One record a report; every entity record also counts for its type. ``user``: whose
+    job reported it, "" of records from before that was kept.
     """
 
     workload: WorkloadName
@@ -24,6 +28,7 @@ class ThroughputRecord:
     nodes: int
     per_gpu: float
     at: float
+    user: UserName = NOBODY
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,7 @@ class PhaseRecord:
     world: int
     at: float
     phases: Phases
+    user: UserName = NOBODY
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from hopsd.store.connection import Connection, insert
 NEWEST = 32
 
 NEWEST_PHASES = 64
-"""Processes of one workload and type that its basic times are fitted to."""
+"""Processes of one user, workload and type that basic times are fitted to."""
 
 
 def add(connection: Connection, records: Sequence[ThroughputRecord]) -> None:
@@ -34,10 +34,10 @@ def newest(connection: Connection) -> tuple[ThroughputRecord, ...]:
 
 
 _NEWEST = """
-SELECT workload, gpu_type, node, gpus, nodes, per_gpu, at
+SELECT workload, gpu_type, node, gpus, nodes, per_gpu, at, "user"
 FROM (
     SELECT *, row_number() OVER (
-        PARTITION BY workload, gpu_type, node, gpus, nodes ORDER BY at DESC, per_gpu
+        PARTITION BY workload, gpu_type, node, gpus, nodes, "user" ORDER BY at DESC, per_gpu
     ) AS place
     FROM throughput
 ) placed
@@ -53,7 +53,8 @@ def add_phases(connection: Connection, records: Iterable[PhaseRecord]) -> None:
         "phases",
         [encode(record) for record in last_of_process(records).values()],
         on_conflict="ON CONFLICT (workload, gpu_type, job, run, node, rank, pid) DO UPDATE"
-        " SET world = excluded.world, at = excluded.at, phases = excluded.phases",
+        " SET world = excluded.world, at = excluded.at, phases = excluded.phases,"
+        ' "user" = excluded."user"',
     )
 
 
@@ -65,10 +66,12 @@ def last_of_process(records: Iterable[PhaseRecord]) -> dict[tuple[object, ...], 
 def phases(
     connection: Connection, workload: WorkloadName, gpu_type: GpuType
 ) -> tuple[PhaseRecord, ...]:
-    """The newest records of a workload on a type, the newest first."""
+    """The newest records of each user of a workload on a type, the newest first."""
     rows = connection.execute(
-        "SELECT to_json(p) FROM phases p WHERE workload = %s AND gpu_type = %s"
-        " ORDER BY at DESC, job, run, node, rank, pid LIMIT %s",
+        "SELECT row FROM (SELECT to_json(p) AS row, p.*, row_number() OVER ("
+        'PARTITION BY "user" ORDER BY at DESC, job, run, node, rank, pid) AS place'
+        " FROM phases p WHERE workload = %s AND gpu_type = %s) placed WHERE place <= %s"
+        " ORDER BY at DESC, job, run, node, rank, pid",
         [workload, gpu_type, NEWEST_PHASES],
     )
     return tuple(decode(PhaseRecord, row) for (row,) in rows)
@@ -90,7 +93,8 @@ _PRUNE: dict[str, tuple[LiteralString, int]] = {
         """
         DELETE FROM throughput t USING (
             SELECT ctid, row_number() OVER (
-                PARTITION BY workload, gpu_type, node, gpus, nodes ORDER BY at DESC, per_gpu
+                PARTITION BY workload, gpu_type, node, gpus, nodes, "user"
+                ORDER BY at DESC, per_gpu
             ) AS place FROM throughput
         ) placed
         WHERE t.ctid = placed.ctid AND (t.at < %(before)s OR place > %(newest)s)
@@ -101,7 +105,8 @@ _PRUNE: dict[str, tuple[LiteralString, int]] = {
         """
         DELETE FROM phases p USING (
             SELECT ctid, row_number() OVER (
-                PARTITION BY workload, gpu_type ORDER BY at DESC, job, run, node, rank, pid
+                PARTITION BY workload, gpu_type, "user"
+                ORDER BY at DESC, job, run, node, rank, pid
             ) AS place FROM phases
         ) placed
         WHERE p.ctid = placed.ctid AND (p.at < %(before)s OR place > %(newest)s)

@@ -237,8 +237,8 @@ def test_a_workload_that_cannot_be_fitted_keeps_no_other_from_it(
             raise FloatingPointError("underflow")
         return real(records, half_life)
 
-    real = fits.fit_theory
-    monkeypatch.setattr(fits, "fit_theory", picky)
+    real = fits.fit_users
+    monkeypatch.setattr(fits, "fit_users", picky)
     rig = Rig(tmp_path, *HONEST)
     rig.tick()
     rig.report(1)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from math import pow as power
+from typing import TypeVar
 
 from hopsd.model import bounds
-from hopsd.model.ids import GpuType, NodeName, WorkloadName
+from hopsd.model.ids import GpuType, NodeName, UserName, WorkloadName
 from hopsd.model.knowledge import ThroughputRecord
 
 LEAST_WEIGHT = 1e-100
@@ -28,12 +30,14 @@ class Measured:
     total: float = 0.0
     records: int = 0
     newest: float = 0.0
+    first: float = inf
 
     def add(self, value: float, weight: float, at: float) -> None:
         self.weight += weight
         self.total += weight * value
         self.records += 1
         self.newest = max(self.newest, at)
+        self.first = min(self.first, at)
 
     @property
     def per_gpu(self) -> float:
@@ -79,26 +83,76 @@ class Layers:
     types: Mapping[NodeName, GpuType]
 
 
+T = TypeVar("T")
+
+
+def median_of_users(told: Sequence[tuple[float, float, T]]) -> T:
+    """Of what users say of one thing, each a speed, when they first said it and what they say:
+    that of the user in the middle. Of two in the middle the one who was first: nobody can change
+    what is known of a workload by coming later.
+    """
+    ranked = sorted(told, key=lambda said: said[:2])
+    middle = ranked[(len(ranked) - 1) // 2 : len(ranked) // 2 + 1]
+    return min(middle, key=lambda said: said[1])[2]
+
+
 def by_workload(
     records: Iterable[ThroughputRecord], half_life_seconds: float, now: float
 ) -> dict[WorkloadName, Layers]:
     """All that was measured; the weight of a record halves every ``half_life_seconds``.
 
-    A speed out of bounds, which an earlier release may have believed, is none.
+    A speed out of bounds, which an earlier release may have believed, is none. Of a workload that
+    several users name, each shape's speed is the median user's.
     """
-    found: dict[WorkloadName, Layers] = {}
+    users: dict[WorkloadName, dict[UserName, list[ThroughputRecord]]] = {}
     for record in records:
-        if not bounds.SPEED.holds(record.per_gpu):
-            continue
-        layers = found.get(record.workload)
-        if layers is None:
-            layers = Layers(defaultdict(Tables), defaultdict(Tables), {})
-            found[record.workload] = layers
+        if bounds.SPEED.holds(record.per_gpu):
+            users.setdefault(record.workload, {}).setdefault(record.user, []).append(record)
+    found = {}
+    for workload, by_user in users.items():
+        layers = [_of_user(mine, half_life_seconds, now) for mine in by_user.values()]
+        found[workload] = layers[0] if len(layers) == 1 else _median(layers)
+    return found
+
+
+def _of_user(records: Iterable[ThroughputRecord], half_life_seconds: float, now: float) -> Layers:
+    layers = Layers(defaultdict(Tables), defaultdict(Tables), {})
+    for record in records:
         weight = weight_of(now - record.at, half_life_seconds)
         for tables in (layers.entity[record.node], layers.type[record.gpu_type]):
             tables.of(record).add(record.per_gpu, weight, record.at)
         layers.types[record.node] = record.gpu_type  # type: ignore[index]
-    return found
+    return layers
+
+
+def _median(layers: Sequence[Layers]) -> Layers:
+    """Cell by cell the median user's."""
+    return Layers(
+        _median_tables([of_user.entity for of_user in layers]),
+        _median_tables([of_user.type for of_user in layers]),
+        {node: t for of_user in layers for node, t in of_user.types.items()},
+    )
+
+
+Key = TypeVar("Key")
+
+
+def _median_tables(by_user: Sequence[Mapping[Key, Tables]]) -> dict[Key, Tables]:
+    keys = {key for tables in by_user for key in tables}
+    return {
+        key: Tables(
+            _median_table([tables[key].aggregated for tables in by_user if key in tables]),
+            _median_table([tables[key].distributed for tables in by_user if key in tables]),
+        )
+        for key in keys
+    }
+
+
+def _median_table(by_user: Sequence[Table]) -> Table:
+    return {
+        n: median_of_users([(t[n].per_gpu, t[n].first, t[n]) for t in by_user if n in t])
+        for n in sorted({n for table in by_user for n in table})
+    }
 
 
 def server_factors(layers: Layers, min_records: int) -> dict[NodeName, float]:

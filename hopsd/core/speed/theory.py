@@ -8,10 +8,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from hopsd.core.speed.layers import weight_of
+from hopsd.core.speed.layers import median_of_users, weight_of
 from hopsd.core.speed.mixture import BIN_WIDTH, Mixture, fit_bins, middles
 from hopsd.core.speed.throughput import BasicTimes, DataTime, Pattern, PeerWait, theory_per_gpu
 from hopsd.model import bounds
+from hopsd.model.ids import UserName
 from hopsd.model.knowledge import Bandwidth, PhaseRecord, Theory
 
 SAME_BATCH = 0.1
@@ -70,6 +71,21 @@ def fit_theory(records: Sequence[PhaseRecord], half_life_seconds: float) -> Theo
         at=newest.at,
     )
     return fitted if credible(fitted) else None
+
+
+def fit_users(records: Sequence[PhaseRecord], half_life_seconds: float) -> Theory | None:
+    """:func:`fit_theory` of each user's records: the one by which one GPU is as fast as for the
+    median user.
+    """
+    users: dict[UserName, list[PhaseRecord]] = defaultdict(list)
+    for record in records:
+        users[record.user].append(record)
+    fits = [
+        (alone(fitted), min(record.at for record in mine), fitted)
+        for mine in users.values()
+        if (fitted := fit_theory(mine, half_life_seconds)) is not None
+    ]
+    return median_of_users(fits) if fits else None
 
 
 def credible(theory: Theory) -> bool:

@@ -1,0 +1,2 @@
+ALTER TABLE phases DROP COLUMN "user";
+ALTER TABLE throughput DROP COLUMN "user";

@@ -1,0 +1,60 @@
+"""Speeds of a workload that several users name are the median user's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import permutations
+
+import pytest
+from speed_values import NOW, A, process
+
+from hopsd.core.speed.layers import by_workload
+from hopsd.core.speed.theory import alone, fit_users
+from hopsd.model.ids import NodeName, UserName, WorkloadName
+from hopsd.model.knowledge import ThroughputRecord
+
+W = WorkloadName("shared")
+
+
+def told(user: str, rate: float, at: float = NOW - 50.0, count: int = 3) -> list[ThroughputRecord]:
+    return [
+        ThroughputRecord(W, A, NodeName("n0"), 1, 1, rate, at + i, UserName(user))
+        for i in range(count)
+    ]
+
+
+def known(*records: ThroughputRecord) -> float:
+    (layers,) = by_workload(records, 86400.0, NOW).values()
+    return layers.type[A].answering(3).aggregated[1].per_gpu
+
+
+@pytest.mark.parametrize("lie", [1e-6, 1e9])
+def test_no_user_poisons_what_others_measured_however_much_he_reports(lie: float) -> None:
+    ann, bob, mallory = told("ann", 100.0), told("bob", 110.0), told("mallory", lie, count=500)
+    for order in permutations((ann, bob, mallory)):
+        assert known(*(record for records in order for record in records)) in (100.0, 110.0)
+
+
+@pytest.mark.parametrize("lie", [1e-6, 1e9])
+def test_of_two_the_one_who_was_first_is_believed(lie: float) -> None:
+    ann, mallory = told("ann", 100.0, NOW - 90.0), told("mallory", lie, NOW - 10.0, count=500)
+    assert known(*ann, *mallory) == known(*mallory, *ann) == pytest.approx(100.0)
+
+
+def test_one_users_records_are_a_weighted_mean_as_ever() -> None:
+    assert known(*told("ann", 100.0), *told("ann", 200.0)) == pytest.approx(150.0, rel=1e-3)
+
+
+@pytest.mark.parametrize("lie", [1e-3, 1e3])
+def test_basic_times_are_the_median_users_too(lie: float) -> None:
+    honest = [
+        replace(process(str(i), at=NOW - 90.0), user=UserName(name))
+        for i, name in enumerate(("ann", "bob"))
+    ]
+    faked = [
+        replace(process(str(i), at=NOW, t_f=lie), user=UserName("mallory")) for i in range(9, 40)
+    ]
+    fitted, truth = fit_users([*faked, *honest], 86400.0), fit_users(honest, 86400.0)
+    assert fitted is not None
+    assert truth is not None
+    assert alone(fitted) == pytest.approx(alone(truth))
