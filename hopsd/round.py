@@ -22,7 +22,7 @@ from hopsd.model.ids import JobId, NodeName, WorkloadName
 from hopsd.model.knowledge import Knowledge
 from hopsd.model.plan import Plan, PlanSettings, RoundInfo, Snapshot
 from hopsd.model.profiling import ProfileRun
-from hopsd.model.reading import NodeReading, Reading
+from hopsd.model.reading import NodeReading, Reading, SlurmState
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.model.step import Step, StepKind, StepOutcome
 from hopsd.observation import SET_ASIDE, Observation, observe
@@ -281,6 +281,7 @@ def recover(port: Port, store: Store, requirements_max: int) -> tuple[StepOutcom
     if left is None:
         return None
     plan_id, record = left
+    _put_back(port, record)
     seen = observe(port, store, requirements_max)
     now = seen.reading.now
     lasts = RoundWindow(record.round_start, record.round_end).lasts(now)
@@ -298,6 +299,16 @@ def recover(port: Port, store: Store, requirements_max: int) -> tuple[StepOutcom
     store.finish_plan(plan_id, outcomes, finished=now)
     observe(port, store, requirements_max)
     return outcomes
+
+
+def _put_back(port: Port, record: PlanRecord) -> None:
+    """Jobs that the plan sent the checkpoint signal to, which died of it and were not yet requeued:
+    before anybody takes them for ended.
+    """
+    vacating = {step.job for step in record.steps if step.current and not step.profiling}
+    failed = (job.id for job in port.read().jobs if job.state is SlurmState.FAILED)
+    if steps := [Step(job, StepKind.REQUEUE) for job in failed if job in vacating]:
+        port.apply(steps)
 
 
 def _still_there(plan: Plan, reading: Reading) -> tuple[Plan, frozenset[JobId]]:

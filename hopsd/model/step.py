@@ -15,7 +15,8 @@ class StepKind(StrEnum):
     ``START``: a held job gets ``target``. ``PREEMPT``: checkpoint signal, grace, requeue held.
     ``MOVE``: PREEMPT, then START on ``target``. ``RELEASE``: given back to plain Slurm,
     which starts it by its own rules with ``Step.gpus`` GPUs on any nodes but ``Step.avoid``.
-    ``REQUEUE``: a job that failed in a profile run is put back, held.
+    ``REQUEUE``: a job that failed in a profile run, or died of the checkpoint signal, is put back,
+    held.
     """
 
     HOLD = "hold"

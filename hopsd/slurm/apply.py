@@ -18,7 +18,7 @@ from hopsd.model.reading import (
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.slurm.adapter import Adapter
 from hopsd.slurm.place import Placer, Result
-from hopsd.slurm.vacate import vacate
+from hopsd.slurm.vacate import ended_by, vacate
 from hopsd.slurm.watch import ApplySettings, Watch, refusals
 
 _LEAVING = frozenset({StepKind.PREEMPT, StepKind.MOVE})
@@ -133,10 +133,11 @@ class SlurmPort:
         return job.begin if self._clock() < job.begin < USER_HOLD_BEGIN else 0.0
 
     def _put_back(self, job: JobReading) -> Result:
-        """Only what failed in its profile run: any other end is the job's own."""
+        """Only what failed in its profile run, or died of our signal: any other end is its own."""
         if job.state is SlurmState.PENDING:
             return self._hold(job)
-        if not job.failed_profile:
+        ours = job.requeue and ended_by(job, self._settings.checkpoint_signal)
+        if not (job.failed_profile or ours):
             return _gone(job) if job.state.finished else _failed(job, f"it is {job.state_text}")
         return self._asked(job, lambda: self._adapter.requeue_hold(job.id, ended=True))
 

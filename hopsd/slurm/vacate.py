@@ -56,14 +56,14 @@ def vacate(
 
 def _to_requeue(job: JobReading, settings: ApplySettings) -> bool:
     running = job.state in (SlurmState.RUNNING, SlurmState.SUSPENDED)
-    return running or _ended_by(job, settings.checkpoint_signal)
+    return running or ended_by(job, settings.checkpoint_signal)
 
 
 def _among(seen: Jobs, jobs: Collection[JobId], states: Collection[SlurmState]) -> list[JobId]:
     return [job for job in jobs if job in seen and seen[job].state in states]
 
 
-def _ended_by(job: JobReading, name: str) -> bool:
+def ended_by(job: JobReading, name: str) -> bool:
     """True where the job's script had no handler for the signal and died of it.
 
     A shell reports a child that died of signal n as exit code 128 + n.

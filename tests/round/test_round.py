@@ -58,7 +58,7 @@ class Cluster:
     def apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
         vacating = [replace(s, target=Allocation()) for s in steps if s.current]
         placing = [s for s in steps if s.target]
-        holding = [s for s in steps if s.kind is StepKind.HOLD]
+        holding = [s for s in steps if s.kind in (StepKind.HOLD, StepKind.REQUEUE)]
         for done, step in enumerate([*vacating, *holding, *placing]):
             if self.breaks_after is not None and done >= self.breaks_after:
                 raise SlurmUnavailableError("slurmctld does not answer")
@@ -423,6 +423,26 @@ def start_and_be_killed(port: Cluster, memory: MemoryStore) -> None:
     with pytest.raises(SlurmUnavailableError):
         run_round(port, memory, hops, SETTINGS, None)
     port.apply = apply  # type: ignore[method-assign]
+
+
+def test_a_job_that_died_of_the_signal_of_a_plan_left_open_runs_on() -> None:
+    """hopsd lost the lead, or its life, between the checkpoint signal and the requeue."""
+    port, memory = cluster(comment(4)), store()
+    run_round(port, memory, hops, SETTINGS, None)
+    observe(port, memory, 8)
+    job = port.jobs[JobId("1")]
+    step = Step(job.id, StepKind.MOVE, current=job.allocation, target=Allocation.of({"n2": 4}))
+    plan = Plan({job.id: step.target})
+    memory.begin_plan(
+        PlanRecord(1000.0, 1060.0, first=True, made=port.now, plan=plan, steps=(step,))
+    )
+    port.jobs[job.id] = replace(
+        job, state=SlurmState.FAILED, exit_signal=10, allocation=Allocation()
+    )
+    port.now += 5.0
+    recover(port, memory, 8)
+    assert port.placements() == {job.id: step.target}
+    assert memory.jobs()[job.id].submit == job.submit
 
 
 def test_a_run_that_began_and_ended_unseen_has_its_place_recorded() -> None:

@@ -183,6 +183,19 @@ def test_what_ended_in_its_grace_is_never_requeued(slurm: FakeSlurm, state: Slur
     assert slurm.writes() == ["signal"]
 
 
+@pytest.mark.parametrize(
+    ("ended", "back"),
+    [({"exit_signal": 10}, True), ({"exit_code": 138}, True), ({"exit_code": 1}, False)],
+)
+def test_what_died_of_our_signal_is_put_back_later_too(
+    slurm: FakeSlurm, ended: dict[str, int], back: bool
+) -> None:
+    job = slurm.add(1, state=SlurmState.FAILED, hold=Hold.NONE, **ended)
+    [outcome] = port(slurm).apply([Step(job, StepKind.REQUEUE)])
+    assert (outcome.status is OutcomeStatus.DONE) == back
+    assert (slurm.table[job].state is SlurmState.PENDING) == back
+
+
 def test_what_completes_between_look_and_requeue_is_not_run_again(slurm: FakeSlurm) -> None:
     requeue = slurm.requeue_hold
 
