@@ -497,6 +497,23 @@ local function unused_counts(reqs, per_node)
   return unused
 end
 
+local SIGNALS = { USR1 = "USR1", USR2 = "USR2", TERM = "TERM", INT = "INT", HUP = "HUP",
+  ["10"] = "USR1", ["12"] = "USR2", ["15"] = "TERM", ["2"] = "INT", ["1"] = "HUP" }
+
+-- What the script wants to be warned by, as "batch:USR1" or "steps:USR1". This script is not told of
+-- the option, so one on the command line is not known.
+local function signal_of(script)
+  for line in (script or ""):gmatch("[^\n]+") do
+    local value = line:match("^#SBATCH.*%-%-signal[= ]+(%S+)")
+    if value then
+      value = value:gsub("[\"']", ""):gsub("^{?R?}?", "")
+      local batch, name = value:match("^(B?:?)(%w+)")
+      name = name and SIGNALS[(name:upper():gsub("^SIG", ""))]
+      return name and (batch == "B:" and "batch:" or "steps:") .. name
+    end
+  end
+end
+
 -- Returns what is asked, and the word for it; or nil and what to change.
 local function contract(job, pairs_found)
   local o, problem = read_options(job)
@@ -534,6 +551,7 @@ local function contract(job, pairs_found)
   add("memory", job.min_mem_per_node == 0 and "node" or o.memory_per_gpu and string.format("%d", o.memory_per_gpu)
     or not given(job.min_mem_per_node) and not given(job.min_mem_per_cpu) and "default" or nil)
   add("exclusive", o.exclusive and "yes")
+  add("signal", signal_of(job.script))
   add("type", o.kind)
   add("gres", o.gres)
   add("nodes", given(job.req_nodes) and job.req_nodes)

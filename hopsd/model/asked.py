@@ -17,7 +17,8 @@ class Asked:
     Tasks: ``tasks_per_gpu``, else ``tasks_each`` on each node. ``cores_per_gpu`` None: the
     site's number. ``memory_mb_per_gpu``: of ``--mem-per-gpu``; ``whole_memory``: ``--mem=0``;
     ``default_memory``: no option about memory. ``gres``: other than GPUs, on each node, as
-    ``VRAM:12G,nvme:1``. ``nodes``: of ``--nodelist``, None: any.
+    ``VRAM:12G,nvme:1``. ``nodes``: of ``--nodelist``, None: any. ``signal``: that the script wants
+    before it must go, "": the site's; to its steps alone with ``signal_steps``, else to its shell.
     """
 
     shape: ShapeRule | None = None
@@ -32,6 +33,8 @@ class Asked:
     gpu_type: GpuType | None = None
     gres: str = ""
     nodes: frozenset[NodeName] | None = None
+    signal: str = ""
+    signal_steps: bool = False
 
     def tasks(self, gpus: int) -> int:
         """On a node where the job has ``gpus`` GPUs."""

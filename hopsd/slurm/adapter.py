@@ -15,9 +15,12 @@ from hopsd.model.reading import JobReading, Reading
 
 
 class SignalScope(StrEnum):
-    """``BATCH``: the batch script's shell alone. ``ALL``: it and every process of every step."""
+    """``BATCH``: the batch script's shell alone. ``STEPS``: every process of every step but that.
+    ``ALL``: both.
+    """
 
     BATCH = "batch"
+    STEPS = "children"
     ALL = "all"
 
 

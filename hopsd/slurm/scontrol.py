@@ -114,8 +114,8 @@ class ScontrolAdapter:
             self._commands.run("scontrol", "release", ",".join(jobs))
 
     def signal(self, job: JobId, signal: str, scope: SignalScope) -> None:
-        target = "--batch" if scope is SignalScope.BATCH else "--full"
-        self._commands.run("scancel", f"--signal={signal}", target, job)
+        flags = {SignalScope.BATCH: ["--batch"], SignalScope.ALL: ["--full"]}.get(scope, [])
+        self._commands.run("scancel", f"--signal={signal}", *flags, job)
 
     def requeue_hold(self, job: JobId, *, ended: bool = False) -> None:
         words = [] if ended else ["incomplete"]

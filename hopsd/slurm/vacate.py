@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from hopsd.model.ids import JobId
 from hopsd.model.reading import JobReading, SlurmState
-from hopsd.slurm.adapter import Adapter
+from hopsd.slurm.adapter import Adapter, SignalScope
 from hopsd.slurm.watch import ApplySettings, Jobs, Watch, refusals
 
 _ON_NODES = frozenset({SlurmState.RUNNING, SlurmState.COMPLETING, SlurmState.SUSPENDED})
@@ -33,7 +33,8 @@ def vacate(
     """
     left: dict[JobId, float] = {}
     errors: dict[JobId, str] = {}
-    jobs = _among(watch.jobs(), jobs, _ON_NODES)
+    before = watch.jobs()
+    jobs = _among(before, jobs, _ON_NODES)
 
     def all_left(seen: Jobs) -> bool:
         staying = _among(seen, jobs, _ON_NODES)
@@ -42,7 +43,7 @@ def vacate(
 
     for job in jobs:
         with refusals({}, job):  # of a job that just ended; its state is looked at below
-            adapter.signal(job, settings.checkpoint_signal, settings.signal_scope)
+            adapter.signal(job, *signal_of(before[job], settings))
     seen = watch.until(all_left, settings.grace_seconds)
     requeued = [job for job in jobs if job in seen and _to_requeue(seen[job], settings)]
     for job in requeued:
@@ -56,7 +57,15 @@ def vacate(
 
 def _to_requeue(job: JobReading, settings: ApplySettings) -> bool:
     running = job.state in (SlurmState.RUNNING, SlurmState.SUSPENDED)
-    return running or ended_by(job, settings.checkpoint_signal)
+    return running or ended_by(job, signal_of(job, settings)[0])
+
+
+def signal_of(job: JobReading, settings: ApplySettings) -> tuple[str, SignalScope]:
+    """The script's own ``--signal``, which it handles; else the site's."""
+    if not job.asked.signal:
+        return settings.checkpoint_signal, settings.signal_scope
+    steps = job.asked.signal_steps
+    return job.asked.signal, SignalScope.STEPS if steps else SignalScope.BATCH
 
 
 def _among(seen: Jobs, jobs: Collection[JobId], states: Collection[SlurmState]) -> list[JobId]:

@@ -53,7 +53,7 @@ def rules(words: str = "", site: SiteMemory = COUNTED, **fields: object) -> Rule
 def test_the_word_of_the_submit_plugin_is_read() -> None:
     word = (
         "shape:even|per_node:4|counted:yes|tasks:1/2|cores:24/4|memory:7000|exclusive:yes"
-        "|type:a100|gres:VRAM:12G,nvme:1|nodes:n[0-1],m3"
+        "|signal:steps:USR2|type:a100|gres:VRAM:12G,nvme:1|nodes:n[0-1],m3"
     )
     assert read_asked(f"hops:asks|{word}") == Asked(
         shape=ShapeRule.EVEN,
@@ -65,6 +65,8 @@ def test_the_word_of_the_submit_plugin_is_read() -> None:
         gpu_type=GpuType("a100"),
         gres="VRAM:12G,nvme:1",
         nodes=frozenset(map(NodeName, ("n0", "n1", "m3"))),
+        signal="USR2",
+        signal_steps=True,
     )
 
 

@@ -236,3 +236,23 @@ def test_other_jobs_are_untouched(cluster: PrivateCluster) -> None:
     assert by_owner(cluster, "scontrol", "update", f"jobid={held}", "nice=3", "comment=x") == ""
     assert by_owner(cluster, "scontrol", "release", held) == ""
     wait_until(lambda: shown(cluster, held)["JobState"] == "RUNNING")
+
+
+@pytest.mark.parametrize(
+    ("option", "word"),
+    [
+        ("--signal=B:USR1@60", "|signal:batch:USR1"),
+        ("--signal=SIGUSR2@90", "|signal:steps:USR2"),
+        ("--signal 10", "|signal:steps:USR1"),
+        ("--signal=KILL@9", ""),
+    ],
+)
+def test_the_signal_that_a_script_wants_is_handed_on(
+    cluster: PrivateCluster, option: str, word: str
+) -> None:
+    script = cluster.directory / "signal.sh"
+    script.write_text(f"#!/bin/sh\n#SBATCH {option}\nsleep 600\n")
+    command = ("sbatch", "--output=/dev/null", "--chdir=/", "--comment=hops:reqs=1", str(script))
+    assert as_user(cluster, OWNER, *command).returncode == 0
+    asks = shown(cluster, queue(cluster)[0])["AdminComment"]
+    assert asks == f"hops:asks|shape:any|memory:default{word}"

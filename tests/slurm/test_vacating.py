@@ -157,3 +157,24 @@ def test_preempting_twice_changes_nothing(cluster: PrivateCluster, port: SlurmPo
     before = reading(port, job)
     assert statuses(port.apply([preempt(job)])) == [OutcomeStatus.UNCHANGED]
     assert reading(port, job) == before
+
+
+@pytest.mark.parametrize(
+    ("signal", "script"),
+    [
+        ("batch:USR2", "trap 'echo USR2 > {0}/got; exit 85' USR2; sleep 600 & wait"),
+        (
+            "steps:TERM",
+            "srun bash -c \"trap 'echo TERM > {0}/got; exit 0' TERM; sleep 600 & wait\"; exit 85",
+        ),
+    ],
+)
+def test_a_script_gets_the_signal_that_it_asked_for(
+    cluster: PrivateCluster, port: SlurmPort, traces: Path, signal: str, script: str
+) -> None:
+    job = started(cluster, port, submit(cluster, script=script.format(traces)), n0=2)
+    cluster.run("scontrol", "update", f"jobid={job}", f"admincomment=hops:asks|signal:{signal}")
+    [outcome] = port.apply([preempt(job)])
+    assert outcome.status is OutcomeStatus.DONE
+    assert (traces / "got").read_text().strip() == signal.partition(":")[2]
+    assert reading(port, job).hold is Hold.HOPS

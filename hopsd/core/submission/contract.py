@@ -20,6 +20,8 @@ from hopsd.model.rules import ShapeRule
 
 MARK = "hops:asks"
 
+SIGNALS = ("USR1", "USR2", "TERM", "INT", "HUP")
+
 _WHOLE = re.compile(r"[1-9][0-9]{0,11}")
 _RATIO = re.compile(r"([1-9][0-9]{0,11})/([1-9][0-9]{0,11})")
 
@@ -36,6 +38,7 @@ def read_asked(admin_comment: str) -> Asked:
 
 def _asked(said: Mapping[str, str]) -> Asked:
     shape = said.get("shape", "")
+    target, _, name = said.get("signal", "").partition(":")
     return Asked(
         shape=ShapeRule(shape) if shape in tuple(ShapeRule) else None,
         per_node=_whole(said.get("per_node")) if shape == ShapeRule.EVEN else None,
@@ -49,6 +52,8 @@ def _asked(said: Mapping[str, str]) -> Asked:
         gpu_type=GpuType(said["type"]) if said.get("type") else None,
         gres=said.get("gres", ""),
         nodes=_nodes(said.get("nodes")),
+        signal=name if name in SIGNALS else "",
+        signal_steps=name in SIGNALS and target == "steps",
     )
 
 
