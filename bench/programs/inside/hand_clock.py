@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 MOST_STEPS = int(os.environ.get("HAND_CLOCK_STEPS", "60"))
-MOST_SECONDS = float(os.environ.get("HAND_CLOCK_SECONDS", "40"))
+MOST_SECONDS = float(os.environ.get("HAND_CLOCK_SECONDS", "20"))
 _intervals: list[tuple[float, float]] = []
 _last: float | None = None
 _began: float | None = None
