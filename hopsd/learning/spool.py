@@ -19,7 +19,7 @@ from hopsd.errors import FormatError
 from hopsd.model.ids import JobId
 
 MAX_LISTED = 20_000
-"""Names read at one look: 40 ms."""
+"""Names read at one look: 25 ms."""
 
 MAX_JUDGED = 2_000
 """Names at one look that are nobody's, of which it is found out whether to remove them."""

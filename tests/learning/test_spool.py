@@ -1,0 +1,79 @@
+"""Whatever anybody leaves in the spool, a look at it takes a bounded time and loses no report."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from test_report_reader import NOW, UID, job, look, put, reading, report
+
+from hopsd.learning import reader as reader_module
+from hopsd.learning import spool
+from hopsd.learning.reader import ReportReader
+
+
+def junk(folder: Path, count: int) -> None:
+    for number in range(count):
+        path = folder / f"junk{number}"
+        path.touch()
+        os.utime(path, (NOW, NOW))
+
+
+def test_a_look_lists_a_part_and_every_report_is_found_by_and_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool, "MAX_LISTED", 10)
+    junk(tmp_path, 95)
+    put(tmp_path, report())
+    reader = ReportReader(tmp_path)
+    found = [look(reader, reading(job())).samples_done for _ in range(11)]
+    assert found[-1] == {"17": 3296}
+    assert found.count({}) < 11
+    first = next(n for n, done in enumerate(found) if done)
+    assert all(found[first:])
+    reader.close()
+
+
+def test_files_dated_by_hand_into_the_future_are_removed(tmp_path: Path) -> None:
+    path = tmp_path / "for ever"
+    path.touch()
+    os.utime(path, (NOW + 1e9, NOW + 1e9))
+    look(ReportReader(tmp_path), reading())
+    assert not path.exists()
+
+
+def test_junk_that_cannot_be_removed_is_named_once(tmp_path: Path) -> None:
+    full = tmp_path / "folder"
+    full.mkdir()
+    (full / "x").touch()
+    os.utime(full, (1.0, 1.0))
+    reader = ReportReader(tmp_path)
+    assert [str(r) for r in look(reader, reading()).refused] == [
+        "folder: nobody's, and cannot be removed"
+    ]
+    assert look(reader, reading()).refused == ()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
+def test_only_files_of_the_jobs_own_user_count_against_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader_module, "MAX_FILES_PER_JOB", 1)
+    for pid in range(5):
+        os.chown(put(tmp_path, report(pid=pid)), UID + 1, -1)
+    put(tmp_path, report(pid=9))
+    collected = look(ReportReader(tmp_path), reading(job()))
+    assert collected.samples_done == {"17": 3296}
+    assert len(collected.refused) == 5
+
+
+def test_of_many_reports_a_users_rest_has_its_turn_at_the_next_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader_module, "MAX_READ_PER_USER", 1)
+    for pid in range(3):
+        put(tmp_path, report(pid=pid))
+    reader = ReportReader(tmp_path)
+    done = [look(reader, reading(job())).samples_done["17"] for _ in range(3)]
+    assert done == [3296, 2 * 3296, 3 * 3296]
