@@ -7,34 +7,34 @@ Written by `make paper` (`python -m bench.paper`): the experiments of section 4 
 deviations are over seeds; every seed is another draw of jobs, arrivals and server speeds.
 LR is the latency ratio, waiting time over expected run time.
 
-What is equal for all policies: rounds of 360 s, a restart costs 30 s of holding GPUs (the first
-start is free), the same jobs in the same order, the same knowledge of speeds. `sia-hops` and
-`gavel-queue` are the rivals as the Hops paper ran them: Sia with one configuration for each
-requirement, Gavel rigid at the median requirement, both with the latency ratio as their queue.
-`sia`, `gavel` and `gavel-ftf` are as published by their authors; `slurm` is first come, first
-served with conservative backfill; `fifo`, `sjf`, `srtf`, `las` are rigid, too.
+All policies have the same rounds of 360 s, the same restart cost (30 s of holding GPUs; the first
+start is free), the same jobs in the same order, and the same knowledge of speeds. `sia-hops` and
+`gavel-queue` are the rivals as the Hops paper ran them: Sia with one configuration per requirement,
+Gavel rigid at the median requirement, both with the latency ratio as queue order. `sia`, `gavel`
+and `gavel-ftf` are as published by their authors; `slurm` is first come, first served with
+conservative backfill; `fifo`, `sjf`, `srtf` and `las` are rigid as well.
 
-What the paper does not print, and what we took instead:
+What the paper does not print, and what we used instead:
 
-- **Speeds.** Modelled by its own equations 1 to 5 from public figures of models and hardware
+- **Speeds.** Modelled by the paper's equations 1 to 5 from public figures of models and hardware
   (`hopsd/sim/models.py` names each assumption). They are not measurements of the paper's servers.
-- **Job mix.** Figure 8 has no numbers in print. Categories are drawn such that all jobs together
-  need about 8 hours of 64 GPUs and 10 hours of 512. Requirements are 1 to 8 of the counts 1 to 16
-  such that the median takes at most 8 hours. The total was set after first runs, twice, so that
-  makespans are about as long as the paper's; it was not varied to please one policy.
-- **Sia's placement** is not in print. Ours does not spread a job over servers where one server can
+- **Job mix.** Figure 8 has no printed numbers. Categories are drawn such that all jobs together
+  need about 8 hours of 64 GPUs and 10 hours of 512. Requirements are 1 to 8 of the counts 1 to 16,
+  chosen so that the median takes at most 8 hours. The total was adjusted twice after first runs to
+  make makespans about as long as the paper's; it was not tuned to favour one policy.
+- **Sia's placement** is not printed. Ours does not spread a job over servers where one server can
   hold it. A first version did: on 512 GPUs (one seed) it finished in 10.7 h with 0.02 fragments,
-  this one in 11.0 h with 34. So fragments of Sia say as much about this choice as about Sia.
+  this one in 11.0 h with 34. So Sia's fragments say as much about this choice as about Sia.
 - **Round length and restart cost** of the paper's simulation are not printed.
 - **Overheads.** Planning and profiling take no virtual time here (`--count-planning` and
-  `--profiling` of `hopsctl simulate` count them); planning times are below. Plans of hops are
-  bounded by effort, not by time, so that a run is the same on every machine.
+  `--profiling` of `hopsctl simulate` count them); planning times are below. Hops' plans are limited
+  by effort, not by time, so that a run is the same on every machine.
 
-So absolute hours cannot agree. What can be checked is who is better, by how much, and why.
+So absolute hours cannot agree. What can be checked is which policy is better, by how much, and why.
 """
 
 AGREES = """
-"yes": the same direction, and at least half of the paper's effect; "in direction": less than that;
+"yes": the same direction and at least half of the paper's effect; "in direction": less than that;
 "undecided": the seeds' standard deviation is larger than the effect.
 """
 
@@ -42,30 +42,30 @@ FINDINGS = """
 ## What does not agree, and why
 
 - **Makespan, 512 GPUs.** On seeds where hops ends later than Sia, the last job is a long one that
-  came late and waited for hours (below): a latency ratio grows with the wait over the run time, so
-  it weighs as much as a short job that waits for minutes only then. That is how equation 8 keeps
-  completion times short. No run tested other reasons. The last arrivals are at 5 hours; in the
-  paper's runs the cluster was perhaps full to the end.
+  arrived late and waited for hours (below). The latency ratio divides the wait by the run time, so
+  a long job that waited for hours weighs no more than a short one that waited for minutes. That is
+  how equation 8 keeps completion times short. No run tested other reasons. The last arrivals are at
+  5 hours; in the paper's runs the cluster may have been full to the end.
 - **Largest latency ratio.** Set by jobs that need seconds (the shortest {shortest:.0f} s) and wait
-  for the next round of 360 s because nothing is idle before. The paper's shortest jobs are not
-  printed; ours are probably shorter. Jobs of a round or more are a column of their own.
+  for the next round of 360 s because no GPU is idle before. The paper's shortest jobs are not
+  printed; ours are probably shorter. Jobs of a round or more have a separate column.
 - **Gavel with the latency ratio as its queue** comes closer to hops in fairness than any other
-  rival: serving jobs in that order makes most of the difference, and the paper does not say how it
-  was built into Gavel.
+  rival. Serving jobs in that order makes most of the difference. The paper does not say how it was
+  built into Gavel.
 - **Sia as published, 512 GPUs,** ends late because of its GPU counts. On every seed the job that
   ends last accepts 1 GPU and none of Sia's other counts (powers of two within a server, whole
   servers), so it never gets more.
 - **Fragments.** Why hops leaves more than in the paper is open. Sensitive jobs (rho above 1.4) may
   not be spread over them; here they are {sensitive:.0%} of all.
-- **Priorities.** Other priorities than the latency ratio do not starve anybody as they do in the
-  paper; with SJF the largest latency ratio is even lower. Among jobs of a round or more the latency
-  ratio has the lowest one by far. Whether the paper's load or its jobs are the reason cannot be
-  told from what is printed.
-- **SRTF and LAS** among the rigid policies are hard to beat in largest latency ratio at this load.
-  They pay in makespan and completion time.
+- **Priorities.** Priorities other than the latency ratio do not starve jobs here as they do in the
+  paper; with SJF the largest latency ratio is even lower. Among jobs of a round or more, the
+  latency ratio as priority has by far the lowest. Whether the paper's load or its jobs are the
+  reason cannot be determined from what is printed.
+- **SRTF and LAS,** although rigid, are hard to beat in largest latency ratio at this load. The cost
+  is a longer makespan and completion time.
 """
 
 CLOSING = """
-Processor seconds of every round's first plan, the solver's processes too. How planning scales
-with GPUs and queue length (figure 15) is measured by `python -m bench.plan`.
+CPU seconds of every round's first plan, including the solver's processes. `python -m bench.plan`
+measures how planning scales with GPUs and queue length (figure 15).
 """
