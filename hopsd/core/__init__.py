@@ -1,1 +1,1 @@
-"""The algorithm, pure: numbers in, numbers out. Imports model only."""
+"""The scheduling algorithm as pure functions. Imports ``hopsd.model`` only."""

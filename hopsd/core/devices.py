@@ -1,4 +1,4 @@
-"""CPUs in place of GPUs: a type whose devices are CPUs is called ``cpu`` or ``cpu-...``.
+"""CPUs as devices in place of GPUs: their type is called ``cpu`` or ``cpu-...``.
 
 A server of such a type has CPUs where others have GPUs: one a socket, or one a node, as the
 operator counts them; to Slurm they are GRES like any GPU (docs/admin.md). Jobs run there if their
@@ -18,17 +18,22 @@ CPU = GpuType("cpu")
 
 
 def is_cpu(gpu_type: GpuType) -> bool:
-    """Also of ``cpu (PARTITION)``, as :mod:`hopsd.core.submission.partitions` may name it."""
+    """Whether the devices are CPUs.
+
+    Also true of ``cpu (PARTITION)``, as :mod:`hopsd.core.submission.partitions` may name it.
+    """
     kind = gpu_type.partition(" ")[0]
     return kind == CPU or kind.startswith(f"{CPU}-")
 
 
 def cpu_nodes(reading: Reading) -> tuple[NodeName, ...]:
+    """The nodes whose devices are CPUs."""
     return tuple(node.name for node in reading.nodes if is_cpu(node.gpu_type))
 
 
 def cores_of(node: NodeReading, kept: int) -> int:
-    """Cores of one CPU of a node that keeps ``kept`` cores for others: an equal part of the rest.
+    """Cores per CPU device of a node that keeps ``kept`` cores for others: an equal part of the
+    rest.
 
     Slurm gives whole cores, so it is a multiple of their hardware threads.
     """
@@ -39,5 +44,5 @@ def cores_of(node: NodeReading, kept: int) -> int:
 def usable(
     tables: Mapping[GpuType, ThroughputTable], *, cpu: bool
 ) -> Mapping[GpuType, ThroughputTable]:
-    """The types that a job may run on: without CPUs unless its user wants them."""
+    """The throughput tables of the types a job may use: CPUs only if its user wants them."""
     return tables if cpu else {t: table for t, table in tables.items() if not is_cpu(t)}

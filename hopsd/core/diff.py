@@ -1,4 +1,4 @@
-"""From what runs to what should run: the steps between a reading and a plan."""
+"""The steps that take the cluster from its current state to a plan."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def diff(
     first: bool,
     ignored: Collection[JobId] = frozenset(),
 ) -> list[Step]:
-    """Steps that bring the cluster from ``reading`` to ``plan``; empty when it is there.
+    """Steps that take the cluster from ``reading`` to ``plan``; empty when nothing has to change.
 
     A first plan decides over every running job but the ``pinned``: one it does not place is
     preempted. A later plan only starts jobs. ``ignored`` jobs were given back to plain Slurm.

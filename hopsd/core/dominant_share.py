@@ -1,4 +1,4 @@
-"""How well a user is served now: dominant shares of interchangeable resources (AlloX, 3.3.2)."""
+"""Dominant shares of interchangeable resources: how well a user is served now (AlloX, 3.3.2)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from math import ceil
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """One way to run a job: amounts by resource, and how long it takes so."""
+    """One way to run a job: the amount of each resource, and the run time."""
 
     demand: Mapping[str, float]
     seconds: float
 
 
 def dominant_share(demand: Mapping[str, float], capacity: Mapping[str, float]) -> float:
-    """The largest share that ``demand`` is of any resource's ``capacity``.
+    """The largest share of any resource's ``capacity`` that ``demand`` takes.
 
     Raises:
         ValueError: a resource that the cluster does not have.
@@ -30,7 +30,7 @@ def dominant_share(demand: Mapping[str, float], capacity: Mapping[str, float]) -
 def value(
     configurations: Sequence[Configuration], running: Configuration, capacity: Mapping[str, float]
 ) -> float:
-    """What a job that runs adds to its user's progress.
+    """What a running job adds to its user's progress.
 
     The dominant share of its fastest configuration, less by as much as it now runs slower.
     """
@@ -40,7 +40,7 @@ def value(
 
 
 def considered(users: int, alpha: float) -> int:
-    """How many of the users with least progress take part: the ceiling of alpha times all of
-    them, one at least.
+    """How many of the users with least progress take part: alpha times all, rounded up, at least
+    one.
     """
     return max(1, ceil(alpha * users - 1e-9))

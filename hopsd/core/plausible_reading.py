@@ -1,4 +1,4 @@
-"""What Slurm told, within bounds: a job or a node with a number out of them is set aside by name.
+"""Bounds checks on Slurm's answers: a job or node with an implausible number is set aside by name.
 
 It stays in the reading, with the number made harmless, since what it holds is held; no plan
 counts with it.
@@ -38,14 +38,14 @@ _HARMLESS = {"time_limit_seconds": None, "reserved_from": None, "threads": 1}
 
 @dataclass(frozen=True, slots=True)
 class Plausible:
-    """``reading`` is harmless; ``aside``: why no plan counts with these jobs."""
+    """A ``reading`` that is safe to plan with; ``aside``: why these jobs are left out of plans."""
 
     reading: Reading
     aside: Mapping[JobId, Reason]
 
 
 def plausible(reading: Reading) -> Plausible:
-    """``reading`` without numbers that no sound Slurm tells.
+    """``reading`` without jobs and nodes whose numbers are out of bounds.
 
     The unplausible nodes are taken for down, and say why as their state.
     """

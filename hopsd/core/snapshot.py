@@ -1,4 +1,4 @@
-"""From a reading to what a policy may look at."""
+"""Builds a policy's input, the snapshot, from a reading of the cluster."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from hopsd.model.rules import ANYWHERE, Rules
 
 @dataclass(frozen=True, slots=True)
 class SnapshotSettings:
-    """``default_age_seconds``: for a job of which nothing else tells how long it runs.
+    """``default_age_seconds``: the run time assumed for a job when nothing else is known.
 
     ``pinned``: whether ``preempt=no`` is honoured. ``racks``: of the nodes whose rack is known.
     ``assumed_restart_seconds``: of a job whose restart was never measured. ``cpus_per_gpu``: cores
@@ -49,8 +49,10 @@ class SnapshotSettings:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """``pinned``: running jobs that the round must leave where they are. ``notes``: what the user
-    of a job should know of how it is planned. ``refused``: waiting jobs that Slurm would not start,
+    """A snapshot with the facts that are not in it.
+
+    ``pinned``: running jobs that the round must leave where they are. ``notes``: what a job's user
+    should know about how it is planned. ``refused``: waiting jobs that Slurm would not start,
     whatever is free; they are not in the snapshot.
     """
 
@@ -68,7 +70,7 @@ def build_snapshot(
     info: RoundInfo,
     settings: SnapshotSettings,
 ) -> Built:
-    """The schedulable nodes and the jobs with a valid comment.
+    """Build a snapshot: the schedulable nodes and the jobs with a valid comment.
 
     Where partitions or reservations part a GPU type, it is several types
     (:mod:`hopsd.core.submission.partitions`).

@@ -1,1 +1,1 @@
-"""What reports teach: read, checked, fitted and remembered."""
+"""Learning from reports: read, validated, fitted and stored."""

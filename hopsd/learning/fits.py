@@ -1,4 +1,4 @@
-"""When basic times are fitted anew to what processes reported."""
+"""Schedules refits of basic times to what processes reported."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Pair = tuple[WorkloadName, GpuType]
 
 
 class Fits:
-    """Notes reports and keeps the theory layer up to date; a new workload's at once."""
+    """Stores reports and keeps the theory layer up to date; new workloads are fitted at once."""
 
     def __init__(self, store: History) -> None:
         self._store = store
@@ -26,13 +26,14 @@ class Fits:
         self._fitted: dict[Pair, float] = {}
 
     def note(self, records: Iterable[PhaseRecord]) -> None:
+        """Store records and mark their workloads for a refit."""
         records = list(records)
         if records:
             self._store.add_phases(records)
             self._behind |= {(record.workload, record.gpu_type) for record in records}
 
     def renew(self, half_life_seconds: float, now: float) -> list[tuple[str, Exception]]:
-        """Fit what reported since its last fit, if that is a minute old or there was none.
+        """Refit what has new reports, unless its last fit is less than a minute old.
 
         Returns what could not be fitted, and what it raised; it is tried again when it reports.
         """

@@ -1,4 +1,4 @@
-"""From what jobs report to what is remembered of them, as far as it can be believed."""
+"""Turns jobs' reports into stored knowledge, as far as they are credible."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_TOLD = 20
 
 
 class Learner:
-    """Keeps what one look has to remember for the next. ``refused`` counts reports."""
+    """Learns from reports; keeps the state between looks. ``refused`` counts reports."""
 
     def __init__(self, store: History, folder: Path) -> None:
         self._store = store
@@ -28,12 +28,12 @@ class Learner:
         self.refused = 0
 
     def use_folder(self, folder: Path) -> None:
-        """Take a new configuration's."""
+        """Switch to the folder of a new configuration."""
         self._reports.close()
         self._reports = ReportReader(folder)
 
     def learn(self, reading: Reading, half_life_seconds: float) -> str:
-        """Speeds, parts of iterations and progress of the jobs in ``reading``.
+        """Learn speeds, phases of iterations and progress of the jobs in ``reading``.
 
         Returns why the reports could not be read, nothing where they could.
         What one job reports and no step can take is left out and told as an event: it keeps

@@ -1,4 +1,4 @@
-"""What hopsd knows of workloads' speed, as `hopsctl throughput` shows it."""
+"""What hopsd knows about workloads' speed, as shown by `hopsctl throughput`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Document = dict[str, Any]
 
 
 def known_workloads(knowledge: Knowledge) -> list[Document]:
-    """One row a workload: where it was measured, how often, and when last."""
+    """One row per workload: where it was measured, how often, and when last."""
     names = {
         *knowledge.tables,
         *(record.workload for record in knowledge.records),
@@ -48,7 +48,7 @@ def workload_document(
     settings: EstimatorSettings,
     now: float,
 ) -> Document:
-    """The tables of all layers of one workload, and what they amount to.
+    """The tables of all layers of one workload, and the resulting estimate.
 
     ``name``: its own, or a beginning that no other has.
 

@@ -1,4 +1,4 @@
-"""Reads what jobs report of themselves from the spool folder.
+"""Reads jobs' reports from the spool folder.
 
 A report is believed only from a regular file with one name that the job's own user owns, for a
 node that the run really has. What is refused is named once, with its reason, and removed.
@@ -36,7 +36,7 @@ Stamp = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A file that was not believed."""
+    """A report file that was refused."""
 
     file: str
     reason: str
@@ -47,7 +47,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What one look into the folder taught.
+    """What one look into the folder found.
 
     ``records`` and ``phases`` are new since the last look. ``samples_done`` by job over all of
     its runs, as far as their reports are there. ``restart_seconds``: from Slurm's start of the
@@ -81,7 +81,7 @@ class _Budget:
 
 
 class ReportReader:
-    """Remembers between looks what it has used and where each run of a job was.
+    """Remembers between looks which reports it has used and where each run of a job was.
 
     All of it can be lost: a new reader counts once more what the folder holds. What a look
     taught is only spent by :meth:`settle`; without it the next look teaches the same again.
@@ -98,10 +98,11 @@ class ReportReader:
         self._settled = (self._read, self._used)
 
     def close(self) -> None:
+        """Close the spool folder."""
         self._spool.close()
 
     def collect(self, reading: Reading) -> Collected:
-        """Read what is new since the last look that was settled.
+        """Read what is new since the last settled look.
 
         A folder that is missing or out of reach holds no reports. A job whose reports make a step
         raise has none, either.
@@ -129,7 +130,7 @@ class ReportReader:
         return _together(learnt, refused, unread)
 
     def settle(self) -> None:
-        """What the last look taught is safe elsewhere: reports of finished jobs are removed."""
+        """Confirm that the last look's results are stored; reports of finished jobs are removed."""
         for name in self._spent:
             self._spool.remove(name)
         self._spent = []

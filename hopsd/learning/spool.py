@@ -1,4 +1,4 @@
-"""The folder in which jobs leave their reports: shared, world-writable, sticky.
+"""The folder where jobs leave their reports: shared, world-writable, sticky.
 
 Anybody may leave any number of anything in it. So a look lists a bounded part of it and goes on
 there at the next look; what was found to be a job's report is looked at every time. What is
@@ -32,7 +32,7 @@ FUTURE_SECONDS = 86_400.0
 
 
 class Spool:
-    """Goes through the folder part by part, look after look."""
+    """Lists and cleans the folder, a part of it at each look."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -42,8 +42,8 @@ class Spool:
         self._stuck: set[str] = set()
 
     def look(self, jobs: Collection[JobId], now: float) -> tuple[list[str], list[str], str]:
-        """Names of reports of ``jobs`` in order; names of junk that can neither be removed nor
-        was named before; and why the folder cannot be read, nothing where it can.
+        """Names of reports of ``jobs`` in order; newly found junk that cannot be removed; and why
+        the folder cannot be read, empty if it can.
         """
         listed, unread = self._listed()
         # A write in progress, or a job that the reading is too old to know: give it time.
@@ -54,7 +54,7 @@ class Spool:
         return sorted(self._found), named, unread
 
     def close(self) -> None:
-        """Give back the descriptor of a listing that is not at its end."""
+        """Close the descriptor of an unfinished listing."""
         self._close()
         self._listing = None
 
@@ -86,11 +86,11 @@ class Spool:
         return self.remove(name)
 
     def forget(self, name: str) -> None:
-        """It is gone."""
+        """Drop a name that no longer exists."""
         self._found.discard(name)
 
     def remove(self, name: str) -> bool:
-        """Also an empty folder. What cannot be removed is not tried again."""
+        """Remove a file or an empty folder. What cannot be removed is not tried again."""
         self._found.discard(name)
         path = self.folder / name
         for way in (path.unlink, path.rmdir):
@@ -103,11 +103,11 @@ class Spool:
         return False
 
     def stuck(self, name: str) -> bool:
-        """Whether it was found that it cannot be removed."""
+        """Whether an earlier removal failed."""
         return name in self._stuck
 
     def read_owned(self, name: str, uid: int) -> bytes:
-        """A report's bytes, from a plain file with one link that ``uid`` owns.
+        """The bytes of a report; it must be a plain file with one link that ``uid`` owns.
 
         Raises:
             FormatError: it is not such a file, or larger than a report is.

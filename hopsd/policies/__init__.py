@@ -1,1 +1,1 @@
-"""Scheduling policies: one file each, one protocol."""
+"""Scheduling policies behind one protocol."""

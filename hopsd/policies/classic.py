@@ -1,4 +1,4 @@
-"""The classic queues: FIFO, SJF, SRTF and LAS with greedy placing and rigid jobs.
+"""Classic queueing policies: FIFO, SJF, SRTF and LAS, with greedy placement and rigid jobs.
 
 Jobs take the median of their requirements, on the fastest servers that are idle when their
 turn comes. FIFO and SJF never preempt; FIFO lets nobody overtake, SJF passes over a job that
@@ -24,8 +24,8 @@ from hopsd.policies.placing import Sites
 
 @dataclass(frozen=True, slots=True)
 class Classic:
-    """``preempts``: running jobs compete at a round's start. ``overtakes``: a job that does not
-    fit does not keep those behind it waiting.
+    """A queueing policy. ``preempts``: running jobs compete at a round's start. ``overtakes``: jobs
+    behind one that does not fit may still start.
     """
 
     settles: ClassVar[bool] = True
@@ -35,7 +35,7 @@ class Classic:
 
     @property
     def steady(self) -> bool:
-        """Whether what waits goes on waiting as long as nothing happens."""
+        """Whether the waiting jobs keep waiting until something happens."""
         return not self.preempts
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:

@@ -1,4 +1,4 @@
-"""Greedy placing on whole GPUs, for policies that decide first and place afterwards."""
+"""Greedy placement on whole GPUs, for policies that choose jobs first and place them afterwards."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def contenders(snapshot: Snapshot) -> list[Job]:
 
 
 class Sites:
-    """Servers with their idle GPUs; finds and takes placements."""
+    """Servers with their idle GPUs; finds and records placements."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         names = [node.name for node in snapshot.nodes]
@@ -47,17 +47,17 @@ class Sites:
         self._allowances = allowances(snapshot.limits, staying(snapshot))
 
     def supply(self) -> Supply:
-        """What is left of every node."""
+        """What is left on every node."""
         return self._stock.with_gpus(np.array(list(self.idle.values()), dtype=np.int64))
 
     def copy(self) -> Sites:
-        """The same servers with the same GPUs idle, to try something."""
+        """A copy, to try placements on."""
         other = copy(self)
         other.idle = dict(self.idle)
         return other
 
     def within(self, allocation: Allocation) -> Sites:
-        """The same servers, idle only in what ``allocation`` names."""
+        """The same servers with only the GPUs of ``allocation`` idle."""
         part = copy(self)
         part.idle = dict.fromkeys(self.idle, 0) | allocation.as_dict()
         part.left = allocation.gpus
@@ -69,6 +69,7 @@ class Sites:
         return self._total
 
     def type_of(self, allocation: Allocation) -> GpuType | None:
+        """The GPU type of an allocation; None: unknown or empty."""
         return self._type.get(allocation.nodes[0]) if allocation else None
 
     def runs_on(self, job: Job, gpu_type: GpuType, gpus: int) -> bool:
@@ -91,7 +92,7 @@ class Sites:
         return able and parts_of(rooms, gpus, job.rules) is not None
 
     def rate_on(self, job: Job, gpu_type: GpuType, gpus: int) -> float:
-        """Samples per second on an idle cluster, as close together as the type allows."""
+        """Samples per second on an idle cluster, in the tightest placement that the type allows."""
         if not self.runs_on(job, gpu_type, gpus):
             return 0.0
         table = job.throughput[gpu_type]
@@ -101,11 +102,13 @@ class Sites:
         return interpolate(table.distributed, servers) * gpus
 
     def rate_at(self, job: Job, allocation: Allocation) -> float:
-        """Samples per second of the job there."""
+        """Samples per second of the job on an allocation."""
         return configuration_throughput(job, allocation, self._type)
 
     def rigid(self, job: Job) -> int | None:
-        """The median (the lower of two) of the requirements that an idle cluster could hold."""
+        """The job's single size: the (lower) median of the requirements that an idle cluster could
+        hold.
+        """
         runs = self._runs.setdefault((id(job.throughput), job.rules), {})
         for gpus in job.reqs:
             if gpus not in runs:
@@ -137,14 +140,17 @@ class Sites:
         )
 
     def holds(self, allocation: Allocation) -> bool:
+        """Whether all GPUs of an allocation are idle."""
         return all(self.idle.get(node, 0) >= gpus for node, gpus in allocation)
 
     def take(self, allocation: Allocation) -> None:
+        """Mark GPUs as used."""
         for node, gpus in allocation:
             self.idle[node] -= gpus
         self.left -= allocation.gpus
 
     def give_back(self, allocation: Allocation) -> None:
+        """Mark GPUs as idle again."""
         for node, gpus in allocation:
             self.idle[node] += gpus
         self.left += allocation.gpus
@@ -212,8 +218,8 @@ class Sites:
 
 
 def parts_of(rooms: Sequence[int], gpus: int, rules: Rules) -> list[int] | None:
-    """How many GPUs each of the servers with most room gives, two or more of them, hence as few
-    as can be; None where they cannot hold ``gpus`` as the rules want them to lie.
+    """Split ``gpus`` over the fewest servers, at least two, those with most room first; None: no
+    split that the rules allow.
     """
     most = sorted(rooms, reverse=True)
     if rules.shape is ShapeRule.NODE:

@@ -1,4 +1,4 @@
-"""The protocol of a policy."""
+"""The interface of a policy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hopsd.model.plan import Plan, PlanSettings, Snapshot
 
 
 class Policy(Protocol):
-    """Pure: the same snapshot and settings give the same plan, but for the clock's limit.
+    """A pure function: the same snapshot and settings give the same plan, time limits aside.
 
     It may have attributes of type bool that tell the simulator when to ask it. ``only_first``: at
     a round's start alone. ``every_first``: every plan is a first one, it preempts at any time.

@@ -1,4 +1,4 @@
-"""Why a job waits, in a sentence with the numbers that decided."""
+"""Reasons why a job waits: one sentence each, with the numbers that decided."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOT_QUEUED = {
 
 
 def nowhere(job: Job, pools: Pools) -> Reason:
-    """An idle cluster could not run it."""
+    """The job could not run even on an idle cluster."""
     known = [pool for pool in pools.values() if pool.gpu_type in job.throughput]
     if not job.throughput:
         text = (
@@ -48,7 +48,9 @@ def nowhere(job: Job, pools: Pools) -> Reason:
 def outside_window(
     position: int, priority: float, window: int, asked: int, gpus: int, reach: int = 1
 ) -> Reason:
-    """``position`` in the queue counts from 1; ``asked``: GPUs that the ``window`` jobs need;
+    """The job is outside the service window.
+
+    ``position`` in the queue counts from 1; ``asked``: GPUs that the ``window`` jobs need;
     ``reach``: how many times all ``gpus`` they may need.
     """
     text = (
@@ -61,7 +63,7 @@ def outside_window(
 
 
 def over_limit(job: Job, blocked: Blocked) -> Reason:
-    """A site limit leaves too little for it."""
+    """A site limit leaves too little for the job."""
     allowance, limit = blocked.allowance, blocked.allowance.limit
     found = []
     if limit.gpus is not None:
@@ -90,7 +92,7 @@ def _by(jobs: Sequence[JobId]) -> str:
 
 
 def nothing_fits(job: Job, idle: Sequence[int]) -> Reason:
-    """It has no configuration on what is ``idle`` of each node."""
+    """The job has no configuration on what is ``idle`` on each node."""
     text = (
         f"no placement of {sizes(job)} GPUs for it: {sum(idle)} are idle,"
         f" at most {max(idle, default=0)} on one node"
@@ -99,7 +101,7 @@ def nothing_fits(job: Job, idle: Sequence[int]) -> Reason:
 
 
 def lost(job: Job, configurations: int, priority: float, placed: int) -> Reason:
-    """Others got the GPUs of its configurations."""
+    """Other jobs got the GPUs of the job's configurations."""
     text = (
         f"its priority is {priority:.4g}, and what the {placed} jobs placed got was worth more"
         f" than any of its configurations ({configurations}, of {sizes(job)} GPUs)"
@@ -108,7 +110,7 @@ def lost(job: Job, configurations: int, priority: float, placed: int) -> Reason:
 
 
 def sizes(job: Job) -> str:
-    """Such as `1, 2 or 4`."""
+    """A list of sizes in words, such as `1, 2 or 4`."""
     *head, last = (str(size) for size in sorted(set(job.reqs)))
     return f"{', '.join(head)} or {last}" if head else last
 

@@ -1,4 +1,4 @@
-"""Policies by name. A policy's module is imported when it is asked for."""
+"""Policies by name. A policy's module is imported on first use."""
 
 from __future__ import annotations
 

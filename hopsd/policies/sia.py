@@ -40,7 +40,7 @@ FACTOR_MIN = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One column of the program. ``cost``: what choosing it adds, always below 0 if useful."""
+    """One column of the program. ``cost``: added when it is chosen, below 0 if useful."""
 
     job: int
     gpu_type: GpuType
@@ -50,9 +50,11 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Sia:
-    """``own_sizes``: every requirement of a job is a configuration and jobs find their servers
-    in the order of their latency ratio, as the Hops paper ran it (section 4.2). Otherwise as
-    published: powers of two within a server and whole servers, large jobs placed first.
+    """The Sia policy.
+
+    ``own_sizes``: every requirement of a job is a configuration and jobs find their servers in the
+    order of their latency ratio, as the Hops paper ran it (section 4.2). Otherwise as published:
+    powers of two within a server and whole servers, large jobs placed first.
     """
 
     only_first: ClassVar[bool] = True
@@ -92,8 +94,8 @@ class Sia:
         )
 
     def options(self, snapshot: Snapshot, sites: Sites, jobs: Sequence[Job]) -> list[Option]:
-        """Every (type, count) that each job may take on an idle cluster: of Sia's own counts, or
-        of all where it could run on none of those.
+        """Every (type, count) that each job may take on an idle cluster: Sia's own counts, or all
+        counts for a job that fits none of those.
         """
         largest: dict[GpuType, int] = {}
         for node in snapshot.nodes:
@@ -126,7 +128,7 @@ def _rates(
 
 
 def restart_factor(now: float, job: Job) -> float:
-    """(T - N S) / (T + S) for a running job, 1 for one that has nothing to lose or T < S."""
+    """(T - N S) / (T + S) for a running job; 1 for one with nothing to lose or T < S."""
     age = max(0.0, now - job.submit)
     if not job.running or age < job.restart_seconds or job.restart_seconds <= 0.0:
         return 1.0
@@ -135,7 +137,7 @@ def restart_factor(now: float, job: Job) -> float:
 
 
 def restarting(now: float, job: Job) -> bool:
-    """Whether the job holds GPUs and does not train on them yet."""
+    """Whether the job holds GPUs but has not begun to train on them."""
     since = job.running_since
     return since is not None and job.restarts > 0 and now - since < job.restart_seconds
 
@@ -143,7 +145,7 @@ def restarting(now: float, job: Job) -> bool:
 def choose(
     options: Sequence[Option], capacity: dict[GpuType, int], time_limit_seconds: float
 ) -> tuple[list[Option], float, float]:
-    """At most one option a job within every type's GPUs, at the least cost.
+    """At most one option per job within every type's GPUs, at the least cost.
 
     Also by how much that cost is below 0, and by how much any choice's can be.
     """

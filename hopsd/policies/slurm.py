@@ -1,4 +1,4 @@
-"""First come, first served with conservative backfill: what plain Slurm does today.
+"""First come, first served with conservative backfill, as plain Slurm schedules.
 
 Like ``sched/backfill`` (slurm.conf(5), SchedulerType): every job of the queue, in order of
 submission, gets the earliest start that delays no job before it, and those that can start now
@@ -33,7 +33,7 @@ TESTED_JOBS_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """One pass over the queue whenever something happens, as Slurm makes it."""
+    """One backfill pass over the queue whenever something happens, as in Slurm."""
 
     settles: ClassVar[bool] = True
     steady: ClassVar[bool] = True

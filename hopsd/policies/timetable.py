@@ -1,4 +1,4 @@
-"""Which GPUs are free when: servers, what is promised of them, and the soonest place for a job."""
+"""A timetable of GPUs: which are free when, reservations, and the earliest place for a job."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ Gain = tuple[float, int]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """GPUs from ``start`` until ``end`` (seconds). ``rank``: of several places the lowest is best,
-    the earliest, then on a single server, then on the fullest.
+    """GPUs from ``start`` until ``end`` (seconds).
+
+    ``rank``: the lowest is best: the earliest, then on a single server, then on the fullest.
     """
 
     rank: tuple[float, bool, int]
@@ -27,11 +28,12 @@ class Place:
 
     @property
     def start(self) -> float:
+        """When the job would start."""
         return self.rank[0]
 
 
 class Timetable:
-    """Servers of several GPU types over time, from ``now`` on."""
+    """When the GPUs of servers of several types are free, from ``now`` on."""
 
     def __init__(
         self,
@@ -52,7 +54,7 @@ class Timetable:
         self._free_until: dict[int, dict[GpuType, float]] = {}
 
     def free_until(self, gpus: int) -> Mapping[GpuType, float]:
-        """How long from now on types have so many free for one job, those that have them now.
+        """How long each type that has ``gpus`` free for one job now will keep them free.
 
         Of a job larger than a server only the whole servers are looked for.
         """
@@ -62,8 +64,8 @@ class Timetable:
         return self._free_until[gpus]
 
     def soonest(self, gpus: int, seconds: Mapping[GpuType, float]) -> Place | None:
-        """Where and from when on a job fits for as long as it runs; None: nobody knows, others
-        than the known jobs hold GPUs that it needs.
+        """The earliest place where a job fits for as long as it runs; None: unknown, as it needs
+        GPUs held by others than the known jobs.
         """
         best: Place | None = None
         for gpu_type, long in seconds.items():
@@ -73,6 +75,7 @@ class Timetable:
         return best
 
     def reserve(self, place: Place) -> None:
+        """Reserve a place."""
         for name, gpus in place.allocation:
             server = self._servers[name]
             server.take(place.start, place.end, gpus)

@@ -1,4 +1,4 @@
-"""No policy gives what a job's rules or a site's limits forbid, whatever it knows of them."""
+"""A wrapper that removes from any policy's plans what a job's rules or a site's limits forbid."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BROKEN = Reason(
 
 
 class WithinRules:
-    """A policy, without the placements of its plans that may not be.
+    """A policy whose plans are stripped of forbidden placements.
 
     Policies other than hops place by GPUs and what a job could take of each server; that two
     placements need the same cores, or come to a limit together, they do not see. Jobs that stay
@@ -46,7 +46,7 @@ def unruled(snapshot: Snapshot) -> bool:
 
 
 def kept_within(plan: Plan, snapshot: Snapshot) -> Plan:
-    """``plan`` without what may not be; who loses a place waits for that reason."""
+    """``plan`` without forbidden placements; a job that loses its place waits for that reason."""
     first = snapshot.round.first
     jobs = {job.id: job for job in snapshot.jobs}
     still = [j for j in plan.placements if jobs[j].running and not competes(jobs[j], first=first)]

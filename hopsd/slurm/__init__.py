@@ -1,1 +1,1 @@
-"""The only code that talks to Slurm."""
+"""All code that talks to Slurm."""

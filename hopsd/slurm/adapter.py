@@ -1,4 +1,4 @@
-"""The primitive operations that an adapter offers; ``apply.py`` composes them into steps."""
+"""The primitive operations of an adapter; ``apply.py`` composes them into steps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SignalScope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The shape a held pending job gets before its release.
+    """The shape that a held pending job gets before its release.
 
     ``cores_per_gpu`` come with each GPU, and memory: ``memory_mb_per_gpu``, or
     ``memory_mb_per_node``; None: as Slurm has it. ``asked``: of tasks, GPU type and other GRES.
@@ -46,7 +46,7 @@ class Placement:
 
     @property
     def simple(self) -> bool:
-        """Nothing is asked but GPUs and cores, with one task a node."""
+        """Whether only GPUs and cores are asked for, with one task per node."""
         memory = self.memory_mb_per_gpu is None and self.memory_mb_per_node is None
         asked = self.asked
         plain = asked.tasks_per_gpu is None and asked.tasks_each == 1
@@ -75,10 +75,10 @@ class Adapter(Protocol):
         """
 
     def jobs(self) -> Sequence[JobReading]:
-        """Only the hops jobs, for waiting loops: cheaper than ``read``."""
+        """Only the hops jobs, for polling: cheaper than ``read``."""
 
     def hold(self, job: JobId, begin: float = 0.0) -> None:
-        """Priority 0 by the administrator, so that the owner cannot release it.
+        """Hold with priority 0 as the administrator, so that the owner cannot release it.
 
         Sets the begin time to ``begin``, 0: at once. A hold that names none is taken for an
         operator's by job_submit.lua.
@@ -93,13 +93,13 @@ class Adapter(Protocol):
         """
 
     def release(self, jobs: Sequence[JobId]) -> None:
-        """Let held jobs start. One request for all where the adapter can."""
+        """Let held jobs start, in one request where the adapter can."""
 
     def signal(self, job: JobId, signal: str, scope: SignalScope) -> None:
         """Send ``signal`` (``USR1``, ``TERM``, ...) to a running job."""
 
     def requeue_hold(self, job: JobId, *, ended: bool = False) -> None:
-        """Stop a running job and put it back as held; nothing where it has ended meanwhile.
+        """Requeue a running job as held; does nothing if it has ended meanwhile.
 
         ``ended``: a job that has ended is to run again.
         """
@@ -114,7 +114,7 @@ class Adapter(Protocol):
         avoid: Sequence[NodeName] = (),
         begin_now: bool = False,
     ) -> None:
-        """Let a held job ask plain Slurm for ``gpus`` GPUs on any ``nodes`` nodes but ``avoid``.
+        """Let a held job ask plain Slurm for ``gpus`` GPUs on any ``nodes`` nodes except ``avoid``.
 
         ``comment``, with ``RELEASED_MARK``, replaces the job's. The begin time stays but for
         ``begin_now``: a job requeued just now must not start at once (see ``place.py``).

@@ -1,4 +1,4 @@
-"""Steps over an adapter: settle what needs nothing, vacate, place, read back."""
+"""Applies steps through an adapter: settle no-ops, vacate, place, read back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people want to know of Slurm: its configuration, who may see what, a job not seen yet."""
+"""Queries to Slurm: its configuration, privacy settings, and single jobs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEEP_SECONDS = 60.0
 
 
 def slurm_conf(commands: SlurmCommands) -> dict[str, str]:
-    """Every key that slurmctld has in force; one that is not set is left out.
+    """slurmctld's configuration in force; keys that are not set are left out.
 
     Raises:
         SlurmError: slurmctld does not answer.
@@ -31,7 +31,7 @@ def slurm_conf(commands: SlurmCommands) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A job in a few words. ``ours``: it has a hops comment."""
+    """A job's owner and state. ``ours``: it has a hops comment."""
 
     uid: int
     state: str
@@ -39,7 +39,7 @@ class Told:
 
 
 def look_up(commands: SlurmCommands, job: JobId) -> Told | None:
-    """A job that Slurm knows, None where it knows none, or does not answer."""
+    """A job by its id; None if Slurm does not know it or does not answer."""
     try:
         said = commands.run(
             "squeue", "--noheader", "--all", "--states=all", f"--jobs={job}", "--format=%U %T %k"
@@ -51,7 +51,7 @@ def look_up(commands: SlurmCommands, job: JobId) -> Told | None:
 
 
 class PrivacyReader:
-    """Asks Slurm once a minute at most, however many people ask us; safe in several threads.
+    """Slurm's privacy settings, cached for a minute; thread-safe.
 
     Where Slurm is away, what was last known holds, and before anything was known nothing of
     others is shown.

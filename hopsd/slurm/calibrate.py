@@ -1,4 +1,4 @@
-"""All-reduces on the live cluster, each shape as an ordinary Slurm job of its own."""
+"""Runs all-reduces on the live cluster, each shape as an ordinary Slurm job."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ PORTS = range(20_000, 32_000)
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """How jobs are run: ``python`` with PyTorch on every node; ``options`` go to srun, such as
-    ``--partition=gpu``. A job that does not start within ``patience_seconds`` is given up.
+    """How measuring jobs are run.
+
+    ``python`` with PyTorch on every node; ``options`` go to srun, such as ``--partition=gpu``. A
+    job that does not start within ``patience_seconds`` is given up.
     """
 
     python: str = "python3"
@@ -34,7 +36,7 @@ class Site:
 
 
 def shapes(reading: Reading, gpu_type: GpuType) -> tuple[list[Allocation], list[Allocation]]:
-    """Within one server and between two: what there is to measure of a type, idle nodes first."""
+    """The shapes to measure of a type, within one server and between two, idle nodes first."""
     free = free_gpus(reading)
     nodes = sorted(
         (n for n in reading.nodes if n.usable and n.gpu_type == gpu_type),
@@ -52,7 +54,7 @@ def shapes(reading: Reading, gpu_type: GpuType) -> tuple[list[Allocation], list[
 def measure(
     commands: SlurmCommands, site: Site, allocation: Allocation, sizes: Sequence[int]
 ) -> tuple[str, list[Transfer]]:
-    """Backend (nccl or gloo) and times on ``allocation``, which must be even.
+    """Run all-reduces on ``allocation``, which must be even: the backend (nccl or gloo) and times.
 
     Raises:
         SlurmError: the job did not start in time, or did not end well; Slurm's own words.

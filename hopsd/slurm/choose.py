@@ -1,4 +1,4 @@
-"""Which port a site gets, and why."""
+"""Chooses a site's port."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def choose_port(
     *,
     assure: Callable[[], None] | None = None,
 ) -> tuple[Port, str]:
-    """The port that ``config.port`` names, and a sentence that says which it is and why.
+    """The port that ``config.port`` selects, and a sentence with which it is and why.
 
     ``assure`` is called before each write to Slurm; what it raises ends the apply.
 
@@ -45,6 +45,7 @@ def choose_port(
 
 
 def apply_settings(config: SlurmConfig) -> ApplySettings:
+    """The settings of ``apply`` from the configuration."""
     return ApplySettings(
         checkpoint_signal=config.checkpoint_signal,
         signal_scope=SignalScope(config.signal_scope.value),

@@ -1,4 +1,4 @@
-"""Runs Slurm's own commands: argument lists, a time-out, the C locale, never a shell."""
+"""Runs Slurm's commands: argument lists, a time-out, the C locale, never a shell."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _is_name(word: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SlurmCommands:
-    """How the commands run.
+    """A runner for Slurm's commands.
 
     ``environment`` is added to this process's own, as SLURM_CONF for a cluster that is not the
     machine's default.
@@ -51,7 +51,7 @@ class SlurmCommands:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, *arguments: str) -> str:
-        """Standard output of a command that ended with 0.
+        """Standard output of a command that exited with 0.
 
         Raises:
             SlurmUnavailableError: no command, no answer in time, or slurmctld is away.
@@ -84,7 +84,7 @@ class SlurmCommands:
         return done.stdout.decode(errors="replace")
 
     def try_submission(self, words: Sequence[str]) -> tuple[bool, str]:
-        """Whether ``sbatch WORDS`` would make a job, and all that it says; none is made.
+        """Whether ``sbatch WORDS`` would create a job, and its output; none is created.
 
         The environment says HOPS_CHECK=1: the submit plugin tells what it found.
 

@@ -1,4 +1,4 @@
-"""What a held job still depends on.
+"""Job dependencies: which of a held job's are still unmet.
 
 slurmctld looks at the dependencies only of jobs that are not held (22.05: "afterany" on a job
 long gone stays "unfulfilled" while the priority is 0). So hops looks itself, at the jobs of the
@@ -19,7 +19,7 @@ _CLAUSE = re.compile(r"(\w+)(?::(\d+)(?:\+\d+)?)?(?:\((\w+)\))?")
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a dependency may be about: any job that Slurm knows, not only ours.
+    """A job that a dependency may refer to: any that Slurm knows, not only hops jobs.
 
     ``state`` is PENDING also of a job that failed in a profile run: it goes back to the queue.
     ``wanted``: what it depends on itself, where Slurm alone decides when it starts.
@@ -33,7 +33,7 @@ class Known:
 
 
 def unmet(wanted: str | Mapping[str, Any] | None, mine: Known, others: Mapping[int, Known]) -> bool:
-    """True while the job must wait.
+    """Whether the job must still wait.
 
     ``wanted`` is Slurm's text, such as ``afterok:17(unfulfilled),singleton(unfulfilled)``, with
     ``?`` between clauses of which one is enough, or pyslurm's mapping of the same. A job that is
@@ -44,12 +44,12 @@ def unmet(wanted: str | Mapping[str, Any] | None, mine: Known, others: Mapping[i
 
 
 def stranded(wanted: str | Mapping[str, Any] | None, others: Mapping[int, Known]) -> bool:
-    """True where the job would wait for ever: those that it depends on ended in another way."""
+    """Whether the job would wait for ever, because the jobs it depends on ended in another way."""
     return _keeps_back(wanted, lambda c: c is not None and _is_stranded(c, others))
 
 
 def told(wanted: str | Mapping[str, Any] | None) -> str:
-    """As sbatch has it, without what Slurm thinks of it while the job is held."""
+    """The dependency in sbatch's syntax, without the status that Slurm adds."""
     text = _text(wanted) if isinstance(wanted, Mapping) else wanted or ""
     return re.sub(r"\(\w*\)", "", text)
 
@@ -66,7 +66,7 @@ def _keeps_back(
 
 
 def awaited(jobs: Iterable[Known]) -> frozenset[int]:
-    """Jobs whose end Slurm waits for to start another, or never to start it.
+    """Jobs whose end decides whether Slurm starts another job.
 
     One that fails in a profile run ends for Slurm, for some seconds: "afterok" then reads
     "failed" for good, and "afterany" is met (22.05).

@@ -1,4 +1,4 @@
-"""An adapter that writes only for who leads."""
+"""An adapter that writes only while this process is the leader."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hopsd.slurm.adapter import Adapter, Placement, SignalScope
 
 
 class FencedAdapter:
-    """Calls ``assure`` before each write; what that raises ends the apply.
+    """Calls ``assure`` before each write; an exception from it ends the apply.
 
     Slurm has no request that depends on who leads. So of a process that was stopped right between
     the two at most one request comes late.

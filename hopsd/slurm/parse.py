@@ -1,4 +1,4 @@
-"""From what Slurm's commands print to a reading.
+"""Parses the output of Slurm's commands into a reading.
 
 Jobs come from ``squeue --json``: names, comments and paths are the users', and in the text of
 ``scontrol show job`` a newline in a comment can pretend to be another job. Nodes come from
@@ -78,12 +78,13 @@ def number(value: Any) -> float | None:
 
 
 def state_words(job: Mapping[str, Any]) -> tuple[str, ...]:
+    """The state's words, of either schema."""
     words = job.get("job_state") or ()
     return (words,) if isinstance(words, str) else tuple(words)
 
 
 def slurm_state(words: Iterable[str]) -> SlurmState:
-    """The state to act on: a job that still cleans up is COMPLETING, whatever comes next."""
+    """The state to act on: a job that is still cleaning up is COMPLETING, whatever comes next."""
     given = set(words)
     if "COMPLETING" in given:
         return SlurmState.COMPLETING
@@ -110,7 +111,7 @@ def job_allocation(
 
 
 def gpus_in(text: str) -> list[tuple[str, int, tuple[int, ...]]]:
-    """``gpu:rtx3090:4(IDX:0-2,5)`` as type, count and indices; other GRES are left out."""
+    """Type, count and indices of ``gpu:rtx3090:4(IDX:0-2,5)``; other GRES are left out."""
     return [
         (kind or UNTYPED, int(count), _indices(ids))
         for kind, count, ids in _GPU.findall(text or "")
@@ -125,17 +126,21 @@ def _indices(text: str) -> tuple[int, ...]:
 
 
 def is_hops_job(job: Mapping[str, Any]) -> bool:
-    """Array and heterogeneous jobs never are: one job id would stand for several shapes."""
+    """Whether hops schedules the job.
+
+    Never an array or heterogeneous job: one job id would stand for several shapes.
+    """
     many = number(job.get("array_job_id")) or number(job.get("het_job_id"))
     return is_ours(job.get("comment") or "") and not many
 
 
 def holds_gpus(job: Mapping[str, Any]) -> bool:
+    """Whether the job holds GPUs now."""
     return slurm_state(state_words(job)) in _HOLDING_GPUS
 
 
 def holder(job: Mapping[str, Any], order: Mapping[NodeName, int]) -> Holder:
-    """A running job that is none of ours."""
+    """A running job that hops does not schedule."""
     return Holder(
         id=JobId(str(job.get("job_id"))),
         user=UserName(job.get("user_name") or str(job.get("user_id"))),
@@ -148,7 +153,7 @@ def holder(job: Mapping[str, Any], order: Mapping[NodeName, int]) -> Holder:
 
 
 def known_jobs(jobs: Iterable[Mapping[str, Any]]) -> dict[int, Known]:
-    """Every job of an answer, for the dependencies on them."""
+    """Every job of an answer, for checking dependencies."""
     return {known.id: known for known in map(_known, jobs)}
 
 
@@ -270,12 +275,12 @@ def _exit(value: Any) -> tuple[int, int]:
 
 
 def records(text: str) -> list[Mapping[str, str]]:
-    """The fields of each line of ``scontrol show -o``; of two equal keys the first counts."""
+    """The fields of each line of ``scontrol show -o``; of duplicate keys the first counts."""
     return [dict(reversed(_FIELD.findall(line))) for line in text.splitlines()]
 
 
 def closed_partitions(records: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Partitions where Slurm starts no job, with their state. One that drains still does."""
+    """Partitions where Slurm starts no job, with their state. One that drains is not closed."""
     return {
         fields["PartitionName"]: fields["State"]
         for fields in records
@@ -284,7 +289,7 @@ def closed_partitions(records: Iterable[Mapping[str, str]]) -> dict[str, str]:
 
 
 def barred(partition: str, closed: Mapping[str, str]) -> str:
-    """Why Slurm starts no job that asks for ``partition``, such as ``a,b``; empty: it may."""
+    """Why Slurm starts no job that asks for ``partition``, such as ``a,b``; empty if it may."""
     asked = partition.split(",")
     if not all(name in closed for name in asked):
         return ""

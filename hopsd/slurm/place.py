@@ -1,4 +1,4 @@
-"""Held jobs get exactly their planned GPUs, or stay held."""
+"""Starts held jobs on exactly their planned GPUs; otherwise they stay held."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _LASTING = (
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of one job; ``actual`` as read back."""
+    """The result for one job; ``actual`` as read back."""
 
     status: OutcomeStatus
     actual: Allocation = field(default_factory=Allocation)
@@ -72,8 +72,10 @@ class _Starting:
 
 
 class Placer:
-    """Starts jobs side by side: each as soon as its GPUs are free and Slurm's way of filling nodes
-    gives just what is planned. One that does not start keeps no other from it.
+    """Starts jobs in parallel.
+
+    Each starts as soon as its GPUs are free and Slurm's way of filling nodes gives exactly the
+    planned ones. A job that does not start delays no other.
     """
 
     def __init__(self, adapter: Adapter, watch: Watch, settings: ApplySettings) -> None:
@@ -82,7 +84,7 @@ class Placer:
         self._settings = settings
 
     def start(self, steps: Iterable[Step], left: Mapping[JobId, float]) -> dict[JobId, Result]:
-        """Every job is pending and may start. ``left``: when some left their last nodes."""
+        """Start jobs that are pending and eligible. ``left``: when some left their last nodes."""
         waiting = {step.job: step for step in steps}
         starting: dict[JobId, _Starting] = {}
         results: dict[JobId, Result] = {}
@@ -198,7 +200,7 @@ def placement_of(
     settings: ApplySettings,
     comment: str | None = None,
 ) -> Placement:
-    """What Slurm is asked for: the same cores and memory as the plan reckoned with.
+    """What to ask of Slurm: the same cores and memory as the plan assumed.
 
     Slurm takes one number of cores for all nodes of a job: on CPUs, what each of them has.
     """
@@ -234,7 +236,7 @@ def _by_gpu(asked: Asked, reading: Reading) -> bool:
 
 
 def free_gpus(reading: Reading) -> dict[NodeName, int]:
-    """GPUs that nobody holds on each usable node, in the cluster's node order."""
+    """GPUs free on each usable node, in the cluster's node order."""
     free = {n.name: n.gpus - n.foreign_gpus for n in reading.nodes if n.usable}
     for job in reading.jobs:
         for node, gpus in job.allocation:
@@ -272,7 +274,7 @@ def _wave(
 
 
 def is_filled(free: Mapping[NodeName, int], target: Allocation) -> bool:
-    """True where Slurm's own way of spreading gives just ``target``."""
+    """Whether Slurm's own way of filling nodes gives exactly ``target``."""
     order = [node for node in free if target.on(node)]
     return len(order) == len(target.nodes) and filled(free, order, target.gpus) == target
 

@@ -1,4 +1,4 @@
-"""The port between a round and a cluster."""
+"""The interface between a round and a cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Port(Protocol):
         """
 
     def apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
-        """Carry out the steps, vacating before placing; one outcome a step, in their order.
+        """Carry out the steps, vacating before placing; one outcome per step, in order.
 
         Idempotent: a step whose end is already reached changes nothing and says UNCHANGED.
         A failed step leaves its job held or running, never released to nowhere.

@@ -1,4 +1,4 @@
-"""The adapter over libslurm through pyslurm: one request where a command costs a process.
+"""The adapter over libslurm through pyslurm: one request instead of a command's process.
 
 pyslurm leaves gaps (22.5 and 25.11), which Slurm's commands fill: ``modify()`` sets no node count
 and clears no field, so only placements on one node that need neither go through it; its requeue
@@ -36,7 +36,7 @@ _Start = tuple[float | None, ...]
 
 
 class PyslurmAdapter(ScontrolAdapter):
-    """``pyslurm`` first, Slurm's commands where it cannot; see ``hopsd.slurm.adapter.Adapter``."""
+    """Uses ``pyslurm``, else Slurm's commands; see ``hopsd.slurm.adapter.Adapter``."""
 
     name = "pyslurm"
 
@@ -224,7 +224,7 @@ def _asking(what: str) -> Iterator[None]:
 
 
 def load_pyslurm(commands: SlurmCommands) -> Any:
-    """The module, set to the cluster that ``commands`` reach.
+    """The pyslurm module, configured for the cluster that ``commands`` reach.
 
     Tried in another process first: without a slurm.conf, ``import pyslurm`` ends the process
     that does it (25.11), and one built for another Slurm may crash it.

@@ -1,4 +1,4 @@
-"""The adapter over Slurm's own commands: works with every release, needs nothing but them."""
+"""The adapter over Slurm's commands: works with every release and needs nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which batch script a job runs, as a short hash: a changed script is another training."""
+"""Hashes of batch scripts: a changed script is another workload."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Key = tuple[JobId, UserName, str]
 
 
 class Scripts:
-    """Asks Slurm once for each job; what a job was submitted with never changes.
+    """Batch script hashes. Slurm is asked once per job: what was submitted never changes.
 
     Operators may read every script (`scontrol write batch_script`, 22.05 to 26.05). A job
     without one (salloc, srun) has the empty hash, and so has a job whose comment names its
@@ -31,7 +31,7 @@ class Scripts:
         self._known: dict[_Key, str] = {}
 
     def of(self, jobs: Sequence[JobReading]) -> Mapping[JobId, str]:
-        """Hashes by job.
+        """The hashes by job.
 
         Raises:
             SlurmUnavailableError: slurmctld does not answer.

@@ -1,4 +1,4 @@
-"""A port that only looks: what hops would do is logged, and Slurm goes on as it is."""
+"""A read-only port: what hops would do is logged, and Slurm goes on as it is."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ShadowPort:
         return self._port.read()
 
     def apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
-        """Every step FAILED: nothing was done, and no record may say otherwise."""
+        """Log the steps; every outcome is FAILED, since nothing was done."""
         for step in steps:
             log.info(
                 "would",

@@ -1,4 +1,4 @@
-"""How Slurm is asked for exactly one allocation, and what it makes of an uneven one."""
+"""How to ask Slurm for exactly one allocation, and what it makes of an uneven one."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _memory(placement: Placement) -> list[str]:
 
 
 def reset_arguments(release: Release) -> list[str]:
-    """Words of the update that must go before, where a job asks for GPUs as a whole.
+    """Words of an update that must come first, where a job asks for GPUs as a whole.
 
     In the same update as a new shape, Slurm checks the new against the old request (22.05).
     """
@@ -94,7 +94,7 @@ def reset_arguments(release: Release) -> list[str]:
 
 
 def filled(free: Mapping[NodeName, int], nodes: Sequence[NodeName], gpus: int) -> Allocation | None:
-    """What Slurm makes of ``gpus`` asked per job on ``nodes``, given in the cluster's order.
+    """The allocation Slurm makes of ``gpus`` per job on ``nodes``, given in the cluster's order.
 
     It takes from each node all that is free, but leaves one GPU at least for each later node
     (22.05.8 and 26.05.5). None where the nodes cannot give as many, or too few for each node.
@@ -110,4 +110,5 @@ def filled(free: Mapping[NodeName, int], nodes: Sequence[NodeName], gpus: int) -
 
 
 def fits(free: Mapping[NodeName, int], allocation: Allocation) -> bool:
+    """Whether ``free`` GPUs suffice for an allocation."""
     return all(free.get(node, 0) >= gpus for node, gpus in allocation)

@@ -1,4 +1,4 @@
-"""What administrators set up: reservations, and memory for jobs that ask for none."""
+"""Administrators' settings: reservations, and default memory of jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PER_GPU = re.compile(r"DefMemPerGPU=(\d+)")
 
 
 def reserved_from(records: Iterable[Mapping[str, str]], now: float) -> dict[NodeName, float]:
-    """When the next reservation of each node begins.
+    """When each node's next reservation begins.
 
     ``records``: of ``scontrol show reservation -o``. One that has begun is in the node's state. A
     reservation of some of a node's cores counts as one of the node.
@@ -38,7 +38,7 @@ def reserved_from(records: Iterable[Mapping[str, str]], now: float) -> dict[Node
 
 
 def reserved_now(records: Iterable[Mapping[str, str]], now: float) -> dict[NodeName, str]:
-    """The reservations that each node is in, by name, joined by ``,``."""
+    """The reservations that each node is in now, by name, joined by ``,``."""
     found: dict[NodeName, str] = {}
     for fields in records:
         nodes = fields.get("Nodes", "(null)")
@@ -60,7 +60,7 @@ def _seconds(text: str) -> float:
 
 
 def site_memory(config: str) -> SiteMemory:
-    """From ``scontrol show config``. What a partition says for itself is not looked at."""
+    """Default memory from ``scontrol show config``; a partition's own settings are ignored."""
     said = dict(_LINE.findall(config))
     per_gpu = _PER_GPU.search(said.get("JobDefaults", ""))
     return SiteMemory(

@@ -1,4 +1,4 @@
-"""Running jobs are asked to save their work, given time, and put back as held."""
+"""Vacates nodes: running jobs get a signal and time to save, then are requeued as held."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Vacated:
 def vacate(
     adapter: Adapter, watch: Watch, settings: ApplySettings, jobs: Collection[JobId]
 ) -> Vacated:
-    """Bring running ``jobs`` to pending and held, or to their own end.
+    """Bring running ``jobs`` to pending and held, or let them end.
 
     All get the checkpoint signal at once and share one grace. A job may leave by itself, with
     the site's RequeueExitHold code; one that still runs afterwards is requeued. A job that ended
@@ -61,7 +61,7 @@ def _to_requeue(job: JobReading, settings: ApplySettings) -> bool:
 
 
 def signal_of(job: JobReading, settings: ApplySettings) -> tuple[str, SignalScope]:
-    """The script's own ``--signal``, which it handles; else the site's."""
+    """The script's own ``--signal``, which it handles; otherwise the site's."""
     if not job.asked.signal:
         return settings.checkpoint_signal, settings.signal_scope
     steps = job.asked.signal_steps
@@ -73,7 +73,7 @@ def _among(seen: Jobs, jobs: Collection[JobId], states: Collection[SlurmState]) 
 
 
 def ended_by(job: JobReading, name: str) -> bool:
-    """True where the job's script had no handler for the signal and died of it.
+    """Whether the job's script had no handler for the signal and died of it.
 
     A shell reports a child that died of signal n as exit code 128 + n.
     """

@@ -1,4 +1,4 @@
-"""Settings of ``apply`` and the one place where it waits."""
+"""Settings of ``apply``, and its polling of jobs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ApplySettings:
 
 
 class Watch:
-    """Looks at the hops jobs until something holds of them or a time is over."""
+    """Polls the hops jobs until a condition holds or time runs out."""
 
     def __init__(
         self,
@@ -51,24 +51,25 @@ class Watch:
         self._sleep = sleep
 
     def now(self) -> float:
-        """The time of day, for what is told: somebody may set it at any moment."""
+        """The wall-clock time, for display: it may be changed at any moment."""
         return self._clock()
 
     def ticks(self) -> float:
-        """Seconds by the clock that nobody sets, for what is waited for."""
+        """Monotonic seconds, for waiting."""
         return self._monotonic()
 
     def rest_until(self, moment: float, longest_seconds: float) -> None:
-        """Sleep until ``moment``, but never longer, whatever another host's clock said."""
+        """Sleep until ``moment``, but at most ``longest_seconds``."""
         seconds = min(moment - self._clock(), longest_seconds)
         if seconds > 0:
             self._sleep(seconds)
 
     def jobs(self) -> Jobs:
+        """The hops jobs by id."""
         return {job.id: job for job in self._adapter.jobs()}
 
     def until(self, holds: Callable[[Jobs], bool], seconds: float) -> Jobs:
-        """The last look: the first of which ``holds`` is true, or the one after ``seconds``."""
+        """Poll until ``holds`` is true or ``seconds`` have passed; the last look."""
         deadline = self._monotonic() + seconds
         while not holds(jobs := self.jobs()) and self._monotonic() < deadline:
             self._sleep(self._poll_seconds)
@@ -77,7 +78,7 @@ class Watch:
 
 @contextmanager
 def refusals(errors: dict[JobId, str], job: JobId) -> Iterator[None]:
-    """Write down what Slurm refused for ``job`` and go on; no answer at all ends the apply."""
+    """Record Slurm's refusal for ``job`` and continue; if Slurm is unavailable, the apply ends."""
     try:
         yield
     except SlurmUnavailableError:

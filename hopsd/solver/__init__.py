@@ -1,1 +1,1 @@
-"""Ways to solve the integer program. PuLP and CBC live here alone."""
+"""Solvers for the integer program of a plan. PuLP and CBC are used here and nowhere else."""

@@ -1,4 +1,4 @@
-"""Small programs, solved exactly: dynamic programming in whole numbers.
+"""Exact solution of small programs by dynamic programming in integers.
 
 CBC's tolerances (1e-6 on values, 1e-10 on prices) lose what is small beside the largest value;
 with priorities over many decades that is most of the jobs. Here values are integers of any
@@ -29,7 +29,7 @@ _Column = tuple[int, int, tuple[tuple[int, int], ...]]
 
 
 def solve_exactly(program: Program) -> Ints | None:
-    """The best choice of all, or None where the program is too large for it."""
+    """The optimal choice, or None where the program is too large."""
     if len(program.value) > _COLUMNS_MAX or _least_steps(program) > _STEPS_MAX:
         return None
     columns = _columns(program)

@@ -1,4 +1,4 @@
-"""At most one column a job within every GPU type's count, at the least cost: Sia's program.
+"""Sia's program: at most one column per job within each GPU type's count, at the least cost.
 
 A multiple-choice knapsack with one capacity a type, by dynamic programming over the jobs. A label
 is a choice for the first jobs; of those that leave the same of every type the cheapest stays. A
@@ -27,7 +27,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """``columns``, sorted, and their cost; ``bound``: proven, no choice costs less."""
+    """``columns``, sorted, and their cost; ``bound``: a proven lower bound on any choice's cost."""
 
     columns: Ints
     cost: float
@@ -35,7 +35,7 @@ class Chosen:
 
 
 def choose(items: Items, gap: float, time_limit_seconds: float) -> Chosen:
-    """The least cost, to a relative ``gap`` unless the time ends or labels get too many.
+    """The least-cost choice, to a relative ``gap`` unless time or labels run out.
 
     Raises:
         SolverError: a capacity is negative, or the linear relaxation was not solved.

@@ -1,4 +1,4 @@
-"""Programs too large to be solved as written: prices, a few starts, and passes over groups."""
+"""Large programs: dual prices, a few starting plans, and local search over groups of servers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CBC_TOLERANCE = 2e-6
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """How well (relative ``gap``), until when (monotonic seconds), with which ``solver``."""
+    """What is asked for: relative ``gap``, deadline (monotonic seconds) and ``solver``."""
 
     gap: float
     give_up: float
@@ -44,13 +44,14 @@ class Task:
 
     @property
     def late(self) -> bool:
+        """Whether the deadline has passed."""
         return monotonic() >= self.give_up
 
 
 def solve_large(
     program: Program, task: Task, start: Ints | None = None, turns: int | None = None
 ) -> tuple[Ints, float]:
-    """A choice, no worse than ``start``, and a proven bound on all choices.
+    """A choice no worse than ``start``, and a proven bound on all choices.
 
     ``turns``: how often to prove and search on, with ever more effort, where the gap is missed;
     None: until it is met or the time is over.

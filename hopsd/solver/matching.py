@@ -1,4 +1,4 @@
-"""Jobs to positions on machines, as a bipartite matching of least cost (AlloX, section 3.1).
+"""Assignment of jobs to positions on machines: min-cost bipartite matching (AlloX, section 3.1).
 
 A job that ``place - 1`` others follow on its machine lets them all wait for it: it adds
 ``place`` times its run time to the sum of completion times. Its own wait for the machine, which
@@ -18,7 +18,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Queues:
-    """What is to be matched: n jobs, m machines, each of one of t kinds.
+    """The matching problem: n jobs and m machines, each of one of t kinds.
 
     ``seconds`` (n, t): run time, infinite where a job cannot run; one entry of a row is finite.
     ``kind`` (m,): of each machine. ``ready`` (m,): when it is free. ``arrival`` (n,).
@@ -41,7 +41,7 @@ class Queues:
         ready: npt.ArrayLike | None = None,
         arrival: npt.ArrayLike | None = None,
     ) -> Queues:
-        """Jobs of one machine each, as in the paper; without times: all there, all free at 0."""
+        """Jobs that take one machine each, as in the paper; by default all are free at 0."""
         table = np.asarray(seconds, dtype=float)
         machines = np.asarray(kind, dtype=np.int64)
         return cls(
@@ -66,13 +66,13 @@ class Matching:
     cost: float
 
     def first(self, machine: int) -> int | None:
-        """The job that ``machine`` runs first."""
+        """The job that runs first on ``machine``."""
         own = np.flatnonzero(self.machine == machine)
         return int(own[self.place[own].argmax()]) if len(own) else None
 
 
 def match(queues: Queues) -> Matching:
-    """The matching of least cost.
+    """The least-cost matching.
 
     A job of ``width`` w is one entry of one queue: those behind it wait for it as for w jobs, as
     it takes that many machines' time. For jobs of one machine this is the paper's Q, and exact.
@@ -101,7 +101,7 @@ def _costs(queues: Queues, kind: int, ready: Floats, place: Ints) -> Floats:
 
 
 def positions(ready: Floats, jobs: int) -> tuple[Ints, Ints]:
-    """The positions of one kind's machines that some best matching makes do with.
+    """The positions on one kind's machines that suffice for an optimal matching.
 
     A position is no better than another of its kind with no larger place and no later machine.
     Where ``jobs`` others are as good, one of them is left over, so it is not needed. Returns

@@ -1,4 +1,4 @@
-"""Tighten the bound: CBC over all columns that a better plan could use."""
+"""Tighten the bound: CBC over every column that a better plan could use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hopsd.solver.bound.reduced_cost import reduced_losses
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How many ``columns`` CBC may get, and how many ``nodes`` it may branch on (None: any)."""
+    """Limits for CBC: how many ``columns`` it gets and ``nodes`` it may branch on (None: any)."""
 
     columns: int
     nodes: int | None
@@ -37,7 +37,7 @@ def prove(
     solver: Watched,
     reach: Reach = QUICK,
 ) -> tuple[Ints, float]:
-    """A choice no worse, and a bound no higher, than what is in hand.
+    """Improve the current choice and bound; neither gets worse.
 
     Every column has a loss at the prices, and a plan's value is the bound less its columns'
     losses and the prices of what it leaves idle. A plan better than ``choice`` therefore has no

@@ -1,4 +1,4 @@
-"""What a solver hands back."""
+"""A solver's result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hopsd.model.plan import PlanStatus
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """``choice`` (jobs,): every job's column, -1 for none; ``bound`` scaled like the program."""
+    """``choice`` (jobs,): each job's column, -1 for none; ``bound`` is scaled like the program."""
 
     choice: Ints
     bound: float

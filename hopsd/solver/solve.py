@@ -1,4 +1,4 @@
-"""Solve the program of a plan within its time: always an answer, always a bound."""
+"""Solve a plan's program within its time limit; there is always an answer and a bound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plan jobs of similar weight together, the heaviest class first, so that light jobs count too.
+"""Replan jobs of similar weight together, the heaviest class first, so that light jobs count too.
 
 A relative gap of 1 % of the whole objective is worth more than all the light jobs together, so a
 solver may leave them out and say that it is done. Below every thousandth of weight, the jobs are
@@ -24,7 +24,7 @@ _CLASSES_MAX = 8
 
 
 def polish(program: Program, choice: Ints, task: Task) -> Ints:
-    """Plan the light jobs of ``choice`` anew, class by class; never worse."""
+    """Replan the light jobs of ``choice``, class by class; never worse."""
     for light in _lighter(program):
         if task.late:
             break

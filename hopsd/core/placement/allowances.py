@@ -1,4 +1,4 @@
-"""What site limits leave to the jobs of a plan."""
+"""What site limits leave for the jobs of a plan."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hopsd.model.rules import Limit
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """A limit, and the jobs ``kept`` that stay where they are on ``kept_gpus``."""
+    """A limit, with the ``kept`` jobs that stay where they are and their ``kept_gpus``."""
 
     limit: Limit
     kept: tuple[JobId, ...] = ()
@@ -20,23 +20,23 @@ class Allowance:
 
     @property
     def gpus(self) -> int | None:
-        """What is left; None: no bound."""
+        """The GPUs left; None: unlimited."""
         return None if self.limit.gpus is None else max(0, self.limit.gpus - self.kept_gpus)
 
     @property
     def count(self) -> int | None:
-        """How many jobs more may run; None: no bound."""
+        """How many more jobs may run; None: unlimited."""
         return None if self.limit.count is None else max(0, self.limit.count - len(self.kept))
 
     def leaves(self, gpus: int, count: int) -> bool:
-        """Whether ``count`` jobs may have ``gpus`` GPUs together beside what is kept."""
+        """Whether ``count`` jobs may have ``gpus`` GPUs together beside the kept jobs."""
         return (self.gpus is None or gpus <= self.gpus) and (
             self.count is None or count <= self.count
         )
 
 
 def allowances(limits: Iterable[Limit], staying: Sequence[Job]) -> tuple[Allowance, ...]:
-    """Of every limit, beside the running jobs that are ``staying``."""
+    """One allowance per limit, given the running jobs that are ``staying``."""
     found = []
     for limit in limits:
         own = [job for job in staying if job.id in limit.jobs and job.running]

@@ -1,4 +1,4 @@
-"""Configurations: every placement that a job could get (section 3.6 of the paper).
+"""Configurations: every placement open to a job (section 3.6 of the paper).
 
 A placement ``{server: gpus}`` is a *shape*; many jobs can take the same one. A *column* is one
 job with one shape. Columns live in flat arrays, sorted by job, so that a million of them cost
@@ -58,6 +58,7 @@ class Configurations:
 
     @property
     def jobs(self) -> int:
+        """The number of jobs."""
         return len(self.start) - 1
 
     def __len__(self) -> int:
@@ -68,7 +69,7 @@ class Configurations:
         return np.repeat(np.arange(self.jobs, dtype=np.int32), np.diff(self.start))
 
     def some(self, keep: Ints) -> Configurations:
-        """The columns ``keep`` alone, sorted; jobs keep their numbers."""
+        """Only the columns ``keep``, sorted; jobs keep their numbers."""
         stays = (self.present >= 0) & np.isin(self.present, keep)
         return replace(
             self,
@@ -89,7 +90,7 @@ def generate(
     keep_present: bool,
     allowances: Sequence[Allowance] = (),
 ) -> Configurations:
-    """All configurations of ``jobs`` over what there is of each node.
+    """All configurations of ``jobs`` over each node's supply.
 
     A sensitive job (``sensitivity > sigma``) is spread only on types whose largest server is
     smaller than its smallest requirement, or where its rules demand several servers; a job

@@ -1,4 +1,4 @@
-"""Which shapes a job's rules let it take."""
+"""The shapes that a job's rules allow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ONE: Form = ShapeRule.NODE, None
 
 
 def form_of(rules: Rules) -> Form:
-    """Of the job's spread shapes."""
+    """The form of the job's spread shapes."""
     return rules.shape, rules.per_node
 
 
@@ -24,13 +24,13 @@ def in_one(rules: Rules, size: int) -> bool:
 
 
 def spread(neighbours: Neighbours, size: int, form: Form) -> ShapesOfSize:
-    """The spread shapes of ``size`` GPUs."""
+    """The shapes that spread ``size`` GPUs over servers."""
     rule, per_node = form
     return neighbours.even(size, per_node) if rule is ShapeRule.EVEN else neighbours.filled(size)
 
 
 def may_spread(job: Job, gpu_type: GpuType, largest: int, rho: float | None, sigma: float) -> bool:
-    """Whether the job is spread on servers of a type whose largest one has ``largest`` GPUs."""
+    """Whether the job may span servers of a type whose largest one has ``largest`` GPUs."""
     table, rules = job.throughput.get(gpu_type), job.rules
     if table is None or not table.distributed or rho is None or rules.shape is ShapeRule.NODE:
         return False

@@ -1,4 +1,4 @@
-"""Server factors read for many jobs at once."""
+"""Server speed factors as matrices, for many jobs at once."""
 
 from __future__ import annotations
 
@@ -41,6 +41,6 @@ class Factors:
         return slowest
 
     def mean(self) -> Floats:
-        """Mean factor of every node over the jobs, (nodes,)."""
+        """The mean factor of every node over the jobs, (nodes,)."""
         shares = np.bincount(self._row, minlength=len(self._matrix)) / max(1, len(self._row))
         return shares @ self._matrix if len(self._row) else np.ones(self._matrix.shape[1])

@@ -1,4 +1,4 @@
-"""What is left while one placement after the other is made, and whether one more may be."""
+"""Remaining resources while jobs are placed one by one; whether another placement is allowed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hopsd.model.rules import Rules, ShapeRule
 
 
 def keeps_shape(rules: Rules, allocation: Allocation) -> bool:
-    """Whether GPUs lie as the rules demand."""
+    """Whether an allocation has the shape that the rules demand."""
     counts = {gpus for _, gpus in allocation}
     if rules.shape is ShapeRule.NODE:
         return len(allocation.nodes) == 1
@@ -25,7 +25,7 @@ def keeps_shape(rules: Rules, allocation: Allocation) -> bool:
 
 
 class Ledger:
-    """Starts with all that there is to give, and with what limits leave."""
+    """Tracks the remaining supply and limits while placements are made."""
 
     def __init__(self, supply: Supply, allowances: Sequence[Allowance]) -> None:
         self._supply, self._allowances = supply, allowances
@@ -36,7 +36,8 @@ class Ledger:
         self._held = [(0, 0) for _ in allowances]
 
     def may(self, job: Job, allocation: Allocation) -> bool:
-        """Whether the job may have the GPUs: by its rules, by its limits and beside the others.
+        """Whether the job may have the allocation: by its rules, its limits and the other
+        placements.
 
         Where it runs now it may stay, whatever its rules say today.
         """
@@ -63,7 +64,7 @@ class Ledger:
         )
 
     def take(self, job: Job, allocation: Allocation) -> None:
-        """Give the job what it may have."""
+        """Record the job's allocation as taken."""
         places, taken = self._taken(job, allocation)
         self._left[:, places] -= taken
         self._used.update(places)
@@ -89,7 +90,7 @@ class Ledger:
 
 
 def in_turn(ledger: Ledger, wanted: Iterable[tuple[Job, Allocation]]) -> dict[JobId, Allocation]:
-    """Who gets what is wanted, as far as it may be beside those before."""
+    """The wanted placements that are allowed, each checked beside those granted before it."""
     kept: dict[JobId, Allocation] = {}
     for job, allocation in wanted:
         if job.id not in kept and allocation and ledger.may(job, allocation):

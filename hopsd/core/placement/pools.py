@@ -22,7 +22,7 @@ DEFAULT_SIGMA = PlanSettings().sigma
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """All schedulable servers of one GPU type; counts are of all their GPUs, idle or not."""
+    """All schedulable servers of one GPU type; counts cover all their GPUs, idle or not."""
 
     gpu_type: GpuType
     nodes: Sequence[Node]
@@ -31,7 +31,7 @@ class Pool:
     _held: dict[object, bool] = field(default_factory=dict, repr=False, compare=False)
 
     def holds(self, job: Job, rho: float | None, sigma: float) -> bool:
-        """Whether the job has a configuration here while all is idle."""
+        """Whether the job has a configuration in this pool when it is idle."""
         table = job.throughput.get(self.gpu_type)
         if table is None:
             return False
@@ -69,7 +69,7 @@ def pools_of(nodes: Iterable[Node]) -> dict[GpuType, Pool]:
 
 
 def could_run_on(job: Job, pool: Pool) -> bool:
-    """Whether the idle pool could hold the job.
+    """Whether the pool, when idle, could hold the job.
 
     In one of its servers, or spread over several where the job knows how fast that is.
     """
@@ -77,7 +77,7 @@ def could_run_on(job: Job, pool: Pool) -> bool:
 
 
 def pools_for(job: Job, pools: Pools, sigma: float = DEFAULT_SIGMA) -> list[Pool]:
-    """The pools that it could run on."""
+    """The pools that could hold the job."""
     rho = None if job.rules == ANYWHERE else sensitivity_on(job, pools)
     return [pool for pool in pools.values() if pool.holds(job, rho, sigma)]
 

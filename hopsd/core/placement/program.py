@@ -18,7 +18,8 @@ _SAFE_EXPONENT = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Choose at most one column a job within ``capacity`` (rows,), for the largest value.
+    """The integer program: at most one column per job within ``capacity`` (rows,), of the largest
+    value.
 
     ``gain`` (columns,) is G of eq. 11 times the restart factor; ``urgency`` (jobs,) is
     ``prior + bias``; ``weight`` (jobs,) is ``urgency^lam / exp(log_scale)``; ``value`` is weight
@@ -35,26 +36,26 @@ class Program:
     value: Floats
 
     def by_weight(self) -> Ints:
-        """Jobs, the heaviest first; equal ones in queue order."""
+        """Jobs in descending weight; equal ones in queue order."""
         return np.argsort(-self.log_weight(), kind="stable")
 
     def log_weight(self) -> Floats:
-        """Logarithms of the weights: they tell apart what a double cannot hold."""
+        """Logarithms of the weights, which also tell apart those that underflow a double."""
         return self.lam * np.log(self.urgency)
 
     @property
     def idle(self) -> Ints:
-        """The GPUs of every server, (servers,)."""
+        """The idle GPUs of every server, (servers,)."""
         return self.capacity[: len(self.configurations.pool)]
 
     def items(self, columns: Ints) -> Ints:
-        """What ``columns`` take, as items of the configurations' uses."""
+        """The items of the configurations' uses that ``columns`` take."""
         own = self.configurations
         shapes = own.shape[columns].astype(np.int64)
         return shapes if own.share is None else np.concatenate([shapes, own.share[columns]])
 
     def per_column(self, of_items: Floats) -> Floats:
-        """The sum of ``of_items`` (items,) over what every column takes, (columns,)."""
+        """The sum of ``of_items`` (items,) over the items of every column, (columns,)."""
         own = self.configurations
         found: Floats = of_items[own.shape]
         if own.share is not None:
@@ -62,29 +63,29 @@ class Program:
         return found
 
     def gpus_on(self, column: int) -> list[tuple[int, int]]:
-        """Servers of a column, and how many GPUs of each nobody else can have beside it."""
+        """The servers of a column, and how many GPUs of each it makes unavailable to other jobs."""
         own = self.configurations
         taken = own.uses.of(int(own.shape[column]))
         return [(row, amount) for row, amount in taken if row < len(own.pool)]
 
     def taken(self, choice: Ints) -> Ints:
-        """What ``choice`` takes of every row."""
+        """How much of every row ``choice`` takes."""
         items = self.items(choice[choice >= 0])
         return self.configurations.uses.total(items, len(self.capacity))
 
     def gpus(self, choice: Ints) -> int:
-        """How many GPUs ``choice`` places."""
+        """The number of GPUs that ``choice`` places."""
         shapes = self.configurations.shape[choice[choice >= 0]]
         return int(self.configurations.shapes.sizes()[shapes].sum())
 
     def fits(self, capacity: Ints) -> Bools:
-        """Which columns ``capacity`` (rows,) can hold."""
+        """Which columns fit into ``capacity`` (rows,)."""
         own, fit = self.configurations, self.configurations.uses.fit(capacity)
         fits: Bools = fit[own.shape]
         return fits if own.share is None else fits & fit[own.share]
 
     def feasible(self, choice: Ints) -> bool:
-        """Every chosen column is its job's own, and no row gives more than it has."""
+        """Whether every chosen column belongs to its job and no row is exceeded."""
         start = self.configurations.start
         chosen = choice >= 0
         own = (start[:-1] <= choice) & (choice < start[1:])
@@ -95,7 +96,7 @@ class Program:
         return math.fsum(self.value[choice[choice >= 0]])
 
     def unscaled(self, scaled: float) -> float:
-        """A scaled objective or bound in the units of eq. 11; the largest double if above it."""
+        """A scaled objective or bound in the units of eq. 11, capped at the largest double."""
         if self.log_scale == 0.0 or scaled <= 0.0:
             return scaled
         exponent = math.log(scaled) + self.log_scale
@@ -108,7 +109,7 @@ def build(
     lam: float,
     restart_share: Floats,
 ) -> Program:
-    """The program of jobs with ``priorities``, all of them with their configurations.
+    """The program of all jobs and their configurations, with ``priorities``.
 
     ``restart_share`` (jobs,): what is left of a round to a job that is moved, 1 for a job that
     does not run or loses nothing.
@@ -135,15 +136,16 @@ def build(
 
 
 def weighed(configurations: Configurations, weight: Floats, gain: Floats) -> Program:
-    """The program whose columns are worth ``gain`` (columns,) times ``weight`` (jobs,) of their
-    job, both above 0.
+    """A program where a column is worth ``gain`` (columns,) times its job's ``weight`` (jobs,),
+    both above 0.
     """
     value = gain * np.repeat(weight, np.diff(configurations.start))
     return Program(configurations, configurations.room, weight, 1.0, weight, 0.0, gain, value)
 
 
 def restrict(program: Program, jobs: Bools, capacity: Ints) -> tuple[Program, Ints]:
-    """The program of some ``jobs`` over what is left of the rows, and its columns' old numbers.
+    """The program of some ``jobs`` over what is left of the rows, and its columns' numbers in the
+    original.
 
     Columns that ``capacity`` cannot hold are left out. Jobs keep their numbers; weights are
     scaled anew, so that light jobs count among themselves.
@@ -171,7 +173,8 @@ def restrict(program: Program, jobs: Bools, capacity: Ints) -> tuple[Program, In
 
 
 def within(program: Program) -> tuple[Program, Ints]:
-    """The program without the columns that its capacity cannot hold, and the others' old numbers.
+    """The program without columns that exceed its capacity, and the others' numbers in the
+    original.
 
     Limits leave such columns: their gains count, but nobody can have them.
     """

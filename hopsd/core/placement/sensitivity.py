@@ -1,4 +1,4 @@
-"""Sensitivity: how much slower a job's GPUs get by spreading (eq. 10 of the paper).
+"""Sensitivity: how much slower a job's GPUs get when spread over servers (eq. 10 of the paper).
 
 Means are exact and rounded once: equal jobs then compare as equal.
 """

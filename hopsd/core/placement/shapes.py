@@ -1,4 +1,6 @@
-"""Shapes: the placements ``{server: gpus}`` a cluster offers, whoever takes them (section 3.6)."""
+"""Shapes: the placements ``{server: gpus}`` that a cluster offers, independent of the job (section
+3.6).
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,12 @@ class Shapes:
         return len(self.start) - 1
 
     def parts(self, shape: int) -> list[tuple[int, int]]:
-        """``(server, gpus)`` of one shape."""
+        """``(server, gpus)`` pairs of one shape."""
         part = slice(self.start[shape], self.start[shape + 1])
         return list(zip(self.server[part].tolist(), self.gpus[part].tolist(), strict=True))
 
     def sizes(self) -> Ints:
-        """GPUs of every shape."""
+        """The number of GPUs of every shape."""
         return np.add.reduceat(self.gpus, self.start[:-1]) if len(self) else np.zeros(0, np.int64)
 
 
@@ -43,13 +45,13 @@ class ShapesOfSize:
 
 
 def ramp(lengths: Ints) -> Ints:
-    """``0..l-1`` for every ``l`` of ``lengths``, one after the other."""
+    """``0..l-1`` for every ``l`` of ``lengths``, concatenated."""
     ends = np.cumsum(lengths)
     return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - lengths, lengths)
 
 
 def join(parts: Iterable[ShapesOfSize]) -> Shapes:
-    """All shapes one after the other."""
+    """All shapes, concatenated."""
     parts = list(parts)
     lengths = [np.full(len(p), p.servers.shape[1]) for p in parts]
     start = np.concatenate([[0], np.cumsum(np.concatenate([*lengths, np.zeros(0, np.int64)]))])
@@ -72,7 +74,7 @@ class Neighbours:
         self._run_end = _run_ends(idle)
 
     def in_one(self, size: int) -> ShapesOfSize:
-        """On every server that holds ``size`` alone."""
+        """Shapes of ``size`` GPUs on one server, for every server that can hold them."""
         one = self._servers[self._idle >= size]
         return ShapesOfSize(one[:, None], np.full((len(one), 1), size))
 

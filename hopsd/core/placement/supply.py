@@ -1,4 +1,4 @@
-"""What a plan may give of every node: GPUs, cores and memory, and to whom."""
+"""What a plan may give of every node: GPUs, cores and memory, and to which jobs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MEMORY_UNIT = 1000
 
 
 def kept_to_counts(job: Job) -> Job:
-    """The job with the GPU counts that its rules let it use; nowhere to run where none is left."""
+    """The job with the GPU counts that its rules allow; on no GPU type if none is left."""
     counts = job.rules.counts(job.reqs)
     if not counts:
         return replace(job, rules=replace(job.rules, nodes=frozenset()))
@@ -30,12 +30,12 @@ def kept_to_counts(job: Job) -> Job:
 
 
 def cores_of(rules: Rules, gpus: Ints) -> Ints:
-    """What each of ``gpus`` takes of its node's cores."""
+    """How many of its node's cores each of ``gpus`` takes."""
     return _each(gpus, lambda count: min(rules.cores(count), MOST))
 
 
 def memory_of(rules: Rules, gpus: Ints) -> Ints:
-    """What each of ``gpus`` (1 or more) takes of its node's memory, in its unit."""
+    """How much of its node's memory each of ``gpus`` (1 or more) takes, in its unit."""
     return _each(gpus, lambda count: min(ceil(rules.memory_mb(count) * MEMORY_UNIT), MOST))
 
 
@@ -47,9 +47,10 @@ def _each(values: Ints, of: Callable[[int], int]) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class Supply:
-    """Of each node, all (nodes,) in the cluster's order: idle ``gpus``, ``cores`` and ``memory``
-    (in its unit). ``alone``: nobody has a GPU or a core there who stays. ``closed``: a job stays
-    there that lets nobody in.
+    """What a plan may give of each node; all arrays (nodes,), in the cluster's order.
+
+    Idle ``gpus``, ``cores`` and ``memory`` (in its unit). ``alone``: no job that stays has a GPU or
+    a core there. ``closed``: an exclusive job stays there.
     """
 
     nodes: Sequence[Node]
@@ -62,7 +63,7 @@ class Supply:
 
     @classmethod
     def idle(cls, nodes: Sequence[Node]) -> Supply:
-        """Of an idle cluster."""
+        """The supply of an idle cluster."""
         cores, memory = _totals(nodes)
         count = len(nodes)
         gpus = np.array([node.gpus for node in nodes], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""What things take of a program's rows: a server's GPUs, cores and memory, a limit."""
+"""How much of a program's rows items take: a server's GPUs, cores and memory, or a limit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from hopsd.model.arrays import Bools, Ints
 
 @dataclass(frozen=True, slots=True)
 class Uses:
-    """Item ``i`` takes ``amount[k]`` of ``row[k]`` for ``k`` in ``start[i]:start[i + 1]``.
+    """Items with the rows they use, as a sparse matrix.
+
+    Item ``i`` takes ``amount[k]`` of ``row[k]`` for ``k`` in ``start[i]:start[i + 1]``.
 
     Every item has an entry at least; an amount may be 0.
     """
@@ -27,7 +29,7 @@ class Uses:
 
     @staticmethod
     def joined(parts: Iterable[Uses]) -> Uses:
-        """The items of all parts, one after the other."""
+        """The items of all parts, concatenated."""
         parts = list(parts)
         none = np.zeros(0, dtype=np.int64)
         lengths = np.concatenate([none, *(np.diff(part.start) for part in parts)])
@@ -38,23 +40,23 @@ class Uses:
         )
 
     def entries(self, items: Ints) -> tuple[Ints, Ints]:
-        """How many entries each of ``items`` has, and where they are, one item after the other."""
+        """The number of entries of each of ``items``, and their positions, item by item."""
         lengths = self.start[items + 1] - self.start[items]
         return lengths, np.repeat(self.start[items], lengths) + ramp(lengths)
 
     def of(self, item: int) -> list[tuple[int, int]]:
-        """``(row, amount)`` of one item."""
+        """``(row, amount)`` pairs of one item."""
         part = slice(self.start[item], self.start[item + 1])
         return list(zip(self.row[part].tolist(), self.amount[part].tolist(), strict=True))
 
     def fit(self, capacity: Ints) -> Bools:
-        """Which items ``capacity`` (rows,) can hold."""
+        """Which items fit into ``capacity`` (rows,)."""
         if not len(self):
             return np.zeros(0, dtype=np.bool_)
         return np.logical_and.reduceat(self.amount <= capacity[self.row], self.start[:-1])
 
     def total(self, items: Ints, rows: int) -> Ints:
-        """What is taken of every row when each of ``items`` is taken once per mention."""
+        """How much of every row is taken when each of ``items`` counts once per mention."""
         _, part = self.entries(items)
         taken = np.zeros(rows, dtype=np.int64)
         np.add.at(taken, self.row[part], self.amount[part])

@@ -1,1 +1,1 @@
-"""Whose turn it is: history, priority, the service window and profile runs."""
+"""The queue: job history, priority, the service window and profile runs."""

@@ -1,4 +1,4 @@
-"""A job's record, brought up to date by each reading (waiting time: section 3.6, eq. 8)."""
+"""Job records, updated by each reading (waiting time: section 3.6, eq. 8)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def advance_all(
     workloads: Mapping[JobId, WorkloadName],
     apps: int = 1,
 ) -> dict[JobId, JobRecord]:
-    """All records after ``reading``: known jobs, new ones, and those that Slurm forgot.
+    """All records after ``reading``: known jobs, new ones, and jobs that Slurm has forgotten.
 
     ``workloads``: what is known now of which training each job is. ``apps``: how many were
     present since the reading before.
@@ -73,7 +73,7 @@ def advance(
     workload: WorkloadName,
     apps: int,
 ) -> JobRecord:
-    """``old`` plus what happened until ``now``, from Slurm's own start and end times.
+    """``old`` brought up to ``now``, using Slurm's own start and end times.
 
     A job that failed in a profile run has not ended: it goes back to the queue.
     """
@@ -167,7 +167,7 @@ AppKey = tuple[UserName, AppName] | JobId
 
 
 def present_apps(records: Mapping[JobId, JobRecord], app_of: Callable[[JobRecord], AppKey]) -> int:
-    """How many apps have a job that has not ended; 1 at least."""
+    """The number of apps with a job that has not ended; at least 1."""
     return max(1, len({app_of(record) for record in records.values() if record.end is None}))
 
 
@@ -176,7 +176,7 @@ def with_service(
     after: dict[JobId, JobRecord],
     app_of: Callable[[JobRecord], AppKey],
 ) -> dict[JobId, JobRecord]:
-    """``after`` with the GPU time of jobs that just ended told to those of their app that go on."""
+    """``after`` with the GPU time of jobs that just ended added to their apps' remaining jobs."""
     service: dict[AppKey, float] = {}
     for job, record in after.items():
         if record.end is not None and (job not in before or before[job].end is None):
@@ -193,7 +193,7 @@ def with_service(
 
 
 def with_ages(records: Mapping[JobId, JobRecord], ages: Mapping[JobId, float]) -> list[JobRecord]:
-    """The records whose expected run time (eq. 9) is known anew, with it."""
+    """The records with their expected run time (eq. 9) recomputed."""
     return [
         replace(records[job], age_seconds=age)
         for job, age in ages.items()

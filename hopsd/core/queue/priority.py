@@ -1,4 +1,4 @@
-"""Who comes first: expected run time, priorities and the queue (section 3.6, eq. 8 and 9)."""
+"""The order of the queue: expected run time and priority (section 3.6, eq. 8 and 9)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NEARLY_DONE = 1e-3
 
 
 def age_seconds(job: Job, nodes: Sequence[Node]) -> float:
-    """Expected run time without waiting: given, by eq. 9, or the time limit."""
+    """A job's expected run time without waiting: given, by eq. 9, or the time limit."""
     return _age(job, _Alone(pools_of(nodes)))
 
 
@@ -131,7 +131,7 @@ def _remaining_seconds(job: Job, at: _Situation) -> float:
 
 
 def remaining_seconds(job: Job, age: float) -> float:
-    """What is left of the age: by samples where they are known, else by time run.
+    """What is left of the age: by samples where they are known, else by elapsed run time.
 
     A job that has outlived what it promised has told nothing of its end. Of run times that vary
     over decades the best guess is that it takes as long again as it took.
@@ -157,7 +157,7 @@ def priorities(
     now: float,
     present: int | None = None,
 ) -> dict[JobId, float]:
-    """Urgency of each job, larger is more urgent; a priority that a job was given stands.
+    """The urgency of each job, larger is more urgent; an explicitly set priority takes precedence.
 
     ``present``: jobs that share the cluster (N of finish-time fairness), default: ``jobs``.
     """
@@ -190,7 +190,7 @@ def competes(job: Job, *, first: bool) -> bool:
 
 
 def queue(snapshot: Snapshot, settings: PlanSettings) -> Queue:
-    """The jobs that a plan decides about, the most urgent first."""
+    """The jobs that a plan decides about, most urgent first."""
     first = snapshot.round.first
     jobs = [job for job in snapshot.jobs if competes(job, first=first)]
     present = sum(job.state is JobState.WAITING for job in snapshot.jobs)
@@ -200,14 +200,14 @@ def queue(snapshot: Snapshot, settings: PlanSettings) -> Queue:
 
 
 def supply(snapshot: Snapshot) -> Supply:
-    """What a plan may give of every node; in a first plan also what its running jobs hold."""
+    """What a plan may give of every node; with ``round.first`` also what running jobs hold."""
     first = snapshot.round.first
     moving = [job for job in snapshot.jobs if job.running and competes(job, first=first)]
     return Supply.beside(snapshot.nodes, moving, staying(snapshot))
 
 
 def staying(snapshot: Snapshot) -> list[Job]:
-    """The running jobs that a plan leaves where they are."""
+    """The running jobs that a plan leaves in place."""
     first = snapshot.round.first
     return [job for job in snapshot.jobs if job.running and not competes(job, first=first)]
 

@@ -1,4 +1,4 @@
-"""What becomes of a profile run, look after look."""
+"""The life cycle of a profile run, updated by each reading."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ Pair = tuple[WorkloadName, GpuType]
 
 @dataclass(frozen=True, slots=True)
 class ProfilingSettings:
-    """``iterations``: most that one run measures. ``time_limit_seconds``: of one run, from its
-    start. ``retry_seconds``: what failed is left alone so long. ``share``: of each type's GPUs that
-    runs may take at a time, one GPU at least; ``runs_per_user``: at a time.
+    """Limits on profile runs.
+
+    ``iterations``: the most that one run measures. ``time_limit_seconds``: of one run, from its
+    start. ``retry_seconds``: how long to wait before a failed run is repeated. ``share``: of each
+    type's GPUs that runs may take at a time, at least one GPU; ``runs_per_user``: at a time.
     """
 
     enabled: bool = False
@@ -31,7 +33,7 @@ class ProfilingSettings:
 
 
 def told(run: ProfileRun) -> str:
-    """What became of a run, in a sentence."""
+    """The outcome of a run in a sentence."""
     if run.failure:
         return f"its profile run on {run.gpu_type} ({run.node}) failed: {run.failure}"
     seconds = (run.end or run.begin) - run.begin
@@ -41,7 +43,7 @@ def told(run: ProfileRun) -> str:
 def unstarted(
     runs: Iterable[ProfileRun], outcomes: Iterable[StepOutcome]
 ) -> tuple[ProfileRun, ...]:
-    """``runs``, closed where Slurm would not start them: those jobs compete without."""
+    """``runs`` with those closed that Slurm could not start: their jobs compete unprofiled."""
     errors = {
         outcome.step.job: outcome.error
         for outcome in outcomes
@@ -60,7 +62,7 @@ def unstarted(
 def adopted(
     runs: Sequence[ProfileRun], reading: Reading, records: Mapping[JobId, JobRecord]
 ) -> list[ProfileRun]:
-    """Profile runs that Slurm has and nobody remembers: a store that was restored, say."""
+    """Profile runs that Slurm has but the store does not know, for example after a restore."""
     types = {node.name: node.gpu_type for node in reading.nodes}
     followed = {run.job for run in runs if not run.closed}
     return [
@@ -79,7 +81,7 @@ def followed(
     reading: Reading,
     settings: ProfilingSettings,
 ) -> ProfileRun:
-    """An open run after this reading.
+    """An open run, updated by this reading.
 
     A run that is over without figures stays open for one more look: its report may have come
     between the last reading of reports and this reading of jobs.

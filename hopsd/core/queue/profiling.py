@@ -1,4 +1,4 @@
-"""The profiling queue: new workloads measure themselves before they compete (section 3.2).
+"""The profiling queue: new workloads are measured before they compete (section 3.2).
 
 A waiting job whose workload has no basic times on a GPU type it could use gets one GPU of that
 type for some iterations, before the plan's program sees the others. Jobs that wait with the same
@@ -39,7 +39,8 @@ LEAVE_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Profiling:
-    """``changed``: runs to save; ``steps``: of jobs that begin, leave or return to the queue.
+    """A plan's profile runs. ``changed``: runs to save; ``steps``: of jobs that begin, leave or
+    return to the queue.
 
     ``snapshot`` is what is left for the policy: those jobs are in no queue, and what they take
     is gone. ``staying``: jobs in a run that goes on.
@@ -56,7 +57,7 @@ class Profiling:
         return frozenset(step.job for step in self.steps)
 
     def beside(self, plan: Plan) -> Profiling:
-        """Without the runs that ``plan`` leaves no room for.
+        """Without the runs that do not fit beside ``plan``.
 
         A policy that never stops a job makes none on nodes that jobs fill.
         """
@@ -84,7 +85,7 @@ class Profiling:
         )
 
     def explained(self, waiting: Mapping[JobId, Reason]) -> dict[JobId, Reason]:
-        """Why jobs wait, with what went wrong when they were profiled."""
+        """Why jobs wait, including what went wrong when they were profiled."""
         return {
             job: replace(reason, text=f"{reason.text}; {told(self.failures[job])}")
             if job in self.failures
@@ -94,7 +95,7 @@ class Profiling:
 
 
 def known_pairs(knowledge: Knowledge, types: Iterable[GpuType], min_records: int) -> set[Pair]:
-    """Workloads and types that need no profile run.
+    """Pairs of workload and GPU type that need no profile run.
 
     Those with a table of the operator's, which is final for every type, with basic times, or
     with enough records of runs within one server.
@@ -117,7 +118,7 @@ def profiling(
     settings: ProfilingSettings,
     queue: Sequence[Job] = (),
 ) -> Profiling:
-    """What the profiling queue does in this plan. ``runs``: open ones, and those of late.
+    """The profile runs of this plan. ``runs``: the open ones and the recent ones.
 
     ``queue``: the jobs of the snapshot in the plan's order; no run takes from its head what that
     needs. The order of jobs and of runs changes nothing.

@@ -1,4 +1,4 @@
-"""A job that Slurm would not start steps aside for a while, so that others get its GPUs."""
+"""Back-off: a job that Slurm did not start is left out for a while, so that others get its GPUs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _LIMITS = ("Account", "Assoc", "Invalid", "Licenses", "MaxMemPerLimit", "Partiti
 
 @dataclass(frozen=True, slots=True)
 class Setback:
-    """``failures`` in a row; until ``until`` no plan counts with the job; ``error``: the last.
+    """A job's back-off: ``failures`` in a row, left out of plans until ``until``; ``error``: the
+    last one.
 
     ``defect``: hops could not plan with it, rather than Slurm not start it. ``shunned``: nodes
     where Slurm did not start it, each with the time until which no plan puts it there.
@@ -35,7 +36,7 @@ class Setback:
 def after(
     setbacks: Mapping[JobId, Setback], outcomes: Iterable[StepOutcome], now: float
 ) -> dict[JobId, Setback]:
-    """``setbacks`` after steps were carried out; a success ends them.
+    """``setbacks`` updated by the outcomes of steps; a success clears a job's setback.
 
     The first failure may be chance, GPUs taken between the look and the start: it is tried
     again at once, on other nodes. Every further one doubles the rest. Where Slurm names a limit of
@@ -70,7 +71,7 @@ def _failed_again(before: Setback | None, outcome: StepOutcome, now: float) -> S
 
 
 def shunned(setbacks: Mapping[JobId, Setback], now: float) -> dict[JobId, frozenset[NodeName]]:
-    """Nodes where no plan puts a job now, since Slurm did not start it there."""
+    """Nodes to avoid for each job, because Slurm did not start it there."""
     found = {
         job: frozenset(node for node, until in setback.shunned.items() if now < until)
         for job, setback in setbacks.items()
@@ -81,7 +82,7 @@ def shunned(setbacks: Mapping[JobId, Setback], now: float) -> dict[JobId, frozen
 def after_defects(
     setbacks: Mapping[JobId, Setback], defects: Mapping[JobId, str], now: float
 ) -> dict[JobId, Setback]:
-    """``setbacks`` and those of jobs that no plan could be made with: each rests at once."""
+    """``setbacks`` with the jobs added that could not be planned; each backs off at once."""
     failures = {job: setbacks[job].failures + 1 if job in setbacks else 2 for job in defects}
     return {
         **setbacks,
@@ -93,7 +94,7 @@ def after_defects(
 
 
 def resting(setbacks: Mapping[JobId, Setback], now: float) -> dict[JobId, Reason]:
-    """The jobs to plan without now, and what their users are told."""
+    """The jobs to leave out of the plan now, each with the reason its user sees."""
     return {
         job: Reason(
             ReasonCode.ERROR,

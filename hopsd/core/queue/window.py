@@ -1,4 +1,4 @@
-"""Who may compete: the service window, sensitivity and its adjustment (section 3.6).
+"""Which jobs compete: the service window, sensitivity and its adjustment (section 3.6).
 
 Means of sensitivities are exact and rounded once: equal jobs then compare as equal, and no job
 joins a window by a rounding error.
@@ -19,7 +19,7 @@ from hopsd.model.job import Job
 
 
 def sensitivity(job: Job, nodes: Sequence[Node]) -> float | None:
-    """rho: how much slower a GPU gets by spreading (eq. 10); None where nobody knows."""
+    """rho: how much slower a GPU gets when the job is spread (eq. 10); None if unknown."""
     return sensitivity_on(job, pools_of(nodes))
 
 
@@ -37,8 +37,8 @@ def runnable(jobs: Iterable[Job], nodes: Sequence[Node], sigma: float = DEFAULT_
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """A limit that leaves too little for a job beside what is kept and ``ahead`` of it, jobs of
-    the window that ask for ``asked`` GPUs at least.
+    """A limit that leaves a job too little beside the kept jobs and those ``ahead`` of it, jobs of
+    the window that ask for at least ``asked`` GPUs.
     """
 
     allowance: Allowance
@@ -49,7 +49,7 @@ class Blocked:
 def limited(
     queue: Sequence[Job], gpus: int, allowances: Sequence[Allowance]
 ) -> dict[JobId, Blocked]:
-    """The jobs that a limit keeps out of the window, and are in no mean.
+    """The jobs that a limit keeps out of the window and out of every mean.
 
     A job enters only while each of its limits leaves its smallest requirement and one job after
     what is kept and the smallest requirements of those already inside. ``queue``: jobs that could
@@ -76,7 +76,7 @@ def limited(
 
 
 def service_window(queue: Sequence[Job], gpus: int) -> int:
-    """How many jobs from the queue's head are in the window.
+    """The number of jobs at the head of the queue that are in the window.
 
     Minimum requirements add up to all ``gpus`` of the system; the job that crosses the line is
     the last inside. ``queue``: jobs that could run, in order.

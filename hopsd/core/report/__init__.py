@@ -1,1 +1,1 @@
-"""What jobs say of themselves, as far as it can be believed."""
+"""What jobs report about themselves, parsed and validated."""

@@ -1,4 +1,4 @@
-"""The parts of an iteration in a process's report, checked like everything a job says."""
+"""The phases of an iteration in a process's report, validated like all of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_BIN = 24 * 12
 
 
 def parse_phases(document: Mapping[str, Any], iterations: int, samples: float) -> Phases | None:
-    """What a report says of the parts of its timed ``iterations``; None without any.
+    """The phases of the ``iterations`` timed in a report; None without any.
 
     ``samples`` were in those: an iteration that accumulates gradients holds several batches.
 

@@ -1,4 +1,4 @@
-"""From processes' counters to throughput per GPU and node."""
+"""Throughput per GPU and node, from processes' counters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Process = tuple[NodeName, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """How much of a process's counters earlier records have used up."""
+    """How much of a process's counters earlier records have already used."""
 
     iterations: int = 0
     samples: float = 0.0
@@ -27,17 +27,19 @@ class Counted:
 
 
 def process_of(report: Report) -> Process:
+    """The process that wrote a report."""
     return report.node, report.rank, report.pid
 
 
 def counted(report: Report) -> Counted:
+    """A report's counters."""
     return Counted(report.timed_iterations, report.timed_samples, report.timed_seconds)
 
 
 def speeds(
     reports: Sequence[Report], used: Mapping[Process, Counted], allocation: Allocation
 ) -> tuple[dict[NodeName, float], list[Report]]:
-    """Samples per second per GPU by node since ``used``, and the reports that tell it.
+    """Samples per second per GPU by node since ``used``, and the reports it comes from.
 
     ``reports`` are of one run on ``allocation``. Empty while not every rank of the run has
     enough new iterations: half of the ranks would be half of the speed. The GPUs count that

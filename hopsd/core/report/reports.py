@@ -1,4 +1,4 @@
-"""What a training process reports of itself, and how much of it can be believed.
+"""What a training process reports about itself, and how it is validated.
 
 A report comes from a user's process: every value is checked for its type and against bounds
 that no honest run exceeds. ``profiler/timing/report.py`` writes what is read here.
@@ -65,7 +65,7 @@ class Report:
 
 
 def parse_report(data: bytes, file_name: str, now: float) -> Report:
-    """Check a report against its file's name, its format and reason.
+    """Parse a report and check it against its file name, format and plausible values.
 
     Raises:
         FormatError: says which key is wrong and what is accepted.

@@ -1,4 +1,4 @@
-"""What reports tell of a job beyond its speed: what it trains with, how far it is."""
+"""What reports say about a job besides its speed: its program and its progress."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Run = tuple[JobId, int]
 
 
 def programs_of(reports: Iterable[Report]) -> dict[Run, str]:
-    """The program of each run that told one: of several the one that trained longest."""
+    """The program of each run that reported one; of several, the one that trained longest."""
     spent: dict[tuple[bool, str, Run], float] = defaultdict(float)
     for report in reports:
         if report.program:
@@ -27,7 +27,7 @@ def programs_of(reports: Iterable[Report]) -> dict[Run, str]:
 
 
 def samples_done(reports: Iterable[Report], jobs: Mapping[JobId, JobReading]) -> dict[JobId, float]:
-    """By job: all of its present run, and what earlier ones had saved when they were stopped.
+    """Samples by job: all of its present run, and what earlier runs saved before they stopped.
 
     One rank saves for all. Runs of a job that never saved anything count in full: how it keeps
     its work cannot be seen. What a profile run trains is thrown away.
@@ -52,7 +52,7 @@ def _kept(runs: Mapping[int, Sequence[Report]], present: int) -> float:
 def restart_seconds(
     reports: Iterable[Report], jobs: Mapping[JobId, JobReading]
 ) -> dict[JobId, float]:
-    """Of running jobs, the slowest rank's; clocks that differ too much tell nothing."""
+    """Restart time of running jobs, of the slowest rank; none where clocks differ too much."""
     result: dict[JobId, float] = {}
     for report in reports:
         job = jobs[report.job]

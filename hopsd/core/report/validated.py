@@ -1,4 +1,4 @@
-"""Values out of JSON that somebody else wrote: of their type and within bounds, or refused."""
+"""Validators for values from untrusted JSON: correct type and range, or refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hopsd.model import bounds
 
 
 def text(document: Mapping[str, Any], key: str) -> str:
-    """1 to 255 characters.
+    """A string of 1 to 255 characters.
 
     Raises:
         FormatError: it is not; so do the others here.
@@ -23,7 +23,7 @@ def text(document: Mapping[str, Any], key: str) -> str:
 
 
 def number(document: Mapping[str, Any], key: str, most: float = bounds.ITERATIONS.most) -> float:
-    """From 0 to ``most``, finite."""
+    """A finite number from 0 to ``most``."""
     value = document.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise FormatError(f"{key}: accepted is a number")

@@ -1,1 +1,1 @@
-"""What a site's accounts, QOS and partitions let jobs have, told to the plan."""
+"""What a site's accounts, QOS and partitions allow jobs, as input to the plan."""

@@ -1,4 +1,4 @@
-"""Which of a site's bounds hold a job back: one entry for each thing that is counted.
+"""The site's bounds that apply to a job, one for each resource that is counted.
 
 A bound of the partition's QOS comes before one of the job's QOS (unless that says otherwise), and
 either comes before the same kind of bound of its associations, at every level (Slurm's resource
@@ -19,7 +19,7 @@ _DEPTH_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a job is counted."""
+    """Where a job counts: its user, account, QOS and partition."""
 
     user: UserName
     account: str
@@ -29,14 +29,14 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What is counted together, such as a user's jobs in a QOS; ``name`` is told to users."""
+    """A group counted together, such as a user's jobs in a QOS; ``name`` is shown to users."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """``most`` of ``kind`` for all that is ``counted`` there; ``used`` GPU minutes so far."""
+    """``most`` of ``kind`` for all that is ``counted`` together; ``used``: GPU minutes so far."""
 
     counted: Counted
     kind: Kind
@@ -45,7 +45,7 @@ class Bound:
 
 
 def qos_of(rules: SiteRules, place: Place) -> list[Qos]:
-    """The job's and its partition's, the stronger one first."""
+    """The QOS of the job and of its partition, the one that takes precedence first."""
     partition = rules.partitions.get(place.partition)
     own = rules.qos.get(place.qos)
     other = rules.qos.get(partition.own_qos) if partition and partition.own_qos else None
@@ -54,7 +54,7 @@ def qos_of(rules: SiteRules, place: Place) -> list[Qos]:
 
 
 def chain(rules: SiteRules, place: Place) -> list[Association]:
-    """The user's association and those above it, as far as Slurm has them."""
+    """The user's association and its ancestors, as far as Slurm has them."""
     known = rules.associations
     whole = UserName("")
     keys = ((place.user, place.partition), (place.user, ""), (whole, ""))
@@ -67,7 +67,7 @@ def chain(rules: SiteRules, place: Place) -> list[Association]:
 
 
 def counted_at(rules: SiteRules, place: Place) -> set[Counted]:
-    """Everything that a running job of this place counts for."""
+    """Everything that a running job of this place counts towards."""
     counts = set()
     for qos in qos_of(rules, place):
         counts |= {counted for counted, _ in _levels(qos, place)}
@@ -75,7 +75,7 @@ def counted_at(rules: SiteRules, place: Place) -> set[Counted]:
 
 
 def bounds(rules: SiteRules, place: Place) -> list[Bound]:
-    """What holds back a job of this place together with others."""
+    """The bounds that a job of this place shares with others."""
     if not rules.limited:
         return []
     return list(_bounds(rules, place))
@@ -124,14 +124,14 @@ def _association(link: Association) -> Counted:
 
 @dataclass(frozen=True, slots=True)
 class One:
-    """What one job may have by itself; None: no bound. ``by``: who says so."""
+    """The most that one job may have; None: unlimited. ``by``: where the bound is set."""
 
     most: int | float
     by: str
 
 
 def of_one(rules: SiteRules, place: Place, kind: Kind) -> One | None:
-    """The most of ``kind`` that Slurm lets one job have."""
+    """The most of ``kind`` that Slurm allows one job."""
     for qos in qos_of(rules, place):
         if kind in qos.each:
             return One(qos.each[kind], f"QOS {qos.name}")
@@ -140,7 +140,7 @@ def of_one(rules: SiteRules, place: Place, kind: Kind) -> One | None:
 
 
 def per_node(rules: SiteRules, place: Place) -> One | None:
-    """The most GPUs of one server that one job may have."""
+    """The most GPUs on one server that one job may have."""
     for qos in qos_of(rules, place):
         if qos.gpus_per_node is not None:
             return One(qos.gpus_per_node, f"QOS {qos.name}")
@@ -151,7 +151,7 @@ def per_node(rules: SiteRules, place: Place) -> One | None:
 
 
 def longest(rules: SiteRules, place: Place) -> One | None:
-    """The longest time limit in seconds; a partition's holds beside the others."""
+    """The longest time limit in seconds; a partition's applies as well as the others."""
     found = []
     partition = rules.partitions.get(place.partition)
     if partition is not None and partition.seconds is not None:

@@ -1,4 +1,4 @@
-"""A site's bounds as rows of the plan: what each group of jobs may have together."""
+"""A site's bounds as rows of the plan: what each group of jobs may have in total."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from hopsd.model.site import Kind
 
 
 def place_of(job: JobReading, partition: str | None = None) -> Place:
+    """Where a job counts in its partition: ``partition``, or by default the first it asked for."""
     asked = job.partition.split(",")[0] if partition is None else partition
     return Place(job.user, job.account, job.qos, asked)
 
@@ -37,7 +38,7 @@ class _Use:
 
 
 def limit_rows(reading: Reading, jobs: Sequence[Job]) -> tuple[Limit, ...]:
-    """Rows that could keep something from ``jobs``; none that cannot.
+    """Rows that could restrict ``jobs``, and no others.
 
     What other jobs use is taken off each bound. Bounds on CPUs count as so many GPUs as these
     CPUs are enough for, with the most that a job of the row takes for each. Nodes are not counted:

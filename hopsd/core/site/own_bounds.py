@@ -1,4 +1,4 @@
-"""What a site lets one job have by itself: its GPU counts, or why it never runs as it is."""
+"""What a site allows a single job: its GPU counts, or why it can never run as submitted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hopsd.model.site import Kind, Partition, SiteRules
 
 
 def counts_allowed(job: Job, read: JobReading, rules: SiteRules) -> tuple[int, ...] | Reason:
-    """Those of ``reqs`` that Slurm would start in one of the job's partitions, or why none.
+    """The counts of ``reqs`` that Slurm would start in one of the job's partitions, or why none.
 
     A bound on the GPUs of one server is kept by counts that are no larger: a plan has no such row.
     """

@@ -1,4 +1,4 @@
-"""Bandwidths from timed all-reduces: least squares through equation 2 of the paper."""
+"""Network bandwidth from timed all-reduces: least squares on equation 2 of the paper."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """``bandwidth`` in parameters per second, and how well it tells the ``transfers``."""
+    """A fitted ``bandwidth`` in parameters per second, and the ``transfers`` it was fitted to."""
 
     bandwidth: float
     transfers: tuple[Transfer, ...]
@@ -34,18 +34,18 @@ class Fit:
         return transfer.share / self.bandwidth
 
     def residual(self, transfer: Transfer) -> float:
-        """Measured less predicted, as a share of measured."""
+        """Measured minus predicted, relative to measured."""
         return 1.0 - self.predicted(transfer) / transfer.seconds
 
     @property
     def explained(self) -> float:
-        """Share of the squared seconds that the fit tells: 1 is all."""
+        """Share of the squared seconds that the fit explains; 1 is all."""
         missed = sum((t.seconds - self.predicted(t)) ** 2 for t in self.transfers)
         return 1.0 - missed / sum(t.seconds**2 for t in self.transfers)
 
 
 def fit(transfers: Iterable[Transfer]) -> Fit:
-    """The bandwidth B for which the squares of ``seconds - share / B`` are least.
+    """The bandwidth B that minimises the squares of ``seconds - share / B``.
 
     Large transfers weigh most: the latency of small ones is not in equation 2.
 

@@ -1,4 +1,4 @@
-"""How fast a workload runs: operator's table, then the layers of section 3.3, top-down.
+"""Throughput estimates: the operator's table, then the layers of section 3.3, top-down.
 
 Records of one server answer with that server's factor, records of a GPU type with its two
 tables. Where neither was measured, the theory layer answers: equations 1 to 5 from basic times.
@@ -33,7 +33,7 @@ ASSUMED = "assumed"
 
 @dataclass(frozen=True, slots=True)
 class EstimatorSettings:
-    """``min_records`` from which a layer answers; weights halve every ``half_life_seconds``.
+    """A layer answers from ``min_records``; weights halve every ``half_life_seconds``.
 
     ``bandwidth``: the operator's, instead of what calibration found.
     """
@@ -56,14 +56,14 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Samples per second per GPU, and where that comes from."""
+    """Samples per second per GPU, and the source of the estimate."""
 
     per_gpu: float
     source: str
 
 
 class Estimator:
-    """Answers for all workloads of one tick: records are sorted once, each workload once."""
+    """Estimates for all workloads of one tick: records are sorted once, each workload once."""
 
     def __init__(
         self,

@@ -18,13 +18,13 @@ LEAST_WEIGHT = 1e-100
 
 
 def weight_of(age_seconds: float, half_life_seconds: float) -> float:
-    """What a measurement still counts; never 0, since it may be all that there is."""
+    """The weight of a measurement by its age; never 0, since it may be the only one."""
     return max(power(0.5, max(0.0, age_seconds) / half_life_seconds), LEAST_WEIGHT)
 
 
 @dataclass(slots=True)
 class Measured:
-    """Exponentially weighted mean of samples per second per GPU, and how many records it has."""
+    """Exponentially weighted mean of samples per second per GPU, and its number of records."""
 
     weight: float = 0.0
     total: float = 0.0
@@ -59,13 +59,13 @@ class Tables:
     distributed: Table = field(default_factory=_table)
 
     def of(self, record: ThroughputRecord) -> Measured:
-        """Where a record belongs."""
+        """The mean that a record belongs to."""
         if record.nodes > 1:
             return self.distributed[record.nodes]
         return self.aggregated[record.gpus]
 
     def answering(self, min_records: int) -> Tables:
-        """What has data: the counts with ``min_records`` and more."""
+        """The counts with at least ``min_records``."""
         return Tables(
             *(
                 {n: m for n, m in sorted(table.items()) if m.records >= min_records}
@@ -76,7 +76,7 @@ class Tables:
 
 @dataclass(slots=True)
 class Layers:
-    """Entity and type layer of one workload. Every entity record also counts for its type."""
+    """Entity and type layers of one workload. Every entity record also counts for its type."""
 
     entity: Mapping[NodeName, Tables]
     type: Mapping[GpuType, Tables]
@@ -99,7 +99,7 @@ def median_of_users(told: Sequence[tuple[float, float, T]]) -> T:
 def by_workload(
     records: Iterable[ThroughputRecord], half_life_seconds: float, now: float
 ) -> dict[WorkloadName, Layers]:
-    """All that was measured; the weight of a record halves every ``half_life_seconds``.
+    """The layers of every workload; a record's weight halves every ``half_life_seconds``.
 
     A speed out of bounds, which an earlier release may have believed, is none. Of a workload that
     several users name, each shape's speed is the median user's.

@@ -1,4 +1,4 @@
-"""Times that cluster at one point or two: data from memory, or from storage (eq. 3)."""
+"""Times with one or two modes: data from memory, or from storage (eq. 3)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TOLERANCE = 1e-7
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """The shorter times with share ``p_cache``, the longer with the rest. Seconds.
+    """A mixture of two times, in seconds: the shorter has weight ``p_cache``, the longer the rest.
 
     With one mode ``p_cache`` is 1 and the other mode's figures are 0.
     """
@@ -52,7 +52,7 @@ class Mixture:
         return self.p_cache * self.mu_cache + (1.0 - self.p_cache) * self.mu_load
 
     def share_cache(self, seconds: Floats) -> Floats:
-        """Probability of each time to be one of the shorter, 1 everywhere with one mode."""
+        """Probability of each time to be in the shorter mode; 1 everywhere with one mode."""
         if self.p_cache >= 1.0:
             return np.ones(len(seconds))
         modes = _Modes.of(self)
@@ -61,12 +61,12 @@ class Mixture:
 
 
 def middles(bins: Sequence[int]) -> Floats:
-    """The time that stands for each bin: the middle of its logarithms, seconds."""
+    """Each bin's representative time in seconds: the geometric middle."""
     return SMALLEST_SECONDS * 10.0 ** ((np.asarray(bins) + 0.5) / BINS_PER_DECADE)
 
 
 def fit(seconds: Floats, counts: Floats) -> Mixture:
-    """One normal or two, whichever explains the times better (BIC) and, of two, distinct ones.
+    """Fit one normal or two, whichever BIC prefers; two only if they are distinct.
 
     ``counts``: how often each of ``seconds`` was seen, (n,); old ones may weigh less than 1.
     """

@@ -1,4 +1,4 @@
-"""What a speed may be beside another of the same workload: what was ever measured, with margin.
+"""Plausibility bounds on a speed relative to others of the same workload, with a margin.
 
 Jobs measure themselves, so one may say that its training runs 10^9 times as fast on 8 GPUs as on
 one, and would outweigh all others in a plan. The bounds rest on
@@ -52,8 +52,10 @@ SERVERS = Bound(0.1, 10.0)
 def plausible_tables(
     tables: Mapping[GpuType, ThroughputTable],
 ) -> Mapping[GpuType, ThroughputTable]:
-    """``tables`` of one workload, held to what its slowest type, and on each type one GPU alone,
-    makes plausible. Tables within the bounds are returned as they are.
+    """``tables`` of one workload, clamped to what is plausible.
+
+    The bounds follow from its slowest type and, on each type, from one GPU alone. Tables within
+    them are returned unchanged.
     """
     alone = {gpu_type: table.aggregated[1] for gpu_type, table in tables.items()}
     slowest_gpu = min((s for t, s in alone.items() if not is_cpu(t)), default=None)
@@ -68,6 +70,7 @@ def plausible_tables(
 
 
 def plausible_factors(factors: Mapping[NodeName, float]) -> Mapping[NodeName, float]:
+    """Server factors clamped to what is plausible."""
     return {node: _held(factor, 1.0, SERVERS) for node, factor in factors.items()}
 
 

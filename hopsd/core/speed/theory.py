@@ -1,4 +1,4 @@
-"""The theory layer: basic times from what processes measured (sections 3.3 and 3.5)."""
+"""The theory layer: basic times fitted to what processes measured (sections 3.3 and 3.5)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHORTEST_SECONDS = 1e-6
 
 
 def fit_theory(records: Sequence[PhaseRecord], half_life_seconds: float) -> Theory | None:
-    """Basic times of one workload on one type; None where no record tells them.
+    """Basic times of one workload on one GPU type; None where no record determines them.
 
     Computing is taken from processes that ran alone, where any did: beside others the backward
     pass contains communication. Waiting for peers is taken from the others, data from all.
@@ -89,12 +89,12 @@ def fit_users(records: Sequence[PhaseRecord], half_life_seconds: float) -> Theor
 
 
 def credible(theory: Theory) -> bool:
-    """Whether one GPU could be as fast, or as slow, as it says."""
+    """Whether the speed it gives for one GPU is within bounds."""
     return bounds.SPEED.holds(alone(theory))
 
 
 def basic_times(theory: Theory, bandwidth: Bandwidth | None) -> BasicTimes | None:
-    """What eq. 1 to 5 need; None where communication cannot be told for lack of a figure.
+    """The inputs of eq. 1 to 5; None where communication cannot be determined.
 
     Inference is data and forward pass alone (section 3.5): its GPUs exchange no gradients.
     """
@@ -108,7 +108,7 @@ def basic_times(theory: Theory, bandwidth: Bandwidth | None) -> BasicTimes | Non
 
 
 def alone(theory: Theory) -> float:
-    """Samples per second of one GPU: it communicates with nobody and waits for nobody."""
+    """Samples per second of one GPU alone: no communication and no waiting for peers."""
     return theory_per_gpu(replace(_silent(theory), t_w=PeerWait()), 1, 1)
 
 

@@ -1,4 +1,4 @@
-"""How fast a job runs: look-ups in its tables (section 3.3), the model of one iteration (3.5)."""
+"""A job's throughput: table look-ups (section 3.3) and the model of one iteration (3.5)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hopsd.model.job import Job, ThroughputTable
 
 
 def interpolate(by_count: Mapping[int, float], count: int) -> float:
-    """Linear between the two nearest counts, the nearest one outside; 0 from an empty table."""
+    """Linear interpolation between counts, the nearest one outside; 0 from an empty table."""
     if count in by_count:
         return by_count[count]
     counts = sorted(by_count)
@@ -108,7 +108,7 @@ class BasicTimes:
 
 
 class Communication(StrEnum):
-    """How long gradients travel between servers, given ``b_net``.
+    """Time for gradients to travel between servers, given ``b_net``.
 
     ``PAPER``: eq. 2, whatever the shape. ``RING``: all-reduce sends 2 (N - 1) / N of the
     gradients, and more servers give it more paths: over K servers in proportion to
@@ -146,7 +146,7 @@ def communication_seconds(
 def iteration_seconds(
     times: BasicTimes, gpus: int, nodes: int, model: IterationModel | None = None
 ) -> float:
-    """E(T_iter): the mean over data from memory and data from storage (eq. 5)."""
+    """E(T_iter): expected iteration time over data from memory and from storage (eq. 5)."""
     model = model or IterationModel()
     data, wait = times.t_d, times.t_w
     t_c = communication_seconds(times, gpus, nodes, model)
@@ -172,7 +172,7 @@ def theory_per_gpu(
 
 
 def theory_table(times: BasicTimes, gpus_max: int) -> ThroughputTable:
-    """The table that the model gives for servers of up to ``gpus_max`` GPUs.
+    """The model's throughput table for servers of up to ``gpus_max`` GPUs.
 
     Eq. 2 knows the network and not the number of servers, so one spread entry stands for all.
     """

@@ -1,1 +1,1 @@
-"""What a user asked for: the comment, the partitions, which training it is."""
+"""What a user asked for: the job comment, the partitions and the workload."""

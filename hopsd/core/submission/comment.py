@@ -1,4 +1,4 @@
-"""The comment by which a user asks for GPUs: ``hops:reqs=1,2,4,8;samples=1.28e9;lr=0.1@1``.
+"""The job comment that asks hops for GPUs: ``hops:reqs=1,2,4,8;samples=1.28e9;lr=0.1@1``.
 
 ``slurm_plugin/job_submit.lua`` accepts and refuses the same texts: a change here is a change
 there, and both answer to ``tests/plugin/comment_cases.json``. Only ASCII can be accepted, so
@@ -38,7 +38,7 @@ _APP = re.compile(r"([A-Za-z0-9._-]{1,64})(?::([1-9][0-9]{0,2}))?")
 
 
 class NotOursError(InputError):
-    """There is no ``hops:`` in the comment; its job is none of our business."""
+    """The comment has no ``hops:``, so hops does not handle the job."""
 
 
 class LrRule(StrEnum):
@@ -74,11 +74,12 @@ class Comment:
 
 
 def is_ours(text: str) -> bool:
+    """Whether a comment asks for hops."""
     return our_part(text) is not None
 
 
 def our_part(text: str) -> str | None:
-    """What follows ``hops:`` in a comment that others may use as well; None: nothing is ours.
+    """The text after ``hops:`` in a comment that may also hold other text; None without it.
 
     Ours begins with the text or after a blank, ``;`` or ``,``. It goes to the end, or to the first
     blanks that do not stand beside ``;``, ``=`` or ``,``: ``laion; hops:reqs=8, 16 other``.
@@ -88,7 +89,7 @@ def our_part(text: str) -> str | None:
 
 
 def parse(text: str, *, range_values: int = DEFAULT_RANGE_VALUES) -> Comment:
-    """Read a job's comment; ``range_values`` is how many counts a range without ``num`` gives.
+    """Parse a job's comment; ``range_values``: how many counts a range without ``num`` gives.
 
     Raises:
         NotOursError: there is no ``hops:`` in the text.
@@ -129,7 +130,7 @@ def parse(text: str, *, range_values: int = DEFAULT_RANGE_VALUES) -> Comment:
 
 
 def spread_over_range(low: int, high: int, num: int) -> tuple[int, ...]:
-    """At most ``num`` whole numbers at equal distance from ``low`` to ``high``, both kept.
+    """At most ``num`` evenly spaced whole numbers from ``low`` to ``high``, both included.
 
     Halves round up, duplicates are dropped. More numbers than the range holds give them all:
     at a distance below 1 every whole number is the nearest of some point.
@@ -143,7 +144,7 @@ def spread_over_range(low: int, high: int, num: int) -> tuple[int, ...]:
 
 
 def learning_rate(comment: Comment, gpus: int) -> float | None:
-    """The rate on ``gpus`` GPUs: the one given for them, else scaled from the nearest below.
+    """The rate on ``gpus`` GPUs: the one given for that count, else scaled from the nearest below.
 
     ``linear``: lr x k, ``sqrt``: lr x sqrt k with k = gpus / reference GPUs, ``none``: as it
     is. None where the user gave no rate.
@@ -269,7 +270,7 @@ def _workload(value: str) -> WorkloadName:
 
 
 def read_app(value: str) -> tuple[AppName, int]:
-    """``NAME`` or ``NAME:PHASE``, phase 0 where there is none.
+    """Parse ``NAME`` or ``NAME:PHASE``; the phase is 0 by default.
 
     Raises:
         CommentError: it is neither.

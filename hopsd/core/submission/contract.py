@@ -1,4 +1,4 @@
-"""What a script's own options ask for, as job_submit.lua handed it on.
+"""The script's own sbatch options, as job_submit.lua passed them on.
 
 ``slurm_plugin/job_submit.lua`` reads the options when a job is submitted and leaves what they
 ask for in the admin comment: ``hops:asks|shape:even|per_node:4|tasks:1/1|cores:8/1``. What Slurm
@@ -28,7 +28,7 @@ _RATIO = re.compile(r"([1-9][0-9]{0,11})/([1-9][0-9]{0,11})")
 
 @lru_cache(maxsize=65536)
 def read_asked(admin_comment: str) -> Asked:
-    """What is not understood counts as not said: administrators write there, too."""
+    """Parse the options. What cannot be parsed is ignored: administrators write there, too."""
     for word in admin_comment.split():
         mark, *pairs = word.split("|")
         if mark == MARK:

@@ -1,4 +1,4 @@
-"""``--constraint``: which nodes have the features that a job asks for (sbatch's manual)."""
+"""``--constraint``: which nodes have the features that a job asks for (see sbatch's manual)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def alternatives(constraint: str) -> list[str]:
 
 
 def holds(constraint: str, features: Collection[str]) -> bool:
-    """Whether a node with ``features`` will do; from left to right, as Slurm reads it.
+    """Whether a node with ``features`` meets a constraint, evaluated left to right as in Slurm.
 
     What cannot be read holds: Slurm accepted it, and has the last word.
     """

@@ -1,4 +1,4 @@
-"""Where Slurm lets a job run: in its partitions, on nodes that no reservation needs too soon.
+"""Where Slurm lets a job run: its partitions, on nodes not reserved before it would end.
 
 Policies know GPU types alone. So where this parts the servers of a GPU type, each part is a type
 of its own in the snapshot, and a job has tables for the parts that are open to it. No placement
@@ -30,7 +30,7 @@ class Limits:
     reservations: str = ""
 
     def allow(self, job: JobReading, now: float) -> bool:
-        """Slurm starts a job only if its time limit ends before the reservation begins."""
+        """Whether a job's time limit ends before the reservation begins, as Slurm demands."""
         seconds = job.time_limit_seconds
         if self.until is not None and (seconds is None or now + seconds > self.until):
             return False
@@ -51,7 +51,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Servers of ``gpu_type`` with the same limits; ``name`` is their type in a plan."""
+    """Servers of ``gpu_type`` with the same limits; ``name`` is their type's name in a plan."""
 
     name: GpuType
     gpu_type: GpuType
@@ -60,8 +60,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The part of every node, at the time ``now``. ``limited``: whether some job may not run on
-    some of them.
+    """The part of every node at time ``now``. ``limited``: whether some job is barred from some of
+    them.
     """
 
     of_node: Mapping[NodeName, Part]
@@ -70,7 +70,7 @@ class Parts:
     now: float
 
     def open_to(self, job: JobReading) -> tuple[Part, ...]:
-        """Where Slurm would start it."""
+        """The parts where Slurm would start the job."""
         kind = job.asked.gpu_type
         parts = [part for part in self.distinct if kind in (None, part.gpu_type)]
         if not self.limited and not job.reservation:
@@ -78,18 +78,18 @@ class Parts:
         return tuple(part for part in parts if part.limits.allow(job, self.now))
 
     def take_back(self, job: JobReading) -> bool:
-        """Whether Slurm would start a running job once more where it is."""
+        """Whether Slurm would start a running job again where it is."""
         parts = [self.of_node.get(node) for node in job.allocation.nodes]
         return all(part is not None and part.limits.allow(job, self.now) for part in parts)
 
 
 def by_part(by_type: Mapping[GpuType, T], parts: Iterable[Part]) -> dict[GpuType, T]:
-    """What is known of GPU types, said of ``parts`` of them."""
+    """Data by GPU type, repeated for each of the ``parts`` of a type."""
     return {part.name: by_type[part.gpu_type] for part in parts if part.gpu_type in by_type}
 
 
 def parts_of(reading: Reading) -> Parts:
-    """A GPU type whose servers all have the same limits is one part and keeps its name."""
+    """Divide each GPU type into parts; a type with the same limits throughout keeps its name."""
     lists = {job.partition for job in reading.jobs if not job.state.finished}
     asked = {name for partition in lists for name in _asked(partition)}
     kinds: dict[GpuType, dict[Limits, list[NodeName]]] = defaultdict(dict)

@@ -1,4 +1,4 @@
-"""What a plan must keep for a job: its script's options against the nodes there are."""
+"""The placement rules of a job: its script's options applied to the nodes there are."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def rules_of(
     shape: ShapeRule | None = None,
     per_node: int | None = None,
 ) -> Rules:
-    """``cores_per_gpu``: the site's, where the job asks for none.
+    """The job's rules. ``cores_per_gpu``: the site's default.
 
     ``shape`` and ``per_node``: of the comment, for a job whose options nobody read. No job gets
     more cores a GPU than its part of a node: it could not have more GPUs of one with them.
@@ -45,7 +45,7 @@ def rules_of(
 
 
 def allowed_nodes(job: JobReading, nodes: Iterable[NodeReading]) -> list[NodeReading]:
-    """Those with the GPU type, the features and the other GRES that the job asks for.
+    """The nodes with the GPU type, features and other GRES that the job asks for.
 
     Of ``[a|b]`` the alternative with most GPUs.
     """
@@ -74,7 +74,7 @@ def _gres(item: str) -> tuple[str, int]:
 
 
 def gres_count(text: str) -> int:
-    """``12G`` as a number; what cannot be read as 1."""
+    """``12G`` as a number; 1 if it cannot be read."""
     digits = text.rstrip("kKmMgGtTpP")
     if not digits.isdigit():
         return 1
@@ -112,6 +112,6 @@ def _memory_mb(
 
 
 def share_mb(nodes: Iterable[NodeReading]) -> int:
-    """A GPU's part of its node's memory, on the node where that is least."""
+    """A GPU's share of its node's memory, on the node where it is smallest."""
     parts = [floor(n.memory_mb / n.gpus) for n in nodes if n.memory_mb and n.gpus]
     return min(parts, default=0)

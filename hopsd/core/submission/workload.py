@@ -1,4 +1,4 @@
-"""Which runs are the same training: what was learnt of one holds for the other."""
+"""Workload identity: which runs are the same training and share what was learnt."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hopsd.model.reading import JobReading
 
 
 def workload_of(job: JobReading, program: str = "") -> WorkloadName:
-    """The comment's ``workload``, else user, job name and script: its name and what it says.
+    """The workload's name: the comment's, else user, job name and the script's name and hash.
 
     ``program`` is a hash of the script that trains, which the batch script may only call; known
     once a job has reported. So a changed script is another training, and one submitted again is

@@ -1,1 +1,1 @@
-"""AlloX (EuroSys 2020), and the schedulers its paper compares it with."""
+"""AlloX (EuroSys 2020) and the schedulers that its paper compares it with."""

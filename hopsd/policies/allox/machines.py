@@ -1,4 +1,4 @@
-"""Interchangeable machines: each GPU or CPU with the time when it is free, each job with its time.
+"""AlloX's view of a cluster: when each GPU or CPU is free, and each job's run time on each type.
 
 What the policies share that choose among GPU types and never preempt: AlloX and what it is
 compared with. A job is rigid (:meth:`Sites.rigid`) and takes that many devices of one type: on
@@ -35,7 +35,7 @@ OVERRUN_SHARE = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The waiting jobs, in order of submission, n of them, and t GPU types.
+    """The waiting jobs: n of them in order of submission, over t GPU types.
 
     ``gpus`` (n,): devices that each takes. ``seconds`` (n, t): what is left of its run time on
     each type, infinite where it cannot run. ``capacity`` (t,): devices, idle or not.
@@ -50,7 +50,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A job that runs: what it holds of which type, what is left, and its time on each (t,)."""
+    """A running job: its GPUs and their type, the time left, and its run time on each type (t,)."""
 
     job: Job
     gpus: int
@@ -151,22 +151,22 @@ class Machines:
                 free.sort()
 
     def ready(self, kind: int) -> Floats:
-        """When each device of a type is free, as far as that is known."""
+        """When each device of a type is free; devices without a known time are left out."""
         times = self._free[kind].ravel()
         known: Floats = times[np.isfinite(times)]
         return known
 
     def unclaimed(self, kind: int) -> int:
-        """Devices of a type that are idle and reserved for nobody."""
+        """The number of devices of a type that are idle and not reserved."""
         return int((self._free[kind] <= self.now).sum())
 
     @property
     def idle(self) -> int:
-        """Idle devices of all types, reserved or not."""
+        """The number of idle devices of all types, reserved or not."""
         return int(sum(idle.sum() for idle in self._idle))
 
     def soonest(self, gpus: int) -> list[float]:
-        """When so many devices are free together, by type."""
+        """For each type, the earliest time when ``gpus`` devices are free together."""
         return [
             max(self.now, float(free[:, gpus - 1].min()))
             if gpus <= free.shape[1]
@@ -175,7 +175,8 @@ class Machines:
         ]
 
     def earliest(self, kind: int, gpus: int) -> tuple[float, Parts]:
-        """When and on which servers so many devices of a type are free together.
+        """The earliest time when ``gpus`` devices of a type are free together, and on which
+        servers.
 
         Among servers that are free as early the one with least to spare.
         """
@@ -199,23 +200,23 @@ class Machines:
         return np.inf, ()
 
     def start(self, kind: int, parts: Parts, until: float) -> Allocation:
-        """Give devices that are idle."""
+        """Allocate idle devices."""
         self.reserve(kind, parts, until)
         return self._give(kind, parts)
 
     def keep(self, kind: int, allocation: Allocation) -> Allocation:
-        """Give what a job held before to it again, for as long as anybody can tell."""
+        """Allocate again what a job held before, with no known end."""
         return self.start(kind, tuple((self._row[n], gpus) for n, gpus in allocation), np.inf)
 
     def reserve(self, kind: int, parts: Parts, until: float) -> None:
-        """Promise the devices that are free first on each of the servers."""
+        """Reserve the devices that become free first on each of the servers."""
         for row, gpus in parts:
             free = self._free[kind][row]
             free[:gpus] = until
             free.sort()
 
     def fill(self, kind: int, row: int, gpus: int) -> Allocation | None:
-        """Give idle devices of a server that are reserved; None: it has not so many."""
+        """Allocate idle but reserved devices of a server; None: too few."""
         promised = int(self._idle[kind][row]) - int((self._free[kind][row] <= self.now).sum())
         return self._give(kind, ((row, gpus),)) if gpus <= promised else None
 

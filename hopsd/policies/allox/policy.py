@@ -27,7 +27,7 @@ from hopsd.solver.matching import Queues, match
 
 
 def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
-    """Start waiting jobs on what is idle; every other job waits or goes on."""
+    """Start waiting jobs on idle devices; every other job waits or keeps running."""
     situation = Situation(snapshot)
     scheduler = _Scheduler(situation, settings.alpha)
     scheduler.run()
@@ -44,7 +44,7 @@ def plan_of(
     placements: dict[JobId, Allocation],
     waiting: dict[JobId, Reason],
 ) -> Plan:
-    """A plan that leaves running jobs where they are."""
+    """A plan that leaves running jobs in place."""
     jobs = situation.work.jobs
     queued = [job.id for job in jobs if job.id not in placements]
     default = Reason(ReasonCode.LOST_TO_OTHERS, "others come first on what is idle")
@@ -57,7 +57,7 @@ def plan_of(
 
 
 class Progress:
-    """Each user's sum of the values of the jobs that run (section 3.3.2).
+    """Each user's progress: the sum of the values of the running jobs (section 3.3.2).
 
     A device type is a resource. Memory is not in the snapshot: Slurm keeps to it.
     """
@@ -76,7 +76,7 @@ class Progress:
             self.add(run.job.user, run.gpus, run.seconds, run.kind)
 
     def add(self, user: UserName, gpus: int, seconds: Floats, kind: int) -> None:
-        """A job with run times ``seconds`` (types,) runs on type ``kind``."""
+        """Count a job with run times ``seconds`` (types,) that runs on type ``kind``."""
         ways = [
             Configuration({gpu_type: gpus}, float(time))
             for gpu_type, time in zip(self._types, seconds, strict=True)
@@ -84,7 +84,7 @@ class Progress:
         self._of[user] += value(ways, ways[kind], self._capacity)
 
     def order(self) -> list[UserName]:
-        """All users, the one with least progress first; then who waits longest."""
+        """All users, least progress first; ties go to the one who has waited longest."""
         return sorted(self._of, key=lambda u: (self._of[u], self._oldest[u], u))
 
 

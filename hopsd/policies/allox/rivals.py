@@ -1,4 +1,4 @@
-"""AlloX+ and what AlloX is compared with (Le et al., EuroSys 2020, sections 2.2, 4.4 and 5.1.1).
+"""AlloX+ and the schedulers AlloX is compared with (EuroSys 2020, sections 2.2, 4.4 and 5.1.1).
 
 All start rigid jobs on one device type each and never preempt.
 """
@@ -61,7 +61,7 @@ class _Starts:
 
 
 def shortest_first(snapshot: Snapshot, settings: PlanSettings) -> Plan:  # noqa: ARG001
-    """SJF+ (section 2.2): the shortest run on whatever is idle comes first."""
+    """SJF+ (section 2.2): the shortest run on any idle device first."""
     starts = _Starts(snapshot)
     for job, kind in starts.shortest():
         starts.give(job, kind)
@@ -69,7 +69,7 @@ def shortest_first(snapshot: Snapshot, settings: PlanSettings) -> Plan:  # noqa:
 
 
 def allox_plus(snapshot: Snapshot, settings: PlanSettings) -> Plan:
-    """AlloX+ (section 4.4): as SJF+, but who waited longer than its patience comes first.
+    """AlloX+ (section 4.4): as SJF+, but jobs that have waited beyond its patience come first.
 
     Such a job keeps the devices where it can be done soonest, so that no shorter one takes them.
     """
@@ -83,7 +83,7 @@ def allox_plus(snapshot: Snapshot, settings: PlanSettings) -> Plan:
 
 
 def join_shortest_queue(snapshot: Snapshot, settings: PlanSettings) -> Plan:  # noqa: ARG001
-    """JSQ+ (section 2.2): in order of arrival each job queues where it would end first.
+    """JSQ+ (section 2.2): in order of arrival, each job joins the queue where it would end first.
 
     Queues are not remembered but worked out anew; with run times as expected they are the same.
     """
@@ -106,7 +106,7 @@ def _soonest(starts: _Starts, job: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class EqualShare:
-    """ES: every user has the same part of each type; in it the shortest run comes first.
+    """ES: every user gets an equal part of each type, used shortest run first.
 
     The users are those present. ``in_order``: first come, first served instead, each on the
     fastest type of what is idle in its user's part, as in the paper's table 1.
@@ -136,7 +136,7 @@ class EqualShare:
 
 @dataclass(frozen=True, slots=True)
 class DominantShare:
-    """Online DRF: the user with the least dominant share is next; the type is the job's fastest.
+    """Online DRF: the user with the least dominant share is next, on the job's fastest type.
 
     ``shortest``: within a user the shortest job first (DRFS), else in order of arrival (DRFF).
     A user whose next job does not fit is passed over.
@@ -164,7 +164,7 @@ class DominantShare:
 
 
 def converted_share(snapshot: Snapshot, settings: PlanSettings) -> Plan:  # noqa: ARG001
-    """DRFA: devices count by their mean speed, so that there is one resource to share.
+    """DRFA: devices are weighted by mean speed, so that there is a single resource to share.
 
     The user with least of it is next, with the shortest run on whatever is idle.
     """

@@ -1,4 +1,4 @@
-"""SRPT as the AlloX paper has it (section 5.1.1): what preemption at no cost could reach.
+"""SRPT as in the AlloX paper (section 5.1.1): a reference with preemption at no cost.
 
 At any time the job and device type with the shortest remaining run time come first. With one type
 nothing has a lower mean completion time; with several it is a greedy rule and no bound.
@@ -21,7 +21,7 @@ from hopsd.policies.allox.policy import plan_of
 
 @dataclass(frozen=True, slots=True)
 class Srpt:
-    """``every_first``: in virtual time every plan is a first one, so it preempts at any time."""
+    """SRPT. ``every_first``: in virtual time every plan is a first one: it preempts at any time."""
 
     every_first: ClassVar[bool] = True
 

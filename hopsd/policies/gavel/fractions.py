@@ -1,4 +1,4 @@
-"""Gavel's programs: the share of time that each job should spend on each GPU type.
+"""Gavel's optimisation programs: the share of time each job should get on each GPU type.
 
 Every function takes :class:`Shares` and returns X, shape (jobs, types), with
 ``sum_t X[m, t] <= 1`` and ``sum_m gpus[m] X[m, t] <= capacity[t]``.
@@ -29,9 +29,11 @@ CONVERGED = 1e-7
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Shapes: rates (jobs, types), samples/s on the type at the job's size, 0: it cannot run;
-    gpus, remaining, total (samples), elapsed (seconds since submission): (jobs,);
-    capacity (types,), in GPUs.
+    """The input of Gavel's programs.
+
+    Shapes: rates (jobs, types), samples/s on the type at the job's size, 0: it cannot run; gpus,
+    remaining, total (samples), elapsed (seconds since submission): (jobs,); capacity (types,), in
+    GPUs.
     """
 
     rates: Floats
@@ -43,7 +45,7 @@ class Shares:
 
     @property
     def equal_rates(self) -> Floats:
-        """Samples/s with the time divided over the types as the cluster's GPUs are: (jobs,)."""
+        """Samples/s with time divided over the types as the cluster's GPUs are: (jobs,)."""
         present = self.capacity / max(1.0, float(self.capacity.sum()))
         equal: Floats = np.maximum(self.rates @ present, 1e-12)
         return equal
@@ -145,12 +147,12 @@ def _largest_ratio(shares: Shares, demand: Floats) -> Floats:
 
 
 def makespan(shares: Shares) -> Floats:
-    """Minimises the longest remaining run time: rate(X)[m] >= remaining[m] / T (section 4.2)."""
+    """Minimise the longest remaining run time: rate(X)[m] >= remaining[m] / T (section 4.2)."""
     return _largest_ratio(shares, shares.remaining)
 
 
 def finish_time_fairness(shares: Shares) -> Floats:
-    """Minimises the largest rho = (elapsed + remaining / rate(X)) / time alone (section 4.2).
+    """Minimise the largest rho = (elapsed + remaining / rate(X)) / time alone (section 4.2).
 
     For a given rho each job needs the rate ``remaining / (rho * alone - elapsed)``, and a program
     says by how much all can have more or less: the root of that, between the rho of equal rates
@@ -191,7 +193,7 @@ def worst_rho(shares: Shares, x: Floats) -> float:
 
 
 def max_sum(shares: Shares) -> Floats:
-    """Maximises the sum of throughputs, each as a multiple of the job's equal rate."""
+    """Maximise the sum of throughputs, each relative to the job's equal rate."""
     jobs, types = shares.rates.shape
     value = shares.rates / shares.equal_rates[:, None]
     upper = (shares.rates > 0).ravel().astype(float)

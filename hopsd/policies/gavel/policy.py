@@ -1,4 +1,4 @@
-"""Gavel (Narayanan et al., OSDI 2020): fractions of time per GPU type, then rounds.
+"""Gavel (Narayanan et al., OSDI 2020): time fractions per GPU type, realised in rounds.
 
 A linear program gives each job the share of time ``X[m, t]`` that it should spend on each GPU
 type; rounds make it true by giving GPUs to the largest ``X / fraction received``. Jobs are
@@ -34,8 +34,10 @@ Program = Callable[[Shares], Floats]
 
 @dataclass(frozen=True, slots=True)
 class Gavel:
-    """``program`` gives the time fractions; ``by_queue``: the rounds follow the queue's order
-    instead of Gavel's priorities, as the Hops paper ran it (section 4.2).
+    """The Gavel policy.
+
+    ``program`` gives the time fractions. ``by_queue``: the rounds follow the queue's order instead
+    of Gavel's priorities, as the Hops paper ran it (section 4.2).
     """
 
     only_first: ClassVar[bool] = True
@@ -92,7 +94,7 @@ class Gavel:
 
 
 def shares_of(snapshot: Snapshot, sites: Sites, jobs: Sequence[Job], gpus: Sequence[int]) -> Shares:
-    """The program's input: rates as close together as each type allows."""
+    """The program's input; each rate assumes the tightest placement that the type allows."""
     types = list(sites.types)
     of_type = {node.name: types.index(node.gpu_type) for node in snapshot.nodes}
     capacity = np.zeros(len(types))

@@ -1,1 +1,1 @@
-"""Hare (Chen et al., HPDC 2022): tasks of many jobs on GPUs of different speed."""
+"""Hare (Chen et al., HPDC 2022): scheduling the tasks of many jobs on heterogeneous GPUs."""

@@ -76,7 +76,7 @@ Scheme = Callable[[_Site], None]
 
 
 def gavel_fifo(site: _Site) -> None:
-    """In order of arrival, each on the fastest idle GPUs; nobody overtakes a job that waits."""
+    """FIFO: in order of arrival, each on the fastest idle GPUs; no job overtakes a waiting one."""
     for job in list(site.waiting):
         gpus = site.fastest(job)
         if gpus is None:
@@ -85,7 +85,7 @@ def gavel_fifo(site: _Site) -> None:
 
 
 def sched_homo(site: _Site) -> None:
-    """Weighted shortest job first as if all GPUs were alike; who does not fit is passed over."""
+    """Weighted shortest job first as if all GPUs were equal; jobs that do not fit are skipped."""
     instance = site.instance
     train = instance.train[:, instance.gpu_type]
     mean = np.where(np.isfinite(train), train, 0.0).sum(axis=1) / np.isfinite(train).sum(axis=1)
@@ -97,7 +97,9 @@ def sched_homo(site: _Site) -> None:
 
 
 def sched_allox(site: _Site) -> None:
-    """AlloX: a job is one unit on one GPU; matched anew at each event, who is first starts."""
+    """AlloX: a job is one unit on one GPU; at each event jobs are matched again and the first ones
+    start.
+    """
     idle = site.idle
     if not len(idle) or not site.waiting:
         return
@@ -114,7 +116,7 @@ def sched_allox(site: _Site) -> None:
 
 
 def play(instance: Instance, scheme: Scheme, lower_bound: float) -> Schedule:
-    """Run a scheme that treats jobs as a whole.
+    """Simulate a scheme that treats jobs as a whole.
 
     Raises:
         InputError: a job's scale is more than the GPUs that it can run on.

@@ -1,5 +1,6 @@
-"""Whether a schedule keeps the constraints of Hare_Sched (section 5.1), shown without the
-scheduler's code: plain loops over what the paper prints.
+"""An independent check that a schedule meets the constraints of Hare_Sched (section 5.1).
+
+It shares no code with the scheduler: plain loops over what the paper prints.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ TOLERANCE = 1e-6
 
 
 def violations(instance: Instance, schedule: Schedule) -> list[str]:
-    """One sentence a broken constraint; empty for a feasible schedule.
+    """One sentence per violated constraint; empty for a feasible schedule.
 
     Constraint 6 defines C_n, so nothing can break it in a value derived from the schedule;
     the others are checked as printed. A GPU's ``free_from`` counts with constraint 8.

@@ -1,4 +1,4 @@
-"""Dispatching: whenever a GPU is idle, the first job in line that has a task to run gets it.
+"""Dispatching: an idle GPU gets a task of the first job in line that has one ready.
 
 A list schedule (lists.py) leaves a GPU idle where a task is placed that cannot begin yet, and no
 later one fills that time. Here nothing is placed before it can begin.
@@ -16,7 +16,7 @@ from hopsd.policies.hare.tasks import Instance, Ints, Schedule
 
 
 def dispatch(instance: Instance, relaxed: Relaxed) -> Schedule:
-    """Jobs in the order of their tasks' mean relaxed start, each on the fastest idle GPUs."""
+    """A schedule: jobs by their tasks' mean relaxed start, each on the fastest idle GPUs."""
     floor = _Floor(instance, _line(instance, relaxed))
     while floor.moments:
         floor.advance(heappop(floor.moments))

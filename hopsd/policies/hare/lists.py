@@ -1,4 +1,4 @@
-"""List scheduling of tasks: Hare's Algorithm 1, and a rule that knows how fast GPUs are."""
+"""List scheduling of tasks: Hare's Algorithm 1, and a variant that accounts for GPU speed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def earliest_available(
     ready: float,  # noqa: ARG001
     seconds: Sequence[float],
 ) -> tuple[int, int]:
-    """Line 12 of Algorithm 1: argmin phi, whatever the GPU's speed; the first of equal ones."""
+    """The GPU that is free first, whatever its speed; the first of equal ones (Algorithm 1, line
+    12).
+    """
     able = (kind for kind, pool in enumerate(pools) if pool and seconds[kind] < inf)
     return min(able, key=lambda kind: pools[kind][0]), 0
 
@@ -34,7 +36,7 @@ def earliest_available(
 def earliest_finish(
     pools: Sequence[Pool], ready: float, seconds: Sequence[float]
 ) -> tuple[int, int]:
-    """The GPU on which the task is synchronised first.
+    """The GPU on which the task would be synchronised first.
 
     Of equal ones the last to become free: those idle for long may still serve earlier tasks.
     """
@@ -48,12 +50,12 @@ def earliest_finish(
 
 
 def algorithm_1(instance: Instance, relaxed: Relaxed) -> Schedule:
-    """As printed."""
+    """Hare's Algorithm 1 as printed."""
     return _in_order(instance, _middle_order(instance, relaxed), earliest_available, relaxed)
 
 
 def algorithm_1_eft(instance: Instance, relaxed: Relaxed) -> Schedule:
-    """With the earliest finish in line 12."""
+    """Algorithm 1 with the earliest finish in line 12."""
     return _in_order(instance, _middle_order(instance, relaxed), earliest_finish, relaxed)
 
 

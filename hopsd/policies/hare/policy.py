@@ -1,4 +1,4 @@
-"""Hare in rounds: a plan is the beginning of a task schedule for the jobs that are there.
+"""Hare in rounds: a plan is the start of a task schedule for the present jobs.
 
 Hare switches a GPU between jobs within milliseconds and knows all arrivals. Here a GPU stays with
 a job until a plan takes it away, and nobody knows who comes. So every plan makes a new schedule
@@ -45,7 +45,7 @@ UNSTARTED_SHARE = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Hare:
-    """``scheduler``: from the relaxation to tasks on GPUs."""
+    """The Hare policy. ``scheduler``: turns the relaxation into a task schedule."""
 
     scheduler: Scheduler
 
@@ -82,7 +82,7 @@ _BEHIND = Reason(ReasonCode.LOST_TO_OTHERS, "its tasks are scheduled behind thos
 
 
 def instance_of(snapshot: Snapshot, sites: Sites, jobs: Sequence[Job]) -> Instance:
-    """What is left of ``jobs`` as tasks, in seconds from now; every one has a rigid size.
+    """The rest of ``jobs`` as tasks, in seconds from now; every job has a rigid size.
 
     GPUs that this plan may not give are free a scheduling round from now.
     """

@@ -1,4 +1,4 @@
-"""A linear relaxation of Hare_Sched: a lower bound, and when each round would begin.
+"""A linear relaxation of Hare_Sched: a lower bound, and a start time for each round.
 
 The paper relaxes constraint 8 to Queyranne's inequality (9), a mixed-integer quadratic program.
 This is a linear program over intervals of time instead, as Hall, Schulz, Shmoys and Wein (1997)
@@ -34,7 +34,7 @@ FIRST = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Relaxed:
-    """``lower_bound`` of sum w_n C_n. ``start`` (tasks,): x of the relaxation."""
+    """The relaxation's solution: ``lower_bound`` of sum w_n C_n, and ``start`` (tasks,), its x."""
 
     lower_bound: float
     start: Floats

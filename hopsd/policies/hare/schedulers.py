@@ -1,4 +1,4 @@
-"""Hare's schedulers by name: from the relaxation to a schedule that states its bound."""
+"""Hare's schedulers by name: each turns a relaxation into a schedule with a proven bound."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ SCHEDULERS: dict[str, Scheduler] = {
 
 
 def schedule(instance: Instance, scheduler: Scheduler, intervals: int = INTERVALS) -> Schedule:
-    """Relax, then schedule."""
+    """Solve the relaxation, then schedule."""
     return scheduler(instance, relax(instance, intervals))

@@ -15,7 +15,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """Jobs and GPUs of one scheduling problem. Seconds throughout.
+    """The jobs and GPUs of one scheduling problem. Times in seconds.
 
     ``arrival``, ``weight`` (a_n, w_n), ``rounds`` (|R_n|), ``scale`` (|D_r|, tasks a round):
     (jobs,). ``train``, ``sync`` (T^c, T^s of any task of the job): (jobs, types); ``train`` is
@@ -64,26 +64,28 @@ class Instance:
 
     @property
     def jobs(self) -> int:
+        """The number of jobs."""
         return len(self.arrival)
 
     @property
     def first_task(self) -> Ints:
-        """Where each job's tasks begin, and the number of all: (jobs + 1,)."""
+        """The index of each job's first task, and the number of tasks: (jobs + 1,)."""
         ends: Ints = np.concatenate(([0], np.cumsum(self.rounds * self.scale)))
         return ends
 
     @property
     def tasks(self) -> int:
+        """The number of tasks."""
         return int(self.first_task[-1])
 
     @property
     def job_of_task(self) -> Ints:
-        """(tasks,)"""
+        """The job of every task, (tasks,)."""
         return np.repeat(np.arange(self.jobs), self.rounds * self.scale)
 
     @property
     def round_of_task(self) -> Ints:
-        """From 0, (tasks,)."""
+        """The round of every task, from 0: (tasks,)."""
         job = self.job_of_task
         within = np.arange(len(job)) - self.first_task[job]
         rounds: Ints = within // self.scale[job]
@@ -96,7 +98,7 @@ class Instance:
 
     @property
     def alpha(self) -> float:
-        """The largest ratio of a task's times on two of the GPUs there are (lemma 3).
+        """The largest ratio of a task's times on any two GPUs (lemma 3).
 
         A synchronisation that takes no time on some GPU and some on another makes it infinite.
         """
@@ -114,8 +116,9 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """``start`` (x), ``gpu`` (the one with y = 1): (tasks,). ``lower_bound``: no schedule's
-    weighted completion time is smaller.
+    """A task schedule: ``start`` (x) and ``gpu`` (the one with y = 1), (tasks,).
+
+    ``lower_bound``: no schedule's weighted completion time is smaller.
     """
 
     start: Floats

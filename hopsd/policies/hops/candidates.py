@@ -1,4 +1,4 @@
-"""Who competes in a plan: queue, service window, sensitivity adjustment, and the idle GPUs."""
+"""The jobs that compete in a plan: queue, service window, sensitivity adjustment, idle GPUs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from hopsd.policies import reasons
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """``queue``: every job the plan decides about; ``jobs``: the window's, then the adjusted.
+    """``queue``: every job the plan decides about; ``jobs``: the window's, then those the
+    adjustment adds.
 
     ``supply``: what this plan may give. ``waiting``: the reason of every job that does not
     compete.

@@ -1,4 +1,4 @@
-"""`hops+`: Hops' program with another worth of a column.
+"""`hops+`: the Hops program with another column value.
 
     max  sum_ij W_i U_ij X_ij                                  (servers, limits as in eq. 12, 13)
 
@@ -53,7 +53,7 @@ _LEAST = 1e-6
 
 
 def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
-    """As :func:`hopsd.policies.hops.policy.plan`, for the largest sum of W U.
+    """Plan as :func:`hopsd.policies.hops.policy.plan`, but for the largest sum of W U.
 
     A job's priority is its W. Spreading is no question of sigma: a column is worth what its
     speed is.
@@ -77,8 +77,10 @@ def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What is left of a job. ``samples``; ``gpu_seconds`` on one GPU of the mean type;
-    ``slowest``, ``fastest``: samples per second of its ways to run on an idle cluster.
+    """The remaining work of a job.
+
+    ``samples``; ``gpu_seconds`` on one GPU of the mean type; ``slowest``, ``fastest``: samples per
+    second over its configurations on an idle cluster.
     """
 
     samples: float
@@ -88,7 +90,7 @@ class Outlook:
 
     @property
     def shortest(self) -> float:
-        """Seconds that the rest takes where it is fastest."""
+        """The remaining time in the fastest configuration, in seconds."""
         return self.samples / self.fastest
 
 

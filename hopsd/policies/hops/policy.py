@@ -35,7 +35,7 @@ def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
 
 
 def place(snapshot: Snapshot, settings: PlanSettings, worth: Worth, reach: int = 1) -> Plan:
-    """`plan` for the largest sum of what ``worth`` says; rules and reasons are the same.
+    """`plan` with another objective: the largest sum of ``worth``; rules and reasons are the same.
 
     ``reach``: as of :func:`candidates`.
     """

@@ -1,4 +1,4 @@
-"""Hops with another priority than the latency ratio (sections 4.4 and 4.5 of the paper)."""
+"""Hops with priorities other than the latency ratio (sections 4.4 and 4.5 of the paper)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hopsd.policies.hops import policy as hops
 
 @dataclass(frozen=True, slots=True)
 class Hops:
-    """``lam`` None: as the settings say."""
+    """The Hops policy with a given priority. ``lam`` None: as in the settings."""
 
     priority: PriorityName
     lam: float | None = None

@@ -1,1 +1,1 @@
-"""Themis (NSDI 2020), and the schedulers its paper compares it with."""
+"""Themis (NSDI 2020) and the schedulers that its paper compares it with."""

@@ -1,4 +1,4 @@
-"""Agents bid for apps (Themis, section 4.3): what an app tells, and the rho its agent makes of it.
+"""Agents bid for apps: what an app reports, and the rho that follows (Themis, section 4.3).
 
 The interface to the app is figure 7's and no wider: an app answers with its jobs in a phase, given
 an allocation. A search by performance curves is an app of one phase with the jobs that remain,
@@ -36,7 +36,7 @@ LEFT_MIN = 1e-3
 
 
 class Part(NamedTuple):
-    """GPUs of one server."""
+    """A server's part of an offer: its GPUs."""
 
     gpu_type: GpuType
     gpus: int
@@ -45,7 +45,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """GPUs of one or more types: ``parts`` a server, the largest first.
+    """GPUs of one or more types: one of ``parts`` per server, the largest first.
 
     What differs between two offers that are equal does not matter to any app.
     """
@@ -65,10 +65,10 @@ def _largest_first(part: Part) -> tuple[int, GpuType, str]:
 
 
 class AppScheduler(Protocol):
-    """The hyper-parameter optimiser as an agent sees it (figure 7)."""
+    """The hyper-parameter optimiser as seen by an agent (figure 7)."""
 
     def phases(self) -> int:
-        """getNumPhases: those that are left, the present one first."""
+        """getNumPhases: the remaining phases, the present one first."""
         ...
 
     def jobs_in_phase(self, phase: int, offer: Offer) -> Sequence[JobInfo]:
@@ -78,7 +78,7 @@ class AppScheduler(Protocol):
 
 @dataclass(frozen=True)
 class Market:
-    """What is equal for all agents of an auction.
+    """What all agents of an auction have in common.
 
     ``serial`` and ``left``: seconds of one mean GPU by job, in all and still to go; ``rate``:
     samples per second of that GPU.
@@ -124,7 +124,7 @@ def _mean_rate(job: Job, gpus: dict[GpuType, int]) -> float:
 
 @dataclass(frozen=True)
 class JobsApp:
-    """The app scheduler of an app made of Slurm jobs.
+    """The app scheduler of an app that consists of Slurm jobs.
 
     Phases are those of the jobs' comments. Which jobs survive a phase is not known before its end:
     jobs of later phases count with the median pace of the present ones (section 4.3.3).
@@ -205,7 +205,7 @@ IndependentTime = Callable[[float, int, int, float], float]
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """Bids for one app. ``independent``: T_id; ``kept``: GPUs that the app has anyway."""
+    """Bids for one app. ``independent``: T_id; ``kept``: GPUs that the app keeps in any case."""
 
     scheduler: AppScheduler
     elapsed: float
@@ -231,7 +231,7 @@ Agents = Callable[[App, Market, Offer], Agent]
 def honest(
     app: App, market: Market, kept: Offer, independent: IndependentTime = independent_seconds
 ) -> Agent:
-    """The agent of an app made of Slurm jobs."""
+    """A truthful agent for an app that consists of Slurm jobs."""
     budget = fsum(market.serial[job.id] for job in app.jobs)
     budget += max(job.app_gpu_seconds for job in app.jobs)
     eldest = min(app.jobs, key=lambda job: job.submit)
@@ -244,7 +244,7 @@ def honest(
 
 
 def gpus_max(app: App) -> int:
-    """app_demand_max: what its widest phase can use."""
+    """app_demand_max: the most GPUs that its widest phase can use."""
     wide: dict[int, int] = {}
     for job in app.jobs:
         wide[job.phase] = wide.get(job.phase, 0) + max(job.reqs)

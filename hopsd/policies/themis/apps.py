@@ -1,4 +1,4 @@
-"""Apps: jobs that one user searches hyper-parameters with, or a job by itself (Themis, 2.1)."""
+"""Apps: the jobs of one user's hyper-parameter search, or a single job (Themis, 2.1)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from hopsd.policies.placing import Sites
 
 @dataclass(frozen=True, slots=True)
 class App:
-    """``jobs``: all that have not ended, also those of later phases; ``contending``: those that
-    an offer is for, a part of ``jobs``.
+    """An app's ``jobs``: all that have not ended, including those of later phases.
+
+    ``contending``: those of ``jobs`` that an offer is for.
     """
 
     key: AppKey
@@ -27,6 +28,7 @@ class App:
 
     @property
     def submit(self) -> float:
+        """The earliest submission of its jobs."""
         return min(job.submit for job in self.jobs)
 
     @property
@@ -47,6 +49,7 @@ class App:
 
 
 def union(allocations: Iterable[Allocation]) -> Allocation:
+    """The sum of allocations."""
     total: Counter[str] = Counter()
     for allocation in allocations:
         total.update(allocation.as_dict())
@@ -79,7 +82,7 @@ def apps_of(snapshot: Snapshot, leased: Collection[JobId]) -> list[App]:
 def divide(
     jobs: Sequence[tuple[Job, float]], won: Allocation, sites: Sites
 ) -> dict[JobId, Allocation]:
-    """An app's GPUs among its jobs, each given with the seconds that one GPU would need for it.
+    """Divide an app's GPUs among its jobs, each given with its remaining seconds on one GPU.
 
     Jobs that can stay do. Then everybody starts on its smallest count, the longest first, and the
     one that would end last takes its next larger count as long as there are GPUs.
@@ -104,7 +107,7 @@ def divide(
 
 
 def grow(job: Job, placed: dict[JobId, Allocation], sites: Sites) -> bool:
-    """Give a placed job its next larger count where there is room; whether there was."""
+    """Give a placed job its next larger count where there is room; returns whether there was."""
     now = placed[job.id]
     larger = min((count for count in job.reqs if count > now.gpus), default=None)
     if larger is None:

@@ -1,4 +1,4 @@
-"""Partial allocation auctions (Themis, section 3.3.1): who wins which GPUs, and what that costs.
+"""Partial allocation auctions: winners and their hidden payments (Themis, section 3.3.1).
 
 The proportionally fair allocation maximises the product of 1/rho. In logarithms that is the
 program of eq. 11 to 13 of the Hops paper: one bid an app within every server's GPUs, for the
@@ -34,9 +34,11 @@ cost, up to the gap of the prices, so a payment is then the most that it could b
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``choice`` (apps,): the bid that each app wins, a column, -1 for none. ``kept`` (apps,):
-    c of pseudocode 1, the share of it that is left after the hidden payment. ``worth`` of all
-    bids that win, and what no choice is worth more than.
+    """The result of an auction.
+
+    ``choice`` (apps,): the bid that each app wins, a column, -1 for none. ``kept`` (apps,): c of
+    pseudocode 1, the share of it that is left after the hidden payment. ``worth`` of all winning
+    bids, and the ``bound`` on any choice's worth.
     """
 
     choice: Ints
@@ -54,7 +56,7 @@ def program_of(bids: Configurations, capacity: Ints, worth: Floats) -> Program:
 
 
 def auction(program: Program, gap: float, seconds: float, seed: int = 0) -> Outcome:
-    """The winners and their payments, within ``seconds``. Equal for equal input."""
+    """The winners and their payments, within ``seconds``. Deterministic for equal input."""
     give_up = monotonic() + seconds
     choice, bound = _solve(
         program, Task(gap, monotonic() + 0.6 * seconds, Watched(backend()), seed)
@@ -74,7 +76,7 @@ def _solve(program: Program, task: Task) -> tuple[Ints, float]:
 
 
 def kept_shares(program: Program, choice: Ints, task: Task) -> Floats:
-    """c_i of pseudocode 1, line 8: what the others get beside i over what they would without it.
+    """c_i of pseudocode 1, line 8: the others' value beside i over their value without it.
 
     1 where nobody else would gain; never above 1, never below 0.
     """
@@ -109,7 +111,7 @@ def _exactly(program: Program, value: Floats, app: int, task: Task) -> float:
 
 
 def partial(won: Allocation, kept: float, counts: Sequence[int], luck: float) -> Allocation:
-    """What is left of ``won`` after the payment, the fullest servers first.
+    """What is left of ``won`` after the payment, taken from the fullest servers first.
 
     GPUs are whole and a job starts on no other count than one of ``counts``: the share is rounded
     to the next one above or below by ``luck``, uniform in 0 to 1, so that the payment is right in

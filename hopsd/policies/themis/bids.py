@@ -1,4 +1,4 @@
-"""Every bidder's table of bids (Themis, table 2 and figure 6), and what it wins with it."""
+"""Tables of bids (Themis, table 2 and figure 6), and what each bidder wins."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ others."""
 
 
 def offer_of(allocation: Allocation, nodes: Mapping[NodeName, Node]) -> Offer:
+    """An allocation as an offer."""
     held = [(nodes[name], gpus) for name, gpus in allocation if name in nodes]
     parts = tuple(Part(node.gpu_type, gpus, node.rack) for node, gpus in held)
     return Offer(()).together(Offer(parts))
@@ -35,8 +36,10 @@ def offer_of(allocation: Allocation, nodes: Mapping[NodeName, Node]) -> Offer:
 
 @dataclass(frozen=True, slots=True)
 class Bids:
-    """Every bidder's table of bids: a column is an app with a shape, ``rho`` (columns,) what it
-    would have then, ``without`` (apps,) what it has if it wins nothing.
+    """All tables of bids: a column is a shape for an app.
+
+    ``rho`` (columns,): the app's rho with that shape; ``without`` (apps,): its rho if it wins
+    nothing.
     """
 
     apps: Sequence[App]
@@ -50,7 +53,7 @@ class Bids:
     def collect(
         apps: Sequence[App], agents: Sequence[Agent], snapshot: Snapshot, sites: Sites
     ) -> Bids:
-        """Ask all agents for their bids on what is idle."""
+        """Ask all agents for bids on the idle GPUs."""
         nodes = snapshot.nodes
         columns = generate(
             [_bidder(app, sites) for app in apps],
@@ -76,6 +79,7 @@ class Bids:
         return Bids(apps, columns, columns.room, rho, without, [node.name for node in nodes])
 
     def settle(self, settings: PlanSettings) -> Outcome:
+        """Hold the auction."""
         worth = np.log(np.repeat(self.without, np.diff(self.columns.start)) / self.rho)
         program = program_of(self.columns, self.capacity, worth)
         kept = np.flatnonzero(worth > ROUNDING)
@@ -85,7 +89,7 @@ class Bids:
         return replace(outcome, choice=choice)
 
     def won(self, outcome: Outcome, rng: Random) -> list[Allocation]:
-        """What every app has left after its payment, empty for those that win nothing."""
+        """What every app keeps after its payment, empty for those that win nothing."""
         found = []
         for app, column, kept in zip(self.apps, outcome.choice, outcome.kept, strict=True):
             if column < 0:

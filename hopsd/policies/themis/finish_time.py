@@ -17,7 +17,7 @@ IN_SERVER, ACROSS_SERVERS, ACROSS_RACKS = 1.0, 1.1, 1.3
 
 @dataclass(frozen=True, slots=True)
 class JobInfo:
-    """What an app tells of one job (figure 7).
+    """What an app reports about one job (figure 7).
 
     ``seconds_per_iteration``: on one GPU. ``locality_sensitivity``: S of the allocation asked
     about, relative to that. ``gpus_max``: job_demand_max of eq. 1.
@@ -30,12 +30,12 @@ class JobInfo:
 
     @property
     def work(self) -> float:
-        """Seconds that one GPU would need."""
+        """The remaining work in seconds of one GPU."""
         return self.iterations_left * self.seconds_per_iteration * self.locality_sensitivity
 
 
 def phase_seconds(jobs: Sequence[JobInfo], gpus: float) -> float:
-    """T_sh(i) of eq. 2: when the last job of a phase ends.
+    """T_sh(i) of eq. 2: the time until the last job of a phase ends.
 
     The app divides its GPUs among the jobs as it likes and again at every lease. With linear
     speed-up up to ``gpus_max`` no division ends earlier than the larger of all work over all GPUs
@@ -59,7 +59,7 @@ def independent_seconds(budget: float, cluster_gpus: int, gpus_max: int, apps: f
 
 
 def share_seconds(budget: float, cluster_gpus: int, gpus_max: int, apps: float) -> float:
-    """The time alone on exactly 1/N of the GPUs, which T_id approximates.
+    """The run time on exactly 1/N of the GPUs, which T_id approximates.
 
     T_id is longer by ``cluster_gpus / gpus_max`` for an app that cannot use the whole cluster and
     could use its share.

@@ -1,4 +1,4 @@
-"""Leases (Themis, section 4.2.2): who keeps its GPUs although a round begins."""
+"""Leases: which jobs keep their GPUs when a round begins (Themis, section 4.2.2)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hopsd.policies.themis.apps import App, apps_of
 def on_offer(
     snapshot: Snapshot, lease_seconds: float
 ) -> tuple[Sites, dict[JobId, Allocation], list[App]]:
-    """The idle GPUs, what jobs with a lease keep of the others, and all apps."""
+    """The idle GPUs, what leased jobs keep of the others, and all apps."""
     stay = leased(snapshot, lease_seconds)
     kept = {job.id: job.running for job in snapshot.jobs if job.id in stay}
     sites = Sites(snapshot)
@@ -26,7 +26,7 @@ def on_offer(
 
 
 def leased(snapshot: Snapshot, lease_seconds: float) -> frozenset[JobId]:
-    """Running jobs that compete by the calendar but whose lease lasts.
+    """Running jobs that would compete this round but still hold a lease.
 
     A lease begins with an allocation and is renewed every ``lease_seconds`` that it is held, so
     what a job holds is offered at the first round after each end. 0: at every round.

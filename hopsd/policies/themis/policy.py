@@ -35,7 +35,7 @@ from hopsd.policies.themis.leases import on_offer
 
 @dataclass(frozen=True, slots=True)
 class Themis:
-    """``agents``: who bids for an app."""
+    """The Themis policy. ``agents``: the bidder of each app."""
 
     agents: Agents = honest
 
@@ -77,7 +77,7 @@ class Themis:
 
 
 def bidding(apps: int, filter_share: float) -> int:
-    """How many of ``apps`` bid: the share 1 - f, one at least."""
+    """How many of ``apps`` bid: the share 1 - f, at least one."""
     return min(apps, max(1, ceil((1.0 - filter_share) * apps - 1e-9)))
 
 
@@ -125,7 +125,7 @@ def _give(
 
 
 def leftovers(jobs: Sequence[Job], sites: Sites, placements: dict[JobId, Allocation]) -> None:
-    """GPUs that nobody won, to ``jobs`` in their order.
+    """Give the GPUs that nobody won to ``jobs``, in their order.
 
     Whoever can stay where it runs does, others start on their smallest count. Then all but the
     former grow as far as there is room.

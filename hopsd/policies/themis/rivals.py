@@ -1,4 +1,4 @@
-"""The schedulers that Themis is compared with, as its section 6.1 describes them.
+"""The schedulers that Themis is compared with, as described in its section 6.1.
 
 Like Themis they offer GPUs whose lease has ended; each then gives them greedily by one measure.
 Where the paper says that a scheduler does not look at placement, GPUs are taken from servers in
@@ -27,7 +27,7 @@ from hopsd.policies.themis.leases import on_offer
 
 @dataclass(frozen=True)
 class Round:
-    """What a scheduler looks at: contending jobs in order of submission, and what is idle."""
+    """A scheduler's input: contending jobs in order of submission, and what is idle."""
 
     snapshot: Snapshot
     settings: PlanSettings
@@ -41,7 +41,7 @@ class Round:
         return configuration_throughput(job, allocation, self.types)
 
     def best(self, job: Job, counts: Sequence[int]) -> Allocation | None:
-        """The largest of ``counts`` that fits, where the job runs or else where it is fastest."""
+        """The largest of ``counts`` that fits, where the job runs or else on its fastest GPUs."""
         for gpus in sorted(counts, reverse=True):
             if job.running.gpus == gpus and self.sites.holds(job.running):
                 return job.running
@@ -56,7 +56,7 @@ Give = Callable[[Round], dict[JobId, Allocation]]
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """A policy: leases, then ``give``."""
+    """A policy with leases that distributes GPUs by ``give``."""
 
     give: Give
 
@@ -93,7 +93,7 @@ def in_order(now: Round, jobs: Sequence[Job], *, blind: bool) -> dict[JobId, All
 
 
 def scattered(now: Round, job: Job) -> Allocation | None:
-    """The largest count on the first GPUs that are idle, over as many servers as that takes.
+    """The largest count on the first idle GPUs, over as many servers as that takes.
 
     A job stays where it is if it has that count. Of one GPU type, since jobs cannot mix them.
     """
@@ -171,7 +171,7 @@ def _best_placement(now: Round) -> dict[JobId, Allocation]:
 
 
 def placement_score(now: Round, job: Job, allocation: Allocation) -> float:
-    """1/S of an allocation: its speed a GPU over that of as many GPUs close together."""
+    """1/S of an allocation: its speed per GPU over that of as many GPUs close together."""
     gpu_type = now.types[allocation.nodes[0]]
     close = now.sites.rate_on(job, gpu_type, allocation.gpus)
     return now.rate(job, allocation) / close if close > 0 else 0.0

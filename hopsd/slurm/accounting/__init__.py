@@ -1,1 +1,1 @@
-"""What Slurm's accounting says: limits, shares and rights of users, accounts and QOS."""
+"""Slurm's accounting: limits, shares and rights of users, accounts and QOS."""

@@ -1,4 +1,4 @@
-"""Whether hopsd's account may do what hops asks of Slurm, and who else has a say over jobs."""
+"""Checks that hopsd's account has the rights it needs in Slurm; coordinators of accounts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LEVELS = ("Operator", "Administrator")
 
 
 def missing_rights(commands: SlurmCommands, uid: int, user: str) -> list[str]:
-    """What the account lacks, each with the command or line that gives it; nothing: all is well.
+    """The rights that the account lacks, each with how to grant it; empty: none.
 
     Raises:
         SlurmError: slurmctld does not answer.
@@ -73,7 +73,7 @@ def _not_in_lua(conf: Mapping[str, str], uid: int) -> list[str]:
 
 
 def own_missing_rights(commands: SlurmCommands, user: str) -> list[str]:
-    """Of this process's account; where Slurm is away, that."""
+    """The rights that this process's account lacks, or that Slurm does not answer."""
     try:
         return missing_rights(commands, os.getuid(), user)
     except SlurmError as error:
@@ -81,7 +81,7 @@ def own_missing_rights(commands: SlurmCommands, user: str) -> list[str]:
 
 
 def coordinated(commands: SlurmCommands, user: str) -> frozenset[str]:
-    """The accounts that ``user`` is a coordinator of; none while slurmdbd is away."""
+    """The accounts that ``user`` coordinates; none while slurmdbd does not answer."""
     try:
         said = commands.run(
             "sacctmgr", "-nP", "show", "account", "withcoord", "format=account,coord"

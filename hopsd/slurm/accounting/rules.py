@@ -1,4 +1,4 @@
-"""Reads the site's rules: what slurmctld itself enforces, from `scontrol show assoc_mgr`.
+"""Reads the site's rules as slurmctld enforces them, from `scontrol show assoc_mgr`.
 
 slurmctld keeps associations, QOS and their use in memory, so that nobody has to ask slurmdbd; only
 the flags of a QOS are not among them. What is printed holds administrators' words only.
@@ -29,7 +29,7 @@ _SHARES = "SharesRaw/Norm/Level/Factor"
 
 
 class SiteRulesReader:
-    """The rules, with three short commands; never asking for more than ``share`` of the time.
+    """Reads the rules with three short commands, in at most ``share`` of the time.
 
     The bounds of a user in a QOS are known once the user has jobs in it, so that on a site where
     asking is quick they must not be old.
@@ -48,7 +48,8 @@ class SiteRulesReader:
         self._rules = NO_RULES
 
     def read(self) -> SiteRules:
-        """What is not understood leaves the rules as they were; Slurm refuses what is too much.
+        """The current rules; if an answer cannot be parsed, the last ones, as Slurm refuses any
+        excess.
 
         Raises:
             SlurmUnavailableError: slurmctld does not answer.
@@ -99,14 +100,14 @@ class SiteRulesReader:
 
 
 def read_enforced(config: str) -> frozenset[str]:
-    """AccountingStorageEnforce; ``limits`` as Slurm has it with ``safe``, too."""
+    """Parse AccountingStorageEnforce; as in Slurm, ``safe`` implies ``limits``."""
     found = re.search(r"^AccountingStorageEnforce\s*=\s*(\S*)", config, re.MULTILINE)
     words = set(found[1].lower().split(",")) if found else set()
     return frozenset(words | ({"limits"} if words & {"safe", "nosteps", "all"} else set()))
 
 
 def read_partitions(text: str) -> list[Partition]:
-    """Of ``scontrol show partition -o``."""
+    """Parse ``scontrol show partition -o``."""
     return [
         Partition(
             name=fields["PartitionName"],
@@ -124,7 +125,9 @@ def read_partitions(text: str) -> list[Partition]:
 
 
 def read_associations(text: str) -> list[Association]:
-    """Of ``scontrol show assoc_mgr -o``: what a user has of its account stands with both."""
+    """Parse the associations in ``scontrol show assoc_mgr -o``; a user's usage is listed with user
+    and account.
+    """
     found = [
         fields
         for line in text.splitlines()
@@ -157,8 +160,10 @@ def _association(fields: Mapping[str, str]) -> Association:
 
 
 def read_qos(text: str) -> list[Qos]:
-    """Of ``scontrol show assoc_mgr -o``. The bounds of each user and account stand with those that
-    have jobs in it: whoever waits has.
+    """Parse the QOS in ``scontrol show assoc_mgr -o``.
+
+    It lists the bounds of users and accounts that have jobs in the QOS, and so of every waiting
+    one.
     """
     found = []
     for line in text.splitlines():

@@ -1,1 +1,1 @@
-"""The solvers behind the solver: CBC, HiGHS, linear programs."""
+"""The solvers underneath: CBC, HiGHS and linear programs."""

@@ -1,4 +1,4 @@
-"""CBC as a child process: a hard limit, an honest status, nothing trusted.
+"""CBC as a child process, with a hard time limit; its answers are not trusted.
 
 PuLP brings the binary. The model is written from arrays, since one Python object a variable costs
 seconds, and the answer is read from CBC's own files: PuLP reports a time-limited incumbent as
@@ -40,7 +40,7 @@ _ENDED_AT_GAP = "Exiting as integer gap"
 
 @cache
 def binary() -> str:
-    """The path of the CBC that PuLP brings."""
+    """The path of the CBC that PuLP ships."""
     package = find_spec("pulp")
     for folder in (package.submodule_search_locations if package else None) or ():
         # The same file as below, without the 0.2 s that importing pulp takes.
@@ -55,7 +55,7 @@ def binary() -> str:
 def solve(
     model: Model, start: Floats | None, gap: float, seconds: float, nodes_max: int | None = None
 ) -> Answer:
-    """Ask CBC, and kill it after ``seconds``. Never raises for what CBC does.
+    """Solve a model with CBC, killed after ``seconds``. Never raises for what CBC does.
 
     ``start``: a feasible x. ``nodes_max``: where to stop branching; unlike a time limit it
     gives the same answer every time.
@@ -151,7 +151,7 @@ def _read(path: Path, model: Model) -> Floats | None:
 
 
 def read_bound(log: str, gap: float) -> float:
-    """The bound that CBC proved, from its last lines; infinity where it says none.
+    """The bound that CBC proved, read from its last lines; infinity where there is none.
 
     ``gap``: what it was allowed, below 1.
     """

@@ -1,4 +1,4 @@
-"""Which solver answers: CBC, or HiGHS where it is asked for and installed."""
+"""Choice of the solver: CBC, or HiGHS where it is asked for and installed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VARIABLE = "HOPS_SOLVER"
 
 
 def backend() -> Solve:
-    """The solver that the environment asks for.
+    """The solver named in the environment.
 
     Raises:
         ConfigError: it asks for one that is unknown or not installed.

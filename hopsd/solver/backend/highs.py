@@ -1,4 +1,4 @@
-"""HiGHS in the same role as CBC: an extra, where ``highspy`` is installed.
+"""HiGHS as an alternative to CBC: an extra, where ``highspy`` is installed.
 
 A child of this interpreter, which costs 0.1 s a call: what runs in this process could neither be
 killed when it is late nor crash alone.
@@ -24,7 +24,7 @@ _TOLD_SHARE = 0.85
 def solve(
     model: Model, start: Floats | None, gap: float, seconds: float, nodes_max: int | None = None
 ) -> Answer:
-    """As :func:`hopsd.solver.backend.cbc.solve`."""
+    """Solve a model with HiGHS; same contract as :func:`hopsd.solver.backend.cbc.solve`."""
     if seconds <= 0:
         return Answer()
     give_up = monotonic() + _TOLD_SHARE * seconds

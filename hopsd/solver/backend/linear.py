@@ -1,4 +1,4 @@
-"""Plain linear programs through HiGHS as scipy ships it, for the rival policies."""
+"""Linear programs through scipy's HiGHS, for the rival policies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """``sum over entries value * x[column] <= limit[row]``; limit (rows,), the rest (entries,)."""
+    """Sparse constraints: ``sum over entries value * x[column] <= limit[row]``.
+
+    Shapes: ``limit`` (rows,), the rest (entries,).
+    """
 
     row: Ints
     column: Ints
@@ -25,7 +28,7 @@ class Rows:
 
     @staticmethod
     def stacked(*parts: Rows) -> Rows:
-        """All rows of all parts, in their order."""
+        """The rows of all parts, in order."""
         starts = np.cumsum([0, *(len(part.limit) for part in parts[:-1])])
         return Rows(
             np.concatenate([p.row + s for p, s in zip(parts, starts, strict=True)]),
@@ -37,7 +40,9 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Optimum:
-    """``prices``: by how much the objective falls per unit of each row's limit, >= 0."""
+    """An optimal solution. ``prices``: how much the objective falls per unit of each row's limit,
+    >= 0.
+    """
 
     x: Floats
     objective: float
@@ -45,7 +50,7 @@ class Optimum:
 
 
 def minimise(cost: Floats, rows: Rows, upper: Floats) -> Optimum | None:
-    """min cost x within ``rows``, 0 <= x <= upper, both (n,); None: no such x.
+    """Minimise ``cost x`` within ``rows``, 0 <= x <= upper, both (n,); None: infeasible.
 
     Raises:
         SolverError: unbounded, or the solver gave up.

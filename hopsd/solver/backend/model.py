@@ -16,7 +16,7 @@ _WHOLE, _ROUNDING = 1e-4, 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """max ``objective @ x`` with ``A @ x <= upper`` and whole ``0 <= x <= bound``.
+    """An integer program: max ``objective @ x``, ``A @ x <= upper``, integer ``0 <= x <= bound``.
 
     ``A`` by column: rows ``row[start[j]:start[j + 1]]`` with factors ``factor[...]``.
     """
@@ -29,7 +29,7 @@ class Model:
     bound: Floats
 
     def holds(self, x: Floats) -> bool:
-        """Whether ``x``, rounded, is a solution; not if it has to be rounded by much."""
+        """Whether ``x``, rounded, is feasible; false if it needs more than slight rounding."""
         if x.shape != self.objective.shape or not np.all(np.isfinite(x)):
             return False
         whole = np.round(x)
@@ -45,14 +45,14 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """``x`` None: nothing usable came back. ``bound``: no x is worth more, says the solver."""
+    """A solver's answer. ``x`` None: no usable solution. ``bound``: its upper bound on any x."""
 
     x: Floats | None = None
     bound: float = np.inf
 
 
 def model(program: Program, columns: Ints, capacity: Ints, *, as_written: bool = False) -> Model:
-    """Eq. 11 to 13 over some ``columns`` of the program, sorted; the largest value becomes 1.
+    """Build eq. 11 to 13 over some ``columns`` (sorted), scaled so that the largest value is 1.
 
     A row for every job that one of the columns touches, then the program's
     (:mod:`hopsd.solver.bound.cuts`): CBC takes half the time with them. ``as_written``: without.
@@ -92,7 +92,7 @@ def _entries(program: Program, columns: Ints) -> tuple[Ints, Ints]:
 
 
 def chosen_columns(columns: Ints, answer: Answer) -> Ints | None:
-    """The columns that the answer's x stands for; None where it is missing."""
+    """The columns chosen in the answer; None where there is no solution."""
     if answer.x is None:
         return None
     chosen: Ints = columns[np.round(answer.x) == 1.0]

@@ -1,4 +1,4 @@
-"""A solver whose answers are checked and counted: whoever plans must say when there were none."""
+"""A wrapper that checks and counts a solver's answers, so that a failing solver is reported."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ Solve = Callable[[Model, Floats | None, float, float, int | None], Answer]
 
 @dataclass(slots=True)
 class Watched:
-    """``asked`` and ``answered``: calls, and those that brought back a solution of the model.
+    """A solver with checked answers. ``asked`` counts calls, ``answered`` those with a feasible
+    solution.
 
     Called from several threads: the counts may miss one, and are only compared with zero.
     """
@@ -43,5 +44,5 @@ class Watched:
 
     @property
     def failed(self) -> bool:
-        """Asked, and never a usable word."""
+        """Whether it was called and never gave a usable answer."""
         return self.asked > 0 and self.answered == 0

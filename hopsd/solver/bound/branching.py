@@ -1,4 +1,4 @@
-"""Tighten the bound by cases: what if a job got this place, or that one?
+"""Tighten the upper bound by branching on where a job is placed.
 
 Where few large places suit several heavy jobs, prices let the jobs share them, and the bound lies
 1 to 2 % above every plan. Once such a job is put on one of its places, nobody else can use what
@@ -45,7 +45,7 @@ class _Case:
 def bound_by_cases(
     program: Program, prices: Prices, target: float, give_up: float, effort: int
 ) -> float:
-    """An upper bound on any plan's value, from that of ``prices`` down to ``target``.
+    """An upper bound on any plan's value, between ``target`` and the bound of ``prices``.
 
     Stops when the target is proven, after ``effort`` (columns times steps of descent), when no job
     divides the worst case into few, or at ``give_up`` (monotonic seconds).

@@ -1,4 +1,4 @@
-"""Column groups: the columns of one job, GPU type, size and server count."""
+"""Column groups: columns with the same job, GPU type, size and number of servers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hopsd.model.arrays import Floats, Ints
 
 @dataclass(frozen=True, slots=True)
 class ColumnGroups:
-    """Segment ``g`` holds the columns ``first[g]:end[g]``; all arrays are (segments,).
+    """Group ``g`` holds the columns ``first[g]:end[g]``; all arrays are (groups,).
 
     ``pool``: the GPU type's number. ``best`` and ``mean``: of the columns' values.
     """
@@ -31,7 +31,7 @@ class ColumnGroups:
 
 
 def column_groups(program: Program) -> ColumnGroups:
-    """The segments of a program, in the order of its columns."""
+    """The column groups of a program, in column order."""
     columns = program.configurations
     shapes = columns.shapes
     servers, size = np.diff(shapes.start), shapes.sizes()

@@ -1,4 +1,4 @@
-"""Capacity rows of the relaxation, with cuts that are tighter than a server's GPUs alone.
+"""Capacity rows of the relaxation, with cutting planes that tighten a server's GPU limit.
 
 Two jobs that each need more than half of a server never share it, though the linear relaxation of
 eq. 13 gives each a part. Eq. 13 of a server with ``S`` idle GPUs, times ``k / (S + 1)`` and rounded
@@ -23,7 +23,9 @@ _ROUNDED = (2, 3)
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Item ``i`` takes ``amount[k]`` of ``row[k]`` for ``k`` in ``start[i]:start[i + 1]``.
+    """Sparse rows of the relaxation.
+
+    Item ``i`` takes ``amount[k]`` of ``row[k]`` for ``k`` in ``start[i]:start[i + 1]``.
 
     The first rows are the program's; then each of them has a row for every rounding, scaled so
     that its ``limit`` (rows,) is the same. Cores and memory are counted in units of the GPUs that
@@ -37,27 +39,27 @@ class Rows:
     servers: int
 
     def cost(self, prices: Floats) -> Floats:
-        """What every item costs at ``prices`` (rows,): (items,)."""
+        """The cost of every item at ``prices`` (rows,): (items,)."""
         if len(self.start) == 1:
             return np.zeros(0)
         return np.add.reduceat(prices[self.row] * self.amount, self.start[:-1])
 
     def used(self, items: Ints, shares: Floats) -> Floats:
-        """What is used of every row when each of ``items`` is chosen to its share: (rows,)."""
+        """How much of every row is used when each of ``items`` is chosen to its share: (rows,)."""
         lengths = self.start[items + 1] - self.start[items]
         part = np.repeat(self.start[items], lengths) + ramp(lengths)
         weights = self.amount[part] * np.repeat(shares, lengths)
         return np.bincount(self.row[part], weights, len(self.limit)).astype(np.float64)
 
     def of(self, items: Ints) -> Rows:
-        """The rows for some ``items`` alone, which are numbered anew."""
+        """The rows for ``items`` only, renumbered."""
         lengths = self.start[items + 1] - self.start[items]
         part = np.repeat(self.start[items], lengths) + ramp(lengths)
         start = np.concatenate([[0], np.cumsum(lengths)])
         return Rows(start, self.row[part], self.amount[part], self.limit, self.servers)
 
     def per_gpu(self, prices: Floats) -> Floats:
-        """The price of a GPU of every server when all of them are taken: (servers,)."""
+        """The price per GPU of every server when all its GPUs are taken: (servers,)."""
         total: Floats = prices.reshape(KINDS, -1).sum(axis=0)[: self.servers]
         return total
 
@@ -67,7 +69,7 @@ KINDS = 1 + len(_ROUNDED)
 
 
 def capacity_rows(program: Program) -> Rows:
-    """The rows of a program for its capacity."""
+    """The capacity rows of a program, with their cuts."""
     uses, capacity = program.configurations.uses, program.capacity
     scale = unit_of_rows(program, capacity)
     row, amount = entries(uses.row, uses.amount, capacity)
@@ -78,7 +80,7 @@ def capacity_rows(program: Program) -> Rows:
 
 
 def unit_of_rows(program: Program, capacity: Ints) -> Floats:
-    """What a unit of every row counts, (rows,): cores and memory in parts of a server's GPUs."""
+    """Scale factor of every row, (rows,): cores and memory in units of a server's GPUs."""
     columns = program.configurations
     scale = np.ones(len(capacity))
     extra = np.flatnonzero(columns.server[len(columns.pool) :] >= 0) + len(columns.pool)
@@ -88,7 +90,7 @@ def unit_of_rows(program: Program, capacity: Ints) -> Floats:
 
 
 def entries(row: Ints, amount: Ints, capacity: Ints) -> tuple[Ints, Floats]:
-    """Which rows ``amount`` of ``row``, both (entries,), use, and how much: (entries, kinds) each.
+    """Rows and amounts, (entries, kinds) each, of taking ``amount`` of ``row``, both (entries,).
 
     Row ``k * len(capacity) + r`` is the ``k``-th of row ``r``; an amount may be 0.
     """

@@ -33,7 +33,7 @@ _KEPT = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """The dual: ``row`` (rows,), of a unit of each of ``rows``, and what they prove as ``bound``.
+    """Dual prices: ``row`` (rows,), one per unit of each of ``rows``, and the ``bound`` they prove.
 
     ``item`` (items,): what each costs; ``job`` (jobs,): the profit of its best column.
     """
@@ -49,7 +49,7 @@ _Dual = Callable[[Floats], tuple[float, Floats]]
 
 
 def find_prices(program: Program, parts: ColumnGroups, floor: float, give_up: float) -> Prices:
-    """Prices whose bound is close to the LP's. ``floor``: the value of some feasible choice.
+    """Prices with a bound close to the LP's. ``floor``: the value of some feasible choice.
 
     Stops at ``give_up`` (monotonic seconds) with the best so far.
     """
@@ -65,7 +65,7 @@ def find_prices(program: Program, parts: ColumnGroups, floor: float, give_up: fl
 def descend_over(
     program: Program, columns: Ints, start: Floats, floor: float, steps: int, give_up: float
 ) -> tuple[Floats, float]:
-    """Prices (rows,) for a program of some ``columns`` (sorted) alone, and their bound on it.
+    """Prices (rows,) for some ``columns`` (sorted) of a program only, and the bound they prove.
 
     Descends from ``start``, and no further than ``floor``.
     """
@@ -75,7 +75,7 @@ def descend_over(
 
 
 def prices_at(program: Program, rows: Rows, row: Floats) -> Prices:
-    """``row`` (rows,) as prices, with the Lagrangian bound that they prove; negative ones as 0.
+    """Prices ``row`` (rows,), negative ones set to 0, with the Lagrangian bound they prove.
 
     Any plan X keeps every row's limit, so its value is at most
     ``sum_i max(0, max_j(value_ij - cost of what j takes)) + sum_r price_r limit_r``.

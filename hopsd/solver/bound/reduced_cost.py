@@ -1,4 +1,4 @@
-"""Reduced costs: profits and losses at given dual prices, what the bound is made of."""
+"""Reduced costs: the profit and loss of columns at given dual prices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hopsd.model.arrays import Floats
 
 
 def best_profits(program: Program, cost: Floats) -> Floats:
-    """``max(0, max_j(value_ij - cost of what j takes))`` of every job i, (jobs,).
+    """The best profit of every job i, ``max(0, max_j(value_ij - cost of what j takes))``: (jobs,).
 
     ``cost``: of every item, (items,).
     """
@@ -23,6 +23,6 @@ def best_profits(program: Program, cost: Floats) -> Floats:
 
 
 def reduced_losses(program: Program, cost: Floats, best: Floats) -> Floats:
-    """How much less profit every column makes than its job's ``best`` (jobs,): (columns,), >= 0."""
+    """How far each column's profit is below its job's ``best`` (jobs,): (columns,), >= 0."""
     columns = program.configurations
     return np.repeat(best, np.diff(columns.start)) - (program.value - program.per_column(cost))

@@ -1,4 +1,4 @@
-"""State space relaxation: bounds on what jobs cost together, exact over two sums of types.
+"""State space relaxation: lower bounds on the cost of jobs, with GPU types pooled into two sums.
 
 State space relaxation (Christofides, Mingozzi and Toth 1981): types are added up to two capacities,
 and the jobs' columns are chosen by dynamic programming over what is left of both. Prices from the
@@ -20,7 +20,7 @@ CELLS_MAX = 20_000_000
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """A column an entry: it takes ``size`` of ``capacity[kind]`` for ``job`` and adds ``cost``.
+    """One column per entry: it takes ``size`` of ``capacity[kind]`` for ``job`` and adds ``cost``.
 
     ``job`` counts from 0, ``size`` from 1; a job without a column costs 0.
     """
@@ -33,13 +33,16 @@ class Items:
 
     @property
     def jobs(self) -> int:
+        """The number of jobs."""
         return int(self.job.max(initial=-1)) + 1
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """``table[n][a, b]``: what the jobs from the n-th on add at least, premiums included, with
-    ``a`` and ``b`` left of the two sums. ``first`` (kinds,): which types are in the first sum.
+    """A table of lower bounds on the cost of the remaining jobs.
+
+    ``table[n][a, b]``: the least cost of the jobs from the n-th on, premiums included, with ``a``
+    and ``b`` left of the two sums. ``first`` (kinds,): which types are in the first sum.
     ``premium`` (kinds,): a type's price above the lowest one of its sum.
     """
 
@@ -48,7 +51,8 @@ class Bound:
     table: Sequence[Floats]
 
     def after(self, step: int, left: Ints, cost: Floats) -> Floats:
-        """(labels,): what choices end at that left ``left`` and cost ``cost`` after ``step``.
+        """Lower bounds (labels,) on the total cost of choices with ``left`` free and ``cost`` after
+        ``step``.
 
         Premiums are charged for what is used and paid back for all that there is.
         """
@@ -58,7 +62,7 @@ class Bound:
 
 
 def bounds(items: Items, columns: Sequence[Ints], price: Floats, most: int) -> list[Bound]:
-    """Up to ``most`` bounds as memory allows; ``columns`` of each job in order, -1: none."""
+    """Up to ``most`` bounds, as memory allows; ``columns``: each job's, in order, -1 for none."""
     made: list[Bound] = []
     cells = 0
     for first in _divisions(price)[:most]:

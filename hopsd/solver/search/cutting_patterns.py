@@ -1,4 +1,4 @@
-"""The class program: equal servers are one class, filled by patterns of job sizes.
+"""The class program: identical servers form a class and are filled by patterns of job sizes.
 
 With all servers idle the program as written has thousands of columns that differ in the server
 alone, and branching among them never ends. Here a job takes a *slot*, a size on a GPU type, and a
@@ -39,7 +39,7 @@ class ServerClass:
 
 @dataclass(frozen=True, slots=True)
 class ClassProgram:
-    """The model; its first columns are ``chosen`` segments, then ``patterns`` of classes."""
+    """The model; its columns are the ``chosen`` column groups, then the ``patterns`` of classes."""
 
     model: Model
     chosen: Ints
@@ -49,7 +49,7 @@ class ClassProgram:
 
 @dataclass(frozen=True, slots=True)
 class ClassPlan:
-    """What to deal out: segments, and how many servers of each class get which pattern."""
+    """A solved class program: column groups, and how many servers get each pattern, by class."""
 
     segments: Ints
     bins: tuple[tuple[ServerClass, Counter[Pattern]], ...]
@@ -57,7 +57,7 @@ class ClassPlan:
 
 @cache
 def partitions(gpus: int, largest: int) -> tuple[Pattern, ...]:
-    """All ways to fill a server of ``gpus`` with slots up to ``largest``, descending."""
+    """All ways to fill a server of ``gpus`` with slots up to ``largest``, in descending order."""
     if gpus == 0:
         return ((),)
     return tuple(
@@ -68,14 +68,14 @@ def partitions(gpus: int, largest: int) -> tuple[Pattern, ...]:
 
 
 def classes_of(program: Program) -> tuple[ServerClass, ...]:
-    """Servers with something idle, by GPU type and idle GPUs."""
+    """Server classes: servers with idle GPUs, grouped by GPU type and number idle."""
     pool, idle = program.configurations.pool, program.idle
     kinds = sorted({(int(p), int(s)) for p, s in zip(pool, idle, strict=True) if s > 0})
     return tuple(ServerClass(p, s, np.flatnonzero((pool == p) & (idle == s))) for p, s in kinds)
 
 
 def usual_idle(classes: tuple[ServerClass, ...]) -> dict[int, int]:
-    """The idle GPUs that most servers of a type have."""
+    """The most common number of idle GPUs per server, by GPU type."""
     most: dict[int, ServerClass] = {}
     for group in classes:
         known = most.get(group.pool)
@@ -85,7 +85,9 @@ def usual_idle(classes: tuple[ServerClass, ...]) -> dict[int, int]:
 
 
 def class_program(program: Program, parts: ColumnGroups, prices: Floats) -> ClassProgram | None:
-    """The class program over each job's best segments at ``prices`` (servers,); None: too large."""
+    """The class program over each job's best column groups at ``prices`` (servers,); None: too
+    large.
+    """
     classes = classes_of(program)
     if not classes or max(group.idle for group in classes) > _PATTERN_GPUS_MAX:
         return None
@@ -201,7 +203,7 @@ class _Builder:
 
 
 def read_class_plan(program: ClassProgram, answer: Answer) -> ClassPlan | None:
-    """What the solver's answer says to deal out; None where it is no whole answer."""
+    """The class plan in the solver's answer; None where the answer is incomplete."""
     if answer.x is None:
         return None
     count = len(program.chosen)

@@ -1,4 +1,4 @@
-"""Feasible plans without any solver: the floor under every answer."""
+"""Greedy feasible plans, made without a solver: the lower bound on every answer's value."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hopsd.solver.search.residual_capacity import ResidualCapacity
 
 
 def by_weight(program: Program) -> Ints:
-    """Every job in turn takes the free column of its largest gain, the heaviest job first.
+    """Greedy by weight: the heaviest job first, each takes its most valuable free column.
 
     The limit of eq. 11 for a large lambda. Returns the choice (jobs,): -1 for no column.
     """
@@ -19,7 +19,7 @@ def by_weight(program: Program) -> Ints:
 
 
 def by_prices(program: Program, prices: Prices) -> Ints:
-    """Jobs take the free column of the largest profit, value less the price of its GPUs.
+    """Greedy by prices: each job takes its most profitable free column, value less the GPUs' price.
 
     In the order of what they can gain at these prices; a job without a profit is left out and
     takes, with all others, what GPUs remain. 0.95 to 0.99 of the bound on 512 to 2,048 GPUs.
@@ -37,7 +37,7 @@ def by_prices(program: Program, prices: Prices) -> Ints:
 
 
 def fill(program: Program, choice: Ints) -> Ints:
-    """Leave nothing idle that a job could use, and make no job worse.
+    """Use idle GPUs wherever a job can, making no job worse.
 
     By weight, every job takes its most valuable column that fits on what is idle and its own;
     once more where one that moved left something to the jobs before it.
@@ -50,7 +50,7 @@ def fill(program: Program, choice: Ints) -> Ints:
 
 
 def what_fits(program: Program, choice: Ints) -> Ints:
-    """``choice`` without the columns, the least valuable ones, that do not fit beside the others.
+    """``choice`` made feasible by dropping the least valuable columns that do not fit.
 
     As it is where it is feasible.
     """

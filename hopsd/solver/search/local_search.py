@@ -1,4 +1,4 @@
-"""Local search: the servers fall into groups, and CBC plans every group anew.
+"""Local search: CBC replans one group of servers at a time.
 
 The groups are disjoint, so they are solved side by side, and the cost grows with the cluster, not
 faster. Each pass cuts the types into other stretches of neighbours and mixes them differently.
@@ -34,7 +34,7 @@ _BETTER = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """What a pass may spend: relative ``gap`` of a group, and until when (monotonic seconds).
+    """The limits of a pass: relative ``gap`` per group and deadline (monotonic seconds).
 
     ``breadth``: how many times larger than usual the groups are.
     """
@@ -52,7 +52,7 @@ def improve(
     solve: Solve,
     effort: Effort,
 ) -> Ints:
-    """One pass over all groups; never worse than ``choice``."""
+    """One local search pass over all groups; never worse than ``choice``."""
     profit = program.value - program.per_column(prices.item)
     ease = _ease(program)
     size = int(group_gpus(program) * effort.breadth)
@@ -74,7 +74,7 @@ def improve(
 
 
 def group_gpus(program: Program) -> float:
-    """Idle GPUs of a group at the usual breadth: a cluster with no more is planned as one."""
+    """Idle GPUs per group at the usual breadth; a cluster with no more is planned as one group."""
     return _GROUP_GPUS * _ease(program)
 
 

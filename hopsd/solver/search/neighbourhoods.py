@@ -1,4 +1,4 @@
-"""Neighbourhoods of the local search: which servers are planned anew together.
+"""Neighbourhoods of the local search: the groups of servers that are replanned together.
 
 A plan's distance from the bound splits into losses: a job's, how much more profit its best column
 makes at today's prices than the one it has; and a server's, the price of what it leaves idle. A
@@ -33,7 +33,7 @@ class _Wish:
 def group_servers(
     program: Program, choice: Ints, prices: Prices, profit: Floats, gpus: int, seed: tuple[int, int]
 ) -> Ints:
-    """A group number for every server; groups of about ``gpus`` idle GPUs, a mix of types."""
+    """A group number for every server: about ``gpus`` idle GPUs each, of mixed types."""
     rng = np.random.default_rng(seed)
     stretch_of = _stretches(program, rng)
     size = np.bincount(stretch_of, weights=program.idle.astype(np.float64)).astype(np.float64)
@@ -93,7 +93,7 @@ def _wishes(
 
 
 def jittered(profit: Floats, value: Floats, rng: np.random.Generator) -> Floats:
-    """``profit`` of a job's columns, with ties and near ties broken at random."""
+    """``profit`` of a job's columns with ties and near ties broken at random."""
     return profit + _JITTER * value * rng.random(len(profit))
 
 

@@ -1,4 +1,4 @@
-"""Residual capacity: what is free of every row, and the columns that still fit."""
+"""Residual capacity: what is free of every row, and which columns still fit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hopsd.model.arrays import Bools, Ints
 
 
 class ResidualCapacity:
-    """What a choice leaves free of a program's rows; cheap to ask and to change."""
+    """What a choice leaves free of a program's rows; cheap to query and update."""
 
     def __init__(self, program: Program, choice: Ints) -> None:
         uses = program.configurations.uses
@@ -27,18 +27,18 @@ class ResidualCapacity:
             self._short = np.add.reduceat(lacking, uses.start[:-1])
 
     def fits(self, first: int, last: int) -> Bools:
-        """Which of the columns ``first:last`` there is room for."""
+        """Which of the columns ``first:last`` still fit."""
         fits: Bools = self._short[self._shape[first:last]] == 0
         if self._share is not None:
             fits &= self._short[self._share[first:last]] == 0
         return fits
 
     def take(self, column: int) -> None:
-        """Use what a column takes."""
+        """Subtract what a column takes."""
         self._change(column, -1)
 
     def give_back(self, column: int) -> None:
-        """Free what a column takes."""
+        """Add back what a column takes."""
         self._change(column, 1)
 
     def _change(self, column: int, sign: int) -> None:

@@ -1,4 +1,4 @@
-"""Assign servers to a class plan: the heaviest jobs get the fastest ones."""
+"""Assign servers to a class plan: the heaviest jobs get the fastest servers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hopsd.solver.search.cutting_patterns import ClassPlan, Pattern, ServerClass
 
 
 def assign_servers(program: Program, parts: ColumnGroups, plan: ClassPlan) -> Ints:
-    """A feasible choice (jobs,) close to the class plan; what does not fit stays unplaced."""
+    """A feasible choice (jobs,) close to the class plan; jobs that do not fit stay unplaced."""
     choice = np.full(program.configurations.jobs, -1, dtype=np.int64)
     order = plan.segments[np.argsort(-parts.best[plan.segments], kind="stable")]
     for pool in dict.fromkeys(group.pool for group, _ in plan.bins):
