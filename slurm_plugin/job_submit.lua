@@ -385,11 +385,11 @@ local function gpus_of(text)
     if item.name == "gpu" then
       -- --gres=gpu:8 beside --gpus-per-node=8 says the same twice.
       if gpus and (gpus ~= tonumber(item.count) or kind ~= item.kind) then
-        return nil, nil, nil, "GPUs of several types in one job; ask for one type, or none"
+        return nil, nil, nil, "GPUs of several types in one job are not accepted; ask for one type, or none"
       end
       gpus, kind = tonumber(item.count), item.kind
     elseif item.name == "shard" or item.name == "mps" then
-      return nil, nil, nil, "--gres=" .. item.name .. ", as hops gives whole GPUs; ask for gpu"
+      return nil, nil, nil, "--gres=" .. item.name .. " is not accepted, as hops gives whole GPUs; ask for gpu"
     elseif item.name ~= "cpu" and item.name ~= "mem" then
       others = (others and others .. "," or "") .. item.text
     end
@@ -427,7 +427,7 @@ local function read_options(job)
   if problem then return nil, problem end
   o.per_task, task_kind, _, problem = gpus_of(job.tres_per_task)
   if problem then return nil, problem end
-  if given(job.tres_per_socket) then return nil, "--gpus-per-socket; ask for --gpus-per-node" end
+  if given(job.tres_per_socket) then return nil, "--gpus-per-socket is not accepted; ask for --gpus-per-node" end
   o.kind = kind or total_kind or task_kind
   o.nodes = given(job.max_nodes) and job.max_nodes or given(job.min_nodes) and job.min_nodes > 1 and job.min_nodes or nil
   o.tasks_each = given(job.ntasks_per_node) and job.ntasks_per_node > 0 and job.ntasks_per_node or nil
@@ -517,7 +517,7 @@ end
 -- Returns what is asked, and the word for it; or nil and what to change.
 local function contract(job, pairs_found)
   local o, problem = read_options(job)
-  if not o then return nil, problem .. " is not accepted" end
+  if not o then return nil, problem end
   problem = plain("--gres", o.kind) or plain("--gres", o.gres) or plain("--nodelist", given(job.req_nodes) and job.req_nodes or nil)
   if problem then return nil, problem end
   if given(job.features) and job.features:find("*", 1, true) then
