@@ -16,7 +16,7 @@ from hopsd.bulkhead import NOBODYS_FAULT
 from hopsd.bulkhead import told as told_error
 from hopsd.config import Config, PortName
 from hopsd.core.devices import cpu_nodes
-from hopsd.core.queue.profile_runs import told
+from hopsd.core.queue.profile_runs import run_summary
 from hopsd.core.queue.setback import Setback, after, after_defects
 from hopsd.core.snapshot import SnapshotSettings
 from hopsd.core.speed.estimator import EstimatorSettings
@@ -328,7 +328,7 @@ class Controller:
         for run in runs:
             if run.closed and (run.ran or run.failure):
                 kind = "profile_failed" if run.failure else "profiled"
-                self._store.add_event(kind, told(run), job=run.job)
+                self._store.add_event(kind, run_summary(run), job=run.job)
 
     def _document(self, mode: str, sentence: str, error: str | None) -> status.Document:
         service = status.Service(

@@ -30,7 +30,7 @@ def slurm_conf(commands: SlurmCommands) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class JobSummary:
     """A job's owner and state. ``ours``: it has a hops comment."""
 
     uid: int
@@ -38,7 +38,7 @@ class Told:
     ours: bool
 
 
-def look_up(commands: SlurmCommands, job: JobId) -> Told | None:
+def look_up(commands: SlurmCommands, job: JobId) -> JobSummary | None:
     """A job by its id; None if Slurm does not know it or does not answer."""
     try:
         said = commands.run(
@@ -47,7 +47,7 @@ def look_up(commands: SlurmCommands, job: JobId) -> Told | None:
     except SlurmError:
         return None
     found = re.match(r"(\d+) (\S+) ?(.*)", said)
-    return Told(int(found[1]), found[2], is_ours(found[3])) if found else None
+    return JobSummary(int(found[1]), found[2], is_ours(found[3])) if found else None
 
 
 class PrivacyReader:

@@ -48,7 +48,7 @@ def stranded(wanted: str | Mapping[str, Any] | None, others: Mapping[int, Known]
     return _keeps_back(wanted, lambda c: c is not None and _is_stranded(c, others))
 
 
-def told(wanted: str | Mapping[str, Any] | None) -> str:
+def dependency_text(wanted: str | Mapping[str, Any] | None) -> str:
     """The dependency in sbatch's syntax, without the status that Slurm adds."""
     text = _text(wanted) if isinstance(wanted, Mapping) else wanted or ""
     return re.sub(r"\(\w*\)", "", text)

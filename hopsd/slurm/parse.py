@@ -31,7 +31,7 @@ from hopsd.model.reading import (
     split_marks,
 )
 from hopsd.model.site import Holder
-from hopsd.slurm.dependency import Known, stranded, told, unmet
+from hopsd.slurm.dependency import Known, dependency_text, stranded, unmet
 
 UNTYPED = "gpu"
 
@@ -202,7 +202,7 @@ def job_reading(
         hold=_hold(job, state),
         dependency=unmet(job.get("dependency"), _known(job), known),
         stranded=stranded(job.get("dependency"), known),
-        waits_for=told(job.get("dependency")),
+        waits_for=dependency_text(job.get("dependency")),
         begin=_begin(job, state),
         start=(number(job.get("start_time")) or 0.0) if state is not SlurmState.PENDING else 0.0,
         end=(number(job.get("end_time")) or 0.0) if state.finished else 0.0,

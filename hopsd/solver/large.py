@@ -8,13 +8,13 @@ from time import monotonic
 
 from hopsd.core.placement.program import Program
 from hopsd.model.arrays import Ints
-from hopsd.solver.backend.watched import Watched
-from hopsd.solver.bound.branching import bound_by_cases
+from hopsd.solver.backend.checked import CheckedSolver
+from hopsd.solver.bound.branching import bound_by_branching
 from hopsd.solver.bound.column_groups import ColumnGroups, column_groups
 from hopsd.solver.bound.dual_prices import Prices, find_prices
 from hopsd.solver.prove import NODES, QUICK, Reach, prove
 from hopsd.solver.search.cutting_patterns import class_program, read_class_plan
-from hopsd.solver.search.greedy import by_prices, by_weight, fill, what_fits
+from hopsd.solver.search.greedy import fill_idle, greedy_by_prices, greedy_by_weight, repair
 from hopsd.solver.search.local_search import Effort, group_gpus, improve
 from hopsd.solver.search.server_assignment import assign_servers
 
@@ -39,7 +39,7 @@ class Task:
 
     gap: float
     give_up: float
-    solver: Watched
+    solver: CheckedSolver
     seed: int = 0
 
     @property
@@ -57,10 +57,10 @@ def solve_large(
     None: until it is met or the time is over.
     """
     value = program.scaled_objective
-    starts = [by_weight(program)] + ([] if start is None else [fill(program, start)])
+    starts = [greedy_by_weight(program)] + ([] if start is None else [fill_idle(program, start)])
     parts = column_groups(program)
     prices = find_prices(program, parts, max(map(value, starts)), task.give_up)
-    choice, bound = max([*starts, by_prices(program, prices)], key=value), prices.bound
+    choice, bound = max([*starts, greedy_by_prices(program, prices)], key=value), prices.bound
     if len(program.value) <= _WHOLE_MAX and not _enough(program, choice, bound, task):
         choice, bound = _prove(program, choice, prices, task)
     if not _enough(program, choice, bound, task):
@@ -82,7 +82,7 @@ def _close(
             break
         grown = min(turn, _TURNS - 1)
         target = program.scaled_objective(choice) / (1 - task.gap)
-        cases = bound_by_cases(program, prices, target, task.give_up, _CASES * 4**grown)
+        cases = bound_by_branching(program, prices, target, task.give_up, _CASES * 4**grown)
         bound = min(bound, cases)
         if _enough(program, choice, bound, task):
             break
@@ -107,7 +107,7 @@ def _prove(
     program: Program, choice: Ints, prices: Prices, task: Task, reach: Reach = QUICK
 ) -> tuple[Ints, float]:
     choice, bound = prove(program, choice, prices, task.gap, task.give_up, task.solver, reach)
-    return fill(program, choice), bound
+    return fill_idle(program, choice), bound
 
 
 def _passes(
@@ -123,7 +123,7 @@ def _passes(
             break
         seed = (task.seed, turn * _PASSES_MAX + number)
         better = improve(program, choice, prices, seed, task.solver, effort)
-        choice = fill(program, better)
+        choice = fill_idle(program, better)
         history.append(program.scaled_objective(choice))
     return choice
 
@@ -141,4 +141,4 @@ def _class_start(program: Program, parts: ColumnGroups, prices: Prices, task: Ta
     left = task.give_up - monotonic()
     plan = read_class_plan(classes, task.solver(classes.model, None, _PART * task.gap, left))
     choice = None if plan is None else assign_servers(program, parts, plan)
-    return None if choice is None else fill(program, what_fits(program, choice))
+    return None if choice is None else fill_idle(program, repair(program, choice))

@@ -9,8 +9,8 @@ import numpy as np
 
 from hopsd.core.placement.program import Program
 from hopsd.model.arrays import Ints
+from hopsd.solver.backend.checked import CheckedSolver
 from hopsd.solver.backend.model import chosen_columns, model
-from hopsd.solver.backend.watched import Watched
 from hopsd.solver.bound.dual_prices import Prices
 from hopsd.solver.bound.reduced_cost import reduced_losses
 
@@ -34,7 +34,7 @@ def prove(
     prices: Prices,
     gap: float,
     give_up: float,
-    solver: Watched,
+    solver: CheckedSolver,
     reach: Reach = QUICK,
 ) -> tuple[Ints, float]:
     """Improve the current choice and bound; neither gets worse.

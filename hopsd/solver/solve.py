@@ -9,13 +9,13 @@ import numpy as np
 
 from hopsd.core.placement.program import Program, within
 from hopsd.model.plan import PlanStatus
+from hopsd.solver.backend.checked import CheckedSolver, Solve
 from hopsd.solver.backend.choose import backend
-from hopsd.solver.backend.watched import Solve, Watched
 from hopsd.solver.exact import solve_exactly
 from hopsd.solver.large import CBC_TOLERANCE, Task, solve_large
-from hopsd.solver.search.greedy import by_weight, fill
+from hopsd.solver.search.greedy import fill_idle, greedy_by_weight
 from hopsd.solver.solution import Solution
-from hopsd.solver.weight_classes import polish
+from hopsd.solver.weight_classes import improve_light_jobs
 
 # What comes after the search, under load: the last fill, the check, the reasons.
 _SEARCH_SHARE = 0.9
@@ -46,22 +46,22 @@ def solve(
     began = monotonic()
     give_up = began + _SEARCH_SHARE * seconds
     if not len(program.value):
-        return Solution(by_weight(program), 0.0, PlanStatus.OPTIMAL)
+        return Solution(greedy_by_weight(program), 0.0, PlanStatus.OPTIMAL)
     exact = solve_exactly(program)
     if exact is not None and program.feasible(exact):
         return Solution(exact, program.scaled_objective(exact), PlanStatus.OPTIMAL)
-    watched = Watched(solver or backend())
-    task = Task(gap, give_up, watched, seed)
+    checked = CheckedSolver(solver or backend())
+    task = Task(gap, give_up, checked, seed)
     whole = replace(task, give_up=began + _SEARCH_SHARE * _WHOLE_SHARE * seconds)
     start = program.configurations.present
     running = start if program.feasible(start) else None
     choice, bound = solve_large(program, whole, running, turns)
-    choice = fill(program, polish(program, choice, task))
+    choice = fill_idle(program, improve_light_jobs(program, choice, task))
     objective = program.scaled_objective(choice)
-    return Solution(choice, bound, _status(objective, bound, gap, watched))
+    return Solution(choice, bound, _status(objective, bound, gap, checked))
 
 
-def _status(objective: float, bound: float, gap: float, solver: Watched) -> PlanStatus:
+def _status(objective: float, bound: float, gap: float, solver: CheckedSolver) -> PlanStatus:
     """``TIME_LIMIT``: the gap asked for was not proven before the time, or the turns, were over."""
     if objective >= bound * (1 - CBC_TOLERANCE):
         return PlanStatus.OPTIMAL

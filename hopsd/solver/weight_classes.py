@@ -23,7 +23,7 @@ _DECADES = math.log(1e3)
 _CLASSES_MAX = 8
 
 
-def polish(program: Program, choice: Ints, task: Task) -> Ints:
+def improve_light_jobs(program: Program, choice: Ints, task: Task) -> Ints:
     """Replan the light jobs of ``choice``, class by class; never worse."""
     for light in _lighter(program):
         if task.late:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hopsd.model.reading import SlurmState
-from hopsd.slurm.dependency import Known, awaited, stranded, told, unmet
+from hopsd.slurm.dependency import Known, awaited, dependency_text, stranded, unmet
 
 OTHERS = {
     known.id: known
@@ -116,4 +116,4 @@ def test_whose_end_slurm_waits_for(wanted: str | None, found: set[int]) -> None:
     ],
 )
 def test_it_is_told_as_it_was_asked_for(wanted: str | dict[str, Any] | None, text: str) -> None:
-    assert told(wanted) == text
+    assert dependency_text(wanted) == text

@@ -16,8 +16,8 @@ from hopsd.model.arrays import Floats
 from hopsd.model.plan import PlanSettings, PlanStatus
 from hopsd.policies.hops.policy import plan
 from hopsd.solver.backend import cbc, highs
+from hopsd.solver.backend.checked import Solve
 from hopsd.solver.backend.model import Answer, Model
-from hopsd.solver.backend.watched import Solve
 from hopsd.solver.solve import solve
 
 Broken = Callable[[Model], Answer]

@@ -17,7 +17,7 @@ from hopsd.policies.hops.policy import plan
 from hopsd.solver.bound.cuts import capacity_rows
 from hopsd.solver.bound.dual_prices import prices_at
 from hopsd.solver.exact import solve_exactly
-from hopsd.solver.search.greedy import by_weight
+from hopsd.solver.search.greedy import greedy_by_weight
 from hopsd.solver.solve import solve
 
 FEW = settings(max_examples=15, deadline=None)
@@ -124,7 +124,7 @@ def _assert_band_is_good(program: Program, choice: np.ndarray, light: np.ndarray
     heavy_only = np.where(light, -1, choice)
     left = program.capacity - program.taken(heavy_only)
     part = replace(program, capacity=left)
-    rivals = by_weight(part)
+    rivals = greedy_by_weight(part)
     ours = np.where(light, choice, -1)
     theirs = np.where(light, rivals, -1)
     assert part.scaled_objective(ours) >= 0.98 * part.scaled_objective(theirs)
@@ -198,7 +198,9 @@ def test_a_large_lambda_is_greedy_by_priority_at_scale(seed: int) -> None:
     program = program_of(replace(asked, jobs=tuple(jobs)), lam=50.0)
     solution = solve(program, 0.01, 30.0)
     heaviest = program.by_weight()
-    ours, greedy = (_gains(program, c)[heaviest] for c in (solution.choice, by_weight(program)))
+    ours, greedy = (
+        _gains(program, c)[heaviest] for c in (solution.choice, greedy_by_weight(program))
+    )
     differ = np.flatnonzero(~np.isclose(ours, greedy))
     assert not len(differ) or ours[differ[0]] > greedy[differ[0]]
 

@@ -32,7 +32,7 @@ class ProfilingSettings:
     runs_per_user: int = 65_536
 
 
-def told(run: ProfileRun) -> str:
+def run_summary(run: ProfileRun) -> str:
     """The outcome of a run in a sentence."""
     if run.failure:
         return f"its profile run on {run.gpu_type} ({run.node}) failed: {run.failure}"

@@ -18,7 +18,7 @@ from hopsd.core.placement.ledger import Ledger
 from hopsd.core.placement.pools import could_run, could_run_on, pools_of
 from hopsd.core.queue.history import OCCUPYING
 from hopsd.core.queue.priority import idle_gpus, staying, supply
-from hopsd.core.queue.profile_runs import Pair, ProfilingSettings, adopted, followed, told
+from hopsd.core.queue.profile_runs import Pair, ProfilingSettings, adopted, followed, run_summary
 from hopsd.core.submission.comment import Comment
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
@@ -87,7 +87,7 @@ class Profiling:
     def explained(self, waiting: Mapping[JobId, Reason]) -> dict[JobId, Reason]:
         """Why jobs wait, including what went wrong when they were profiled."""
         return {
-            job: replace(reason, text=f"{reason.text}; {told(self.failures[job])}")
+            job: replace(reason, text=f"{reason.text}; {run_summary(self.failures[job])}")
             if job in self.failures
             else reason
             for job, reason in waiting.items()

@@ -123,44 +123,46 @@ def _association(link: Association) -> Counted:
 
 
 @dataclass(frozen=True, slots=True)
-class One:
+class JobBound:
     """The most that one job may have; None: unlimited. ``by``: where the bound is set."""
 
     most: int | float
     by: str
 
 
-def of_one(rules: SiteRules, place: Place, kind: Kind) -> One | None:
+def job_bound(rules: SiteRules, place: Place, kind: Kind) -> JobBound | None:
     """The most of ``kind`` that Slurm allows one job."""
     for qos in qos_of(rules, place):
         if kind in qos.each:
-            return One(qos.each[kind], f"QOS {qos.name}")
+            return JobBound(qos.each[kind], f"QOS {qos.name}")
     links = chain(rules, place)[:1]
-    return next((One(x.each[kind], _association(x).name) for x in links if kind in x.each), None)
+    return next(
+        (JobBound(x.each[kind], _association(x).name) for x in links if kind in x.each), None
+    )
 
 
-def per_node(rules: SiteRules, place: Place) -> One | None:
+def per_node(rules: SiteRules, place: Place) -> JobBound | None:
     """The most GPUs on one server that one job may have."""
     for qos in qos_of(rules, place):
         if qos.gpus_per_node is not None:
-            return One(qos.gpus_per_node, f"QOS {qos.name}")
+            return JobBound(qos.gpus_per_node, f"QOS {qos.name}")
     for link in chain(rules, place)[:1]:
         if link.gpus_per_node is not None:
-            return One(link.gpus_per_node, _association(link).name)
+            return JobBound(link.gpus_per_node, _association(link).name)
     return None
 
 
-def longest(rules: SiteRules, place: Place) -> One | None:
+def longest(rules: SiteRules, place: Place) -> JobBound | None:
     """The longest time limit in seconds; a partition's applies as well as the others."""
     found = []
     partition = rules.partitions.get(place.partition)
     if partition is not None and partition.seconds is not None:
-        found.append(One(partition.seconds, f"partition {partition.name}"))
+        found.append(JobBound(partition.seconds, f"partition {partition.name}"))
     if rules.limited:
         by_qos = [q for q in qos_of(rules, place) if q.seconds is not None]
         by_account = [x for x in chain(rules, place)[:1] if x.seconds is not None]
         if by_qos:
-            found.append(One(by_qos[0].seconds or 0.0, f"QOS {by_qos[0].name}"))
+            found.append(JobBound(by_qos[0].seconds or 0.0, f"QOS {by_qos[0].name}"))
         elif by_account:
-            found.append(One(by_account[0].seconds or 0.0, _association(by_account[0]).name))
+            found.append(JobBound(by_account[0].seconds or 0.0, _association(by_account[0]).name))
     return min(found, key=lambda one: one.most, default=None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import floor
 
-from hopsd.core.site.bounds import One, Place, bounds, longest, of_one, per_node
+from hopsd.core.site.bounds import JobBound, Place, bounds, job_bound, longest, per_node
 from hopsd.core.site.limits import place_of
 from hopsd.model.job import Job
 from hopsd.model.reading import JobReading
@@ -77,20 +77,20 @@ def _most_gpus(job: Job, place: Place, rules: SiteRules) -> list[tuple[int, str,
     never = ReasonCode.NO_CONFIGURATION
     found: list[tuple[int, str, ReasonCode]] = []
 
-    def add(one: One | None, what: str, each: float = 1.0, code: ReasonCode = never) -> None:
+    def add(one: JobBound | None, what: str, each: float = 1.0, code: ReasonCode = never) -> None:
         if one is not None:
             found.append((floor(one.most / each), f"{one.by}, {what}", code))
 
-    add(of_one(rules, place, Kind.GPUS), "GPUs of one job")
-    add(of_one(rules, place, Kind.CPUS), "CPUs of one job", job.rules.cores_per_gpu or 1.0)
+    add(job_bound(rules, place, Kind.GPUS), "GPUs of one job")
+    add(job_bound(rules, place, Kind.CPUS), "CPUs of one job", job.rules.cores_per_gpu or 1.0)
     add(per_node(rules, place), "GPUs of one job on a node")
     minutes = (job.time_limit_seconds or 0.0) / 60.0
     if minutes:
-        add(of_one(rules, place, Kind.GPU_MINUTES), "GPU minutes of one job", minutes)
+        add(job_bound(rules, place, Kind.GPU_MINUTES), "GPU minutes of one job", minutes)
     for bound in bounds(rules, place):
         if bound.kind is Kind.GPU_MINUTES:
             left = max(0, bound.most - bound.used)
-            named = One(left, bound.counted.name)
+            named = JobBound(left, bound.counted.name)
             text = f"{bound.used} of {bound.most} GPU minutes used"
             add(named, text, minutes if minutes and rules.safe else 1.0, ReasonCode.LIMIT)
     return found

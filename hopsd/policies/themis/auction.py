@@ -18,8 +18,8 @@ from hopsd.core.placement.configurations import Configurations
 from hopsd.core.placement.program import Program, restrict
 from hopsd.model.allocation import Allocation
 from hopsd.model.arrays import Floats, Ints
+from hopsd.solver.backend.checked import CheckedSolver
 from hopsd.solver.backend.choose import backend
-from hopsd.solver.backend.watched import Watched
 from hopsd.solver.bound.column_groups import column_groups
 from hopsd.solver.bound.dual_prices import find_prices
 from hopsd.solver.large import Task, solve_large
@@ -59,9 +59,9 @@ def auction(program: Program, gap: float, seconds: float, seed: int = 0) -> Outc
     """The winners and their payments, within ``seconds``. Deterministic for equal input."""
     give_up = monotonic() + seconds
     choice, bound = _solve(
-        program, Task(gap, monotonic() + 0.6 * seconds, Watched(backend()), seed)
+        program, Task(gap, monotonic() + 0.6 * seconds, CheckedSolver(backend()), seed)
     )
-    kept = kept_shares(program, choice, Task(gap, give_up, Watched(backend()), seed))
+    kept = kept_shares(program, choice, Task(gap, give_up, CheckedSolver(backend()), seed))
     worth = program.scaled_objective(choice)
     return Outcome(choice, kept, worth, max(worth, bound))
 

@@ -42,7 +42,7 @@ class _Case:
     bound: float
 
 
-def bound_by_cases(
+def bound_by_branching(
     program: Program, prices: Prices, target: float, give_up: float, effort: int
 ) -> float:
     """An upper bound on any plan's value, between ``target`` and the bound of ``prices``.

@@ -141,7 +141,7 @@ def _descend(
 
 
 def _by_type(program: Program, parts: ColumnGroups) -> _Dual:
-    """The dual with one price a GPU type: only each segment's best column can be a best one."""
+    """The dual with one price a GPU type: only a column group's best column can be best."""
     weights = program.idle.astype(np.float64)
     gpus: Floats = np.bincount(program.configurations.pool, weights=weights).astype(np.float64)
     first = np.flatnonzero(np.append(True, parts.job[1:] != parts.job[:-1]))

@@ -21,7 +21,7 @@ from hopsd.model.arrays import Floats, Ints
 from hopsd.solver.backend.model import Answer, Model, chosen_columns
 from hopsd.solver.bound.column_groups import ColumnGroups
 
-_SEGMENTS_PER_JOB = 6
+_GROUPS_PER_JOB = 6
 # 22 patterns for 8 GPUs, 231 for 16: larger servers are left to the other ways.
 _PATTERN_GPUS_MAX = 16
 
@@ -51,7 +51,7 @@ class ClassProgram:
 class ClassPlan:
     """A solved class program: column groups, and how many servers get each pattern, by class."""
 
-    segments: Ints
+    column_groups: Ints
     bins: tuple[tuple[ServerClass, Counter[Pattern]], ...]
 
 
@@ -97,14 +97,14 @@ def class_program(program: Program, parts: ColumnGroups, prices: Floats) -> Clas
         [prices[program.configurations.pool == p].mean() for p in range(max(usual) + 1)]
     )
     chosen = []
-    for segment in _promising(parts, pool_price):
-        pool, column = int(parts.pool[segment]), int(parts.first[segment])
+    for column_group in _promising(parts, pool_price):
+        pool, column = int(parts.pool[column_group]), int(parts.first[column_group])
         slots = _slots([gpus for _, gpus in program.gpus_on(column)], usual.get(pool, 0))
         if slots is not None:
             limits = _limits(program, column)
-            job, value = int(parts.job[segment]), float(parts.mean[segment])
+            job, value = int(parts.job[column_group]), float(parts.mean[column_group])
             builder.add_job(job, pool, slots, limits, value)
-            chosen.append(int(segment))
+            chosen.append(int(column_group))
     patterns = [
         (number, pattern)
         for number, group in enumerate(classes)
@@ -116,13 +116,13 @@ def class_program(program: Program, parts: ColumnGroups, prices: Floats) -> Clas
 
 
 def _promising(parts: ColumnGroups, pool_price: Floats) -> Ints:
-    """Each job's segments of the largest profit, in order."""
+    """Each job's column groups of the largest profit, in order."""
     profit = parts.mean - pool_price[np.minimum(parts.pool, len(pool_price) - 1)] * parts.size
     order = np.lexsort((-profit, parts.job))
     job = parts.job[order]
     first = np.flatnonzero(np.append(True, job[1:] != job[:-1]))
     rank = np.arange(len(job)) - np.repeat(first, np.diff(np.append(first, len(job))))
-    return np.sort(order[rank < _SEGMENTS_PER_JOB])
+    return np.sort(order[rank < _GROUPS_PER_JOB])
 
 
 def _slots(gpus: Sequence[int], usual: int) -> Counter[int] | None:
@@ -207,11 +207,11 @@ def read_class_plan(program: ClassProgram, answer: Answer) -> ClassPlan | None:
     if answer.x is None:
         return None
     count = len(program.chosen)
-    segments = chosen_columns(program.chosen, Answer(answer.x[:count]))
-    if segments is None:
+    column_groups = chosen_columns(program.chosen, Answer(answer.x[:count]))
+    if column_groups is None:
         return None
     bins: list[Counter[Pattern]] = [Counter() for _ in program.classes]
     for (number, pattern), servers in zip(program.patterns, answer.x[count:], strict=True):
         if round(float(servers)) > 0:
             bins[number][pattern] += round(float(servers))
-    return ClassPlan(segments, tuple(zip(program.classes, bins, strict=True)))
+    return ClassPlan(column_groups, tuple(zip(program.classes, bins, strict=True)))

@@ -10,15 +10,15 @@ from hopsd.solver.bound.dual_prices import Prices
 from hopsd.solver.search.residual_capacity import ResidualCapacity
 
 
-def by_weight(program: Program) -> Ints:
+def greedy_by_weight(program: Program) -> Ints:
     """Greedy by weight: the heaviest job first, each takes its most valuable free column.
 
     The limit of eq. 11 for a large lambda. Returns the choice (jobs,): -1 for no column.
     """
-    return fill(program, np.full(program.configurations.jobs, -1, dtype=np.int64))
+    return fill_idle(program, np.full(program.configurations.jobs, -1, dtype=np.int64))
 
 
-def by_prices(program: Program, prices: Prices) -> Ints:
+def greedy_by_prices(program: Program, prices: Prices) -> Ints:
     """Greedy by prices: each job takes its most profitable free column, value less the GPUs' price.
 
     In the order of what they can gain at these prices; a job without a profit is left out and
@@ -33,10 +33,10 @@ def by_prices(program: Program, prices: Prices) -> Ints:
         if column >= 0 and profit[column] >= 0.0:
             choice[job] = column
             room.take(column)
-    return fill(program, choice)
+    return fill_idle(program, choice)
 
 
-def fill(program: Program, choice: Ints) -> Ints:
+def fill_idle(program: Program, choice: Ints) -> Ints:
     """Use idle GPUs wherever a job can, making no job worse.
 
     By weight, every job takes its most valuable column that fits on what is idle and its own;
@@ -49,7 +49,7 @@ def fill(program: Program, choice: Ints) -> Ints:
     return choice
 
 
-def what_fits(program: Program, choice: Ints) -> Ints:
+def repair(program: Program, choice: Ints) -> Ints:
     """``choice`` made feasible by dropping the least valuable columns that do not fit.
 
     As it is where it is feasible.

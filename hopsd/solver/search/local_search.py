@@ -15,8 +15,8 @@ import numpy as np
 
 from hopsd.core.placement.program import Program
 from hopsd.model.arrays import Bools, Floats, Ints
+from hopsd.solver.backend.checked import Solve
 from hopsd.solver.backend.model import chosen_columns, model
-from hopsd.solver.backend.watched import Solve
 from hopsd.solver.bound.cuts import KINDS
 from hopsd.solver.bound.dual_prices import Prices
 from hopsd.solver.search.neighbourhoods import group_servers, jittered

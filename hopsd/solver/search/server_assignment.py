@@ -16,7 +16,7 @@ from hopsd.solver.search.cutting_patterns import ClassPlan, Pattern, ServerClass
 def assign_servers(program: Program, parts: ColumnGroups, plan: ClassPlan) -> Ints:
     """A feasible choice (jobs,) close to the class plan; jobs that do not fit stay unplaced."""
     choice = np.full(program.configurations.jobs, -1, dtype=np.int64)
-    order = plan.segments[np.argsort(-parts.best[plan.segments], kind="stable")]
+    order = plan.column_groups[np.argsort(-parts.best[plan.column_groups], kind="stable")]
     for pool in dict.fromkeys(group.pool for group, _ in plan.bins):
         of_type = [int(s) for s in order if parts.pool[s] == pool]
         spread = [s for s in of_type if parts.servers[s] > 1]
@@ -24,16 +24,16 @@ def assign_servers(program: Program, parts: ColumnGroups, plan: ClassPlan) -> In
         choice[parts.job[spread[: len(spread_columns)]]] = spread_columns
         bins = [(group, patterns) for group, patterns in plan.bins if group.pool == pool]
         slots = _slots(program, bins, np.array(spread_columns, dtype=np.int64))
-        for segment in of_type:
-            if parts.servers[segment] == 1:
-                [(_, gpus)] = program.gpus_on(int(parts.first[segment]))
-                column = _best_slot(program, parts, segment, slots[gpus])
-                choice[parts.job[segment]] = column
+        for column_group in of_type:
+            if parts.servers[column_group] == 1:
+                [(_, gpus)] = program.gpus_on(int(parts.first[column_group]))
+                column = _best_slot(program, parts, column_group, slots[gpus])
+                choice[parts.job[column_group]] = column
     return choice
 
 
 def _place_spread(program: Program, parts: ColumnGroups, spread: Sequence[int]) -> list[int]:
-    """A column for each spread segment, no two on one server: the best ones, or leftmost.
+    """A column for each spread column group, no two on one server: the best ones, or leftmost.
 
     Taking the best may leave servers without a neighbour; packed from the left they all fit.
     """
@@ -41,8 +41,8 @@ def _place_spread(program: Program, parts: ColumnGroups, spread: Sequence[int]) 
     for leftmost in (False, True):
         columns = list[int]()
         taken = np.zeros(len(program.capacity), dtype=np.bool_)
-        for segment in spread:
-            column = _free_column(program, parts, segment, taken, leftmost=leftmost)
+        for column_group in spread:
+            column = _free_column(program, parts, column_group, taken, leftmost=leftmost)
             if column < 0:
                 break
             columns.append(column)
@@ -53,13 +53,13 @@ def _place_spread(program: Program, parts: ColumnGroups, spread: Sequence[int]) 
 
 
 def _free_column(
-    program: Program, parts: ColumnGroups, segment: int, taken: Bools, *, leftmost: bool
+    program: Program, parts: ColumnGroups, column_group: int, taken: Bools, *, leftmost: bool
 ) -> int:
-    """A column of the segment whose servers are not taken, which are then; -1 for none."""
+    """A column of the group whose servers are not taken, which are then; -1 for none."""
     shapes = program.configurations.shapes
-    first, end = int(parts.first[segment]), int(parts.end[segment])
+    first, end = int(parts.first[column_group]), int(parts.end[column_group])
     starts = shapes.start[program.configurations.shape[first:end]]
-    servers = shapes.server[starts[:, None] + np.arange(parts.servers[segment])]
+    servers = shapes.server[starts[:, None] + np.arange(parts.servers[column_group])]
     free = np.flatnonzero(~taken[servers].any(axis=1))
     if not len(free):
         return -1
@@ -102,11 +102,11 @@ def _rest_of_pattern(left: Counter[Pattern], used: int, idle: int) -> Pattern:
     return tuple(rest) if used < idle else ()
 
 
-def _best_slot(program: Program, parts: ColumnGroups, segment: int, slots: list[int]) -> int:
-    """The segment's most valuable column among the slots, which loses one; -1 for none left."""
+def _best_slot(program: Program, parts: ColumnGroups, column_group: int, slots: list[int]) -> int:
+    """The group's most valuable column among the slots, which loses one; -1 for none left."""
     if not slots:
         return -1
-    first, end = int(parts.first[segment]), int(parts.end[segment])
+    first, end = int(parts.first[column_group]), int(parts.end[column_group])
     shapes = program.configurations.shapes
     servers = shapes.server[shapes.start[program.configurations.shape[first:end]]]
     at = np.minimum(np.searchsorted(servers, slots), len(servers) - 1)

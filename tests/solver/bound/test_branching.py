@@ -8,11 +8,11 @@ import pytest
 from instances import snapshot
 from programs import program_of
 
-from hopsd.solver.bound.branching import bound_by_cases
+from hopsd.solver.bound.branching import bound_by_branching
 from hopsd.solver.bound.column_groups import column_groups
 from hopsd.solver.bound.dual_prices import find_prices
 from hopsd.solver.exact import solve_exactly
-from hopsd.solver.search.greedy import by_weight
+from hopsd.solver.search.greedy import greedy_by_weight
 
 
 @pytest.mark.parametrize("share", [0.0, 0.9, 1.0, 1.005, 1.05])
@@ -24,9 +24,9 @@ def test_no_plan_is_above_the_bound(share: float) -> None:
         if best is None or not len(program.value):
             continue
         optimum, late = program.scaled_objective(best), monotonic() + 60.0
-        floor = program.scaled_objective(by_weight(program))
+        floor = program.scaled_objective(greedy_by_weight(program))
         prices = find_prices(program, column_groups(program), floor, late)
-        bound = bound_by_cases(program, prices, share * optimum, late, 50)
+        bound = bound_by_branching(program, prices, share * optimum, late, 50)
         assert optimum * (1 - 1e-9) <= bound <= prices.bound
         proven += bool(bound < prices.bound * (1 - 1e-6))
     # Aims far from the optimum are out of reach, or reached by prices alone.

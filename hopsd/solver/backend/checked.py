@@ -13,7 +13,7 @@ Solve = Callable[[Model, Floats | None, float, float, int | None], Answer]
 
 
 @dataclass(slots=True)
-class Watched:
+class CheckedSolver:
     """A solver with checked answers. ``asked`` counts calls, ``answered`` those with a feasible
     solution.
 
