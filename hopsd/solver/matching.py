@@ -41,7 +41,7 @@ class Queues:
         ready: npt.ArrayLike | None = None,
         arrival: npt.ArrayLike | None = None,
     ) -> Queues:
-        """Jobs that take one machine each, as in the paper; by default all are free at 0."""
+        """Jobs that take one machine each, as in the paper; by default all are there at time 0."""
         table = np.asarray(seconds, dtype=float)
         machines = np.asarray(kind, dtype=np.int64)
         return cls(

@@ -125,8 +125,9 @@ def read_partitions(text: str) -> list[Partition]:
 
 
 def read_associations(text: str) -> list[Association]:
-    """Parse the associations in ``scontrol show assoc_mgr -o``; a user's usage is listed with user
-    and account.
+    """Parse the associations in ``scontrol show assoc_mgr -o``.
+
+    What a user inherits from its account is listed with both.
     """
     found = [
         fields
