@@ -205,7 +205,7 @@ def _reason(job: JobReading, seen: Observation, result: RoundResult | None) -> R
                 return Reason(ReasonCode.ERROR, outcome.error)
         if job.id in result.plan.waiting:
             reason = result.plan.waiting[job.id]
-            kept = reason.code is ReasonCode.DEPENDENCY
+            kept = reason.code is ReasonCode.DEPENDENCY and not job.stranded
             return replace(reason, text=_kept_back(job, seen.reading.now)) if kept else reason
     return seen.errors.get(job.id)
 

@@ -39,6 +39,10 @@ MOST_GLANCES = 14
 EXCHANGES = (14, 34, 94)
 """Iterations after which the ranks tell each other how they communicate; later with each report."""
 
+LAST_BATCHES = 0.8
+"""Where batches are on the mean so much of the size in the comment, or all of it, they are of that
+size but for the last ones of epochs, which are shorter: then samples are counted as they are."""
+
 EVERY = 10
 """In running mode the GPU's clock is read for each tenth iteration: it costs 5 us a mark."""
 
@@ -196,8 +200,8 @@ class Session:
     def _samples(self, recorder: Recorder) -> tuple[float, float, str]:
         """In all, in the timed iterations, and how they are known: "" where they are not."""
         counts, share = recorder.counts, self._hooks.sharing
-        if self._job.batch:
-            each = self._job.batch
+        each = self._job.batch
+        if each and not LAST_BATCHES * each < recorder.samples / max(1, recorder.batches) <= each:
             return recorder.batches * each, counts.timed_batches * each, "comment"
         if not recorder.samples:
             return 0, 0, ""

@@ -79,7 +79,7 @@ def test_only_hops_jobs_are_read(cluster: PrivateCluster, adapter: Adapter) -> N
     """What others hold is seen as taken GPUs."""
     ours = submit(cluster)
     submit(cluster, "--gres=gpu:3", "--nodelist=n1", comment=None)
-    submit(cluster, "--gres=gpu:v100:2", "--nodelist=n4", comment="about hops:reqs=1")
+    submit(cluster, "--gres=gpu:v100:2", "--nodelist=n4", comment="about hops")
     wait_until(lambda: sum(n.foreign_gpus for n in adapter.read().nodes) == 5)
     read = adapter.read()
     assert [job.id for job in read.jobs if not job.state.finished] == [ours]
