@@ -14,9 +14,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+_suspended = False
+
+
 def install() -> None:
     """Start measuring as soon as ``torch`` is imported, or now if it is already."""
-    if any(isinstance(finder, _TorchTrap) for finder in sys.meta_path):
+    if _suspended or any(isinstance(finder, _TorchTrap) for finder in sys.meta_path):
         return
     if "torch" in sys.modules:
         _start()
@@ -24,9 +27,18 @@ def install() -> None:
         sys.meta_path.insert(0, _TorchTrap())
 
 
-def uninstall() -> None:
-    """Forget about ``torch``: this process does not train."""
+def suspend() -> None:
+    """Let ``torch`` be imported unmeasured: a launcher does not train, its ranks do."""
+    global _suspended  # noqa: PLW0603 - each of the two ways in asks this module
+    _suspended = True
     sys.meta_path[:] = [f for f in sys.meta_path if not isinstance(f, _TorchTrap)]
+
+
+def resume() -> None:
+    """Start measuring after all, in a rank that was forked."""
+    global _suspended  # noqa: PLW0603
+    _suspended = False
+    install()
 
 
 class _TorchTrap:

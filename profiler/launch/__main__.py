@@ -26,7 +26,7 @@ def main() -> None:
     here = place.find()
     if options.ignored:
         _say(f"without meaning here, ignored: {', '.join(options.ignored)}")
-    startup.uninstall()  # the launcher does not train
+    startup.suspend()  # the launcher does not train
     spread = options.nodes is None and options.node_rank is None and options.address is None
     if spread and here.nodes > 1 and not here.in_step:
         sys.exit(_on_every_node(here))

@@ -52,7 +52,7 @@ def _run_module(name: str) -> None:
 
 def _time() -> None:
     """Start the timing plugin, which looks at ``__main__``; in a hops job only."""
-    startup.install()
+    startup.resume()
 
 
 def _reseed() -> None:

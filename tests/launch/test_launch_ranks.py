@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import signal
 import subprocess
@@ -157,6 +159,23 @@ def test_modules_programs_and_restarts(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.stdout == "0\n"
     assert "process of its own" in done.stderr
+
+
+def test_a_rank_reports_the_program_that_it_trains(tmp_path: Path) -> None:
+    """Not the launcher's: a changed script is a new workload."""
+    reports = tmp_path / "reports"
+    reports.mkdir()
+    script = program(tmp_path, TRAIN)
+    job = {"HOPS_JOB": "1", "SLURM_JOB_ID": "5", "HOPS_REPORT_DIR": str(reports)}
+    site = Path(__file__).parents[2] / "profiler" / "site"
+    subprocess.run(
+        [*LAUNCH, "--nproc-per-node=2", script, tmp_path / "out"],
+        env={**environment(), **job, "PYTHONPATH": str(site)}, check=True, timeout=250,
+    )  # fmt: skip
+    told = [json.loads(report.read_text())["program"] for report in reports.glob("*.json")]
+    digest = hashlib.sha256(script.read_bytes()).hexdigest()
+    assert len(told) == 2
+    assert all(program and digest.startswith(program) for program in told)
 
 
 def until(happened: object, seconds: float = 200.0) -> None:

@@ -117,7 +117,7 @@ def test_the_reference_settings_start_a_cluster_that_shares_its_nodes() -> None:
     lines = (PLUGIN / "slurm.conf.hops").read_text().splitlines()
     settings = [line for line in lines if line and not line.startswith("#")]
     extra = [line for line in settings if "/etc/hops/" not in line]
-    assert len(settings) - len(extra) == 2, "prolog and epilog; TaskProlog is for sites without containers"
+    assert len(settings) - len(extra) == 2, "prolog and epilog"
     node = NodeSpec("a100", gpus=4)  # 64,000 MB: 16,000 a GPU
     with running_cluster(nodes=(node,), extra_conf=extra) as cluster:
         jobs = [submit(cluster, script=SLEEPER) for _ in range(2)]
