@@ -1,7 +1,7 @@
 PYTHON ?= python3
 VENV := .venv
 
-.PHONY: setup demo test test-forky fast lint bench paper clean
+.PHONY: setup demo test test-forky test-chaos fast lint bench paper clean
 
 $(VENV)/.ready: setup.cfg
 	$(PYTHON) -m venv $(VENV)
@@ -19,6 +19,10 @@ test: setup
 
 test-forky: setup
 	HOPS_FORKY=1 $(VENV)/bin/python -m pytest -s -rs tests/forky
+
+# Two hopsd, and faults of all kinds; docs/chaos.md says which findings are open.
+test-chaos: setup
+	HOPS_CHAOS=1 $(VENV)/bin/python -m pytest tests/daemon/test_chaos.py
 
 fast: setup
 	$(VENV)/bin/python -m pytest -m "not live"

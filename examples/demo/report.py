@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hopsd.core.submission.comment import parse
-
-AGAIN = "again"
-"""The job whose workload is known when it is submitted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +78,25 @@ def problems(jobs: Sequence[Finished]) -> list[str]:
 
 
 def _unmeasured(jobs: Sequence[Finished]) -> list[str]:
-    """Workloads that nobody measured, and jobs that measured what was known."""
-    measured = {parse(job.comment).workload for job in jobs if job.profiled}
-    new = {parse(job.comment).workload for job in jobs} - measured
-    found = [f"workload {name} was never measured" for name in sorted(filter(None, new))]
-    return found + [
-        f"job {job.id} ({job.name}) measured a known workload again"
+    """Too few workloads measured, or a pair of workload and node measured twice.
+
+    A job whose turn comes before its profile run trains without one: its own reports tell.
+    """
+    workloads = {parse(job.comment).workload for job in jobs}
+    runs = [
+        (parse(job.comment).workload, node)
         for job in jobs
-        if job.profiled and job.name == AGAIN
+        for placement in job.placements
+        if placement["profiling"]
+        for node in placement["nodes"]
+    ]
+    found = []
+    if 2 * len({workload for workload, _ in runs}) < len(workloads):
+        found.append(f"of {len(workloads)} workloads only {len(runs)} were measured")
+    return found + [
+        f"workload {workload} was measured twice on {node}"
+        for (workload, node), count in sorted(Counter(runs).items(), key=str)
+        if count > 1
     ]
 
 

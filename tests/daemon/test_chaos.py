@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from random import Random
 
 import pytest
@@ -11,7 +12,12 @@ from bench.chaos.judge import judge
 from bench.chaos.world import world
 from examples.demo.cluster import PACKAGES, missing_programs
 
-pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.slow,
+    pytest.mark.timeout(1800),
+    pytest.mark.skipif("HOPS_CHAOS" not in os.environ, reason="run it by: make test-chaos"),
+]
 
 
 def test_faults_lose_no_job_and_give_no_gpu_twice() -> None:
