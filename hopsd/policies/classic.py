@@ -11,6 +11,7 @@ it has.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 from typing import ClassVar
 
 from hopsd.core.queue.priority import age_seconds, queue, remaining_seconds
@@ -85,15 +86,21 @@ class Classic:
         if self.priority is PriorityName.LAS:
             return job.run_seconds
         if job.samples is not None:
-            return (job.samples - job.samples_done) / sites.rate_at(job, job.running)
+            rate = sites.rate_at(job, job.running)
+            return (job.samples - job.samples_done) / rate if rate > 0 else inf
         return remaining_seconds(job, age_seconds(job, snapshot.nodes))
 
 
 def _better(job: Job, found: Allocation | None, left: float, sites: Sites) -> Allocation | None:
-    """``found``, where the job ends sooner with a move there; None: it stays."""
+    """``found``, where the job ends sooner with a move there; None: it stays.
+
+    A job that runs where its tables know no speed moves to where they know one.
+    """
     if found is None or found == job.running:
         return None
     there, here = sites.rate_at(job, found), sites.rate_at(job, job.running)
+    if here <= 0.0:
+        return found
     return found if job.restart_seconds + left * here / there < left else None
 
 

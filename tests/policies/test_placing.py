@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from hopsd.core.devices import CPU, usable
@@ -105,9 +106,16 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
     return Snapshot(1000.0, RoundInfo(first, 360.0), nodes(**dict(left)), tuple(jobs))
 
 
+# Its table knows no speed where it runs.
+STRANDED = job(
+    "0", (1,), running=Allocation.of({"a0": 1}), throughput={B: TABLES[B]}, restart_seconds=30.0
+)
+
+
 @pytest.mark.parametrize("name", sorted(POLICIES))
 @settings(max_examples=25, deadline=None)
 @given(snapshot=snapshots())
+@example(snapshot=Snapshot(1000.0, RoundInfo(True, 360.0), nodes(a0=7, b0=8), (STRANDED,)))
 def test_every_policy_gives_only_what_is_idle_and_accepted(name: str, snapshot: Snapshot) -> None:
     plan = get(name)(snapshot, PlanSettings(time_limit_seconds=20.0))
     first = snapshot.round.first
@@ -154,6 +162,17 @@ def test_where_nothing_can_be_given_everybody_waits(name: str, priority: Priorit
         plan = get(name)(snapshot, PlanSettings(priority=priority))
         assert LONE.id in plan.waiting
         assert LONE.id not in plan.placements
+
+
+@pytest.mark.parametrize("name", ["srtf", "las"])
+@pytest.mark.parametrize("samples", [1000.0, None])
+def test_who_runs_where_no_speed_is_known_moves_to_where_one_is(
+    name: str, samples: float | None
+) -> None:
+    stranded = replace(STRANDED, samples=samples)
+    snapshot = Snapshot(1000.0, RoundInfo(True, 360.0), nodes(a0=7, b0=8), (stranded,))
+    plan = get(name)(snapshot, PlanSettings())
+    assert plan.placements == {stranded.id: Allocation.of({"b0": 1})}
 
 
 @st.composite
