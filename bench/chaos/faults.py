@@ -174,7 +174,7 @@ def database_disk_full(world: World, rng: Random) -> Iterator[float]:
 @fault("slurmctld")
 def slurmctld_killed(world: World, rng: Random) -> Iterator[float]:
     at = time.time()
-    world.cluster.stop_slurmctld(signal.SIGKILL)
+    world.stop_slurmctld(signal.SIGKILL)
     world.forgot.append((at - 6.0, time.time()))  # it saves its state every five seconds
     yield rng.uniform(0.0, 8.0)
     world.start_slurmctld()
@@ -182,7 +182,7 @@ def slurmctld_killed(world: World, rng: Random) -> Iterator[float]:
 
 @fault("slurmctld")
 def slurmctld_restarted(world: World, rng: Random) -> Iterator[float]:
-    world.cluster.stop_slurmctld()
+    world.stop_slurmctld()
     yield rng.uniform(0.0, 8.0)
     world.start_slurmctld()
 
@@ -208,7 +208,7 @@ def slurmctld_back_in_time(world: World, rng: Random) -> Iterator[float]:
     except (OSError, shutil.Error):  # it writes meanwhile
         return
     yield rng.uniform(2.0, 8.0)
-    world.cluster.stop_slurmctld(signal.SIGKILL)
+    world.stop_slurmctld(signal.SIGKILL)
     world.forgot.append((at - 6.0, time.time()))
     with contextlib.suppress(OSError):
         for path in state.iterdir():
@@ -314,7 +314,7 @@ def owner_holds(world: World, rng: Random) -> Iterator[float]:
     world.holds.append(hold)
     yield rng.uniform(3.0, 20.0)
     hold.until = min(hold.until, time.time())
-    world.insist("scontrol", "release", job.id, owner=True)
+    world.insist(job, "scontrol", "release", owner=True)
 
 
 @fault()
@@ -332,7 +332,7 @@ def operator_holds(world: World, rng: Random) -> Iterator[float]:
     for other in world.holds:
         if other.token == job.token:  # an operator's release lifts its owner's hold, too
             other.until = min(other.until, time.time())
-    world.insist("scontrol", "release", job.id)
+    world.insist(job, "scontrol", "release")
 
 
 @fault()
@@ -366,8 +366,9 @@ def job_suspended(world: World, rng: Random) -> Iterator[float]:
     job = _some_job(world, rng, "RUNNING")
     if job is None or world.run("scontrol", "suspend", job.id) is None:
         return
+    world.suspended.append(job)
     yield rng.uniform(1.0, 8.0)
-    world.insist("scontrol", "resume", job.id)
+    world.insist(job, "scontrol", "resume")
 
 
 @fault("pause")

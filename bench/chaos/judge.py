@@ -133,7 +133,7 @@ def _completed(path: Path) -> Log:
 
 def _forgotten(world: World, *times: float) -> str:
     """What slurmctld lost of what happened at one of ``times``."""
-    halts = [(at, at) for at in world.restarted if any(a < at < b for a, b in world.unsaved)]
+    halts = [(at, at) for at in world.halted if any(a < at < b for a, b in world.unsaved)]
     for saved, until in (*world.forgot, *halts):
         since = min([saved, *(a for a, b in world.unsaved if a < until and b > saved)])
         if any(since - STATE_SECONDS <= at <= until + STATE_SECONDS for at in times):

@@ -26,6 +26,8 @@ from hopsd.store.migrate import migrate
 NODES = (NodeSpec("rtx3090", gpus=4, cpus=16),) * 3 + (NodeSpec("v100", gpus=2, cpus=16),) * 2
 NOBODY = 65534
 COMMAND_SECONDS = 8.0
+ASK_SECONDS = 3.0
+HALTED = ("PENDING", "SUSPENDED")
 HERE = Path(__file__).parent
 KINDS = ("saver",) * 7 + ("plain", "deaf", "broken")
 REQS = ("1", "1,2", "1,2,4", "2,4", "1-6;num=3", "3", "6", "1;preempt=no")
@@ -51,6 +53,14 @@ class Hold:
     token: str
     since: float
     until: float = float("inf")
+
+
+@dataclass(slots=True)
+class Owed:
+    """What somebody wants done; after so many ``tries`` nobody insists."""
+
+    done: Callable[[], bool]
+    tries: int = 40
 
 
 class Daemon:
@@ -89,9 +99,9 @@ class Daemon:
                 self.process.wait()
 
     def ask(self, command: str, **arguments: Any) -> Any:
-        """None where it does not answer or refuses."""
+        """None where it does not answer or refuses. A frozen one keeps nobody waiting for long."""
         with contextlib.suppress(HopsError, OSError):
-            return ask(self.socket, command, **arguments)
+            return ask(self.socket, command, ASK_SECONDS, **arguments)
         return None
 
     def usage(self) -> tuple[int, int] | None:
@@ -109,9 +119,9 @@ class Daemon:
 class World:
     """Everything that a fault can touch.
 
-    ``requeued``: whom its owner stopped, and when. ``given_back``: to plain Slurm. ``forgot``:
-    times of which slurmctld lost what happened. ``unsaved``: when it could not save; then a restart
-    in order loses as much.
+    ``owed``: what people want done and is not yet, each with its name. ``requeued``: whom its owner
+    stopped, and when. ``given_back``: to plain Slurm. ``forgot``: times of which slurmctld lost
+    what happened. ``unsaved``: when it could not save; one that ``halted`` then lost as much.
     """
 
     def __init__(
@@ -133,10 +143,12 @@ class World:
         self.hopsd = [Daemon(folder, name, self.dsn, cluster) for name in ("one", "two")]
         self.jobs: dict[str, Submitted] = {}
         self.holds: list[Hold] = []
+        self.suspended: list[Submitted] = []
+        self.owed: dict[str, Owed] = {}
         self.requeued: list[tuple[str, float]] = []
         self.given_back: set[str] = set()
         self.forgot: list[tuple[float, float]] = []
-        self.restarted: list[float] = []
+        self.halted: list[float] = []
         self.unsaved: list[tuple[float, float]] = []
 
     def run(
@@ -162,37 +174,81 @@ class World:
             return None
         return done.stdout if done.returncode == 0 else None
 
+    def stop_slurmctld(self, how: signal.Signals = signal.SIGTERM) -> None:
+        """SIGTERM lets it save its state."""
+        self.cluster.stop_slurmctld(how)
+        self.halted.append(time.time())
+
     def start_slurmctld(self) -> None:
         """It refuses where it cannot write its state."""
-        self.restarted.append(time.time())
         if self.cluster.pid("slurmctld") is None:
+            self.halted.append(time.time())
             with contextlib.suppress(ClusterError):
                 self.cluster.start_slurmctld()
 
-    def start_all(self) -> None:
-        """What has ended, as systemd would."""
-        with contextlib.suppress(HopsError):
+    def in_order(self) -> bool:
+        """Start what has ended of Slurm and PostgreSQL; whether both answer."""
+        try:
             self.server.start()
+        except HopsError:
+            return False
         self.start_slurmctld()
         for node in self.cluster.nodes:
             if self.cluster.pid(f"slurmd.{node}") is None:
-                self.cluster.start_slurmd(node)
+                with contextlib.suppress(ClusterError):
+                    self.cluster.start_slurmd(node)
+        return self.server.running and self.queue() is not None
+
+    def well(self) -> bool:
+        """Start hopsd where it has ended, as systemd would, and let people insist; whether one
+        hopsd leads, is not paused, and its last tick was good.
+        """
         for daemon in self.hopsd:
             daemon.start()
+        found = [s for d in self.hopsd if (s := d.ask("status"))]
+        return self.pay() and any(s["mode"] == "active" and s["error"] is None for s in found)
 
-    def insist(self, *words: str, owner: bool = False) -> None:
-        """Until it is done, as somebody would who knows that the cluster has troubles."""
-        for _ in range(10):
-            if self.run(*words, owner=owner) is not None:
-                return
-            time.sleep(0.5)
+    def told(self) -> list[str]:
+        """What each hopsd says of itself, and what people still wait for."""
+        said = []
+        for daemon in self.hopsd:
+            pid = daemon.process.pid if daemon.process is not None and daemon.alive else "dead"
+            status = daemon.ask("status") or {"mode": "no answer", "sentence": ""}
+            said.append(f"{daemon.name} ({pid}) {status['mode']}: {status['sentence']}")
+        return [*said, *(f"owed: {what}" for what in self.owed)]
+
+    def insist(self, job: Submitted, *words: str, owner: bool = False) -> None:
+        """A request for ``job``, made again where it fails, as somebody would who knows that the
+        cluster has troubles, while the job waits or is suspended.
+        """
+
+        def done() -> bool:
+            if self.run(*words, job.id, owner=owner) is not None:
+                return True
+            queue = self.queue()
+            return queue is not None and queue.get(job.token, ("", ""))[1] not in HALTED
+
+        self._owe(" ".join((*words, job.id)), done)
 
     def resume(self) -> None:
         """Any hopsd may be told."""
-        for _ in range(60):
-            if any(daemon.ask("resume") is not None for daemon in self.hopsd):
-                return
-            time.sleep(0.5)
+        self._owe("resume", lambda: any(d.ask("resume") is not None for d in self.hopsd))
+
+    def _owe(self, what: str, done: Callable[[], bool]) -> None:
+        """What fails is tried again later: waiting for it here would keep other faults from being
+        taken back, which it may need.
+        """
+        self.owed[what] = Owed(done)
+        self.pay(what)
+
+    def pay(self, *only: str) -> bool:
+        """Try what is owed; whether nothing is left."""
+        for what in only or tuple(self.owed):
+            owed = self.owed[what]
+            owed.tries -= 1
+            if owed.done() or owed.tries == 0:
+                del self.owed[what]
+        return not self.owed
 
     def cut(self, node: str) -> None:
         """As without power: slurmd dies and everything that it runs."""
@@ -244,11 +300,6 @@ class World:
             if status and status["mode"] != "standby":
                 return daemon
         return None
-
-    def well(self) -> bool:
-        """Whether one hopsd leads and its last tick was good."""
-        found = [s for d in self.hopsd if (s := d.ask("status"))]
-        return any(s["mode"] == "active" and s["error"] is None for s in found)
 
 
 def wait_until(holds: Callable[[], bool], seconds: float) -> float | None:
