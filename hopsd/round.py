@@ -325,6 +325,6 @@ def _carry_out(port: Port, store: Store, record: PlanRecord) -> tuple[StepOutcom
     """Record, apply, record: whatever stops hops between the two is found at its next start."""
     plan_id = store.begin_plan(record)
     outcomes = tuple(port.apply(record.steps))
-    finished = max((o.started + o.seconds for o in outcomes), default=record.made)
+    finished = record.made + max((outcome.seconds for outcome in outcomes), default=0.0)
     store.finish_plan(plan_id, outcomes, finished)
     return outcomes

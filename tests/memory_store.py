@@ -156,7 +156,7 @@ class MemoryStore(MemoryKnowledge):
     def last_plan(self) -> PlanRecord | None:
         for written in reversed(self._plans.values()):
             if written.finished is not None:
-                return written.record
+                return replace(written.record, outcomes=written.outcomes)
         return None
 
     def outcomes(self, plan: PlanId) -> tuple[StepOutcome, ...]:

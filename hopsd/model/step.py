@@ -58,8 +58,10 @@ class OutcomeStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StepOutcome:
-    """``actual`` is the allocation read back from Slurm, never the wish. ``reason``: Slurm's own
-    word for why a job that was released did not start, empty: it gave none.
+    """``actual`` is the allocation read back from Slurm, never the wish. ``ran``: where the job ran
+    instead, if that run was over when it was read back, or was ended since it was not as planned.
+    ``started``: when Slurm says that the run began, or when it was released; 0: no run began.
+    ``reason``: Slurm's own word for why a job that was released did not start, empty: it gave none.
 
     ``vacated``: when the job was seen to have left ``step.current``, None: it did not, or
     nobody knows.
@@ -73,3 +75,4 @@ class StepOutcome:
     seconds: float = 0.0
     vacated: float | None = None
     reason: str = ""
+    ran: Allocation = field(default_factory=Allocation)

@@ -64,7 +64,7 @@ class MemoryStore:
 
     def finish_plan(self, plan: PlanId, outcomes: Sequence[StepOutcome], finished: float) -> None:  # noqa: ARG002
         if self._open is not None and self._open[0] == plan:
-            self._last, self._open = self._open[1], None
+            self._last, self._open = replace(self._open[1], outcomes=tuple(outcomes)), None
 
     def unfinished_plan(self) -> tuple[PlanId, PlanRecord] | None:
         return self._open

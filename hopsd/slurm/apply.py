@@ -190,4 +190,5 @@ def _outcome(step: Step, result: Result, seconds: float, vacated: float | None) 
         seconds=seconds,
         vacated=vacated,
         reason=result.reason,
+        ran=result.ran,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import floor
 
@@ -31,6 +31,8 @@ from hopsd.slurm.watch import ApplySettings, Watch, refusals
 # 120 s after a requeue, which a placement clears.
 _REST_SECONDS = 1.1
 
+_HOLDING = frozenset({SlurmState.RUNNING, SlurmState.SUSPENDED})
+
 HELD_MEANWHILE = "its owner or an operator holds it"
 
 # Reasons of Slurm's (22.05 to 26.05) that waiting does not change. Priority and Resources do, as
@@ -54,28 +56,41 @@ _LASTING = (
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result for one job; ``actual`` as read back."""
+    """The result for one job; ``actual`` as read back. See :class:`StepOutcome`."""
 
     status: OutcomeStatus
     actual: Allocation = field(default_factory=Allocation)
     error: str = ""
     started: float = 0.0
     reason: str = ""
+    ran: Allocation = field(default_factory=Allocation)
 
 
 @dataclass(frozen=True, slots=True)
 class _Starting:
-    """A released job; ``deadline`` by the clock that nobody sets."""
+    """A released job. ``restarts``: before it was."""
 
     step: Step
-    deadline: float
+    released: float
+    restarts: int
+
+    def waits(self, job: JobReading | None) -> bool:
+        """Whether it may still start: it does not wait for what ran and was requeued since."""
+        return _waits(job) and not self.requeued(job)
+
+    def requeued(self, job: JobReading | None) -> bool:
+        """Whether it ran, and waits again."""
+        if job is None or job.state is not SlurmState.PENDING:
+            return False
+        return job.restarts > self.restarts
 
 
 class Placer:
     """Starts jobs in parallel.
 
     Each starts as soon as its GPUs are free and Slurm's way of filling nodes gives exactly the
-    planned ones. A job that does not start delays no other.
+    planned ones. A job that does not start delays only uneven ones on its nodes, and all of them
+    together share one start time-out.
     """
 
     def __init__(self, adapter: Adapter, watch: Watch, settings: ApplySettings) -> None:
@@ -88,7 +103,13 @@ class Placer:
         waiting = {step.job: step for step in steps}
         starting: dict[JobId, _Starting] = {}
         results: dict[JobId, Result] = {}
+        begun: float | None = None
+        timeout = self._settings.start_timeout_seconds
         while waiting or starting:
+            if begun is not None and self._watch.ticks() > begun + timeout / 2:
+                # What is released now would have too little of the time left.
+                results |= {job: _too_late(step) for job, step in waiting.items()}
+                waiting.clear()
             if waiting:
                 reading = self._adapter.read()
                 free = free_gpus(reading)
@@ -100,25 +121,24 @@ class Placer:
                 released, refused = self._release_wave(wave, reading, left)
                 starting |= released
                 results |= refused
-            results |= self._settled(starting)
+                begun = self._watch.ticks() if begun is None else begun
+            if starting and begun is not None:
+                results |= self._settled(starting, begun + timeout)
             for job in results:
                 starting.pop(job, None)
         return results
 
-    def _settled(self, starting: Mapping[JobId, _Starting]) -> dict[JobId, Result]:
-        """The results of the first of ``starting`` that have one."""
-        if not starting:
-            return {}
-        deadline = min(start.deadline for start in starting.values())
+    def _settled(self, starting: Mapping[JobId, _Starting], deadline: float) -> dict[JobId, Result]:
+        """The results of the first of ``starting`` that have one, at ``deadline`` of all."""
         seen = self._watch.until(
-            lambda now: not all(_waits(now.get(job)) for job in starting),
+            lambda now: not all(start.waits(now.get(job)) for job, start in starting.items()),
             max(0.0, deadline - self._watch.ticks()),
         )
         now = self._watch.ticks()
         return {
-            job: self._read_back(start.step, seen.get(job))
+            job: self._read_back(start, seen.get(job))
             for job, start in starting.items()
-            if not _waits(seen.get(job)) or now >= start.deadline
+            if not start.waits(seen.get(job)) or now >= deadline
         }
 
     def _release_wave(
@@ -139,9 +159,13 @@ class Placer:
         stopped = [left.get(job, 0.0) for job in ready]
         stopped += [jobs[job].submit for job in ready if jobs[job].restarts]  # the last requeue
         self._watch.rest_until(max(stopped, default=0.0) + _REST_SECONDS, _REST_SECONDS)
+        at = self._watch.now()
         self._release(ready, errors)
-        deadline = self._watch.ticks() + self._settings.start_timeout_seconds
-        released = {s.job: _Starting(s, deadline) for s in wave if s.job not in errors}
+        released = {
+            step.job: _Starting(step, at, jobs[step.job].restarts)
+            for step in wave
+            if step.job not in errors
+        }
         return released, {job: Result(OutcomeStatus.FAILED, error=e) for job, e in errors.items()}
 
     def _prepare(self, step: Step, job: JobReading, reading: Reading) -> None:
@@ -166,16 +190,21 @@ class Placer:
                     with refusals(errors, job):
                         self._adapter.release([job])
 
-    def _read_back(self, step: Step, job: JobReading | None) -> Result:
+    def _read_back(self, start: _Starting, job: JobReading | None) -> Result:
+        step = start.step
         if job is None:
             return Result(OutcomeStatus.GONE, error="Slurm does not know it any more")
         if job.state.finished:
             return Result(OutcomeStatus.GONE, error="it ended before its allocation was read")
-        if job.state is SlurmState.RUNNING and job.allocation == step.target:
+        if job.state in _HOLDING and job.allocation == step.target:
             return Result(OutcomeStatus.DONE, job.allocation, started=job.start)
         if job.state is SlurmState.COMPLETING:
             return Result(OutcomeStatus.FAILED, job.allocation, f"it is {job.state_text}")
-        return self._take_back(step, job)
+        result = self._take_back(step, job)
+        if start.requeued(job):
+            told = "it started, and was requeued before its allocation was read"
+            return replace(result, error=told, started=start.released, ran=step.target)
+        return replace(result, started=job.start, ran=job.allocation) if job.allocation else result
 
     def _take_back(self, step: Step, job: JobReading) -> Result:
         errors: dict[JobId, str] = {}
@@ -283,6 +312,11 @@ def _no_room(step: Step, free: Mapping[NodeName, int]) -> Result:
     there = ", ".join(f"{node}:{free.get(node, 0)}" for node in step.target.nodes)
     why = "not free" if not fits(free, step.target) else "not what Slurm gives of what is free"
     return Result(OutcomeStatus.FAILED, error=f"{step.target} is {why} ({{{there}}}); still held")
+
+
+def _too_late(step: Step) -> Result:
+    error = f"others took too long to start on the nodes of {step.target}; still held"
+    return Result(OutcomeStatus.FAILED, error=error)
 
 
 def _waits(job: JobReading | None) -> bool:

@@ -102,13 +102,15 @@ def _newest(connection: Connection, *, unfinished: bool) -> tuple[PlanId, PlanRe
     if row is None:
         return None
     steps = connection.execute("SELECT step FROM steps WHERE plan = %s ORDER BY position", row[:1])
-    return PlanId(row[0]), PlanRecord(
+    plan = PlanId(row[0])
+    return plan, PlanRecord(
         round_start=row[1],
         round_end=row[2],
         first=row[3],
         made=row[4],
         plan=decode(Plan, row[5]),
         steps=tuple(decode(Step, step[0]) for step in steps),
+        outcomes=() if unfinished else outcomes(connection, plan),
     )
 
 

@@ -18,7 +18,10 @@ PlanId = NewType("PlanId", int)
 
 @dataclass(frozen=True, slots=True)
 class PlanRecord:
-    """A plan as recorded before it was applied. ``round_start``, ``round_end``: its round."""
+    """A plan as recorded before it was applied. ``round_start``, ``round_end``: its round.
+
+    ``outcomes``: what came of it; none before it was applied.
+    """
 
     round_start: float
     round_end: float
@@ -26,6 +29,7 @@ class PlanRecord:
     made: float
     plan: Plan
     steps: tuple[Step, ...]
+    outcomes: tuple[StepOutcome, ...] = ()
 
 
 class Store(Protocol):

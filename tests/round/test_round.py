@@ -509,6 +509,55 @@ def test_a_run_that_was_requeued_unseen_has_its_place_recorded(already: int) -> 
     assert (second.start, second.end) == (1010.0, None)
 
 
+@pytest.mark.parametrize("read_back", [True, False])
+def test_a_run_that_was_requeued_before_the_next_look_has_its_place_recorded(
+    read_back: bool,
+) -> None:
+    """By its owner or since its node failed, within a second; GPU time and all."""
+    port, memory = cluster(comment(4)), store()
+    apply = port.apply
+
+    def requeued(steps: Sequence[Step]) -> Sequence[StepOutcome]:
+        [outcome] = apply(steps)
+        job = port.jobs[outcome.step.job]
+        port.jobs[job.id] = replace(
+            job, state=SlurmState.PENDING, restarts=1, submit=1001.0, allocation=Allocation()
+        )
+        port.now += 3.0
+        if read_back:
+            return [outcome]
+        return [
+            replace(outcome, status=OutcomeStatus.FAILED, actual=Allocation(), ran=job.allocation)
+        ]
+
+    port.apply = requeued  # type: ignore[method-assign]
+    run_round(port, memory, hops, SETTINGS, None)
+    for _ in range(2):  # a second look finds no second run
+        observe(port, memory, 8)
+    (placement,) = memory.placements()
+    assert (placement.allocation.gpus, placement.start, placement.end) == (4, 1000.0, 1001.0)
+    record = memory.jobs()[JobId("1")]
+    assert (record.run_seconds, record.attained_gpu_seconds) == (1.0, 4.0)
+
+
+def test_a_run_on_other_nodes_than_planned_has_its_place_recorded() -> None:
+    port, memory = cluster(comment(4)), store()
+    other = Allocation.of({NodeName("n1"): 2, NodeName("n2"): 2})
+
+    def elsewhere(steps: Sequence[Step]) -> Sequence[StepOutcome]:
+        [step] = steps
+        job = replace(port.jobs[step.job], restarts=1, submit=1002.0)
+        port.jobs[step.job] = job
+        port.now += 3.0
+        return [StepOutcome(step, OutcomeStatus.FAILED, started=1000.0, ran=other)]
+
+    port.apply = elsewhere  # type: ignore[method-assign]
+    run_round(port, memory, hops, SETTINGS, None)
+    observe(port, memory, 8)
+    (placement,) = memory.placements()
+    assert (placement.allocation, placement.end) == (other, 1002.0)
+
+
 def test_a_job_that_never_ran_was_nowhere() -> None:
     port, memory = cluster(comment(4)), store()
     run_round(port, memory, hops, SETTINGS, None)

@@ -317,6 +317,47 @@ def test_one_that_does_not_start_keeps_no_other_from_it(slurm: FakeSlurm) -> Non
     assert slurm.released_at[uneven] < 1005.0
 
 
+def test_jobs_that_do_not_start_share_one_time_out(slurm: FakeSlurm) -> None:
+    """Also those that wait for one another, as uneven ones on the same nodes do."""
+    slurm._run = lambda job: None  # type: ignore[method-assign]
+    steps = [start(slurm.add(number), n0=2, n1=3) for number in range(1, 6)]
+    steps += [start(slurm.add(number), n2=1) for number in range(6, 9)]
+    outcomes = port(slurm).apply(steps)
+    assert statuses(outcomes) == [OutcomeStatus.FAILED] * 8
+    assert all(slurm.table[step.job].hold is Hold.HOPS for step in steps)
+    assert slurm.now < 1000.0 + ApplySettings().start_timeout_seconds + 5.0
+
+
+def test_a_run_requeued_before_it_is_read_back_is_told_and_not_waited_for(
+    slurm: FakeSlurm,
+) -> None:
+    run = slurm._run
+
+    def requeued(job: JobId) -> None:
+        run(job)
+        slurm.change(job, state=SlurmState.PENDING, allocation=Allocation(), restarts=1)
+        slurm.change(job, begin=slurm.now + 120.0, reason="BeginTime")
+
+    slurm._run = requeued  # type: ignore[method-assign]
+    job = slurm.add(1)
+    [outcome] = port(slurm).apply([start(job, n0=2)])
+    assert outcome.status is OutcomeStatus.FAILED
+    assert (outcome.ran.as_dict(), outcome.started) == ({"n0": 2}, 1000.0)
+    assert slurm.table[job].hold is Hold.HOPS
+    assert slurm.now < 1005.0
+
+
+def test_what_is_suspended_as_soon_as_it_starts_has_started(slurm: FakeSlurm) -> None:
+    run = slurm._run
+
+    def suspended(job: JobId) -> None:
+        run(job)
+        slurm.change(job, state=SlurmState.SUSPENDED)
+
+    slurm._run = suspended  # type: ignore[method-assign]
+    assert statuses(port(slurm).apply([start(slurm.add(1), n0=2)])) == [OutcomeStatus.DONE]
+
+
 def test_a_clock_that_is_set_back_makes_nobody_wait_longer(slurm: FakeSlurm) -> None:
     """During a grace period, by ten minutes."""
     ticks = 0.0
@@ -364,7 +405,7 @@ def test_other_resources_are_given_back(slurm: FakeSlurm) -> None:
     [outcome] = port(slurm).apply([start(job, n0=2)])
     assert outcome.status is OutcomeStatus.FAILED
     assert "{n2:2}" in outcome.error
-    assert not outcome.actual
+    assert (outcome.actual, outcome.ran.as_dict()) == (Allocation(), {"n2": 2})
     assert slurm.writes()[-1] == "requeue_hold"
 
 

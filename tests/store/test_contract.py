@@ -66,7 +66,7 @@ def test_a_plan_comes_back_as_it_was_begun(
     assert store.unfinished_plan() == (plan, record)
     store.finish_plan(plan, results, finished=1.0)
     assert store.unfinished_plan() is None
-    assert store.last_plan() == record
+    assert store.last_plan() == replace(record, outcomes=results)
     assert store.outcomes(plan) == results
 
 

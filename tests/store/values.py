@@ -89,6 +89,7 @@ outcomes = every_field(
     seconds=reals,
     vacated=st.none() | reals,
     reason=texts,
+    ran=allocations,
 )
 numbers = every_field(
     JobNumbers,
@@ -122,6 +123,7 @@ plan_records = every_field(
     made=reals,
     plan=plans,
     steps=st.lists(steps, max_size=4).map(tuple),
+    outcomes=st.just(()),  # a store has them of a plan that was carried out
 )
 job_records = every_field(
     JobRecord,

@@ -138,7 +138,9 @@ def _elapsed(old: JobRecord, job: JobReading, now: float) -> tuple[float, float]
         began = min(max(job.start, old.seen), until) if job.start else _never(job, old, until)
         return (began - old.seen if not old.allocation else 0.0), until - began
     if old.allocation:
-        return 0.0, since
+        requeued = job.restarts > old.restarts  # Slurm's submit time then tells when
+        until = min(max(job.submit, old.seen), now) if requeued else now
+        return (now - until if eligible(job, now) else 0.0), until - old.seen
     return (since if eligible(job, now) else 0.0), 0.0
 
 
