@@ -27,7 +27,11 @@ _DEFAULTS = {
     "keepalives_count": "3",
     "tcp_user_timeout": "20000",
 }
-_SERVER_OPTIONS = f"-c search_path={SCHEMA} -c statement_timeout=60s -c timezone=UTC"
+# One that stops in the middle of a transaction must not keep another from the lead by its locks.
+_SERVER_OPTIONS = (
+    f"-c search_path={SCHEMA} -c statement_timeout=60s"
+    " -c idle_in_transaction_session_timeout=30s -c timezone=UTC"
+)
 
 
 def conninfo(dsn: str, **more: str) -> str:

@@ -14,8 +14,9 @@ from values import job, plan_record
 from hopsd.errors import ConfigError, NotLeaderError, StoreError, StoreUnavailableError
 from hopsd.model.ids import JobId
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
+from hopsd.store.connection import conninfo
 from hopsd.store.embedded import EmbeddedPostgres
-from hopsd.store.leader import Leader
+from hopsd.store.leader import LEASE_SECONDS, Leader
 from hopsd.store.migrate import migrate
 from hopsd.store.postgres import PostgresStore
 
@@ -265,6 +266,14 @@ def test_the_lock_of_a_process_that_does_nothing_any_more_ends(dsn: str) -> None
                 time.sleep(0.05)
         with pytest.raises(NotLeaderError, match="was lost"):
             frozen.assure()
+
+
+def test_a_process_that_stops_in_a_transaction_holds_its_locks_no_longer_than_the_lead(
+    dsn: str,
+) -> None:
+    with psycopg.connect(conninfo(dsn)) as connection:
+        row = connection.execute("SHOW idle_in_transaction_session_timeout").fetchone()
+    assert row == (f"{LEASE_SECONDS:g}s",)
 
 
 def test_a_wish_is_written_by_a_hopsd_that_does_not_lead(dsn: str) -> None:
