@@ -78,7 +78,7 @@ class _Search(Generic[T, R]):
                 self._fine += half
 
 
-def told(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """One line about what an item raised: what hops says of it on purpose, or a defect."""
     first = " ".join(str(error).split())[:300]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__

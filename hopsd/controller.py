@@ -12,8 +12,7 @@ from math import ceil, inf
 import structlog
 
 from hopsd import status
-from hopsd.bulkhead import NOBODYS_FAULT
-from hopsd.bulkhead import told as told_error
+from hopsd.bulkhead import NOBODYS_FAULT, describe_error
 from hopsd.config import Config, PortName
 from hopsd.core.devices import cpu_nodes
 from hopsd.core.queue.profile_runs import run_summary
@@ -21,6 +20,7 @@ from hopsd.core.queue.setback import Setback, after, after_defects
 from hopsd.core.snapshot import SnapshotSettings
 from hopsd.core.speed.estimator import EstimatorSettings
 from hopsd.core.speed.throughput import Communication, IterationModel
+from hopsd.deadline import WithDeadline
 from hopsd.errors import HopsError, NotLeaderError, PlanLateError
 from hopsd.learning.learner import Learner
 from hopsd.model.ids import JobId, job_order
@@ -29,7 +29,6 @@ from hopsd.model.reading import SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.observation import SET_ASIDE, Observation, observe
 from hopsd.policies.registry import get as get_policy
-from hopsd.punctual import Punctual
 from hopsd.round import RoundResult, RoundSettings, RoundWindow, recover, run_round
 from hopsd.slurm.port import Port
 from hopsd.store.leader import Leader
@@ -123,7 +122,7 @@ class Controller:
         self._defects = _Defects()
         self._pruned = -inf
         self._config = self._wanted = config
-        self._policy = Punctual(get_policy(config.plan.policy))
+        self._policy = WithDeadline(get_policy(config.plan.policy))
         self._learner = Learner(store, config.knowledge.report_dir)
         self._take(config)
         self.document = self._document("standby", "starting", None)
@@ -135,7 +134,7 @@ class Controller:
     def _take(self, config: Config) -> None:
         if config.plan.policy != self._config.plan.policy:
             self._policy.close()
-            self._policy = Punctual(get_policy(config.plan.policy))
+            self._policy = WithDeadline(get_policy(config.plan.policy))
         if config.knowledge.report_dir != self._config.knowledge.report_dir:
             self._learner.use_folder(config.knowledge.report_dir)
         self._config = config
@@ -214,7 +213,7 @@ class Controller:
         try:
             work()
         except Exception as failure:
-            log.warning("housekeeping", error=told_error(failure))
+            log.warning("housekeeping", error=describe_error(failure))
 
     def _round(self) -> str:
         try:
@@ -268,7 +267,7 @@ class Controller:
             raise
         except Exception as defect:  # what is not learnt now harms no round
             log.exception("defect of learning")
-            return told_error(defect)
+            return describe_error(defect)
 
     def account_of(self, job: JobId) -> str:
         """Slurm's account of a job, "" where that is not known."""
@@ -345,7 +344,7 @@ class Controller:
             return status.document(service, self._seen, self._result)
         except Exception as defect:  # a tick ends with something to tell, whatever was seen
             log.exception("defect of status")
-            return status.document(replace(service, error=told_error(defect)), None, None)
+            return status.document(replace(service, error=describe_error(defect)), None, None)
 
     def _raqlr(self) -> float | None:
         """None where it cannot be told."""

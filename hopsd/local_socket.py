@@ -191,7 +191,7 @@ def _parsed(line: bytes) -> tuple[str, Mapping[str, Any]]:
     return str(command), asked
 
 
-class Told(dict[str, Any]):
+class Answer(dict[str, Any]):
     """A part of hopsd's answer. hopsctl may be of a newer release and want what is not in it."""
 
     def __missing__(self, key: str) -> Any:
@@ -216,7 +216,7 @@ def ask(path: Path, command: str, timeout_seconds: float = 30.0, **arguments: An
             client.connect(str(path))
             client.sendall(line)
             with client.makefile("rb") as stream:
-                answer = json.loads(stream.readline(), object_hook=Told)
+                answer = json.loads(stream.readline(), object_hook=Answer)
     except (OSError, ValueError) as error:
         raise UnreachableError(f"no hopsd answers at {path}: {error}") from None
     if "error" in answer:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
-from hopsd.bulkhead import isolate, told
+from hopsd.bulkhead import describe_error, isolate
 from hopsd.core.plausible_reading import plausible
 from hopsd.core.queue.history import AppKey, advance, advance_all, present_apps, with_service
 from hopsd.core.submission.comment import Comment, parse
@@ -112,7 +112,7 @@ def observe(port: Port, store: Store, requirements_max: int) -> Observation:
     records, failed = isolate(reading.jobs, brought_up)
     for job, raised in failed:
         comments.pop(job.id, None)
-        errors[job.id] = Reason(ReasonCode.ERROR, f"{SET_ASIDE}: {told(raised)}")
+        errors[job.id] = Reason(ReasonCode.ERROR, f"{SET_ASIDE}: {describe_error(raised)}")
         if job.id in before:
             records[job.id] = before[job.id]
     released = frozenset(job for job, record in records.items() if record.released)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 from types import MappingProxyType
 
-from hopsd.bulkhead import NOBODYS_FAULT, isolate, told
+from hopsd.bulkhead import NOBODYS_FAULT, describe_error, isolate
 from hopsd.core.diff import diff
 from hopsd.core.queue.history import with_ages
 from hopsd.core.queue.priority import ages, queue
@@ -160,7 +160,7 @@ def _decide_without_culprits(
         tuple(seen.comments),
         lambda jobs: _decide(replace(seen, reading=left).only(jobs), info, known, settings),
     )
-    defects = {job: told(error) for job, error in failed}
+    defects = {job: describe_error(error) for job, error in failed}
     return _with_asides(decision, seen.reading, bad, defects)
 
 
@@ -174,7 +174,7 @@ def _bad_nodes(
         return _decide(replace(seen, reading=reading).only(()), info, known, settings)
 
     _, bad = isolate(seen.reading.nodes, with_nodes)
-    return {node.name: told(error) for node, error in bad}
+    return {node.name: describe_error(error) for node, error in bad}
 
 
 def _with_asides(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from hopsd.bulkhead import isolate, told
+from hopsd.bulkhead import describe_error, isolate
 from hopsd.core.submission.workload import workload_of
 from hopsd.learning.fits import Fits
 from hopsd.learning.reader import Collected, Refused, ReportReader
@@ -84,7 +84,7 @@ class Learner:
 
     def _note_left_out(self, left: Sequence[tuple[str, Exception]]) -> None:
         for what, error in left[:MOST_TOLD]:
-            self._store.add_event("report_left_out", f"{what}: {told(error)}")
+            self._store.add_event("report_left_out", f"{what}: {describe_error(error)}")
 
     def _note_refused(self, refused: Sequence[Refused]) -> None:
         """All count; of a flood the first ones are told."""

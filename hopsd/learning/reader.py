@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hopsd.bulkhead import told
+from hopsd.bulkhead import describe_error
 from hopsd.core.report.rates import Counted, Process, counted, process_of, speeds
 from hopsd.core.report.reports import MAX_BYTES, Report, parse_report
 from hopsd.core.report.training_state import Run, programs_of, restart_seconds, samples_done
@@ -229,7 +229,7 @@ class ReportReader:
         if not self._spool.stuck(name):
             self._spool.remove(name)
             expected = isinstance(error, OSError | InputError)
-            refused.append(Refused(name[:300], str(error) if expected else told(error)))
+            refused.append(Refused(name[:300], str(error) if expected else describe_error(error)))
 
     def _of_job(
         self, job: JobReading, reports: Mapping[str, Report], reading: Reading

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from hopsd.core.placement.allowances import allowances
-from hopsd.core.placement.ledger import Ledger, in_turn
+from hopsd.core.placement.ledger import Ledger, grant_in_order
 from hopsd.core.queue.priority import competes, staying, supply
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.model.reason import Reason, ReasonCode
@@ -54,7 +54,7 @@ def kept_within(plan: Plan, snapshot: Snapshot) -> Plan:
     rank = {job: i for i, job in enumerate((*plan.window, *plan.adjusted))}
     order = sorted(given, key=lambda j: (given[j] != jobs[j].running, rank.get(j, len(rank)), j))
     ledger = Ledger(supply(snapshot), allowances(snapshot.limits, staying(snapshot)))
-    kept = in_turn(ledger, ((jobs[job], given[job]) for job in order))
+    kept = grant_in_order(ledger, ((jobs[job], given[job]) for job in order))
     if len(kept) == len(given):
         return plan
     placements = {j: a for j, a in plan.placements.items() if j in kept or j in still}

@@ -8,7 +8,7 @@ from hopsd.core.submission.comment import parse
 from hopsd.errors import CommentError, InputError
 from hopsd.model.ids import JobId
 from hopsd.model.scenario import Cluster, Workload
-from hopsd.sim.facts import facts_of, hopeless
+from hopsd.sim.facts import facts_of, unplaceable
 from hopsd.sim.speed import Speeds
 from hopsd.sim.text import comment_of
 
@@ -36,7 +36,7 @@ def admitted(
         if unknown:
             raise InputError(f"server_factor.{name}: the cluster has no node {unknown[0]!r}")
     _check_comments(cluster, workload)
-    refused = hopeless(cluster, workload)
+    refused = unplaceable(cluster, workload)
     out = set(refused)
     left = replace(workload, jobs=tuple(job for job in workload.jobs if job.id not in out))
     if not left.jobs:

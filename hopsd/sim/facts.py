@@ -46,7 +46,7 @@ def _mean_gpu_seconds(job: Job, samples: float, nodes: Sequence[Node]) -> float:
     return samples * sum(pool.gpus for pool in pools) / speed if speed > 0.0 else inf
 
 
-def hopeless(cluster: Cluster, workload: Workload) -> list[JobId]:
+def unplaceable(cluster: Cluster, workload: Workload) -> list[JobId]:
     """Jobs whose smallest requirement no idle server or group of servers can hold."""
     pools = pools_of(_nodes(cluster))
     return [job.id for job in jobs_of(workload) if not could_run(job, pools)]

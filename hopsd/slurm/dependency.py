@@ -18,7 +18,7 @@ _CLAUSE = re.compile(r"(\w+)(?::(\d+)(?:\+\d+)?)?(?:\((\w+)\))?")
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownJob:
     """A job that a dependency may refer to: any that Slurm knows, not only hops jobs.
 
     ``state`` is PENDING also of a job that failed in a profile run: it goes back to the queue.
@@ -32,7 +32,9 @@ class Known:
     wanted: str | Mapping[str, Any] | None = None
 
 
-def unmet(wanted: str | Mapping[str, Any] | None, mine: Known, others: Mapping[int, Known]) -> bool:
+def unmet(
+    wanted: str | Mapping[str, Any] | None, mine: KnownJob, others: Mapping[int, KnownJob]
+) -> bool:
     """Whether the job must still wait.
 
     ``wanted`` is Slurm's text, such as ``afterok:17(unfulfilled),singleton(unfulfilled)``, with
@@ -43,7 +45,7 @@ def unmet(wanted: str | Mapping[str, Any] | None, mine: Known, others: Mapping[i
     return _keeps_back(wanted, lambda c: c is None or not _is_met(c, mine, others))
 
 
-def stranded(wanted: str | Mapping[str, Any] | None, others: Mapping[int, Known]) -> bool:
+def stranded(wanted: str | Mapping[str, Any] | None, others: Mapping[int, KnownJob]) -> bool:
     """Whether the job would wait for ever, because the jobs it depends on ended in another way."""
     return _keeps_back(wanted, lambda c: c is not None and _is_stranded(c, others))
 
@@ -65,7 +67,7 @@ def _keeps_back(
     return all(keeping) if "?" in text and keeping else any(keeping)
 
 
-def awaited(jobs: Iterable[Known]) -> frozenset[int]:
+def awaited(jobs: Iterable[KnownJob]) -> frozenset[int]:
     """Jobs whose end decides whether Slurm starts another job.
 
     One that fails in a profile run ends for Slurm, for some seconds: "afterok" then reads
@@ -100,7 +102,7 @@ _MET: Mapping[str, Callable[[SlurmState], bool]] = {
 }
 
 
-def _is_met(clause: re.Match[str], mine: Known, others: Mapping[int, Known]) -> bool:
+def _is_met(clause: re.Match[str], mine: KnownJob, others: Mapping[int, KnownJob]) -> bool:
     kind, target, verdict = clause.groups()
     if kind == "singleton":
         return not any(_is_before(other, mine) for other in others.values())
@@ -109,7 +111,7 @@ def _is_met(clause: re.Match[str], mine: Known, others: Mapping[int, Known]) -> 
     return int(target) not in others or _MET[kind](others[int(target)].state)
 
 
-def _is_stranded(clause: re.Match[str], others: Mapping[int, Known]) -> bool:
+def _is_stranded(clause: re.Match[str], others: Mapping[int, KnownJob]) -> bool:
     kind, target, verdict = clause.groups()
     if verdict == "failed":
         return True
@@ -119,7 +121,7 @@ def _is_stranded(clause: re.Match[str], others: Mapping[int, Known]) -> bool:
     return _ended(state) and not _MET[kind](state)
 
 
-def _is_before(other: Known, mine: Known) -> bool:
+def _is_before(other: KnownJob, mine: KnownJob) -> bool:
     """singleton: after all jobs of the same name and user that were submitted before."""
     same = (other.user, other.name) == (mine.user, mine.name)
     return same and other.id < mine.id and not other.state.finished

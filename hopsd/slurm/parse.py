@@ -31,7 +31,7 @@ from hopsd.model.reading import (
     split_marks,
 )
 from hopsd.model.site import Holder
-from hopsd.slurm.dependency import Known, dependency_text, stranded, unmet
+from hopsd.slurm.dependency import KnownJob, dependency_text, stranded, unmet
 
 UNTYPED = "gpu"
 
@@ -152,18 +152,18 @@ def holder(job: Mapping[str, Any], order: Mapping[NodeName, int]) -> Holder:
     )
 
 
-def known_jobs(jobs: Iterable[Mapping[str, Any]]) -> dict[int, Known]:
+def known_jobs(jobs: Iterable[Mapping[str, Any]]) -> dict[int, KnownJob]:
     """Every job of an answer, for checking dependencies."""
     return {known.id: known for known in map(_known, jobs)}
 
 
-def _known(job: Mapping[str, Any]) -> Known:
+def _known(job: Mapping[str, Any]) -> KnownJob:
     user = job.get("user_name") or str(job.get("user_id"))
     state, marks = slurm_state(state_words(job)), split_marks(job.get("comment") or "")[1]
     if is_failed_profile(state, marks, requeue=bool(job.get("requeue", True))):
         state = SlurmState.PENDING
     ours = is_hops_job(job) and RELEASED_MARK not in marks.split()
-    return Known(
+    return KnownJob(
         id=int(number(job.get("job_id")) or 0),
         user=user,
         name=job.get("name") or "",
@@ -173,7 +173,7 @@ def _known(job: Mapping[str, Any]) -> Known:
 
 
 def job_reading(
-    job: Mapping[str, Any], order: Mapping[NodeName, int], known: Mapping[int, Known]
+    job: Mapping[str, Any], order: Mapping[NodeName, int], known: Mapping[int, KnownJob]
 ) -> JobReading:
     """One job of ``squeue --json``; ``known`` are all jobs of the same answer.
 

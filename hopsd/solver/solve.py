@@ -7,7 +7,7 @@ from time import monotonic
 
 import numpy as np
 
-from hopsd.core.placement.program import Program, within
+from hopsd.core.placement.program import Program, drop_oversized
 from hopsd.model.plan import PlanStatus
 from hopsd.solver.backend.checked import CheckedSolver, Solve
 from hopsd.solver.backend.choose import backend
@@ -38,7 +38,7 @@ def solve(
     are a start: most of a round's plan is the last one's. ``turns``: see :func:`solve_large`,
     None: until the gap is proven or the time is over. ``solver``: by default what is installed.
     """
-    part, columns = within(program)
+    part, columns = drop_oversized(program)
     if part is not program:
         found = solve(part, gap, seconds, seed=seed, turns=turns, solver=solver)
         choice = np.where(found.choice >= 0, columns[found.choice], -1)

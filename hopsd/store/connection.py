@@ -85,7 +85,7 @@ class Database:
             StoreUnavailableError: PostgreSQL does not answer.
             StoreError: it refused a statement.
         """
-        with told():
+        with translated_errors():
             connection = self._connection()
             try:
                 with connection:
@@ -104,7 +104,7 @@ class Database:
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def translated_errors() -> Iterator[None]:
     """psycopg's errors as ours."""
     try:
         yield

@@ -16,7 +16,7 @@ import psycopg
 from psycopg import sql
 
 from hopsd.errors import NotLeaderError
-from hopsd.store.connection import Connection, conninfo, told
+from hopsd.store.connection import Connection, conninfo, translated_errors
 
 LEASE_SECONDS = 30.0
 """How long the lock of a process lasts that does nothing any more, stopped or cut off."""
@@ -56,7 +56,7 @@ class Leader:
         if self._epoch is not None:
             self.assure()
             return
-        with told():
+        with translated_errors():
             if self._connection is None or not self._alive():
                 self._connection = psycopg.connect(self._conninfo, autocommit=True)
             connection = self._connection

@@ -11,7 +11,7 @@ from psycopg import sql
 from yoyo import get_backend, read_migrations
 
 from hopsd.errors import StoreError
-from hopsd.store.connection import SCHEMA, Connection, conninfo, told
+from hopsd.store.connection import SCHEMA, Connection, conninfo, translated_errors
 
 OLDEST_RELEASE = 15
 # Any fixed number: it keeps two migrations of one database from running at once.
@@ -43,7 +43,7 @@ def migrate(dsn: str, *, back: int = 0) -> tuple[str, ...]:
         StoreError: it refused, and what came before stays; or the schema is of a newer
             release, and nothing was changed.
     """
-    with told(), psycopg.connect(conninfo(dsn), autocommit=True) as connection:
+    with translated_errors(), psycopg.connect(conninfo(dsn), autocommit=True) as connection:
         _refuse_old(connection)
         connection.execute("SELECT pg_advisory_lock(%s)", [_LOCK])
         _create_schema(connection)
@@ -58,7 +58,7 @@ def pending(dsn: str) -> tuple[str, ...]:
         StoreUnavailableError: PostgreSQL does not answer.
         StoreError: it refused, or the schema is of a newer release.
     """
-    with told(), psycopg.connect(conninfo(dsn), autocommit=True) as connection:
+    with translated_errors(), psycopg.connect(conninfo(dsn), autocommit=True) as connection:
         return _pending(connection)
 
 

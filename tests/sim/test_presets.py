@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 import pytest
 
 from hopsd.errors import FormatError, InputError
-from hopsd.sim.facts import facts_of, hopeless
+from hopsd.sim.facts import facts_of, unplaceable
 from hopsd.sim.importers import philly, plain, sacct, workload_of
 from hopsd.sim.presets import PRESETS, preset
 from tests.sim.cases import cluster
@@ -26,7 +26,7 @@ def test_sizes_of_sections_4_2_and_4_3(
     assert (len(made.servers), made.gpus, len(made.gpus_by_type())) == (servers, gpus, types)
     load = preset(name).workload(seed=1)
     assert len(load.jobs) == jobs
-    assert hopeless(made, load) == []
+    assert unplaceable(made, load) == []
     assert load.jobs[0].submit == 0.0
     for job in load.jobs:
         assert 1 <= len(job.reqs) <= 8

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from hopsd.model.reading import SlurmState
-from hopsd.slurm.dependency import Known, awaited, dependency_text, stranded, unmet
+from hopsd.slurm.dependency import KnownJob, awaited, dependency_text, stranded, unmet
 
 OTHERS = {
     known.id: known
     for known in (
-        Known(1, "alice", "a", SlurmState.PENDING),
-        Known(2, "alice", "b", SlurmState.RUNNING),
-        Known(3, "bob", "a", SlurmState.COMPLETED),
-        Known(4, "alice", "c", SlurmState.FAILED),
+        KnownJob(1, "alice", "a", SlurmState.PENDING),
+        KnownJob(2, "alice", "b", SlurmState.RUNNING),
+        KnownJob(3, "bob", "a", SlurmState.COMPLETED),
+        KnownJob(4, "alice", "c", SlurmState.FAILED),
     )
 }
 
@@ -48,7 +48,7 @@ OTHERS = {
     ],
 )
 def test_clauses(wanted: object, waits: bool) -> None:
-    mine = Known(9, "carol", "z", SlurmState.PENDING)
+    mine = KnownJob(9, "carol", "z", SlurmState.PENDING)
     assert unmet(wanted, mine, OTHERS) is waits  # type: ignore[arg-type]
 
 
@@ -85,7 +85,7 @@ def test_clauses_that_are_never_met(wanted: object, for_good: bool) -> None:
     ],
 )
 def test_singleton(id_: int, user: str, name: str, waits: bool) -> None:
-    mine = Known(id_, user, name, SlurmState.PENDING)
+    mine = KnownJob(id_, user, name, SlurmState.PENDING)
     assert unmet("singleton(unfulfilled)", mine, {**OTHERS, id_: mine}) is waits
 
 
@@ -101,7 +101,7 @@ def test_singleton(id_: int, user: str, name: str, waits: bool) -> None:
     ],
 )
 def test_whose_end_slurm_waits_for(wanted: str | None, found: set[int]) -> None:
-    waiting = Known(9, "alice", "a", SlurmState.PENDING, wanted)
+    waiting = KnownJob(9, "alice", "a", SlurmState.PENDING, wanted)
     assert awaited([*OTHERS.values(), waiting]) == found
     assert awaited([replace(waiting, state=SlurmState.RUNNING)]) == set()
 

@@ -89,7 +89,9 @@ class Ledger:
         return places, taken
 
 
-def in_turn(ledger: Ledger, wanted: Iterable[tuple[Job, Allocation]]) -> dict[JobId, Allocation]:
+def grant_in_order(
+    ledger: Ledger, wanted: Iterable[tuple[Job, Allocation]]
+) -> dict[JobId, Allocation]:
     """The wanted placements that are allowed, each checked beside those granted before it."""
     kept: dict[JobId, Allocation] = {}
     for job, allocation in wanted:

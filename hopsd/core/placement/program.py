@@ -135,7 +135,7 @@ def build(
     )
 
 
-def weighed(configurations: Configurations, weight: Floats, gain: Floats) -> Program:
+def program_of_gains(configurations: Configurations, weight: Floats, gain: Floats) -> Program:
     """A program where a column is worth ``gain`` (columns,) times its job's ``weight`` (jobs,),
     both above 0.
     """
@@ -172,7 +172,7 @@ def restrict(program: Program, jobs: Bools, capacity: Ints) -> tuple[Program, In
     return part, keep
 
 
-def within(program: Program) -> tuple[Program, Ints]:
+def drop_oversized(program: Program) -> tuple[Program, Ints]:
     """The program without columns that exceed its capacity, and the others' numbers in the
     original.
 

@@ -255,22 +255,22 @@ def _begun_beside_head(
     That is the first job that could run and does not begin a run itself.
     """
     pools = pools_of(snapshot.nodes)
-    in_turn = sorted(able, key=lambda job: (job.submit, job_order(job.id)))
+    grant_in_order = sorted(able, key=lambda job: (job.submit, job_order(job.id)))
     begun: list[ProfileRun] = []
     heads: set[JobId] = set()
     for head in [*(job for job in queue if could_run(job, pools)), None]:
         room = _Room(snapshot, head, heads)
-        begun = _begun(snapshot, in_turn, records, jobs, done, types, limits.copy(), room)
+        begun = _begun(snapshot, grant_in_order, records, jobs, done, types, limits.copy(), room)
         if head is None or all(run.job != head.id for run in begun):
             break
         heads.add(head.id)
-        in_turn.sort(key=lambda job: job.id not in heads)
+        grant_in_order.sort(key=lambda job: job.id not in heads)
     return begun
 
 
 def _begun(
     snapshot: Snapshot,
-    in_turn: Iterable[Job],
+    grant_in_order: Iterable[Job],
     records: Mapping[JobId, JobRecord],
     jobs: Mapping[JobId, JobReading],
     done: set[Pair],
@@ -286,7 +286,7 @@ def _begun(
     type_of = {node.gpu_type: types[node.name] for node in snapshot.nodes}
     taken = set(done)
     begun = []
-    for job in in_turn:
+    for job in grant_in_order:
         workload = records[job.id].workload
         for pool in pools.values():
             pair = workload, type_of[pool.gpu_type]

@@ -53,7 +53,7 @@ def qos_of(rules: SiteRules, place: Place) -> list[Qos]:
     return found[::-1] if own is not None and own.over_partition else found
 
 
-def chain(rules: SiteRules, place: Place) -> list[Association]:
+def association_chain(rules: SiteRules, place: Place) -> list[Association]:
     """The user's association and its ancestors, as far as Slurm has them."""
     known = rules.associations
     whole = UserName("")
@@ -71,7 +71,7 @@ def counted_at(rules: SiteRules, place: Place) -> set[Counted]:
     counts = set()
     for qos in qos_of(rules, place):
         counts |= {counted for counted, _ in _levels(qos, place)}
-    return counts | {_association(link) for link in chain(rules, place)}
+    return counts | {_association(link) for link in association_chain(rules, place)}
 
 
 def bounds(rules: SiteRules, place: Place) -> list[Bound]:
@@ -90,7 +90,7 @@ def _bounds(rules: SiteRules, place: Place) -> Iterator[Bound]:
                     used = qos.gpu_minutes if kind is Kind.GPU_MINUTES else 0
                     yield Bound(counted, kind, most, used)
             set_by_qos[level] |= found.keys()
-    links = chain(rules, place)
+    links = association_chain(rules, place)
     for link in links:
         for kind, most in link.group.items():
             if kind not in set_by_qos["group"]:
@@ -135,7 +135,7 @@ def job_bound(rules: SiteRules, place: Place, kind: Kind) -> JobBound | None:
     for qos in qos_of(rules, place):
         if kind in qos.each:
             return JobBound(qos.each[kind], f"QOS {qos.name}")
-    links = chain(rules, place)[:1]
+    links = association_chain(rules, place)[:1]
     return next(
         (JobBound(x.each[kind], _association(x).name) for x in links if kind in x.each), None
     )
@@ -146,13 +146,13 @@ def per_node(rules: SiteRules, place: Place) -> JobBound | None:
     for qos in qos_of(rules, place):
         if qos.gpus_per_node is not None:
             return JobBound(qos.gpus_per_node, f"QOS {qos.name}")
-    for link in chain(rules, place)[:1]:
+    for link in association_chain(rules, place)[:1]:
         if link.gpus_per_node is not None:
             return JobBound(link.gpus_per_node, _association(link).name)
     return None
 
 
-def longest(rules: SiteRules, place: Place) -> JobBound | None:
+def time_limit(rules: SiteRules, place: Place) -> JobBound | None:
     """The longest time limit in seconds; a partition's applies as well as the others."""
     found = []
     partition = rules.partitions.get(place.partition)
@@ -160,7 +160,7 @@ def longest(rules: SiteRules, place: Place) -> JobBound | None:
         found.append(JobBound(partition.seconds, f"partition {partition.name}"))
     if rules.limited:
         by_qos = [q for q in qos_of(rules, place) if q.seconds is not None]
-        by_account = [x for x in chain(rules, place)[:1] if x.seconds is not None]
+        by_account = [x for x in association_chain(rules, place)[:1] if x.seconds is not None]
         if by_qos:
             found.append(JobBound(by_qos[0].seconds or 0.0, f"QOS {by_qos[0].name}"))
         elif by_account:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import floor
 
-from hopsd.core.site.bounds import JobBound, Place, bounds, job_bound, longest, per_node
+from hopsd.core.site.bounds import JobBound, Place, bounds, job_bound, per_node, time_limit
 from hopsd.core.site.limits import place_of
 from hopsd.model.job import Job
 from hopsd.model.reading import JobReading
@@ -37,7 +37,7 @@ def _refused(read: JobReading, place: Place, rules: SiteRules) -> Reason | None:
     partition = rules.partitions.get(place.partition)
     if partition is not None and (text := _not_allowed(partition, place)):
         return Reason(ReasonCode.NO_CONFIGURATION, f"partition {partition.name} {text}")
-    bound, seconds = longest(rules, place), read.time_limit_seconds
+    bound, seconds = time_limit(rules, place), read.time_limit_seconds
     if bound is not None and seconds is not None and seconds > bound.most:
         text = (
             f"its time limit of {seconds / 60:g} minutes is above the {bound.most / 60:g} of"

@@ -60,7 +60,7 @@ class Mixture:
         return belongs
 
 
-def middles(bins: Sequence[int]) -> Floats:
+def bin_centers(bins: Sequence[int]) -> Floats:
     """Each bin's representative time in seconds: the geometric middle."""
     return SMALLEST_SECONDS * 10.0 ** ((np.asarray(bins) + 0.5) / BINS_PER_DECADE)
 
@@ -90,7 +90,7 @@ def fit(seconds: Floats, counts: Floats) -> Mixture:
 def fit_bins(bins: Mapping[int, float]) -> Mixture:
     """`fit` to a histogram: counts by bin."""
     known = sorted(bins)
-    return fit(middles(known), np.array([bins[bin_] for bin_ in known], dtype=float))
+    return fit(bin_centers(known), np.array([bins[bin_] for bin_ in known], dtype=float))
 
 
 def _bic(log_likelihood: float, parameters: int, observations: float) -> float:

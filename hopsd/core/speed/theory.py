@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from hopsd.core.speed.layers import median_of_users, weight_of
-from hopsd.core.speed.mixture import BIN_WIDTH, Mixture, fit_bins, middles
+from hopsd.core.speed.mixture import BIN_WIDTH, Mixture, bin_centers, fit_bins
 from hopsd.core.speed.throughput import BasicTimes, DataTime, Pattern, PeerWait, theory_per_gpu
 from hopsd.model import bounds
 from hopsd.model.ids import UserName
@@ -179,7 +179,7 @@ def _peer_wait(
             continue
         counts = np.array([phases.data_bins[bin_] for bin_ in bins], dtype=float)
         backward = np.array([phases.backward_by_data[bin_] for bin_ in bins])
-        cache = data.share_cache(middles(bins))
+        cache = data.share_cache(bin_centers(bins))
         for case, share in enumerate((cache, 1.0 - cache)):
             wait = float(share @ (backward - counts * phases.t_b))
             waited[case] += weight[id(record)] * max(0.0, wait)

@@ -22,7 +22,7 @@ import numpy as np
 
 from hopsd.core.placement.configurations import Configurations
 from hopsd.core.placement.pools import Pools, pools_for, pools_of
-from hopsd.core.placement.program import Program, weighed
+from hopsd.core.placement.program import Program, program_of_gains
 from hopsd.core.queue.priority import ages, mean_count, priorities, remaining_seconds
 from hopsd.core.speed.throughput import per_gpu, single_gpu
 from hopsd.model.arrays import Floats
@@ -70,7 +70,7 @@ def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
         own = [outlooks[job.id] for job in chosen.jobs]
         weights = np.array([weight[job.id] for job in chosen.jobs])
         gain = _gains(chosen.jobs, own, configurations)
-        return weighed(configurations, weights, gain)
+        return program_of_gains(configurations, weights, gain)
 
     return place(replace(snapshot, jobs=jobs), replace(settings, sigma=inf), worth, REACH)
 

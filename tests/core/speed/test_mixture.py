@@ -11,9 +11,9 @@ from hopsd.core.speed.mixture import (
     BINS_PER_DECADE,
     SMALLEST_SECONDS,
     Mixture,
+    bin_centers,
     fit,
     fit_bins,
-    middles,
 )
 
 
@@ -70,13 +70,13 @@ def test_a_long_tail_is_no_second_mode() -> None:
 def test_rare_loads_are_a_mode_of_their_own() -> None:
     found = fit_bins({90: 990.0, 130: 10.0})
     assert found.p_cache == pytest.approx(0.99)
-    assert found.mu_load == pytest.approx(float(middles([130])[0]))
+    assert found.mu_load == pytest.approx(float(bin_centers([130])[0]))
 
 
 def test_nothing_and_one_value() -> None:
     assert fit_bins({}) == Mixture(1.0, 0.0, 0.0)
     only = fit_bins({100: 3.0})
-    assert (only.p_cache, only.mu_cache) == pytest.approx((1.0, float(middles([100])[0])))
+    assert (only.p_cache, only.mu_cache) == pytest.approx((1.0, float(bin_centers([100])[0])))
     assert fit_bins({100: 3.0, 150: 1.0}).p_cache == 1.0
 
 
@@ -88,8 +88,8 @@ def test_old_records_weigh_less() -> None:
 
 def test_each_time_belongs_to_the_mode_it_is_in() -> None:
     found = fit_bins({90: 60.0, 130: 40.0})
-    assert found.share_cache(middles([90, 130])) == pytest.approx([1.0, 0.0], abs=1e-6)
-    assert Mixture(1.0, 0.5, 0.1).share_cache(middles([90, 130])).tolist() == [1.0, 1.0]
+    assert found.share_cache(bin_centers([90, 130])) == pytest.approx([1.0, 0.0], abs=1e-6)
+    assert Mixture(1.0, 0.5, 0.1).share_cache(bin_centers([90, 130])).tolist() == [1.0, 1.0]
 
 
 @example(bins={0: 1e9, 1: 1e9, 250: 1e-9})
@@ -100,10 +100,12 @@ def test_whatever_is_reported_gives_finite_figures(bins: dict[int, float]) -> No
     assert all(np.isfinite(figures))
     assert 0.0 <= found.p_cache <= 1.0
     if bins:
-        assert middles([min(bins)])[0] * 0.99 <= found.mean <= middles([max(bins)])[0] * 1.01
+        assert (
+            bin_centers([min(bins)])[0] * 0.99 <= found.mean <= bin_centers([max(bins)])[0] * 1.01
+        )
 
 
 def test_bins_are_those_of_the_profiler() -> None:
     series = pytest.importorskip("hops_profiler.timing.series")
     assert (series.BINS_PER_DECADE, series.SMALLEST) == (BINS_PER_DECADE, SMALLEST_SECONDS)
-    assert middles([100])[0] == pytest.approx(SMALLEST_SECONDS * 10 ** (100.5 / 24))
+    assert bin_centers([100])[0] == pytest.approx(SMALLEST_SECONDS * 10 ** (100.5 / 24))

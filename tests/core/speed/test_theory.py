@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from speed_values import NOW, A, process, theory
 
-from hopsd.core.speed.mixture import middles
+from hopsd.core.speed.mixture import bin_centers
 from hopsd.core.speed.theory import alone, basic_times, fit_theory
 from hopsd.model.knowledge import Bandwidth, PhaseRecord, Theory
 
@@ -32,7 +32,7 @@ def test_one_process_tells_all() -> None:
 
 
 def test_data_times_are_stretched_to_their_exact_mean() -> None:
-    exact = 100 * float(middles([100])[0]) * 1.04
+    exact = 100 * float(bin_centers([100])[0]) * 1.04
     assert fitted(process(data_seconds=exact)).mu_cache == pytest.approx(exact / 100)
 
 

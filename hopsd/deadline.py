@@ -1,4 +1,4 @@
-"""A policy that keeps time: a plan not ready in time is used in the next round.
+"""A policy with a deadline: a plan not ready in time is used in the next round.
 
 The paper leaves this as future work (section 4.7). The planning runs in a thread of its own,
 so a slow solver never keeps the daemon from reading the queue.
@@ -11,7 +11,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, replace
 
 from hopsd.core.placement.allowances import allowances
-from hopsd.core.placement.ledger import Ledger, in_turn
+from hopsd.core.placement.ledger import Ledger, grant_in_order
 from hopsd.core.queue.priority import competes, staying, supply
 from hopsd.errors import PlanLateError
 from hopsd.model.allocation import Allocation
@@ -26,7 +26,7 @@ class _Running:
     first: bool
 
 
-class Punctual:
+class WithDeadline:
     """Wraps a policy; itself one. ``allowance`` times the plan's time limit is waited for."""
 
     def __init__(self, policy: Policy, allowance: float = 1.5) -> None:
@@ -48,7 +48,7 @@ class Punctual:
                 raise PlanLateError("the last plan is still being solved; placements stay")
             self._late = None
             if late.first == snapshot.round.first and late.future.exception() is None:
-                return fitted(late.future.result(), snapshot)
+                return drop_stale(late.future.result(), snapshot)
         future = self._executor.submit(self._policy, snapshot, settings)
         try:
             return future.result(timeout=patience)
@@ -63,7 +63,7 @@ class Punctual:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
 
-def fitted(plan: Plan, snapshot: Snapshot) -> Plan:
+def drop_stale(plan: Plan, snapshot: Snapshot) -> Plan:
     """``plan`` without what no longer fits: ended or held jobs, lost nodes, GPUs taken meanwhile.
 
     Window order decides who keeps its placement where two no longer fit together. A job whose
@@ -76,5 +76,5 @@ def fitted(plan: Plan, snapshot: Snapshot) -> Plan:
     order = sorted(plan.placements.keys() & jobs.keys(), key=lambda j: (rank.get(j, len(rank)), j))
     for places in (plan.placements, {job: jobs[job].running for job in order}):
         left = [job for job in order if job not in kept]
-        kept |= in_turn(ledger, ((jobs[job], places[job]) for job in left))
+        kept |= grant_in_order(ledger, ((jobs[job], places[job]) for job in left))
     return replace(plan, placements=kept, status=PlanStatus.FALLBACK)

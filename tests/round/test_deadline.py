@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
+from hopsd.deadline import WithDeadline, drop_stale
 from hopsd.errors import PlanLateError
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.job import Job, JobState, ThroughputTable
 from hopsd.model.plan import Plan, PlanSettings, RoundInfo, Snapshot
-from hopsd.punctual import Punctual, fitted
 
 N0 = Node(NodeName("n0"), GpuType("a100"), 4, 4)
 ONE = Allocation.of({"n0": 1})
@@ -47,29 +47,29 @@ def slow() -> Iterator[Slow]:
 
 def test_a_plan_in_time_is_the_policys(slow: Slow) -> None:
     slow.go.set()
-    assert Punctual(slow)(SNAPSHOT, IN_TIME).placements == {JobId("1"): ONE}
+    assert WithDeadline(slow)(SNAPSHOT, IN_TIME).placements == {JobId("1"): ONE}
 
 
 def test_a_late_plan_is_told_and_then_used_without_a_second_solve(slow: Slow) -> None:
-    punctual = Punctual(slow)
+    deadline = WithDeadline(slow)
     with pytest.raises(PlanLateError, match="next round"):
-        punctual(SNAPSHOT, LATE)
+        deadline(SNAPSHOT, LATE)
     with pytest.raises(PlanLateError, match="still being solved"):
-        punctual(SNAPSHOT, LATE)
+        deadline(SNAPSHOT, LATE)
     slow.go.set()
-    punctual._late.future.result(60.0)  # type: ignore[union-attr]
-    assert punctual(SNAPSHOT, LATE).placements == {JobId("1"): ONE}
+    deadline._late.future.result(60.0)  # type: ignore[union-attr]
+    assert deadline(SNAPSHOT, LATE).placements == {JobId("1"): ONE}
     assert slow.calls == 1
 
 
 def test_a_late_further_plan_is_not_used_for_a_first_one(slow: Slow) -> None:
-    punctual = Punctual(slow)
+    deadline = WithDeadline(slow)
     further = replace(SNAPSHOT, round=RoundInfo(first=False, seconds=30.0))
     with pytest.raises(PlanLateError):
-        punctual(further, LATE)
+        deadline(further, LATE)
     slow.go.set()
-    punctual._late.future.result(60.0)  # type: ignore[union-attr]
-    punctual(SNAPSHOT, IN_TIME)
+    deadline._late.future.result(60.0)  # type: ignore[union-attr]
+    deadline(SNAPSHOT, IN_TIME)
     assert slow.calls == 2
 
 
@@ -80,26 +80,26 @@ def test_what_no_longer_fits_is_left_out() -> None:
         {JobId("1"): two, JobId("2"): three, JobId("3"): two, JobId("9"): ONE},
         window=(JobId("2"), JobId("1"), JobId("3")),
     )
-    kept = fitted(plan, replace(SNAPSHOT, jobs=tuple(jobs))).placements
+    kept = drop_stale(plan, replace(SNAPSHOT, jobs=tuple(jobs))).placements
     assert kept == {JobId("2"): three}
     lost_node = Plan({JobId("1"): Allocation.of({"gone": 1})})
-    assert fitted(lost_node, SNAPSHOT).placements == {}
+    assert drop_stale(lost_node, SNAPSHOT).placements == {}
 
 
 def test_a_late_first_plan_may_use_what_preemptible_jobs_hold() -> None:
     holding = replace(JOB, id=JobId("2"), running=Allocation.of({"n0": 4}))
     full = replace(SNAPSHOT, nodes=(replace(N0, idle=0),), jobs=(JOB, holding))
-    assert fitted(Plan({JobId("1"): ONE}), full).placements == {JobId("1"): ONE}
+    assert drop_stale(Plan({JobId("1"): ONE}), full).placements == {JobId("1"): ONE}
     pinned = replace(full, jobs=(JOB, replace(holding, preemptible=False)))
-    assert fitted(Plan({JobId("1"): ONE}), pinned).placements == {}
+    assert drop_stale(Plan({JobId("1"): ONE}), pinned).placements == {}
 
 
 def test_a_late_plan_leaves_a_job_whose_new_place_was_lost_where_it_runs() -> None:
     running = replace(JOB, running=ONE)
     lost = Plan({JobId("1"): Allocation.of({"n9": 1})})
-    assert fitted(lost, replace(SNAPSHOT, jobs=(running,))).placements == {JobId("1"): ONE}
+    assert drop_stale(lost, replace(SNAPSHOT, jobs=(running,))).placements == {JobId("1"): ONE}
 
 
 def test_a_late_plan_starts_no_job_that_is_held_by_now() -> None:
     held = replace(JOB, state=JobState.HELD)
-    assert fitted(Plan({JobId("1"): ONE}), replace(SNAPSHOT, jobs=(held,))).placements == {}
+    assert drop_stale(Plan({JobId("1"): ONE}), replace(SNAPSHOT, jobs=(held,))).placements == {}
