@@ -15,7 +15,7 @@ from hopsd.core.site.limits import limit_rows
 from hopsd.core.site.own_bounds import counts_allowed
 from hopsd.core.speed.estimator import Estimate, Estimator, EstimatorSettings
 from hopsd.core.submission.comment import Comment
-from hopsd.core.submission.partitions import Part, by_part, parts_of
+from hopsd.core.submission.partitions import Access
 from hopsd.core.submission.rules import rules_of
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
@@ -72,32 +72,29 @@ def build_snapshot(
 ) -> Built:
     """Build a snapshot: the schedulable nodes and the jobs with a valid comment.
 
-    Where partitions or reservations part a GPU type, it is several types
-    (:mod:`hopsd.core.submission.partitions`).
-
     A running job stays where it is when its user says so, when Slurm may not requeue it, or
     when one of its nodes takes no new work (drained, down), or none of such a length (reserved):
     there it may finish.
     """
     nodes = _nodes(reading, settings.racks)
     up = {node.name for node in nodes}
-    parts = parts_of(reading)
-    known = _Known(Estimator(nodes, knowledge, settings.estimator, reading.now))
-    nodes = tuple(_as_part(node, parts.of_node[node.name].name) for node in nodes)
+    access = Access(reading, _idle(nodes, reading, info))
+    known = _Known(Estimator(nodes, knowledge, settings.estimator, reading.now), nodes)
     pools = pools_of(nodes)
     jobs, pinned = [], set()
     notes: dict[JobId, str] = {}
     for job in reading.jobs:
         pins = job.state is SlurmState.RUNNING and (
-            _pinned(job, comments.get(job.id), up, settings) or not parts.take_back(job)
+            _pinned(job, comments.get(job.id), up, settings) or not access.take_back(job)
         )
         if pins:
             pinned.add(job.id)
         if job.id in comments and job.state in (SlurmState.PENDING, SlurmState.RUNNING):
-            where = parts.open_to(job)
             comment = comments[job.id]
-            speeds = known.of(records[job.id].workload, where, cpu=comment.cpu)
-            reqs, left_out = _within_reach(comment.reqs, speeds, pools)
+            where = access.nodes(job, min(comment.reqs))
+            own_pools = known.pools(where)
+            speeds = known.of(records[job.id].workload, own_pools, cpu=comment.cpu)
+            reqs, left_out = _within_reach(comment.reqs, speeds, own_pools)
             if left_out:
                 notes[job.id] = left_out
             jobs.append(
@@ -107,11 +104,10 @@ def build_snapshot(
                     replace(comment, reqs=reqs) if left_out else comment,
                     up,
                     speeds,
-                    where,
                     knowledge,
                     settings,
                     reading.now,
-                    _rules(job, comments[job.id], reading, settings),
+                    _rules(job, comments[job.id], reading, settings, where),
                     pins=pins,
                 )
             )
@@ -134,7 +130,7 @@ def _left_alone(job: Job, pools: Pools) -> Job:
 def _within_reach(
     reqs: tuple[int, ...], known: Estimate, pools: Pools
 ) -> tuple[tuple[int, ...], str]:
-    """The counts that the job's part of the cluster could hold when all of it is idle, and what
+    """The counts that the nodes open to the job could hold when all of them are idle, and what
     to tell of the others. The smallest stays, so that it can be said why the job runs nowhere.
     """
     most = max(
@@ -171,30 +167,38 @@ def _within_site(jobs: Sequence[Job], reading: Reading) -> tuple[list[Job], dict
     return allowed, refused
 
 
-def _as_part(node: Node, name: GpuType) -> Node:
-    return node if node.gpu_type == name else replace(node, gpu_type=name)
-
-
 class _Known:
     """What is known of workloads where a job may run; jobs of which the same is known share it."""
 
-    def __init__(self, estimator: Estimator) -> None:
+    def __init__(self, estimator: Estimator, nodes: Sequence[Node]) -> None:
         self._estimator = estimator
+        self._nodes = nodes
+        self._pools: dict[frozenset[NodeName], Pools] = {}
         self._found: dict[tuple[WorkloadName, bool, tuple[GpuType, ...]], Estimate] = {}
 
-    def of(self, workload: WorkloadName, parts: Iterable[Part], *, cpu: bool) -> Estimate:
-        key = workload, cpu, tuple([part.name for part in parts])
+    def pools(self, where: frozenset[NodeName]) -> Pools:
+        """The GPU types of the nodes ``where``."""
+        if where not in self._pools:
+            self._pools[where] = pools_of(node for node in self._nodes if node.name in where)
+        return self._pools[where]
+
+    def of(self, workload: WorkloadName, pools: Pools, *, cpu: bool) -> Estimate:
+        key = workload, cpu, tuple(pools)
         if key not in self._found:
             known = self._estimator.estimate(workload)
-            tables = by_part(usable(known.tables, cpu=cpu), parts)
+            tables = {t: table for t, table in usable(known.tables, cpu=cpu).items() if t in pools}
             self._found[key] = replace(known, tables=tables)
         return self._found[key]
 
 
 def _rules(
-    job: JobReading, comment: Comment, reading: Reading, settings: SnapshotSettings
+    job: JobReading,
+    comment: Comment,
+    reading: Reading,
+    settings: SnapshotSettings,
+    where: frozenset[NodeName],
 ) -> Rules:
-    return rules_of(
+    rules = rules_of(
         job,
         [node for node in reading.nodes if node.gpus],
         reading.memory,
@@ -202,6 +206,17 @@ def _rules(
         comment.shape,
         comment.per_node,
     )
+    if all(node.name in where for node in reading.nodes if node.gpus):
+        return rules
+    return replace(rules, nodes=where if rules.nodes is None else where & rules.nodes)
+
+
+def _idle(nodes: Iterable[Node], reading: Reading, info: RoundInfo) -> dict[NodeName, int]:
+    """GPUs that a plan may give; a first one also those of our own jobs."""
+    if not info.first:
+        return {node.name: node.idle for node in nodes}
+    foreign = {node.name: node.foreign_gpus for node in reading.nodes}
+    return {node.name: node.gpus - foreign[node.name] for node in nodes}
 
 
 def _nodes(reading: Reading, racks: Mapping[NodeName, RackName]) -> tuple[Node, ...]:
@@ -250,7 +265,6 @@ def _job(
     comment: Comment,
     up: set[NodeName],
     known: Estimate,
-    parts: Iterable[Part],
     knowledge: Knowledge,
     settings: SnapshotSettings,
     now: float,
@@ -282,7 +296,7 @@ def _job(
         samples_done=record.samples_done,
         attained_gpu_seconds=record.attained_gpu_seconds,
         run_seconds=record.run_seconds,
-        run_seconds_by_type=by_part(record.run_seconds_by_type, parts),
+        run_seconds_by_type=record.run_seconds_by_type,
         restarts=record.restarts,
         running_since=record.allocation_since if record.allocation else None,
         contention=_contention(record, now),

@@ -19,6 +19,7 @@ _JOB = "id user submit wait age priority reqs preemptible running sensitivity th
 _JOB_MAY_HAVE = (
     "samples state restart_seconds time_limit_seconds server_factor app running_since"
     " nodes shape per_node exclusive cores_per_gpu memory_mb_per_gpu memory_mb_per_node"
+    " max_nodes max_per_node"
 )
 _SETTINGS = (
     "lambda sigma gap time_limit priority policy paper_exact seed filter_share lease_seconds"
@@ -123,6 +124,8 @@ def _rules(fields: Fields) -> Rules:
         cores_per_gpu=fields.get("cores_per_gpu", at_least_zero, 0.0),
         memory_mb_per_gpu=fields.get("memory_mb_per_gpu", at_least_zero, 0.0),
         memory_mb_per_node=fields.get("memory_mb_per_node", at_least_zero, 0.0),
+        max_nodes=fields["max_nodes"].or_none(lambda count: count.whole(minimum=1)),
+        max_per_node=fields["max_per_node"].or_none(lambda count: count.whole(minimum=1)),
     )
 
 
@@ -131,13 +134,19 @@ def _names(item: Item) -> frozenset[NodeName]:
 
 
 def _limit(item: Item) -> Limit:
-    fields = item.fields("name jobs", "gpus count")
+    fields = item.fields("name jobs", "gpus count per_gpu unit")
     return Limit(
         fields["name"].text(),
         frozenset(JobId(job.text()) for job in fields["jobs"].items()),
         gpus=fields["gpus"].or_none(Item.whole),
         count=fields["count"].or_none(Item.whole),
+        per_gpu=fields.get("per_gpu", _amounts, {}),
+        unit=fields.get("unit", Item.text, "GPUs"),
     )
+
+
+def _amounts(item: Item) -> dict[JobId, int]:
+    return {JobId(job): amount.whole() for job, amount in item.entries()}
 
 
 def _running(item: Item, nodes: frozenset[NodeName]) -> Allocation:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 from math import ceil
@@ -27,11 +27,13 @@ class Rules:
 
     ``nodes``: the only ones that it may use, None: all. ``per_node`` (with ``EVEN``): exactly so
     many GPUs on each server. ``exclusive``: only servers on which nobody else has a GPU or a core.
+    ``max_nodes``: at most so many servers; ``max_per_node``: at most so many GPUs on each; None: no
+    bound.
     On each node a placement takes ``cores_per_gpu`` times its GPUs there, rounded up to whole
     cores, and ``memory_mb_per_gpu`` times its GPUs there plus ``memory_mb_per_node``.
 
     Raises:
-        ValueError: ``per_node`` without ``EVEN``, or below 1.
+        ValueError: ``per_node`` without ``EVEN``, or a count below 1.
     """
 
     nodes: frozenset[NodeName] | None = None
@@ -41,10 +43,15 @@ class Rules:
     cores_per_gpu: float = 0.0
     memory_mb_per_gpu: float = 0.0
     memory_mb_per_node: float = 0.0
+    max_nodes: int | None = None
+    max_per_node: int | None = None
 
     def __post_init__(self) -> None:
         if self.per_node is not None and (self.shape is not ShapeRule.EVEN or self.per_node < 1):
             raise ValueError(f"per_node={self.per_node} with shape {self.shape.value}")
+        for most in (self.max_nodes, self.max_per_node):
+            if most is not None and most < 1:
+                raise ValueError(f"at most {most} servers, or GPUs on each")
 
     def counts(self, reqs: Iterable[int]) -> tuple[int, ...]:
         """Of the GPU counts ``reqs`` those that ``per_node`` lets the job use."""
@@ -67,9 +74,18 @@ ANYWHERE = Rules()
 class Limit:
     """``jobs`` hold at most ``gpus`` GPUs together and at most ``count`` of them run; None: no
     bound. What they run on and keep counts. ``name`` is told to their users.
+
+    ``per_gpu``: of jobs whose GPUs count more than 1 each; the row is then of ``unit``: CPUs,
+    memory, minutes.
     """
 
     name: str
     jobs: frozenset[JobId]
     gpus: int | None = None
     count: int | None = None
+    per_gpu: Mapping[JobId, int] = field(default_factory=dict, hash=False)
+    unit: str = "GPUs"
+
+    def taken(self, job: JobId, gpus: int) -> int:
+        """What ``gpus`` GPUs of ``job`` take of the row."""
+        return gpus * self.per_gpu.get(job, 1)

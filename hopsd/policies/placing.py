@@ -29,9 +29,10 @@ def contenders(snapshot: Snapshot) -> list[Job]:
 class Sites:
     """Servers with their idle GPUs; finds and records placements."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, stock: Supply | None = None) -> None:
+        """``stock``: what there is to give; by default what a plan may."""
         names = [node.name for node in snapshot.nodes]
-        self._stock = supply(snapshot)
+        self._stock = supply(snapshot) if stock is None else stock
         self.idle = dict(zip(names, self._stock.gpus.tolist(), strict=True))
         self.left = sum(self.idle.values())
         self._by_type: dict[GpuType, list[Node]] = {}
@@ -134,7 +135,7 @@ class Sites:
     def _allowed(self, job: Job, gpus: int) -> bool:
         """Whether every limit leaves the job so much beside those that stay."""
         return all(
-            allowance.leaves(gpus, 1)
+            allowance.leaves(allowance.limit.taken(job.id, gpus), 1)
             for allowance in self._allowances
             if job.id in allowance.limit.jobs
         )
@@ -175,12 +176,21 @@ class Sites:
             if table is None or gpu_type not in self._by_type:
                 continue
             shapes = [self._together(job, gpu_type, gpus)] if in_one(job.rules, gpus) else []
-            if split or gpus > self._largest[gpu_type]:
+            if split or gpus > self._most_in_one(job, gpu_type, gpus):
                 shapes.append(self._spread(job, gpu_type, gpus))
             for found in shapes:
                 if found is not None and (best is None or found[:2] > best[:2]):
                     best = found
         return best[2] if best else None
+
+    def _most_in_one(self, job: Job, gpu_type: GpuType, gpus: int) -> int:
+        """How many GPUs the job could have on one server of an idle cluster."""
+        if job.rules == ANYWHERE:
+            return self._largest[gpu_type]
+        if not in_one(job.rules, gpus):
+            return 0
+        room = self._room(job, self._whole)
+        return max(room(node) for node in self._by_type[gpu_type])
 
     def _together(
         self, job: Job, gpu_type: GpuType, gpus: int
@@ -224,6 +234,7 @@ def parts_of(rooms: Sequence[int], gpus: int, rules: Rules) -> list[int] | None:
     most = sorted(rooms, reverse=True)
     if rules.shape is ShapeRule.NODE:
         return None
+    most = most[: rules.max_nodes]
     if rules.shape is ShapeRule.EVEN:
         for count in range(2, min(gpus, len(most)) + 1):
             each = gpus // count

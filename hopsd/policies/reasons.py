@@ -37,9 +37,13 @@ def nowhere(job: Job, pools: Pools) -> Reason:
         return Reason(ReasonCode.NO_CONFIGURATION, text)
     limits = []
     for pool in known:
-        limit = f"{pool.gpu_type} has {pool.largest} in one server"
+        allowed = job.rules.nodes
+        sizes = [n.gpus for n in pool.nodes if allowed is None or n.name in allowed]
+        limit = f"{pool.gpu_type} has {max(sizes, default=0)} in one server"
         if job.throughput[pool.gpu_type].distributed:
-            limit += f" and {pool.gpus} in all"
+            limit += f" and {sum(sizes)} in all"
+        if len(sizes) < len(pool.nodes):
+            limit += f" ({len(sizes)} of {len(pool.nodes)} servers are open to it)"
         limits.append(limit)
     text = f"asks for {min(job.reqs)} GPUs or more, even when all are idle {', '.join(limits)}"
     return Reason(ReasonCode.NO_CONFIGURATION, text)
@@ -67,7 +71,7 @@ def over_limit(job: Job, blocked: Blocked) -> Reason:
     allowance, limit = blocked.allowance, blocked.allowance.limit
     found = []
     if limit.gpus is not None:
-        held = f"{allowance.kept_gpus} of {limit.gpus} GPUs in use{_by(allowance.kept)}"
+        held = f"{allowance.kept_gpus} of {limit.gpus} {limit.unit} in use{_by(allowance.kept)}"
         if blocked.ahead:
             held += f", {blocked.asked} asked for{_by(blocked.ahead)}"
         found.append(held)
@@ -77,6 +81,8 @@ def over_limit(job: Job, blocked: Blocked) -> Reason:
             held += f", {len(blocked.ahead)} before it{_by(blocked.ahead)}"
         found.append(held)
     text = f"{limit.name}: {'; '.join(found)}; it asks for {min(job.reqs)} GPUs or more"
+    if limit.gpus is not None and job.id in limit.per_gpu:
+        text += f", {limit.per_gpu[job.id]} {limit.unit} for each"
     return Reason(ReasonCode.LIMIT, text)
 
 

@@ -8,9 +8,12 @@ from typing import Any
 from hopsd.core.placement.allowances import allowances
 from hopsd.core.placement.ledger import Ledger, grant_in_order
 from hopsd.core.queue.priority import competes, staying, supply
+from hopsd.model.allocation import Allocation
+from hopsd.model.job import Job
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.model.rules import ANYWHERE
+from hopsd.policies.placing import Sites
 from hopsd.policies.protocol import Policy
 
 _BROKEN = Reason(
@@ -24,7 +27,8 @@ class WithinRules:
 
     Policies other than hops place by GPUs and what a job could take of each server; that two
     placements need the same cores, or come to a limit together, they do not see. Jobs that stay
-    come first, then those of the window in its order.
+    come first, then those of the window in its order. A job whose place is forbidden gets the
+    fastest one that is left, so that a policy which chooses the same place again starves nobody.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -46,7 +50,7 @@ def unruled(snapshot: Snapshot) -> bool:
 
 
 def kept_within(plan: Plan, snapshot: Snapshot) -> Plan:
-    """``plan`` without forbidden placements; a job that loses its place waits for that reason."""
+    """``plan`` without forbidden placements; a job that loses its place gets another or waits."""
     first = snapshot.round.first
     jobs = {job.id: job for job in snapshot.jobs}
     still = [j for j in plan.placements if jobs[j].running and not competes(jobs[j], first=first)]
@@ -57,12 +61,28 @@ def kept_within(plan: Plan, snapshot: Snapshot) -> Plan:
     kept = grant_in_order(ledger, ((jobs[job], given[job]) for job in order))
     if len(kept) == len(given):
         return plan
-    placements = {j: a for j, a in plan.placements.items() if j in kept or j in still}
+    for job in order:
+        if job not in kept and (found := _elsewhere(jobs[job], given[job], ledger, snapshot)):
+            ledger.take(jobs[job], found)
+            kept[job] = found
+    placements = {j: kept.get(j, a) for j, a in plan.placements.items() if j in kept or j in still}
     lost = {j: _BROKEN for j in given if j not in kept}
-    idle = sum(given[job].gpus for job in lost)
+    idle = sum(a.gpus - (kept[j].gpus if j in kept else 0) for j, a in given.items())
     return replace(
         plan,
         placements=placements,
         waiting={**plan.waiting, **lost},
         fragments=plan.fragments + idle,
     )
+
+
+def _elsewhere(
+    job: Job, wanted: Allocation, ledger: Ledger, snapshot: Snapshot
+) -> Allocation | None:
+    """The fastest place that is left for as many GPUs as the policy wanted, or else for fewer."""
+    sites = Sites(snapshot, ledger.left())
+    for gpus in sorted((r for r in job.reqs if r <= wanted.gpus), reverse=True):
+        found = sites.fastest(job, gpus)
+        if found is not None and ledger.may(job, found):
+            return found
+    return None

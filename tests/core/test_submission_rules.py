@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hopsd.core.submission.contract import read_asked
 from hopsd.core.submission.features import alternatives, holds
-from hopsd.core.submission.partitions import parts_of
+from hopsd.core.submission.partitions import Access
 from hopsd.core.submission.rules import gres_count, rules_of
 from hopsd.model.asked import NOTHING_ASKED, Asked
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
@@ -143,12 +143,10 @@ def test_memory_is_what_slurm_will_take(
 def test_a_reservation_is_for_those_who_name_it() -> None:
     reserved = replace(SMALL, reservation="day,night")
     others = [job(reservation=name) for name in ("", "day", "week")]
-    parts = parts_of(Reading(0.0, (BIG, reserved), tuple(others)))
-    open_to = [{part.gpu_type for part in parts.open_to(one)} for one in others]
-    assert open_to == [{"a100"}, {"v100"}, set()]
+    access = Access(Reading(0.0, (BIG, reserved), tuple(others)), {})
+    assert [access.nodes(one) for one in others] == [{BIG.name}, {SMALL.name}, set()]
 
 
 def test_a_gpu_type_that_was_not_asked_for_is_closed() -> None:
     mine = job("type:v100")
-    parts = parts_of(Reading(0.0, (BIG, SMALL), (mine,)))
-    assert [part.gpu_type for part in parts.open_to(mine)] == ["v100"]
+    assert Access(Reading(0.0, (BIG, SMALL), (mine,)), {}).nodes(mine) == {SMALL.name}

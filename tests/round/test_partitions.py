@@ -13,7 +13,7 @@ from test_round import A100, SETTINGS, TABLE, Cluster, comment, submitted
 
 from hopsd.core.queue.profile_runs import ProfilingSettings
 from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
-from hopsd.model.reading import JobReading, NodeReading
+from hopsd.model.reading import Hold, JobReading, NodeReading
 from hopsd.model.reason import ReasonCode
 from hopsd.policies.registry import get as policy
 from hopsd.round import RoundResult, run_round
@@ -62,7 +62,30 @@ def test_what_does_not_fit_a_partition_keeps_nobody_out_of_the_window() -> None:
     port = cluster([node("n0", "long"), node("n1", "short")], [*impossible, job(9, "long", 4)])
     result = one_round(port)
     assert port.placements().keys() == {"9"}
-    assert "a100 (short) has 4 in one server" in result.plan.waiting[JobId("1")].text
+    text = result.plan.waiting[JobId("1")].text
+    assert "a100 has 4 in one server" in text
+    assert "1 of 2 servers are open to it" in text
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_a_job_may_use_all_of_its_partition_whoever_else_waits(held: bool) -> None:
+    """Two partitions overlap; one user's job in the smaller one parted the larger for all."""
+    nodes = [node("n0", "gpu", "debug"), node("n1", "gpu"), node("n2", "gpu")]
+    other = job(2, "debug", 4)
+    port = cluster(nodes, [job(1, "gpu", 12), replace(other, hold=Hold.USER) if held else other])
+    one_round(port)
+    found = port.placements()
+    assert found[JobId("1")].gpus == 12 or (not held and found[JobId("2")].nodes == ("n0",))
+    assert held or found.keys() <= {"1", "2"}
+
+
+def test_a_job_in_several_partitions_goes_where_it_fits() -> None:
+    nodes = [node("n0", "a"), node("n1", "b"), node("n2", "b"), node("n3", "c", gpu_type=V100)]
+    port = cluster(nodes, [job(1, "a,b", 6), job(2, "a,c", 4), job(3, "a,c", 4)])
+    one_round(port)
+    found = {i: a.nodes for i, a in port.placements().items()}
+    assert found["1"] == ("n1", "n2")
+    assert {found["2"], found["3"]} == {("n0",), ("n3",)}
 
 
 def test_a_partition_without_gpus_is_named_as_the_reason() -> None:

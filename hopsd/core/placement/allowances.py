@@ -12,7 +12,7 @@ from hopsd.model.rules import Limit
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """A limit, with the ``kept`` jobs that stay where they are and their ``kept_gpus``."""
+    """A limit, with the ``kept`` jobs that stay where they are and what they take, in its unit."""
 
     limit: Limit
     kept: tuple[JobId, ...] = ()
@@ -20,7 +20,7 @@ class Allowance:
 
     @property
     def gpus(self) -> int | None:
-        """The GPUs left; None: unlimited."""
+        """What is left for GPUs, in the limit's unit; None: unlimited."""
         return None if self.limit.gpus is None else max(0, self.limit.gpus - self.kept_gpus)
 
     @property
@@ -29,7 +29,7 @@ class Allowance:
         return None if self.limit.count is None else max(0, self.limit.count - len(self.kept))
 
     def leaves(self, gpus: int, count: int) -> bool:
-        """Whether ``count`` jobs may have ``gpus`` GPUs together beside the kept jobs."""
+        """Whether ``count`` jobs may take ``gpus`` together beside the kept jobs."""
         return (self.gpus is None or gpus <= self.gpus) and (
             self.count is None or count <= self.count
         )
@@ -41,5 +41,7 @@ def allowances(limits: Iterable[Limit], staying: Sequence[Job]) -> tuple[Allowan
     for limit in limits:
         own = [job for job in staying if job.id in limit.jobs and job.running]
         ids = tuple(sorted((job.id for job in own), key=job_order))
-        found.append(Allowance(limit, ids, sum(job.running.gpus for job in own)))
+        found.append(
+            Allowance(limit, ids, sum(limit.taken(job.id, job.running.gpus) for job in own))
+        )
     return tuple(found)

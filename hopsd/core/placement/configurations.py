@@ -361,15 +361,18 @@ def _with_limits(
     """With a row for every bound that the jobs could come to, and the share that each takes."""
     if not allowances:
         return columns
-    gpus_rows: list[list[int]] = [[] for _ in jobs]
+    gpus_rows: list[list[tuple[int, int]]] = [[] for _ in jobs]
     count_rows: list[list[int]] = [[] for _ in jobs]
     room = columns.room.tolist()
     most = _largest(columns)
     for allowance in allowances:
         members = [i for i, job in enumerate(jobs) if job.id in allowance.limit.jobs and most[i]]
-        if allowance.gpus is not None and allowance.gpus < int(most[members].sum()):
+        taken = allowance.limit.taken
+        if allowance.gpus is not None and allowance.gpus < sum(
+            taken(jobs[i].id, int(most[i])) for i in members
+        ):
             for i in members:
-                gpus_rows[i].append(len(room))
+                gpus_rows[i].append((len(room), taken(jobs[i].id, 1)))
             room.append(allowance.gpus)
         if allowance.count is not None and allowance.count < len(members):
             for i in members:
@@ -387,10 +390,11 @@ def _with_limits(
         own, which = np.unique(sizes[columns.shape[first:end]], return_inverse=True)
         numbers = []
         for size in own.tolist():
-            taken = [(row, size) for row in gpus_rows[i]] + [(row, 1) for row in count_rows[i]]
-            item = items.setdefault(tuple(taken), len(columns.shapes) + len(entries))
+            entry = [(row, size * each) for row, each in gpus_rows[i]]
+            entry += [(row, 1) for row in count_rows[i]]
+            item = items.setdefault(tuple(entry), len(columns.shapes) + len(entries))
             if item == len(columns.shapes) + len(entries):
-                entries.append(taken)
+                entries.append(entry)
             numbers.append(item)
         share[first:end] = np.array(numbers, dtype=np.int32)[which.ravel()]
     flat = [entry for item in entries for entry in item]

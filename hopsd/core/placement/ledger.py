@@ -17,6 +17,8 @@ from hopsd.model.rules import Rules, ShapeRule
 def keeps_shape(rules: Rules, allocation: Allocation) -> bool:
     """Whether an allocation has the shape that the rules demand."""
     counts = {gpus for _, gpus in allocation}
+    if rules.max_nodes is not None and len(allocation.nodes) > rules.max_nodes:
+        return False
     if rules.shape is ShapeRule.NODE:
         return len(allocation.nodes) == 1
     if rules.shape is ShapeRule.EVEN:
@@ -58,7 +60,7 @@ class Ledger:
         if np.any(taken > self._left[:, places]):
             return False
         return all(
-            allowance.leaves(gpus + allocation.gpus, count + 1)
+            allowance.leaves(gpus + allowance.limit.taken(job.id, allocation.gpus), count + 1)
             for allowance, (gpus, count) in zip(self._allowances, self._held, strict=True)
             if job.id in allowance.limit.jobs
         )
@@ -73,7 +75,16 @@ class Ledger:
         for i, allowance in enumerate(self._allowances):
             if job.id in allowance.limit.jobs:
                 gpus, count = self._held[i]
-                self._held[i] = gpus + allocation.gpus, count + 1
+                self._held[i] = gpus + allowance.limit.taken(job.id, allocation.gpus), count + 1
+
+    def left(self) -> Supply:
+        """The supply that is left."""
+        count = len(self._supply.nodes)
+        used = np.array([i in self._used for i in range(count)], dtype=np.bool_)
+        closed = np.array([i in self._closed for i in range(count)], dtype=np.bool_)
+        gpus, cores, memory = self._left.copy()
+        alone, shut = self._supply.alone & ~used, self._supply.closed | closed
+        return Supply(self._supply.nodes, gpus, cores, memory, alone, shut)
 
     def _taken(self, job: Job, allocation: Allocation) -> tuple[list[int], np.ndarray]:
         """Of which nodes what is taken: GPUs, cores, memory (3, nodes).

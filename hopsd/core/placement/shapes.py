@@ -86,7 +86,7 @@ class Neighbours:
         fits = last < self._run_end[start]
         start, last = start[fits], last[fits]
         if not len(start):
-            return _NO_SHAPES
+            return NO_SHAPES
         count = last - start + 1
         fewest = int(count.min())
         start, last = start[count == fewest], last[count == fewest]
@@ -109,10 +109,10 @@ class Neighbours:
             if len(start):
                 index = start[:, None] + np.arange(count)
                 return ShapesOfSize(self._servers[index], np.full(index.shape, each))
-        return _NO_SHAPES
+        return NO_SHAPES
 
 
-_NO_SHAPES = ShapesOfSize(np.zeros((0, 2), dtype=np.int64), np.zeros((0, 2), dtype=np.int64))
+NO_SHAPES = ShapesOfSize(np.zeros((0, 2), dtype=np.int64), np.zeros((0, 2), dtype=np.int64))
 
 
 def _run_ends(idle: Ints) -> Ints:

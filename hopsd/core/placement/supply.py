@@ -99,6 +99,8 @@ class Supply:
                 barred = barred | np.array([n.name not in rules.nodes for n in self.nodes], bool)
             most = np.minimum(self.gpus, _most_by_cores(rules, self.cores))
             most = np.minimum(most, _most_by_memory(rules, self.memory))
+            if rules.max_per_node is not None:
+                most = np.minimum(most, rules.max_per_node)
             self._most[rules] = np.where(barred, 0, np.maximum(most, 0))
         return self._most[rules]
 

@@ -38,7 +38,7 @@ def runnable(jobs: Iterable[Job], nodes: Sequence[Node], sigma: float = DEFAULT_
 @dataclass(frozen=True, slots=True)
 class Blocked:
     """A limit that leaves a job too little beside the kept jobs and those ``ahead`` of it, jobs of
-    the window that ask for at least ``asked`` GPUs.
+    the window that ask for at least ``asked``, in the limit's unit.
     """
 
     allowance: Allowance
@@ -62,8 +62,9 @@ def limited(
         smallest = min(job.reqs)
         own = [i for i, allowance in enumerate(allowances) if job.id in allowance.limit.jobs]
         for i in own:
-            ahead = sum(min(other.reqs) for other in inside[i])
-            if not allowances[i].leaves(ahead + smallest, len(inside[i]) + 1):
+            taken = allowances[i].limit.taken
+            ahead = sum(taken(other.id, min(other.reqs)) for other in inside[i])
+            if not allowances[i].leaves(ahead + taken(job.id, smallest), len(inside[i]) + 1):
                 others = tuple(other.id for other in inside[i])
                 blocked[job.id] = Blocked(allowances[i], others, ahead)
                 break

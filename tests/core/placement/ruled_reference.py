@@ -91,12 +91,13 @@ class RuledReference(Reference):
     def could_take(self, job: Json, name: str, free: Free, *, closed: bool) -> int:
         """S_t."""
         gpus, cores, memory, _ = free
+        gpus = min(gpus, job.get("max_per_node") or gpus)
         allowed = job.get("nodes")
         if closed or (allowed is not None and name not in allowed):
             return 0
         if job.get("exclusive"):
             total = self.whole_of(name, "cores")
-            if gpus < self.node[name]["gpus"] or (cores is not None and cores < total):
+            if free[0] < self.node[name]["gpus"] or (cores is not None and cores < total):
                 return 0
         most = 0
         for count in range(1, gpus + 1):
@@ -114,7 +115,7 @@ class RuledReference(Reference):
         rho, k = self.rho(job), job.get("per_node")
         if not job["throughput"][gpu_type].get("distributed") or rho is None:
             return False
-        if job.get("shape", "any") == "node":
+        if job.get("shape", "any") == "node" or job.get("max_nodes") == 1:
             return False
         smallest = min(job["reqs"])
         return (
@@ -138,9 +139,10 @@ class RuledReference(Reference):
             if not self.many_servers(job, gpu_type):
                 continue
             if rule == "even":
-                found += self.even(servers, most, size, k)
+                several = self.even(servers, most, size, k)
             else:
-                found += self.filled(servers, most, size)
+                several = self.filled(servers, most, size)
+            found += [s for s in several if len(s) <= (job.get("max_nodes") or len(s))]
         return found
 
     @staticmethod
@@ -196,7 +198,7 @@ class RuledReference(Reference):
         found = []
         for row in self.limits:
             kept = [
-                sum(job["running"].values())
+                sum(job["running"].values()) * row.get("per_gpu", {}).get(job["id"], 1)
                 for job in self.doc["jobs"]
                 if job["id"] in row["jobs"] and job["running"] and not self.in_plan(job)
             ]
@@ -221,8 +223,14 @@ class RuledReference(Reference):
             for row, (gpus, count) in zip(self.limits, self.left_of_limits(), strict=True):
                 if job["id"] not in row["jobs"]:
                     continue
-                own = [min(j["reqs"]) for j in inside if j["id"] in row["jobs"]]
-                if gpus is not None and sum(own) + min(job["reqs"]) > gpus:
+                weight = row.get("per_gpu", {})
+                own = [
+                    min(j["reqs"]) * weight.get(j["id"], 1)
+                    for j in inside
+                    if j["id"] in row["jobs"]
+                ]
+                least = min(job["reqs"]) * weight.get(job["id"], 1)
+                if gpus is not None and sum(own) + least > gpus:
                     blocked = True
                 if count is not None and len(own) + 1 > count:
                     blocked = True
@@ -282,7 +290,9 @@ class RuledReference(Reference):
             if job["id"] in row["jobs"]:
                 gpus, count = limits[i]
                 limits[i] = (
-                    None if gpus is None else gpus - size,
+                    None
+                    if gpus is None
+                    else gpus - size * row.get("per_gpu", {}).get(job["id"], 1),
                     None if count is None else count - 1,
                 )
                 if any(left is not None and left < 0 for left in limits[i]):

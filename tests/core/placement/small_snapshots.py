@@ -195,6 +195,10 @@ def _demand(rng: Random, job: Json, nodes: list[Json]) -> None:
         job["memory_mb_per_gpu"] = rng.choice([100, 250, 333.3])
     if rng.random() < 0.3:
         job["memory_mb_per_node"] = rng.choice([100, 500])
+    if rng.random() < 0.2:
+        job["max_nodes"] = rng.choice([1, 2, 2, 3])
+    if rng.random() < 0.2:
+        job["max_per_node"] = rng.choice([1, 2, 3])
 
 
 def _measure_out(rng: Random, node: Json, jobs: list[Json]) -> None:
@@ -220,8 +224,10 @@ def _measure_out(rng: Random, node: Json, jobs: list[Json]) -> None:
 
 def _limit(rng: Random, jobs: list[Json], number: int) -> Json:
     ids = [job["id"] for job in jobs]
+    weighed = rng.sample(ids, rng.randint(0, len(ids))) if rng.random() < 0.4 else []
     return {
         "name": f"QOS {number}",
+        "per_gpu": {job: rng.choice([0, 2, 3, 5]) for job in weighed},
         "jobs": rng.sample(ids, rng.randint(0, len(ids))),
         "gpus": rng.choice([None, rng.randint(0, 8), rng.randint(2, 6)]),
         "count": rng.choice([None, None, rng.randint(1, 3), 0]),

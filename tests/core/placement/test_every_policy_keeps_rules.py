@@ -46,6 +46,30 @@ def test_no_policy_breaks_a_rule_or_a_limit(name: str) -> None:
     assert placed > 20
 
 
+def alone(seed: int) -> Json | None:
+    """One job with rules that could run on an idle cluster, and nobody else; None: it could not."""
+    doc = ruled_snapshot(seed, time_limit=2)
+    job = next((j for j in doc["jobs"] if not j["running"] and j["priority"] != 0), None)
+    if job is None:
+        return None
+    for node in doc["nodes"]:
+        node["idle"] = node["gpus"]
+        for key in ("cores", "memory_mb"):
+            if f"idle_{key}" in node:
+                node[f"idle_{key}"] = node[key]
+    job |= {"state": "waiting", "priority": 1.0}
+    doc |= {"jobs": [job], "limits": [], "round": {"first": True, "seconds": 1800}}
+    return doc if RuledReference(doc).could_run(job) else None
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_no_policy_starves_a_job_for_its_rules(name: str) -> None:
+    docs = [doc for seed in range(45) if (doc := alone(seed)) is not None]
+    assert len(docs) > 20
+    for doc in docs:
+        assert check(doc, name) == 1, doc["jobs"]
+
+
 def test_a_policy_still_tells_when_it_wants_to_be_asked() -> None:
     assert get("sia").only_first
     assert not hasattr(get("hops"), "only_first")
