@@ -1,7 +1,7 @@
 PYTHON ?= python3
 VENV := .venv
 
-.PHONY: setup demo test test-forky test-chaos fast lint bench paper clean
+.PHONY: setup demo test test-forky test-chaos fast lint bench paper deb clean
 
 $(VENV)/.ready: setup.cfg
 	$(PYTHON) -m venv $(VENV)
@@ -36,3 +36,12 @@ lint: setup
 
 paper: setup
 	$(VENV)/bin/python -m bench.paper
+
+# Packages for the Debian release that this runs on, into build/deb; debian/control names what it
+# needs: apt-get build-dep . installs it.
+deb:
+	rm -rf build/deb && mkdir -p build/deb/source
+	git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents --no-dereference --target-directory=build/deb/source
+	cd build/deb/source && DEB_BUILD_OPTIONS=noautodbgsym dpkg-buildpackage --build=binary --no-sign
+	rm -r build/deb/source
+	ls build/deb/*.deb

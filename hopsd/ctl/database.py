@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from hopsd.config import DEFAULT_PATH, load
+from hopsd.store.migrate import back_to, pending
 from hopsd.store.migrate import migrate as run
-from hopsd.store.migrate import pending
 
 
 @click.command()
@@ -27,17 +27,29 @@ from hopsd.store.migrate import pending
     metavar="N",
     help="Undo the newest N migrations, with the data in their tables.",
 )
+@click.option(
+    "--to",
+    metavar="NAME",
+    help="Undo all migrations after this one, such as 0012.reporters, with their data.",
+)
 @click.option("--check", is_flag=True, help="Only tell what is to be applied; 1 if anything is.")
 @click.pass_context
 def migrate(
-    context: click.Context, path: Path, dsn: str | None, back: int | None, check: bool
+    context: click.Context,
+    path: Path,
+    dsn: str | None,
+    back: int | None,
+    to: str | None,
+    check: bool,
 ) -> None:
     """Bring the schema to this release. Stop hopsd before going back."""
+    if to is not None and back is not None:
+        raise click.UsageError("--back and --to: accepted is one of them")
     dsn = load(path).database.dsn if dsn is None else dsn
     if check:
         missing = pending(dsn)
         print("\n".join(f"to apply: {name}" for name in missing) or "up to date")
         context.exit(1 if missing else 0)
-    done = run(dsn, back=back or 0)
-    word = "rolled back" if back else "applied"
+    done = run(dsn, back=back or 0) if to is None else back_to(dsn, to)
+    word = "applied" if back is None and to is None else "rolled back"
     print("\n".join(f"{word}: {name}" for name in done) or "up to date")

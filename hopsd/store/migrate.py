@@ -10,7 +10,7 @@ import psycopg
 from psycopg import sql
 from yoyo import get_backend, read_migrations
 
-from hopsd.errors import StoreError
+from hopsd.errors import InputError, StoreError
 from hopsd.store.connection import SCHEMA, Connection, conninfo, translated_errors
 
 OLDEST_RELEASE = 15
@@ -51,6 +51,23 @@ def migrate(dsn: str, *, back: int = 0) -> tuple[str, ...]:
         return _run(dsn, back)
 
 
+def back_to(dsn: str, name: str) -> tuple[str, ...]:
+    """Undo every migration after ``name``, newest first, for a release that knows no later one.
+
+    Returns their names; empty where the schema is not beyond it.
+
+    Raises:
+        InputError: this release has no such migration.
+        StoreUnavailableError, StoreError: as :func:`migrate`.
+    """
+    names = _names()
+    if name not in names:
+        raise InputError(f"no migration {name!r}; accepted: {', '.join(names)}")
+    applied = [known for known in names if known not in pending(dsn)]
+    later = sum(known > name for known in applied)
+    return migrate(dsn, back=later) if later else ()
+
+
 def pending(dsn: str) -> tuple[str, ...]:
     """Names of migrations that are still to be applied; changes nothing.
 
@@ -63,7 +80,7 @@ def pending(dsn: str) -> tuple[str, ...]:
 
 
 def _pending(connection: Connection) -> tuple[str, ...]:
-    names = [path.stem for path in sorted(folder().glob("*.sql")) if ".rollback" not in path.name]
+    names = _names()
     found = connection.execute("SELECT to_regclass('_yoyo_migration') IS NOT NULL").fetchone()
     if found != (True,):
         return tuple(names)
@@ -75,6 +92,10 @@ def _pending(connection: Connection) -> tuple[str, ...]:
             " not know; install that release, or go back with its `hopsctl migrate --back N`"
         )
     return tuple(name for name in names if name not in applied)
+
+
+def _names() -> list[str]:
+    return [path.stem for path in sorted(folder().glob("*.sql")) if ".rollback" not in path.name]
 
 
 def _refuse_old(connection: Connection) -> None:

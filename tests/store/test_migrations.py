@@ -11,8 +11,8 @@ from fixtures_postgres import Databases
 from values import job, plan_record
 
 from hopsd.ctl.database import migrate as migrate_command
-from hopsd.errors import StoreError
-from hopsd.store.migrate import folder, migrate, pending
+from hopsd.errors import InputError, StoreError
+from hopsd.store.migrate import back_to, folder, migrate, pending
 from hopsd.store.postgres import PostgresStore
 
 pytestmark = pytest.mark.live
@@ -57,6 +57,15 @@ def test_back_and_forward_gives_the_same_schema(dsn: str, count: int) -> None:
     assert objects(dsn) < whole
     assert migrate(dsn) == NAMES[len(NAMES) - count :]
     assert objects(dsn) == whole
+
+
+def test_back_to_a_named_migration_for_an_older_release(dsn: str) -> None:
+    migrate(dsn)
+    assert back_to(dsn, NAMES[-3]) == tuple(reversed(NAMES[-2:]))
+    assert pending(dsn) == NAMES[-2:]
+    assert back_to(dsn, NAMES[-3]) == ()
+    with pytest.raises(InputError, match=NAMES[-1]):
+        back_to(dsn, "9999.unknown")
 
 
 def test_all_the_way_back_leaves_nothing(dsn: str) -> None:

@@ -1,0 +1,67 @@
+#!/usr/bin/python3
+"""Splits hops' requirements: what this Debian release has is depended on, pip installs the rest.
+
+dependencies missing           requirements of setup.cfg that Debian's packages do not meet
+dependencies packages FOLDER   the Debian packages that the distributions in FOLDER need
+"""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from configparser import ConfigParser
+from importlib.metadata import Distribution, distributions
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+DEBIAN = "/usr/lib/python3/dist-packages"
+EXTRAS = ("highs",)
+
+
+def found(folder: str) -> dict[str, Distribution]:
+    return {canonicalize_name(d.metadata["Name"]): d for d in distributions(path=[folder])}
+
+
+def missing() -> Iterator[str]:
+    setup = ConfigParser()
+    setup.read("setup.cfg")
+    lines = setup["options"]["install_requires"].split("\n")
+    for extra in EXTRAS:
+        lines += setup["options.extras_require"][extra].split("\n")
+    there = found(DEBIAN)
+    for line in filter(None, map(str.strip, lines)):
+        wanted = Requirement(line)
+        ours = there.get(canonicalize_name(wanted.name))
+        if ours is None or not wanted.specifier.contains(ours.version):
+            yield line
+
+
+def packages(folder: str) -> set[str]:
+    """Of Debian, beside those that they depend on themselves."""
+    private, there = found(folder), found(DEBIAN)
+    result = set()
+    for ours in private.values():
+        for line in ours.requires or ():
+            wanted = Requirement(line)
+            name = canonicalize_name(wanted.name)
+            if name in private or (wanted.marker and not wanted.marker.evaluate({"extra": ""})):
+                continue
+            if name not in there:
+                sys.exit(f"{ours.metadata['Name']} needs {line}, which is not installed")
+            result.add(package_of(Path(str(there[name]._path))))
+    return result
+
+
+def package_of(path: Path) -> str:
+    said = subprocess.run(["dpkg", "-S", path], capture_output=True, text=True, check=True)
+    return said.stdout.partition(":")[0]
+
+
+match sys.argv[1:]:
+    case ["missing"]:
+        print("\n".join(missing()))
+    case ["packages", folder]:
+        print(", ".join(sorted(packages(folder))))
+    case _:
+        sys.exit(__doc__)

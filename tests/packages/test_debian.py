@@ -1,0 +1,36 @@
+"""debian/: what can be said of the packages without building them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from configparser import ConfigParser
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DEBIAN = ROOT / "debian"
+SCRIPTS = sorted(p for p in DEBIAN.iterdir() if re.search(r"\.(pre|post)(inst|rm)$", p.name))
+
+
+def test_the_changelog_has_this_version() -> None:
+    setup = ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    first = (DEBIAN / "changelog").read_text().partition("\n")[0]
+    assert first.startswith(f"hops ({setup['metadata']['version']}) ")
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_maintainer_scripts_are_shell(script: Path) -> None:
+    text = script.read_text()
+    assert text.startswith("#!/bin/sh\n")
+    assert "\nset -e\n" in text
+    assert "\n#DEBHELPER#\n" in text
+    subprocess.run(["sh", "-n", script], check=True, timeout=10)
+
+
+def test_every_file_of_a_node_and_of_the_controller_is_in_a_package() -> None:
+    rules = (DEBIAN / "rules").read_text()
+    for path in (ROOT / "slurm_plugin").iterdir():
+        assert f"slurm_plugin/{path.name}" in rules, path.name
