@@ -29,6 +29,7 @@ COMMANDS = {
     "pause": "hopsd.ctl.control:pause",
     "resume": "hopsd.ctl.control:resume",
     "release": "hopsd.ctl.control:release",
+    "setup": "hopsd.ctl.setup:setup",
     "migrate": "hopsd.ctl.database:migrate",
 }
 

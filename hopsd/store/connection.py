@@ -51,6 +51,19 @@ def conninfo(dsn: str, **more: str) -> str:
     return make_conninfo("", **(_DEFAULTS | given | more | {"options": options}))
 
 
+def local_database(dsn: str, user: str) -> str | None:
+    """The database that ``dsn`` means to ``user`` on this machine; None: it names a host.
+
+    Raises:
+        ConfigError: it is not a libpq connection string.
+    """
+    given = conninfo_to_dict(conninfo(dsn))
+    host = str(given.get("host") or given.get("hostaddr") or "")
+    if host and not host.startswith("/"):
+        return None
+    return str(given.get("dbname") or given.get("user") or user)
+
+
 # Each failure that matters is raised as a StoreUnavailableError.
 logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
 

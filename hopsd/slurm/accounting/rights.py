@@ -38,9 +38,7 @@ def _no_operator(commands: SlurmCommands, conf: Mapping[str, str], user: str) ->
                 f" so hopsd must run as {slurm_user} (or root)"
             )
         ]
-    said = commands.run("scontrol", "show", "assoc_mgr", f"users={user}", "flags=users", "-o")
-    found = re.search(rf"^UserName={re.escape(user)}\(.*\bAdminLevel=(\S+)", said, re.MULTILINE)
-    if found is not None and found[1] in _LEVELS:
+    if is_operator(commands, user):
         return []
     return [
         (
@@ -48,6 +46,17 @@ def _no_operator(commands: SlurmCommands, conf: Mapping[str, str], user: str) ->
             f" sacctmgr add user {user} account=root adminlevel=operator"
         )
     ]
+
+
+def is_operator(commands: SlurmCommands, user: str) -> bool:
+    """Whether slurmctld knows the account as an operator or administrator.
+
+    Raises:
+        SlurmError: slurmctld does not answer.
+    """
+    said = commands.run("scontrol", "show", "assoc_mgr", f"users={user}", "flags=users", "-o")
+    found = re.search(rf"^UserName={re.escape(user)}\(.*\bAdminLevel=(\S+)", said, re.MULTILINE)
+    return found is not None and found[1] in _LEVELS
 
 
 def _not_in_lua(conf: Mapping[str, str], uid: int) -> list[str]:

@@ -1,0 +1,102 @@
+"""`hopsctl setup`: takes an administrator through docs/admin.md's steps, or back."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from hopsd.config import DEFAULT_PATH
+from hopsd.ctl.terminal import complain, say
+from hopsd.setup import slurm_conf
+from hopsd.setup.change import Change, SetupError
+from hopsd.setup.machine import Machine, read_machine
+from hopsd.setup.steps import STEPS, Changes, Step
+
+NAMES = tuple(step.name for step in STEPS)
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Show the changes, make none.")
+@click.option("--yes", is_flag=True, help="Make them without asking.")
+@click.option("--undo", is_flag=True, help="Take back what setup did, its database included.")
+@click.option(
+    "--only",
+    "chosen",
+    multiple=True,
+    type=click.Choice(NAMES),
+    help="This step alone; may be given more than once.",
+)
+@click.option(
+    "--keep",
+    "kept",
+    multiple=True,
+    type=click.Choice(NAMES),
+    help="Leave this step out, as `--undo --keep database`.",
+)
+@click.option(
+    "--config",
+    "path",
+    type=click.Path(path_type=Path),
+    default=DEFAULT_PATH,
+    show_default=True,
+)
+def setup(
+    path: Path,
+    chosen: tuple[str, ...],
+    kept: tuple[str, ...],
+    dry_run: bool,
+    yes: bool,
+    undo: bool,
+) -> None:
+    """Put hops in place on a Slurm controller, or take it back with --undo.
+
+    Each step looks at what is there, shows each change and asks before it makes it. It may be run
+    again at any time: what is done is not done again. Exit codes: 0 done, 1 a step cannot be taken.
+    """
+    machine = read_machine(path)
+    steps = [s for s in STEPS if s.name in (chosen or NAMES) and s.name not in kept]
+    left = 0
+    for step in reversed(steps) if undo else steps:
+        left += _take(step, machine, undo=undo, dry_run=dry_run, yes=yes)
+    if dry_run:
+        say(f"{left} changes, none made" if left else "nothing to change")
+    elif not undo:
+        _remarks(machine)
+
+
+def _take(step: Step, machine: Machine, *, undo: bool, dry_run: bool, yes: bool) -> int:
+    """The number of changes that the step has, or had, to make."""
+    try:
+        changes = (step.back if undo else step.ahead)(machine)
+        if not changes:
+            say(f"{step.name}: {'nothing to take back' if undo else 'in place'}")
+            return 0
+        say(f"{step.name}: {step.title}")
+        _make(changes, dry_run=dry_run, yes=yes)
+    except SetupError as error:
+        complain(f"{step.name}: {error}")
+        complain("mend this and run hopsctl setup again; what is done is not done twice")
+        sys.exit(1)
+    return len(changes)
+
+
+def _make(changes: Changes, *, dry_run: bool, yes: bool) -> None:
+    for change in changes:
+        say(_indented(change))
+    if dry_run:
+        return
+    if not yes and not click.confirm("  Make these changes?"):
+        raise SetupError("not done, as you said")
+    for change in changes:
+        change.make()
+
+
+def _indented(change: Change) -> str:
+    return "\n".join(f"    {line}" for line in change.shown.splitlines())
+
+
+def _remarks(machine: Machine) -> None:
+    for sentence in slurm_conf.remarks(slurm_conf.values(machine.slurm_conf), machine.running):
+        say(f"yours to decide: {sentence}")

@@ -1,0 +1,166 @@
+"""Changes to a machine: each is shown before it is made."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shlex
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from hopsd.errors import HopsError
+
+BACKUP = ".before-hops"
+
+
+class SetupError(HopsError):
+    """A step cannot be taken; the message says why, and what the administrator can do."""
+
+
+class Change(Protocol):
+    """Something that is to be done, and its description in one or more lines."""
+
+    @property
+    def shown(self) -> str: ...
+
+    def make(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A file's new text. An existing file keeps owner and mode; ``keep``: a copy of it stays."""
+
+    path: Path
+    text: str
+    keep: bool = False
+
+    @property
+    def shown(self) -> str:
+        old = self.path.read_text(errors="replace") if self.path.exists() else ""
+        lines = difflib.unified_diff(
+            old.splitlines(),
+            self.text.splitlines(),
+            str(self.path),
+            str(self.path),
+            n=1,
+            lineterm="",
+        )
+        return "\n".join(lines) or f"write {self.path}"
+
+    def make(self) -> None:
+        path = self.path.resolve()
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        if self.keep and path.exists() and not Path(f"{path}{BACKUP}").exists():
+            shutil.copy2(path, f"{path}{BACKUP}")
+        new = Path(f"{path}.hops-new")
+        new.write_text(self.text)
+        if path.exists():
+            status = path.stat()
+            os.chown(new, status.st_uid, status.st_gid)
+            new.chmod(status.st_mode & 0o7777)
+        else:
+            new.chmod(0o644)
+        new.replace(path)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A symbolic link in place of what is there."""
+
+    path: Path
+    target: Path
+
+    @property
+    def shown(self) -> str:
+        return f"ln -sfn {self.target} {self.path}"
+
+    def make(self) -> None:
+        self.path.unlink(missing_ok=True)
+        self.path.symlink_to(self.target)
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """A file or a link that goes."""
+
+    path: Path
+
+    @property
+    def shown(self) -> str:
+        return f"rm {self.path}"
+
+    def make(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A command, as root or as ``user``; it is repeated for ``patience`` seconds while it fails."""
+
+    words: tuple[str, ...]
+    user: str | None = None
+    patience: float = 0.0
+
+    @property
+    def shown(self) -> str:
+        prefix = f"sudo -u {self.user} " if self.user else ""
+        return prefix + shlex.join(self.words)
+
+    def make(self) -> None:
+        until = time.monotonic() + self.patience
+        while True:
+            status, said = output(self.words, self.user)
+            if status == 0:
+                return
+            if time.monotonic() >= until:
+                raise SetupError(f"{self.shown}: {said or f'exit code {status}'}")
+            time.sleep(0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """For an outcome of the changes before."""
+
+    shown: str
+    reached: Callable[[], bool]
+    seconds: float
+
+    def make(self) -> None:
+        until = time.monotonic() + self.seconds
+        while not self.reached():
+            if time.monotonic() >= until:
+                raise SetupError(f"{self.shown}: not so after {self.seconds:g} s")
+            time.sleep(0.5)
+
+
+def output(words: tuple[str, ...], user: str | None = None, typed: str = "") -> tuple[int, str]:
+    """Exit status of a command that reads ``typed``, and what was said.
+
+    That is its standard output, or where that is empty, the errors.
+
+    Raises:
+        SetupError: the command or the user is not there, or it took more than five minutes.
+    """
+    try:
+        done = subprocess.run(
+            words,
+            user=user,
+            group=user,
+            extra_groups=[] if user else None,
+            cwd="/",
+            env={**os.environ, "LC_ALL": "C"},
+            input=typed,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=300,
+            check=False,
+        )
+    except (OSError, KeyError, ValueError, LookupError, subprocess.TimeoutExpired) as error:
+        raise SetupError(f"{words[0]}{f' as {user}' if user else ''}: {error}") from error
+    return done.returncode, (done.stdout.strip() or done.stderr.strip())

@@ -1,0 +1,86 @@
+"""What a setup has to know of the machine."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hopsd.config import DEFAULT_PATH, Config, load
+from hopsd.errors import SlurmError
+from hopsd.setup.change import SetupError
+from hopsd.slurm.ask import slurm_conf
+from hopsd.slurm.command import SlurmCommands
+from hopsd.store.connection import local_database
+
+PACKAGED = Path("/usr/share/hops/slurm")
+SHARED = Path(sys.prefix) / "share" / "hops"
+ACCOUNT = "hops"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A controller. ``running``: slurmctld's own keys; ``account``: who hopsd runs as."""
+
+    running: Mapping[str, str]
+    account: str
+    config: Path = DEFAULT_PATH
+
+    @property
+    def slurm_conf(self) -> Path:
+        return Path(self.running.get("SLURM_CONF", "/etc/slurm/slurm.conf"))
+
+    @property
+    def has_accounts(self) -> bool:
+        return "slurmdbd" in self.running.get("AccountingStorageType", "")
+
+    @property
+    def uid(self) -> int | None:
+        """Of hopsd's account; None: there is no such account."""
+        try:
+            return pwd.getpwnam(self.account).pw_uid
+        except KeyError:
+            return None
+
+    @property
+    def loaded(self) -> Config | None:
+        """Of hopsd.toml; None where it is not there yet."""
+        return load(self.config) if self.config.exists() else None
+
+    @property
+    def database(self) -> str | None:
+        """The database's name on this machine's PostgreSQL; None: it is elsewhere."""
+        loaded = self.loaded
+        return local_database(loaded.database.dsn if loaded else "dbname=hops", self.account)
+
+
+def hopsctl() -> str:
+    return str(Path(sys.prefix) / "bin" / "hopsctl")
+
+
+def plugin_folder() -> Path:
+    """Of the submit plugin: its package's, or where pip put it."""
+    return PACKAGED if PACKAGED.is_dir() else SHARED / "slurm_plugin"
+
+
+def read_machine(config: Path = DEFAULT_PATH) -> Machine:
+    """
+    Raises:
+        SetupError: not root, or slurmctld does not answer.
+    """
+    if os.geteuid() != 0:
+        raise SetupError("hopsctl setup changes this machine: run it as root")
+    try:
+        running = slurm_conf(SlurmCommands(10.0))
+    except SlurmError as error:
+        raise SetupError(
+            f"slurmctld has to run before hops is set up: {str(error).splitlines()[0]}"
+        ) from error
+    account = ACCOUNT
+    if "slurmdbd" not in running.get("AccountingStorageType", ""):
+        account = re.sub(r"\(\d+\)$", "", running.get("SlurmUser", "slurm"))
+    return Machine(running, account, config)

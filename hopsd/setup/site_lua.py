@@ -1,0 +1,27 @@
+"""hops_site.lua: hopsd's uid in its list of operators."""
+
+from __future__ import annotations
+
+import re
+
+_COMMENT = re.compile(r"--[^\n]*")
+_LIST = re.compile(r"operators\s*=\s*\{(?P<uids>[^}]*)\}")
+_PROPOSAL = re.compile(r"^(?P<indent>[ \t]*)--[ \t]*operators\s*=\s*\{[^}\n]*\},?", re.MULTILINE)
+_TABLE = re.compile(r"^[ \t]*return[ \t]*\{", re.MULTILINE)
+
+
+def with_operator(text: str, uid: int) -> str | None:
+    """The text with ``uid`` among the operators; None: it has no place that is known here."""
+    blank = _COMMENT.sub(lambda comment: " " * len(comment[0]), text)
+    if found := _LIST.search(blank):
+        uids = re.findall(r"\d+", found["uids"])
+        if str(uid) in uids:
+            return text
+        start, end = found.span("uids")
+        return f"{text[:start]} {', '.join([*uids, str(uid)])} {text[end:]}"
+    if found := _PROPOSAL.search(text):
+        line = f"{found['indent']}operators = {{ {uid} }},"
+        return text[: found.start()] + line + text[found.end() :]
+    if found := _TABLE.search(blank):
+        return f"{text[: found.end()]}\n  operators = {{ {uid} }},{text[found.end() :]}"
+    return None

@@ -1,0 +1,131 @@
+"""The lines that hops needs in slurm.conf: a marked block at its end, with what the file lacks.
+
+Slurm takes a key's last value, so what a site listed before is listed in the block again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+BEGIN = "# BEGIN hops: written by hopsctl setup, taken out by hopsctl setup --undo"
+END = "# END hops"
+
+PROLOGS = {"Prolog": "/etc/hops/prolog.sh", "Epilog": "/etc/hops/epilog.sh"}
+REQUEUE_EXIT_CODE = "85"
+SCHEDULER = {"batch_sched_delay": "0", "sched_interval": "5"}
+SHORTEST_MEMORY = 60
+"""MinJobAge in seconds: two of hopsd's default refreshes."""
+
+_BLOCK = re.compile(rf"\n?{re.escape(BEGIN)}\n.*?{re.escape(END)}\n", re.DOTALL)
+
+
+def without_block(text: str) -> str:
+    return _BLOCK.sub("", text)
+
+
+def with_block(text: str, lines: Mapping[str, str]) -> str:
+    """The text with a block of ``lines`` at its end, in place of one that is there."""
+    rest = without_block(text)
+    if not lines:
+        return rest
+    block = "\n".join([BEGIN, *(f"{key}={value}" for key, value in lines.items()), END])
+    gap = "" if rest.endswith("\n") or not rest else "\n"
+    return f"{rest}{gap}\n{block}\n"
+
+
+def values(path: Path, depth: int = 0) -> dict[str, str]:
+    """Keys, in small letters, with their last values outside the block; included files, too.
+
+    Lines of nodes and partitions are left out: they repeat.
+    """
+    found: dict[str, str] = {}
+    text = without_block(path.read_text(errors="replace")).replace("\\\n", " ")
+    for line in text.splitlines():
+        words = line.partition("#")[0].strip()
+        if included := re.fullmatch(r"(?i)include\s+(\S+)", words):
+            if depth < 8 and (other := path.parent / included[1]).is_file():
+                found |= values(other, depth + 1)
+        elif pair := re.fullmatch(r"(\w+)\s*=\s*(\S.*)", words):
+            key = pair[1].lower()
+            if key not in ("nodename", "partitionname", "downnodes", "nodeset"):
+                found[key] = pair[2].strip().strip('"')
+    return found
+
+
+def needed(conf: Mapping[str, str]) -> dict[str, str]:
+    """The lines that hops needs beside ``conf``, as :func:`values` gives it."""
+    lines = {
+        "JobSubmitPlugins": _listed(conf, "JobSubmitPlugins", "lua"),
+        "RequeueExitHold": _exit_codes(conf.get("requeueexithold", "")),
+        "SchedulerParameters": _parameters(conf.get("schedulerparameters", "")),
+    }
+    result = {key: value for key, value in lines.items() if value is not None}
+    for key, path in PROLOGS.items():
+        if key.lower() not in conf:
+            result[key] = path
+    return result
+
+
+def remarks(conf: Mapping[str, str], running: Mapping[str, str]) -> Iterator[str]:
+    """What is a site's choice, and hops does less well with; ``running``: slurmctld's own keys."""
+    for key, ours in PROLOGS.items():
+        theirs = conf.get(key.lower())
+        if theirs is not None and theirs != ours:
+            yield f"{key}={theirs} is the site's own: call {ours} from it, and end it with 0"
+    if running.get("JobRequeue", "1") == "0":
+        yield "JobRequeue=0: jobs that Slurm may not requeue are not moved"
+    age = re.match(r"\d+", running.get("MinJobAge", ""))
+    if age is not None and int(age[0]) < SHORTEST_MEMORY:
+        yield f"MinJobAge={age[0]}: hopsd may miss how jobs ended; better {SHORTEST_MEMORY} or more"
+    memory = "Memory" in running.get("SelectTypeParameters", "").title()
+    if memory and not any(_is_set(running.get(f"DefMemPer{of}")) for of in ("GPU", "CPU", "Node")):
+        yield (
+            "no DefMemPerGPU: a job that names no memory takes all of its node, and no second one"
+            " fits beside it"
+        )
+
+
+def refusal(running: Mapping[str, str]) -> str | None:
+    """Why hops cannot work with this Slurm at all; None: it can."""
+    selector = running.get("SelectType", "")
+    if selector != "select/cons_tres":
+        return f"SelectType={selector}; accepted: select/cons_tres, the one that knows GPUs"
+    if "gpu" not in running.get("GresTypes", "").split(","):
+        return "no GresTypes=gpu: Slurm has to know the nodes' GPUs before hops can place jobs"
+    return None
+
+
+def in_force(lines: Mapping[str, str], running: Mapping[str, str]) -> bool:
+    """Whether slurmctld runs with these lines."""
+    return all(
+        set(value.split(",")) <= set(running.get(key, "").split(","))
+        for key, value in lines.items()
+    )
+
+
+def _is_set(value: str | None) -> bool:
+    return value not in (None, "", "UNLIMITED", "0")
+
+
+def _listed(conf: Mapping[str, str], key: str, word: str) -> str | None:
+    there = [item.strip() for item in conf.get(key.lower(), "").split(",") if item.strip()]
+    if any(item in (word, f"job_submit/{word}") for item in there):
+        return None
+    return ",".join([*there, word])
+
+
+def _exit_codes(listed: str) -> str | None:
+    for item in filter(None, listed.split(",")):
+        low, _, high = item.partition("-")
+        if low.isdigit() and int(low) <= int(REQUEUE_EXIT_CODE) <= int(high or low):
+            return None
+    return f"{listed},{REQUEUE_EXIT_CODE}" if listed else REQUEUE_EXIT_CODE
+
+
+def _parameters(listed: str) -> str | None:
+    items = [item.strip() for item in listed.split(",") if item.strip()]
+    names = {item.partition("=")[0].lower() for item in items}
+    missing = [f"{name}={value}" for name, value in SCHEDULER.items() if name not in names]
+    return ",".join([*items, *missing]) if missing else None

@@ -1,0 +1,246 @@
+"""The steps, in the order that works; taking them back goes the other way round.
+
+Each looks at the machine and says which changes are still to be made: none where it was done.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hopsd.setup import slurm_conf
+from hopsd.setup.change import BACKUP, Change, Link, Remove, Run, SetupError, Wait, Write, output
+from hopsd.setup.machine import ACCOUNT, SHARED, Machine, hopsctl, plugin_folder
+from hopsd.setup.site_lua import with_operator
+from hopsd.slurm.accounting.rights import is_operator
+from hopsd.slurm.ask import slurm_conf as ask_slurm_conf
+from hopsd.slurm.command import SlurmCommands
+
+SUPERUSER = "postgres"
+DROP_IN = Path("/etc/systemd/system/hopsd.service.d/hops-setup.conf")
+TMPFILES = Path("/etc/tmpfiles.d/hops.conf")
+PATIENCE = 30.0
+"""Seconds for slurmctld to come back, or to hear of a new operator."""
+
+Changes = Sequence[Change]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """``ahead``: what is to be done; ``back``: what takes it back."""
+
+    name: str
+    title: str
+    ahead: Callable[[Machine], Changes]
+    back: Callable[[Machine], Changes]
+
+
+def configuration(machine: Machine) -> Changes:
+    if refused := slurm_conf.refusal(machine.running):
+        raise SetupError(refused)
+    if machine.config.exists():
+        return []
+    return [Write(machine.config, (SHARED / "conf" / "hopsd.toml").read_text())]
+
+
+def nothing(_: Machine) -> Changes:
+    """A configuration is the administrator's, and goes with its package."""
+    return []
+
+
+def account(machine: Machine) -> Changes:
+    """Without slurmdbd Slurm knows no operators, and hopsd runs as SlurmUser."""
+    if machine.account == ACCOUNT:
+        return []
+    who = machine.account
+    unit = f"[Service]\nUser={who}\nGroup={who}\n"
+    folders = (SHARED / "systemd" / "hops.tmpfiles.conf").read_text()
+    folders = folders.replace(f"{ACCOUNT} {ACCOUNT} -", f"{who} {who} -")
+    return [
+        *_written(DROP_IN, unit, Run(("systemctl", "daemon-reload"))),
+        *_written(TMPFILES, folders, Run(("systemd-tmpfiles", "--create", str(TMPFILES)))),
+    ]
+
+
+def no_account(_: Machine) -> Changes:
+    gone: list[Change] = [Remove(path) for path in (DROP_IN, TMPFILES) if path.exists()]
+    return [*gone, Run(("systemctl", "daemon-reload"))] if gone else []
+
+
+def _written(path: Path, text: str, then: Run) -> Iterable[Change]:
+    if path.exists() and path.read_text() == text:
+        return []
+    return [Write(path, text), then]
+
+
+def database(machine: Machine) -> Changes:
+    name = machine.database
+    migrate = (hopsctl(), "migrate", "--config", str(machine.config))
+    if name is None:
+        return (
+            []
+            if output((*migrate, "--check"), machine.account)[0] == 0
+            else [Run(migrate, machine.account)]
+        )
+    changes: list[Change] = []
+    if not _in_postgres("SELECT FROM pg_roles WHERE rolname = :'name'", machine.account):
+        changes.append(Run(("createuser", machine.account), SUPERUSER))
+    if not _in_postgres("SELECT FROM pg_database WHERE datname = :'name'", name):
+        changes.append(Run(("createdb", f"--owner={machine.account}", name), SUPERUSER))
+    if changes or output((*migrate, "--check"), machine.account)[0] != 0:
+        changes.append(Run(migrate, machine.account))
+    return changes
+
+
+def no_database(machine: Machine) -> Changes:
+    name = machine.database
+    if name is None or shutil.which("psql") is None:
+        return []
+    changes: list[Change] = []
+    if _in_postgres("SELECT FROM pg_database WHERE datname = :'name'", name):
+        changes.append(Run(("dropdb", name), SUPERUSER))
+    if _in_postgres("SELECT FROM pg_roles WHERE rolname = :'name'", machine.account):
+        changes.append(Run(("dropuser", machine.account), SUPERUSER))
+    return changes
+
+
+def _in_postgres(query: str, name: str) -> bool:
+    """Whether a query of the superuser's finds ``name``."""
+    if shutil.which("psql") is None:
+        raise SetupError(
+            "PostgreSQL is not on this machine: install it (apt install postgresql), or name"
+            " another machine's as database.dsn in hopsd.toml"
+        )
+    query = query.replace("SELECT FROM", "SELECT count(*) FROM")
+    words = ("psql", "-X", "-t", "-A", "-d", "postgres", "-v", f"name={name}", "-f", "-")
+    status, said = output(words, SUPERUSER, query)
+    if status:
+        raise SetupError(f"PostgreSQL does not answer: {said}")
+    return said != "0"
+
+
+def operator(machine: Machine) -> Changes:
+    if not machine.has_accounts or is_operator(SlurmCommands(10.0), machine.account):
+        return []
+    _, known = output(("sacctmgr", "-nP", "show", "user", machine.account, "format=user"))
+    words = (
+        ("modify", "user", machine.account, "set", "adminlevel=operator")
+        if known == machine.account
+        else ("add", "user", machine.account, "account=root", "adminlevel=operator")
+    )
+    return [
+        Run(("sacctmgr", "-i", *words)),
+        Wait(
+            "wait until slurmctld knows the operator",
+            lambda: is_operator(SlurmCommands(10.0), machine.account),
+            PATIENCE,
+        ),
+    ]
+
+
+def no_operator(machine: Machine) -> Changes:
+    if not machine.has_accounts or machine.account != ACCOUNT:
+        return []
+    _, known = output(("sacctmgr", "-nP", "show", "user", ACCOUNT, "format=user"))
+    return [Run(("sacctmgr", "-i", "remove", "user", ACCOUNT))] if known == ACCOUNT else []
+
+
+def plugin(machine: Machine) -> Changes:
+    folder, ours = machine.slurm_conf.parent, plugin_folder()
+    changes: list[Change] = []
+    script = folder / "job_submit.lua"
+    if not script.exists() or script.read_text(errors="replace").startswith("-- hops: "):
+        if not (script.is_symlink() and script.readlink() == ours / script.name):
+            changes.append(Link(script, ours / script.name))
+    elif "hops" not in script.read_text(errors="replace"):
+        raise SetupError(
+            f"{script} is the site's own: it has to call {ours / script.name}, whose first lines"
+            " say how"
+        )
+    site = folder / "hops_site.lua"
+    before = site.read_text() if site.exists() else None
+    text = (ours / site.name).read_text() if before is None else before
+    if machine.uid is None:
+        raise SetupError(f"there is no account {machine.account} on this machine; systemd-sysusers")
+    if machine.account == ACCOUNT:
+        named = with_operator(text, machine.uid)
+        if named is None:
+            raise SetupError(f"{site}: no list of operators; it needs {{ {machine.uid} }} in one")
+        text = named
+    if text != before:
+        changes.append(Write(site, text))
+    return changes
+
+
+def no_plugin(machine: Machine) -> Changes:
+    folder = machine.slurm_conf.parent
+    script, site = folder / "job_submit.lua", folder / "hops_site.lua"
+    gone: list[Change] = []
+    if script.is_symlink() and script.readlink().parent == plugin_folder():
+        gone.append(Remove(script))
+    if site.exists():
+        gone.append(Remove(site))
+    return gone
+
+
+def slurm(machine: Machine) -> Changes:
+    path = machine.slurm_conf
+    text = path.read_text()
+    lines = slurm_conf.needed(slurm_conf.values(path))
+    wanted = slurm_conf.with_block(text, lines)
+    changes: list[Change] = [] if wanted == text else [Write(path, wanted, keep=True)]
+    if changes or not slurm_conf.in_force(lines, machine.running):
+        changes += _taken_up(lines)
+    return changes
+
+
+def no_slurm(machine: Machine) -> Changes:
+    path = machine.slurm_conf
+    text = path.read_text()
+    plain = slurm_conf.without_block(text)
+    if plain == text:
+        return []
+    backup = Path(f"{path}{BACKUP}")
+    forgotten = [Remove(backup)] if backup.exists() and backup.read_text() == plain else []
+    return [Write(path, plain), *forgotten, *_taken_up({})]
+
+
+def _taken_up(lines: dict[str, str]) -> Changes:
+    """Before 23.11 only a restart of slurmctld loads a submit plugin; jobs run on."""
+
+    def running() -> bool:
+        status, _ = output(("scontrol", "ping"))
+        return status == 0 and slurm_conf.in_force(lines, ask_slurm_conf(SlurmCommands(10.0)))
+
+    return [
+        Run(("systemctl", "restart", "slurmctld")),
+        Run(("scontrol", "reconfigure"), patience=PATIENCE),
+        Wait("wait until slurmctld runs with these lines", running, PATIENCE),
+    ]
+
+
+def service(_: Machine) -> Changes:
+    up = all(output(("systemctl", word, "hopsd"))[0] == 0 for word in ("is-enabled", "is-active"))
+    return [] if up else [Run(("systemctl", "enable", "--now", "hopsd"))]
+
+
+def no_service(_: Machine) -> Changes:
+    changes: list[Change] = []
+    if output(("systemctl", "is-active", "hopsd"))[0] == 0:
+        changes.append(Run((hopsctl(), "pause", "--release-held")))
+    if changes or output(("systemctl", "is-enabled", "hopsd"))[0] == 0:
+        changes.append(Run(("systemctl", "disable", "--now", "hopsd")))
+    return changes
+
+
+STEPS = (
+    Step("configuration", "hopsd.toml", configuration, nothing),
+    Step("account", "hopsd's account", account, no_account),
+    Step("database", "the database", database, no_database),
+    Step("operator", "hopsd's rights in Slurm", operator, no_operator),
+    Step("plugin", "the submit plugin", plugin, no_plugin),
+    Step("slurm", "slurm.conf", slurm, no_slurm),
+    Step("service", "hopsd itself", service, no_service),
+)
