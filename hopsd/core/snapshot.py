@@ -12,7 +12,7 @@ from hopsd.core.placement.pools import Pools, could_run, pools_of
 from hopsd.core.placement.supply import kept_to_counts
 from hopsd.core.queue.history import OCCUPYING, eligible
 from hopsd.core.site.limits import limit_rows
-from hopsd.core.site.own_bounds import counts_allowed
+from hopsd.core.site.own_bounds import open_partitions, within_site
 from hopsd.core.speed.estimator import Estimate, Estimator, EstimatorSettings
 from hopsd.core.submission.comment import Comment
 from hopsd.core.submission.partitions import Access
@@ -27,6 +27,7 @@ from hopsd.model.plan import RoundInfo, Snapshot
 from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
 from hopsd.model.reason import Reason
 from hopsd.model.rules import ANYWHERE, Rules
+from hopsd.model.site import SiteRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,8 @@ def build_snapshot(
     pools = pools_of(nodes)
     jobs, pinned = [], set()
     notes: dict[JobId, str] = {}
-    for job in reading.jobs:
+    for asked in reading.jobs:
+        job = _in_open_partitions(asked, reading.site)
         pins = job.state is SlurmState.RUNNING and (
             _pinned(job, comments.get(job.id), up, settings) or not access.take_back(job)
         )
@@ -155,16 +157,36 @@ def _within_site(jobs: Sequence[Job], reading: Reading) -> tuple[list[Job], dict
     runs already stays as it is.
     """
     read = {job.id: job for job in reading.jobs}
+    largest = max((node.gpus for node in reading.nodes), default=0)
     allowed, refused = [], {}
     for job in jobs:
-        counts = counts_allowed(job, read[job.id], reading.site)
-        if not isinstance(counts, Reason):
-            allowed.append(job if counts == job.reqs else replace(job, reqs=counts))
+        where = open_partitions(read[job.id], reading.site)
+        found = (
+            where
+            if isinstance(where, Reason)
+            else within_site(
+                job,
+                replace(read[job.id], partition=where),
+                reading.site,
+                largest,
+                reading.now,
+            )
+        )
+        if isinstance(found, Job):
+            allowed.append(found)
         elif job.running:
             allowed.append(replace(job, preemptible=False))
         else:
-            refused[job.id] = counts
+            refused[job.id] = found
     return allowed, refused
+
+
+def _in_open_partitions(job: JobReading, rules: SiteRules) -> JobReading:
+    """Of several partitions only those whose rules the job keeps count."""
+    if "," not in job.partition:
+        return job
+    where = open_partitions(job, rules)
+    return job if isinstance(where, Reason) else replace(job, partition=where)
 
 
 class _Known:
@@ -201,7 +223,7 @@ def _rules(
     rules = rules_of(
         job,
         [node for node in reading.nodes if node.gpus],
-        reading.memory,
+        reading.memory_of(job),
         settings.cpus_per_gpu,
         comment.shape,
         comment.per_node,

@@ -9,7 +9,7 @@ from enum import StrEnum
 from hopsd.model.allocation import Allocation
 from hopsd.model.asked import NOTHING_ASKED, Asked
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
-from hopsd.model.site import NO_RULES, Holder, SiteRules
+from hopsd.model.site import NO_RULES, Holder, Licence, SiteRules
 
 
 class SlurmState(StrEnum):
@@ -179,6 +179,7 @@ class JobReading:
     barred: str = ""
     account: str = ""
     qos: str = ""
+    licences: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def released(self) -> bool:
@@ -199,18 +200,21 @@ class JobReading:
 class SiteMemory:
     """``counted``: whether Slurm gives memory to jobs (SelectTypeParameters). Of a job that asks
     for none, megabytes a GPU, a CPU or a node; without any of them, all that its nodes have.
+    ``cores_per_gpu``: the site's own number (DefCpuPerGPU), None: none.
     """
 
     counted: bool = False
     mb_per_gpu: int | None = None
     mb_per_cpu: int | None = None
     mb_per_node: int | None = None
+    cores_per_gpu: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
     """The cluster at ``now``; ``nodes`` in the cluster's node order. ``others``: the jobs that are
-    not ours and run; ``site``: what accounts, QOS and partitions allow.
+    not ours and run; ``site``: what accounts, QOS and partitions allow. ``partition_memory``: of
+    partitions with defaults of their own. ``licences``: those that our jobs ask for.
     """
 
     now: float
@@ -220,3 +224,9 @@ class Reading:
     memory: SiteMemory = SiteMemory()
     others: tuple[Holder, ...] = ()
     site: SiteRules = NO_RULES
+    partition_memory: Mapping[str, SiteMemory] = field(default_factory=dict)
+    licences: Mapping[str, Licence] = field(default_factory=dict)
+
+    def memory_of(self, job: JobReading) -> SiteMemory:
+        """The defaults of the first of its partitions."""
+        return self.partition_memory.get(job.partition.split(",")[0], self.memory)

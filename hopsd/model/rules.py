@@ -76,7 +76,7 @@ class Limit:
     bound. What they run on and keep counts. ``name`` is told to their users.
 
     ``per_gpu``: of jobs whose GPUs count more than 1 each; the row is then of ``unit``: CPUs,
-    memory, minutes.
+    memory, minutes, each counted as ``scale`` where jobs take fractions of one.
     """
 
     name: str
@@ -85,6 +85,7 @@ class Limit:
     count: int | None = None
     per_gpu: Mapping[JobId, int] = field(default_factory=dict, hash=False)
     unit: str = "GPUs"
+    scale: int = 1
 
     def taken(self, job: JobId, gpus: int) -> int:
         """What ``gpus`` GPUs of ``job`` take of the row."""

@@ -15,16 +15,31 @@ AssociationKey = tuple[AccountName, UserName, PartitionName]
 
 
 class Kind(StrEnum):
-    """What a bound is about."""
+    """What a bound is about; GPUs of one type are :func:`typed`.
+
+    ``GPU_MINUTES`` and ``CPU_MINUTES`` are of all time (GrpTRESMins), the running ones those that
+    jobs now running have before them (GrpTRESRunMins); ``WALL_MINUTES``: GrpWall.
+    """
 
     GPUS = "GPUs"
     CPUS = "CPUs"
-    JOBS = "jobs"
+    MEMORY = "MB of memory"
     NODES = "nodes"
+    BILLING = "billing units"
+    JOBS = "jobs"
     GPU_MINUTES = "GPU minutes"
+    CPU_MINUTES = "CPU minutes"
+    RUNNING_GPU_MINUTES = "GPU minutes to run"
+    RUNNING_CPU_MINUTES = "CPU minutes to run"
+    WALL_MINUTES = "minutes of run time"
 
 
-Bounds = Mapping[Kind, int]
+def typed(gpu_type: str) -> str:
+    """The kind of GPUs of one type. Slurm counts them for jobs that name the type."""
+    return f"GPUs of type {gpu_type}"
+
+
+Bounds = Mapping[str, int]
 """At most so much of each kind; a kind that is absent has no bound."""
 
 
@@ -33,10 +48,10 @@ class Association:
     """An account (``user`` ""), or a user in it, in ``partition`` alone where one is named.
     ``parent``: the account above, "": none.
 
-    ``group``: what all jobs below it may have at one time, GPU minutes in all; ``gpu_minutes``:
-    those that they had so far. ``each``: of one job; ``seconds``: its longest time limit, None: no
-    bound. ``jobs``: running jobs of this user here. ``share``: Slurm's fair-share factor, 0 to 1,
-    larger for who had less than its share.
+    ``group``: what all jobs below it may have at one time, minutes in all; ``used``: minutes that
+    they had so far. ``each``: of one job, ``per_node``: of one job on a node; ``seconds``: its
+    longest time limit, None: no bound. ``jobs``: running jobs of this user here. ``share``: Slurm's
+    fair-share factor, 0 to 1, larger for who had less than its share.
     """
 
     account: AccountName
@@ -44,9 +59,9 @@ class Association:
     partition: PartitionName = ""
     parent: AccountName = ""
     group: Bounds = field(default_factory=dict)
-    gpu_minutes: int = 0
+    used: Bounds = field(default_factory=dict)
     each: Bounds = field(default_factory=dict)
-    gpus_per_node: int | None = None
+    per_node: Bounds = field(default_factory=dict)
     seconds: float | None = None
     jobs: int | None = None
     share: float = 1.0
@@ -54,17 +69,19 @@ class Association:
 
 @dataclass(frozen=True, slots=True)
 class Qos:
-    """``group``, ``per_user``, ``per_account``: what jobs in it may have at one time, GPU minutes
-    in all. ``over_partition``: its bounds come before those of a partition's QOS.
+    """``group``, ``per_user``, ``per_account``: what jobs in it may have at one time, minutes in
+    all. ``least``: of one job at the least. ``over_partition``: its bounds come before those of a
+    partition's QOS.
     """
 
     name: QosName
     group: Bounds = field(default_factory=dict)
-    gpu_minutes: int = 0
+    used: Bounds = field(default_factory=dict)
     per_user: Bounds = field(default_factory=dict)
     per_account: Bounds = field(default_factory=dict)
     each: Bounds = field(default_factory=dict)
-    gpus_per_node: int | None = None
+    per_node: Bounds = field(default_factory=dict)
+    least: Bounds = field(default_factory=dict)
     seconds: float | None = None
     over_partition: bool = False
     priority: int = 0
@@ -72,7 +89,9 @@ class Qos:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """``accounts`` and ``qos`` that may use it, None: all but the denied ones."""
+    """``accounts`` and ``qos`` that may use it, None: all but the denied ones. ``nodes``: of one
+    job at most. ``billing``: units for each of a kind; empty: Slurm bills CPUs.
+    """
 
     name: PartitionName
     accounts: frozenset[AccountName] | None = None
@@ -82,16 +101,19 @@ class Partition:
     own_qos: QosName = ""
     seconds: float | None = None
     nodes: int | None = None
+    billing: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class SiteRules:
     """``associations`` by account, user and partition. ``limited``: whether Slurm enforces what
-    associations and QOS say; ``safe``: whether it also keeps GPU minutes for what runs.
+    associations and QOS say; ``safe``: whether it also keeps minutes for what runs.
+    ``billing_is_largest``: a job is billed for the largest part, not the sum.
     """
 
     limited: bool = False
     safe: bool = False
+    billing_is_largest: bool = False
     associations: Mapping[AssociationKey, Association] = field(default_factory=dict)
     qos: Mapping[QosName, Qos] = field(default_factory=dict)
     partitions: Mapping[PartitionName, Partition] = field(default_factory=dict)
@@ -102,7 +124,7 @@ NO_RULES = SiteRules()
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A job that is none of ours and holds GPUs or CPUs now."""
+    """A job that is none of ours and holds GPUs or CPUs now; ``tres``: what else it holds."""
 
     id: JobId
     user: UserName
@@ -111,3 +133,14 @@ class Holder:
     partition: PartitionName
     gpus: int
     cpus: int
+    tres: Bounds = field(default_factory=dict)
+    time_limit_seconds: float | None = None
+    start: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Licence:
+    """``used`` by all jobs, ours among them."""
+
+    total: int
+    used: int

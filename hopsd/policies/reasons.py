@@ -71,9 +71,10 @@ def over_limit(job: Job, blocked: Blocked) -> Reason:
     allowance, limit = blocked.allowance, blocked.allowance.limit
     found = []
     if limit.gpus is not None:
-        held = f"{allowance.kept_gpus} of {limit.gpus} {limit.unit} in use{_by(allowance.kept)}"
+        kept, most = allowance.kept_gpus / limit.scale, limit.gpus / limit.scale
+        held = f"{kept:.12g} of {most:.12g} {limit.unit} in use{_by(allowance.kept)}"
         if blocked.ahead:
-            held += f", {blocked.asked} asked for{_by(blocked.ahead)}"
+            held += f", {blocked.asked / limit.scale:.12g} asked for{_by(blocked.ahead)}"
         found.append(held)
     if limit.count is not None:
         held = f"{len(allowance.kept)} of {limit.count} jobs running{_by(allowance.kept)}"
@@ -82,7 +83,7 @@ def over_limit(job: Job, blocked: Blocked) -> Reason:
         found.append(held)
     text = f"{limit.name}: {'; '.join(found)}; it asks for {min(job.reqs)} GPUs or more"
     if limit.gpus is not None and job.id in limit.per_gpu:
-        text += f", {limit.per_gpu[job.id]} {limit.unit} for each"
+        text += f", {limit.per_gpu[job.id] / limit.scale:.12g} {limit.unit} for each"
     return Reason(ReasonCode.LIMIT, text)
 
 

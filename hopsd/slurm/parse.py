@@ -30,7 +30,7 @@ from hopsd.model.reading import (
     is_failed_profile,
     split_marks,
 )
-from hopsd.model.site import Holder
+from hopsd.model.site import Holder, Kind, typed
 from hopsd.slurm.dependency import KnownJob, dependency_text, stranded, unmet
 
 UNTYPED = "gpu"
@@ -149,7 +149,46 @@ def holder(job: Mapping[str, Any], order: Mapping[NodeName, int]) -> Holder:
         partition=job.get("partition") or "",
         gpus=sum(gpus for gpus, _ in job_allocation(job, order).values()),
         cpus=int(number(job.get("cpus")) or 0),
+        tres=tres(job.get("tres_alloc_str") or ""),
+        time_limit_seconds=minutes * 60 if (minutes := number(job.get("time_limit"))) else None,
+        start=number(job.get("start_time")) or 0.0,
     )
+
+
+_KINDS: Mapping[str, str] = {
+    "gres/gpu": Kind.GPUS,
+    "cpu": Kind.CPUS,
+    "mem": Kind.MEMORY,
+    "node": Kind.NODES,
+    "billing": Kind.BILLING,
+}
+_MB = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}
+
+
+def kind_of(name: str) -> str | None:
+    """The kind that Slurm's name of a TRES stands for, None: one that nothing here counts."""
+    own, _, gpu_type = name.partition(":")
+    return typed(gpu_type) if own == "gres/gpu" and gpu_type else _KINDS.get(name)
+
+
+def tres(text: str) -> dict[str, int]:
+    """Counts of ``cpu=4,mem=1.50G,gres/gpu:a100=2`` by kind; memory in MB."""
+    found = {}
+    for item in text.split(","):
+        name, _, value = item.partition("=")
+        kind = kind_of(name)
+        amount = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGTP]?)", value)
+        if kind is not None and amount is not None:
+            found[kind] = int(float(amount[1]) * (_MB[amount[2]] if amount[2] else 1))
+    return found
+
+
+def licences(text: str) -> dict[str, int]:
+    """Of a job: ``matlab:2,ansys``; one where no count is given. No alternatives (``|``)."""
+    if not text or "|" in text:
+        return {}
+    items = (item.partition(":") for item in text.split(","))
+    return {name: int(count) if count.isdigit() else 1 for name, _, count in items if name}
 
 
 def known_jobs(jobs: Iterable[Mapping[str, Any]]) -> dict[int, KnownJob]:
@@ -227,6 +266,7 @@ def job_reading(
         memory_mb_per_cpu=_megabytes(job.get("memory_per_cpu")),
         account=job.get("account") or "",
         qos=job.get("qos") or "",
+        licences=licences(job.get("licenses") or ""),
     )
 
 

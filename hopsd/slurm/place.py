@@ -18,6 +18,7 @@ from hopsd.model.reading import (
     Hold,
     JobReading,
     Reading,
+    SiteMemory,
     SlurmState,
     with_marks,
 )
@@ -233,7 +234,7 @@ def placement_of(
 
     Slurm takes one number of cores for all nodes of a job: on CPUs, what each of them has.
     """
-    rules = rules_of(job, reading.nodes, reading.memory, settings.cpus_per_gpu)
+    rules = rules_of(job, reading.nodes, reading.memory_of(job), settings.cpus_per_gpu)
     nodes = [node for node in reading.nodes if target.on(node.name)]
     cores = Fraction(str(rules.cores_per_gpu))
     if any(is_cpu(node.gpu_type) for node in nodes):
@@ -250,16 +251,17 @@ def placement_of(
         comment=comment,
         reset=job.per_job_gpus,
         asked=asked,
-        memory_mb_per_gpu=share if share and each is None and _by_gpu(asked, reading) else None,
+        memory_mb_per_gpu=share
+        if share and each is None and _by_gpu(asked, reading.memory_of(job))
+        else None,
         memory_mb_per_node=each,
     )
 
 
-def _by_gpu(asked: Asked, reading: Reading) -> bool:
+def _by_gpu(asked: Asked, site: SiteMemory) -> bool:
     """Whether memory is to be asked for by GPU. Slurm's own default for jobs that ask for none
     would be all memory of their nodes, where the site names no other.
     """
-    site = reading.memory
     unset = site.mb_per_gpu is None and site.mb_per_cpu is None and site.mb_per_node is None
     return asked.memory_mb_per_gpu is not None or (asked.default_memory and unset)
 

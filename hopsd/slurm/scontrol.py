@@ -12,6 +12,7 @@ from typing import Any
 from hopsd.errors import SlurmError, SlurmUnavailableError
 from hopsd.model.ids import JobId, NodeName
 from hopsd.model.reading import JobReading, NodeReading, Reading, SiteMemory
+from hopsd.model.site import Licence
 from hopsd.slurm.accounting.rules import SiteRulesReader
 from hopsd.slurm.adapter import Placement, SignalScope
 from hopsd.slurm.command import SlurmCommands
@@ -31,9 +32,19 @@ from hopsd.slurm.parse import (
 )
 from hopsd.slurm.script import Scripts
 from hopsd.slurm.shape import Release, reset_arguments, update_arguments
-from hopsd.slurm.site import reserved_from, reserved_now, site_memory
+from hopsd.slurm.site import (
+    closed_groups,
+    groups_of,
+    licences,
+    partition_groups,
+    partition_memory,
+    reserved_from,
+    reserved_now,
+    site_memory,
+)
 
 _REGISTRATION_SECONDS = 30.0
+_GROUPS_SECONDS = 60.0
 
 
 class ScontrolAdapter:
@@ -55,12 +66,15 @@ class ScontrolAdapter:
         self._site = SiteRulesReader(self._commands)
         self._order: Mapping[NodeName, int] = {}
         self._closed: Mapping[str, str] = {}
+        self._groups: Mapping[str, frozenset[str]] = {}
+        self._groups_of: dict[str, tuple[float, frozenset[str]]] = {}
         self._unheard_since: float | None = None
         self._known_release: Release | None = None
         self._site_memory: SiteMemory | None = None
 
     def read(self) -> Reading:
-        self._closed = closed_partitions(self._partition_records())
+        partitions = self._partition_records()
+        self._closed, self._groups = closed_partitions(partitions), partition_groups(partitions)
         nodes, names = node_readings(self._node_records(), self._partitions, self._closed)
         self._order = {name: at for at, name in enumerate(names)}
         self._require_known(nodes)
@@ -75,6 +89,7 @@ class ScontrolAdapter:
         now = self._clock()
         reservations = self._reservation_records()
         reserved, inside = reserved_from(reservations, now), reserved_now(reservations, now)
+        jobs, memory = self._readings(answer), self._memory()
         return Reading(
             now=now,
             nodes=tuple(
@@ -86,11 +101,13 @@ class ScontrolAdapter:
                 )
                 for node in nodes
             ),
-            jobs=self._readings(answer),
+            jobs=jobs,
             slurm_version=_full_release(answer),
-            memory=self._memory(),
+            memory=memory,
             others=tuple(others),
             site=self._site.read(),
+            partition_memory=partition_memory(partitions, memory),
+            licences=self._licences() if any(job.licences for job in jobs) else {},
         )
 
     def jobs(self) -> Sequence[JobReading]:
@@ -196,10 +213,27 @@ class ScontrolAdapter:
                 job,
                 script=scripts.get(job.id, ""),
                 awaited=int(job.id) in waited_for,
-                barred=barred(job.partition, self._closed),
+                barred=barred(job.partition, self._closed) or self._closed_to(job),
             )
             for job in readings
         )
+
+    def _closed_to(self, job: JobReading) -> str:
+        """By AllowGroups; root may use every partition."""
+        if not self._groups or job.uid == 0:
+            return ""
+        return closed_groups(job.partition, self._groups, lambda: self._group_names(job.user))
+
+    def _group_names(self, user: str) -> frozenset[str]:
+        """Asked again after a minute: the system may have to ask another machine."""
+        now = time.monotonic()
+        known = self._groups_of.get(user)
+        if known is None or now - known[0] > _GROUPS_SECONDS:
+            known = self._groups_of[user] = now, groups_of(user)
+        return known[1]
+
+    def _licences(self) -> Mapping[str, Licence]:
+        return licences(records(self._commands.run("scontrol", "show", "licenses", "-o")))
 
     def _require_known(self, nodes: Sequence[NodeReading]) -> None:
         """A slurmctld that has just started does not know yet which nodes are there.

@@ -1,9 +1,14 @@
-"""Administrators' settings: reservations, and default memory of jobs."""
+"""Administrators' settings: reservations, licences, groups, default memory and cores of jobs."""
 
 from __future__ import annotations
 
+import contextlib
+import grp
+import os
+import pwd
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 
 from ClusterShell.NodeSet import NodeSet
@@ -11,9 +16,11 @@ from ClusterShell.NodeSet import NodeSet
 from hopsd.errors import SlurmError
 from hopsd.model.ids import NodeName
 from hopsd.model.reading import SiteMemory
+from hopsd.model.site import Licence
 
 _LINE = re.compile(r"^(\w+)\s*=\s*(.*?)\s*$", re.MULTILINE)
-_PER_GPU = re.compile(r"DefMemPerGPU=(\d+)")
+_PER_GPU = re.compile(r"DefMemPerGPU=(\d+)", re.IGNORECASE)
+_CPUS = re.compile(r"DefCpuPerGPU=(\d+)", re.IGNORECASE)
 
 
 def reserved_from(records: Iterable[Mapping[str, str]], now: float) -> dict[NodeName, float]:
@@ -60,15 +67,89 @@ def _seconds(text: str) -> float:
 
 
 def site_memory(config: str) -> SiteMemory:
-    """Default memory from ``scontrol show config``; a partition's own settings are ignored."""
+    """Default memory and cores from ``scontrol show config``."""
     said = dict(_LINE.findall(config))
-    per_gpu = _PER_GPU.search(said.get("JobDefaults", ""))
     return SiteMemory(
         counted="MEMORY" in said.get("SelectTypeParameters", "").upper(),
-        mb_per_gpu=int(per_gpu[1]) if per_gpu else None,
+        mb_per_gpu=_found(_PER_GPU, said.get("JobDefaults", "")),
         mb_per_cpu=_number(said.get("DefMemPerCPU")),
         mb_per_node=_number(said.get("DefMemPerNode")),
+        cores_per_gpu=_found(_CPUS, said.get("JobDefaults", "")),
     )
+
+
+def partition_memory(
+    records: Iterable[Mapping[str, str]], site: SiteMemory
+) -> dict[str, SiteMemory]:
+    """Of ``scontrol show partition -o``: the partitions that have defaults of their own."""
+    found = {}
+    for fields in records:
+        own = site
+        cpu, node = _number(fields.get("DefMemPerCPU")), _number(fields.get("DefMemPerNode"))
+        if cpu is not None or node is not None:  # Slurm keeps one number for both
+            own = replace(own, mb_per_cpu=cpu, mb_per_node=node)
+        defaults = fields.get("JobDefaults", "")
+        if (per_gpu := _found(_PER_GPU, defaults)) is not None:
+            own = replace(own, mb_per_gpu=per_gpu)
+        if (cores := _found(_CPUS, defaults)) is not None:
+            own = replace(own, cores_per_gpu=cores)
+        if own != site and "PartitionName" in fields:
+            found[fields["PartitionName"]] = own
+    return found
+
+
+def licences(records: Iterable[Mapping[str, str]]) -> dict[str, Licence]:
+    """Of ``scontrol show licenses -o``."""
+    return {
+        fields["LicenseName"]: Licence(int(fields["Total"]), int(fields.get("Used", "0")))
+        for fields in records
+        if fields.get("Total", "").isdigit() and "LicenseName" in fields
+    }
+
+
+def groups_of(user: str) -> frozenset[str]:
+    """The groups of an account, by name; none of one that this machine does not know."""
+    try:
+        own = pwd.getpwnam(user)
+    except KeyError:
+        return frozenset()
+    names = set()
+    for gid in os.getgrouplist(user, own.pw_gid):
+        with contextlib.suppress(KeyError):
+            names.add(grp.getgrgid(gid).gr_name)
+    return frozenset(names)
+
+
+def closed_groups(
+    partition: str, records: Mapping[str, frozenset[str]], groups: Callable[[], frozenset[str]]
+) -> str:
+    """Why no partition of ``a,b`` takes a job of a user in these ``groups``; empty: one does.
+
+    ``records``: the groups that each partition is for, where it is not for all.
+    """
+    asked = partition.split(",")
+    if not all(name in records for name in asked):
+        return ""
+    own = groups()
+    if any(not own.isdisjoint(records[name]) for name in asked):
+        return ""
+    return " and ".join(
+        f"partition {name} is for the groups {', '.join(sorted(records[name]))}" for name in asked
+    )
+
+
+def partition_groups(records: Iterable[Mapping[str, str]]) -> dict[str, frozenset[str]]:
+    """AllowGroups of the partitions that are not for all."""
+    return {
+        fields["PartitionName"]: frozenset(fields["AllowGroups"].split(","))
+        for fields in records
+        if fields.get("AllowGroups", "ALL") != "ALL" and "PartitionName" in fields
+    }
+
+
+def _found(pattern: re.Pattern[str], text: str) -> int | None:
+    found = pattern.search(text)
+    return int(found[1]) if found else None
 
 
 def _number(text: str | None) -> int | None:

@@ -6,7 +6,7 @@ import pytest
 
 from hopsd.errors import SlurmError, SlurmUnavailableError
 from hopsd.model.ids import UserName
-from hopsd.model.site import Association, Kind, Partition, Qos
+from hopsd.model.site import Association, Kind, Partition, Qos, typed
 from hopsd.slurm.accounting.rules import (
     SiteRulesReader,
     read_associations,
@@ -36,9 +36,9 @@ QOS = f"""QOS Records
 QOS=normal(1) UsageRaw=0.000000 GrpJobs=N(0) GrpTRES={NOTHING} GrpTRESMins={NOTHING} \
 GrpTRESRunMins={NOTHING} MaxWallPJ= MaxTRESPJ= MaxTRESPN= MaxTRESMinsPJ= MinPrioThresh=  \
 MinTRESPJ= PreemptMode=OFF Priority=0 Account Limits=No Accounts User Limits=No Users
-QOS=big(2) UsageRaw=0.000000 GrpJobs=5(0) GrpTRES=cpu=20(0),gres/gpu=6(0) \
+QOS=big(2) UsageRaw=0.000000 GrpJobs=5(0) GrpWall=500(12.50) GrpTRES=cpu=20(0),gres/gpu=6(0) \
 GrpTRESMins=gres/gpu=1000(40) GrpTRESRunMins=gres/gpu=900(2) MaxWallPJ=600 \
-MaxTRESPJ=gres/gpu=4 MaxTRESPN=gres/gpu=2 MaxTRESMinsPJ=gres/gpu=333 MinPrioThresh=  \
+MaxTRESPJ=gres/gpu=4 MaxTRESPN=mem=4096,gres/gpu=2 MaxTRESMinsPJ=gres/gpu=333 MinPrioThresh=  \
 MinTRESPJ=gres/gpu=1 PreemptMode=OFF Priority=100 \
 Account Limits= phys={{MaxJobsPA=N(0) MaxSubmitJobsPA=N(1) MaxTRESPA=cpu=N(0),gres/gpu=5(0)}} \
 User Limits= 9={{MaxJobsPU=3(0) MaxTRESPU=cpu=N(0),gres/gpu=N(0)}} \
@@ -47,7 +47,7 @@ User Limits= 9={{MaxJobsPU=3(0) MaxTRESPU=cpu=N(0),gres/gpu=N(0)}} \
 PARTITIONS = """PartitionName=main AllowGroups=ALL AllowAccounts=ALL AllowQos=ALL Default=YES \
 QoS=N/A MaxNodes=UNLIMITED MaxTime=UNLIMITED MinNodes=0 State=UP Nodes=n[0-2]
 PartitionName=debug AllowGroups=ALL DenyAccounts=phys,chem AllowQos=small,big QoS=debug \
-MaxNodes=2 MaxTime=1-02:30:00 State=UP Nodes=n0
+MaxNodes=2 MaxTime=1-02:30:00 State=UP Nodes=n0 TRESBillingWeights=CPU=0.5,Mem=2G,GRES/gpu=4.0
 """
 CONFIG = "AccountingStorageEnforce = associations,limits,qos,safe\nSlurmUser = root(0)\n"
 
@@ -55,16 +55,21 @@ CONFIG = "AccountingStorageEnforce = associations,limits,qos,safe\nSlurmUser = r
 def test_associations_know_their_bounds_use_and_share() -> None:
     account, user = read_associations(ASSOCIATIONS)
     assert account == Association(
-        "phys", UserName(""), parent="lab", group={Kind.GPUS: 8}, jobs=10, share=0.0
+        "phys",
+        UserName(""),
+        parent="lab",
+        group={Kind.GPUS: 8, typed("a100"): 1},
+        jobs=10,
+        share=0.0,
     )
     assert user == Association(
         account="phys",
         user=UserName("news"),
         parent="phys",
         group={Kind.GPUS: 1, Kind.GPU_MINUTES: 50},
-        gpu_minutes=10,
+        used={Kind.GPU_MINUTES: 7},
         each={Kind.GPUS: 3},
-        gpus_per_node=2,
+        per_node={Kind.GPUS: 2},
         seconds=3600.0,
         jobs=10,
         share=0.4,
@@ -76,12 +81,20 @@ def test_qos_know_the_bounds_of_each_user_and_account() -> None:
         Qos("normal"),
         Qos(
             name="big",
-            group={Kind.CPUS: 20, Kind.GPUS: 6, Kind.JOBS: 5, Kind.GPU_MINUTES: 1000},
-            gpu_minutes=42,
+            group={
+                Kind.CPUS: 20,
+                Kind.GPUS: 6,
+                Kind.JOBS: 5,
+                Kind.GPU_MINUTES: 1000,
+                Kind.RUNNING_GPU_MINUTES: 900,
+                Kind.WALL_MINUTES: 500,
+            },
+            used={Kind.GPU_MINUTES: 40, Kind.WALL_MINUTES: 12},
             per_user={Kind.JOBS: 3},
             per_account={Kind.GPUS: 5},
             each={Kind.GPUS: 4, Kind.GPU_MINUTES: 333},
-            gpus_per_node=2,
+            per_node={Kind.GPUS: 2, Kind.MEMORY: 4096},
+            least={Kind.GPUS: 1},
             seconds=36000.0,
             priority=100,
         ),
@@ -98,6 +111,7 @@ def test_partitions_know_who_may_use_them_and_for_how_long() -> None:
             own_qos="debug",
             seconds=95400.0,
             nodes=2,
+            billing={Kind.CPUS: 0.5, Kind.MEMORY: 2 / 1024, Kind.GPUS: 4.0},
         ),
     ]
 

@@ -19,6 +19,7 @@ from hopsd.core.placement.pools import could_run, could_run_on, pools_of
 from hopsd.core.queue.history import OCCUPYING
 from hopsd.core.queue.priority import idle_gpus, staying, supply
 from hopsd.core.queue.profile_runs import Pair, ProfilingSettings, adopted, followed, run_summary
+from hopsd.core.queue.window import limited
 from hopsd.core.submission.comment import Comment
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
@@ -252,13 +253,16 @@ def _begun_beside_head(
 ) -> list[ProfileRun]:
     """New runs that leave the head of the queue what it needs.
 
-    That is the first job that could run and does not begin a run itself.
+    That is the first job that could run, by the site's limits too, and does not begin a run itself.
     """
     pools = pools_of(snapshot.nodes)
+    could = [job for job in queue if could_run(job, pools)]
+    gpus = sum(node.gpus for node in snapshot.nodes)
+    over = limited(could, gpus, allowances(snapshot.limits, staying(snapshot)))
     grant_in_order = sorted(able, key=lambda job: (job.submit, job_order(job.id)))
     begun: list[ProfileRun] = []
     heads: set[JobId] = set()
-    for head in [*(job for job in queue if could_run(job, pools)), None]:
+    for head in [*(job for job in could if job.id not in over), None]:
         room = _Room(snapshot, head, heads)
         begun = _begun(snapshot, grant_in_order, records, jobs, done, types, limits.copy(), room)
         if head is None or all(run.job != head.id for run in begun):

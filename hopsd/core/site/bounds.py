@@ -7,7 +7,7 @@ limits page, and acct_policy.c).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -36,10 +36,10 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """``most`` of ``kind`` for all that is ``counted`` together; ``used``: GPU minutes so far."""
+    """``most`` of ``kind`` for all that is ``counted`` together; ``used``: minutes so far."""
 
     counted: Counted
-    kind: Kind
+    kind: str
     most: int
     used: int = 0
 
@@ -82,20 +82,19 @@ def bounds(rules: SiteRules, place: Place) -> list[Bound]:
 
 
 def _bounds(rules: SiteRules, place: Place) -> Iterator[Bound]:
-    set_by_qos: dict[str, set[Kind]] = {"group": set(), "user": set(), "account": set()}
+    set_by_qos: dict[str, set[str]] = {"group": set(), "user": set(), "account": set()}
     for qos in qos_of(rules, place):
         for (counted, found), level in zip(_levels(qos, place), set_by_qos, strict=True):
             for kind, most in found.items():
                 if kind not in set_by_qos[level]:
-                    used = qos.gpu_minutes if kind is Kind.GPU_MINUTES else 0
-                    yield Bound(counted, kind, most, used)
+                    used = qos.used if level == "group" else {}
+                    yield Bound(counted, kind, most, used.get(kind, 0))
             set_by_qos[level] |= found.keys()
     links = association_chain(rules, place)
     for link in links:
         for kind, most in link.group.items():
             if kind not in set_by_qos["group"]:
-                used = link.gpu_minutes if kind is Kind.GPU_MINUTES else 0
-                yield Bound(_association(link), kind, most, used)
+                yield Bound(_association(link), kind, most, link.used.get(kind, 0))
     running_set = Kind.JOBS in set_by_qos["user"] | set_by_qos["account"]
     if links and links[0].user and links[0].jobs is not None and not running_set:
         yield Bound(_association(links[0]), Kind.JOBS, links[0].jobs)
@@ -130,26 +129,50 @@ class JobBound:
     by: str
 
 
-def job_bound(rules: SiteRules, place: Place, kind: Kind) -> JobBound | None:
-    """The most of ``kind`` that Slurm allows one job."""
-    for qos in qos_of(rules, place):
-        if kind in qos.each:
-            return JobBound(qos.each[kind], f"QOS {qos.name}")
-    links = association_chain(rules, place)[:1]
-    return next(
-        (JobBound(x.each[kind], _association(x).name) for x in links if kind in x.each), None
-    )
+def job_bound(rules: SiteRules, place: Place) -> dict[str, JobBound]:
+    """The most of each kind that Slurm allows one job."""
+    return _first(rules, place, lambda one: one.each)
 
 
-def per_node(rules: SiteRules, place: Place) -> JobBound | None:
-    """The most GPUs on one server that one job may have."""
+def node_bound(rules: SiteRules, place: Place, kind: str) -> JobBound | None:
+    """The most of ``kind`` that one job may have on a node, as the mean over its nodes."""
+    return _first(rules, place, lambda one: one.per_node).get(kind)
+
+
+def least_bound(rules: SiteRules, place: Place) -> list[tuple[str, JobBound]]:
+    """The least of each kind that Slurm starts a job with."""
+    if not rules.limited:
+        return []
+    found: dict[str, JobBound] = {}
     for qos in qos_of(rules, place):
-        if qos.gpus_per_node is not None:
-            return JobBound(qos.gpus_per_node, f"QOS {qos.name}")
+        found = {k: JobBound(n, f"QOS {qos.name}") for k, n in qos.least.items()} | found
+    return list(found.items())
+
+
+def most_nodes(rules: SiteRules, place: Place) -> JobBound | None:
+    """The most nodes of one job: the partition's, and those that its group could have in all."""
+    found = []
+    partition = rules.partitions.get(place.partition)
+    if partition is not None and partition.nodes is not None:
+        found.append(JobBound(partition.nodes, f"partition {partition.name}"))
+    if rules.limited:
+        own = job_bound(rules, place).get(Kind.NODES)
+        found += [own] if own is not None else []
+        shared = (bound for bound in bounds(rules, place) if bound.kind == Kind.NODES)
+        found += [JobBound(bound.most, bound.counted.name) for bound in shared]
+    return min(found, key=lambda one: one.most, default=None)
+
+
+def _first(
+    rules: SiteRules, place: Place, of: Callable[[Qos | Association], Bounds]
+) -> dict[str, JobBound]:
+    """Of each kind the bound that takes precedence."""
+    found: dict[str, JobBound] = {}
+    for qos in qos_of(rules, place):
+        found = {k: JobBound(n, f"QOS {qos.name}") for k, n in of(qos).items()} | found
     for link in association_chain(rules, place)[:1]:
-        if link.gpus_per_node is not None:
-            return JobBound(link.gpus_per_node, _association(link).name)
-    return None
+        found = {k: JobBound(n, _association(link).name) for k, n in of(link).items()} | found
+    return found
 
 
 def time_limit(rules: SiteRules, place: Place) -> JobBound | None:

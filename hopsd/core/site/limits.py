@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from math import floor
 
 from hopsd.core.queue.history import OCCUPYING
+from hopsd.core.site.amounts import minutes_left, per_gpu
 from hopsd.core.site.bounds import Bound, Counted, Place, bounds, counted_at
 from hopsd.model.ids import JobId
 from hopsd.model.job import Job
 from hopsd.model.reading import JobReading, Reading
 from hopsd.model.rules import Limit
-from hopsd.model.site import Kind
+from hopsd.model.site import Holder, Kind
+
+_SCALE = 1000
+"""Rows are of whole numbers: where jobs take fractions, of thousandths."""
+
+_RUNNING = {
+    Kind.GPU_MINUTES: Kind.GPUS,
+    Kind.RUNNING_GPU_MINUTES: Kind.GPUS,
+    Kind.CPU_MINUTES: Kind.CPUS,
+    Kind.RUNNING_CPU_MINUTES: Kind.CPUS,
+}
+"""Kinds that running jobs take the rest of their time limit of."""
+
+_NOT_ADDED = (Kind.JOBS, Kind.NODES, Kind.WALL_MINUTES)
+_USED_UP = (Kind.GPU_MINUTES, Kind.CPU_MINUTES)
 
 
 def place_of(job: JobReading, partition: str | None = None) -> Place:
@@ -24,43 +40,65 @@ def place_of(job: JobReading, partition: str | None = None) -> Place:
 
 @dataclass(slots=True)
 class _Row:
-    bounds: dict[Kind, Bound] = field(default_factory=dict)
-    members: dict[Kind, set[JobId]] = field(default_factory=lambda: defaultdict(set))
+    bounds: dict[str, Bound] = field(default_factory=dict)
+    members: dict[str, set[JobId]] = field(default_factory=lambda: defaultdict(set))
 
 
 @dataclass(slots=True)
 class _Use:
-    """What jobs that no row has hold already; ``by`` names them."""
+    """What jobs that no row has hold already, by kind; ``by`` names them."""
 
-    gpus: int = 0
-    cpus: int = 0
+    amount: Counter[str] = field(default_factory=Counter)
     by: list[JobId] = field(default_factory=list)
+
+    def add(self, job: JobId, tres: Mapping[str, int], minutes: int) -> None:
+        self.by.append(job)
+        self.amount.update(tres)
+        for kind, of in _RUNNING.items():
+            self.amount[kind] += tres.get(of, 0) * minutes
 
 
 def limit_rows(reading: Reading, jobs: Sequence[Job]) -> tuple[Limit, ...]:
     """Rows that could restrict ``jobs``, and no others.
 
-    What other jobs use is taken off each bound. Bounds on CPUs count as so many GPUs as these
-    CPUs are enough for, with the most that a job of the row takes for each. Nodes are not counted:
-    Slurm counts one node of two jobs once, or twice, by its release.
+    What other jobs use is taken off each bound. Nodes of a group are not counted: two jobs that
+    share one count it once, which depends on the plan itself.
     """
     rules = reading.site
     if not rules.limited:
-        return ()
+        return licence_rows(reading, jobs)
     planned = {job.id: job for job in jobs}
+    read = {job.id: job for job in reading.jobs}
     found: dict[Counted, _Row] = defaultdict(_Row)
-    for job in reading.jobs:
-        if job.id in planned:
-            for bound in bounds(rules, place_of(job)):
-                row = found[bound.counted]
-                row.bounds[bound.kind] = bound
-                row.members[bound.kind].add(job.id)
+    for job in planned:
+        for bound in bounds(rules, place_of(read[job])):
+            row = found[bound.counted]
+            row.bounds[bound.kind] = bound
+            row.members[bound.kind].add(job)
     uses = _uses(reading, planned)
-    return tuple(
+    rows = [
         limit
         for counted, row in sorted(found.items(), key=lambda item: item[0].name)
-        for limit in _limits(counted, row, uses.get(counted, _Use()), planned)
-    )
+        for limit in _limits(counted, row, uses.get(counted, _Use()), planned, read, reading)
+    ]
+    return (*rows, *licence_rows(reading, jobs))
+
+
+def licence_rows(reading: Reading, jobs: Sequence[Job]) -> tuple[Limit, ...]:
+    """Of licences that jobs ask for: as many jobs as there are licences for the greediest."""
+    read = {job.id: job for job in reading.jobs}
+    rows = []
+    for name, licence in sorted(reading.licences.items()):
+        asking = {job.id: n for job in jobs if (n := read[job.id].licences.get(name, 0))}
+        own = sum(asking[job.id] for job in jobs if job.running and job.id in asking)
+        left = licence.total - max(0, licence.used - own)
+        if sum(asking.values()) > left:
+            count = max(0, left) // max(asking.values())
+            told = (
+                f"licence {name} ({licence.total}, of which {licence.total - left} are used beside)"
+            )
+            rows.append(Limit(told, frozenset(asking), count=count))
+    return tuple(rows)
 
 
 def _uses(reading: Reading, planned: Mapping[JobId, Job]) -> dict[Counted, _Use]:
@@ -70,58 +108,83 @@ def _uses(reading: Reading, planned: Mapping[JobId, Job]) -> dict[Counted, _Use]
     for other in reading.others:
         place = Place(other.user, other.account, other.qos, other.partition)
         for counted in counted_at(rules, place):
-            _add(uses[counted], other.id, other.gpus, other.cpus)
+            uses[counted].add(other.id, _held(other), _minutes(other, reading.now))
     for job in reading.jobs:
         if job.id not in planned and job.state in OCCUPYING:
+            minutes = minutes_left(job.time_limit_seconds, job.start, reading.now)
             for counted in counted_at(rules, place_of(job)):
-                _add(uses[counted], job.id, job.allocation.gpus, 0)
+                uses[counted].add(job.id, {Kind.GPUS: job.allocation.gpus}, minutes)
     return uses
 
 
-def _add(use: _Use, job: JobId, gpus: int, cpus: int) -> None:
-    use.gpus += gpus
-    use.cpus += cpus
-    use.by.append(job)
+def _held(other: Holder) -> dict[str, int]:
+    return {**other.tres, Kind.GPUS: other.gpus, Kind.CPUS: other.cpus}
+
+
+def _minutes(other: Holder, now: float) -> int:
+    return minutes_left(other.time_limit_seconds, other.start, now)
 
 
 def _limits(
-    counted: Counted, row: _Row, use: _Use, planned: Mapping[JobId, Job]
+    counted: Counted,
+    row: _Row,
+    use: _Use,
+    planned: Mapping[JobId, Job],
+    read: Mapping[JobId, JobReading],
+    reading: Reading,
 ) -> Iterable[Limit]:
-    for members in {frozenset(ids) for ids in row.members.values()}:
-        kinds = {kind for kind in row.bounds if row.members[kind] == members}
-        jobs = [planned[job] for job in members]
-        gpus, total = _gpus(row, kinds, use, jobs)
-        count = None
-        if Kind.JOBS in kinds:
-            count = max(0, row.bounds[Kind.JOBS].most - len(use.by))
-        if gpus is not None and gpus >= sum(max(job.reqs) for job in jobs):
-            gpus = None
-        if count is not None and count >= len(jobs):
+    count = None
+    if Kind.JOBS in row.bounds:
+        count = max(0, row.bounds[Kind.JOBS].most - len(use.by))
+        if count >= len(row.members[Kind.JOBS]):
             count = None
-        if gpus is not None or count is not None:
-            yield Limit(_told(counted, use, total, row), members, gpus=gpus, count=count)
+    for kind, bound in row.bounds.items():
+        if kind in _NOT_ADDED or (kind in _USED_UP and not reading.site.safe):
+            continue
+        each = {
+            job: taken
+            for job in row.members[kind]
+            if (taken := per_gpu(kind, planned[job], read[job], reading.site, reading.now))
+        }
+        left = max(0, bound.most - bound.used - use.amount[kind])
+        if sum(taken * max(planned[job].reqs) for job, taken in each.items()) <= left:
+            continue
+        scale = 1 if all(taken.denominator == 1 for taken in each.values()) else _SCALE
+        with_count = count if each.keys() == row.members[Kind.JOBS] else None
+        if with_count is not None:
+            count = None
+        yield Limit(
+            _told(counted, bound, use, with_count is not None and row.bounds[Kind.JOBS].most),
+            frozenset(each),
+            gpus=left * scale,
+            count=with_count,
+            per_gpu={} if kind == Kind.GPUS else _scaled(each, scale),
+            unit=str(kind),
+            scale=scale,
+        )
+    if count is not None:
+        yield Limit(
+            _told(counted, row.bounds[Kind.JOBS], use),
+            frozenset(row.members[Kind.JOBS]),
+            count=count,
+        )
 
 
-def _gpus(row: _Row, kinds: set[Kind], use: _Use, jobs: Sequence[Job]) -> tuple[int | None, str]:
-    """GPUs that are left for the row's jobs, and what the site says."""
-    left, told = None, ""
-    if Kind.GPUS in kinds:
-        most = row.bounds[Kind.GPUS].most
-        left, told = max(0, most - use.gpus), f"{most} GPUs"
-    if Kind.CPUS in kinds:
-        most = row.bounds[Kind.CPUS].most
-        each = max((job.rules.cores_per_gpu for job in jobs), default=0.0) or 1.0
-        by_cpus = floor(max(0, most - use.cpus) / each)
-        if left is None or by_cpus < left:
-            left, told = by_cpus, f"{most} CPUs, {each:g} for each GPU"
-    return left, told
+def _scaled(each: Mapping[JobId, Fraction], scale: int) -> dict[JobId, int]:
+    return {job: floor(taken * scale) for job, taken in each.items()}
 
 
-def _told(counted: Counted, use: _Use, total: str, row: _Row) -> str:
+def _told(counted: Counted, bound: Bound, use: _Use, jobs: int | bool = False) -> str:
     """The bound's name, with what others use of it where that makes a difference."""
-    if not use.by:
-        return f"{counted.name} ({total})" if "CPUs" in total else counted.name
-    jobs = f"{row.bounds[Kind.JOBS].most} jobs" if Kind.JOBS in row.bounds else ""
-    of = " and ".join(filter(None, [total, jobs]))
-    by = ", ".join(use.by[:5]) + (f" and {len(use.by) - 5} more" if len(use.by) > 5 else "")
-    return f"{counted.name} ({of}, of which {by} beside hops has {use.gpus} GPUs)"
+    used = bound.used + use.amount[bound.kind]
+    if bound.kind == Kind.JOBS:
+        used = len(use.by)
+    if not used and not (use.by and jobs):
+        return counted.name
+    of = f"{bound.most} {bound.kind}" + (f" and {jobs} jobs" if jobs else "")
+    told = [f"{bound.used} are used up"] if bound.used else []
+    if use.by:
+        by = ", ".join(use.by[:5]) + (f" and {len(use.by) - 5} more" if len(use.by) > 5 else "")
+        has = f"{use.amount[bound.kind]} {bound.kind}" if bound.kind != Kind.JOBS else "run"
+        told.append(f"of which {by} beside hops has {has}")
+    return f"{counted.name} ({of}, {', '.join(told)})"

@@ -1,49 +1,74 @@
-"""What a site allows a single job: its GPU counts, or why it can never run as submitted."""
+"""What a site allows a single job: its GPU counts and servers, or why it cannot run."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from math import floor
 
-from hopsd.core.site.bounds import JobBound, Place, bounds, job_bound, per_node, time_limit
+from hopsd.core.site.amounts import minutes_left, per_gpu
+from hopsd.core.site.bounds import (
+    JobBound,
+    Place,
+    bounds,
+    job_bound,
+    least_bound,
+    most_nodes,
+    node_bound,
+    time_limit,
+)
 from hopsd.core.site.limits import place_of
 from hopsd.model.job import Job
 from hopsd.model.reading import JobReading
 from hopsd.model.reason import Reason, ReasonCode
+from hopsd.model.rules import Rules, ShapeRule
 from hopsd.model.site import Kind, Partition, SiteRules
 
+_NEVER = ReasonCode.NO_CONFIGURATION
 
-def counts_allowed(job: Job, read: JobReading, rules: SiteRules) -> tuple[int, ...] | Reason:
-    """The counts of ``reqs`` that Slurm would start in one of the job's partitions, or why none.
 
-    A bound on the GPUs of one server is kept by counts that are no larger: a plan has no such row.
+def open_partitions(read: JobReading, rules: SiteRules) -> str | Reason:
+    """Those of the partitions it asked for where Slurm would take the job, or why none would."""
+    names = read.partition.split(",")
+    refused = {name: _refused(read, place_of(read, name), rules) for name in names}
+    left = [name for name in names if refused[name] is None]
+    return ",".join(left) or next(filter(None, refused.values()))
+
+
+def within_site(
+    job: Job, read: JobReading, rules: SiteRules, largest: int, now: float
+) -> Job | Reason:
+    """The job with the GPU counts and servers that the site lets it have, or why it may have none.
+
+    ``largest``: GPUs of the largest server. Of several partitions one that allows most
+    decides: Slurm takes any of them.
     """
-    reasons: list[Reason | None] = []
-    allowed: set[int] = set()
-    for partition in read.partition.split(","):
-        place = place_of(read, partition)
-        refused = _refused(read, place, rules)
-        if refused is not None:
-            reasons.append(refused)
-            continue
-        counts, why = _counts(job, place, rules)
-        allowed.update(counts)
-        reasons.append(why)
-    if allowed or not reasons:
-        return tuple(r for r in job.reqs if r in allowed)
-    return next(filter(None, reasons), Reason(ReasonCode.NO_CONFIGURATION, "no GPU count is left"))
+    found: list[Job | Reason] = []
+    for name in read.partition.split(","):
+        place = place_of(read, name)
+        bound_job = _on_servers(job, place, rules)
+        found.append(
+            bound_job
+            if isinstance(bound_job, Reason)
+            else _with_counts(bound_job, read, place, rules, largest, now)
+        )
+    allowed = [one for one in found if isinstance(one, Job)]
+    if not allowed:
+        return found[0]
+    return max(allowed, key=lambda one: (len(one.reqs), one.rules.max_nodes or 2**16))
 
 
 def _refused(read: JobReading, place: Place, rules: SiteRules) -> Reason | None:
     partition = rules.partitions.get(place.partition)
     if partition is not None and (text := _not_allowed(partition, place)):
-        return Reason(ReasonCode.NO_CONFIGURATION, f"partition {partition.name} {text}")
+        return Reason(_NEVER, f"partition {partition.name} {text}")
     bound, seconds = time_limit(rules, place), read.time_limit_seconds
     if bound is not None and seconds is not None and seconds > bound.most:
         text = (
             f"its time limit of {seconds / 60:g} minutes is above the {bound.most / 60:g} of"
             f" {bound.by}; scontrol update its TimeLimit"
         )
-        return Reason(ReasonCode.NO_CONFIGURATION, text)
+        return Reason(_NEVER, text)
     return None
 
 
@@ -59,38 +84,86 @@ def _not_allowed(partition: Partition, place: Place) -> str:
     return ""
 
 
-def _counts(job: Job, place: Place, rules: SiteRules) -> tuple[list[int], Reason | None]:
-    """The counts that every bound leaves, and the bound that left none."""
-    counts, reason = list(job.reqs), None
-    for most, text, code in _most_gpus(job, place, rules):
+def _on_servers(job: Job, place: Place, rules: SiteRules) -> Job | Reason:
+    """The job with at most so many servers, and GPUs on each.
+
+    Slurm compares the mean over a job's servers with the bound of one: with the same count on each,
+    both are one.
+    """
+    kept = job.rules
+    most = most_nodes(rules, place)
+    if most is not None:
+        if most.most < 1:
+            return Reason(_NEVER, f"{most.by} allows no node")
+        kept = replace(kept, max_nodes=int(most.most))
+    each = _gpus_of_a_node(kept, place, rules)
+    if each is not None:
+        if each.most < 1:
+            return Reason(_NEVER, f"{each.by}: not enough for one GPU on a node")
+        shape = ShapeRule.EVEN if kept.shape is ShapeRule.ANY else kept.shape
+        kept = replace(kept, shape=shape, max_per_node=int(each.most))
+    return job if kept == job.rules else replace(job, rules=kept)
+
+
+def _gpus_of_a_node(kept: Rules, place: Place, rules: SiteRules) -> JobBound | None:
+    found = []
+    needs = {
+        Kind.GPUS: (1.0, 0.0),
+        Kind.CPUS: (kept.cores_per_gpu, 0.0),
+        Kind.MEMORY: (kept.memory_mb_per_gpu, kept.memory_mb_per_node),
+    }
+    for kind, (of_gpu, beside) in needs.items():
+        bound = node_bound(rules, place, kind) if rules.limited else None
+        if bound is not None and of_gpu:
+            by = f"{bound.by}, {bound.most} {kind} of one job on a node"
+            found.append(JobBound(floor((bound.most - beside) / of_gpu), by))
+    return min(found, key=lambda one: one.most, default=None)
+
+
+def _with_counts(
+    job: Job, read: JobReading, place: Place, rules: SiteRules, largest: int, now: float
+) -> Job | Reason:
+    counts, reason = list(job.rules.counts(job.reqs)), None
+    for most, text, code in _most_gpus(job, read, place, rules, largest, now):
         left = [count for count in counts if count <= most]
         if counts and not left:
-            asks = f"it asks for {min(counts)} or more"
-            reason = Reason(code, f"{text}: at most {most} GPUs; {asks}")
+            reason = Reason(code, f"{text}: at most {most} GPUs; it asks for {min(counts)} or more")
         counts = left
-    return counts, reason
+    for kind, bound in least_bound(rules, place):
+        each = per_gpu(kind, job, read, rules, now)
+        left = [count for count in counts if each is None or count * each >= bound.most]
+        if counts and not left:
+            text = (
+                f"{bound.by}: at least {bound.most} {kind}; it asks for {max(counts)} GPUs or fewer"
+            )
+            reason = Reason(_NEVER, text)
+        counts = left
+    if counts:
+        return job if tuple(counts) == job.reqs else replace(job, reqs=tuple(counts))
+    return job if reason is None else reason
 
 
-def _most_gpus(job: Job, place: Place, rules: SiteRules) -> list[tuple[int, str, ReasonCode]]:
+def _most_gpus(
+    job: Job, read: JobReading, place: Place, rules: SiteRules, largest: int, now: float
+) -> Iterator[tuple[int, str, ReasonCode]]:
+    kept = job.rules
+    if kept.max_nodes is not None and (most := most_nodes(rules, place)):
+        each = min(largest, kept.max_per_node or largest)
+        nodes = "1 node" if kept.max_nodes == 1 else f"{kept.max_nodes} nodes"
+        yield kept.max_nodes * each, f"{most.by}, {nodes} of one job", _NEVER
     if not rules.limited:
-        return []
-    never = ReasonCode.NO_CONFIGURATION
-    found: list[tuple[int, str, ReasonCode]] = []
-
-    def add(one: JobBound | None, what: str, each: float = 1.0, code: ReasonCode = never) -> None:
-        if one is not None:
-            found.append((floor(one.most / each), f"{one.by}, {what}", code))
-
-    add(job_bound(rules, place, Kind.GPUS), "GPUs of one job")
-    add(job_bound(rules, place, Kind.CPUS), "CPUs of one job", job.rules.cores_per_gpu or 1.0)
-    add(per_node(rules, place), "GPUs of one job on a node")
-    minutes = (job.time_limit_seconds or 0.0) / 60.0
-    if minutes:
-        add(job_bound(rules, place, Kind.GPU_MINUTES), "GPU minutes of one job", minutes)
-    for bound in bounds(rules, place):
-        if bound.kind is Kind.GPU_MINUTES:
-            left = max(0, bound.most - bound.used)
-            named = JobBound(left, bound.counted.name)
-            text = f"{bound.used} of {bound.most} GPU minutes used"
-            add(named, text, minutes if minutes and rules.safe else 1.0, ReasonCode.LIMIT)
-    return found
+        return
+    for kind, bound in job_bound(rules, place).items():
+        taken = per_gpu(kind, job, read, rules, now)
+        if taken:
+            yield floor(bound.most / taken), f"{bound.by}, {bound.most} {kind} of one job", _NEVER
+    minutes = minutes_left(read.time_limit_seconds, read.start, now)
+    for shared in bounds(rules, place):
+        name = f"{shared.counted.name}, {shared.used} of {shared.most} {shared.kind} used"
+        used_up = shared.used >= shared.most
+        if shared.kind == Kind.WALL_MINUTES:
+            used_up = used_up or (rules.safe and shared.used + minutes > shared.most)
+            if used_up and not job.running:
+                yield 0, name, ReasonCode.LIMIT
+        elif shared.kind in (Kind.GPU_MINUTES, Kind.CPU_MINUTES) and used_up and not job.running:
+            yield 0, name, ReasonCode.LIMIT

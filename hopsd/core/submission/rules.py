@@ -29,7 +29,7 @@ def rules_of(
     """
     asked = job.asked
     allowed = allowed_nodes(job, nodes)
-    cores = _cores(job, allowed or nodes, cores_per_gpu)
+    cores = _cores(job, allowed or nodes, site.cores_per_gpu or cores_per_gpu)
     per_gpu, each = _memory_mb(job, allowed or nodes, site, cores)
     if asked.shape is not None:
         shape, per_node = asked.shape, asked.per_node

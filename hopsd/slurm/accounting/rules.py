@@ -18,12 +18,13 @@ from hopsd.errors import SlurmError, SlurmUnavailableError
 from hopsd.model.ids import UserName
 from hopsd.model.site import NO_RULES, Association, Bounds, Kind, Partition, Qos, SiteRules
 from hopsd.slurm.command import SlurmCommands
-from hopsd.slurm.parse import records
+from hopsd.slurm.parse import kind_of, records
 
 log = structlog.get_logger()
 
-_KINDS = {"gres/gpu": Kind.GPUS, "cpu": Kind.CPUS, "node": Kind.NODES}
-_TRES = re.compile(r"([a-z/:0-9_]+)=(N|\d+)(?:\((\d+)\))?")
+_MINUTES = {Kind.GPUS: Kind.GPU_MINUTES, Kind.CPUS: Kind.CPU_MINUTES}
+_TO_RUN = {Kind.GPUS: Kind.RUNNING_GPU_MINUTES, Kind.CPUS: Kind.RUNNING_CPU_MINUTES}
+_TRES = re.compile(r"([\w/:.-]+)=(N|\d+)(?:\((\d+)\))?")
 _FIELD = re.compile(r"([\w/]+)=(\S*)")
 _SHARES = "SharesRaw/Norm/Level/Factor"
 
@@ -70,8 +71,13 @@ class SiteRulesReader:
         partitions = read_partitions(
             self._commands.run("scontrol", "show", "partition", "-a", "-o")
         )
-        enforced = read_enforced(self._commands.run("scontrol", "show", "config"))
-        rules = SiteRules(partitions={partition.name: partition for partition in partitions})
+        config = self._commands.run("scontrol", "show", "config")
+        enforced = read_enforced(config)
+        flags = re.search(r"^PriorityFlags\s*=\s*(\S*)", config, re.MULTILINE)
+        rules = SiteRules(
+            billing_is_largest=bool(flags and "MAX_TRES" in flags[1].split(",")),
+            partitions={partition.name: partition for partition in partitions},
+        )
         if "limits" not in enforced:
             return rules
         text = self._commands.run("scontrol", "show", "assoc_mgr", "flags=assoc,qos", "-o")
@@ -118,6 +124,7 @@ def read_partitions(text: str) -> list[Partition]:
             own_qos="" if (own := fields.get("QoS", "N/A")) == "N/A" else own,
             seconds=_seconds(fields.get("MaxTime", "UNLIMITED")),
             nodes=int(most) if (most := fields.get("MaxNodes", "")).isdigit() else None,
+            billing=_weights(fields.get("TRESBillingWeights", "")),
         )
         for fields in records(text)
         if "PartitionName" in fields
@@ -140,20 +147,15 @@ def read_associations(text: str) -> list[Association]:
 def _association(fields: Mapping[str, str]) -> Association:
     user = fields["UserName"].partition("(")[0]
     above = fields.get("ParentAccount", "").partition("(")[0]
-    minutes, used = _tres(fields.get("GrpTRESMins", "")), _used(fields.get("GrpTRESMins", ""))
-    running = _used(fields.get("GrpTRESRunMins", ""))
-    group = _bounds(fields, "GrpTRES", "GrpJobs")
-    if Kind.GPUS in minutes:
-        group |= {Kind.GPU_MINUTES: minutes[Kind.GPUS]}
     return Association(
         account=fields["Account"],
         user=UserName(user),
         partition=fields.get("Partition", ""),
         parent=fields["Account"] if user else above,
-        group=group,
-        gpu_minutes=used.get(Kind.GPUS, 0) + _sane(running.get(Kind.GPUS, 0)),
+        group=_group(fields),
+        used=_minutes_used(fields),
         each=_each(fields),
-        gpus_per_node=_tres(fields.get("MaxTRESPN", "")).get(Kind.GPUS),
+        per_node=_tres(fields.get("MaxTRESPN", "")),
         seconds=_minutes(fields.get("MaxWallPJ", "")),
         jobs=_number(fields.get("MaxJobs", "")),
         share=_share(fields.get(_SHARES, "")),
@@ -173,20 +175,18 @@ def read_qos(text: str) -> list[Qos]:
         own, _, rest = line.partition(" Account Limits=")
         accounts, _, users = rest.partition(" User Limits=")
         fields = dict(_FIELD.findall(own))
-        group = _bounds(fields, "GrpTRES", "GrpJobs")
-        minutes = fields.get("GrpTRESMins", "")
-        if Kind.GPUS in _tres(minutes):
-            group |= {Kind.GPU_MINUTES: _tres(minutes)[Kind.GPUS]}
-        running = _used(fields.get("GrpTRESRunMins", "")).get(Kind.GPUS, 0)
         found.append(
             Qos(
                 name=fields["QOS"].rpartition("(")[0],
-                group=group,
-                gpu_minutes=_used(minutes).get(Kind.GPUS, 0) + _sane(running),
-                per_user=_bounds(_first(users), "MaxTRESPU", "MaxJobsPU"),
-                per_account=_bounds(_first(accounts), "MaxTRESPA", "MaxJobsPA"),
+                group=_group(fields),
+                used=_minutes_used(fields),
+                per_user=_with_running(_first(users), "MaxTRESPU", "MaxJobsPU", "MaxTRESRunMinsPU"),
+                per_account=_with_running(
+                    _first(accounts), "MaxTRESPA", "MaxJobsPA", "MaxTRESRunMinsPA"
+                ),
                 each=_each(fields),
-                gpus_per_node=_tres(fields.get("MaxTRESPN", "")).get(Kind.GPUS),
+                per_node=_tres(fields.get("MaxTRESPN", "")),
+                least=_tres(fields.get("MinTRESPJ", "")),
                 seconds=_minutes(fields.get("MaxWallPJ", "")),
                 priority=_number(fields.get("Priority", "")) or 0,
             )
@@ -200,38 +200,70 @@ def _first(text: str) -> dict[str, str]:
     return dict(_FIELD.findall(inside[1])) if inside else {}
 
 
-def _bounds(fields: Mapping[str, str], tres: str, jobs: str) -> dict[Kind, int]:
+def _bounds(fields: Mapping[str, str], tres: str, jobs: str) -> dict[str, int]:
     bounds = dict(_tres(fields.get(tres, "")))
     most = _number(fields.get(jobs, ""))
     return bounds if most is None else bounds | {Kind.JOBS: most}
 
 
+def _with_running(fields: Mapping[str, str], tres: str, jobs: str, minutes: str) -> dict[str, int]:
+    return _bounds(fields, tres, jobs) | _as(_TO_RUN, _tres(fields.get(minutes, "")))
+
+
+def _group(fields: Mapping[str, str]) -> dict[str, int]:
+    bounds = _with_running(fields, "GrpTRES", "GrpJobs", "GrpTRESRunMins")
+    bounds |= _as(_MINUTES, _tres(fields.get("GrpTRESMins", "")))
+    wall = _number(fields.get("GrpWall", ""))
+    return bounds if wall is None else bounds | {Kind.WALL_MINUTES: wall}
+
+
+def _minutes_used(fields: Mapping[str, str]) -> dict[str, int]:
+    used = _as(_MINUTES, _used(fields.get("GrpTRESMins", "")))
+    wall = re.search(r"\((\d+)", fields.get("GrpWall", ""))
+    if wall is not None:
+        used[Kind.WALL_MINUTES] = int(wall[1])
+    return {kind: amount for kind, amount in used.items() if amount}
+
+
 def _each(fields: Mapping[str, str]) -> Bounds:
     bounds = dict(_tres(fields.get("MaxTRESPJ", "")))
-    minutes = _tres(fields.get("MaxTRESMinsPJ", "")).get(Kind.GPUS)
-    return bounds if minutes is None else bounds | {Kind.GPU_MINUTES: minutes}
+    return bounds | _as(_MINUTES, _tres(fields.get("MaxTRESMinsPJ", "")))
 
 
-def _tres(text: str) -> dict[Kind, int]:
+def _as(kinds: Mapping[Kind, Kind], bounds: Bounds) -> dict[str, int]:
+    return {kinds[Kind(kind)]: most for kind, most in bounds.items() if kind in kinds}
+
+
+def _tres(text: str) -> dict[str, int]:
     """The bounds of ``cpu=20(4),gres/gpu=N(2)``; N: none."""
-    found = _TRES.findall(text)
-    return {_KINDS[name]: int(most) for name, most, _ in found if name in _KINDS and most != "N"}
+    found = ((kind_of(name), most) for name, most, _ in _TRES.findall(text))
+    return {kind: int(most) for kind, most in found if kind is not None and most != "N"}
 
 
-def _used(text: str) -> dict[Kind, int]:
-    found = _TRES.findall(text)
-    return {_KINDS[name]: int(used) for name, _, used in found if name in _KINDS and used}
+def _used(text: str) -> dict[str, int]:
+    found = ((kind_of(name), used) for name, _, used in _TRES.findall(text))
+    return {kind: int(used) for kind, used in found if kind is not None and used}
+
+
+_PER = {"": 1.0, "K": 1024.0, "M": 1.0, "G": 1 / 1024, "T": 1 / 1024**2}
+
+
+def _weights(text: str) -> dict[str, float]:
+    """TRESBillingWeights: ``CPU=1.0,Mem=0.25G,GRES/gpu=2.0``; of memory for each MB."""
+    found = {}
+    for item in text.split(","):
+        name, _, value = item.partition("=")
+        kind = kind_of(name.lower())
+        weight = re.fullmatch(r"(\d*\.?\d+)([KMGT]?)", value)
+        if kind is not None and weight is not None:
+            found[kind] = float(weight[1]) * (_PER[weight[2]] if kind == Kind.MEMORY else 1.0)
+    return found
 
 
 def _number(text: str) -> int | None:
     """``10(1)`` or ``10``; ``N(1)`` and nothing are no bound."""
     digits = text.partition("(")[0]
     return int(digits) if digits.isdigit() else None
-
-
-def _sane(minutes: int) -> int:
-    """A job without a time limit counts as 2**32 minutes and more: it cannot be kept free."""
-    return minutes if minutes < 2**31 else 0
 
 
 def _minutes(text: str) -> float | None:

@@ -26,7 +26,7 @@ from hopsd.model.plan import Plan, RoundInfo, Snapshot
 from hopsd.model.profiling import ProfileRun
 from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
 from hopsd.model.reason import Reason, ReasonCode
-from hopsd.model.rules import Rules, ShapeRule
+from hopsd.model.rules import Limit, Rules, ShapeRule
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 
 A, V = GpuType("a100"), GpuType("v100")
@@ -80,10 +80,11 @@ class World:
         now: float = NOW,
         settings: ProfilingSettings = ON,
         head: JobId | None = None,
+        limits: tuple[Limit, ...] = (),
     ) -> Profiling:
         nodes = tuple(NodeReading(n.name, n.gpu_type, n.gpus, 8) for n in self.nodes)
         return profiling(
-            Snapshot(now, RoundInfo(self.first, 60.0), self.nodes, tuple(self.jobs)),
+            Snapshot(now, RoundInfo(self.first, 60.0), self.nodes, tuple(self.jobs), limits),
             Reading(now, nodes, tuple(self.readings.values())),
             self.records,
             self.comments,
@@ -434,3 +435,17 @@ def test_the_heads_own_run_is_not_kept_back_by_what_it_needs() -> None:
     alone.add(2, "newer", 1)
     head = alone.add(5, "new", 1)
     assert list(starts(alone.look(head=head))) == [head]
+
+
+def test_runs_keep_to_the_sites_limits_and_leave_nothing_to_a_head_over_one() -> None:
+    world = World((Node(NodeName("n0"), A, 4, 4),))
+    mine = frozenset(world.add(number, f"new{number}") for number in range(1, 5))
+    found = world.look(limits=(Limit("QOS small", mine, gpus=2),))
+    assert len(starts(found)) == 2
+    minutes = Limit("QOS short", mine, gpus=100, per_gpu=dict.fromkeys(mine, 60))
+    assert len(starts(world.look(limits=(minutes,)))) == 1
+    head = world.add(9, "known", 4)
+    spent = Limit("QOS spent", frozenset({head}), gpus=2)
+    known = {(WorkloadName("known"), A)}
+    assert starts(world.look(known=known, head=head)) == {}
+    assert starts(world.look(known=known, head=head, limits=(spent,))).keys() == mine

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hopsd.core.site.bounds import Place, bounds
 from hopsd.core.site.limits import limit_rows
-from hopsd.core.site.own_bounds import counts_allowed
-from hopsd.model.ids import JobId, UserName
+from hopsd.core.site.own_bounds import open_partitions, within_site
+from hopsd.model.asked import Asked
+from hopsd.model.ids import GpuType, JobId, UserName
 from hopsd.model.job import Job
 from hopsd.model.reading import JobReading, Reading, SlurmState
 from hopsd.model.reason import Reason, ReasonCode
-from hopsd.model.rules import Limit
-from hopsd.model.site import Association, Holder, Kind, Partition, Qos, SiteRules
+from hopsd.model.rules import Limit, ShapeRule
+from hopsd.model.site import (
+    Association,
+    Holder,
+    Kind,
+    Licence,
+    Partition,
+    Qos,
+    SiteRules,
+    typed,
+)
 
 
 def job(number: int, user: str = "alice", reqs: tuple[int, ...] = (1, 2)) -> Job:
@@ -23,7 +34,8 @@ def job(number: int, user: str = "alice", reqs: tuple[int, ...] = (1, 2)) -> Job
 
 
 def read(number: int, user: str = "alice", **other: object) -> JobReading:
-    fields: dict[str, object] = {"account": "lab", "qos": "small", "partition": "gpu", **other}
+    fields: dict[str, object] = {"account": "lab", "qos": "small", "partition": "gpu"}
+    fields |= {"time_limit_seconds": 3600.0, **other}
     return JobReading(
         JobId(str(number)), UserName(user), 1, "", "hops:reqs=1,2", state=SlurmState.PENDING,
         submit=0.0, **fields,  # type: ignore[arg-type]
@@ -121,45 +133,148 @@ def test_a_qos_comes_before_accounts_and_a_partitions_before_the_jobs() -> None:
     assert (first.counted.name, first.most) == ("QOS small", 4)
 
 
-def test_bounds_on_cpus_are_as_many_gpus_as_they_are_enough_for() -> None:
-    site = rules(Qos("small", group={Kind.CPUS: 20}))
-    jobs = [replace(j, rules=replace(j.rules, cores_per_gpu=6.0)) for j in (job(1), job(2))]
+def with_rules(number: int, *, reqs: tuple[int, ...] = (1, 2), **given: object) -> Job:
+    one = job(number, reqs=reqs)
+    return replace(one, rules=replace(one.rules, **given))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("kind", "most", "given", "each"),
+    [
+        (Kind.CPUS, 20, {"cores_per_gpu": 6.0}, 6),
+        (Kind.MEMORY, 9000, {"memory_mb_per_gpu": 4000.0, "memory_mb_per_node": 100.0}, 4100),
+        (Kind.BILLING, 20, {"cores_per_gpu": 6.0}, 6),
+        (Kind.RUNNING_GPU_MINUTES, 100, {}, 60),
+        (Kind.RUNNING_CPU_MINUTES, 300, {"cores_per_gpu": 2.0}, 120),
+    ],
+)
+def test_a_row_counts_what_a_gpu_of_each_job_takes_of_it(
+    kind: Kind, most: int, given: dict[str, object], each: int
+) -> None:
+    site = rules(Qos("small", group={kind: most}))
+    jobs = [with_rules(1, **given), with_rules(2, **given)]
     [row] = rows(site, jobs)
-    assert (row.gpus, row.name) == (3, "QOS small (20 CPUs, 6 for each GPU)")
+    assert (row.gpus, row.unit, set(row.per_gpu.values())) == (most, kind, {each})
+    assert row.taken(JobId("1"), 2) == 2 * each
+    assert rows(rules(Qos("small", group={kind: 1000 * most})), jobs) == []
+
+
+def test_billing_is_by_the_partitions_weights_in_whole_numbers() -> None:
+    partition = Partition("gpu", billing={Kind.GPUS: 2.0, Kind.CPUS: 0.25})
+    site = rules(Qos("small", group={Kind.BILLING: 9}), partition)
+    [row] = rows(site, [with_rules(n, cores_per_gpu=3.0) for n in (1, 2)])
+    assert (row.gpus, row.scale, set(row.per_gpu.values())) == (9000, 1000, {2750})
+    largest = rows(replace(site, billing_is_largest=True), [with_rules(1, reqs=(8,))])
+    assert [(one.gpus, one.per_gpu) for one in largest] == [(9, {JobId("1"): 2})]
+
+
+def test_gpus_of_a_type_count_for_those_who_name_it() -> None:
+    site = rules(Qos("small", group={typed("a100"): 1}))
+    reading = Reading(0.0, (), (read(1, asked=Asked(gpu_type=GpuType("a100"))), read(2)), site=site)
+    [row] = limit_rows(reading, [job(1), job(2)])
+    assert (row.jobs, row.gpus, row.unit) == ({JobId("1")}, 1, "GPUs of type a100")
+
+
+def test_what_plain_jobs_have_yet_to_run_is_taken_off() -> None:
+    site = rules(Qos("small", group={Kind.RUNNING_GPU_MINUTES: 100}))
+    plain = Holder(
+        *(JobId("9"), UserName("bob"), "lab", "small", "gpu", 1, 8),
+        time_limit_seconds=3600.0,
+        start=-1200.0,
+    )
+    [row] = rows(site, [job(1)], (plain,))
+    assert row.gpus == 60
+    assert "9 beside hops has 40 GPU minutes to run" in row.name
+
+
+def test_licences_let_as_many_jobs_run_as_there_are() -> None:
+    reading = Reading(
+        0.0,
+        (),
+        (*(read(n, licences={"matlab": n}) for n in (1, 2)), read(3)),
+        licences={"matlab": Licence(total=4, used=2)},
+    )
+    [row] = limit_rows(reading, [job(1), job(2), job(3)])
+    assert (row.jobs, row.count, row.gpus) == (frozenset(map(JobId, "12")), 1, None)
+    assert row.name == "licence matlab (4, of which 2 are used beside)"
+
+
+def allowed(asks: Job, site: SiteRules, largest: int = 8, **other: object) -> Job | Reason:
+    reading = read(1, **{"time_limit_seconds": 1200.0, **other})
+    where = open_partitions(reading, site)
+    if isinstance(where, Reason):
+        return where
+    return within_site(asks, replace(reading, partition=where), site, largest, 0.0)
 
 
 def test_one_job_keeps_the_counts_that_it_may_have() -> None:
     asks = job(1, reqs=(1, 2, 4, 8))
     for site in (
         rules(Qos("small", each={Kind.GPUS: 4})),
-        rules(Qos("small", gpus_per_node=5)),
+        rules(Qos("small", each={Kind.GPU_MINUTES: 80})),
         rules(in_lab("alice", each={Kind.GPUS: 4})),
         rules(in_lab("alice", each={Kind.GPUS: 1}), Qos("small", each={Kind.GPUS: 4})),
+        rules(in_lab("alice", each={Kind.NODES: 1}), Qos("small", per_node={Kind.GPUS: 5})),
     ):
-        assert counts_allowed(asks, read(1), site) == (1, 2, 4)
-    minutes = rules(Qos("small", group={Kind.GPU_MINUTES: 100}, gpu_minutes=40), safe=True)
-    in_time = replace(asks, time_limit_seconds=20 * 60.0)
-    assert counts_allowed(in_time, read(1), minutes) == (1, 2)
+        found = allowed(asks, site)
+        assert isinstance(found, Job)
+        assert found.reqs == (1, 2, 4)
+    least = allowed(asks, rules(Qos("small", least={Kind.GPUS: 3})))
+    assert isinstance(least, Job)
+    assert least.reqs == (4, 8)
+
+
+def test_a_job_has_no_more_servers_and_gpus_on_each_than_the_site_allows() -> None:
+    asks = job(1, reqs=(1, 2, 4, 8, 16))
+    two = allowed(asks, rules(Partition("gpu", nodes=2)), largest=4)
+    assert isinstance(two, Job)
+    assert (two.reqs, two.rules.max_nodes) == ((1, 2, 4, 8), 2)
+    grouped = allowed(asks, rules(lab(group={Kind.NODES: 3}), in_lab("alice")), largest=4)
+    assert isinstance(grouped, Job)
+    assert grouped.rules.max_nodes == 3
+    cores = with_rules(1, reqs=(1, 2, 4), cores_per_gpu=4.0)
+    each = allowed(cores, rules(Qos("small", per_node={Kind.CPUS: 9})))
+    assert isinstance(each, Job)
+    assert (each.reqs, each.rules.max_per_node, each.rules.shape) == ((1, 2, 4), 2, ShapeRule.EVEN)
+    none = allowed(asks, rules(Partition("gpu", nodes=2)), largest=4, partition="gpu,debug")
+    assert isinstance(none, Job)
+    assert none.rules.max_nodes is None
 
 
 def test_a_job_that_no_rule_lets_run_is_told_which() -> None:
     def told(site: SiteRules, **other: object) -> Reason:
-        found = counts_allowed(job(1, reqs=(4,)), read(1, **other), site)
+        found = allowed(job(1, reqs=(4,)), site, **other)  # type: ignore[arg-type]
         assert isinstance(found, Reason)
         return found
 
     assert told(rules(Qos("small", each={Kind.GPUS: 2}))) == Reason(
         ReasonCode.NO_CONFIGURATION,
-        "QOS small, GPUs of one job: at most 2 GPUs; it asks for 4 or more",
+        "QOS small, 2 GPUs of one job: at most 2 GPUs; it asks for 4 or more",
     )
+    nodes = told(rules(Partition("gpu", nodes=1)), largest=2)
+    assert nodes.text == "partition gpu, 1 node of one job: at most 2 GPUs; it asks for 4 or more"
+    assert "at least 9 GPUs; it asks for 4" in told(rules(Qos("small", least={Kind.GPUS: 9}))).text
     closed = told(rules(Partition("gpu", accounts=frozenset({"chem"}))))
     assert closed.text == "partition gpu is for the accounts chem, not lab"
     short = told(rules(Partition("gpu", seconds=3600.0)), time_limit_seconds=7200.0)
     assert short.text.startswith("its time limit of 120 minutes is above the 60 of partition gpu")
-    spent = told(rules(Qos("small", group={Kind.GPU_MINUTES: 9}, gpu_minutes=9)))
+    spent = told(rules(Qos("small", group={Kind.GPU_MINUTES: 9}, used={Kind.GPU_MINUTES: 9})))
     assert (spent.code, "9 of 9 GPU minutes used" in spent.text) == (ReasonCode.LIMIT, True)
+    wall = {"group": {Kind.WALL_MINUTES: 30}, "used": {Kind.WALL_MINUTES: 15}}
+    assert isinstance(allowed(job(1), rules(Qos("small", **wall))), Job)
+    over = told(rules(Qos("small", **wall), safe=True))
+    assert (over.code, "15 of 30 minutes of run time" in over.text) == (ReasonCode.LIMIT, True)
     either = rules(Partition("gpu", accounts=frozenset({"chem"})), Partition("debug"))
-    assert counts_allowed(job(1, reqs=(4,)), read(1, partition="gpu,debug"), either) == (4,)
+    assert open_partitions(read(1, partition="gpu,debug"), either) == "debug"
+
+
+def test_minutes_of_all_time_are_kept_for_what_runs_where_slurm_is_safe() -> None:
+    spent = Qos("small", group={Kind.GPU_MINUTES: 200}, used={Kind.GPU_MINUTES: 50})
+    jobs = [job(1), job(2)]
+    [row] = rows(rules(spent, safe=True), jobs)
+    assert (row.gpus, set(row.per_gpu.values())) == (150, {60})
+    assert "50 are used up" in row.name
+    assert rows(rules(spent), jobs) == []
 
 
 @given(

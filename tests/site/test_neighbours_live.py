@@ -1,0 +1,86 @@
+"""What partitions and plain jobs leave is known before a start is tried: on a live site."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from daemon_site import Site
+from fixtures_accounting import ALICE, BOB, OPERATOR, accounting_cluster, python_of, uid_of
+from fixtures_cluster import SAVER, submit, wait_until
+from psycopg.conninfo import conninfo_to_dict
+
+from examples.demo.cluster import NodeSpec
+from hopsd.model.ids import JobId
+from hopsd.model.reading import SlurmState
+
+pytestmark = pytest.mark.live
+
+NODES = [NodeSpec("rtx3090", gpus=4, cpus=8, memory_mb=8000)] * 3
+CONF = [
+    "SelectTypeParameters=CR_Core_Memory",
+    "PartitionName=debug Nodes=n0 MaxTime=INFINITE State=UP",
+    "PartitionName=one Nodes=ALL MaxNodes=1 MaxTime=INFINITE State=UP",
+]
+
+
+@pytest.fixture
+def site(database: str) -> Iterator[Site]:
+    python = python_of(OPERATOR)
+    Path(str(conninfo_to_dict(database)["host"])).chmod(0o711)  # for the operator
+    with accounting_cluster(NODES, CONF) as cluster:
+        folder = cluster.directory / "hopsd"
+        folder.mkdir()
+        folder.chmod(0o777)
+        with closing(Site(folder, database, cluster)) as site:
+            site.hopsd.uid = uid_of(OPERATOR)
+            site.hopsd.command = [*python, "-m", "hopsd"]
+            site.hopsd.start()
+            yield site
+
+
+def nodes_of(site: Site, job: JobId) -> tuple[str, ...]:
+    """Where it runs; none while it waits."""
+    [found] = [j for j in site.cluster.read_jobs() if j.id == job]
+    return found.allocation.nodes if found.state is SlurmState.RUNNING else ()
+
+
+def reason(site: Site, job: JobId) -> str:
+    found = site.hopsd.wait_for(lambda s: any(row["id"] == job for row in s["waiting"]))
+    [row] = [row for row in found["waiting"] if row["id"] == job]
+    return str(row["reason"])
+
+
+def test_a_held_job_in_a_smaller_partition_makes_nobody_elses_impossible(site: Site) -> None:
+    cluster = site.cluster
+    submit(cluster, "--hold", "--partition=debug", comment="hops:reqs=4", uid=uid_of(BOB))
+    one = submit(cluster, "--partition=one", comment="hops:reqs=8", uid=uid_of(BOB))
+    assert "partition one, 1 node of one job: at most 4 GPUs" in reason(site, one)
+    twelve = submit(
+        cluster, "--partition=main", script=SAVER, comment="hops:reqs=12", uid=uid_of(ALICE)
+    )
+    wait_until(lambda: nodes_of(site, twelve) == ("n0", "n1", "n2"))
+
+
+def test_cores_and_memory_of_plain_jobs_are_left_to_them(site: Site) -> None:
+    cluster, alice = site.cluster, uid_of(ALICE)
+    many = submit(
+        *(cluster, "--nodelist=n0", "--cpus-per-task=7", "--mem=500"), comment=None, uid=uid_of(BOB)
+    )
+    large = submit(cluster, "--nodelist=n1", "--mem=7000", comment=None, uid=uid_of(BOB))
+    wait_until(lambda: cluster.run("squeue", "-h", "-t", "R", "-o", "%A").split() == [large, many])
+    four = submit(cluster, "--mem=4000", script=SAVER, comment="hops:reqs=4", uid=alice)
+    two = submit(
+        *(cluster, "--cpus-per-gpu=3", "--mem-per-gpu=200"),
+        script=SAVER,
+        comment="hops:reqs=2",
+        uid=alice,
+    )
+    wait_until(lambda: all(nodes_of(site, job) for job in (four, two)))
+    assert (nodes_of(site, four), nodes_of(site, two)) == (("n2",), ("n1",))
+    more = submit(cluster, "--mem=4000", script=SAVER, comment="hops:reqs=2", uid=alice)
+    assert "2 GPUs" in reason(site, more)
+    status = site.hopsd.status()
+    assert not [step for step in status["round"]["steps"] if step["status"] == "failed"]

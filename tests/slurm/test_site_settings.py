@@ -1,0 +1,65 @@
+"""What administrators set for jobs: default memory and cores, licences, groups, what jobs hold."""
+
+from __future__ import annotations
+
+from hopsd.model.reading import SiteMemory
+from hopsd.model.site import Kind, Licence
+from hopsd.slurm.parse import licences as licences_of
+from hopsd.slurm.parse import records, tres
+from hopsd.slurm.site import (
+    closed_groups,
+    groups_of,
+    licences,
+    partition_groups,
+    partition_memory,
+    site_memory,
+)
+
+CONFIG = """JobDefaults             = DefCpuPerGPU=4,DefMemPerGPU=1000
+DefMemPerNode           = UNLIMITED
+SelectTypeParameters    = CR_CORE_MEMORY
+"""
+PARTITIONS = """PartitionName=main AllowGroups=ALL DefMemPerNode=UNLIMITED JobDefaults=(null)
+PartitionName=big AllowGroups=lab,chem DefMemPerCPU=900 JobDefaults=DefMemPerGPU=5000
+PartitionName=small AllowGroups=ALL DefMemPerNode=300 JobDefaults=DefCpuPerGPU=2
+"""
+
+
+def test_a_partitions_own_defaults_come_before_the_sites() -> None:
+    site = site_memory(CONFIG)
+    assert site == SiteMemory(counted=True, mb_per_gpu=1000, cores_per_gpu=4)
+    assert partition_memory(records(PARTITIONS), site) == {
+        "big": SiteMemory(True, mb_per_gpu=5000, mb_per_cpu=900, cores_per_gpu=4),
+        "small": SiteMemory(True, mb_per_gpu=1000, mb_per_node=300, cores_per_gpu=2),
+    }
+
+
+def test_partitions_for_groups_are_closed_to_others() -> None:
+    only = partition_groups(records(PARTITIONS))
+    assert only == {"big": {"lab", "chem"}}
+    told = closed_groups("big", only, lambda: frozenset({"phys"}))
+    assert told == "partition big is for the groups chem, lab"
+    assert closed_groups("big", only, lambda: frozenset({"lab"})) == ""
+    assert closed_groups("big,main", only, frozenset) == ""
+    assert "root" in groups_of("root")
+    assert groups_of("nobody that is here") == set()
+
+
+def test_licences_are_read_of_the_site_and_of_jobs() -> None:
+    text = "LicenseName=matlab Total=10 Used=3 Free=7 Remote=no\nNo licenses\n"
+    assert licences(records(text)) == {"matlab": Licence(10, 3)}
+    assert licences_of("matlab:2,ansys") == {"matlab": 2, "ansys": 1}
+    assert licences_of("a|b") == licences_of("") == {}
+
+
+def test_what_a_job_holds_is_read_by_kind() -> None:
+    held = tres("cpu=4,mem=1.50G,node=1,billing=9,gres/gpu=2,gres/gpu:a100=2,license/x=1")
+    assert held == {
+        Kind.CPUS: 4,
+        Kind.MEMORY: 1536,
+        Kind.NODES: 1,
+        Kind.BILLING: 9,
+        Kind.GPUS: 2,
+        "GPUs of type a100": 2,
+    }
+    assert tres("") == tres("cpu=x") == {}
