@@ -135,7 +135,7 @@ class Daemon:
         """Seconds without a finished tick after which the watchdog may kill us."""
         slurm = self._config.slurm
         slowest = (
-            slurm.checkpoint_grace_seconds
+            max(slurm.checkpoint_grace_seconds, slurm.longest_grace_seconds)
             + slurm.stop_timeout_seconds
             + slurm.start_timeout_seconds
         )

@@ -500,16 +500,44 @@ end
 local SIGNALS = { USR1 = "USR1", USR2 = "USR2", TERM = "TERM", INT = "INT", HUP = "HUP",
   ["10"] = "USR1", ["12"] = "USR2", ["15"] = "TERM", ["2"] = "INT", ["1"] = "HUP" }
 
--- What the script wants to be warned by, as "batch:USR1" or "steps:USR1". This script is not told of
--- the option, so one on the command line is not known.
+-- What a site may warn jobs by (hopsd/config/schema.py, checkpoint_signal).
+local WARNINGS = { "USR1", "USR2", "HUP", "INT", "TERM", "ALRM", "URG", "XCPU" }
+
+-- The script without its comments.
+local function commands_of(script)
+  return ((script or ""):gsub("^%s*#[^\n]*", ""):gsub("\n%s*#[^\n]*", ""))
+end
+
+-- The signals that the script itself handles, as "USR1,TERM", or "none": where it has a trap (or is a
+-- program that speaks of signals), those that it names. Anything else would die of one.
+local function traps_of(script)
+  local text = " " .. commands_of(script) .. " "
+  local named = {}
+  if text:find("[^%w_]trap[^%w_]") or text:find("signal[.(]") then
+    for _, name in ipairs(WARNINGS) do
+      if text:find("[^%w_]" .. name .. "[^%w_]") or text:find("[^%w_]SIG" .. name .. "[^%w_]") then
+        named[#named + 1] = name
+      end
+    end
+    for line in text:gmatch("[^\n;]+") do
+      local name = SIGNALS[line:match("^%s*trap%s.-%s(%d+)%s*$")]
+      if name then named[#named + 1] = name end
+    end
+  end
+  return #named > 0 and table.concat(named, ",") or "none"
+end
+
+-- What the script wants to be warned by, and how many seconds before, as "batch:USR1:60" or
+-- "steps:USR1:60". This script is not told of the option, so one on the command line is not known.
 local function signal_of(script)
   for line in (script or ""):gmatch("[^\n]+") do
     local value = line:match("^#SBATCH.*%-%-signal[= ]+(%S+)")
     if value then
-      value = value:gsub("[\"']", ""):gsub("^{?R?}?", "")
-      local batch, name = value:match("^(B?:?)(%w+)")
-      name = name and SIGNALS[(name:upper():gsub("^SIG", ""))]
-      return name and (batch == "B:" and "batch:" or "steps:") .. name
+      local flags, rest = value:gsub("[\"']", ""):match("^{?([RB]*)}?:?(.*)$")
+      local name, seconds = rest:match("^(%w+)@(%d+)")
+      name = SIGNALS[((name or rest:match("^%w+") or ""):upper():gsub("^SIG", ""))]
+      if not name then return nil end
+      return (flags:find("B") and "batch:" or "steps:") .. name .. ":" .. (seconds or "60")
     end
   end
 end
@@ -551,10 +579,12 @@ local function contract(job, pairs_found)
   add("memory", job.min_mem_per_node == 0 and "node" or o.memory_per_gpu and string.format("%d", o.memory_per_gpu)
     or not given(job.min_mem_per_node) and not given(job.min_mem_per_cpu) and "default" or nil)
   add("exclusive", o.exclusive and "yes")
-  add("signal", signal_of(job.script))
+  o.signal, o.traps = signal_of(job.script), traps_of(job.script)
+  add("signal", o.signal)
   add("type", o.kind)
   add("gres", o.gres)
   add("nodes", given(job.req_nodes) and job.req_nodes)
+  add("traps", o.traps)
   return o, table.concat(words, "|")
 end
 
@@ -567,7 +597,7 @@ local function fixed_ranks(script)
 end
 
 -- What breaks on other counts than the script's own, with the line to change; nil: nothing is seen.
-local function warning(script, o, pairs_found)
+local function doubt_of_ranks(script, o, pairs_found)
   local ranks = fixed_ranks(script)
   if not ranks then return nil end
   local fits = o.each == ranks
@@ -578,6 +608,19 @@ local function warning(script, o, pairs_found)
   if fits then return nil end
   return string.format("the script starts %d ranks on each node (--nproc_per_node=%d), however many GPUs it gets there: "
     .. "write --nproc_per_node=gpu, or give reqs and per_node= so that each node gets %d", ranks, ranks, ranks)
+end
+
+-- What is lost when the job is moved; nil: nothing is seen.
+local function doubt_of_moving(script, o, pairs_found)
+  if pairs_found.preempt == "no" then return nil end
+  if o.traps ~= "none" and commands_of(script):find("[^%w_]sbatch[^%w_]") then
+    return "the script may submit itself once more when it is signalled: leave sbatch out of its trap, since hops itself "
+      .. "starts the job again; or write preempt=no"
+  end
+  if not o.signal and o.traps == "none" then
+    return "the script asks for no warning (--signal, trap): when hops moves the job, it goes on from what it has saved "
+      .. "by then; preempt=no keeps it in place"
+  end
 end
 
 local SHAPE_TEXT = { any = "GPUs anywhere", node = "all GPUs on one node", even = "the same number of GPUs on each node" }
@@ -657,8 +700,10 @@ local function accept(job, partitions, pairs_found, asked, word)
     local default = default_partition(partitions)
     if not default or closed_partition(default) then job.partition = SITE.partitions[1] end
   end
-  local doubt = warning(job.script, asked, pairs_found)
-  if doubt then tell(doubt) end
+  for _, doubt in ipairs({ doubt_of_ranks, doubt_of_moving }) do
+    local text = doubt(job.script, asked, pairs_found)
+    if text then tell(text) end
+  end
   local words = given(job.admin_comment) and job.admin_comment .. " " or ""
   job.admin_comment = words .. ASKS_MARK .. "|" .. word
   if job.environment then

@@ -106,7 +106,15 @@ class SlurmConfig:
         SignalScope.BATCH, "The signal goes to the batch script alone, or to all its steps."
     )
     checkpoint_grace_seconds: float = option(
-        60.0, "Time a job has after the signal, before it is requeued.", minimum=0
+        60.0,
+        "Time a job has after the signal, before it is requeued; what a script asks for by"
+        " --signal=SIG@seconds goes before it.",
+        minimum=0,
+    )
+    longest_grace_seconds: float = option(
+        300.0,
+        "More than this no script gets by --signal: hopsd does nothing else meanwhile.",
+        minimum=0,
     )
     stop_timeout_seconds: float = option(
         60.0,

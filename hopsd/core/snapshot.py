@@ -97,8 +97,9 @@ def build_snapshot(
             own_pools = known.pools(where)
             speeds = known.of(records[job.id].workload, own_pools, cpu=comment.cpu)
             reqs, left_out = _within_reach(comment.reqs, speeds, own_pools)
-            if left_out:
-                notes[job.id] = left_out
+            rules = _rules(job, comment, reading, settings, where)
+            if said := [text for text in (left_out, _fewer_cores(job, rules)) if text]:
+                notes[job.id] = "; ".join(said)
             jobs.append(
                 _job(
                     job,
@@ -109,7 +110,7 @@ def build_snapshot(
                     knowledge,
                     settings,
                     reading.now,
-                    _rules(job, comments[job.id], reading, settings, where),
+                    rules,
                     pins=pins,
                 )
             )
@@ -149,6 +150,17 @@ def _within_reach(
     return kept, (
         f"{len(reqs) - len(kept)} of its {len(reqs)} GPU counts, from {reqs[len(kept)]} on, are"
         f" left out: no partition that it may use could hold more than {most}"
+    )
+
+
+def _fewer_cores(job: JobReading, rules: Rules) -> str:
+    """What to tell of cores that the job asks for and does not get."""
+    asked = job.asked.cores_per_gpu
+    if asked is None or job.asked.exclusive or rules.cores_per_gpu >= float(asked) - 1e-3:
+        return ""
+    return (
+        f"it gets {rules.cores_per_gpu:g} CPU cores with each GPU in place of the {float(asked):g}"
+        " that it asks for: no GPU comes with more than its share of its node"
     )
 
 

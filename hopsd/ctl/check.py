@@ -83,8 +83,10 @@ def shapes(found: Mapping[str, str], reading: Reading) -> list[str]:
     )
     lines = []
     for count in comment.reqs:
-        now = _planned(job, replace(comment, reqs=(count,)), reading)
-        ever = now or _planned(job, replace(comment, reqs=(count,)), empty)
+        now, note = _planned(job, replace(comment, reqs=(count,)), reading)
+        ever = now or _planned(job, replace(comment, reqs=(count,)), empty)[0]
+        if note and note not in lines:
+            lines.append(note)
         gpus = f"{count} GPU{'' if count == 1 else 's'}"
         if now:
             lines.append(f"{gpus}: now, as on {now}")
@@ -119,7 +121,8 @@ def _job(found: Mapping[str, str], now: float) -> JobReading:
     )
 
 
-def _planned(job: JobReading, comment: Comment, reading: Reading) -> Allocation | None:
+def _planned(job: JobReading, comment: Comment, reading: Reading) -> tuple[Allocation | None, str]:
+    """Where the job would go, and what its user should know of it."""
     record = JobRecord(
         job.id,
         job.user,
@@ -138,4 +141,5 @@ def _planned(job: JobReading, comment: Comment, reading: Reading) -> Allocation 
         RoundInfo(first=False, seconds=60.0),
         SnapshotSettings(),
     )
-    return get("hops")(built.snapshot, PlanSettings()).placements.get(job.id)
+    placements = get("hops")(built.snapshot, PlanSettings()).placements
+    return placements.get(job.id), built.notes.get(job.id, "")

@@ -18,7 +18,9 @@ class Asked:
     site's number. ``memory_mb_per_gpu``: of ``--mem-per-gpu``; ``whole_memory``: ``--mem=0``;
     ``default_memory``: no option about memory. ``gres``: other than GPUs, on each node, as
     ``VRAM:12G,nvme:1``. ``nodes``: of ``--nodelist``, None: any. ``signal``: that the script wants
-    before it must go, "": the site's; to its steps alone with ``signal_steps``, else to its shell.
+    before it must go, "": the site's; to its steps alone with ``signal_steps``, else to its shell;
+    ``signal_seconds``: how long before. ``traps``: the signals that the script handles, None: not
+    known.
     """
 
     shape: ShapeRule | None = None
@@ -35,6 +37,8 @@ class Asked:
     nodes: frozenset[NodeName] | None = None
     signal: str = ""
     signal_steps: bool = False
+    signal_seconds: int | None = None
+    traps: frozenset[str] | None = None
 
     def tasks(self, gpus: int) -> int:
         """On a node where the job has ``gpus`` GPUs."""

@@ -18,7 +18,7 @@ from hopsd.model.reading import (
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.slurm.adapter import Adapter
 from hopsd.slurm.place import Placer, Result
-from hopsd.slurm.vacate import ended_by, signal_of, vacate
+from hopsd.slurm.vacate import died_of_warning, vacate
 from hopsd.slurm.watch import ApplySettings, Watch, refusals
 
 _LEAVING = frozenset({StepKind.PREEMPT, StepKind.MOVE})
@@ -136,7 +136,7 @@ class SlurmPort:
         """Only what failed in its profile run, or died of our signal: any other end is its own."""
         if job.state is SlurmState.PENDING:
             return self._hold(job)
-        ours = job.requeue and ended_by(job, signal_of(job, self._settings)[0])
+        ours = job.requeue and died_of_warning(job, self._settings)
         if not (job.failed_profile or ours):
             return _gone(job) if job.state.finished else _failed(job, f"it is {job.state_text}")
         return self._asked(job, lambda: self._adapter.requeue_hold(job.id, ended=True))

@@ -50,6 +50,7 @@ def apply_settings(config: SlurmConfig) -> ApplySettings:
         checkpoint_signal=config.checkpoint_signal,
         signal_scope=SignalScope(config.signal_scope.value),
         grace_seconds=config.checkpoint_grace_seconds,
+        longest_grace_seconds=config.longest_grace_seconds,
         stop_timeout_seconds=config.stop_timeout_seconds,
         start_timeout_seconds=config.start_timeout_seconds,
         cpus_per_gpu=config.cpus_per_gpu,

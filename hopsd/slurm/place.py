@@ -237,9 +237,11 @@ def placement_of(
     rules = rules_of(job, reading.nodes, reading.memory_of(job), settings.cpus_per_gpu)
     nodes = [node for node in reading.nodes if target.on(node.name)]
     cores = Fraction(str(rules.cores_per_gpu))
+    asked, share = job.asked, floor(rules.memory_mb_per_gpu)
+    if asked.exclusive and asked.cores_per_gpu and nodes:  # nobody else has a part of these nodes
+        cores = min(asked.cores_per_gpu, *(Fraction(n.cores, target.on(n.name)) for n in nodes))
     if any(is_cpu(node.gpu_type) for node in nodes):
         cores = Fraction(min(cores_of(node, settings.kept_cores) for node in nodes))
-    asked, share = job.asked, floor(rules.memory_mb_per_gpu)
     each: int | None = None
     if asked.whole_memory and share:
         whole = all(target.on(node.name) == node.gpus for node in nodes)

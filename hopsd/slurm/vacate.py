@@ -27,9 +27,10 @@ def vacate(
 ) -> Vacated:
     """Bring running ``jobs`` to pending and held, or let them end.
 
-    All get the checkpoint signal at once and share one grace. A job may leave by itself, with
-    the site's RequeueExitHold code; one that still runs afterwards is requeued. A job that ended
-    is left alone, since a requeue would run it again, unless nothing but our signal ended it.
+    All get their signals at once, and each has its grace from then on. A job may leave by itself,
+    with the site's RequeueExitHold code; one that still runs afterwards is requeued, and one that
+    handles no signal at once. A job that ended is left alone, since a requeue would run it again,
+    unless nothing but our signal ended it.
     """
     left: dict[JobId, float] = {}
     errors: dict[JobId, str] = {}
@@ -41,14 +42,21 @@ def vacate(
         left.update({j: watch.now() for j in jobs if j not in staying and j not in left})
         return not staying
 
-    for job in jobs:
-        with refusals({}, job):  # of a job that just ended; its state is looked at below
-            adapter.signal(job, *signal_of(before[job], settings))
-    seen = watch.until(all_left, settings.grace_seconds)
-    requeued = [job for job in jobs if job in seen and _to_requeue(seen[job], settings)]
-    for job in requeued:
-        with refusals(errors, job):
-            adapter.requeue_hold(job, ended=seen[job].state.finished)
+    warnings = {job: signal_of(before[job], settings) for job in jobs}
+    begun = watch.ticks()
+    for job, warning in warnings.items():
+        if warning is not None:
+            with refusals({}, job):  # of a job that just ended; its state is looked at below
+                adapter.signal(job, warning.name, warning.scope)
+    graces = {job: warning.seconds if warning else 0.0 for job, warning in warnings.items()}
+    requeued = False
+    for grace in sorted(set(graces.values())):
+        seen = watch.until(all_left, begun + grace - watch.ticks())
+        for job in jobs:
+            if graces[job] == grace and job in seen and _to_requeue(seen[job], settings):
+                requeued = True
+                with refusals(errors, job):
+                    adapter.requeue_hold(job, ended=seen[job].state.finished)
     seen = watch.until(all_left, settings.stop_timeout_seconds if requeued else 0.0)
     for job in _among(seen, jobs, _ON_NODES):
         errors.setdefault(job, f"it is still {seen[job].state_text} after the requeue")
@@ -57,26 +65,47 @@ def vacate(
 
 def _to_requeue(job: JobReading, settings: ApplySettings) -> bool:
     running = job.state in (SlurmState.RUNNING, SlurmState.SUSPENDED)
-    return running or ended_by(job, signal_of(job, settings)[0])
+    return running or died_of_warning(job, settings)
 
 
-def signal_of(job: JobReading, settings: ApplySettings) -> tuple[str, SignalScope]:
-    """The script's own ``--signal``, which it handles; otherwise the site's."""
-    if not job.asked.signal:
-        return settings.checkpoint_signal, settings.signal_scope
-    steps = job.asked.signal_steps
-    return job.asked.signal, SignalScope.STEPS if steps else SignalScope.BATCH
+@dataclass(frozen=True, slots=True)
+class WarningSignal:
+    """A signal by its name, and the seconds that it gives a job."""
+
+    name: str
+    scope: SignalScope
+    seconds: float
+
+
+def signal_of(job: JobReading, settings: ApplySettings) -> WarningSignal | None:
+    """The script's own ``--signal``, which it handles; otherwise the site's.
+
+    None where a script's shell would only die of the site's: Slurm would call the job failed, tell
+    so by mail and strand the jobs that depend on it, before it could be requeued.
+    """
+    asked = job.asked
+    if asked.signal:
+        seconds = settings.grace_seconds if asked.signal_seconds is None else asked.signal_seconds
+        scope = SignalScope.STEPS if asked.signal_steps else SignalScope.BATCH
+        return WarningSignal(asked.signal, scope, min(seconds, settings.longest_grace_seconds))
+    name, scope = settings.checkpoint_signal, settings.signal_scope
+    if scope is SignalScope.BATCH and asked.traps is not None and name not in asked.traps:
+        return None
+    return WarningSignal(name, scope, settings.grace_seconds)
+
+
+def died_of_warning(job: JobReading, settings: ApplySettings) -> bool:
+    """Whether the job's script had no handler for our signal and died of it.
+
+    A shell reports a child that died of signal n as exit code 128 + n.
+    """
+    warning = signal_of(job, settings)
+    if warning is None:
+        return False
+    number = int(signal.Signals[f"SIG{warning.name}"])
+    died = job.exit_signal == number or job.exit_code == 128 + number
+    return job.state is SlurmState.FAILED and died
 
 
 def _among(seen: Jobs, jobs: Collection[JobId], states: Collection[SlurmState]) -> list[JobId]:
     return [job for job in jobs if job in seen and seen[job].state in states]
-
-
-def ended_by(job: JobReading, name: str) -> bool:
-    """Whether the job's script had no handler for the signal and died of it.
-
-    A shell reports a child that died of signal n as exit code 128 + n.
-    """
-    number = int(signal.Signals[f"SIG{name}"])
-    died = job.exit_signal == number or job.exit_code == 128 + number
-    return job.state is SlurmState.FAILED and died

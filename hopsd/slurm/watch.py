@@ -18,14 +18,16 @@ Jobs = Mapping[JobId, JobReading]
 class ApplySettings:
     """How jobs are asked to leave and how long Slurm may take.
 
-    ``grace_seconds`` is the time from the checkpoint signal to the requeue;
-    ``stop_timeout_seconds`` from the requeue to pending (KillWait and epilog are in it).
+    ``grace_seconds`` is the time from the checkpoint signal to the requeue, where the script does
+    not ask for another; at most ``longest_grace_seconds``. ``stop_timeout_seconds`` is that from
+    the requeue to pending (KillWait and epilog are in it).
     ``cpus_per_gpu`` comes with a GPU; of a node of CPUs all but ``kept_cores`` come with them.
     """
 
     checkpoint_signal: str = "USR1"
     signal_scope: SignalScope = SignalScope.BATCH
     grace_seconds: float = 60.0
+    longest_grace_seconds: float = 300.0
     stop_timeout_seconds: float = 60.0
     start_timeout_seconds: float = 30.0
     cpus_per_gpu: int = 1

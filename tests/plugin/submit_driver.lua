@@ -1,5 +1,6 @@
 -- Stands in for slurmctld: loads the plugin named first, then submits one job a line of stdin,
--- its comment in hex, and answers with what became of it and what the user was told, in hex.
+-- its comment in hex and, after a blank, its script, and answers with what became of it, what the
+-- user was told and its admin comment, in hex.
 
 local told
 slurm = {
@@ -21,9 +22,11 @@ end
 
 for line in io.lines() do
   told = {}
-  local job = { comment = text(line), script = "#!/bin/sh\n", priority = slurm.NO_VAL }
+  local comment, script = line:match("^(%x*) ?(%x*)$")
+  script = script ~= "" and text(script) or "#!/bin/sh\n"
+  local job = { comment = text(comment), script = script, priority = slurm.NO_VAL }
   local answer = slurm_job_submit(job, {}, 1000)
   local became = "refused"
   if answer == slurm.SUCCESS then became = job.priority == 0 and "held" or "untouched" end
-  io.write(became, " ", hex(table.concat(told, "\n")), "\n")
+  io.write(became, " ", hex(table.concat(told, "\n")), " ", hex(job.admin_comment or ""), "\n")
 end

@@ -39,6 +39,7 @@ def test_a_hops_job_is_held_and_free_of_any_shape(cluster: PrivateCluster) -> No
     word = (
         "hops:asks|shape:node|counted:yes|tasks:1/1|cores:2/1|memory:default|type:rtx3090|nodes:n1"
     )
+    word += "|traps:none"
     assert job["AdminComment"] == word
     assert (job["JobState"], job["Priority"], job["Requeue"]) == ("PENDING", "0", "1")
     sbatch(cluster, "--comment=hops:reqs=2,6")
@@ -143,7 +144,7 @@ def test_what_the_options_ask_for_is_handed_on(
 ) -> None:
     made, told = sbatch(cluster, "--comment=hops:reqs=4,8", *options.split())
     assert made, told
-    assert shown(cluster, queue(cluster)[0])["AdminComment"] == f"hops:asks|{word}"
+    assert shown(cluster, queue(cluster)[0])["AdminComment"] == f"hops:asks|{word}|traps:none"
 
 
 @pytest.mark.parametrize(
@@ -160,7 +161,7 @@ def test_the_comment_has_the_last_word_on_the_shape(
     options = "--nodes=2 --gpus-per-node=4 --ntasks-per-node=4"
     made, told = sbatch(cluster, f"--comment=hops:{comment}", *options.split())
     assert made, told
-    assert shown(cluster, queue(cluster)[0])["AdminComment"] == f"hops:asks|{word}"
+    assert shown(cluster, queue(cluster)[0])["AdminComment"] == f"hops:asks|{word}|traps:none"
 
 
 @pytest.mark.parametrize(
@@ -236,23 +237,3 @@ def test_other_jobs_are_untouched(cluster: PrivateCluster) -> None:
     assert by_owner(cluster, "scontrol", "update", f"jobid={held}", "nice=3", "comment=x") == ""
     assert by_owner(cluster, "scontrol", "release", held) == ""
     wait_until(lambda: shown(cluster, held)["JobState"] == "RUNNING")
-
-
-@pytest.mark.parametrize(
-    ("option", "word"),
-    [
-        ("--signal=B:USR1@60", "|signal:batch:USR1"),
-        ("--signal=SIGUSR2@90", "|signal:steps:USR2"),
-        ("--signal 10", "|signal:steps:USR1"),
-        ("--signal=KILL@9", ""),
-    ],
-)
-def test_the_signal_that_a_script_wants_is_handed_on(
-    cluster: PrivateCluster, option: str, word: str
-) -> None:
-    script = cluster.directory / "signal.sh"
-    script.write_text(f"#!/bin/sh\n#SBATCH {option}\nsleep 600\n")
-    command = ("sbatch", "--output=/dev/null", "--chdir=/", "--comment=hops:reqs=1", str(script))
-    assert as_user(cluster, OWNER, *command).returncode == 0
-    asks = shown(cluster, queue(cluster)[0])["AdminComment"]
-    assert asks == f"hops:asks|shape:any|memory:default{word}"

@@ -110,6 +110,12 @@ PATTERNS = [
     Pattern("all-memory", "--nodes=1 --gres=gpu:v100:4 --mem=0", LAUNCHER, 4),
     Pattern("exclusive", "--nodes=1 --exclusive --gres=gpu:v100:4", LAUNCHER, 4),
     Pattern(
+        "exclusive-more-cores",
+        "--nodes=1 --exclusive --gres=gpu:v100:1 --ntasks=1 --cpus-per-task=16",
+        EACH,
+        1,
+    ),
+    Pattern(
         "exclusive-two-nodes",
         "--nodes=2 --exclusive --gres=gpu:v100:4 --ntasks-per-node=4 --cpus-per-task=8 --mem=0",
         EACH,

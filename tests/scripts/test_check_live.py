@@ -28,8 +28,9 @@ def check(scripts: ScriptSite, text: str, *options: str) -> tuple[int, list[str]
 def test_it_tells_counts_and_shapes_and_submits_nothing(scripts: ScriptSite) -> None:
     before = scripts.cluster.run("squeue", "--all", "-h", "-o", "%A")
     text = "#SBATCH --nodes=2 --gres=gpu:a100:4\n#SBATCH --comment=hops:reqs=2,4,8,16\nrank"
-    code, lines, _ = check(scripts, text)
+    code, (moving, *lines), _ = check(scripts, text)
     assert code == 0
+    assert moving.startswith("the script asks for no warning")
     assert lines[0].startswith("accepted with reqs=2,4,8,16, 4 GPUs on each node; 2 of reqs not")
     assert lines[1:] == [
         "2 GPUs: never on this cluster as it is",
@@ -45,6 +46,14 @@ def test_it_tells_what_must_wait_for_others(scripts: ScriptSite) -> None:
     code, lines, _ = check(scripts, text, "--comment=hops:reqs=8,16")
     assert code == 0
     assert lines[-1] == "16 GPUs: when others have left, as on {n0:8, n1:8}"
+
+
+def test_it_tells_of_cores_that_do_not_come_with_a_gpu(scripts: ScriptSite) -> None:
+    text = "#SBATCH --nodes=1 --gres=gpu:v100:1 --cpus-per-task=16\nrank"
+    _, lines, _ = check(scripts, text, "--comment=hops:reqs=1")
+    assert any(
+        line.startswith("it gets 8 CPU cores with each GPU in place of the 16") for line in lines
+    )
 
 
 @pytest.mark.parametrize(

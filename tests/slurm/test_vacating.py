@@ -92,8 +92,9 @@ def test_all_share_one_grace_and_swap_places(cluster: PrivateCluster, adapter: A
 
 
 def test_job_killed_by_our_signal_is_kept(cluster: PrivateCluster, port: SlurmPort) -> None:
-    """Its script knows nothing of the signal, so the signal ended it, not the job itself."""
+    """Its script asked for the signal and does not handle it: that ended it, not the job itself."""
     job = started(cluster, port, submit(cluster, script="sleep 600"), n0=2)
+    cluster.run("scontrol", "update", f"jobid={job}", "admincomment=hops:asks|signal:batch:USR1")
     assert_runs_as_planned(port, port.apply([move(job, n1=2)]))
 
 
@@ -178,3 +179,29 @@ def test_a_script_gets_the_signal_that_it_asked_for(
     assert outcome.status is OutcomeStatus.DONE
     assert (traces / "got").read_text().strip() == signal.partition(":")[2]
     assert reading(port, job).hold is Hold.HOPS
+
+
+def test_a_script_gets_the_time_that_it_asked_for(cluster: PrivateCluster, port: SlurmPort) -> None:
+    """It ignores the signal, so the time runs out: its own, not the site's 20 s."""
+    job = started(cluster, port, submit(cluster, script=IGNORES_SIGNAL), n0=2)
+    words = "admincomment=hops:asks|signal:batch:USR1:2"
+    cluster.run("scontrol", "update", f"jobid={job}", words)
+    [outcome] = port.apply([preempt(job)])
+    assert outcome.status is OutcomeStatus.DONE
+    assert 2.0 <= outcome.seconds < SETTINGS.grace_seconds
+
+
+def test_a_script_without_a_trap_does_not_fail(cluster: PrivateCluster, port: SlurmPort) -> None:
+    """A job that fails strands those that wait for its success, before it can be requeued."""
+    job = started(cluster, port, submit(cluster, script="sleep 600"), n0=2)
+    child = submit(cluster, f"--dependency=afterok:{job}", comment=None)
+    assert_runs_as_planned(port, port.apply([move(job, n1=2)]))
+    told = cluster.run("scontrol", "show", "job", child)
+    assert f"afterok:{job}(unfulfilled)" in told
+
+
+def test_a_script_that_requeues_itself_is_moved(cluster: PrivateCluster, port: SlurmPort) -> None:
+    """As submitit and Lightning do: they save, have Slurm requeue the job, and end well."""
+    script = "trap 'scontrol requeue $SLURM_JOB_ID; exit 0' USR1; sleep 600 & wait"
+    job = started(cluster, port, submit(cluster, script=script), n0=2)
+    assert_runs_as_planned(port, port.apply([move(job, n1=2)]))

@@ -38,7 +38,7 @@ def read_asked(admin_comment: str) -> Asked:
 
 def _asked(said: Mapping[str, str]) -> Asked:
     shape = said.get("shape", "")
-    target, _, name = said.get("signal", "").partition(":")
+    target, name, seconds = (*said.get("signal", "").split(":", 2), "", "", "")[:3]
     return Asked(
         shape=ShapeRule(shape) if shape in tuple(ShapeRule) else None,
         per_node=_whole(said.get("per_node")) if shape == ShapeRule.EVEN else None,
@@ -54,6 +54,8 @@ def _asked(said: Mapping[str, str]) -> Asked:
         nodes=_nodes(said.get("nodes")),
         signal=name if name in SIGNALS else "",
         signal_steps=name in SIGNALS and target == "steps",
+        signal_seconds=_whole(seconds) if name in SIGNALS else None,
+        traps=frozenset(said["traps"].split(",")) - {"none"} if said.get("traps") else None,
     )
 
 

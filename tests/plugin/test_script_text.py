@@ -1,0 +1,85 @@
+"""What job_submit.lua finds in the text of a script: signals that it asks for and handles."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hopsd.core.submission.contract import read_asked
+from hopsd.model.asked import Asked
+
+HERE = Path(__file__).parent
+PLUGIN = HERE.parents[1] / "slurm_plugin" / "job_submit.lua"
+LUAS = [name for name in ("lua5.1", "lua5.2", "lua5.3", "lua5.4", "luajit") if shutil.which(name)]
+
+pytestmark = pytest.mark.skipif(not LUAS, reason="no Lua interpreter here")
+
+
+def submitted(script: str, comment: str = "hops:reqs=1") -> tuple[Asked, str]:
+    """What becomes of the script's wishes, and what its user is told."""
+    line = f"{comment.encode().hex()} {script.encode().hex()}\n"
+    done = subprocess.run(
+        [LUAS[0], str(HERE / "submit_driver.lua"), str(PLUGIN)],
+        input=line,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    became, told, word = done.stdout.rstrip("\n").split(" ")
+    assert became == "held"
+    return read_asked(bytes.fromhex(word).decode()), bytes.fromhex(told).decode()
+
+
+@pytest.mark.parametrize(
+    ("option", "signal"),
+    [
+        ("--signal=USR1@120", ("USR1", True, 120)),
+        ("--signal=B:USR1@60", ("USR1", False, 60)),
+        ("--signal=SIGUSR2@90", ("USR2", True, 90)),
+        ("--signal=B:TERM", ("TERM", False, 60)),
+        ("--signal 10@30", ("USR1", True, 30)),
+        ("--signal=RB:SIGHUP@5", ("HUP", False, 5)),
+        ('--signal="B:USR1@600"  # ten minutes', ("USR1", False, 600)),
+        ("--signal=R:USR1@60", ("USR1", True, 60)),
+        ("--signal=KILL@60", ("", False, None)),
+        ("--signal=@60", ("", False, None)),
+        ("--requeue", ("", False, None)),
+    ],
+)
+def test_the_signal_of_the_script(option: str, signal: tuple[str, bool, int | None]) -> None:
+    asked, _ = submitted(f"#!/bin/bash\n#SBATCH --requeue\n#SBATCH {option}\npython train.py\n")
+    assert (asked.signal, asked.signal_steps, asked.signal_seconds) == signal
+
+
+@pytest.mark.parametrize(
+    ("commands", "traps"),
+    [
+        ("python train.py", set()),
+        ("trap save USR1\npython train.py & wait", {"USR1"}),
+        ("trap 'kill -TERM $pid; wait $pid' SIGUSR1 TERM", {"USR1", "TERM"}),
+        ("trap 'touch stop' 12", {"USR2"}),
+        ("save() {\n  echo saved\n}\ntrap \\\n  save \\\n  USR1", {"USR1"}),
+        ("# trap save USR1\npython train.py", set()),
+        ("echo USR1", set()),
+        ("trap cleanup EXIT", set()),
+        ("import signal\nsignal.signal(signal.SIGUSR1, save)", {"USR1"}),
+    ],
+)
+def test_the_signals_that_it_handles(commands: str, traps: set[str]) -> None:
+    asked, told = submitted(f"#!/bin/bash\n{commands}\n")
+    assert asked.traps == traps
+    assert ("asks for no warning" in told) == (not traps)
+
+
+def test_who_asks_for_a_signal_or_stays_is_not_told_of_moving() -> None:
+    assert "warning" not in submitted("#!/bin/bash\n#SBATCH --signal=USR1@60\nsrun x\n")[1]
+    assert "warning" not in submitted("#!/bin/bash\nsrun x\n", "hops:reqs=1;preempt=no")[1]
+
+
+def test_a_trap_that_submits_the_script_again_is_told_of() -> None:
+    _, told = submitted("#!/bin/bash\ntrap 'sbatch train.sh' USR1\nsrun x & wait\n")
+    assert "leave sbatch out of its trap" in told
