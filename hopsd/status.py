@@ -173,6 +173,7 @@ def _job(
         "sensitivity": numbers.sensitivity if numbers else None,
         "gain": numbers.gain if numbers else None,
         "throughput": numbers.throughput if numbers else None,
+        "between": numbers.between if numbers else None,
         "source": numbers.source if numbers else None,
         "code": reason.code.value if reason else None,
         "reason": reason.text if reason else None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hopsd.core.speed.estimator import Estimate, Estimator, EstimatorSettings
+from hopsd.core.speed.throughput import IterationModel
 from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
 from hopsd.model.knowledge import (
@@ -79,6 +80,9 @@ def knowledge(*reports: ThroughputRecord, fits: tuple[Theory, ...] = ()) -> Know
 
 def estimated(known: Knowledge, **settings: Any) -> Estimate:
     return Estimator(NODES, known, EstimatorSettings(**settings), NOW).estimate(RESNET)
+
+
+PAPER = IterationModel(paper_exact=True)
 
 
 def process(job: str = "1", world: int = 1, at: float = NOW, **changes: Any) -> PhaseRecord:

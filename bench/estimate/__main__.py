@@ -1,4 +1,5 @@
-"""``python -m bench.estimate``: error against executions; ``--pollux DIR`` error over placements.
+"""``python -m bench.estimate``: error against executions; ``--pollux DIR``: error of what hopsd
+plans with, over placements; ``--formula``: and of forms of its formula.
 
 About two minutes each. Plots go to docs/img.
 """
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.estimate import placements, unstable
+from bench.estimate import placements, unseen, unstable
 from bench.estimate.plot import draw_executions, draw_placements
 from hopsd.ctl.render import show, table
 
@@ -22,6 +23,8 @@ def main() -> None:
     if options.executions:
         _executions(options)
     if options.pollux:
+        _unseen(options.pollux)
+    if options.pollux and options.formula:
         _placements(options.pollux, options.plots)
 
 
@@ -31,6 +34,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--iterations", type=int, default=40, help="of one execution")
     parser.add_argument("--orders", type=int, default=200, help="in which they could have come")
     parser.add_argument("--pollux", type=Path, metavar="DIR", help="folder of the T4 CSVs")
+    parser.add_argument("--formula", action="store_true", help="its forms over placements, too")
     parser.add_argument("--plots", type=Path, default=Path("docs/img"))
     return parser.parse_args()
 
@@ -43,6 +47,22 @@ def _executions(options: argparse.Namespace) -> None:
     title = f"Error of predicted throughput, executions of {options.iterations} iterations"
     show(table(title, ["executions", "median", "90th percentile", "two modes found"], rows))
     draw_executions(options.plots / "estimator-executions.svg", errors, options.iterations)
+
+
+def _unseen(folder: Path) -> None:
+    found = unseen.rows(unseen.read(folder))
+    methods = list(found[0].errors)
+    rows = [
+        (
+            each.seen,
+            each.predictions,
+            *(f"{_percent(each.errors[m])} ({_percent(each.medians[m])})" for m in methods),
+            _percent(each.within),
+        )
+        for each in found
+    ]
+    columns = ["measured", "predictions", *methods, "within the spread"]
+    show(table("Error of shapes that were not measured: mean (median)", columns, rows))
 
 
 def _placements(folder: Path, plots: Path) -> None:

@@ -258,9 +258,10 @@ class KnowledgeConfig:
         minimum=0,
     )
     communication: Communication = option(
-        Communication.RING,
-        "Time of gradients between servers: paper is params / b_net whatever the shape; ring"
-        " also counts GPUs and servers, see docs/estimator.md. With paper_exact always paper.",
+        Communication.SWITCHED,
+        "Time of gradients between servers: paper is params / b_net whatever the shape; ring and"
+        " switched also count GPUs and servers, see docs/estimator.md. With paper_exact always"
+        " paper.",
     )
     exposed_share: float = option(
         IterationModel().exposed_share,

@@ -320,6 +320,7 @@ def _job(
         reqs=comment.reqs,
         throughput=known.tables,
         server_factor=known.server_factor,
+        server_factor_at=known.server_factor_at,
         age_seconds=_age(job, record, comment, knowledge, settings),
         samples=_samples(comment, record),
         state=_state(job, now),

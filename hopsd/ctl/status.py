@@ -210,6 +210,16 @@ def explain(job: str, path: Path, as_json: bool) -> None:
         show(table("What was noticed", ["at", "what", "text"], events))
 
 
+def _throughput(row: Document) -> str | None:
+    """Such as `about 540 samples/s, 400 to 700`."""
+    if row["throughput"] is None:
+        return None
+    if not row.get("between"):
+        return f"{row['throughput']:.3g} samples/s"
+    low, high = row["between"]
+    return f"about {row['throughput']:.3g} samples/s, {low:.3g} to {high:.3g}"
+
+
 def _facts(row: Document) -> list[tuple[str, object]]:
     facts: list[tuple[str, object]] = [
         ("comment", row["comment"]),
@@ -221,7 +231,7 @@ def _facts(row: Document) -> list[tuple[str, object]]:
         ("priority", row["priority"]),
         ("sensitivity to spreading", row["sensitivity"]),
         ("gain over its slowest shape", row["gain"]),
-        ("throughput (samples/s)", row["throughput"]),
+        ("throughput", _throughput(row)),
         ("known from", row["source"]),
         ("workload", row["workload"]),
         ("restarts", row["restarts"]),

@@ -65,6 +65,7 @@ def _speeds(workload: str, kind: Document, least: int, now: float) -> Any:
         (
             _shape(shape),
             _rate(shape["per_gpu"]),
+            _between(shape.get("between")),
             shape["source"],
             _measured(shape["type"], least),
             _ago(shape["type"]["newest"], now) if shape["type"] else None,
@@ -73,11 +74,14 @@ def _speeds(workload: str, kind: Document, least: int, now: float) -> Any:
         )
         for shape in kind["shapes"]
     ]
-    columns = ["shape", "per GPU", "known from", "type layer", "last", "theory", "server layer"]
-    return table(f"{workload} on {kind['gpu_type']} (samples/s per GPU)", columns, rows)
+    columns = ["shape", "per GPU", "between", "known from", "type layer", "last", "theory"]
+    title = f"{workload} on {kind['gpu_type']} (samples/s per GPU)"
+    return table(title, [*columns, "server layer"], rows)
 
 
 def _shape(shape: Document) -> str:
+    if "gpus" in shape:
+        return f"{shape['gpus']} on {shape['count']} servers"
     unit = {"gpus": "GPU", "servers": "server"}[shape["kind"]]
     return f"{shape['count']} {unit}{'' if shape['count'] == 1 else 's'}"
 
@@ -128,6 +132,10 @@ def _servers(servers: list[Document]) -> Any:
 
 def _rate(per_gpu: float | None) -> str | None:
     return None if per_gpu is None else f"{per_gpu:.4g}"
+
+
+def _between(found: list[float] | None) -> str | None:
+    return f"{_rate(found[0])} to {_rate(found[1])}" if found else None
 
 
 def _milliseconds(*seconds: float) -> str:

@@ -9,9 +9,10 @@ from typing import Any
 
 from hopsd.core.speed.estimator import Estimate, Estimator, EstimatorSettings
 from hopsd.core.speed.layers import Layers, Measured, Table, Tables, by_workload
+from hopsd.core.speed.throughput import per_gpu
 from hopsd.errors import InputError
 from hopsd.model.cluster import Node
-from hopsd.model.ids import GpuType, WorkloadName
+from hopsd.model.ids import GpuType, NodeName, WorkloadName
 from hopsd.model.job import ThroughputTable
 from hopsd.model.knowledge import Knowledge
 
@@ -103,7 +104,44 @@ def _shapes(
         }
         for n, rate in table.aggregated.items()
     ]
-    spread = [
+    if table.by_shape is None:
+        return together + _spread_by_count(table, below, measured, own)
+    spread = []
+    for gpus, nodes in sorted({(2, 2), *measured.spread}, key=lambda s: (s[1], s[0])):
+        low, high = table.by_shape.between(gpus, nodes)
+        theory = per_gpu(below, gpus, nodes)
+        spread.append(
+            _shape(
+                "servers",
+                nodes,
+                per_gpu(table, gpus, nodes),
+                table.source_of(gpus, nodes),
+                measured.spread.get((gpus, nodes)),
+            )
+            | {
+                "gpus": gpus,
+                "between": [low, high],
+                "theory": _theory(theory, below.source_of(gpus, nodes)),
+                "entity": {
+                    node: _measured(tables.spread[gpus, nodes])
+                    for node, tables in sorted(own.items())
+                    if (gpus, nodes) in tables.spread
+                },
+            }
+        )
+    for row in together:
+        row["between"] = list(table.by_shape.between(row["count"], 1))
+    return together + spread
+
+
+def _spread_by_count(
+    table: ThroughputTable,
+    below: ThroughputTable,
+    measured: Tables,
+    own: Mapping[NodeName, Tables],
+) -> list[Document]:
+    """The paper's distributed table, or the operator's."""
+    return [
         _shape("servers", n, rate, table.source_of(n, n), measured.distributed.get(n))
         | {
             "theory": _theory(below.distributed.get(n), below.source_of(n, n)),
@@ -111,24 +149,21 @@ def _shapes(
         }
         for n, rate in table.distributed.items()
     ]
-    return together + spread
 
 
-def _shape(
-    kind: str, count: int, per_gpu: float, source: str, measured: Measured | None
-) -> Document:
+def _shape(kind: str, count: int, rate: float, source: str, measured: Measured | None) -> Document:
     return {
         "kind": kind,
         "count": count,
-        "per_gpu": per_gpu,
+        "per_gpu": rate,
         "source": source,
         "type": _measured(measured) if measured else None,
     }
 
 
-def _theory(per_gpu: float | None, source: str) -> float | None:
+def _theory(rate: float | None, source: str) -> float | None:
     """Only what equations 1 to 5 say, not what is assumed or an operator's."""
-    return per_gpu if source.startswith("theory") else None
+    return rate if source.startswith("theory") else None
 
 
 def _entity(tables: Mapping[Any, Table], count: int) -> Document:

@@ -92,7 +92,8 @@ class JobNumbers:
     """Why a job stands where it stands: shown by ``hopsctl explain``.
 
     ``gain`` (G of eq. 11) and ``throughput`` (samples/s of the whole job) of the chosen
-    configuration, None while the job has none.
+    configuration, None while the job has none. ``between``: where the throughput lies with four
+    chances of five, None where that is not known.
     """
 
     priority: float
@@ -100,6 +101,7 @@ class JobNumbers:
     gain: float | None
     throughput: float | None
     source: str | None
+    between: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from hopsd.core.placement.allowances import allowances
 from hopsd.core.placement.contract import in_one
 from hopsd.core.placement.supply import Supply
 from hopsd.core.queue.priority import competes, staying, supply
-from hopsd.core.speed.throughput import configuration_throughput, interpolate
+from hopsd.core.speed.throughput import configuration_throughput, per_gpu
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType
@@ -98,9 +98,9 @@ class Sites:
             return 0.0
         table = job.throughput[gpu_type]
         if gpus <= self._largest[gpu_type]:
-            return interpolate(table.aggregated, gpus) * gpus
+            return per_gpu(table, gpus, 1) * gpus
         servers = -(-gpus // self._largest[gpu_type])
-        return interpolate(table.distributed, servers) * gpus
+        return per_gpu(table, gpus, servers) * gpus
 
     def rate_at(self, job: Job, allocation: Allocation) -> float:
         """Samples per second of the job on an allocation."""
@@ -195,26 +195,26 @@ class Sites:
     def _together(
         self, job: Job, gpu_type: GpuType, gpus: int
     ) -> tuple[float, int, Allocation] | None:
-        factor, room = job.server_factor, self._room(job)
+        room, differ = self._room(job), bool(job.server_factor or job.server_factor_at)
         best: tuple[float, int] | None = None
         where = None
         for node in self._by_type[gpu_type]:
             idle = self.idle[node.name]
             if room(node) >= gpus:
-                key = (factor.get(node.name, 1.0) if factor else 1.0, gpus - idle)
+                key = (job.factor_on(node.name, gpus, 1) if differ else 1.0, gpus - idle)
                 if best is None or key > best:
                     best, where = key, node.name
         if best is None or where is None:
             return None
-        rate = interpolate(job.throughput[gpu_type].aggregated, gpus) * best[0]
+        rate = per_gpu(job.throughput[gpu_type], gpus, 1) * best[0]
         return (rate, best[1], Allocation(((where, gpus),))) if rate > 0 else None
 
     def _spread(
         self, job: Job, gpu_type: GpuType, gpus: int
     ) -> tuple[float, int, Allocation] | None:
         """Over the servers with the most idle GPUs, hence over as few as can be."""
-        table = job.throughput[gpu_type].distributed
-        if not table or gpus < 2:
+        table = job.throughput[gpu_type]
+        if not table.distributed or gpus < 2:
             return None
         room = self._room(job)
         nodes = sorted(self._by_type[gpu_type], key=lambda n: -room(n))
@@ -222,8 +222,8 @@ class Sites:
         if counts is None:
             return None
         parts = {node.name: count for node, count in zip(nodes, counts, strict=False)}
-        slowest = min(job.server_factor.get(n, 1.0) for n in parts)
-        rate = interpolate(table, len(parts)) * slowest
+        slowest = min(job.factor_on(n, gpus, len(parts)) for n in parts)
+        rate = per_gpu(table, gpus, len(parts)) * slowest
         return (rate, -gpus, Allocation.of(parts)) if rate > 0 else None
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import count
 
-from hopsd.core.speed.throughput import interpolate
+from hopsd.core.speed.throughput import per_gpu
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, NodeName, WorkloadName
 from hopsd.model.job import ThroughputTable
@@ -55,9 +55,7 @@ class Speeds:
         table = tables.get(gpu_type)
         if table is None:
             return 0.0
-        if where.spread:
-            return interpolate(table.distributed, len(where.nodes))
-        return interpolate(table.aggregated, where.gpus)
+        return per_gpu(table, where.gpus, len(where.nodes))
 
     def safe_name(self, workload: WorkloadName) -> WorkloadName:
         """A name that a job's comment may carry."""

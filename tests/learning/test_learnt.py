@@ -47,9 +47,9 @@ def run(socket: Path, *arguments: str) -> Result:
 
 
 def rows(output: str) -> dict[str, str]:
-    """Lines of the first table by their first two words."""
+    """Lines of the first table by their first cell."""
     lines = output.partition("resnet on v100")[0].splitlines()
-    return {" ".join(line.split()[:2]): line for line in lines if line.strip()}
+    return {line.strip().split("  ")[0]: line for line in lines if line.strip()}
 
 
 def test_a_workload_is_shown_layer_by_layer(socket: Path) -> None:
@@ -60,19 +60,23 @@ def test_a_workload_is_shown_layer_by_layer(socket: Path) -> None:
     assert "n0:80 (3)" in by_shape["1 GPU"]
     assert "[60 (1)]" in by_shape["2 GPUs"]
     assert "theory, 4 records, scaled by" in by_shape["2 GPUs"]
-    assert "type, 3 records" in by_shape["2 servers"]
+    assert "type, 3 records" in by_shape["8 on 2 servers"]
+    assert "theory, 4 records, scaled by" in by_shape["2 on 2 servers"]
     assert "75% 20, 25% 200" in shown.output
 
 
 def test_programs_read_the_same(socket: Path) -> None:
     told = json.loads(run(socket, "resnet", "--json").output)
-    shapes = {(s["kind"], s["count"]): s for s in told["types"][0]["shapes"]}
+    shapes = {(s["kind"], s.get("gpus", s["count"])): s for s in told["types"][0]["shapes"]}
     assert told["types"][0]["gpu_type"] == "a100"
     assert shapes["gpus", 1]["per_gpu"] == pytest.approx(76.0)
     assert shapes["gpus", 1]["type"]["records"] == 6
     assert shapes["gpus", 1]["entity"]["n1"]["per_gpu"] == 72.0
     assert shapes["gpus", 1]["theory"] == pytest.approx(10 / (0.75 * 0.1 + 0.25 * 0.28))
-    assert shapes["servers", 2]["type"]["per_gpu"] == 40.0
+    assert shapes["servers", 8]["type"]["per_gpu"] == 40.0
+    assert shapes["servers", 2]["type"] is None
+    low, high = shapes["servers", 2]["between"]
+    assert low < shapes["servers", 2]["per_gpu"] < high
     assert [server["node"] for server in told["servers"]] == ["n0", "n1"]
 
 

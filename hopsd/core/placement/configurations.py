@@ -24,7 +24,7 @@ from hopsd.core.placement.factors import Factors
 from hopsd.core.placement.shapes import Neighbours, Shapes, ShapesOfSize, join
 from hopsd.core.placement.supply import Supply, cores_of, memory_of
 from hopsd.core.placement.uses import Uses
-from hopsd.core.speed.throughput import configuration_throughput, interpolate
+from hopsd.core.speed.throughput import configuration_throughput, per_gpu
 from hopsd.model.arrays import Floats, Ints
 from hopsd.model.ids import GpuType
 from hopsd.model.job import Job
@@ -237,7 +237,7 @@ def _blocks_of_type(
     neighbours = Neighbours(servers, claims.most[claim][servers])
     for size, able in sorted(takers.items()):
         one = [i for i in able if in_one(jobs[i].rules, size)]
-        rates = [interpolate(jobs[i].throughput[gpu_type].aggregated, size) for i in one]
+        rates = [per_gpu(jobs[i].throughput[gpu_type], size, 1) for i in one]
         yield (claim, gpu_type, size, 1, ONE), _block(one, rates, neighbours.in_one(size))
         forms: dict[Form, list[int]] = {}
         for i in able:
@@ -246,7 +246,7 @@ def _blocks_of_type(
         for form, several in forms.items():
             shapes = spread(neighbours, size, form)
             count = shapes.servers.shape[1]
-            rates = [interpolate(jobs[i].throughput[gpu_type].distributed, count) for i in several]
+            rates = [per_gpu(jobs[i].throughput[gpu_type], size, count) for i in several]
             yield (claim, gpu_type, size, count, form), _block(several, rates, shapes)
 
 
@@ -310,7 +310,7 @@ def _fill(
         first_column[key] = cursor[block.jobs]
         at = first_column[key][:, None] + np.arange(len(block.shapes))
         shape[at] = first_shape + np.arange(len(block.shapes))
-        slowest = factors.slowest(block.jobs, block.shapes.servers)
+        slowest = factors.slowest(block.jobs, block.shapes.servers, key[2])
         throughput[at] = block.per_gpu[:, None] * slowest * key[2]
         cursor[block.jobs] += len(block.shapes)
         first_shape += len(block.shapes)

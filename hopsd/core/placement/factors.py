@@ -29,12 +29,22 @@ class Factors:
                 matrix.append([factor(name, 1.0) for name in names])
             self._row[i] = rows[key]
         self._matrix = np.array(matrix)
+        self._at = {i: job.server_factor_at for i, job in enumerate(jobs) if job.server_factor_at}
+        self._index = {name: i for i, name in enumerate(names)}
 
-    def slowest(self, jobs: Ints, servers: Ints) -> Floats:
-        """The smallest factor over each shape's servers: (jobs, n) from ``servers`` (n, d)."""
-        if len(self._matrix) == 1:
+    def slowest(self, jobs: Ints, servers: Ints, gpus: int) -> Floats:
+        """The smallest factor over each shape's servers: (jobs, n) from ``servers`` (n, d).
+
+        ``gpus``: of the shapes. What a server has of its own for the shape goes before its mean.
+        """
+        if len(self._matrix) == 1 and not self._at:
             return np.ones((len(jobs), len(servers)))
         rows = self._matrix[self._row[jobs]]
+        shape = gpus, servers.shape[1]
+        for row, job in enumerate(jobs.tolist()) if self._at else ():
+            for node, factor in self._at.get(job, {}).get(shape, {}).items():
+                if node in self._index:
+                    rows[row, self._index[node]] = factor
         slowest = rows[:, servers[:, 0]]
         for column in servers.T[1:]:
             np.minimum(slowest, rows[:, column], out=slowest)

@@ -1,7 +1,9 @@
 """Throughput estimates: the operator's table, then the layers of section 3.3, top-down.
 
-Records of one server answer with that server's factor, records of a GPU type with its two
-tables. Where neither was measured, the theory layer answers: equations 1 to 5 from basic times.
+Records of one server answer with that server's factor for the shape, records of a GPU type for
+the shapes measured on it. For the others the theory layer answers: equations 1 to 5 from basic
+times, corrected by what the measured shapes tell (:mod:`hopsd.core.speed.by_shape`); under
+``paper_exact`` by the paper's tables (:mod:`hopsd.core.speed.by_count`).
 Below it stands an assumption, so that a job of which nothing is known can be placed at all:
 every GPU is as fast as one GPU elsewhere, ``assumed_gpu_speedup`` times as fast as a CPU, and
 spreading costs ``assumed_sensitivity``.
@@ -10,25 +12,34 @@ spreading costs ``assumed_sensitivity``.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hopsd.core.devices import is_cpu
-from hopsd.core.speed.layers import Layers, Table, Tables, by_workload, server_factors
-from hopsd.core.speed.plausible import plausible_factors, plausible_tables
-from hopsd.core.speed.theory import alone, basic_times, credible
-from hopsd.core.speed.throughput import (
-    BasicTimes,
-    IterationModel,
-    interpolate,
-    theory_per_gpu,
+from hopsd.core.speed.answers import ASSUMED, records_told
+from hopsd.core.speed.by_count import Column, PaperBase
+from hopsd.core.speed.by_shape import Belief, Regression
+from hopsd.core.speed.layered import LayeredSpeeds
+from hopsd.core.speed.layers import (
+    Layers,
+    Tables,
+    by_workload,
+    factors_by_shape,
+    server_factors,
 )
+from hopsd.core.speed.plausible import plausible_factors, plausible_tables
+from hopsd.core.speed.theory import alone, basic_times, credible, placed
+from hopsd.core.speed.throughput import IterationModel
 from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, NodeName, WorkloadName
-from hopsd.model.job import ThroughputTable
+from hopsd.model.job import Shape, ThroughputTable
 from hopsd.model.knowledge import Bandwidth, Knowledge, Theory
 
-ASSUMED = "assumed"
+KNOWN_ALONE, UNKNOWN_ALONE = 0.05, 0.5
+"""Standard deviation of the logarithm of a GPU's speed: from basic times, from other types."""
+
+CALIBRATED, UNCALIBRATED = 0.5, 1.2
+"""The same of its time for communication, with and without a measured bandwidth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +59,13 @@ class EstimatorSettings:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Tables by GPU type; factors of servers that differ from their type."""
+    """Tables by GPU type; factors of servers that differ from their type, and those of the shapes
+    that were measured on a server.
+    """
 
     tables: Mapping[GpuType, ThroughputTable]
     server_factor: Mapping[NodeName, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Samples per second per GPU, and the source of the estimate."""
-
-    per_gpu: float
-    source: str
+    server_factor_at: Mapping[Shape, Mapping[NodeName, float]] = field(default_factory=dict)
 
 
 class Estimator:
@@ -101,15 +107,21 @@ class Estimator:
         measured = {t: tables.answering(least) for t, tables in layers.type.items()}
         theories = self._theory.get(workload, {})
         elsewhere = self._elsewhere(measured, theories) or 1.0
+        table = self._paper_table if self._settings.model.paper_exact else self._table
         tables = {
-            gpu_type: self._table(
+            gpu_type: table(
                 gpu_type,
                 measured.get(gpu_type, Tables()),
-                self._base(gpu_type, theories.get(gpu_type), elsewhere * self._worth(gpu_type)),
+                theories.get(gpu_type),
+                elsewhere * self._worth(gpu_type),
             )
             for gpu_type in sorted(self._largest)
         }
-        return Estimate(plausible_tables(tables), plausible_factors(server_factors(layers, least)))
+        factors = plausible_factors(server_factors(layers, least))
+        if self._settings.model.paper_exact:
+            return Estimate(plausible_tables(tables), factors)
+        at = {s: plausible_factors(own) for s, own in factors_by_shape(layers, least).items()}
+        return Estimate(plausible_tables(tables), factors, at)
 
     def _elsewhere(
         self, measured: Mapping[GpuType, Tables], theories: Mapping[GpuType, Theory]
@@ -129,19 +141,54 @@ class Estimator:
         """Of a device in GPUs, as far as nobody measured it."""
         return 1.0 / self._settings.assumed_gpu_speedup if is_cpu(gpu_type) else 1.0
 
-    def _base(self, gpu_type: GpuType, theory: Theory | None, elsewhere: float) -> _Base:
-        times = basic_times(theory, self._bandwidth.get(gpu_type)) if theory else None
-        return _Base(
-            alone(theory) if theory else elsewhere,
-            f"theory, {_records(theory.records)}" if theory else ASSUMED,
-            times,
-            self._settings,
-            self._largest[gpu_type],
+    def _table(
+        self, gpu_type: GpuType, measured: Tables, theory: Theory | None, elsewhere: float
+    ) -> ThroughputTable:
+        settings, bandwidth = self._settings, self._bandwidth.get(gpu_type)
+        times = basic_times(theory, bandwidth) if theory else None
+        calibrated = times is not None
+        if times is None:
+            speed = alone(theory) if theory else elsewhere
+            times = placed(theory, speed, settings.assumed_sensitivity, settings.model)
+        told = f"theory, {records_told(theory.records)}" if theory else ASSUMED
+        communication = CALIBRATED if calibrated else UNCALIBRATED
+        belief = Belief(
+            times, KNOWN_ALONE if theory else UNKNOWN_ALONE, communication, communication
+        )
+        shapes = measured.shapes
+        speeds = LayeredSpeeds(
+            Regression(belief, shapes, settings.model),
+            shapes,
+            told,
+            told if calibrated else ASSUMED,
+        )
+        largest = self._largest[gpu_type]
+        counts = sorted({*range(1, largest + 1), *measured.aggregated})
+        servers = _server_counts(self._servers[gpu_type], measured.distributed)
+        half = max(1, largest // 2)
+        return ThroughputTable(
+            aggregated={n: speeds.per_gpu(n, 1) for n in counts},
+            distributed={n: speeds.per_gpu(n * half, n) for n in servers},
+            source=speeds.source(1, 1),
+            aggregated_source={n: speeds.source(n, 1) for n in counts},
+            distributed_source={n: speeds.source(n * half, n) for n in servers},
+            by_shape=speeds,
         )
 
-    def _table(self, gpu_type: GpuType, measured: Tables, base: _Base) -> ThroughputTable:
-        together = _Column(measured.aggregated, base.together)
-        spread = _Column(measured.distributed, base.spread)
+    def _paper_table(
+        self, gpu_type: GpuType, measured: Tables, theory: Theory | None, elsewhere: float
+    ) -> ThroughputTable:
+        times = basic_times(theory, self._bandwidth.get(gpu_type)) if theory else None
+        base = PaperBase(
+            alone(theory, self._settings.model) if theory else elsewhere,
+            f"theory, {records_told(theory.records)}" if theory else ASSUMED,
+            times,
+            self._settings.model,
+            self._settings.assumed_sensitivity,
+            self._largest[gpu_type],
+        )
+        together = Column(measured.aggregated, base.together)
+        spread = Column(measured.distributed, base.spread)
         counts = {*range(1, self._largest[gpu_type] + 1), *measured.aggregated}
         aggregated = {n: together.answer(n, spread.ratio) for n in sorted(counts)}
         servers = _server_counts(self._servers[gpu_type], measured.distributed)
@@ -155,74 +202,6 @@ class Estimator:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Base:
-    """The layers that need no measured throughput: theory, and below it the assumption.
-
-    ``alone``: samples per second of one GPU. ``times`` None: communication cannot be told.
-    """
-
-    alone: float
-    source: str
-    times: BasicTimes | None
-    settings: EstimatorSettings
-    largest: int
-
-    def together(self, gpus: int) -> Answer:
-        if gpus == 1:
-            return Answer(self.alone, self.source)
-        if self.times is None:
-            return Answer(self.alone, ASSUMED)
-        return Answer(theory_per_gpu(self.times, gpus, 1, self.settings.model), self.source)
-
-    def spread(self, servers: int) -> Answer:
-        """The table knows servers alone: a spread job is taken to hold half of each."""
-        if self.times is None:
-            return Answer(self.alone / self.settings.assumed_sensitivity, ASSUMED)
-        gpus = servers * max(1, self.largest // 2)
-        return Answer(theory_per_gpu(self.times, gpus, servers, self.settings.model), self.source)
-
-
-class _Column:
-    """One table of the type layer over the layers below it."""
-
-    def __init__(self, measured: Table, base: Callable[[int], Answer]) -> None:
-        self._measured = measured
-        self._per_gpu = {n: m.per_gpu for n, m in measured.items()}
-        self._base = base
-        self._ratios = {n: rate / base(n).per_gpu for n, rate in self._per_gpu.items()}
-
-    @property
-    def ratio(self) -> float | None:
-        """Mean of measured to base throughput; None where nothing was measured."""
-        return _mean(list(self._ratios.values()))
-
-    def answer(self, count: int, other_ratio: float | None) -> Answer:
-        """Measured, or between two measured, or the layer below at the nearest one's scale.
-
-        ``other_ratio`` is the scale where this table has nothing: a job that trains slower
-        than theory says does so wherever it runs.
-        """
-        if count in self._measured:
-            records = self._measured[count].records
-            return Answer(self._per_gpu[count], f"type, {_records(records)}")
-        below = [n for n in self._measured if n < count]
-        above = [n for n in self._measured if n > count]
-        if below and above:
-            records = self._measured[max(below)].records + self._measured[min(above)].records
-            return Answer(
-                interpolate(self._per_gpu, count), f"type, {_records(records)} of neighbours"
-            )
-        base = self._base(count)
-        ratio = other_ratio
-        if self._ratios:
-            ratio = self._ratios[max(below) if below else min(above)]
-        if ratio is None:
-            return base
-        scaled = "" if base.source == ASSUMED else f", scaled by {ratio:.2f}"
-        return Answer(ratio * base.per_gpu, base.source + scaled)
-
-
 def _server_counts(servers: int, measured: Iterable[int]) -> list[int]:
     """Where a distributed table has entries: at measured counts, next to them, at powers of two.
 
@@ -232,10 +211,6 @@ def _server_counts(servers: int, measured: Iterable[int]) -> list[int]:
     for n in measured:
         counts |= {m for m in (n - 1, n, n + 1) if 2 <= m <= max(servers, n)}
     return sorted(counts)
-
-
-def _records(count: int) -> str:
-    return f"{count} record" if count == 1 else f"{count} records"
 
 
 def _mean(values: Sequence[float]) -> float | None:

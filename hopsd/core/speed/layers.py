@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf
+from math import inf, sqrt
 from math import pow as power
 from typing import TypeVar
 
 from hopsd.model import bounds
 from hopsd.model.ids import GpuType, NodeName, UserName, WorkloadName
+from hopsd.model.job import Shape
 from hopsd.model.knowledge import ThroughputRecord
+
+T = TypeVar("T")
+Key = TypeVar("Key", int, Shape, NodeName, GpuType)
 
 LEAST_WEIGHT = 1e-100
 """Of records that are older than hundreds of half-lives: among themselves they count alike."""
@@ -28,6 +32,7 @@ class Measured:
 
     weight: float = 0.0
     total: float = 0.0
+    squares: float = 0.0
     records: int = 0
     newest: float = 0.0
     first: float = inf
@@ -35,6 +40,7 @@ class Measured:
     def add(self, value: float, weight: float, at: float) -> None:
         self.weight += weight
         self.total += weight * value
+        self.squares += weight * value * value
         self.records += 1
         self.newest = max(self.newest, at)
         self.first = min(self.first, at)
@@ -43,35 +49,59 @@ class Measured:
     def per_gpu(self) -> float:
         return self.total / self.weight
 
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of a record, relative to the mean."""
+        variance = self.squares / self.weight - self.per_gpu**2
+        return sqrt(max(0.0, variance)) / self.per_gpu
+
 
 Table = dict[int, Measured]
+ShapeTable = dict[Shape, Measured]
 
 
 def _table() -> Table:
     return defaultdict(Measured)
 
 
+def _shape_table() -> ShapeTable:
+    return defaultdict(Measured)
+
+
 @dataclass(slots=True)
 class Tables:
-    """``aggregated`` by GPU count in one server, ``distributed`` by number of servers."""
+    """``aggregated`` by GPU count in one server, ``spread`` by GPUs and servers, ``distributed``
+    by number of servers alone: the paper's table.
+    """
 
     aggregated: Table = field(default_factory=_table)
     distributed: Table = field(default_factory=_table)
+    spread: ShapeTable = field(default_factory=_shape_table)
 
-    def of(self, record: ThroughputRecord) -> Measured:
-        """The mean that a record belongs to."""
-        if record.nodes > 1:
-            return self.distributed[record.nodes]
-        return self.aggregated[record.gpus]
+    def add(self, record: ThroughputRecord, weight: float) -> None:
+        """Count a record where it belongs."""
+        if record.nodes == 1:
+            self.aggregated[record.gpus].add(record.per_gpu, weight, record.at)
+            return
+        self.distributed[record.nodes].add(record.per_gpu, weight, record.at)
+        self.spread[record.gpus, record.nodes].add(record.per_gpu, weight, record.at)
+
+    @property
+    def shapes(self) -> ShapeTable:
+        """All that was measured, by GPUs and servers."""
+        return {(gpus, 1): m for gpus, m in self.aggregated.items()} | self.spread
 
     def answering(self, min_records: int) -> Tables:
-        """The counts with at least ``min_records``."""
+        """The counts and shapes with at least ``min_records``."""
         return Tables(
-            *(
-                {n: m for n, m in sorted(table.items()) if m.records >= min_records}
-                for table in (self.aggregated, self.distributed)
-            )
+            _answering(self.aggregated, min_records),
+            _answering(self.distributed, min_records),
+            _answering(self.spread, min_records),
         )
+
+
+def _answering(table: Mapping[Key, Measured], min_records: int) -> dict[Key, Measured]:
+    return {n: m for n, m in sorted(table.items()) if m.records >= min_records}
 
 
 @dataclass(slots=True)
@@ -81,9 +111,6 @@ class Layers:
     entity: Mapping[NodeName, Tables]
     type: Mapping[GpuType, Tables]
     types: Mapping[NodeName, GpuType]
-
-
-T = TypeVar("T")
 
 
 def median_of_users(told: Sequence[tuple[float, float, T]]) -> T:
@@ -120,7 +147,7 @@ def _of_user(records: Iterable[ThroughputRecord], half_life_seconds: float, now:
     for record in records:
         weight = weight_of(now - record.at, half_life_seconds)
         for tables in (layers.entity[record.node], layers.type[record.gpu_type]):
-            tables.of(record).add(record.per_gpu, weight, record.at)
+            tables.add(record, weight)
         layers.types[record.node] = record.gpu_type  # type: ignore[index]
     return layers
 
@@ -134,21 +161,19 @@ def _median(layers: Sequence[Layers]) -> Layers:
     )
 
 
-Key = TypeVar("Key")
-
-
 def _median_tables(by_user: Sequence[Mapping[Key, Tables]]) -> dict[Key, Tables]:
     keys = {key for tables in by_user for key in tables}
     return {
         key: Tables(
             _median_table([tables[key].aggregated for tables in by_user if key in tables]),
             _median_table([tables[key].distributed for tables in by_user if key in tables]),
+            _median_table([tables[key].spread for tables in by_user if key in tables]),
         )
         for key in keys
     }
 
 
-def _median_table(by_user: Sequence[Table]) -> Table:
+def _median_table(by_user: Sequence[Mapping[Key, Measured]]) -> dict[Key, Measured]:
     return {
         n: median_of_users([(t[n].per_gpu, t[n].first, t[n]) for t in by_user if n in t])
         for n in sorted({n for table in by_user for n in table})
@@ -167,13 +192,23 @@ def server_factors(layers: Layers, min_records: int) -> dict[NodeName, float]:
         own = tables.answering(min_records)
         ratio = _ratio(own.aggregated, of_type.aggregated)
         if ratio is None:
-            ratio = _ratio(own.distributed, of_type.distributed)
+            ratio = _ratio(own.spread, of_type.spread)
         if ratio is not None:
             factors[node] = ratio
     return factors
 
 
-def _ratio(own: Table, of_type: Table) -> float | None:
+def factors_by_shape(layers: Layers, min_records: int) -> dict[Shape, dict[NodeName, float]]:
+    """The same of every shape by itself, where a server's own records of it answer."""
+    factors: dict[Shape, dict[NodeName, float]] = {}
+    for node, tables in sorted(layers.entity.items()):
+        of_type = layers.type[layers.types[node]].shapes
+        for shape, own in tables.answering(min_records).shapes.items():
+            factors.setdefault(shape, {})[node] = own.per_gpu / of_type[shape].per_gpu
+    return factors
+
+
+def _ratio(own: Mapping[Key, Measured], of_type: Mapping[Key, Measured]) -> float | None:
     """Mean over the counts, weighted by the server's records."""
     total = sum(measured.weight for measured in own.values())
     if total <= 0.0:

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import inf
 
 from hopsd.core.devices import is_cpu
+from hopsd.core.speed.layered import Held
 from hopsd.model import bounds
 from hopsd.model.bounds import Bound
 from hopsd.model.ids import GpuType, NodeName
-from hopsd.model.job import ThroughputTable
+from hopsd.model.job import ByShape, ThroughputTable
 
 MARGIN = 2.0
 
@@ -81,6 +83,8 @@ def _table(table: ThroughputTable, alone: float) -> ThroughputTable:
     spread = {n: scale * rate for n, rate in table.distributed.items()}
     held = {n: _held(rate, alone, TOGETHER) for n, rate in together.items()}
     held_spread = {n: _held(rate, alone, SPREAD) for n, rate in spread.items()}
+    if table.by_shape is not None:
+        return _by_shape(table, table.by_shape, scale, alone)
     if scale == 1.0 and held == together and held_spread == spread:
         return table
     return replace(
@@ -90,6 +94,27 @@ def _table(table: ThroughputTable, alone: float) -> ThroughputTable:
         aggregated_source=_told(table.aggregated_source, table.aggregated, held),
         distributed_source=_told(table.distributed_source, table.distributed, held_spread),
     )
+
+
+def _by_shape(
+    table: ThroughputTable, speeds: ByShape, scale: float, alone: float
+) -> ThroughputTable:
+    """Every shape within the bounds, the tables too."""
+    within = Held(speeds, scale, *(_bounds(alone, bound) for bound in (TOGETHER, SPREAD)))
+    together = {n: within.held(scale * rate, 1) for n, rate in table.aggregated.items()}
+    spread = {n: within.held(scale * rate, 2) for n, rate in table.distributed.items()}
+    return replace(
+        table,
+        aggregated=together,
+        distributed=spread,
+        aggregated_source=_told(table.aggregated_source, table.aggregated, together),
+        distributed_source=_told(table.distributed_source, table.distributed, spread),
+        by_shape=within,
+    )
+
+
+def _bounds(alone: float, bound: Bound) -> Bound:
+    return Bound(_held(0.0, alone, bound), _held(inf, alone, bound))
 
 
 def _held(rate: float, alone: float, bound: Bound) -> float:

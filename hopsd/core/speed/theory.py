@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 
 from hopsd.core.speed.layers import median_of_users, weight_of
 from hopsd.core.speed.mixture import BIN_WIDTH, Mixture, bin_centers, fit_bins
-from hopsd.core.speed.throughput import BasicTimes, DataTime, Pattern, PeerWait, theory_per_gpu
+from hopsd.core.speed.throughput import (
+    BasicTimes,
+    DataTime,
+    IterationModel,
+    Pattern,
+    PeerWait,
+    iteration_seconds,
+    theory_per_gpu,
+)
 from hopsd.model import bounds
 from hopsd.model.ids import UserName
 from hopsd.model.knowledge import Bandwidth, PhaseRecord, Theory
@@ -19,6 +28,9 @@ SAME_BATCH = 0.1
 """Runs whose batch differs by more than this share from the newest one's are left out: per-GPU
 times of another batch size are another workload's."""
 
+
+LINK = 10.0
+"""How much faster the GPUs of a server are taken to communicate than those of two."""
 
 SHORTEST_SECONDS = 1e-6
 """Computing that is said to take less was not seen: no throughput follows from it."""
@@ -107,9 +119,34 @@ def basic_times(theory: Theory, bandwidth: Bandwidth | None) -> BasicTimes | Non
     )
 
 
-def alone(theory: Theory) -> float:
+def placed(
+    theory: Theory | None, per_gpu: float, sensitivity: float, model: IterationModel
+) -> BasicTimes:
+    """Basic times where communication is not known: two GPUs on two servers are taken to be
+    ``sensitivity`` times as slow as one, and a server's own links ``LINK`` times as fast as the
+    network. Without a ``theory``, of one GPU with ``per_gpu`` samples per second.
+    """
+    times = _silent(theory) if theory is not None else _of_speed(per_gpu)
+    one = iteration_seconds(replace(times, t_w=PeerWait()), 1, 1)
+    wait = iteration_seconds(replace(times, params=1e-9 * one), 2, 2, model) - one
+    slower = max(0.0, (sensitivity - 1.0) * one - wait)
+    hidden = times.t_b / (1.0 - model.exposed_share) if model.exposed_share < 1.0 else inf
+    seconds = times.t_b + slower
+    if seconds < hidden:
+        seconds = slower / model.exposed_share if model.exposed_share else times.t_b
+    return replace(times, params=seconds, b_net=1.0, b_link=LINK)
+
+
+def _of_speed(per_gpu: float) -> BasicTimes:
+    """A third of the time forward, the rest backward."""
+    seconds = 1.0 / per_gpu
+    never = DataTime(1.0, 0.0, 0.0)
+    return BasicTimes(1.0, 0.0, Pattern.SERIAL, seconds / 3, 2 * seconds / 3, 0.0, never, 1.0, 1.0)
+
+
+def alone(theory: Theory, model: IterationModel | None = None) -> float:
     """Samples per second of one GPU alone: no communication and no waiting for peers."""
-    return theory_per_gpu(replace(_silent(theory), t_w=PeerWait()), 1, 1)
+    return theory_per_gpu(replace(_silent(theory), t_w=PeerWait()), 1, 1, model)
 
 
 def _silent(theory: Theory) -> BasicTimes:

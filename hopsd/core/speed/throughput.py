@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
-from math import sqrt
+from math import log, sqrt
 
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, NodeName
@@ -31,9 +31,12 @@ def interpolate(by_count: Mapping[int, float], count: int) -> float:
 def per_gpu(table: ThroughputTable, gpus: int, nodes: int) -> float:
     """Samples per second per GPU of ``gpus`` GPUs on ``nodes`` servers, without server factors.
 
-    In one server the GPU count decides, over several the server count alone. 0 where the table
-    knows no such placement.
+    As estimated for this very shape, where the table has estimates. Otherwise in one server the
+    GPU count decides, over several the server count alone. 0 where the table knows no such
+    placement.
     """
+    if table.by_shape is not None:
+        return table.by_shape.per_gpu(gpus, nodes)
     if nodes > 1:
         return interpolate(table.distributed, nodes)
     return interpolate(table.aggregated, gpus)
@@ -42,7 +45,7 @@ def per_gpu(table: ThroughputTable, gpus: int, nodes: int) -> float:
 def single_gpu(job: Job, gpu_type: GpuType) -> float:
     """Samples per second of one GPU of this type alone; 0 where the job cannot run on it."""
     table = job.throughput.get(gpu_type)
-    return interpolate(table.aggregated, 1) if table is not None else 0.0
+    return per_gpu(table, 1, 1) if table is not None else 0.0
 
 
 def configuration_throughput(
@@ -57,7 +60,7 @@ def configuration_throughput(
     for node, _ in allocation.parts:
         table = job.throughput.get(node_types[node])
         rate = per_gpu(table, gpus, nodes) if table is not None else 0.0
-        rates.append(rate * job.server_factor.get(node, 1.0))
+        rates.append(rate * job.factor_on(node, gpus, nodes))
     return min(rates, default=0.0) * gpus
 
 
@@ -112,11 +115,22 @@ class Communication(StrEnum):
 
     ``PAPER``: eq. 2, whatever the shape. ``RING``: all-reduce sends 2 (N - 1) / N of the
     gradients, and more servers give it more paths: over K servers in proportion to
-    1 / sqrt(K). Both agree on two GPUs on two servers. docs/estimator.md has the evidence.
+    1 / sqrt(K). ``SWITCHED``: the same ring through a switch, where paths do not grow for ever:
+    ``MORE_SERVERS`` of the time from three servers on, (N / K) ** ``SHARED_NETWORK`` for the GPUs
+    of a server that share its network; and the slowest of N GPUs is waited for. All three agree on
+    two GPUs on two servers but for that wait. docs/estimator.md has the evidence.
     """
 
     PAPER = "paper"
     RING = "ring"
+    SWITCHED = "switched"
+
+
+MORE_SERVERS = 2 / 3
+SHARED_NETWORK = 0.1
+STRAGGLING = 0.06
+"""Of the computing time, for every factor e of GPUs: how long the slowest is waited for, where no
+wait was measured. The three were fitted to six applications (docs/estimator.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +150,21 @@ def communication_seconds(
     times: BasicTimes, gpus: int, nodes: int, model: IterationModel | None = None
 ) -> float:
     """T_c (eq. 2): a ring within one server, the network between servers."""
-    if nodes > 1 and model is not None and model.communication is Communication.RING:
-        return times.params / times.b_net * 2 * (gpus - 1) / gpus * sqrt(2 / nodes)
-    if nodes > 1:
-        return times.params / times.b_net
-    return times.params / times.b_link * (gpus - 1) / gpus
+    if nodes == 1:
+        return times.params / times.b_link * (gpus - 1) / gpus
+    form = model.communication if model is not None else Communication.PAPER
+    return times.params / times.b_net * _relative(gpus, nodes, form)
+
+
+def _relative(gpus: int, nodes: int, form: Communication) -> float:
+    """T_c over several servers, relative to two GPUs on two servers."""
+    if form is Communication.PAPER:
+        return 1.0
+    ring = 2 * (gpus - 1) / gpus
+    if form is Communication.RING:
+        return ring * sqrt(2 / nodes)
+    paths = MORE_SERVERS if nodes > 2 else 1.0
+    return ring * paths * float((gpus / nodes) ** SHARED_NETWORK)
 
 
 def iteration_seconds(
@@ -150,10 +174,20 @@ def iteration_seconds(
     model = model or IterationModel()
     data, wait = times.t_d, times.t_w
     t_c = communication_seconds(times, gpus, nodes, model)
+    if model.communication is Communication.SWITCHED:
+        wait = _expected_wait(times, gpus)
     expected = data.p_cache * _seconds(times, t_c, data.mu_cache, wait.cache, model)
     if data.p_cache < 1.0:
         expected += (1.0 - data.p_cache) * _seconds(times, t_c, data.mu_load, wait.load, model)
     return expected
+
+
+def _expected_wait(times: BasicTimes, gpus: int) -> PeerWait:
+    """As measured, else for the slowest of so many that compute and communicate."""
+    if gpus == 1 or not times.params or times.t_w.cache or times.t_w.load:
+        return times.t_w
+    slowest = STRAGGLING * log(gpus) * (times.t_f + times.t_b + times.t_u)
+    return PeerWait(slowest, slowest)
 
 
 def _seconds(times: BasicTimes, t_c: float, t_d: float, t_w: float, model: IterationModel) -> float:

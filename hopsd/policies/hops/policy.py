@@ -13,7 +13,7 @@ from hopsd.model.allocation import Allocation
 from hopsd.model.arrays import Floats, Ints
 from hopsd.model.cluster import Node
 from hopsd.model.ids import JobId
-from hopsd.model.job import Job
+from hopsd.model.job import Job, Shape, ThroughputTable
 from hopsd.model.plan import JobNumbers, Plan, PlanSettings, RoundInfo, Snapshot
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.policies import reasons
@@ -172,19 +172,26 @@ def _numbers(
     numbers = {}
     for job in chosen.queue:
         column = column_of.get(job.id)
-        gain = throughput = source = None
+        gain = throughput = source = between = None
         if column is not None:
             gain = float(program.gain[column])
             throughput = float(program.configurations.throughput[column])
             shape = int(program.configurations.shape[column])
-            source = _source(job, program.configurations.shapes.parts(shape), nodes)
+            parts = program.configurations.shapes.parts(shape)
+            table = job.throughput[nodes[parts[0][0]].gpu_type]
+            held = sum(gpus for _, gpus in parts), len(parts)
+            source = table.source_of(*held)
+            between = _between(table, held, throughput)
         numbers[job.id] = JobNumbers(
-            chosen.priority[job.id], chosen.rho[job.id], gain, throughput, source
+            chosen.priority[job.id], chosen.rho[job.id], gain, throughput, source, between
         )
     return numbers
 
 
-def _source(job: Job, parts: Sequence[tuple[int, int]], nodes: Sequence[Node]) -> str:
-    """Who says how fast ``job`` is on the servers and GPUs of ``parts``."""
-    table = job.throughput[nodes[parts[0][0]].gpu_type]
-    return table.source_of(sum(gpus for _, gpus in parts), len(parts))
+def _between(table: ThroughputTable, held: Shape, throughput: float) -> tuple[float, float] | None:
+    """Where the job's throughput lies, as surely as that of the shape is known."""
+    if table.by_shape is None:
+        return None
+    low, high = table.by_shape.between(*held)
+    scale = throughput / table.by_shape.per_gpu(*held)
+    return scale * low, scale * high

@@ -138,5 +138,6 @@ def _bidder(app: App, sites: Sites) -> Job:
         reqs=tuple(sorted(count for count in counts if count >= min(smallest, most))),
         throughput={t: ThroughputTable({1: 1.0}, {2: 1.0}) for t in usable},
         server_factor={},
+        server_factor_at={},
         running=union(job.running for job in app.contending),
     )

@@ -1,0 +1,84 @@
+"""The paper's tables: by GPU count in one server, by server count when spread (section 3.3).
+
+For ``paper_exact``. A spread shape is told from its number of servers, so a measurement says
+something else of each shape with so many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hopsd.core.speed.answers import ASSUMED, Answer, records_told
+from hopsd.core.speed.layers import Table
+from hopsd.core.speed.throughput import BasicTimes, IterationModel, interpolate, theory_per_gpu
+
+
+@dataclass(frozen=True, slots=True)
+class PaperBase:
+    """The layers that need no measured throughput: theory, and below it the assumption.
+
+    ``alone``: samples per second of one GPU. ``times`` None: communication cannot be told.
+    """
+
+    alone: float
+    source: str
+    times: BasicTimes | None
+    model: IterationModel
+    assumed_sensitivity: float
+    largest: int
+
+    def together(self, gpus: int) -> Answer:
+        if gpus == 1:
+            return Answer(self.alone, self.source)
+        if self.times is None:
+            return Answer(self.alone, ASSUMED)
+        return Answer(theory_per_gpu(self.times, gpus, 1, self.model), self.source)
+
+    def spread(self, servers: int) -> Answer:
+        """The table knows servers alone: a spread job is taken to hold half of each."""
+        if self.times is None:
+            return Answer(self.alone / self.assumed_sensitivity, ASSUMED)
+        gpus = servers * max(1, self.largest // 2)
+        return Answer(theory_per_gpu(self.times, gpus, servers, self.model), self.source)
+
+
+class Column:
+    """One table of the type layer over the layers below it."""
+
+    def __init__(self, measured: Table, base: Callable[[int], Answer]) -> None:
+        self._measured = measured
+        self._per_gpu = {n: m.per_gpu for n, m in measured.items()}
+        self._base = base
+        self._ratios = {n: rate / base(n).per_gpu for n, rate in self._per_gpu.items()}
+
+    @property
+    def ratio(self) -> float | None:
+        """Mean of measured to base throughput; None where nothing was measured."""
+        ratios = self._ratios.values()
+        return sum(ratios) / len(ratios) if ratios else None
+
+    def answer(self, count: int, other_ratio: float | None) -> Answer:
+        """Measured, or between two measured, or the layer below at the nearest one's scale.
+
+        ``other_ratio`` is the scale where this table has nothing: a job that trains slower
+        than theory says does so wherever it runs.
+        """
+        if count in self._measured:
+            records = self._measured[count].records
+            return Answer(self._per_gpu[count], f"type, {records_told(records)}")
+        below = [n for n in self._measured if n < count]
+        above = [n for n in self._measured if n > count]
+        if below and above:
+            records = self._measured[max(below)].records + self._measured[min(above)].records
+            return Answer(
+                interpolate(self._per_gpu, count), f"type, {records_told(records)} of neighbours"
+            )
+        base = self._base(count)
+        ratio = other_ratio
+        if self._ratios:
+            ratio = self._ratios[max(below) if below else min(above)]
+        if ratio is None:
+            return base
+        scaled = "" if base.source == ASSUMED else f", scaled by {ratio:.2f}"
+        return Answer(ratio * base.per_gpu, base.source + scaled)

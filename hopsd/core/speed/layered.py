@@ -1,0 +1,124 @@
+"""The answer for a shape: measured, or by theory as corrected.
+
+Between two measured counts of a server the ratio of measured to theory is interpolated: so a
+measurement that theory foretold changes no other answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import exp
+
+from hopsd.core.speed.answers import ASSUMED, records_told
+from hopsd.core.speed.by_shape import OF_FIVE, Regression
+from hopsd.core.speed.layers import Measured
+from hopsd.core.speed.throughput import interpolate
+from hopsd.model.bounds import Bound
+from hopsd.model.job import ByShape, Shape
+
+SAME = 0.005
+"""A correction by less is not worth telling."""
+
+REPEATED = 0.02
+"""Relative standard deviation of a speed between runs, at the least."""
+
+
+class LayeredSpeeds:
+    """Implements :class:`hopsd.model.job.ByShape` for one workload on one type.
+
+    ``told_alone`` and ``told``: who speaks for one GPU, and for several, where theory answers.
+    """
+
+    def __init__(
+        self, theory: Regression, measured: Mapping[Shape, Measured], told_alone: str, told: str
+    ) -> None:
+        self._theory, self._measured = theory, measured
+        self._told_alone, self._told = told_alone, told
+        self._together = {
+            gpus: m.per_gpu / theory.per_gpu(gpus, 1)
+            for (gpus, nodes), m in measured.items()
+            if nodes == 1
+        }
+        self._known: dict[Shape, float] = {}
+        self._off: dict[Shape, float] = {}
+
+    def per_gpu(self, gpus: int, nodes: int) -> float:
+        """The estimate."""
+        shape = gpus, nodes
+        if shape not in self._known:
+            self._known[shape] = self._per_gpu(gpus, nodes)
+        return self._known[shape]
+
+    def between(self, gpus: int, nodes: int) -> tuple[float, float]:
+        """Where it lies with four chances of five."""
+        if (gpus, nodes) not in self._off:
+            measured = self._measured.get((gpus, nodes))
+            if measured is not None:
+                deviation = max(REPEATED, measured.deviation)
+            else:
+                deviation = self._theory.deviation(gpus, nodes)
+            self._off[gpus, nodes] = exp(OF_FIVE * deviation)
+        off = self._off[gpus, nodes]
+        per_gpu = self.per_gpu(gpus, nodes)
+        return per_gpu / off, per_gpu * off
+
+    def source(self, gpus: int, nodes: int) -> str:
+        """Who says so."""
+        measured = self._measured.get((gpus, nodes))
+        if measured is not None:
+            return f"type, {records_told(measured.records)}"
+        if nodes == 1 and self._neighbours(gpus):
+            records = sum(self._measured[n, 1].records for n in self._neighbours(gpus))
+            return f"type, {records_told(records)} of neighbours"
+        told = self._told_alone if gpus == 1 else self._told
+        if told == ASSUMED:
+            same = [m for (_, n), m in self._measured.items() if (n == 1) == (nodes == 1)]
+            return f"{records_told(sum(m.records for m in same))} of other shapes" if same else told
+        scale = self.per_gpu(gpus, nodes) / self._theory.base(gpus, nodes)
+        return told if abs(scale - 1.0) < SAME else f"{told}, scaled by {scale:.2f}"
+
+    def _per_gpu(self, gpus: int, nodes: int) -> float:
+        measured = self._measured.get((gpus, nodes))
+        if measured is not None:
+            return measured.per_gpu
+        theory = self._theory.per_gpu(gpus, nodes)
+        if nodes == 1 and self._neighbours(gpus):
+            return interpolate(self._together, gpus) * theory
+        return theory
+
+    def _neighbours(self, gpus: int) -> tuple[int, ...]:
+        """The nearest measured counts on one server, if there are any on both sides."""
+        below = [n for n in self._together if n < gpus]
+        above = [n for n in self._together if n > gpus]
+        return (max(below), min(above)) if below and above else ()
+
+
+class Held:
+    """``speeds`` times ``scale``, within ``together`` on one server and ``spread`` over several.
+
+    Implements :class:`hopsd.model.job.ByShape`.
+    """
+
+    def __init__(self, speeds: ByShape, scale: float, together: Bound, spread: Bound) -> None:
+        self._speeds, self._scale = speeds, scale
+        self._together, self._spread = together, spread
+
+    def per_gpu(self, gpus: int, nodes: int) -> float:
+        """The estimate."""
+        return self.held(self._scale * self._speeds.per_gpu(gpus, nodes), nodes)
+
+    def between(self, gpus: int, nodes: int) -> tuple[float, float]:
+        """Where it lies with four chances of five."""
+        low, high = self._speeds.between(gpus, nodes)
+        return self.held(self._scale * low, nodes), self.held(self._scale * high, nodes)
+
+    def source(self, gpus: int, nodes: int) -> str:
+        """Who says so."""
+        told = self._speeds.source(gpus, nodes)
+        same = self.per_gpu(gpus, nodes) == self._speeds.per_gpu(gpus, nodes)
+        return told if same else f"{told}, held to what is plausible"
+
+    def held(self, rate: float, nodes: int) -> float:
+        """``rate``, or the bound that it passes."""
+        bound = self._together if nodes == 1 else self._spread
+        return min(max(rate, bound.least), bound.most)
