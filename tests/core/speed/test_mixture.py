@@ -43,7 +43,8 @@ def test_two_modes_are_found(seed: int, p_cache: float, cache: float, apart: flo
     seconds = drawn(seed, 2000, p_cache, cache, apart * cache)
     found = fit_bins(binned(seconds))
     assert found.p_cache == pytest.approx(p_cache, abs=0.05)
-    assert found.mu_cache == pytest.approx(cache, rel=0.03)
+    # As few as 200 draws of a tenth's deviation: the mean of one draw in a thousand is 3 % off.
+    assert found.mu_cache == pytest.approx(cache, rel=0.06)
     assert found.mu_load == pytest.approx(apart * cache, rel=0.03)
     assert found.sigma_load == pytest.approx(0.1 * apart * cache, rel=0.25)
     assert found.mean == pytest.approx(float(seconds.mean()), rel=0.03)
