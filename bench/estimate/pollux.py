@@ -73,8 +73,7 @@ def fitted(shapes: Sequence[tuple[int, int]], seconds: Sequence[float]) -> Pollu
         for place, index in enumerate(free):
             if 1 <= index <= 4:
                 begin[place] += np.log(scale)
-        options = {"maxiter": 1500, "maxfev": 1500, "xatol": 1e-3, "fatol": 1e-6}
-        found = minimize(lambda x: error(of(x)), begin, method="Nelder-Mead", options=options)
+        found = minimize(lambda x: error(of(x)), begin, method="L-BFGS-B")
         tries.append((float(found.fun), tuple(of(found.x).tolist())))
     return PolluxModel(min(tries)[1])
 
