@@ -542,6 +542,22 @@ local function signal_of(script)
   end
 end
 
+-- What a launcher's option says, "8" or a variable that the script sets to a number.
+local function count_in(text, option)
+  local value = text:match(option .. "[= ]+[\"']?(%$?{?[%w_]+)")
+  local name = value and value:match("^%$?{?([%a_][%w_]*)$")
+  if name then value = text:match("[\n;%s]" .. name .. "=[\"']?(%d+)") or
+    text:match("[\n;%s]" .. name .. "=[\"']?%${" .. name .. ":%-(%d+)}") end
+  return tonumber(value)
+end
+
+-- A count of ranks on each node that the script does not take from its allocation.
+local function fixed_ranks(script, shape)
+  local text = "\n" .. commands_of(script)
+  return count_in(text, "%-%-nproc[_-]per[_-]node") or count_in(text, "%-%-num_gpus")
+    or shape == "node" and count_in(text, "accelerate launch[^\n]-%-%-num_processes") or nil
+end
+
 -- Returns what is asked, and the word for it; or nil and what to change.
 local function contract(job, pairs_found)
   local o, problem = read_options(job)
@@ -585,20 +601,14 @@ local function contract(job, pairs_found)
   add("gres", o.gres)
   add("nodes", given(job.req_nodes) and job.req_nodes)
   add("traps", o.traps)
+  o.ranks = fixed_ranks(job.script, o.shape)
+  add("ranks", o.ranks and string.format("%d", o.ranks))
   return o, table.concat(words, "|")
 end
 
--- A count of ranks on each node that the script does not take from its allocation.
-local function fixed_ranks(script)
-  for line in (script or ""):gmatch("[^\n]+") do
-    local count = not line:find("^%s*#") and line:match("%-%-nproc[_-]per[_-]node[= ]+(%d+)")
-    if count then return tonumber(count) end
-  end
-end
-
 -- What breaks on other counts than the script's own, with the line to change; nil: nothing is seen.
-local function doubt_of_ranks(script, o, pairs_found)
-  local ranks = fixed_ranks(script)
+local function doubt_of_ranks(_, o, pairs_found)
+  local ranks = o.ranks
   if not ranks then return nil end
   local fits = o.each == ranks
   if o.shape == "node" then
@@ -606,8 +616,8 @@ local function doubt_of_ranks(script, o, pairs_found)
     for count in pairs_found.reqs:gmatch("%d+") do fits = fits and tonumber(count) == ranks end
   end
   if fits then return nil end
-  return string.format("the script starts %d ranks on each node (--nproc_per_node=%d), however many GPUs it gets there: "
-    .. "write --nproc_per_node=gpu, or give reqs and per_node= so that each node gets %d", ranks, ranks, ranks)
+  return string.format("the script starts %d ranks on each node, however many GPUs it gets there: write --nproc_per_node=gpu "
+    .. "or $SLURM_GPUS_ON_NODE in place of the number, or give reqs and per_node= so that each node gets %d", ranks, ranks)
 end
 
 -- What is lost when the job is moved; nil: nothing is seen.

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from hopsd.config.option import option
 from hopsd.core.queue.profile_runs import ProfilingSettings
+from hopsd.core.snapshot import Unsaved
 from hopsd.core.speed.throughput import Communication, IterationModel
 from hopsd.model.ids import GpuType, NodeName, RackName, WorkloadName
 from hopsd.model.job import ThroughputTable
@@ -207,6 +208,11 @@ class PlanConfig:
         True, "A running job pays for a move with the time that its restart takes."
     )
     pinned: bool = option(True, "A job submitted with preempt=no keeps its GPUs to its end.")
+    unsaved: Unsaved = option(
+        Unsaved.STAYS_IF_SEEN,
+        "A running job that asks for no warning (--signal, trap) and was not seen to save: stays,"
+        " stays if its PyTorch training is seen, or moves.",
+    )
     requirements_max: int = option(
         8, "GPU counts that a range such as reqs=1-16 is cut to.", minimum=2, maximum=65536
     )

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
 from hopsd.core.devices import is_cpu, usable
 from hopsd.core.placement.pools import Pools, could_run, pools_of
@@ -30,11 +31,30 @@ from hopsd.model.rules import ANYWHERE, Rules
 from hopsd.model.site import SiteRules
 
 
+class Unsaved(StrEnum):
+    """Whether a job that was not seen to save stays where it runs.
+
+    ``STAYS``: always; ``STAYS_IF_SEEN``: if its training is seen; ``MOVES``: never. One that is
+    warned before it is moved can save then.
+    """
+
+    STAYS = "stays"
+    STAYS_IF_SEEN = "stays_if_seen"
+    MOVES = "moves"
+
+
+UNSAVED_NOTE = (
+    "it is not moved before it was seen to save once, since it would begin anew (it asks for no"
+    " warning either: --signal, trap)"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class SnapshotSettings:
     """``default_age_seconds``: the run time assumed for a job when nothing else is known.
 
-    ``pinned``: whether ``preempt=no`` is honoured. ``racks``: of the nodes whose rack is known.
+    ``pinned``: whether ``preempt=no`` is honoured. ``unsaved``: what becomes of a running job that
+    was not seen to save. ``racks``: of the nodes whose rack is known.
     ``assumed_restart_seconds``: of a job whose restart was never measured. ``cpus_per_gpu``: cores
     that a job gets with a GPU if it asks for none.
     """
@@ -44,6 +64,7 @@ class SnapshotSettings:
     restart_cost: bool = True
     assumed_restart_seconds: float = 0.0
     pinned: bool = True
+    unsaved: Unsaved = Unsaved.STAYS_IF_SEEN
     racks: Mapping[NodeName, RackName] = field(default_factory=dict)
     cpus_per_gpu: int = 1
 
@@ -89,7 +110,12 @@ def build_snapshot(
         pins = job.state is SlurmState.RUNNING and (
             _pinned(job, comments.get(job.id), up, settings) or not access.take_back(job)
         )
-        if pins:
+        unsaved = (
+            job.state is SlurmState.RUNNING
+            and not pins
+            and _unsaved(job, records.get(job.id), settings.unsaved)
+        )
+        if pins := pins or unsaved:
             pinned.add(job.id)
         if job.id in comments and job.state in (SlurmState.PENDING, SlurmState.RUNNING):
             comment = comments[job.id]
@@ -98,7 +124,8 @@ def build_snapshot(
             speeds = known.of(records[job.id].workload, own_pools, cpu=comment.cpu)
             reqs, left_out = _within_reach(comment.reqs, speeds, own_pools)
             rules = _rules(job, comment, reading, settings, where)
-            if said := [text for text in (left_out, _fewer_cores(job, rules)) if text]:
+            texts = (left_out, _fewer_cores(job, rules), UNSAVED_NOTE if unsaved else "")
+            if said := [text for text in texts if text]:
                 notes[job.id] = "; ".join(said)
             jobs.append(
                 _job(
@@ -291,6 +318,14 @@ def _pinned(
     willing = comment is not None and (comment.preempt or not settings.pinned)
     movable = willing and job.requeue
     return not movable or any(node not in up for node in job.allocation.nodes)
+
+
+def _unsaved(job: JobReading, record: JobRecord | None, rule: Unsaved) -> bool:
+    """Whether a job that could be moved stays until it has saved."""
+    warned = job.asked.signal or job.asked.traps is None or job.asked.traps
+    if warned or record is None or record.saved or rule is Unsaved.MOVES:
+        return False
+    return rule is Unsaved.STAYS or record.saved is False
 
 
 def _job(

@@ -78,6 +78,7 @@ class Learner:
                     samples_done=collected.samples_done[job],
                     restart_seconds=collected.restart_seconds.get(job, record.restart_seconds),
                     program=program,
+                    saved=record.saved or collected.saved.get(job, record.saved),
                 )
             )
         self._store.save_jobs(changed)

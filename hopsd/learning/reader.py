@@ -15,7 +15,13 @@ from pathlib import Path
 from hopsd.bulkhead import describe_error
 from hopsd.core.report.rates import Counted, Process, counted, process_of, speeds
 from hopsd.core.report.reports import MAX_BYTES, Report, parse_report
-from hopsd.core.report.training_state import Run, programs_of, restart_seconds, samples_done
+from hopsd.core.report.training_state import (
+    Run,
+    programs_of,
+    restart_seconds,
+    samples_done,
+    seen_saving,
+)
 from hopsd.core.submission.workload import workload_of
 from hopsd.errors import FormatError, InputError
 from hopsd.learning.spool import Spool
@@ -52,7 +58,8 @@ class Collected:
     ``records`` and ``phases`` are new since the last look. ``samples_done`` by job over all of
     its runs, as far as their reports are there. ``restart_seconds``: from Slurm's start of the
     present run to its first optimizer step. ``programs``: hash of the script that a job trains
-    with, in its newest run that told it. ``unread``: why the folder could not be read, if so.
+    with, in its newest run that told it. ``saved``: whether a job that trains was seen to save.
+    ``unread``: why the folder could not be read, if so.
     """
 
     records: tuple[ThroughputRecord, ...] = ()
@@ -61,6 +68,7 @@ class Collected:
     refused: tuple[Refused, ...] = ()
     phases: tuple[PhaseRecord, ...] = ()
     programs: Mapping[JobId, str] = field(default_factory=dict)
+    saved: Mapping[JobId, bool] = field(default_factory=dict)
     unread: str = ""
 
 
@@ -244,6 +252,7 @@ class ReportReader:
             restart_seconds(reports.values(), jobs),
             phases=tuple(_phase_records(fresh, jobs, reading, programs)),
             programs={job: program for (job, _), program in sorted(programs.items())},
+            saved=seen_saving(reports.values()),
         )
 
     def _records(
@@ -293,6 +302,7 @@ def _together(learnt: Iterable[Collected], refused: Iterable[Refused], unread: s
         tuple(refused),
         tuple(record for found in every for record in found.phases),
         {job: program for found in every for job, program in found.programs.items()},
+        {job: saved for found in every for job, saved in found.saved.items()},
         unread,
     )
 

@@ -20,7 +20,7 @@ class Asked:
     ``VRAM:12G,nvme:1``. ``nodes``: of ``--nodelist``, None: any. ``signal``: that the script wants
     before it must go, "": the site's; to its steps alone with ``signal_steps``, else to its shell;
     ``signal_seconds``: how long before. ``traps``: the signals that the script handles, None: not
-    known.
+    known. ``ranks``: that it starts on each node, whatever it gets there, None: as many as GPUs.
     """
 
     shape: ShapeRule | None = None
@@ -39,6 +39,7 @@ class Asked:
     signal_steps: bool = False
     signal_seconds: int | None = None
     traps: frozenset[str] | None = None
+    ranks: int | None = None
 
     def tasks(self, gpus: int) -> int:
         """On a node where the job has ``gpus`` GPUs."""

@@ -21,7 +21,8 @@ class JobRecord:
     ``app_seconds``: the number of apps that were present (a job without one counts as one), summed
     over the seconds from ``submit`` to ``seen``. ``app_gpu_seconds``: what jobs of the same app
     that have ended since ``submit`` spent. ``program``: hash of the script that it trains with, as
-    it reported, "" so far unknown.
+    it reported, "" so far unknown. ``saved``: whether it was seen to save, None: it reported
+    nothing.
     """
 
     id: JobId
@@ -48,6 +49,7 @@ class JobRecord:
     app_seconds: float = 0.0
     app_gpu_seconds: float = 0.0
     program: str = ""
+    saved: bool | None = None
 
     @property
     def latency_ratio(self) -> float | None:

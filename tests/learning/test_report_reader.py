@@ -425,3 +425,14 @@ def test_absurd_values_are_refused(changes: dict[str, Any]) -> None:
 def test_no_text_does_more_than_be_refused(data: bytes) -> None:
     with pytest.raises(FormatError):
         parse_report(data, "17.0.n0.0.4242.json", NOW)
+
+
+def test_whether_a_job_was_seen_to_save(tmp_path: Path) -> None:
+    reader = ReportReader(tmp_path)
+    assert look(reader, reading(job())).saved == {}
+    put(tmp_path, report(mode="profiling", saved=3))
+    assert look(reader, reading(job())).saved == {}
+    put(tmp_path, report(run=1, saved=None))
+    assert look(reader, reading(job(restarts=1))).saved == {"17": False}
+    put(tmp_path, report(run=2, saved=0))
+    assert look(reader, reading(job(restarts=2))).saved == {"17": True}

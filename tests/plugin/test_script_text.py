@@ -83,3 +83,27 @@ def test_who_asks_for_a_signal_or_stays_is_not_told_of_moving() -> None:
 def test_a_trap_that_submits_the_script_again_is_told_of() -> None:
     _, told = submitted("#!/bin/bash\ntrap 'sbatch train.sh' USR1\nsrun x & wait\n")
     assert "leave sbatch out of its trap" in told
+
+
+@pytest.mark.parametrize(
+    ("commands", "ranks"),
+    [
+        ("torchrun --nproc_per_node=8 train.py", 8),
+        ("torchrun --nproc-per-node 8 train.py", 8),
+        ("torchrun --nproc_per_node=gpu train.py", None),
+        ("torchrun --nproc_per_node=$SLURM_GPUS_ON_NODE train.py", None),
+        ("NGPUS=4\ntorchrun --nproc_per_node=$NGPUS train.py", 4),
+        ('export GPUS="${GPUS:-8}"\ntorchrun --nproc_per_node="${GPUS}" train.py', 8),
+        ("GPUS_PER_NODE=8\nARGS=(\n  --nproc_per_node $GPUS_PER_NODE\n)\ntorchrun ${ARGS[@]}", 8),
+        ("NGPUS=$(nvidia-smi -L | wc -l)\ntorchrun --nproc_per_node=$NGPUS train.py", None),
+        ("deepspeed --num_gpus=4 train.py", 4),
+        ("accelerate launch --num_processes 4 train.py", None),  # of all nodes
+        ("# torchrun --nproc_per_node=8 train.py\npython train.py", None),
+    ],
+)
+def test_ranks_that_the_script_does_not_take_from_its_allocation(
+    commands: str, ranks: int | None
+) -> None:
+    asked, told = submitted(f"#!/bin/bash\n{commands}\n")
+    assert asked.ranks == ranks
+    assert ("ranks on each node" in told) == (ranks is not None)

@@ -14,7 +14,8 @@ from memory_store import MemoryStore
 
 from hopsd.core.queue.profile_runs import ProfilingSettings
 from hopsd.core.queue.setback import Setback, after, resting, shunned
-from hopsd.core.snapshot import SnapshotSettings
+from hopsd.core.snapshot import SnapshotSettings, Unsaved
+from hopsd.core.submission.contract import read_asked
 from hopsd.errors import SlurmUnavailableError
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, NodeName, RackName, UserName, WorkloadName
@@ -580,3 +581,29 @@ def test_jobs_whose_restart_was_never_measured_stay_where_they_are() -> None:
     result = run_round(port, store(), hops, replace(SETTINGS, snapshot=assumed), None)
     assert result.first
     assert result.outcomes == ()
+
+
+@pytest.mark.parametrize(
+    ("saved", "traps", "rule", "stays"),
+    [
+        (False, "none", Unsaved.STAYS_IF_SEEN, True),
+        (True, "none", Unsaved.STAYS_IF_SEEN, False),
+        (None, "none", Unsaved.STAYS_IF_SEEN, False),  # whether it saves is not seen
+        (None, "none", Unsaved.STAYS, True),
+        (False, "none", Unsaved.MOVES, False),
+        (False, "USR1", Unsaved.STAYS_IF_SEEN, False),  # it saves when it is warned
+        (False, "", Unsaved.STAYS_IF_SEEN, False),  # a job from before its script was looked at
+    ],
+)
+def test_a_job_that_would_lose_all_its_work_stays(
+    saved: bool | None, traps: str, rule: Unsaved, stays: bool
+) -> None:
+    port, memory = cluster(comment(1)), store()
+    asked = read_asked(f"hops:asks|shape:any|traps:{traps}" if traps else "")
+    port.jobs[JobId("1")] = replace(port.jobs[JobId("1")], asked=asked)
+    rules = replace(SETTINGS, snapshot=replace(SETTINGS.snapshot, unsaved=rule))
+    run_round(port, memory, hops, rules, None)
+    memory.save_jobs([replace(record, saved=saved) for record in memory.jobs().values()])
+    built = run_round(port, memory, hops, rules, None).built
+    assert (JobId("1") in built.pinned) == stays
+    assert ("seen to save" in built.notes.get(JobId("1"), "")) == stays

@@ -112,6 +112,7 @@ def advance(
         app_seconds=old.app_seconds + apps * (now - old.seen),
         app_gpu_seconds=old.app_gpu_seconds,
         program=old.program,
+        saved=old.saved,
     )
 
 

@@ -201,11 +201,13 @@ def _put_back(jobs: Iterable[JobReading], records: Mapping[JobId, JobRecord]) ->
 def _may_be_profiled(job: Job, reading: JobReading, comment: Comment) -> bool:
     """Waiting jobs that may be stopped: ``preempt=no`` says that its run is not to be broken off,
     and ``--no-requeue`` that Slurm cannot put the job back. Nor those that plain jobs wait for:
-    Slurm would take a profile run that fails for the job's end.
+    Slurm would take a profile run that fails for the job's end. A script that starts several ranks
+    on a node whatever it gets there would fail on one GPU.
     """
     waits = job.state is JobState.WAITING and not job.running
     may_stop = comment.preempt and reading.requeue and not reading.awaited
-    return waits and reading.state is SlurmState.PENDING and may_stop
+    scales = (reading.asked.ranks or 1) == 1
+    return waits and reading.state is SlurmState.PENDING and may_stop and scales
 
 
 class _Limits:

@@ -26,6 +26,18 @@ def programs_of(reports: Iterable[Report]) -> dict[Run, str]:
     return {run: program for (_, program, run), _ in ranked}
 
 
+def seen_saving(reports: Iterable[Report]) -> dict[JobId, bool]:
+    """Whether each job that trains has saved in any of its runs.
+
+    A profile run's work is thrown away, and what it saved may be, too.
+    """
+    saved: dict[JobId, bool] = {}
+    for report in reports:
+        if not report.profiling:
+            saved[report.job] = saved.get(report.job, False) or report.saved is not None
+    return saved
+
+
 def samples_done(reports: Iterable[Report], jobs: Mapping[JobId, JobReading]) -> dict[JobId, float]:
     """Samples by job: all of its present run, and what earlier runs saved before they stopped.
 

@@ -56,6 +56,7 @@ def _asked(said: Mapping[str, str]) -> Asked:
         signal_steps=name in SIGNALS and target == "steps",
         signal_seconds=_whole(seconds) if name in SIGNALS else None,
         traps=frozenset(said["traps"].split(",")) - {"none"} if said.get("traps") else None,
+        ranks=_whole(said.get("ranks")),
     )
 
 

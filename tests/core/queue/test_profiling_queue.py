@@ -17,6 +17,7 @@ from hopsd.core.queue.profile_runs import Pair, ProfilingSettings, unstarted
 from hopsd.core.queue.profiling import LEAVE_SECONDS, Profiling, known_pairs, profiling
 from hopsd.core.submission.comment import Comment, parse
 from hopsd.model.allocation import Allocation
+from hopsd.model.asked import Asked
 from hopsd.model.cluster import Node
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
@@ -449,3 +450,10 @@ def test_runs_keep_to_the_sites_limits_and_leave_nothing_to_a_head_over_one() ->
     known = {(WorkloadName("known"), A)}
     assert starts(world.look(known=known, head=head)) == {}
     assert starts(world.look(known=known, head=head, limits=(spent,))).keys() == mine
+
+
+def test_a_script_that_starts_several_ranks_whatever_it_gets_is_not_measured_on_one_gpu() -> None:
+    world = World()
+    world.add(1, "w", asked=Asked(ranks=8))
+    world.add(2, "x", asked=Asked(ranks=1))
+    assert starts(world.look()).keys() == {"2"}
