@@ -2,8 +2,9 @@
 
 pyslurm leaves gaps (22.5 and 25.11), which Slurm's commands fill: ``modify()`` sets no node count
 and clears no field, so only placements on one node that need neither go through it; its requeue
-would run a job again that has just completed; and it does not say which GPUs a job holds, so
-``squeue`` is asked once for each start of a job.
+would run a job again that has just completed; it does not say which GPUs a job holds, so
+``squeue`` is asked once for each start of a job; and it reads no GRES count with a suffix, as in
+``VRAM:40G``, so ``scontrol`` tells of nodes, and ``squeue`` of jobs while one asks for such.
 """
 
 from __future__ import annotations
@@ -117,26 +118,14 @@ class PyslurmAdapter(ScontrolAdapter):
         # Slurm's least cores a node, which a placement on several nodes leaves behind.
         return job.num_nodes == 1 and (job.min_cpus_per_node or 1) == 1
 
-    def _node_records(self) -> Sequence[Mapping[str, str]]:
-        with _asking("load nodes"):
-            nodes = self._slurm.Nodes.load()
-        return [
-            {
-                "NodeName": node.name,
-                "State": node.state,
-                "Gres": ",".join(f"{k}:{count}" for k, count in node.configured_gres.items()),
-                "CPUEfctv": str(node.effective_cpus or node.total_cpus),
-                "ThreadsPerCore": str(node.threads_per_core or 1),
-                "Partitions": ",".join(node.partitions or ()),
-                "SlurmdStartTime": str(node.slurmd_start_time or None),
-            }
-            for node in nodes.values()
-        ]
-
     def _job_answer(self) -> Any:
         """The jobs in the form of ``squeue --json``, so that one reader serves both."""
+        records: list[dict[str, Any]] = []
         for _ in range(_TRIES):
-            records = self._records()
+            try:
+                records = self._records()
+            except ValueError:
+                return super()._job_answer()
             starts = {_start(record) for record in records if holds_gpus(record)}
             if starts <= self._gres.keys():
                 break
@@ -168,6 +157,7 @@ def _record(job: Any) -> dict[str, Any]:
         "user_name": job.user_name,
         "name": job.name,
         "comment": job.comment,
+        "admin_comment": job.admin_comment,
         "partition": job.partition,
         "account": job.account,
         "qos": job.qos,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fixtures_cluster import running_cluster, submit
+from fixtures_cluster import running_cluster, submit, wait_until
 from slurm_contract import SETTINGS, assert_runs_as_planned, make_adapter, move, reading, start
 
 from examples.demo.cluster import NodeSpec, PrivateCluster
@@ -19,6 +19,7 @@ from hopsd.slurm.adapter import Placement, SignalScope
 from hopsd.slurm.apply import SlurmPort
 from hopsd.slurm.command import SlurmCommands
 from hopsd.slurm.pyslurm_adapter import PyslurmAdapter, load_pyslurm
+from hopsd.slurm.scontrol import ScontrolAdapter
 
 pytestmark = pytest.mark.live
 
@@ -87,3 +88,18 @@ def test_loads_only_where_it_can_reach_slurm(pyslurm: PyslurmAdapter, tmp_path: 
     missing = SlurmCommands(timeout_seconds=3.0, environment=environment)
     with pytest.raises(SlurmError, match="pyslurm does not load"):
         load_pyslurm(missing)
+
+
+def test_it_reads_what_the_commands_read(pyslurm: PyslurmAdapter) -> None:
+    """With GRES counts that pyslurm itself cannot read, too."""
+    nodes = [NodeSpec("a100", features=("hbm", "ib"), gres=("VRAM:40G",))]
+    with running_cluster(nodes=nodes, extra_conf=["GresTypes=gpu,VRAM"]) as cluster:
+        adapters = [make_adapter("pyslurm", cluster), ScontrolAdapter(cluster.commands())]
+        asked = ["--constraint=hbm&ib", "--mem=2G", "--time=9", "--ntasks-per-node=2"]
+        for gres, comment in (("gpu:2", "hops:reqs=2"), ("gpu:1,VRAM:12G", None)):
+            job = submit(cluster, f"--gres={gres}", *asked, comment=comment)
+            by_pyslurm, by_commands = (adapter.read() for adapter in adapters)
+            assert by_pyslurm.nodes == by_commands.nodes
+            assert by_pyslurm.jobs == by_commands.jobs
+        wait_until(lambda: "RUNNING" in cluster.run("squeue", "-h", "-o", "%T", "--job", job))
+        assert [node.foreign_gpus for node in adapters[0].read().nodes] == [1]
