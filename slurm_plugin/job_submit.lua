@@ -718,6 +718,7 @@ local function accept(job, partitions, pairs_found, asked, word)
   job.admin_comment = words .. ASKS_MARK .. "|" .. word
   if job.environment then
     job.environment.HOPS_ASKS = word
+    if asked.cores then job.environment.HOPS_CPUS_PER_TASK = string.format("%d", asked.cores) end
     if job.environment.HOPS_CHECK == "1" then tell_all(job, partitions, word) end
   end
   clear_shape(job)

@@ -85,6 +85,21 @@ case ${SLURM_STEP_ID:--5} in
                 ;;
         esac
         [ -z "${SLURM_NTASKS_PER_NODE-}" ] || correct SLURM_NTASKS_PER_NODE "$most"
+        # Slurm tells of one core, which hops asks for, from 23.11 on in two variables, and srun ends
+        # where they differ.
+        cores=${HOPS_CPUS_PER_TASK-}
+        case $cores in
+            *[!0-9]* | "") ;;
+            *)
+                correct SLURM_CPUS_PER_TASK "$cores"
+                each=,${SLURM_TRES_PER_TASK-}
+                rest=${each#*,cpu[=:]}
+                [ "$rest" = "$each" ] || {
+                    each=${each%%,cpu[=:]*},cpu=$cores${rest#"${rest%%,*}"}
+                    echo "export SLURM_TRES_PER_TASK=${each#,}"
+                }
+                ;;
+        esac
         # Memory by GPU, the site's default or asked for: not that by CPU, which Slurm gave the job
         # while it had no GPUs.
         case "|${HOPS_ASKS-}|" in

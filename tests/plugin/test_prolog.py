@@ -323,6 +323,29 @@ def test_the_users_python_path_stays_behind_ours_once(node: Node) -> None:
     assert "PYTHONPATH" not in again
 
 
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"SLURM_TRES_PER_TASK": "cpu=1"}, {"SLURM_TRES_PER_TASK": "cpu=6"}),
+        ({"SLURM_TRES_PER_TASK": "cpu:1,gres/a:1"}, {"SLURM_TRES_PER_TASK": "cpu=6,gres/a:1"}),
+        ({"SLURM_TRES_PER_TASK": "gres/a:1,cpu=1"}, {"SLURM_TRES_PER_TASK": "gres/a:1,cpu=6"}),
+        ({"SLURM_TRES_PER_TASK": "gres/gpu=1"}, {}),
+        ({}, {}),
+    ],
+)
+def test_a_task_has_the_cores_that_were_asked_for(
+    node: Node, asked: Mapping[str, str], told: Mapping[str, str]
+) -> None:
+    """Slurm tells of the one that hops asks for, and srun ends where its variables differ."""
+    node.start("hops:reqs=1")
+    given = {"SLURM_CPUS_PER_TASK": "1", "HOPS_CPUS_PER_TASK": "6", **asked}
+    found = exports(node.call("task_prolog.sh", **given))
+    cores = {name: found[name] for name in found if name.endswith("_PER_TASK")}
+    assert cores == {"SLURM_CPUS_PER_TASK": "6", **told}
+    given["HOPS_CPUS_PER_TASK"] = "6;"
+    assert "SLURM_CPUS_PER_TASK" not in exports(node.call("task_prolog.sh", **given))
+
+
 @pytest.mark.parametrize("step", [{}, {"SLURM_STEP_ID": "-5"}, {"SLURM_STEP_ID": "4294967291"}])
 def test_the_batch_script_finds_the_shape_that_it_was_given(
     node: Node, step: Mapping[str, str]
