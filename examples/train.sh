@@ -9,7 +9,8 @@
 # Trains on exactly the GPUs that Slurm gives, on any number of nodes, with other counts per node.
 # PYTHON: an interpreter with PyTorch. CHECKPOINTS: a folder that all nodes share.
 # TRAIN: the script to run, seen from the folder of submission.
-# LAUNCHER: the module that starts the ranks, torch.distributed.run where there is no hops.
+# LAUNCHER: the module that starts the ranks, torch.distributed.run where there is no hops. That one
+# does not run with Debian's PyTorch, which is built without libuv (2.6); hops' launcher does.
 
 run=${SLURM_RESTART_COUNT:-0}
 folder=${CHECKPOINTS:-${SLURM_SUBMIT_DIR:?run it with sbatch}/checkpoints}/$SLURM_JOB_ID

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from pathlib import Path
 
@@ -22,11 +23,27 @@ def preload() -> str:
         problem = _import(name)
         if problem:
             return problem
+    _choose_store()
     if sys.modules["torch"].cuda.is_initialized():
         return "CUDA has been initialised"
     if _threads() > before:
         return "a thread pool is running"
     return ""
+
+
+def _choose_store() -> None:
+    """Where PyTorch is built without libuv, as Debian's, ranks meet without it.
+
+    PyTorch (2.6) asks for it by default all the same, and does not tell whether it is there.
+    """
+    distributed = sys.modules["torch"].distributed
+    if "USE_LIBUV" in os.environ or not distributed.is_available():
+        return
+    try:
+        distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    except RuntimeError as error:
+        if "without libuv" in str(error):
+            os.environ["USE_LIBUV"] = "0"
 
 
 def _import(name: str) -> str:

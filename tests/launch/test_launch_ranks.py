@@ -67,6 +67,31 @@ def test_results_are_torchruns_to_the_bit(tmp_path: Path) -> None:
         assert own.replace("/a/", "/b/") == theirs
 
 
+def test_ranks_of_a_pytorch_without_libuv_meet_without_it(tmp_path: Path) -> None:
+    """Debian's PyTorch refuses what it asks for by default, in these words (2.6)."""
+    script = program(
+        tmp_path,
+        """
+        import os
+        import torch.distributed as dist
+        class Without(dist.TCPStore):
+            def __init__(self, *given, use_libuv=True, **named):
+                if use_libuv:
+                    raise RuntimeError("PyTorch was build without libuv support")
+                super().__init__(*given, use_libuv=False, **named)
+        dist.TCPStore = Without
+        from hops_profiler.launch.preload import preload
+        assert preload() == ""
+        print(os.environ["USE_LIBUV"])
+        """,
+    )
+    done = subprocess.run(
+        [sys.executable, script], env=environment(), timeout=250, capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+    assert done.stdout == "0\n"
+
+
 def test_one_rank_that_fails_ends_the_others_with_its_code(tmp_path: Path) -> None:
     script = program(
         tmp_path,
