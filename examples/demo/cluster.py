@@ -182,8 +182,10 @@ class PrivateCluster:
                 }
             return False
 
-        if not _until(ready, READY_SECONDS):
+        if not _until(lambda: ready() or not self._lives("slurmctld"), READY_SECONDS):
             raise ClusterError(f"nodes are not ready after {READY_SECONDS:g} s\n{self._log_tail()}")
+        if not self._lives("slurmctld"):  # 24.11 listens before it reads all of its configuration
+            raise ClusterError(f"slurmctld did not start\n{self._log_tail()}")
 
     def stop(self) -> None:
         """Jobs first, then the daemons, then whatever a job left behind."""

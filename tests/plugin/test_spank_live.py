@@ -16,7 +16,15 @@ from hopsd.model.reading import SlurmState
 
 pytestmark = pytest.mark.live
 
-IN_CONTAINER = "--export=ALL,IN_CONTAINER=yes"
+
+@pytest.fixture(autouse=True)
+def in_container(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What container_spank.c looks for in a job's environment.
+
+    Not by ``sbatch --export=ALL,IN_CONTAINER=yes``: that asks for the account's login environment,
+    which nobody has none of, and then the job does not start (24.11 and later).
+    """
+    monkeypatch.setenv("IN_CONTAINER", "yes")
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +108,7 @@ def test_tasks_in_a_container_are_told_from_outside(
     stack(cluster, libraries, "container", "hops")
     script = tells(answers, f"ls {cluster.directory}/plugin > {answers}/seen")
     comment = "hops:reqs=1,2;lr=0.1;lr_rule=linear"
-    asked = (IN_CONTAINER, "--ntasks=4", "--gpus-per-node=4")
+    asked = ("--ntasks=4", "--gpus-per-node=4")
     job = submit(cluster, *asked, script=script, comment=comment, uid=NOBODY)
     place(cluster, job)
     batch = read(answers, "batch")
@@ -116,7 +124,7 @@ def test_other_jobs_run_as_if_there_were_no_hops(
     cluster: PrivateCluster, libraries: Path, answers: Path
 ) -> None:
     stack(cluster, libraries, "container", "hops")
-    submit(cluster, IN_CONTAINER, "--ntasks=2", script=tells(answers), comment=None, uid=NOBODY)
+    submit(cluster, "--ntasks=2", script=tells(answers), comment=None, uid=NOBODY)
     assert not [name for name in read(answers, "task1") if name.startswith("HOPS_")]
 
 
@@ -176,7 +184,7 @@ def test_a_task_prolog_would_be_looked_for_in_the_container(
     try:
         cluster.run("scontrol", "reconfigure")
         wait_until(lambda: ours.partition("=")[2] in cluster.run("scontrol", "show", "config"))
-        job = submit(cluster, IN_CONTAINER, script=tells(answers), comment=None, uid=NOBODY)
+        job = submit(cluster, script=tells(answers), comment=None, uid=NOBODY)
         wait_until(lambda: state(cluster, job) is SlurmState.FAILED)
     finally:
         cluster.conf.write_text(conf)

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fixtures_cluster import NOBODY, as_user, wait_until
+from fixtures_accounting import ALICE, uid_of
+from fixtures_cluster import as_user, wait_until
 from memory_store import MemoryStore
 
 from examples.demo.cluster import NodeSpec, PrivateCluster
@@ -21,7 +22,8 @@ from hopsd.slurm.apply import SlurmPort
 from hopsd.slurm.scontrol import ScontrolAdapter
 from hopsd.slurm.watch import ApplySettings
 
-OWNER = NOBODY if os.geteuid() == 0 else None
+OWNER = uid_of(ALICE) if os.geteuid() == 0 else None
+"""Not nobody, for whom 26.05 makes no reservation."""
 BIG = NodeSpec(
     "a100", 8, 64, memory_mb=512_000, features=("a100", "hbm", "ib"), gres=("VRAM:40G", "nvme:100")
 )
@@ -129,7 +131,7 @@ class ScriptSite:
         user = self.cluster.run("stat", "--format=%U", "/proc/self").strip()
         cluster.run(
             *("scontrol", "create", "reservation=day", "starttime=now", "duration=600"),
-            *("nodes=n5", f"users={'nobody' if OWNER else user}"),
+            *("nodes=n5", f"users={ALICE if OWNER else user}"),
         )
 
     def write(self, text: str) -> Path:

@@ -94,5 +94,11 @@ def test_a_node_without_slurmd_after_a_restart_of_slurmctld_gets_no_job() -> Non
         with pytest.raises(SlurmUnavailableError, match="n0"):
             adapter.read()
         cluster.start_slurmd("n0")
-        cluster.wait_for_nodes()
-        assert all(node.usable for node in adapter.read().nodes)
+        wait_until(lambda: _all_usable(adapter))
+
+
+def _all_usable(adapter: ScontrolAdapter) -> bool:
+    try:
+        return all(node.usable for node in adapter.read().nodes)
+    except SlurmUnavailableError:  # it has not registered yet
+        return False
