@@ -88,6 +88,7 @@ def test_a_bad_configuration_is_refused_and_the_old_one_stays(site: Site) -> Non
     site.hopsd.configure(round_seconds=77.0)
     site.hopsd.process.send_signal(signal.SIGHUP)
     site.hopsd.wait_for(lambda _: '"reloaded"' in site.hopsd.log.read_text())
+    assert '"from_the_next_round": ["daemon.round_seconds"]' in site.hopsd.log.read_text()
 
 
 def test_systemd_is_told_ready_alive_what_was_done_and_stopping(
