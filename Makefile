@@ -1,7 +1,8 @@
 PYTHON ?= python3
 VENV := .venv
 
-.PHONY: setup demo test test-forky test-chaos fast lint bench paper deb clean
+.PHONY: setup demo test test-forky test-trixie test-releases test-chaos fast lint bench paper deb \
+	clean
 
 $(VENV)/.ready: setup.cfg
 	$(PYTHON) -m venv $(VENV)
@@ -17,8 +18,12 @@ demo: setup
 test: setup
 	$(VENV)/bin/python -m pytest -n 3
 
-test-forky: setup
-	HOPS_FORKY=1 $(VENV)/bin/python -m pytest -s -rs tests/forky
+# The contract with Slurm on other Debian suites: 26.05 and 24.11.
+test-forky test-trixie: test-%: setup
+	HOPS_RELEASES=$* $(VENV)/bin/python -m pytest -s -rs tests/releases
+
+test-releases: setup
+	HOPS_RELEASES=trixie,forky $(VENV)/bin/python -m pytest -s -rs tests/releases
 
 # Two hopsd, and faults of all kinds; docs/chaos.md says which findings are open.
 test-chaos: setup

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Run a command as root inside a root folder, with this repository at /src as its folder.
 #
-# usage: tests/forky/enter.sh ROOT COMMAND [ARGUMENT...]
+# usage: tests/releases/enter.sh ROOT COMMAND [ARGUMENT...]
 #
 # The command gets namespaces of its own for mounts and processes: however it ends, nothing of it
 # stays mounted and none of its daemons stays alive. The environment is empty but for
@@ -20,6 +20,8 @@ mkdir -p "$root/src"
 exec unshare --mount --pid --fork --kill-child bash -ec '
     root=$1 repository=$2
     shift 2
+    # A mount point, as every root folder is: a task that gets mounts of its own asks for that.
+    mount --bind "$root" "$root"
     mount -t proc proc "$root/proc"
     mount --rbind /sys "$root/sys"
     mount --rbind /dev "$root/dev"

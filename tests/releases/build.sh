@@ -1,9 +1,11 @@
 #!/bin/bash
-# Build a Debian forky root with its Slurm, pyslurm and what hops' tests need.
+# Build a root folder of a Debian suite with its Slurm and what hops' tests need.
 #
-# usage: tests/forky/build.sh [ROOT]
-#   ROOT, or HOPS_FORKY_ROOT, or ~/.cache/hops/forky: outlives a clone, so the next run is instant.
-#   Remove the folder to get the suite's latest Slurm.
+# usage: tests/releases/build.sh SUITE [ROOT]
+#   SUITE: forky (Slurm 26.05, with pyslurm) or trixie (Slurm 24.11, for which the package index
+#     has no pyslurm).
+#   ROOT: else ~/.cache/hops/releases/SUITE, which outlives a clone, so the next run is instant.
+#     Remove the folder to get the suite's latest Slurm.
 #   HOPS_DEBIAN_MIRROR: where apt's own configuration names no Debian mirror.
 #
 # Idempotent: each of the three layers (system, pyslurm, venv) is redone only when what it was
@@ -13,19 +15,29 @@
 # suite's Slurm (the last lines on stderr name the versions)
 set -euo pipefail
 
-readonly SUITE=forky UNABLE=3 UNBUILDABLE=4
+readonly UNABLE=3 UNBUILDABLE=4
 readonly PACKAGES="slurmctld slurmd slurm-client slurm-wlm-basic-plugins libslurm-dev munge
     python3-venv python3-dev gcc lua5.4"
-# Slurm 26.05 identifies jobs by slurm_step_id_t; its header keeps the older signatures behind
-# SLURM_BACKWARD_COMPAT. The two names that it dropped without one have these successors.
-COMPATIBILITY="-DSLURM_BACKWARD_COMPAT -Dslurm_free_ctl_conf=slurm_free_conf"
-COMPATIBILITY+=" -DESLURM_ERROR_ON_DESC_TO_RECORD_COPY=ESLURM_INTERNAL"
 
 here=$(cd "$(dirname "$0")" && pwd)
 repository=$(cd "$here/../.." && pwd)
-root=${1:-${HOPS_FORKY_ROOT:-${XDG_CACHE_HOME:-$HOME/.cache}/hops/forky}}
+suite=${1:?usage: build.sh SUITE [ROOT]}
+root=${2:-${XDG_CACHE_HOME:-$HOME/.cache}/hops/releases/$suite}
 
-say() { echo "forky: $*" >&2; }
+case $suite in
+    forky)
+        pyslurm="pyslurm>=25.11"
+        # Slurm 26.05 identifies jobs by slurm_step_id_t; its header keeps the older signatures
+        # behind SLURM_BACKWARD_COMPAT. The two names that it dropped without one have these
+        # successors.
+        compatibility="-DSLURM_BACKWARD_COMPAT -Dslurm_free_ctl_conf=slurm_free_conf"
+        compatibility+=" -DESLURM_ERROR_ON_DESC_TO_RECORD_COPY=ESLURM_INTERNAL"
+        ;;
+    trixie) pyslurm= compatibility= ;;
+    *) echo "$suite: accepted are forky and trixie" >&2; exit 2 ;;
+esac
+
+say() { echo "$suite: $*" >&2; }
 give_up() { say "$2"; exit "$1"; }
 made_from() { [ "$(cat "$root/opt/hops/$1.from" 2>/dev/null)" = "$2" ]; }
 remember() { echo "$2" > "$root/opt/hops/$1.from"; }
@@ -66,16 +78,16 @@ copy_network_settings() {
 }
 
 build_system() {
-    made_from system "$SUITE $PACKAGES" && return
-    local partial="$root.partial" script="/usr/share/debootstrap/scripts/$SUITE"
+    made_from system "$suite $PACKAGES" && return
+    local partial="$root.partial" script="/usr/share/debootstrap/scripts/$suite"
     # debootstrap learns a suite's name years after the suite exists; all since sid are alike.
     [ -e "$script" ] || script=/usr/share/debootstrap/scripts/sid
     local site
     site=$(mirror)
     [ ! -e "$root" ] || [ -d "$root/opt/hops" ] || give_up $UNABLE "$root is there, and not ours"
     rm -rf --one-file-system "$partial" "$root"
-    debootstrap --variant=minbase "$SUITE" "$partial" "$site" "$script" ||
-        give_up $UNABLE "debootstrap of $SUITE failed"
+    debootstrap --variant=minbase "$suite" "$partial" "$site" "$script" ||
+        give_up $UNABLE "debootstrap of $suite failed"
     printf '#!/bin/sh\nexit 101\n' > "$partial/usr/sbin/policy-rc.d" # no service starts in here
     chmod 755 "$partial/usr/sbin/policy-rc.d"
     echo force-unsafe-io > "$partial/etc/dpkg/dpkg.cfg.d/unsafe-io"
@@ -87,10 +99,10 @@ build_system() {
     "$here/enter.sh" "$partial" env DEBIAN_FRONTEND=noninteractive sh -ec 'apt-get update --quiet
         apt-get install --quiet --yes --no-install-recommends "$@"
         apt-get clean' install $PACKAGES ||
-        give_up $UNABLE "Slurm's packages do not install in $SUITE"
+        give_up $UNABLE "Slurm's packages do not install in $suite"
     mkdir -p "$partial/opt/hops"
     mv "$partial" "$root"
-    remember system "$SUITE $PACKAGES"
+    remember system "$suite $PACKAGES"
 }
 
 slurm_version() { inside slurmctld -V | awk '{ print $2 }'; }
@@ -112,7 +124,7 @@ fetch_pyslurm() {
     inside sh -ec 'rm -rf /opt/hops/sdist /opt/hops/build
         python3 -m venv /opt/hops/build
         /opt/hops/build/bin/pip download --quiet --no-deps --no-binary pyslurm \
-            --dest /opt/hops/sdist "pyslurm>=25.11"' ||
+            --dest /opt/hops/sdist "$1"' fetch "$pyslurm" ||
         give_up $UNABLE "pyslurm's source cannot be fetched"
     local version
     version=$(cd "$root/opt/hops/sdist" && echo pyslurm-*.tar.gz)
@@ -130,13 +142,17 @@ compile_pyslurm() {
     # -O0: compiles in a third of the time, and nothing in here is measured.
     inside env SLURM_INCLUDE_DIR=/opt/hops/include SLURM_LIB_DIR="$libraries" \
         PYSLURM_BUILD_JOBS="$(nproc)" DIST_EXTRA_CONFIG=/opt/hops/distutils.cfg \
-        CFLAGS="-O0 -g0 $COMPATIBILITY" /opt/hops/build/bin/pip wheel --verbose --no-deps \
+        CFLAGS="-O0 -g0 $compatibility" /opt/hops/build/bin/pip wheel --verbose --no-deps \
         --wheel-dir /opt/hops/wheel "/opt/hops/sdist/pyslurm-$(pyslurm_version).tar.gz"
 }
 
 build_pyslurm() {
     local from major minor log="$root/opt/hops/pyslurm.log"
-    from="$(slurm_version) $(inside python3 --version) $COMPATIBILITY"
+    if [ -z "$pyslurm" ]; then
+        made_from pyslurm none || remember pyslurm none
+        return
+    fi
+    from="$(slurm_version) $(inside python3 --version) $compatibility"
     made_from pyslurm "$from" && return
     fetch_pyslurm
     IFS=. read -r major minor _ <<< "$(pyslurm_version)"
@@ -145,7 +161,7 @@ build_pyslurm() {
         grep -E 'error|Error' "$log" | tail -n 20 >&2 || true
         say "the whole log: $log"
         give_up $UNBUILDABLE "pyslurm $(pyslurm_version) does not build against Slurm \
-$(slurm_version) with $(inside python3 --version) of Debian $SUITE"
+$(slurm_version) with $(inside python3 --version) of Debian $suite"
     fi
     remember pyslurm "$from"
 }
@@ -173,7 +189,8 @@ build_venv() {
     made_from venv "$from" && return
     requirements > "$root/opt/hops/requirements.txt"
     inside sh -ec 'rm -rf /venv; python3 -m venv /venv
-        /venv/bin/pip install --quiet -r /opt/hops/requirements.txt /opt/hops/wheel/*.whl' ||
+        for wheel in /opt/hops/wheel/*.whl; do [ ! -e "$wheel" ] || set -- "$wheel"; done
+        /venv/bin/pip install --quiet -r /opt/hops/requirements.txt "$@"' install ||
         give_up $UNABLE "hops' dependencies do not install for $(inside python3 --version)"
     install_hops
     remember venv "$from"
@@ -187,5 +204,5 @@ build_system
 copy_network_settings "$root"
 build_pyslurm
 build_venv
-say "ready: $root has Slurm $(slurm_version), pyslurm $(pyslurm_version)," \
+say "ready: $root has Slurm $(slurm_version)${pyslurm:+, pyslurm $(pyslurm_version)}," \
     "$(inside python3 --version)"

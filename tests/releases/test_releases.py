@@ -1,0 +1,88 @@
+"""The contract with Slurm once more, on the releases of other Debian suites.
+
+Takes minutes and the network, so ``make test`` leaves it out; ``make test-forky``,
+``make test-trixie`` and ``make test-releases`` run it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+UNABLE, UNBUILDABLE = 3, 4  # build.sh's own exit status
+WANTED = {name for name in os.environ.get("HOPS_RELEASES", "").split(",") if name}
+
+
+@dataclass(frozen=True)
+class Release:
+    """A Debian suite with its Slurm. ``through_pyslurm``: the least tests that go through it."""
+
+    suite: str
+    slurm: str
+    through_pyslurm: int
+
+
+RELEASES = [Release("trixie", "24.11", 0), Release("forky", "26.05", 30)]
+
+SCRIPTS = (
+    *("one-node-launcher", "whole-node", "gpus-per-task", "two-nodes-tasks", "mem-per-cpu"),
+    *("srun-cpus", "typed-each-node", "head-node"),
+)
+"""Of the patterns of tests/scripts; all of them take ten minutes on two cores."""
+
+pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.timeout(3600)]
+
+
+@pytest.fixture(params=RELEASES, ids=lambda release: release.suite)
+def release(request: pytest.FixtureRequest) -> Release:
+    chosen: Release = request.param
+    if chosen.suite not in WANTED:
+        pytest.skip(f"run it by: make test-{chosen.suite}")
+    return chosen
+
+
+@pytest.fixture
+def root(release: Release) -> Path:
+    """The suite's root; skipped with the versions where pyslurm and the suite's Slurm part."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    path = cache / "hops" / "releases" / release.suite
+    built = subprocess.run(
+        [HERE / "build.sh", release.suite, path], stderr=subprocess.PIPE, text=True, check=False
+    )
+    print(built.stderr)
+    said = built.stderr.strip().splitlines()[-1:]
+    if built.returncode in (UNABLE, UNBUILDABLE):
+        pytest.skip(f"NOT TESTED: {' '.join(said)}")
+    assert built.returncode == 0, built.stderr
+    return path
+
+
+def test_contract(release: Release, root: Path) -> None:
+    """What failed is run once more, alone: live tests have deadlines, and a machine may be busy."""
+    report = root / "tmp" / "contract.xml"
+    report.unlink(missing_ok=True)
+    test = "tests/scripts/test_scripts_live.py::test_a_script_runs_as_on_plain_slurm"
+    tests = ["tests/slurm", "tests/plugin", *(f"{test}[{name}]" for name in SCRIPTS)]
+    command = [HERE / "enter.sh", root, "/venv/bin/python", "-m", "pytest", "-q", "-m", "live"]
+    command += [*tests, "-o", "cache_dir=/tmp/contract-cache"]
+    first = subprocess.run([*command, "-n", "2", "--junitxml=/tmp/contract.xml"], check=False)
+    if first.returncode == pytest.ExitCode.TESTS_FAILED:
+        again = subprocess.run([*command, "--last-failed"], check=False)
+        assert again.returncode == 0
+    else:
+        assert first.returncode == 0
+    cases = [
+        case
+        for case in ElementTree.parse(report).iter("testcase")  # noqa: S314  # written just above
+        if "[pyslurm" in case.get("name", "")
+    ]
+    if release.through_pyslurm:
+        skipped = [case.get("name") for case in cases if case.find("skipped") is not None]
+        assert skipped == []
+        assert len(cases) >= release.through_pyslurm
