@@ -64,6 +64,9 @@ _NODE_STATES = frozenset({"IDLE", "MIXED", "ALLOCATED"})
 _HARMLESS_FLAGS = frozenset(
     {"CLOUD", "COMPLETING", "DYNAMIC_NORM", "DYNAMIC_FUTURE", "PLANNED", "RESERVED"}
 )
+_ASLEEP = frozenset({"POWERED_DOWN", "POWERING_UP"})
+"""Of a node of a cloud or one that saves power: Slurm wakes it for the job that it is given to."""
+
 _GPU = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::([^:(),=]+))?[:=](\d+)(?:\((?:IDX:)?([^)]*)\))?")
 _FIELD = re.compile(r"(\w+)=(\S*)")
 
@@ -372,7 +375,8 @@ def _node(
     partitions = tuple(name for name in within if name not in closed)
     # After a restart slurmctld takes a node where it knows a job for working: until its slurmd
     # registers, a job that is put there starts with no GPU (22.05).
-    registered = fields.get("SlurmdStartTime") not in ("None", "Unknown")
+    asleep = not _ASLEEP.isdisjoint(flags)
+    registered = fields.get("SlurmdStartTime") not in ("None", "Unknown") or asleep
     if len(types) > 1:
         state += f" (GPU types {', '.join(types)} on one node)"
     if not within:
@@ -381,7 +385,7 @@ def _node(
         state += f" ({', '.join(f'partition {name} {closed[name]}' for name in within)})"
     if not registered and base in _NODE_STATES:
         state += UNREGISTERED
-    usable = base in _NODE_STATES and _HARMLESS_FLAGS.issuperset(flags) and registered
+    usable = base in _NODE_STATES and (_HARMLESS_FLAGS | _ASLEEP).issuperset(flags) and registered
     return NodeReading(
         name=NodeName(fields["NodeName"]),
         gpu_type=GpuType(types[0]),

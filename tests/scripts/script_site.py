@@ -47,15 +47,17 @@ echo "RANK rank=${RANK-$SLURM_PROCID} world=${WORLD_SIZE-${SLURM_NTASKS:-1}}" \\
     "cores=$SLURM_CPUS_ON_NODE"
 """
 _TORCHRUN = """#!/bin/sh
-# Stands for torchrun: as many ranks on this node as --nproc_per_node says.
-each=1 nodes=1 node=${SLURM_NODEID:-0}
+# Stands for torchrun and accelerate: as many ranks on this node as the options say.
+each=1 nodes=1 node=${SLURM_NODEID:-0} all=
 for word; do
     case $word in
         --nproc[_-]per[_-]node=*) each=${word#*=} ;;
-        --nnodes=*) nodes=${word#*=} ;;
-        --node[_-]rank=*) node=${word#*=} ;;
+        --nnodes=* | --num_machines=*) nodes=${word#*=} ;;
+        --node[_-]rank=* | --machine_rank=*) node=${word#*=} ;;
+        --num_processes=*) all=${word#*=} ;;
     esac
 done
+[ -z "$all" ] || each=$((all / nodes))
 [ "$each" != gpu ] || each=$(echo "$CUDA_VISIBLE_DEVICES" | tr , '\\n' | grep -c .)
 i=0
 while [ $i -lt $each ]; do
@@ -113,6 +115,9 @@ class ScriptSite:
         for name, text in {
             "rank": _RANK,
             "torchrun": _TORCHRUN,
+            "accelerate": _TORCHRUN,
+            "deepspeed": "#!/bin/sh\nexec torchrun --nproc_per_node=gpu\n",
+            "python": "#!/bin/sh\nexec rank\n",
             "figures": f'#!/bin/sh\necho "FIGURES {figures}"\n',
         }.items():
             (self.bin / name).write_text(text)

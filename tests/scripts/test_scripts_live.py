@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from patterns import ELASTIC, PATTERNS, Pattern
 from script_site import BUSY, Run, ScriptSite
@@ -54,3 +57,27 @@ def test_a_script_runs_on_other_counts(
     run = scripts.hops(BY_NAME[name].text, f"hops:{comment}")
     assert len(run.ranks) in counts, run.told + run.output
     check_ranks(run, len(run.ranks))
+
+
+USERS = Path(__file__).parents[2] / "docs" / "users.md"
+LAUNCHERS = dict(
+    re.findall(
+        r"```bash\n# (\w+(?: python)?)[^\n]*\n(.*?)```",
+        USERS.read_text().partition("## Launchers")[2].partition("\n## ")[0],
+        re.DOTALL,
+    )
+)
+
+
+def test_the_launchers_of_the_users_page_are_read() -> None:
+    assert [*LAUNCHERS] == ["torchrun", "srun python", "accelerate", "Lightning", "deepspeed"]
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_a_launcher_as_the_users_page_has_it_starts_a_rank_on_each_gpu(
+    scripts: ScriptSite, launcher: str
+) -> None:
+    run = scripts.hops(LAUNCHERS[launcher], "hops:reqs=4,8")
+    assert len(run.ranks) in {4, 8}, run.told + run.output
+    check_ranks(run, len(run.ranks))
+    assert "ranks on each node" not in run.told
