@@ -23,8 +23,9 @@ _PASSES_MAX = 30
 _WHOLE_MAX = 4_000
 # Of the gap asked for: what one group or the class program may leave open.
 _PART = 0.3
-# A pass was the last of its kind when so many like it would not meet the gap.
-_MORE = 2
+# A pass was the last of its kind when so many like it would not meet the gap. Under rules the
+# bound is at times loose, and passes that gain little gain more than a proof would.
+_MORE = 10
 # Proof and search in turn: effort on the first turn's cases, four times as much each; columns for
 # CBC and groups twice as large each, up to the last of these turns, whose CBC may branch until the
 # time is over.
@@ -131,9 +132,11 @@ def _passes(
 def _class_start(program: Program, parts: ColumnGroups, prices: Prices, task: Task) -> Ints | None:
     """The class program's plan, dealt out and filled; None where there is none.
 
-    None also where a pass takes all servers as one group: CBC's time is better spent on that.
+    None also where a pass takes all servers as one group: CBC's time is better spent on that; and
+    where servers are short of cores or memory, which patterns do not count.
     """
-    if program.idle.sum() <= group_gpus(program):
+    columns = program.configurations
+    if program.idle.sum() <= group_gpus(program) or columns.short_of_more_than_gpus:
         return None
     classes = class_program(program, parts, prices.rows.per_gpu(prices.row))
     if classes is None:

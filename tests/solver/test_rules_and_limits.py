@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import numpy as np
 import pytest
 from instances import ruled, snapshot
@@ -9,6 +11,7 @@ from programs import program_of, usable
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csc_array
 
+from bench.plan import instances as bench
 from hopsd.core.placement.allowances import allowances
 from hopsd.core.placement.ledger import Ledger
 from hopsd.core.placement.program import Program
@@ -17,6 +20,9 @@ from hopsd.model.plan import PlanSettings
 from hopsd.policies.hops.policy import plan
 from hopsd.solver import solve as solving
 from hopsd.solver.backend.model import model
+from hopsd.solver.bound.column_groups import column_groups
+from hopsd.solver.bound.dual_prices import find_prices
+from hopsd.solver.search.greedy import greedy_by_prices, greedy_by_weight
 from hopsd.solver.solve import solve
 
 
@@ -63,3 +69,15 @@ def test_a_ledger_of_its_own_finds_nothing_wrong(seed: int) -> None:
         ledger.take(jobs[job], allocation)
     assert made.placements
     assert made.objective <= made.upper_bound
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_passes_gain_where_cores_and_memory_are_short(seed: int) -> None:
+    """All fragments in one group were more than CBC could improve on."""
+    case, noise, demands = bench.Case.FRAGMENTED, bench.Noise.PAIR, bench.Demands.SITE
+    program = program_of(bench.snapshot(512, case, noise, seed, demands=demands))
+    value = program.scaled_objective
+    by_weight = value(greedy_by_weight(program))
+    prices = find_prices(program, column_groups(program), by_weight, inf)
+    made = solve(program, 0.01, 300.0, turns=0)
+    assert value(made.choice) > 1.01 * value(greedy_by_prices(program, prices))

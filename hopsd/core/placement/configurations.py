@@ -61,6 +61,11 @@ class Configurations:
         """The number of jobs."""
         return len(self.start) - 1
 
+    @property
+    def short_of_more_than_gpus(self) -> bool:
+        """Whether a server could run short of cores or memory."""
+        return bool(np.any(self.server[len(self.pool) :] >= 0))
+
     def __len__(self) -> int:
         return len(self.shape)
 

@@ -23,8 +23,9 @@ from hopsd.solver.search.neighbourhoods import group_servers, jittered
 
 # Measured on 512 to 2,048 GPUs: smaller groups gain less a pass, larger ones take CBC too long.
 # Groups of fragments are easier, and must be larger: few places suit a job of 16 GPUs there.
+# Cores and memory are knapsacks beside that of the GPUs: CBC takes seconds for a larger group.
 _GROUP_GPUS, _GROUP_COLUMNS = 192, 1000
-_IDLE_OF_GROUP, _EASIER_MAX = 8, 4.0
+_IDLE_OF_GROUP, _EASIER_MAX, _EASE_OF_KNAPSACKS = 8, 4.0, 0.5
 _NODES_MAX = 40
 # Of the largest value: with a large lambda the smallest ones are not to be told from zero.
 _LEAST = 1e-200
@@ -80,6 +81,8 @@ def group_gpus(program: Program) -> float:
 
 def _ease(program: Program) -> float:
     """How many times larger a group may be than one of idle servers with 8 GPUs."""
+    if program.configurations.short_of_more_than_gpus:
+        return _EASE_OF_KNAPSACKS
     idle = program.idle[program.idle > 0]
     mean = float(idle.mean()) if len(idle) else 1.0
     return float(min(_EASIER_MAX, max(1.0, (_IDLE_OF_GROUP / mean) ** 1.5)))
