@@ -6,6 +6,7 @@ No clock, signal or thread lives here: `daemon.py` calls :meth:`Controller.tick`
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import ceil, inf
 
@@ -20,12 +21,13 @@ from hopsd.core.queue.setback import Setback, after, after_defects
 from hopsd.core.snapshot import SnapshotSettings
 from hopsd.core.speed.estimator import EstimatorSettings
 from hopsd.core.speed.throughput import Communication, IterationModel
+from hopsd.core.submission.comment import Comment, parse
 from hopsd.deadline import WithDeadline
-from hopsd.errors import HopsError, NotLeaderError, PlanLateError
+from hopsd.errors import HopsError, InputError, NotLeaderError, PlanLateError
 from hopsd.learning.learner import Learner
 from hopsd.model.ids import JobId, job_order
 from hopsd.model.profiling import ProfileRun
-from hopsd.model.reading import SlurmState
+from hopsd.model.reading import JobReading, SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.observation import SET_ASIDE, Observation, observe
 from hopsd.policies.registry import get as get_policy
@@ -37,14 +39,23 @@ from hopsd.store.postgres import PostgresStore
 log = structlog.get_logger()
 
 
-def _give_back(seen: Observation, job: JobId) -> Step:
+def _give_back(job: JobReading, comment: Comment, seen: Observation) -> Step:
     """Slurm takes CPUs for GPUs like any other: who does not want them must not get them."""
-    comment = seen.comments[job]
     cpus = () if comment.cpu else cpu_nodes(seen.reading)
     gpus = comment.reqs[0]
     largest = max((n.gpus for n in seen.reading.nodes if n.name not in cpus), default=gpus)
     nodes = ceil(gpus / max(largest, 1))
-    return Step(job, StepKind.RELEASE, gpus=gpus, avoid=cpus, least_nodes=nodes)
+    return Step(job.id, StepKind.RELEASE, gpus=gpus, avoid=cpus, least_nodes=nodes)
+
+
+def _accepted(job: JobReading, seen: Observation) -> Comment | None:
+    """The comment of a job that hops plans for now, or later: of an array's tasks before their
+    turn.
+    """
+    if (job.rest is not None or job.throttled) and job.id not in seen.released:
+        with suppress(InputError):
+            return parse(job.comment)
+    return seen.comments.get(job.id)
 
 
 def round_settings(config: Config) -> RoundSettings:
@@ -281,15 +292,15 @@ class Controller:
         if not wishes:
             return ""
         seen = self._observe()
-        held = {j.id for j in seen.reading.jobs if j.state is SlurmState.PENDING} & set(
-            seen.comments
-        )
+        held = {
+            job.id: _give_back(job, comment, seen)
+            for job in seen.reading.jobs
+            if job.state is SlurmState.PENDING and (comment := _accepted(job, seen)) is not None
+        }
         wanted: set[JobId] = set()
         for wish in wishes:
-            wanted |= held & set(wish.jobs) if wish.jobs else held
-        outcomes = self._port.apply(
-            [_give_back(seen, job) for job in sorted(wanted, key=job_order)]
-        )
+            wanted |= held.keys() & set(wish.jobs) if wish.jobs else held.keys()
+        outcomes = self._port.apply([held[job] for job in sorted(wanted, key=job_order)])
         given = {o.step.job for o in outcomes if o.status is OutcomeStatus.DONE}
         self._store.save_jobs(replace(seen.records[job], released=True) for job in given)
         self._note_failures(outcomes)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +29,7 @@ from hopsd.errors import ConfigError, HopsError, InputError
 from hopsd.learning.learnt import known_workloads, workload_document
 from hopsd.local_socket import LocalServer, Request
 from hopsd.model.cluster import Node
-from hopsd.model.ids import JobId, UserName, WorkloadName
+from hopsd.model.ids import JobId, Tasks, UserName, WorkloadName
 from hopsd.model.privacy import Private, Viewer
 from hopsd.slurm.accounting.rights import coordinated, own_missing_rights
 from hopsd.slurm.ask import PrivacyReader, look_up
@@ -48,6 +49,9 @@ FAILING_TICKS = 10
 
 MAX_STATUS = 1000
 """Characters of what systemd is told."""
+
+_MAX_NAMED = 10
+"""Tasks of an array in a sentence."""
 
 CLOCK_STEP_SECONDS = 1.0
 """The scheduler sleeps until a time of day: one that is set back would put off the next tick."""
@@ -198,15 +202,25 @@ class Daemon:
 
     def _explain(self, request: Request) -> Any:
         job = str(request.arguments.get("job", ""))
-        if not (job.isascii() and job.isdigit()):
-            raise InputError(f"job {job[:80]!r}; accepted is the number of a job")
+        if not re.fullmatch(r"[0-9]{1,18}(_[0-9]{1,18})?", job):
+            raise InputError(
+                f"job {job[:80]!r}; accepted is the number of a job, or of a task as in 17_4"
+            )
         who = self._viewer(request)
         document = status_for(who, self._controller.document)
         rows = {row["id"]: row for row in document["running"] + document["waiting"]}
+        tasks = {row["number"]: row["id"] for row in rows.values() if row["array"]}
+        if job not in rows:
+            job = tasks.get(job, _waits_as(job, rows))
         history = history_for(who, self._store.job_history(JobId(job)))
         told = {"job": rows.get(job), "history": history, "unseen": None}
         if job not in rows and not history["placements"]:
-            told["unseen"] = self._unseen(who, JobId(job))
+            of_array = [row["id"] for row in rows.values() if row["array"] == job]
+            told["unseen"] = (
+                f"job {job} is an array; ask for one of its tasks: {_some(of_array)}"
+                if of_array
+                else self._unseen(who, JobId(job))
+            )
         return told
 
     def _unseen(self, who: Viewer, job: JobId) -> str | None:
@@ -256,13 +270,16 @@ class Daemon:
         asked = request.arguments.get("jobs")
         if not isinstance(asked, list):
             raise InputError("jobs: accepted is a list of job ids, [] for all held jobs")
-        jobs = tuple(JobId(str(job)) for job in asked)
-        self._refuse_ordinary(request, jobs)
         document = self._controller.document
+        waiting = [JobId(row["id"]) for row in document["waiting"]]
+        of_array = {row["id"]: row["array"] for row in document["waiting"]}
+        named = [JobId(str(job)) for job in asked]
+        # An array is all that waits of it.
+        jobs = tuple(job for job in waiting if job in named or of_array[job] in named)
+        unknown = [job for job in named if job not in {*waiting, *of_array.values()}]
+        self._refuse_ordinary(request, (*jobs, *unknown))
         if document["mode"] == "standby":
             raise HopsError(f"this hopsd decides nothing ({document['sentence']}); ask again later")
-        waiting = {row["id"] for row in document["waiting"]}
-        unknown = [job for job in jobs if job not in waiting]
         if unknown:
             raise InputError(
                 f"no waiting hops job {', '.join(unknown)[:200]}; accepted are those of"
@@ -284,6 +301,17 @@ class Daemon:
                 return
         whom = " and ".join(["root", _user(os.getuid()), *(f"Slurm's {who}" for who in let)])
         raise HopsError(f"{request.command} is for {whom}, not for {user}")
+
+
+def _waits_as(job: str, rows: Mapping[str, Any]) -> str:
+    """The array's, of one of its tasks before their turn."""
+    array, _, task = job.partition("_")
+    waits = array in rows and task and int(task) in Tasks.parse(rows[array]["tasks"])
+    return array if waits else job
+
+
+def _some(jobs: Sequence[str]) -> str:
+    return ", ".join(jobs[:_MAX_NAMED]) + (", ..." if len(jobs) > _MAX_NAMED else "")
 
 
 RESTART_KEYS = (

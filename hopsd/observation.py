@@ -15,7 +15,7 @@ from hopsd.errors import CommentError, InputError
 from hopsd.model.allocation import Allocation
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
-from hopsd.model.reading import JobReading, Reading, SlurmState
+from hopsd.model.reading import Hold, JobReading, Reading, SlurmState
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.model.step import Step
 from hopsd.slurm.port import Port
@@ -28,11 +28,33 @@ _parse = lru_cache(maxsize=65536)(parse)
 SET_ASIDE = "set aside"
 """How the reason begins of a job or node that no plan counts with, since it would break it."""
 
+_MAX_SHOWN = 60
+"""Characters of the numbers of an array's tasks."""
+
 _STRANDED = Reason(
     ReasonCode.DEPENDENCY,
     "what it depends on ended in another way than asked for: it never starts;"
     " scontrol update its dependency, or scancel it",
 )
+
+
+def _shown(tasks: str) -> str:
+    return tasks if len(tasks) <= _MAX_SHOWN else f"{tasks[:_MAX_SHOWN]}..."
+
+
+def _later(job: JobReading) -> Reason:
+    """Of tasks of an array before their turn."""
+    who = "its turn comes"
+    if job.rest is not None:
+        who = f"{len(job.rest)} tasks ({_shown(str(job.rest))}) come up"
+    if job.hold is Hold.USER:
+        return Reason(ReasonCode.HELD, f"{who} when its owner or an operator releases them")
+    why = (
+        f"it lets {job.task_limit} of them run at a time (%{job.task_limit})"
+        if job.throttled
+        else "there are GPUs for no more of them at a time"
+    )
+    return Reason(ReasonCode.LIMIT, f"{who} as others of its array end: {why}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +112,8 @@ def observe(port: Port, store: Store, requirements_max: int) -> Observation:
             errors[job.id] = _STRANDED
         elif job.barred and job.state is SlurmState.PENDING:
             errors[job.id] = Reason(ReasonCode.HELD, job.barred)
+        elif job.rest is not None or (job.throttled and job.state is SlurmState.PENDING):
+            errors[job.id] = _later(job)
         else:
             comments[job.id] = comment
     before = store.jobs()

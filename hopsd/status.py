@@ -151,6 +151,9 @@ def _job(
     asked = planned or _asked(job, seen)
     return {
         "id": job.id,
+        "number": job.number,
+        "array": job.array,
+        "tasks": str(job.rest) if job.rest is not None else "",
         "user": job.user,
         "uid": job.uid,
         "name": job.name,

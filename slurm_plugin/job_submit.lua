@@ -649,7 +649,10 @@ local function why_not(job, pairs_found)
   if job.comment:find(MARK, 1, true) then return MARK .. " in a comment is for hopsd alone" end
   if SITE_PROBLEM then return "no job can be accepted: " .. SITE_PROBLEM end
   if job.script == nil then return "accepted are batch jobs; submit this one with sbatch" end
-  if given(job.array_inx) then return "job arrays are not accepted; submit one job each" end
+  if given(job.array_inx) and given(job.dependency) and job.dependency:find("singleton", 1, true) then
+    -- Slurm lets the tasks that it still keeps together go first (22.05), and hops others.
+    return "--dependency=singleton of a job array is not accepted; --array=...%1 runs one task at a time"
+  end
   if given(job.het_job_offset) then return "heterogeneous jobs are not accepted" end
   if job.cron_job == true then return "scrontab jobs are not accepted" end
   local request = job.partition
@@ -733,6 +736,7 @@ local function accept(job, partitions, pairs_found, asked, word)
     tell("accepted; kept back until you release it (scontrol release JOB clears --begin, too)")
   else
     tell("accepted with reqs=" .. pairs_found.reqs .. ", " .. tell_contract(asked, pairs_found)
+      .. (given(job.array_inx) and ", for each task of the array" or "")
       .. "; shows as held until its turn comes, hopsctl explain JOB tells why it waits")
   end
 end
@@ -810,7 +814,14 @@ end
 
 -- When a person held a job, and when hopsd gave one its nodes, by job id. Slurm tells a job's begin
 -- time not here, where nothing can come in between; its restart forgets both, and hopsd looks anew.
-local held, placed = {}, {}
+-- A task that Slurm has just taken out of its array's record has a number of its own, and was held
+-- under the array's; `lifted`: when it was released alone.
+local held, placed, lifted = {}, {}, {}
+
+local function array_of(record)
+  local array = record.array_job_id -- 0 of a job that is in none
+  return given(array) and array ~= 0 and array or nil
+end
 
 local function remember(times, id)
   local now = os.time()
@@ -822,6 +833,29 @@ end
 
 local function lately(times, id, seconds)
   return times[id] ~= nil and os.time() - times[id] <= seconds
+end
+
+local function lift(record)
+  held[record.job_id] = nil
+  if array_of(record) then remember(lifted, record.job_id) end
+end
+
+local function held_at(record)
+  local id, array = record.job_id, array_of(record)
+  local at = held[id] or array and held[array]
+  return at and not (lifted[id] and lifted[id] >= at) and at or nil
+end
+
+-- `scontrol hold 17` asks once for each task of array 17, and each time finds in the request what
+-- was answered for the task before: this comment, and a begin time.
+local answered
+
+local function answer_with(job, comment)
+  job.comment, answered = comment, comment
+end
+
+local function is_asked_again(job)
+  return given(job.comment) and job.comment == answered
 end
 
 local function modify(job, record)
@@ -836,12 +870,12 @@ local function modify(job, record)
     return DENIED
   end
   if mentions(record.comment, HELD_MARK) and waits(record) then
-    if changed(job.priority) and job.priority ~= 0 or begins(job) then
+    if changed(job.priority) and job.priority ~= 0 or begins(job) and begins(job) ~= USER_HOLD_BEGIN then
       tell("an operator holds it")
       return DENIED
     end
   elseif begins(job) then -- of the owner's own hold
-    held[record.job_id] = nil
+    lift(record)
   end
   if not changed(job.priority) then return slurm.SUCCESS end
   if not waits(record) then
@@ -854,7 +888,7 @@ local function modify(job, record)
     return slurm.SUCCESS
   end
   if job.priority == RELEASE then -- lifts the owner's hold, not the one by hops
-    held[record.job_id] = nil
+    lift(record)
     job.begin_time = os.time()
     job.priority = NO_VAL
     return slurm.SUCCESS
@@ -871,12 +905,12 @@ end
 -- hopsd asks for what it found out by a look at the job. A person may have held it since, and
 -- hopsd's begin time would wipe out the mark, its release start the job: these are refused.
 local function follow_hopsd(job, record)
-  local id = record.job_id
-  if lately(held, id, 600) then
+  local at = held_at(record)
+  if at and os.time() - at <= 600 then
     tell("its owner or an operator holds it")
     return DENIED
   end
-  if job.priority ~= 0 then remember(placed, id) end
+  if job.priority ~= 0 then remember(placed, record.job_id) end
   return slurm.SUCCESS
 end
 
@@ -884,26 +918,28 @@ end
 -- names a begin time, as its placement does with the nodes; `scontrol hold` and `uhold` do not.
 local function follow_operator(job, record)
   if not waits(record) then return slurm.SUCCESS end
-  if begins(job) and (job.priority == 0 or changed(job.req_nodes)) then
+  local again = is_asked_again(job)
+  if not again and begins(job) and (job.priority == 0 or changed(job.req_nodes)) then
     return follow_hopsd(job, record)
   end
-  if given(job.comment) then return slurm.SUCCESS end
+  if given(job.comment) and not again then return slurm.SUCCESS end
   local id, words = record.job_id, record.comment
   if job.priority == 0 then
     job.begin_time = USER_HOLD_BEGIN
     remember(held, id)
-    if not mentions(words, HELD_MARK) then job.comment = words .. " " .. HELD_MARK end
+    answer_with(job, mentions(words, HELD_MARK) and words or words .. " " .. HELD_MARK)
   elseif job.priority == RELEASE then
-    local late = held[id] and lately(placed, id, 60) and placed[id] <= held[id]
+    local at = held_at(record)
+    local late = at and lately(placed, id, 60) and placed[id] <= at
     placed[id] = nil
     if late then
       tell("it was held after hops placed it; release it once more if you mean it")
       return DENIED
     end
-    held[id] = nil
-    if mentions(words, HELD_MARK) then job.comment = words:gsub(" #hops%-held", "") end
+    lift(record)
+    answer_with(job, (words:gsub(" #hops%-held", "")))
   elseif begins(job) then
-    held[id] = nil
+    lift(record)
   end
   return slurm.SUCCESS
 end
@@ -912,8 +948,10 @@ end
 -- operators and for coordinators of the job's account alone, whatever is answered here. They may
 -- hold it, and lift any person's hold; the one by hops stays.
 local function by_another(job, record)
+  local again = is_asked_again(job)
+  if again and not changed(job.priority) then job.priority, job.begin_time = RELEASE, 0 end
   local holds, releases = job.priority == 0, job.priority == RELEASE
-  if given(job.comment) or not (holds or releases) or not waits(record) then
+  if given(job.comment) and not again or not (holds or releases) or not waits(record) then
     return modify(job, record)
   end
   local answer = follow_operator(job, record)
@@ -925,6 +963,7 @@ local function by_another(job, record)
 end
 
 function slurm_job_modify(job, record, partitions, uid)
+  if not given(job.comment) then answered = nil end
   if not ours(record.comment) then
     local joins = ours(job.comment) and not PRIVILEGED[uid]
     return joins and guarded("slurm_job_modify", DENIED, refuse_joining) or slurm.SUCCESS

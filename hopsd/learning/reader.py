@@ -9,7 +9,7 @@ from __future__ import annotations
 import stat
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hopsd.bulkhead import describe_error
@@ -121,10 +121,11 @@ class ReportReader:
         jobs = {job.id: job for job in reading.jobs}
         self._remember(jobs)
         self._fresh.clear()
-        names, junk, unread = self._spool.look(jobs, reading.now)
+        files = {JobId(job.number or job.id): job for job in reading.jobs if job.rest is None}
+        names, junk, unread = self._spool.look(files, reading.now)
         refused = [Refused(name[:300], "nobody's, and cannot be removed") for name in junk]
         by_job: dict[JobId, dict[str, Report]] = defaultdict(dict)
-        for name, job, report in self._believed(names, jobs, reading.now, refused):
+        for name, job, report in self._believed(names, files, reading.now, refused):
             by_job[job][name] = report
         learnt = [
             found
@@ -159,7 +160,8 @@ class ReportReader:
         now: float,
         refused: list[Refused],
     ) -> Iterator[tuple[str, JobId, Report]]:
-        """The reports that can be believed. What is not is appended to ``refused``.
+        """The reports that can be believed, of ``jobs`` by Slurm's numbers. What is not is appended
+        to ``refused``.
 
         Only files of the job's own user count against its limits. Of more than is read at one
         look the rest has its turn at the next.
@@ -209,7 +211,8 @@ class ReportReader:
         if known is None or known[0] != stamp:
             if not budget.grants(job.uid, name, status.st_size):
                 return known[1] if known else None
-            known = (stamp, parse_report(self._spool.read_owned(name, job.uid), name, now))
+            report = parse_report(self._spool.read_owned(name, job.uid), name, now)
+            known = (stamp, replace(report, job=job.id))  # of a task it has the number
             self._fresh.add(name)
         where = self._ran.get((job.id, known[1].run))
         if where is not None and known[1].node not in where.nodes:

@@ -1,7 +1,11 @@
-"""Names of things, each a type of its own so that mypy tells them apart."""
+"""Names of things, each a type of its own so that mypy tells them apart; numbers of tasks."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
 from typing import NewType
 
 JobId = NewType("JobId", str)
@@ -13,6 +17,89 @@ AppName = NewType("AppName", str)
 RackName = NewType("RackName", str)
 
 
-def job_order(job: JobId) -> tuple[int, int, str]:
-    """Sort key of job ids: ids of digits compare as numbers and come first."""
-    return (0, int(job), job) if job.isascii() and job.isdigit() else (1, 0, job)
+_LAST = 2**63
+
+
+def job_order(job: JobId) -> tuple[int, int, int, str]:
+    """Sort key of job ids: ids of digits compare as numbers and come first.
+
+    Tasks, ``17_4``, are in the order of their numbers, and their array, ``17``, comes after them.
+    """
+    number, mark, task = job.partition("_")
+    if _is_number(number) and (not mark or _is_number(task)):
+        return 0, int(number), int(task) if mark else _LAST, job
+    return 1, 0, 0, job
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
+_RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """Numbers of an array's tasks, ascending; no number is in two of ``ranges``: there may be a
+    million.
+    """
+
+    ranges: tuple[range, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Tasks:
+        """Of Slurm's text: ``0-98:2``, ``1,3-5%8``.
+
+        Slurm may shorten it, as ``0,2,4...%8``: what it left out is not there.
+        """
+        items = text.strip("[]").partition("%")[0].split(",")
+        if items[-1].endswith("..."):
+            del items[-1]  # it may be half a number
+        found = filter(None, map(_RANGE.fullmatch, items))
+        ranges = (range(int(a), int(b or a) + 1, max(1, int(s or 1))) for a, b, s in _groups(found))
+        return cls(tuple(filter(None, ranges)))
+
+    @classmethod
+    def of(cls, numbers: Iterable[int]) -> Tasks:
+        ranges: list[range] = []
+        for number in sorted(numbers):
+            if ranges and ranges[-1].stop == number:
+                ranges[-1] = range(ranges[-1].start, number + 1)
+            else:
+                ranges.append(range(number, number + 1))
+        return cls(tuple(ranges))
+
+    def __len__(self) -> int:
+        return sum(map(len, self.ranges))
+
+    def __iter__(self) -> Iterator[int]:
+        return chain.from_iterable(self.ranges)
+
+    def __contains__(self, number: object) -> bool:
+        return any(number in part for part in self.ranges)
+
+    def first(self, count: int) -> list[int]:
+        return list(islice(self, count))
+
+    def without_first(self, count: int) -> Tasks:
+        left = []
+        for part in self.ranges:
+            left.append(part[count:])
+            count = max(0, count - len(part))
+        return Tasks(tuple(filter(None, left)))
+
+    def __str__(self) -> str:
+        return ",".join(map(_text, self.ranges))
+
+
+NO_TASKS = Tasks()
+
+
+def _groups(found: Iterable[re.Match[str]]) -> Iterator[tuple[str, str | None, str | None]]:
+    return ((match[1], match[2], match[3]) for match in found)
+
+
+def _text(part: range) -> str:
+    if len(part) == 1:
+        return str(part[0])
+    return f"{part[0]}-{part[-1]}" + (f":{part.step}" if part.step > 1 else "")

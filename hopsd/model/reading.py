@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from hopsd.model.allocation import Allocation
 from hopsd.model.asked import NOTHING_ASKED, Asked
-from hopsd.model.ids import GpuType, JobId, NodeName, UserName
+from hopsd.model.ids import GpuType, JobId, NodeName, Tasks, UserName
 from hopsd.model.site import NO_RULES, Holder, Licence, SiteRules
 
 
@@ -79,6 +79,9 @@ def is_failed_profile(state: SlurmState, marks: str, *, requeue: bool) -> bool:
     return broken and requeue and is_profile(marks)
 
 
+NO_ARRAY = JobId("")
+
+
 class Hold(StrEnum):
     """Who keeps a pending job from starting.
 
@@ -136,6 +139,11 @@ class JobReading:
     its options ask for; ``features`` as in ``--constraint``; memory None: not asked for.
     ``reason``: Slurm's one word for what a pending job waits for, empty: none yet.
     ``barred``: why Slurm would not start it wherever it is placed, empty: it would.
+
+    A task of an array is a job: ``id`` is ``17_4``, which it has before and after Slurm gives it a
+    ``number`` of its own, that of its reports. ``array``: 17, of which at most ``task_limit`` tasks
+    run at a time, 0: any number. ``rest``: this is no job, but those tasks of array ``id`` that
+    nothing is planned for yet. ``throttled``: that limit of its own keeps it waiting.
     """
 
     id: JobId
@@ -180,6 +188,11 @@ class JobReading:
     account: str = ""
     qos: str = ""
     licences: Mapping[str, int] = field(default_factory=dict)
+    number: str = ""
+    array: JobId = NO_ARRAY
+    task_limit: int = 0
+    rest: Tasks | None = None
+    throttled: bool = False
 
     @property
     def released(self) -> bool:

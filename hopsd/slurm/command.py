@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
+from threading import Timer
 
 from hopsd.errors import SlurmError, SlurmUnavailableError
 
@@ -30,13 +31,20 @@ _NO_ANSWER = (
     "Could not establish a configuration source",
 )
 
-_PLAIN = {"LC_ALL": "C", "SLURM_TIME_FORMAT": "standard"}
-"""Whatever an administrator's own environment says: what is read here has one form."""
+_PLAIN = {"LC_ALL": "C", "SLURM_TIME_FORMAT": "standard", "SLURM_BITSTR_LEN": "0"}
+"""Whatever an administrator's own environment says: what is read here has one form,
+and the numbers of an array's tasks are not cut short.
+"""
 
 
 def _is_name(word: str) -> bool:
     """Errors name the command, such as ``scontrol update``: its options are no user's concern."""
     return not word.startswith("-") and "=" not in word
+
+
+def _refusal(shown: str, said: str) -> SlurmError:
+    away = any(words in said for words in _NO_ANSWER)
+    return (SlurmUnavailableError if away else SlurmError)(f"{shown}: {said}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +86,45 @@ class SlurmCommands:
             raise SlurmUnavailableError(f"{shown}: {error.strerror or error}") from error
         if done.returncode:
             said = (done.stderr or done.stdout).decode(errors="replace").strip()
-            message = f"{shown}: {said or f'exit code {done.returncode}'}"
-            away = any(words in said for words in _NO_ANSWER)
-            raise (SlurmUnavailableError if away else SlurmError)(message)
+            raise _refusal(shown, said or f"exit code {done.returncode}")
         return done.stdout.decode(errors="replace")
+
+    def run_until(self, words: str, *arguments: str) -> None:
+        """Run a command to its end or until ``words`` are in what it says as an error.
+
+        Raises:
+            SlurmUnavailableError, SlurmError: as for :meth:`run`.
+        """
+        shown = " ".join(takewhile(_is_name, arguments))
+        said: list[str] = []
+        try:
+            with subprocess.Popen(
+                arguments,
+                env={**os.environ, **self.environment, **_PLAIN},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+            ) as process:
+                late = Timer(self.timeout_seconds, process.kill)
+                late.start()
+                try:
+                    for line in process.stderr or ():
+                        if words in line:
+                            process.kill()
+                            return
+                        said.append(line)
+                    code = process.wait()
+                    in_time = late.is_alive()
+                finally:
+                    late.cancel()
+        except OSError as error:
+            raise SlurmUnavailableError(f"{shown}: {error.strerror or error}") from error
+        if not in_time:
+            raise SlurmUnavailableError(f"{shown}: no answer within {self.timeout_seconds:g} s")
+        if code:
+            raise _refusal(shown, "".join(said).strip() or f"exit code {code}")
 
     def try_submission(self, words: Sequence[str]) -> tuple[bool, str]:
         """Whether ``sbatch WORDS`` would create a job, and its output; none is created.

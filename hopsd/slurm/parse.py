@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -19,8 +20,9 @@ from hopsd.core.submission.contract import read_asked
 from hopsd.core.submission.rules import gres_count
 from hopsd.errors import SlurmError
 from hopsd.model.allocation import Allocation
-from hopsd.model.ids import GpuType, JobId, NodeName, UserName
+from hopsd.model.ids import NO_TASKS, GpuType, JobId, NodeName, Tasks, UserName
 from hopsd.model.reading import (
+    NO_ARRAY,
     RELEASED_MARK,
     USER_HOLD_BEGIN,
     Hold,
@@ -31,7 +33,8 @@ from hopsd.model.reading import (
     split_marks,
 )
 from hopsd.model.site import Holder, Kind, typed
-from hopsd.slurm.dependency import KnownJob, dependency_text, stranded, unmet
+from hopsd.slurm.ordering.arrays import as_task, task_id
+from hopsd.slurm.ordering.dependency import KnownJob, KnownJobs, dependency_text, stranded, unmet
 
 UNTYPED = "gpu"
 
@@ -131,10 +134,21 @@ def _indices(text: str) -> tuple[int, ...]:
 def is_hops_job(job: Mapping[str, Any]) -> bool:
     """Whether hops schedules the job.
 
-    Never an array or heterogeneous job: one job id would stand for several shapes.
+    Never a heterogeneous job: one job id would stand for several shapes.
     """
-    many = number(job.get("array_job_id")) or number(job.get("het_job_id"))
-    return is_ours(job.get("comment") or "") and not many
+    return is_ours(job.get("comment") or "") and not number(job.get("het_job_id"))
+
+
+def array_of(job: Mapping[str, Any]) -> tuple[JobId, int | None, Tasks | None]:
+    """The array that a job belongs to, "" if to none; as a task of which number, or as the record
+    of all tasks that are no jobs of their own yet.
+    """
+    array, task = number(job.get("array_job_id")), number(job.get("array_task_id"))
+    text = job.get("array_task_string") or ""
+    if not array or (task is None and not text):
+        return NO_ARRAY, None, None
+    own = JobId(str(int(array)))
+    return (own, None, Tasks.parse(text)) if task is None else (own, int(task), None)
 
 
 def holds_gpus(job: Mapping[str, Any]) -> bool:
@@ -194,9 +208,9 @@ def licences(text: str) -> dict[str, int]:
     return {name: int(count) if count.isdigit() else 1 for name, _, count in items if name}
 
 
-def known_jobs(jobs: Iterable[Mapping[str, Any]]) -> dict[int, KnownJob]:
+def known_jobs(jobs: Iterable[Mapping[str, Any]]) -> KnownJobs:
     """Every job of an answer, for checking dependencies."""
-    return {known.id: known for known in map(_known, jobs)}
+    return KnownJobs(map(_known, jobs))
 
 
 def _known(job: Mapping[str, Any]) -> KnownJob:
@@ -205,19 +219,25 @@ def _known(job: Mapping[str, Any]) -> KnownJob:
     if is_failed_profile(state, marks, requeue=bool(job.get("requeue", True))):
         state = SlurmState.PENDING
     ours = is_hops_job(job) and RELEASED_MARK not in marks.split()
+    array, task, rest = array_of(job)
     return KnownJob(
         id=int(number(job.get("job_id")) or 0),
         user=user,
         name=job.get("name") or "",
         state=state,
         wanted=None if ours else job.get("dependency"),
+        array=int(array or 0),
+        task=task,
+        rest=rest or NO_TASKS,
     )
 
 
 def job_reading(
-    job: Mapping[str, Any], order: Mapping[NodeName, int], known: Mapping[int, KnownJob]
+    job: Mapping[str, Any], order: Mapping[NodeName, int], known: KnownJobs
 ) -> JobReading:
     """One job of ``squeue --json``; ``known`` are all jobs of the same answer.
+
+    The record of an array's tasks that are no jobs yet is one with ``rest``.
 
     Raises:
         SlurmError: an answer without a job id; this release's JSON is not understood.
@@ -232,8 +252,10 @@ def job_reading(
     minutes = number(job.get("time_limit"))
     code, signal = _exit(job.get("exit_code"))
     comment, marks = split_marks(job.get("comment") or "")
+    array, task, rest = array_of(job)
+    own, mine = JobId(str(job["job_id"])), _known(job)
     return JobReading(
-        id=JobId(str(job["job_id"])),
+        id=own if task is None else task_id(array, task),
         user=UserName(job.get("user_name") or str(job.get("user_id"))),
         uid=int(number(job.get("user_id")) or 0),
         name=job.get("name") or "",
@@ -242,8 +264,8 @@ def job_reading(
         state=state,
         submit=number(job.get("submit_time")) or 0.0,
         hold=_hold(job, state),
-        dependency=unmet(job.get("dependency"), _known(job), known),
-        stranded=stranded(job.get("dependency"), known),
+        dependency=unmet(job.get("dependency"), mine, known),
+        stranded=stranded(job.get("dependency"), mine, known),
         waits_for=dependency_text(job.get("dependency")),
         begin=_begin(job, state),
         start=(number(job.get("start_time")) or 0.0) if state is not SlurmState.PENDING else 0.0,
@@ -270,6 +292,22 @@ def job_reading(
         account=job.get("account") or "",
         qos=job.get("qos") or "",
         licences=licences(job.get("licenses") or ""),
+        number="" if rest else own,
+        array=array if rest is None else NO_ARRAY,
+        task_limit=int(number(job.get("array_max_tasks")) or 0),
+        rest=rest,
+    )
+
+
+def task_reading(record: JobReading, task: int, known: KnownJobs) -> JobReading:
+    """A task of an array's ``record`` as a job."""
+    job = as_task(record, task)
+    if "aftercorr" not in record.waits_for:  # all tasks wait for the same
+        return job
+    mine = KnownJob(0, job.user, job.name, job.state, array=int(record.id), task=task)
+    wanted = record.waits_for
+    return replace(
+        job, dependency=unmet(wanted, mine, known), stranded=stranded(wanted, mine, known)
     )
 
 

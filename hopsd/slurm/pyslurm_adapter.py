@@ -4,7 +4,9 @@ pyslurm leaves gaps (22.5 and 25.11), which Slurm's commands fill: ``modify()`` 
 and clears no field, so only placements on one node that need neither go through it; its requeue
 would run a job again that has just completed; it does not say which GPUs a job holds, so
 ``squeue`` is asked once for each start of a job; and it reads no GRES count with a suffix, as in
-``VRAM:40G``, so ``scontrol`` tells of nodes, and ``squeue`` of jobs while one asks for such.
+``VRAM:40G``, so ``scontrol`` tells of nodes, and ``squeue`` of jobs while one asks for such. It
+calls jobs by their numbers, which tasks of an array lack until they are touched: these are the
+commands' as well.
 """
 
 from __future__ import annotations
@@ -59,6 +61,9 @@ class PyslurmAdapter(ScontrolAdapter):
         self._gres: dict[_Start, Sequence[str]] = {}
 
     def hold(self, job: JobId, begin: float = 0.0) -> None:
+        if self._of_array(job):
+            super().hold(job, begin)
+            return
         self._modify(job, priority=0, begin_time=int(begin) or "now")
 
     def place(self, placement: Placement) -> None:
@@ -90,6 +95,9 @@ class PyslurmAdapter(ScontrolAdapter):
         refused: list[SlurmError] = []
         for job in jobs:
             try:
+                if self._of_array(job):
+                    super().release([job])
+                    continue
                 with _asking(f"release {job}"):
                     self._slurm.Job(int(job)).release()
             except SlurmUnavailableError:
@@ -100,8 +108,14 @@ class PyslurmAdapter(ScontrolAdapter):
             raise SlurmError("; ".join(map(str, refused)))
 
     def signal(self, job: JobId, signal: str, scope: SignalScope) -> None:
+        if self._of_array(job):
+            super().signal(job, signal, scope)
+            return
         with _asking(f"signal {job} with {signal}"):
             self._slurm.Job(int(job)).send_signal(f"SIG{signal}", steps=scope.value)
+
+    def _of_array(self, job: JobId) -> bool:
+        return "_" in job or job in self._rests
 
     def _modify(self, job: JobId, **changes: Any) -> None:
         with _asking(f"update {job}"):
@@ -112,6 +126,8 @@ class PyslurmAdapter(ScontrolAdapter):
         tasks, types or memory.
         """
         if placement.reset or placement.allocation.spread or not placement.simple:
+            return False
+        if self._of_array(placement.job):
             return False
         with _asking(f"load {placement.job}"):
             job = self._slurm.Job.load(int(placement.job))
@@ -152,6 +168,9 @@ def _record(job: Any) -> dict[str, Any]:
     return {
         "job_id": job.id,
         "array_job_id": job.array_id,
+        "array_task_id": getattr(job, "array_task_id", None),
+        "array_task_string": getattr(job, "array_tasks_waiting", None),
+        "array_max_tasks": getattr(job, "array_tasks_parallel", None),
         "het_job_id": job.heterogeneous_id,
         "user_id": job.user_id,
         "user_name": job.user_name,

@@ -9,14 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hopsd.errors import SlurmError, SlurmUnavailableError
-from hopsd.model.ids import JobId, NodeName
+from hopsd.core.submission.comment import parse
+from hopsd.errors import CommentError, SlurmError, SlurmUnavailableError
+from hopsd.model.ids import JobId, NodeName, Tasks
 from hopsd.model.reading import JobReading, NodeReading, Reading, SiteMemory
 from hopsd.model.site import Licence
 from hopsd.slurm.accounting.rules import SiteRulesReader
 from hopsd.slurm.adapter import Placement, SignalScope
 from hopsd.slurm.command import SlurmCommands
-from hopsd.slurm.dependency import awaited
+from hopsd.slurm.ordering.arrays import in_turn
+from hopsd.slurm.ordering.dependency import awaited
 from hopsd.slurm.parse import (
     UNREGISTERED,
     barred,
@@ -29,6 +31,7 @@ from hopsd.slurm.parse import (
     known_jobs,
     node_readings,
     records,
+    task_reading,
 )
 from hopsd.slurm.script import Scripts
 from hopsd.slurm.shape import Release, reset_arguments, update_arguments
@@ -45,6 +48,10 @@ from hopsd.slurm.site import (
 
 _REGISTRATION_SECONDS = 30.0
 _GROUPS_SECONDS = 60.0
+
+# What scancel says before it sends a signal again: slurmctld passes one for a task on, and refuses
+# it nevertheless as long as other tasks of the array wait (22.05 to 26.05).
+_RETRYING = "transitional state"
 
 
 class ScontrolAdapter:
@@ -68,6 +75,8 @@ class ScontrolAdapter:
         self._closed: Mapping[str, str] = {}
         self._groups: Mapping[str, frozenset[str]] = {}
         self._groups_of: dict[str, tuple[float, frozenset[str]]] = {}
+        self._gpus = 0
+        self._rests: Mapping[JobId, Tasks] = {}
         self._unheard_since: float | None = None
         self._known_release: Release | None = None
         self._site_memory: SiteMemory | None = None
@@ -77,6 +86,7 @@ class ScontrolAdapter:
         self._closed, self._groups = closed_partitions(partitions), partition_groups(partitions)
         nodes, names = node_readings(self._node_records(), self._partitions, self._closed)
         self._order = {name: at for at, name in enumerate(names)}
+        self._gpus = sum(node.gpus for node in nodes)
         self._require_known(nodes)
         answer = self._job_answer()
         foreign: dict[NodeName, int] = {}
@@ -128,11 +138,15 @@ class ScontrolAdapter:
 
     def release(self, jobs: Sequence[JobId]) -> None:
         if jobs:
-            self._commands.run("scontrol", "release", ",".join(jobs))
+            self._commands.run("scontrol", "release", ",".join(map(self._called, jobs)))
 
     def signal(self, job: JobId, signal: str, scope: SignalScope) -> None:
         flags = {SignalScope.BATCH: ["--batch"], SignalScope.ALL: ["--full"]}.get(scope, [])
-        self._commands.run("scancel", f"--signal={signal}", *flags, job)
+        command = ("scancel", f"--signal={signal}", *flags)
+        if "_" in job:
+            self._commands.run_until(_RETRYING, *command, "--verbose", job)
+        else:
+            self._commands.run(*command, job)
 
     def requeue_hold(self, job: JobId, *, ended: bool = False) -> None:
         words = [] if ended else ["incomplete"]
@@ -148,8 +162,10 @@ class ScontrolAdapter:
         avoid: Sequence[NodeName] = (),
         begin_now: bool = False,
     ) -> None:
-        counts = [f"{what}={nodes}" for what in ("numnodes", "numtasks", "numcpus")]
-        self._update(job, "reqnodelist=", "tresPerNode=", *counts)
+        counts = [f"numtasks={nodes}", f"numcpus={nodes}"]
+        if job not in self._rests:  # which never were on nodes; scontrol would want one job
+            counts += [f"numnodes={nodes}", "reqnodelist="]
+        self._update(job, "tresPerNode=", *counts)
         self._update(
             job,
             "cpuspertask=1",
@@ -171,7 +187,12 @@ class ScontrolAdapter:
         return self._known_release
 
     def _update(self, job: JobId, *words: str) -> None:
-        self._commands.run("scontrol", "update", f"jobid={job}", *words)
+        self._commands.run("scontrol", "update", f"jobid={self._called(job)}", *words)
+
+    def _called(self, job: JobId) -> str:
+        """By Slurm: an array's number would mean all of its tasks, those that run as well."""
+        # scontrol reads no steps, as in 0-98:2.
+        return f"{job}_[{Tasks.of(self._rests[job])}]" if job in self._rests else job
 
     def _memory(self) -> SiteMemory:
         """Asked once: an administrator restarts hopsd after changing how memory is given."""
@@ -206,17 +227,30 @@ class ScontrolAdapter:
     def _readings(self, answer: Any) -> tuple[JobReading, ...]:
         known = known_jobs(answer["jobs"])
         mine = filter(self._mine, answer["jobs"])
-        readings = [job_reading(job, self._order, known) for job in mine]
-        scripts, waited_for = self._scripts.of(readings), awaited(known.values())
+        readings = in_turn(
+            (job_reading(job, self._order, known) for job in mine),
+            self._room,
+            lambda record, task: task_reading(record, task, known),
+        )
+        self._rests = {job.id: job.rest for job in readings if job.rest is not None}
+        scripts, waited_for = self._scripts.of(readings), awaited(known.jobs)
         return tuple(
             replace(
                 job,
                 script=scripts.get(job.id, ""),
-                awaited=int(job.id) in waited_for,
+                awaited=not waited_for.isdisjoint((job.id, job.number, job.array)),
                 barred=barred(job.partition, self._closed) or self._closed_to(job),
             )
             for job in readings
         )
+
+    def _room(self, job: JobReading) -> int:
+        """How many tasks of the job's array the cluster has GPUs for; at least one is told of."""
+        try:
+            least = min(parse(job.comment).reqs)
+        except CommentError:
+            return 1
+        return max(1, self._gpus // least)
 
     def _closed_to(self, job: JobReading) -> str:
         """By AllowGroups; root may use every partition."""

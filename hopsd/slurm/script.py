@@ -19,7 +19,7 @@ _Key = tuple[JobId, UserName, str]
 
 
 class Scripts:
-    """Batch script hashes. Slurm is asked once per job: what was submitted never changes.
+    """Batch script hashes. Slurm is asked once per job or array: what was submitted never changes.
 
     Operators may read every script (`scontrol write batch_script`, 22.05 to 26.05). A job
     without one (salloc, srun) has the empty hash, and so has a job whose comment names its
@@ -37,17 +37,17 @@ class Scripts:
             SlurmUnavailableError: slurmctld does not answer.
         """
         keys = {job.id: _key(job) for job in jobs if "workload" not in job.comment}
-        new = [job for job in jobs if job.id in keys and keys[job.id] not in self._known]
+        new = {keys[job.id]: job for job in jobs if job.id in keys}
+        new = {key: job for key, job in new.items() if key not in self._known}
         if new:
             with ThreadPoolExecutor(AT_ONCE) as pool:
-                for job, found in zip(new, pool.map(self._ask, new), strict=True):
-                    self._known[keys[job.id]] = found
+                self._known |= zip(new, pool.map(self._ask, new.values()), strict=True)
         self._known = {key: self._known[key] for key in keys.values()}
         return {job: self._known[key] for job, key in keys.items()}
 
     def _ask(self, job: JobReading) -> str:
         try:
-            text = self._commands.run("scontrol", "write", "batch_script", job.id, "-")
+            text = self._commands.run("scontrol", "write", "batch_script", job.array or job.id, "-")
         except SlurmUnavailableError:
             raise
         except SlurmError:  # it has none, or has ended meanwhile
@@ -59,4 +59,4 @@ class Scripts:
 
 def _key(job: JobReading) -> _Key:
     """Slurm begins its ids anew after the last one."""
-    return job.id, job.user, job.command
+    return job.array or job.id, job.user, job.command

@@ -84,7 +84,7 @@ def test_only_a_job_that_never_moves_may_refuse_a_requeue(
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        ("--array=1-3", "job arrays are not accepted"),
+        ("--array=1-3 --dependency=singleton", "--dependency=singleton of a job array"),
         ("--constraint=rtx3090*2", "--constraint with a node count is not accepted"),
         ("--gres=gpu:rtx3090:1,gpu:v100:1", "GPUs of several types in one job"),
         ("--gpus-per-node=8 --nodes=2", "reqs=1 has no multiple of the 8 GPUs a node"),

@@ -7,18 +7,34 @@ from typing import Any
 
 import pytest
 
+from hopsd.model.ids import Tasks
 from hopsd.model.reading import SlurmState
-from hopsd.slurm.dependency import KnownJob, awaited, dependency_text, stranded, unmet
+from hopsd.slurm.ordering.dependency import (
+    KnownJob,
+    KnownJobs,
+    awaited,
+    dependency_text,
+    stranded,
+    unmet,
+)
 
-OTHERS = {
-    known.id: known
-    for known in (
-        KnownJob(1, "alice", "a", SlurmState.PENDING),
-        KnownJob(2, "alice", "b", SlurmState.RUNNING),
-        KnownJob(3, "bob", "a", SlurmState.COMPLETED),
-        KnownJob(4, "alice", "c", SlurmState.FAILED),
-    )
-}
+OTHERS = (
+    KnownJob(1, "alice", "a", SlurmState.PENDING),
+    KnownJob(2, "alice", "b", SlurmState.RUNNING),
+    KnownJob(3, "bob", "a", SlurmState.COMPLETED),
+    KnownJob(4, "alice", "c", SlurmState.FAILED),
+)
+SWEEP = (
+    KnownJob(20, "dan", "s", SlurmState.PENDING, array=20, rest=Tasks.parse("4-9%3")),
+    KnownJob(21, "dan", "s", SlurmState.COMPLETED, array=20, task=1),
+    KnownJob(22, "dan", "s", SlurmState.FAILED, array=20, task=2),
+    KnownJob(23, "dan", "s", SlurmState.RUNNING, array=20, task=3),
+)
+DONE = (
+    KnownJob(30, "dan", "d", SlurmState.COMPLETED, array=30, task=2),
+    KnownJob(31, "dan", "d", SlurmState.FAILED, array=30, task=1),
+)
+KNOWN = KnownJobs(OTHERS + SWEEP + DONE)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +55,20 @@ OTHERS = {
         ("afterok:3(unfulfilled),afterany:4(unfulfilled)", False),
         ("afterok:4(failed)?afterok:3(unfulfilled)", False),
         ("afterok:1(unfulfilled)?afterok:2(unfulfilled)", True),
-        ("afterok:3_7(unfulfilled)", True),
+        ("afterok:3_7(unfulfilled)", False),  # Slurm knows no such task
+        ("afterok:20_1(unfulfilled)", False),
+        ("afterok:21(unfulfilled)", False),
+        ("afterany:20_2(unfulfilled)", False),
+        ("afterany:20_3(unfulfilled)", True),
+        ("afterany:20_4(unfulfilled)", True),
+        ("after:20_3(unfulfilled)", False),
+        ("after:20_*(unfulfilled)", True),
+        ("afterany:20_*(unfulfilled)", True),
+        ("afterany:20_12(unfulfilled)", False),
+        ("afterany:30_*(unfulfilled)", False),
+        ("afterany:30(unfulfilled)", False),
+        ("afterok:30_*(unfulfilled)", True),
+        ("afternotok:30_*(unfulfilled)", False),
         ("moonphase:3(unfulfilled)", True),
         ({"afterok": [3], "afterany": [], "singleton": False, "satisfy": "all"}, False),
         ({"afterok": [3, 1], "afterany": [4], "singleton": False, "satisfy": "all"}, True),
@@ -49,7 +78,7 @@ OTHERS = {
 )
 def test_clauses(wanted: object, waits: bool) -> None:
     mine = KnownJob(9, "carol", "z", SlurmState.PENDING)
-    assert unmet(wanted, mine, OTHERS) is waits  # type: ignore[arg-type]
+    assert unmet(wanted, mine, KNOWN) is waits  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -68,11 +97,25 @@ def test_clauses(wanted: object, waits: bool) -> None:
         ("afterok:4(failed)?afternotok:3(unfulfilled)", True),
         ("singleton(unfulfilled)", False),
         ("moonphase:3(unfulfilled)", False),
+        ("afterok:20_2(unfulfilled)", True),
+        ("afterok:20_*(unfulfilled)", False),
+        ("afterok:30_*(unfulfilled)", True),
         ({"afterok": [4], "singleton": False, "satisfy": "all"}, True),
     ],
 )
 def test_clauses_that_are_never_met(wanted: object, for_good: bool) -> None:
-    assert stranded(wanted, OTHERS) is for_good  # type: ignore[arg-type]
+    mine = KnownJob(9, "carol", "z", SlurmState.PENDING)
+    assert stranded(wanted, mine, KNOWN) is for_good  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("task", "waits", "for_good"),
+    [(1, False, False), (2, True, True), (3, True, False), (4, True, False), (40, True, False)],
+)
+def test_a_task_waits_for_the_one_of_its_number(task: int, waits: bool, for_good: bool) -> None:
+    mine = KnownJob(0, "dan", "t", SlurmState.PENDING, array=40, task=task)
+    assert unmet("aftercorr:20_*(unfulfilled)", mine, KNOWN) is waits
+    assert stranded("aftercorr:20_*(unfulfilled)", mine, KNOWN) is for_good
 
 
 @pytest.mark.parametrize(
@@ -86,7 +129,7 @@ def test_clauses_that_are_never_met(wanted: object, for_good: bool) -> None:
 )
 def test_singleton(id_: int, user: str, name: str, waits: bool) -> None:
     mine = KnownJob(id_, user, name, SlurmState.PENDING)
-    assert unmet("singleton(unfulfilled)", mine, {**OTHERS, id_: mine}) is waits
+    assert unmet("singleton(unfulfilled)", mine, KnownJobs([*OTHERS, mine])) is waits
 
 
 @pytest.mark.parametrize(
@@ -94,15 +137,16 @@ def test_singleton(id_: int, user: str, name: str, waits: bool) -> None:
     [
         (None, set()),
         ("after:1(unfulfilled)", set()),
-        ("afterok:1(unfulfilled),afternotok:2(unfulfilled)", {1, 2}),
-        ("afterany:1(unfulfilled)?aftercorr:4_3(unfulfilled)", {1, 4}),
-        ("singleton(unfulfilled)", {1}),
-        ({"afterok": [1, 2], "after": [4], "singleton": False, "satisfy": "all"}, {1, 2}),
+        ("afterok:1(unfulfilled),afternotok:2(unfulfilled)", {"1", "2"}),
+        ("afterany:1(unfulfilled)?aftercorr:20_*(unfulfilled)", {"1", "20"}),
+        ("afterok:20_3(unfulfilled)", {"20_3"}),
+        ("singleton(unfulfilled)", {"1"}),
+        ({"afterok": [1, 2], "after": [4], "singleton": False, "satisfy": "all"}, {"1", "2"}),
     ],
 )
-def test_whose_end_slurm_waits_for(wanted: str | None, found: set[int]) -> None:
+def test_whose_end_slurm_waits_for(wanted: str | None, found: set[str]) -> None:
     waiting = KnownJob(9, "alice", "a", SlurmState.PENDING, wanted)
-    assert awaited([*OTHERS.values(), waiting]) == found
+    assert awaited([*OTHERS, waiting]) == found
     assert awaited([replace(waiting, state=SlurmState.RUNNING)]) == set()
 
 

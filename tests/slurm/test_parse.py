@@ -14,12 +14,14 @@ from hopsd.slurm.parse import (
     gpus_in,
     is_hops_job,
     job_reading,
+    known_jobs,
     node_readings,
     records,
     slurm_state,
 )
 from hopsd.slurm.site import reserved_from
 
+NONE_KNOWN = known_jobs([])
 ORDER = {NodeName(name): at for at, name in enumerate(["n2", "n10", "n1"])}
 
 OLD: dict[str, Any] = {
@@ -73,7 +75,7 @@ NEW = {
 
 @pytest.mark.parametrize("job", [OLD, NEW], ids=["22.05", "24.11"])
 def test_a_running_job(job: dict[str, Any]) -> None:
-    read = job_reading(job, ORDER, {})
+    read = job_reading(job, ORDER, NONE_KNOWN)
     assert read.state is SlurmState.RUNNING
     assert read.allocation.as_dict() == {"n1": 2, "n10": 1, "n2": 4}
     assert read.gpu_indices == {"n2": (0, 1, 2, 7), "n10": (5,), "n1": (0, 1)}
@@ -92,7 +94,7 @@ def test_a_running_job(job: dict[str, Any]) -> None:
     ],
 )
 def test_exit_codes(exit_code: object, expected: tuple[int, int]) -> None:
-    read = job_reading({**OLD, "job_state": "FAILED", "exit_code": exit_code}, ORDER, {})
+    read = job_reading({**OLD, "job_state": "FAILED", "exit_code": exit_code}, ORDER, NONE_KNOWN)
     assert (read.exit_code, read.exit_signal) == expected
 
 
@@ -130,7 +132,7 @@ def test_states(words: list[str], state: SlurmState) -> None:
 )
 def test_holds_and_begin_times(changes: dict[str, Any], hold: Hold, begin: float) -> None:
     """Two minutes after the requeue of a restarted job are Slurm's, not its owner's."""
-    read = job_reading({**OLD, "job_state": "PENDING", "nodes": "", **changes}, ORDER, {})
+    read = job_reading({**OLD, "job_state": "PENDING", "nodes": "", **changes}, ORDER, NONE_KNOWN)
     assert (read.hold, read.begin) == (hold, begin)
 
 
@@ -152,17 +154,16 @@ def test_gres(text: str, gpus: list[tuple[str, int, tuple[int, ...]]]) -> None:
     assert gpus_in(text) == gpus
 
 
-def test_array_and_heterogeneous_jobs_are_not_ours() -> None:
+def test_heterogeneous_jobs_are_not_ours() -> None:
     assert is_hops_job(OLD)
     assert is_hops_job(NEW)
-    assert not is_hops_job({**OLD, "array_job_id": 7})
     assert not is_hops_job({**NEW, "het_job_id": plain(7)})
     assert not is_hops_job({**OLD, "comment": "see xhops:reqs=2"})
 
 
 def test_answer_without_ids_is_an_error() -> None:
     with pytest.raises(SlurmError, match="job_id"):
-        job_reading({"name": "x"}, ORDER, {})
+        job_reading({"name": "x"}, ORDER, NONE_KNOWN)
 
 
 def test_nodes() -> None:

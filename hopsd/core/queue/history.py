@@ -16,9 +16,11 @@ OCCUPYING = frozenset({SlurmState.RUNNING, SlurmState.COMPLETING, SlurmState.SUS
 def eligible(job: JobReading, now: float) -> bool:
     """Whether a pending job's time counts as waiting.
 
-    Not while its user holds it, nor before a dependency or the user's begin time.
+    Not while its user or its array's own limit holds it, nor before a dependency or the user's
+    begin time.
     """
-    return job.hold is not Hold.USER and not job.dependency and job.begin <= now
+    kept_back = job.hold is Hold.USER or job.dependency or job.throttled
+    return not kept_back and job.begin <= now
 
 
 def advance_all(
@@ -43,7 +45,7 @@ def advance_all(
             after[job.id], old = _closed(old), None
         if old is None and job.state.finished:
             continue
-        old = old or _first_seen(job, reading.now)
+        old = old or _first_seen(job, reading.now, records.get(job.array))
         workload = workloads.get(job.id, old.workload)
         after[job.id] = advance(old, job, reading.now, types, workload, apps)
     for job_id in records.keys() - {job.id for job in reading.jobs}:
@@ -150,8 +152,13 @@ def _never(job: JobReading, old: JobRecord, until: float) -> float:
     return until if job.state.finished and not old.allocation else old.seen
 
 
-def _first_seen(job: JobReading, now: float) -> JobRecord:
-    """A record that begins at the submit time, so that unseen waiting counts."""
+def _first_seen(job: JobReading, now: float, array: JobRecord | None) -> JobRecord:
+    """A record that begins at the submit time, so that unseen waiting counts.
+
+    A task of an array whose turn comes has waited as the array's other tasks did.
+    """
+    if array is not None and array.submit == job.submit:
+        return replace(array, id=job.id, state=SlurmState.PENDING)
     begin = job.submit if job.restarts else max(job.submit, job.begin)
     return JobRecord(
         id=job.id,

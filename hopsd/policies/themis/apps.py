@@ -43,7 +43,7 @@ class App:
         return union(job.running for job in self.jobs if job.id not in contending)
 
     @property
-    def order(self) -> tuple[float, tuple[int, int, str]]:
+    def order(self) -> tuple[float, tuple[int, int, int, str]]:
         """Earliest submission first; equal ones by their first job."""
         return self.submit, min(job_order(job.id) for job in self.jobs)
 

@@ -1,0 +1,104 @@
+"""Job arrays: which of an array's tasks are jobs to plan for now.
+
+Slurm keeps all tasks of an array that were never touched in one record, and makes a job of a task
+when it starts or is changed: its job number is new, ``17_4`` it remains. So a task is a job of this
+name from the first look on, but only as many are as could run at a time: what the array allows
+(``0-99%8``), and at most what the cluster has GPUs for. The others stay together as one entry,
+which keeps the array's waiting time.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from hopsd.model.ids import JobId, Tasks, job_order
+from hopsd.model.reading import Hold, JobReading, SlurmState
+
+TaskReader = Callable[[JobReading, int], JobReading]
+"""A task of the array's record as a job."""
+
+
+def task_id(array: JobId, task: int) -> JobId:
+    return JobId(f"{array}_{task}")
+
+
+def in_turn(
+    jobs: Iterable[JobReading], room: Callable[[JobReading], int], task_of: TaskReader
+) -> list[JobReading]:
+    """``jobs`` with the tasks whose turn it is in place of the arrays' records.
+
+    Those have ``rest``: all tasks that are no jobs of their own to Slurm. ``room``: how many tasks
+    of an array could run on the cluster. Tasks come up by their numbers, those that were requeued
+    first; ones that a user holds or that wait for a dependency keep no other back.
+    """
+    arrays: dict[JobId, list[JobReading]] = defaultdict(list)
+    found = []
+    for job in jobs:
+        if job.array or job.rest is not None:
+            arrays[job.array or job.id].append(job)
+        else:
+            found.append(job)
+    for members in arrays.values():
+        found += _of_array(members, room, task_of)
+    return found
+
+
+def _of_array(
+    members: Sequence[JobReading], room: Callable[[JobReading], int], task_of: TaskReader
+) -> list[JobReading]:
+    record = next((job for job in members if job.rest is not None), None)
+    own = [job for job in members if job.rest is None]
+    limit = members[0].task_limit
+    most = room(members[0])
+    within = min(limit or most, most)
+    waiting, taken = sorted(filter(_comes_up, own), key=_turn), sum(map(_takes_a_place, own))
+    if limit:
+        late = {job.id for job in waiting[max(0, limit - taken) :]}
+        own = [replace(job, throttled=True) if job.id in late else job for job in own]
+    if record is None or record.rest is None:
+        return own
+    count = 0 if record.released else max(0, within - taken - len(waiting))
+    tasks, rest = _choose(record, record.rest, count, task_of)
+    if not rest:
+        return own + tasks
+    return [*own, *tasks, replace(record, rest=rest, throttled=bool(limit) and limit <= most)]
+
+
+def _takes_a_place(job: JobReading) -> bool:
+    """Whether Slurm counts it among the tasks that run, or may do so at any moment."""
+    waits = job.state is SlurmState.PENDING
+    return (waits and job.released) or not (waits or job.state.finished)
+
+
+def _comes_up(job: JobReading) -> bool:
+    waits = job.state is SlurmState.PENDING or job.failed_profile
+    return waits and not (job.released or job.dependency or job.hold is Hold.USER)
+
+
+def _turn(job: JobReading) -> tuple[bool, tuple[int, int, int, str]]:
+    return job.restarts == 0, job_order(job.id)
+
+
+def _choose(
+    record: JobReading, rest: Tasks, count: int, task_of: TaskReader
+) -> tuple[list[JobReading], Tasks]:
+    """The next ``count`` tasks of ``rest`` as jobs, and the others."""
+    if "aftercorr" not in record.waits_for:  # all tasks wait for the same
+        first = rest.first(count)
+        return [task_of(record, task) for task in first], rest.without_first(count)
+    ready = sorted(
+        (task_of(record, task) for task in rest),
+        key=lambda job: (job.stranded, job.dependency),
+    )
+    chosen = sorted(ready[:count], key=_turn)
+    left = (job_order(job.id)[2] for job in ready[count:])
+    return chosen, Tasks.of(left)
+
+
+def as_task(record: JobReading, task: int) -> JobReading:
+    """A task that is no job of its own to Slurm yet."""
+    return replace(
+        record, id=task_id(record.id, task), array=record.id, number="", rest=None, throttled=False
+    )

@@ -1,0 +1,185 @@
+"""Job dependencies: which of a held job's are still unmet.
+
+slurmctld looks at the dependencies only of jobs that are not held (22.05: "afterany" on a job
+long gone stays "unfulfilled" while the priority is 0). So hops looks itself, at the jobs of the
+same answer. Slurm looks again after the release: what is wrong here costs a start, no order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hopsd.model.ids import NO_TASKS, Tasks
+from hopsd.model.reading import SlurmState
+
+_CLAUSE = re.compile(r"([a-z]+)(?::(\d+(?:_(?:\d+|\*))?)(?:\+\d+)?)?(?:\((\w+)\))?")
+
+
+@dataclass(frozen=True, slots=True)
+class KnownJob:
+    """A job that a dependency may refer to: any that Slurm knows, not only hops jobs.
+
+    ``state`` is PENDING also of a job that failed in a profile run: it goes back to the queue.
+    ``wanted``: what it depends on itself, where Slurm alone decides when it starts. ``array``: 0 of
+    a job that is in none; ``task``: its number in it, None of the record of those in ``rest``.
+    """
+
+    id: int
+    user: str
+    name: str
+    state: SlurmState
+    wanted: str | Mapping[str, Any] | None = None
+    array: int = 0
+    task: int | None = None
+    rest: Tasks = NO_TASKS
+
+    @property
+    def key(self) -> str:
+        """Such as ``17``, ``17_4``; of the record of an array the array's."""
+        return str(self.id) if self.task is None else f"{self.array}_{self.task}"
+
+
+class KnownJobs:
+    """The jobs of one answer, by what a dependency may call them."""
+
+    def __init__(self, jobs: Iterable[KnownJob]) -> None:
+        self.jobs = tuple(jobs)
+        self._by_key = {job.key: job for job in self.jobs}
+        self._by_number = {str(job.id): job for job in self.jobs}
+        self._arrays: dict[str, list[KnownJob]] = {}
+        for job in self.jobs:
+            if job.array:
+                self._arrays.setdefault(str(job.array), []).append(job)
+
+    def named(self, target: str) -> Sequence[KnownJob]:
+        """``17``, ``17_*``: a job or all of an array; ``17_4``: a task. Empty: Slurm forgot it."""
+        array, mark, task = target.partition("_")
+        if array in self._arrays and task in ("", "*"):
+            return self._arrays[array]
+        if not mark:
+            return [self._by_number[array]] if array in self._by_number else []
+        if target in self._by_key:
+            return [self._by_key[target]]
+        return [j for j in self._arrays.get(array, ()) if task.isdigit() and int(task) in j.rest]
+
+
+def unmet(wanted: str | Mapping[str, Any] | None, mine: KnownJob, others: KnownJobs) -> bool:
+    """Whether the job must still wait.
+
+    ``wanted`` is Slurm's text, such as ``afterok:17(unfulfilled),singleton(unfulfilled)``, with
+    ``?`` between clauses of which one is enough, or pyslurm's mapping of the same. A job that is
+    not among ``others`` ended long ago: Slurm lifts the dependency. A clause that is not
+    understood keeps the job waiting.
+    """
+    return _keeps_back(wanted, lambda c: c is None or not _is_met(c, mine, others))
+
+
+def stranded(wanted: str | Mapping[str, Any] | None, mine: KnownJob, others: KnownJobs) -> bool:
+    """Whether the job would wait for ever, because the jobs it depends on ended in another way."""
+    return _keeps_back(wanted, lambda c: c is not None and _is_stranded(c, mine, others))
+
+
+def dependency_text(wanted: str | Mapping[str, Any] | None) -> str:
+    """The dependency in sbatch's syntax, without the status that Slurm adds."""
+    text = _text(wanted) if isinstance(wanted, Mapping) else wanted or ""
+    return re.sub(r"\(\w*\)", "", text)
+
+
+def _keeps_back(
+    wanted: str | Mapping[str, Any] | None, one_does: Callable[[re.Match[str] | None], bool]
+) -> bool:
+    if not wanted:
+        return False
+    text = _text(wanted) if isinstance(wanted, Mapping) else wanted
+    clauses = [_CLAUSE.fullmatch(part.strip()) for part in re.split("[,?]", text) if part]
+    keeping = [one_does(clause) for clause in clauses]
+    return all(keeping) if "?" in text and keeping else any(keeping)
+
+
+def awaited(jobs: Iterable[KnownJob]) -> frozenset[str]:
+    """Jobs, tasks and arrays (``17``, ``17_4``) whose end decides whether Slurm starts another job.
+
+    One that fails in a profile run ends for Slurm, for some seconds: "afterok" then reads
+    "failed" for good, and "afterany" is met (22.05).
+    """
+    jobs = list(jobs)
+    found: set[str] = set()
+    for job in jobs:
+        if not job.wanted or job.state is not SlurmState.PENDING:
+            continue
+        text = _text(job.wanted) if isinstance(job.wanted, Mapping) else job.wanted
+        for clause in _CLAUSE.finditer(text):
+            kind, target, _ = clause.groups()
+            if kind == "singleton":
+                found |= {other.key for other in jobs if _is_before(other, job)}
+            elif target is not None and kind != "after":
+                found.add(target.removesuffix("_*"))
+    return frozenset(found)
+
+
+def _all_ended(states: Sequence[SlurmState]) -> bool:
+    return all(state.finished for state in states)
+
+
+def _all_completed(states: Sequence[SlurmState]) -> bool:
+    return all(state is SlurmState.COMPLETED for state in states)
+
+
+_MET: Mapping[str, Callable[[Sequence[SlurmState]], bool]] = {
+    "after": lambda states: SlurmState.PENDING not in states,
+    "afterany": _all_ended,
+    "afterburstbuffer": _all_ended,
+    "afterok": _all_completed,
+    "aftercorr": _all_completed,
+    "afternotok": lambda states: _all_ended(states) and not _all_completed(states),
+}
+"""By the states of the job, or of all tasks of the array."""
+
+
+def _states(kind: str, target: str, mine: KnownJob, others: KnownJobs) -> list[SlurmState]:
+    """``aftercorr``: of the task of the same number or, where there is none, of all."""
+    named: Sequence[KnownJob] = ()
+    if kind == "aftercorr" and mine.task is not None:
+        named = others.named(f"{target.partition('_')[0]}_{mine.task}")
+    return [job.state for job in named or others.named(target)]
+
+
+def _is_met(clause: re.Match[str], mine: KnownJob, others: KnownJobs) -> bool:
+    kind, target, verdict = clause.groups()
+    if kind == "singleton":
+        return not any(_is_before(other, mine) for other in others.jobs)
+    if verdict == "failed" or kind not in _MET or target is None:
+        return False
+    states = _states(kind, target, mine, others)
+    return not states or _MET[kind](states)
+
+
+def _is_stranded(clause: re.Match[str], mine: KnownJob, others: KnownJobs) -> bool:
+    kind, target, verdict = clause.groups()
+    if verdict == "failed":
+        return True
+    if kind not in _MET or target is None:
+        return False
+    states = _states(kind, target, mine, others)
+    return bool(states) and _all_ended(states) and not _MET[kind](states)
+
+
+def _is_before(other: KnownJob, mine: KnownJob) -> bool:
+    """singleton: after all jobs of the same name and user that were submitted before."""
+    same = (other.user, other.name) == (mine.user, mine.name)
+    earlier = (other.array or other.id) < (mine.array or mine.id)
+    return same and earlier and not other.state.finished
+
+
+def _text(wanted: Mapping[str, Any]) -> str:
+    """pyslurm: ``{"afterok": [17], "singleton": True, "satisfy": "any"}``, unused keys empty."""
+    clauses = []
+    for kind, given in wanted.items():
+        if given is True:
+            clauses.append(kind)
+        elif isinstance(given, Iterable) and not isinstance(given, str):
+            clauses += [f"{kind}:{job}" for job in given]
+    return ("?" if wanted.get("satisfy") == "any" else ",").join(clauses)

@@ -1,0 +1,190 @@
+"""Job arrays on a live cluster: each task is a job, whatever Slurm makes of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fixtures_cluster import NOBODY, SAVER, as_user, submit, wait_until
+from memory_store import MemoryStore
+from slurm_contract import SETTINGS, make_adapter, preempt, start, statuses
+
+from examples.demo.cluster import PrivateCluster
+from hopsd.core.queue.profile_runs import ProfilingSettings
+from hopsd.model.ids import JobId
+from hopsd.model.reading import Hold, JobReading, SlurmState
+from hopsd.model.step import OutcomeStatus, Step, StepKind
+from hopsd.policies.registry import get
+from hopsd.round import RoundSettings, run_round
+from hopsd.slurm.apply import SlurmPort
+
+pytestmark = pytest.mark.live
+
+ROUND = RoundSettings(seconds=60.0, profiling=ProfilingSettings(enabled=False))
+
+
+class Site:
+    def __init__(self, cluster: PrivateCluster) -> None:
+        self.cluster = cluster
+        self.folder = cluster.directory / "arrays"
+        self.folder.mkdir(exist_ok=True)
+        self.folder.chmod(0o777)
+        for path in self.folder.iterdir():
+            path.unlink()
+        self.port = SlurmPort(make_adapter("scontrol", cluster), SETTINGS)
+        self.store = MemoryStore()
+        self.before = {job.array or job.id for job in self.port.read().jobs}
+
+    def array(self, tasks: str, *options: str, script: str = SAVER) -> JobId:
+        return submit(
+            self.cluster,
+            f"--array={tasks}",
+            f"--output={self.folder}/%A_%a.out",
+            *options,
+            script=script,
+            comment="hops:reqs=1",
+            uid=NOBODY,
+        )
+
+    def round(self) -> bool:
+        run_round(self.port, self.store, get("hops"), ROUND, None)
+        return True
+
+    def jobs(self) -> dict[str, JobReading]:
+        """Of this test: Slurm still knows those of the last one."""
+        every = self.port.read().jobs
+        return {job.id: job for job in every if (job.array or job.id) not in self.before}
+
+    def by_owner(self, *command: str) -> None:
+        done = as_user(self.cluster, NOBODY, *command)
+        assert done.returncode == 0, done.stderr
+
+    def path(self, name: str) -> Path:
+        return self.folder / name
+
+
+@pytest.fixture
+def site(cluster: PrivateCluster) -> Site:
+    return Site(cluster)
+
+
+def states(site: Site) -> dict[str, str]:
+    return {job.id: job.state.value for job in site.jobs().values()}
+
+
+def test_a_sweep_runs_as_on_plain_slurm(site: Site) -> None:
+    script = f"""
+env | grep ^SLURM_ARRAY_ | sort
+cd {site.folder}
+touch run.$SLURM_ARRAY_TASK_ID
+while [ ! -e go ]; do sleep 0.1; done
+rm run.$SLURM_ARRAY_TASK_ID"""
+    job = site.array("2-10:2%3", script=script)
+    site.round()
+    wait_until(lambda: len(list(site.folder.glob("run.*"))) == 3)
+    found = states(site)
+    assert found == {**dict.fromkeys([f"{job}_{t}" for t in (2, 4, 6)], "RUNNING"), job: "PENDING"}
+    rest = site.jobs()[job]
+    assert rest.throttled
+    assert str(rest.rest) == "8,10"
+    site.path("go").touch()
+    wait_until(lambda: site.round() and set(states(site).values()) == {"COMPLETED"})
+    assert sorted(states(site)) == sorted(f"{job}_{t}" for t in (2, 4, 6, 8, 10))
+    for task in (2, 4, 6, 8, 10):
+        said = site.path(f"{job}_{task}.out").read_text().split()
+        assert said == [
+            f"SLURM_ARRAY_JOB_ID={job}", "SLURM_ARRAY_TASK_COUNT=5", f"SLURM_ARRAY_TASK_ID={task}",
+            "SLURM_ARRAY_TASK_MAX=10", "SLURM_ARRAY_TASK_MIN=2", "SLURM_ARRAY_TASK_STEP=2",
+        ]  # fmt: skip
+
+
+def test_one_task_moves_and_keeps_its_name(site: Site) -> None:
+    """The signal comes once though tasks of the array wait: Slurm would have it sent ten times."""
+    script = f"""
+trap 'echo saved >> {site.folder}/signals; sleep 1; exit 85' USR1
+touch {site.folder}/up; sleep 600 & wait"""
+    job = site.array("1-9", script=script)
+    second = JobId(f"{job}_2")
+    assert statuses(site.port.apply([start(second, n1=1)])) == [OutcomeStatus.DONE]
+    number = site.jobs()[second].number
+    assert number not in ("", job)
+    wait_until(site.path("up").exists)
+    assert statuses(site.port.apply([preempt(second)])) == [OutcomeStatus.DONE]
+    back = site.jobs()[second]
+    assert (back.state, back.hold, back.restarts) == (SlurmState.PENDING, Hold.HOPS, 1)
+    assert site.path("signals").read_text() == "saved\n"
+    assert statuses(site.port.apply([start(second, n2=1)])) == [OutcomeStatus.DONE]
+    assert site.jobs()[second].number == number
+
+
+def test_its_owner_holds_releases_and_cancels_one_or_all(site: Site) -> None:
+    job = site.array("1-4")
+
+    def holds() -> dict[str, Hold]:
+        return {j.id: j.hold for j in site.jobs().values() if not j.state.finished}
+
+    every = [f"{job}_{task}" for task in range(1, 5)]
+    assert holds() == dict.fromkeys(every, Hold.HOPS)
+    site.by_owner("scontrol", "hold", f"{job}_3")
+    assert holds() == {**dict.fromkeys(every, Hold.HOPS), f"{job}_3": Hold.USER}
+    site.by_owner("scontrol", "hold", job)
+    assert holds() == dict.fromkeys(every, Hold.USER)
+    refused = site.port.apply([start(JobId(f"{job}_1"), n0=1)])
+    assert statuses(refused) == [OutcomeStatus.FAILED]
+    site.by_owner("scontrol", "release", f"{job}_2")
+    site.round()
+    assert states(site)[f"{job}_2"] == "RUNNING"
+    said = as_user(site.cluster, NOBODY, "scontrol", "release", job).stderr
+    assert f"{job}_2: Job is no longer pending" in said  # a task that runs; the others are released
+    assert set(holds().values()) == {Hold.HOPS, Hold.NONE}
+    site.by_owner("scancel", f"{job}_2", f"{job}_4")
+    wait_until(lambda: set(holds()) == {f"{job}_1", f"{job}_3"})
+    site.by_owner("scancel", job)
+    assert holds() == {}
+
+
+def test_an_operator_holds_and_releases_all(site: Site) -> None:
+    job = site.array("1-3")
+    site.cluster.run("scontrol", "hold", f"{job}_2")
+    site.cluster.run("scontrol", "hold", job)
+    refused = as_user(site.cluster, NOBODY, "scontrol", "release", f"{job}_1")
+    assert "denied" in refused.stderr
+    assert {j.hold for j in site.jobs().values()} == {Hold.USER}
+    assert {j.marks for j in site.jobs().values()} == {"#hops-held"}
+    site.cluster.run("scontrol", "release", job)
+    assert {j.marks for j in site.jobs().values()} == {""}
+    wait_until(lambda: site.round() and set(states(site).values()) == {"RUNNING"})
+
+
+def test_jobs_wait_for_tasks_and_tasks_for_tasks(site: Site) -> None:
+    job = site.array("1-2", script="test $SLURM_ARRAY_TASK_ID = 1")
+    options = ("--parsable", "--comment=hops:reqs=1", "--wrap=true", "--output=/dev/null", "-D/")
+    children = {}
+    for kind in (f"afterok:{job}_1", f"afterany:{job}", f"afternotok:{job}_2"):
+        done = as_user(site.cluster, NOBODY, "sbatch", *options, f"--dependency={kind}")
+        children[done.stdout.strip()] = kind
+    same = site.array("1-2", f"--dependency=aftercorr:{job}", script="true")
+    kept = site.jobs()
+    assert all(kept[child].dependency for child in children)
+    assert kept[f"{same}_1"].dependency
+    wanted = {*children, f"{job}_1", f"{same}_1"}
+    wait_until(
+        lambda: site.round() and wanted <= {j for j, s in states(site).items() if s == "COMPLETED"}
+    )
+    assert site.jobs()[f"{same}_2"].stranded
+
+
+def test_an_array_goes_back_to_plain_slurm(site: Site) -> None:
+    job = site.array("0-98:2%2", script="sleep 600")
+    steps = [Step(JobId(n), StepKind.RELEASE, gpus=1) for n in (f"{job}_0", f"{job}_2", job)]
+    assert statuses(site.port.apply(steps)) == [OutcomeStatus.DONE] * 3
+    wait_until(lambda: list(states(site).values()).count("RUNNING") == 2)
+    assert all(read.released for read in site.jobs().values())
+    assert len(site.jobs()[job].rest or ()) == 48
+
+
+def test_many_tasks_are_one_look(site: Site) -> None:
+    job = site.array("0-999")
+    found = site.jobs()
+    assert sorted(found) == sorted([job, *(f"{job}_{task}" for task in range(40))])
+    assert len(found[job].rest or ()) == 960
