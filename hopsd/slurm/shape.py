@@ -16,6 +16,9 @@ Release = tuple[int, int]
 # cores do not add up to what is asked. No release between them was tried.
 CORES_BY_GPU_SINCE: Release = (23, 2)
 
+# 24.11 takes as many cores for each unit of any other GRES of the job: none for VRAM:20G fit.
+_CORES_BY_GPU_ALONE_SINCE: Release = (26, 5)
+
 
 def update_arguments(placement: Placement, release: Release) -> list[str]:
     """``key=value`` words of the ``scontrol update`` that asks for ``placement``.
@@ -48,7 +51,7 @@ def _even_tasks(placement: Placement, release: Release) -> list[str]:
     gpus, nodes = placement.allocation.parts[0][1], len(placement.allocation.nodes)
     tasks = placement.asked.tasks(gpus)
     words = [f"numtasks={tasks * nodes}", f"TasksPerNode={tasks}"]
-    if release >= CORES_BY_GPU_SINCE:
+    if _cores_by_gpu(placement, release):
         return [*words, f"cpusPerTres=gres:gpu:{ceil(placement.cores_per_gpu)}"]
     cores = max(1, ceil(placement.cores_per_gpu * gpus) // tasks)
     of_node = cores * tasks
@@ -65,7 +68,7 @@ def _uneven_tasks(placement: Placement, release: Release) -> list[str]:
     allocation = placement.allocation
     words = [f"numtasks={len(allocation.nodes)}", "TasksPerNode=0"]
     each = ceil(placement.cores_per_gpu)
-    if release >= CORES_BY_GPU_SINCE:
+    if _cores_by_gpu(placement, release):
         return [*words, f"cpusPerTres=gres:gpu:{each}"]
     least = min(gpus for _, gpus in allocation)
     return [
@@ -74,6 +77,10 @@ def _uneven_tasks(placement: Placement, release: Release) -> list[str]:
         "cpuspertask=1",
         f"mincpusnode={least * each}",
     ]
+
+
+def _cores_by_gpu(placement: Placement, release: Release) -> bool:
+    return release >= (_CORES_BY_GPU_ALONE_SINCE if placement.asked.gres else CORES_BY_GPU_SINCE)
 
 
 def _memory(placement: Placement) -> list[str]:

@@ -32,7 +32,7 @@ RELEASES = [Release("trixie", "24.11", 0), Release("forky", "26.05", 30)]
 
 SCRIPTS = (
     *("one-node-launcher", "whole-node", "gpus-per-task", "two-nodes-tasks", "mem-per-cpu"),
-    *("srun-cpus", "typed-each-node", "head-node"),
+    *("srun-cpus", "typed-each-node", "head-node", "more-gres"),
 )
 """Of the patterns of tests/scripts; all of them take ten minutes on two cores."""
 

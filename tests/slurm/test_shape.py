@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hopsd.model.allocation import Allocation
+from hopsd.model.asked import Asked
 from hopsd.model.ids import JobId, NodeName
 from hopsd.slurm.adapter import Placement
 from hopsd.slurm.shape import filled, fits, update_arguments
@@ -61,3 +62,18 @@ def test_every_request_names_nodes_and_their_count(
     assert not (words["tresPerNode"] and words["tresPerJob"])
     count = int(asked.removeprefix("gres:gpu:"))
     assert count * (len(gpus) if words["tresPerNode"] else 1) == allocation.gpus
+
+
+@pytest.mark.parametrize(
+    ("release", "by_gpu"), [((22, 5), False), ((24, 11), False), ((26, 5), True)]
+)
+def test_other_gres_are_taken_for_gpus_where_cores_are_asked_for_by_gpu(
+    release: tuple[int, int], by_gpu: bool
+) -> None:
+    """24.11 wants a core for each byte of VRAM:20G."""
+    asked = Asked(gres="VRAM:20G")
+    for gpus in ({"n0": 2}, {"n0": 2, "n1": 1}):
+        allocation = Allocation.of({NodeName(node): count for node, count in gpus.items()})
+        words = update_arguments(Placement(JobId("7"), allocation, asked=asked), release)
+        assert any(word.startswith("cpusPerTres=gres:gpu") for word in words) == by_gpu
+        assert any(word.startswith("numcpus=") for word in words) != by_gpu
