@@ -1,8 +1,8 @@
 PYTHON ?= python3
 VENV := .venv
 
-.PHONY: setup demo test test-forky test-trixie test-releases test-chaos fast lint bench paper deb \
-	clean
+.PHONY: setup demo test test-forky test-trixie test-releases test-chaos test-install fast lint bench \
+	paper deb deb-source clean
 
 $(VENV)/.ready: setup.cfg
 	$(PYTHON) -m venv $(VENV)
@@ -45,8 +45,16 @@ paper: setup
 # Packages for the Debian release that this runs on, into build/deb; debian/control names what it
 # needs: apt-get build-dep . installs it.
 deb:
-	rm -rf build/deb && mkdir -p build/deb/source
-	git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents --no-dereference --target-directory=build/deb/source
+	rm -rf build/deb
+	$(MAKE) -s deb-source FOLDER=build/deb/source
 	cd build/deb/source && DEB_BUILD_OPTIONS=noautodbgsym dpkg-buildpackage --build=binary --no-sign
 	rm -r build/deb/source
 	ls build/deb/*.deb
+
+deb-source:
+	mkdir -p $(FOLDER)
+	git ls-files -z --cached --others --exclude-standard -- ':!tests' ':!bench' | xargs -0 cp --parents --no-dereference --target-directory=$(FOLDER)
+
+# docs/admin.md, command by command, on Debian 12 and 13 booted in a container.
+test-install: setup
+	HOPS_INSTALL="$(or $(RELEASE),bookworm trixie)" $(VENV)/bin/python -m pytest -s -rs tests/install

@@ -19,9 +19,10 @@ def with_operator(text: str, uid: int) -> str | None:
             return text
         start, end = found.span("uids")
         return f"{text[:start]} {', '.join([*uids, str(uid)])} {text[end:]}"
-    if found := _PROPOSAL.search(text):
-        line = f"{found['indent']}operators = {{ {uid} }},"
-        return text[: found.start()] + line + text[found.end() :]
-    if found := _TABLE.search(blank):
-        return f"{text[: found.end()]}\n  operators = {{ {uid} }},{text[found.end() :]}"
-    return None
+    table = _TABLE.search(blank)
+    if table is None:
+        return None
+    line = f"operators = {{ {uid} }},"
+    if found := _PROPOSAL.search(text, table.end()):
+        return text[: found.start()] + found["indent"] + line + text[found.end() :]
+    return f"{text[: table.end()]}\n  {line}{text[table.end() :]}"

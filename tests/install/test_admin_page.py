@@ -1,0 +1,139 @@
+"""docs/admin.md, command by command, on fresh Debian sites with slurmdbd: from the packages to the
+first placed job, an upgrade and a way back with a job running, and the removal.
+
+`make test-install`; HOPS_INSTALL names the Debian releases. Root, debootstrap, systemd-container.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from booted import SLURM_CONF, BootedSite, booted
+from page import commands
+
+RELEASES = os.environ.get("HOPS_INSTALL", "").split()
+UNABLE = 3
+OURS = "find / -xdev -iname '*hops*' -not -path '/root/*' -not -path '/proc/*' | sort"
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.timeout(3600),
+    pytest.mark.skipif(not RELEASES, reason="HOPS_INSTALL names no Debian release"),
+]
+
+
+@pytest.fixture(scope="module", params=RELEASES)
+def site(request: pytest.FixtureRequest) -> Iterator[BootedSite]:
+    if shutil.which("systemd-nspawn") is None:
+        pytest.skip("systemd-nspawn is not installed (systemd-container)")
+    done = subprocess.run([Path(__file__).with_name("roots.sh"), request.param], check=False)
+    if done.returncode == UNABLE:
+        pytest.skip("this machine cannot build Debian roots")
+    assert done.returncode == 0
+    with booted(request.param) as site:
+        yield site
+
+
+def next_release(site: BootedSite) -> None:
+    """Packages of a later hops, made of these: another version, and one migration more."""
+    site.run(
+        r"""
+        mkdir /root/next && cd /root/next
+        for deb in ../packages/*.deb; do
+            rm -rf tree && dpkg-deb -R $deb tree
+            sed -i 's/\b0\.1\.0~/0.2.0~/' tree/DEBIAN/control
+            if [ -d tree/usr/lib/hops/share ]; then
+                cd tree/usr/lib/hops/share/hops/migrations
+                echo 'CREATE TABLE hops.later (x int);' > 9000.later.sql
+                echo 'DROP TABLE hops.later;' > 9000.later.rollback.sql
+                cd /root/next
+            fi
+            name=$(basename $deb | sed 's/0\.1\.0~/0.2.0~/')
+            dpkg-deb -Znone -b tree $name > /dev/null
+        done
+        rm -rf tree
+        """
+    )
+
+
+def start_of(site: BootedSite, job: str) -> str:
+    """State and start of a job: a restart would change the latter."""
+    return site.run(f"squeue -h -j {job} -o '%T %S %r'").strip()
+
+
+def migrations(site: BootedSite) -> str:
+    return site.run(
+        "runuser -u postgres -- psql -XtA -d hops -c"
+        " 'SELECT max(migration_id) FROM hops._yoyo_migration'"
+    ).strip()
+
+
+def test_the_page_from_packages_to_removal(site: BootedSite) -> None:
+    before = site.run(OURS)
+    site.folder = "/root/packages"
+    began = time.monotonic()
+    install = commands("Install") + commands("Try it")
+    job = ""
+    for command in install:
+        said = site.follow(command, JOB=job)
+        if found := re.search(r"Submitted batch job (\d+)", said):
+            job = found[1]
+    site.until(lambda: start_of(site, job).startswith("RUNNING"), "the first job is placed")
+    seconds = time.monotonic() - began
+    print(f"{len(install)} commands, {seconds:.0f} s to the first placed job")
+    assert len(install) <= 10
+    assert seconds < 15 * 60
+
+    again = site.run("hopsctl setup --yes")
+    assert all(line.endswith("in place") for line in again.splitlines() if "yours" not in line), (
+        again
+    )
+    conf = site.run("scontrol show config")
+    assert re.search(r"KillWait\s+= 17 ", conf)
+    assert re.search(r"JobSubmitPlugins\s+= all_partitions,lua", conf)
+
+    said = site.run(
+        "sbatch --comment=hops:reqs=1 --time=60 --wrap='env > /tmp/told.$SLURM_JOB_ID; sleep 3600'",
+        root=False,
+    )
+    long = re.findall(r"\d+", said)[0]
+    site.until(lambda: start_of(site, long).startswith("RUNNING"), "the long job is placed")
+    running = start_of(site, long)
+    told = f"/tmp/told.{long}"  # noqa: S108 - in the container
+    site.until(lambda: "HOPS_GPUS=1" in site.run(f"cat {told} || true"), "the job is told its GPUs")
+
+    newest = migrations(site)
+    next_release(site)
+    site.folder = "/root/next"
+    for command in commands("Upgrade"):
+        site.follow(command)
+    assert migrations(site) == "9000.later"
+    assert site.run("hopsctl --version").strip() != ""
+    assert "0.2.0" in site.run("dpkg-query -W hops")
+    site.run("systemctl is-active hopsd")
+    assert start_of(site, long) == running
+
+    site.folder = "/root/packages"
+    for command in commands("Go back to an older release"):
+        site.follow(command)
+    assert migrations(site) == newest
+    assert "0.1.0" in site.run("dpkg-query -W hops")
+    site.run("systemctl is-active hopsd")
+    assert start_of(site, long) == running
+
+    for command in commands("Remove"):
+        site.follow(command)
+    assert start_of(site, long) == running
+    assert (site.root / "etc/slurm/slurm.conf").read_text() == SLURM_CONF
+    assert (
+        site.run("find / -xdev -iname '*hops*' -not -path '/root/*' -not -path '/proc/*'") == before
+    )
+    assert site.run("getent passwd hops || echo none").strip() == "none"
+    assert "hops" not in site.run("runuser -u postgres -- psql -XtA -l; sacctmgr -nP show user")
+    assert "COMPLETED" in site.run("srun --gres=gpu:1 true && echo COMPLETED", root=False)

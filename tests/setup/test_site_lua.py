@@ -1,0 +1,45 @@
+"""hopsd's uid gets into hops_site.lua, as Lua reads it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hopsd.setup.site_lua import with_operator
+
+SHIPPED = (Path(__file__).resolve().parents[2] / "slurm_plugin" / "hops_site.lua").read_text()
+
+
+def operators(text: str) -> list[int]:
+    lua = next((p for p in map(shutil.which, ("lua5.4", "lua5.3", "lua5.1", "luajit")) if p), None)
+    if lua is None:
+        pytest.skip("no lua is installed")
+    code = "for _, uid in ipairs(assert(loadfile('/dev/stdin'))().operators) do print(uid) end"
+    done = subprocess.run([lua, "-e", code], input=text, capture_output=True, text=True, check=True)
+    return [int(uid) for uid in re.findall(r"\d+", done.stdout)]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (SHIPPED, [998]),
+        ("return { operators = { 5, 6 } }\n", [5, 6, 998]),
+        ("return { operators = {} }\n", [998]),
+        ("-- operators = { 1 }\nreturn {\n  partitions = { 'a' },\n}\n", [998]),
+        ("return {\n  -- operators = { 1 },\n  operators = { 7 },\n}\n", [7, 998]),
+        ("return {}\n", [998]),
+    ],
+)
+def test_a_uid_is_added_once(text: str, wanted: list[int]) -> None:
+    new = with_operator(text, 998)
+    assert new is not None
+    assert operators(new) == wanted
+    assert with_operator(new, 998) == new
+
+
+def test_a_file_of_another_form_is_left_to_the_administrator() -> None:
+    assert with_operator("local t = {}\nreturn t\n", 998) is None

@@ -1,0 +1,104 @@
+"""The block in slurm.conf: nothing of the site's is lost, and it goes without a trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hopsd.setup.slurm_conf import (
+    in_force,
+    needed,
+    refusal,
+    remarks,
+    values,
+    with_block,
+    without_block,
+)
+
+WORKING = {"SelectType": "select/cons_tres", "GresTypes": "gpu"}
+LINES = st.lists(st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"])))
+KEYS = st.dictionaries(
+    st.sampled_from(["jobsubmitplugins", "requeueexithold", "schedulerparameters", "prolog"]),
+    st.sampled_from(["lua", "all_partitions", "85", "80-90", "bf_interval=30", "/site/prolog"]),
+)
+
+
+@given(LINES, KEYS)
+def test_a_block_that_is_taken_out_leaves_the_file_as_it_was(
+    lines: list[str], conf: dict[str, str]
+) -> None:
+    text = "".join(f"{line}\n" for line in lines)
+    assert without_block(with_block(text, needed(conf))) == text
+
+
+@given(LINES, KEYS)
+def test_writing_it_again_changes_nothing(lines: list[str], conf: dict[str, str]) -> None:
+    once = with_block("".join(f"{line}\n" for line in lines), needed(conf))
+    assert with_block(once, needed(conf)) == once
+
+
+def test_lists_of_the_site_are_continued() -> None:
+    conf = {
+        "jobsubmitplugins": "all_partitions,throttle",
+        "requeueexithold": "100",
+        "schedulerparameters": "bf_interval=10,sched_interval=60",
+    }
+    assert needed(conf) == {
+        "JobSubmitPlugins": "all_partitions,throttle,lua",
+        "RequeueExitHold": "100,85",
+        "SchedulerParameters": "bf_interval=10,sched_interval=60,batch_sched_delay=0",
+        "Prolog": "/etc/hops/prolog.sh",
+        "Epilog": "/etc/hops/epilog.sh",
+    }
+
+
+def test_what_is_there_is_not_written_again() -> None:
+    conf = {
+        "jobsubmitplugins": "job_submit/lua",
+        "requeueexithold": "80-90",
+        "schedulerparameters": "batch_sched_delay=3,sched_interval=5",
+        "prolog": "/site/prolog",
+        "epilog": "/etc/hops/epilog.sh",
+    }
+    assert needed(conf) == {}
+    assert [r for r in remarks(conf, WORKING) if "/site/prolog" in r]
+    assert not [r for r in remarks(conf, WORKING) if "epilog" in r]
+
+
+def test_kill_wait_and_the_memory_of_jobs_are_the_sites() -> None:
+    assert not {"KillWait", "MinJobAge"} & needed({}).keys()
+    assert [r for r in remarks({}, {"MinJobAge": "5 sec"}) if "MinJobAge" in r]
+
+
+def test_values_are_read_through_includes_and_past_the_block(tmp_path: Path) -> None:
+    (tmp_path / "more.conf").write_text("Prolog = /site/prolog # ours\nNodeName=a\n")
+    conf = tmp_path / "slurm.conf"
+    conf.write_text(
+        with_block(
+            "SchedulerParameters=a=1,\\\nb=2\ninclude more.conf\n", {"JobSubmitPlugins": "lua"}
+        )
+    )
+    assert values(conf) == {"schedulerparameters": "a=1, b=2", "prolog": "/site/prolog"}
+
+
+@pytest.mark.parametrize(
+    ("running", "word"),
+    [
+        (WORKING, None),
+        (WORKING | {"SelectType": "select/linear"}, "cons_tres"),
+        ({"SelectType": "select/cons_tres"}, "GresTypes"),
+    ],
+)
+def test_a_slurm_without_gpus_is_refused(running: dict[str, str], word: str | None) -> None:
+    said = refusal(running)
+    assert said is None if word is None else word in str(said)
+
+
+def test_lines_are_in_force_when_slurmctld_has_each_item() -> None:
+    lines = {"JobSubmitPlugins": "a,lua", "Prolog": "/etc/hops/prolog.sh"}
+    assert in_force(lines, {"JobSubmitPlugins": "a,lua", "Prolog": "/etc/hops/prolog.sh"})
+    assert not in_force(lines, {"JobSubmitPlugins": "a", "Prolog": "/etc/hops/prolog.sh"})
+    assert not in_force(lines, {})
