@@ -28,8 +28,6 @@ SlurmctldHost=site
 SlurmUser=slurm
 StateSaveLocation=/var/lib/slurm/slurmctld
 SlurmdSpoolDir=/var/lib/slurm/slurmd
-SlurmctldPidFile=/run/slurmctld.pid
-SlurmdPidFile=/run/slurmd.pid
 SlurmdParameters=config_overrides
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
@@ -55,7 +53,6 @@ StorageType=accounting_storage/mysql
 StorageUser=slurm
 StoragePass=slurm
 StorageLoc=slurm_acct_db
-PidFile=/run/slurmdbd.pid
 """
 START = """\
 for unit in mariadb munge; do systemctl start $unit; done
@@ -195,7 +192,7 @@ def _leader(nspawn: subprocess.Popen[bytes]) -> int:
 
 def _is_up(site: BootedSite) -> bool:
     try:
-        said = site.run("systemctl is-system-running || true")
+        said = site.run("systemctl is-active dbus mariadb")
     except AssertionError:
         return False
-    return said.strip() in ("running", "degraded")
+    return said.split() == ["active", "active"]
