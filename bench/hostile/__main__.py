@@ -1,9 +1,9 @@
 """The hostile property tests for as long as a night allows, each turn with a seed of its own.
 
-    python -m bench.hostile [--minutes 10] [--seed 1] [--examples 500]
+    python -m bench.hostile [--minutes 10] [--seed 1] [--examples 25]
 
-Ends at the first failure, with the seed that shows it again and a smallest example. Otherwise it
-tells how many examples were drawn.
+Ends at the first failure or the first turn that hangs, with the seed that shows it again and a
+smallest example. Otherwise it tells how many examples were drawn.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ import click
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ("tests/round/test_hostile.py",)
+TURN_SECONDS = 1800.0
+"""A turn takes a minute or two, and one that fails some more, to find a smallest example."""
 
 
 @click.command()
 @click.option("--minutes", default=10.0, show_default=True, help="No turn begins after this time.")
 @click.option("--seed", default=1, show_default=True, help="Of the first turn; each adds 1.")
-@click.option("--examples", default=500, show_default=True, help="Of each property and turn.")
+@click.option("--examples", default=25, show_default=True, help="Of each property and turn.")
 def main(minutes: float, seed: int, examples: int) -> None:
     """Draw hostile comments, reports, readings and clocks until the time is over."""
     begun = time.monotonic()
@@ -34,9 +36,20 @@ def main(minutes: float, seed: int, examples: int) -> None:
             "--show-capture=no", f"--hypothesis-seed={seed + turns}", "-m", "not live", *TESTS,
         ]  # fmt: skip
         environment = os.environ | {"HOPS_HOSTILE_EXAMPLES": str(examples)}
-        done = subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-        )
+        try:
+            done = subprocess.run(
+                command,
+                cwd=ROOT,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=TURN_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise SystemExit(
+                f"seed {seed + turns} hangs: no end after {TURN_SECONDS:g} s"
+            ) from None
         if done.returncode:
             print(done.stdout[-6000:])
             raise SystemExit(f"seed {seed + turns} shows a failure, after {turns} turns without")
