@@ -25,7 +25,7 @@ test-forky test-trixie: test-%: setup
 test-releases: setup
 	HOPS_RELEASES=trixie,forky $(VENV)/bin/python -m pytest -s -rs tests/releases
 
-# Two hopsd, and faults of all kinds; docs/chaos.md says which findings are open.
+# Two hopsd, and faults of most kinds, for some minutes: docs/chaos.md.
 test-chaos: setup
 	HOPS_CHAOS=1 $(VENV)/bin/python -m pytest tests/daemon/test_chaos.py
 

@@ -26,6 +26,8 @@ from hopsd.store.postgres import PostgresStore
 BEAT_SECONDS = 0.5
 TOLERANCE_SECONDS = 2.0
 """Slurm's times are whole seconds, and a job on a busy machine starts to write a moment later."""
+WASTE_SHARE = 1 / 3
+WASTE_SECONDS = 100.0
 STATE_SECONDS = 3.0
 """Around a loss of slurmctld's state: what happened at its edge may be lost or not."""
 
@@ -107,7 +109,8 @@ def judge(world: World) -> list[Finding]:
         found += _again(world, job, mine, log)
         found += _counts(world, job, mine, placements)
         found += _held(world, job, mine)
-    return found + _shared(world, [run for mine in runs.values() for run in mine])
+    found += _shared(world, [run for mine in runs.values() for run in mine])
+    return found + _wasted(*redone(world))
 
 
 def redone(world: World) -> tuple[float, float]:
@@ -118,6 +121,13 @@ def redone(world: World) -> tuple[float, float]:
             total += run.last - run.start
             lost += 0.0 if run.end or run.saved else run.last - run.start
     return lost, total
+
+
+def _wasted(lost: float, total: float) -> list[Finding]:
+    """Work done twice is bounded, whatever happened to the jobs that did it."""
+    if lost <= max(WASTE_SHARE * total, WASTE_SECONDS):
+        return []
+    return [Finding("work done twice", "", f"{lost:.0f} of {total:.0f} s")]
 
 
 def _completed(path: Path) -> Log:
