@@ -92,9 +92,9 @@ def hopsd_reloaded(world: World, _rng: Random) -> Iterator[float]:
 @fault("clock")
 def clock_set(world: World, rng: Random) -> Iterator[float]:
     daemon = _leader(world)
-    daemon.clock.write_text(str(rng.choice((-600.0, -30.0, 30.0, 600.0))))
+    daemon.set_clock(rng.choice((-600.0, -30.0, 30.0, 600.0)))
     yield rng.uniform(2.0, 20.0)
-    daemon.clock.write_text("0")
+    daemon.set_clock(0.0)
 
 
 # PostgreSQL
@@ -173,9 +173,7 @@ def database_disk_full(world: World, rng: Random) -> Iterator[float]:
 
 @fault("slurmctld")
 def slurmctld_killed(world: World, rng: Random) -> Iterator[float]:
-    at = time.time()
     world.stop_slurmctld(signal.SIGKILL)
-    world.forgot.append((at - 6.0, time.time()))  # it saves its state every five seconds
     yield rng.uniform(0.0, 8.0)
     world.start_slurmctld()
 
@@ -202,14 +200,14 @@ def slurmctld_back_in_time(world: World, rng: Random) -> Iterator[float]:
     """It comes back with the state of some seconds ago."""
     state, saved = world.folder / "state", world.folder / "state.saved"
     shutil.rmtree(saved, ignore_errors=True)
-    at = time.time()
+    at = world.saved_at()
     try:
         shutil.copytree(state, saved, ignore=shutil.ignore_patterns("junk"))
     except (OSError, shutil.Error):  # it writes meanwhile
         return
     yield rng.uniform(2.0, 8.0)
     world.stop_slurmctld(signal.SIGKILL)
-    world.forgot.append((at - 6.0, time.time()))
+    world.forgot.append((at, time.time()))
     with contextlib.suppress(OSError):
         for path in state.iterdir():
             if path.name != "junk":
@@ -223,11 +221,9 @@ def state_disk_full(world: World, rng: Random) -> Iterator[float]:
     disk = world.disks.get("state")
     if disk is None:
         return
-    at = time.time()
     junk = _fill(disk)
     yield rng.uniform(2.0, 10.0)
     junk.unlink()
-    world.unsaved.append((at - 6.0, time.time() + 6.0))
 
 
 @fault("state")
@@ -235,11 +231,9 @@ def state_read_only(world: World, rng: Random) -> Iterator[float]:
     disk = world.disks.get("state")
     if disk is None:
         return
-    at = time.time()
     subprocess.run(["mount", "-o", "remount,ro", disk], capture_output=True, check=False)
     yield rng.uniform(2.0, 10.0)
     subprocess.run(["mount", "-o", "remount,rw", disk], capture_output=True, check=False)
-    world.unsaved.append((at - 6.0, time.time() + 6.0))
 
 
 def _node(world: World, rng: Random) -> str:

@@ -143,9 +143,7 @@ def _completed(path: Path) -> Log:
 
 def _forgotten(world: World, *times: float) -> str:
     """What slurmctld lost of what happened at one of ``times``."""
-    halts = [(at, at) for at in world.halted if any(a < at < b for a, b in world.unsaved)]
-    for saved, until in (*world.forgot, *halts):
-        since = min([saved, *(a for a, b in world.unsaved if a < until and b > saved)])
+    for since, until in world.forgot:
         if any(since - STATE_SECONDS <= at <= until + STATE_SECONDS for at in times):
             return f"slurmctld lost its state of {since:.0f} to {until:.0f}"
     return ""

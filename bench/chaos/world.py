@@ -72,10 +72,16 @@ class Daemon:
         self.socket = folder / f"{name}.sock"
         self.log = folder / f"{name}.log"
         self.clock = folder / f"{name}.clock"
-        self.clock.write_text("0")
+        self.set_clock(0.0)
         self._config = folder / f"{name}.toml"
         self._config.write_text(_CONFIG.format(socket=self.socket, dsn=dsn, folder=folder))
         self.process: subprocess.Popen[bytes] | None = None
+
+    def set_clock(self, ahead: float) -> None:
+        """Its time of day is ``ahead`` by so many seconds; it never reads half of that."""
+        new = self.clock.with_suffix(".new")
+        new.write_text(str(ahead))
+        new.replace(self.clock)
 
     def start(self) -> None:
         if self.alive:
@@ -120,8 +126,8 @@ class World:
     """Everything that a fault can touch.
 
     ``owed``: what people want done and is not yet, each with its name. ``requeued``: whom its owner
-    stopped, and when. ``given_back``: to plain Slurm. ``forgot``: times of which slurmctld lost
-    what happened. ``unsaved``: when it could not save; one that ``halted`` then lost as much.
+    stopped, and when. ``given_back``: to plain Slurm. ``forgot``: from when until when slurmctld
+    lost what happened: since it had saved its state, which a full or busy disk may put off.
     """
 
     def __init__(
@@ -148,8 +154,7 @@ class World:
         self.requeued: list[tuple[str, float]] = []
         self.given_back: set[str] = set()
         self.forgot: list[tuple[float, float]] = []
-        self.halted: list[float] = []
-        self.unsaved: list[tuple[float, float]] = []
+        self._slurmctld_stopped = False
 
     def run(
         self, *words: str, owner: bool = False, env: dict[str, str] | None = None
@@ -174,17 +179,27 @@ class World:
             return None
         return done.stdout if done.returncode == 0 else None
 
+    def saved_at(self) -> float:
+        """When slurmctld last saved its jobs."""
+        for name in ("job_state", "job_state.old"):  # one may be missing for a moment
+            with contextlib.suppress(OSError):
+                return (self.folder / "state" / name).stat().st_mtime
+        return time.time()
+
     def stop_slurmctld(self, how: signal.Signals = signal.SIGTERM) -> None:
         """SIGTERM lets it save its state."""
         self.cluster.stop_slurmctld(how)
-        self.halted.append(time.time())
+        self._slurmctld_stopped = True
+        self.forgot.append((self.saved_at(), time.time()))
 
     def start_slurmctld(self) -> None:
         """It refuses where it cannot write its state."""
         if self.cluster.pid("slurmctld") is None:
-            self.halted.append(time.time())
+            if not self._slurmctld_stopped:  # it ended by itself
+                self.forgot.append((self.saved_at(), time.time()))
             with contextlib.suppress(ClusterError):
                 self.cluster.start_slurmctld()
+                self._slurmctld_stopped = False
 
     def in_order(self) -> bool:
         """Start what has ended of Slurm and PostgreSQL; whether both answer."""

@@ -22,6 +22,7 @@ _NO_ANSWER = (
     "Connection reset by peer",
     "Connection timed out",
     "Broken pipe",
+    "Transport endpoint is not connected",
     "No route to host",
     "Network is unreachable",
     "Zero Bytes were transmitted",

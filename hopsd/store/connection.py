@@ -124,6 +124,8 @@ def translated_errors() -> Iterator[None]:
     except (psycopg.errors.InsufficientPrivilege, psycopg.errors.UndefinedTable) as error:
         hint = "run `hopsctl migrate` as the schema's owner"
         raise StoreError(f"PostgreSQL: {_first_line(error)}; {hint}") from error
+    except psycopg.errors.ReadOnlySqlTransaction as error:
+        raise StoreUnavailableError(f"PostgreSQL takes no writes: {_first_line(error)}") from error
     except (
         psycopg.OperationalError,
         psycopg.InterfaceError,

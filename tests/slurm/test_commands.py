@@ -25,6 +25,7 @@ def said(monkeypatch: pytest.MonkeyPatch, returncode: int, stderr: str) -> None:
     [
         ("slurm_load_jobs error: Unable to contact slurm controller (connect failure)", "away"),
         ("slurm_load_node error: Connection reset by peer", "away"),
+        ("slurm_load_node error: Transport endpoint is not connected", "away"),
         ("slurm_update error: Unexpected message received", "away"),
         ("slurm_load_jobs error: Socket timed out on send/recv operation", "away"),
         ("error: Munge encode failed: Failed to access socket", "away"),

@@ -71,6 +71,16 @@ def test_while_postgresql_is_away_calls_say_so_and_go_on_after(
     assert set(store.jobs()) == {"1", "2"}
 
 
+def test_a_database_that_takes_no_writes_is_away_and_nobodys_job_to_blame(
+    store: PostgresStore, dsn: str
+) -> None:
+    with psycopg.connect(dsn, autocommit=True) as admin:
+        admin.execute("ALTER DATABASE hops SET default_transaction_read_only = on")
+    with PostgresStore(dsn) as late, pytest.raises(StoreUnavailableError, match="takes no writes"):
+        late.save_jobs([job("1")])
+    assert not store.jobs()
+
+
 def test_a_call_that_waits_is_served_when_postgresql_comes_back(
     server: EmbeddedPostgres, store: PostgresStore
 ) -> None:
