@@ -286,7 +286,7 @@ def recover(port: Port, store: Store, requirements_max: int) -> tuple[StepOutcom
     now = seen.reading.now
     lasts = RoundWindow(record.round_start, record.round_end).lasts(now)
     planned = {step.job for step in record.steps if not step.profiling}
-    plan, lost = _still_there(record.plan if lasts else Plan({}), seen.reading)
+    plan, lost = _still_there(record.plan if lasts else Plan({}), seen)
     steps = diff(
         seen.reading,
         plan,
@@ -311,11 +311,18 @@ def _put_back(port: Port, record: PlanRecord) -> None:
         port.apply(steps)
 
 
-def _still_there(plan: Plan, reading: Reading) -> tuple[Plan, frozenset[JobId]]:
-    """The plan without what it gives on nodes lost meanwhile, and the jobs that it was for."""
-    usable = {node.name for node in reading.nodes if node.usable}
+def _still_there(plan: Plan, seen: Observation) -> tuple[Plan, frozenset[JobId]]:
+    """The plan without what it gives on nodes lost meanwhile, or to a job that does not accept it,
+    and the jobs that it was for.
+
+    A slurmctld that lost its state gives the same number to another job.
+    """
+    usable = {node.name for node in seen.reading.nodes if node.usable}
     lost = frozenset(
-        job for job, given in plan.placements.items() if not usable.issuperset(given.nodes)
+        job
+        for job, given in plan.placements.items()
+        if not usable.issuperset(given.nodes)
+        or (job in seen.comments and given.gpus not in seen.comments[job].reqs)
     )
     kept = {job: given for job, given in plan.placements.items() if job not in lost}
     return replace(plan, placements=kept), lost

@@ -27,6 +27,7 @@ NODES = (NodeSpec("rtx3090", gpus=4, cpus=16),) * 3 + (NodeSpec("v100", gpus=2, 
 NOBODY = 65534
 COMMAND_SECONDS = 8.0
 ASK_SECONDS = 3.0
+HELD_MARK = "#hops-held"
 HALTED = ("PENDING", "SUSPENDED")
 HERE = Path(__file__).parent
 KINDS = ("saver",) * 7 + ("plain", "deaf", "broken")
@@ -188,9 +189,11 @@ class World:
 
     def stop_slurmctld(self, how: signal.Signals = signal.SIGTERM) -> None:
         """SIGTERM lets it save its state."""
+        begun = time.time()
         self.cluster.stop_slurmctld(how)
         self._slurmctld_stopped = True
-        self.forgot.append((self.saved_at(), time.time()))
+        if (saved := self.saved_at()) < begun:
+            self.forgot.append((saved, time.time()))
 
     def start_slurmctld(self) -> None:
         """It refuses where it cannot write its state."""
@@ -244,6 +247,19 @@ class World:
             return queue is not None and queue.get(job.token, ("", ""))[1] not in HALTED
 
         self._owe(" ".join((*words, job.id)), done)
+
+    def release(self, job: Submitted) -> None:
+        """An operator releases what a person holds. Slurm may have forgotten that hold; to release
+        what hops holds would start the job as it is, without GPUs.
+        """
+
+        def done() -> bool:
+            comment = self.run("squeue", "--noheader", "--jobs", job.id, "--format=%k")
+            if comment is None or HELD_MARK not in comment:
+                return comment is not None
+            return self.run("scontrol", "release", job.id) is not None
+
+        self._owe(f"release {job.id}", done)
 
     def resume(self) -> None:
         """Any hopsd may be told."""

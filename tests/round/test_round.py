@@ -403,6 +403,20 @@ def test_a_plan_taken_up_moves_no_job_to_a_node_that_was_lost() -> None:
     assert memory.unfinished_plan() is None
 
 
+def test_a_plan_taken_up_gives_nothing_to_another_job_of_the_same_number() -> None:
+    """As a slurmctld gives it that was killed before it saved the first one."""
+    port, memory = cluster(comment(4)), store()
+    port.breaks_after = 0
+    with pytest.raises(SlurmUnavailableError):
+        run_round(port, memory, hops, SETTINGS, None)
+    port.breaks_after = None
+    (job,) = port.jobs
+    port.jobs = {job: submitted(1, comment(3), submit=port.now + 2.0)}
+    port.now += 5.0
+    recover(port, memory, 8)
+    assert port.placements() == {}
+
+
 def test_a_job_given_back_stays_given_back_whatever_was_not_recorded() -> None:
     port, memory = cluster(comment(4)), store()
     (job,) = port.jobs
