@@ -98,6 +98,7 @@ numbers = every_field(
     gain=st.none() | reals,
     throughput=st.none() | reals,
     source=st.none() | texts,
+    between=st.none() | st.tuples(reals, reals),
 )
 reasons = every_field(Reason, code=st.sampled_from(ReasonCode), text=texts)
 plans = every_field(
@@ -151,4 +152,5 @@ job_records = every_field(
     app_seconds=reals,
     app_gpu_seconds=reals,
     program=texts,
+    saved=st.none() | st.booleans(),
 )
