@@ -369,6 +369,7 @@ def _job(
         run_seconds_by_type=record.run_seconds_by_type,
         restarts=record.restarts,
         running_since=record.allocation_since if record.allocation else None,
+        waiting_since=None if record.allocation else record.allocation_since,
         contention=_contention(record, now),
         app_gpu_seconds=record.app_gpu_seconds,
         app=comment.app,

@@ -82,10 +82,10 @@ class Job:
     ``age_seconds`` is the expected run time without waiting (eq. 9), None: computed.
     ``server_factor`` multiplies the per-GPU throughput on a server; ``server_factor_at`` instead
     of it in the shapes that were measured there. ``running`` is where it runs now since
-    ``running_since``, empty while it waits. ``app`` and its ``phase``: as in the comment.
-    ``contention``: mean number of apps present in its life so far, None: not known.
-    ``app_gpu_seconds``: spent by jobs of the app that have ended. ``rules``: what every placement
-    of it must keep.
+    ``running_since``, empty while it waits, again since ``waiting_since`` (None: it never ran).
+    ``app`` and its ``phase``: as in the comment. ``contention``: mean number of apps present in its
+    life so far, None: not known. ``app_gpu_seconds``: spent by jobs of the app that have ended.
+    ``rules``: what every placement of it must keep.
     """
 
     id: JobId
@@ -111,6 +111,7 @@ class Job:
     run_seconds_by_type: Mapping[GpuType, float] = field(default_factory=dict)
     restarts: int = 0
     running_since: float | None = None
+    waiting_since: float | None = None
     app: AppName | None = None
     phase: int = 0
     contention: float | None = None

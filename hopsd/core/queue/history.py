@@ -105,7 +105,7 @@ def advance(
         samples_done=old.samples_done,
         restart_seconds=old.restart_seconds,
         allocation=job.allocation if holds else Allocation(),
-        allocation_since=_since(old, job) if holds else _without_since(old, job),
+        allocation_since=_since(old, job) if holds else _without_since(old, job, now),
         profiling=holds and job.profiling,
         age_seconds=old.age_seconds,
         end=(job.end or now) if job.state.finished and not job.failed_profile else None,
@@ -124,12 +124,13 @@ def _since(old: JobRecord, job: JobReading) -> float | None:
     return job.start if moved else old.allocation_since
 
 
-def _without_since(old: JobRecord, job: JobReading) -> float | None:
-    """When a waiting job was last requeued, as Slurm's submit time then tells."""
+def _without_since(old: JobRecord, job: JobReading, now: float) -> float | None:
+    """When a waiting job was last requeued, as Slurm's submit time then tells, else this look."""
     if not old.allocation and job.restarts == old.restarts:
         return old.allocation_since
-    requeued = job.state is SlurmState.PENDING and job.submit > (old.allocation_since or 0.0)
-    return job.submit if requeued else None
+    if job.state is SlurmState.PENDING and job.submit > (old.allocation_since or 0.0):
+        return job.submit
+    return now if old.allocation and job.state is SlurmState.PENDING else None
 
 
 def _elapsed(old: JobRecord, job: JobReading, now: float) -> tuple[float, float]:

@@ -32,6 +32,14 @@ class App:
         return min(job.submit for job in self.jobs)
 
     @property
+    def waits_since(self) -> float | None:
+        """Since when it holds nothing; None while it holds something."""
+        if self.present:
+            return None
+        ended = [job.waiting_since for job in self.jobs if job.waiting_since is not None]
+        return max(ended, default=self.submit)
+
+    @property
     def present(self) -> Allocation:
         """All that its jobs hold now."""
         return union(job.running for job in self.jobs)

@@ -10,6 +10,7 @@ from random import Random
 import numpy as np
 
 from hopsd.core.placement.configurations import Configurations, generate
+from hopsd.core.queue.history import AppKey
 from hopsd.model.allocation import Allocation
 from hopsd.model.arrays import Floats, Ints
 from hopsd.model.cluster import Node
@@ -23,8 +24,9 @@ from hopsd.policies.themis.auction import ROUNDING, Outcome, auction, partial, p
 
 UNSERVED = 10.0
 """An app without any GPU never ends, so its rho has no bound; the auction's program needs one. It
-counts this many times the app's worst bid, so that serving an app outweighs most improvements of
-others."""
+counts this many times the app's best bid, so that serving an app outweighs most improvements of
+others, and as often again for every lease that it has waited. Whoever tells its worse bids worse
+than they are only lowers what it bids for them."""
 
 
 def offer_of(allocation: Allocation, nodes: Mapping[NodeName, Node]) -> Offer:
@@ -51,9 +53,13 @@ class Bids:
 
     @staticmethod
     def collect(
-        apps: Sequence[App], agents: Sequence[Agent], snapshot: Snapshot, sites: Sites
+        apps: Sequence[App],
+        agents: Sequence[Agent],
+        snapshot: Snapshot,
+        sites: Sites,
+        waited: Mapping[AppKey, float],
     ) -> Bids:
-        """Ask all agents for bids on the idle GPUs."""
+        """Ask all agents for bids on the idle GPUs. ``waited``: leases since the app held any."""
         nodes = snapshot.nodes
         columns = generate(
             [_bidder(app, sites) for app in apps],
@@ -74,7 +80,7 @@ class Bids:
         for i, (first, last) in enumerate(pairwise(columns.start.tolist())):
             rho[first:last], without[i] = _table(
                 apps[i], agents[i], [offers[s] for s in columns.shape[first:last]],
-                int(columns.present[i]) - first,
+                int(columns.present[i]) - first, waited[apps[i].key],
             )  # fmt: skip
         return Bids(apps, columns, columns.room, rho, without, [node.name for node in nodes])
 
@@ -104,7 +110,9 @@ class Bids:
         return found
 
 
-def _table(app: App, agent: Agent, offers: Sequence[Offer], present: int) -> tuple[Floats, float]:
+def _table(
+    app: App, agent: Agent, offers: Sequence[Offer], present: int, waited: float
+) -> tuple[Floats, float]:
     """rho of every offer, and without any. Equal offers are asked about once.
 
     Whoever runs pays for a restart, but for staying at offer ``present``.
@@ -117,7 +125,9 @@ def _table(app: App, agent: Agent, offers: Sequence[Offer], present: int) -> tup
     finite = rho[np.isfinite(rho)]
     without = agent.rho(Offer(()))
     if not np.isfinite(without):
-        without = UNSERVED * float(finite.max(initial=1.0))
+        without = UNSERVED * (1.0 + waited) * float(finite.min(initial=np.inf))
+    if not np.isfinite(without):
+        return np.ones(len(offers)), 1.0
     return np.where(np.isfinite(rho), rho, without), without
 
 

@@ -14,7 +14,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial as bind
-from math import ceil
+from math import ceil, log
 
 from hopsd.core.placement.pools import pools_of
 from hopsd.core.queue.history import AppKey
@@ -26,7 +26,15 @@ from hopsd.model.plan import JobNumbers, Plan, PlanSettings, Snapshot
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.policies import reasons
 from hopsd.policies.placing import Sites
-from hopsd.policies.themis.agents import Agent, Agents, Market, Offer, Part, honest
+from hopsd.policies.themis.agents import (
+    Agent,
+    Agents,
+    Market,
+    Offer,
+    Part,
+    gpus_max,
+    honest,
+)
 from hopsd.policies.themis.apps import App, divide, grow
 from hopsd.policies.themis.bids import Bids, offer_of
 from hopsd.policies.themis.finish_time import share_seconds
@@ -46,12 +54,15 @@ class Themis:
         nodes = {node.name: node for node in snapshot.nodes}
         agents = {app.key: self.agents(app, market, offer_of(app.kept, nodes)) for app in apps}
         rho = {app.key: current_rho(app, agents[app.key], nodes) for app in apps}
-        apps.sort(key=lambda app: (-rho[app.key], app.order))
-        bidders = apps[: bidding(len(apps), settings.filter_share)] if sites.left else []
+        waited = {app.key: leases_waited(app, snapshot, settings.lease_seconds) for app in apps}
         rng = random.Random(settings.seed + snapshot.now)  # noqa: S311
+        lot = {app.key: rng.random() for app in sorted(apps, key=lambda app: app.order)}
+        apps.sort(key=lambda app: (-_claim(rho[app.key], waited[app.key]), lot[app.key]))
+        bidders = apps[: bidding(len(apps), settings.filter_share)] if sites.left else []
         worth = bound = 0.0
         if bidders:
-            bids = Bids.collect(bidders, [agents[app.key] for app in bidders], snapshot, sites)
+            own = [agents[app.key] for app in bidders]
+            bids = Bids.collect(bidders, own, snapshot, sites, waited)
             outcome = bids.settle(settings)
             worth, bound = outcome.worth, outcome.bound
             for app, won in zip(bidders, bids.won(outcome, rng), strict=True):
@@ -85,14 +96,31 @@ def current_rho(app: App, agent: Agent, nodes: Mapping[NodeName, Node]) -> float
     """rho with what the app holds now.
 
     For one that holds nothing it has no bound, which would not tell such apps apart: theirs is
-    that of one GPU from now on, which grows as long as they wait.
+    that of all GPUs that they can use, on one server, from now on. It follows from no bid for less.
     """
     now = offer_of(app.present, nodes)
     if now.gpus:
         return replace(agent, kept=now).rho(Offer(()))
     usable = {t for job in app.contending for t in job.throughput}
     present = {node.gpu_type for node in nodes.values()}
-    return min(agent.rho(Offer((Part(t, 1),))) for t in sorted(usable & present))
+    most = gpus_max(app)
+    return min(agent.rho(Offer((Part(t, most),))) for t in sorted(usable & present))
+
+
+def leases_waited(app: App, snapshot: Snapshot, lease_seconds: float) -> float:
+    """For how many leases the app has held nothing."""
+    if app.waits_since is None:
+        return 0.0
+    lease = max(lease_seconds, snapshot.round.seconds, 1.0)
+    return max(0.0, snapshot.now - app.waits_since) / lease
+
+
+def _claim(rho: float, waited: float) -> float:
+    """Who bids first: the farthest from fair, each lease of waiting doubling it (a logarithm).
+
+    By rho alone an app that comes late would wait until all before it have ended.
+    """
+    return log(max(rho, 1e-12)) + log(2.0) * waited
 
 
 def _able(sites: Sites, app: App) -> App:

@@ -69,7 +69,7 @@ def test_a_requeued_job_lost_its_nodes_when_slurm_requeued_it() -> None:
     running = (160.0, replace(RUNNING, start=140.0))
     assert life((130.0, PENDING), running, (180.0, requeued)).allocation_since == 170.0
     unmoved = life((130.0, PENDING), running, (180.0, replace(requeued, submit=100.0)))
-    assert unmoved.allocation_since is None
+    assert unmoved.allocation_since == 180.0
     again = replace(RUNNING, start=171.0, submit=170.0, restarts=1)
     assert life(running, (180.0, requeued), (190.0, again)).allocation_since == 171.0
 
