@@ -81,7 +81,7 @@ def round_settings(config: Config) -> RoundSettings:
             default_age_seconds=config.knowledge.default_age_seconds,
             restart_cost=config.plan.restart_cost and not config.plan.paper_exact,
             assumed_restart_seconds=config.knowledge.assumed_restart_seconds,
-            pinned=config.plan.pinned,
+            pinned=config.plan.pinned and not config.plan.paper_exact,
             unsaved=config.plan.unsaved,
             racks={node: rack for rack, nodes in config.racks.items() for node in nodes},
             cpus_per_gpu=config.slurm.cpus_per_gpu,

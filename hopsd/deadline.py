@@ -27,7 +27,10 @@ class _Running:
 
 
 class WithDeadline:
-    """Wraps a policy; itself one. ``allowance`` times the plan's time limit is waited for."""
+    """Wraps a policy; itself one. ``allowance`` times the plan's time limit is waited for.
+
+    The paper leaves late plans as future work: under ``paper_exact`` none is used.
+    """
 
     def __init__(self, policy: Policy, allowance: float = 1.5) -> None:
         self._policy = policy
@@ -47,15 +50,17 @@ class WithDeadline:
             if not late.future.done():
                 raise PlanLateError("the last plan is still being solved; placements stay")
             self._late = None
-            if late.first == snapshot.round.first and late.future.exception() is None:
+            wanted = late.first == snapshot.round.first and not settings.paper_exact
+            if wanted and late.future.exception() is None:
                 return drop_stale(late.future.result(), snapshot)
         future = self._executor.submit(self._policy, snapshot, settings)
         try:
             return future.result(timeout=patience)
         except FutureTimeoutError:
             self._late = _Running(future, snapshot.round.first)
+            later = "is not used" if settings.paper_exact else "is used in the next round"
             raise PlanLateError(
-                f"no plan after {patience:.1f} s; it is used in the next round, placements stay"
+                f"no plan after {patience:.1f} s; it {later}, placements stay"
             ) from None
 
     def close(self) -> None:

@@ -50,6 +50,16 @@ def test_a_plan_in_time_is_the_policys(slow: Slow) -> None:
     assert WithDeadline(slow)(SNAPSHOT, IN_TIME).placements == {JobId("1"): ONE}
 
 
+def test_under_paper_exact_a_late_plan_is_not_used(slow: Slow) -> None:
+    deadline = WithDeadline(slow)
+    with pytest.raises(PlanLateError, match="not used"):
+        deadline(SNAPSHOT, replace(LATE, paper_exact=True))
+    slow.go.set()
+    deadline._late.future.result(60.0)  # type: ignore[union-attr]
+    assert deadline(SNAPSHOT, replace(IN_TIME, paper_exact=True)).placements
+    assert slow.calls == 2
+
+
 def test_a_late_plan_is_told_and_then_used_without_a_second_solve(slow: Slow) -> None:
     deadline = WithDeadline(slow)
     with pytest.raises(PlanLateError, match="next round"):
