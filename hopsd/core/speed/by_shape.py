@@ -32,6 +32,9 @@ CORRELATED = 0.5
 OF_FIVE = 1.2816
 """Standard deviations on both sides that hold four chances of five."""
 
+OLDER = 0.3
+"""Of a shape that an older version of the program was measured in, besides."""
+
 SURPRISE = 3.0
 """Of a logarithm: what is said to be more than 20 times off tells others no more than that."""
 
@@ -88,12 +91,20 @@ class Regression:
     """Samples per second per GPU of all shapes of one workload on one type."""
 
     def __init__(
-        self, belief: Belief, measured: Mapping[Shape, Measured], model: IterationModel
+        self,
+        belief: Belief,
+        measured: Mapping[Shape, Measured],
+        model: IterationModel,
+        older: Mapping[Shape, Measured] | None = None,
     ) -> None:
+        """``older``: what an older version of the program was measured at; it weighs less."""
         self._belief, self._model = belief, model
         self._scaled = belief.times
-        most = sorted(measured, key=lambda s: (-measured[s].records, s))[:MOST_SHAPES]
-        self._fit = self._fitted({s: measured[s].per_gpu for s in sorted(most)})
+        said = {**(older or {}), **measured}
+        most = sorted(said, key=lambda s: (s not in measured, -said[s].records, s))[:MOST_SHAPES]
+        shapes = sorted(most)
+        noise = [SCATTER**2 + (0.0 if s in measured else OLDER**2) for s in shapes]
+        self._fit = self._fitted({s: said[s].per_gpu for s in shapes}, np.array(noise))
         self._scaled = _scaled(belief.times, self._fit.at)
         self._known: dict[Shape, float] = {}
 
@@ -140,7 +151,7 @@ class Regression:
         slope[0], slope[own] = 1.0, rise / step
         return slope
 
-    def _fitted(self, per_gpu: Mapping[Shape, float]) -> _Fitted:
+    def _fitted(self, per_gpu: Mapping[Shape, float], noise: Floats) -> _Fitted:
         shapes = tuple(per_gpu)
         before = self._belief.covariance
         if not shapes:
@@ -148,9 +159,7 @@ class Regression:
             return _Fitted(NONE, (), (), np.zeros((0, 3)), none, before)
         told = np.array([self._surprise(shape, rate) for shape, rate in per_gpu.items()])
         covariance = np.array([[_alike(one, other) for other in shapes] for one in shapes])
-        inverse = np.asarray(
-            np.linalg.inv(covariance + SCATTER**2 * np.eye(len(shapes))), dtype=np.float64
-        )
+        inverse = np.asarray(np.linalg.inv(covariance + np.diag(noise)), dtype=np.float64)
         prior = np.linalg.inv(before)
 
         def missed(at: Floats) -> Floats:

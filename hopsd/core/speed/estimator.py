@@ -18,10 +18,11 @@ from dataclasses import dataclass, field
 from hopsd.core.devices import is_cpu
 from hopsd.core.speed.answers import ASSUMED, records_told
 from hopsd.core.speed.by_count import Column, PaperBase
-from hopsd.core.speed.by_shape import Belief, Regression
+from hopsd.core.speed.by_shape import OLDER, Belief, Regression
 from hopsd.core.speed.layered import LayeredSpeeds
 from hopsd.core.speed.layers import (
     Layers,
+    Measured,
     Tables,
     by_workload,
     factors_by_shape,
@@ -68,6 +69,36 @@ class Estimate:
     server_factor_at: Mapping[Shape, Mapping[NodeName, float]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class _Evidence:
+    """What is known of a workload on a type.
+
+    ``theory``: of an older version of the program where ``outdated``. ``older``: what that was
+    measured at. ``elsewhere``: a GPU's speed as other types tell it.
+    """
+
+    measured: Tables
+    theory: Theory | None
+    outdated: bool
+    older: Mapping[Shape, Measured]
+    elsewhere: float
+
+    @property
+    def unsure(self) -> float:
+        """Standard deviation of the logarithm of a GPU's speed."""
+        if self.theory is None:
+            return UNKNOWN_ALONE
+        return OLDER if self.outdated else KNOWN_ALONE
+
+    @property
+    def told(self) -> str:
+        """Who speaks where nothing was measured."""
+        if self.theory is None:
+            return ASSUMED
+        version = "older version's theory" if self.outdated else "theory"
+        return f"{version}, {records_told(self.theory.records)}"
+
+
 class Estimator:
     """Estimates for all workloads of one tick: records are sorted once, each workload once."""
 
@@ -90,6 +121,13 @@ class Estimator:
         self._theory: dict[WorkloadName, dict[GpuType, Theory]] = defaultdict(dict)
         for fit in filter(credible, knowledge.theory):
             self._theory[fit.workload][fit.gpu_type] = fit
+        self._versions: dict[str, dict[WorkloadName, float]] = defaultdict(dict)
+        seen = [(record.workload, record.at) for record in knowledge.records]
+        for name, at in seen + [(fit.workload, fit.at) for fit in knowledge.theory]:
+            script, plus, _ = name.rpartition("+")
+            if plus:
+                versions = self._versions[script]
+                versions[name] = max(at, versions.get(name, at))
         self._known: dict[WorkloadName, Estimate] = {}
 
     def estimate(self, workload: WorkloadName) -> Estimate:
@@ -106,22 +144,36 @@ class Estimator:
         least = self._settings.min_records
         measured = {t: tables.answering(least) for t, tables in layers.type.items()}
         theories = self._theory.get(workload, {})
-        elsewhere = self._elsewhere(measured, theories) or 1.0
+        before = None if self._settings.model.paper_exact else self._version_before(workload)
+        older = self._layers.get(before, Layers({}, {}, {})) if before else Layers({}, {}, {})
+        outdated = self._theory.get(before, {}) if before else {}
+        elsewhere = self._elsewhere(measured, {**outdated, **theories}) or 1.0
         table = self._paper_table if self._settings.model.paper_exact else self._table
         tables = {
-            gpu_type: table(
-                gpu_type,
-                measured.get(gpu_type, Tables()),
-                theories.get(gpu_type),
-                elsewhere * self._worth(gpu_type),
+            t: table(
+                t,
+                _Evidence(
+                    measured.get(t, Tables()),
+                    theories.get(t, outdated.get(t)),
+                    t not in theories,
+                    older.type[t].answering(least).shapes if t in older.type else {},
+                    elsewhere * self._worth(t),
+                ),
             )
-            for gpu_type in sorted(self._largest)
+            for t in sorted(self._largest)
         }
         factors = plausible_factors(server_factors(layers, least))
         if self._settings.model.paper_exact:
             return Estimate(plausible_tables(tables), factors)
         at = {s: plausible_factors(own) for s, own in factors_by_shape(layers, least).items()}
         return Estimate(plausible_tables(tables), factors, at)
+
+    def _version_before(self, workload: WorkloadName) -> WorkloadName | None:
+        """The newest other version of the program that a workload names after its last ``+``."""
+        script, plus, _ = workload.rpartition("+")
+        others = self._versions.get(script, {}) if plus else {}
+        known = [(at, name) for name, at in others.items() if name != workload]
+        return max(known)[1] if known else None
 
     def _elsewhere(
         self, measured: Mapping[GpuType, Tables], theories: Mapping[GpuType, Theory]
@@ -141,26 +193,22 @@ class Estimator:
         """Of a device in GPUs, as far as nobody measured it."""
         return 1.0 / self._settings.assumed_gpu_speedup if is_cpu(gpu_type) else 1.0
 
-    def _table(
-        self, gpu_type: GpuType, measured: Tables, theory: Theory | None, elsewhere: float
-    ) -> ThroughputTable:
+    def _table(self, gpu_type: GpuType, evidence: _Evidence) -> ThroughputTable:
         settings, bandwidth = self._settings, self._bandwidth.get(gpu_type)
+        theory, measured = evidence.theory, evidence.measured
         times = basic_times(theory, bandwidth) if theory else None
         calibrated = times is not None
         if times is None:
-            speed = alone(theory) if theory else elsewhere
+            speed = alone(theory) if theory else evidence.elsewhere
             times = placed(theory, speed, settings.assumed_sensitivity, settings.model)
-        told = f"theory, {records_told(theory.records)}" if theory else ASSUMED
         communication = CALIBRATED if calibrated else UNCALIBRATED
-        belief = Belief(
-            times, KNOWN_ALONE if theory else UNKNOWN_ALONE, communication, communication
-        )
+        belief = Belief(times, evidence.unsure, communication, communication)
         shapes = measured.shapes
         speeds = LayeredSpeeds(
-            Regression(belief, shapes, settings.model),
+            Regression(belief, shapes, settings.model, evidence.older),
             shapes,
-            told,
-            told if calibrated else ASSUMED,
+            evidence.told,
+            evidence.told if calibrated else ASSUMED,
         )
         largest = self._largest[gpu_type]
         counts = sorted({*range(1, largest + 1), *measured.aggregated})
@@ -175,15 +223,14 @@ class Estimator:
             by_shape=speeds,
         )
 
-    def _paper_table(
-        self, gpu_type: GpuType, measured: Tables, theory: Theory | None, elsewhere: float
-    ) -> ThroughputTable:
-        times = basic_times(theory, self._bandwidth.get(gpu_type)) if theory else None
+    def _paper_table(self, gpu_type: GpuType, evidence: _Evidence) -> ThroughputTable:
+        theory, measured = evidence.theory, evidence.measured
+        model = self._settings.model
         base = PaperBase(
-            alone(theory, self._settings.model) if theory else elsewhere,
-            f"theory, {records_told(theory.records)}" if theory else ASSUMED,
-            times,
-            self._settings.model,
+            alone(theory, model) if theory else evidence.elsewhere,
+            evidence.told,
+            basic_times(theory, self._bandwidth.get(gpu_type)) if theory else None,
+            model,
             self._settings.assumed_sensitivity,
             self._largest[gpu_type],
         )

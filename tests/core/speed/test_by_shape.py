@@ -13,7 +13,7 @@ from hopsd.core.placement.configurations import generate
 from hopsd.core.placement.pools import pools_of
 from hopsd.core.placement.sensitivity import sensitivity_on
 from hopsd.core.placement.supply import Supply
-from hopsd.core.speed.estimator import Estimate
+from hopsd.core.speed.estimator import Estimate, Estimator, EstimatorSettings
 from hopsd.core.speed.throughput import (
     BasicTimes,
     Communication,
@@ -25,7 +25,7 @@ from hopsd.core.speed.throughput import (
     theory_per_gpu,
 )
 from hopsd.model.allocation import Allocation
-from hopsd.model.ids import JobId, NodeName, UserName
+from hopsd.model.ids import JobId, NodeName, UserName, WorkloadName
 from hopsd.model.job import Job
 from hopsd.model.knowledge import Bandwidth, Knowledge, ThroughputRecord
 
@@ -188,3 +188,25 @@ def test_workloads_of_nothing_have_a_speed() -> None:
     known = estimated(Knowledge())
     assert all(per_gpu(t, *shape) > 0 for t in known.tables.values() for shape in SHAPES)
     assert RESNET
+
+
+def test_a_new_version_of_a_program_starts_from_the_old_ones_figures_with_less_weight() -> None:
+    old, new = WorkloadName("u/j/s.sh@12+aa"), WorkloadName("u/j/s.sh@12+bb")
+    before = [record(50.0, 2, nodes=2, workload=old) for _ in range(9)]
+    fits = (theory(workload=old),)
+
+    def speeds(*own: ThroughputRecord) -> tuple[Estimate, float, float]:
+        known = Estimator(NODES, knowledge(*before, *own, fits=fits), EstimatorSettings(), NOW)
+        by_shape = known.estimate(new).tables[A].by_shape
+        assert by_shape is not None
+        low, high = by_shape.between(2, 2)
+        return known.estimate(new), by_shape.per_gpu(2, 2), high / low
+
+    told, rate, width = speeds()
+    assert told.tables[A].source_of(1, 1).startswith("older version's theory, 4 records")
+    assert 33.3 < rate < 50.0
+    _, own, sure = speeds(*(record(20.0, 2, nodes=2, workload=new) for _ in range(3)))
+    assert own == pytest.approx(20.0)
+    assert sure < width
+    alone = Estimator(NODES, knowledge(fits=(theory(),)), EstimatorSettings(), NOW)
+    assert per_gpu(alone.estimate(new).tables[A], 1, 1) == pytest.approx(1.0)
