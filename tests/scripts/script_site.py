@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,9 +15,8 @@ from memory_store import MemoryStore
 
 from examples.demo.cluster import NodeSpec, PrivateCluster
 from hopsd.core.queue.profile_runs import ProfilingSettings
-from hopsd.model.ids import JobId
 from hopsd.policies.registry import get
-from hopsd.round import RoundSettings, run_round
+from hopsd.round import RoundSettings, RoundWindow, run_round
 from hopsd.slurm.apply import SlurmPort
 from hopsd.slurm.scontrol import ScontrolAdapter
 from hopsd.slurm.watch import ApplySettings
@@ -38,7 +37,7 @@ CONF = [
 BUSY = {"n0": 3, "n2": 1}
 """GPUs that other jobs hold all the time."""
 
-SETTINGS = RoundSettings(seconds=60.0, profiling=ProfilingSettings(enabled=False))
+SETTINGS = RoundSettings(seconds=3600.0, profiling=ProfilingSettings(enabled=False))
 
 _RANK = """#!/bin/sh
 # Stands for training: one line a rank.
@@ -102,6 +101,18 @@ class Run:
     output: str = ""
 
 
+@dataclass(frozen=True)
+class Script:
+    """``comment`` None: for plain Slurm."""
+
+    text: str
+    comment: str | None = None
+
+    @property
+    def options(self) -> list[str]:
+        return [] if self.comment is None else [f"--comment={self.comment}"]
+
+
 class ScriptSite:
     """Runs scripts, with ``rank``, ``torchrun`` and ``figures`` on their path."""
 
@@ -127,6 +138,7 @@ class ScriptSite:
             ScontrolAdapter(cluster.commands()), ApplySettings(start_timeout_seconds=60.0)
         )
         self._count = 0
+        self._window: RoundWindow | None = None
         for node, gpus in BUSY.items():
             cluster.run(
                 *("sbatch", "--output=/dev/null", f"--nodelist={node}", f"--gres=gpu:{gpus}"),
@@ -152,26 +164,24 @@ class ScriptSite:
         command = ("sbatch", "--parsable", f"--output={path}.%A_%a.%j", f"--chdir={self.folder}")
         return as_user(self.cluster, OWNER, *command, *options, str(path))
 
-    def plain(self, text: str, *options: str) -> Run:
-        """The script as it is, on plain Slurm."""
-        path = self.write(text)
-        return self._result(path, self.sbatch(path, *options))
-
-    def hops(self, text: str, comment: str, *options: str) -> Run:
-        """The same with nothing but a comment."""
-        path = self.write(text)
-        done = self.sbatch(path, f"--comment={comment}", *options)
-        if done.returncode == 0:
-            self.plan(JobId(done.stdout.strip().partition(";")[0]))
-        return self._result(path, done)
-
-    def plan(self, job: JobId) -> None:
-        """Rounds until it has begun."""
-        wait_until(lambda: self._round() and self._state(job) != "PENDING")
+    def run(self, scripts: Sequence[Script]) -> list[Run]:
+        """All of them at once, beside each other; those with a comment by rounds of hops."""
+        sent = [(script, self.write(script.text)) for script in scripts]
+        made = [(path, self.sbatch(path, *script.options)) for script, path in sent]
+        ids = {_job_of(done) for _, done in made if done.returncode == 0}
+        ours = any(script.comment for script in scripts)
+        wait_until(lambda: (not ours or self._round()) and ids <= self._ended(), seconds=240.0)
+        return [self._result(path, done) for path, done in made]
 
     def _round(self) -> bool:
-        run_round(self.port, self.store, get("hops"), SETTINGS, None)
+        """Within one round: what runs stays where it is."""
+        self._window = run_round(self.port, self.store, get("hops"), SETTINGS, self._window).window
         return True
+
+    def _ended(self) -> set[str]:
+        said = self.cluster.run("squeue", "--all", "--states=all", "-h", "-o", "%A %T")
+        pairs = (line.split() for line in said.splitlines())
+        return {job for job, state in pairs if state not in ("PENDING", "RUNNING", "COMPLETING")}
 
     def _state(self, job: str) -> str:
         return self._word(job, "JobState")
@@ -184,8 +194,7 @@ class ScriptSite:
     def _result(self, path: Path, done: subprocess.CompletedProcess[str]) -> Run:
         if done.returncode:
             return Run("REFUSED", done.stderr)
-        job = done.stdout.strip().partition(";")[0]
-        wait_until(lambda: self._state(job) not in ("PENDING", "RUNNING", "COMPLETING"))
+        job = _job_of(done)
         files = sorted(self.folder.glob(f"{path.name}.*.{job}"))
         output = files[0].read_text() if files else ""
         said = re.search(r"^FIGURES (.*)$", output, re.MULTILINE)
@@ -199,6 +208,10 @@ class ScriptSite:
             memory[1] if memory else "",
             output,
         )
+
+
+def _job_of(done: subprocess.CompletedProcess[str]) -> str:
+    return done.stdout.strip().partition(";")[0]
 
 
 def _by_rank(rank: Rank) -> tuple[int, str]:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
 from patterns import ELASTIC, PATTERNS, Pattern
-from script_site import BUSY, Run, ScriptSite
+from script_site import BUSY, Run, Script, ScriptSite
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
+
+TOGETHER = 16
+"""Scripts that run beside each other."""
 
 BY_NAME = {pattern.name: pattern for pattern in PATTERNS}
 
@@ -25,20 +30,38 @@ def check_ranks(run: Run, gpus: int) -> None:
     assert taken.isdisjoint(used), run.output
 
 
-@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.name)
-def test_a_script_runs_as_on_plain_slurm(scripts: ScriptSite, pattern: Pattern) -> None:
-    run = scripts.hops(pattern.text, pattern.comment.format(f"reqs={pattern.gpus}"))
-    if not pattern.same:
-        check_ranks(run, pattern.gpus)
-        return
-    plain = scripts.plain(pattern.text)
+def failing(checks: Mapping[str, Callable[[], None]]) -> dict[str, str]:
+    """What is wrong, by the name of what was checked."""
+    wrong = {}
+    for name, check in checks.items():
+        try:
+            check()
+        except AssertionError as error:
+            wrong[name] = str(error)
+    return wrong
+
+
+@pytest.mark.parametrize("first", range(0, len(PATTERNS), TOGETHER))
+def test_scripts_run_as_on_plain_slurm(scripts: ScriptSite, first: int) -> None:
+    patterns = PATTERNS[first : first + TOGETHER]
+    plain = scripts.run([Script(pattern.text) for pattern in patterns])
+    hops = scripts.run([Script(p.text, p.comment.format(f"reqs={p.gpus}")) for p in patterns])
+    checks = {
+        pattern.name: partial(check_same, pattern, *runs)
+        for pattern, *runs in zip(patterns, plain, hops, strict=True)
+    }
+    assert failing(checks) == {}
+
+
+def check_same(pattern: Pattern, plain: Run, hops: Run) -> None:
     if "mutually exclusive" in plain.output:
-        pytest.skip(plain.output)  # a later srun ends at options that it took before
+        return  # a later srun ends at options that it took before
     assert plain.state == "COMPLETED", plain.told + plain.output
-    check_ranks(run, pattern.gpus)
-    cores = "--cpus-per" in pattern.options  # else hops gives one with each GPU
-    assert figures(run, cores=cores) == figures(plain, cores=cores)
-    assert run.memory == plain.memory
+    check_ranks(hops, pattern.gpus)
+    if pattern.same:
+        cores = "--cpus-per" in pattern.options  # else hops gives one with each GPU
+        assert figures(hops, cores=cores) == figures(plain, cores=cores)
+        assert hops.memory == plain.memory
 
 
 def figures(run: Run, *, cores: bool) -> object:
@@ -50,11 +73,16 @@ def figures(run: Run, *, cores: bool) -> object:
     return {name: said for name, said in run.figures.items() if name not in left_out}, ranks
 
 
-@pytest.mark.parametrize(("name", "comment", "counts"), ELASTIC)
-def test_a_script_runs_on_other_counts(
-    scripts: ScriptSite, name: str, comment: str, counts: set[int]
-) -> None:
-    run = scripts.hops(BY_NAME[name].text, f"hops:{comment}")
+def test_scripts_run_on_other_counts(scripts: ScriptSite) -> None:
+    runs = scripts.run([Script(BY_NAME[name].text, f"hops:{said}") for name, said, _ in ELASTIC])
+    checks = {
+        f"{name} {comment}": partial(check_counts, run, counts)
+        for (name, comment, counts), run in zip(ELASTIC, runs, strict=True)
+    }
+    assert failing(checks) == {}
+
+
+def check_counts(run: Run, counts: Collection[int]) -> None:
     assert len(run.ranks) in counts, run.told + run.output
     check_ranks(run, len(run.ranks))
 
@@ -73,11 +101,12 @@ def test_the_launchers_of_the_users_page_are_read() -> None:
     assert [*LAUNCHERS] == ["torchrun", "srun python", "accelerate", "Lightning", "deepspeed"]
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_a_launcher_as_the_users_page_has_it_starts_a_rank_on_each_gpu(
-    scripts: ScriptSite, launcher: str
+    scripts: ScriptSite,
 ) -> None:
-    run = scripts.hops(LAUNCHERS[launcher], "hops:reqs=4,8")
-    assert len(run.ranks) in {4, 8}, run.told + run.output
-    check_ranks(run, len(run.ranks))
-    assert "ranks on each node" not in run.told
+    runs = scripts.run([Script(text, "hops:reqs=4,8") for text in LAUNCHERS.values()])
+    checks = {
+        name: partial(check_counts, run, {4, 8}) for name, run in zip(LAUNCHERS, runs, strict=True)
+    }
+    assert failing(checks) == {}
+    assert not any("ranks on each node" in run.told for run in runs)
