@@ -131,6 +131,8 @@ class _Rows:
         cores = max((int(cores_of(r, one)[0]) for r in rules), default=0)
         memory = max((int(memory_of(r, one)[0]) for r in rules), default=0)
         idle = np.maximum(supply.gpus, 0)
+        self._counts = np.arange(int(idle.max(initial=0)) + 1)
+        self._known: dict[Rules, tuple[Ints, Ints]] = {}
         short_of_cores = np.flatnonzero(supply.cores < cores * idle.astype(np.float64))
         short_of_memory = np.flatnonzero(supply.memory < memory * idle.astype(np.float64))
         self.cores, self.memory = np.full(count, -1), np.full(count, -1)
@@ -145,6 +147,12 @@ class _Rows:
         )
         self.server = np.concatenate([np.arange(count), short_of_cores, short_of_memory])
 
+    def _of_counts(self, rules: Rules) -> tuple[Ints, Ints]:
+        """The cores and the memory that each count of GPUs on one server takes, by count."""
+        if rules not in self._known:
+            self._known[rules] = cores_of(rules, self._counts), memory_of(rules, self._counts)
+        return self._known[rules]
+
     def uses(self, shapes: ShapesOfSize, rules: Rules) -> Uses:
         """What shapes under ``rules`` take, and never more of a row than there is."""
         servers, gpus = shapes.servers, shapes.gpus
@@ -152,9 +160,9 @@ class _Rows:
             row, amount, used = servers, self.supply.gpus[servers], np.ones_like(servers, bool)
         else:
             parts = [(servers, gpus)]
-            for own, taken in ((self.cores, cores_of), (self.memory, memory_of)):
+            for own, taken in zip((self.cores, self.memory), self._of_counts(rules), strict=True):
                 if (own[servers] >= 0).any():
-                    parts.append((own[servers], taken(rules, gpus.ravel()).reshape(gpus.shape)))
+                    parts.append((own[servers], taken[gpus]))
             row = np.concatenate([r for r, _ in parts], axis=1)
             used = row >= 0
             amount = np.concatenate([a for _, a in parts], axis=1)

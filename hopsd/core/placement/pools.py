@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from hopsd.model.rules import ANYWHERE
 DEFAULT_SIGMA = PlanSettings().sigma
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pool:
     """All schedulable servers of one GPU type; counts cover all their GPUs, idle or not."""
 
@@ -29,6 +30,10 @@ class Pool:
     gpus: int
     largest: int
     _held: dict[object, bool] = field(default_factory=dict, repr=False, compare=False)
+
+    @cached_property
+    def _idle(self) -> Supply:
+        return Supply.idle(self.nodes)
 
     def holds(self, job: Job, rho: float | None, sigma: float) -> bool:
         """Whether the job has a configuration in this pool when it is idle."""
@@ -45,7 +50,7 @@ class Pool:
         return self._held[key]
 
     def _holds(self, job: Job, *, spreads: bool) -> bool:
-        most = Supply.idle(self.nodes).most(job.rules)
+        most = self._idle.most(job.rules)
         largest = int(most.max(initial=0))
         if any(size <= largest and in_one(job.rules, size) for size in job.reqs):
             return True

@@ -17,6 +17,9 @@ from hopsd.model.rules import Rules
 MOST = 2**50
 """Nobody has or needs more cores or memory; a node whose count nobody gave has so many."""
 
+# Half of what 64 bits hold: the difference of two such numbers never overflows.
+_WIDEST = 2**62
+
 MEMORY_UNIT = 1000
 """Memory is counted in thousandths of a MB: whole numbers add up exactly."""
 
@@ -107,9 +110,7 @@ class Supply:
 
 def _most_by_cores(rules: Rules, cores: Ints) -> Ints:
     each = Fraction(str(rules.cores_per_gpu))
-    if not each:
-        return np.full(len(cores), MOST)
-    return _each(cores, lambda idle: min(floor(idle / each), MOST))
+    return most_of(cores, Fraction(0), each) if each else np.full(len(cores), MOST)
 
 
 def _most_by_memory(rules: Rules, memory: Ints) -> Ints:
@@ -117,7 +118,18 @@ def _most_by_memory(rules: Rules, memory: Ints) -> Ints:
     base = Fraction(str(rules.memory_mb_per_node)) * MEMORY_UNIT
     if not each:
         return np.where(memory >= min(ceil(base), MOST), MOST, 0)
-    return _each(memory, lambda idle: min(floor((idle - base) / each), MOST))
+    return most_of(memory, base, each)
+
+
+def most_of(idle: Ints, base: Fraction, each: Fraction) -> Ints:
+    """How many times ``each``, above 0, is in what ``base`` leaves of ``idle``, (nodes,): whole
+    times, ``MOST`` at most.
+    """
+    scale, used = base.denominator * each.denominator, base.numerator * each.denominator
+    unit = each.numerator * base.denominator
+    if max(scale * MOST, used, unit) < _WIDEST:
+        return np.clip((idle * scale - used) // unit, 0, MOST)
+    return _each(idle, lambda count: max(0, min(floor((count - base) / each), MOST)))
 
 
 class _Held:
