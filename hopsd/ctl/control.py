@@ -65,13 +65,13 @@ def resume(path: Path, wait: float) -> None:
 @socket_option
 @wait_option
 def release(jobs: tuple[str, ...], path: Path, wait: float) -> None:
-    """Give held JOBS to plain Slurm, each with its smallest GPU count.
+    """Give held JOBS to plain Slurm, each with its smallest GPU count; of an array all that waits.
 
     Exit codes: 0 done, 1 not done yet or refused by Slurm, 4 hopsd is not reachable.
     """
     since = time.time()
-    ask_daemon(path, "release", jobs=list(jobs))
-    _tell_released(path, jobs, since, wait)
+    answer = ask_daemon(path, "release", jobs=list(jobs))
+    _tell_released(path, answer["released"], since, wait)
 
 
 def _until_mode(path: Path, mode: str, done: str, seconds: float) -> None:

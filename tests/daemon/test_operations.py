@@ -75,6 +75,28 @@ def test_one_job_is_released_and_hops_leaves_it_alone(site: Site) -> None:
     assert set(site.states()) == {*full, job}
 
 
+def test_an_array_is_told_of_and_released_task_by_task_or_as_a_whole(site: Site) -> None:
+    site.hopsd.start()
+    array = site.submit("hops:reqs=2", LONG, "--array=0-7%3")
+    status = site.hopsd.wait_for(lambda s: len(s["running"]) == 3)
+    told = [row["id"] for row in status["running"]]
+    assert told == [f"{array}_{task}" for task in range(3)]
+    number = status["running"][0]["number"]
+    assert f"Job {number}" in hopsctl(site, "explain", number).stdout
+    waits = site.hopsd.wait_for(lambda s: s["waiting"])["waiting"][0]
+    assert (waits["id"], waits["tasks"], waits["code"]) == (array, "3-7", "limit")
+    for asked in (array, f"{array}_6"):
+        assert "5 tasks (3-7) come up" in hopsctl(site, "explain", asked).stdout
+    site.cluster.run("scontrol", "hold", f"{array}_5")
+    site.hopsd.wait_for(lambda s: {w["id"] for w in s["waiting"]} == {array, f"{array}_5"})
+    assert "no waiting hops job" in hopsctl(site, "release", f"{array}_99").stderr
+    assert hopsctl(site, "release", array).returncode == 0
+    site.let_go()
+    site.cluster.run("scontrol", "release", f"{array}_5")
+    site.wait_until_all_completed()
+    assert len(site.states()) == 8
+
+
 def test_a_bad_configuration_is_refused_and_the_old_one_stays(site: Site) -> None:
     site.hopsd.configure(round_seconds=300.0)
     site.hopsd.start()

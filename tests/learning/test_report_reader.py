@@ -15,7 +15,7 @@ from hopsd.core.report.reports import parse_report
 from hopsd.errors import FormatError
 from hopsd.learning.reader import Collected, ReportReader
 from hopsd.model.allocation import Allocation
-from hopsd.model.ids import GpuType, JobId, NodeName, UserName
+from hopsd.model.ids import GpuType, JobId, NodeName, Tasks, UserName
 from hopsd.model.knowledge import Phases
 from hopsd.model.reading import JobReading, NodeReading, Reading, SlurmState
 
@@ -104,6 +104,18 @@ def look(reader: ReportReader, seen: Reading) -> Collected:
     collected = reader.collect(seen)
     reader.settle()
     return collected
+
+
+def test_a_task_of_an_array_reports_by_its_number(tmp_path: Path) -> None:
+    """The last task has the array's own: what waits of the array reported nothing."""
+    put(tmp_path, report(job="17"))
+    put(tmp_path, report(job="20"))
+    last = job(id=JobId("17_9"), array=JobId("17"), number="17")
+    first = job(id=JobId("17_0"), array=JobId("17"), number="20")
+    rest = job(rest=Tasks.parse("1-8"), state=SlurmState.PENDING, allocation=Allocation())
+    found = look(ReportReader(tmp_path), reading(first, rest, last))
+    assert found.samples_done == {"17_0": 3296.0, "17_9": 3296.0}
+    assert found.refused == ()
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,13 @@ def test_only_a_job_that_never_moves_may_refuse_a_requeue(
     assert shown(cluster, job)["Requeue"] == requeue
 
 
+def test_an_array_is_accepted_for_each_of_its_tasks(cluster: PrivateCluster) -> None:
+    made, told = sbatch(cluster, "--comment=hops:reqs=1", "--array=0-9%2")
+    assert made
+    assert "for each task of the array" in told
+    assert shown(cluster, queue(cluster)[0])["ArrayTaskId"] == "0-9%2"
+
+
 @pytest.mark.parametrize(
     ("options", "word"),
     [

@@ -35,6 +35,12 @@ TWO = "--nodes=2 --gpus-per-node=4"
 
 PATTERNS = [
     Pattern("one-gpu", "--gres=gpu:1", EACH, 1),
+    Pattern(
+        "array",
+        "--array=7 --gres=gpu:1 --cpus-per-task=4",
+        "srun rank --seed=$SLURM_ARRAY_TASK_ID",
+        1,
+    ),
     Pattern("one-gpu-no-srun", "--gpus=1 --cpus-per-task=4", "rank", 1),
     Pattern(
         "one-node-launcher", "--nodes=1 --ntasks=1 --cpus-per-task=16 --gres=gpu:4", LAUNCHER, 4

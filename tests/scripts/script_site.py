@@ -68,7 +68,8 @@ FIGURES = (
     *("NNODES", "JOB_NUM_NODES", "NTASKS", "NPROCS", "NTASKS_PER_NODE", "TASKS_PER_NODE"),
     *("JOB_CPUS_PER_NODE", "CPUS_ON_NODE", "CPUS_PER_TASK", "CPUS_PER_GPU", "GPUS"),
     *("GPUS_ON_NODE", "GPUS_PER_NODE", "GPUS_PER_TASK", "MEM_PER_NODE", "MEM_PER_CPU"),
-    *("MEM_PER_GPU", "NTASKS_PER_GPU"),
+    *("MEM_PER_GPU", "NTASKS_PER_GPU", "ARRAY_TASK_ID", "ARRAY_TASK_COUNT", "ARRAY_TASK_MIN"),
+    *("ARRAY_TASK_MAX", "ARRAY_TASK_STEP"),
 )
 """SLURM_* of a batch script that have to be what an ordinary job of the shape has."""
 

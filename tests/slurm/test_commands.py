@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import time
@@ -72,6 +73,35 @@ def test_what_a_command_said_while_it_was_waited_for_is_told() -> None:
     words = "import sys, time; print('no slurm.conf, retrying', file=sys.stderr); time.sleep(9)"
     with pytest.raises(SlurmUnavailableError, match=r"within 1 s; it said: no slurm\.conf, retr"):
         SlurmCommands(timeout_seconds=1.0).run(sys.executable, "-uc", words)
+
+
+def test_a_command_is_stopped_at_what_it_says() -> None:
+    """scancel would send a signal ten times, five seconds and more between them."""
+    shell = (
+        "sh",
+        "-c",
+        "echo a line >&2; echo Job is in transitional state, retrying >&2; sleep 60",
+    )
+    begun = time.monotonic()
+    SlurmCommands().run_until("transitional state", *shell)
+    assert time.monotonic() - begun < 30.0
+
+
+@pytest.mark.parametrize(
+    ("script", "error", "told"),
+    [
+        ("exit 0", None, ""),
+        ("echo Access denied >&2; exit 1", SlurmError, "sh: Access denied"),
+        ("echo Connection refused >&2; exit 1", SlurmUnavailableError, "Connection refused"),
+        ("exec sleep 60", SlurmUnavailableError, "no answer within 1 s"),
+    ],
+)
+def test_a_command_that_does_not_say_it(
+    script: str, error: type[SlurmError] | None, told: str
+) -> None:
+    commands = SlurmCommands(1.0 if "sleep" in script else 30.0)
+    with contextlib.nullcontext() if error is None else pytest.raises(error, match=told):
+        commands.run_until("transitional state", "sh", "-c", script)
 
 
 def test_no_such_command() -> None:
