@@ -205,7 +205,7 @@ class World:
                 self._slurmctld_stopped = False
 
     def in_order(self) -> bool:
-        """Start what has ended of Slurm and PostgreSQL; whether both answer."""
+        """Start what has ended of Slurm and PostgreSQL, and use all nodes; whether both answer."""
         try:
             self.server.start()
         except HopsError:
@@ -215,6 +215,10 @@ class World:
             if self.cluster.pid(f"slurmd.{node}") is None:
                 with contextlib.suppress(ClusterError):
                     self.cluster.start_slurmd(node)
+        nodes = self.run("sinfo", "--noheader", "--Node", "--format=%N %T") or ""
+        for node, state in (line.split() for line in nodes.splitlines()):
+            if "drain" in state or "down" in state:  # Slurm refused to resume it, or set it away
+                self.run("scontrol", "update", f"nodename={node}", "state=resume")
         return self.server.running and self.queue() is not None
 
     def well(self) -> bool:
