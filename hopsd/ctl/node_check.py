@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import stat
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from hopsd.config import Config
 from hopsd.errors import InputError
+from hopsd.setup.machine import shipped as shipped_folder
 
 SCRIPTS = ("prolog.sh", "task_prolog.sh", "epilog.sh")
 READ_BY_SCRIPTS = ("comment.awk", "run_dir.sh")
@@ -41,9 +41,8 @@ class Site:
 
 
 def shipped() -> Path:
-    """The plugin's files of this release: in a checkout beside the package, else as installed."""
-    checkout = Path(__file__).resolve().parents[2] / "slurm_plugin"
-    return checkout if checkout.is_dir() else Path(sys.prefix) / "share" / "hops" / "slurm_plugin"
+    """The plugin's files of this release."""
+    return shipped_folder("slurm_plugin")
 
 
 def read_site(path: Path, owner: int = 0) -> dict[str, str]:

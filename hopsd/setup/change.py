@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import pwd
 import shlex
 import shutil
 import subprocess
@@ -147,11 +148,12 @@ def output(words: tuple[str, ...], user: str | None = None, typed: str = "") -> 
         SetupError: the command or the user is not there, or it took more than five minutes.
     """
     try:
+        who = pwd.getpwnam(user) if user else None
         done = subprocess.run(
             words,
-            user=user,
-            group=user,
-            extra_groups=[] if user else None,
+            user=who.pw_uid if who else None,
+            group=who.pw_gid if who else None,
+            extra_groups=[] if who else None,
             cwd="/",
             env={**os.environ, "LC_ALL": "C"},
             input=typed,
@@ -161,6 +163,6 @@ def output(words: tuple[str, ...], user: str | None = None, typed: str = "") -> 
             timeout=300,
             check=False,
         )
-    except (OSError, KeyError, ValueError, LookupError, subprocess.TimeoutExpired) as error:
+    except (OSError, KeyError, subprocess.TimeoutExpired) as error:
         raise SetupError(f"{words[0]}{f' as {user}' if user else ''}: {error}") from error
     return done.returncode, (done.stdout.strip() or done.stderr.strip())

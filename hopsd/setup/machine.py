@@ -18,7 +18,6 @@ from hopsd.slurm.command import SlurmCommands
 from hopsd.store.connection import local_database
 
 PACKAGED = Path("/usr/share/hops/slurm")
-SHARED = Path(sys.prefix) / "share" / "hops"
 ACCOUNT = "hops"
 
 
@@ -62,9 +61,17 @@ def hopsctl() -> str:
     return str(Path(sys.prefix) / "bin" / "hopsctl")
 
 
+def shipped(folder: str) -> Path:
+    """``conf``, ``slurm_plugin`` or ``systemd``: in a checkout beside the package, else as
+    installed.
+    """
+    checkout = Path(__file__).resolve().parents[2] / folder
+    return checkout if checkout.is_dir() else Path(sys.prefix) / "share" / "hops" / folder
+
+
 def plugin_folder() -> Path:
     """Of the submit plugin: its package's, or where pip put it."""
-    return PACKAGED if PACKAGED.is_dir() else SHARED / "slurm_plugin"
+    return PACKAGED if PACKAGED.is_dir() else shipped("slurm_plugin")
 
 
 def read_machine(config: Path = DEFAULT_PATH) -> Machine:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hopsd.setup import slurm_conf
 from hopsd.setup.change import BACKUP, Change, Link, Remove, Run, SetupError, Wait, Write, output
-from hopsd.setup.machine import ACCOUNT, SHARED, Machine, hopsctl, plugin_folder
+from hopsd.setup.machine import ACCOUNT, Machine, hopsctl, plugin_folder, shipped
 from hopsd.setup.site_lua import with_operator
 from hopsd.slurm.accounting.rights import is_operator
 from hopsd.slurm.ask import slurm_conf as ask_slurm_conf
@@ -42,7 +42,7 @@ def configuration(machine: Machine) -> Changes:
         raise SetupError(refused)
     if machine.config.exists():
         return []
-    return [Write(machine.config, (SHARED / "conf" / "hopsd.toml").read_text())]
+    return [Write(machine.config, (shipped("conf") / "hopsd.toml").read_text())]
 
 
 def nothing(_: Machine) -> Changes:
@@ -56,7 +56,7 @@ def account(machine: Machine) -> Changes:
         return []
     who = machine.account
     unit = f"[Service]\nUser={who}\nGroup={who}\n"
-    folders = (SHARED / "systemd" / "hops.tmpfiles.conf").read_text()
+    folders = (shipped("systemd") / "hops.tmpfiles.conf").read_text()
     folders = folders.replace(f"{ACCOUNT} {ACCOUNT} -", f"{who} {who} -")
     return [
         *_written(DROP_IN, unit, Run(("systemctl", "daemon-reload"))),
@@ -85,9 +85,9 @@ def database(machine: Machine) -> Changes:
             else [Run(migrate, machine.account)]
         )
     changes: list[Change] = []
-    if not _in_postgres("SELECT FROM pg_roles WHERE rolname = :'name'", machine.account):
+    if not _in_postgres("SELECT count(*) FROM pg_roles WHERE rolname = :'name'", machine.account):
         changes.append(Run(("createuser", machine.account), SUPERUSER))
-    if not _in_postgres("SELECT FROM pg_database WHERE datname = :'name'", name):
+    if not _in_postgres("SELECT count(*) FROM pg_database WHERE datname = :'name'", name):
         changes.append(Run(("createdb", f"--owner={machine.account}", name), SUPERUSER))
     if changes or output((*migrate, "--check"), machine.account)[0] != 0:
         changes.append(Run(migrate, machine.account))
@@ -99,9 +99,9 @@ def no_database(machine: Machine) -> Changes:
     if name is None or shutil.which("psql") is None:
         return []
     changes: list[Change] = []
-    if _in_postgres("SELECT FROM pg_database WHERE datname = :'name'", name):
+    if _in_postgres("SELECT count(*) FROM pg_database WHERE datname = :'name'", name):
         changes.append(Run(("dropdb", name), SUPERUSER))
-    if _in_postgres("SELECT FROM pg_roles WHERE rolname = :'name'", machine.account):
+    if _in_postgres("SELECT count(*) FROM pg_roles WHERE rolname = :'name'", machine.account):
         changes.append(Run(("dropuser", machine.account), SUPERUSER))
     return changes
 
@@ -113,7 +113,6 @@ def _in_postgres(query: str, name: str) -> bool:
             "PostgreSQL is not on this machine: install it (apt install postgresql), or name"
             " another machine's as database.dsn in hopsd.toml"
         )
-    query = query.replace("SELECT FROM", "SELECT count(*) FROM")
     words = ("psql", "-X", "-t", "-A", "-d", "postgres", "-v", f"name={name}", "-f", "-")
     status, said = output(words, SUPERUSER, query)
     if status:

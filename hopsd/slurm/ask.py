@@ -21,12 +21,18 @@ KEEP_SECONDS = 60.0
 def slurm_conf(commands: SlurmCommands) -> dict[str, str]:
     """slurmctld's configuration in force; keys that are not set are left out.
 
+    What newer releases number, as ``Prolog[0]`` (24.11), is one value with commas.
+
     Raises:
         SlurmError: slurmctld does not answer.
     """
-    lines = commands.run("scontrol", "show", "config").splitlines()
-    pairs = (re.fullmatch(r"(\S+)\s*=\s*(.*?)\s*", line) for line in lines)
-    return {p[1]: p[2] for p in pairs if p and p[2] not in ("", "(null)", "N/A")}
+    found: dict[str, str] = {}
+    for line in commands.run("scontrol", "show", "config").splitlines():
+        pair = re.fullmatch(r"(\w+)(\[\d+\])?\s*=\s*(.*?)\s*", line)
+        if pair and pair[3] not in ("", "(null)", "N/A"):
+            before = f"{found[pair[1]]}," if pair[2] and pair[1] in found else ""
+            found[pair[1]] = before + pair[3]
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from hopsd.errors import SlurmError, SlurmUnavailableError
+from hopsd.slurm.ask import slurm_conf
 from hopsd.slurm.command import SlurmCommands
 from hopsd.slurm.scontrol import ScontrolAdapter
 
@@ -158,3 +159,14 @@ def test_a_node_that_does_not_register_is_waited_for_and_then_left_out(
         adapter.read()
     seconds = 31.0
     assert [node.usable for node in adapter.read().nodes] == [True, False]
+
+
+def test_a_numbered_key_is_one_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As 24.11 and newer show Prolog and Epilog."""
+    text = "KillWait = 30 sec\nProlog[0] = /a/x\nProlog[1] = /b/y\nEpilog = (null)\n"
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.CompletedProcess(command, 0, text.encode(), b"")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert slurm_conf(SlurmCommands()) == {"KillWait": "30 sec", "Prolog": "/a/x,/b/y"}
