@@ -63,7 +63,8 @@ def writes_environment(folder: Path) -> str:
     return (
         f"env > {folder}/batch{run}; touch {folder}/batch{run}.done; "
         "srun --ntasks=$SLURM_JOB_NUM_NODES --ntasks-per-node=1 bash -c '"
-        f"env > {folder}/task{run}.$SLURMD_NODENAME && "
+        f"env > {folder}/new.$SLURMD_NODENAME && "
+        f"mv {folder}/new.$SLURMD_NODENAME {folder}/task{run}.$SLURMD_NODENAME && "
         f"touch {folder}/task{run}.done'; sleep 600 & wait"
     )
 
@@ -91,7 +92,8 @@ def test_all_tasks_of_an_uneven_job_know_the_whole(cluster: PrivateCluster, answ
         "reqnodelist=n0,n1 numnodes=2 numtasks=4 tresPerJob=gres:gpu:4 cpusPerTres=gres:gpu:1",
     )
     batch = read(answers / "batch")
-    wait_until((answers / "task.n1").exists)
+    own = {"n0": "1", "n1": "3"}
+    wait_until(lambda: all((answers / f"task.{node}").exists() for node in own))
     told = {
         "HOPS_JOB": "1",
         "HOPS_REQS": "1,4",
@@ -105,7 +107,6 @@ def test_all_tasks_of_an_uneven_job_know_the_whole(cluster: PrivateCluster, answ
         "HOPS_REQUEUE_EXIT_CODE": "85",
         "PYTHONPATH": f"{PROFILER}:/home/me/lib",
     }
-    own = {"n0": "1", "n1": "3"}
     assert told.items() <= batch.items()
     assert batch["SLURM_NTASKS"] == "4"
     most = {"2(x2)": "2", "1,3": "3"}  # 22.05; later by the cores of each node
