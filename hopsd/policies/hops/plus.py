@@ -99,10 +99,10 @@ def _outlooks(snapshot: Snapshot) -> dict[JobId, Outlook]:
     pools = pools_of(snapshot.nodes)
     jobs = [job for job in snapshot.jobs if job.state is JobState.WAITING]
     expected = ages(jobs, snapshot.nodes)
-    ways: dict[tuple[int, tuple[int, ...]], tuple[float, float, float] | None] = {}
+    ways: dict[object, tuple[float, float, float] | None] = {}
     found = {}
     for job in jobs:
-        key = id(job.throughput), job.reqs
+        key = id(job.throughput), job.reqs, job.rules
         if key not in ways:
             ways[key] = _ways(job, pools)
         way = ways[key]
@@ -118,7 +118,7 @@ def _ways(job: Job, pools: Pools) -> tuple[float, float, float] | None:
     """Samples per second: slowest and fastest way to run on an idle cluster, and one GPU's mean
     such that eq. 9 divides by it. None where it cannot run.
     """
-    able = pools_for(job, pools)
+    able = pools_for(job, pools, sigma=inf)
     rates, seconds, gpus = [], 0.0, 0
     for pool in able:
         table = job.throughput[pool.gpu_type]

@@ -13,6 +13,7 @@ from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.job import Job, ThroughputTable
 from hopsd.model.plan import PlanSettings, RoundInfo, Snapshot
+from hopsd.model.rules import Rules, ShapeRule
 from hopsd.policies.registry import get
 from hopsd.sim.cluster import ClusterSettings
 from hopsd.sim.engine import SimulationSettings
@@ -176,3 +177,28 @@ def test_a_short_job_does_not_wait_for_a_long_one_to_end() -> None:
     ends = {o.id: o.end or 0.0 for o in played("hops+", case, 60.0).outcomes}
     assert ends["2"] < 900.0
     assert ends["1"] < 9400.0
+
+
+TABLES = {A: ThroughputTable({1: 1.0}, {2: 0.5})}
+
+
+def ruled(name: str, rules: Rules) -> Job:
+    return Job(
+        JobId(name), UserName("u"), submit=0.0, wait_seconds=10.0, reqs=(2,),
+        throughput=TABLES, samples=1000.0, rules=rules,
+    )  # fmt: skip
+
+
+def test_jobs_alike_but_for_their_rules_are_planned_by_their_own() -> None:
+    jobs = ruled("1", Rules(nodes=frozenset())), ruled("2", Rules())
+    nodes = (Node(NodeName("a0"), A, 2, 2),)
+    snapshot = Snapshot(100.0, RoundInfo(True, 60.0), nodes, jobs)
+    assert set(get("hops+")(snapshot, PlanSettings()).placements) == {JobId("2")}
+
+
+def test_a_sensitive_job_that_rules_let_run_only_spread_is_spread() -> None:
+    jobs = (ruled("1", Rules(shape=ShapeRule.EVEN, cores_per_gpu=2.0)),)
+    nodes = tuple(Node(NodeName(name), A, 2, 2, cores=2) for name in ("a0", "a1"))
+    snapshot = Snapshot(100.0, RoundInfo(True, 60.0), nodes, jobs)
+    made = get("hops+")(snapshot, PlanSettings()).placements
+    assert made == {JobId("1"): Allocation.of({"a0": 1, "a1": 1})}
