@@ -17,6 +17,7 @@ from hopsd.bulkhead import NOBODYS_FAULT, describe_error
 from hopsd.config import Config, PortName
 from hopsd.core.devices import cpu_nodes
 from hopsd.core.queue.profile_runs import run_summary
+from hopsd.core.queue.restarts import needless_restarts
 from hopsd.core.queue.setback import Setback, after, after_defects
 from hopsd.core.snapshot import SnapshotSettings
 from hopsd.core.speed.estimator import EstimatorSettings
@@ -129,6 +130,7 @@ class Controller:
         self._ticks = 0
         self._seen: Observation | None = None
         self._result: RoundResult | None = None
+        self._needless = 0
         self._setbacks: dict[JobId, Setback] = {}
         self._told_aside: set[str] = set()
         self._defects = _Defects()
@@ -242,6 +244,8 @@ class Controller:
             return str(late)
         before = self._seen.reading.now if self._seen is not None else -inf
         self._window, self._result = result.window, result
+        if result.outcomes:
+            self._needless += len(needless_restarts(result.built.snapshot, result.plan))
         now = result.seen.reading.now
         # Of a clock that was set back, nobody rests longer.
         setbacks = self._setbacks if now >= before else {}
@@ -351,6 +355,7 @@ class Controller:
             reports_refused=self._learner.refused,
             raqlr=self._raqlr() if error is None and mode != "standby" else None,
             error=error,
+            needless_restarts=self._needless,
         )
         try:
             return status.document(service, self._seen, self._result)

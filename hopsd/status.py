@@ -29,7 +29,8 @@ Document = dict[str, Any]
 class Service:
     """The daemon's own state. ``mode``: active, paused or standby; ``sentence``: the last tick.
 
-    ``reports_refused``: what jobs reported of themselves and was not believed, since its start.
+    ``reports_refused``: what jobs reported of themselves and was not believed, since its start;
+    ``needless_restarts``: moves since then that nobody gained by.
     """
 
     mode: str
@@ -40,6 +41,7 @@ class Service:
     reports_refused: int
     raqlr: float | None = None
     error: str | None = None
+    needless_restarts: int = 0
 
 
 def document(service: Service, seen: Observation | None, result: RoundResult | None) -> Document:
@@ -53,6 +55,8 @@ def document(service: Service, seen: Observation | None, result: RoundResult | N
         "ticks": service.ticks,
         "reports_refused": service.reports_refused,
         "raqlr": service.raqlr,
+        "restarts_per_job_hour": _restarts_per_job_hour(seen) if seen else None,
+        "needless_restarts": service.needless_restarts,
         "error": service.error,
         "time": seen.reading.now if seen else None,
         "slurm_version": seen.reading.slurm_version if seen else None,
@@ -72,6 +76,13 @@ def document(service: Service, seen: Observation | None, result: RoundResult | N
             doc["running" if job.state in OCCUPYING else "waiting"].append(row)
         doc["waiting"].sort(key=lambda row: -(row["priority"] or 0.0))
     return doc
+
+
+def _restarts_per_job_hour(seen: Observation) -> float | None:
+    """Of the jobs that are there; None while none has run."""
+    records = [seen.records[job] for job in seen.comments if job in seen.records]
+    hours = sum(record.run_seconds for record in records) / 3600.0
+    return sum(record.restarts for record in records) / hours if hours > 0 else None
 
 
 def _round(result: RoundResult) -> Document:

@@ -733,9 +733,9 @@ local function accept(job, partitions, pairs_found, asked, word)
   if held_by_user then job.begin_time = USER_HOLD_BEGIN end
   job.priority = 0
   if held_by_user then
-    tell("accepted; kept back until you release it (scontrol release JOB clears --begin, too)")
+    tell("kept back until you release it (scontrol release JOB clears --begin, too)")
   else
-    tell("accepted with reqs=" .. pairs_found.reqs .. ", " .. tell_contract(asked, pairs_found)
+    tell("to be placed with reqs=" .. pairs_found.reqs .. ", " .. tell_contract(asked, pairs_found)
       .. (given(job.array_inx) and ", for each task of the array" or "")
       .. "; shows as held until its turn comes, hopsctl explain JOB tells why it waits")
   end

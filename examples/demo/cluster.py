@@ -173,8 +173,9 @@ class PrivateCluster:
 
         def ready() -> bool:
             with contextlib.suppress(Exception):
-                states = self.run("sinfo", "--noheader", "--Node", "--format=%T").split()
-                return len(states) == len(self.nodes) and set(states) <= {
+                said = self.run("sinfo", "--noheader", "--Node", "--format=%N=%T").split()
+                states = dict(line.split("=") for line in said)  # a node comes once a partition
+                return len(states) == len(self.nodes) and set(states.values()) <= {
                     "idle",
                     "mixed",
                     "allocated",

@@ -176,7 +176,11 @@ class PlanConfig:
         above=0,
         maximum=_DAY,
     )
-    priority: PriorityName = option(_PLAN.priority, "Order of the queue.")
+    priority: PriorityName = option(
+        _PLAN.priority,
+        "Order of the queue. fair_share, qos: the latency ratio times Slurm's fair-share factor, or"
+        " the QOS' priority; fair_share_first, qos_first: these, among equals the latency ratio.",
+    )
     policy: str = option(_PLAN.policy, "The scheduling policy.", choices=tuple(POLICIES))
     paper_exact: bool = option(
         _PLAN.paper_exact, "Plan as the paper prints it, without what was added since."

@@ -13,7 +13,7 @@ from hopsd.core.placement.pools import Pools, could_run, pools_of
 from hopsd.core.placement.supply import kept_to_counts
 from hopsd.core.queue.history import OCCUPYING, eligible
 from hopsd.core.site.limits import limit_rows
-from hopsd.core.site.own_bounds import open_partitions, within_site
+from hopsd.core.site.own_bounds import open_partitions, standing, within_site
 from hopsd.core.speed.estimator import Estimate, Estimator, EstimatorSettings
 from hopsd.core.submission.comment import Comment
 from hopsd.core.submission.partitions import Access
@@ -212,7 +212,7 @@ def _within_site(jobs: Sequence[Job], reading: Reading) -> tuple[list[Job], dict
             )
         )
         if isinstance(found, Job):
-            allowed.append(found)
+            allowed.append(replace(found, **standing(read[job.id], reading.site)))
         elif job.running:
             allowed.append(replace(job, preemptible=False))
         else:

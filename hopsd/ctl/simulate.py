@@ -286,7 +286,8 @@ class _Progress:
 
 def _show(results: Sequence[Result]) -> None:
     columns = ["policy", "makespan h", "JCT h", "p99 JCT h", "wait h", "max LR", "mean LR",
-               "fragments", "max FTF", "unfair", "GPU use", "restarts", "s"]  # fmt: skip
+               "fragments", "max FTF", "unfair", "GPU use", "restarts", "needless",
+               "s"]  # fmt: skip
     show(table("", columns, [_row(result) for result in results]))
 
 
@@ -294,4 +295,4 @@ def _row(result: Result) -> tuple[Any, ...]:
     s = result.summary
     return (result.policy, s.makespan_h, s.avg_jct_h, s.p99_jct_h, s.avg_wait_h,
             s.max_latency_ratio, s.mean_latency_ratio, s.avg_fragments, s.max_ftf, s.unfair_share,
-            s.gpu_utilisation, s.restarts, result.wall_seconds)  # fmt: skip
+            s.gpu_utilisation, s.restarts, s.needless_restarts, result.wall_seconds)  # fmt: skip

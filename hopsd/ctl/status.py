@@ -86,6 +86,9 @@ def _headline(doc: Document) -> Text:
         text += f"\n{doc['sentence']}"
     if doc.get("private"):
         text += f"; not shown to you: others' {', '.join(doc['private'])}"
+    rate = doc.get("restarts_per_job_hour")
+    if rate is not None:
+        text += f"; {rate:.2f} restarts a job-hour, {doc['needless_restarts']} needless"
     if doc["reports_refused"]:
         text += f"; {doc['reports_refused']:,} reports refused"
     return Text("\n".join(map(printable, text.split("\n", 1))))

@@ -19,7 +19,7 @@ _JOB = "id user submit wait age priority reqs preemptible running sensitivity th
 _JOB_MAY_HAVE = (
     "samples state restart_seconds time_limit_seconds server_factor app running_since"
     " nodes shape per_node exclusive cores_per_gpu memory_mb_per_gpu memory_mb_per_node"
-    " max_nodes max_per_node"
+    " max_nodes max_per_node share qos_weight tier gives_way"
 )
 _SETTINGS = (
     "lambda sigma gap time_limit priority policy paper_exact seed filter_share lease_seconds"
@@ -107,6 +107,10 @@ def _job(item: Item, nodes: frozenset[NodeName]) -> Job:
         phase=phase,
         running_since=fields["running_since"].or_none(number),
         rules=_rules(fields),
+        share=fields.get("share", _factor, 1.0),
+        qos_weight=fields.get("qos_weight", _factor, 1.0),
+        tier=fields.get("tier", Item.whole, 1),
+        gives_way=fields.get("gives_way", flag, True),
     )
     return kept_to_counts(job)
 
@@ -143,6 +147,10 @@ def _limit(item: Item) -> Limit:
         per_gpu=fields.get("per_gpu", _amounts, {}),
         unit=fields.get("unit", Item.text, "GPUs"),
     )
+
+
+def _factor(item: Item) -> float:
+    return item.number(minimum=0, maximum=1)
 
 
 def _amounts(item: Item) -> dict[JobId, int]:

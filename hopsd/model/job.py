@@ -117,6 +117,10 @@ class Job:
     contention: float | None = None
     app_gpu_seconds: float = 0.0
     rules: Rules = ANYWHERE
+    share: float = 1.0
+    qos_weight: float = 1.0
+    tier: int = 1
+    gives_way: bool = True
 
     def factor_on(self, node: NodeName, gpus: int, nodes: int) -> float:
         """Of a server against its type, for ``gpus`` GPUs on ``nodes`` servers."""

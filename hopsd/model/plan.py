@@ -15,7 +15,11 @@ from hopsd.model.rules import Limit
 
 
 class PriorityName(StrEnum):
-    """The queue orders to choose from (section 3.6 and figure 13 of the paper)."""
+    """The queue orders to choose from (section 3.6 and figure 13 of the paper).
+
+    The last four let a site's accounts count: the latency ratio times Slurm's fair-share factor or
+    the weight of the QOS, or these first and the latency ratio among equals.
+    """
 
     LATENCY_RATIO = "latency_ratio"
     FIFO = "fifo"
@@ -23,6 +27,10 @@ class PriorityName(StrEnum):
     SRTF = "srtf"
     LAS = "las"
     FTF = "ftf"
+    FAIR_SHARE = "fair_share"
+    FAIR_SHARE_FIRST = "fair_share_first"
+    QOS = "qos"
+    QOS_FIRST = "qos_first"
 
 
 FTF_LAMBDA = 2.0

@@ -90,7 +90,8 @@ class Qos:
 @dataclass(frozen=True, slots=True)
 class Partition:
     """``accounts`` and ``qos`` that may use it, None: all but the denied ones. ``nodes``: of one
-    job at most. ``billing``: units for each of a kind; empty: Slurm bills CPUs.
+    job at most. ``billing``: units for each of a kind; empty: Slurm bills CPUs. ``tier``: jobs of
+    a higher one come first; ``gives_way``: whether running jobs leave for them.
     """
 
     name: PartitionName
@@ -102,6 +103,8 @@ class Partition:
     seconds: float | None = None
     nodes: int | None = None
     billing: Mapping[str, float] = field(default_factory=dict)
+    tier: int = 1
+    gives_way: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import cast
 
 from hopsd.errors import InputError
+from hopsd.policies.by_tier import ByTier
 from hopsd.policies.protocol import Policy
 from hopsd.policies.within_rules import WithinRules
 
@@ -40,6 +41,7 @@ POLICIES = {
     "srtf-apps": "hopsd.policies.themis.rivals:srtf",
     "srsf": "hopsd.policies.themis.rivals:srsf",
     "slurm": "hopsd.policies.slurm:plan",
+    "slurm-multifactor": "hopsd.policies.slurm:plan_multifactor",
     "allox": "hopsd.policies.allox.policy:plan",
     "allox+": "hopsd.policies.allox.rivals:allox_plus",
     "sjf+": "hopsd.policies.allox.rivals:shortest_first",
@@ -61,4 +63,4 @@ def get(name: str) -> Policy:
     if name not in POLICIES:
         raise InputError(f"no policy {name!r}; there are {', '.join(sorted(POLICIES))}")
     module, function = POLICIES[name].split(":")
-    return WithinRules(cast(Policy, getattr(import_module(module), function)))
+    return WithinRules(ByTier(cast(Policy, getattr(import_module(module), function))))

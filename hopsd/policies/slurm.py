@@ -27,16 +27,25 @@ from hopsd.model.reason import Reason, ReasonCode
 from hopsd.policies.placing import Sites, contenders
 from hopsd.policies.timetable import Gain, Timetable
 
+_FAIR_SHARE_WEIGHT, _AGE_WEIGHT, _MAX_AGE_SECONDS = 10_000.0, 1_000.0, 7 * 86400.0
+"""Of priority/multifactor: PriorityWeightFairshare and PriorityWeightAge as sites have them,
+PriorityMaxAge by default.
+"""
+
 TESTED_JOBS_MAX = 500
 """Jobs of the queue that are looked at, as bf_max_job_test of slurm.conf(5)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """One backfill pass over the queue whenever something happens, as in Slurm."""
+    """One backfill pass over the queue whenever something happens, as in Slurm.
+
+    ``multifactor``: in order of fair share and age in place of submission.
+    """
 
     settles: ClassVar[bool] = True
     steady: ClassVar[bool] = True
+    multifactor: bool = False
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:  # noqa: ARG002
         """Start what can start now without delaying anybody before it in the queue."""
@@ -46,7 +55,8 @@ class Backfill:
         for allocation in placements.values():
             sites.take(allocation)
         queue = sorted(
-            (j for j in jobs if not j.running), key=lambda j: (j.submit, job_order(j.id))
+            (j for j in jobs if not j.running),
+            key=lambda j: (-self._factor(j), j.submit, job_order(j.id)),
         )
         needs = {job.id: sites.rigid(job) for job in queue}
         started = _starting(snapshot, sites.idle, queue[:TESTED_JOBS_MAX], needs)
@@ -62,6 +72,12 @@ class Backfill:
             fragments=left if waiting else 0,
             waiting=waiting,
         )
+
+    def _factor(self, job: Job) -> float:
+        if not self.multifactor:
+            return 0.0
+        age = min(1.0, job.wait_seconds / _MAX_AGE_SECONDS)
+        return _FAIR_SHARE_WEIGHT * job.share + _AGE_WEIGHT * age
 
 
 _NOWHERE = Reason(
@@ -173,3 +189,4 @@ def _left(job: Job, rate: float) -> float:
 
 
 plan = Backfill()
+plan_multifactor = Backfill(multifactor=True)

@@ -18,6 +18,7 @@ from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.sim.metrics import Change
 from hopsd.sim.speed import Speeds
 from hopsd.sim.text import comment_of
+from hopsd.sim.usage import Usage
 
 
 class BrokenPlanError(HopsError):
@@ -112,7 +113,8 @@ class VirtualCluster:
 
     ``changes`` is the timeline of the run so far. ``claims``: what comments say in place of the
     truth. ``planning_seconds``: how long the plan now applied took, where that counts: who is
-    placed by it trains that much later.
+    placed by it trains that much later. ``shares``: of the cluster, by user; where there are some,
+    readings tell Slurm's fair-share factors.
     """
 
     cluster: Cluster
@@ -121,6 +123,7 @@ class VirtualCluster:
     failures: Sequence[Failure] = ()
     claims: Mapping[JobId, WorkloadJob] = field(default_factory=dict)
     now: float = 0.0
+    shares: Mapping[UserName, float] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
     finished: int = 0
     planning_seconds: float = 0.0
@@ -129,12 +132,15 @@ class VirtualCluster:
     _ended: list[JobReading] = field(default_factory=list)
     _events: list[_Event] = field(default_factory=list)
     _nodes: dict[NodeName, NodeReading] = field(default_factory=dict)
+    _users: dict[JobId, UserName] = field(default_factory=dict)
     _idle: dict[NodeName, int] = field(default_factory=dict)
     _unfinished: dict[tuple[UserName, AppName | None], list[int]] = field(default_factory=dict)
     _speeds: Speeds = field(init=False)
+    _usage: Usage = field(init=False)
 
     def __post_init__(self) -> None:
         self._speeds = Speeds(self.cluster, self.workload)
+        self._usage = Usage(self.shares)
         for server in self.cluster.servers:
             self._nodes[server.name] = NodeReading(
                 server.name, server.gpu_type, server.gpus, cores=server.gpus
@@ -216,7 +222,9 @@ class VirtualCluster:
         """Ended jobs are told once."""
         ended, self._ended = self._ended, []
         jobs = (*ended, *(job.reading for job in self._jobs.values()))
-        return Reading(self.now, tuple(self._nodes.values()), jobs)
+        return Reading(
+            self.now, tuple(self._nodes.values()), jobs, site=self._usage.rules(self.now)
+        )
 
     def apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
         """All vacating, then all placing.
@@ -258,6 +266,7 @@ class VirtualCluster:
             dependency=self._early(spec),
         )
         self._jobs[spec.id] = _VirtualJob(spec, spec.samples, reading)
+        self._users[spec.id] = spec.user
 
     def _early(self, spec: WorkloadJob) -> bool:
         """Whether a job of an earlier phase of its app has not ended."""
@@ -381,6 +390,8 @@ class VirtualCluster:
 
     def _note(self, job: JobId, placement: Allocation) -> None:
         self.changes.append(Change(self.now, job, placement))
+        if self.shares and job in self._users:
+            self._usage.holds(self.now, job, self._users[job], placement.gpus)
 
     def _stale(self, event: _Event) -> bool:
         _, kind, _, job_id, version = event

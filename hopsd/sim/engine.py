@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
+from types import MappingProxyType
 
-from hopsd.model.ids import JobId
+from hopsd.core.queue.restarts import needless_restarts
+from hopsd.model.ids import JobId, UserName
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.model.scenario import Cluster, Workload
 from hopsd.model.step import StepKind
@@ -68,7 +70,8 @@ class PlanMade:
 @dataclass(frozen=True, slots=True)
 class Run:
     """What a simulation leaves behind. ``rounds``: the times at which rounds started;
-    ``unfinished``: jobs submitted and not ended.
+    ``unfinished``: jobs submitted and not ended. ``needless_restarts``: moves and stops that
+    nobody gained by.
     """
 
     changes: tuple[Change, ...]
@@ -77,6 +80,7 @@ class Run:
     finished: int
     unfinished: frozenset[JobId]
     wall_seconds: float
+    needless_restarts: int = 0
 
 
 Progress = Callable[[float, int, int], None]
@@ -95,8 +99,11 @@ class Simulation:
         failures: Sequence[Failure] = (),
         progress: Progress | None = None,
         told: Workload | None = None,
+        shares: Mapping[UserName, float] = MappingProxyType({}),
     ) -> None:
-        """``told``: what the scheduler is told of the jobs and their speeds, where users lie."""
+        """``told``: what the scheduler is told of the jobs and their speeds, where users lie.
+        ``shares``: of users, of the cluster.
+        """
         self._workload = workload
         self._settings = settings
         self._policy = self._counted(policy) if settings.count_planning else policy
@@ -106,11 +113,14 @@ class Simulation:
         self._steady = bool(getattr(policy, "steady", False))
         self._progress = progress
         claims = {job.id: job for job in told.jobs} if told else {}
-        self.port = VirtualCluster(cluster, workload, settings.cluster, failures, claims)
+        self.port = VirtualCluster(
+            cluster, workload, settings.cluster, failures, claims, shares=shares
+        )
         knowledge = Speeds(cluster, told or workload).knowledge()
         self._store = MemoryStore(knowledge, settings.cluster.restart_seconds)
         self._round = RoundSettings(settings.round_seconds, settings.plan)
         self._plans: list[PlanMade] = []
+        self._needless = 0
         self._rounds: list[float] = []
         self._smallest = min((min(j.reqs) for j in workload.jobs), default=1)
 
@@ -147,6 +157,7 @@ class Simulation:
             self.port.finished,
             self.port.unfinished,
             perf_counter() - began,
+            self._needless,
         )
 
     def _counted(self, policy: Policy) -> Policy:
@@ -219,6 +230,7 @@ class Simulation:
         result = run_round(self.port, self._store, self._policy, self._round, window)
         for job, defect in result.defects.items():
             raise BrokenPlanError(f"no plan can be made with job {job}: {defect}")
+        self._needless += len(needless_restarts(result.built.snapshot, result.plan))
         placed = len(result.outcomes)
         seconds = result.plan.seconds.get("total", perf_counter() - began)
         self._plans.append(PlanMade(self.port.now, seconds, result.plan.gap, placed))

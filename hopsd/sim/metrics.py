@@ -75,6 +75,7 @@ class JobOutcome:
     ftf_eq9: float | None
     restarts: int
     gpu_seconds_held: float
+    seconds_held: float = 0.0
 
     @property
     def jct(self) -> float | None:
@@ -98,7 +99,11 @@ class RoundState:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The figures of one policy. Hours where the name says so; shares are 0 to 1."""
+    """The figures of one policy. Hours where the name says so; shares are 0 to 1.
+
+    ``restarts_per_job_hour``: by the hours that jobs held GPUs; ``needless_restarts``: those that
+    left their GPUs to nobody and made no job faster.
+    """
 
     makespan_h: float
     avg_jct_h: float
@@ -113,6 +118,8 @@ class Summary:
     unfair_share: float
     gpu_utilisation: float
     restarts: int
+    restarts_per_job_hour: float
+    needless_restarts: int
     rounds: int
 
 
@@ -191,6 +198,7 @@ def _outcome(
         ftf_eq9=None if share is None else (until - facts.submit) * share / facts.gpu_seconds,
         restarts=max(0, len(holds) - 1),
         gpu_seconds_held=sum((h.end - h.start) * h.allocation.gpus for h in holds),
+        seconds_held=held,
     )
 
 
@@ -263,8 +271,15 @@ def round_states(
     return states
 
 
-def summarise(outcomes: Sequence[JobOutcome], states: Sequence[RoundState], gpus: int) -> Summary:
-    """The figures over all jobs; unfinished ones count in waiting and latency ratio alone."""
+def summarise(
+    outcomes: Sequence[JobOutcome], states: Sequence[RoundState], gpus: int, needless: int = 0
+) -> Summary:
+    """The figures over all jobs; unfinished ones count in waiting and latency ratio alone.
+
+    ``needless``: restarts that the timeline does not tell from others.
+    """
+    hours = sum(o.seconds_held for o in outcomes) / 3600.0
+    restarts = sum(o.restarts for o in outcomes)
     jcts = np.array([o.jct for o in outcomes if o.jct is not None]) / 3600.0
     ends = [o.end for o in outcomes if o.end is not None]
     makespan = max(ends) - min(o.submit for o in outcomes) if ends else 0.0
@@ -284,7 +299,9 @@ def summarise(outcomes: Sequence[JobOutcome], states: Sequence[RoundState], gpus
         max_ftf_eq9=max((o.ftf_eq9 for o in outcomes if o.ftf_eq9 is not None), default=0.0),
         unfair_share=_mean((rhos > 1.0 + ROUNDING).astype(float)),
         gpu_utilisation=held / (gpus * makespan) if makespan > 0 else 0.0,
-        restarts=sum(o.restarts for o in outcomes),
+        restarts=restarts,
+        restarts_per_job_hour=restarts / hours if hours > 0 else 0.0,
+        needless_restarts=needless,
         rounds=len(states),
     )
 

@@ -26,6 +26,8 @@ _ROWS = (
     ("Share treated unfairly", "unfair_share", "{:.1%}", -1),
     ("GPU time held", "gpu_utilisation", "{:.1%}", 0),
     ("Restarts", "restarts", "{:,}", 0),
+    ("Restarts a job-hour", "restarts_per_job_hour", "{:.3f}", -1),
+    ("Needless restarts", "needless_restarts", "{:,}", -1),
     ("Rounds", "rounds", "{:,}", 0),
 )
 """Label, field of Summary, format, and whether more is better (1), worse (-1) or neither."""

@@ -75,7 +75,7 @@ def play(
         rounds=tuple(states),
         first_plans=_first_plans(run),
         plans=len(run.plans),
-        summary=summarise(outcomes, states, gpus),
+        summary=summarise(outcomes, states, gpus, run.needless_restarts),
         wall_seconds=run.wall_seconds,
     )
 

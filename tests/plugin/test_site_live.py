@@ -49,7 +49,7 @@ def test_a_script_that_does_not_load_leaves_the_last_one_in_force(
     assert sbatch(cluster, "--comment=hops:reqs=1")[0]
     with installed(cluster, broken):
         assert not sbatch(cluster, "--comment=hops:reqs=0")[0]
-        assert "accepted with" in sbatch(cluster, "--comment=hops:reqs=1")[1]
+        assert "to be placed with" in sbatch(cluster, "--comment=hops:reqs=1")[1]
 
 
 def test_an_administrator_chooses_the_partitions(cluster: PrivateCluster) -> None:

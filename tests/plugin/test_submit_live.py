@@ -34,7 +34,7 @@ def test_a_hops_job_is_held_and_free_of_any_shape(cluster: PrivateCluster) -> No
     for option in ignored.split():
         assert option.partition("=")[0] in told.partition("accepted")[0]
     assert "--no-requeue is ignored" in told
-    assert "accepted with reqs=2,6, all GPUs on one node;" in told
+    assert "to be placed with reqs=2,6, all GPUs on one node;" in told
     job = shown(cluster, queue(cluster)[0])
     word = (
         "hops:asks|shape:node|counted:yes|tasks:1/1|cores:2/1|memory:default|type:rtx3090|nodes:n1"

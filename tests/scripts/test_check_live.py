@@ -31,7 +31,9 @@ def test_it_tells_counts_and_shapes_and_submits_nothing(scripts: ScriptSite) -> 
     code, (moving, *lines), _ = check(scripts, text)
     assert code == 0
     assert moving.startswith("the script asks for no warning")
-    assert lines[0].startswith("accepted with reqs=2,4,8,16, 4 GPUs on each node; 2 of reqs not")
+    assert lines[0].startswith(
+        "to be placed with reqs=2,4,8,16, 4 GPUs on each node; 2 of reqs not"
+    )
     assert lines[1:] == [
         "2 GPUs: never on this cluster as it is",
         "4 GPUs: now, as on {n0:4}",

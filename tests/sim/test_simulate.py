@@ -104,7 +104,8 @@ def test_the_object_has_the_keys_of_the_format(study: tuple[dict[str, Any], Path
         assert list(figures) == [
             "makespan_h", "avg_jct_h", "p50_jct_h", "p99_jct_h", "avg_wait_h",
             "max_latency_ratio", "mean_latency_ratio", "avg_fragments", "max_ftf", "max_ftf_eq9",
-            "unfair_share", "gpu_utilisation", "restarts", "rounds", "solve_seconds",
+            "unfair_share", "gpu_utilisation", "restarts", "restarts_per_job_hour",
+            "needless_restarts", "rounds", "solve_seconds",
             "proven_gap", "wall_seconds",
         ]  # fmt: skip
     first_lines = [(out / n).read_text().splitlines()[0] for n in ("jobs.csv", "rounds.csv")]

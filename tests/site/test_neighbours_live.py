@@ -19,11 +19,7 @@ from hopsd.model.reading import SlurmState
 pytestmark = pytest.mark.live
 
 NODES = [NodeSpec("rtx3090", gpus=4, cpus=8, memory_mb=8000)] * 3
-CONF = [
-    "SelectTypeParameters=CR_Core_Memory",
-    "PartitionName=debug Nodes=n0 MaxTime=INFINITE State=UP",
-    "PartitionName=one Nodes=ALL MaxNodes=1 MaxTime=INFINITE State=UP",
-]
+CONF = ["SelectTypeParameters=CR_Core_Memory"]
 
 
 @pytest.fixture
@@ -31,6 +27,10 @@ def site(database: str) -> Iterator[Site]:
     python = python_of(OPERATOR)
     Path(str(conninfo_to_dict(database)["host"])).chmod(0o711)  # for the operator
     with accounting_cluster(NODES, CONF) as cluster:
+        cluster.run("scontrol", "create", "PartitionName=debug", "Nodes=n0", "State=UP")
+        cluster.run(
+            "scontrol", "create", "PartitionName=one", "Nodes=ALL", "MaxNodes=1", "State=UP"
+        )
         folder = cluster.directory / "hopsd"
         folder.mkdir()
         folder.chmod(0o777)
@@ -70,10 +70,11 @@ def test_cores_and_memory_of_plain_jobs_are_left_to_them(site: Site) -> None:
         *(cluster, "--nodelist=n0", "--cpus-per-task=7", "--mem=500"), comment=None, uid=uid_of(BOB)
     )
     large = submit(cluster, "--nodelist=n1", "--mem=7000", comment=None, uid=uid_of(BOB))
-    wait_until(lambda: cluster.run("squeue", "-h", "-t", "R", "-o", "%A").split() == [large, many])
+    running = ("squeue", "--noheader", "--states=running", "--format=%A")
+    wait_until(lambda: set(cluster.run(*running).split()) == {large, many})
     four = submit(cluster, "--mem=4000", script=SAVER, comment="hops:reqs=4", uid=alice)
     two = submit(
-        *(cluster, "--cpus-per-gpu=3", "--mem-per-gpu=200"),
+        *(cluster, "--gpus=2", "--cpus-per-gpu=3", "--mem-per-gpu=200"),
         script=SAVER,
         comment="hops:reqs=2",
         uid=alice,

@@ -126,6 +126,39 @@ def _ftf(job: Job, at: _Situation) -> float:
     return shared / alone
 
 
+LEAST_FACTOR = 0.05
+"""A factor of fair share or QOS counts at least so much in a product: a latency ratio 20 times as
+large outweighs any factor, and nobody starves.
+"""
+
+LEVELS = 64
+"""Steps of a factor that comes first, each of twice the weight; within one the ratio decides."""
+
+
+def _product(factor: float, ratio: float) -> float:
+    return ratio * max(factor, LEAST_FACTOR)
+
+
+def _first(factor: float, ratio: float) -> float:
+    return 2.0 ** round(factor * LEVELS) * (1.0 + ratio / (1.0 + ratio))
+
+
+def _fair_share(job: Job, at: _Situation) -> float:
+    return _product(job.share, _latency_ratio(job, at))
+
+
+def _fair_share_first(job: Job, at: _Situation) -> float:
+    return _first(job.share, _latency_ratio(job, at))
+
+
+def _qos(job: Job, at: _Situation) -> float:
+    return _product(job.qos_weight, _latency_ratio(job, at))
+
+
+def _qos_first(job: Job, at: _Situation) -> float:
+    return _first(job.qos_weight, _latency_ratio(job, at))
+
+
 def _remaining_seconds(job: Job, at: _Situation) -> float:
     return remaining_seconds(job, _age(job, at.alone))
 
@@ -147,6 +180,10 @@ _FORMULAS: Mapping[PriorityName, Callable[[Job, _Situation], float]] = {
     PriorityName.SRTF: _srtf,
     PriorityName.LAS: _las,
     PriorityName.FTF: _ftf,
+    PriorityName.FAIR_SHARE: _fair_share,
+    PriorityName.FAIR_SHARE_FIRST: _fair_share_first,
+    PriorityName.QOS: _qos,
+    PriorityName.QOS_FIRST: _qos_first,
 }
 
 

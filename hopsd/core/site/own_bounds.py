@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from math import floor
+from typing import Any
 
 from hopsd.core.site.amounts import minutes_left, per_gpu
 from hopsd.core.site.bounds import (
     JobBound,
     Place,
+    association_chain,
     bounds,
     job_bound,
     least_bound,
@@ -56,6 +58,23 @@ def within_site(
     if not allowed:
         return found[0]
     return max(allowed, key=lambda one: (len(one.reqs), one.rules.max_nodes or 2**16))
+
+
+def standing(read: JobReading, rules: SiteRules) -> dict[str, Any]:
+    """What the site's accounts say of a job's turn, as fields of a :class:`Job`.
+
+    ``qos_weight``: its QOS' priority as a part of the largest, as Slurm's multifactor has it.
+    """
+    place = place_of(read)
+    found: dict[str, Any] = {}
+    if links := association_chain(rules, place)[:1]:
+        found["share"] = min(1.0, max(0.0, links[0].share))
+    top = max((qos.priority for qos in rules.qos.values()), default=0)
+    if top and place.qos in rules.qos:
+        found["qos_weight"] = rules.qos[place.qos].priority / top
+    if (partition := rules.partitions.get(place.partition)) is not None:
+        found |= {"tier": partition.tier, "gives_way": partition.gives_way}
+    return found
 
 
 def _refused(read: JobReading, place: Place, rules: SiteRules) -> Reason | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from time import perf_counter
 
 import numpy as np
@@ -55,6 +56,7 @@ def place(snapshot: Snapshot, settings: PlanSettings, worth: Worth, reach: int =
     clock.lap("model")
     left = settings.time_limit_seconds - clock.total()
     solution = solve(program, settings.gap, left, seed=settings.seed, turns=settings.effort)
+    solution = replace(solution, choice=staying_put(program, solution.choice))
     clock.lap("solve")
     return _plan(snapshot, chosen, program, solution, clock)
 
@@ -68,6 +70,26 @@ def _eq11(
         settings.lam,
         _restart_shares(chosen.jobs, info, settings),
     )
+
+
+def staying_put(program: Program, choice: Ints) -> Ints:
+    """``choice`` (jobs,), but jobs that are worth as much where they run stay there if nobody else
+    was given that: no move without gain, also while a restart is not known to cost anything.
+    """
+    present = program.configurations.present
+    kept = choice.copy()
+    movers = np.flatnonzero((present >= 0) & (choice >= 0) & (choice != present))
+    if not len(movers):
+        return kept
+    left = program.capacity - program.taken(choice)
+    for job in movers.tolist():
+        here, there = present[job : job + 1], kept[job : job + 1]
+        if program.value[here[0]] < program.value[there[0]]:
+            continue
+        room = left + program.taken(there) - program.taken(here)
+        if np.all(room >= 0):
+            kept[job], left = here[0], room
+    return kept
 
 
 class _Stages:

@@ -78,7 +78,8 @@ class SiteRulesReader:
             billing_is_largest=bool(flags and "MAX_TRES" in flags[1].split(",")),
             partitions={partition.name: partition for partition in partitions},
         )
-        if "limits" not in enforced:
+        accounts = re.search(r"^AccountingStorageType\s*=.*slurmdbd", config, re.MULTILINE)
+        if "limits" not in enforced and accounts is None:
             return rules
         text = self._commands.run("scontrol", "show", "assoc_mgr", "flags=assoc,qos", "-o")
         associations, qos = read_associations(text), read_qos(text)
@@ -87,7 +88,7 @@ class SiteRulesReader:
             qos = [replace(one, over_partition=one.name in over) for one in qos]
         return replace(
             rules,
-            limited=True,
+            limited="limits" in enforced,
             safe="safe" in enforced,
             associations={(one.account, one.user, one.partition): one for one in associations},
             qos={one.name: one for one in qos},
@@ -125,6 +126,8 @@ def read_partitions(text: str) -> list[Partition]:
             seconds=_seconds(fields.get("MaxTime", "UNLIMITED")),
             nodes=int(most) if (most := fields.get("MaxNodes", "")).isdigit() else None,
             billing=_weights(fields.get("TRESBillingWeights", "")),
+            tier=int(tier) if (tier := fields.get("PriorityTier", "")).isdigit() else 1,
+            gives_way=fields.get("PreemptMode", "") != "OFF",
         )
         for fields in records(text)
         if "PartitionName" in fields

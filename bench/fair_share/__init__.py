@@ -1,0 +1,1 @@
+"""Users with shares over a simulated week: how far each got from its share."""

@@ -1,0 +1,136 @@
+"""Users with shares over a simulated week: how far each got from its share, and who waited long.
+
+    python -m bench.fair_share [--servers 2] [--days 8] [--demand 0.5] [--seeds 3] [--write]
+
+Every user asks for the same part ``demand`` of the cluster, all week, in jobs of its own size:
+those with a small share for more than it. The first day fills the cluster and is not counted.
+``--write`` puts the table into docs/policies.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import click
+import numpy as np
+
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
+from hopsd.model.job import ThroughputTable
+from hopsd.model.plan import PlanSettings, PriorityName
+from hopsd.model.scenario import Cluster, Server, Workload, WorkloadJob
+from hopsd.policies.registry import get
+from hopsd.sim.engine import PLAN_SECONDS_MAX, Run, Simulation, SimulationSettings
+from hopsd.sim.usage import gpu_seconds, unmet
+
+PAGE = Path("docs/policies.md")
+DAY = 86400.0
+GPU = GpuType("a100")
+NAME = WorkloadName("training")
+SHARES = {UserName("ann"): 4.0, UserName("ben"): 3.0, UserName("cem"): 2.0, UserName("dia"): 1.0}
+REQS = {
+    UserName("ann"): (1, 2, 4),
+    UserName("ben"): (2, 4, 8),
+    UserName("cem"): (1, 2),
+    UserName("dia"): (2, 4),
+}
+GPU_HOURS = 12.0
+"""Of a job, in the mean."""
+ROUND_SECONDS = 3600.0
+
+RULES = (
+    ("hops", PriorityName.LATENCY_RATIO),
+    ("hops", PriorityName.FAIR_SHARE),
+    ("hops", PriorityName.FAIR_SHARE_FIRST),
+    ("slurm", PriorityName.LATENCY_RATIO),
+    ("slurm-multifactor", PriorityName.LATENCY_RATIO),
+)
+
+
+def cluster(servers: int) -> Cluster:
+    """Servers of 8 GPUs of one type."""
+    return Cluster(tuple(Server(NodeName(f"n{i}"), GPU, 8) for i in range(servers)), {})
+
+
+def workload(seed: int, gpus: int, days: float, demand: float) -> Workload:
+    """Jobs of every user, evenly over the days, each of random length."""
+    rng = np.random.default_rng(seed)
+    jobs = []
+    for user in SHARES:
+        hours = demand * gpus * 24.0 * days
+        while hours > 0:
+            own = float(rng.exponential(GPU_HOURS)) + 1.0
+            hours -= own
+            jobs.append((float(rng.uniform(0.0, days * DAY)), user, own))
+    table = ThroughputTable({1: 1.0, 8: 0.9}, {2: 0.8})
+    return Workload(
+        {NAME: {GPU: table}},
+        tuple(
+            WorkloadJob(JobId(str(i)), user, submit, NAME, own * 3600.0, REQS[user])
+            for i, (submit, user, own) in enumerate(sorted(jobs), 1)
+        ),
+    )
+
+
+def row(name: str, priority: PriorityName, runs: list[tuple[Workload, Run]], end: float) -> str:
+    """Of all draws: the largest distance from a share, and who waited."""
+    far: dict[UserName, list[float]] = {user: [] for user in SHARES}
+    started, longest = [], 0.0
+    for made, run in runs:
+        users = {job.id: job.user for job in made.jobs}
+        got = gpu_seconds(run.changes, users, DAY, end)
+        for user, part in unmet(got, SHARES).items():
+            far[user].append(part)
+        first: dict[JobId, float] = {}
+        for change in run.changes:
+            if change.placement:
+                first.setdefault(change.job, change.time)
+        for user in SHARES:
+            mine = [j for j in made.jobs if j.user == user]
+            started.append(sum(j.id in first for j in mine) / len(mine))
+        waits = [first.get(j.id, end) - j.submit for j in made.jobs if j.submit < end]
+        longest = max(longest, *waits)
+    worst = max(abs(part) for parts in far.values() for part in parts)
+    means = " | ".join(f"{np.mean(parts):+.0%}" for parts in far.values())
+    label = f"{name}, priority {priority}" if name == "hops" else name
+    return f"| {label} | {means} | {worst:.0%} | {min(started):.0%} | {longest / 3600.0:.0f} h |"
+
+
+@click.command()
+@click.option("--servers", default=2, show_default=True)
+@click.option("--days", default=8.0, show_default=True)
+@click.option("--demand", default=0.5, show_default=True, help="Of the cluster, by each user.")
+@click.option("--seeds", default=3, show_default=True)
+@click.option("--write", is_flag=True, help=f"Put the table into {PAGE}.")
+def main(servers: int, days: float, demand: float, seeds: int, write: bool) -> None:
+    """Play the week under each order and print the table."""
+    where, end = cluster(servers), days * DAY
+    scenes = [workload(seed, where.gpus, days, demand) for seed in range(seeds)]
+    users = " | ".join(
+        f"{user} ({share / sum(SHARES.values()):.0%})" for user, share in SHARES.items()
+    )
+    rows = [
+        f"| order | {users} | farthest | least started | longest wait |",
+        "|---|" + "---:|" * (len(SHARES) + 3),
+    ]
+    print("\n".join(rows), flush=True)
+    plan = PlanSettings(effort=0, time_limit_seconds=PLAN_SECONDS_MAX)
+    for name, priority in RULES:
+        settings = SimulationSettings(
+            ROUND_SECONDS, plan=replace(plan, priority=priority), horizon=end
+        )
+        runs = [
+            (made, Simulation(where, made, get(name), settings, shares=SHARES).run())
+            for made in scenes
+        ]
+        rows.append(row(name, priority, runs, end))
+        print(rows[-1], flush=True)
+    if write:
+        begin, stop = "<!-- written by python -m bench.fair_share -->\n", "<!-- end -->\n"
+        before, rest = PAGE.read_text().split(begin)
+        table = "\n".join(rows)
+        PAGE.write_text(f"{before}{begin}\n{table}\n\n{stop}{rest.split(stop, 1)[1]}")
+
+
+if __name__ == "__main__":
+    main()

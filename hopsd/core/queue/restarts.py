@@ -1,0 +1,34 @@
+"""Restarts that a plan brings: those that somebody gains by, and needless ones."""
+
+from __future__ import annotations
+
+from hopsd.core.queue.priority import competes, idle_gpus
+from hopsd.core.speed.throughput import configuration_throughput
+from hopsd.model.ids import JobId
+from hopsd.model.plan import Plan, Snapshot
+
+
+def needless_restarts(snapshot: Snapshot, plan: Plan) -> frozenset[JobId]:
+    """Running jobs that a first plan moves or stops though it leaves their GPUs to nobody, and
+    that it makes no faster.
+    """
+    free = dict(zip((node.name for node in snapshot.nodes), idle_gpus(snapshot), strict=True))
+    for allocation in plan.placements.values():
+        for name, gpus in allocation:
+            free[name] = free.get(name, 0) - gpus
+    types = {node.name: node.gpu_type for node in snapshot.nodes}
+    found = set()
+    for job in snapshot.jobs:
+        given = plan.placements.get(job.id)
+        if not job.running or given == job.running or not competes(job, first=snapshot.round.first):
+            continue
+        left = all(
+            free.get(name, 0) + (given.on(name) if given else 0) >= gpus
+            for name, gpus in job.running
+        )
+        faster = given is not None and configuration_throughput(
+            job, given, types
+        ) > configuration_throughput(job, job.running, types)
+        if left and not faster:
+            found.add(job.id)
+    return frozenset(found)

@@ -1,0 +1,123 @@
+"""A wrapper that plans partitions' tiers one after the other, the highest first."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from hopsd.core.queue.priority import competes
+from hopsd.model.allocation import Allocation
+from hopsd.model.cluster import Node
+from hopsd.model.ids import JobId, NodeName
+from hopsd.model.job import Job
+from hopsd.model.plan import Plan, PlanSettings, PlanStatus, Snapshot
+from hopsd.policies.protocol import Policy
+
+_WORST = (
+    PlanStatus.OPTIMAL,
+    PlanStatus.WITHIN_GAP,
+    PlanStatus.TIME_LIMIT,
+    PlanStatus.FALLBACK,
+)
+
+
+class ByTier:
+    """Jobs of a higher tier (PriorityTier of their partition) are planned as if those of lower
+    tiers were not there; these get what is left.
+
+    At a round's start running jobs of lower tiers leave by checkpoint where a higher tier takes
+    their GPUs, unless their partition's PreemptMode is OFF. With one tier nothing changes.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._policy, name)
+
+    def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
+        first = snapshot.round.first
+        tiers = sorted({job.tier for job in snapshot.jobs if competes(job, first=first)})
+        if len(tiers) < 2:
+            return self._policy(snapshot, settings)
+        own = replace(settings, time_limit_seconds=settings.time_limit_seconds / len(tiers))
+        plans: list[Plan] = []
+        given: dict[JobId, Allocation] = {}
+        for tier in reversed(tiers):
+            plans.append(self._policy(_of_tier(snapshot, tier, given), own))
+            given |= plans[-1].placements
+        return _joined(plans)
+
+
+def _of_tier(snapshot: Snapshot, tier: int, given: Mapping[JobId, Allocation]) -> Snapshot:
+    """The snapshot as jobs of ``tier`` see it; ``given``: what higher tiers got."""
+    first = snapshot.round.first
+    jobs: list[Job] = []
+    freed: list[tuple[Job, Allocation]] = []
+    taken: list[tuple[Job, Allocation]] = []
+    for job in snapshot.jobs:
+        if job.tier == tier or not competes(job, first=first):
+            jobs.append(job)
+        elif job.tier > tier:
+            freed.append((job, job.running))
+            if job.id in given:
+                taken.append((job, given[job.id]))
+                jobs.append(replace(job, running=given[job.id], preemptible=False))
+        elif job.running and not job.gives_way:
+            jobs.append(replace(job, preemptible=False))
+        else:
+            freed.append((job, job.running))
+    nodes = _changed(snapshot.nodes, freed, 1)
+    return replace(snapshot, nodes=_changed(nodes, taken, -1), jobs=tuple(jobs))
+
+
+def _changed(
+    nodes: Sequence[Node], held: Sequence[tuple[Job, Allocation]], sign: int
+) -> tuple[Node, ...]:
+    """The nodes with what ``held`` takes of them idle (1), or taken (-1)."""
+    on: dict[NodeName, list[tuple[Job, int]]] = defaultdict(list)
+    for job, allocation in held:
+        for name, gpus in allocation:
+            on[name].append((job, gpus))
+    return tuple(_node(node, on[node.name], sign) if node.name in on else node for node in nodes)
+
+
+def _node(node: Node, held: Sequence[tuple[Job, int]], sign: int) -> Node:
+    gpus = sum(count for _, count in held)
+    node = replace(node, idle=node.idle + sign * gpus)
+    if node.cores is not None:
+        idle = node.cores if node.idle_cores is None else node.idle_cores
+        idle += sign * sum(job.rules.cores(count) for job, count in held)
+        node = replace(node, idle_cores=max(0, min(idle, node.cores)))
+    if node.memory_mb is not None:
+        free = node.memory_mb if node.idle_memory_mb is None else node.idle_memory_mb
+        free += sign * float(sum(job.rules.memory_mb(count) for job, count in held))
+        node = replace(node, idle_memory_mb=max(0.0, min(free, node.memory_mb)))
+    return node
+
+
+def _joined(plans: Sequence[Plan]) -> Plan:
+    objective = sum(plan.objective for plan in plans)
+    bound = sum(plan.upper_bound for plan in plans)
+    seconds: dict[str, float] = defaultdict(float)
+    for plan in plans:
+        for stage, spent in plan.seconds.items():
+            seconds[stage] += spent
+    return Plan(
+        placements={j: a for plan in plans for j, a in plan.placements.items()},
+        objective=objective,
+        upper_bound=bound,
+        gap=(bound - objective) / bound if bound > 0 else 0.0,
+        status=max((plan.status for plan in plans), key=_WORST.index),
+        window=tuple(job for plan in plans for job in plan.window),
+        adjusted=tuple(job for plan in plans for job in plan.adjusted),
+        fragments=plans[-1].fragments if plans[-1].waiting else min(p.fragments for p in plans),
+        seconds=dict(seconds),
+        configurations=sum(plan.configurations for plan in plans),
+        waiting={j: reason for plan in plans for j, reason in plan.waiting.items()},
+        jobs={j: numbers for plan in plans for j, numbers in plan.jobs.items()},
+    )

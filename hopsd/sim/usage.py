@@ -1,0 +1,92 @@
+"""Users' shares of a virtual cluster, and Slurm's fair-share factors of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from hopsd.model.ids import JobId, UserName
+from hopsd.model.site import NO_RULES, Association, SiteRules
+from hopsd.sim.metrics import Change
+
+HALF_LIFE_SECONDS = 7 * 86400.0
+"""Of use, as PriorityDecayHalfLife of slurm.conf(5) by default."""
+
+
+class Usage:
+    """GPU-seconds of each user, halved every ``HALF_LIFE_SECONDS``.
+
+    The factor is 2^(-U/S) of a user with the part U of all use and the share S: Slurm's classic
+    fair share (priority_multifactor(5)).
+    """
+
+    def __init__(self, shares: Mapping[UserName, float]) -> None:
+        total = sum(shares.values()) or 1.0
+        self._shares = {user: share / total for user, share in shares.items()}
+        self._used: dict[UserName, float] = defaultdict(float)
+        self._held: dict[JobId, tuple[UserName, int]] = {}
+        self._at = 0.0
+
+    def holds(self, now: float, job: JobId, user: UserName, gpus: int) -> None:
+        """From now on the job holds so many GPUs."""
+        self._count(now)
+        self._held[job] = user, gpus
+        if not gpus:
+            del self._held[job]
+
+    def factors(self, now: float) -> dict[UserName, float]:
+        """Of every user with a share: 1 who used nothing, 1/2 who used that share of all."""
+        self._count(now)
+        total = sum(self._used.values())
+        return {
+            user: 2.0 ** (-self._used[user] / total / share) if total else 1.0
+            for user, share in self._shares.items()
+        }
+
+    def rules(self, now: float) -> SiteRules:
+        """The factors as a reading of Slurm has them."""
+        if not self._shares:
+            return NO_RULES
+        found = {
+            ("", user, ""): Association("", user, share=factor)
+            for user, factor in self.factors(now).items()
+        }
+        return SiteRules(associations=found)
+
+    def _count(self, now: float) -> None:
+        passed, self._at = now - self._at, now
+        if passed <= 0:
+            return
+        for user in self._used:
+            self._used[user] *= 0.5 ** (passed / HALF_LIFE_SECONDS)
+        for user, gpus in self._held.values():
+            self._used[user] += gpus * passed
+
+
+def gpu_seconds(
+    changes: Sequence[Change], users: Mapping[JobId, UserName], start: float, end: float
+) -> dict[UserName, float]:
+    """What each user held between two times."""
+    held: dict[JobId, tuple[float, int]] = {}
+    found: dict[UserName, float] = dict.fromkeys(users.values(), 0.0)
+
+    def close(job: JobId, until: float) -> None:
+        since, gpus = held.pop(job, (end, 0))
+        found[users[job]] += gpus * max(0.0, min(until, end) - max(since, start))
+
+    for change in changes:
+        close(change.job, change.time)
+        if change.placement:
+            held[change.job] = change.time, change.placement.gpus
+    for job in list(held):
+        close(job, end)
+    return found
+
+
+def unmet(got: Mapping[UserName, float], shares: Mapping[UserName, float]) -> dict[UserName, float]:
+    """How far each user's part of all use is from its share, as a part of that share."""
+    total, whole = sum(got.values()), sum(shares.values())
+    return {
+        user: (got.get(user, 0.0) / total) / (share / whole) - 1.0 if total else -1.0
+        for user, share in shares.items()
+    }

@@ -1,0 +1,48 @@
+"""Fair share and QOS in the queue: off by default; a product, or first of all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+from test_priority_rules import job, snapshot, urgency
+
+from hopsd.core.queue.priority import LEAST_FACTOR, LEVELS, queue
+from hopsd.model.plan import PlanSettings, PriorityName
+
+FACTORS = st.floats(0.0, 1.0)
+WAITS = st.floats(0.0, 1e7)
+
+
+def test_accounts_count_for_nothing_by_default() -> None:
+    one, other = job("1", share=0.1, qos_weight=0.1), job("2")
+    assert urgency(PlanSettings().priority, one, other) == urgency(
+        PriorityName.LATENCY_RATIO, job("1"), job("2")
+    )
+
+
+def test_a_product_weighs_the_latency_ratio_and_starves_nobody() -> None:
+    ratio, most = urgency(PriorityName.FAIR_SHARE, job("1", share=0.5), job("2", share=1.0))
+    assert ratio == most / 2
+    jobs = job("1", qos_weight=0.0), job("2", qos_weight=LEAST_FACTOR)
+    none, least = urgency(PriorityName.QOS, *jobs)
+    assert none == least > 0
+    waited = job("1", share=0.0, wait_seconds=600.0 * 1.01 / LEAST_FACTOR)
+    late, soon = urgency(PriorityName.FAIR_SHARE, waited, job("2", share=1.0))
+    assert late > soon
+
+
+@given(FACTORS, FACTORS, WAITS, WAITS)
+def test_what_comes_first_comes_first(one: float, other: float, wait: float, long: float) -> None:
+    for name, key in (
+        (PriorityName.FAIR_SHARE_FIRST, "share"),
+        (PriorityName.QOS_FIRST, "qos_weight"),
+    ):
+        jobs = [
+            replace(job("1", wait_seconds=wait), **{key: one}),  # type: ignore[arg-type]
+            replace(job("2", wait_seconds=long), **{key: other}),  # type: ignore[arg-type]
+        ]
+        order = [j.id for j in queue(snapshot(*jobs), PlanSettings(priority=name)).jobs]
+        if round(one * LEVELS) != round(other * LEVELS):
+            assert order[0] == ("1" if one > other else "2")

@@ -1,0 +1,67 @@
+"""Partitions' tiers: the higher comes first, the lower gets what is left, whatever the policy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hopsd.model.allocation import Allocation
+from hopsd.model.cluster import Node
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName
+from hopsd.model.job import Job, ThroughputTable
+from hopsd.model.plan import Plan, PlanSettings, RoundInfo, Snapshot
+from hopsd.model.rules import Rules
+from hopsd.policies.registry import get
+
+A = GpuType("a100")
+N0, N1 = NodeName("n0"), NodeName("n1")
+PREEMPTING = ("hops", "srtf", "sia", "gavel", "themis")
+
+
+def job(number: int, tier: int, gpus: int, wait: float = 60.0, **given: object) -> Job:
+    one = Job(
+        JobId(str(number)), UserName("u"), float(number), wait, (gpus,),
+        {A: ThroughputTable({1: 1.0}, {2: 1.0})}, age_seconds=3600.0, tier=tier,
+    )  # fmt: skip
+    return replace(one, **given)  # type: ignore[arg-type]
+
+
+def planned(name: str, *jobs: Job, first: bool = True, **room: object) -> Plan:
+    held = {node: sum(j.running.on(node) for j in jobs) for node in (N0, N1)}
+    nodes = tuple(Node(n, A, 4, 4 - held[n], **room) for n in (N0, N1))  # type: ignore[arg-type]
+    return get(name)(Snapshot(7200.0, RoundInfo(first, 600.0), nodes, jobs), PlanSettings())
+
+
+@pytest.mark.parametrize("name", [*PREEMPTING, "fifo", "slurm", "hops+"])
+def test_a_higher_tiers_jobs_come_first_however_long_others_waited(name: str) -> None:
+    plan = planned(name, job(1, 1, 8, wait=1e6), job(2, 2, 4), job(3, 1, 4, wait=1e5))
+    assert JobId("2") in plan.placements
+    assert JobId("1") not in plan.placements
+
+
+@pytest.mark.parametrize("name", PREEMPTING)
+def test_lower_tiers_give_way_at_a_rounds_start_unless_their_partition_says_off(name: str) -> None:
+    lower = job(1, 1, 8, running=Allocation(((N0, 4), (N1, 4))))
+    plan = planned(name, lower, job(2, 2, 4))
+    assert plan.placements.keys() == {"2"}
+    plan = planned(name, replace(lower, gives_way=False), job(2, 2, 4))
+    assert "2" not in plan.placements
+    assert plan.placements.get(lower.id, lower.running) == lower.running
+
+
+def test_lower_tiers_get_what_is_left_of_cores_too() -> None:
+    rules = Rules(cores_per_gpu=2.0)
+    moving = job(1, 2, 4, rules=rules, running=Allocation(((N0, 4),)))
+    others = [job(n, 1, 2, rules=rules) for n in (2, 3, 4)]
+    plan = planned("hops", moving, *others, cores=8, idle_cores=4)
+    used = {n: sum(a.on(n) for a in plan.placements.values()) for n in (N0, N1)}
+    assert plan.placements[moving.id].gpus == 4
+    assert max(used.values()) <= 4
+    assert sum(used.values()) <= 6
+
+
+def test_one_tier_changes_nothing() -> None:
+    jobs = [job(n, 3, 2) for n in range(1, 7)]
+    same = [replace(one, tier=1) for one in jobs]
+    assert planned("hops", *jobs).placements == planned("hops", *same).placements
