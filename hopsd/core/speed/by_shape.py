@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import exp, log
 
 import numpy as np
@@ -87,24 +88,37 @@ class _Fitted:
     left: Floats
 
 
+Speeds = tuple[tuple[Shape, float], ...]
+"""Shapes with samples per second per GPU."""
+
+
+def speeds_of(measured: Mapping[Shape, Measured]) -> Speeds:
+    """Those with most records. Rounded: a mean whose weights have all decayed is the same."""
+    most = sorted(measured, key=lambda s: (-measured[s].records, s))[:MOST_SHAPES]
+    return tuple((shape, float(f"{measured[shape].per_gpu:.12g}")) for shape in sorted(most))
+
+
+@lru_cache(maxsize=4096)
+def regression(
+    belief: Belief, model: IterationModel, measured: Speeds, older: Speeds = ()
+) -> Regression:
+    """A :class:`Regression`. From tick to tick most workloads have measured nothing new."""
+    return Regression(belief, model, measured, older)
+
+
 class Regression:
     """Samples per second per GPU of all shapes of one workload on one type."""
 
     def __init__(
-        self,
-        belief: Belief,
-        measured: Mapping[Shape, Measured],
-        model: IterationModel,
-        older: Mapping[Shape, Measured] | None = None,
+        self, belief: Belief, model: IterationModel, measured: Speeds, older: Speeds = ()
     ) -> None:
         """``older``: what an older version of the program was measured at; it weighs less."""
         self._belief, self._model = belief, model
         self._scaled = belief.times
-        said = {**(older or {}), **measured}
-        most = sorted(said, key=lambda s: (s not in measured, -said[s].records, s))[:MOST_SHAPES]
-        shapes = sorted(most)
-        noise = [SCATTER**2 + (0.0 if s in measured else OLDER**2) for s in shapes]
-        self._fit = self._fitted({s: said[s].per_gpu for s in shapes}, np.array(noise))
+        own = dict(measured)
+        said = {**dict(older), **own}
+        noise = [SCATTER**2 + (0.0 if shape in own else OLDER**2) for shape in said]
+        self._fit = self._fitted(said, np.array(noise))
         self._scaled = _scaled(belief.times, self._fit.at)
         self._known: dict[Shape, float] = {}
 

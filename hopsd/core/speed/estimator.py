@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from hopsd.core.devices import is_cpu
 from hopsd.core.speed.answers import ASSUMED, records_told
 from hopsd.core.speed.by_count import Column, PaperBase
-from hopsd.core.speed.by_shape import OLDER, Belief, Regression
+from hopsd.core.speed.by_shape import OLDER, Belief, regression, speeds_of
 from hopsd.core.speed.layered import LayeredSpeeds
 from hopsd.core.speed.layers import (
     Layers,
@@ -205,7 +205,7 @@ class Estimator:
         belief = Belief(times, evidence.unsure, communication, communication)
         shapes = measured.shapes
         speeds = LayeredSpeeds(
-            Regression(belief, shapes, settings.model, evidence.older),
+            regression(belief, settings.model, speeds_of(shapes), speeds_of(evidence.older)),
             shapes,
             evidence.told,
             evidence.told if calibrated else ASSUMED,

@@ -201,8 +201,9 @@ def server_factors(layers: Layers, min_records: int) -> dict[NodeName, float]:
 def factors_by_shape(layers: Layers, min_records: int) -> dict[Shape, dict[NodeName, float]]:
     """The same of every shape by itself, where a server's own records of it answer."""
     factors: dict[Shape, dict[NodeName, float]] = {}
+    shapes = {gpu_type: tables.shapes for gpu_type, tables in layers.type.items()}
     for node, tables in sorted(layers.entity.items()):
-        of_type = layers.type[layers.types[node]].shapes
+        of_type = shapes[layers.types[node]]
         for shape, own in tables.answering(min_records).shapes.items():
             factors.setdefault(shape, {})[node] = own.per_gpu / of_type[shape].per_gpu
     return factors
