@@ -281,6 +281,9 @@ def _idle(nodes: Iterable[Node], reading: Reading, info: RoundInfo) -> dict[Node
 
 
 def _nodes(reading: Reading, racks: Mapping[NodeName, RackName]) -> tuple[Node, ...]:
+    """The schedulable nodes, those of a reservation behind the others: a job that may not use them
+    would find no run of neighbours across them.
+    """
     used: dict[NodeName, int] = defaultdict(int)
     for job in reading.jobs:
         if job.state in OCCUPYING:
@@ -295,7 +298,7 @@ def _nodes(reading: Reading, racks: Mapping[NodeName, RackName]) -> tuple[Node, 
             racks.get(n.name),
             **_room(n, reading),
         )
-        for n in reading.nodes
+        for n in sorted(reading.nodes, key=lambda node: node.reservation)
         if n.usable and n.gpus
     )
 

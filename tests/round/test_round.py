@@ -621,3 +621,14 @@ def test_a_job_that_would_lose_all_its_work_stays(
     built = run_round(port, memory, hops, rules, None).built
     assert (JobId("1") in built.pinned) == stays
     assert ("seen to save" in built.notes.get(JobId("1"), "")) == stays
+
+
+def test_a_reserved_node_does_not_part_the_others() -> None:
+    """A job on several nodes takes neighbours, as those on both sides of a reservation are."""
+    nodes = [replace(NODES[0], name=NodeName(f"n{number}")) for number in range(3)]
+    nodes[1] = replace(nodes[1], reservation="day", reserved_from=0.0)
+    port = replace(cluster(comment(8)), nodes=tuple(nodes))
+    asked = read_asked("hops:asks|shape:even|per_node:4")
+    port.jobs[JobId("1")] = replace(port.jobs[JobId("1")], asked=asked)
+    run_round(port, MemoryStore(), hops, SETTINGS, None)
+    assert port.placements()[JobId("1")] == Allocation.of({"n0": 4, "n2": 4})
