@@ -69,8 +69,9 @@ class Adapter(Protocol):
     def read(self) -> Reading:
         """GPU nodes in Slurm's node order and all hops jobs, finished ones while Slurm has them.
 
-        ``foreign_gpus`` is computed from the jobs of the same answer. Array and heterogeneous
-        jobs are foreign whatever their comment: the submit plugin refuses them. Also
+        ``foreign_gpus`` is computed from the jobs of the same answer. Heterogeneous jobs are
+        foreign whatever their comment: the submit plugin refuses them. Of an array, the tasks
+        whose turn it is are jobs (:mod:`hopsd.slurm.ordering.arrays`). Also
         ``SlurmUnavailableError`` while a restarted slurmctld has not heard from all GPU nodes.
         """
 
