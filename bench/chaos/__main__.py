@@ -152,6 +152,7 @@ def _drain(made: World, seen: Seen) -> None:
     begun = time.time()
 
     def over() -> bool:
+        made.in_order()
         made.well()
         queue = made.queue()
         return queue is not None and all(
