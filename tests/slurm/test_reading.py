@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import time
 
@@ -177,7 +178,9 @@ def test_controller_stopped_killed_and_back(cluster: PrivateCluster, port: Slurm
     def saved() -> bool:
         """slurmctld saves after a change, but may take one in the second of a save for saved."""
         cluster.run("scontrol", "update", f"jobid={held}", "name=changed")
-        return state.stat().st_mtime > started
+        with contextlib.suppress(FileNotFoundError):  # between its removal and the new one's name
+            return state.stat().st_mtime > started
+        return False
 
     wait_until(saved)  # what it had not saved is lost
     cluster.stop_slurmctld(how=signal.SIGKILL)
