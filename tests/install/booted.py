@@ -111,7 +111,7 @@ class BootedSite:
         print(f"{'#' if command.root else '$'} {text}   ({time.monotonic() - began:.1f} s)")
         return said
 
-    def until(self, wanted: Callable[[], bool], what: str, seconds: float = 120) -> None:
+    def until(self, wanted: Callable[[], bool], what: str, seconds: float = 300) -> None:
         end = time.monotonic() + seconds
         while not wanted():
             assert time.monotonic() < end, f"{what}: not so after {seconds:g} s"
