@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from hopsd.model.ids import JobId
@@ -49,15 +49,21 @@ def vacate(
             with refusals({}, job):  # of a job that just ended; its state is looked at below
                 adapter.signal(job, warning.name, warning.scope)
     graces = {job: warning.seconds if warning else 0.0 for job, warning in warnings.items()}
-    requeued = False
-    for grace in sorted(set(graces.values())):
-        seen = watch.until(all_left, begun + grace - watch.ticks())
-        for job in jobs:
-            if graces[job] == grace and job in seen and _to_requeue(seen[job], settings):
-                requeued = True
+    requeued: set[JobId] = set()
+
+    def requeue(seen: Jobs, chosen: Iterable[JobId]) -> None:
+        for job in chosen:
+            if job in seen and _to_requeue(seen[job], settings):
+                requeued.add(job)
                 with refusals(errors, job):
                     adapter.requeue_hold(job, ended=seen[job].state.finished)
-    seen = watch.until(all_left, settings.stop_timeout_seconds if requeued else 0.0)
+
+    for grace in sorted(set(graces.values())):
+        seen = watch.until(all_left, begun + grace - watch.ticks())
+        requeue(seen, [job for job in jobs if graces[job] == grace])
+    seen = watch.until(all_left, settings.stop_timeout_seconds)
+    # Who was still completing at the end of its grace may have died of the signal.
+    requeue(seen, [job for job in jobs if job not in requeued])
     for job in _among(seen, jobs, _ON_NODES):
         errors.setdefault(job, f"it is still {seen[job].state_text} after the requeue")
     return Vacated(left, errors)

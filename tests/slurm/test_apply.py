@@ -240,6 +240,24 @@ def test_what_our_signal_killed_is_requeued(slurm: FakeSlurm, ended: dict[str, i
     assert outcome.actual.as_dict() == {"n1": 2}
 
 
+def test_what_our_signal_killed_is_requeued_though_it_ends_after_its_grace(
+    slurm: FakeSlurm,
+) -> None:
+    job = slurm.running(1, n0=2)
+    slurm.on_signal = lambda job: replace(job, state=SlurmState.COMPLETING)
+    sleep = slurm.sleep
+
+    def ends_late(seconds: float) -> None:
+        sleep(seconds)
+        if slurm.now > 1012.0 and slurm.table[job].state is SlurmState.COMPLETING:
+            slurm.change(job, state=SlurmState.FAILED, exit_signal=10, allocation=Allocation())
+
+    slurm.sleep = ends_late  # type: ignore[method-assign]
+    [outcome] = port(slurm, grace_seconds=10.0).apply([move(job, n1=2)])
+    assert outcome.status is OutcomeStatus.DONE
+    assert outcome.actual.as_dict() == {"n1": 2}
+
+
 def test_restart_rests_into_the_next_second(slurm: FakeSlurm) -> None:
     """slurmd knows a job's revoked credential by the second in which it was stopped."""
     job = slurm.running(1, n0=2)
