@@ -231,6 +231,8 @@ def play(
     folder: Path, honest: Sequence[JobReading], attack: Attack, *, hostile: bool, profiling: bool
 ) -> list[dict[str, int]]:
     """GPUs of the honest jobs after every tick, none of which fails."""
+    folder = folder / "reports"
+    folder.mkdir()
     rig = Rig(folder, *honest, *(attack.jobs if hostile else ()), profiling=profiling)
     rig.port.nodes = [*HONEST_NODES, HOSTILE_NODE, *(attack.nodes if hostile else ())]
     if hostile:
