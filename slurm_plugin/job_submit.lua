@@ -623,7 +623,7 @@ end
 -- What is lost when the job is moved; nil: nothing is seen.
 local function doubt_of_moving(script, o, pairs_found)
   if pairs_found.preempt == "no" then return nil end
-  if o.traps ~= "none" and commands_of(script):find("[^%w_]sbatch[^%w_]") then
+  if o.traps ~= "none" and commands_of(script):find("[%s;&|({\"'`]sbatch[%s\"']") then
     return "the script may submit itself once more when it is signalled: leave sbatch out of its trap, since hops itself "
       .. "starts the job again; or write preempt=no"
   end

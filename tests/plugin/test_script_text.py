@@ -80,9 +80,19 @@ def test_who_asks_for_a_signal_or_stays_is_not_told_of_moving() -> None:
     assert "warning" not in submitted("#!/bin/bash\nsrun x\n", "hops:reqs=1;preempt=no")[1]
 
 
-def test_a_trap_that_submits_the_script_again_is_told_of() -> None:
-    _, told = submitted("#!/bin/bash\ntrap 'sbatch train.sh' USR1\nsrun x & wait\n")
-    assert "leave sbatch out of its trap" in told
+@pytest.mark.parametrize(
+    ("commands", "submits"),
+    [
+        ("trap 'sbatch train.sh' USR1", True),
+        ("again() { kill $pid; sbatch $0; }\ntrap again USR1", True),
+        ("import signal, subprocess\nsubprocess.run(['sbatch', me])", True),
+        ("trap save USR1\ncd ${SLURM_SUBMIT_DIR:?run it with sbatch}", False),
+        ("trap save USR1\ncat my_sbatch.log", False),
+    ],
+)
+def test_a_trap_that_submits_the_script_again_is_told_of(commands: str, submits: bool) -> None:
+    _, told = submitted(f"#!/bin/bash\n{commands}\nsignal.signal(signal.SIGUSR1, save)\n")
+    assert ("leave sbatch out of its trap" in told) == submits
 
 
 @pytest.mark.parametrize(
