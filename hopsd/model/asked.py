@@ -1,4 +1,4 @@
-"""What a job's own options ask for beside the comment, as job_submit.lua found it."""
+"""What a job's own sbatch options ask for, apart from the comment, as read by job_submit.lua."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from hopsd.model.rules import ShapeRule
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The defaults ask for nothing.
+    """A job's sbatch options; the defaults ask for nothing.
 
-    ``shape`` and ``per_node``: as in :class:`hopsd.model.rules.Rules`; ``shape`` None: not said.
-    Tasks: ``tasks_per_gpu``, else ``tasks_each`` on each node. ``cores_per_gpu`` None: the
-    site's number. ``memory_mb_per_gpu``: of ``--mem-per-gpu``; ``whole_memory``: ``--mem=0``;
-    ``default_memory``: no option about memory. ``gres``: other than GPUs, on each node, as
-    ``VRAM:12G,nvme:1``. ``nodes``: of ``--nodelist``, None: any. ``signal``: that the script wants
-    before it must go, "": the site's; to its steps alone with ``signal_steps``, else to its shell;
-    ``signal_seconds``: how long before. ``traps``: the signals that the script handles, None: not
-    known. ``ranks``: that it starts on each node, whatever it gets there, None: as many as GPUs.
+    ``shape`` and ``per_node``: as in :class:`hopsd.model.rules.Rules`; ``shape`` None: not
+    specified. Tasks: ``tasks_per_gpu``, else ``tasks_each`` on each node. ``cores_per_gpu`` None:
+    the site's default. ``memory_mb_per_gpu``: from ``--mem-per-gpu``; ``whole_memory``:
+    ``--mem=0``; ``default_memory``: no memory option. ``gres``: other than GPUs, per node, such as
+    ``VRAM:12G,nvme:1``. ``nodes``: from ``--nodelist``, None: any. ``signal``: the one the script
+    wants before it is stopped, "": the site's; sent to its steps only if ``signal_steps``, else to
+    its shell, ``signal_seconds`` ahead. ``traps``: the signals that the script handles, None:
+    unknown. ``ranks``: started on each node whatever the job gets there, None: one per GPU.
     """
 
     shape: ShapeRule | None = None
@@ -42,7 +42,7 @@ class Asked:
     ranks: int | None = None
 
     def tasks(self, gpus: int) -> int:
-        """On a node where the job has ``gpus`` GPUs."""
+        """The number of tasks on a node where the job has ``gpus`` GPUs."""
         if self.tasks_per_gpu is None:
             return self.tasks_each
         return max(1, int(self.tasks_per_gpu * gpus))

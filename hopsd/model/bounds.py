@@ -1,9 +1,9 @@
-"""The bounds of every number that a user, a job or Slurm tells: the one place where they stand.
+"""The accepted range of every number from a user, a job or Slurm, all in one place.
 
-``slurm_plugin/job_submit.lua`` has those of a comment once more, since Slurm's Lua reads no Python;
-docs/users.md and docs/profiler.md tell them. ``tests/plugin/test_bounds.py`` holds all to each
-other. They are wide: no honest job comes near them, and what lies within them neither overflows
-nor vanishes in any sum, product or ratio of a plan.
+``slurm_plugin/job_submit.lua`` repeats those of a comment, since Slurm's Lua cannot read Python,
+and docs/users.md and docs/profiler.md list them; ``tests/plugin/test_bounds.py`` checks that all
+agree. The ranges are wide: no honest job comes near their ends, and values within them neither
+overflow nor underflow in any sum, product or ratio of a plan.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Bound:
     most: float
 
     def holds(self, value: float) -> bool:
-        """Neither NaN nor an infinity is ever within."""
+        """Whether ``value`` is within the bounds; NaN and infinities never are."""
         return self.least <= value <= self.most
 
     def __str__(self) -> str:
@@ -37,36 +37,36 @@ def _shown(value: float) -> str:
 COMMENT_CHARACTERS = Bound(0, 1024)
 
 GPUS = Bound(1, 65_536)
-"""Of a job's requirement, of a node."""
+"""In a job's requirement, or on a node."""
 
 RANGE_COUNTS = Bound(2, 256)
-"""How many counts a range may be cut to (``num``): about as many as a list has room for."""
+"""How many counts a range may yield (``num``): about as many as fit in a comment's list."""
 
 SAMPLES = Bound(1e-3, 1e18)
-"""Of a whole training. The largest published ones see 1e14 tokens."""
+"""In a whole training run. The largest published ones see 1e14 tokens."""
 
 BATCH = Bound(1, 10_000_000)
-"""Samples of an iteration on one GPU."""
+"""Samples per iteration on one GPU."""
 
 LEARNING_RATE = Bound(1e-20, 1e6)
 
 PHASE = Bound(1, 999)
-"""Of an app."""
+"""The phase number of a job in its app."""
 
 SPEED = Bound(1e-6, 1e9)
-"""Samples per second per GPU: one in 11 days, or more than a GPU can count."""
+"""Samples per second per GPU: from one in 11 days to more than any GPU processes."""
 
 ITERATIONS = Bound(0, 1e15)
-"""Also ids and other counters: every one is exact in a double."""
+"""Also for ids and other counters: every such integer is exact in a double."""
 
 PHASE_SECONDS = Bound(0, 86_400)
-"""Of one part of one iteration."""
+"""The duration of one phase of one iteration."""
 
 PARAMETERS = Bound(0, 1e14)
-"""Of a model."""
+"""The parameters of a model."""
 
 EPOCH = Bound(0, 1e11)
-"""A time of day in seconds: until the year 5138."""
+"""A point in time, in seconds since the epoch: until the year 5138."""
 
 DURATION = Bound(0, 1e10)
 """Seconds: 317 years."""
@@ -74,7 +74,7 @@ DURATION = Bound(0, 1e10)
 RESTARTS = Bound(0, 1e6)
 
 REPORT_SECONDS_OLD = Bound(0, 366 * 86_400)
-"""A report of an older one is no report of a job that Slurm knows."""
+"""The age of a report: Slurm no longer knows the job of an older one."""
 
 CLOCK_SKEW_SECONDS = 300.0
-"""By which clocks of nodes may differ."""
+"""How far the clocks of nodes may differ."""

@@ -9,10 +9,10 @@ from hopsd.model.ids import GpuType, NodeName, RackName
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A schedulable server. ``gpus`` in all, ``idle`` free now; one GPU type per node.
+    """A schedulable server: ``gpus`` in total, of one type, of which ``idle`` are free now.
 
-    ``rack``: None where nobody said it; those nodes count as one rack. ``cores`` and ``memory_mb``
-    in all, None: never short; ``idle_cores`` and ``idle_memory_mb`` free now, None: all of them.
+    ``rack`` None: unknown; such nodes count as one rack. ``cores`` and ``memory_mb``: in total,
+    None: never scarce; ``idle_cores`` and ``idle_memory_mb``: free now, None: all of them.
     """
 
     name: NodeName

@@ -1,4 +1,4 @@
-"""What hops remembers of a job beyond what Slurm does."""
+"""What hops remembers about a job beyond what Slurm does."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from hopsd.model.reading import SlurmState
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """A job's life so far. Slurm's requeue resets its submit time; ``submit`` here is the first.
+    """A job's history so far. Slurm's requeue resets the submit time; ``submit`` is the first one.
 
-    ``wait_seconds``: eligible but not running, over all restarts. ``allocation_since`` is when
-    ``allocation`` began; of a job without one when it lost its last, where Slurm told. ``end``
-    is None until the job finished. ``released``: given back to plain Slurm by an operator, hops
-    leaves it alone. ``run_seconds_by_type``: what of ``run_seconds`` was spent on which GPU type.
-    ``app_seconds``: the number of apps that were present (a job without one counts as one), summed
-    over the seconds from ``submit`` to ``seen``. ``app_gpu_seconds``: what jobs of the same app
-    that have ended since ``submit`` spent. ``program``: hash of the script that it trains with, as
-    it reported, "" so far unknown. ``saved``: whether it was seen to save, None: it reported
-    nothing.
+    ``wait_seconds``: eligible but not running, over all restarts. ``allocation_since``: when
+    ``allocation`` began or, for a job without one, when it lost its last, if Slurm recorded that.
+    ``end`` is None until the job has finished. ``released``: an operator gave the job back to plain
+    Slurm, and hops leaves it alone. ``run_seconds_by_type``: ``run_seconds`` by GPU type.
+    ``app_seconds``: the number of apps present (a job without one counts as one), integrated over
+    the time from ``submit`` to ``seen``. ``app_gpu_seconds``: used by jobs of the same app that
+    have ended since ``submit``. ``program``: hash of the training script as reported, "" if
+    unknown. ``saved``: whether it was seen to save a checkpoint, None: it reported nothing.
     """
 
     id: JobId
@@ -53,5 +52,5 @@ class JobRecord:
 
     @property
     def latency_ratio(self) -> float | None:
-        """Waiting over expected run time (eq. 8); None before the age is known."""
+        """Waiting time over expected run time (eq. 8); None until the age is known."""
         return self.wait_seconds / self.age_seconds if self.age_seconds else None

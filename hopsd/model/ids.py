@@ -1,4 +1,4 @@
-"""Names of things, each a type of its own so that mypy tells them apart; numbers of tasks."""
+"""Identifier types, distinct so that mypy tells them apart, and the task numbers of job arrays."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _LAST = 2**63
 
 
 def job_order(job: JobId) -> tuple[int, int, int, str]:
-    """Sort key of job ids: ids of digits compare as numbers and come first.
+    """Sort key of job ids: numeric ids compare as numbers and come first.
 
-    Tasks, ``17_4``, are in the order of their numbers, and their array, ``17``, comes after them.
+    Tasks (``17_4``) are in numeric order, followed by their array (``17``).
     """
     number, mark, task = job.partition("_")
     if _is_number(number) and (not mark or _is_number(task)):
@@ -40,21 +40,19 @@ _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?")
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
-    """Numbers of an array's tasks, ascending; no number is in two of ``ranges``: there may be a
-    million.
-    """
+    """Task numbers of an array, ascending, as disjoint ``ranges``: there may be a million."""
 
     ranges: tuple[range, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> Tasks:
-        """Of Slurm's text: ``0-98:2``, ``1,3-5%8``.
+        """Parse Slurm's notation: ``0-98:2``, ``1,3-5%8``.
 
-        Slurm may shorten it, as ``0,2,4...%8``: what it left out is not there.
+        Slurm may abbreviate it, as in ``0,2,4...%8``; what it left out is missing here, too.
         """
         items = text.strip("[]").partition("%")[0].split(",")
         if items[-1].endswith("..."):
-            del items[-1]  # it may be half a number
+            del items[-1]  # the last number may be cut off
         found = filter(None, map(_RANGE.fullmatch, items))
         ranges = (range(int(a), int(b or a) + 1, max(1, int(s or 1))) for a, b, s in _groups(found))
         return cls(tuple(filter(None, ranges)))

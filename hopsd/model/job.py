@@ -13,7 +13,7 @@ from hopsd.model.rules import ANYWHERE, Rules
 
 
 class JobState(StrEnum):
-    """``WAITING`` also for running jobs; the other three are in no queue."""
+    """A job's state in the queue: ``WAITING`` includes running jobs; the others do not compete."""
 
     WAITING = "waiting"
     HELD = "held"
@@ -22,37 +22,37 @@ class JobState(StrEnum):
 
 
 Shape = tuple[int, int]
-"""GPUs and servers of an allocation, all of one type."""
+"""The numbers of GPUs and of servers in an allocation, all of one GPU type."""
 
 
 class ByShape(Protocol):
-    """Samples per second per GPU of ``gpus`` GPUs on ``nodes`` servers of one type."""
+    """Estimates of samples per second per GPU, for ``gpus`` GPUs on ``nodes`` servers of a type."""
 
     def per_gpu(self, gpus: int, nodes: int) -> float:
         """The estimate."""
         ...
 
     def between(self, gpus: int, nodes: int) -> tuple[float, float]:
-        """Where it lies with four chances of five."""
+        """The 80 % interval of the estimate."""
         ...
 
     def source(self, gpus: int, nodes: int) -> str:
-        """Who says so."""
+        """Where the estimate comes from, in words."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ThroughputTable:
-    """Per-GPU throughput of one job on one GPU type: the estimator's answer, or a file's.
+    """Per-GPU throughput of one job on one GPU type, from the estimator or from a file.
 
-    ``aggregated`` by GPU count in one server, ``distributed`` by server count when spread
-    (whatever the GPU count). Between two counts: linear; outside: the nearest.
+    ``aggregated``: by GPU count in one server; ``distributed``: by server count when spread,
+    whatever the GPU count. Interpolated linearly between counts, the nearest one outside.
     An empty ``distributed`` means that the job cannot be spread on this type.
-    ``source``: who says so; ``aggregated_source`` and ``distributed_source`` where it differs
-    from count to count.
+    ``source``: where the figures come from; ``aggregated_source`` and ``distributed_source``: the
+    same by count, where it differs.
 
-    ``by_shape``: an estimate of every shape at its own counts. Where there is one it answers, and
-    the two tables are a summary of it.
+    ``by_shape``: estimates by GPU and server count. If present, it takes precedence, and the two
+    tables only summarise it.
     """
 
     aggregated: Mapping[int, float]
@@ -63,7 +63,7 @@ class ThroughputTable:
     by_shape: ByShape | None = None
 
     def source_of(self, gpus: int, nodes: int) -> str:
-        """Who says how fast ``gpus`` GPUs on ``nodes`` servers are; of the nearest count."""
+        """Where the figure for ``gpus`` GPUs on ``nodes`` servers comes from (nearest count)."""
         if self.by_shape is not None:
             return self.by_shape.source(gpus, nodes)
         sources, count = (
@@ -76,16 +76,16 @@ class ThroughputTable:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a policy knows of one job. Throughput absent for a type: it cannot run there.
+    """What a policy knows about one job. It cannot run on types missing from ``throughput``.
 
     ``wait_seconds`` is all the time spent eligible but not running, over all restarts.
     ``age_seconds`` is the expected run time without waiting (eq. 9), None: computed.
-    ``server_factor`` multiplies the per-GPU throughput on a server; ``server_factor_at`` instead
-    of it in the shapes that were measured there. ``running`` is where it runs now since
-    ``running_since``, empty while it waits, again since ``waiting_since`` (None: it never ran).
-    ``app`` and its ``phase``: as in the comment. ``contention``: mean number of apps present in its
-    life so far, None: not known. ``app_gpu_seconds``: spent by jobs of the app that have ended.
-    ``rules``: what every placement of it must keep.
+    ``server_factor`` multiplies the per-GPU throughput on a server; for shapes measured there,
+    ``server_factor_at`` replaces it. ``running``: the allocation held since ``running_since``,
+    empty while the job waits, which it does since ``waiting_since`` (None: it never ran).
+    ``app`` and ``phase``: as in the comment. ``contention``: mean number of apps present during its
+    life so far, None: unknown. ``app_gpu_seconds``: used by jobs of the app that have ended.
+    ``rules``: constraints on every placement of the job.
     """
 
     id: JobId
@@ -123,7 +123,7 @@ class Job:
     gives_way: bool = True
 
     def factor_on(self, node: NodeName, gpus: int, nodes: int) -> float:
-        """Of a server against its type, for ``gpus`` GPUs on ``nodes`` servers."""
+        """A server's speed relative to its type, for ``gpus`` GPUs on ``nodes`` servers."""
         own = self.server_factor_at.get((gpus, nodes))
         if own is not None and node in own:
             return own[node]

@@ -1,4 +1,4 @@
-"""What is read back from the store to tell people what happened."""
+"""Records read back from the store to show what happened."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from hopsd.model.reason import Reason
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """One allocation of a job from its beginning to its ``end``, None while it lasts.
+    """One allocation of a job from ``start`` to ``end``, None while it lasts.
 
-    ``submit`` is the job's first one: it tells two jobs apart that Slurm gave the same id.
+    ``submit`` is the job's first submit time, which distinguishes jobs if Slurm reuses an id.
     """
 
     job: JobId
@@ -26,7 +26,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class ReasonRecord:
-    """Why a job waited from ``since`` to ``until``, None while it does. The latest text."""
+    """Why a job waited from ``since`` to ``until`` (None: it still does), in the latest wording."""
 
     job: JobId
     since: float
@@ -36,7 +36,7 @@ class ReasonRecord:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something noticed that an operator may want to know: drift, a recovered plan, ...
+    """Something an operator may want to know about: drift, a recovered plan, ...
 
     ``kind`` is a short word for programs, ``text`` a sentence for people.
     """

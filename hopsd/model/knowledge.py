@@ -9,16 +9,16 @@ from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
 from hopsd.model.job import ThroughputTable
 
 NOBODY = UserName("")
-"""Whose job a report was of is not known."""
+"""The user of a report whose job's owner is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class ThroughputRecord:
     """Measured samples per second per GPU of one run in one shape.
 
-    ``node`` is the one the figure belongs to; ``gpus`` and ``nodes`` describe the whole
-    allocation. One record a report; every entity record also counts for its type. ``user``: whose
-    job reported it, "" of records from before that was kept.
+    ``node``: where it was measured; ``gpus`` and ``nodes`` describe the whole allocation. One
+    record per report; every record of a server also counts for its GPU type. ``user``: the owner of
+    the job, "" in records from before this was stored.
     """
 
     workload: WorkloadName
@@ -33,14 +33,14 @@ class ThroughputRecord:
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """What one process measured of its iterations' parts: seconds, means since its start.
+    """Phase times of the iterations of one process: seconds, means since its start.
 
-    ``data_bins``: how many of the ``iterations`` waited for data for a time of that bin
-    (``core/speed/mixture.py`` says what times those are), ``data_seconds`` in all.
-    ``backward_by_data``: seconds in backward passes by that bin, by the CPU's clock; ``t_w`` is
-    the part of a backward pass that waited for slower peers, ``t_b`` the rest of it.
-    ``batch_size``: mean samples of an iteration, 0 where they could not be seen.
-    ``on_device``: t_f, t_b, t_u and t_w are by a GPU's clock. ``params`` 0: could not be seen.
+    ``data_bins``: histogram of the time that each of the ``iterations`` waited for data (bins as
+    in ``core/speed/mixture.py``), ``data_seconds`` in total. ``backward_by_data``: seconds in
+    backward passes, by the same bins, by the CPU's clock; ``t_w`` is the part of a backward pass
+    spent waiting for slower peers, ``t_b`` the rest. ``batch_size``: mean samples per iteration;
+    ``params``: model parameters; 0 if it could not be determined. ``on_device``: t_f, t_b, t_u and
+    t_w are by a GPU's clock.
     """
 
     inference: bool
@@ -60,7 +60,7 @@ class Phases:
 
 @dataclass(frozen=True, slots=True)
 class PhaseRecord:
-    """The parts of an iteration as one process of run ``run`` of a job last reported them.
+    """The phase times that one process of run ``run`` of a job last reported.
 
     ``world``: ranks of the run; ``at``: epoch seconds of the report.
     """
@@ -82,10 +82,10 @@ class PhaseRecord:
 class Theory:
     """The theory layer of a workload on a GPU type: basic times, fitted to ``records`` reports.
 
-    Seconds of one iteration's parts on one GPU (section 3.5). Data comes from memory with
-    ``p_cache`` after about ``mu_cache``, else from storage after ``mu_load``; ``w_cache`` and
-    ``w_load`` are the waits for peers in the two cases. ``params`` 0: not known.
-    ``iterations``: how many the data times rest on; ``at``: the newest report.
+    Seconds per phase of one iteration on one GPU (section 3.5). Data comes from memory with
+    probability ``p_cache`` after about ``mu_cache``, else from storage after ``mu_load``;
+    ``w_cache`` and ``w_load`` are the waits for peers in the two cases. ``params`` 0: unknown.
+    ``iterations``: how many the data times are based on; ``at``: time of the newest report.
     """
 
     workload: WorkloadName
@@ -111,7 +111,7 @@ class Theory:
 
 @dataclass(frozen=True, slots=True)
 class Bandwidth:
-    """What calibration found of a GPU type, in parameters per second (eq. 2).
+    """The calibrated bandwidths of a GPU type, in parameters per second (eq. 2).
 
     ``b_link`` between the GPUs of one server, ``b_net`` between servers. ``at``: epoch
     seconds of the measurement, 0 where the configuration gives it.
@@ -125,15 +125,17 @@ class Bandwidth:
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """``tables``: the operator's, from the configuration, final. ``records``: what jobs reported.
+    """Everything known about workloads' speed and run time.
 
-    ``server_factor`` goes with ``tables``: it multiplies the per-GPU throughput on a server.
+    ``tables``: the operator's, from the configuration; they override everything else.
+    ``server_factor`` belongs to them: it multiplies the per-GPU throughput on a server.
+    ``records``: what jobs reported.
 
-    ``median_age_by_workload``, ``median_age_by_user``: seconds that completed jobs ran, the
-    expected run time of a job that names neither samples nor a time limit.
+    ``median_age_by_workload``, ``median_age_by_user``: run time of completed jobs in seconds, the
+    expected run time of a job that gives neither samples nor a time limit.
 
-    ``theory``: basic times of workloads on types where they were measured; ``bandwidth``: of
-    calibrated types.
+    ``theory``: basic times by workload and type, where measured; ``bandwidth``: of calibrated
+    types.
     """
 
     tables: Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What goes into a policy and what comes out."""
+"""The input and the output of a policy."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from hopsd.model.rules import Limit
 class PriorityName(StrEnum):
     """The queue orders to choose from (section 3.6 and figure 13 of the paper).
 
-    The last four let a site's accounts count: the latency ratio times Slurm's fair-share factor or
-    the weight of the QOS, or these first and the latency ratio among equals.
+    The last four take a site's accounting into account: the latency ratio times Slurm's fair-share
+    factor or the weight of the QOS, or these first and the latency ratio to break ties.
     """
 
     LATENCY_RATIO = "latency_ratio"
@@ -34,20 +34,20 @@ class PriorityName(StrEnum):
 
 
 FTF_LAMBDA = 2.0
-"""The paper found it best with finish-time fairness as the priority (section 4.4)."""
+"""The lambda that the paper found best for finish-time fairness (section 4.4)."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanSettings:
-    """The operator's knobs of one plan. ``time_limit_seconds`` bounds the whole planning.
+    """The operator's settings for one plan. ``time_limit_seconds`` bounds the whole planning.
 
-    Of themis and its rivals: ``filter_share`` is f, the share of apps that an auction leaves out;
-    ``lease_seconds`` after which GPUs are offered again.
+    For themis and its rivals: ``filter_share`` is f, the share of apps left out of an auction;
+    GPUs are offered again after ``lease_seconds``.
 
-    ``effort``: turns of proof and wider search after a first plan that misses the gap, each with
-    four times the work of the one before; None: until the gap is met or the time is over. With a
-    number, and time enough, a plan depends on no clock.
-    ``alpha``: share of the users, those with least progress, whose jobs AlloX looks at.
+    ``effort``: how many turns of proof and wider search may follow a first plan that misses the
+    gap, each with four times the work of the previous one; None: until the gap is met or time runs
+    out. With a number, and enough time, a plan does not depend on the clock.
+    ``alpha``: share of the users, those with least progress, whose jobs AlloX considers.
     ``patience_seconds``: waiting time after which AlloX+ serves a job before shorter ones.
     """
 
@@ -68,7 +68,11 @@ class PlanSettings:
 
 @dataclass(frozen=True, slots=True)
 class RoundInfo:
-    """``first``: all servers count as idle but for pinned jobs; else only what is idle now."""
+    """A plan's place in its round, and the round's length in ``seconds``.
+
+    ``first``: GPUs of running jobs count as idle unless the jobs are pinned; otherwise only GPUs
+    that are idle now do.
+    """
 
     first: bool
     seconds: float
@@ -76,9 +80,9 @@ class RoundInfo:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All that a policy may look at. The order of ``nodes`` is the cluster's node order.
+    """The whole input of a policy. The order of ``nodes`` is the cluster's node order.
 
-    ``limits`` may name jobs that are not in ``jobs``.
+    ``limits`` may refer to jobs that are not in ``jobs``.
     """
 
     now: float
@@ -97,11 +101,11 @@ class PlanStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobNumbers:
-    """Why a job stands where it stands: shown by ``hopsctl explain``.
+    """The figures behind a job's place in a plan, shown by ``hopsctl explain``.
 
     ``gain`` (G of eq. 11) and ``throughput`` (samples/s of the whole job) of the chosen
-    configuration, None while the job has none. ``between``: where the throughput lies with four
-    chances of five, None where that is not known.
+    configuration, None while the job has none. ``between``: the 80 % interval of the throughput,
+    None if unknown.
     """
 
     priority: float
@@ -114,11 +118,11 @@ class JobNumbers:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``placements``: what this plan gives; jobs that keep theirs outside the program are absent.
+    """The output of a policy: ``placements``, without jobs that merely keep theirs.
 
-    ``objective`` is eq. 11 over the chosen configurations; ``upper_bound`` is proven;
-    ``window`` the service window in queue order, ``adjusted`` the jobs the sensitivity
-    adjustment let in behind it. ``fragments``: GPUs left idle while jobs wait.
+    ``objective``: eq. 11 over the chosen configurations; ``upper_bound``: a proven one;
+    ``window``: the service window in queue order; ``adjusted``: the jobs that the sensitivity
+    adjustment added to it. ``fragments``: GPUs left idle while jobs wait.
     """
 
     placements: Mapping[JobId, Allocation]

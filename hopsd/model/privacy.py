@@ -1,4 +1,4 @@
-"""Who may see what of others."""
+"""Who may see which information about other users' jobs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Private(StrEnum):
-    """What slurm.conf's PrivateData can hide from ordinary users and hopsd could tell them."""
+    """What slurm.conf's PrivateData can hide from ordinary users and hopsd could reveal."""
 
     JOBS = "jobs"
     NODES = "nodes"
@@ -16,7 +16,7 @@ class Private(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Privacy:
-    """What is hidden at the site, and from whom nothing is: numeric ids and names of accounts."""
+    """What the site hides, and the users (by uid or name) from whom nothing is hidden."""
 
     hidden: frozenset[Private] = frozenset()
     privileged_uids: frozenset[int] = frozenset({0})
@@ -24,12 +24,12 @@ class Privacy:
 
 
 UNKNOWN = Privacy(frozenset(Private))
-"""Until Slurm has said: everything is hidden."""
+"""Before Slurm's configuration has been read: everything is hidden."""
 
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """Who asks, and what of others is hidden from them."""
+    """The user who asks, and what is hidden from them about others."""
 
     uid: int
     user: str

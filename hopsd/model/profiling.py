@@ -1,4 +1,4 @@
-"""A workload's first run on a GPU type: what became of it."""
+"""Profile runs: a workload's first run on a GPU type, and its outcome."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
 
 @dataclass(frozen=True, slots=True)
 class ProfileRun:
-    """One job's time on one GPU of a type, to measure its workload's basic times there.
+    """A short run of a job on one GPU of a type, to measure its workload's basic times there.
 
-    ``run`` is Slurm's restart count of it. ``end``: when it was seen to be over or, while the
-    job has not left yet, to have measured enough. ``closed``: nothing more is to come of it.
-    ``failure`` says why nothing was measured, "" where nothing went wrong.
+    ``run`` is the job's restart count in Slurm. ``end``: when the run was seen to be over or, if
+    the job still holds the GPU, to have measured enough. ``closed``: no further result is expected.
+    ``failure``: why nothing was measured, "" if nothing went wrong.
     """
 
     job: JobId
@@ -28,5 +28,5 @@ class ProfileRun:
 
     @property
     def ran(self) -> bool:
-        """False where it could not even start: that tells nothing of the workload."""
+        """False if it could not even start, which says nothing about the workload."""
         return self.end is None or self.end > self.begin

@@ -43,24 +43,23 @@ _FINISHED = frozenset(
 
 
 # A person's hold (`scontrol hold`, `sbatch -H`) shows as this begin time, 2100-01-01 UTC:
-# slurm_plugin/job_submit.lua writes it, since a plain user's request cannot carry another mark.
+# slurm_plugin/job_submit.lua sets it, since an ordinary user's request can carry no other mark.
 USER_HOLD_BEGIN = 4_102_444_800.0
 
-# hopsd's own marks stand behind the user's comment, a blank before each: a Slurm operator may write
-# there, while an admin comment is for administrators alone (22.05 to 26.05). No user may:
-# job_submit.lua refuses them at submission, and changes of the comment afterwards.
+# hopsd appends its own marks to the user's comment, each after a blank: Slurm operators may write
+# there, but only administrators may write admin comments (22.05 to 26.05). Users cannot set marks:
+# job_submit.lua rejects them at submission, and any later change of the comment.
 MARK = " #hops-"
 
 PROFILE_MARK = "#hops-profile"
-"""Of a job whose run is a profile run, or ``#hops-profile=ITERATIONS``."""
+"""Marks a job whose run is a profile run; also ``#hops-profile=ITERATIONS``."""
 
 RELEASED_MARK = "#hops-released"
-"""Of a job that was given back to plain Slurm: job_submit.lua no longer keeps its owner from
-changing it."""
+"""Marks a job that was given back to plain Slurm: its owner may change it again."""
 
 
 def split_marks(comment: str) -> tuple[str, str]:
-    """The user's own comment, and hopsd's marks as words."""
+    """Split a comment into the user's own text and hopsd's marks, separated by blanks."""
     own, mark, rest = comment.partition(MARK)
     return own, (mark + rest).strip()
 
@@ -74,7 +73,7 @@ def is_profile(marks: str) -> bool:
 
 
 def is_failed_profile(state: SlurmState, marks: str, *, requeue: bool) -> bool:
-    """Slurm takes such a job for ended; ``requeue``: hopsd can have it put back."""
+    """Whether a job failed in a profile run. Slurm considers it ended, but it can be requeued."""
     broken = state in (SlurmState.FAILED, SlurmState.TIMEOUT)
     return broken and requeue and is_profile(marks)
 
@@ -96,14 +95,13 @@ class Hold(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeReading:
-    """A node with GPUs. ``usable`` False while drained, down or unknown (``state_text`` says).
+    """A node with GPUs. ``usable`` False while drained, down or unknown (see ``state_text``).
 
-    ``cores`` that jobs may have are Slurm's CPUs: hardware threads, ``threads`` to a core, where
-    it counts those.
-    ``foreign_gpus`` are held by jobs that hops does not manage. ``partitions``: those that it is
-    in, none: open to every job. ``reserved_from``: when a reservation begins there, None: never;
-    ``reservation``: the one that it is in. ``idle_cores`` and memory: free now, None: not known.
-    ``gres``: other than GPUs, with its count.
+    ``cores`` available to jobs are Slurm's CPUs: hardware threads, ``threads`` per core, if Slurm
+    counts threads. ``foreign_gpus`` are held by jobs that hops does not manage. ``partitions`` that
+    contain it; empty: open to every job. ``reserved_from``: when a reservation begins there, None:
+    never; ``reservation``: the name of the current one. ``idle_cores``, ``idle_memory_mb``: free
+    now, None: unknown. ``gres``: counts of other resources than GPUs.
     """
 
     name: NodeName
@@ -128,22 +126,21 @@ class NodeReading:
 class JobReading:
     """A job with a ``hops:`` comment. ``submit`` is Slurm's, which a requeue resets.
 
-    ``allocation`` as Slurm gives it (never as planned); ``gpu_indices`` per node where the
-    port can tell. ``begin`` is the earliest start that Slurm allows, 0: at once.
-    ``dependency`` is True while one keeps the job back, ``stranded`` where it always will: the
-    jobs it is about ended in another way. ``per_job_gpus`` is True while the job asks for GPUs
-    as a whole (an uneven placement does), not per node. ``marks`` are hopsd's own (see ``MARK``),
-    ``comment`` is without them. ``script`` is a hash of the batch script
-    and its arguments, empty where that is not known or not needed.
-    ``awaited``: Slurm starts another job by itself, or never, when this one ends. ``asked``: what
-    its options ask for; ``features`` as in ``--constraint``; memory None: not asked for.
-    ``reason``: Slurm's one word for what a pending job waits for, empty: none yet.
-    ``barred``: why Slurm would not start it wherever it is placed, empty: it would.
+    ``allocation``: as Slurm reports it, never as planned; ``gpu_indices``: by node, if the port
+    knows them. ``begin``: the earliest start that Slurm allows, 0: at once. ``dependency``: an
+    unmet dependency holds the job back; ``stranded``: it can never be met, because of how the
+    other jobs ended. ``per_job_gpus``: the job asks for GPUs in total (as uneven placements do)
+    rather than per node. ``marks``: hopsd's own (see ``MARK``), which ``comment`` does not contain.
+    ``script``: hash of the batch script and its arguments, empty if unknown or not needed.
+    ``awaited``: another job depends on the end of this one. ``asked``: its sbatch options;
+    ``features``: as in ``--constraint``; memory None: not requested. ``reason``: Slurm's one-word
+    reason why a pending job waits, empty: none yet. ``barred``: why Slurm would not start it on any
+    placement, empty: it would.
 
-    A task of an array is a job: ``id`` is ``17_4``, which it has before and after Slurm gives it a
-    ``number`` of its own, that of its reports. ``array``: 17, of which at most ``task_limit`` tasks
-    run at a time, 0: any number. ``rest``: this is no job, but those tasks of array ``id`` that
-    nothing is planned for yet. ``throttled``: that limit of its own keeps it waiting.
+    A task of an array is a job with an ``id`` such as ``17_4``, before and after Slurm gives it a
+    ``number`` of its own, which its reports carry. ``array``: 17, of which at most ``task_limit``
+    tasks run at a time, 0: any number. ``rest``: not a job, but the tasks of array ``id`` that are
+    not planned yet. ``throttled``: it waits because of that limit.
     """
 
     id: JobId
@@ -175,7 +172,7 @@ class JobReading:
     ran_on: tuple[NodeName, ...] = ()
     """Nodes of a finished job's last run: Slurm forgets its GPUs at once."""
     waits_for: str = ""
-    """What it depends on, as sbatch has it: ``afterok:17,singleton``."""
+    """Its dependency in sbatch's notation: ``afterok:17,singleton``."""
     per_job_gpus: bool = False
     awaited: bool = False
     asked: Asked = NOTHING_ASKED
@@ -200,20 +197,22 @@ class JobReading:
 
     @property
     def profiling(self) -> bool:
-        """Whether its run, or its last one, is to measure it and not to get it done."""
+        """Whether its current or last run is a profile run."""
         return is_profile(self.marks)
 
     @property
     def failed_profile(self) -> bool:
-        """Slurm takes it for ended, but it failed on the one GPU of a profile run."""
+        """Whether it failed in a profile run, though Slurm considers it ended."""
         return is_failed_profile(self.state, self.marks, requeue=self.requeue)
 
 
 @dataclass(frozen=True, slots=True)
 class SiteMemory:
-    """``counted``: whether Slurm gives memory to jobs (SelectTypeParameters). Of a job that asks
-    for none, megabytes a GPU, a CPU or a node; without any of them, all that its nodes have.
-    ``cores_per_gpu``: the site's own number (DefCpuPerGPU), None: none.
+    """The site's defaults for memory and cores.
+
+    ``counted``: whether Slurm allocates memory to jobs (SelectTypeParameters). A job that requests
+    none gets so many megabytes per GPU, CPU or node or, if none is set, all of its nodes' memory.
+    ``cores_per_gpu``: DefCpuPerGPU, None: not set.
     """
 
     counted: bool = False
@@ -225,9 +224,11 @@ class SiteMemory:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The cluster at ``now``; ``nodes`` in the cluster's node order. ``others``: the jobs that are
-    not ours and run; ``site``: what accounts, QOS and partitions allow. ``partition_memory``: of
-    partitions with defaults of their own. ``licences``: those that our jobs ask for.
+    """The cluster at ``now``, with ``nodes`` in the cluster's node order.
+
+    ``others``: running jobs that hops does not manage; ``site``: what accounts, QOS and partitions
+    allow. ``partition_memory``: partitions with their own defaults. ``licences``: those that hops
+    jobs request.
     """
 
     now: float
@@ -241,5 +242,5 @@ class Reading:
     licences: Mapping[str, Licence] = field(default_factory=dict)
 
     def memory_of(self, job: JobReading) -> SiteMemory:
-        """The defaults of the first of its partitions."""
+        """The memory defaults of the job's first partition."""
         return self.partition_memory.get(job.partition.split(",")[0], self.memory)

@@ -1,4 +1,4 @@
-"""Why a job waits: produced by the stage that decided."""
+"""Why a job waits, given by the stage that decided it."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from hopsd.model.ids import JobId, NodeName
 
 
 class ShapeRule(StrEnum):
-    """How a job's GPUs may lie. ``ANY``: as the paper has it, uneven too; ``EVEN``: the same count
-    on each of its servers; ``NODE``: on one server.
+    """How a job's GPUs may be distributed over servers. ``ANY``: also unevenly, as in the paper;
+    ``EVEN``: the same count on each of its servers; ``NODE``: on one server.
     """
 
     ANY = "any"
@@ -23,12 +23,11 @@ class ShapeRule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a placement of one job must keep; the defaults demand nothing.
+    """Constraints on the placements of one job; the defaults allow any.
 
-    ``nodes``: the only ones that it may use, None: all. ``per_node`` (with ``EVEN``): exactly so
-    many GPUs on each server. ``exclusive``: only servers on which nobody else has a GPU or a core.
-    ``max_nodes``: at most so many servers; ``max_per_node``: at most so many GPUs on each; None: no
-    bound.
+    ``nodes``: the only ones that it may use, None: all. ``per_node`` (with ``EVEN``): the exact
+    number of GPUs on each server. ``exclusive``: only servers where no other job has a GPU or core.
+    ``max_nodes``: the most servers; ``max_per_node``: the most GPUs on each; None: no bound.
     On each node a placement takes ``cores_per_gpu`` times its GPUs there, rounded up to whole
     cores, and ``memory_mb_per_gpu`` times its GPUs there plus ``memory_mb_per_node``.
 
@@ -54,29 +53,29 @@ class Rules:
                 raise ValueError(f"at most {most} servers, or GPUs on each")
 
     def counts(self, reqs: Iterable[int]) -> tuple[int, ...]:
-        """Of the GPU counts ``reqs`` those that ``per_node`` lets the job use."""
+        """Those of the GPU counts ``reqs`` that ``per_node`` allows."""
         return tuple(r for r in reqs if self.per_node is None or r % self.per_node == 0)
 
     def cores(self, gpus: int) -> int:
-        """Taken of a node by ``gpus`` GPUs on it; exact for the decimal number that was meant."""
+        """The cores that ``gpus`` GPUs on a node take; exact for the decimal number as written."""
         return ceil(Fraction(str(self.cores_per_gpu)) * gpus)
 
     def memory_mb(self, gpus: int) -> Fraction:
-        """Taken of a node by ``gpus`` GPUs on it, 1 or more."""
+        """The memory that ``gpus`` (1 or more) GPUs on a node take."""
         return Fraction(str(self.memory_mb_per_gpu)) * gpus + Fraction(str(self.memory_mb_per_node))
 
 
 ANYWHERE = Rules()
-"""What a job without rules has."""
+"""The rules of a job without constraints."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
     """``jobs`` hold at most ``gpus`` GPUs together and at most ``count`` of them run; None: no
-    bound. What they run on and keep counts. ``name`` is told to their users.
+    bound. GPUs that running jobs keep count, too. ``name`` is shown to users.
 
-    ``per_gpu``: of jobs whose GPUs count more than 1 each; the row is then of ``unit``: CPUs,
-    memory, minutes, each counted as ``scale`` where jobs take fractions of one.
+    ``per_gpu``: what each GPU of a job takes, where that is not 1; the limit is then in ``unit``
+    (CPUs, memory, minutes), multiplied by ``scale`` where jobs take fractions of one.
     """
 
     name: str
@@ -88,5 +87,5 @@ class Limit:
     scale: int = 1
 
     def taken(self, job: JobId, gpus: int) -> int:
-        """What ``gpus`` GPUs of ``job`` take of the row."""
+        """How much of the limit ``gpus`` GPUs of ``job`` take."""
         return gpus * self.per_gpu.get(job, 1)

@@ -1,4 +1,4 @@
-"""A cluster and a workload to be played through: the simulator's input files as values."""
+"""A cluster and a workload to simulate: the simulator's input files as values."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadJob:
-    """A job to come: ``samples`` to train in all, at ``submit`` seconds of virtual time.
+    """A job submitted at ``submit`` seconds of virtual time, with ``samples`` to train in total.
 
-    ``cpu``: it may run on CPUs, too. ``app``, ``phase``: as in a comment; jobs of a phase wait
-    until those of the phases before it have ended.
+    ``cpu``: it may also run on CPUs. ``app``, ``phase``: as in a comment; jobs of a phase wait
+    until those of earlier phases have ended.
     """
 
     id: JobId

@@ -1,4 +1,4 @@
-"""A site's own rules, as Slurm's accounting and partitions have them."""
+"""A site's own rules, as configured in Slurm's accounting and partitions."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ AssociationKey = tuple[AccountName, UserName, PartitionName]
 
 
 class Kind(StrEnum):
-    """What a bound is about; GPUs of one type are :func:`typed`.
+    """The resource that a bound limits; for GPUs of one type see :func:`typed`.
 
-    ``GPU_MINUTES`` and ``CPU_MINUTES`` are of all time (GrpTRESMins), the running ones those that
-    jobs now running have before them (GrpTRESRunMins); ``WALL_MINUTES``: GrpWall.
+    ``GPU_MINUTES`` and ``CPU_MINUTES`` are total usage (GrpTRESMins), the ``RUNNING_`` ones the
+    remaining minutes of running jobs (GrpTRESRunMins); ``WALL_MINUTES``: GrpWall.
     """
 
     GPUS = "GPUs"
@@ -35,23 +35,23 @@ class Kind(StrEnum):
 
 
 def typed(gpu_type: str) -> str:
-    """The kind of GPUs of one type. Slurm counts them for jobs that name the type."""
+    """The kind for GPUs of one type. Slurm counts them for jobs that request the type."""
     return f"GPUs of type {gpu_type}"
 
 
 Bounds = Mapping[str, int]
-"""At most so much of each kind; a kind that is absent has no bound."""
+"""The most of each kind; a missing kind has no bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Association:
-    """An account (``user`` ""), or a user in it, in ``partition`` alone where one is named.
-    ``parent``: the account above, "": none.
+    """An account (``user`` "") or a user in it; with ``partition``, only for jobs in that one.
+    ``parent``: the parent account, "": none.
 
-    ``group``: what all jobs below it may have at one time, minutes in all; ``used``: minutes that
-    they had so far. ``each``: of one job, ``per_node``: of one job on a node; ``seconds``: its
-    longest time limit, None: no bound. ``jobs``: running jobs of this user here. ``share``: Slurm's
-    fair-share factor, 0 to 1, larger for who had less than its share.
+    ``group``: bounds on all jobs below it together, at one time (minutes: in total); ``used``:
+    minutes used so far. ``each``: bounds per job; ``per_node``: per job and node; ``seconds``: the
+    longest time limit, None: no bound. ``jobs``: bound on the user's running jobs here. ``share``:
+    Slurm's fair-share factor from 0 to 1, larger after less than the fair share was used.
     """
 
     account: AccountName
@@ -69,8 +69,10 @@ class Association:
 
 @dataclass(frozen=True, slots=True)
 class Qos:
-    """``group``, ``per_user``, ``per_account``: what jobs in it may have at one time, minutes in
-    all. ``least``: of one job at the least. ``over_partition``: its bounds come before those of a
+    """A quality of service with its bounds.
+
+    ``group``, ``per_user``, ``per_account``: bounds on its jobs together, at one time (minutes: in
+    total). ``least``: lower bounds per job. ``over_partition``: its bounds override those of a
     partition's QOS.
     """
 
@@ -89,9 +91,11 @@ class Qos:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """``accounts`` and ``qos`` that may use it, None: all but the denied ones. ``nodes``: of one
-    job at most. ``billing``: units for each of a kind; empty: Slurm bills CPUs. ``tier``: jobs of
-    a higher one come first; ``gives_way``: whether running jobs leave for them.
+    """A partition: the ``accounts`` and ``qos`` that may use it, None: all but the denied ones.
+
+    ``nodes``: the most for one job. ``billing``: weights by kind; empty: Slurm bills CPUs.
+    ``tier``: jobs of a higher one come first; ``gives_way``: whether running jobs may be preempted
+    for them.
     """
 
     name: PartitionName
@@ -109,9 +113,11 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class SiteRules:
-    """``associations`` by account, user and partition. ``limited``: whether Slurm enforces what
-    associations and QOS say; ``safe``: whether it also keeps minutes for what runs.
-    ``billing_is_largest``: a job is billed for the largest part, not the sum.
+    """All rules of a site; ``associations`` are by account, user and partition.
+
+    ``limited``: Slurm enforces the limits of associations and QOS; ``safe``: it starts a job only
+    if its minutes suffice to the end. ``billing_is_largest``: a job is billed for its most
+    expensive resource, not for the sum.
     """
 
     limited: bool = False
@@ -127,7 +133,7 @@ NO_RULES = SiteRules()
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A job that is none of ours and holds GPUs or CPUs now; ``tres``: what else it holds."""
+    """A job not managed by hops that holds GPUs or CPUs now; ``tres``: what else it holds."""
 
     id: JobId
     user: UserName
@@ -143,7 +149,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Licence:
-    """``used`` by all jobs, ours among them."""
+    """A licence's counts: ``total``, and ``used`` by all jobs, including those of hops."""
 
     total: int
     used: int

@@ -1,4 +1,4 @@
-"""What a port is asked to do, and what came of it."""
+"""The changes that a port is asked to make, and their outcomes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from hopsd.model.ids import JobId, NodeName
 
 
 class StepKind(StrEnum):
-    """``HOLD``: a pending job Slurm could start by itself is held again.
+    """``HOLD``: hold a pending job again that Slurm could start by itself.
 
-    ``START``: a held job gets ``target``. ``PREEMPT``: checkpoint signal, grace, requeue held.
-    ``MOVE``: PREEMPT, then START on ``target``. ``RELEASE``: given back to plain Slurm,
+    ``START``: start a held job on ``target``. ``PREEMPT``: checkpoint signal, grace, requeue held.
+    ``MOVE``: PREEMPT, then START on ``target``. ``RELEASE``: give the job back to plain Slurm,
     which starts it by its own rules with ``Step.gpus`` GPUs on any nodes but ``Step.avoid``.
-    ``REQUEUE``: a job that failed in a profile run, or died of the checkpoint signal, is put back,
-    held.
+    ``REQUEUE``: requeue and hold a job that failed in a profile run or was killed by the checkpoint
+    signal.
     """
 
     HOLD = "hold"
@@ -31,9 +31,10 @@ class StepKind(StrEnum):
 class Step:
     """One job's change. ``current`` is where it ran when the plan was made.
 
-    ``gpus``, ``avoid`` and ``least_nodes`` are for RELEASE alone: how many GPUs plain Slurm gives
-    the job, on which nodes it must not, and how many it takes for so many GPUs. ``profiling``: the
-    step belongs to a profile run, which measures ``iterations`` at most (0: as it likes).
+    ``gpus``, ``avoid`` and ``least_nodes`` are for RELEASE only: how many GPUs plain Slurm gives
+    the job, which nodes it must not use, and the fewest nodes that hold so many GPUs.
+    ``profiling``: the step belongs to a profile run, which measures at most ``iterations`` (0: the
+    profiler's default).
     """
 
     job: JobId
@@ -48,7 +49,7 @@ class Step:
 
 
 class OutcomeStatus(StrEnum):
-    """``UNCHANGED``: Slurm already was as wanted. ``GONE``: the job ended meanwhile."""
+    """``UNCHANGED``: nothing had to be changed in Slurm. ``GONE``: the job has ended meanwhile."""
 
     DONE = "done"
     UNCHANGED = "unchanged"
@@ -58,13 +59,13 @@ class OutcomeStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StepOutcome:
-    """``actual`` is the allocation read back from Slurm, never the wish. ``ran``: where the job ran
-    instead, if that run was over when it was read back, or was ended since it was not as planned.
-    ``started``: when Slurm says that the run began, or when it was released; 0: no run began.
-    ``reason``: Slurm's own word for why a job that was released did not start, empty: it gave none.
+    """The result of a step. ``actual``: the allocation read back from Slurm, never the target.
 
-    ``vacated``: when the job was seen to have left ``step.current``, None: it did not, or
-    nobody knows.
+    ``ran``: where the job ran instead, if that run was already over when read back, or was ended
+    because it was not as planned. ``started``: when, according to Slurm, the run began, or when it
+    was released; 0: no run began. ``reason``: Slurm's reason why a released job did not start,
+    empty: none given. ``vacated``: when the job was seen to have left ``step.current``, None: it
+    has not, or that is unknown.
     """
 
     step: Step
