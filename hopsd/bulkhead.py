@@ -1,7 +1,7 @@
-"""Finds out which of many items make a step raise, so that it can go on without them.
+"""Finds which of many items make a step raise, so that it can go on without them.
 
-One job, report or node that some step stumbles over is set aside by name; the others are served.
-What is to blame is found by trying: no step has to know how it may fail.
+A job, report or node on which a step fails is set aside by name; the others are served.
+The culprit is found by trial, so no step has to know how it may fail.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What hopsd does at each tick: keep the lead, take up what was left, learn, run a round.
+"""What hopsd does at each tick: keep the lead, finish what was left undone, learn, run a round.
 
-No clock, signal or thread lives here: `daemon.py` calls :meth:`Controller.tick`.
+There is no clock, signal or thread here: `daemon.py` calls :meth:`Controller.tick`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ log = structlog.get_logger()
 
 
 def _give_back(job: JobReading, comment: Comment, seen: Observation) -> Step:
-    """Slurm takes CPUs for GPUs like any other: who does not want them must not get them."""
+    """To Slurm, CPUs are GPUs like any other: a job that does not want them must not get them."""
     cpus = () if comment.cpu else cpu_nodes(seen.reading)
     gpus = comment.reqs[0]
     largest = max((n.gpus for n in seen.reading.nodes if n.name not in cpus), default=gpus)
@@ -87,7 +87,7 @@ def round_settings(config: Config) -> RoundSettings:
             racks={node: rack for rack, nodes in config.racks.items() for node in nodes},
             cpus_per_gpu=config.slurm.cpus_per_gpu,
         ),
-        # A shadow starts nothing: a run that it only wished for would count as a failed one.
+        # A shadow starts nothing: a run that it only planned would count as a failed one.
         profiling=replace(
             config.profiling.settings,
             enabled=config.profiling.enabled and config.slurm.port is not PortName.SHADOW,
@@ -98,7 +98,7 @@ def round_settings(config: Config) -> RoundSettings:
 
 @dataclass(slots=True)
 class _Defects:
-    """Counts ticks in a row that end with the same defect: of one type, raised at one line."""
+    """Counts consecutive ticks that end with the same defect: one type, raised at one line."""
 
     last: tuple[type, int] | None = None
     count: int = 0
@@ -142,7 +142,7 @@ class Controller:
         self.document = self._document("standby", "starting", None)
 
     def configure(self, config: Config) -> None:
-        """Take a new configuration from the next tick on; one under way ends with its own."""
+        """Use a new configuration from the next tick on; a tick under way ends with the old one."""
         self._wanted = config
 
     def _take(self, config: Config) -> None:
@@ -157,14 +157,14 @@ class Controller:
 
     @property
     def failing(self) -> int:
-        """How many ticks in a row have ended with one and the same defect of hops."""
+        """How many consecutive ticks have ended with the same defect of hops."""
         return self._defects.count
 
     def tick(self) -> str:
-        """One look and, as leader and unless paused, one plan. Returns what was done.
+        """Read the cluster and, as leader and unless paused, make one plan. Returns what was done.
 
-        A failure changes nothing more in Slurm and is told in the sentence; what was left
-        half done is taken up at the next tick.
+        After a failure nothing more is changed in Slurm, and the returned sentence says so;
+        the next tick finishes what was left half done.
         """
         self._ticks += 1
         mode, error, defect = "standby", None, None
@@ -247,7 +247,7 @@ class Controller:
         if result.outcomes:
             self._needless += len(needless_restarts(result.built.snapshot, result.plan))
         now = result.seen.reading.now
-        # Of a clock that was set back, nobody rests longer.
+        # If the clock is set back, no job waits longer for it.
         setbacks = self._setbacks if now >= before else {}
         self._setbacks = after_defects(after(setbacks, result.outcomes, now), result.defects, now)
         self._seen = self._observe() if result.outcomes else result.seen
@@ -281,17 +281,17 @@ class Controller:
             return self._learner.learn(self._seen.reading, half_life)
         except NOBODYS_FAULT:
             raise
-        except Exception as defect:  # what is not learnt now harms no round
+        except Exception as defect:  # a round does not depend on what is learnt now
             log.exception("defect of learning")
             return describe_error(defect)
 
     def account_of(self, job: JobId) -> str:
-        """Slurm's account of a job, "" where that is not known."""
+        """The job's Slurm account, "" if it is not known."""
         jobs = self._seen.reading.jobs if self._seen is not None else ()
         return next((read.account for read in jobs if read.id == job), "")
 
     def _release_wishes(self) -> str:
-        """What fails as a whole, as with Slurm away, is tried again at the next tick."""
+        """What fails as a whole, such as when Slurm is away, is tried again at the next tick."""
         wishes = self._store.wishes()
         if not wishes:
             return ""
@@ -359,12 +359,12 @@ class Controller:
         )
         try:
             return status.document(service, self._seen, self._result)
-        except Exception as defect:  # a tick ends with something to tell, whatever was seen
+        except Exception as defect:  # every tick ends with a status document
             log.exception("defect of status")
             return status.document(replace(service, error=describe_error(defect)), None, None)
 
     def _raqlr(self) -> float | None:
-        """None where it cannot be told."""
+        """None if it cannot be computed."""
         if self._seen is None:
             return None
         hours = self._config.metrics.raqlr_hours

@@ -58,7 +58,7 @@ CLOCK_STEP_SECONDS = 1.0
 
 
 class Daemon:
-    """Runs ticks until SIGTERM. Jobs are left as they are at its end."""
+    """Runs ticks until SIGTERM. Stopping it leaves jobs as they are."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -146,7 +146,7 @@ class Daemon:
         return 2 * (self._config.daemon.refresh_seconds + slowest) + 120.0
 
     def _healthy(self) -> bool:
-        """False: systemd's watchdog is to start hopsd anew. No tick has ended for long, or all of
+        """False if systemd's watchdog should restart hopsd. No tick has ended for long, or all of
         late ended with the same defect, which may lie in what this process remembers.
         """
         late = time.monotonic() - self._last_tick >= self._patience()
@@ -167,7 +167,7 @@ class Daemon:
         self._wake.set()
 
     def _take_configuration(self, scheduler: BackgroundScheduler) -> None:
-        """A good new file takes effect, a bad one is told and the old one stays."""
+        """A valid new file takes effect; an invalid one is reported and the old one stays."""
         try:
             config = load(self._path)
         except ConfigError as error:
@@ -225,7 +225,7 @@ class Daemon:
 
     def _unseen(self, who: Viewer, job: JobId) -> str | None:
         """Of a job that hopsd has not seen and Slurm knows, in a sentence."""
-        with self._looking_up:  # one command at a time, however many ask
+        with self._looking_up:  # one command at a time, however many users ask
             found = look_up(SlurmCommands(PRIVACY_SECONDS), job)
         if found is None or (who.hides(Private.JOBS) and found.uid != who.uid):
             return None
@@ -319,7 +319,7 @@ RESTART_KEYS = (
     "database.dsn",
     *(f"slurm.{setting.name}" for setting in fields(SlurmConfig)),
 )
-"""Settings that a reload does not change in a daemon that runs."""
+"""Settings that a reload does not change in a running daemon."""
 
 
 def _same(key: str, old: Config, new: Config) -> bool:

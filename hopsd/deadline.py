@@ -39,7 +39,7 @@ class WithDeadline:
         self._late: _Running | None = None
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
-        """The policy's plan, or the late one of an earlier call as far as it still fits.
+        """The policy's plan, or what still fits of an earlier call's late one.
 
         Raises:
             PlanLateError: neither is ready; the running one is kept for the next call.
@@ -64,15 +64,15 @@ class WithDeadline:
             ) from None
 
     def close(self) -> None:
-        """Give up a plan in the making."""
+        """Abandon a plan still being made."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
 
 def drop_stale(plan: Plan, snapshot: Snapshot) -> Plan:
     """``plan`` without what no longer fits: ended or held jobs, lost nodes, GPUs taken meanwhile.
 
-    Window order decides who keeps its placement where two no longer fit together. A job whose
-    new place is gone stays where it runs, as far as nobody else was given that.
+    If two placements no longer fit together, window order decides which job keeps its own. A job
+    whose new place is gone stays where it runs, unless that was given to another job.
     """
     ledger = Ledger(supply(snapshot), allowances(snapshot.limits, staying(snapshot)))
     jobs = {job.id: job for job in snapshot.jobs if competes(job, first=snapshot.round.first)}

@@ -1,6 +1,6 @@
-"""The daemon's local socket: everybody on the machine may ask, only some may change.
+"""The daemon's local socket: every user may ask, only some may change anything.
 
-One JSON object a line each way. The kernel tells who asks (SO_PEERCRED, unix(7)), so no
+One JSON object a line each way. The kernel identifies the caller (SO_PEERCRED, unix(7)), so no
 password is needed and none can be guessed.
 """
 
@@ -44,7 +44,7 @@ class RefusedError(HopsError):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """``uid`` is the asking process's, as the kernel says."""
+    """A caller's request; ``uid`` is the calling process's, from the kernel."""
 
     command: str
     arguments: Mapping[str, Any]
@@ -118,7 +118,7 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     def process_request(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request(request, client_address)
-        except RuntimeError as error:  # no more threads: only this one is not served
+        except RuntimeError as error:  # no more threads: only this caller is not served
             self._leave(_uid(request))
             raise ConnectionAbortedError(str(error)) from error
 
@@ -135,7 +135,7 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
             self._connections += Counter()  # drops what is 0
 
     def handle_error(self, _request: Any, _client_address: Any) -> None:
-        """A client that hangs up in the middle is its own affair; a defect is ours."""
+        """A client that hangs up midway is ignored; a defect of ours is logged."""
         if not isinstance(sys.exception(), OSError):
             log.exception("defect", where="local socket")
 
@@ -152,7 +152,7 @@ class _Connection(socketserver.BaseRequestHandler):
             answer = {"error": str(error), "input": isinstance(error, InputError)}
         except OSError:
             raise
-        except Exception as defect:  # the asker is told, and the log has where
+        except Exception as defect:  # the caller gets the error, and the log says where
             log.exception("defect", where="local socket")
             answer = {"error": f"a defect of hops, {type(defect).__name__}: {defect}"}
         self.request.settimeout(REQUEST_SECONDS)
@@ -160,7 +160,7 @@ class _Connection(socketserver.BaseRequestHandler):
 
 
 def _uid(connection: socket.socket) -> int:
-    """The user at the other end, as the kernel says: even after it hung up."""
+    """The uid at the other end, from the kernel: known even after it hung up."""
     told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     _, uid, _ = struct.unpack("3i", told)
     return int(uid)
@@ -192,7 +192,7 @@ def _parsed(line: bytes) -> tuple[str, Mapping[str, Any]]:
 
 
 class Answer(dict[str, Any]):
-    """A part of hopsd's answer. hopsctl may be of a newer release and want what is not in it."""
+    """A part of hopsd's answer. A newer hopsctl may want something that is not in it."""
 
     def __missing__(self, key: str) -> Any:
         raise RefusedError(
@@ -206,7 +206,7 @@ def ask(path: Path, command: str, timeout_seconds: float = 30.0, **arguments: An
 
     Raises:
         UnreachableError: nobody listens at ``path``.
-        InputError, RefusedError: hopsd's own words. RefusedError also later, where a key is read
+        InputError, RefusedError: with hopsd's message. RefusedError also later, if a key is read
             that the answer lacks.
     """
     line = json.dumps({"command": command, **arguments}).encode() + b"\n"

@@ -13,7 +13,7 @@ from hopsd.ctl.terminal import printable
 def _printable(
     _logger: object, _method: str, event: structlog.typing.EventDict
 ) -> structlog.typing.EventDict:
-    """Jobs' names and Slurm's words must not steer the terminal; tracebacks keep their lines."""
+    """Job names and Slurm's messages must not control the terminal; tracebacks keep their lines."""
     return {
         key: "\n".join(map(printable, value.split("\n"))) if isinstance(value, str) else value
         for key, value in event.items()
@@ -27,7 +27,7 @@ def configure(level: str, form: str) -> None:
         if form == "json"
         else [_printable, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
     )
-    # A tick that is left out is told by the daemon itself.
+    # The daemon itself logs a tick that is left out.
     logging.getLogger("apscheduler").setLevel(logging.ERROR)
     structlog.configure(
         processors=[

@@ -1,4 +1,4 @@
-"""Look at the cluster and bring hops' memory of its jobs up to date."""
+"""Reads the cluster and brings the records of its jobs up to date."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _shown(tasks: str) -> str:
 
 
 def _later(job: JobReading) -> Reason:
-    """Of tasks of an array before their turn."""
+    """Why the tasks of an array still wait for their turn."""
     who = "its turn comes"
     if job.rest is not None:
         who = f"{len(job.rest)} tasks ({_shown(str(job.rest))}) come up"
@@ -71,11 +71,11 @@ class Observation:
     released: frozenset[JobId]
 
     def only(self, jobs: Iterable[JobId]) -> Observation:
-        """The same, but that a plan is made for no job beside ``jobs``."""
+        """The same, but planned for no jobs other than ``jobs``."""
         return replace(self, comments={job: self.comments[job] for job in jobs})
 
     def avoiding(self, shunned: Mapping[JobId, frozenset[NodeName]]) -> Observation:
-        """The same, but that no plan puts the jobs of ``shunned`` on these nodes."""
+        """The same, but no plan puts the jobs of ``shunned`` on these nodes."""
         if not shunned:
             return self
         jobs = tuple(
@@ -85,7 +85,7 @@ class Observation:
         return replace(self, reading=replace(self.reading, jobs=jobs))
 
     def without(self, aside: Mapping[JobId, Reason]) -> Observation:
-        """The same, but that no plan is made for the jobs of ``aside``."""
+        """The same, but no plan is made for the jobs of ``aside``."""
         comments = {job: c for job, c in self.comments.items() if job not in aside}
         reasons = {job: reason for job, reason in aside.items() if job in self.comments}
         return replace(self, comments=comments, errors={**self.errors, **reasons})
@@ -125,7 +125,7 @@ def observe(port: Port, store: Store, requirements_max: int) -> Observation:
     workloads = _workloads(reading, before, store)
 
     def brought_up(jobs: Sequence[JobReading]) -> dict[JobId, JobRecord]:
-        """Of ``jobs``; what is known of the others stays as it is."""
+        """The records of ``jobs`` brought up to date; those of other jobs stay as they are."""
         others = {job.id for job in reading.jobs} - {job.id for job in jobs}
         old = {job: record for job, record in before.items() if job not in others}
         after = advance_all(old, replace(reading, jobs=tuple(jobs)), workloads, apps)
@@ -148,7 +148,7 @@ def observe(port: Port, store: Store, requirements_max: int) -> Observation:
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A run that one of the newest plans began, or may have begun before it was left."""
+    """A run that one of the newest plans began, or may have begun before it was interrupted."""
 
     step: Step
     allocation: Allocation
@@ -159,10 +159,10 @@ class _Begun:
 def _unseen_runs(
     reading: Reading, before: Mapping[JobId, JobRecord], store: Store, apps: int
 ) -> dict[JobId, JobRecord]:
-    """Records as they were when a run began that nobody saw.
+    """Records as they were when a run began that no reading shows.
 
     It began, and ended or was requeued, between two looks: within a second, or while hopsd was
-    killed, or Slurm or PostgreSQL away. The newest plans tell where it was.
+    killed, or Slurm or PostgreSQL away. The newest plans say where it was.
     """
     unseen = [
         job
@@ -183,7 +183,7 @@ def _unseen_runs(
 
 
 def _begun(store: Store) -> list[_Begun]:
-    """The last one of a job is the newest."""
+    """Each job's newest such run."""
     left, last = store.unfinished_plan(), store.last_plan()
     found = []
     if last is not None:
@@ -203,11 +203,11 @@ def _runs_ended(job: JobReading, old: JobRecord) -> int:
 
 
 def _was_this(job: JobReading, old: JobRecord, run: _Begun) -> bool:
-    """Whether the run of ``job`` that nobody saw is ``run``.
+    """Whether the unseen run of ``job`` is ``run``.
 
     Slurm names a finished job's nodes and, to whole seconds, when it ran, but not its GPUs: they
     are what its release was made with, believed where the nodes are the plan's. Of a requeued one
-    Slurm tells nothing: of those that were seen to begin, it is the one since the last look.
+    Slurm says nothing: among the runs known to have begun, it is the one since the last look.
     """
     if job.state.finished:
         return job.start >= int(run.start) and set(job.ran_on) == set(run.allocation.nodes)
@@ -247,7 +247,7 @@ def _app(job: JobRecord, range_values: int) -> AppKey:
 def _workloads(
     reading: Reading, known: Mapping[JobId, JobRecord], store: Store
 ) -> dict[JobId, WorkloadName]:
-    """By what a job itself trains with, or else what the last job of the same script did."""
+    """Each job's workload, from its own program, or else from the last job of the same script."""
     scripts = {job.id: workload_of(job) for job in reading.jobs}
     latest = store.programs(scripts.values())
     own = {job: record.program for job, record in known.items()}

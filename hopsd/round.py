@@ -1,6 +1,6 @@
 """One round: read, estimate, profile, plan (the policy), diff, record, apply, record.
 
-The daemon and the simulator run this very code; they differ in port, store and clock alone.
+The daemon and the simulator run this same code; only their port, store and clock differ.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ class RoundSettings:
 
 @dataclass(frozen=True, slots=True)
 class RoundWindow:
-    """The time of one round. A first plan opens it; what further plans give ends with it."""
+    """The time of one round. A first plan opens it; what further plans grant ends with it."""
 
     start: float
     end: float
 
     def lasts(self, now: float) -> bool:
-        """False also before its start: a clock that was set back opens a new round."""
+        """Also False before its start: a clock set back opens a new round."""
         return self.start <= now < self.end
 
 
 @dataclass(frozen=True, slots=True)
 class RoundResult:
-    """All that a round saw and did. ``profiled``: profile runs that it began or that changed.
+    """All that a round saw and did. ``profiled``: profile runs that it began or changed.
 
-    ``defects``: what the jobs that were set aside raised.
+    ``defects``: the exceptions of the jobs that were set aside.
     """
 
     window: RoundWindow
@@ -73,7 +73,7 @@ class RoundResult:
 
 @dataclass(frozen=True, slots=True)
 class _Decision:
-    """What a round wants, worked out of what it saw; nothing of it is done yet."""
+    """What a round wants, computed from what it saw; none of it is done yet."""
 
     seen: Observation
     built: Built
@@ -94,8 +94,8 @@ def run_round(
 ) -> RoundResult:
     """Plan and apply once; a new round begins where ``window`` is None or has ended.
 
-    Jobs with ``setbacks`` that last are left out of the plan, and so is a job or a node that makes
-    any of the steps to it raise.
+    Jobs with ``setbacks`` that last are left out of the plan, and so is any job or node that makes
+    planning raise.
 
     Raises:
         SlurmUnavailableError, StoreUnavailableError: a plan already begun may be half applied;
@@ -133,7 +133,7 @@ def _window(window: RoundWindow | None, now: float, seconds: float) -> tuple[Rou
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What a decision rests on beside the look at the cluster, and who plans."""
+    """What a decision rests on besides the reading of the cluster, and the policy."""
 
     knowledge: Knowledge
     profile_runs: Sequence[ProfileRun]
@@ -143,7 +143,7 @@ class _Known:
 def _decide_without_culprits(
     seen: Observation, info: RoundInfo, known: _Known, settings: RoundSettings
 ) -> _Decision:
-    """The decision over all jobs and nodes but those that make it raise: they are set aside.
+    """The decision for all jobs and nodes except those that make it raise: they are set aside.
 
     Such a job stays where it runs, or waits; such a node keeps what runs there.
     """
@@ -151,7 +151,7 @@ def _decide_without_culprits(
         return _decide(seen, info, known, settings)
     except NOBODYS_FAULT:
         raise
-    except Exception:  # who is to blame is found below, or it is raised there
+    except Exception:  # the culprits are found below, or it is raised there
         bad = _bad_nodes(seen, info, known, settings)
     left = replace(
         seen.reading, nodes=tuple(node for node in seen.reading.nodes if node.name not in bad)
@@ -167,7 +167,7 @@ def _decide_without_culprits(
 def _bad_nodes(
     seen: Observation, info: RoundInfo, known: _Known, settings: RoundSettings
 ) -> dict[NodeName, str]:
-    """The nodes that nothing can be decided with, even without any job; what each raised."""
+    """The nodes that make the decision raise even without any job, and what each raised."""
 
     def with_nodes(nodes: Sequence[NodeReading]) -> _Decision:
         reading = replace(seen.reading, nodes=tuple(nodes))
@@ -183,7 +183,7 @@ def _with_asides(
     bad: Mapping[NodeName, str],
     defects: Mapping[JobId, str],
 ) -> _Decision:
-    """``decision``, and what is told of the nodes and jobs that it was made without."""
+    """``decision``, with the reasons for the nodes and jobs that it leaves out."""
     nodes = tuple(
         replace(node, usable=False, state_text=f"{node.state_text} ({SET_ASIDE}: {bad[node.name]})")
         if node.name in bad
@@ -211,7 +211,7 @@ def _decide(
         seen.reading, seen.records, seen.comments, knowledge, info, settings.snapshot
     )
     jobs, nodes = built.snapshot.jobs, built.snapshot.nodes
-    # Recorded for people alone: policies work them out from the snapshot.
+    # Recorded for people only: policies compute them from the snapshot.
     anew = [job for job in jobs if info.first or seen.records[job.id].age_seconds is None]
     expected = ages(anew, nodes)
     profiles = _profile(seen, built.snapshot, known, settings)
@@ -231,7 +231,7 @@ def _decide(
 
 
 def _about(knowledge: Knowledge, workloads: Collection[WorkloadName]) -> Knowledge:
-    """What is known of the workloads at hand: what another one left behind harms nobody."""
+    """Only what is known of the workloads at hand, so that bad data of another does no harm."""
     return replace(
         knowledge,
         records=tuple(r for r in knowledge.records if r.workload in workloads),
@@ -240,7 +240,7 @@ def _about(knowledge: Knowledge, workloads: Collection[WorkloadName]) -> Knowled
 
 
 def _check_finite(plan: Plan, expected: Mapping[JobId, float]) -> None:
-    """No number that cannot be recorded, or compared with others, leaves the plan."""
+    """Every number in the plan must be one that can be recorded and compared."""
     for job, numbers in plan.jobs.items():
         for value in (numbers.priority, numbers.gain, numbers.throughput, numbers.sensitivity):
             if value is not None and not isfinite(value):
@@ -271,11 +271,11 @@ def _profile(
 
 
 def recover(port: Port, store: Store, requirements_max: int) -> tuple[StepOutcome, ...] | None:
-    """Finish the plan that was begun and not finished, while its round lasts; else undo it.
+    """Finish an interrupted plan while its round lasts; after that, undo it.
 
-    Steps are worked out anew from what Slurm says now, so what was done is not done again.
-    Undoing means to hold what Slurm could start by itself; jobs that run go on.
-    None where no plan was left open.
+    Steps are derived again from Slurm's current state, so what was done is not done again.
+    To undo means to hold what Slurm could start by itself; running jobs continue.
+    None if no plan was left open.
     """
     left = store.unfinished_plan()
     if left is None:
@@ -302,9 +302,7 @@ def recover(port: Port, store: Store, requirements_max: int) -> tuple[StepOutcom
 
 
 def _put_back(port: Port, record: PlanRecord) -> None:
-    """Jobs that the plan sent the checkpoint signal to, which died of it and were not yet requeued:
-    before anybody takes them for ended.
-    """
+    """Requeue jobs that died of the plan's checkpoint signal, before they are taken for ended."""
     vacating = {step.job for step in record.steps if step.current and not step.profiling}
     failed = (job.id for job in port.read().jobs if job.state is SlurmState.FAILED)
     if steps := [Step(job, StepKind.REQUEUE) for job in failed if job in vacating]:
@@ -329,7 +327,7 @@ def _still_there(plan: Plan, seen: Observation) -> tuple[Plan, frozenset[JobId]]
 
 
 def _carry_out(port: Port, store: Store, record: PlanRecord) -> tuple[StepOutcome, ...]:
-    """Record, apply, record: whatever stops hops between the two is found at its next start."""
+    """Record, apply, record: an interruption between the two is found at the next start."""
     plan_id = store.begin_plan(record)
     outcomes = tuple(port.apply(record.steps))
     finished = record.made + max((outcome.seconds for outcome in outcomes), default=0.0)

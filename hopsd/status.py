@@ -1,4 +1,4 @@
-"""What hopsd tells: one document, shown by `hopsctl status` and `hopsctl explain`."""
+"""The status document, shown by `hopsctl status` and `hopsctl explain`."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ Document = dict[str, Any]
 class Service:
     """The daemon's own state. ``mode``: active, paused or standby; ``sentence``: the last tick.
 
-    ``reports_refused``: what jobs reported of themselves and was not believed, since its start;
-    ``needless_restarts``: moves since then that nobody gained by.
+    ``reports_refused``: reports of jobs that were not believed, since its start;
+    ``needless_restarts``: moves since then that no job gained by.
     """
 
     mode: str
@@ -79,7 +79,7 @@ def document(service: Service, seen: Observation | None, result: RoundResult | N
 
 
 def _restarts_per_job_hour(seen: Observation) -> float | None:
-    """Of the jobs that are there; None while none has run."""
+    """Restarts per hour of running, over the present jobs; None if none has run."""
     records = [seen.records[job] for job in seen.comments if job in seen.records]
     hours = sum(record.run_seconds for record in records) / 3600.0
     return sum(record.restarts for record in records) / hours if hours > 0 else None
@@ -141,7 +141,7 @@ def _nodes(seen: Observation) -> list[Document]:
 def _row(
     job: JobReading, seen: Observation, planned: Job | None, result: RoundResult | None
 ) -> Document:
-    """A job that nothing is known of, or that a plan stumbled over, is told all the same."""
+    """A job's row, even if nothing is known of it or planning failed on it."""
     record = seen.records.get(job.id)
     if record is None:
         record = JobRecord(
@@ -198,14 +198,14 @@ def _job(
 
 
 def _asked(job: JobReading, seen: Observation) -> Comment | None:
-    """By its comment, of a job that is in no plan, as one that rests; None: it is not accepted."""
+    """What the comment of a job that is in no plan asks for; None: it is not accepted."""
     with suppress(InputError):
         return seen.comments.get(job.id) or parse(job.comment)
     return None
 
 
 def _noticed(job: JobReading, seen: Observation, result: RoundResult | None) -> str | None:
-    """What its user should know though it does not keep the job waiting."""
+    """What its user should know although it does not keep the job waiting."""
     if job.state is not SlurmState.PENDING and job.id in seen.errors:
         return seen.errors[job.id].text
     return result.built.notes.get(job.id) if result else None
@@ -226,7 +226,7 @@ def _reason(job: JobReading, seen: Observation, result: RoundResult | None) -> R
 
 
 def _kept_back(job: JobReading, now: float) -> str:
-    """By what its user asked for."""
+    """Why it was kept back, by its user's own request."""
     said = []
     if job.dependency:
         said.append(f"depends on other jobs ({job.waits_for})")

@@ -1,4 +1,4 @@
-"""What hopsd tells whom: the status document and a job's history without what is others'."""
+"""Privacy: the status document and a job's history without what a user may not see."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _own_jobs(who: Viewer, doc: Document) -> Document:
         [row for row in doc[kind] if row["uid"] == who.uid] for kind in ("running", "waiting")
     )
     own = {row["id"] for row in (*running, *waiting)}
-    # What a tick did and why it failed is told in sentences, which may name any job.
+    # The sentences on what a tick did and why it failed may name any job.
     return {
         **doc,
         "running": running,
@@ -64,7 +64,7 @@ def _of(own: Collection[str], held: Mapping[str, int]) -> dict[str, int]:
 
 
 def history_for(who: Viewer, history: Document) -> Document:
-    """A job's history, empty where it is another's and these are private."""
+    """A job's history; empty if it is another user's and jobs are private."""
     record = history["record"]
     own = record is not None and record["user"] == who.user
     if own or not who.hides(Private.JOBS, Private.USAGE):

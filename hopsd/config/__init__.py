@@ -1,4 +1,4 @@
-"""hopsd.toml: one typed schema from which parser, `config show`, reference file and docs come."""
+"""hopsd.toml: one typed schema; parser, `config show`, reference file and docs derive from it."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ _KEY = re.compile(
 class Lines:
     """Where keys are set. Keys inside an inline table or a list have the line of their parent.
 
-    Reads line by line: a multi-line text that looks like a key can mislead it, so it serves
-    messages only.
+    Reads line by line: a multi-line string that looks like a key can mislead it, so it is used
+    only for messages.
     """
 
     def __init__(self, text: str) -> None:
@@ -29,7 +29,7 @@ class Lines:
                 self._lines.setdefault(table + _path(key["key"]), number)
 
     def of(self, path: tuple[str, ...]) -> int | None:
-        """The line of ``path`` or of its nearest parent; None where neither is to be found."""
+        """The line of ``path`` or of its nearest parent; None if neither is found."""
         while path:
             if path in self._lines:
                 return self._lines[path]
@@ -38,7 +38,7 @@ class Lines:
 
 
 def _path(key: str) -> tuple[str, ...]:
-    """The parts of a dotted key, quotes removed; empty where it is not one."""
+    """The parts of a dotted key, quotes removed; empty if it is not one."""
     try:
         value: object = tomllib.loads(f"{key} = 0")
     except tomllib.TOMLDecodeError:

@@ -1,4 +1,4 @@
-"""From the text of hopsd.toml to a Config, or to all of its errors at once."""
+"""Parses hopsd.toml into a Config, or reports all of its errors at once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def load(path: Path | str) -> Config:
     """The configuration in ``path``.
 
     Raises:
-        ConfigError: it cannot be read, or names every error in it, one a line.
+        ConfigError: it cannot be read, or is invalid; names every error, one per line.
     """
     path = Path(path)
     try:
@@ -41,7 +41,7 @@ def parse(text: str, path: Path | None = None) -> Config:
     """The configuration in ``text``; ``path`` names it in errors.
 
     Raises:
-        ConfigError: as of `load`.
+        ConfigError: as for `load`.
     """
     try:
         document = tomllib.loads(text)
@@ -55,7 +55,7 @@ def parse(text: str, path: Path | None = None) -> Config:
 
 
 class _Reader:
-    """Walks a document and collects what is wrong with it."""
+    """Walks a document and collects its errors."""
 
     def __init__(self, lines: Lines, name: str) -> None:
         self._lines = lines
@@ -65,7 +65,7 @@ class _Reader:
 
     @property
     def errors(self) -> list[str]:
-        """All messages, in the order of lines."""
+        """All messages, ordered by line."""
         return [message for _, message in sorted(self._errors)]
 
     def config(self, document: Mapping[str, Any], path: Path | None) -> Config:
@@ -210,7 +210,7 @@ class _Reader:
 
 
 def _nodes(hosts: Any) -> tuple[NodeName, ...]:
-    """Of a list of hosts in Slurm's writing; none where it is not one."""
+    """The nodes of a Slurm host list; none if it is not one."""
     try:
         found = NodeSet(hosts, resolver=RESOLVER_NOGROUP) if isinstance(hosts, str) else ()
     except NodeSetException:

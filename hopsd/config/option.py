@@ -1,4 +1,4 @@
-"""A setting described as data: its type, default, what is accepted and what it does."""
+"""A setting described as data: its type, default, accepted values and effect."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ class Option:
 
     @property
     def accepted(self) -> str:
-        """What a value may be, for people."""
+        """The accepted values, for people."""
         if self.choices:
             listed = "a list of any of " if self.kind is tuple else "one of "
             return listed + ", ".join(self.choices)
         return _KIND_TEXT[self.kind] + self._range()
 
     def parse(self, value: Any) -> Any:
-        """The typed value of what TOML gave.
+        """The typed value of a TOML value.
 
         Raises:
-            ValueError: it is not accepted; without a message, see `accepted`.
+            ValueError: it is not accepted; for the message see `accepted`.
         """
         parsed = _PARSERS[self.kind](value)
         members = parsed if isinstance(parsed, tuple) else (parsed,)
@@ -53,7 +53,7 @@ class Option:
         return parsed
 
     def plain(self, value: Any) -> Any:
-        """``value`` as TOML and JSON know it, a password hidden."""
+        """``value`` as a TOML or JSON type, a password hidden."""
         if value is None or isinstance(value, bool | int | float):
             return value
         if isinstance(value, tuple):
@@ -80,13 +80,13 @@ class Option:
 
 
 def option(default: Any, doc: str, **described: Any) -> Any:
-    """A dataclass field that carries its description; ``key`` where it is not the field's name."""
+    """A dataclass field with its description; ``key`` if it differs from the field's name."""
     return field(default=default, metadata={"doc": doc, **described})
 
 
 @cache
 def options(section: type) -> tuple[Option, ...]:
-    """The options of a section's dataclass, in its order."""
+    """The options of a section's dataclass, in order."""
     return tuple(_options(section))
 
 

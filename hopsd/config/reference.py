@@ -1,4 +1,4 @@
-"""The schema in writing: the reference file, the documentation's tables, what is in force."""
+"""Renders the schema: the reference file, the documentation's tables, the settings in force."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Setting:
 
 
 def settings(config: Config) -> Iterator[Setting]:
-    """Every setting of ``config``, in the schema's order, its tables included."""
+    """Every setting of ``config``, in the schema's order, including its tables."""
     for section, kind in SECTIONS.items():
         values = getattr(config, section)
         for option in options(kind):
@@ -78,7 +78,7 @@ def reference_file() -> str:
 
 
 def documentation(text: str) -> str:
-    """``text`` with its part after the mark renewed: a table for each section."""
+    """``text`` with the part after the mark regenerated: a table for each section."""
     return text.partition(MARK)[0] + MARK + "\n\n" + _tables()
 
 
@@ -96,12 +96,12 @@ def _tables() -> str:
 
 
 def toml_value(value: Any) -> str:
-    """``value`` in TOML: JSON's writing but for tables."""
+    """``value`` in TOML: written as in JSON, except for tables."""
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{toml_key(k)} = {toml_value(v)}" for k, v in value.items()) + " }"
     if isinstance(value, list):
         return "[" + ", ".join(map(toml_value, value)) + "]"
-    # JSON leaves DEL as it is, which TOML does not accept.
+    # JSON does not escape DEL, which TOML does not accept.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -128,14 +128,14 @@ MARK = "<!-- Below: written by python -m hopsd.config -->"
 
 _HEAD = """\
 # Configuration of hopsd, with every setting at its default. To change one, remove the # in
-# front of it. `hopsctl config check` tells what is wrong in a file, `hopsctl config show` what
-# is in force. systemctl reload hopsd takes a changed file."""
+# front of it. `hopsctl config check` reports what is wrong in a file, `hopsctl config show` what
+# is in force. systemctl reload hopsd loads a changed file."""
 
 _THROUGHPUT = """
-# Speeds that are known beforehand: samples per second per GPU of a workload on a GPU type, by
-# GPU count in one server (aggregated) and by server count when spread (distributed). Between
-# two counts: linear; outside: the nearest. These tables are final, no measurement changes them.
-# A workload without a table here is learnt from what its jobs report.
+# Speeds known in advance: samples per second per GPU of a workload on a GPU type, by GPU count
+# in one server (aggregated) and by server count when spread (distributed). Between two counts
+# hops interpolates linearly, outside them the nearest holds. No measurement changes these tables.
+# The speeds of a workload without a table here are learnt from what its jobs report.
 #
 #[throughput.resnet50.rtx3090]
 #aggregated = { "1" = 100.0, "2" = 98.0, "8" = 90.0 }
@@ -144,7 +144,7 @@ _THROUGHPUT = """
 
 _BANDWIDTH = """\
 # Parameters per second between the GPUs of one server and between servers, for the model of
-# communication (eq. 2 of the paper). A type without a table here has what calibration found.
+# communication (eq. 2 of the paper). For a type without a table here, calibration's result holds.
 #
 #[bandwidth.rtx3090]
 #b_link = 2.5e9
@@ -152,8 +152,8 @@ _BANDWIDTH = """\
 """
 
 _RACKS = """\
-# Which nodes stand in one rack, as lists of hosts. Nodes that no rack names count as one more.
-# themis takes a job that was not measured across racks to be slower there (1.3 against 1.1).
+# Which nodes are in one rack, as host lists. Nodes not named here count as one further rack.
+# themis assumes that a job not measured across racks is slower there (1.3 instead of 1.1).
 #
 #[racks]
 #r1 = "n[0-15]"

@@ -21,7 +21,7 @@ from hopsd.policies.registry import POLICIES
 
 _PLAN = PlanSettings()
 
-# Timers of the operating system take no more than some weeks.
+# Timers of the operating system accept at most some weeks.
 _DAY = 86400.0
 
 
@@ -88,7 +88,7 @@ class DaemonConfig:
 
 @dataclass(frozen=True, slots=True)
 class SlurmConfig:
-    """How Slurm is read and changed, and how a job is told to save its work."""
+    """How Slurm is read and changed, and how a job is asked to save its work."""
 
     port: PortName = option(
         PortName.AUTO,

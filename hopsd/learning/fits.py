@@ -1,4 +1,4 @@
-"""Schedules refits of basic times to what processes reported."""
+"""Schedules refits of basic times to the processes' reports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hopsd.model.knowledge import PhaseRecord
 from hopsd.store.history import History
 
 FIT_SECONDS = 60.0
-"""A fit to 64 processes takes 20 ms, most of it reading them; in a minute little changes."""
+"""Seconds. A fit to 64 processes takes 20 ms, mostly reading; little changes in a minute."""
 
 Pair = tuple[WorkloadName, GpuType]
 
@@ -35,7 +35,7 @@ class Fits:
     def renew(self, half_life_seconds: float, now: float) -> list[tuple[str, Exception]]:
         """Refit what has new reports, unless its last fit is less than a minute old.
 
-        Returns what could not be fitted, and what it raised; it is tried again when it reports.
+        Returns what could not be fitted, and its error; it is tried again at its next report.
         """
         due = [p for p in self._behind if now - self._fitted.get(p, -inf) >= FIT_SECONDS]
 

@@ -1,4 +1,4 @@
-"""Turns jobs' reports into stored knowledge, as far as they are credible."""
+"""Turns the credible reports of jobs into stored knowledge."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from hopsd.model.reading import Reading
 from hopsd.store.history import History
 
 MOST_TOLD = 20
-"""Events of refused reports at one look: anybody may leave any number of files in the spool."""
+"""Events of refused reports per scan: any user may leave any number of files in the spool."""
 
 
 class Learner:
-    """Learns from reports; keeps the state between looks. ``refused`` counts reports."""
+    """Learns from reports; keeps state between scans. ``refused`` counts refused reports."""
 
     def __init__(self, store: History, folder: Path) -> None:
         self._store = store
@@ -35,12 +35,12 @@ class Learner:
     def learn(self, reading: Reading, half_life_seconds: float) -> str:
         """Learn speeds, phases of iterations and progress of the jobs in ``reading``.
 
-        Returns why the reports could not be read, nothing where they could.
-        What one job reports and no step can take is left out and told as an event: it keeps
-        nothing of the others from being learnt.
+        Returns why the reports could not be read, "" if they could.
+        A job's report that makes a step raise is left out and recorded as an event; learning from
+        the other jobs continues.
 
         Raises:
-            StoreUnavailableError: what was read is read again at the next look.
+            StoreUnavailableError: what was read is read again in the next scan.
         """
         collected = self._reports.collect(reading)
         _, speeds = isolate(collected.records, self._store.add_throughput)
@@ -88,7 +88,7 @@ class Learner:
             self._store.add_event("report_left_out", f"{what}: {describe_error(error)}")
 
     def _note_refused(self, refused: Sequence[Refused]) -> None:
-        """All count; of a flood the first ones are told."""
+        """Count all; of a flood only the first ones become events."""
         self.refused += len(refused)
         for each in refused[:MOST_TOLD]:
             self._store.add_event("report_refused", str(each))

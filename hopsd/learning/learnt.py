@@ -1,4 +1,4 @@
-"""What hopsd knows about workloads' speed, as shown by `hopsctl throughput`."""
+"""What hopsd knows about the speed of workloads, as shown by `hopsctl throughput`."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def workload_document(
 ) -> Document:
     """The tables of all layers of one workload, and the resulting estimate.
 
-    ``name``: its own, or a beginning that no other has.
+    ``name``: its full name, or a unique prefix of it.
 
     Raises:
-        InputError: nothing is known of it, or of several; names what is.
+        InputError: no or several known workloads match; the message names them.
     """
     name = _one([row["workload"] for row in known_workloads(knowledge)], name)
     answer = Estimator(nodes, knowledge, settings, now).estimate(name)
@@ -140,7 +140,7 @@ def _spread_by_count(
     measured: Tables,
     own: Mapping[NodeName, Tables],
 ) -> list[Document]:
-    """The paper's distributed table, or the operator's."""
+    """The distributed table as in the paper, or the operator's."""
     return [
         _shape("servers", n, rate, table.source_of(n, n), measured.distributed.get(n))
         | {
@@ -162,7 +162,7 @@ def _shape(kind: str, count: int, rate: float, source: str, measured: Measured |
 
 
 def _theory(rate: float | None, source: str) -> float | None:
-    """Only what equations 1 to 5 say, not what is assumed or an operator's."""
+    """Only what equations 1 to 5 give, no assumptions and no operator's tables."""
     return rate if source.startswith("theory") else None
 
 

@@ -1,6 +1,6 @@
 """Reads jobs' reports from the spool folder.
 
-A report is believed only from a regular file with one name that the job's own user owns, for a
+A report is accepted only from a regular file with one link, owned by the job's user, and for a
 node that the run really has. What is refused is named once, with its reason, and removed.
 """
 
@@ -34,10 +34,10 @@ from hopsd.model.reading import JobReading, Reading
 MAX_FILES_PER_JOB = 4096
 
 MAX_READ_PER_USER = 4 * 2**20
-"""Bytes of one user's reports that a look reads: some 1,500 reports that changed."""
+"""Bytes of one user's reports read in one scan: some 1,500 changed reports."""
 
 Stamp = tuple[int, int, int]
-"""Inode, time of the last change and size of a file: whether it was read already."""
+"""Inode, modification time and size of a file: show whether it was read already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +53,13 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What one look into the folder found.
+    """What one scan of the folder found.
 
-    ``records`` and ``phases`` are new since the last look. ``samples_done`` by job over all of
-    its runs, as far as their reports are there. ``restart_seconds``: from Slurm's start of the
+    ``records`` and ``phases`` are new since the last scan. ``samples_done`` by job over all of
+    its runs whose reports are still there. ``restart_seconds``: from Slurm's start of the
     present run to its first optimizer step. ``programs``: hash of the script that a job trains
-    with, in its newest run that told it. ``saved``: whether a job that trains was seen to save.
-    ``unread``: why the folder could not be read, if so.
+    with, from the newest run that reported it. ``saved``: whether a training job was seen to
+    save. ``unread``: why the folder could not be read, if so.
     """
 
     records: tuple[ThroughputRecord, ...] = ()
@@ -73,7 +73,7 @@ class Collected:
 
 
 class _Budget:
-    """What a look still reads of each user; ``resume``: the first file that had to wait."""
+    """What a scan still reads of each user; ``resume``: the first file that had to wait."""
 
     def __init__(self) -> None:
         self._left: dict[int, int] = {}
@@ -89,10 +89,10 @@ class _Budget:
 
 
 class ReportReader:
-    """Remembers between looks which reports it has used and where each run of a job was.
+    """Remembers between scans which reports it has used and where each run of a job was.
 
-    All of it can be lost: a new reader counts once more what the folder holds. What a look
-    taught is only spent by :meth:`settle`; without it the next look teaches the same again.
+    This state may be lost: a new reader counts once more what the folder holds. The results of
+    a scan are confirmed by :meth:`settle`; without it the next scan returns them again.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -110,10 +110,10 @@ class ReportReader:
         self._spool.close()
 
     def collect(self, reading: Reading) -> Collected:
-        """Read what is new since the last settled look.
+        """Read what is new since the last settled scan.
 
-        A folder that is missing or out of reach holds no reports. A job whose reports make a step
-        raise has none, either.
+        A missing or unreachable folder holds no reports. A job whose reports make a step raise has
+        none, either.
         """
         read, used = self._settled
         self._read = dict(read)
@@ -139,14 +139,14 @@ class ReportReader:
         return _together(learnt, refused, unread)
 
     def settle(self) -> None:
-        """Confirm that the last look's results are stored; reports of finished jobs are removed."""
+        """Confirm that the last scan's results are stored; remove reports of finished jobs."""
         for name in self._spent:
             self._spool.remove(name)
         self._spent = []
         self._settled = (self._read, self._used)
 
     def _remember(self, jobs: Mapping[JobId, JobReading]) -> None:
-        """Where runs are: a report of a past run may be read after the job has moved on."""
+        """Note where runs are: a report of a past run may be read after the job has moved on."""
         for job in jobs.values():
             if job.allocation:
                 self._ran[job.id, job.restarts] = job.allocation
@@ -160,11 +160,11 @@ class ReportReader:
         now: float,
         refused: list[Refused],
     ) -> Iterator[tuple[str, JobId, Report]]:
-        """The reports that can be believed, of ``jobs`` by Slurm's numbers. What is not is appended
-        to ``refused``.
+        """The acceptable reports of ``jobs``, which are keyed by Slurm's job number. Others are
+        appended to ``refused``.
 
-        Only files of the job's own user count against its limits. Of more than is read at one
-        look the rest has its turn at the next.
+        Only files of the job's own user count against its limits. What exceeds one scan's limit
+        is left to the next.
         """
         files: Counter[JobId] = Counter()
         budget = _Budget()
@@ -173,7 +173,7 @@ class ReportReader:
                 report = self._believe(name, job, files, budget, now)
             except FileNotFoundError:  # replaced or removed while we looked
                 self._spool.forget(name)
-            except Exception as error:  # whatever it is that this file brings about
+            except Exception as error:  # whatever this file causes
                 self._refuse(name, error, refused)
             else:
                 if report is not None:
@@ -183,17 +183,17 @@ class ReportReader:
     def _in_turn(
         self, names: Iterable[str], jobs: Mapping[JobId, JobReading]
     ) -> list[tuple[str, JobReading]]:
-        """Each user's files from where the last look left off."""
+        """Each user's files from where the last scan left off."""
         found = [(name, jobs[JobId(name.partition(".")[0])]) for name in names]
         return sorted(found, key=lambda f: (f[0] < self._resume.get(f[1].uid, ""), f[0]))
 
     def _believe(
         self, name: str, job: JobReading, files: Counter[JobId], budget: _Budget, now: float
     ) -> Report | None:
-        """A report that can be believed; None where it is too early to tell.
+        """The report if it is acceptable; None if it is too early to tell.
 
         Raises:
-            FormatError: it is not to be believed.
+            FormatError: it is refused.
             OSError: it cannot be read.
         """
         status = (self._spool.folder / name).lstat()
@@ -212,7 +212,10 @@ class ReportReader:
             if not budget.grants(job.uid, name, status.st_size):
                 return known[1] if known else None
             report = parse_report(self._spool.read_owned(name, job.uid), name, now)
-            known = (stamp, replace(report, job=job.id))  # of a task it has the number
+            known = (
+                stamp,
+                replace(report, job=job.id),
+            )  # a task's report has its number
             self._fresh.add(name)
         where = self._ran.get((job.id, known[1].run))
         if where is not None and known[1].node not in where.nodes:
@@ -227,7 +230,7 @@ class ReportReader:
         reading: Reading,
         refused: list[Refused],
     ) -> Collected | None:
-        """What one job's reports teach; None where they make a step raise: they are refused."""
+        """What one job's reports say; None if they make a step raise: then they are refused."""
         try:
             return self._of_job(job, reports, reading)
         except Exception as error:
@@ -236,7 +239,7 @@ class ReportReader:
             return None
 
     def _refuse(self, name: str, error: Exception, refused: list[Refused]) -> None:
-        """Name a file once and remove it; one that cannot be removed is not named again."""
+        """Report a file once and remove it; one that cannot be removed is not reported again."""
         if not self._spool.stuck(name):
             self._spool.remove(name)
             expected = isinstance(error, OSError | InputError)
@@ -296,7 +299,7 @@ class ReportReader:
 
 
 def _together(learnt: Iterable[Collected], refused: Iterable[Refused], unread: str) -> Collected:
-    """What all jobs taught."""
+    """The merged results of all jobs."""
     every = tuple(learnt)
     return Collected(
         tuple(record for found in every for record in found.records),
@@ -316,7 +319,7 @@ def _phase_records(
     reading: Reading,
     programs: Mapping[Run, str],
 ) -> Iterator[PhaseRecord]:
-    """Of processes on nodes whose GPU type is known."""
+    """Phase records of the processes on nodes whose GPU type is known."""
     types = {node.name: node.gpu_type for node in reading.nodes}
     for report in reports:
         if report.phases is not None and report.node in types:

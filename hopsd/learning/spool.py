@@ -1,8 +1,8 @@
 """The folder where jobs leave their reports: shared, world-writable, sticky.
 
-Anybody may leave any number of anything in it. So a look lists a bounded part of it and goes on
-there at the next look; what was found to be a job's report is looked at every time. What is
-nobody's is removed after a while, or named where it cannot be.
+Any user may put any number of files into it. So each scan lists a bounded part of it, and the next
+scan continues there; files known to be a job's report are read every time. Files that belong to no
+job are removed after a while, or named if they cannot be.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from hopsd.errors import FormatError
 from hopsd.model.ids import JobId
 
 MAX_LISTED = 20_000
-"""Names read at one look: 25 ms."""
+"""Names read in one scan: 25 ms."""
 
 MAX_JUDGED = 2_000
-"""Names at one look that are nobody's, of which it is found out whether to remove them."""
+"""Names in one scan that belong to no job and are checked for removal."""
 
 MAX_STUCK = 100_000
 ORPHAN_SECONDS = 3600.0
 
 FUTURE_SECONDS = 86_400.0
-"""No file server is a day ahead: such a file was dated by hand, to stay for ever."""
+"""No file server's clock is a day ahead: such a file was dated by hand, to stay for ever."""
 
 
 class Spool:
-    """Lists and cleans the folder, a part of it at each look."""
+    """Lists and cleans the folder, a part of it in each scan."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -43,10 +43,10 @@ class Spool:
 
     def look(self, jobs: Collection[JobId], now: float) -> tuple[list[str], list[str], str]:
         """Names of reports of ``jobs`` in order; newly found junk that cannot be removed; and why
-        the folder cannot be read, empty if it can.
+        the folder cannot be read, empty if it can be.
         """
         listed, unread = self._listed()
-        # A write in progress, or a job that the reading is too old to know: give it time.
+        # A write in progress, or a job newer than the reading: give it time.
         junk = [name for name in listed if not _is_of(name, jobs)]
         self._found.update(set(listed).difference(junk))
         self._found = {name for name in self._found if _is_of(name, jobs)}
@@ -74,7 +74,7 @@ class Spool:
         return names, ""
 
     def _cleaned(self, name: str, now: float) -> bool:
-        """Whether nothing more is to be said of a name that is nobody's."""
+        """Whether a name that belongs to no job needs no report: it was removed, or may stay."""
         if name in self._stuck:
             return True
         try:
@@ -113,7 +113,7 @@ class Spool:
             FormatError: it is not such a file, or larger than a report is.
             OSError: it cannot be read; a symbolic link is not followed.
         """
-        # O_NONBLOCK: opening a FIFO that somebody put there must not stop the daemon.
+        # O_NONBLOCK: opening a FIFO that a user put there must not block the daemon.
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         descriptor = os.open(self.folder / name, flags)
         try:
@@ -131,7 +131,7 @@ class Spool:
 
 
 def _read(descriptor: int) -> bytes:
-    """Up to a byte more than a report may have."""
+    """Up to one byte more than a report may have."""
     data = b""
     while len(data) <= MAX_BYTES and (part := os.read(descriptor, MAX_BYTES + 1 - len(data))):
         data += part

@@ -15,7 +15,7 @@ from hopsd.model.reading import JobReading, Reading
 
 
 class SignalScope(StrEnum):
-    """``BATCH``: the batch script's shell alone. ``STEPS``: every process of every step but that.
+    """``BATCH``: only the batch script's shell. ``STEPS``: every process of every other step.
     ``ALL``: both.
     """
 
@@ -26,10 +26,10 @@ class SignalScope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The shape that a held pending job gets before its release.
+    """The shape that a held, pending job gets before its release.
 
     ``cores_per_gpu`` come with each GPU, and memory: ``memory_mb_per_gpu``, or
-    ``memory_mb_per_node``; None: as Slurm has it. ``asked``: of tasks, GPU type and other GRES.
+    ``memory_mb_per_node``; None: Slurm's default. ``asked``: tasks, GPU type and other GRES.
     ``comment`` replaces the job's; None leaves it. ``reset``: an earlier uneven placement left a
     per-job GPU request on the job (``JobReading.per_job_gpus``), which must be cleared by an
     update of its own first.
@@ -46,7 +46,7 @@ class Placement:
 
     @property
     def simple(self) -> bool:
-        """Whether only GPUs and cores are asked for, with one task per node."""
+        """Whether only GPUs and cores are requested, with one task per node."""
         memory = self.memory_mb_per_gpu is None and self.memory_mb_per_node is None
         asked = self.asked
         plain = asked.tasks_per_gpu is None and asked.tasks_each == 1
@@ -56,10 +56,10 @@ class Placement:
 class Adapter(Protocol):
     """Slurm's own requests, one method each, without waiting or policy.
 
-    Every method raises ``SlurmUnavailableError`` where slurmctld does not answer within the
-    adapter's time-out, and those that write raise ``SlurmError`` with Slurm's own words where
-    it refuses: then nothing of that call took effect on the job, except that a refused
-    ``place`` may leave the job held with an emptied shape.
+    Every method raises ``SlurmUnavailableError`` if slurmctld does not answer within the
+    adapter's time-out, and those that write raise ``SlurmError`` with Slurm's own message if it
+    refuses: then nothing of that call took effect on the job, except that a refused ``place``
+    may leave the job held with an emptied shape.
     """
 
     @property
@@ -81,8 +81,8 @@ class Adapter(Protocol):
     def hold(self, job: JobId, begin: float = 0.0) -> None:
         """Hold with priority 0 as the administrator, so that the owner cannot release it.
 
-        Sets the begin time to ``begin``, 0: at once. A hold that names none is taken for an
-        operator's by job_submit.lua.
+        Sets the begin time to ``begin``, 0: at once. job_submit.lua takes a hold that sets none
+        for an operator's.
         """
 
     def place(self, placement: Placement) -> None:
@@ -102,7 +102,7 @@ class Adapter(Protocol):
     def requeue_hold(self, job: JobId, *, ended: bool = False) -> None:
         """Requeue a running job as held; does nothing if it has ended meanwhile.
 
-        ``ended``: a job that has ended is to run again.
+        ``ended``: run a job again that has ended.
         """
 
     def unpin(

@@ -36,7 +36,7 @@ class SlurmPort:
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """``monotonic``: what waiting goes by; ``clock``: what is told."""
+        """``monotonic`` times the waiting; ``clock`` gives the times that are reported."""
         self._adapter = adapter
         self._clock = clock
         self._settings = settings or ApplySettings()
@@ -70,7 +70,7 @@ class SlurmPort:
         results: dict[JobId, Result],
         judge: Callable[[Step, JobReading], Result | None],
     ) -> list[Step]:
-        """Judge every step by a fresh look; the ones without a result yet."""
+        """Judge every step by a fresh reading; returns those without a result yet."""
         jobs = self._watch.jobs() if steps else {}
         for step in steps:
             job = jobs.get(step.job)
@@ -124,16 +124,16 @@ class SlurmPort:
         result = self._asked(job, lambda: self._adapter.hold(job.id, self._wanted_begin(job)))
         if result.status is OutcomeStatus.FAILED:
             now = self._watch.jobs().get(job.id)
-            if now is not None and now.hold is not Hold.NONE:  # a person was quicker
+            if now is not None and now.hold is not Hold.NONE:  # a person was faster
                 return Result(OutcomeStatus.UNCHANGED)
         return result
 
     def _wanted_begin(self, job: JobReading) -> float:
-        """The user's own begin time, 0: none. The mark of a hold that was lifted is none."""
+        """The user's own begin time, 0: none. The mark of a lifted hold does not count as one."""
         return job.begin if self._clock() < job.begin < USER_HOLD_BEGIN else 0.0
 
     def _put_back(self, job: JobReading) -> Result:
-        """Only what failed in its profile run, or died of our signal: any other end is its own."""
+        """Requeue a job only if it failed in its profile run or died of our signal."""
         if job.state is SlurmState.PENDING:
             return self._hold(job)
         ours = job.requeue and died_of_warning(job, self._settings)
@@ -142,7 +142,7 @@ class SlurmPort:
         return self._asked(job, lambda: self._adapter.requeue_hold(job.id, ended=True))
 
     def _give_back(self, step: Step, job: JobReading) -> Result:
-        """A job that its user holds stays held, as plain Slurm does it: without the mark."""
+        """A job that its user holds stays held, as in plain Slurm: without the mark."""
         if job.state is not SlurmState.PENDING:
             return Result(OutcomeStatus.UNCHANGED, job.allocation, started=job.start)
         kept_back = job.hold is Hold.USER

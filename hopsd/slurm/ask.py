@@ -21,7 +21,7 @@ KEEP_SECONDS = 60.0
 def slurm_conf(commands: SlurmCommands) -> dict[str, str]:
     """slurmctld's configuration in force; keys that are not set are left out.
 
-    What newer releases number, as ``Prolog[0]`` (24.11), is one value with commas.
+    What newer releases number, such as ``Prolog[0]`` (24.11), becomes one value with commas.
 
     Raises:
         SlurmError: slurmctld does not answer.
@@ -59,8 +59,8 @@ def look_up(commands: SlurmCommands, job: JobId) -> JobSummary | None:
 class PrivacyReader:
     """Slurm's privacy settings, cached for a minute; thread-safe.
 
-    Where Slurm is away, what was last known holds, and before anything was known nothing of
-    others is shown.
+    While Slurm is away the last known settings hold; before anything is known, nothing of other
+    users is shown.
     """
 
     def __init__(

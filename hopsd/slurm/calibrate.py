@@ -1,4 +1,4 @@
-"""Runs all-reduces on the live cluster, each shape as an ordinary Slurm job."""
+"""Times all-reduces on the live cluster, each shape as an ordinary Slurm job."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hopsd.model.reading import Reading
 from hopsd.slurm.command import SlurmCommands
 from hopsd.slurm.place import free_gpus
 
-# Below the range from which Linux takes ports by itself.
+# Below Linux's range of ephemeral ports.
 PORTS = range(20_000, 32_000)
 
 
@@ -25,8 +25,8 @@ PORTS = range(20_000, 32_000)
 class Site:
     """How measuring jobs are run.
 
-    ``python`` with PyTorch on every node; ``options`` go to srun, such as ``--partition=gpu``. A
-    job that does not start within ``patience_seconds`` is given up.
+    ``python`` needs PyTorch on every node; ``options`` go to srun, such as ``--partition=gpu``. A
+    job that does not start within ``patience_seconds`` is cancelled.
     """
 
     python: str = "python3"
@@ -57,7 +57,7 @@ def measure(
     """Run all-reduces on ``allocation``, which must be even: the backend (nccl or gloo) and times.
 
     Raises:
-        SlurmError: the job did not start in time, or did not end well; Slurm's own words.
+        SlurmError: the job did not start in time, or failed; with Slurm's message.
     """
     nodes, gpus = allocation.nodes, allocation.gpus
     said = commands.run(
@@ -98,7 +98,7 @@ def _answer(said: str) -> Mapping[str, list[tuple[int, float]]]:
 
 
 def _address(commands: SlurmCommands, node: NodeName) -> str:
-    """Where the other nodes reach it, by slurm.conf."""
+    """The node's address for the other nodes, from slurm.conf."""
     said = commands.run("scontrol", "show", "node", node, "--oneliner")
     found = re.search(r"\bNodeAddr=(\S+)", said)
     return found[1] if found else node

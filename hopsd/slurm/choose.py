@@ -1,4 +1,4 @@
-"""Chooses a site's port."""
+"""Chooses the site's port: pyslurm, scontrol or shadow."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def choose_port(
     *,
     assure: Callable[[], None] | None = None,
 ) -> tuple[Port, str]:
-    """The port that ``config.port`` selects, and a sentence with which it is and why.
+    """The port that ``config.port`` selects, and a sentence saying which it is and why.
 
     ``assure`` is called before each write to Slurm; what it raises ends the apply.
 
     Raises:
-        SlurmError: pyslurm is demanded and does not fit; the message says why.
-        SlurmUnavailableError: Slurm's commands are not here or have no configuration.
+        SlurmError: pyslurm is configured and does not fit; the message says why.
+        SlurmUnavailableError: Slurm's commands are missing or have no configuration.
     """
     commands = commands or SlurmCommands(config.command_timeout_seconds)
     release = site_release(commands)
@@ -89,12 +89,12 @@ def _scontrol(config: SlurmConfig, commands: SlurmCommands) -> ScontrolAdapter:
 
 
 def _pyslurm(config: SlurmConfig, commands: SlurmCommands, release: Release) -> Adapter:
-    """An adapter whose library is of the site's release.
+    """An adapter whose library is built for the site's release.
 
     Raises:
         SlurmError: pyslurm is missing, does not load or is made for another release.
     """
-    # Imported here: pyslurm is optional, and its adapter is of no use without it.
+    # Imported here: pyslurm is optional, and its adapter is useless without it.
     from hopsd.slurm.pyslurm_adapter import PyslurmAdapter, load_pyslurm  # noqa: PLC0415
 
     module = load_pyslurm(commands)

@@ -13,7 +13,7 @@ from hopsd.errors import SlurmError, SlurmUnavailableError
 
 # What the commands say when slurmctld or munged is away (22.05, 24.11, 26.05). "Unexpected
 # message received" is what writes report on 22.05 after ten seconds without an answer;
-# "Connection reset by peer", what a slurmctld leaves that is killed while it is asked (26.05).
+# "Connection reset by peer" is seen when slurmctld is killed during a request (26.05).
 _NO_ANSWER = (
     "Unable to contact slurm controller",
     "Unexpected message received",
@@ -33,13 +33,13 @@ _NO_ANSWER = (
 )
 
 _PLAIN = {"LC_ALL": "C", "SLURM_TIME_FORMAT": "standard", "SLURM_BITSTR_LEN": "0"}
-"""Whatever an administrator's own environment says: what is read here has one form,
+"""Set whatever the administrator's own environment says, so that the output has one form
 and the numbers of an array's tasks are not cut short.
 """
 
 
 def _is_name(word: str) -> bool:
-    """Errors name the command, such as ``scontrol update``: its options are no user's concern."""
+    """Whether a word belongs to the command's name (``scontrol update``); errors omit options."""
     return not word.startswith("-") and "=" not in word
 
 
@@ -52,8 +52,8 @@ def _refusal(shown: str, said: str) -> SlurmError:
 class SlurmCommands:
     """A runner for Slurm's commands.
 
-    ``environment`` is added to this process's own, as SLURM_CONF for a cluster that is not the
-    machine's default.
+    ``environment`` is added to this process's own, such as SLURM_CONF for a cluster that is not
+    the machine's default.
     """
 
     timeout_seconds: float = 30.0
@@ -64,7 +64,7 @@ class SlurmCommands:
 
         Raises:
             SlurmUnavailableError: no command, no answer in time, or slurmctld is away.
-            SlurmError: Slurm refused; the message is its own.
+            SlurmError: Slurm refused; with its own message.
         """
         shown = " ".join(takewhile(_is_name, arguments))
         try:
@@ -91,7 +91,7 @@ class SlurmCommands:
         return done.stdout.decode(errors="replace")
 
     def run_until(self, words: str, *arguments: str) -> None:
-        """Run a command to its end or until ``words`` are in what it says as an error.
+        """Run a command to its end or until ``words`` appear in its error output.
 
         Raises:
             SlurmUnavailableError, SlurmError: as for :meth:`run`.
@@ -130,7 +130,7 @@ class SlurmCommands:
     def try_submission(self, words: Sequence[str]) -> tuple[bool, str]:
         """Whether ``sbatch WORDS`` would create a job, and its output; none is created.
 
-        The environment says HOPS_CHECK=1: the submit plugin tells what it found.
+        The environment has HOPS_CHECK=1, so the submit plugin prints what it found.
 
         Raises:
             SlurmUnavailableError: no sbatch, or no answer in time.

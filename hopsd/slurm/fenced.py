@@ -12,8 +12,8 @@ from hopsd.slurm.adapter import Adapter, Placement, SignalScope
 class FencedAdapter:
     """Calls ``assure`` before each write; an exception from it ends the apply.
 
-    Slurm has no request that depends on who leads. So of a process that was stopped right between
-    the two at most one request comes late.
+    Slurm has no request that is conditional on the leader. So a process that was stopped exactly
+    between check and write may send at most one late request.
     """
 
     def __init__(self, adapter: Adapter, assure: Callable[[], None]) -> None:

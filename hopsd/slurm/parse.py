@@ -1,8 +1,9 @@
 """Parses the output of Slurm's commands into a reading.
 
-Jobs come from ``squeue --json``: names, comments and paths are the users', and in the text of
+Jobs come from ``squeue --json``: users choose names, comments and paths, and in the text of
 ``scontrol show job`` a newline in a comment can pretend to be another job. Nodes come from
-``scontrol show node -o``, which holds administrators' words only and looks alike from 22.05 on.
+``scontrol show node -o``, which only administrators influence and whose form has not changed
+since 22.05.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ from hopsd.slurm.ordering.dependency import KnownJob, KnownJobs, dependency_text
 UNTYPED = "gpu"
 
 UNNAMED = "?"
-"""A reservation of which only its nodes' state tells."""
+"""A reservation known only from the state of its nodes."""
 
 UNREGISTERED = " (slurmd has not registered)"
-"""In the state of a node that takes no job, for a moment after a restart of slurmctld."""
+"""In the state of a node that takes no job for a moment after a restart of slurmctld."""
 
 # slurmctld lets a requeued job begin when its old credential has expired: 120 s by default,
-# and a second (22.05, 24.11, 26.05). That is no wish of the user's.
+# and a second (22.05, 24.11, 26.05). That is not the user's own begin time.
 _REQUEUE_DELAY_SECONDS = 125
 
 _PENDING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"})
@@ -68,7 +69,7 @@ _HARMLESS_FLAGS = frozenset(
     {"CLOUD", "COMPLETING", "DYNAMIC_NORM", "DYNAMIC_FUTURE", "PLANNED", "RESERVED"}
 )
 _ASLEEP = frozenset({"POWERED_DOWN", "POWERING_UP"})
-"""Of a node of a cloud or one that saves power: Slurm wakes it for the job that it is given to."""
+"""State of a cloud or power-saving node: Slurm wakes it for the job that is placed on it."""
 
 _GPU = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::([^:(),=]+))?[:=](\d+)(?:\((?:IDX:)?([^)]*)\))?")
 _FIELD = re.compile(r"(\w+)=(\S*)")
@@ -134,14 +135,14 @@ def _indices(text: str) -> tuple[int, ...]:
 def is_hops_job(job: Mapping[str, Any]) -> bool:
     """Whether hops schedules the job.
 
-    Never a heterogeneous job: one job id would stand for several shapes.
+    Never for a heterogeneous job: one job id would stand for several shapes.
     """
     return is_ours(job.get("comment") or "") and not number(job.get("het_job_id"))
 
 
 def array_of(job: Mapping[str, Any]) -> tuple[JobId, int | None, Tasks | None]:
-    """The array that a job belongs to, "" if to none; as a task of which number, or as the record
-    of all tasks that are no jobs of their own yet.
+    """The array that a job belongs to, "" if none; and its task number, or the numbers of all tasks
+    that are no jobs of their own yet.
     """
     array, task = number(job.get("array_job_id")), number(job.get("array_task_id"))
     text = job.get("array_task_string") or ""
@@ -183,7 +184,7 @@ _MB = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}
 
 
 def kind_of(name: str) -> str | None:
-    """The kind that Slurm's name of a TRES stands for, None: one that nothing here counts."""
+    """The kind that Slurm's name of a TRES stands for; None: it is not counted here."""
     own, _, gpu_type = name.partition(":")
     return typed(gpu_type) if own == "gres/gpu" and gpu_type else _KINDS.get(name)
 
@@ -201,7 +202,7 @@ def tres(text: str) -> dict[str, int]:
 
 
 def licences(text: str) -> dict[str, int]:
-    """Of a job: ``matlab:2,ansys``; one where no count is given. No alternatives (``|``)."""
+    """A job's licences: ``matlab:2,ansys``; 1 where no count is given. No alternatives (``|``)."""
     if not text or "|" in text:
         return {}
     items = (item.partition(":") for item in text.split(","))
@@ -240,7 +241,7 @@ def job_reading(
     The record of an array's tasks that are no jobs yet is one with ``rest``.
 
     Raises:
-        SlurmError: an answer without a job id; this release's JSON is not understood.
+        SlurmError: a job has no id: this release's JSON is not understood.
     """
     if number(job.get("job_id")) is None:
         raise SlurmError("squeue --json: a job without job_id; this Slurm's JSON is not known")
@@ -302,7 +303,7 @@ def job_reading(
 def task_reading(record: JobReading, task: int, known: KnownJobs) -> JobReading:
     """A task of an array's ``record`` as a job."""
     job = as_task(record, task)
-    if "aftercorr" not in record.waits_for:  # all tasks wait for the same
+    if "aftercorr" not in record.waits_for:  # all tasks wait for the same thing
         return job
     mine = KnownJob(0, job.user, job.name, job.state, array=int(record.id), task=task)
     wanted = record.waits_for
@@ -317,7 +318,7 @@ def _megabytes(value: Any) -> int | None:
 
 
 def _wanted_gpus(job: Mapping[str, Any], held: Mapping[NodeName, int]) -> dict[NodeName, int]:
-    """Of an exclusive job: Slurm gives it all GPUs of its nodes, its steps those it asks for."""
+    """GPUs an exclusive job asks for: its steps get these, the job all GPUs of its nodes."""
     wanted = sum(count for _, count, _ in gpus_in(job.get("tres_per_node") or ""))
     return {node: min(gpus, wanted or gpus) for node, gpus in held.items()}
 
@@ -361,7 +362,7 @@ def records(text: str) -> list[Mapping[str, str]]:
 
 
 def closed_partitions(records: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Partitions where Slurm starts no job, with their state. One that drains is not closed."""
+    """Partitions in which Slurm starts no job, with their state. A draining one is not closed."""
     return {
         fields["PartitionName"]: fields["State"]
         for fields in records
@@ -411,8 +412,8 @@ def _node(
     types = sorted({kind for kind, *_ in gpus})
     within = tuple(filter(None, fields.get("Partitions", "").split(",")))
     partitions = tuple(name for name in within if name not in closed)
-    # After a restart slurmctld takes a node where it knows a job for working: until its slurmd
-    # registers, a job that is put there starts with no GPU (22.05).
+    # After a restart slurmctld takes a node on which it knows a job to be up: until the slurmd
+    # registers, a job placed there starts without GPUs (22.05).
     asleep = not _ASLEEP.isdisjoint(flags)
     registered = fields.get("SlurmdStartTime") not in ("None", "Unknown") or asleep
     if len(types) > 1:

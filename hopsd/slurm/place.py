@@ -27,17 +27,17 @@ from hopsd.slurm.adapter import Adapter, Placement
 from hopsd.slurm.shape import filled, fits
 from hopsd.slurm.watch import ApplySettings, Watch, refusals
 
-# slurmd refuses a credential made in the second of the job's last kill, or before: "Job credential
-# revoked", and the job ends as FAILED (seen live on 22.05). Slurm's own guard is the begin time
-# 120 s after a requeue, which a placement clears.
+# slurmd refuses a credential made in the second of the job's last kill, or earlier: "Job credential
+# revoked", and the job ends as FAILED (seen live on 22.05). Slurm's own guard is a begin time
+# 120 s after the requeue, which a placement clears.
 _REST_SECONDS = 1.1
 
 _HOLDING = frozenset({SlurmState.RUNNING, SlurmState.SUSPENDED})
 
 HELD_MEANWHILE = "its owner or an operator holds it"
 
-# Reasons of Slurm's (22.05 to 26.05) that waiting does not change. Priority and Resources do, as
-# long as a job that leaves still cleans up; BeginTime and Dependency are looked at before.
+# Slurm's reasons (22.05 to 26.05) that waiting does not change. Priority and Resources do change
+# while a job that leaves still cleans up; BeginTime and Dependency are checked earlier.
 _LASTING = (
     "Account",
     "Assoc",
@@ -76,7 +76,7 @@ class _Starting:
     restarts: int
 
     def waits(self, job: JobReading | None) -> bool:
-        """Whether it may still start: it does not wait for what ran and was requeued since."""
+        """Whether it may still start; False once it ran and was requeued."""
         return _waits(job) and not self.requeued(job)
 
     def requeued(self, job: JobReading | None) -> bool:
@@ -90,8 +90,8 @@ class Placer:
     """Starts jobs in parallel.
 
     Each starts as soon as its GPUs are free and Slurm's way of filling nodes gives exactly the
-    planned ones. A job that does not start delays only uneven ones on its nodes, and all of them
-    together share one start time-out.
+    planned ones. A job that does not start delays only uneven jobs on its nodes, and all jobs share
+    one start time-out.
     """
 
     def __init__(self, adapter: Adapter, watch: Watch, settings: ApplySettings) -> None:
@@ -108,7 +108,7 @@ class Placer:
         timeout = self._settings.start_timeout_seconds
         while waiting or starting:
             if begun is not None and self._watch.ticks() > begun + timeout / 2:
-                # What is released now would have too little of the time left.
+                # Too little time is left for what would be released now.
                 results |= {job: _too_late(step) for job, step in waiting.items()}
                 waiting.clear()
             if waiting:
@@ -130,7 +130,7 @@ class Placer:
         return results
 
     def _settled(self, starting: Mapping[JobId, _Starting], deadline: float) -> dict[JobId, Result]:
-        """The results of the first of ``starting`` that have one, at ``deadline`` of all."""
+        """The results of the first of ``starting`` to have one; at ``deadline``, of all."""
         seen = self._watch.until(
             lambda now: not all(start.waits(now.get(job)) for job, start in starting.items()),
             max(0.0, deadline - self._watch.ticks()),
@@ -145,7 +145,7 @@ class Placer:
     def _release_wave(
         self, wave: Sequence[Step], reading: Reading, left: Mapping[JobId, float]
     ) -> tuple[dict[JobId, _Starting], dict[JobId, Result]]:
-        """Those that were released, and what came of the others."""
+        """The jobs that were released, and the results of the others."""
         jobs = {job.id: job for job in reading.jobs}
         errors: dict[JobId, str] = {}
         for step in wave:
@@ -177,7 +177,7 @@ class Placer:
         )
 
     def _release(self, jobs: list[JobId], errors: dict[JobId, str]) -> None:
-        """All in one request; where Slurm refuses that, one by one to learn which it refuses."""
+        """Release all in one request; if Slurm refuses, one by one, to find which it refuses."""
         together: dict[JobId, str] = {}
         if jobs:
             with refusals(together, jobs[0]):
@@ -213,7 +213,7 @@ class Placer:
             if job.state is not SlurmState.PENDING:
                 self._adapter.requeue_hold(job.id)
             elif job.hold is Hold.NONE:
-                # A person held it when it was placed and not yet released: only that marks it so.
+                # A person held it between placing and release: only that leaves this mark.
                 self._adapter.hold(job.id, USER_HOLD_BEGIN if _marked_held(job) else 0.0)
         if job.hold is Hold.USER or _marked_held(job):
             return Result(OutcomeStatus.FAILED, error=HELD_MEANWHILE, reason="JobHeldUser")
@@ -230,15 +230,15 @@ def placement_of(
     settings: ApplySettings,
     comment: str | None = None,
 ) -> Placement:
-    """What to ask of Slurm: the same cores and memory as the plan assumed.
+    """The request to Slurm, with the cores and memory that the plan assumed.
 
-    Slurm takes one number of cores for all nodes of a job: on CPUs, what each of them has.
+    Slurm takes one number of cores for all nodes of a job; on CPU nodes, all that each has.
     """
     rules = rules_of(job, reading.nodes, reading.memory_of(job), settings.cpus_per_gpu)
     nodes = [node for node in reading.nodes if target.on(node.name)]
     cores = Fraction(str(rules.cores_per_gpu))
     asked, share = job.asked, floor(rules.memory_mb_per_gpu)
-    if asked.exclusive and asked.cores_per_gpu and nodes:  # nobody else has a part of these nodes
+    if asked.exclusive and asked.cores_per_gpu and nodes:  # no other job has a part of these nodes
         cores = min(asked.cores_per_gpu, *(Fraction(n.cores, target.on(n.name)) for n in nodes))
     if any(is_cpu(node.gpu_type) for node in nodes):
         cores = Fraction(min(cores_of(node, settings.kept_cores) for node in nodes))
@@ -261,8 +261,8 @@ def placement_of(
 
 
 def _by_gpu(asked: Asked, site: SiteMemory) -> bool:
-    """Whether memory is to be asked for by GPU. Slurm's own default for jobs that ask for none
-    would be all memory of their nodes, where the site names no other.
+    """Whether to ask for memory per GPU. Unless the site sets another default, Slurm would give a
+    job that asks for none all memory of its nodes.
     """
     unset = site.mb_per_gpu is None and site.mb_per_cpu is None and site.mb_per_node is None
     return asked.memory_mb_per_gpu is not None or (asked.default_memory and unset)
@@ -281,10 +281,10 @@ def free_gpus(reading: Reading) -> dict[NodeName, int]:
 def _wave(
     steps: Iterable[Step], free: Mapping[NodeName, int], starting: Sequence[Allocation] = ()
 ) -> list[Step]:
-    """Steps that can start now together, beside what is ``starting`` already.
+    """Steps that can start together now, besides those already ``starting``.
 
-    Uneven shapes depend on what is free on their nodes at that moment: while one starts, nothing
-    else does on its nodes.
+    Uneven shapes depend on what is free on their nodes at that moment: while one starts, no other
+    job starts on its nodes.
     """
     left = dict(free)
     for target in starting:
@@ -326,8 +326,8 @@ def _too_late(step: Step) -> Result:
 def _waits(job: JobReading | None) -> bool:
     """Whether a released job may still start.
 
-    Slurm holds one again by itself where it can never run (BadConstraints), and says at once what
-    else keeps one back (22.05): no time helps against a limit or a node that is away.
+    Slurm itself holds a job again that can never run (BadConstraints), and at once gives any other
+    reason (22.05): waiting does not help against a limit or a lost node.
     """
     if job is None:
         return False
@@ -346,7 +346,7 @@ def _marked_held(job: JobReading) -> bool:
 
 
 def _marked(job: JobReading, step: Step) -> str | None:
-    """The comment with or without the mark that prolog.sh reads; None: as it is."""
+    """The comment with or without the mark that prolog.sh reads; None: leave it as it is."""
     words = [word for word in job.marks.split() if word.partition("=")[0] != PROFILE_MARK]
     if step.profiling:
         words.append(f"{PROFILE_MARK}={step.iterations}" if step.iterations else PROFILE_MARK)

@@ -10,7 +10,7 @@ from hopsd.model.step import Step, StepOutcome
 
 
 class Port(Protocol):
-    """Reads a cluster and changes it. The simulator's virtual cluster is one, too."""
+    """Reads a cluster and changes it. The simulator's virtual cluster is one as well."""
 
     @property
     def name(self) -> str:
@@ -26,7 +26,7 @@ class Port(Protocol):
     def apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
         """Carry out the steps, vacating before placing; one outcome per step, in order.
 
-        Idempotent: a step whose end is already reached changes nothing and says UNCHANGED.
+        Idempotent: a step whose goal is already reached changes nothing and is UNCHANGED.
         A failed step leaves its job held or running, never released to nowhere.
 
         Raises:

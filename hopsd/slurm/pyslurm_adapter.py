@@ -1,4 +1,4 @@
-"""The adapter over libslurm through pyslurm: one request instead of a command's process.
+"""The adapter that uses libslurm through pyslurm: one request instead of a command's process.
 
 pyslurm leaves gaps (22.5 and 25.11), which Slurm's commands fill: ``modify()`` sets no node count
 and clears no field, so only placements on one node that need neither go through it; its requeue
@@ -29,8 +29,8 @@ from hopsd.slurm.parse import UNTYPED, holds_gpus, number
 from hopsd.slurm.scontrol import ScontrolAdapter
 from hopsd.slurm.shape import CORES_BY_GPU_SINCE
 
-# slurm_errno.h: slurmctld and slurmd answer with 2000 to 4999. Others are of the transport, of
-# sockets, of authentication or of the system: no answer came.
+# slurm_errno.h: slurmctld and slurmd answer with 2000 to 4999. Other codes come from the transport,
+# sockets, authentication or the system: there was no answer.
 _REFUSALS = range(2000, 5000)
 _TRIES = 5
 
@@ -88,7 +88,7 @@ class PyslurmAdapter(ScontrolAdapter):
         except SlurmUnavailableError:
             raise
         except SlurmError:
-            # A GPU request that the submit plugin would have cleared stands in the way.
+            # A GPU request that the submit plugin would have cleared is in the way.
             super().place(replace(placement, reset=True))
 
     def release(self, jobs: Sequence[JobId]) -> None:
@@ -131,7 +131,7 @@ class PyslurmAdapter(ScontrolAdapter):
             return False
         with _asking(f"load {placement.job}"):
             job = self._slurm.Job.load(int(placement.job))
-        # Slurm's least cores a node, which a placement on several nodes leaves behind.
+        # Slurm's minimum of cores per node, which a placement on several nodes leaves behind.
         return job.num_nodes == 1 and (job.min_cpus_per_node or 1) == 1
 
     def _job_answer(self) -> Any:
@@ -145,7 +145,7 @@ class PyslurmAdapter(ScontrolAdapter):
             starts = {_start(record) for record in records if holds_gpus(record)}
             if starts <= self._gres.keys():
                 break
-            self._learn_gres()  # and look again: jobs may have started or ended in between
+            self._learn_gres()  # and ask again: jobs may have started or ended in between
         self._gres = {start: self._gres[start] for start in starts & self._gres.keys()}
         for record in records:
             record["gres_detail"] = self._gres.get(_start(record), ())
@@ -220,7 +220,7 @@ def _start(job: Mapping[str, Any]) -> _Start:
 
 @contextmanager
 def _asking(what: str) -> Iterator[None]:
-    """Errors of pyslurm as ours."""
+    """Raise pyslurm's errors as ours."""
     try:
         yield
     except ValueError as error:  # an unknown signal, for example
@@ -235,8 +235,8 @@ def _asking(what: str) -> Iterator[None]:
 def load_pyslurm(commands: SlurmCommands) -> Any:
     """The pyslurm module, configured for the cluster that ``commands`` reach.
 
-    Tried in another process first: without a slurm.conf, ``import pyslurm`` ends the process
-    that does it (25.11), and one built for another Slurm may crash it.
+    It is tried in another process first: without a slurm.conf, ``import pyslurm`` ends the
+    importing process (25.11), and one built for another Slurm may crash it.
 
     Raises:
         SlurmError: it is not installed, or does not load with this Slurm.

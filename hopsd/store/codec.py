@@ -1,7 +1,7 @@
 """Frozen values to JSON and back, by their type hints: a new field needs no code here.
 
-JSON has no infinities and PostgreSQL's no NUL nor lone surrogates: the first are written as
-text, the second replaced. Fields that a stored value lacks take their default.
+JSON has no infinities, and PostgreSQL's JSON no NUL or lone surrogates: the former are written as
+text, the latter replaced. Fields missing in a stored value take their default.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def encode(value: Any) -> Any:  # noqa: PLR0911 - one return a kind of value
-    """``value`` as json.dumps takes it."""
+    """``value`` in a form that json.dumps accepts."""
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, str):

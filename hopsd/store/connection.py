@@ -18,7 +18,7 @@ from hopsd.errors import ConfigError, StoreError, StoreUnavailableError
 SCHEMA = "hops"
 Connection = psycopg.Connection[tuple[Any, ...]]
 
-# A lost network is noticed within about half a minute, a query that hangs is cut after one.
+# A lost network is noticed within half a minute; a hanging query is cancelled after one minute.
 _DEFAULTS = {
     "application_name": "hopsd",
     "connect_timeout": "5",
@@ -27,7 +27,7 @@ _DEFAULTS = {
     "keepalives_count": "3",
     "tcp_user_timeout": "20000",
 }
-# One that stops in the middle of a transaction must not keep another from the lead by its locks.
+# A process stopped in mid-transaction must not keep another from leading by its locks.
 _SERVER_OPTIONS = (
     f"-c search_path={SCHEMA} -c statement_timeout=60s"
     " -c idle_in_transaction_session_timeout=30s -c timezone=UTC"
@@ -35,7 +35,7 @@ _SERVER_OPTIONS = (
 
 
 def conninfo(dsn: str, **more: str) -> str:
-    """``dsn`` with our defaults where it says nothing.
+    """``dsn`` completed with our defaults.
 
     Raises:
         ConfigError: it is not a libpq connection string.
@@ -52,7 +52,7 @@ def conninfo(dsn: str, **more: str) -> str:
 
 
 def local_database(dsn: str, user: str) -> str | None:
-    """The database that ``dsn`` means to ``user`` on this machine; None: it names a host.
+    """The database that ``dsn`` means for ``user`` on this machine; None: it names a host.
 
     Raises:
         ConfigError: it is not a libpq connection string.
@@ -73,7 +73,7 @@ class Database:
 
     def __init__(self, dsn: str, wait_seconds: float) -> None:
         self._conninfo = conninfo(dsn)
-        # Attempts to reconnect end soon, so that the next request starts a fresh one instead
+        # Reconnecting gives up soon, so that the next request starts a fresh attempt instead
         # of waiting behind one that has backed off for minutes.
         self._pool: ConnectionPool[Connection] = ConnectionPool(
             self._conninfo,
@@ -110,7 +110,7 @@ class Database:
         try:
             return self._pool.getconn()
         except PoolTimeout:
-            # The pool does not say why; a connection of our own does. Where that succeeds,
+            # The pool does not say why; a direct connection does. If that succeeds,
             # PostgreSQL came back after the pool's attempt: the next request starts another.
             psycopg.connect(self._conninfo).close()
             return self._pool.getconn()
@@ -118,7 +118,7 @@ class Database:
 
 @contextmanager
 def translated_errors() -> Iterator[None]:
-    """psycopg's errors as ours."""
+    """Raise psycopg's errors as ours."""
     try:
         yield
     except (psycopg.errors.InsufficientPrivilege, psycopg.errors.UndefinedTable) as error:
@@ -144,7 +144,7 @@ def insert(
     *,
     on_conflict: str = "",
 ) -> None:
-    """Insert rows of one set of columns, as one statement whatever their number."""
+    """Insert rows with the same columns in one statement, however many there are."""
     rows = list(rows)
     if not rows:
         return

@@ -33,8 +33,8 @@ _SETTINGS = {
     "fsync": "off",
     "full_page_writes": "off",
 }
-# Waits for the end of its input, which comes with our death whatever the cause, and leaves
-# nothing: $1 is the server's folder. A pid is believed only if that process works there.
+# Waits for the end of its input, which comes when we die for whatever reason, then removes
+# everything: $1 is the server's folder. A pid is believed only if that process works there.
 _GUARD = """
 read -r _
 pid=$(head -n 1 "$1/data/postmaster.pid" 2>/dev/null)
@@ -47,11 +47,11 @@ rm -rf "$1"
 
 
 class EmbeddedPostgres:
-    """A server of its own that only its owner (and root) reaches, through a Unix socket.
+    """A private server that only its owner (and root) reaches, through a Unix socket.
 
-    Its files lie in a new folder below the system's temporary one. All of it is removed by
-    `close`, and where this process dies without one. Root's server runs as an existing account,
-    ``postgres`` or ``nobody``.
+    Its files are in a new folder below the system's temporary folder. All of it is removed by
+    `close`, or when this process dies without calling it. Root's server runs as an existing
+    account, ``postgres`` or ``nobody``.
 
     Raises:
         StoreError: no binaries, or the server does not start; nothing is left behind.
@@ -88,7 +88,7 @@ class EmbeddedPostgres:
         return f"host={self._home} user={_OWNER} dbname={database}"
 
     def create_database(self, name: str, template: str | None = None) -> str:
-        """A new database, a copy of ``template`` where one is named; its connection string."""
+        """Create a database, a copy of ``template`` if given; returns its connection string."""
         statement = sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name))
         if template is not None:
             statement += sql.SQL(" TEMPLATE {}").format(sql.Identifier(template))
@@ -97,7 +97,7 @@ class EmbeddedPostgres:
         return self.dsn(name)
 
     def start(self) -> None:
-        """Start it where it is stopped, and wait until it answers."""
+        """Start it if it is stopped, and wait until it answers."""
         if self.running:
             return
         settings = [part for key, value in _SETTINGS.items() for part in ("-c", f"{key}={value}")]
@@ -109,18 +109,18 @@ class EmbeddedPostgres:
                 stderr=subprocess.STDOUT,
                 cwd=self._home,
                 env=_environment(),
-                # Ctrl-C at the terminal is for the one who started us; we stop in order.
+                # Ctrl-C at the terminal is meant for our parent; it stops us in order.
                 start_new_session=True,
                 **identity(self._account),
             )
         self._wait_until_up()
 
     def stop(self) -> None:
-        """Fast shutdown: connections end, everything is written. Nothing where it is stopped."""
+        """Fast shutdown: connections end, everything is written. Does nothing if it is stopped."""
         self._end(signal.SIGINT)
 
     def kill(self) -> None:
-        """As ``kill -9``: the next start recovers what was committed."""
+        """Kill it with ``kill -9``: the next start recovers what was committed."""
         self._end(signal.SIGKILL)
 
     def restart(self) -> None:
@@ -128,7 +128,7 @@ class EmbeddedPostgres:
         self.start()
 
     def close(self) -> None:
-        """Stop it and remove its files: at once, as nobody will read them again."""
+        """Stop it and remove its files; immediately, since they are not read again."""
         self._end(signal.SIGQUIT)
         shutil.rmtree(self._home, ignore_errors=True)
         self._guard.kill()
@@ -159,12 +159,12 @@ class EmbeddedPostgres:
         return home
 
     def _copy_binaries(self) -> None:
-        """Give the account its own copy of binaries below a folder that is closed to it."""
+        """Give the account its own copy of binaries from a folder that it cannot enter."""
         release = self._binaries.parent
         package = release.parent
         copy = self._home / "install" / package.name / release.name
         shutil.copytree(release, copy, symlinks=True)
-        # A wheel keeps the libraries of its binaries beside the package.
+        # A wheel keeps its binaries' libraries next to the package.
         libraries = package.with_name(f"{package.name}.libs")
         if libraries.is_dir():
             shutil.copytree(libraries, self._home / "install" / libraries.name)
@@ -240,13 +240,13 @@ def _start_guard(home: Path) -> subprocess.Popen[bytes]:
 
 
 def _environment() -> dict[str, str]:
-    """Ours without what would redirect the server or its client programs."""
+    """Our environment without what would redirect the server or its client programs."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PG", "LC_", "LANG"))}
     return kept | {"LC_ALL": "C", "TZ": "UTC"}
 
 
 def _works_in(data: Path) -> bool:
-    """Whether a process is in ``data``: each of a server's is, in a session of its own."""
+    """Whether a process works in ``data``, as each of the server's does, in its own session."""
     for process in Path("/proc").glob("[0-9]*/cwd"):
         with suppress(OSError):
             if process.readlink() == data:

@@ -1,4 +1,4 @@
-"""What people may ask a store: the reads and notes beyond what a round needs."""
+"""The store's interface beyond what a round needs: queries for people, events, requests."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ DAY_SECONDS = 86400.0
 
 
 class History(Store, Protocol):
-    """Both stores are one. Lists are empty where nothing is known."""
+    """Implemented by both stores. Lists are empty where nothing is known."""
 
     def outcomes(self, plan: PlanId) -> tuple[StepOutcome, ...]:
-        """What came of a finished plan's steps, in their order."""
+        """The outcomes of a finished plan's steps, in their order."""
 
     def job(self, job: JobId) -> JobRecord | None:
         """The newest job of that id, ended or not."""
 
     def workloads_of(self, user: UserName) -> frozenset[WorkloadName]:
-        """What this user's jobs trained, ended or not."""
+        """The workloads of this user's jobs, ended or not."""
 
     def raqlr(self, since: float) -> float | None:
         """Mean latency ratio (eq. 7) of jobs that ended at or after ``since``; None: no such job.
 
-        A job without an age counts with the time that it ran: eq. 8's age is the run time
+        For a job without an age, the time that it ran is used: eq. 8's age is the run time
         without waiting.
         """
 
@@ -41,7 +41,7 @@ class History(Store, Protocol):
         """Why a job waited, in the order it was given."""
 
     def job_history(self, job: JobId) -> dict[str, Any]:
-        """Record, placements, reasons and events of a job as JSON has them."""
+        """A job's record, placements, reasons and events as JSON values."""
 
     def add_event(
         self, kind: str, text: str, *, job: JobId | None = None, at: float | None = None
@@ -52,7 +52,7 @@ class History(Store, Protocol):
         """The newest events, of one job or of all, the newest first."""
 
     def save_program(self, script: WorkloadName, program: str, at: float) -> None:
-        """A job of that batch script told ``at`` what it trains with."""
+        """A job of that batch script reported ``at`` the program that it trains with."""
 
     def add_phases(self, records: Iterable[PhaseRecord]) -> None:
         """Note what processes measured; a process's later report replaces its earlier one."""
@@ -67,18 +67,18 @@ class History(Store, Protocol):
         """Replace what was measured before of the same types."""
 
     def control(self) -> Control:
-        """What operators told hops."""
+        """Whether operators paused hops."""
 
     def set_paused(self, *, paused: bool, by: str, at: float) -> None: ...
 
     def add_wish(self, jobs: Sequence[JobId], uid: int, at: float) -> None:
-        """An operator wants ``jobs`` given back to plain Slurm, none: all that are held."""
+        """Record a request to give ``jobs`` back to plain Slurm; none: all that are held."""
 
     def wishes(self) -> tuple[Wish, ...]:
-        """Those not yet fulfilled, in their order."""
+        """The requests not yet fulfilled, in order."""
 
     def end_wishes(self, wishes: Iterable[Wish]) -> None:
-        """Forget them."""
+        """Delete fulfilled requests."""
 
     def prune(self, now: float, retention_days: float) -> Mapping[str, int]:
         """Delete what was over before the retention; rows by kind. Open jobs and plans stay."""

@@ -122,7 +122,7 @@ def save_program(connection: Connection, script: WorkloadName, program: str, at:
 def median_run_seconds(
     connection: Connection,
 ) -> tuple[dict[WorkloadName, float], dict[UserName, float]]:
-    """Of completed jobs, by workload and by user."""
+    """Median run time of completed jobs, by workload and by user."""
     by_workload = connection.execute(_MEDIAN.format(key=sql.Identifier("workload"))).fetchall()
     by_user = connection.execute(_MEDIAN.format(key=sql.Identifier("user_name"))).fetchall()
     return (

@@ -1,4 +1,4 @@
-"""Tables ``events``, ``control`` and ``wishes``, and the end of what is too old."""
+"""Tables ``events``, ``control`` and ``wishes``, and the deletion of old rows."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def end_wishes(connection: Connection, wishes: Iterable[Wish]) -> None:
 
 
 def prune(connection: Connection, before: float) -> dict[str, int]:
-    """Rows deleted, by table. What is not over stays, and so does the newest finished plan."""
+    """Delete old rows; returns how many by table. Open rows and the newest finished plan stay."""
     deleted = {
         table: connection.execute(statement, {"before": before}).rowcount
         for table, statement in _PRUNE.items()

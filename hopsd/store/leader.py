@@ -1,8 +1,8 @@
-"""One active hopsd per database: a session's advisory lock on a connection of its own.
+"""Leader election: one active hopsd per database, by a session-level advisory lock.
 
 The lock says who leads, the epoch who led last. A process may be stopped between finding that it
-leads and what it does then: PostgreSQL itself refuses its writes, by the epoch, once another has
-led.
+leads and acting on that: PostgreSQL itself then refuses its writes, by the epoch, once another
+has led.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hopsd.errors import NotLeaderError
 from hopsd.store.connection import Connection, conninfo, translated_errors
 
 LEASE_SECONDS = 30.0
-"""How long the lock of a process lasts that does nothing any more, stopped or cut off."""
+"""How long a process keeps the lock after it was stopped or cut off."""
 _BEATS = 5
 
 _LOCK = 0x686F7073_00000002
@@ -33,8 +33,8 @@ WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
 
 
 class Leader:
-    """Leadership lasts as long as its connection: PostgreSQL frees the lock of a lost one, and
-    ends one that said nothing for ``lease_seconds``.
+    """Leadership lasts as long as its connection: PostgreSQL frees the lock of a lost connection,
+    and closes one that was idle for ``lease_seconds``.
     """
 
     def __init__(self, dsn: str, *, lease_seconds: float = LEASE_SECONDS) -> None:
@@ -46,11 +46,11 @@ class Leader:
         self._beating = threading.Event()
 
     def acquire(self) -> None:
-        """Become the leader, or make sure of still being it. Cheap: one round trip.
+        """Become the leader, or verify that it still is. Cheap: one round trip.
 
         Raises:
             NotLeaderError: another hopsd leads, or the connection that held the lock was
-                lost since: somebody else may have led meanwhile.
+                lost since: another hopsd may have led meanwhile.
             StoreUnavailableError: PostgreSQL does not answer.
         """
         if self._epoch is not None:
@@ -66,7 +66,7 @@ class Leader:
             try:
                 self._epoch = self._take(connection)
             except psycopg.Error:
-                self.close()  # the lock with it
+                self.close()  # closing it frees the lock
                 raise
         self._beat(connection)
 
@@ -75,14 +75,14 @@ class Leader:
         self._epoch = None
         self._beating.set()
         if self._connection is not None:
-            # At the return, not when PostgreSQL gets round to ending the session.
+            # Free the lock now, not when PostgreSQL gets round to ending the session.
             with suppress(psycopg.Error):
                 self._connection.execute("SELECT pg_advisory_unlock_all()")
             self._connection.close()
             self._connection = None
 
     def assure(self) -> None:
-        """Nothing, as long as this one leads.
+        """Return normally only while this one leads.
 
         Raises:
             NotLeaderError: it does not, or no longer.
@@ -122,12 +122,12 @@ class Leader:
         return int(row[0])
 
     def _beat(self, connection: Connection) -> None:
-        """Say something on ``connection`` before its lease ends, until it is closed."""
+        """Send a query on ``connection`` before each lease ends, until it is closed."""
         over = self._beating = threading.Event()
 
         def beat() -> None:
             while not over.wait(self._lease_seconds / _BEATS):
-                with suppress(psycopg.Error):  # who acts on it asks by himself
+                with suppress(psycopg.Error):  # whoever acts as leader calls assure
                     connection.execute("SELECT 1")
 
         threading.Thread(target=beat, name="leader", daemon=True).start()

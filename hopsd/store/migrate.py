@@ -14,15 +14,15 @@ from hopsd.errors import InputError, StoreError
 from hopsd.store.connection import SCHEMA, Connection, conninfo, translated_errors
 
 OLDEST_RELEASE = 15
-# Any fixed number: it keeps two migrations of one database from running at once.
+# An arbitrary number: it keeps two migrations of one database from running at once.
 _LOCK = 0x686F7073_00000001
 
 
 def folder() -> Path:
-    """Where the SQL lies: in a checkout beside the package, else as installed.
+    """The folder of the SQL files: in a checkout beside the package, else as installed.
 
     Raises:
-        StoreError: in neither.
+        StoreError: it is in neither place.
     """
     checkout = Path(__file__).resolve().parents[2] / "migrations"
     installed = Path(sys.prefix) / "share" / "hops" / "migrations"
@@ -69,7 +69,7 @@ def back_to(dsn: str, name: str) -> tuple[str, ...]:
 
 
 def pending(dsn: str) -> tuple[str, ...]:
-    """Names of migrations that are still to be applied; changes nothing.
+    """Names of migrations not yet applied; changes nothing.
 
     Raises:
         StoreUnavailableError: PostgreSQL does not answer.
@@ -112,11 +112,11 @@ def _create_schema(connection: Connection) -> None:
 
 
 def _run(dsn: str, back: int) -> tuple[str, ...]:
-    # yoyo hands its URI's arguments to psycopg.connect: the whole of ours goes as conninfo.
+    # yoyo passes its URI's arguments to psycopg.connect: all of ours goes in as conninfo.
     uri = "postgresql+psycopg://?" + urlencode({"conninfo": conninfo(dsn)})
     backend = get_backend(uri)
     try:
-        # We hold the lock above, so a row of yoyo's own one is what a killed run left.
+        # We hold the lock above, so a row in yoyo's own lock table was left by a killed run.
         backend.break_lock()
         migrations = read_migrations(str(folder()))
         with backend.lock():

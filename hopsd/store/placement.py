@@ -1,4 +1,4 @@
-"""Placements follow from job records: the same rule for every store."""
+"""Derives placements from job records, by the same rule for every store."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hopsd.model.journal import Placement
 def follow(last: Placement | None, record: JobRecord) -> list[Placement]:
     """Placements to write once ``record`` is saved; ``last`` is the job's open one.
 
-    A placement is known by its job and start. One that ended unseen gets the latest time that
-    it can have ended: its job's requeue, the next one's start, or when its job was seen
+    A placement is identified by its job and start. One that ended unseen gets the latest time at
+    which it can have ended: its job's requeue, the next one's start, or when its job was seen
     without it.
     """
     if last is not None and last.submit != record.submit:
@@ -40,7 +40,7 @@ def follow(last: Placement | None, record: JobRecord) -> list[Placement]:
 
 
 def gone_by(placement: Placement, at: float) -> Placement:
-    """``placement``, its job seen without it at ``at``.
+    """End ``placement``, since its job was seen without it at ``at``.
 
     Slurm's times are whole seconds: what takes these GPUs next begins, by its clock, in the
     second of ``at`` at the earliest.

@@ -119,7 +119,7 @@ def _numbered(plan: PlanId, position: int, step: Step) -> dict[str, Any]:
 
 
 def _note_reasons(connection: Connection, waiting: Mapping[JobId, Reason], now: float) -> None:
-    """A reason lasts while plans give the same code; its text is the latest."""
+    """Update the reasons: one lasts while plans give the same code; its text is the latest."""
     given = [[clean(j) for j in waiting], [r.code.value for r in waiting.values()]]
     connection.execute(
         "UPDATE reasons r SET until = %s WHERE until IS NULL AND NOT EXISTS (SELECT FROM"

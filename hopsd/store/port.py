@@ -1,4 +1,4 @@
-"""The port between a round and its memory. The simulator keeps one in plain lists."""
+"""The interface between a round and its store. The simulator implements it in memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PlanId = NewType("PlanId", int)
 class PlanRecord:
     """A plan as recorded before it was applied. ``round_start``, ``round_end``: its round.
 
-    ``outcomes``: what came of it; none before it was applied.
+    ``outcomes``: of its steps; none before it was applied.
     """
 
     round_start: float
@@ -46,17 +46,17 @@ class Store(Protocol):
         """Insert or replace. A record with ``end`` set is final and leaves ``jobs()``."""
 
     def programs(self, scripts: Iterable[WorkloadName]) -> Mapping[WorkloadName, str]:
-        """What the last job of each batch script trained with, where one told."""
+        """The program that the last job of each batch script reported, if any."""
 
     def knowledge(self) -> Knowledge: ...
 
     def add_throughput(self, records: Sequence[ThroughputRecord]) -> None: ...
 
     def profile_runs(self, since: float) -> tuple[ProfileRun, ...]:
-        """Open ones, and those that began at or after ``since``, in the order of their begin."""
+        """Open ones, and those that began at or after ``since``, ordered by begin."""
 
     def save_profile_runs(self, runs: Iterable[ProfileRun]) -> None:
-        """Insert or replace; a run is known by its job and begin."""
+        """Insert or replace; a run is identified by its job and begin."""
 
     def begin_plan(self, record: PlanRecord) -> PlanId:
         """Written before the plan is applied."""
@@ -65,7 +65,7 @@ class Store(Protocol):
         """Written after it was applied."""
 
     def unfinished_plan(self) -> tuple[PlanId, PlanRecord] | None:
-        """The newest plan with a beginning and no end: hopsd was stopped while it applied it."""
+        """The newest plan begun but not finished: hopsd was stopped while applying it."""
 
     def last_plan(self) -> PlanRecord | None:
-        """The newest finished plan: tells the round in force at a restart."""
+        """The newest finished plan: shows the round in force at a restart."""

@@ -1,4 +1,4 @@
-"""The store that lasts. Each call is one transaction; the SQL lies in one file a table family."""
+"""The persistent store. Each call is one transaction; the SQL is in one file per table family."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class PostgresStore:
     """A `History` in PostgreSQL; safe to use from several threads.
 
     ``tables`` are the operator's throughput tables. A call waits up to ``wait_seconds`` for
-    PostgreSQL; after a restart of it the store goes on by itself. A connection lost at the
-    very commit leaves it open whether the write happened: every write may be repeated, and a
-    plan that was begun so counts as left unfinished.
+    PostgreSQL; the store recovers by itself after PostgreSQL restarts. If the connection is lost
+    during a commit, it is unknown whether the write happened: every write may be repeated, and
+    a plan begun this way counts as left unfinished.
 
-    With a ``leader``, PostgreSQL takes nothing of it once another hopsd has led, but what
-    operators ask of any: a pause and wishes.
+    With a ``leader``, PostgreSQL refuses its writes once another hopsd has led, except
+    operators' requests: pausing and giving jobs back.
 
     Raises (any call):
         NotLeaderError: a write after the lead was lost; nothing was written.
@@ -51,7 +51,7 @@ class PostgresStore:
         self._database = Database(dsn, wait_seconds)
 
     def use_tables(self, tables: Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]]) -> None:
-        """Take the operator's tables of a new configuration."""
+        """Use the operator's tables of a new configuration."""
         self._tables = dict(tables)
 
     def close(self) -> None:
@@ -70,7 +70,7 @@ class PostgresStore:
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
-        """A transaction of who leads."""
+        """A transaction that commits only while this hopsd leads."""
         with self._database.transaction() as connection:
             if self._leader is not None:
                 self._leader.fence(connection)

@@ -1,4 +1,4 @@
-"""Table ``profile_runs``: what became of workloads' first runs on a GPU type."""
+"""Table ``profile_runs``: the profile runs of workloads on each GPU type."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hopsd.store.connection import Connection, insert
 
 
 def save(connection: Connection, runs: Iterable[ProfileRun]) -> None:
-    """A run is known by its job and begin."""
+    """Insert or replace; a run is identified by its job and begin."""
     rows = [encode(run) for run in {(run.job, run.begin): run for run in runs}.values()]
     for row in rows:
         row["ended"] = row.pop("end")  # SQL reserves the word
@@ -25,7 +25,7 @@ def save(connection: Connection, runs: Iterable[ProfileRun]) -> None:
 
 
 def runs(connection: Connection, since: float) -> tuple[ProfileRun, ...]:
-    """Open runs, and those that began at or after ``since``, in the order of their begin."""
+    """Open runs, and those that began at or after ``since``, ordered by begin."""
     rows = connection.execute(
         "SELECT to_json(r) FROM profile_runs r WHERE NOT closed OR begin >= %s"
         ' ORDER BY begin, job COLLATE "C"',

@@ -1,4 +1,4 @@
-"""What jobs taught of their speed: tables ``throughput``, ``phases``, ``theory``, ``bandwidth``."""
+"""Measured speeds: tables ``throughput``, ``phases``, ``theory``, ``bandwidth``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hopsd.model.knowledge import Bandwidth, PhaseRecord, Theory, ThroughputReco
 from hopsd.store.codec import decode, encode
 from hopsd.store.connection import Connection, insert
 
-# Reports of one shape beyond this many would change its weighted mean little.
+# More reports than this of one shape would hardly change its weighted mean.
 NEWEST = 32
 
 NEWEST_PHASES = 64
@@ -18,7 +18,7 @@ NEWEST_PHASES = 64
 
 
 def add(connection: Connection, records: Sequence[ThroughputRecord]) -> None:
-    """A report that is there already stays one."""
+    """Insert reports; one that is already there is not added again."""
     insert(
         connection,
         "throughput",
@@ -59,7 +59,7 @@ def add_phases(connection: Connection, records: Iterable[PhaseRecord]) -> None:
 
 
 def last_of_process(records: Iterable[PhaseRecord]) -> dict[tuple[object, ...], PhaseRecord]:
-    """By process. PostgreSQL refuses a row that one statement writes twice."""
+    """The last record of each process: PostgreSQL refuses to write a row twice in one statement."""
     return {(r.workload, r.gpu_type, r.job, r.run, r.node, r.rank, r.pid): r for r in records}
 
 
@@ -78,7 +78,7 @@ def phases(
 
 
 def prune(connection: Connection, before: float) -> dict[str, int]:
-    """Delete reports from ``before``, and those that newer ones have made count no more.
+    """Delete reports from before ``before``, and those superseded by newer ones.
 
     A job reports at every tick: 300 jobs would leave 80 million rows in 90 days.
     """

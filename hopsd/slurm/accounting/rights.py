@@ -17,7 +17,7 @@ _LEVELS = ("Operator", "Administrator")
 
 
 def missing_rights(commands: SlurmCommands, uid: int, user: str) -> list[str]:
-    """The rights that the account lacks, each with how to grant it; empty: none.
+    """The rights that the account lacks, each with how to grant it; empty if none.
 
     Raises:
         SlurmError: slurmctld does not answer.
@@ -29,7 +29,7 @@ def missing_rights(commands: SlurmCommands, uid: int, user: str) -> list[str]:
 
 
 def _no_operator(commands: SlurmCommands, conf: Mapping[str, str], user: str) -> list[str]:
-    """slurmctld itself tells its users' levels, whether slurmdbd is away or not."""
+    """slurmctld itself reports its users' levels, even while slurmdbd is away."""
     if "slurmdbd" not in conf.get("AccountingStorageType", ""):
         slurm_user = conf.get("SlurmUser", "SlurmUser").partition("(")[0]
         return [
@@ -60,7 +60,7 @@ def is_operator(commands: SlurmCommands, user: str) -> bool:
 
 
 def _not_in_lua(conf: Mapping[str, str], uid: int) -> list[str]:
-    """The submit plugin keeps everybody from a hops job but those whom hops_site.lua names."""
+    """The submit plugin lets only the accounts in hops_site.lua change a hops job."""
     if "lua" not in conf.get("JobSubmitPlugins", ""):
         return []
     path = Path(conf.get("SLURM_CONF", "/etc/slurm/slurm.conf")).parent / "hops_site.lua"
@@ -82,7 +82,7 @@ def _not_in_lua(conf: Mapping[str, str], uid: int) -> list[str]:
 
 
 def own_missing_rights(commands: SlurmCommands, user: str) -> list[str]:
-    """The rights that this process's account lacks, or that Slurm does not answer."""
+    """The rights that this process's account lacks, or a note that Slurm does not answer."""
     try:
         return missing_rights(commands, os.getuid(), user)
     except SlurmError as error:

@@ -1,7 +1,7 @@
 """Reads the site's rules as slurmctld enforces them, from `scontrol show assoc_mgr`.
 
-slurmctld keeps associations, QOS and their use in memory, so that nobody has to ask slurmdbd; only
-the flags of a QOS are not among them. What is printed holds administrators' words only.
+slurmctld keeps associations, QOS and their use in memory, so slurmdbd need not be asked; only the
+flags of a QOS are missing there. Only administrators influence what is printed.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _SHARES = "SharesRaw/Norm/Level/Factor"
 class SiteRulesReader:
     """Reads the rules with three short commands, in at most ``share`` of the time.
 
-    The bounds of a user in a QOS are known once the user has jobs in it, so that on a site where
-    asking is quick they must not be old.
+    The limits of a user in a QOS are known only once the user has jobs in it, so they must be fresh
+    on a site where asking is quick.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class SiteRulesReader:
         self._rules = NO_RULES
 
     def read(self) -> SiteRules:
-        """The current rules; if an answer cannot be parsed, the last ones, as Slurm refuses any
+        """The current rules; if an answer cannot be parsed, the last ones: Slurm itself refuses any
         excess.
 
         Raises:
@@ -95,7 +95,7 @@ class SiteRulesReader:
         )
 
     def _over_partition(self) -> set[str]:
-        """QOS that come before a partition's; none while slurmdbd is away."""
+        """QOS with OverPartQOS, which override a partition's; none while slurmdbd is away."""
         try:
             said = self._commands.run(
                 "sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=name,flags"
@@ -137,7 +137,7 @@ def read_partitions(text: str) -> list[Partition]:
 def read_associations(text: str) -> list[Association]:
     """Parse the associations in ``scontrol show assoc_mgr -o``.
 
-    What a user inherits from its account is listed with both.
+    What a user inherits from its account is listed for both.
     """
     found = [
         fields
@@ -168,8 +168,8 @@ def _association(fields: Mapping[str, str]) -> Association:
 def read_qos(text: str) -> list[Qos]:
     """Parse the QOS in ``scontrol show assoc_mgr -o``.
 
-    It lists the bounds of users and accounts that have jobs in the QOS, and so of every waiting
-    one.
+    It lists the limits of users and accounts that have jobs in the QOS, which includes every
+    waiting job.
     """
     found = []
     for line in text.splitlines():
@@ -238,7 +238,7 @@ def _as(kinds: Mapping[Kind, Kind], bounds: Bounds) -> dict[str, int]:
 
 
 def _tres(text: str) -> dict[str, int]:
-    """The bounds of ``cpu=20(4),gres/gpu=N(2)``; N: none."""
+    """The limits in ``cpu=20(4),gres/gpu=N(2)``; N: none."""
     found = ((kind_of(name), most) for name, most, _ in _TRES.findall(text))
     return {kind: int(most) for kind, most in found if kind is not None and most != "N"}
 
@@ -252,7 +252,7 @@ _PER = {"": 1.0, "K": 1024.0, "M": 1.0, "G": 1 / 1024, "T": 1 / 1024**2}
 
 
 def _weights(text: str) -> dict[str, float]:
-    """TRESBillingWeights: ``CPU=1.0,Mem=0.25G,GRES/gpu=2.0``; of memory for each MB."""
+    """TRESBillingWeights: ``CPU=1.0,Mem=0.25G,GRES/gpu=2.0``; for memory per MB."""
     found = {}
     for item in text.split(","):
         name, _, value = item.partition("=")
@@ -264,7 +264,7 @@ def _weights(text: str) -> dict[str, float]:
 
 
 def _number(text: str) -> int | None:
-    """``10(1)`` or ``10``; ``N(1)`` and nothing are no bound."""
+    """``10(1)`` or ``10``; ``N(1)`` and an empty text are no limit."""
     digits = text.partition("(")[0]
     return int(digits) if digits.isdigit() else None
 
@@ -289,7 +289,7 @@ def _only(text: str) -> frozenset[str] | None:
 
 
 def _seconds(text: str) -> float | None:
-    """``1-02:00:00``, ``02:00:00`` and ``30:00``; None: no bound."""
+    """``1-02:00:00``, ``02:00:00`` and ``30:00``; None: no limit."""
     days, dash, rest = text.rpartition("-")
     parts = rest.split(":")
     if not all(part.isdigit() for part in [*parts, *([days] if dash else [])]):

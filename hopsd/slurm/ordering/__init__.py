@@ -1,1 +1,1 @@
-"""What keeps a job back by its user's wish: dependencies, and the order of an array's tasks."""
+"""Order that users ask for: dependencies, and the tasks of job arrays."""

@@ -1,10 +1,10 @@
 """Job arrays: which of an array's tasks are jobs to plan for now.
 
-Slurm keeps all tasks of an array that were never touched in one record, and makes a job of a task
-when it starts or is changed: its job number is new, ``17_4`` it remains. So a task is a job of this
-name from the first look on, but only as many are as could run at a time: what the array allows
-(``0-99%8``), and at most what the cluster has GPUs for. The others stay together as one entry,
-which keeps the array's waiting time.
+Slurm keeps all untouched tasks of an array in one record, and turns a task into a job when it
+starts or is changed: its job number is then new, but it is still called ``17_4``. So hops treats
+a task as a job of this name from the first reading on, but only as many as could run at a time:
+what the array allows (``0-99%8``), and at most what the cluster has GPUs for. The others stay
+together as one entry, which keeps the array's waiting time.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ def task_id(array: JobId, task: int) -> JobId:
 def in_turn(
     jobs: Iterable[JobReading], room: Callable[[JobReading], int], task_of: TaskReader
 ) -> list[JobReading]:
-    """``jobs`` with the tasks whose turn it is in place of the arrays' records.
+    """``jobs`` with the tasks whose turn it is instead of the arrays' records.
 
-    Those have ``rest``: all tasks that are no jobs of their own to Slurm. ``room``: how many tasks
-    of an array could run on the cluster. Tasks come up by their numbers, those that were requeued
-    first; ones that a user holds or that wait for a dependency keep no other back.
+    Records have ``rest``: all tasks that Slurm has not made jobs of their own. ``room``: how many
+    tasks of an array could run on the cluster. Tasks are taken by number, requeued ones first; a
+    task that its user holds or that waits for a dependency delays no other.
     """
     arrays: dict[JobId, list[JobReading]] = defaultdict(list)
     found = []
@@ -67,7 +67,7 @@ def _of_array(
 
 
 def _takes_a_place(job: JobReading) -> bool:
-    """Whether Slurm counts it among the tasks that run, or may do so at any moment."""
+    """Whether Slurm counts it among the running tasks, or may do so at any moment."""
     waits = job.state is SlurmState.PENDING
     return (waits and job.released) or not (waits or job.state.finished)
 
@@ -85,7 +85,7 @@ def _choose(
     record: JobReading, rest: Tasks, count: int, task_of: TaskReader
 ) -> tuple[list[JobReading], Tasks]:
     """The next ``count`` tasks of ``rest`` as jobs, and the others."""
-    if "aftercorr" not in record.waits_for:  # all tasks wait for the same
+    if "aftercorr" not in record.waits_for:  # all tasks wait for the same thing
         first = rest.first(count)
         return [task_of(record, task) for task in first], rest.without_first(count)
     ready = sorted(
@@ -98,7 +98,7 @@ def _choose(
 
 
 def as_task(record: JobReading, task: int) -> JobReading:
-    """A task that is no job of its own to Slurm yet."""
+    """A job reading for a task that Slurm has not made a job of its own yet."""
     return replace(
         record, id=task_id(record.id, task), array=record.id, number="", rest=None, throttled=False
     )

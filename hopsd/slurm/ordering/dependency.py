@@ -1,8 +1,9 @@
-"""Job dependencies: which of a held job's are still unmet.
+"""Job dependencies: which of a held job's dependencies are still unmet.
 
-slurmctld looks at the dependencies only of jobs that are not held (22.05: "afterany" on a job
-long gone stays "unfulfilled" while the priority is 0). So hops looks itself, at the jobs of the
-same answer. Slurm looks again after the release: what is wrong here costs a start, no order.
+slurmctld evaluates the dependencies only of jobs that are not held (22.05: "afterany" on a job
+long gone stays "unfulfilled" while the priority is 0). So hops evaluates them itself, from the
+jobs of the same answer. Slurm does so again after the release: an error here costs a failed start,
+but never breaks the order.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ _CLAUSE = re.compile(r"([a-z]+)(?::(\d+(?:_(?:\d+|\*))?)(?:\+\d+)?)?(?:\((\w+)\)
 class KnownJob:
     """A job that a dependency may refer to: any that Slurm knows, not only hops jobs.
 
-    ``state`` is PENDING also of a job that failed in a profile run: it goes back to the queue.
-    ``wanted``: what it depends on itself, where Slurm alone decides when it starts. ``array``: 0 of
-    a job that is in none; ``task``: its number in it, None of the record of those in ``rest``.
+    ``state`` is also PENDING for a job that failed in a profile run: it goes back to the queue.
+    ``wanted``: its own dependency, if Slurm alone decides when it starts. ``array``: 0 for a job
+    outside arrays; ``task``: its number in the array, None for the record of those in ``rest``.
     """
 
     id: int
@@ -38,12 +39,12 @@ class KnownJob:
 
     @property
     def key(self) -> str:
-        """Such as ``17``, ``17_4``; of the record of an array the array's."""
+        """``17`` or ``17_4``; for the record of an array, the array's own id."""
         return str(self.id) if self.task is None else f"{self.array}_{self.task}"
 
 
 class KnownJobs:
-    """The jobs of one answer, by what a dependency may call them."""
+    """The jobs of one answer, by the names that a dependency may use."""
 
     def __init__(self, jobs: Iterable[KnownJob]) -> None:
         self.jobs = tuple(jobs)
@@ -55,7 +56,7 @@ class KnownJobs:
                 self._arrays.setdefault(str(job.array), []).append(job)
 
     def named(self, target: str) -> Sequence[KnownJob]:
-        """``17``, ``17_*``: a job or all of an array; ``17_4``: a task. Empty: Slurm forgot it."""
+        """``17``, ``17_*``: a job or a whole array; ``17_4``: a task. Empty: unknown to Slurm."""
         array, mark, task = target.partition("_")
         if array in self._arrays and task in ("", "*"):
             return self._arrays[array]
@@ -70,7 +71,7 @@ def unmet(wanted: str | Mapping[str, Any] | None, mine: KnownJob, others: KnownJ
     """Whether the job must still wait.
 
     ``wanted`` is Slurm's text, such as ``afterok:17(unfulfilled),singleton(unfulfilled)``, with
-    ``?`` between clauses of which one is enough, or pyslurm's mapping of the same. A job that is
+    ``?`` between clauses if any one is enough, or pyslurm's mapping of the same. A job that is
     not among ``others`` ended long ago: Slurm lifts the dependency. A clause that is not
     understood keeps the job waiting.
     """
@@ -78,7 +79,7 @@ def unmet(wanted: str | Mapping[str, Any] | None, mine: KnownJob, others: KnownJ
 
 
 def stranded(wanted: str | Mapping[str, Any] | None, mine: KnownJob, others: KnownJobs) -> bool:
-    """Whether the job would wait for ever, because the jobs it depends on ended in another way."""
+    """Whether the job can never start, because jobs it depends on did not end as required."""
     return _keeps_back(wanted, lambda c: c is not None and _is_stranded(c, mine, others))
 
 
@@ -102,8 +103,8 @@ def _keeps_back(
 def awaited(jobs: Iterable[KnownJob]) -> frozenset[str]:
     """Jobs, tasks and arrays (``17``, ``17_4``) whose end decides whether Slurm starts another job.
 
-    One that fails in a profile run ends for Slurm, for some seconds: "afterok" then reads
-    "failed" for good, and "afterany" is met (22.05).
+    A job that fails in a profile run has ended for Slurm, for some seconds: "afterok" then
+    stays "failed", and "afterany" is met (22.05).
     """
     jobs = list(jobs)
     found: set[str] = set()
@@ -136,11 +137,11 @@ _MET: Mapping[str, Callable[[Sequence[SlurmState]], bool]] = {
     "aftercorr": _all_completed,
     "afternotok": lambda states: _all_ended(states) and not _all_completed(states),
 }
-"""By the states of the job, or of all tasks of the array."""
+"""Conditions on the states of the job, or of all tasks of the array."""
 
 
 def _states(kind: str, target: str, mine: KnownJob, others: KnownJobs) -> list[SlurmState]:
-    """``aftercorr``: of the task of the same number or, where there is none, of all."""
+    """The states to check; for ``aftercorr`` the task of the same number or, if none, all tasks."""
     named: Sequence[KnownJob] = ()
     if kind == "aftercorr" and mine.task is not None:
         named = others.named(f"{target.partition('_')[0]}_{mine.task}")
