@@ -1,4 +1,4 @@
-"""CPUs as devices in place of GPUs: their type is called ``cpu`` or ``cpu-...``.
+"""CPUs as devices instead of GPUs, with a type called ``cpu`` or ``cpu-...``.
 
 A server of such a type has CPUs where others have GPUs: one a socket, or one a node, as the
 operator counts them; to Slurm they are GRES like any GPU (docs/admin.md). Jobs run there if their

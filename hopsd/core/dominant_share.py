@@ -30,7 +30,7 @@ def dominant_share(demand: Mapping[str, float], capacity: Mapping[str, float]) -
 def value(
     configurations: Sequence[Configuration], running: Configuration, capacity: Mapping[str, float]
 ) -> float:
-    """What a running job adds to its user's progress.
+    """What a running job adds to its user's progress (section 3.3.2).
 
     The dominant share of its fastest configuration, less by as much as it now runs slower.
     """

@@ -1,7 +1,6 @@
 """Bounds checks on Slurm's answers: a job or node with an implausible number is set aside by name.
 
-It stays in the reading, with the number made harmless, since what it holds is held; no plan
-counts with it.
+It stays in the reading, with a harmless number, since its GPUs are taken; no plan uses it.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ _NODE: Mapping[str, Bound] = {
     "reserved_from": bounds.EPOCH,
 }
 _HARMLESS = {"time_limit_seconds": None, "reserved_from": None, "threads": 1}
-"""In place of a number out of bounds; 0 for the others."""
+"""Replacements for numbers out of bounds; 0 for the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plausible:
-    """A ``reading`` that is safe to plan with; ``aside``: why these jobs are left out of plans."""
+    """A ``reading`` that is safe to plan with; ``aside``: jobs to leave out of plans, and why."""
 
     reading: Reading
     aside: Mapping[JobId, Reason]
@@ -47,14 +46,14 @@ class Plausible:
 def plausible(reading: Reading) -> Plausible:
     """``reading`` without jobs and nodes whose numbers are out of bounds.
 
-    The unplausible nodes are taken for down, and say why as their state.
+    Implausible nodes are treated as down, with the reason in their state.
     """
     aside: dict[JobId, Reason] = {}
     jobs = []
     for job in reading.jobs:
         wrong = _wrong(job, _JOB) or _wrong_allocation(job)
         if wrong:
-            aside[job.id] = Reason(ReasonCode.ERROR, f"set aside: Slurm told its {wrong}")
+            aside[job.id] = Reason(ReasonCode.ERROR, f"set aside: Slurm reports its {wrong}")
             job = _job(job)  # noqa: PLW2901
         jobs.append(_printable(job))
     nodes = tuple(_node(node) for node in reading.nodes)
@@ -62,7 +61,7 @@ def plausible(reading: Reading) -> Plausible:
 
 
 def _wrong(value: object, known: Mapping[str, Bound]) -> str:
-    """Such as ``start as -1, accepted is 0 to 1e11``; empty where all is well."""
+    """The first number out of bounds, such as ``start as -1, accepted is 0 to 1e11``, or empty."""
     for name, bound in known.items():
         number = getattr(value, name)
         if number is not None and not bound.holds(number):
@@ -94,7 +93,7 @@ def _node(node: NodeReading) -> NodeReading:
     wrong = _wrong(node, _NODE)
     if not wrong:
         return node
-    text = f"{node.state_text} (set aside: Slurm told its {wrong})"
+    text = f"{node.state_text} (set aside: Slurm reports its {wrong})"
     return replace(node, usable=False, state_text=text, **_harmless(node, _NODE))
 
 
@@ -102,7 +101,7 @@ _TEXTS = tuple(field.name for field in fields(JobReading) if field.type in ("str
 
 
 def _printable(job: JobReading) -> JobReading:
-    """Texts that a database can hold: of valid Unicode without the character 0."""
+    """The job with texts that a database can hold: valid Unicode without null characters."""
     bad = [name for name in _TEXTS if not _clean(getattr(job, name))]
     texts = {name: _cleaned(getattr(job, name)) for name in bad}
     return replace(job, **texts) if bad else job  # type: ignore[arg-type]

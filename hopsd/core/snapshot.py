@@ -34,8 +34,8 @@ from hopsd.model.site import SiteRules
 class Unsaved(StrEnum):
     """Whether a job that was not seen to save stays where it runs.
 
-    ``STAYS``: always; ``STAYS_IF_SEEN``: if its training is seen; ``MOVES``: never. One that is
-    warned before it is moved can save then.
+    ``STAYS``: always; ``STAYS_IF_SEEN``: if its reports show that it trains; ``MOVES``: never. A
+    job that is warned before it is moved can save then.
     """
 
     STAYS = "stays"
@@ -44,7 +44,7 @@ class Unsaved(StrEnum):
 
 
 UNSAVED_NOTE = (
-    "it is not moved before it was seen to save once, since it would begin anew (it asks for no"
+    "it is not moved until it has been seen to save once, since it would start over (it asks for no"
     " warning either: --signal, trap)"
 )
 
@@ -53,10 +53,9 @@ UNSAVED_NOTE = (
 class SnapshotSettings:
     """``default_age_seconds``: the run time assumed for a job when nothing else is known.
 
-    ``pinned``: whether ``preempt=no`` is honoured. ``unsaved``: what becomes of a running job that
-    was not seen to save. ``racks``: of the nodes whose rack is known.
-    ``assumed_restart_seconds``: of a job whose restart was never measured. ``cpus_per_gpu``: cores
-    that a job gets with a GPU if it asks for none.
+    ``pinned``: whether ``preempt=no`` is honoured. ``unsaved``: what happens to a running job that
+    was not seen to save. ``racks``: by node, where known. ``assumed_restart_seconds``: for jobs
+    whose restart was never measured. ``cpus_per_gpu``: cores per GPU for jobs that ask for none.
     """
 
     estimator: EstimatorSettings = field(default_factory=EstimatorSettings)
@@ -71,11 +70,11 @@ class SnapshotSettings:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A snapshot with the facts that are not in it.
+    """A snapshot with related facts that policies do not need.
 
     ``pinned``: running jobs that the round must leave where they are. ``notes``: what a job's user
-    should know about how it is planned. ``refused``: waiting jobs that Slurm would not start,
-    whatever is free; they are not in the snapshot.
+    should know about how it is planned. ``refused``: waiting jobs that Slurm would never start;
+    they are not in the snapshot.
     """
 
     snapshot: Snapshot
@@ -94,9 +93,9 @@ def build_snapshot(
 ) -> Built:
     """Build a snapshot: the schedulable nodes and the jobs with a valid comment.
 
-    A running job stays where it is when its user says so, when Slurm may not requeue it, or
-    when one of its nodes takes no new work (drained, down), or none of such a length (reserved):
-    there it may finish.
+    A running job stays where it is if its user says so, if Slurm may not requeue it, or if one of
+    its nodes accepts no new jobs (drained, down), or none of its length (reserved): it may finish
+    there.
     """
     nodes = _nodes(reading, settings.racks)
     up = {node.name for node in nodes}
@@ -151,7 +150,7 @@ def build_snapshot(
 
 
 def _left_alone(job: Job, pools: Pools) -> Job:
-    """A running job that its rules would let run nowhere again stays where it is."""
+    """Pin a running job whose rules would not let it run anywhere again."""
     if job.running and job.preemptible and job.rules != ANYWHERE and not could_run(job, pools):
         return replace(job, preemptible=False)
     return job
@@ -160,8 +159,9 @@ def _left_alone(job: Job, pools: Pools) -> Job:
 def _within_reach(
     reqs: tuple[int, ...], known: Estimate, pools: Pools
 ) -> tuple[tuple[int, ...], str]:
-    """The counts that the nodes open to the job could hold when all of them are idle, and what
-    to tell of the others. The smallest stays, so that it can be said why the job runs nowhere.
+    """The counts that the nodes open to the job could hold when idle, and a note about the others.
+
+    The smallest is always kept, so that a reason can be given if the job can run nowhere.
     """
     most = max(
         (
@@ -181,19 +181,19 @@ def _within_reach(
 
 
 def _fewer_cores(job: JobReading, rules: Rules) -> str:
-    """What to tell of cores that the job asks for and does not get."""
+    """A note about cores that the job asks for and does not get."""
     asked = job.asked.cores_per_gpu
     if asked is None or job.asked.exclusive or rules.cores_per_gpu >= float(asked) - 1e-3:
         return ""
     return (
-        f"it gets {rules.cores_per_gpu:g} CPU cores with each GPU in place of the {float(asked):g}"
+        f"it gets {rules.cores_per_gpu:g} CPU cores with each GPU instead of the {float(asked):g}"
         " that it asks for: no GPU comes with more than its share of its node"
     )
 
 
 def _within_site(jobs: Sequence[Job], reading: Reading) -> tuple[list[Job], dict[JobId, Reason]]:
-    """The jobs with the GPU counts that the site lets them have, and why others have none. One that
-    runs already stays as it is.
+    """The jobs with the GPU counts that the site allows, and why others have none. Running jobs are
+    left as they are.
     """
     read = {job.id: job for job in reading.jobs}
     largest = max((node.gpus for node in reading.nodes), default=0)
@@ -221,7 +221,7 @@ def _within_site(jobs: Sequence[Job], reading: Reading) -> tuple[list[Job], dict
 
 
 def _in_open_partitions(job: JobReading, rules: SiteRules) -> JobReading:
-    """Of several partitions only those whose rules the job keeps count."""
+    """The job with only those of its partitions whose rules it meets."""
     if "," not in job.partition:
         return job
     where = open_partitions(job, rules)
@@ -229,7 +229,7 @@ def _in_open_partitions(job: JobReading, rules: SiteRules) -> JobReading:
 
 
 class _Known:
-    """What is known of workloads where a job may run; jobs of which the same is known share it."""
+    """Estimates for jobs on the nodes where they may run, shared by jobs with equal ones."""
 
     def __init__(self, estimator: Estimator, nodes: Sequence[Node]) -> None:
         self._estimator = estimator
@@ -273,7 +273,7 @@ def _rules(
 
 
 def _idle(nodes: Iterable[Node], reading: Reading, info: RoundInfo) -> dict[NodeName, int]:
-    """GPUs that a plan may give; a first one also those of our own jobs."""
+    """GPUs that a plan may give, by node; a first plan also those that hops jobs hold."""
     if not info.first:
         return {node.name: node.idle for node in nodes}
     foreign = {node.name: node.foreign_gpus for node in reading.nodes}
@@ -281,8 +281,8 @@ def _idle(nodes: Iterable[Node], reading: Reading, info: RoundInfo) -> dict[Node
 
 
 def _nodes(reading: Reading, racks: Mapping[NodeName, RackName]) -> tuple[Node, ...]:
-    """The schedulable nodes, those of a reservation behind the others: a job that may not use them
-    would find no run of neighbours across them.
+    """The schedulable nodes, with reserved ones last, so that they do not interrupt the runs of
+    neighbours for jobs that may not use them.
     """
     used: dict[NodeName, int] = defaultdict(int)
     for job in reading.jobs:
@@ -304,9 +304,7 @@ def _nodes(reading: Reading, racks: Mapping[NodeName, RackName]) -> tuple[Node, 
 
 
 def _room(node: NodeReading, reading: Reading) -> dict[str, int | None]:
-    """Cores and memory, where Slurm tells what is free of them. A node of CPUs has its cores in
-    place of GPUs.
-    """
+    """Cores and memory, if Slurm reports what is free. On CPU nodes the cores are the devices."""
     room: dict[str, int | None] = {}
     if node.idle_cores is not None and not is_cpu(node.gpu_type):
         room |= {"cores": node.cores, "idle_cores": node.idle_cores}
@@ -324,7 +322,7 @@ def _pinned(
 
 
 def _unsaved(job: JobReading, record: JobRecord | None, rule: Unsaved) -> bool:
-    """Whether a job that could be moved stays until it has saved."""
+    """Whether a job that could otherwise be moved stays until it has saved."""
     warned = job.asked.signal or job.asked.traps is None or job.asked.traps
     if warned or record is None or record.saved or rule is Unsaved.MOVES:
         return False
@@ -344,7 +342,7 @@ def _job(
     *,
     pins: bool,
 ) -> Job | None:
-    """None for a job that runs on unusable nodes alone: there is nothing to plan about it."""
+    """The job as policies see it; None if it runs on unusable nodes only."""
     running = job.allocation
     if running and any(node not in up for node in running.nodes):
         running = Allocation.of({n: g for n, g in running if n in up})
@@ -382,12 +380,12 @@ def _job(
 
 
 def _samples(comment: Comment, record: JobRecord) -> float | None:
-    """Who has done more than the whole training was to take, has said too little."""
+    """The declared samples, or those done if that is more; None if none were declared."""
     return None if comment.samples is None else max(comment.samples, record.samples_done)
 
 
 def _restart_seconds(record: JobRecord, settings: SnapshotSettings) -> float:
-    """As measured, else as assumed."""
+    """The job's restart time as measured, else as assumed."""
     if not settings.restart_cost:
         return 0.0
     return record.restart_seconds or settings.assumed_restart_seconds
@@ -411,7 +409,7 @@ def _age(
     knowledge: Knowledge,
     settings: SnapshotSettings,
 ) -> float | None:
-    """None where samples or a time limit say it; else what such jobs took so far."""
+    """None if samples or a time limit are given, else the typical run time of similar jobs."""
     if comment.samples is not None or job.time_limit_seconds is not None:
         return None
     return knowledge.median_age_by_workload.get(

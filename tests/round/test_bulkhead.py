@@ -121,7 +121,7 @@ def test_a_job_of_which_slurm_tells_nonsense_is_set_aside_by_name(
     rig.tick(2)
     assert rig.port.running == {"1", "2"}
     (name,) = wrong
-    assert f"set aside: Slurm told its {name} as" in rig.row("3")["reason"]
+    assert f"set aside: Slurm reports its {name} as" in rig.row("3")["reason"]
     assert [event.job for event in rig.store.events() if event.kind == "set_aside"] == ["3"]
 
 
@@ -132,7 +132,7 @@ def test_a_node_of_which_slurm_tells_nonsense_is_not_used(tmp_path: Path) -> Non
     assert rig.port.running == {"1", "2"}
     (node,) = [node for node in rig.controller.document["nodes"] if node["name"] == "bad"]
     assert not node["usable"]
-    assert "set aside: Slurm told its gpus as -3" in node["state"]
+    assert "set aside: Slurm reports its gpus as -3" in node["state"]
 
 
 def test_names_that_no_database_takes_are_made_ones_that_it_does(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_it_tells_of_cores_that_do_not_come_with_a_gpu(scripts: ScriptSite) -> N
     text = "#SBATCH --nodes=1 --gres=gpu:v100:1 --cpus-per-task=16\nrank"
     _, lines, _ = check(scripts, text, "--comment=hops:reqs=1")
     assert any(
-        line.startswith("it gets 8 CPU cores with each GPU in place of the 16") for line in lines
+        line.startswith("it gets 8 CPU cores with each GPU instead of the 16") for line in lines
     )
 
 

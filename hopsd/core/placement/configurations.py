@@ -5,8 +5,8 @@ job with one shape. Columns live in flat arrays, sorted by job, so that a millio
 megabytes and milliseconds.
 
 What a column takes is counted in *rows*: the GPUs of every server, the cores and the memory of
-those that could run short of them, the limits that could bind. A job that wants a server for
-itself takes all of its GPUs' row.
+servers that could run short of them, and the limits that could bind. A job that needs a server for
+itself takes all its GPUs.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from hopsd.model.rules import Rules
 
 @dataclass(frozen=True, slots=True)
 class Configurations:
-    """Columns of job ``i`` are ``start[i]:start[i + 1]``; ``shape`` indexes ``shapes``.
+    """All columns; those of job ``i`` are ``start[i]:start[i + 1]``; ``shape`` indexes ``shapes``.
 
     ``throughput``: samples per second of the whole job. ``present[i]``: the column that is
     where the job runs now, -1 for none. ``pool`` (servers,): the GPU type of each as a number;
     ``speed`` (servers,): its server factor, mean over the jobs.
 
-    ``room`` (rows,): what there is to take; first the GPUs of every server. ``server`` (rows,):
-    whose GPUs, cores or memory each row is, -1 for a limit. A column takes what the item
-    ``shape`` of ``uses`` takes and, where limits could bind any job, the item ``share``.
+    ``room`` (rows,): the capacity of each row, the GPUs of every server first. ``server`` (rows,):
+    the server of each row, -1 for a limit. A column takes what the item ``shape`` of ``uses``
+    takes and, if limits could bind any job, the item ``share``.
     """
 
     start: Ints
@@ -148,7 +148,7 @@ class _Rows:
         self.server = np.concatenate([np.arange(count), short_of_cores, short_of_memory])
 
     def _of_counts(self, rules: Rules) -> tuple[Ints, Ints]:
-        """The cores and the memory that each count of GPUs on one server takes, by count."""
+        """The cores and the memory that 0, 1, 2, ... GPUs on one server take."""
         if rules not in self._known:
             self._known[rules] = cores_of(rules, self._counts), memory_of(rules, self._counts)
         return self._known[rules]
@@ -172,9 +172,10 @@ class _Rows:
 
 
 class _Claims:
-    """What rules make of the cluster: jobs with the same claim could take the same of it.
+    """Jobs grouped by what they could take of the cluster under their rules.
 
-    ``of`` (jobs,): the claim of each. ``rules`` (claims,): of one of its jobs; ``most``: S_t.
+    ``of`` (jobs,): the claim (group) of each. ``rules`` (claims,): those of one of its jobs;
+    ``most``: S_t.
     """
 
     def __init__(self, jobs: Sequence[Job], supply: Supply, rows: _Rows) -> None:
@@ -196,7 +197,7 @@ class _Claims:
 
 
 def _what_it_takes(rules: Rules, rows: _Rows) -> object:
-    """Equal for rules that take the same of the program's rows."""
+    """A key that is equal for rules that take the same of the program's rows."""
     if rules.exclusive:
         return True
     cores = rules.cores_per_gpu if (rows.cores >= 0).any() else 0.0
@@ -210,7 +211,7 @@ _Key = tuple[int, GpuType, int, int, Form]
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Jobs and shapes of one key: every pair is a column.
+    """Jobs and shapes with the same key: every pair is a column.
 
     ``per_gpu`` (jobs,): samples per second per GPU before server factors.
     """
@@ -355,7 +356,7 @@ def _fill(
 
 
 def _find(present: _Present, block: _Block | None) -> tuple[int, int] | None:
-    """Row and shape of ``present`` in its block, where the rules made it a configuration anyway."""
+    """Row and shape of ``present`` in its block, if it is a configuration there already."""
     if block is None or not len(block.shapes):
         return None
     row = int(np.searchsorted(block.jobs, present.job))
@@ -371,7 +372,7 @@ def _find(present: _Present, block: _Block | None) -> tuple[int, int] | None:
 def _with_limits(
     columns: Configurations, jobs: Sequence[Job], allowances: Sequence[Allowance]
 ) -> Configurations:
-    """With a row for every bound that the jobs could come to, and the share that each takes."""
+    """``columns`` with a row for every bound that jobs could reach, and what each column takes."""
     if not allowances:
         return columns
     gpus_rows: list[list[tuple[int, int]]] = [[] for _ in jobs]

@@ -8,8 +8,8 @@ from hopsd.model.job import Job
 from hopsd.model.rules import Rules, ShapeRule
 
 Form = tuple[ShapeRule, int | None, int | None]
-"""How shapes look: rule, GPUs on each server, most servers. On one server it is ``ONE``, whatever
-the job's rule.
+"""The form of shapes: rule, GPUs on each server, most servers. On a single server it is ``ONE``,
+whatever the job's rule.
 """
 
 ONE: Form = ShapeRule.NODE, None, None

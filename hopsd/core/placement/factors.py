@@ -35,7 +35,8 @@ class Factors:
     def slowest(self, jobs: Ints, servers: Ints, gpus: int) -> Floats:
         """The smallest factor over each shape's servers: (jobs, n) from ``servers`` (n, d).
 
-        ``gpus``: of the shapes. What a server has of its own for the shape goes before its mean.
+        ``gpus``: the size of the shapes. A server's factor for the shape takes precedence over its
+        mean.
         """
         if len(self._matrix) == 1 and not self._at:
             return np.ones((len(jobs), len(servers)))

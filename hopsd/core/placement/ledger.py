@@ -38,10 +38,9 @@ class Ledger:
         self._held = [(0, 0) for _ in allowances]
 
     def may(self, job: Job, allocation: Allocation) -> bool:
-        """Whether the job may have the allocation: by its rules, its limits and the other
-        placements.
+        """Whether the job's rules, its limits and the other placements allow the allocation.
 
-        Where it runs now it may stay, whatever its rules say today.
+        A job may always stay where it runs now, whatever its rules say today.
         """
         if any(name not in self._at for name in allocation.nodes):
             return False
@@ -87,9 +86,9 @@ class Ledger:
         return Supply(self._supply.nodes, gpus, cores, memory, alone, shut)
 
     def _taken(self, job: Job, allocation: Allocation) -> tuple[list[int], np.ndarray]:
-        """Of which nodes what is taken: GPUs, cores, memory (3, nodes).
+        """The allocation's nodes, and the GPUs, cores and memory that it takes there (3, nodes).
 
-        One that stays takes no more cores and memory than there are.
+        A job that stays takes no more cores and memory than there are.
         """
         places = [self._at[name] for name in allocation.nodes]
         gpus = np.array([count for _, count in allocation], dtype=np.int64)
@@ -103,7 +102,7 @@ class Ledger:
 def grant_in_order(
     ledger: Ledger, wanted: Iterable[tuple[Job, Allocation]]
 ) -> dict[JobId, Allocation]:
-    """The wanted placements that are allowed, each checked beside those granted before it."""
+    """Those of the wanted placements that are allowed, each given the ones granted before it."""
     kept: dict[JobId, Allocation] = {}
     for job, allocation in wanted:
         if job.id not in kept and allocation and ledger.may(job, allocation):

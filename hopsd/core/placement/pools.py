@@ -76,7 +76,7 @@ def pools_of(nodes: Iterable[Node]) -> dict[GpuType, Pool]:
 def could_run_on(job: Job, pool: Pool) -> bool:
     """Whether the pool, when idle, could hold the job.
 
-    In one of its servers, or spread over several where the job knows how fast that is.
+    Either in one of its servers or, if the job's speed when spread is known, over several.
     """
     return bool(pools_for(job, {pool.gpu_type: pool}))
 

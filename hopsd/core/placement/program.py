@@ -18,8 +18,8 @@ _SAFE_EXPONENT = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The integer program: at most one column per job within ``capacity`` (rows,), of the largest
-    value.
+    """The integer program: the most valuable choice of at most one column per job within
+    ``capacity`` (rows,).
 
     ``gain`` (columns,) is G of eq. 11 times the restart factor; ``urgency`` (jobs,) is
     ``prior + bias``; ``weight`` (jobs,) is ``urgency^lam / exp(log_scale)``; ``value`` is weight
@@ -40,7 +40,7 @@ class Program:
         return np.argsort(-self.log_weight(), kind="stable")
 
     def log_weight(self) -> Floats:
-        """Logarithms of the weights, which also tell apart those that underflow a double."""
+        """Logarithms of the weights, which also distinguish those that underflow a double."""
         return self.lam * np.log(self.urgency)
 
     @property
@@ -111,8 +111,8 @@ def build(
 ) -> Program:
     """The program of all jobs and their configurations, with ``priorities``.
 
-    ``restart_share`` (jobs,): what is left of a round to a job that is moved, 1 for a job that
-    does not run or loses nothing.
+    ``restart_share`` (jobs,): the share of a round left after the restart of a job that is moved;
+    1 for a job that does not run or loses nothing.
     """
     urgency = _urgency(np.array(priorities, dtype=np.float64))
     weight, log_scale = _weights(urgency, lam)
@@ -144,11 +144,10 @@ def program_of_gains(configurations: Configurations, weight: Floats, gain: Float
 
 
 def restrict(program: Program, jobs: Bools, capacity: Ints) -> tuple[Program, Ints]:
-    """The program of some ``jobs`` over what is left of the rows, and its columns' numbers in the
-    original.
+    """The program of some ``jobs`` within ``capacity``, and its columns' numbers in the original.
 
-    Columns that ``capacity`` cannot hold are left out. Jobs keep their numbers; weights are
-    scaled anew, so that light jobs count among themselves.
+    Columns that exceed ``capacity`` are left out. Jobs keep their numbers; weights are rescaled, so
+    that differences between light jobs count.
     """
     old = program.configurations
     keep = np.flatnonzero(program.fits(capacity) & np.repeat(jobs, np.diff(old.start)))
@@ -176,7 +175,7 @@ def drop_oversized(program: Program) -> tuple[Program, Ints]:
     """The program without columns that exceed its capacity, and the others' numbers in the
     original.
 
-    Limits leave such columns: their gains count, but nobody can have them.
+    Limits cause such columns: their gains count in the means, but no job can have them.
     """
     keep = np.flatnonzero(program.fits(program.capacity))
     if len(keep) == len(program.value):

@@ -14,7 +14,7 @@ from hopsd.model.job import Job
 
 
 class Sized(Protocol):
-    """A GPU type and how many GPUs of it there are."""
+    """A GPU type and its number of GPUs."""
 
     @property
     def gpu_type(self) -> GpuType: ...
@@ -26,7 +26,7 @@ class Sized(Protocol):
 def sensitivity_on(job: Job, pools: Mapping[GpuType, Sized]) -> float | None:
     """rho: mean over the types with a spread table, weighted by all GPUs of the type.
 
-    None where nobody knows.
+    None if unknown.
     """
     if job.sensitivity is not None:
         return job.sensitivity

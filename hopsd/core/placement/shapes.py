@@ -64,7 +64,7 @@ def join(parts: Iterable[ShapesOfSize]) -> Shapes:
 class Neighbours:
     """Servers of one GPU type in the cluster's node order, and what a job could take of each.
 
-    ``idle`` (servers,): S_t of section 3.6. Servers of which it could take nothing end a run of
+    ``idle`` (servers,): S_t of section 3.6. A server without any for the job ends a run of
     neighbours.
     """
 
@@ -79,7 +79,7 @@ class Neighbours:
         return ShapesOfSize(one[:, None], np.full((len(one), 1), size))
 
     def filled(self, size: int) -> ShapesOfSize:
-        """Spread over the fewest servers, of which every one but the last gives all it has."""
+        """Shapes spread over the fewest servers, each but the last giving all its idle GPUs."""
         idle, before = self._idle, self._taken_before
         start = np.flatnonzero((idle > 0) & (idle < size))
         last = np.searchsorted(before, before[start] + size) - 1
@@ -96,7 +96,7 @@ class Neighbours:
         return ShapesOfSize(self._servers[index], gpus)
 
     def even(self, size: int, per_node: int | None) -> ShapesOfSize:
-        """Spread over the fewest servers with the same count on each: ``per_node``, or any."""
+        """Shapes over the fewest servers with equal counts, ``per_node`` each if given."""
         if per_node is None:
             most = min(size, len(self._servers))
             counts = [count for count in range(2, most + 1) if size % count == 0]

@@ -15,7 +15,7 @@ from hopsd.model.job import Job
 from hopsd.model.rules import Rules
 
 MOST = 2**50
-"""Nobody has or needs more cores or memory; a node whose count nobody gave has so many."""
+"""An upper limit on cores and memory; a node whose count is unknown has so many."""
 
 # Half of what 64 bits hold: the difference of two such numbers never overflows.
 _WIDEST = 2**62
@@ -43,7 +43,7 @@ def memory_of(rules: Rules, gpus: Ints) -> Ints:
 
 
 def _each(values: Ints, of: Callable[[int], int]) -> Ints:
-    """``of`` each value; equal ones are worked out once."""
+    """``of`` applied to each value, once for equal ones."""
     some, which = np.unique(values, return_inverse=True)
     return np.array([of(value) for value in some.tolist()], dtype=np.int64)[which.ravel()]
 
@@ -52,8 +52,8 @@ def _each(values: Ints, of: Callable[[int], int]) -> Ints:
 class Supply:
     """What a plan may give of each node; all arrays (nodes,), in the cluster's order.
 
-    Idle ``gpus``, ``cores`` and ``memory`` (in its unit). ``alone``: no job that stays has a GPU or
-    a core there. ``closed``: an exclusive job stays there.
+    Idle ``gpus``, ``cores`` and ``memory`` (in its unit). ``alone``: no staying job has a GPU or
+    core there, so an exclusive job fits. ``closed``: an exclusive job stays there.
     """
 
     nodes: Sequence[Node]
@@ -91,7 +91,7 @@ class Supply:
         return cls(nodes, held.gpus, cores, memory, alone, held.closed)
 
     def with_gpus(self, gpus: Ints) -> Supply:
-        """The same with fewer idle ``gpus`` (nodes,); who takes them leaves nobody alone."""
+        """The same with fewer idle ``gpus`` (nodes,); nodes that give some are not ``alone``."""
         return replace(self, gpus=gpus, alone=self.alone & (gpus >= self.gpus), _most={})
 
     def most(self, rules: Rules) -> Ints:
@@ -122,9 +122,7 @@ def _most_by_memory(rules: Rules, memory: Ints) -> Ints:
 
 
 def most_of(idle: Ints, base: Fraction, each: Fraction) -> Ints:
-    """How many times ``each``, above 0, is in what ``base`` leaves of ``idle``, (nodes,): whole
-    times, ``MOST`` at most.
-    """
+    """How often ``each`` (> 0) fits into ``idle`` minus ``base``, (nodes,): ``MOST`` at most."""
     scale, used = base.denominator * each.denominator, base.numerator * each.denominator
     unit = each.numerator * base.denominator
     if max(scale * MOST, used, unit) < _WIDEST:
@@ -133,7 +131,7 @@ def most_of(idle: Ints, base: Fraction, each: Fraction) -> Ints:
 
 
 class _Held:
-    """What is free of every node, (nodes,) each, as running jobs are looked at."""
+    """What is free on every node, (nodes,) each, updated job by job."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._at = {node.name: i for i, node in enumerate(nodes)}
@@ -158,7 +156,7 @@ class _Held:
                 self.emptied.add(i)
 
     def _parts(self, job: Job) -> Iterator[tuple[int, int, int, int]]:
-        """Node, GPUs, cores and memory, of the nodes that there are."""
+        """Node, GPUs, cores and memory of the job's allocation, on nodes of the snapshot."""
         for name, gpus in job.running:
             if name in self._at:
                 memory = ceil(job.rules.memory_mb(gpus) * MEMORY_UNIT)

@@ -16,8 +16,8 @@ OCCUPYING = frozenset({SlurmState.RUNNING, SlurmState.COMPLETING, SlurmState.SUS
 def eligible(job: JobReading, now: float) -> bool:
     """Whether a pending job's time counts as waiting.
 
-    Not while its user or its array's own limit holds it, nor before a dependency or the user's
-    begin time.
+    It does not while its user or its array's task limit holds it, nor before a dependency is met or
+    the user's begin time has come.
     """
     kept_back = job.hold is Hold.USER or job.dependency or job.throttled
     return not kept_back and job.begin <= now
@@ -31,8 +31,8 @@ def advance_all(
 ) -> dict[JobId, JobRecord]:
     """All records after ``reading``: known jobs, new ones, and jobs that Slurm has forgotten.
 
-    ``workloads``: what is known now of which training each job is. ``apps``: how many were
-    present since the reading before.
+    ``workloads``: the workload of each job as known now. ``apps``: the number of apps present since
+    the previous reading.
 
     A job that Slurm no longer knows ended between two readings more than MinJobAge apart:
     its record is closed at the last time it was seen.
@@ -54,7 +54,7 @@ def advance_all(
 
 
 def _is_another(job: JobReading, old: JobRecord) -> bool:
-    """Whether Slurm gave the id of a job that it forgot to a new one.
+    """Whether Slurm reused the id of a forgotten job for a new one.
 
     A job that was never requeued still has its first submit time.
     """
@@ -87,8 +87,8 @@ def advance(
         attained += run * ran_on.gpus
         if gpu_type := types.get(ran_on.nodes[0]):
             by_type = {**by_type, gpu_type: by_type.get(gpu_type, 0.0) + run}
-    # Every field by name: this is done for every job at every look, and replace() takes as long
-    # again to copy what it is not told.
+    # Every field by name: this runs for every job at every reading, and replace() would take twice
+    # as long because it copies the other fields.
     return JobRecord(
         id=old.id,
         user=old.user,
@@ -125,7 +125,7 @@ def _since(old: JobRecord, job: JobReading) -> float | None:
 
 
 def _without_since(old: JobRecord, job: JobReading, now: float) -> float | None:
-    """When a waiting job was last requeued, as Slurm's submit time then tells, else this look."""
+    """When a waiting job was last requeued (then Slurm's submit time), else the present reading."""
     if not old.allocation and job.restarts == old.restarts:
         return old.allocation_since
     if job.state is SlurmState.PENDING and job.submit > (old.allocation_since or 0.0):
@@ -142,21 +142,21 @@ def _elapsed(old: JobRecord, job: JobReading, now: float) -> tuple[float, float]
         began = min(max(job.start, old.seen), until) if job.start else _never(job, old, until)
         return (began - old.seen if not old.allocation else 0.0), until - began
     if old.allocation:
-        requeued = job.restarts > old.restarts  # Slurm's submit time then tells when
+        requeued = job.restarts > old.restarts  # Slurm's submit time is then the requeue's
         until = min(max(job.submit, old.seen), now) if requeued else now
         return (now - until if eligible(job, now) else 0.0), until - old.seen
     return (since if eligible(job, now) else 0.0), 0.0
 
 
 def _never(job: JobReading, old: JobRecord, until: float) -> float:
-    """Where Slurm tells no start: a job that ended while it waited never began."""
+    """The start time if Slurm gives none: a job that ended while it waited never began."""
     return until if job.state.finished and not old.allocation else old.seen
 
 
 def _first_seen(job: JobReading, now: float, array: JobRecord | None) -> JobRecord:
     """A record that begins at the submit time, so that unseen waiting counts.
 
-    A task of an array whose turn comes has waited as the array's other tasks did.
+    A task that is split off its array has waited as long as the array's other tasks.
     """
     if array is not None and array.submit == job.submit:
         return replace(array, id=job.id, state=SlurmState.PENDING)
@@ -174,7 +174,7 @@ def _first_seen(job: JobReading, now: float, array: JobRecord | None) -> JobReco
 
 
 AppKey = tuple[UserName, AppName] | JobId
-"""An app, or a job that is one by itself."""
+"""An app, or a single job that counts as one."""
 
 
 def present_apps(records: Mapping[JobId, JobRecord], app_of: Callable[[JobRecord], AppKey]) -> int:

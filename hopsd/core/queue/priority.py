@@ -17,10 +17,10 @@ from hopsd.model.plan import PlanSettings, PriorityName, Snapshot
 from hopsd.model.rules import ANYWHERE
 
 DEFAULT_AGE_SECONDS = 3600.0
-"""Age of a job that tells neither samples nor a time limit, where nobody gave one."""
+"""Assumed age of a job without samples, time limit or configured default."""
 
 _NEARLY_DONE = 1e-3
-"""Of its age a job is always expected to need this much more."""
+"""The least share of its age that a job is expected to need still."""
 
 
 def age_seconds(job: Job, nodes: Sequence[Node]) -> float:
@@ -35,7 +35,7 @@ def ages(jobs: Sequence[Job], nodes: Sequence[Node]) -> dict[JobId, float]:
 
 
 class _Alone:
-    """How fast one GPU is where a job could run; worked out once for jobs with the same tables."""
+    """Speed of one GPU in each pool that a job could run on; computed once per set of tables."""
 
     def __init__(self, pools: Pools, sigma: float = DEFAULT_SIGMA) -> None:
         self._sigma = sigma
@@ -44,7 +44,7 @@ class _Alone:
         self._known: dict[object, list[tuple[int, float]]] = {}
 
     def speeds(self, job: Job) -> list[tuple[int, float]]:
-        """GPUs and samples per second of one of them, for every pool that the job could run on."""
+        """``(GPUs, samples per second of one)`` for every pool that the job could run on."""
         key: object = (id(job.throughput), min(job.reqs))
         if job.rules != ANYWHERE:
             key = id(job.throughput), job.reqs, job.rules, job.sensitivity
@@ -64,7 +64,7 @@ def mean_count(reqs: tuple[int, ...]) -> float:
 
 
 def _age(job: Job, alone: _Alone) -> float:
-    """Never less than it has run already: who promised less loses what that gained."""
+    """Never less than it has already run: an understated run time brings no lasting advantage."""
     return max(_promised_age(job, alone), job.run_seconds)
 
 
@@ -84,7 +84,7 @@ def _promised_age(job: Job, alone: _Alone) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Situation:
-    """What a priority may depend on beside the job. ``present``: jobs that share the cluster."""
+    """What a priority depends on apart from the job. ``present``: jobs that share the cluster."""
 
     now: float
     alone: _Alone
@@ -115,7 +115,7 @@ def _ftf(job: Job, at: _Situation) -> float:
     """Finish-time fairness (Themis eq. 1): finish in the shared cluster over finish alone.
 
     Alone on 1/N of the cluster, the job has every GPU type in the cluster's proportion: eq. 9
-    with ``gpus / N`` GPUs in place of the mean requirement, and no more than it may use. 0 on a
+    with ``gpus / N`` GPUs instead of the mean requirement, and no more than it may use. 0 on a
     cluster without GPUs.
     """
     share = min(at.alone.gpus / max(1, at.present), float(max(job.reqs)))
@@ -127,12 +127,14 @@ def _ftf(job: Job, at: _Situation) -> float:
 
 
 LEAST_FACTOR = 0.05
-"""A factor of fair share or QOS counts at least so much in a product: a latency ratio 20 times as
-large outweighs any factor, and nobody starves.
+"""The least factor of fair share or QOS in a product: a latency ratio 20 times as large outweighs
+any factor, so no job starves.
 """
 
 LEVELS = 64
-"""Steps of a factor that comes first, each of twice the weight; within one the ratio decides."""
+"""Levels of a factor that comes first, each with twice the weight; within a level the ratio
+decides.
+"""
 
 
 def _product(factor: float, ratio: float) -> float:
@@ -166,8 +168,8 @@ def _remaining_seconds(job: Job, at: _Situation) -> float:
 def remaining_seconds(job: Job, age: float) -> float:
     """What is left of the age: by samples where they are known, else by elapsed run time.
 
-    A job that has outlived what it promised has told nothing of its end. Of run times that vary
-    over decades the best guess is that it takes as long again as it took.
+    Nothing is known about the end of a job that has outlived its expected run time. For run times
+    that vary over decades, the best guess is that it takes as long again as it has run.
     """
     done = job.run_seconds / age if job.samples is None else job.samples_done / job.samples
     return age if done >= 1.0 else max(age * (1.0 - done), age * _NEARLY_DONE)

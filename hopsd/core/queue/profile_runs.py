@@ -43,7 +43,7 @@ def run_summary(run: ProfileRun) -> str:
 def unstarted(
     runs: Iterable[ProfileRun], outcomes: Iterable[StepOutcome]
 ) -> tuple[ProfileRun, ...]:
-    """``runs`` with those closed that Slurm could not start: their jobs compete unprofiled."""
+    """The runs that Slurm could not start, closed: their jobs compete without a profile."""
     errors = {
         outcome.step.job: outcome.error
         for outcome in outcomes
@@ -83,7 +83,7 @@ def followed(
 ) -> ProfileRun:
     """An open run, updated by this reading.
 
-    A run that is over without figures stays open for one more look: its report may have come
+    A run that ended without results stays open for one more reading: its report may have come
     between the last reading of reports and this reading of jobs.
     """
     end = reading.now if run.end is None else run.end

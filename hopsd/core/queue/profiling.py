@@ -1,9 +1,9 @@
 """The profiling queue: new workloads are measured before they compete (section 3.2).
 
 A waiting job whose workload has no basic times on a GPU type it could use gets one GPU of that
-type for some iterations, before the plan's program sees the others. Jobs that wait with the same
-workload share the work: each takes another type. What fails is not tried again for a while, and
-the job competes with what is assumed of it.
+type for some iterations, before the policy plans the other jobs. Waiting jobs with the same
+workload share the work: each takes a different type. A failed run is not repeated for a while;
+meanwhile the job competes with an assumed speed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from hopsd.model.rules import Rules, ShapeRule
 from hopsd.model.step import Step, StepKind
 
 LEAVE_SECONDS = 10.0
-"""A job that has measured enough leaves by itself; after this time it is made to."""
+"""A job that has measured enough leaves by itself; after this time it is stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,8 @@ class Profiling:
     """A plan's profile runs. ``changed``: runs to save; ``steps``: of jobs that begin, leave or
     return to the queue.
 
-    ``snapshot`` is what is left for the policy: those jobs are in no queue, and what they take
-    is gone. ``staying``: jobs in a run that goes on.
+    ``snapshot`` is what is left for the policy: without these jobs in the queue, and without their
+    GPUs. ``staying``: jobs whose run continues.
     """
 
     snapshot: Snapshot
@@ -60,7 +60,7 @@ class Profiling:
     def beside(self, plan: Plan) -> Profiling:
         """Without the runs that do not fit beside ``plan``.
 
-        A policy that never stops a job makes none on nodes that jobs fill.
+        A policy that never preempts does not free the GPUs that a run counted on.
         """
         free = dict(
             zip((n.name for n in self.snapshot.nodes), idle_gpus(self.snapshot), strict=True)
@@ -98,8 +98,8 @@ class Profiling:
 def known_pairs(knowledge: Knowledge, types: Iterable[GpuType], min_records: int) -> set[Pair]:
     """Pairs of workload and GPU type that need no profile run.
 
-    Those with a table of the operator's, which is final for every type, with basic times, or
-    with enough records of runs within one server.
+    Those with an operator's table (which covers every type), with basic times, or with enough
+    records of runs within one server.
     """
     counts = Counter((r.workload, r.gpu_type) for r in knowledge.records if r.nodes == 1)
     return (
@@ -121,8 +121,8 @@ def profiling(
 ) -> Profiling:
     """The profile runs of this plan. ``runs``: the open ones and the recent ones.
 
-    ``queue``: the jobs of the snapshot in the plan's order; no run takes from its head what that
-    needs. The order of jobs and of runs changes nothing.
+    ``queue``: the jobs of the snapshot in the plan's order; runs leave the job at its head the GPUs
+    that it needs. The order of jobs and of runs changes nothing.
     """
     jobs = {job.id: job for job in reading.jobs}
     old = {(run.job, run.begin): run for run in runs}
@@ -167,7 +167,7 @@ def profiling(
 
 
 def _renamed(run: ProfileRun, records: Mapping[JobId, JobRecord]) -> ProfileRun:
-    """What a job trains, its first report may tell."""
+    """The run with its workload's current name, which the job's first report may have changed."""
     record = records.get(run.job)
     return replace(run, workload=record.workload) if record else run
 
@@ -179,7 +179,7 @@ def _in_order(runs: Iterable[ProfileRun]) -> list[ProfileRun]:
 def _leaving(
     busy: Iterable[ProfileRun], jobs: Mapping[JobId, JobReading], now: float
 ) -> list[Step]:
-    """Running jobs that are over their time, or have what is wanted and do not go."""
+    """Steps for running jobs that exceed their time, or have measured enough and do not leave."""
     steps = []
     for run in busy:
         job = jobs.get(run.job)
@@ -190,7 +190,7 @@ def _leaving(
 
 
 def _put_back(jobs: Iterable[JobReading], records: Mapping[JobId, JobRecord]) -> list[Step]:
-    """Jobs that failed on their one GPU: that says nothing of the GPUs they asked for."""
+    """Requeues jobs that failed on one GPU, which says nothing about the GPUs they asked for."""
     return [
         Step(job.id, StepKind.REQUEUE, profiling=True)
         for job in jobs
@@ -199,10 +199,11 @@ def _put_back(jobs: Iterable[JobReading], records: Mapping[JobId, JobRecord]) ->
 
 
 def _may_be_profiled(job: Job, reading: JobReading, comment: Comment) -> bool:
-    """Waiting jobs that may be stopped: ``preempt=no`` says that its run is not to be broken off,
-    and ``--no-requeue`` that Slurm cannot put the job back. Nor those that plain jobs wait for:
-    Slurm would take a profile run that fails for the job's end. A script that starts several ranks
-    on a node whatever it gets there would fail on one GPU.
+    """Whether a waiting job may be profiled: one that may be stopped and requeued.
+
+    ``preempt=no`` forbids stopping it, ``--no-requeue`` requeueing. Jobs that plain jobs depend on
+    are excluded, since Slurm would take a failed profile run for the job's end, and so are scripts
+    that always start several ranks on a node, which would fail on one GPU.
     """
     waits = job.state is JobState.WAITING and not job.running
     may_stop = comment.preempt and reading.requeue and not reading.awaited
@@ -255,7 +256,8 @@ def _begun_beside_head(
 ) -> list[ProfileRun]:
     """New runs that leave the head of the queue what it needs.
 
-    That is the first job that could run, by the site's limits too, and does not begin a run itself.
+    The head is the first job that could run, also under the site's limits, and does not begin a run
+    itself.
     """
     pools = pools_of(snapshot.nodes)
     could = [job for job in queue if could_run(job, pools)]
@@ -284,9 +286,9 @@ def _begun(
     limits: _Limits,
     room: _Room,
 ) -> list[ProfileRun]:
-    """New runs: each job one at most, each workload and type one.
+    """New runs: at most one per job, and one per workload and type.
 
-    ``types``: of the nodes, whatever partitions make of them in the snapshot.
+    ``types``: the nodes' GPU types; those in the snapshot may be split by partition.
     """
     pools = pools_of(snapshot.nodes)
     type_of = {node.gpu_type: types[node.name] for node in snapshot.nodes}
@@ -310,9 +312,11 @@ def _begun(
 
 
 class _Room:
-    """Single GPUs for profile runs: idle ones; at a round's start also what jobs hold that
-    compete again. The tightest node gives, so that larger gaps stay whole. ``head``: a job that
-    must find what it needs afterwards, too, but for the runs of ``heads`` that were before it.
+    """Single GPUs for profile runs: idle ones and, at a round's start, those of competing jobs.
+
+    The node with the fewest free GPUs is taken, to limit fragmentation. ``head``: a job whose
+    smallest requirement must still fit afterwards; runs of ``heads``, which were ahead of it, are
+    exempt.
     """
 
     def __init__(self, snapshot: Snapshot, head: Job | None, heads: Collection[JobId]) -> None:
@@ -336,9 +340,7 @@ class _Room:
         )
 
     def _next_for(self, head: Job) -> set[NodeName]:
-        """The servers that the job waits for: of each type those with most that is free, until
-        they could hold it.
-        """
+        """The servers that the job waits for: of each type the emptiest ones that could hold it."""
         kept: set[NodeName] = set()
         for gpu_type, table in head.throughput.items():
             nodes = [node for node in self._nodes if node.gpu_type == gpu_type]
@@ -360,9 +362,9 @@ class _Room:
         return left
 
     def take(self, gpu_type: GpuType, job: Job) -> NodeName | None:
-        """A server that gives ``job`` a GPU, None: none may.
+        """Take one GPU for ``job`` within its rules and limits; None: no server has one.
 
-        Where its rules allow it one and limits leave it; its shape does not matter.
+        Rules about the job's shape do not matter here.
         """
         one = replace(job, rules=replace(job.rules, shape=ShapeRule.ANY, per_node=None))
         names = [
@@ -393,7 +395,7 @@ def _start(run: ProfileRun, settings: ProfilingSettings) -> Step:
 
 
 def _beside(node: Node, held: Sequence[Rules]) -> Node:
-    """The node while profile runs of jobs with these rules have a GPU each."""
+    """The node as it is while profile runs of jobs with these rules hold a GPU each."""
     if node.cores is not None:
         idle = node.cores if node.idle_cores is None else node.idle_cores
         node = replace(node, idle_cores=idle - sum(rules.cores(1) for rules in held))
@@ -405,7 +407,7 @@ def _beside(node: Node, held: Sequence[Rules]) -> Node:
 
 
 def _without(snapshot: Snapshot, busy: Collection[JobId]) -> Snapshot:
-    """Jobs in a profile run are in no queue, and keep what they hold."""
+    """The snapshot with jobs in a profile run out of the queue; they keep what they hold."""
     if not busy:
         return snapshot
     jobs = tuple(
@@ -415,7 +417,7 @@ def _without(snapshot: Snapshot, busy: Collection[JobId]) -> Snapshot:
 
 
 def _given(snapshot: Snapshot, begun: Sequence[ProfileRun]) -> Snapshot:
-    """The snapshot as if ``begun`` ran. A node's ``idle`` is below 0 where jobs that compete again
+    """The snapshot as if ``begun`` were running. A node's ``idle`` is negative if competing jobs
     have to make room.
     """
     if not begun:

@@ -1,4 +1,4 @@
-"""Restarts that a plan brings: those that somebody gains by, and needless ones."""
+"""Needless restarts in a plan: moves and stops by which no job gains."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from hopsd.model.plan import Plan, Snapshot
 
 
 def needless_restarts(snapshot: Snapshot, plan: Plan) -> frozenset[JobId]:
-    """Running jobs that a first plan moves or stops though it leaves their GPUs to nobody, and
-    that it makes no faster.
+    """Running jobs that a first plan moves or stops although no other job gets their GPUs and they
+    become no faster.
     """
     free = dict(zip((node.name for node in snapshot.nodes), idle_gpus(snapshot), strict=True))
     for allocation in plan.placements.values():

@@ -22,8 +22,8 @@ class Setback:
     """A job's back-off: ``failures`` in a row, left out of plans until ``until``; ``error``: the
     last one.
 
-    ``defect``: hops could not plan with it, rather than Slurm not start it. ``shunned``: nodes
-    where Slurm did not start it, each with the time until which no plan puts it there.
+    ``defect``: hops could not plan with the job (otherwise Slurm did not start it). ``shunned``:
+    nodes where Slurm did not start it, each with the time until which plans avoid it.
     """
 
     failures: int
@@ -38,10 +38,10 @@ def after(
 ) -> dict[JobId, Setback]:
     """``setbacks`` updated by the outcomes of steps; a success clears a job's setback.
 
-    The first failure may be chance, GPUs taken between the look and the start: it is tried
-    again at once, on other nodes. Every further one doubles the rest. Where Slurm names a limit of
-    its user's, no other node helps: it rests at once. A job that did not leave its old nodes takes
-    nothing from others, and does not count, nor does one that a person holds.
+    The first failure may be chance (GPUs taken between reading and start), so the job is tried
+    again at once, on other nodes. Every further failure doubles the back-off. If Slurm names a
+    limit of the job's user, other nodes do not help, and it backs off at once. Jobs that did not
+    leave their old nodes take nothing from others and do not count, nor do jobs held by a person.
     """
     left = {job: s for job, s in setbacks.items() if now < s.until + LONGEST_REST_SECONDS}
     for outcome in outcomes:
@@ -82,7 +82,7 @@ def shunned(setbacks: Mapping[JobId, Setback], now: float) -> dict[JobId, frozen
 def after_defects(
     setbacks: Mapping[JobId, Setback], defects: Mapping[JobId, str], now: float
 ) -> dict[JobId, Setback]:
-    """``setbacks`` with the jobs added that could not be planned; each backs off at once."""
+    """``setbacks`` plus the jobs that could not be planned; each backs off at once."""
     failures = {job: setbacks[job].failures + 1 if job in setbacks else 2 for job in defects}
     return {
         **setbacks,

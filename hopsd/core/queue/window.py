@@ -1,7 +1,7 @@
 """Which jobs compete: the service window, sensitivity and its adjustment (section 3.6).
 
-Means of sensitivities are exact and rounded once: equal jobs then compare as equal, and no job
-joins a window by a rounding error.
+Means of sensitivities are exact and rounded once, so that equal jobs compare as equal and no job
+joins a window because of a rounding error.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def runnable(jobs: Iterable[Job], nodes: Sequence[Node], sigma: float = DEFAULT_
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """A limit that leaves a job too little beside the kept jobs and those ``ahead`` of it, jobs of
-    the window that ask for at least ``asked``, in the limit's unit.
+    """A limit that leaves too little for a job after the kept jobs and those ``ahead`` of it in the
+    window, which need at least ``asked`` together, in the limit's unit.
     """
 
     allowance: Allowance
@@ -51,9 +51,9 @@ def limited(
 ) -> dict[JobId, Blocked]:
     """The jobs that a limit keeps out of the window and out of every mean.
 
-    A job enters only while each of its limits leaves its smallest requirement and one job after
-    what is kept and the smallest requirements of those already inside. ``queue``: jobs that could
-    run, in order; ``gpus``: all of the system.
+    A job enters only if each of its limits has room for one more job and for its smallest
+    requirement, beside the kept jobs and the smallest requirements of those already inside.
+    ``queue``: jobs that could run, in order; ``gpus``: all GPUs of the cluster.
     """
     asked = 0
     inside: list[list[Job]] = [[] for _ in allowances]
@@ -79,8 +79,8 @@ def limited(
 def service_window(queue: Sequence[Job], gpus: int) -> int:
     """The number of jobs at the head of the queue that are in the window.
 
-    Minimum requirements add up to all ``gpus`` of the system; the job that crosses the line is
-    the last inside. ``queue``: jobs that could run, in order.
+    Their minimum requirements add up to all ``gpus`` of the cluster; the job that crosses that
+    number is the last inside. ``queue``: jobs that could run, in order.
     """
     asked = 0
     for position, job in enumerate(queue):

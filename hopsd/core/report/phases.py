@@ -11,13 +11,14 @@ from hopsd.model import bounds
 from hopsd.model.knowledge import Phases
 
 MAX_BIN = 24 * 12
-"""Of bins with 24 a decade from a microsecond on: times up to 12 decades above it."""
+"""The last bin: with 24 bins per decade from a microsecond on, 12 decades above it."""
 
 
 def parse_phases(document: Mapping[str, Any], iterations: int, samples: float) -> Phases | None:
     """The phases of the ``iterations`` timed in a report; None without any.
 
-    ``samples`` were in those: an iteration that accumulates gradients holds several batches.
+    ``samples``: their number of samples; with gradient accumulation an iteration has several
+    batches.
 
     Raises:
         FormatError: names the key and what is accepted.

@@ -41,11 +41,11 @@ def speeds(
 ) -> tuple[dict[NodeName, float], list[Report]]:
     """Samples per second per GPU by node since ``used``, and the reports it comes from.
 
-    ``reports`` are of one run on ``allocation``. Empty while not every rank of the run has
-    enough new iterations: half of the ranks would be half of the speed. The GPUs count that
-    Slurm gave, not the processes: an idle GPU lowers the figure. Where some of the run's nodes
-    have no process at all, all its GPUs share what the others do. Where any process trains, what
-    others infer (a final test, a validation) is no part of it.
+    ``reports`` are of one run on ``allocation``. Empty until every rank of the run has enough new
+    iterations: half of the ranks would show half of the speed. Divided by the GPUs that Slurm
+    allocated, not by processes: an idle GPU lowers the figure. If some of the run's nodes have no
+    process at all, the total is divided over all GPUs. If any process trains, inference by others
+    (a final test, a validation) is not counted.
     """
     if any(_trains(report) for report in reports):
         reports = [report for report in reports if _trains(report)]
@@ -57,11 +57,11 @@ def speeds(
         by_node[report.node] += rate
     if not rates or any(len(present) < world for world, present in ranks.items()):
         return {}, []
-    told = [report for report, _ in rates]
+    used_reports = [report for report, _ in rates]
     if set(by_node) == set(allocation.nodes):
-        return {node: rate / allocation.on(node) for node, rate in by_node.items()}, told
+        return {node: rate / allocation.on(node) for node, rate in by_node.items()}, used_reports
     share = sum(by_node.values()) / allocation.gpus
-    return dict.fromkeys(by_node, share), told
+    return dict.fromkeys(by_node, share), used_reports
 
 
 def _trains(report: Report) -> bool:
@@ -69,7 +69,7 @@ def _trains(report: Report) -> bool:
 
 
 def _rate(report: Report, used: Mapping[Process, Counted]) -> float | None:
-    """Samples per second since ``used``; None while that is too little to tell."""
+    """Samples per second since ``used``; None while there are too few iterations."""
     before = used.get(process_of(report), Counted())
     iterations = report.timed_iterations - before.iterations
     samples = report.timed_samples - before.samples

@@ -26,7 +26,7 @@ FILE_NAME = re.compile(
     r"([0-9]{1,18})\.([0-9]{1,9})\.([A-Za-z0-9._-]{1,255})\.([0-9]+)\.([0-9]+)"
     r"(?:\.t[0-9a-f]{16})?\.json"
 )
-"""JOB.RUN.NODE.RANK.PID and what nobody can guess; older plugins do without the latter."""
+"""JOB.RUN.NODE.RANK.PID and a random part, which older plugins leave out."""
 
 OLDEST_DAYS = int(bounds.REPORT_SECONDS_OLD.most / 86_400)
 
@@ -40,8 +40,8 @@ class Report:
     ``program``: hash of the script that trains, "" unknown. ``saved``: iterations at the last
     `torch.save`, None before any.
     ``timed_*``: the iterations whose wall time is known, without warm-up and evaluation.
-    ``phases``: their parts, None before any was timed. ``profiling``: the run is to measure, and
-    what it trains is thrown away.
+    ``phases``: their phase times, None before any was timed. ``profiling``: the run is a profile
+    run, and its training is thrown away.
     ``first_step`` and ``at`` are seconds since the epoch, by the compute node's clock.
     """
 
@@ -105,7 +105,7 @@ def parse_report(data: bytes, file_name: str, now: float) -> Report:
 
 
 def _program(document: Mapping[str, Any]) -> str:
-    """Absent in reports of a plugin that was installed before hopsd was renewed."""
+    """The training script's hash, absent in reports of older versions of the plugin."""
     program = document.get("program", "")
     if not isinstance(program, str) or not PROGRAM.fullmatch(program):
         raise FormatError("program: accepted are 12 hexadecimal digits, or none")
@@ -113,13 +113,13 @@ def _program(document: Mapping[str, Any]) -> str:
 
 
 def _check_age(report: Report, now: float) -> None:
-    """A clock that was never set tells nothing of when something was measured."""
+    """Refuse a report with an implausible time: the node's clock may never have been set."""
     if not bounds.REPORT_SECONDS_OLD.holds(max(0.0, now - report.at)):
         raise FormatError(f"at: accepted is a time of the last {OLDEST_DAYS} days")
 
 
 def _check_sense(report: Report, file_name: str) -> None:
-    """Values that contradict each other or the file's name."""
+    """Refuse values that contradict each other or the file's name."""
     said = f"{report.job}.{report.run}.{report.node}.{report.rank}.{report.pid}"
     name = FILE_NAME.fullmatch(file_name)
     if name is None or said != ".".join(name.groups()):

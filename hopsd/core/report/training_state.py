@@ -41,8 +41,8 @@ def seen_saving(reports: Iterable[Report]) -> dict[JobId, bool]:
 def samples_done(reports: Iterable[Report], jobs: Mapping[JobId, JobReading]) -> dict[JobId, float]:
     """Samples by job: all of its present run, and what earlier runs saved before they stopped.
 
-    One rank saves for all. Runs of a job that never saved anything count in full: how it keeps
-    its work cannot be seen. What a profile run trains is thrown away.
+    One rank saves for all. If a job was never seen to save, its runs count in full: it may keep its
+    work in a way that cannot be observed. Profile runs do not count: their work is thrown away.
     """
     runs: dict[JobId, dict[int, list[Report]]] = defaultdict(lambda: defaultdict(list))
     for report in reports:
@@ -64,7 +64,7 @@ def _kept(runs: Mapping[int, Sequence[Report]], present: int) -> float:
 def restart_seconds(
     reports: Iterable[Report], jobs: Mapping[JobId, JobReading]
 ) -> dict[JobId, float]:
-    """Restart time of running jobs, of the slowest rank; none where clocks differ too much."""
+    """Restart times of running jobs, by their slowest rank; omitted if clocks differ too much."""
     result: dict[JobId, float] = {}
     for report in reports:
         job = jobs[report.job]

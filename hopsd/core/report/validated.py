@@ -14,7 +14,7 @@ def text(document: Mapping[str, Any], key: str) -> str:
     """A string of 1 to 255 characters.
 
     Raises:
-        FormatError: it is not; so do the others here.
+        FormatError: it is not (likewise in the other functions here).
     """
     value = document.get(key)
     if not isinstance(value, str) or not 0 < len(value) <= 255:

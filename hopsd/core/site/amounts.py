@@ -1,4 +1,4 @@
-"""What one GPU of a job takes of everything that a site counts."""
+"""What one GPU of a job takes of each resource that a site limits."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from hopsd.model.reading import JobReading
 from hopsd.model.site import Kind, Partition, SiteRules, typed
 
 UNLIMITED_MINUTES = 2**32 - 1
-"""Slurm counts a job without a time limit as so many."""
+"""The minutes that Slurm counts for a job without a time limit."""
 
 
 def minutes_left(limit_seconds: float | None, start: float, now: float) -> int:
-    """Of its time limit; ``start`` 0: the job has not begun."""
+    """The minutes left of a job's time limit; ``start`` 0: the job has not begun."""
     if limit_seconds is None:
         return UNLIMITED_MINUTES
     gone = max(0.0, now - start) if start else 0.0
@@ -24,7 +24,7 @@ def minutes_left(limit_seconds: float | None, start: float, now: float) -> int:
 def per_gpu(kind: str, job: Job, read: JobReading, rules: SiteRules, now: float) -> Fraction | None:
     """What each GPU of the job takes of ``kind``; None: the kind does not count it.
 
-    Memory of a node is shared by the GPUs of the smallest requirement.
+    Memory requested per node is divided by the GPUs of the smallest requirement.
     """
     cores = Fraction(str(job.rules.cores_per_gpu))
     minutes = minutes_left(read.time_limit_seconds, read.start, now)
@@ -52,7 +52,7 @@ def _memory(job: Job) -> Fraction:
 
 
 def _billing(job: Job, partition: Partition | None, *, most: bool) -> Fraction:
-    """By the partition's TRESBillingWeights; without them a job is billed for its CPUs."""
+    """Billing units by the partition's TRESBillingWeights, by default the number of CPUs."""
     cores = Fraction(str(job.rules.cores_per_gpu))
     if partition is None or not partition.billing:
         return cores

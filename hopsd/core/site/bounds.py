@@ -1,8 +1,8 @@
 """The site's bounds that apply to a job, one for each resource that is counted.
 
-A bound of the partition's QOS comes before one of the job's QOS (unless that says otherwise), and
-either comes before the same kind of bound of its associations, at every level (Slurm's resource
-limits page, and acct_policy.c).
+A bound of the partition's QOS overrides one of the job's QOS (unless the latter has the flag
+OverPartQOS), and either overrides the same kind of bound of the job's associations, at every level
+(Slurm's resource limits page, and acct_policy.c).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def qos_of(rules: SiteRules, place: Place) -> list[Qos]:
 
 
 def association_chain(rules: SiteRules, place: Place) -> list[Association]:
-    """The user's association and its ancestors, as far as Slurm has them."""
+    """The user's association and its ancestors, those that Slurm knows."""
     known = rules.associations
     whole = UserName("")
     keys = ((place.user, place.partition), (place.user, ""), (whole, ""))
@@ -101,7 +101,7 @@ def _bounds(rules: SiteRules, place: Place) -> Iterator[Bound]:
 
 
 def _levels(qos: Qos, place: Place) -> list[tuple[Counted, Bounds]]:
-    """As a whole, by user, by account."""
+    """The bounds of a QOS as a whole, by user and by account."""
     name = f"QOS {qos.name}"
     return [
         (Counted(name), qos.group),
@@ -150,7 +150,7 @@ def least_bound(rules: SiteRules, place: Place) -> list[tuple[str, JobBound]]:
 
 
 def most_nodes(rules: SiteRules, place: Place) -> JobBound | None:
-    """The most nodes of one job: the partition's, and those that its group could have in all."""
+    """The most nodes of one job, by its partition and by what its groups may have in total."""
     found = []
     partition = rules.partitions.get(place.partition)
     if partition is not None and partition.nodes is not None:
@@ -166,7 +166,7 @@ def most_nodes(rules: SiteRules, place: Place) -> JobBound | None:
 def _first(
     rules: SiteRules, place: Place, of: Callable[[Qos | Association], Bounds]
 ) -> dict[str, JobBound]:
-    """Of each kind the bound that takes precedence."""
+    """For each kind the bound that takes precedence."""
     found: dict[str, JobBound] = {}
     for qos in qos_of(rules, place):
         found = {k: JobBound(n, f"QOS {qos.name}") for k, n in of(qos).items()} | found

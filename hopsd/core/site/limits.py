@@ -18,7 +18,7 @@ from hopsd.model.rules import Limit
 from hopsd.model.site import Holder, Kind
 
 _SCALE = 1000
-"""Rows are of whole numbers: where jobs take fractions, of thousandths."""
+"""Rows hold whole numbers: thousandths where jobs take fractions."""
 
 _RUNNING = {
     Kind.GPU_MINUTES: Kind.GPUS,
@@ -26,7 +26,7 @@ _RUNNING = {
     Kind.CPU_MINUTES: Kind.CPUS,
     Kind.RUNNING_CPU_MINUTES: Kind.CPUS,
 }
-"""Kinds that running jobs take the rest of their time limit of."""
+"""Kinds that are counted for the rest of a running job's time limit."""
 
 _NOT_ADDED = (Kind.JOBS, Kind.NODES, Kind.WALL_MINUTES)
 _USED_UP = (Kind.GPU_MINUTES, Kind.CPU_MINUTES)
@@ -46,7 +46,7 @@ class _Row:
 
 @dataclass(slots=True)
 class _Use:
-    """What jobs that no row has hold already, by kind; ``by`` names them."""
+    """What jobs outside the plan hold already, by kind; ``by`` names them."""
 
     amount: Counter[str] = field(default_factory=Counter)
     by: list[JobId] = field(default_factory=list)
@@ -61,8 +61,8 @@ class _Use:
 def limit_rows(reading: Reading, jobs: Sequence[Job]) -> tuple[Limit, ...]:
     """Rows that could restrict ``jobs``, and no others.
 
-    What other jobs use is taken off each bound. Nodes of a group are not counted: two jobs that
-    share one count it once, which depends on the plan itself.
+    Other jobs' usage is subtracted from each bound. Node limits of a group are left out: Slurm
+    counts a node that two jobs share only once, so that sum depends on the plan itself.
     """
     rules = reading.site
     if not rules.limited:
@@ -85,7 +85,7 @@ def limit_rows(reading: Reading, jobs: Sequence[Job]) -> tuple[Limit, ...]:
 
 
 def licence_rows(reading: Reading, jobs: Sequence[Job]) -> tuple[Limit, ...]:
-    """Of licences that jobs ask for: as many jobs as there are licences for the greediest."""
+    """A row per licence that jobs request: as many jobs as if each took the largest request."""
     read = {job.id: job for job in reading.jobs}
     rows = []
     for name, licence in sorted(reading.licences.items()):
@@ -94,15 +94,14 @@ def licence_rows(reading: Reading, jobs: Sequence[Job]) -> tuple[Limit, ...]:
         left = licence.total - max(0, licence.used - own)
         if sum(asking.values()) > left:
             count = max(0, left) // max(asking.values())
-            told = (
-                f"licence {name} ({licence.total}, of which {licence.total - left} are used beside)"
-            )
-            rows.append(Limit(told, frozenset(asking), count=count))
+            taken = licence.total - left
+            text = f"licence {name} ({licence.total}, {taken} of them used outside hops)"
+            rows.append(Limit(text, frozenset(asking), count=count))
     return tuple(rows)
 
 
 def _uses(reading: Reading, planned: Mapping[JobId, Job]) -> dict[Counted, _Use]:
-    """Of plain jobs, and of our own that no plan is made for."""
+    """Usage by plain jobs, and by hops jobs that are not in the plan."""
     uses: dict[Counted, _Use] = defaultdict(_Use)
     rules = reading.site
     for other in reading.others:
@@ -154,7 +153,7 @@ def _limits(
         if with_count is not None:
             count = None
         yield Limit(
-            _told(counted, bound, use, with_count is not None and row.bounds[Kind.JOBS].most),
+            _described(counted, bound, use, with_count is not None and row.bounds[Kind.JOBS].most),
             frozenset(each),
             gpus=left * scale,
             count=with_count,
@@ -164,7 +163,7 @@ def _limits(
         )
     if count is not None:
         yield Limit(
-            _told(counted, row.bounds[Kind.JOBS], use),
+            _described(counted, row.bounds[Kind.JOBS], use),
             frozenset(row.members[Kind.JOBS]),
             count=count,
         )
@@ -174,17 +173,19 @@ def _scaled(each: Mapping[JobId, Fraction], scale: int) -> dict[JobId, int]:
     return {job: floor(taken * scale) for job, taken in each.items()}
 
 
-def _told(counted: Counted, bound: Bound, use: _Use, jobs: int | bool = False) -> str:
-    """The bound's name, with what others use of it where that makes a difference."""
+def _described(counted: Counted, bound: Bound, use: _Use, jobs: int | bool = False) -> str:
+    """The bound's name, with other jobs' usage if there is any."""
     used = bound.used + use.amount[bound.kind]
     if bound.kind == Kind.JOBS:
         used = len(use.by)
     if not used and not (use.by and jobs):
         return counted.name
     of = f"{bound.most} {bound.kind}" + (f" and {jobs} jobs" if jobs else "")
-    told = [f"{bound.used} are used up"] if bound.used else []
+    usage = [f"{bound.used} are used up"] if bound.used else []
     if use.by:
         by = ", ".join(use.by[:5]) + (f" and {len(use.by) - 5} more" if len(use.by) > 5 else "")
-        has = f"{use.amount[bound.kind]} {bound.kind}" if bound.kind != Kind.JOBS else "run"
-        told.append(f"of which {by} beside hops has {has}")
-    return f"{counted.name} ({of}, {', '.join(told)})"
+        if bound.kind == Kind.JOBS:
+            usage.append(f"running outside hops: {by}")
+        else:
+            usage.append(f"{use.amount[bound.kind]} {bound.kind} in use outside hops by {by}")
+    return f"{counted.name} ({of}, {', '.join(usage)})"

@@ -30,7 +30,7 @@ _NEVER = ReasonCode.NO_CONFIGURATION
 
 
 def open_partitions(read: JobReading, rules: SiteRules) -> str | Reason:
-    """Those of the partitions it asked for where Slurm would take the job, or why none would."""
+    """The requested partitions in which Slurm would accept the job, or why none would."""
     names = read.partition.split(",")
     refused = {name: _refused(read, place_of(read, name), rules) for name in names}
     left = [name for name in names if refused[name] is None]
@@ -40,10 +40,10 @@ def open_partitions(read: JobReading, rules: SiteRules) -> str | Reason:
 def within_site(
     job: Job, read: JobReading, rules: SiteRules, largest: int, now: float
 ) -> Job | Reason:
-    """The job with the GPU counts and servers that the site lets it have, or why it may have none.
+    """The job with the GPU counts and servers that the site allows, or why it may have none.
 
-    ``largest``: GPUs of the largest server. Of several partitions one that allows most
-    decides: Slurm takes any of them.
+    ``largest``: GPUs of the largest server. Of several partitions the most permissive one counts:
+    Slurm may use any of them.
     """
     found: list[Job | Reason] = []
     for name in read.partition.split(","):
@@ -61,9 +61,9 @@ def within_site(
 
 
 def standing(read: JobReading, rules: SiteRules) -> dict[str, Any]:
-    """What the site's accounts say of a job's turn, as fields of a :class:`Job`.
+    """A job's priority factors from the site's accounting, as fields of a :class:`Job`.
 
-    ``qos_weight``: its QOS' priority as a part of the largest, as Slurm's multifactor has it.
+    ``qos_weight``: its QOS's priority relative to the highest, as in priority/multifactor.
     """
     place = place_of(read)
     found: dict[str, Any] = {}
@@ -104,10 +104,10 @@ def _not_allowed(partition: Partition, place: Place) -> str:
 
 
 def _on_servers(job: Job, place: Place, rules: SiteRules) -> Job | Reason:
-    """The job with at most so many servers, and GPUs on each.
+    """The job with the site's bounds on its servers, and on its GPUs per server.
 
-    Slurm compares the mean over a job's servers with the bound of one: with the same count on each,
-    both are one.
+    Slurm compares the mean over a job's servers with the bound per server; with the same count on
+    each server it makes no difference.
     """
     kept = job.rules
     most = most_nodes(rules, place)

@@ -1,4 +1,4 @@
-"""An estimate and who says so, as all layers give it."""
+"""An estimate with its source, the result type of all layers."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ class Answer:
     source: str
 
 
-def records_told(count: int) -> str:
-    """Such as ``3 records``."""
+def record_count(count: int) -> str:
+    """A number of records in words, such as ``3 records``."""
     return f"{count} record" if count == 1 else f"{count} records"

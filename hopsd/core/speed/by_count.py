@@ -1,7 +1,7 @@
 """The paper's tables: by GPU count in one server, by server count when spread (section 3.3).
 
-For ``paper_exact``. A spread shape is told from its number of servers, so a measurement says
-something else of each shape with so many.
+For ``paper_exact``. A spread shape is identified by its number of servers only, so one entry stands
+for different shapes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hopsd.core.speed.answers import ASSUMED, Answer, records_told
+from hopsd.core.speed.answers import ASSUMED, Answer, record_count
 from hopsd.core.speed.layers import Table
 from hopsd.core.speed.throughput import BasicTimes, IterationModel, interpolate, theory_per_gpu
 
@@ -18,7 +18,7 @@ from hopsd.core.speed.throughput import BasicTimes, IterationModel, interpolate,
 class PaperBase:
     """The layers that need no measured throughput: theory, and below it the assumption.
 
-    ``alone``: samples per second of one GPU. ``times`` None: communication cannot be told.
+    ``alone``: samples per second of one GPU. ``times`` None: communication time is unknown.
     """
 
     alone: float
@@ -36,7 +36,7 @@ class PaperBase:
         return Answer(theory_per_gpu(self.times, gpus, 1, self.model), self.source)
 
     def spread(self, servers: int) -> Answer:
-        """The table knows servers alone: a spread job is taken to hold half of each."""
+        """The table knows only servers: a spread job is assumed to hold half of each."""
         if self.times is None:
             return Answer(self.alone / self.assumed_sensitivity, ASSUMED)
         gpus = servers * max(1, self.largest // 2)
@@ -59,20 +59,20 @@ class Column:
         return sum(ratios) / len(ratios) if ratios else None
 
     def answer(self, count: int, other_ratio: float | None) -> Answer:
-        """Measured, or between two measured, or the layer below at the nearest one's scale.
+        """Measured, interpolated, or the layer below scaled like the nearest measurement.
 
-        ``other_ratio`` is the scale where this table has nothing: a job that trains slower
-        than theory says does so wherever it runs.
+        ``other_ratio`` is the scale if this table has no measurement: a job that trains slower than
+        theory predicts does so wherever it runs.
         """
         if count in self._measured:
             records = self._measured[count].records
-            return Answer(self._per_gpu[count], f"type, {records_told(records)}")
+            return Answer(self._per_gpu[count], f"type, {record_count(records)}")
         below = [n for n in self._measured if n < count]
         above = [n for n in self._measured if n > count]
         if below and above:
             records = self._measured[max(below)].records + self._measured[min(above)].records
             return Answer(
-                interpolate(self._per_gpu, count), f"type, {records_told(records)} of neighbours"
+                interpolate(self._per_gpu, count), f"type, {record_count(records)} of neighbours"
             )
         base = self._base(count)
         ratio = other_ratio

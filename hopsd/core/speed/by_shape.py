@@ -1,10 +1,10 @@
-"""Every shape at its own counts: equations 1 to 5 as the mean of a Gaussian process.
+"""Throughput by GPU and server count: Gaussian process regression around equations 1 to 5.
 
-The logarithm of an iteration's time is what the equations say, with three corrections that are
-the same for all shapes of a workload on a type (of the whole, of the link's and of the network's
-time), and a smooth deviation that near shapes share. Measured shapes tell both (Rasmussen and
-Williams, Gaussian Processes for Machine Learning, section 2.7, linearised as by Gauss and Newton).
-A measurement that the equations foretold corrects nothing.
+The logarithm of an iteration's time is the equations' prediction, with three corrections that are
+the same for all shapes of a workload on a type (to the whole time, the link's and the network's),
+plus a smooth deviation that similar shapes share. Both are inferred from measured shapes (Rasmussen
+and Williams, Gaussian Processes for Machine Learning, section 2.7, with Gauss-Newton steps).
+A measurement that agrees with the equations corrects nothing.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ from hopsd.model.arrays import Floats
 from hopsd.model.job import Shape
 
 DEVIATION, OCTAVES = 0.10, 1.0
-"""Standard deviation of the smooth part, and over how many doublings of a count it fades."""
+"""Standard deviation of the smooth part, and its length scale in doublings of a count."""
 
 SCATTER = 0.08
-"""Of one shape, shared with no other."""
+"""Standard deviation of the deviation that a shape shares with no other."""
 
 CORRELATED = 0.5
-"""The link's and the network's time depend on the same parameters."""
+"""Correlation of the link's and the network's corrections: both depend on the parameters."""
 
 OF_FIVE = 1.2816
-"""Standard deviations on both sides that hold four chances of five."""
+"""Half the width of a normal's 80 % interval, in standard deviations."""
 
 OLDER = 0.3
-"""Of a shape that an older version of the program was measured in, besides."""
+"""Additional standard deviation of measurements of an older version of the program."""
 
 SURPRISE = 3.0
-"""Of a logarithm: what is said to be more than 20 times off tells others no more than that."""
+"""Cap on a logarithmic residual: a report more than 20 times off has no more influence."""
 
 MOST_SHAPES = 48
-"""That corrections are fitted to: those with most records."""
+"""The most shapes that corrections are fitted to: those with the most records."""
 
 Corrections = tuple[float, float, float]
-"""Logarithms, of the whole iteration, of communication in a server and over several."""
+"""Log corrections to the whole iteration, to communication in a server and to it over several."""
 
 ALONE: Shape = (1, 1)
-"""Waits for nobody."""
+"""A single GPU, which has no peers to wait for."""
 
 NONE: Corrections = (0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Belief:
-    """What is thought of a type before a shape was measured.
+    """The prior for a type, before any shape was measured.
 
     ``whole``, ``link`` and ``net``: standard deviations of the corrections.
     """
@@ -65,7 +65,7 @@ class Belief:
 
     @property
     def covariance(self) -> Floats:
-        """Of the corrections, (3, 3)."""
+        """The prior covariance of the corrections, (3, 3)."""
         shared = CORRELATED * self.link * self.net
         return np.array(
             [[self.whole**2, 0.0, 0.0], [0.0, self.link**2, shared], [0.0, shared, self.net**2]]
@@ -74,10 +74,10 @@ class Belief:
 
 @dataclass(frozen=True, slots=True)
 class _Fitted:
-    """``at``: the corrections; ``pull`` (n,): what deviations of the ``shapes`` weigh.
+    """The posterior. ``at``: the corrections; ``pull`` (n,): weights of the shapes' deviations.
 
-    ``slopes`` (n, 3), ``inverse`` (n, n) of the deviations' covariance and ``left`` (3, 3), the
-    covariance of the corrections that is left: for the uncertainty.
+    For the uncertainty: ``slopes`` (n, 3), the ``inverse`` (n, n) of the deviations' covariance,
+    and ``left`` (3, 3), the posterior covariance of the corrections.
     """
 
     at: Corrections
@@ -93,7 +93,7 @@ Speeds = tuple[tuple[Shape, float], ...]
 
 
 def speeds_of(measured: Mapping[Shape, Measured]) -> Speeds:
-    """Those with most records. Rounded: a mean whose weights have all decayed is the same."""
+    """The shapes with most records. Rounded, so that decay of all weights alike changes nothing."""
     most = sorted(measured, key=lambda s: (-measured[s].records, s))[:MOST_SHAPES]
     return tuple((shape, float(f"{measured[shape].per_gpu:.12g}")) for shape in sorted(most))
 
@@ -102,7 +102,7 @@ def speeds_of(measured: Mapping[Shape, Measured]) -> Speeds:
 def regression(
     belief: Belief, model: IterationModel, measured: Speeds, older: Speeds = ()
 ) -> Regression:
-    """A :class:`Regression`. From tick to tick most workloads have measured nothing new."""
+    """A cached :class:`Regression`: from tick to tick most workloads have no new measurements."""
     return Regression(belief, model, measured, older)
 
 
@@ -112,22 +112,22 @@ class Regression:
     def __init__(
         self, belief: Belief, model: IterationModel, measured: Speeds, older: Speeds = ()
     ) -> None:
-        """``older``: what an older version of the program was measured at; it weighs less."""
+        """``older``: speeds of an older version of the program, which weigh less."""
         self._belief, self._model = belief, model
         self._scaled = belief.times
         own = dict(measured)
-        said = {**dict(older), **own}
-        noise = [SCATTER**2 + (0.0 if shape in own else OLDER**2) for shape in said]
-        self._fit = self._fitted(said, np.array(noise))
+        speeds = {**dict(older), **own}
+        noise = [SCATTER**2 + (0.0 if shape in own else OLDER**2) for shape in speeds]
+        self._fit = self._fitted(speeds, np.array(noise))
         self._scaled = _scaled(belief.times, self._fit.at)
         self._known: dict[Shape, float] = {}
 
     def base(self, gpus: int, nodes: int) -> float:
-        """As the equations say, before anything was measured."""
+        """The equations' prediction, without measurements."""
         return exp(-self._log_seconds(NONE, self._belief.times, (gpus, nodes)))
 
     def per_gpu(self, gpus: int, nodes: int) -> float:
-        """The median of what it may be."""
+        """The median of the estimate."""
         shape = gpus, nodes
         if shape not in self._known:
             fit = self._fit
@@ -146,13 +146,13 @@ class Regression:
         return float(np.sqrt(max(0.0, variance) + slope @ fit.left @ slope))
 
     def _log_seconds(self, at: Corrections, scaled: BasicTimes, shape: Shape) -> float:
-        """Of a sample on one GPU. ``scaled``: the basic times with ``at``."""
+        """Log seconds per sample and GPU. ``scaled``: the basic times with ``at`` applied."""
         if shape == ALONE:
             scaled = replace(scaled, t_w=PeerWait())
         return at[0] + log(iteration_seconds(scaled, *shape, self._model) / scaled.batch_size)
 
     def _slope(self, at: Corrections, shape: Shape) -> Floats:
-        """Of the logarithm by the corrections, (3,)."""
+        """The gradient of the log seconds with respect to the corrections, (3,)."""
         step = 1e-3
         own = 1 if shape[1] == 1 else 2
         moved = [at[0], at[1], at[2]]
@@ -171,7 +171,7 @@ class Regression:
         if not shapes:
             none = np.zeros((0, 0))
             return _Fitted(NONE, (), (), np.zeros((0, 3)), none, before)
-        told = np.array([self._surprise(shape, rate) for shape, rate in per_gpu.items()])
+        observed = np.array([self._surprise(shape, rate) for shape, rate in per_gpu.items()])
         covariance = np.array([[_alike(one, other) for other in shapes] for one in shapes])
         inverse = np.asarray(np.linalg.inv(covariance + np.diag(noise)), dtype=np.float64)
         prior = np.linalg.inv(before)
@@ -179,8 +179,9 @@ class Regression:
         def missed(at: Floats) -> Floats:
             now = (float(at[0]), float(at[1]), float(at[2]))
             scaled = _scaled(self._belief.times, now)
-            said: Floats = told - [self._log_seconds(now, scaled, shape) for shape in shapes]
-            return said
+            predicted = [self._log_seconds(now, scaled, shape) for shape in shapes]
+            residual: Floats = observed - predicted
+            return residual
 
         def slopes_at(at: Floats) -> Floats:
             now = (float(at[0]), float(at[1]), float(at[2]))
@@ -211,7 +212,7 @@ class Regression:
         return _Fitted(found, shapes, pull, slopes, inverse, left_over)
 
     def _surprise(self, shape: Shape, per_gpu: float) -> float:
-        """The logarithm of the seconds of a sample, as far as it is believed."""
+        """The measured log seconds per sample, capped at :data:`SURPRISE` from the prediction."""
         expected = self._log_seconds(NONE, self._belief.times, shape)
         return min(max(-log(per_gpu), expected - SURPRISE), expected + SURPRISE)
 

@@ -1,12 +1,12 @@
 """Throughput estimates: the operator's table, then the layers of section 3.3, top-down.
 
-Records of one server answer with that server's factor for the shape, records of a GPU type for
-the shapes measured on it. For the others the theory layer answers: equations 1 to 5 from basic
-times, corrected by what the measured shapes tell (:mod:`hopsd.core.speed.by_shape`); under
-``paper_exact`` by the paper's tables (:mod:`hopsd.core.speed.by_count`).
-Below it stands an assumption, so that a job of which nothing is known can be placed at all:
-every GPU is as fast as one GPU elsewhere, ``assumed_gpu_speedup`` times as fast as a CPU, and
-spreading costs ``assumed_sensitivity``.
+Records of a server give its factor for the shape, records of a GPU type the speed of the shapes
+measured on it. Other shapes come from the theory layer: equations 1 to 5 with basic times,
+corrected by the measured shapes (:mod:`hopsd.core.speed.by_shape`); under ``paper_exact`` from the
+paper's tables (:mod:`hopsd.core.speed.by_count`).
+The last layer is an assumption, so that even a job without any data can be placed: every GPU is
+as fast as one GPU elsewhere and ``assumed_gpu_speedup`` times as fast as a CPU, and spreading costs
+``assumed_sensitivity``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hopsd.core.devices import is_cpu
-from hopsd.core.speed.answers import ASSUMED, records_told
+from hopsd.core.speed.answers import ASSUMED, record_count
 from hopsd.core.speed.by_count import Column, PaperBase
 from hopsd.core.speed.by_shape import OLDER, Belief, regression, speeds_of
 from hopsd.core.speed.layered import LayeredSpeeds
@@ -40,14 +40,14 @@ KNOWN_ALONE, UNKNOWN_ALONE = 0.05, 0.5
 """Standard deviation of the logarithm of a GPU's speed: from basic times, from other types."""
 
 CALIBRATED, UNCALIBRATED = 0.5, 1.2
-"""The same of its time for communication, with and without a measured bandwidth."""
+"""The same for communication time, with and without a measured bandwidth."""
 
 
 @dataclass(frozen=True, slots=True)
 class EstimatorSettings:
-    """A layer answers from ``min_records``; weights halve every ``half_life_seconds``.
+    """A layer is used from ``min_records`` on; weights halve every ``half_life_seconds``.
 
-    ``bandwidth``: the operator's, instead of what calibration found.
+    ``bandwidth``: the operator's, which overrides calibration.
     """
 
     min_records: int = 3
@@ -60,8 +60,8 @@ class EstimatorSettings:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Tables by GPU type; factors of servers that differ from their type, and those of the shapes
-    that were measured on a server.
+    """Tables by GPU type, factors of servers that differ from their type, and factors by shape
+    where measured.
     """
 
     tables: Mapping[GpuType, ThroughputTable]
@@ -71,10 +71,10 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class _Evidence:
-    """What is known of a workload on a type.
+    """What is known about a workload on a type.
 
-    ``theory``: of an older version of the program where ``outdated``. ``older``: what that was
-    measured at. ``elsewhere``: a GPU's speed as other types tell it.
+    ``theory``: that of an older version of the program if ``outdated``; ``older``: speeds measured
+    with that version. ``elsewhere``: a GPU's speed inferred from other types.
     """
 
     measured: Tables
@@ -91,12 +91,12 @@ class _Evidence:
         return OLDER if self.outdated else KNOWN_ALONE
 
     @property
-    def told(self) -> str:
-        """Who speaks where nothing was measured."""
+    def source(self) -> str:
+        """The source of estimates that are not measured."""
         if self.theory is None:
             return ASSUMED
         version = "older version's theory" if self.outdated else "theory"
-        return f"{version}, {records_told(self.theory.records)}"
+        return f"{version}, {record_count(self.theory.records)}"
 
 
 class Estimator:
@@ -169,7 +169,7 @@ class Estimator:
         return Estimate(plausible_tables(tables), factors, at)
 
     def _version_before(self, workload: WorkloadName) -> WorkloadName | None:
-        """The newest other version of the program that a workload names after its last ``+``."""
+        """The workload's newest other version of the program (its name after the last ``+``)."""
         script, plus, _ = workload.rpartition("+")
         others = self._versions.get(script, {}) if plus else {}
         known = [(at, name) for name, at in others.items() if name != workload]
@@ -178,7 +178,7 @@ class Estimator:
     def _elsewhere(
         self, measured: Mapping[GpuType, Tables], theories: Mapping[GpuType, Theory]
     ) -> float | None:
-        """Samples per second of one GPU on the mean of the types that are known."""
+        """Samples per second of one GPU, the mean over the known types."""
         spreading = self._settings.assumed_sensitivity
         worth = {t: self._worth(t) for t in [*measured, *theories]}
         together = [(t, m) for t, tables in measured.items() for m in tables.aggregated.values()]
@@ -190,7 +190,7 @@ class Estimator:
         )
 
     def _worth(self, gpu_type: GpuType) -> float:
-        """Of a device in GPUs, as far as nobody measured it."""
+        """A device's assumed speed relative to a GPU, until it is measured."""
         return 1.0 / self._settings.assumed_gpu_speedup if is_cpu(gpu_type) else 1.0
 
     def _table(self, gpu_type: GpuType, evidence: _Evidence) -> ThroughputTable:
@@ -207,8 +207,8 @@ class Estimator:
         speeds = LayeredSpeeds(
             regression(belief, settings.model, speeds_of(shapes), speeds_of(evidence.older)),
             shapes,
-            evidence.told,
-            evidence.told if calibrated else ASSUMED,
+            evidence.source,
+            evidence.source if calibrated else ASSUMED,
         )
         largest = self._largest[gpu_type]
         counts = sorted({*range(1, largest + 1), *measured.aggregated})
@@ -228,7 +228,7 @@ class Estimator:
         model = self._settings.model
         base = PaperBase(
             alone(theory, model) if theory else evidence.elsewhere,
-            evidence.told,
+            evidence.source,
             basic_times(theory, self._bandwidth.get(gpu_type)) if theory else None,
             model,
             self._settings.assumed_sensitivity,

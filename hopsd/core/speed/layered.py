@@ -1,7 +1,7 @@
-"""The answer for a shape: measured, or by theory as corrected.
+"""The estimate for a shape: measured, or corrected theory.
 
-Between two measured counts of a server the ratio of measured to theory is interpolated: so a
-measurement that theory foretold changes no other answer.
+Between two counts measured in a server, the ratio of measured speed to theory is interpolated, so
+that a measurement that agrees with theory changes no other estimate.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import exp
 
-from hopsd.core.speed.answers import ASSUMED, records_told
+from hopsd.core.speed.answers import ASSUMED, record_count
 from hopsd.core.speed.by_shape import OF_FIVE, Regression
 from hopsd.core.speed.layers import Measured
 from hopsd.core.speed.throughput import interpolate
@@ -17,23 +17,23 @@ from hopsd.model.bounds import Bound
 from hopsd.model.job import ByShape, Shape
 
 SAME = 0.005
-"""A correction by less is not worth telling."""
+"""Smaller corrections are not mentioned in the source."""
 
 REPEATED = 0.02
-"""Relative standard deviation of a speed between runs, at the least."""
+"""The least relative standard deviation of a speed between runs."""
 
 
 class LayeredSpeeds:
     """Implements :class:`hopsd.model.job.ByShape` for one workload on one type.
 
-    ``told_alone`` and ``told``: who speaks for one GPU, and for several, where theory answers.
+    ``source_alone`` and ``source``: named if nothing was measured, for one GPU and for several.
     """
 
     def __init__(
-        self, theory: Regression, measured: Mapping[Shape, Measured], told_alone: str, told: str
+        self, theory: Regression, measured: Mapping[Shape, Measured], source_alone: str, source: str
     ) -> None:
         self._theory, self._measured = theory, measured
-        self._told_alone, self._told = told_alone, told
+        self._source_alone, self._source = source_alone, source
         self._together = {
             gpus: m.per_gpu / theory.per_gpu(gpus, 1)
             for (gpus, nodes), m in measured.items()
@@ -66,16 +66,18 @@ class LayeredSpeeds:
         """Who says so."""
         measured = self._measured.get((gpus, nodes))
         if measured is not None:
-            return f"type, {records_told(measured.records)}"
+            return f"type, {record_count(measured.records)}"
         if nodes == 1 and self._neighbours(gpus):
             records = sum(self._measured[n, 1].records for n in self._neighbours(gpus))
-            return f"type, {records_told(records)} of neighbours"
-        told = self._told_alone if gpus == 1 else self._told
-        if told == ASSUMED:
+            return f"type, {record_count(records)} of neighbours"
+        source = self._source_alone if gpus == 1 else self._source
+        if source == ASSUMED:
             same = [m for (_, n), m in self._measured.items() if (n == 1) == (nodes == 1)]
-            return f"{records_told(sum(m.records for m in same))} of other shapes" if same else told
+            return (
+                f"{record_count(sum(m.records for m in same))} of other shapes" if same else source
+            )
         scale = self.per_gpu(gpus, nodes) / self._theory.base(gpus, nodes)
-        return told if abs(scale - 1.0) < SAME else f"{told}, scaled by {scale:.2f}"
+        return source if abs(scale - 1.0) < SAME else f"{source}, scaled by {scale:.2f}"
 
     def _per_gpu(self, gpus: int, nodes: int) -> float:
         measured = self._measured.get((gpus, nodes))
@@ -93,7 +95,7 @@ class LayeredSpeeds:
         return (max(below), min(above)) if below and above else ()
 
 
-class Held:
+class Clamped:
     """``speeds`` times ``scale``, within ``together`` on one server and ``spread`` over several.
 
     Implements :class:`hopsd.model.job.ByShape`.
@@ -114,11 +116,11 @@ class Held:
 
     def source(self, gpus: int, nodes: int) -> str:
         """Who says so."""
-        told = self._speeds.source(gpus, nodes)
+        source = self._speeds.source(gpus, nodes)
         same = self.per_gpu(gpus, nodes) == self._speeds.per_gpu(gpus, nodes)
-        return told if same else f"{told}, held to what is plausible"
+        return source if same else f"{source}, held to what is plausible"
 
     def held(self, rate: float, nodes: int) -> float:
-        """``rate``, or the bound that it passes."""
+        """``rate`` clamped to the bounds."""
         bound = self._together if nodes == 1 else self._spread
         return min(max(rate, bound.least), bound.most)

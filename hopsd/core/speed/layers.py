@@ -18,7 +18,7 @@ T = TypeVar("T")
 Key = TypeVar("Key", int, Shape, NodeName, GpuType)
 
 LEAST_WEIGHT = 1e-100
-"""Of records that are older than hundreds of half-lives: among themselves they count alike."""
+"""The least weight: records hundreds of half-lives old all count the same."""
 
 
 def weight_of(age_seconds: float, half_life_seconds: float) -> float:
@@ -79,7 +79,7 @@ class Tables:
     spread: ShapeTable = field(default_factory=_shape_table)
 
     def add(self, record: ThroughputRecord, weight: float) -> None:
-        """Count a record where it belongs."""
+        """Add a record to the table of its shape."""
         if record.nodes == 1:
             self.aggregated[record.gpus].add(record.per_gpu, weight, record.at)
             return
@@ -113,12 +113,13 @@ class Layers:
     types: Mapping[NodeName, GpuType]
 
 
-def median_of_users(told: Sequence[tuple[float, float, T]]) -> T:
-    """Of what users say of one thing, each a speed, when they first said it and what they say:
-    that of the user in the middle. Of two in the middle the one who was first: nobody can change
-    what is known of a workload by coming later.
+def median_of_users(reports: Sequence[tuple[float, float, T]]) -> T:
+    """The median user's value; ``reports``: per user a speed, its first time, and a value.
+
+    Of two users in the middle the earlier one counts, so that a single newcomer cannot change what
+    is known about a workload.
     """
-    ranked = sorted(told, key=lambda said: said[:2])
+    ranked = sorted(reports, key=lambda report: report[:2])
     middle = ranked[(len(ranked) - 1) // 2 : len(ranked) // 2 + 1]
     return min(middle, key=lambda said: said[1])[2]
 
@@ -128,8 +129,8 @@ def by_workload(
 ) -> dict[WorkloadName, Layers]:
     """The layers of every workload; a record's weight halves every ``half_life_seconds``.
 
-    A speed out of bounds, which an earlier release may have believed, is none. Of a workload that
-    several users name, each shape's speed is the median user's.
+    Speeds out of bounds, which earlier releases may have stored, are ignored. If several users
+    report on a workload, each shape's speed is the median user's.
     """
     users: dict[WorkloadName, dict[UserName, list[ThroughputRecord]]] = {}
     for record in records:
@@ -153,7 +154,7 @@ def _of_user(records: Iterable[ThroughputRecord], half_life_seconds: float, now:
 
 
 def _median(layers: Sequence[Layers]) -> Layers:
-    """Cell by cell the median user's."""
+    """The median user's value, entry by entry."""
     return Layers(
         _median_tables([of_user.entity for of_user in layers]),
         _median_tables([of_user.type for of_user in layers]),
@@ -181,10 +182,10 @@ def _median_table(by_user: Sequence[Mapping[Key, Measured]]) -> dict[Key, Measur
 
 
 def server_factors(layers: Layers, min_records: int) -> dict[NodeName, float]:
-    """The entity layer: a server's mean ratio to its type, where its own records answer.
+    """The entity layer: a server's mean speed relative to its type, where it has enough records.
 
-    Of runs in that server alone, if there are any: a spread run is as fast as its slowest
-    server, which says little of the others.
+    From runs in that server alone, if there are any: a spread run is as fast as its slowest server,
+    which says little about the others.
     """
     factors = {}
     for node, tables in sorted(layers.entity.items()):
@@ -199,7 +200,7 @@ def server_factors(layers: Layers, min_records: int) -> dict[NodeName, float]:
 
 
 def factors_by_shape(layers: Layers, min_records: int) -> dict[Shape, dict[NodeName, float]]:
-    """The same of every shape by itself, where a server's own records of it answer."""
+    """Server factors shape by shape, where a server has enough records of the shape."""
     factors: dict[Shape, dict[NodeName, float]] = {}
     shapes = {gpu_type: tables.shapes for gpu_type, tables in layers.type.items()}
     for node, tables in sorted(layers.entity.items()):

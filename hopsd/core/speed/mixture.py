@@ -12,19 +12,19 @@ from hopsd.model.arrays import Floats
 
 BINS_PER_DECADE = 24
 SMALLEST_SECONDS = 1e-6
-"""As processes report times: bin ``i`` begins at ``SMALLEST * 10 ** (i / BINS_PER_DECADE)``."""
+"""The bins of reported times: bin ``i`` begins at ``SMALLEST * 10 ** (i / BINS_PER_DECADE)``."""
 
 BIN_WIDTH = 10.0 ** (1 / BINS_PER_DECADE)
-"""Ratio of a bin's end to its begin."""
+"""Ratio of a bin's end to its beginning."""
 
 BIN_DEVIATION = 0.03
-"""Deviation within a bin of 10 % width, as a share of its time: no mode is seen narrower."""
+"""Relative standard deviation within a bin of 10 % width: the least that a mode can have."""
 
 SEPARATE = 2.0
 """Ashman's D from which two normals are distinct modes (Ashman et al. 1994, eq. 4)."""
 
 APART = 1.5
-"""Least ratio of their means: bins of 10 % width make two of one narrow mode between them."""
+"""Least ratio of their means: a narrow mode on the border of two 10 % bins looks like two."""
 
 VERY_STRONG = 10.0
 """By how much BIC must be lower for two modes (Kass and Raftery 1995, section 3.2)."""
@@ -119,7 +119,7 @@ class _Modes:
 
     @classmethod
     def estimated(cls, seconds: Floats, counts: Floats) -> _Modes:
-        """From counts that are shared out among the modes, (modes, n)."""
+        """Weighted estimates from counts divided among the modes, (modes, n)."""
         total = np.maximum(counts.sum(axis=1), 1e-12)
         mu = counts @ seconds / total
         spread = np.sqrt((counts * (seconds - mu[:, None]) ** 2).sum(axis=1) / total)
@@ -175,8 +175,8 @@ def _splits(seconds: Floats, counts: Floats) -> list[int]:
 def _otsu(values: Floats, counts: Floats) -> int:
     """The cut with the largest variance between its two sides; values ascending.
 
-    Both sides are summed, none is what the other leaves of the whole: of a last count that is
-    small against the others rounding would leave nothing.
+    Both sides are summed, instead of subtracting one from the total: rounding would otherwise erase
+    a last count that is small compared with the others.
     """
     left, right = np.cumsum(counts)[:-1], np.cumsum(counts[::-1])[-2::-1]
     sums = counts * values

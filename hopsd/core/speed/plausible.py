@@ -1,7 +1,7 @@
 """Plausibility bounds on a speed relative to others of the same workload, with a margin.
 
-Jobs measure themselves, so one may say that its training runs 10^9 times as fast on 8 GPUs as on
-one, and would outweigh all others in a plan. The bounds rest on
+Jobs measure themselves, so one could claim that its training runs 10^9 times as fast on 8 GPUs as
+on one, and would outweigh all others in a plan. The bounds are based on
 
 - Gavel's measurements (26 job types on K80, P100 and V100; 1, 2, 4 and 8 GPUs in a server and
   spread; stanford-futuredata/gavel, ``simulation_throughputs.json``),
@@ -16,7 +16,7 @@ from dataclasses import replace
 from math import inf
 
 from hopsd.core.devices import is_cpu
-from hopsd.core.speed.layered import Held
+from hopsd.core.speed.layered import Clamped
 from hopsd.model import bounds
 from hopsd.model.bounds import Bound
 from hopsd.model.ids import GpuType, NodeName
@@ -48,7 +48,7 @@ SPREAD = _with_margin(MEASURED_SPREAD)
 TYPES = MEASURED_TYPES * MARGIN
 OVER_CPU = TYPES * MEASURED_OVER_CPU * MARGIN
 SERVERS = Bound(0.1, 10.0)
-"""Of one server against its type: nobody measured that widely."""
+"""One server relative to its type: no broad measurements are published."""
 
 
 def plausible_tables(
@@ -77,7 +77,7 @@ def plausible_factors(factors: Mapping[NodeName, float]) -> Mapping[NodeName, fl
 
 
 def _table(table: ThroughputTable, alone: float) -> ThroughputTable:
-    """``alone``: of one GPU, as far as that is plausible; the others are scaled like it."""
+    """The clamped table. ``alone``: the plausible speed of one GPU; the rest is scaled like it."""
     scale = alone / table.aggregated[1]
     together = {n: scale * rate for n, rate in table.aggregated.items()}
     spread = {n: scale * rate for n, rate in table.distributed.items()}
@@ -91,24 +91,26 @@ def _table(table: ThroughputTable, alone: float) -> ThroughputTable:
         table,
         aggregated=held,
         distributed=held_spread,
-        aggregated_source=_told(table.aggregated_source, table.aggregated, held),
-        distributed_source=_told(table.distributed_source, table.distributed, held_spread),
+        aggregated_source=_clamped_sources(table.aggregated_source, table.aggregated, held),
+        distributed_source=_clamped_sources(
+            table.distributed_source, table.distributed, held_spread
+        ),
     )
 
 
 def _by_shape(
     table: ThroughputTable, speeds: ByShape, scale: float, alone: float
 ) -> ThroughputTable:
-    """Every shape within the bounds, the tables too."""
-    within = Held(speeds, scale, *(_bounds(alone, bound) for bound in (TOGETHER, SPREAD)))
+    """The estimates and tables with every shape clamped to the bounds."""
+    within = Clamped(speeds, scale, *(_bounds(alone, bound) for bound in (TOGETHER, SPREAD)))
     together = {n: within.held(scale * rate, 1) for n, rate in table.aggregated.items()}
     spread = {n: within.held(scale * rate, 2) for n, rate in table.distributed.items()}
     return replace(
         table,
         aggregated=together,
         distributed=spread,
-        aggregated_source=_told(table.aggregated_source, table.aggregated, together),
-        distributed_source=_told(table.distributed_source, table.distributed, spread),
+        aggregated_source=_clamped_sources(table.aggregated_source, table.aggregated, together),
+        distributed_source=_clamped_sources(table.distributed_source, table.distributed, spread),
         by_shape=within,
     )
 
@@ -122,7 +124,7 @@ def _held(rate: float, alone: float, bound: Bound) -> float:
     return min(max(within, bounds.SPEED.least), bounds.SPEED.most)
 
 
-def _told(
+def _clamped_sources(
     sources: Mapping[int, str], before: Mapping[int, float], after: Mapping[int, float]
 ) -> dict[int, str]:
     return {

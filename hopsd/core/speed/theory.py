@@ -25,28 +25,28 @@ from hopsd.model.ids import UserName
 from hopsd.model.knowledge import Bandwidth, PhaseRecord, Theory
 
 SAME_BATCH = 0.1
-"""Runs whose batch differs by more than this share from the newest one's are left out: per-GPU
-times of another batch size are another workload's."""
+"""Runs whose batch size differs by more than this share from the newest one's are left out: their
+per-GPU times are not comparable."""
 
 
 LINK = 10.0
-"""How much faster the GPUs of a server are taken to communicate than those of two."""
+"""How much faster GPUs are assumed to communicate within a server than between two."""
 
 SHORTEST_SECONDS = 1e-6
-"""Computing that is said to take less was not seen: no throughput follows from it."""
+"""Shorter compute times are not credible, and no throughput is derived from them."""
 
 
 def fit_theory(records: Sequence[PhaseRecord], half_life_seconds: float) -> Theory | None:
     """Basic times of one workload on one GPU type; None where no record determines them.
 
-    Computing is taken from processes that ran alone, where any did: beside others the backward
-    pass contains communication. Waiting for peers is taken from the others, data from all.
+    Compute times are taken from processes that ran alone, if there are any: with peers the backward
+    pass contains communication. Waits for peers are taken from the others, data times from all.
     """
     newest = max(records, key=lambda r: r.at, default=None)
     if newest is None or newest.phases.batch_size <= 0:
         return None
     alike = [r for r in records if _alike(r, newest)]
-    # By age against the newest: with weights that are all next to nothing no fit is possible.
+    # Ages are relative to the newest record: no fit is possible if all weights vanish.
     weight = {id(r): weight_of(newest.at - r.at, half_life_seconds) for r in alike}
     fewest = min(r.world for r in alike)
     alone = [r for r in alike if r.world == fewest]
@@ -86,9 +86,7 @@ def fit_theory(records: Sequence[PhaseRecord], half_life_seconds: float) -> Theo
 
 
 def fit_users(records: Sequence[PhaseRecord], half_life_seconds: float) -> Theory | None:
-    """:func:`fit_theory` of each user's records: the one by which one GPU is as fast as for the
-    median user.
-    """
+    """:func:`fit_theory` of each user's records; returns the fit with the median one-GPU speed."""
     users: dict[UserName, list[PhaseRecord]] = defaultdict(list)
     for record in records:
         users[record.user].append(record)
@@ -101,14 +99,14 @@ def fit_users(records: Sequence[PhaseRecord], half_life_seconds: float) -> Theor
 
 
 def credible(theory: Theory) -> bool:
-    """Whether the speed it gives for one GPU is within bounds."""
+    """Whether the speed that it predicts for one GPU is within bounds."""
     return bounds.SPEED.holds(alone(theory))
 
 
 def basic_times(theory: Theory, bandwidth: Bandwidth | None) -> BasicTimes | None:
     """The inputs of eq. 1 to 5; None where communication cannot be determined.
 
-    Inference is data and forward pass alone (section 3.5): its GPUs exchange no gradients.
+    Inference consists of data and forward pass only (section 3.5): no gradients are exchanged.
     """
     if theory.inference:
         return _silent(theory)
@@ -122,9 +120,9 @@ def basic_times(theory: Theory, bandwidth: Bandwidth | None) -> BasicTimes | Non
 def placed(
     theory: Theory | None, per_gpu: float, sensitivity: float, model: IterationModel
 ) -> BasicTimes:
-    """Basic times where communication is not known: two GPUs on two servers are taken to be
-    ``sensitivity`` times as slow as one, and a server's own links ``LINK`` times as fast as the
-    network. Without a ``theory``, of one GPU with ``per_gpu`` samples per second.
+    """Basic times if communication is unknown: two GPUs on two servers are assumed to be
+    ``sensitivity`` times as slow as one, and a server's links ``LINK`` times as fast as the
+    network. Without a ``theory``, based on one GPU with ``per_gpu`` samples per second.
     """
     times = _silent(theory) if theory is not None else _of_speed(per_gpu)
     one = iteration_seconds(replace(times, t_w=PeerWait()), 1, 1)
@@ -138,7 +136,7 @@ def placed(
 
 
 def _of_speed(per_gpu: float) -> BasicTimes:
-    """A third of the time forward, the rest backward."""
+    """Basic times from a speed: a third of the time forward, the rest backward."""
     seconds = 1.0 / per_gpu
     never = DataTime(1.0, 0.0, 0.0)
     return BasicTimes(1.0, 0.0, Pattern.SERIAL, seconds / 3, 2 * seconds / 3, 0.0, never, 1.0, 1.0)
@@ -150,7 +148,7 @@ def alone(theory: Theory, model: IterationModel | None = None) -> float:
 
 
 def _silent(theory: Theory) -> BasicTimes:
-    """The basic times of GPUs that have nothing to tell each other."""
+    """The basic times without any communication."""
     return BasicTimes(
         batch_size=theory.batch_size,
         params=0.0,
@@ -178,9 +176,9 @@ def _alike(record: PhaseRecord, newest: PhaseRecord) -> bool:
 
 
 def _data_time(records: Sequence[PhaseRecord], weight: Mapping[int, float]) -> Mixture:
-    """The mixture of all histograms, stretched to the mean that was measured.
+    """The mixture of all histograms, scaled to the measured mean.
 
-    A histogram knows a time to a tenth only; the sum of all times is exact, if it is honest.
+    A histogram's resolution is 10 %, while the sum of all times is exact if reported honestly.
     """
     bins: dict[int, float] = defaultdict(float)
     for record in records:
@@ -203,8 +201,8 @@ def _peer_wait(
 ) -> tuple[float, float]:
     """Mean waits for peers while data came from memory, and while it came from storage.
 
-    A GPU's clock is read for a tenth of the iterations, without their data times: there the
-    waits of the two cases are not told apart.
+    With GPU timing, a tenth of the iterations are timed, without their data times, so the two cases
+    cannot be distinguished.
     """
     waited, counted = np.zeros(2), np.zeros(2)
     for record in records:

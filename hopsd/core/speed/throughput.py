@@ -31,9 +31,8 @@ def interpolate(by_count: Mapping[int, float], count: int) -> float:
 def per_gpu(table: ThroughputTable, gpus: int, nodes: int) -> float:
     """Samples per second per GPU of ``gpus`` GPUs on ``nodes`` servers, without server factors.
 
-    As estimated for this very shape, where the table has estimates. Otherwise in one server the
-    GPU count decides, over several the server count alone. 0 where the table knows no such
-    placement.
+    The estimate for the shape, if the table has estimates by shape. Otherwise the GPU count decides
+    in one server, and the server count alone over several. 0 if the table has no such placement.
     """
     if table.by_shape is not None:
         return table.by_shape.per_gpu(gpus, nodes)
@@ -114,11 +113,11 @@ class Communication(StrEnum):
     """Time for gradients to travel between servers, given ``b_net``.
 
     ``PAPER``: eq. 2, whatever the shape. ``RING``: all-reduce sends 2 (N - 1) / N of the
-    gradients, and more servers give it more paths: over K servers in proportion to
-    1 / sqrt(K). ``SWITCHED``: the same ring through a switch, where paths do not grow for ever:
-    ``MORE_SERVERS`` of the time from three servers on, (N / K) ** ``SHARED_NETWORK`` for the GPUs
-    of a server that share its network; and the slowest of N GPUs is waited for. All three agree on
-    two GPUs on two servers but for that wait. docs/estimator.md has the evidence.
+    gradients, and more servers give it more paths: over K servers proportional to 1 / sqrt(K).
+    ``SWITCHED``: the same ring through a switch, where paths do not grow without end: a factor of
+    ``MORE_SERVERS`` from three servers on, and (N / K) ** ``SHARED_NETWORK`` since the GPUs of a
+    server share its network; all N GPUs wait for the slowest. Except for that wait, all three agree
+    for two GPUs on two servers. docs/estimator.md has the evidence.
     """
 
     PAPER = "paper"
@@ -129,16 +128,16 @@ class Communication(StrEnum):
 MORE_SERVERS = 2 / 3
 SHARED_NETWORK = 0.1
 STRAGGLING = 0.06
-"""Of the computing time, for every factor e of GPUs: how long the slowest is waited for, where no
-wait was measured. The three were fitted to six applications (docs/estimator.md)."""
+"""The wait for the slowest GPU as a share of compute time, per factor e of GPUs, if no wait was
+measured. The three were fitted to six applications (docs/estimator.md)."""
 
 
 @dataclass(frozen=True, slots=True)
 class IterationModel:
     """``exposed_share``: the part of communication that never overlaps with backward.
 
-    ``paper_exact``: pattern 2 without the update's time, as the paper prints it. An update that
-    overlaps with nothing costs its time, so it is counted otherwise.
+    ``paper_exact``: pattern 2 without the update's time, as printed in the paper. By default it is
+    counted, since an update that overlaps with nothing takes time.
     """
 
     exposed_share: float = 0.2
@@ -183,7 +182,7 @@ def iteration_seconds(
 
 
 def _expected_wait(times: BasicTimes, gpus: int) -> PeerWait:
-    """As measured, else for the slowest of so many that compute and communicate."""
+    """The wait as measured, else the expected wait for the slowest of ``gpus`` GPUs."""
     if gpus == 1 or not times.params or times.t_w.cache or times.t_w.load:
         return times.t_w
     slowest = STRAGGLING * log(gpus) * (times.t_f + times.t_b + times.t_u)
@@ -208,7 +207,7 @@ def theory_per_gpu(
 def theory_table(times: BasicTimes, gpus_max: int) -> ThroughputTable:
     """The model's throughput table for servers of up to ``gpus_max`` GPUs.
 
-    Eq. 2 knows the network and not the number of servers, so one spread entry stands for all.
+    Eq. 2 does not depend on the number of servers, so one spread entry stands for all.
     """
     aggregated = {n: theory_per_gpu(times, n, 1) for n in range(1, gpus_max + 1)}
     return ThroughputTable(aggregated, {2: theory_per_gpu(times, 2, 2)}, "theory")

@@ -1,8 +1,8 @@
 """The job comment that asks hops for GPUs: ``hops:reqs=1,2,4,8;samples=1.28e9;lr=0.1@1``.
 
-``slurm_plugin/job_submit.lua`` accepts and refuses the same texts: a change here is a change
-there, and both answer to ``tests/plugin/comment_cases.json``. Only ASCII can be accepted, so
-characters and bytes count the same on both sides.
+``slurm_plugin/job_submit.lua`` accepts and rejects the same texts: change both together; both are
+tested with ``tests/plugin/comment_cases.json``. Only ASCII can be accepted, so characters and bytes
+are the same on both sides.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class LrRule(StrEnum):
 class Comment:
     """What a job asks for. ``reqs`` ascending GPU counts; ``batch_size`` samples per GPU.
 
-    ``lr`` as given, by GPU count: a plain rate stands under the smallest requirement. ``cpu``:
-    it may run on CPUs in place of GPUs, as many as ``reqs`` says. ``app``: the search for
-    hyper-parameters that it belongs to; ``phase`` of that, 0: it has none.
-    ``shape``, and ``per_node`` GPUs on each node: None: as the script's own options say.
+    ``lr`` as given, by GPU count; a plain rate applies to the smallest requirement. ``cpu``: it may
+    run on CPU devices instead of GPUs, in the counts of ``reqs``. ``app``: the hyper-parameter
+    search that it belongs to; ``phase``: its phase in that, 0: none.
+    ``shape``, and ``per_node`` GPUs on each node; None: as in the script's own options.
     """
 
     reqs: tuple[int, ...]
@@ -74,15 +74,15 @@ class Comment:
 
 
 def is_ours(text: str) -> bool:
-    """Whether a comment asks for hops."""
+    """Whether a comment requests hops."""
     return our_part(text) is not None
 
 
 def our_part(text: str) -> str | None:
     """The text after ``hops:`` in a comment that may also hold other text; None without it.
 
-    Ours begins with the text or after a blank, ``;`` or ``,``. It goes to the end, or to the first
-    blanks that do not stand beside ``;``, ``=`` or ``,``: ``laion; hops:reqs=8, 16 other``.
+    It starts at the beginning or after a blank, ``;`` or ``,``. It extends to the end, or to the
+    first blanks not next to ``;``, ``=`` or ``,``: ``laion; hops:reqs=8, 16 other``.
     """
     found = _OURS.search(text)
     return found and found[1]
@@ -132,8 +132,8 @@ def parse(text: str, *, range_values: int = DEFAULT_RANGE_VALUES) -> Comment:
 def spread_over_range(low: int, high: int, num: int) -> tuple[int, ...]:
     """At most ``num`` evenly spaced whole numbers from ``low`` to ``high``, both included.
 
-    Halves round up, duplicates are dropped. More numbers than the range holds give them all:
-    at a distance below 1 every whole number is the nearest of some point.
+    Halves round up, duplicates are dropped. If ``num`` exceeds the range, all its numbers result:
+    with a spacing below 1 every whole number is the nearest to some point.
     """
     steps = min(num - 1, high - low)
     if steps == 0:

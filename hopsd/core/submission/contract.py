@@ -1,8 +1,8 @@
 """The script's own sbatch options, as job_submit.lua passed them on.
 
-``slurm_plugin/job_submit.lua`` reads the options when a job is submitted and leaves what they
-ask for in the admin comment: ``hops:asks|shape:even|per_node:4|tasks:1/1|cores:8/1``. What Slurm
-keeps by itself (features, excluded nodes, reservation, memory) is in the job's own fields.
+``slurm_plugin/job_submit.lua`` reads the options when a job is submitted and stores them in the
+admin comment: ``hops:asks|shape:even|per_node:4|tasks:1/1|cores:8/1``. Options that Slurm itself
+records (features, excluded nodes, reservation, memory) are in the job's own fields.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _RATIO = re.compile(r"([1-9][0-9]{0,11})/([1-9][0-9]{0,11})")
 
 @lru_cache(maxsize=65536)
 def read_asked(admin_comment: str) -> Asked:
-    """Parse the options. What cannot be parsed is ignored: administrators write there, too."""
+    """Parse the options. Other text is ignored: administrators write there, too."""
     for word in admin_comment.split():
         mark, *pairs = word.split("|")
         if mark == MARK:

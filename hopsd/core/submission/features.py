@@ -23,7 +23,7 @@ def alternatives(constraint: str) -> list[str]:
 def holds(constraint: str, features: Collection[str]) -> bool:
     """Whether a node with ``features`` meets a constraint, evaluated left to right as in Slurm.
 
-    What cannot be read holds: Slurm accepted it, and has the last word.
+    A constraint that cannot be parsed is met: Slurm accepted it, and has the last word.
     """
     try:
         return _expression(iter(_TOKEN.findall(constraint)), features)

@@ -1,4 +1,4 @@
-"""Where Slurm lets a job run: its partitions, on nodes not reserved before it would end."""
+"""Where Slurm lets a job run: in its partitions, on nodes not reserved before it would end."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from hopsd.model.reading import JobReading, NodeReading, Reading
 
 
 class Access:
-    """The nodes that are open to each job; jobs that ask for the same share the answer.
+    """The nodes that are open to each job; jobs with equal requests share the answer.
 
-    ``idle``: GPUs that a plan may give of each node.
+    ``idle``: GPUs that a plan may give on each node.
     """
 
     def __init__(self, reading: Reading, idle: Mapping[NodeName, int]) -> None:
@@ -24,11 +24,11 @@ class Access:
         self._known: dict[object, frozenset[NodeName]] = {}
 
     def nodes(self, job: JobReading, least: int = 1) -> frozenset[NodeName]:
-        """The nodes where Slurm would start the job, as far as one placement may have them all.
+        """The nodes where Slurm would start the job, all usable in one placement.
 
-        Slurm takes all nodes of a job from one partition. Of a job that asks for several, the one
-        counts that could hold its ``least`` GPUs and has most to give; a plan gives no job servers
-        of two GPU types, so each type has its own.
+        Slurm takes all nodes of a job from one partition. If the job asks for several, the one that
+        could hold its ``least`` GPUs and has most to give is chosen, for each GPU type separately,
+        since no placement mixes types.
         """
         end = bisect_left(self._until, self._end(job))
         several = least if "," in job.partition else 1
@@ -56,7 +56,7 @@ class Access:
         return float("inf") if seconds is None else self._now + seconds
 
     def _open(self, job: JobReading, node: NodeReading) -> bool:
-        """Also that its time limit ends before the reservation begins, as Slurm demands."""
+        """Whether the node is open to the job, whose time limit must end before any reservation."""
         if node.reserved_from is not None and self._end(job) > node.reserved_from:
             return False
         if node.reservation or job.reservation:

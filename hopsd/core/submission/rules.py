@@ -1,4 +1,4 @@
-"""The placement rules of a job: its script's options applied to the nodes there are."""
+"""The placement rules of a job: its script's options applied to the cluster's nodes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hopsd.model.reading import JobReading, NodeReading, SiteMemory
 from hopsd.model.rules import Rules, ShapeRule
 
 _DECIMALS = 10**6
-"""A core per GPU or a megabyte is rounded down to these: never more than was asked."""
+"""Fractions of a core per GPU or of a megabyte, rounded down: never more than was requested."""
 
 
 def rules_of(
@@ -24,8 +24,8 @@ def rules_of(
 ) -> Rules:
     """The job's rules. ``cores_per_gpu``: the site's default.
 
-    ``shape`` and ``per_node``: of the comment, for a job whose options nobody read. No job gets
-    more cores a GPU than its part of a node: it could not have more GPUs of one with them.
+    ``shape`` and ``per_node``: from the comment, for a job whose options are unknown. No job gets
+    more cores per GPU than a GPU's share of its node, or the node's other GPUs would stay idle.
     """
     asked = job.asked
     allowed = allowed_nodes(job, nodes)
@@ -47,7 +47,7 @@ def rules_of(
 def allowed_nodes(job: JobReading, nodes: Iterable[NodeReading]) -> list[NodeReading]:
     """The nodes with the GPU type, features and other GRES that the job asks for.
 
-    Of ``[a|b]`` the alternative with most GPUs.
+    For ``[a|b]`` the alternative with most GPUs.
     """
     asked = job.asked
     wanted = dict(_gres(item) for item in asked.gres.split(",") if item)
@@ -93,7 +93,7 @@ def _cores(job: JobReading, nodes: Sequence[NodeReading], default: int) -> Fract
 def _memory_mb(
     job: JobReading, nodes: Sequence[NodeReading], site: SiteMemory, cores: Fraction
 ) -> tuple[Fraction, int]:
-    """For each GPU, and for each node beside."""
+    """Megabytes per GPU, and those per node in addition."""
     asked = job.asked
     per_gpu, per_node, per_cpu = asked.memory_mb_per_gpu, None, None
     if asked.default_memory:

@@ -14,9 +14,9 @@ from hopsd.model.reading import JobReading
 def workload_of(job: JobReading, program: str = "") -> WorkloadName:
     """The workload's name: the comment's, else user, job name and the script's name and hash.
 
-    ``program`` is a hash of the script that trains, which the batch script may only call; known
-    once a job has reported. So a changed script is another training, and one submitted again is
-    known. What that script imports or reads is not looked at: who changes it names the workload.
+    ``program``: hash of the training script, which the batch script may merely call; known once a
+    job has reported. So a changed script is a new workload, and a resubmitted one is recognised.
+    The script's imports and inputs are not hashed: a user who changes them names the workload.
     """
     named = _named(job.comment)
     if named:

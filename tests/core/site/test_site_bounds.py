@@ -80,12 +80,12 @@ def test_each_user_of_a_qos_has_a_row_and_others_have_none() -> None:
     ]
 
 
-def test_what_plain_jobs_use_is_taken_off_and_told() -> None:
+def test_what_plain_jobs_use_is_subtracted_and_shown() -> None:
     plain = Holder(JobId("9"), UserName("alice"), "lab", "small", "gpu", 1, 8)
     [row] = rows(rules(SMALL), [job(1)], (plain,))
     assert (row.gpus, row.name) == (
         1,
-        "QOS small, user alice (2 GPUs, of which 9 beside hops has 1 GPUs)",
+        "QOS small, user alice (2 GPUs, 1 GPUs in use outside hops by 9)",
     )
     others = replace(plain, user=UserName("bob"))
     assert rows(rules(SMALL), [job(1, reqs=(1,))], (others,)) == []
@@ -184,7 +184,7 @@ def test_what_plain_jobs_have_yet_to_run_is_taken_off() -> None:
     )
     [row] = rows(site, [job(1)], (plain,))
     assert row.gpus == 60
-    assert "9 beside hops has 40 GPU minutes to run" in row.name
+    assert "40 GPU minutes to run in use outside hops by 9" in row.name
 
 
 def test_licences_let_as_many_jobs_run_as_there_are() -> None:
@@ -196,7 +196,7 @@ def test_licences_let_as_many_jobs_run_as_there_are() -> None:
     )
     [row] = limit_rows(reading, [job(1), job(2), job(3)])
     assert (row.jobs, row.count, row.gpus) == (frozenset(map(JobId, "12")), 1, None)
-    assert row.name == "licence matlab (4, of which 2 are used beside)"
+    assert row.name == "licence matlab (4, 2 of them used outside hops)"
 
 
 def allowed(asks: Job, site: SiteRules, largest: int = 8, **other: object) -> Job | Reason:
