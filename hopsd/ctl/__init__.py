@@ -1,4 +1,4 @@
-"""hopsctl: tells everybody what is going on and why.
+"""hopsctl: shows every user what is going on and why.
 
 Exit codes: 0 done, 1 failed, 2 bad input, 3 the comment is not ours, 4 hopsd is not reachable.
 """

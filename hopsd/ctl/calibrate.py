@@ -28,7 +28,7 @@ SIZES = (1_000_000, 4_000_000, 16_000_000, 64_000_000)
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The fits of a type, None where the cluster has no such shape."""
+    """The fits of a type; None if the cluster has no such shape."""
 
     gpu_type: GpuType
     backend: str
@@ -36,7 +36,7 @@ class Found:
     net: Fit | None
 
     def bandwidth(self, at: float) -> Bandwidth | None:
-        """What there is stands for what is not: no placement needs that."""
+        """The bandwidths; a measured one stands in for a missing one, which no placement needs."""
         link, net = self.link or self.net, self.net or self.link
         if link is None or net is None:
             return None

@@ -1,7 +1,7 @@
 """`hopsctl check`: what hops would do with a script, before it is submitted.
 
-The words are the submit plugin's own (``sbatch --test-only`` runs it and makes no job); which
-shapes the job could get is what hops' own policy plans for each count alone.
+The messages are the submit plugin's own (``sbatch --test-only`` runs it without making a job); the
+shapes are what hops' own policy plans for each count alone.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def check(words: tuple[str, ...]) -> None:
 
 
 def shapes(found: Mapping[str, str], reading: Reading) -> list[str]:
-    """A line for each count: where it could start now, or why not."""
+    """One line per count: where it could start now, or why not."""
     try:
         comment = parse(found.get("comment", ""))
     except CommentError as error:

@@ -1,4 +1,4 @@
-"""`hopsctl comment`: what hops understands of a job's comment."""
+"""`hopsctl comment`: shows how hops reads a job's comment."""
 
 from __future__ import annotations
 

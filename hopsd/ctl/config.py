@@ -43,12 +43,11 @@ def config() -> None:
     "--account", default="hops", show_default=True, help="hopsd's, whose rights are looked at."
 )
 def check(path: Path, folder: Path, account: str, *, node: bool) -> None:
-    """Tell every error in FILE; with --node also what is wrong with this machine's part of hops.
+    """Report every error in FILE; with --node also what is wrong with this machine's part of hops.
 
-    Its site.sh, scripts and folders are compared with FILE, where there is one, with slurm.conf
-    and with this release. Without
-    --node, what hopsd's account may do in Slurm is looked at, too. Exit codes: 0 good,
-    1 something is wrong with the machine or the account, 2 with FILE.
+    Its site.sh, scripts and folders are compared with FILE, if there is one, with slurm.conf and
+    with this release. Without --node, the rights of hopsd's account in Slurm are checked, too.
+    Exit codes: 0 good, 1 something is wrong with the machine or the account, 2 with FILE.
     """
     loaded = load(path) if path.exists() or not node else None
     if loaded is not None:
@@ -60,7 +59,7 @@ def check(path: Path, folder: Path, account: str, *, node: bool) -> None:
 
 
 def _check_rights(account: str) -> None:
-    """Of hopsd's account; nothing on a machine that has no such account, or where Slurm is away."""
+    """Check the rights of hopsd's account; skipped if there is none, or while Slurm is away."""
     try:
         uid = pwd.getpwnam(account).pw_uid
     except KeyError:

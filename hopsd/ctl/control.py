@@ -1,5 +1,5 @@
-"""`hopsctl pause`, `resume`, `release`: for root and the daemon's own account, and for whom the
-configuration lets.
+"""`hopsctl pause`, `resume`, `release`: for root, the daemon's own account, and others that the
+configuration allows.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def release(jobs: tuple[str, ...], path: Path, wait: float) -> None:
 
 
 def _until_mode(path: Path, mode: str, done: str, seconds: float) -> None:
-    """Say ``done`` once it is; a hopsd that stands by leaves it to the one that leads."""
+    """Print ``done`` once it is; a standby hopsd leaves it to the leader."""
 
     def there() -> bool:
         return ask_daemon(path, "status")["mode"] in (mode, "standby")
@@ -91,7 +91,7 @@ def _until_mode(path: Path, mode: str, done: str, seconds: float) -> None:
 
 
 def _tell_released(path: Path, jobs: Sequence[str], since: float, seconds: float) -> None:
-    """One line a job with what became of it."""
+    """One line per job with its outcome."""
     outcomes: dict[str, str | None] = dict.fromkeys(jobs)
 
     def all_told() -> bool:
@@ -117,7 +117,7 @@ def _not_yet(job: str) -> str:
 
 
 def _outcome(path: Path, job: str, row: Document | None, since: float) -> str | None:
-    """None: not known yet."""
+    """The outcome of a release; None: not known yet."""
     if row is not None and row["released"]:
         return "given to plain Slurm"
     for event in ask_daemon(path, "explain", job=job)["history"]["events"]:

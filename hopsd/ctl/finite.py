@@ -9,7 +9,7 @@ import click
 
 
 class FiniteRange(click.FloatRange):
-    """Finite numbers of a range: for click nan is in every one, since it compares with nothing."""
+    """Finite numbers in a range: click lets nan pass, since comparisons with it are false."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None

@@ -1,6 +1,6 @@
-"""Does a node's part of hops fit hopsd.toml, slurm.conf and this release?
+"""Checks a node's part of hops against hopsd.toml, slurm.conf and this release.
 
-Each check yields sentences about what is wrong, and none where all is well.
+Each check yields sentences about what is wrong, none if all is well.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SCRIPTS = ("prolog.sh", "task_prolog.sh", "epilog.sh")
 READ_BY_SCRIPTS = ("comment.awk", "run_dir.sh")
 PROLOGS = {"Prolog": "prolog.sh", "Epilog": "epilog.sh"}
 CONTAINERS = ("pyxis",)
-"""Plugins in plugstack.conf that bring a task into a container before its TaskProlog."""
+"""Plugins in plugstack.conf that move a task into a container before its TaskProlog."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def shipped() -> Path:
 
 
 def read_site(path: Path, owner: int = 0) -> dict[str, str]:
-    """What the shell file says, read as the scripts do.
+    """The settings in the shell file, read as the scripts read it.
 
     Raises:
         InputError: it is not there, or no shell file, or others than ``owner`` may write it: then
@@ -228,7 +228,7 @@ def _way_to_tasks(conf: Mapping[str, str]) -> Iterator[str]:
 
 
 def _plugstack(path: Path, depth: int = 0) -> Iterator[str]:
-    """The plugins' lines, those of included files, too."""
+    """The plugins' lines, including those of included files."""
     if not path.is_file() or depth > 8:
         return
     for line in path.read_text(errors="replace").splitlines():

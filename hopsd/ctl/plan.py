@@ -1,4 +1,4 @@
-"""`hopsctl plan`: what hops would do with a cluster and a queue given in a file."""
+"""`hopsctl plan`: what hops would do with a cluster and a queue from a file."""
 
 from __future__ import annotations
 

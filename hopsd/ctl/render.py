@@ -1,4 +1,4 @@
-"""The one renderer of hopsctl: every list is a table of the same look."""
+"""Renders hopsctl's output: every list is a table of the same style."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hopsd.ctl.terminal import printable
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
 
 WIDE = 120
-"""Columns of a console that has room for every column of a table."""
+"""Width of a console that has room for every column of a table."""
 
 
 def table(
@@ -30,11 +30,10 @@ def table(
     long: Collection[str] = (),
     most: int | None = None,
 ) -> Table:
-    """Figures to the right, words to the left; None is shown as a dash.
+    """A table with numbers aligned right, words left; None is shown as a dash.
 
-    ``wide`` columns are left out on consoles of less than ``WIDE`` columns. ``long`` ones are
-    broken into lines where there is too little room, and so is the last. Of more than ``most``
-    rows the others are counted.
+    ``wide`` columns are left out on consoles narrower than ``WIDE``. ``long`` columns and the last
+    one are wrapped if there is too little room. Rows beyond ``most`` are only counted.
     """
     rows = list(rows)
     kept = [i for i, name in enumerate(columns) if name not in wide or console.width >= WIDE]
@@ -64,7 +63,7 @@ def table(
 
 
 def cell(value: object) -> str:
-    """A value as people read it."""
+    """A value as text for people."""
     if value is None or value in ({}, []):
         return "-"
     if isinstance(value, float):
@@ -92,7 +91,7 @@ def duration(seconds: float | None) -> str:
 
 
 def clock(when: float | None) -> str:
-    """Local time of day, with the date where it is not today's."""
+    """Local time of day, with the date if it is not today."""
     if when is None:
         return "-"
     local = datetime.fromtimestamp(when, UTC).astimezone()

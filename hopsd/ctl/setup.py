@@ -1,4 +1,4 @@
-"""`hopsctl setup`: takes an administrator through docs/admin.md's steps, or back."""
+"""`hopsctl setup`: takes an administrator through the steps of docs/admin.md, or undoes them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def setup(
 
 
 def _take(step: Step, machine: Machine, *, undo: bool, dry_run: bool, yes: bool) -> int:
-    """The number of changes that the step has, or had, to make."""
+    """Carry out a step; returns the number of its changes."""
     try:
         changes = (step.back if undo else step.ahead)(machine)
         if not changes:

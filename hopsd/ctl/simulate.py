@@ -37,7 +37,7 @@ from hopsd.sim.study import Result, figures, play, write
 T = TypeVar("T")
 
 SHOWN_MAX = 10
-"""Jobs left out that are named."""
+"""How many left-out jobs are named."""
 
 
 _SECONDS = FiniteRange(min=0.0, max=SPAN_MAX)
@@ -172,7 +172,7 @@ def _play_all(
     html: Callable[[Sequence[Result]], object] | None,
     out: Path,
 ) -> tuple[list[Result], dict[str, str]]:
-    """The results of every policy and the files written of them; what is done survives Ctrl-C."""
+    """The results of every policy and the files written; Ctrl-C keeps what is done."""
     results: list[Result] = []
     signal.signal(signal.SIGTERM, _interrupt)
     with alone(out):
@@ -192,7 +192,7 @@ def _interrupt(*_: object) -> None:
 
 
 def _leave(results: Sequence[Result], out: Path) -> NoReturn:
-    """A second Ctrl-C does not cut short what is done of the first."""
+    """A second Ctrl-C does not interrupt the handling of the first."""
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, signal.SIG_IGN)
     write(results, out)
@@ -205,7 +205,7 @@ def _cluster(name: str) -> Cluster:
 
 
 def _read(path: str, parse: Callable[[str], T]) -> T:
-    """What a file says; where that is refused, its name comes first."""
+    """A file's contents; errors start with its name."""
     text = read_text(path)
     try:
         return parse(text)
@@ -262,7 +262,7 @@ def _play(
 
 
 class _Progress:
-    """A line on a terminal's stderr, renewed at most ten times a second."""
+    """A progress line on stderr if that is a terminal, updated at most ten times a second."""
 
     def __init__(self, policy: str) -> None:
         self._policy = policy

@@ -52,12 +52,12 @@ def status(path: Path, watch: bool, every: float, as_json: bool) -> None:
 
 
 def _page(path: Path) -> Group:
-    """What a terminal has room for: a quarter of it for each table."""
+    """The page, cut to the terminal's height: a quarter of it for each table."""
     return view(ask_daemon(path, "status"), max(1, console.height // 4 - 3))
 
 
 def view(doc: Document, most: int | None = None) -> Group:
-    """The status document for a person; ``most`` rows of each table, None: all."""
+    """The status document as text; ``most`` rows of each table, None: all."""
     parts: list[Any] = [_headline(doc)]
     if doc["error"]:
         parts.append(Text(printable(doc["error"]), style="bold red"))

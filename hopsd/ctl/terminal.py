@@ -1,4 +1,4 @@
-"""What goes to a terminal: names, comments and Slurm's words are others', and must not steer it."""
+"""Output to a terminal, which names, comments and Slurm's messages must not be able to control."""
 
 from __future__ import annotations
 

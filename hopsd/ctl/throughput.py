@@ -1,4 +1,4 @@
-"""`hopsctl throughput`: what was learnt of a workload's speed."""
+"""`hopsctl throughput`: what is known of a workload's speed."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _shape(shape: Document) -> str:
 
 
 def _measured(measured: Document | None, least: int) -> str | None:
-    """Such as `98.5 (4)`: figure and records; a layer with too few records is in brackets."""
+    """Such as `98.5 (4)`: speed and number of records; in brackets if there are too few records."""
     if measured is None:
         return None
     text = f"{_rate(measured['per_gpu'])} ({measured['records']})"

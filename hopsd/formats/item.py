@@ -21,7 +21,7 @@ E = TypeVar("E", bound=Enum)
 
 _COUNT = re.compile(r"[1-9][0-9]{0,9}")
 _LARGEST_WHOLE = 2**53
-"""Beyond it a number written as a float may not be the one that was meant."""
+"""Beyond it a number written as a float may not be exact."""
 
 
 def parse(text: str) -> Item:
@@ -92,7 +92,7 @@ class Item:
             yield Item(key, self._key(key)).text(), Item(value, self._key(key))
 
     def rates(self) -> dict[str, float]:
-        """An object of positive numbers with free keys; the large ones of a file, read at once."""
+        """An object of positive numbers with free keys; read in bulk, since these are large."""
         rates = self.value
         if isinstance(rates, dict) and _all_positive(rates) and _plain(rates):
             return {name: float(rate) for name, rate in rates.items()}
@@ -189,7 +189,7 @@ def _limits(minimum: float | None, above: float | None, maximum: float | None) -
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """The keys of one object, checked for being known."""
+    """The fields of one object, its keys already checked."""
 
     whole: Item
 

@@ -32,7 +32,7 @@ def read_server_factor(item: Item) -> dict[NodeName, float]:
 
 
 def read_requirements(item: Item) -> tuple[int, ...]:
-    """GPU counts in any order, ascending and without duplicates in the answer."""
+    """GPU counts, given in any order; returned ascending and without duplicates."""
     counts = {count.whole(minimum=1) for count in item.items()}
     if not counts:
         item.refuse("a list of one GPU count or more")

@@ -212,10 +212,8 @@ class ReportReader:
             if not budget.grants(job.uid, name, status.st_size):
                 return known[1] if known else None
             report = parse_report(self._spool.read_owned(name, job.uid), name, now)
-            known = (
-                stamp,
-                replace(report, job=job.id),
-            )  # a task's report has its number
+            # An array task's report has its job number, not its id.
+            known = (stamp, replace(report, job=job.id))
             self._fresh.add(name)
         where = self._ran.get((job.id, known[1].run))
         if where is not None and known[1].node not in where.nodes:

@@ -1,1 +1,1 @@
-"""Puts hops in place on a controller, step by step, and takes it back."""
+"""Installs hops on a controller, step by step, and undoes it."""

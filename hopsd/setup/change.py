@@ -24,7 +24,7 @@ class SetupError(HopsError):
 
 
 class Change(Protocol):
-    """Something that is to be done, and its description in one or more lines."""
+    """A change to make, and its description in one or more lines."""
 
     @property
     def shown(self) -> str: ...
@@ -34,7 +34,7 @@ class Change(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A file's new text. An existing file keeps owner and mode; ``keep``: a copy of it stays."""
+    """Write a file. An existing file keeps owner and mode; ``keep``: a backup copy stays."""
 
     path: Path
     text: str
@@ -71,7 +71,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A symbolic link in place of what is there."""
+    """Replace what is there by a symbolic link."""
 
     path: Path
     target: Path
@@ -87,7 +87,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """A file or a link that goes."""
+    """Remove a file or a link."""
 
     path: Path
 
@@ -101,7 +101,7 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A command, as root or as ``user``; it is repeated for ``patience`` seconds while it fails."""
+    """Run a command, as root or as ``user``, repeated for ``patience`` seconds while it fails."""
 
     words: tuple[str, ...]
     user: str | None = None
@@ -125,7 +125,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """For an outcome of the changes before."""
+    """Wait until the changes before have taken effect."""
 
     shown: str
     reached: Callable[[], bool]
@@ -140,12 +140,12 @@ class Wait:
 
 
 def output(words: tuple[str, ...], user: str | None = None, typed: str = "") -> tuple[int, str]:
-    """Exit status of a command that reads ``typed``, and what was said.
+    """Exit status and output of a command that reads ``typed``.
 
-    That is its standard output, or where that is empty, the errors.
+    The output is its standard output, or if that is empty, its standard error.
 
     Raises:
-        SetupError: the command or the user is not there, or it took more than five minutes.
+        SetupError: there is no such command or user, or it took more than five minutes.
     """
     try:
         who = pwd.getpwnam(user) if user else None

@@ -1,4 +1,4 @@
-"""What a setup has to know of the machine."""
+"""What setup needs to know of the machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ACCOUNT = "hops"
 
 @dataclass(frozen=True)
 class Machine:
-    """A controller. ``running``: slurmctld's own keys; ``account``: who hopsd runs as."""
+    """A controller. ``running``: slurmctld's own keys; ``account``: the account of hopsd."""
 
     running: Mapping[str, str]
     account: str
@@ -39,7 +39,7 @@ class Machine:
 
     @property
     def uid(self) -> int | None:
-        """Of hopsd's account; None: there is no such account."""
+        """The uid of hopsd's account; None: there is no such account."""
         try:
             return pwd.getpwnam(self.account).pw_uid
         except KeyError:
@@ -47,7 +47,7 @@ class Machine:
 
     @property
     def loaded(self) -> Config | None:
-        """Of hopsd.toml; None where it is not there yet."""
+        """The configuration in hopsd.toml; None if there is none yet."""
         return load(self.config) if self.config.exists() else None
 
     @property
@@ -70,7 +70,7 @@ def shipped(folder: str) -> Path:
 
 
 def plugin_folder() -> Path:
-    """Of the submit plugin: its package's, or where pip put it."""
+    """The submit plugin's folder: its package's, or where pip put it."""
     return PACKAGED if PACKAGED.is_dir() else shipped("slurm_plugin")
 
 

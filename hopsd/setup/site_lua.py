@@ -1,4 +1,4 @@
-"""hops_site.lua: hopsd's uid in its list of operators."""
+"""Adds hopsd's uid to the list of operators in hops_site.lua."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _TABLE = re.compile(r"^[ \t]*return[ \t]*\{", re.MULTILINE)
 
 
 def with_operator(text: str, uid: int) -> str | None:
-    """The text with ``uid`` among the operators; None: it has no place that is known here."""
+    """The text with ``uid`` among the operators; None: no place for it was found."""
     blank = _COMMENT.sub(lambda comment: " " * len(comment[0]), text)
     if found := _LIST.search(blank):
         uids = re.findall(r"\d+", found["uids"])

@@ -1,4 +1,4 @@
-"""The lines that hops needs in slurm.conf: a marked block at its end, with what the file lacks.
+"""The lines that hops needs in slurm.conf: a marked block at the end with what the file lacks.
 
 Slurm takes a key's last value, so what a site listed before is listed in the block again.
 """
@@ -26,7 +26,7 @@ def without_block(text: str) -> str:
 
 
 def with_block(text: str, lines: Mapping[str, str]) -> str:
-    """The text with a block of ``lines`` at its end, in place of one that is there."""
+    """The text with a block of ``lines`` at its end, which replaces an existing block."""
     rest = without_block(text)
     if not lines:
         return rest
@@ -36,7 +36,7 @@ def with_block(text: str, lines: Mapping[str, str]) -> str:
 
 
 def values(path: Path, depth: int = 0) -> dict[str, str]:
-    """Keys, in small letters, with their last values outside the block; included files, too.
+    """Keys, in lower case, with their last values outside the block; included files, too.
 
     Lines of nodes and partitions are left out: they repeat.
     """
@@ -55,7 +55,7 @@ def values(path: Path, depth: int = 0) -> dict[str, str]:
 
 
 def needed(conf: Mapping[str, str]) -> dict[str, str]:
-    """The lines that hops needs beside ``conf``, as :func:`values` gives it."""
+    """The lines that hops needs in addition to ``conf``, which comes from :func:`values`."""
     lines = {
         "JobSubmitPlugins": _listed(conf, "JobSubmitPlugins", "lua"),
         "RequeueExitHold": _exit_codes(conf.get("requeueexithold", "")),
@@ -69,7 +69,7 @@ def needed(conf: Mapping[str, str]) -> dict[str, str]:
 
 
 def remarks(conf: Mapping[str, str], running: Mapping[str, str]) -> Iterator[str]:
-    """What is a site's choice, and hops does less well with; ``running``: slurmctld's own keys."""
+    """Settings that make hops work less well, left to the site; ``running``: slurmctld's own keys."""
     for key, ours in PROLOGS.items():
         theirs = conf.get(key.lower())
         if theirs is not None and theirs != ours:
@@ -88,7 +88,7 @@ def remarks(conf: Mapping[str, str], running: Mapping[str, str]) -> Iterator[str
 
 
 def refusal(running: Mapping[str, str]) -> str | None:
-    """Why hops cannot work with this Slurm at all; None: it can."""
+    """Why hops cannot work with this Slurm at all; None if it can."""
     selector = running.get("SelectType", "")
     if selector != "select/cons_tres":
         return f"SelectType={selector}; accepted: select/cons_tres, the one that knows GPUs"

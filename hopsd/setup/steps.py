@@ -1,6 +1,6 @@
-"""The steps, in the order that works; taking them back goes the other way round.
+"""The steps, in the order that works; undoing goes in reverse.
 
-Each looks at the machine and says which changes are still to be made: none where it was done.
+Each checks the machine and returns the changes still to be made: none if it is done.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Changes = Sequence[Change]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """``ahead``: what is to be done; ``back``: what takes it back."""
+    """``ahead``: the changes to make; ``back``: the changes that undo them."""
 
     name: str
     title: str
@@ -46,7 +46,7 @@ def configuration(machine: Machine) -> Changes:
 
 
 def nothing(_: Machine) -> Changes:
-    """A configuration is the administrator's, and goes with its package."""
+    """Nothing to undo: a configuration is the administrator's, and is removed with its package."""
     return []
 
 
@@ -107,7 +107,7 @@ def no_database(machine: Machine) -> Changes:
 
 
 def _in_postgres(query: str, name: str) -> bool:
-    """Whether a query of the superuser's finds ``name``."""
+    """Whether a query run as PostgreSQL's superuser finds ``name``."""
     if shutil.which("psql") is None:
         raise SetupError(
             "PostgreSQL is not on this machine: install it (apt install postgresql), or name"

@@ -1,1 +1,1 @@
-"""Virtual clock and cluster behind the same port as the daemon's."""
+"""The simulator: a virtual clock and cluster behind the daemon's own port."""

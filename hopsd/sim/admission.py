@@ -1,4 +1,4 @@
-"""What is played of a workload, and which workloads are refused."""
+"""Which jobs of a workload are simulated, and which workloads are refused."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from hopsd.sim.speed import Speeds
 from hopsd.sim.text import comment_of
 
 SPAN_MAX = 10 * 366 * 86400.0
-"""Seconds from the first submission to the last, or of one run: ten years, a typing error beyond
-that, and a simulation without end."""
+"""Seconds from the first submission to the last, or of one run: ten years. Longer ones are typing
+errors, and would simulate for ever."""
 
 ROUNDS_MAX = 1_000_000
-"""In such a span: each is kept, and ten years have no more at the default length."""
+"""Rounds in such a span: each is kept in memory, and ten years have this many by default."""
 
 
 def admitted(
@@ -25,10 +25,10 @@ def admitted(
 ) -> tuple[Workload, list[JobId]]:
     """The workload without the jobs that fit nowhere even on an idle cluster, and those.
 
-    They would count in no figure, as they are in no sum of a round (section 4 of the algorithm).
+    Those would count in no figure, just as no round considers them.
 
     Raises:
-        InputError: no job is left, or one is not as any job can be.
+        InputError: no job is left, or a job is impossible.
     """
     known = {server.name for server in cluster.servers}
     for name, factors in workload.server_factor.items():
@@ -46,7 +46,7 @@ def admitted(
 
 
 def horizon(workload: Workload, round_seconds: float) -> float:
-    """When a run ends in any case: a server may be slow without end for a job.
+    """When a run ends in any case: a job may be almost endlessly slow on some server.
 
     After the last job's submission it has as long as the longest run that is accepted.
     """

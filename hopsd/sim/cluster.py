@@ -1,4 +1,4 @@
-"""A cluster in virtual time behind the port: jobs arrive, train, restart, fail and end."""
+"""The virtual cluster behind the port: jobs arrive, train, restart, fail and end."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def lost_gpus(cluster: Cluster, failures: Sequence[Failure], now: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
-    """``restart_seconds`` are spent holding GPUs at every start but a job's first,
-    ``profiling_seconds`` at its first.
+    """``restart_seconds``: how long a job holds GPUs without training at every start but its first;
+    ``profiling_seconds``: the same at its first.
 
-    ``checkpoint_seconds``: how much training a failure may cost; a preemption costs none,
-    the job is told before.
+    ``checkpoint_seconds``: how much training a failure may cost; a preemption costs none, since
+    the job is warned.
     """
 
     restart_seconds: float = 30.0
@@ -63,7 +63,7 @@ class ClusterSettings:
 
 
 class _Kind(IntEnum):
-    """What happens first where two things happen at one instant."""
+    """The order of events at the same instant."""
 
     END = 0
     REPAIR = 1
@@ -73,7 +73,7 @@ class _Kind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """A job before the plans of ``time``: all plans of an instant are one change."""
+    """A job's state before the plans of ``time``: all plans of an instant count as one change."""
 
     time: float
     started: bool
@@ -111,10 +111,10 @@ _Event = tuple[float, int, int, JobId | None, int]
 class VirtualCluster:
     """Implements :class:`hopsd.slurm.port.Port`; time stands still between ``advance`` calls.
 
-    ``changes`` is the timeline of the run so far. ``claims``: what comments say in place of the
-    truth. ``planning_seconds``: how long the plan now applied took, where that counts: who is
-    placed by it trains that much later. ``shares``: of the cluster, by user; where there are some,
-    readings tell Slurm's fair-share factors.
+    ``changes`` is the timeline of the run so far. ``claims``: what comments say instead of the
+    truth. ``planning_seconds``: how long making the plan now applied took, if that counts: jobs
+    it places train that much later. ``shares``: of the cluster, by user; if there are any,
+    readings include Slurm's fair-share factors.
     """
 
     cluster: Cluster
@@ -159,14 +159,14 @@ class VirtualCluster:
 
     @property
     def next_event(self) -> float | None:
-        """When something happens next by itself, None: never again."""
+        """When something happens next by itself; None: never again."""
         while self._events and self._stale(self._events[0]):
             heapq.heappop(self._events)
         return self._events[0][0] if self._events else None
 
     @property
     def news_to_come(self) -> bool:
-        """Whether a job will be submitted, or something fail or be repaired."""
+        """Whether a submission, failure or repair is still to come."""
         return any(kind != _Kind.END for _, kind, *_ in self._events)
 
     @property
@@ -184,7 +184,7 @@ class VirtualCluster:
 
     @property
     def trained(self) -> float:
-        """Samples of all jobs until now, without what failures cost."""
+        """Samples of all jobs until now, without those lost by failures."""
         return self._trained + sum(job.done(self.now) for job in self._jobs.values())
 
     @property
@@ -194,7 +194,7 @@ class VirtualCluster:
 
     @property
     def present(self) -> int:
-        """How many those are."""
+        """The number of unfinished jobs."""
         return len(self._jobs)
 
     def samples_done(self) -> dict[JobId, float]:
@@ -202,7 +202,7 @@ class VirtualCluster:
         return {job_id: job.done(self.now) for job_id, job in self._jobs.items() if job.rate}
 
     def advance(self, until: float) -> bool:
-        """Let all happen that happens up to and at ``until``; whether anything did."""
+        """Process all events up to and at ``until``; returns whether there were any."""
         happened = False
         while self.next_event is not None and self._events[0][0] <= until:
             time, kind, index, job, _ = heapq.heappop(self._events)
@@ -219,7 +219,7 @@ class VirtualCluster:
         return happened
 
     def read(self) -> Reading:
-        """Ended jobs are told once."""
+        """A reading of the cluster; ended jobs are in it once."""
         ended, self._ended = self._ended, []
         jobs = (*ended, *(job.reading for job in self._jobs.values()))
         return Reading(
@@ -308,7 +308,7 @@ class VirtualCluster:
         self._note(job.spec.id, target)
 
     def _go_on(self, job: _VirtualJob, before: _Before) -> None:
-        """A plan took its GPUs, another of that instant gives them back: it never left."""
+        """One plan took its GPUs, another of the same instant gives them back: it never left."""
         job.trains_from, job.remaining = before.trains_from, before.remaining
         job.reading = replace(before.reading, restarts=job.reading.restarts)
         now = bisect_left(self.changes, self.now, key=lambda change: change.time)
@@ -380,7 +380,7 @@ class VirtualCluster:
                 self._note(job.spec.id, Allocation())
 
     def _repair(self, failure: Failure) -> None:
-        """Unless another failure of the server lasts."""
+        """Bring the server back, unless another failure of it lasts."""
         if failure.server is not None and failure.server not in _down(self.failures, self.now):
             self._set_usable(failure.server, usable=True)
 

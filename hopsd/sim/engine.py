@@ -25,7 +25,7 @@ MOMENT = 1e-6
 """Seconds: an event this close before a round's start belongs to that round."""
 
 PLAN_SECONDS_MAX = 120.0
-"""A guard against a plan without end, not a limit that plans are meant to reach."""
+"""A guard against endless planning, not a limit that plans are meant to reach."""
 
 MAX_PLANS_AT_ONCE = 8
 """Further plans at one instant, each starting from what the one before left idle."""
@@ -35,13 +35,13 @@ MAX_PLANS_AT_ONCE = 8
 class SimulationSettings:
     """``round_seconds``: rounds start at its multiples.
 
-    ``refresh_seconds``: further plans are made at its multiples, as the daemon does; 0: at once
-    when something happens. ``idle_rounds``: a run ends where nothing is to come for so many
-    rounds, or jobs are moved and none trains for as many and a restart. ``horizon``: no round
-    starts at or after this time.
+    ``refresh_seconds``: further plans are made at its multiples, as in the daemon; 0: at once
+    when something happens. ``idle_rounds``: a run ends when nothing more can happen for this many
+    rounds, or when jobs are moved but none trains for as many rounds plus a restart. ``horizon``:
+    no round starts at or after this time.
     ``count_planning``: jobs placed by a plan train later by the time that planning took, so the
-    run depends on this computer's speed. ``plan``: by default its effort is counted, so that a
-    run is the same on a slow or busy computer.
+    run depends on this computer's speed. ``plan``: by default the solver's effort is limited by
+    work, not by time, so that a run is the same on a slow or busy computer.
     """
 
     round_seconds: float = 360.0
@@ -57,8 +57,8 @@ class SimulationSettings:
 
 @dataclass(frozen=True, slots=True)
 class PlanMade:
-    """One call of the policy. ``seconds`` of this computer's time, as the plan says or, where
-    it says nothing, of the whole round.
+    """One call of the policy. ``seconds`` of this computer's time, from the plan or, if it does
+    not say, of the whole round.
     """
 
     time: float
@@ -70,8 +70,8 @@ class PlanMade:
 @dataclass(frozen=True, slots=True)
 class Run:
     """What a simulation leaves behind. ``rounds``: the times at which rounds started;
-    ``unfinished``: jobs submitted and not ended. ``needless_restarts``: moves and stops that
-    nobody gained by.
+    ``unfinished``: jobs submitted and not ended. ``needless_restarts``: moves and stops by which
+    no job gained.
     """
 
     changes: tuple[Change, ...]
@@ -84,7 +84,7 @@ class Run:
 
 
 Progress = Callable[[float, int, int], None]
-"""Called at each round with the virtual time, jobs ended and jobs in all."""
+"""Called at each round with the virtual time, the number of ended jobs and of all jobs."""
 
 
 class Simulation:
@@ -101,8 +101,8 @@ class Simulation:
         told: Workload | None = None,
         shares: Mapping[UserName, float] = MappingProxyType({}),
     ) -> None:
-        """``told``: what the scheduler is told of the jobs and their speeds, where users lie.
-        ``shares``: of users, of the cluster.
+        """``told``: what the scheduler learns of the jobs and their speeds, if users lie.
+        ``shares``: the users' shares of the cluster.
         """
         self._workload = workload
         self._settings = settings
@@ -161,7 +161,7 @@ class Simulation:
         )
 
     def _counted(self, policy: Policy) -> Policy:
-        """A policy that tells the cluster how long it planned."""
+        """A wrapper that tells the cluster how long planning took."""
 
         def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
             began = perf_counter()
@@ -172,10 +172,10 @@ class Simulation:
         return plan
 
     def _alive(self, changes: int, trained: float) -> bool:
-        """Whether more was trained since the round before, or something is to come.
+        """Whether more was trained since the last round, or an event is still to come.
 
-        The ends of jobs that were moved are not: with restarts longer than a round, a policy may
-        move jobs for ever.
+        The expected ends of moved jobs do not count: with restarts longer than a round, a policy
+        may move jobs for ever.
         """
         moved = len(self.port.changes) > changes
         to_come = self.port.news_to_come if moved else self.port.next_event is not None
@@ -183,13 +183,13 @@ class Simulation:
 
     @property
     def _patience(self) -> int:
-        """Rounds: who was moved in the first of them trains before the last, if it stays."""
+        """In rounds: a job moved in the first of them trains before the last, if it stays."""
         cluster = self._settings.cluster
         overhead = max(cluster.restart_seconds, cluster.profiling_seconds)
         return self._settings.idle_rounds + math.ceil(overhead / self._settings.round_seconds)
 
     def _play_round(self, window: RoundWindow, *, news: bool) -> None:
-        """``news``: something happened since the last look."""
+        """Play one round. ``news``: something happened since the last reading."""
         if self.port.present and (news or not self._steady):
             self._plan(None)
             if not self._settles:

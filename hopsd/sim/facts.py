@@ -1,4 +1,4 @@
-"""From a workload to what the metrics need to know of its jobs."""
+"""Derives what the metrics need to know of a workload's jobs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hopsd.sim.speed import Speeds
 
 
 def facts_of(cluster: Cluster, workload: Workload) -> list[JobFacts]:
-    """One entry a job, in the workload's order."""
+    """One entry per job, in the workload's order."""
     nodes = _nodes(cluster)
     speeds = Speeds(cluster, workload)
     facts = []
@@ -40,7 +40,7 @@ def facts_of(cluster: Cluster, workload: Workload) -> list[JobFacts]:
 
 
 def _mean_gpu_seconds(job: Job, samples: float, nodes: Sequence[Node]) -> float:
-    """On one GPU of the mean speed of all that the job could get; infinite where it gets none."""
+    """Time on one GPU of the mean speed of all that the job could get; infinite if none."""
     pools = pools_for(job, pools_of(nodes))
     speed = sum(pool.gpus * single_gpu(job, pool.gpu_type) for pool in pools)
     return samples * sum(pool.gpus for pool in pools) / speed if speed > 0.0 else inf
@@ -57,7 +57,7 @@ def _nodes(cluster: Cluster) -> list[Node]:
 
 
 def jobs_of(workload: Workload) -> list[Job]:
-    """As a scheduler sees them when they are submitted."""
+    """The jobs as a scheduler sees them when they are submitted."""
     return [
         Job(
             id=spec.id,

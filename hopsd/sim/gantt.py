@@ -1,4 +1,4 @@
-"""Servers over time: who held which GPUs, where GPUs lay idle, who waited."""
+"""Gantt chart: which job held which GPUs, where GPUs were idle, which jobs waited."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ WIDTH, LEFT, GPU_HEIGHT, GAP, STRIP = 1160, 150, 5, 3, 26
 
 
 def gantt(cluster: Cluster, changes: Sequence[Change], rounds: Sequence[RoundState]) -> str:
-    """An SVG: a band a server, a lane a GPU, a rectangle a stretch of a job.
+    """An SVG: a band per server, a lane per GPU, a rectangle per stretch of a job.
 
     A black edge marks a stretch that began with a restart. White inside a band is idle. The
-    strips above tell the jobs that wait and, in red, the GPUs idle although jobs wait.
+    strips above show waiting jobs and, in red, GPUs that are idle although jobs wait.
     """
     end = changes[-1].time if changes else 1.0
     start = min((change.time for change in changes), default=0.0)
@@ -46,7 +46,7 @@ def gantt(cluster: Cluster, changes: Sequence[Change], rounds: Sequence[RoundSta
 
 
 def _in_order(changes: Sequence[Change]) -> list[tuple[JobId, Hold, bool]]:
-    """Stretches by start, with whether the job had run before."""
+    """Stretches ordered by start, each with whether the job had run before."""
     found = [
         (job, hold, number > 0)
         for job, holds in holds_by_job(changes).items()
@@ -56,7 +56,7 @@ def _in_order(changes: Sequence[Change]) -> list[tuple[JobId, Hold, bool]]:
 
 
 def _take(lanes: list[float], hold: Hold, gpus: int) -> list[int]:
-    """Lanes of a server that are free from the stretch's start on."""
+    """Take lanes of a server that are free from the stretch's start on."""
     free = [i for i, until in enumerate(lanes) if until <= hold.start + 1e-9][:gpus]
     for lane in free:
         lanes[lane] = hold.end

@@ -1,8 +1,8 @@
 """Workloads from elsewhere: Philly's trace, ``sacct`` of a real cluster, a plain CSV.
 
-Such logs tell GPUs and run times, not models. A job becomes one whose single requirement is
-what it had; all share one workload that is equally fast on every GPU type, so that a job
-takes as long as it did. They test load and fairness, hardly placement.
+Such logs record GPUs and run times, not models. Each job gets its logged GPU count as its only
+requirement; all share one workload that is equally fast on every GPU type, so that a job
+takes as long as it did. These workloads test load and fairness, hardly placement.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hopsd.model.scenario import Cluster, Workload, WorkloadJob
 
 LOGGED = WorkloadName("logged")
 RATE = 1.0
-"""Samples per second per GPU of logged jobs: a sample is a GPU second."""
+"""Samples per second per GPU of logged jobs: a sample is one GPU-second."""
 
 GPUS_MAX = 65_536
 
@@ -107,7 +107,7 @@ IMPORTERS: dict[str, Callable[[str], list[Logged]]] = {
 def workload_of(jobs: Iterable[Logged], cluster: Cluster) -> Workload:
     """Jobs of a log on a cluster, the first submitted at 0.
 
-    Spread over servers a logged job is as fast as in one: nobody knows better.
+    A logged job is assumed to be as fast spread over servers as in one, since logs do not say.
     """
     known = [job for job in jobs if job.gpus > 0 and job.seconds > 0]
     if not known:
@@ -151,7 +151,7 @@ def _whole(row: dict[str, str], column: str, line: int) -> int:
 
 
 def _rows(text: str, delimiter: str, needed: set[str]) -> Iterable[tuple[int, dict[str, str]]]:
-    """Rows, each with the number of its line."""
+    """The rows, each with its line number."""
     reader = csv.DictReader(io.StringIO(text), delimiter=delimiter)
     try:
         columns = list(reader.fieldnames or [])

@@ -1,11 +1,11 @@
-"""Plans written down as they are made, so that an interrupted run can go on.
+"""Records plans as they are made, so that an interrupted run can be resumed.
 
 A simulation is a pure function of its inputs and of the policy's answers. To resume, the run is
-played again from its start with the answers that were written down, which costs no planning,
-and goes on with the policy where they end.
+replayed from its start with the recorded answers, which costs no planning, and continues with
+the policy where they end.
 
-Each line begins with a checksum of itself and all before it. So a journal is good up to its first
-line that is not as it was written, whatever happened to the machine meanwhile.
+Each line begins with a checksum of itself and all before it. So a journal is valid up to its first
+damaged line, whatever happened to the machine meanwhile.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from hopsd.policies.protocol import Policy
 
 
 def fingerprint(*inputs: object) -> str:
-    """A short name of a run's inputs: equal inputs, equal name."""
+    """A hash of a run's inputs: equal inputs, equal hash."""
     return sha256(repr(inputs).encode()).hexdigest()[:16]
 
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Keeps others from simulating into ``folder`` at the same time.
+    """A lock that keeps other processes from simulating into ``folder`` at the same time.
 
     Raises:
-        InputError: another process does.
+        InputError: another process holds it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as file:
@@ -51,7 +51,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 @dataclass(slots=True)
 class _Lines:
-    """Writes to a journal; ``checksum`` of all that is in it."""
+    """Writes to a journal; ``checksum`` covers everything in it."""
 
     file: IO[bytes]
     checksum: int = 0
@@ -65,7 +65,7 @@ class _Lines:
 
 @dataclass(slots=True)
 class Journaled:
-    """A policy that writes its plans to ``lines`` after answering from ``old`` while it lasts."""
+    """A policy that first replays the plans in ``old``, then records its own to ``lines``."""
 
     policy: Policy
     lines: _Lines
@@ -73,7 +73,7 @@ class Journaled:
     answered: int = 0
 
     def __getattr__(self, name: str) -> bool:
-        """The policy's own attributes: when it plans."""
+        """Pass on the wrapped policy's attributes, such as when it plans."""
         return cast(bool, getattr(self.policy, name))
 
     @property
@@ -125,7 +125,7 @@ def journaled(policy: Policy, path: Path, run: str, *, resume: bool) -> Iterator
 
 
 def _read(file: IO[bytes]) -> tuple[_Lines, list[Any]]:
-    """The good lines of a journal; the others are dropped from the file."""
+    """The valid lines of a journal; the others are cut off the file."""
     lines, entries, size = _Lines(file), [], 0
     file.seek(0)
     for line in file:

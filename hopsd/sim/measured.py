@@ -2,7 +2,7 @@
 
 Steps per second of all GPUs together, by GPU type, model with batch size, and GPU count; types
 named ``..._unconsolidated`` have every GPU on a server of its own. Published with Gavel
-(stanford-futuredata/gavel, MIT). Entries of two jobs that share a GPU are left alone.
+(stanford-futuredata/gavel, MIT). Entries of two jobs that share a GPU are ignored.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _KEY = re.compile(r"\('(?P<model>.+?)(?: \(batch size (?P<batch>\d+)\))?', (?P<g
 def tables_of(document: str) -> tuple[Tables, dict[WorkloadName, int]]:
     """Throughput tables and batch sizes by workload, such as ``ResNet-50-64``.
 
-    A model without a batch size counts steps instead of samples. Models measured on one GPU
-    alone are left out: nobody knows how they scale.
+    A model without a batch size counts steps instead of samples. Models measured only on one GPU
+    are left out: how they scale is unknown.
 
     Raises:
         FormatError: not Gavel's table.
@@ -57,7 +57,7 @@ def measured_workload(
     """Jobs like the paper's, of models whose speeds were measured.
 
     Raises:
-        FormatError: not Gavel's table, or it does not know a GPU type of the cluster.
+        FormatError: not Gavel's table, or a GPU type of the cluster is missing in it.
     """
     tables, batches = tables_of(document)
     types = set(cluster.gpus_by_type())

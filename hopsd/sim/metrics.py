@@ -1,7 +1,7 @@
 """Every figure of a simulated run, computed from its timeline.
 
-Nothing here looks into the simulator: placement changes, the workload and the rounds' times
-are all it takes, so that anybody can recompute a result from the files of a run.
+Nothing here depends on the simulator: placement changes, the workload and the rounds' times
+suffice, so that anyone can recompute a result from the files of a run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hopsd.model.ids import JobId
 Floats = npt.NDArray[np.float64]
 
 ROUNDING = 1e-9
-"""Relative: a job as fast as alone on its share is not treated unfairly by the last digits."""
+"""Relative tolerance: rounding does not make a job that is as fast as on its share unfair."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
-    """What is known of a job before it runs.
+    """What the metrics need to know of a job, independent of the run.
 
     ``age``: expected run time without waiting (eq. 9). ``gpu_seconds``: the same on one GPU,
     ``age`` times the mean requirement; ``mean_gpu_seconds``: on one GPU of the mean speed, which
@@ -102,7 +102,7 @@ class Summary:
     """The figures of one policy. Hours where the name says so; shares are 0 to 1.
 
     ``restarts_per_job_hour``: by the hours that jobs held GPUs; ``needless_restarts``: those that
-    left their GPUs to nobody and made no job faster.
+    left their GPUs to no other job and made no job faster.
     """
 
     makespan_h: float
@@ -126,7 +126,7 @@ class Summary:
 def holds_by_job(changes: Sequence[Change]) -> dict[JobId, list[Hold]]:
     """The stretches in which each job held GPUs; changes of one instant are one change.
 
-    What stopped and started in one place at one instant had failed: that ends a stretch.
+    A job that stopped and started in one place at one instant had failed: that ends a stretch.
     The last stretch of a job whose end is not in ``changes`` ends with the last change of all.
     """
     merged: dict[JobId, list[Change]] = {}
@@ -154,10 +154,10 @@ def job_outcomes(
     gpus: int,
     unfinished: Collection[JobId] = (),
 ) -> list[JobOutcome]:
-    """One outcome a job, in the order of ``jobs``; ``gpus``: all GPUs of the cluster.
+    """One outcome per job, in the order of ``jobs``; ``gpus``: all GPUs of the cluster.
 
-    A job's last change, to no GPUs, is its end, but for the ``unfinished``: a run may stop while
-    they wait.
+    A job's last change, to no GPUs, is its end, except for the ``unfinished``: a run may stop
+    while they wait.
     """
     holds = holds_by_job(changes)
     last = {change.job: change for change in changes}
@@ -203,7 +203,7 @@ def _outcome(
 
 
 class _Contention:
-    """The mean number of unfinished jobs over any stretch of time."""
+    """The mean number of unfinished jobs over any interval."""
 
     def __init__(
         self, jobs: Sequence[JobFacts], ends: Mapping[JobId, float], horizon: float
@@ -224,7 +224,7 @@ class _Contention:
 
 
 def fair_share(facts: JobFacts, end: float, contention: _Contention, gpus: int) -> float:
-    """How many GPUs are 1/N of the cluster to a job, no more than it may use.
+    """How many GPUs 1/N of the cluster is for a job, at most what it may use.
 
     rho = (end - submit) / time alone on that share (papers: Themis eq. 1, Sia 5.1). N is the mean
     number of jobs present in the job's life. The share has every GPU type in the cluster's
@@ -274,9 +274,9 @@ def round_states(
 def summarise(
     outcomes: Sequence[JobOutcome], states: Sequence[RoundState], gpus: int, needless: int = 0
 ) -> Summary:
-    """The figures over all jobs; unfinished ones count in waiting and latency ratio alone.
+    """The figures over all jobs; unfinished ones count only in waiting time and latency ratio.
 
-    ``needless``: restarts that the timeline does not tell from others.
+    ``needless``: restarts without gain, which the timeline alone does not show.
     """
     hours = sum(o.seconds_held for o in outcomes) / 3600.0
     restarts = sum(o.restarts for o in outcomes)
@@ -309,7 +309,7 @@ def summarise(
 def throughput_over_time(
     changes: Sequence[Change], jobs: Sequence[JobFacts]
 ) -> tuple[Floats, Floats]:
-    """Times and, from each on, the samples per second of all running jobs together."""
+    """Times, and the samples per second of all running jobs from each time on."""
     times = sorted({change.time for change in changes})
     states = round_states(changes, jobs, 0, times)
     return np.array(times), np.array([state.throughput for state in states])

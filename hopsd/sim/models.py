@@ -118,7 +118,7 @@ BACKWARD = 2.0
 """Backward costs twice the forward operations: gradients by inputs and by weights."""
 
 LAUNCH_SECONDS = 5e-3
-"""Assumption: a pass takes no less, however small its tensors are (kernel launches)."""
+"""Assumption: the minimum time of a pass, however small its tensors are (kernel launches)."""
 
 UPDATE_BYTES = {False: 20.0, True: 28.0}
 """Memory traffic per parameter: SGD with momentum reads 3 and writes 2 floats, Adam 4 and 3."""
@@ -129,7 +129,7 @@ by how much that is slower."""
 
 
 def basic_times(model: Model, hardware: Hardware) -> BasicTimes:
-    """What a profiler would measure for ``model`` on one GPU of ``hardware``."""
+    """The basic times that a profiler would measure for ``model`` on one GPU of ``hardware``."""
     compute = model.flops * model.batch / (hardware.flops * model.efficiency)
     forward = max(LAUNCH_SECONDS, compute)
     data = model.load_ms * 1e-3 * model.batch / hardware.cores

@@ -26,8 +26,8 @@ MIX_512 = {"S": 0.40, "M": 0.35, "L": 0.20, "XL": 0.05}
 
 GPUS_MAX = 16
 HOURS_MAX = 8.0
-"""Assumption: nobody asks for so few GPUs that the median takes longer on the mean type. Without
-it one rigid 1-GPU job of category XL would set every policy's makespan to a week."""
+"""Hours. Assumption: no job asks for so few GPUs that its median count takes longer on the mean
+type. Without it one rigid 1-GPU job of category XL would make every makespan a week."""
 
 SERVER_FACTOR_SIGMA = 0.03
 """Relative spread of servers of one type; the paper's figure 1a shows some percent."""
@@ -43,7 +43,7 @@ class Preset:
     mix: Mapping[str, float]
 
     def cluster(self) -> Cluster:
-        """Servers of one group are neighbours, as in a rack."""
+        """The cluster's nodes; servers of one group are neighbours, as in a rack."""
         servers = [
             Server(NodeName(f"{hardware.gpu_type}-{i}"), hardware.gpu_type, gpus)
             for hardware, count, gpus in self.groups
@@ -101,7 +101,7 @@ def preset(name: str) -> Preset:
     """The preset of this name.
 
     Raises:
-        InputError: there is none.
+        InputError: there is no such preset.
     """
     if name not in PRESETS:
         raise InputError(f"preset {name!r} is unknown; accepted are {', '.join(PRESETS)}")
@@ -113,7 +113,7 @@ Tables = Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A workload that jobs of a category may have; ``batch`` samples per GPU."""
+    """A kind of training that jobs of a category may run; ``batch`` samples per GPU."""
 
     name: WorkloadName
     category: str
@@ -171,7 +171,7 @@ def _requirements(rng: random.Random, hours: float) -> tuple[int, ...]:
 
 
 def mean_rate(tables: Mapping[GpuType, ThroughputTable], gpus: Mapping[GpuType, int]) -> float:
-    """Samples per second of one GPU such that hours on it are eq. 9's expectation."""
+    """Samples per second of one GPU for which the hours on it are eq. 9's expectation."""
     able = {t: n for t, n in gpus.items() if t in tables}
     seconds_per_sample = sum(n / tables[t].aggregated[1] for t, n in able.items())
     return sum(able.values()) / seconds_per_sample
@@ -180,7 +180,7 @@ def mean_rate(tables: Mapping[GpuType, ThroughputTable], gpus: Mapping[GpuType, 
 def server_factors(
     cluster: Cluster, tables: Tables, rng: random.Random
 ) -> dict[WorkloadName, dict[NodeName, float]]:
-    """One factor a server, the same for all workloads: its cooling, disks and place."""
+    """One speed factor per server, the same for all workloads: cooling, disks and the like."""
     factors = {
         s.name: round(min(1.1, max(0.9, rng.gauss(1.0, SERVER_FACTOR_SIGMA))), 4)
         for s in cluster.servers

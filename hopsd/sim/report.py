@@ -53,7 +53,7 @@ def write_report(
 
 
 def page(results: Sequence[Result], cluster: Cluster, workload: Workload) -> str:
-    """The page as text."""
+    """The page as HTML text."""
     title = f"{len(workload.jobs)} jobs on {cluster.gpus} GPUs of {len(cluster.servers)} servers"
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'

@@ -17,7 +17,7 @@ _SAFE = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 def _safe_names(names: Sequence[WorkloadName]) -> dict[WorkloadName, WorkloadName]:
-    """Names that a comment may carry, each one's own; a number for those that it may not."""
+    """Unique names that a comment may carry; names it may not carry become numbers."""
     safe = {name: name for name in names if _SAFE.fullmatch(name)}
     numbered = (WorkloadName(f"workload-{number}") for number in count())
     free = (name for name in numbered if name not in safe)
@@ -62,7 +62,7 @@ class Speeds:
         return self._safe[workload]
 
     def knowledge(self) -> Knowledge:
-        """What the scheduler is told: the tables as they are, under their safe names."""
+        """What the scheduler knows: the unchanged tables, under their safe names."""
         factors: dict[WorkloadName, Mapping[NodeName, float]] = {
             self._safe[name]: factor for name, factor in self._workload.server_factor.items()
         }

@@ -1,4 +1,4 @@
-"""A store in memory: what a virtual round remembers."""
+"""The simulator's store, in memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hopsd.store.port import PlanId, PlanRecord
 
 @dataclass(slots=True)
 class MemoryStore:
-    """Implements :class:`hopsd.store.port.Store`; keeps the newest plan alone."""
+    """Implements :class:`hopsd.store.port.Store`; keeps only the newest plan."""
 
     known: Knowledge
     restart_seconds: float = 0.0
@@ -32,7 +32,7 @@ class MemoryStore:
         self._jobs = {job: record for job, record in saved.items() if record.end is None}
 
     def report(self, samples_done: Mapping[JobId, float]) -> None:
-        """What running jobs report, and what their restarts are known to cost."""
+        """Record what running jobs report, and what their restarts cost."""
         for job, samples in samples_done.items():
             record = self._jobs.get(job)
             if record is not None and record.samples_done != samples:
@@ -41,7 +41,7 @@ class MemoryStore:
                 )
 
     def programs(self, scripts: Iterable[WorkloadName]) -> Mapping[WorkloadName, str]:  # noqa: ARG002
-        """None: virtual jobs say what they are."""
+        """Empty: virtual jobs name their workload."""
         return {}
 
     def knowledge(self) -> Knowledge:
@@ -51,11 +51,11 @@ class MemoryStore:
         self.known = replace(self.known, records=(*self.known.records, *records))
 
     def profile_runs(self, since: float) -> tuple[ProfileRun, ...]:  # noqa: ARG002
-        """None: what a virtual job's speed is, is known."""
+        """Empty: the speeds of virtual jobs are known."""
         return ()
 
     def save_profile_runs(self, runs: Iterable[ProfileRun]) -> None:
-        """There are none to save."""
+        """Does nothing: there are no profile runs."""
 
     def begin_plan(self, record: PlanRecord) -> PlanId:
         self._plans += 1

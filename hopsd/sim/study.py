@@ -1,4 +1,4 @@
-"""One workload under several policies, and the files that a study leaves (docs: formats)."""
+"""One workload under several policies, and the files that a study writes (docs/formats.md)."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def play(
 
 
 def _first_plans(run: Run) -> tuple[PlanMade, ...]:
-    """Each round's first plan; nothing took no time where none was made."""
+    """Each round's first plan; where none was made, an empty one that took no time."""
     first: dict[float, PlanMade] = {}
     for made in run.plans:
         first.setdefault(run.rounds[bisect_right(run.rounds, made.time) - 1], made)

@@ -11,7 +11,7 @@ Points = Sequence[tuple[float, float]]
 
 COLOURS = ("#0b6e99", "#d1495b", "#edae49", "#66a182", "#8d5a97", "#4d4d4d", "#c07d3e", "#2e4057")
 DASHES = ("none", "6 3", "2 2", "9 2 2 2")
-"""Where there are more lines than colours."""
+"""Dash patterns for when there are more lines than colours."""
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 560, 300, 62, 40, 14, 12
 
@@ -26,7 +26,7 @@ class Axis:
     log: bool = False
 
     def share(self, value: float) -> float:
-        """Where the value lies, 0 to 1."""
+        """The value's position on the axis, 0 to 1."""
         low, high = self.low, max(self.high, self.low * (1 + 1e-9) + 1e-12)
         value = min(max(value, low), high)
         if self.log:
@@ -52,9 +52,9 @@ def chart(
     steps: bool,
     legend_below: bool = False,
 ) -> str:
-    """One line a name; ``steps``: a value holds until the next point.
+    """One line per name; ``steps``: a value holds until the next point.
 
-    ``legend_below``: at the lower end, for lines that end at the upper.
+    ``legend_below``: put the legend at the bottom, for lines that end at the top.
     """
     legend = HEIGHT - BOTTOM - 15 * len(lines) if legend_below else TOP + 16
     parts = [_frame(title, x, y)]
@@ -73,7 +73,7 @@ def chart(
 
 
 def distribution(title: str, label: str, values: Mapping[str, Sequence[float]]) -> str:
-    """Cumulative distributions; a logarithmic axis where values differ by more than 100."""
+    """Cumulative distributions; logarithmic axis if values differ by a factor above 100."""
     every = [v for some in values.values() for v in some]
     high = max(every, default=1.0) or 1.0
     positive = sorted(v for v in every if v > 0) or [1.0]

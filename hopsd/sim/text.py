@@ -8,7 +8,7 @@ from hopsd.model.scenario import WorkloadJob
 
 
 def comment_of(job: WorkloadJob, workload: WorkloadName) -> str:
-    """The comment that says all that a scheduler may know of ``job``."""
+    """The comment with everything that a scheduler may know of ``job``."""
     parts = [
         "reqs=" + ",".join(map(str, job.reqs)),
         f"samples={min(max(job.samples, bounds.SAMPLES.least), bounds.SAMPLES.most)!r}",

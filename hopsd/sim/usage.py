@@ -1,4 +1,4 @@
-"""Users' shares of a virtual cluster, and Slurm's fair-share factors of them."""
+"""Users' shares of a virtual cluster, and the fair-share factors that Slurm derives from them."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class Usage:
         self._at = 0.0
 
     def holds(self, now: float, job: JobId, user: UserName, gpus: int) -> None:
-        """From now on the job holds so many GPUs."""
+        """Record how many GPUs the job holds from now on."""
         self._count(now)
         self._held[job] = user, gpus
         if not gpus:
             del self._held[job]
 
     def factors(self, now: float) -> dict[UserName, float]:
-        """Of every user with a share: 1 who used nothing, 1/2 who used that share of all."""
+        """The factor of every user with a share: 1 for no use, 1/2 for using exactly the share."""
         self._count(now)
         total = sum(self._used.values())
         return {
@@ -44,7 +44,7 @@ class Usage:
         }
 
     def rules(self, now: float) -> SiteRules:
-        """The factors as a reading of Slurm has them."""
+        """The factors in the form of a Slurm reading."""
         if not self._shares:
             return NO_RULES
         found = {
@@ -84,7 +84,7 @@ def gpu_seconds(
 
 
 def unmet(got: Mapping[UserName, float], shares: Mapping[UserName, float]) -> dict[UserName, float]:
-    """How far each user's part of all use is from its share, as a part of that share."""
+    """How far each user's part of all use is from its share, relative to that share."""
     total, whole = sum(got.values()), sum(shares.values())
     return {
         user: (got.get(user, 0.0) / total) / (share / whole) - 1.0 if total else -1.0
