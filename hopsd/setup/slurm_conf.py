@@ -69,7 +69,7 @@ def needed(conf: Mapping[str, str]) -> dict[str, str]:
 
 
 def remarks(conf: Mapping[str, str], running: Mapping[str, str]) -> Iterator[str]:
-    """Settings that make hops work less well, left to the site; ``running``: slurmctld's own keys."""
+    """Settings that make hops work less well, left to the site; ``running``: slurmctld's keys."""
     for key, ours in PROLOGS.items():
         theirs = conf.get(key.lower())
         if theirs is not None and theirs != ours:
