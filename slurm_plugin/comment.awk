@@ -1,15 +1,15 @@
-# hops: from a job's comment and its GPUs (COMMENT, GPUS, NODES, RESTARTS, RANGE and
-# PROFILE in the environment) to the variables its tasks get, one NAME=value a line; nothing for
-# a bad comment.
+# hops: turns a job's comment and its GPUs (COMMENT, GPUS, NODES, RESTARTS, RANGE and
+# PROFILE in the environment) into the variables of its tasks, one NAME=value per line; nothing
+# for a bad comment.
 #
-# The comment was checked by job_submit.lua; what does not look as it should is left out all the
-# same, so that nothing but these names with plain values can reach a task.
+# The comment was checked by job_submit.lua; what does not look as expected is left out all the
+# same, so that only these names with plain values can reach a task.
 
 function trim(text) { gsub(/^[ \t]+|[ \t]+$/, "", text); return text }
 # Some awks read a number with a leading zero as octal (busybox 1.35).
 function number(text) { text = trim(text); sub(/^0+/, "", text); return text + 0 }
 function is_whole(text) { return text ~ /^[0-9]+$/ }
-# What follows "hops:", to the first blanks that do not stand beside ";", "=" or ",".
+# What follows "hops:", up to the first blanks that are not next to ";", "=" or ",".
 function our_part(text,    beside) {
     if (!match(text, /(^|[ \t;,])hops:[ \t]*/)) return ""
     text = substr(text, RSTART + RLENGTH)
@@ -31,8 +31,8 @@ function rate_for(gpus,    count, reference) {
     if (value["lr_rule"] == "sqrt") return rate[reference] * sqrt(gpus / reference)
     return rate[reference]
 }
-# The GPU counts in order, joined by ","; "" where they are none or too many to be of use
-# in an environment. Sets smallest.
+# The GPU counts in order, joined by ","; "" if there are none, or too many for an
+# environment variable. Sets smallest.
 function reqs_of_range(low, high,    steps, i, count, last, text) {
     smallest = low
     steps = (is_whole(value["num"]) ? number(value["num"]) : ENVIRON["RANGE"]) - 1

@@ -1,6 +1,6 @@
 #!/bin/sh
 # hops: Epilog (slurm.conf), as root on every node when a job has left it: removes what
-# prolog.sh wrote, and leaves for an hour that the job was here, for task_prolog.sh. Always ends 0:
+# prolog.sh wrote, and notes for an hour that the job was here, for task_prolog.sh. Always exits 0:
 # an Epilog that fails drains its node.
 
 case ${SLURM_JOB_COMMENT-} in hops:* | *[\;,[:blank:]]hops:*) ;; *) exit 0 ;; esac

@@ -1,9 +1,9 @@
 /* hops: a SPANK plugin (spank(8)) for sites where tasks start inside a container.
  *
- * Container plugins such as pyxis enter the container before Slurm runs TaskProlog, so that it is
- * looked for in there: a job whose container has no /etc/hops would fail, whether it is a hops
- * job or not. This plugin runs the same task_prolog.sh on the node itself, once a step and node,
- * in hops jobs only, and hands what it said on to each task. It needs no TaskProlog line.
+ * Container plugins such as pyxis enter the container before Slurm runs TaskProlog, so Slurm looks
+ * for it in there: a job whose container has no /etc/hops would fail, whether it is a hops
+ * job or not. This plugin runs the same task_prolog.sh on the node itself, once per step and node,
+ * in hops jobs only, and passes its output on to each task. It needs no TaskProlog line.
  *
  *     cc -O2 -Wall -shared -fPIC -o hops_spank.so hops_spank.c      (headers: libslurm-dev)
  *
@@ -11,9 +11,9 @@
  *
  *     optional /usr/lib/hops/hops_spank.so
  *
- * with scripts=/etc/hops and run_dir=/run/hops-node where these are elsewhere. "optional": where
+ * with scripts=/etc/hops and run_dir=/run/hops-node if these are elsewhere. "optional": if
  * the file is missing or built for another release of Slurm, jobs run without it. Whatever goes
- * wrong in here, a job starts; at worst it is not told what hops chose.
+ * wrong in here, a job starts; at worst it lacks hops' variables.
  */
 
 #define _GNU_SOURCE

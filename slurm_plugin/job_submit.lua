@@ -737,7 +737,7 @@ local function accept(job, partitions, pairs_found, asked, word)
   else
     tell("to be placed with reqs=" .. pairs_found.reqs .. ", " .. tell_contract(asked, pairs_found)
       .. (given(job.array_inx) and ", for each task of the array" or "")
-      .. "; shows as held until its turn comes, hopsctl explain JOB tells why it waits")
+      .. "; shows as held until its turn comes, hopsctl explain JOB says why it waits")
   end
 end
 

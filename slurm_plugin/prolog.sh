@@ -1,11 +1,11 @@
 #!/bin/sh
 # hops: Prolog (slurm.conf), as root on every node of a job before its first task there.
 #
-# Writes what a hops job's tasks get to know into a file that task_prolog.sh hands on: the
+# Writes the variables of a hops job's tasks into a file that task_prolog.sh passes on: the
 # comment is in the Prolog's environment but not in the TaskProlog's (Slurm 22.05 to 26.05).
-# Always ends 0: a Prolog that fails drains its node.
+# Always exits 0: a Prolog that fails drains its node.
 #
-# `prolog.sh again`: by task_prolog.sh, as the job's user; writes to standard output instead.
+# `prolog.sh again`: run by task_prolog.sh, as the job's user; writes to standard output instead.
 
 case ${1-}:${SLURM_JOB_COMMENT-} in :hops:* | :*[\;,[:blank:]]hops:* | again:*) ;; *) exit 0 ;; esac
 
@@ -18,7 +18,7 @@ site=${0%/*}/site.sh
 # shellcheck source=slurm_plugin/site.sh
 [ -r "$site" ] && . "$site"
 
-# What only slurmctld can tell, asked once a node and start, never once a task: the GPUs of a job
+# What only slurmctld knows, asked once per node and start, never once per task: the GPUs of a job
 # on several nodes, since hops gives them different counts.
 needed_of_slurmctld() {
     case ${SLURM_JOB_NUM_NODES:-1}:${SLURM_JOB_GPUS-} in
@@ -31,7 +31,7 @@ ask_slurmctld() {
     timeout 5 "$HOPS_SCONTROL" show job --details --oneliner "$SLURM_JOB_ID"
 }
 
-# GPUs of the whole allocation, from slurmctld's words or, on one node, from its own.
+# GPUs of the whole allocation, from slurmctld's answer or, on one node, from the environment.
 count_gpus() {
     if [ "${SLURM_JOB_NUM_NODES:-1}" = 1 ] && [ -n "${SLURM_JOB_GPUS-}" ]; then
         printf 'IDX:%s)\n' "$SLURM_JOB_GPUS"
@@ -59,8 +59,8 @@ count_gpus() {
         END { print total + 0 }'
 }
 
-# Most iterations to measure, from the mark "#hops-profile=20" that hopsd leaves behind the
-# comment; 0: not to profile.
+# Most iterations to measure, from the mark "#hops-profile=20" that hopsd appends to the
+# comment; 0: do not profile.
 profile_iterations() {
     case "$SLURM_JOB_COMMENT " in
         *' #hops-profile='[0-9]*)
@@ -78,7 +78,7 @@ read_comment() {
         awk -f "${0%/*}/comment.awk"
 }
 
-# A word of slurmctld's, as the Prolog's environment has it.
+# A field of slurmctld's answer, in the form of the Prolog's environment.
 word() {
     printf '%s\n' "$2" | sed -n "s/.* $1=\([^ ]*\).*/\1/p"
 }

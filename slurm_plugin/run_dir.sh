@@ -1,9 +1,9 @@
 # shellcheck shell=sh
 # hops: whether HOPS_RUN_DIR can be trusted. Read by prolog.sh, epilog.sh and task_prolog.sh.
 #
-# Root writes there, and what is there reaches the tasks of every user: it has to be root's own
-# (or of the one account that runs everything, on a cluster of one user) and in folders of root's
-# alone. hopsd's /run/hops is not: its account could have root overwrite any file.
+# Root writes there, and what is there reaches the tasks of every user: root must own it (or, on a
+# single-user cluster, the account that runs everything), and only root its parent folders. hopsd's
+# /run/hops does not qualify: its account could make root overwrite any file.
 
 # only_ours FOLDER: no other account can put, move or replace anything in it.
 only_ours() {
@@ -21,7 +21,7 @@ only_ours() {
     ) && [ -z "$others" ]
 }
 
-# make_ours FOLDER: only_ours, and made if it is missing.
+# make_ours FOLDER: as only_ours, but creates it if it is missing.
 make_ours() {
     [ -e "$1" ] || { only_ours "${1%/*}/" && mkdir -m 755 "$1"; }
     only_ours "$1"

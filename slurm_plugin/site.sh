@@ -1,5 +1,5 @@
 # shellcheck shell=sh disable=SC2034
-# What prolog.sh, task_prolog.sh and epilog.sh need to know of this site: beside them, or as
+# What prolog.sh, task_prolog.sh and epilog.sh need to know of this site: next to them, or as
 # /etc/hops/site.sh. A shell file, read as root: only root may write it.
 
 # Shared by all nodes and hopsd, mode 1733 (jobs may add files, not list or remove others'); the
@@ -12,11 +12,11 @@ HOPS_PROFILER_PATH=/usr/share/hops/profiler/site
 # A job that saved on request ends with this code; the same as RequeueExitHold in slurm.conf.
 HOPS_REQUEUE_EXIT_CODE=85
 
-# Values that a range in a comment is cut to; the same as in hopsd.toml.
+# Number of counts that a range in a comment is reduced to; the same as in hopsd.toml.
 HOPS_RANGE_VALUES=8
 
 # Local to each node, root's own and no other account's: not hopsd's /run/hops.
 HOPS_RUN_DIR=/run/hops-node
 
-# Where slurmd's search path lacks it.
+# For when it is not on slurmd's search path.
 HOPS_SCONTROL=scontrol

@@ -1,6 +1,6 @@
 #!/bin/sh
 # hops: TaskProlog (slurm.conf), as the user before each task. Slurm takes the lines "export X=Y"
-# and "unset X" into the task's environment. In a job that is not hops' nothing here starts a process.
+# and "unset X" into the task's environment. In a job that is not hops' this starts no process.
 
 HOPS_RUN_DIR=/run/hops-node
 HOPS_REPORT_DIR=
@@ -23,7 +23,7 @@ hand_on() {
     done
 }
 
-# From "4(x2),3": tasks in all, and most on a node.
+# From "4(x2),3": total number of tasks, and the most on a node.
 count_tasks() {
     tasks=0 most=0 rest=$1,
     while [ -n "$rest" ]; do
@@ -37,7 +37,7 @@ count_tasks() {
     done
 }
 
-# NAME VALUE: where sbatch left what was asked for, what was given. Slurm sets nothing but that.
+# NAME VALUE: replaces what sbatch left of the request by what was given; other variables stay.
 correct() {
     [ -z "$2" ] || [ "$2" = 0 ] || echo "export $1=$2"
 }
@@ -50,8 +50,8 @@ if [ -s "$file" ]; then
     hand_on < "$file"
 else
     # slurmd runs no Prolog while it has the credential of the job's last run here in its cache,
-    # which it clears at a start or an end of a job, but only two seconds after the last time
-    # (22.05): a job that comes back at once, or just after another one's start, meets that.
+    # which it clears when a job starts or ends, but at most every two seconds (22.05): this
+    # happens to a job that comes back at once, or just after another one's start.
     told=$("${0%/*}/prolog.sh" again)
     [ -n "$told" ] || exit 0
     hand_on << END
@@ -69,8 +69,8 @@ if [ -n "$HOPS_PROFILER_PATH" ]; then
 fi
 
 # sbatch leaves its options in the batch script's environment, where the script and srun read them:
-# totals and counts per node become those of the shape that the job was given, as an ordinary job of
-# this shape has them. What is asked for by task or by GPU holds in every shape.
+# totals and counts per node become those of the job's shape, as in an ordinary job of this
+# shape. What is requested per task or per GPU holds in every shape.
 case ${SLURM_STEP_ID:--5} in
     -5 | 4294967291) # the batch script; unset on 22.05, -5 on 26.05
         count_tasks "${SLURM_TASKS_PER_NODE-}"
@@ -85,8 +85,8 @@ case ${SLURM_STEP_ID:--5} in
                 ;;
         esac
         [ -z "${SLURM_NTASKS_PER_NODE-}" ] || correct SLURM_NTASKS_PER_NODE "$most"
-        # Slurm tells of one core, which hops asks for, from 23.11 on in two variables, and srun ends
-        # where they differ.
+        # From 23.11 on Slurm gives the one core that hops asks for in two variables, and srun fails
+        # if they differ.
         cores=${HOPS_CPUS_PER_TASK-}
         case $cores in
             *[!0-9]* | "") ;;
@@ -100,8 +100,8 @@ case ${SLURM_STEP_ID:--5} in
                 }
                 ;;
         esac
-        # Memory by GPU, the site's default or asked for: not that by CPU, which Slurm gave the job
-        # while it had no GPUs.
+        # Memory per GPU, the site's default or requested, instead of memory per CPU, which Slurm
+        # gave the job while it had no GPUs.
         case "|${HOPS_ASKS-}|" in
             *"|memory:default|"* | *"|memory:"[0-9]*) echo "unset SLURM_MEM_PER_CPU" ;;
         esac
