@@ -1,13 +1,13 @@
 """The PyTorch timing plugin, installed as ``hops_profiler``. Imports nothing of hopsd.
 
-It enters by itself through ``site/sitecustomize.py``; ``python -m hops_profiler train.py``,
-``start()`` and ``with profile() as seen:`` are for those who like to say so. Written for Python
-3.8 and later: it runs in the user's environment, not in the daemon's.
+It loads by itself through ``site/sitecustomize.py``; ``python -m hops_profiler train.py``,
+``start()`` and ``with profile() as seen:`` load it explicitly. Written for Python 3.8 and later:
+it runs in the user's environment, not in the daemon's.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # not from typing: importing that takes longer than all of this package
+TYPE_CHECKING = False  # not from typing: importing that takes longer than this whole package
 if TYPE_CHECKING:
     from hops_profiler.lr_scaling import learning_rate, scaled
     from hops_profiler.startup import install as start

@@ -28,11 +28,11 @@ class Job:
 
 
 NO_JOB = Job("", 0, "", "", REPORT_SECONDS, None, profile=0)
-"""A process that reports to nobody."""
+"""A process that does not report."""
 
 
 def job(environ: Mapping[str, str] = os.environ) -> Job | None:
-    """The job of this process; None outside a hops job or where there is nowhere to report."""
+    """The job of this process; None outside a hops job or without a report folder."""
     number, folder = environ.get("SLURM_JOB_ID", ""), environ.get("HOPS_REPORT_DIR", "")
     if environ.get("HOPS_JOB") != "1" or not number or not folder:
         return None
@@ -48,7 +48,7 @@ def job(environ: Mapping[str, str] = os.environ) -> Job | None:
 
 
 def learning_rate(environ: Mapping[str, str] = os.environ) -> float | None:
-    """The rate for today's number of GPUs by the rule of the comment; None where it has none."""
+    """The learning rate for the current number of GPUs from the comment; None if it has none."""
     return _positive(environ.get("HOPS_LR"))
 
 
@@ -56,12 +56,12 @@ TRAINS = "HOPS_TRAINS"
 
 
 def is_below_training(environ: Mapping[str, str] = os.environ) -> bool:
-    """True in a process that one which trains has started: what it infers is no job's work."""
+    """True in a child of a training process: its inference is not the job's work."""
     return environ.get(TRAINS) == "1"
 
 
 def tell_children(environ: MutableMapping[str, str] = os.environ) -> None:
-    """This process trains: those that it starts get to know."""
+    """Tell child processes, by the environment, that this process trains."""
     environ[TRAINS] = "1"
 
 

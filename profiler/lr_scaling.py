@@ -1,4 +1,4 @@
-"""The learning rate for today's number of GPUs (section 2.2 of the paper): opt-in, one line.
+"""The learning rate for the current number of GPUs (section 2.2 of the paper): opt-in, one line.
 
 optimizer = torch.optim.SGD(model.parameters(), lr=hops_profiler.learning_rate(0.1))
 """
@@ -11,12 +11,12 @@ from hops_profiler import environment
 
 
 def learning_rate(default: float) -> float:
-    """What the job's comment gives for the GPUs it has now; ``default`` where it gives nothing."""
+    """The comment's learning rate for the current number of GPUs; ``default`` if it gives none."""
     return environment.learning_rate() or default
 
 
 def scaled(lr: float, gpus: int, reference: int = 1, rule: str = "linear") -> float:
-    """``lr`` is right for ``reference`` GPUs: what is right for ``gpus`` by ``rule``.
+    """Scale ``lr``, which is right for ``reference`` GPUs, to ``gpus`` by ``rule``.
 
     Raises:
         ValueError: ``rule`` is none of ``linear``, ``sqrt`` and ``none``, or a count is below 1.

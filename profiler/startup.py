@@ -1,4 +1,4 @@
-"""Waits for PyTorch: a program that never imports it pays for nothing.
+"""Waits for PyTorch: a program that never imports it pays nothing.
 
 Imports only ``sys``: this runs in every Python program of a job.
 """
@@ -28,7 +28,7 @@ def install() -> None:
 
 
 def suspend() -> None:
-    """Let ``torch`` be imported unmeasured: a launcher does not train, its ranks do."""
+    """Do not measure this process after ``torch`` is imported: a launcher's ranks train, not it."""
     global _suspended  # noqa: PLW0603 - each of the two ways in asks this module
     _suspended = True
     sys.meta_path[:] = [f for f in sys.meta_path if not isinstance(f, _TorchTrap)]
@@ -42,10 +42,10 @@ def resume() -> None:
 
 
 class _TorchTrap:
-    """Finds nothing itself; has the real loader of ``torch`` call us when it has run the module.
+    """An import hook: has the real loader of ``torch`` call us once it has run the module.
 
-    Stays until then: who only asks whether there is a ``torch`` (`importlib.util.find_spec`, as
-    Transformers does) gets the true answer, as often as they like.
+    Stays until then: code that only asks whether there is a ``torch`` (`importlib.util.find_spec`,
+    as Transformers does) gets the true answer, however often it asks.
     """
 
     def __init__(self) -> None:
@@ -74,8 +74,8 @@ class _TorchTrap:
         run = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
-            # This loader loads one module: an attribute of the instance hides the class's method
-            # for it alone, and whoever inspects the loader still sees its real type.
+            # This loader loads one module: an instance attribute hides the class's method only
+            # for it, and code that inspects the loader still sees its real type.
             del loader.exec_module
             run(module)
             if self in sys.meta_path:

@@ -21,7 +21,7 @@ WARM_UP, REPEATS = 3, 9
 
 
 def join(address: str, port: str) -> torch.device:
-    """One GPU for each task of a node; without GPUs, its processor."""
+    """Join the process group: one GPU per task of a node, or the CPU if there are none."""
     os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = address, port
     gpus = torch.cuda.device_count()
     device = torch.device("cpu")
@@ -39,7 +39,7 @@ def join(address: str, port: str) -> torch.device:
 
 
 def seconds(params: int, device: torch.device) -> float:
-    """Median time of an all-reduce of so many float32 values, all ranks starting together."""
+    """Median time of an all-reduce of this many float32 values, all ranks starting together."""
     gradients = torch.zeros(params, device=device)
     times = []
     for _ in range(WARM_UP + REPEATS):

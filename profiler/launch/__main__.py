@@ -54,7 +54,7 @@ def _on_every_node(here: Place) -> int:
 
 
 def _become_rank(options: Options, here: Place) -> None:
-    """srun started one process a rank: this one goes on as the script. Does not return."""
+    """srun started one process per rank: this one becomes the script. Does not return."""
     world = rendezvous.meet(
         here.key, here.first, here.task, here.tasks, 1, options.port, MEET_SECONDS
     )
@@ -96,7 +96,7 @@ def _start(options: Options, here: Place) -> int:
 
 
 def _train(options: Options, *, forked: bool) -> None:
-    """In a rank. Does not return."""
+    """Run the script in a rank. Does not return."""
     if forked:
         run(options.arguments, module=options.module)
         sys.exit(0)
@@ -105,7 +105,7 @@ def _train(options: Options, *, forked: bool) -> None:
 
 
 def _world(options: Options, here: Place, node: int, nodes: int, count: int) -> World:
-    """All ranks: nodes tell each other how many they start, which need not be the same."""
+    """All ranks: nodes exchange how many they start, which need not be the same."""
     key = f"{here.key}.{options.run_id}.{options.port or ''}"
     address = options.address or here.first
     return rendezvous.meet(key, address, node, nodes, count, options.port, MEET_SECONDS)
@@ -114,7 +114,7 @@ def _world(options: Options, here: Place, node: int, nodes: int, count: int) -> 
 def _environment(
     world: World, here: Place, options: Options, local: int, count: int, rank: int
 ) -> dict[str, str]:
-    """What torchrun sets."""
+    """The environment variables that torchrun sets."""
     return {
         "RANK": str(rank),
         "WORLD_SIZE": str(world.ranks),

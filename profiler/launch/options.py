@@ -1,4 +1,4 @@
-"""The command line: torchrun's options, as far as trainings use them."""
+"""The command line: those of torchrun's options that trainings use."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ launcher's own output."""
 
 @dataclass(frozen=True)
 class Options:
-    """What is asked for. ``per_node`` and ``nodes`` None: what the allocation has.
+    """The options given. ``per_node`` and ``nodes`` None: what the allocation has.
 
     ``arguments``: script and its arguments. ``module``: the script is the name of a module;
     ``python`` False: it is a program of its own. ``ignored``: options that have no meaning here.
@@ -51,7 +51,7 @@ class Options:
 def parse(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> Options:
     """Read ``arguments``, without the program's name; what they leave open may be in ``PET_*``.
 
-    Exits with code 2 and a sentence where they are wrong.
+    Exits with code 2 and a message if they are wrong.
     """
     parser = _parser(environ)
     seen = parser.parse_args(arguments)
@@ -123,7 +123,7 @@ def _per_node(parser: argparse.ArgumentParser, text: str | None) -> int | None:
 
 
 def _nodes(parser: argparse.ArgumentParser, text: str | None) -> int | None:
-    """``2``, or torchrun's ``1:4``: as many of these as there are."""
+    """``2``, or torchrun's ``1:4``: as many within this range as there are."""
     if text is None:
         return None
     least, _, most = text.partition(":")

@@ -1,4 +1,4 @@
-"""Where this process runs: its node among the job's, and the GPUs it has."""
+"""Where this process runs: its node within the job, and its GPUs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Place:
 
 
 def find(environ: Mapping[str, str] = os.environ) -> Place:
-    """What Slurm's variables say; outside of a job, this machine alone."""
+    """The place from Slurm's variables; outside of a job, this machine alone."""
     step = environ.get("SLURM_STEP_ID", "")
     in_step = "SLURM_JOB_ID" in environ and step not in _BATCH_STEP
     if in_step:
@@ -70,7 +70,7 @@ def find(environ: Mapping[str, str] = os.environ) -> Place:
 
 def visible_gpus(environ: Mapping[str, str] = os.environ, devices: Path = Path("/dev")) -> int:
     """GPUs that this process may use, without asking CUDA: a context made here could not be
-    forked. 0 where there are none.
+    forked. 0 if there are none.
     """
     for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
         if name in environ:
@@ -87,7 +87,7 @@ def first_host(names: str) -> str:
 
 
 def _on_node(counts: str, node: int) -> int:
-    """Of ``2(x3),1``, tasks by node, that of ``node``."""
+    """The entry of ``node`` in ``2(x3),1``, tasks by node."""
     for part in counts.split(","):
         found = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part.strip())
         if found is None:
@@ -100,7 +100,7 @@ def _on_node(counts: str, node: int) -> int:
 
 
 def _address(name: str, environ: Mapping[str, str]) -> str:
-    """The first node's name; where it cannot be looked up, srun's own address."""
+    """The first node's name; if it cannot be resolved, srun's own address."""
     try:
         socket.getaddrinfo(name or "localhost", None)
     except OSError:

@@ -1,4 +1,4 @@
-"""What every rank would import by itself, imported once, and whether ranks may be forked then."""
+"""Imports PyTorch once for all ranks, and finds whether ranks may be forked afterwards."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _SLOW = ("torch", "torch._dynamo")
 
 
 def preload() -> str:
-    """Import PyTorch here; why ranks must be processes of their own, "" where they may be forked.
+    """Import PyTorch; returns why ranks must be separate processes, "" if they may be forked.
 
-    A fork keeps the calling thread alone. numpy's OpenBLAS stops its threads before a fork; other
+    A fork keeps only the calling thread. numpy's OpenBLAS stops its threads before a fork; other
     pools and CUDA contexts do not survive one.
     """
     _import("numpy")
@@ -32,9 +32,9 @@ def preload() -> str:
 
 
 def _choose_store() -> None:
-    """Where PyTorch is built without libuv, as Debian's, ranks meet without it.
+    """If PyTorch is built without libuv, as Debian's is, use a rendezvous store without it.
 
-    PyTorch (2.6) asks for it by default all the same, and does not tell whether it is there.
+    PyTorch (2.6) uses libuv by default all the same, and does not say whether it is there.
     """
     distributed = sys.modules["torch"].distributed
     if "USE_LIBUV" in os.environ or not distributed.is_available():
@@ -49,7 +49,7 @@ def _choose_store() -> None:
 def _import(name: str) -> str:
     try:
         importlib.import_module(name)
-    except Exception as error:  # the training may do without, or tells the user better
+    except Exception as error:  # the training may not need it, or gives the user a better error
         return f"{name} cannot be imported ({error})"
     return ""
 

@@ -20,7 +20,7 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass
 class Ranks:
-    """``pids`` by local rank. ``code``: of the first rank that failed, 0 while none has."""
+    """``pids`` by local rank. ``code``: exit code of the first failed rank, 0 while none has."""
 
     pids: dict[int, int] = field(default_factory=dict)
     code: int = 0
@@ -93,7 +93,7 @@ def _die_with(parent: int) -> None:
 
 
 def command(arguments: Sequence[str], *, module: bool, python: bool) -> list[str]:
-    """The command line of a rank that is a process of its own."""
+    """The command line of a rank that is a separate process."""
     if not python:
         return list(arguments)
     flags = [f"-{'O' * sys.flags.optimize}"] if sys.flags.optimize else []

@@ -1,7 +1,7 @@
-"""Nodes of one launch find each other: who starts how many ranks, and where rank 0 listens.
+"""Rendezvous of a launch's nodes: how many ranks each starts, and where rank 0 listens.
 
-The first node listens on one of a few ports that all of them work out from the job's number; it
-answers when everybody has told it how many ranks it starts. Counts may differ from node to node.
+The first node listens on one of a few ports that all of them derive from the job's number; it
+answers once every node has reported how many ranks it starts. Counts may differ between nodes.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 _LONGEST = 4096
 _CANDIDATES = 16
 _PORTS = range(20_000, 32_000)
-"""Below the range from which Linux gives ports to outgoing connections: one of those may take a
-free port before rank 0 listens there, seconds later."""
+"""Below Linux's range of ephemeral ports: an outgoing connection could take a port from there
+before rank 0 listens on it, seconds later."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class NobodyCameError(Exception):
 
 
 def free_port(seed: object = None) -> int:
-    """A port on which nobody listens now."""
+    """A port that is free now."""
     for port in _shuffled(seed):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -51,9 +51,9 @@ def free_port(seed: object = None) -> int:
 def meet(
     key: str, address: str, node: int, nodes: int, ranks: int, port: int | None, seconds: float
 ) -> World:
-    """Tell the others that ``node`` starts ``ranks``; what all of them make together.
+    """Announce that ``node`` starts ``ranks``; returns the world of all nodes together.
 
-    ``port``: where rank 0 shall listen, None for a free one.
+    ``port``: where rank 0 will listen; None for a free one.
 
     Raises:
         NobodyCameError: not all nodes came within ``seconds``.
@@ -122,7 +122,7 @@ def _listen(key: str) -> socket.socket:
 
 
 def _shuffled(seed: object) -> list[int]:
-    """The ports in an order that every node works out alike."""
+    """The ports, in an order that every node derives alike."""
     return random.Random(None if seed is None else str(seed)).sample(_PORTS, len(_PORTS))  # noqa: S311
 
 
@@ -131,7 +131,7 @@ def _say(peer: socket.socket, what: dict[str, object]) -> None:
 
 
 def _hear(peer: socket.socket) -> dict[str, Any]:
-    """One line, or nothing where what comes is none: anybody may connect."""
+    """One line, or nothing if none comes: any process may connect."""
     text = b""
     try:
         if peer.gettimeout() is None:

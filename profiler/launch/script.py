@@ -21,14 +21,14 @@ def run(arguments: Sequence[str], *, module: bool) -> None:
         _run_module(arguments[0])
     elif Path(arguments[0]).is_file():
         _run_file(Path(arguments[0]))
-    else:  # a folder or an archive with a __main__; else whatever Python says of it
+    else:  # a folder or an archive with a __main__; else Python's own error
         _time()
         runpy.run_path(arguments[0], run_name="__main__")
 
 
 def _run_file(path: Path) -> None:
-    """In a ``__main__`` that lives as long as the process. :func:`runpy.run_path` destroys its own
-    at the script's end, and a process group that is freed then waits for ever for its threads
+    """Run it in a ``__main__`` that lives as long as the process. :func:`runpy.run_path` destroys
+    its own at the script's end, and a process group freed then waits for ever for its threads
     (PyTorch 2.13, gloo).
     """
     sys.path[0] = str(path.resolve().parent)
@@ -46,7 +46,7 @@ def _run_module(name: str) -> None:
     spec = find_spec(name)
     sys.modules["__main__"].__file__ = getattr(spec, "origin", None)
     _time()
-    # What ``python -m`` itself calls; run_module() has a passing ``__main__``, see above.
+    # What ``python -m`` itself calls; run_module() has a temporary ``__main__``, see above.
     runpy._run_module_as_main(name, alter_argv=False)  # type: ignore[attr-defined]
 
 
@@ -56,7 +56,7 @@ def _time() -> None:
 
 
 def _reseed() -> None:
-    """Ranks started one by one would not draw the same numbers; PyTorch's own seed is fixed."""
+    """Reseed, as separately started ranks would draw different numbers; PyTorch's seed is fixed."""
     random.seed()
     numpy = sys.modules.get("numpy")
     if numpy is not None:

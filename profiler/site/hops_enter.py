@@ -1,8 +1,8 @@
-"""Two ways into a program: ``sitecustomize``, and PyTorch's own search for extensions.
+"""Loads the plugin in two ways: ``sitecustomize``, and PyTorch's own search for extensions.
 
-Another ``sitecustomize`` earlier on the path hides ours, and does not know of it. PyTorch 2.5 and
-newer loads what a distribution on the path offers as ``torch.backends``: the folder
-``hops_profiler-1.dist-info`` beside this file offers ``enter``.
+Another ``sitecustomize`` earlier on the path hides ours. PyTorch 2.5 and newer loads what a
+distribution on the path offers as ``torch.backends``: the folder ``hops_profiler-1.dist-info``
+beside this file offers ``enter``.
 """
 # A job's Python may be of any age, down to 2.7: what is written here must be Python to all of them.
 # Every program of the job waits for this file, and importing pathlib alone takes 5 ms.
@@ -13,7 +13,7 @@ import sys
 
 
 def enter():
-    """Measure the trainings of this process, in a hops job only. Never raises."""
+    """Measure this process's training; only in a hops job. Never raises."""
     if sys.version_info < (3, 8) or os.environ.get("HOPS_JOB") != "1":
         return
     try:

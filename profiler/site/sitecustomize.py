@@ -16,7 +16,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def _behind():
-    """The path behind this folder: one that is ahead of it has had its turn."""
+    """The part of the path after this folder: what comes before it has had its turn."""
     folders = [os.path.abspath(path) for path in sys.path]
     return sys.path[folders.index(_HERE) + 1 :] if _HERE in folders else []
 

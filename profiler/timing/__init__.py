@@ -1,1 +1,1 @@
-"""What is measured of a training, and how it is reported."""
+"""Measures a training and reports it."""

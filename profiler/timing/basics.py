@@ -5,14 +5,14 @@ from __future__ import annotations
 from hops_profiler.timing.counts import Counts
 
 QUICKEST = 0.05
-"""Share of the backward passes taken as those that waited for nobody."""
+"""Share of the backward passes assumed not to have waited for other ranks."""
 
 
 def pattern(wall: float, data: float, forward: float, backward_update: float) -> int:
     """1: data loading overlaps with backward pass and update; 2: nothing does.
 
-    Both forms of equation 1 from the measured parts; the one nearer to the measured wall time.
-    Parts so small that both say the same are pattern 1.
+    The form of equation 1 that, with the measured parts, is nearer to the measured wall time.
+    If both give the same because parts are small, pattern 1.
     """
     overlapped = max(data, backward_update) + forward
     sequential = data + backward_update + forward
@@ -22,18 +22,17 @@ def pattern(wall: float, data: float, forward: float, backward_update: float) ->
 def basics(
     counts: Counts, world: int, communication: float | None, wait: float | None = None
 ) -> dict[str, object]:
-    """Mean seconds of each part; where the GPU's clock was read, computing by that clock.
+    """Mean seconds of each part; computing by the GPU's clock if that was read.
 
-    ``t_w`` is ``wait`` where the ranks told each other, else the mean backward pass less a quick
-    one; with one process there is nobody to wait for. ``t_c`` is ``communication`` less that wait,
-    None where nobody knows; it lies within ``t_b``. ``t_d`` is what the loop waited for data, by
-    the CPU's clock.
+    ``t_w`` is ``wait`` if the ranks exchanged it, else the mean backward pass minus a quick one; 0
+    with a single process. ``t_c`` is ``communication`` minus that wait, None if unknown; it is part
+    of ``t_b``. ``t_d`` is how long the loop waited for data, by the CPU's clock.
     """
     device = counts.on_device["forward"].count > 0
     parts = counts.on_device if device else counts.phases
     forward, backward, update = (parts[p].mean for p in ("forward", "backward", "update"))
     data = counts.phases["data"].mean
-    # On a CPU all parts follow each other; on a GPU the rest is the CPU's and may overlap.
+    # On a CPU all parts are sequential; on a GPU the rest is CPU time and may overlap.
     wall = counts.iteration.mean - (0.0 if device else counts.phases["rest"].mean)
     if world == 1:
         wait = 0.0

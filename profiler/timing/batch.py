@@ -11,15 +11,15 @@ from torch.nn.utils.rnn import PackedSequence
 DEPTH = 4
 
 CHANNELS = (1, 3, 4)
-"""Of an image, its first axis: grey, colour, and colour with transparency."""
+"""First axis of an image: grey, colour, and colour with transparency."""
 
 
 def samples_of(batch: Any, depth: int = DEPTH) -> int:
-    """Samples in ``batch``, as far as its form tells; 0 where it does not.
+    """Samples in ``batch``, judged by its form; 0 if that does not show it.
 
-    Objects with a batch size of their own (graph batches, packed sequences) answer for
-    themselves. Of a tuple or a dict the length that most of its parts agree on counts, and the
-    first of them where none do; a list of images is as many samples as it has images.
+    Objects with their own batch size (graph batches, packed sequences) are asked for it. For a
+    tuple or a dict the length of most of its parts counts, or of the first if none agree; a list
+    of images has as many samples as images.
     """
     if isinstance(batch, torch.Tensor):
         # A vector of numbers is one sample without a batch axis; one of labels is not.

@@ -1,4 +1,4 @@
-"""Communication, from those who know: DistributedDataParallel clocks its own all-reduces."""
+"""Communication times, from DistributedDataParallel, which times its own all-reduces."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 KEPT = 64
-"""All-reduces that are remembered, the newest."""
+"""How many of the newest all-reduces are remembered."""
 
 MOST_RANKS = 64
-"""Ranks that tell each other; more would be a burden to the store that they share."""
+"""Most ranks that exchange times; more would burden the store that they share."""
 
 OFTEN = 7
-"""Iterations from one whose all-reduce a CPU's model clocks to the next, beyond the first ten: a
-prime number, as rollouts and the like come after round ones. A GPU's keeps PyTorch's hundred: it
-has to wait for the GPU to know."""
+"""On CPUs every how many iterations the model times its all-reduce, after the first ten: a prime
+number, as rollouts and the like come after round ones. GPUs keep PyTorch's hundred, since
+timing has to wait for the GPU."""
 
 PATIENCE = timedelta(seconds=5)
 
@@ -30,11 +30,11 @@ PATIENCE = timedelta(seconds=5)
 class Communication:
     """Follows the data-parallel models of this process without keeping them alive.
 
-    A rank alone cannot tell waiting from traffic: its all-reduce begins when it is ready and ends
-    when the last one was, and the bytes have gone round. So the ranks tell each other, through the
-    store that they met by, when each was ready; that is done beside the training. ``seconds`` is
-    the mean of this rank's all-reduces, from the first bucket's start to the last one's end;
-    ``wait`` what of it passed before the last rank was ready. None where nobody knows.
+    A single rank cannot distinguish waiting from traffic: its all-reduce begins when it is ready
+    and ends when the last rank was and the bytes have been sent. So the ranks exchange, through
+    the store of their rendezvous and beside the training, when each was ready. ``seconds`` is the
+    mean of this rank's all-reduces, from the first bucket's start to the last one's end; ``wait``
+    is the part of it before the last rank was ready. None if unknown.
     """
 
     def __init__(self) -> None:
@@ -59,14 +59,14 @@ class Communication:
         DistributedDataParallel.__init__ = init  # type: ignore[assignment, method-assign]
 
     def forget(self) -> None:
-        """Of a forked process, nothing is its own."""
+        """Start empty in a forked process."""
         self.seconds = self.wait = None
         self._models, self._seen, self._store = [], {}, None
 
     def read(self) -> bool:
-        """Ask the model what it clocked last; costs 0.1 ms. False where there is none.
+        """Read the model's last timing; costs 0.1 ms. False if there is no such model.
 
-        Of several models the first tells: their all-reduces have no common number.
+        Of several models the first counts: their all-reduces have no common numbering.
         """
         alive = [model for model in (ref() for ref in self._models) if model is not None]
         if not alive:
@@ -74,7 +74,7 @@ class Communication:
         with suppress(Exception):
             told = alive[0]._get_ddp_logging_data()
             begin, end = told["backward_comm_time_start"], told["backward_comm_time_end"]
-            if 0 < begin <= end and told["iteration"] > 2:  # the first ones set connections up
+            if 0 < begin <= end and told["iteration"] > 2:  # the first ones set up connections
                 self._seen[int(told["iteration"])] = begin / 1e9, end / 1e9
             if len(self._seen) > KEPT:
                 del self._seen[min(self._seen)]
@@ -84,14 +84,14 @@ class Communication:
         return True
 
     def exchange(self) -> None:
-        """Tell the others, and hear what they have told. May wait for the network."""
+        """Exchange times with the other ranks. May wait for the network."""
         seen = dict(self._seen)
         with suppress(Exception):  # the group, or the store, is gone
             rank, world = dist.get_rank(), dist.get_world_size()
             if not seen or not 1 < world <= MOST_RANKS:
                 return
             if self._store is None:
-                # A connection of our own: nobody waits for ours.
+                # A separate connection, so that the training does not wait for ours.
                 store: Any = dist.distributed_c10d._get_default_store()
                 self._store = store.clone()
                 self._store.set_timeout(PATIENCE)
@@ -109,9 +109,9 @@ class Communication:
 def _mean_wait(
     seen: Mapping[int, tuple[float, float]], others: list[dict[str, float]]
 ) -> float | None:
-    """Mean time from this rank's being ready to the last one's; None without any in common.
+    """Mean time from when this rank is ready until the last one is; None without common ones.
 
-    Of no all-reduce it is more than that took: clocks of two servers may differ by more.
+    At most the all-reduce's own time, since clocks of two servers may differ by more.
     """
     waits = [
         min(end - begin, max(0.0, max(other[str(number)] for other in others) - begin))

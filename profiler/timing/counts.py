@@ -1,17 +1,17 @@
-"""What was counted and timed so far."""
+"""The counts and times so far."""
 
 from __future__ import annotations
 
 from hops_profiler.timing.series import Series
 
 WARMUP = 3
-"""Iterations that are counted and not timed: allocators, autotuning and compilers settle."""
+"""Iterations that are counted but not timed, while allocators, autotuning and compilers settle."""
 
 PHASES = ("data", "forward", "backward", "update", "rest")
 
 
 class Counts:
-    """Of one training, or of one run of inference. Times in seconds, samples of this rank.
+    """Counts of one training, or of one inference run. Times in seconds, samples of this rank.
 
     ``iterations``, ``passes``, ``samples`` and ``batches`` are all that was done; ``iteration``,
     ``phases`` and ``on_device`` (the GPU's own clock) leave out the warm-up and iterations that
@@ -39,14 +39,14 @@ class Counts:
         self.backward_by_data: dict[int, float] = {}
 
     def count(self, samples: float, batches: float, *, read: bool) -> None:
-        """``samples`` in ``batches`` were trained on."""
+        """Count ``samples`` in ``batches`` as trained on."""
         self.samples += samples
         self.batches += batches
         if read:
             self.read += batches
 
     def end(self, now: float, iterations: int, passes: int = 0) -> None:
-        """An iteration of so many passes ended; or several that were taken for one."""
+        """Note the end of an iteration of this many passes, or of several taken for one."""
         if not self.iterations:
             self.first_step = now
         self.iterations += iterations
@@ -55,7 +55,7 @@ class Counts:
         self.last_step = now
 
     def time(self, seconds: dict[str, float], samples: float, batches: float) -> None:
-        """The one that :meth:`end` told of last was an iteration like others."""
+        """Time the last iteration passed to :meth:`end`: it was a usual one."""
         if self.iterations <= WARMUP:
             return
         self.timed_samples += samples
@@ -69,6 +69,6 @@ class Counts:
         by_data[bin_] = by_data.get(bin_, 0.0) + seconds["backward"]
 
     def add_on_device(self, seconds: dict[str, float]) -> None:
-        """The GPU's times of an iteration that was timed earlier."""
+        """Add the GPU's times of an iteration that was timed earlier."""
         for name, series in self.on_device.items():
             series.add(seconds[name])

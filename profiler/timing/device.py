@@ -1,4 +1,4 @@
-"""A GPU's own clock: events that are recorded now and read when they have long passed."""
+"""The GPU's own clock: events recorded now and read long after they have passed."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class CudaClock:
         self._pending: deque[list[tuple[str, Any]]] = deque()
 
     def mark(self, phase: str) -> None:
-        """``phase`` ends here in the stream."""
+        """Mark the end of ``phase`` in the stream."""
         if self._marks:
             self._record(phase)
 
     def cut(self, *, keep: bool) -> None:
-        """An iteration ends at the last mark; what follows is the next one's."""
+        """End an iteration at the last mark; what follows belongs to the next."""
         done, self._marks = self._marks, []
         if keep and len(done) > 1 and len(self._pending) < MOST_PENDING:
             self._pending.append(done)

@@ -25,14 +25,14 @@ def enough(counts: Counts, most: int) -> bool:
 
 
 def end_run(job: str, *, first: bool) -> None:
-    """Give the GPU back; returns where Slurm did not take the job away.
+    """Give the GPU back; returns only if Slurm did not end the job.
 
     The ``first`` rank asks Slurm, as the job's own user, to requeue and hold the job: that ends
-    all of it however its script is nested, triggers no dependency, and starts no later step of
-    the script. No process exits by itself: the script could take that for a training that is
-    done or has failed, and the job would be lost. So no ``finally`` block or exit handler saves a
-    model that has seen 50 batches, either. Where Slurm is out of reach (a container without its
-    commands), training goes on, and hopsd has the job leave.
+    the whole job however its script is nested, triggers no dependency, and starts no later step of
+    the script. No process exits by itself: the script could take that for a training that has
+    finished or failed, and the job would be lost. So no ``finally`` block or exit handler saves a
+    model that has seen 50 batches, either. If Slurm is out of reach (a container without its
+    commands), training continues until hopsd requeues the job.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -43,7 +43,7 @@ def end_run(job: str, *, first: bool) -> None:
 
 
 def _requeue(job: str) -> bool:
-    """True where Slurm took the request: its signal is on the way."""
+    """True if Slurm accepted the request: its signal is on the way."""
     command = ["scontrol", "requeuehold", job]
     try:
         return subprocess.run(command, check=False, capture_output=True, timeout=30).returncode == 0

@@ -1,7 +1,7 @@
-"""Where PyTorch is listened to: batches, backward passes, optimizer steps.
+"""Hooks into PyTorch: batches, backward passes, optimizer steps.
 
-Every hook lets PyTorch do its work with the very arguments it got, and reads a clock before
-and after. Whatever goes wrong in a hook of ours switches the profiler off, never training.
+Every hook calls PyTorch with the same arguments, and reads a clock before and after. An error
+in a hook of ours switches the profiler off and never affects training.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from torch.optim import optimizer as optim
 from torch.utils.data import dataloader
 
 LOOKS = (1, 2)
-"""Iterations after whose end the forward passes' input is looked at; none of these is timed."""
+"""Iterations after which the forward passes' inputs are inspected; those are not timed."""
 
 LOOK_AGAIN = 23
-"""Each so many iterations the input is looked at again where no loader tells the batch: a prime
+"""Every how many iterations the input is inspected again if no loader shows the batch: a prime
 number, as rollouts and the like come after round ones."""
 
 MOST_OPTIMIZERS = 1024
@@ -37,9 +37,9 @@ MOST_AHEAD = 4096
 class Hooks:
     """Feeds ``recorder``; calls ``iterated`` after each iteration.
 
-    ``failure`` says why it stopped listening. ``params`` counts what the optimizers train,
-    ``optimizers`` those that were made, ``sharing`` the ranks that train on the same batch. Only
-    the thread that trains is timed; a batch that another one fetches for it counts.
+    ``failure`` says why it stopped. ``params`` counts the parameters that the optimizers train,
+    ``optimizers`` those that were created, ``sharing`` the ranks that train on the same batch. Only
+    the training thread is timed; a batch that another thread fetches for it counts.
     """
 
     def __init__(self, recorder: Recorder, iterated: Callable[[], None]) -> None:
@@ -59,7 +59,7 @@ class Hooks:
         return sum(self._trained.values())
 
     def attach(self) -> None:
-        """Listen from now on, to the end of the process."""
+        """Install the hooks, until the end of the process."""
         self._attach_loader()
         self._attach_backward()
         self._attach_modes()
@@ -68,7 +68,7 @@ class Hooks:
         optim.register_optimizer_step_post_hook(self._step_ends)
 
     def begin_anew(self, recorder: Recorder) -> None:
-        """Forget what was heard: a block that is measured begins, or a forked process."""
+        """Forget everything so far: a measured block begins, or a forked process."""
         self._inputs.rest()
         self.recorder = recorder
         self._thread = self._stepping = None
@@ -80,7 +80,7 @@ class Hooks:
         self.off, self.failure = True, repr(error)[:500]
 
     def _attach_loader(self) -> None:
-        """Batches, and how many samples the loader had put into each: it knows best."""
+        """Hook into loaders: batches, and how many samples the loader put into each."""
         kind: Any = dataloader._BaseDataLoaderIter
         fetch, next_index, reset = kind.__next__, kind._next_index, kind._reset
 
@@ -139,7 +139,7 @@ class Hooks:
         torch.autograd.backward = backward
 
     def _attach_modes(self) -> None:
-        """What says that a training or an evaluation begins."""
+        """Hook into the calls that begin a training or an evaluation."""
         evaluate, make = torch.nn.Module.eval, optim.Optimizer.__init__
 
         @functools.wraps(evaluate)
@@ -188,7 +188,7 @@ class Hooks:
             self.recorder.leave(now)
             key = id(optimizer)
             if self._stepping != key:
-                return  # the step of a class above, which it calls, has told of it
+                return  # its base class's step, which it calls, has already counted it
             self._stepping = None
             self._thread = self._thread or get_ident()
             if key not in self._trained and len(self._trained) < MOST_OPTIMIZERS:

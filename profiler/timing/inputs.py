@@ -1,4 +1,4 @@
-"""What forward passes are given, in some iterations: listening to all would slow them down."""
+"""Inspects the inputs of forward passes, only in some iterations: all would slow them down."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ compiling: Callable[[], bool] = getattr(torch.compiler, "is_compiling", lambda: 
 
 
 class Inputs:
-    """Looks at the calls of modules while it is ``looking``, and only then.
+    """Inspects calls of modules, only while ``looking``.
 
-    Of a forward pass the outermost calls of modules count that build a graph for a backward pass:
-    neither evaluations nor rollouts do. Several of them (an actor and a critic, two views of an
-    image) are given the same samples; calls with one sample each (an episode's steps) add up.
+    In a forward pass the outermost module calls count that build a graph for a backward pass:
+    evaluations and rollouts do not. Several of them (an actor and a critic, two views of an
+    image) get the same samples; calls with one sample each (an episode's steps) add up.
 
-    Where something is compiled, only calls of what was compiled are looked at: a module's own call
-    may be under torch.compile there, which would compile ours.
+    If something is compiled, only calls of compiled objects are inspected: a module's own call may
+    be under torch.compile there, which would compile ours.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Inputs:
         self._sequence: Any = None
 
     def attach(self) -> None:
-        """See compiled functions, which call no module that could be listened to."""
+        """Hook into compiled functions, which call no module that could be hooked."""
         compile_ = torch.compile
 
         @functools.wraps(compile_)
@@ -90,7 +90,7 @@ class Inputs:
             return
         self.looking = False
         if vars(self._owner).get("__call__") is not self._called:
-            return  # somebody else listens now, and calls ours, which only passes on
+            return  # other code has wrapped ours, which now only passes calls on
         if self._original is None:
             del self._owner.__call__
         else:
@@ -107,7 +107,7 @@ class Inputs:
             self._depth -= 1
 
     def take(self) -> int:
-        """Samples of the forward pass that has just ended; 0 where none could be seen."""
+        """Samples of the forward pass that has just ended; 0 if unknown."""
         found = max(self._most, self._singles)
         self._forget()
         return found
@@ -126,12 +126,12 @@ class Inputs:
                 self._most = max(self._most, found)
             elif self._sequence is not None and getattr(module, "batch_first", None) is False:
                 self._turn(args)
-        except Exception:  # then nobody knows the batch size
+        except Exception:  # then the batch size is unknown
             self._sequence = None
 
     def _turn(self, args: Any) -> None:
-        """A layer that says that its second axis is the batch's: of the model's input as well,
-        where that has the same two axes."""
+        """A layer whose second axis is the batch's: also the model input's second axis, if that has
+        the same two axes."""
         outer, self._sequence = self._sequence, None
         inner = args[0] if args else None
         if isinstance(inner, torch.Tensor) and inner.dim() == 3 and outer.dim() > 1:

@@ -1,6 +1,6 @@
-"""Which ranks work on the same batch: parallel over a model's tensors or its layers, not the data.
+"""Finds ranks that share a batch: parallel over a model's tensors or layers, not over the data.
 
-Each of them tells its share of the batch, so that the sum over the ranks is what was trained on.
+Each reports its share of the batch, so that the sum over the ranks is what was trained on.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from contextlib import suppress
 from typing import Any
 
 SAME_BATCH = ("tp", "tensor", "pp", "pipe", "pipeline", "cp", "context", "sp", "sequence", "model")
-"""Names in use for an axis of a device mesh along which the batch is the same."""
+"""Usual names of device mesh axes along which the batch is the same."""
 
 
 def sharing(optimizer: Any) -> int:
-    """Ranks that share a batch, by what ``optimizer`` trains and by Megatron, where it runs."""
+    """How many ranks share a batch, from ``optimizer``'s parameters and from Megatron, if used."""
     found = 1
     with suppress(Exception):
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
@@ -34,7 +34,7 @@ def sharing(optimizer: Any) -> int:
 
 
 def watch_pipeline(found: Callable[[int], None]) -> None:
-    """Give ``found`` the number of stages, once one of this process works."""
+    """Call ``found`` with the number of stages once a stage of this process runs."""
     module: Any = sys.modules.get("torch.distributed.pipelining.stage")
     stage = getattr(module, "_PipelineStageBase", None)
     original = getattr(stage, "forward_one_chunk", None)

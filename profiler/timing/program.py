@@ -1,4 +1,4 @@
-"""Which program trains: a batch script may stay the same while what it calls changes."""
+"""Identifies the training program: a batch script may stay the same while what it calls changes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ DIGITS = 12
 
 
 def digest() -> str:
-    """Hash of the main script's text; "" where there is none to read, as in a notebook.
+    """Hash of the main script's text; "" if there is none to read, as in a notebook.
 
-    Looked at when PyTorch is imported: later an editor may have written the next version.
+    Read when PyTorch is imported: later the file may already be the next version.
     """
     path = getattr(sys.modules.get("__main__"), "__file__", None)
     try:

@@ -1,6 +1,6 @@
-"""From moments to iterations: what the training loop did between two optimizer steps.
+"""Turns events into iterations: what the training loop did between two optimizer steps.
 
-Knows nothing of PyTorch and no clock: hooks call it with what they saw and when.
+Knows neither PyTorch nor a clock: hooks call it with what they saw and when.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Device(Protocol):
-        """A second clock, that of a GPU: told which phase ends now, answers later."""
+        """A second clock, the GPU's: gets the end of each phase now, has the times later."""
 
         def mark(self, phase: str) -> None: ...
         def cut(self, *, keep: bool) -> None: ...
@@ -32,10 +32,10 @@ BARE = 10
 come from elsewhere (`torch.autograd.grad`)."""
 
 DEEPEST = 8
-"""Phases within each other; more are steps that an exception ended without our hearing of it."""
+"""Nesting depth of phases; deeper ones are steps ended by an exception that no hook saw."""
 
 BEFORE = {"data": "rest", "backward": "forward", "update": "update"}
-"""What the time was that ends where a phase begins. Unscaling and clipping are of the update."""
+"""The kind of time that ends when a phase begins. Unscaling and clipping belong to the update."""
 
 
 _BACKWARD = 0
@@ -78,17 +78,17 @@ class Recorder:
 
     @property
     def samples(self) -> float:
-        """All that was trained on, the first iterations as far as they are understood by now."""
+        """All samples trained on, for the first iterations by what is known now."""
         return self.counts.samples + sum(samples for samples, _ in self._judged())
 
     @property
     def batches(self) -> float:
-        """As :attr:`samples`."""
+        """Like :attr:`samples`, for batches."""
         return self.counts.batches + sum(batches for _, batches in self._judged())
 
     @property
     def reads(self) -> bool:
-        """True where the iteration before this one read a batch from a loader."""
+        """True if the previous iteration read a batch from a loader."""
         return self._read
 
     def enter(self, phase: str, now: float) -> None:
@@ -113,7 +113,7 @@ class Recorder:
         self._looked, self._given = True, samples
 
     def leave(self, now: float) -> bool:
-        """The innermost phase ends. True: and an iteration with it."""
+        """The innermost phase ends. True if an iteration ends with it."""
         if not self._within:
             return False
         phase = self._within.pop()
@@ -137,7 +137,7 @@ class Recorder:
         return self._end_iteration(now)
 
     def fetched(self, samples: int) -> bool:
-        """A batch of ``samples`` came (0: none could be seen). True: it ended an inference."""
+        """A batch of ``samples`` arrived (0: unknown). True if it ended an inference iteration."""
         if self._within:
             return False  # a data set that reads through a loader of its own
         ended = False
@@ -158,7 +158,7 @@ class Recorder:
         self._evaluations += 1
 
     def stepped(self, optimizer: int, now: float) -> bool:
-        """Note a step of ``optimizer`` (any key of it). True: it ended an iteration."""
+        """Note a step of ``optimizer`` (any key for it). True if it ended an iteration."""
         if self._leader == _BACKWARD:
             self._begin_anew()
             if not self._passes:  # they have all been counted
@@ -180,7 +180,7 @@ class Recorder:
         return self._end_iteration(now, iterations)
 
     def _begin_anew(self) -> None:
-        """What was taken for iterations was the accumulation of gradients for one."""
+        """What was taken for iterations were gradient accumulations of a single one."""
         samples, batches = self.samples, self.batches
         self.counts = Counts()
         self.counts.count(samples, batches, read=self._read)
@@ -237,8 +237,8 @@ class Recorder:
     def _trained_on(self, iterations: int) -> tuple[float, float]:
         """Samples and batches of the iteration that ends, or of several that were taken for one.
 
-        Those that were read for it; where none were, what its forward passes are given, as it was
-        seen now or last; else the batch that was read once, before the loop.
+        Those that were read for it; if none were, the inputs of its forward passes, as seen now or
+        last; else the batch that was read once, before the loop.
         """
         passes = max(self._leading[0], self._led[0], iterations)
         if self._looked:

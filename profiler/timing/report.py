@@ -1,10 +1,10 @@
-"""A report on its way out: one small JSON file a process, replaced as a whole.
+"""Writes reports: one small JSON file per process, replaced as a whole.
 
-Compute nodes need no password and no port for it, a daemon that is down misses nothing, and a
-killed job leaves its last report behind.
+Compute nodes need no password and no port for this, nothing is lost while the daemon is down, and
+a killed job leaves its last report behind.
 
-Every user may put files into the folder, and nobody lists it. So names cannot be guessed: what
-lies at a name beforehand, be it a FIFO, a link or another user's file, was put there to be met.
+Every user may put files into the folder but not list it. Names cannot be guessed, so that no user
+can put a FIFO, a link or another file where a report will be written.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_NONBLOCK | os
 
 
 def token() -> str:
-    """What makes a process's file names its own."""
+    """The unguessable part of a process's file names."""
     return f"t{os.urandom(8).hex()}"
 
 
 def file_name(job: str, run: int, node: str, rank: int, pid: int, own: str) -> str:
-    """Unique on the cluster: two programs of one job may both be rank 0 of their own."""
+    """Unique on the cluster: two programs of one job may each have a rank 0."""
     return f"{job}.{run}.{node}.{rank}.{pid}.{own}.json"
 
 
 def write(folder: str, name: str, content: Mapping[str, object]) -> None:
-    """Readers see the old or the new report, whatever happens in between.
+    """Write a report atomically: readers see the old or the new one.
 
     Readable by all, whatever the job's umask: the daemon need not run as root.
 

@@ -1,4 +1,4 @@
-"""When the training last saved something: what it does afterwards, a kill takes away."""
+"""Notes when the training last saved something: a kill loses what it did since."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 
 def listen(saved: Callable[[], None]) -> None:
-    """Have ``saved`` called after each `torch.save`, which does what it did."""
+    """Have ``saved`` called after each `torch.save`, whose behaviour does not change."""
     original = torch.save
 
     @functools.wraps(original)

@@ -1,4 +1,4 @@
-"""One process's measuring, from the import of PyTorch to its end."""
+"""The measurement of one process, from the import of PyTorch to its end."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ from hops_profiler.timing.recorder import Recorder
 from hops_profiler.timing.writer import Writer
 
 LAST_WRITE_SECONDS = 10.0
-"""Longest that the end of a process waits for storage that takes no report."""
+"""Longest time that a process waits at its end for storage that hangs."""
 
 INFERENCE_SECONDS = 60.0
-"""So long a program that only infers may still turn out to validate before it trains."""
+"""For so long a program that only infers may turn out to be validating before it trains."""
 
 EXCHANGE_SECONDS = 2.0
-"""Longest that the end of a process waits for the others to tell."""
+"""Longest time that a process waits at its end for the other ranks' times."""
 
 MOST_GLANCES = 14
-"""Iterations after each of which ranks and communication are looked at; later each twentieth."""
+"""First iterations, after each of which ranks and communication are read; later every twentieth."""
 
 EXCHANGES = (14, 34, 94)
-"""Iterations after which the ranks tell each other how they communicate; later with each report."""
+"""Iterations after which the ranks exchange communication times; later with each report."""
 
 LAST_BATCHES = 0.8
-"""Where batches are on the mean so much of the size in the comment, or all of it, they are of that
-size but for the last ones of epochs, which are shorter: then samples are counted as they are."""
+"""If batches have on average this share of the comment's size or more, they have that size except
+for shorter ones at the end of epochs: then samples are counted as they are."""
 
 EVERY = 10
-"""In running mode the GPU's clock is read for each tenth iteration: it costs 5 us a mark."""
+"""In running mode the GPU's clock is read every tenth iteration: it costs 5 us a mark."""
 
 _session: Session | None = None
 
 
 def start() -> None:
-    """Listen to PyTorch in this process, in a hops job only."""
+    """Start measuring this process; only in a hops job."""
     job = environment.job()
     if job is not None:
         _only_session(job)
@@ -58,9 +58,9 @@ def start() -> None:
 
 @contextmanager
 def profile() -> Iterator[Session]:
-    """Listen while the block runs, also outside of any job; :meth:`Session.summary` tells.
+    """Measure while the block runs, also outside of any job; see :meth:`Session.summary`.
 
-    In a hops job the profiler listens anyway: before the block, and after it.
+    In a hops job the profiler also measures before and after the block.
     """
     job = environment.job()
     session = _only_session(job or environment.NO_JOB)
@@ -103,19 +103,19 @@ class Session:
         self._attach_exit()
 
     def resume(self) -> None:
-        """Listen again, from nothing."""
+        """Measure again, starting from zero."""
         self._hooks.begin_anew(self._new_recorder())
 
     def pause(self) -> None:
-        """Listen no more; the counts stay."""
+        """Stop measuring; the counts stay."""
         self._hooks.off = True
 
     def summary(self) -> dict[str, Any]:
-        """What a report says of the iterations so far; see docs/profiler.md."""
+        """The report on the iterations so far; see docs/profiler.md."""
         return self._content(*self._find_place(), final=False)
 
     def close(self) -> None:
-        """The last report; a process that never trained leaves none."""
+        """Write the last report; a process that never trained leaves none."""
         counts = self._hooks.recorder.counts
         if os.getpid() != self._pid or not counts.iterations or self._closed:
             return
@@ -124,7 +124,7 @@ class Session:
             self._write(final=True)
 
     def _attach_exit(self) -> None:
-        """Children of `multiprocessing` end so, and scripts: without what `atexit` runs."""
+        """Report at exit; children of `multiprocessing` end without running `atexit`."""
         leave = os._exit
 
         @functools.wraps(leave)
@@ -151,7 +151,7 @@ class Session:
         self._writer = Writer()
 
     def _forked(self) -> None:
-        """A child counts for itself: a rank that trains, or a DataLoader's worker that will not."""
+        """Start anew in a forked child: a rank that trains, or a DataLoader worker."""
         self._below = self._below or self._hooks.recorder.trains
         self._hooks.begin_anew(self._new_recorder())
         self._communication.forget()
@@ -167,13 +167,13 @@ class Session:
         if self._job.profile and enough(counts, self._job.profile):
             self._write(final=True)
             end_run(self._job.id, first=self._place[0] == 0)
-            self._job = replace(self._job, profile=0)  # nothing ended it: hopsd will
+            self._job = replace(self._job, profile=0)  # the job was not ended: hopsd will end it
         if now >= self._next_write:
             self._write(final=False)
             self._next_write = now + self._job.report_seconds
 
     def _only_infers(self, now: float) -> bool:
-        """True where nothing points to a training: it may have begun with a validation."""
+        """True if nothing points to a training, which may begin with a validation."""
         if self._below or self._hooks.optimizers:
             return False
         return now - self._hooks.recorder.counts.first_step >= INFERENCE_SECONDS
@@ -188,7 +188,7 @@ class Session:
         reads = self._communication.read()
         if reads and done in EXCHANGES:
             self._writer.do(self._communication.exchange)
-        # The first all-reduces are clocked each, later ones each so many iterations.
+        # The first all-reduces are all timed, later ones every so many iterations.
         self._next_glance = done + (1 if done < MOST_GLANCES else OFTEN if reads else 100)
 
     def _note_sharing(self, ranks: int) -> None:
@@ -198,7 +198,7 @@ class Session:
         self._saved = self._hooks.recorder.counts.iterations
 
     def _samples(self, recorder: Recorder) -> tuple[float, float, str]:
-        """In all, in the timed iterations, and how they are known: "" where they are not."""
+        """Samples in all and in the timed iterations, and their source: "" if unknown."""
         counts, share = recorder.counts, self._hooks.sharing
         each = self._job.batch
         if each and not LAST_BATCHES * each < recorder.samples / max(1, recorder.batches) <= each:
@@ -271,5 +271,5 @@ class Session:
 
 
 def _per_iteration(samples: float, iterations: int) -> int | None:
-    """Of this rank, all batches of a gradient accumulation together."""
+    """Samples per iteration of this rank, all batches of a gradient accumulation together."""
     return round(samples / iterations) or None if iterations else None

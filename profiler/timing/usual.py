@@ -1,21 +1,21 @@
-"""What a training's iterations usually are: what is in one of them beyond that is no training."""
+"""Learns what a usual iteration of a training is: anything beyond that in one is not training."""
 
 from __future__ import annotations
 
 SURE = 8
-"""Votes that are kept: so many other iterations in a row, and another kind is the usual one."""
+"""Votes kept: after this many differing iterations in a row another kind is the usual one."""
 
 MOST_KINDS = 32
-"""Numbers of backward passes that are told apart."""
+"""How many numbers of backward passes are distinguished."""
 
 
 class Usual:
-    """By the number of an iteration's backward passes: how many batches were read for it, how
+    """By the number of backward passes in an iteration: how many batches were read for it, how
     often a model was put into evaluation mode, and how many samples it trained on.
 
-    Learnt from the iterations themselves, by the vote of the majority (Boyer and Moore's), so that
-    it does not matter whether a loop reads one batch for a step, one from each of several loaders,
-    eight for an accumulated gradient, or none.
+    Learnt from the iterations themselves by majority vote (Boyer and Moore), so that it does not
+    matter whether a loop reads one batch for a step, one from each of several loaders, eight for
+    an accumulated gradient, or none.
     """
 
     def __init__(self) -> None:
@@ -37,18 +37,18 @@ class Usual:
         return True
 
     def is_known(self, passes: int, fetches: int, evaluations: int) -> bool:
-        """As :meth:`holds`, but nothing is noted."""
+        """Like :meth:`holds`, but nothing is noted."""
         kind = self._kinds.get(passes)
         return kind is not None and kind[0] == fetches and kind[1] == evaluations
 
     def trained(self, passes: int, samples: float, batches: float) -> None:
-        """A usual iteration trained on ``samples`` in ``batches``."""
+        """Note that a usual iteration trained on ``samples`` in ``batches``."""
         self._kinds[passes][3:] = samples, batches
 
     def expected(self, passes: int, batches: float) -> tuple[float, float] | None:
-        """Samples and batches of an iteration of so many passes; None where nobody knows.
+        """Samples and batches of an iteration with this many passes; None if unknown.
 
-        ``batches`` is right where none is read: those are passes.
+        If no batch is read, ``batches`` counts passes and is right.
         """
         kinds = {passes: self._kinds[passes]} if passes in self._kinds else {}
         kinds.update(self._kinds)
@@ -59,8 +59,8 @@ class Usual:
         return None
 
     def _meet(self, passes: int, fetches: int, evaluations: int) -> bool:
-        """A number of passes that is new. As an accumulation that an epoch cut short, it is usual
-        where it reads as much for a pass as others do."""
+        """Note a new number of passes. It is usual if it reads as much per pass as others do, as an
+        accumulation cut short by an epoch's end does."""
         fits = not self._kinds or any(
             kind[0] * passes == fetches * others and kind[1] == evaluations
             for others, kind in self._kinds.items()

@@ -12,7 +12,7 @@ from hops_profiler.timing import report
 
 
 class Writer:
-    """One at a time, and the newest only: a report carries all that earlier ones would have."""
+    """Writes one at a time, and only the newest: a report contains all that earlier ones would."""
 
     def __init__(self) -> None:
         self._next: tuple[str, str, Mapping[str, Any]] | None = None
@@ -22,7 +22,7 @@ class Writer:
         self._works = False
 
     def write(self, folder: str, name: str, content: Mapping[str, Any]) -> None:
-        """Returns at once. What cannot be written is not told."""
+        """Returns at once. Failures to write are ignored."""
         with self._wake:
             self._next = folder, name, content
             if not self._begin():
@@ -30,18 +30,18 @@ class Writer:
                 _write(letter)
 
     def do(self, task: Callable[[], None]) -> None:
-        """Have something else done beside the training, once; may never be."""
+        """Have something else done beside the training, once; it may never happen."""
         with self._wake:
             self._task = task
             self._begin()
 
     def finish(self, seconds: float) -> None:
-        """Wait until all is written, but no longer than that."""
+        """Wait until all is written, but no longer than the given time."""
         with self._wake:
             self._wake.wait_for(lambda: not (self._next or self._task or self._busy), seconds)
 
     def _begin(self) -> bool:
-        """False: there are no more threads to be had, or the interpreter is about to end."""
+        """False if no more threads can be had, or the interpreter is about to end."""
         self._wake.notify_all()
         if not self._works:
             try:
@@ -68,7 +68,7 @@ class Writer:
 
 
 def _write(letter: tuple[str, str, Mapping[str, Any]] | None) -> None:
-    # Full disk, lost mount: the next report carries everything that this one would have.
+    # Full disk, lost mount: the next report contains everything that this one would.
     with suppress(OSError):
         if letter is not None:
             report.write(*letter)
