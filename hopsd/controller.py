@@ -18,7 +18,7 @@ from hopsd.config import Config, PortName
 from hopsd.core.devices import cpu_nodes
 from hopsd.core.queue.profile_runs import run_summary
 from hopsd.core.queue.restarts import needless_restarts
-from hopsd.core.queue.setback import Setback, after, after_defects
+from hopsd.core.queue.setback import Setback, after, after_defects, resting
 from hopsd.core.snapshot import SnapshotSettings
 from hopsd.core.speed.estimator import EstimatorSettings
 from hopsd.core.speed.throughput import Communication, IterationModel
@@ -159,6 +159,17 @@ class Controller:
     def failing(self) -> int:
         """How many consecutive ticks have ended with the same defect of hops."""
         return self._defects.count
+
+    @property
+    def result(self) -> RoundResult | None:
+        """Of the last round that succeeded; None where none was run since, as on standby."""
+        return self._result
+
+    @property
+    def resting(self) -> int:
+        """How many jobs are left out of plans for a while, since they failed."""
+        now = self._seen.reading.now if self._seen is not None else inf
+        return len(resting(self._setbacks, now))
 
     def tick(self) -> str:
         """Read the cluster and, as leader and unless paused, make one plan. Returns what was done.

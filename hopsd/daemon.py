@@ -28,6 +28,7 @@ from hopsd.ctl.terminal import printable
 from hopsd.errors import ConfigError, HopsError, InputError
 from hopsd.learning.learnt import known_workloads, workload_document
 from hopsd.local_socket import LocalServer, Request
+from hopsd.metrics import Metrics
 from hopsd.model.cluster import Node
 from hopsd.model.ids import JobId, Tasks, UserName, WorkloadName
 from hopsd.model.privacy import Private, Viewer
@@ -69,6 +70,7 @@ class Daemon:
         self._looking_up = threading.Lock()
         self._last_tick = time.monotonic()
         self._notify = sdnotify.SystemdNotifier()
+        self._metrics: Metrics | None = None
 
     def run(self) -> None:
         """Returns after SIGTERM or SIGINT, when the tick under way has ended.
@@ -90,9 +92,11 @@ class Daemon:
             for missing in own_missing_rights(commands, _user(os.getuid())):
                 log.error("rights", missing=missing)
             server = LocalServer(config.daemon.socket, self._answer)
+            self._metrics = Metrics(config)
             try:
                 self._loop()
             finally:
+                self._metrics.close()
                 server.close()
                 leader.close()
         log.info("stop")
@@ -154,6 +158,9 @@ class Daemon:
 
     def _tick(self) -> None:
         sentence = self._controller.tick()
+        if self._metrics is not None:
+            told = self._controller
+            self._metrics.after_tick(told.document, told.result, told.resting, self._config)
         if self._controller.failing >= FAILING_TICKS:
             sentence += "; systemd's watchdog is kept waiting, so that it starts hopsd anew"
         self._notify.notify(f"STATUS={printable(' '.join(sentence.split()))[:MAX_STATUS]}")
@@ -317,6 +324,7 @@ def _some(jobs: Sequence[str]) -> str:
 RESTART_KEYS = (
     "daemon.socket",
     "database.dsn",
+    "metrics.listen",
     *(f"slurm.{setting.name}" for setting in fields(SlurmConfig)),
 )
 """Settings that a reload does not change in a running daemon."""

@@ -65,7 +65,7 @@ class LocalServer:
         """
         self._path = path
         try:
-            _clear(path)
+            clear_socket(path, "daemon.socket")
             self._server = _Server(str(path), handler)
             path.chmod(0o666)
         except OSError as error:
@@ -85,13 +85,17 @@ class LocalServer:
         self._path.unlink(missing_ok=True)
 
 
-def _clear(path: Path) -> None:
-    """Remove a socket left behind by a hopsd that was killed, and nothing else."""
+def clear_socket(path: Path, setting: str) -> None:
+    """Remove a socket left behind by a hopsd that was killed, and nothing else.
+
+    Raises:
+        HopsError: somebody listens there; ``setting`` names the path.
+    """
     if not path.is_socket():
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         if client.connect_ex(str(path)) == 0:
-            raise HopsError(f"another hopsd listens at {path}; daemon.socket must be its own")
+            raise HopsError(f"another hopsd listens at {path}; {setting} must be its own")
     path.unlink()
 
 

@@ -38,6 +38,7 @@ OUTSIDE = {
     "pulp": {"solver"},
     "highspy": {"solver"},
     "apscheduler": {"daemon"},
+    "prometheus_client": {"metrics"},
 }
 """The only rooms of ours in which an outside library may be imported."""
 

@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
+from hopsd.config.listen import ListenAddress
+
 
 @dataclass(frozen=True, slots=True)
 class Option:
@@ -153,6 +155,7 @@ _KIND_TEXT = {
     str: "a text",
     Path: "an absolute path",
     tuple: "a list of texts",
+    ListenAddress: "an absolute path, or a loopback address and a port as in 127.0.0.1:9817",
 }
 
 # libpq: keyword = value, the value bare or in single quotes with backslash escapes.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from hopsd.config.listen import ListenAddress
 from hopsd.config.option import option
 from hopsd.core.queue.profile_runs import ProfilingSettings
 from hopsd.core.snapshot import Unsaved
@@ -326,8 +327,13 @@ class ProfilingConfig:
 
 @dataclass(frozen=True, slots=True)
 class MetricsConfig:
-    """Figures shown by hopsctl status."""
+    """Figures shown by hopsctl status, and for Prometheus."""
 
+    listen: ListenAddress = option(
+        ListenAddress(""),
+        "Where Prometheus may read /metrics: a Unix socket's path, or an address of this machine's"
+        " own; empty: nowhere. Needs hops[metrics].",
+    )
     raqlr_hours: float = option(
         24.0, "RAQLR is the mean latency ratio of jobs that ended in these hours.", above=0
     )

@@ -1,0 +1,41 @@
+"""Where a server may listen without a password: on this machine alone."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Self
+
+
+class ListenAddress(str):
+    """A socket's absolute path, or a loopback address with a port; empty: nowhere.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, text: str) -> Self:
+        if text and not text.startswith("/"):
+            host, port = _split(text)
+            if not ip_address(host).is_loopback or not 0 < port < 65536:
+                raise ValueError(text)
+        return super().__new__(cls, text)
+
+    @property
+    def path(self) -> Path | None:
+        """The socket's path, None for an address with a port."""
+        return Path(self) if self.startswith("/") else None
+
+    @property
+    def host_and_port(self) -> tuple[str, int]:
+        """Of an address with a port, the host without brackets."""
+        return _split(self)
+
+
+def _split(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not (port.isascii() and port.isdigit()) or (":" in host) != host.startswith("["):
+        raise ValueError(text)
+    return host.removeprefix("[").removesuffix("]"), int(port)

@@ -1,0 +1,64 @@
+"""hopsd's figures for Prometheus: docs/metrics.md."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from hopsd.config import Config
+from hopsd.errors import HopsError
+from hopsd.round import RoundResult
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+try:
+    from hopsd.metrics.figures import Figures, Tick
+    from hopsd.metrics.server import MetricsServer
+
+    MISSING = ""
+except ImportError as error:  # prometheus-client is an extra
+    MISSING = str(error)
+
+log = structlog.get_logger()
+
+
+class Metrics:
+    """Serves what the last tick left. Whatever goes wrong here, hopsd plans on without it."""
+
+    def __init__(self, config: Config) -> None:
+        """Listen at ``metrics.listen``, if that is set."""
+        self._server: MetricsServer | None = None
+        listen = config.metrics.listen
+        if not listen:
+            return
+        if MISSING:
+            how = "pip install 'hops[metrics]', or apt-get install python3-prometheus-client"
+            log.error("metrics", error=f"metrics.listen is set: {MISSING}; {how}")
+            return
+        self._figures = Figures()
+        try:
+            self._server = MetricsServer(listen, self._figures.registry)
+        except HopsError as refused:
+            log.error("metrics", error=str(refused), did="hopsd goes on without metrics")
+
+    def after_tick(
+        self,
+        document: Mapping[str, Any],
+        result: RoundResult | None,
+        resting: int,
+        config: Config,
+    ) -> None:
+        """Show what a tick left from now on."""
+        if self._server is None:
+            return
+        try:
+            self._figures.take(Tick(document, result, resting, time.time(), config))
+        except Exception:  # the figures of the tick before stay
+            log.exception("defect", where="metrics")
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()

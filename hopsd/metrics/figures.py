@@ -1,0 +1,273 @@
+"""What Prometheus reads: made once after each tick, so that a scrape costs the daemon nothing.
+
+Names and units follow https://prometheus.io/docs/practices/naming/. No label names a job, a user or
+a node: the number of series depends on the cluster's GPU types alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Counts
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, Metric, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+
+from hopsd.config import Config
+from hopsd.core.placement.pools import could_run, pools_of
+from hopsd.model.plan import PlanStatus
+from hopsd.model.reason import ReasonCode
+from hopsd.model.step import OutcomeStatus, StepKind
+from hopsd.round import RoundResult
+
+MODES = ("active", "paused", "standby")
+PLANNING_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0)
+
+WAIT_FOR_GPUS = (ReasonCode.LOST_TO_OTHERS, ReasonCode.OUTSIDE_WINDOW)
+"""Reasons of jobs that would run if the plan gave them GPUs."""
+
+
+class TickOutcome(StrEnum):
+    """``PLANNED``: a round succeeded. ``LATE``: its plan was not ready in time. ``IDLE``: on
+    standby or paused.
+    """
+
+    PLANNED = "planned"
+    LATE = "late"
+    IDLE = "idle"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """What a tick left behind. ``document``: the status document; ``result``: the last round's,
+    the same object where no new one succeeded; ``resting``: jobs left out of plans for a while;
+    ``ended``: when it ended, in seconds since 1970.
+    """
+
+    document: Mapping[str, Any]
+    result: RoundResult | None
+    resting: int
+    ended: float
+    config: Config
+
+
+class Figures:
+    """A registry of prometheus-client's, renewed by :meth:`take` after each tick."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._gauges: tuple[Metric, ...] = ()
+        self._last: RoundResult | None = None
+        self._last_round = 0.0
+        self._ticks = Counter(
+            "hops_ticks", "Ticks by outcome.", ["outcome"], registry=self.registry
+        )
+        self._rounds = Counter(
+            "hops_plans",
+            "Plans made and applied: first ones, which open a round, and further ones.",
+            ["kind"],
+            registry=self.registry,
+        )
+        self._steps = Counter(
+            "hops_steps",
+            "Changes asked of Slurm, by kind and by what came of them.",
+            ["kind", "status"],
+            registry=self.registry,
+        )
+        self._planning = Histogram(
+            "hops_planning_duration_seconds",
+            "Time that the policy took for a plan.",
+            buckets=PLANNING_BUCKETS,
+            registry=self.registry,
+        )
+        # Series that exist from the start, so that rate() sees the first event.
+        for outcome in TickOutcome:
+            self._ticks.labels(outcome.value)
+        for kind in ("first", "further"):
+            self._rounds.labels(kind)
+        for step in StepKind:
+            for status in OutcomeStatus:
+                self._steps.labels(step.value, status.value)
+        ProcessCollector(registry=self.registry)
+        self.registry.register(self)
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing, as long as no tick has ended."""
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        """The gauges of the last tick; prometheus-client asks for them at each scrape."""
+        return self._gauges
+
+    def take(self, tick: Tick) -> None:
+        """Count what the tick did, and show what it left from now on."""
+        fresh = tick.result if tick.result is not self._last else None
+        self._last = tick.result
+        if fresh is not None:
+            self._last_round = tick.ended
+            self._count(fresh)
+        self._ticks.labels(_outcome(tick, fresh).value).inc()
+        self._gauges = tuple(_gauges(tick, self._last_round))
+
+    def _count(self, result: RoundResult) -> None:
+        self._rounds.labels("first" if result.first else "further").inc()
+        self._planning.observe(result.plan.seconds.get("total", 0.0))
+        for outcome in result.outcomes:
+            self._steps.labels(outcome.step.kind.value, outcome.status.value).inc()
+
+
+def _outcome(tick: Tick, fresh: RoundResult | None) -> TickOutcome:
+    if tick.document["error"] is not None:
+        return TickOutcome.FAILED
+    if tick.document["mode"] != "active":
+        return TickOutcome.IDLE
+    return TickOutcome.PLANNED if fresh is not None else TickOutcome.LATE
+
+
+def _gauges(tick: Tick, last_round: float) -> Iterator[Metric]:
+    document, config = tick.document, tick.config
+    info = {"version": document["version"], "port": document["port"]}
+    yield InfoMetricFamily(
+        "hops_build",
+        "hopsd's version, its port, its policy and Slurm's version.",
+        {
+            **info,
+            "policy": config.plan.policy,
+            "slurm_version": document["slurm_version"] or "",
+        },
+    )
+    yield _by(
+        "hops_mode",
+        "1 for the mode that hopsd is in.",
+        ["mode"],
+        {(mode,): float(mode == document["mode"]) for mode in MODES},
+    )
+    yield _one("hops_last_tick_timestamp_seconds", "When the last tick ended.", tick.ended)
+    yield _one(
+        "hops_last_round_timestamp_seconds",
+        "When the last successful plan was applied; 0: none since the start.",
+        last_round,
+    )
+    yield _one("hops_round_length_seconds", "daemon.round_seconds.", config.daemon.round_seconds)
+    yield _one("hops_plan_gap_limit_ratio", "plan.gap.", config.plan.gap)
+    yield CounterMetricFamily(
+        "hops_reports_refused",
+        "Reports of jobs that were not believed.",
+        document["reports_refused"],
+    )
+    yield CounterMetricFamily(
+        "hops_needless_restarts",
+        "Moves that nobody gained by.",
+        document["needless_restarts"],
+    )
+    yield _one("hops_resting_jobs", "Jobs left out of plans for a while (setbacks).", tick.resting)
+    if document["raqlr"] is not None:
+        yield _one(
+            "hops_latency_ratio_mean",
+            "Mean latency ratio of the jobs that ended in the last metrics.raqlr_hours (RAQLR).",
+            document["raqlr"],
+        )
+    # A standby sees nothing: no figure is better than a zero.
+    if document["time"] is not None:
+        yield from _cluster(document)
+    if tick.result is not None:
+        yield from _plan(document, tick.result)
+
+
+def _cluster(document: Mapping[str, Any]) -> Iterator[Metric]:
+    gpus: Counts[tuple[str, ...]] = Counts()
+    nodes: Counts[tuple[str, ...]] = Counts({("usable",): 0, ("unusable",): 0})
+    for node in document["nodes"]:
+        kind, usable = node["gpu_type"], node["usable"]
+        nodes["usable" if usable else "unusable",] += 1
+        gpus[kind, "used"] += max(0, node["gpus"] - node["idle"] - node["foreign"])
+        gpus[kind, "foreign"] += node["foreign"]
+        gpus[kind, "idle"] += node["idle"] if usable else 0
+        gpus[kind, "unusable"] += 0 if usable else node["idle"]
+    yield _by(
+        "hops_gpus",
+        "GPUs: used by hops jobs, by foreign ones, idle, or idle on a node that takes no work.",
+        ["gpu_type", "state"],
+        gpus,
+    )
+    yield _by("hops_nodes", "Nodes that take work, and others.", ["state"], nodes)
+    yield _one("hops_running_jobs", "hops jobs that run.", len(document["running"]))
+    waiting: Counts[tuple[str, ...]] = Counts({(code.value,): 0 for code in ReasonCode})
+    waiting.update((row["code"] or "slurm",) for row in document["waiting"])
+    yield _by(
+        "hops_waiting_jobs",
+        "hops jobs that wait, by reason; slurm: paused, or given back to Slurm.",
+        ["reason"],
+        waiting,
+    )
+    yield _one(
+        "hops_longest_wait_seconds",
+        "Time that the job which waits longest has waited, over all its restarts.",
+        max((row["wait_seconds"] for row in document["waiting"]), default=0.0),
+    )
+
+
+def _plan(document: Mapping[str, Any], result: RoundResult) -> Iterator[Metric]:
+    plan = result.plan
+    yield _one("hops_plan_objective", "Objective of the last plan.", plan.objective)
+    yield _one("hops_plan_upper_bound", "Proven bound of it.", plan.upper_bound)
+    yield _one("hops_plan_gap_ratio", "How far the objective may be from the best.", plan.gap)
+    yield _by(
+        "hops_plan_status",
+        "1 for how the last plan ended.",
+        ["status"],
+        {(status.value,): float(status is plan.status) for status in PlanStatus},
+    )
+    yield _one("hops_plan_configurations", "Placements that were weighed.", plan.configurations)
+    yield _one("hops_fragmented_gpus", "GPUs left idle while jobs wait.", plan.fragments)
+    yield _one(
+        "hops_fitting_jobs",
+        "Jobs that wait for GPUs although idle ones would hold them.",
+        fitting(document, result),
+    )
+
+
+def fitting(document: Mapping[str, Any], result: RoundResult) -> int:
+    """How many jobs wait for GPUs, by the last plan, that fit on what was idle after it: GPUs,
+    cores, memory, nodes and shape.
+    """
+    waiting = {
+        row["id"]
+        for row in document["waiting"]
+        if row["code"] in WAIT_FOR_GPUS and not row["released"]
+    }
+    idle = {node["name"]: node["idle"] for node in document["nodes"] if node["usable"]}
+    nodes = [
+        replace(
+            node,
+            gpus=idle[node.name],
+            cores=node.cores if node.idle_cores is None else node.idle_cores,
+            memory_mb=node.memory_mb if node.idle_memory_mb is None else node.idle_memory_mb,
+        )
+        for node in result.built.snapshot.nodes
+        if idle.get(node.name, 0) > 0
+    ]
+    if not nodes or not waiting:
+        return 0
+    whole = {node.name for node in result.built.snapshot.nodes if node.gpus == node.idle}
+    pools = pools_of(nodes)
+    alone = pools_of(node for node in nodes if node.name in whole)
+    return sum(
+        could_run(job, alone if job.rules.exclusive else pools)
+        for job in result.built.snapshot.jobs
+        if job.id in waiting
+    )
+
+
+def _one(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value)
+
+
+def _by(name: str, text: str, labels: list[str], values: Mapping[tuple[str, ...], float]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for key, value in values.items():
+        family.add_metric(list(key), value)
+    return family

@@ -1,0 +1,127 @@
+"""/metrics for Prometheus: in threads of its own, a few at a time, each for some seconds."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+from contextlib import suppress
+from socketserver import TCPServer, ThreadingMixIn
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+import structlog
+from prometheus_client import CollectorRegistry, make_wsgi_app
+
+from hopsd.config.listen import ListenAddress
+from hopsd.errors import HopsError
+from hopsd.local_socket import clear_socket
+
+CONNECTIONS = 8
+"""At a time; who comes beyond is turned away."""
+SCRAPE_SECONDS = 10.0
+
+log = structlog.get_logger()
+
+
+class MetricsServer:
+    """Answers scrapes until closed."""
+
+    def __init__(self, address: ListenAddress, registry: CollectorRegistry) -> None:
+        """Listen at ``address``; a socket is for hopsd's account and its group.
+
+        Raises:
+            HopsError: nothing can listen there.
+        """
+        self._path = address.path
+        try:
+            if self._path is not None:
+                clear_socket(self._path, "metrics.listen")
+            self._server = (_UnixServer if self._path else _server_of(address))(
+                str(self._path) if self._path else address.host_and_port, _Handler
+            )
+            if self._path is not None:
+                self._path.chmod(0o660)
+        except (OSError, ValueError) as error:
+            raise HopsError(f"metrics.listen: {address} cannot be listened on: {error}") from error
+        self._server.set_app(make_wsgi_app(registry))
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.2,), name="metrics", daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, address: Any, handler: type[WSGIRequestHandler]) -> None:
+        self._free = threading.BoundedSemaphore(CONNECTIONS)
+        super().__init__(address, handler)
+
+    def server_bind(self) -> None:
+        """Without the look-up of the host's name, which may take long."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = "hopsd", 0
+        self.setup_environ()
+
+    def verify_request(self, _request: Any, _client_address: Any) -> bool:
+        return self._free.acquire(blocking=False)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError as error:  # no more threads: only this one is not served
+            self._free.release()
+            raise ConnectionAbortedError(str(error)) from error
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        # A client that sends or reads byte by byte is cut off, too.
+        timer = threading.Timer(SCRAPE_SECONDS, _cut, [request])
+        timer.daemon = True
+        try:
+            timer.start()
+            super().process_request_thread(request, client_address)
+        finally:
+            timer.cancel()
+            self._free.release()
+
+    def handle_error(self, _request: Any, _client_address: Any) -> None:
+        """A client that hangs up in the middle is its own affair; a defect is ours."""
+        if not isinstance(sys.exception(), OSError):
+            log.exception("defect", where="metrics")
+
+
+class _Server6(_Server):
+    address_family = socket.AF_INET6
+
+
+class _UnixServer(_Server):
+    address_family = socket.AF_UNIX
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """With a client address of the form that wsgiref wants."""
+        return self.socket.accept()[0], ("local", 0)
+
+
+def _server_of(address: ListenAddress) -> type[_Server]:
+    return _Server6 if ":" in address.host_and_port[0] else _Server
+
+
+def _cut(request: socket.socket) -> None:
+    with suppress(OSError):
+        request.shutdown(socket.SHUT_RDWR)
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = SCRAPE_SECONDS
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name there
+        """A scrape every some seconds is no news."""

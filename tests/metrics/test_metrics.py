@@ -1,0 +1,325 @@
+"""Prometheus' figures: of real ticks, scraped as Prometheus does, and what stands beside them."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+from controller_rig import Rig, job
+
+from hopsd.config import Config
+from hopsd.config.listen import ListenAddress
+from hopsd.errors import HopsError, SlurmUnavailableError
+from hopsd.metrics import Metrics
+from hopsd.model.reading import Reading
+
+pytest.importorskip("prometheus_client")
+from prometheus_client.parser import text_string_to_metric_families
+
+from hopsd.metrics.figures import Figures
+from hopsd.metrics.server import CONNECTIONS, MetricsServer
+
+ROOT = Path(__file__).resolve().parents[2]
+CONF = ROOT / "conf" / "prometheus"
+PROMTOOL = shutil.which("promtool")
+needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="promtool (package prometheus)")
+
+
+class Site:
+    """A controller in memory whose figures are served on a socket."""
+
+    def __init__(self, folder: Path, rig: Rig) -> None:
+        self.rig, self.socket = rig, folder / "metrics.sock"
+        config = Config()
+        listen = ListenAddress(str(self.socket))
+        self.config = replace(config, metrics=replace(config.metrics, listen=listen))
+        self.metrics = Metrics(self.config)
+
+    def tick(self, *, fails: bool = False) -> None:
+        if fails:
+            self.rig.port.now += 30.0
+            self.rig.controller.tick()
+        else:
+            self.rig.tick()
+        told = self.rig.controller
+        self.metrics.after_tick(told.document, told.result, told.resting, self.config)
+
+    def text(self) -> str:
+        return scrape(self.socket)
+
+    def figures(self) -> dict[tuple[str, ...], float]:
+        """By name and the values of the labels."""
+        return {
+            (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+            for family in text_string_to_metric_families(self.text())
+            for sample in family.samples
+        }
+
+
+def scrape(path: Path) -> str:
+    connection = http.client.HTTPConnection("localhost")
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.settimeout(30.0)
+    connection.sock.connect(str(path))
+    connection.request("GET", "/metrics")
+    with connection.getresponse() as answer:
+        assert answer.status == 200
+        text = answer.read().decode()
+    connection.close()
+    return text
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    (tmp_path / "reports").mkdir()
+    jobs = [job(1, "hops:reqs=2"), job(2, "hops:reqs=32"), job(3, "hops:reqs=8,16")]
+    made = Site(tmp_path, Rig(tmp_path / "reports", *jobs))
+    yield made
+    made.metrics.close()
+
+
+def test_a_tick_is_told(site: Site) -> None:
+    assert ("hops_mode", "active") not in site.figures()
+    site.tick()
+    figures = site.figures()
+    document = site.rig.controller.document
+    assert figures["hops_mode", "active"] == 1
+    assert figures["hops_ticks_total", "planned"] == 1
+    assert figures["hops_plans_total", "first"] == 1
+    assert figures["hops_steps_total", "start", "done"] == len(document["running"])
+    assert figures["hops_running_jobs",] == len(document["running"]) > 0
+    assert figures["hops_waiting_jobs", "no_configuration"] == 1
+    idle = sum(node["idle"] for node in document["nodes"])
+    assert figures["hops_gpus", "a100", "idle"] == idle
+    assert figures["hops_gpus", "a100", "used"] == 16 - idle
+    assert figures["hops_nodes", "usable"] == 2
+    assert figures["hops_plan_gap_ratio",] <= figures["hops_plan_gap_limit_ratio",]
+    assert figures["hops_planning_duration_seconds_count",] == 1
+    assert figures["hops_last_round_timestamp_seconds",] > 0
+
+
+def test_a_tick_that_fails_counts_no_round_and_keeps_its_time(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.tick()
+    before = site.figures()
+
+    def read() -> Reading:
+        raise SlurmUnavailableError("no slurmctld")
+
+    monkeypatch.setattr(site.rig.port, "read", read)
+    site.tick(fails=True)
+    after = site.figures()
+    assert after["hops_ticks_total", "failed"] == 1
+    for name in (("hops_plans_total", "first"), ("hops_last_round_timestamp_seconds",)):
+        assert after[name] == before[name]
+    assert after["hops_last_tick_timestamp_seconds",] > before["hops_last_tick_timestamp_seconds",]
+
+
+def test_jobs_that_would_fit_on_idle_gpus(site: Site) -> None:
+    """As the policy left them: here none is let in, whatever is free."""
+    site.tick()
+    assert site.figures()["hops_fitting_jobs",] == 0
+    controller = site.rig.controller
+    assert controller.result is not None
+    idle = dict.fromkeys(("n0", "n1"), 8)
+    document = {
+        **controller.document,
+        "nodes": [{**n, "idle": idle[n["name"]]} for n in controller.document["nodes"]],
+        "waiting": [
+            {"id": number, "code": code, "released": False, "wait_seconds": 1.0}
+            for number, code in (("1", "lost_to_others"), ("2", "outside_window"), ("3", "held"))
+        ],
+    }
+    site.metrics.after_tick(document, controller.result, 0, site.config)
+    assert site.figures()["hops_fitting_jobs",] == 1
+
+
+def test_a_node_that_takes_no_work_has_no_idle_gpus(site: Site) -> None:
+    site.rig.port.nodes[1] = replace(site.rig.port.nodes[1], usable=False)
+    site.rig.port.jobs.clear()
+    site.tick()
+    figures = site.figures()
+    assert figures["hops_gpus", "a100", "idle"] == figures["hops_gpus", "a100", "unusable"] == 8
+    assert figures["hops_nodes", "unusable"] == 1
+
+
+def test_a_defect_of_the_figures_leaves_the_ones_before(site: Site) -> None:
+    site.tick()
+    before = site.figures()
+    site.metrics.after_tick({}, None, 0, site.config)
+    assert site.figures()["hops_running_jobs",] == before["hops_running_jobs",]
+
+
+def test_no_label_names_a_job_a_user_or_a_node(site: Site) -> None:
+    site.tick()
+    labels = {
+        name
+        for family in text_string_to_metric_families(site.text())
+        for sample in family.samples
+        for name in sample.labels
+    }
+    assert labels == {
+        "gpu_type", "kind", "le", "mode", "outcome", "policy", "port", "reason",
+        "slurm_version", "state", "status", "version",
+    }  # fmt: skip
+    assert "ann" not in re.findall(r'"(.*?)"', site.text())
+
+
+def test_more_than_a_few_clients_are_turned_away_and_the_daemon_does_not_wait(site: Site) -> None:
+    silent = []
+    for _ in range(CONNECTIONS):
+        client = socket.socket(socket.AF_UNIX)
+        client.connect(str(site.socket))
+        silent.append(client)
+    with pytest.raises((http.client.HTTPException, OSError)):
+        site.text()
+    site.tick()
+    silent.pop().close()
+    for client in silent:
+        client.close()
+
+
+def test_an_address_and_the_socket_of_one_that_was_killed(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = MetricsServer(ListenAddress(f"127.0.0.1:{port}"), Figures().registry)
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+        assert "hops_ticks_total" in answer.read().decode()
+    server.close()
+    path = tmp_path / "m.sock"
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+    server = MetricsServer(ListenAddress(str(path)), Figures().registry)
+    assert path.stat().st_mode & 0o777 == 0o660
+    with pytest.raises(HopsError, match=r"metrics\.listen must be its own"):
+        MetricsServer(ListenAddress(str(path)), Figures().registry)
+    server.close()
+    assert not path.exists()
+
+
+def test_what_cannot_be_listened_on_stops_nothing(tmp_path: Path) -> None:
+    config = Config()
+    listen = ListenAddress(str(tmp_path / "none" / "m.sock"))
+    metrics = Metrics(replace(config, metrics=replace(config.metrics, listen=listen)))
+    metrics.after_tick({}, None, 0, config)
+    metrics.close()
+
+
+@pytest.mark.parametrize("text", ["", "/run/x.sock", "127.0.0.1:9817", "127.1.2.3:1", "[::1]:9817"])
+def test_addresses(text: str) -> None:
+    assert ListenAddress(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["x", "9817", ":9817", "localhost:9817", "0.0.0.0:9817", "10.0.0.1:9817", "::1:9817",
+     "127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:\u0661", "[127.0.0.1:1"],
+)  # fmt: skip
+def test_what_is_no_address_of_this_machine_alone(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - the setting's text tells what is accepted
+        ListenAddress(text)
+
+
+def exported(site: Site) -> set[str]:
+    site.tick()
+    return {
+        name
+        for family in text_string_to_metric_families(site.text())
+        for name in (family.name, *(sample.name for sample in family.samples))
+    }
+
+
+def used(text: str) -> set[str]:
+    return set(re.findall(r"\bhops_[a-z_]+", text))
+
+
+def test_rules_and_dashboard_use_figures_that_there_are(site: Site) -> None:
+    document = {**site.rig.controller.document, "raqlr": 1.5}
+    site.metrics.after_tick(document, None, 0, site.config)
+    told = exported(site) | {"hops_latency_ratio_mean"}
+    for name in ("hops.rules.yml", "hops.grafana.json"):
+        assert used((CONF / name).read_text()) - told == set()
+
+
+def test_every_figure_is_documented(site: Site) -> None:
+    page = used((ROOT / "docs" / "metrics.md").read_text())
+    families = {re.sub(r"_(bucket|count|sum|created)$", "", name) for name in exported(site)}
+    own = {name for name in families if name.startswith("hops_")}
+    assert {n for n in own if not {n, f"{n}_total", f"{n}_info"} & page} == set()
+
+
+def test_the_dashboard_is_whole() -> None:
+    board = json.loads((CONF / "hops.grafana.json").read_text())
+    ids = [panel["id"] for panel in board["panels"]]
+    assert len(set(ids)) == len(ids) > 0
+    taken: set[tuple[int, int]] = set()
+    for panel in board["panels"]:
+        at = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(at["x"], at["x"] + at["w"])
+            for y in range(at["y"], at["y"] + at["h"])
+        }
+        assert at["x"] + at["w"] <= 24
+        assert not taken & cells
+        taken |= cells
+        assert all(target["expr"] for target in panel["targets"])
+    variables = {variable["name"] for variable in board["templating"]["list"]}
+    assert set(re.findall(r"\$\{?([a-z]+)\b", json.dumps(board))) <= variables
+
+
+@needs_promtool
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("check", "rules", str(CONF / "hops.rules.yml")),
+        ("check", "config", str(CONF / "hops.scrape.yml")),
+        ("test", "rules", str(Path(__file__).with_name("hops.tests.yml"))),
+    ],
+    ids=lambda value: "-".join(value[:2]),
+)
+def test_promtool_accepts_the_files(arguments: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        [str(PROMTOOL), *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@needs_promtool
+def test_promtool_accepts_the_figures(site: Site) -> None:
+    site.tick()
+    text = "".join(line for line in site.text().splitlines(keepends=True) if "_created" not in line)
+    done = subprocess.run(
+        [str(PROMTOOL), "check", "metrics"],
+        input=text, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@needs_promtool
+def test_promtool_accepts_the_dashboards_queries(tmp_path: Path) -> None:
+    """As the expressions of rules, with what Grafana would put in place of its variables."""
+    board = json.loads((CONF / "hops.grafana.json").read_text())
+    queries = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    rules = [
+        {"record": f"q{i}", "expr": query.replace("$__rate_interval", "5m")}
+        for i, query in enumerate(queries)
+    ]
+    file = tmp_path / "queries.yml"
+    file.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
+    done = subprocess.run(
+        [str(PROMTOOL), "check", "rules", str(file)],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
