@@ -1,11 +1,10 @@
 """Classic queueing policies: FIFO, SJF, SRTF and LAS, with greedy placement and rigid jobs.
 
 Jobs take the median of their requirements, on the fastest servers that are idle when their
-turn comes. FIFO and SJF never preempt; FIFO lets nobody overtake, SJF passes over a job that
-does not fit. SRTF and LAS choose anew at each round's start among waiting and running jobs; who
-runs moves to faster servers that are idle at its turn where it gains more than its restart costs
-in the time that is left of it. LAS does not know that time: it takes a job to run as long again as
-it has.
+turn comes. FIFO and SJF never preempt; in FIFO no job overtakes another, SJF skips jobs that do not
+fit. SRTF and LAS choose anew at each round's start among waiting and running jobs; a running job
+moves to faster servers that are idle at its turn if it gains more than its restart costs in its
+remaining time. LAS does not know that time and assumes that a job runs as long again as it has.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class Classic:
                 continue
             gpus = sites.rigid(job)
             if gpus is None:
-                text = "no server or group of servers of a type that it knows is large enough"
+                text = "no server or group of servers of a type that it can use is large enough"
                 waiting[job.id] = Reason(ReasonCode.NO_CONFIGURATION, text)
                 continue
             found = None
@@ -82,7 +81,7 @@ class Classic:
         )
 
     def _left(self, job: Job, snapshot: Snapshot, sites: Sites) -> float:
-        """Seconds that the job is taken to run yet where it runs now."""
+        """The job's assumed remaining seconds where it runs now."""
         if self.priority is PriorityName.LAS:
             return job.run_seconds
         if job.samples is not None:
@@ -92,9 +91,9 @@ class Classic:
 
 
 def _better(job: Job, found: Allocation | None, left: float, sites: Sites) -> Allocation | None:
-    """``found``, where the job ends sooner with a move there; None: it stays.
+    """``found`` if the job ends sooner by moving there; None: it stays.
 
-    A job that runs where its tables know no speed moves to where they know one.
+    A job whose speed on its present servers is unknown moves to where it is known.
     """
     if found is None or found == job.running:
         return None

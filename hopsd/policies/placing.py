@@ -21,7 +21,7 @@ from hopsd.model.plan import Snapshot
 from hopsd.model.rules import ANYWHERE, Rules, ShapeRule
 
 
-def contenders(snapshot: Snapshot) -> list[Job]:
+def competing_jobs(snapshot: Snapshot) -> list[Job]:
     """The jobs a plan decides about, in the snapshot's order."""
     return [job for job in snapshot.jobs if competes(job, first=snapshot.round.first)]
 
@@ -30,7 +30,7 @@ class Sites:
     """Servers with their idle GPUs; finds and records placements."""
 
     def __init__(self, snapshot: Snapshot, stock: Supply | None = None) -> None:
-        """``stock``: what there is to give; by default what a plan may."""
+        """``stock``: the supply to place on; by default that of the plan."""
         names = [node.name for node in snapshot.nodes]
         self._stock = supply(snapshot) if stock is None else stock
         self.idle = dict(zip(names, self._stock.gpus.tolist(), strict=True))
@@ -118,7 +118,7 @@ class Sites:
         return median_low(able) if able else None
 
     def _room(self, job: Job, stock: Supply | None = None) -> Callable[[Node], int]:
-        """How many GPUs the job could take of a node: of what is idle, or of ``stock``."""
+        """How many GPUs the job could take on a node, of the idle ones or of ``stock``."""
         if job.rules == ANYWHERE and stock is None and not self._closed:
             return lambda node: self.idle[node.name]
         most = (stock or self._stock).most(job.rules)
@@ -133,7 +133,7 @@ class Sites:
         return room
 
     def _allowed(self, job: Job, gpus: int) -> bool:
-        """Whether every limit leaves the job so much beside those that stay."""
+        """Whether every limit leaves ``gpus`` GPUs to the job beside the jobs that stay."""
         return all(
             allowance.leaves(allowance.limit.taken(job.id, gpus), 1)
             for allowance in self._allowances
@@ -166,7 +166,7 @@ class Sites:
     ) -> Allocation | None:
         """The fastest placement on what is idle; among equal ones the tightest fit.
 
-        ``split`` False: what a server could hold is never spread over several.
+        ``split`` False: a job that one server could hold is never spread over several.
         """
         if gpus > self.left or not self._allowed(job, gpus):
             return None
@@ -212,7 +212,7 @@ class Sites:
     def _spread(
         self, job: Job, gpu_type: GpuType, gpus: int
     ) -> tuple[float, int, Allocation] | None:
-        """Over the servers with the most idle GPUs, hence over as few as can be."""
+        """A placement over the servers with the most idle GPUs, hence over the fewest possible."""
         table = job.throughput[gpu_type]
         if not table.distributed or gpus < 2:
             return None
@@ -228,8 +228,8 @@ class Sites:
 
 
 def parts_of(rooms: Sequence[int], gpus: int, rules: Rules) -> list[int] | None:
-    """Split ``gpus`` over the fewest servers, at least two, those with most room first; None: no
-    split that the rules allow.
+    """Split ``gpus`` over the fewest servers, at least two, those with most room first; None: the
+    rules allow no split.
     """
     most = sorted(rooms, reverse=True)
     if rules.shape is ShapeRule.NODE:

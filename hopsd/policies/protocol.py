@@ -10,10 +10,10 @@ from hopsd.model.plan import Plan, PlanSettings, Snapshot
 class Policy(Protocol):
     """A pure function: the same snapshot and settings give the same plan, time limits aside.
 
-    It may have attributes of type bool that tell the simulator when to ask it. ``only_first``: at
-    a round's start alone. ``every_first``: every plan is a first one, it preempts at any time.
-    ``settles``: right after one of its plans another one would place nothing. ``steady``: nor
-    would one as long as nothing happens, at a round's start neither.
+    Optional attributes of type bool tell the simulator when to call it. ``only_first``: only at a
+    round's start. ``every_first``: every plan is a first one, so it preempts at any time.
+    ``settles``: a second plan right after one of its plans would place nothing. ``steady``: nor
+    would any later plan until something happens, even at a round's start.
     """
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan: ...

@@ -27,7 +27,7 @@ from hopsd.model.ids import GpuType, JobId
 from hopsd.model.job import Job
 from hopsd.model.plan import Plan, PlanSettings, PlanStatus, PriorityName, Snapshot
 from hopsd.model.reason import Reason, ReasonCode
-from hopsd.policies.placing import Sites, contenders
+from hopsd.policies.placing import Sites, competing_jobs
 from hopsd.solver.bound.state_space import Items
 from hopsd.solver.knapsack import choose as choose_columns
 
@@ -35,7 +35,7 @@ POWER = -0.5
 LAMBDA = 1.1
 GAP = 1e-4
 FACTOR_MIN = 1e-3
-"""The restart factor of a job whose restarts took all its time; as printed it is not positive."""
+"""The restart factor of a job that spent all its time on restarts; as printed it is <= 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Sia:
         if not snapshot.round.first:
             return Plan(placements={})
         sites = Sites(snapshot)
-        competing = contenders(snapshot)
+        competing = competing_jobs(snapshot)
         kept = {}
         for job in competing:
             if restarting(snapshot.now, job) and sites.holds(job.running):
@@ -113,7 +113,7 @@ class Sia:
         return options
 
     def _sizes(self, job: Job, server: int) -> Sequence[int]:
-        """Sia's own counts as far as the job accepts them; all of its counts where none is."""
+        """Those of Sia's own counts that the job accepts, or all of its counts if none."""
         if self.own_sizes:
             return job.reqs
         own = [g for g in job.reqs if g % server == 0 or (g < server and g & (g - 1) == 0)]
@@ -147,7 +147,7 @@ def choose(
 ) -> tuple[list[Option], float, float]:
     """At most one option per job within every type's GPUs, at the least cost.
 
-    Also by how much that cost is below 0, and by how much any choice's can be.
+    Also returns by how much that cost is below 0, and a bound on that for any choice.
     """
     types = {gpu_type: i for i, gpu_type in enumerate(capacity)}
     _, jobs = np.unique([o.job for o in options], return_inverse=True)
@@ -170,7 +170,7 @@ def _capacity(snapshot: Snapshot, sites: Sites) -> dict[GpuType, int]:
 
 
 def _place(sites: Sites, jobs: Sequence[Job], chosen: Sequence[Option]) -> dict[JobId, Allocation]:
-    """With all jobs kept where they can stay; from scratch where that places more GPUs."""
+    """Placements with all jobs kept where they can stay, or anew if that places more GPUs."""
     kept = _place_once(sites.copy(), jobs, chosen, keep=True)
     wanted = sum(option.gpus for option in chosen)
     if sum(a.gpus for a in kept.values()) == wanted:
@@ -212,7 +212,7 @@ def _reasons(
         if job.id in placements:
             continue
         if i not in able:
-            text, code = "no GPU type that it knows can hold it", ReasonCode.NO_CONFIGURATION
+            text, code = "no GPU type that it can use can hold it", ReasonCode.NO_CONFIGURATION
         elif i in won:
             text = f"{won[i].gpus} GPUs of {won[i].gpu_type} were free, but on no fitting servers"
             code = ReasonCode.LOST_TO_OTHERS

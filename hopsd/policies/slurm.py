@@ -2,9 +2,9 @@
 
 Like ``sched/backfill`` (slurm.conf(5), SchedulerType): every job of the queue, in order of
 submission, gets the earliest start that delays no job before it, and those that can start now
-do. Jobs are rigid, are never preempted, take one server or, above a server's size, whole
-servers, and take whatever GPU type comes first: Slurm knows nothing of their speed. Run times
-are taken as known: the time limit where there is one, else what the job really needs.
+do. Jobs are rigid, are never preempted, take one server or, above a server's size, whole servers,
+and take whatever GPU type comes first: Slurm knows nothing about their speed. Run times are assumed
+to be known: the time limit if there is one, else the job's actual need.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from hopsd.model.ids import GpuType, JobId, NodeName, job_order
 from hopsd.model.job import Job
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.model.reason import Reason, ReasonCode
-from hopsd.policies.placing import Sites, contenders
+from hopsd.policies.placing import Sites, competing_jobs
 from hopsd.policies.timetable import Gain, Timetable
 
 _FAIR_SHARE_WEIGHT, _AGE_WEIGHT, _MAX_AGE_SECONDS = 10_000.0, 1_000.0, 7 * 86400.0
-"""Of priority/multifactor: PriorityWeightFairshare and PriorityWeightAge as sites have them,
-PriorityMaxAge by default.
+"""Typical settings of priority/multifactor: PriorityWeightFairshare, PriorityWeightAge and the
+default PriorityMaxAge.
 """
 
 TESTED_JOBS_MAX = 500
-"""Jobs of the queue that are looked at, as bf_max_job_test of slurm.conf(5)."""
+"""The number of queued jobs considered, like bf_max_job_test in slurm.conf(5)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
     """One backfill pass over the queue whenever something happens, as in Slurm.
 
-    ``multifactor``: in order of fair share and age in place of submission.
+    ``multifactor``: in order of fair share and age instead of submission.
     """
 
     settles: ClassVar[bool] = True
@@ -49,7 +49,7 @@ class Backfill:
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:  # noqa: ARG002
         """Start what can start now without delaying anybody before it in the queue."""
-        jobs = contenders(snapshot)
+        jobs = competing_jobs(snapshot)
         sites = Sites(snapshot)
         placements = {job.id: job.running for job in jobs if job.running}
         for allocation in placements.values():
@@ -82,7 +82,7 @@ class Backfill:
 
 _NOWHERE = Reason(
     ReasonCode.NO_CONFIGURATION,
-    "no server or group of servers of a type that it knows is large enough",
+    "no server or group of servers of a type that it can use is large enough",
 )
 _LATER = Reason(
     ReasonCode.LOST_TO_OTHERS, "its turn comes when GPUs that jobs before it wait for are free"
@@ -95,10 +95,10 @@ def _starting(
     queue: Sequence[Job],
     needs: Mapping[JobId, int | None],
 ) -> dict[JobId, Allocation]:
-    """Who starts now, and where, when every job in turn gets its earliest place.
+    """The jobs that start now, and where, if every job in turn gets its earliest place.
 
-    Places only get fewer: who could not start now if it were next will not start in its turn, and
-    behind the last who could, nobody's place matters.
+    Places only get fewer: a job that could not start now if it were next cannot in its turn either,
+    and places of jobs behind the last one that could do not matter.
     """
     times = _RunTimes(snapshot.nodes)
     table = Timetable(snapshot.now, snapshot.nodes, idle, times.gains(snapshot))
@@ -136,12 +136,12 @@ class _RunTimes:
             self._names.setdefault(node.gpu_type, []).append(node.name)
             sizes.setdefault(node.gpu_type, []).append(node.gpus)
         self._held = {t: list(accumulate(sorted(own)[::-1])) for t, own in sizes.items()}
-        """Of a type, how many GPUs its largest server has, its two largest, and so on."""
+        """By type: the GPUs of its largest server, of its two largest ones, and so on."""
         self._rates: dict[tuple[int, int, int], dict[GpuType, float]] = {}
         self._slowest: dict[tuple[int, GpuType], float] = {}
 
     def gains(self, snapshot: Snapshot) -> dict[NodeName, list[Gain]]:
-        """When running jobs will give back their GPUs: not now, even where their time is over."""
+        """When running jobs release their GPUs: after now, even if their time is over."""
         found: dict[NodeName, list[Gain]] = {}
         soon = nextafter(snapshot.now, inf)
         for job in snapshot.jobs:
@@ -153,8 +153,8 @@ class _RunTimes:
         return found
 
     def by_type(self, job: Job, gpus: int) -> dict[GpuType, float]:
-        """On the slowest servers of each type that can hold the job: a safe guess, as time limits
-        are.
+        """Run times on the slowest servers of each type that can hold the job: a safe estimate,
+        like a time limit.
         """
         key = (id(job.throughput), id(job.server_factor), gpus)
         if key not in self._rates:
@@ -183,7 +183,7 @@ def _left(job: Job, rate: float) -> float:
     """What is left of the run time at ``rate`` samples per second."""
     if job.time_limit_seconds is not None:
         return max(0.0, job.time_limit_seconds - job.run_seconds)
-    if job.samples is None or not rate:  # it runs where no table of its workload says how fast
+    if job.samples is None or not rate:  # it runs on a type whose speed is unknown
         return max(0.0, (job.age_seconds or DEFAULT_AGE_SECONDS) - job.run_seconds)
     return max(0.0, job.samples - job.samples_done) / rate
 

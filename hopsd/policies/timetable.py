@@ -12,7 +12,7 @@ from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, NodeName
 
 Gain = tuple[float, int]
-"""From when on so many GPUs more are free."""
+"""A time, and the number of GPUs that become free then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Timetable:
         idle: Mapping[NodeName, int],
         gains: Mapping[NodeName, Iterable[Gain]],
     ) -> None:
-        """``idle``: free GPUs now; ``gains``: when the others get free, after ``now``."""
+        """``idle``: free GPUs now; ``gains``: when the others become free, after ``now``."""
         self.now = now
         self._servers: dict[NodeName, _Server] = {}
         of_type: dict[GpuType, list[_Server]] = {}
@@ -56,7 +56,7 @@ class Timetable:
     def free_until(self, gpus: int) -> Mapping[GpuType, float]:
         """How long each type that has ``gpus`` free for one job now will keep them free.
 
-        Of a job larger than a server only the whole servers are looked for.
+        For a job larger than a server, only whole servers are considered.
         """
         if gpus not in self._free_until:
             lasting = {t: group.free_until(gpus) for t, group in self._groups.items()}
@@ -103,7 +103,7 @@ class _Server:
         return self._free[0]
 
     def windows(self, gpus: int) -> list[tuple[float, float]]:
-        """From when until when so many are free all along, each as long as can be."""
+        """The maximal intervals in which so many GPUs are free throughout."""
         if gpus not in self._windows:
             found, begin = [], None
             for time, free in zip(self._times, self._free, strict=True):
@@ -130,7 +130,7 @@ class _Server:
         self._windows.clear()
 
     def _row(self, time: float) -> int:
-        """The row that begins at ``time``, made where there is none."""
+        """The row that begins at ``time``, inserted if missing."""
         row = bisect_left(self._times, time)
         if row == len(self._times) or self._times[row] != time:
             self._times.insert(row, time)
@@ -139,7 +139,7 @@ class _Server:
 
 
 Window = tuple[float, float, _Server]
-"""From when until when the server has so many GPUs free all along."""
+"""An interval in which a server has so many GPUs free throughout."""
 
 
 class _Group:
@@ -153,11 +153,11 @@ class _Group:
         self._free_until: dict[int, float] = {}
 
     def forget(self) -> None:
-        """To be called when a server's GPUs were taken."""
+        """Clear the caches; to be called after a server's GPUs were taken."""
         self._free_until.clear()
 
     def free_until(self, gpus: int) -> float:
-        """How long so many are free that are free now; before now where they are not."""
+        """Until when ``gpus`` GPUs stay free; a time before now if they are not free now."""
         if gpus not in self._free_until:
             count = max(1, gpus // self._size)
             needs = ((s, gpus if gpus <= self._size else s.gpus) for s in self._servers)
@@ -166,9 +166,9 @@ class _Group:
         return self._free_until[gpus]
 
     def soonest(self, gpus: int, seconds: float, before: float) -> Place | None:
-        """On one server, of those that have room first the fullest; a job larger than that takes
-        whole servers, the largest first, and a part of one more for what remains. None where
-        that is after ``before``.
+        """The earliest place on one server, ties going to the fullest. A larger job takes whole
+        servers, the largest first, and part of one more for the remainder. None if it would start
+        after ``before``.
         """
         return (self._on_one if gpus <= self._size else self._on_many)(gpus, seconds, before)
 
@@ -206,7 +206,7 @@ class _Group:
         return None
 
     def _begins(self, gpus: int, seconds: float, after: float) -> list[float]:
-        """Of windows of so many GPUs that last so long."""
+        """The beginnings of windows with so many GPUs that last long enough."""
         return [
             begin
             for server in self._servers
@@ -217,7 +217,7 @@ class _Group:
     def _parts(
         self, gpus: int, whole: Iterable[Window], start: float, end: float
     ) -> dict[NodeName, int]:
-        """GPUs by server; none where there is no room from ``start`` to ``end``."""
+        """GPUs by server; none if there is no room from ``start`` to ``end``."""
         parts: dict[NodeName, int] = {}
         for begin, stop, server in whole:
             if begin <= start and end <= stop and server.gpus <= gpus:

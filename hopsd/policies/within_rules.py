@@ -25,10 +25,10 @@ _BROKEN = Reason(
 class WithinRules:
     """A policy whose plans are stripped of forbidden placements.
 
-    Policies other than hops place by GPUs and what a job could take of each server; that two
-    placements need the same cores, or come to a limit together, they do not see. Jobs that stay
-    come first, then those of the window in its order. A job whose place is forbidden gets the
-    fastest one that is left, so that a policy which chooses the same place again starves nobody.
+    Policies other than hops only consider GPUs and what a single job could take of each server, so
+    two placements may need the same cores or exceed a limit together. Jobs that stay come first,
+    then those of the window in its order. A job with a forbidden placement gets the fastest one
+    left, so that it does not starve if the policy chooses the same placement every time.
     """
 
     def __init__(self, policy: Policy) -> None:

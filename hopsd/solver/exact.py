@@ -16,7 +16,7 @@ from hopsd.core.placement.configurations import Configurations
 from hopsd.core.placement.program import Program
 from hopsd.model.arrays import Ints
 
-# About 0.2 s of pure Python; more steps than this are CBC's business.
+# About 0.2 s of pure Python; programs with more steps than this go to CBC.
 _STEPS_MAX = 100_000
 _COLUMNS_MAX = 5_000
 # Gains that differ by less are equal: the rest is rounding of the throughput tables' products.
@@ -44,7 +44,7 @@ def solve_exactly(program: Program) -> Ints | None:
 
 
 def _least_steps(program: Program) -> int:
-    """No search takes fewer: after a job of ``n`` columns there are ``n + 1`` states or more."""
+    """A lower bound on the steps: a job with ``n`` columns leaves at least ``n + 1`` states."""
     lengths = np.diff(program.configurations.start)
     states = 1 + np.maximum.accumulate(np.append(0, lengths))[:-1]
     return int(lengths @ states)
@@ -85,9 +85,9 @@ def _whole_values(program: Program) -> list[int]:
 
 
 def _search(columns: list[list[_Column]], free: _Free) -> list[int] | None:
-    """Forward over jobs: for all that is free of the rows the best value, and how it came about.
+    """Dynamic programming over jobs: the best value for each state of free rows, with its choice.
 
-    None as soon as it is sure to take too many steps: states only get more.
+    None as soon as it is certain to take too many steps: the number of states only grows.
     """
     steps, ahead = 0, sum(map(len, columns))
     states: dict[_Free, int] = {free: 0}

@@ -1,10 +1,10 @@
 """Sia's program: at most one column per job within each GPU type's count, at the least cost.
 
-A multiple-choice knapsack with one capacity a type, by dynamic programming over the jobs. A label
-is a choice for the first jobs; of those that leave the same of every type the cheapest stays. A
-label is dropped where even a bound on what the other jobs add leads to nothing better
-(:mod:`hopsd.solver.bound.state_space`). No clock matters before the time limit, so equal inputs
-give equal answers.
+A multiple-choice knapsack with one capacity per type, by dynamic programming over the jobs. A label
+is a choice for the first jobs; of labels that leave the same of every type, the cheapest is kept. A
+label is dropped if even a bound on what the other jobs add leads to nothing better
+(:mod:`hopsd.solver.bound.state_space`). Before the time limit the clock has no influence, so equal
+inputs give equal answers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hopsd.solver.backend.linear import Optimum, Rows, minimise
 from hopsd.solver.bound.state_space import Bound, Items, bounds
 
 WIDTHS = (300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000)
-"""Labels kept after each job, from pass to pass: narrow ones find, the last one needed proves."""
+"""Labels kept per job, by pass: narrow passes find a solution, the last one proves it."""
 
 _ROUNDING = 1e-9
 
@@ -82,9 +82,11 @@ class _Labels:
 
 @dataclass(slots=True)
 class _Search:
-    """For what costs less than ``limit``. ``columns``: for each job, in the order of the search,
-    those that may be part of it, and -1 if the job may go without. ``dropped``: what any choice
-    costs at least that led through a label dropped for want of room.
+    """A search for choices that cost less than ``limit``.
+
+    ``columns``: for each job, in the order of the search, those that may be chosen, and -1 if the
+    job may be left out. ``dropped``: a lower bound on the cost of choices through labels that were
+    dropped to save space.
     """
 
     items: Items
@@ -95,9 +97,9 @@ class _Search:
 
     @classmethod
     def below(cls, limit: float, items: Items, relaxed: Optimum, relaxations: int) -> _Search:
-        """Without the columns whose reduced cost alone leads to ``limit``.
+        """A search without the columns whose reduced cost alone reaches ``limit``.
 
-        Jobs with the least choice come first: so labels stay few for long.
+        Jobs with the fewest columns come first, so that labels stay few for long.
         """
         of_job, of_kind = relaxed.prices[: items.jobs], relaxed.prices[items.jobs :]
         reduced = items.cost + of_job[items.job] + of_kind[items.kind] * items.size
@@ -113,7 +115,7 @@ class _Search:
         return cls(items, limit, columns, bounds(items, columns, of_kind, relaxations))
 
     def run(self, width: int, give_up: float) -> tuple[Ints | None, float]:
-        """The best choice below the limit, if one was found, and what none costs less than."""
+        """The best choice below the limit, if one was found, and a lower bound on any cost."""
         labels = _Labels(self.items.capacity[None, :], np.zeros(1))
         trail: list[tuple[Ints, Ints]] = []
         for step in range(len(self.columns)):
@@ -155,8 +157,8 @@ class _Search:
 
 
 def _cheapest(left: Ints, cost: Floats, capacity: Ints) -> Ints:
-    """Of the labels that leave the same, the cheapest one."""
-    # With many types the key overflows, and equal labels may stay: they are compared themselves.
+    """The cheapest of the labels that leave the same capacity."""
+    # With many types the key would overflow: labels are compared themselves, equal ones may stay.
     key = left @ np.cumprod(np.append(1, capacity[:-1] + 1))
     order = np.lexsort((cost, key))
     other = np.any(left[order[1:]] != left[order[:-1]], axis=1)

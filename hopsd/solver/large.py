@@ -19,24 +19,24 @@ from hopsd.solver.search.local_search import Effort, group_gpus, improve
 from hopsd.solver.search.server_assignment import assign_servers
 
 _PASSES_MAX = 30
-# Up to here CBC takes the program as written, in less time than a pass.
+# Up to this size CBC solves the program as written in less time than a pass.
 _WHOLE_MAX = 4_000
-# Of the gap asked for: what one group or the class program may leave open.
+# The share of the requested gap that one group or the class program may leave open.
 _PART = 0.3
-# A pass was the last of its kind when so many like it would not meet the gap. Under rules the
-# bound is at times loose, and passes that gain little gain more than a proof would.
+# Passes end when so many more with the same gain would not meet the gap. Under rules the bound is
+# sometimes loose, and passes with little gain are still worth more than a proof.
 _MORE = 10
 # Proof and search in turn: effort on the first turn's cases, four times as much each; columns for
 # CBC and groups twice as large each, up to the last of these turns, whose CBC may branch until the
 # time is over.
 _TURNS, _CASES = 6, 10_000_000
 CBC_TOLERANCE = 2e-6
-"""Relative; what CBC proves to be optimal is so up to this."""
+"""Relative tolerance up to which CBC proves optimality."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is asked for: relative ``gap``, deadline (monotonic seconds) and ``solver``."""
+    """The terms of a solution: relative ``gap``, deadline (monotonic seconds) and ``solver``."""
 
     gap: float
     give_up: float
@@ -74,9 +74,9 @@ def solve_large(
 def _close(
     program: Program, choice: Ints, prices: Prices, bound: float, task: Task, turns: int | None
 ) -> tuple[Ints, float]:
-    """Prove more, then search wider, in turn; with ever more effort until the gap is met.
+    """Alternate between proof and wider search, with more effort each turn, until the gap is met.
 
-    Every turn's effort is counted, not timed: where one meets the gap it does so each time.
+    Effort is counted, not timed, so that the result does not depend on the machine's speed.
     """
     for turn in count() if turns is None else range(turns):
         if _enough(program, choice, bound, task):
@@ -130,10 +130,10 @@ def _passes(
 
 
 def _class_start(program: Program, parts: ColumnGroups, prices: Prices, task: Task) -> Ints | None:
-    """The class program's plan, dealt out and filled; None where there is none.
+    """The class program's plan with servers assigned and idle GPUs filled; None if there is none.
 
-    None also where a pass takes all servers as one group: CBC's time is better spent on that; and
-    where servers are short of cores or memory, which patterns do not count.
+    Also None if a pass takes all servers as one group, where CBC's time is better spent, and if
+    servers are short of cores or memory, which patterns ignore.
     """
     columns = program.configurations
     if program.idle.sum() <= group_gpus(program) or columns.short_of_more_than_gpus:

@@ -1,8 +1,8 @@
 """Assignment of jobs to positions on machines: min-cost bipartite matching (AlloX, section 3.1).
 
-A job that ``place - 1`` others follow on its machine lets them all wait for it: it adds
-``place`` times its run time to the sum of completion times. Its own wait for the machine, which
-is busy until ``ready``, comes once on top of that (section 3.2).
+A job that is followed by ``place - 1`` others on its machine delays them all: it adds ``place``
+times its run time to the sum of completion times. Its own wait for the machine, which is busy until
+``ready``, is added once (section 3.2).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Queues:
 
     ``seconds`` (n, t): run time, infinite where a job cannot run; one entry of a row is finite.
     ``kind`` (m,): of each machine. ``ready`` (m,): when it is free. ``arrival`` (n,).
-    ``width`` (n,): machines, or parts of one, that a job takes at once; ``earliest`` (n, t): when
-    they are free together.
+    ``width`` (n,): machines, possibly fractions, that a job takes at once; ``earliest`` (n, t):
+    when they are free together.
     """
 
     seconds: Floats
@@ -74,8 +74,8 @@ class Matching:
 def match(queues: Queues) -> Matching:
     """The least-cost matching.
 
-    A job of ``width`` w is one entry of one queue: those behind it wait for it as for w jobs, as
-    it takes that many machines' time. For jobs of one machine this is the paper's Q, and exact.
+    A job of ``width`` w is one entry of one queue, and delays those behind it like w jobs, since it
+    takes w machines' time. For jobs of one machine each this is the paper's Q, and exact.
     """
     from scipy.optimize import linear_sum_assignment  # noqa: PLC0415  # slow to import
 
@@ -103,9 +103,9 @@ def _costs(queues: Queues, kind: int, ready: Floats, place: Ints) -> Floats:
 def positions(ready: Floats, jobs: int) -> tuple[Ints, Ints]:
     """The positions on one kind's machines that suffice for an optimal matching.
 
-    A position is no better than another of its kind with no larger place and no later machine.
-    Where ``jobs`` others are as good, one of them is left over, so it is not needed. Returns
-    ranks of machines by ``ready`` and places, both (s,).
+    A position is dominated by one of the same kind with no larger place and no later machine. If
+    ``jobs`` others dominate it, one of them stays free, so it is not needed. Returns ranks of
+    machines by ``ready`` and places, both (s,).
     """
     times = np.sort(ready)
     rank = np.arange(len(times))

@@ -39,11 +39,11 @@ def prove(
 ) -> tuple[Ints, float]:
     """Improve the current choice and bound; neither gets worse.
 
-    Every column has a loss at the prices, and a plan's value is the bound less its columns'
-    losses and the prices of what it leaves idle. A plan better than ``choice`` therefore has no
-    column that loses more than the distance to the bound; without those columns the program is
-    often small enough for CBC, whose bound then holds for the whole. Where it is not, the columns
-    of plans so good that ``choice`` would miss the gap may be: that there is none is proof enough.
+    Every column has a reduced loss at the prices, and a plan's value is the bound less its columns'
+    losses and the price of what it leaves idle. So no plan better than ``choice`` uses a column
+    that loses more than the distance to the bound. Without such columns the program is often small
+    enough for CBC, whose bound then holds for the whole. If it is not, a smaller program with only
+    plans so good that ``choice`` would miss the gap may be: showing that there is none suffices.
     """
     value = program.scaled_objective(choice)
     loss = reduced_losses(program, prices.item, prices.job)

@@ -17,9 +17,9 @@ from hopsd.solver.search.greedy import fill_idle, greedy_by_weight
 from hopsd.solver.solution import Solution
 from hopsd.solver.weight_classes import improve_light_jobs
 
-# What comes after the search, under load: the last fill, the check, the reasons.
+# The rest is for what follows the search, under load: the last fill, the check, the reasons.
 _SEARCH_SHARE = 0.9
-# Of that, for the whole program; the rest is for the light jobs.
+# Of the search time, for the whole program; the rest is for the light jobs.
 _WHOLE_SHARE = 0.85
 
 
@@ -34,9 +34,9 @@ def solve(
 ) -> Solution:
     """The best choice found within ``seconds``, with a proven upper bound on any choice.
 
-    Equal for equal input as long as the time does not run out. Jobs that run where they may stay
-    are a start: most of a round's plan is the last one's. ``turns``: see :func:`solve_large`,
-    None: until the gap is proven or the time is over. ``solver``: by default what is installed.
+    Deterministic as long as the time does not run out. Running jobs where they may stay are a warm
+    start: most of a round's plan is the previous one's. ``turns``: see :func:`solve_large`, None:
+    until the gap is proven or time runs out. ``solver``: by default the configured one.
     """
     part, columns = drop_oversized(program)
     if part is not program:
@@ -62,7 +62,7 @@ def solve(
 
 
 def _status(objective: float, bound: float, gap: float, solver: CheckedSolver) -> PlanStatus:
-    """``TIME_LIMIT``: the gap asked for was not proven before the time, or the turns, were over."""
+    """``TIME_LIMIT``: the requested gap was not proven before the time or the turns ran out."""
     if objective >= bound * (1 - CBC_TOLERANCE):
         return PlanStatus.OPTIMAL
     if solver.failed:

@@ -1,9 +1,9 @@
 """Replan jobs of similar weight together, the heaviest class first, so that light jobs count too.
 
-A relative gap of 1 % of the whole objective is worth more than all the light jobs together, so a
-solver may leave them out and say that it is done. Below every thousandth of weight, the jobs are
-planned once more on what the heavier ones leave, with values scaled to the heaviest among them:
-each class is then as good as the gap asks, given those above, and no heavier job loses.
+A gap of 1 % of the whole objective may exceed the value of all light jobs together, so a solver
+could leave them out and still meet the gap. For each factor of 1,000 in weight, the lighter jobs
+are replanned on what the heavier ones leave, with values scaled to the heaviest among them. Each
+class then meets the gap, given the classes above, and no heavier job loses.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hopsd.solver.exact import solve_exactly
 from hopsd.solver.large import Task, solve_large
 
 _DECADES = math.log(1e3)
-# 12 decades are 4 classes; a large lambda has hundreds, and there the order by weight decides.
+# 12 decades are 4 classes; with a large lambda there are hundreds, where order by weight decides.
 _CLASSES_MAX = 8
 
 

@@ -1,8 +1,8 @@
 """AlloX's view of a cluster: when each GPU or CPU is free, and each job's run time on each type.
 
-What the policies share that choose among GPU types and never preempt: AlloX and what it is
-compared with. A job is rigid (:meth:`Sites.rigid`) and takes that many devices of one type: on
-one server where one could hold it, else whole servers and one for what remains.
+Shared by the policies that choose among GPU types and never preempt: AlloX and what it is compared
+with. A job is rigid (:meth:`Sites.rigid`) and takes that many devices of one type, on one server if
+one could hold it, else on whole servers and one for the remainder.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hopsd.model.ids import GpuType, JobId, NodeName, job_order
 from hopsd.model.job import Job
 from hopsd.model.plan import Snapshot
 from hopsd.model.reason import Reason, ReasonCode
-from hopsd.policies.placing import Sites, contenders
+from hopsd.policies.placing import Sites, competing_jobs
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -30,7 +30,7 @@ Parts = tuple[tuple[int, int], ...]
 """Servers of one type, as rows, and devices on each."""
 
 OVERRUN_SHARE = 1e-3
-"""Of its run time a job always needs this much more, even past its expected end."""
+"""The least share of its run time that a job is expected to need still."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +78,13 @@ class Situation:
 
     def _work(self, snapshot: Snapshot) -> Work:
         jobs, gpus, seconds = [], [], []
-        for job in sorted(contenders(snapshot), key=lambda j: (j.submit, job_order(j.id))):
+        for job in sorted(competing_jobs(snapshot), key=lambda j: (j.submit, job_order(j.id))):
             if job.running:
                 self.placements[job.id] = job.running
                 continue
             size = self._sites.rigid(job)
             if size is None:
-                text = "no server or group of servers of a type that it knows is large enough"
+                text = "no server or group of servers of a type that it can use is large enough"
                 self.waiting[job.id] = Reason(ReasonCode.NO_CONFIGURATION, text)
             else:
                 jobs.append(job)
@@ -114,8 +114,8 @@ class Situation:
         return Running(job, gpus, kind, left / here, times)
 
     def _samples_left(self, job: Job, rates: Sequence[float], here: float | None) -> float:
-        """A job that names no samples has as many as the mean type trains in its age; one that
-        reports none has trained as long as it ran.
+        """Samples left. If the job declares none, as many as the mean type trains in its expected
+        run time; if it reports no progress, it is assumed to have trained as long as it ran.
         """
         mean = sum(share * rate for share, rate in zip(self._present, rates, strict=True))
         total = job.samples or self._age[job.id] * mean or 1.0
@@ -126,7 +126,7 @@ class Situation:
 class Machines:
     """When each device is free: per type a matrix (servers, devices) of times, rows ascending.
 
-    Never, as far as anybody knows: what others than the snapshot's jobs hold.
+    Devices held by jobs outside the snapshot never become free.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class Machines:
         """The earliest time when ``gpus`` devices of a type are free together, and on which
         servers.
 
-        Among servers that are free as early the one with least to spare.
+        Among servers that are free equally early, the one with least to spare.
         """
         free, sizes = self._free[kind], self._sizes[kind]
         if gpus <= free.shape[1]:

@@ -31,7 +31,7 @@ def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
     situation = Situation(snapshot)
     scheduler = _Scheduler(situation, settings.alpha)
     scheduler.run()
-    text = "comes behind others, or on a machine that is still busy and worth the wait"
+    text = "comes behind others, or on a machine that is still busy and worth waiting for"
     reason = Reason(ReasonCode.LOST_TO_OTHERS, text)
     for job in situation.work.jobs:
         if job.id not in scheduler.placements:
@@ -59,7 +59,7 @@ def plan_of(
 class Progress:
     """Each user's progress: the sum of the values of the running jobs (section 3.3.2).
 
-    A device type is a resource. Memory is not in the snapshot: Slurm keeps to it.
+    Each device type is a resource; memory is left to Slurm.
     """
 
     def __init__(self, situation: Situation) -> None:
@@ -138,9 +138,9 @@ class _Scheduler:
     def _match(
         self, order: Sequence[UserName]
     ) -> tuple[frozenset[UserName], list[tuple[int, int]]]:
-        """Jobs that come first on idle machines, with the type, and the users asked.
+        """Jobs that come first on idle machines, with the type, and the users that took part.
 
-        While that is nobody, alpha is raised (section 4.4, low utilisation), until all users take
+        While there are none, alpha is raised (section 4.4, low utilisation), until all users take
         part.
         """
         alpha = self._alpha
@@ -186,8 +186,8 @@ class _Scheduler:
     def _acts(self, job: int, earliest: Floats, ready: float, kind: int) -> bool:
         """Whether a job that comes first on a machine starts, or gets a reservation.
 
-        Several devices are reserved even if the one it is matched to is busy: else jobs of one
-        would take turns on the others for ever.
+        Several devices are reserved even if the one it is matched to is busy, since jobs of one
+        device could otherwise occupy the rest forever.
         """
         if earliest[kind] <= self._machines.now:
             return ready <= self._machines.now

@@ -71,7 +71,7 @@ def shortest_first(snapshot: Snapshot, settings: PlanSettings) -> Plan:  # noqa:
 def allox_plus(snapshot: Snapshot, settings: PlanSettings) -> Plan:
     """AlloX+ (section 4.4): as SJF+, but jobs that have waited beyond its patience come first.
 
-    Such a job keeps the devices where it can be done soonest, so that no shorter one takes them.
+    Such a job reserves the devices where it would end first, so that no shorter one takes them.
     """
     starts = _Starts(snapshot)
     for job, spec in enumerate(starts.work.jobs):
@@ -85,7 +85,7 @@ def allox_plus(snapshot: Snapshot, settings: PlanSettings) -> Plan:
 def join_shortest_queue(snapshot: Snapshot, settings: PlanSettings) -> Plan:  # noqa: ARG001
     """JSQ+ (section 2.2): in order of arrival, each job joins the queue where it would end first.
 
-    Queues are not remembered but worked out anew; with run times as expected they are the same.
+    Queues are recomputed each time rather than stored; with accurate run times they are the same.
     """
     starts = _Starts(snapshot)
     for job in range(len(starts.work.jobs)):
@@ -94,7 +94,7 @@ def join_shortest_queue(snapshot: Snapshot, settings: PlanSettings) -> Plan:  # 
 
 
 def _soonest(starts: _Starts, job: int) -> None:
-    """Start it where it ends first, or keep that for it."""
+    """Start the job where it would end first, or reserve that."""
     gpus, seconds = int(starts.work.gpus[job]), starts.work.seconds[job]
     begins = [starts.machines.earliest(kind, gpus) for kind in starts.kinds]
     ends = np.array([start for start, _ in begins]) + seconds
@@ -166,7 +166,7 @@ class DominantShare:
 def converted_share(snapshot: Snapshot, settings: PlanSettings) -> Plan:  # noqa: ARG001
     """DRFA: devices are weighted by mean speed, so that there is a single resource to share.
 
-    The user with least of it is next, with the shortest run on whatever is idle.
+    The user with the smallest share is next, with the shortest run on any idle device.
     """
     starts = _Starts(snapshot)
     worth = _mean_speedups(starts)
@@ -186,7 +186,7 @@ def converted_share(snapshot: Snapshot, settings: PlanSettings) -> Plan:  # noqa
 
 
 def _mean_speedups(starts: _Starts) -> Floats:
-    """Of each type against the slowest, the mean over the jobs that can run on all: (types,)."""
+    """Mean speed of each type relative to the slowest, over jobs that can run on all: (types,)."""
     known = [run.seconds for run in starts.situation.running] + list(starts.work.seconds)
     able = [seconds for seconds in known if np.isfinite(seconds).all()]
     if not able:

@@ -21,7 +21,7 @@ from hopsd.policies.allox.policy import plan_of
 
 @dataclass(frozen=True, slots=True)
 class Srpt:
-    """SRPT. ``every_first``: in virtual time every plan is a first one: it preempts at any time."""
+    """SRPT. ``every_first``: in simulations every plan is a first one and may preempt."""
 
     every_first: ClassVar[bool] = True
 
@@ -50,7 +50,7 @@ class Srpt:
 
 
 def _as_waiting(snapshot: Snapshot) -> Snapshot:
-    """The same, but that jobs that may be moved hold nothing."""
+    """The snapshot in which jobs that may be moved hold nothing."""
     first = snapshot.round.first
     return replace(
         snapshot,
@@ -66,7 +66,7 @@ def _as_waiting(snapshot: Snapshot) -> Snapshot:
 
 
 def _shortest(situation: Situation) -> dict[int, int]:
-    """Job to type, as far as devices last, by remaining run time."""
+    """Job to type, by remaining run time, until no devices are left."""
     work = situation.work
     left = [situation.machines.unclaimed(kind) for kind in range(len(work.types))]
     chosen: dict[int, int] = {}

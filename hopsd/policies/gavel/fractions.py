@@ -21,7 +21,7 @@ TIGHT = 1e-7
 """A row whose price is above this is tight in every optimum."""
 
 SLACK = 2e-7
-"""How much of a level already reached may be lost again: HiGHS keeps rows to 1e-7."""
+"""How much of a level already reached may be lost again: HiGHS satisfies rows up to 1e-7."""
 
 CONVERGED = 1e-7
 """Relative change of the fairness bound at which its iteration ends."""
@@ -123,14 +123,14 @@ def _largest_z(
 
 
 def _per_job(value: Floats, limit: Floats) -> Rows:
-    """One row a job over its own X."""
+    """One row per job over its own X."""
     jobs, types = value.shape
     columns = np.arange(jobs * types)
     return Rows(columns // types, columns, value.ravel(), limit)
 
 
 def _limits(gpus: Floats, capacity: Floats, jobs: int) -> Rows:
-    """One share of time a job, and every type's GPUs."""
+    """The time of each job, and the GPUs of each type, as limits."""
     types = len(capacity)
     columns = np.arange(jobs * types)
     time = _per_job(np.ones((jobs, types)), np.ones(jobs))
@@ -155,9 +155,9 @@ def finish_time_fairness(shares: Shares) -> Floats:
     """Minimise the largest rho = (elapsed + remaining / rate(X)) / time alone (section 4.2).
 
     For a given rho each job needs the rate ``remaining / (rho * alone - elapsed)``, and a program
-    says by how much all can have more or less: the root of that, between the rho of equal rates
+    gives by how much these can be exceeded or are missed. Its root, between the rho of equal rates
     and that of a job by itself on its fastest type, is the optimum (Brent's method, a handful of
-    programs). Iterating on the rho found takes hundreds where one job has little left to do.
+    programs). Fixed-point iteration takes hundreds if one job has little left to do.
     """
     alone, rates = shares.alone_seconds, shares.rates
     able = (rates.max(axis=1) > 0) & (shares.remaining > 0)

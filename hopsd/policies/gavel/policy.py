@@ -1,8 +1,8 @@
 """Gavel (Narayanan et al., OSDI 2020): time fractions per GPU type, realised in rounds.
 
 A linear program gives each job the share of time ``X[m, t]`` that it should spend on each GPU
-type; rounds make it true by giving GPUs to the largest ``X / fraction received``. Jobs are
-rigid at the median requirement; a plan is made at a round's start only.
+type; rounds realise it by giving GPUs to the largest ``X / fraction received``. Jobs are rigid at
+the median requirement; plans are made only at a round's start.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hopsd.policies.gavel.fractions import (
     max_min,
     max_sum,
 )
-from hopsd.policies.placing import Sites, contenders
+from hopsd.policies.placing import Sites, competing_jobs
 from hopsd.solver.backend.linear import Floats
 
 Program = Callable[[Shares], Floats]
@@ -51,10 +51,10 @@ class Gavel:
         waiting: dict[JobId, Reason] = {}
         jobs: list[Job] = []
         gpus: list[int] = []
-        for job in contenders(snapshot):
+        for job in competing_jobs(snapshot):
             rigid = sites.rigid(job)
             if rigid is None:
-                text = "no GPU type that it knows is large enough for its requirement"
+                text = "no GPU type that it can use is large enough for its requirement"
                 waiting[job.id] = Reason(ReasonCode.NO_CONFIGURATION, text)
             else:
                 jobs.append(job)
@@ -148,7 +148,7 @@ def _place(
     chosen: dict[int, int],
     types: Sequence[GpuType],
 ) -> dict[JobId, Allocation]:
-    """Who stays on its type stays where it is; then the large jobs before the small."""
+    """Placements: jobs that keep their type stay where they are, then large jobs before small."""
     placements: dict[JobId, Allocation] = {}
     moving = []
     for i, t in chosen.items():

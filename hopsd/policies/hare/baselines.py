@@ -20,7 +20,7 @@ from hopsd.solver.matching import Queues, match
 
 @dataclass(slots=True)
 class _Site:
-    """What a scheme sees: ``waiting`` jobs in order of arrival, and from when each GPU is free."""
+    """A scheme's input: ``waiting`` jobs in order of arrival, and when each GPU becomes free."""
 
     instance: Instance
     now: float
@@ -48,7 +48,7 @@ class _Site:
         return self.train(job) + sync
 
     def fastest(self, job: int) -> Ints | None:
-        """As many of the idle GPUs as the job's scale, the fastest for it; None: too few."""
+        """The idle GPUs on which the job is fastest, as many as its scale; None: too few."""
         seconds = self.whole(job)
         idle = self.idle[np.argsort(seconds[self.idle], kind="stable")]
         able = idle[np.isfinite(seconds[idle])]
@@ -56,7 +56,7 @@ class _Site:
         return able[:scale] if len(able) >= scale else None
 
     def run(self, job: int, gpus: Ints) -> None:
-        """The whole job on ``gpus`` from now on, its rounds' tasks dealt out in turn."""
+        """Run the whole job on ``gpus`` from now on, its rounds' tasks assigned in turn."""
         instance = self.instance
         scale, rounds = int(instance.scale[job]), int(instance.rounds[job])
         dealt = gpus[np.arange(scale) % len(gpus)]
@@ -72,7 +72,7 @@ class _Site:
 
 
 Scheme = Callable[[_Site], None]
-"""Starts what is to start now."""
+"""A function that starts the jobs that are to start now."""
 
 
 def gavel_fifo(site: _Site) -> None:
@@ -140,8 +140,8 @@ def play(instance: Instance, scheme: Scheme, lower_bound: float) -> Schedule:
 def srtf(instance: Instance, lower_bound: float) -> Schedule:
     """Shortest remaining time first, preemptive between rounds, on the fastest idle GPUs.
 
-    The remaining time is that on the fastest GPUs there are. A job that waits for more GPUs than
-    are idle keeps them for itself.
+    The remaining time is that on the cluster's fastest GPUs. A job that needs more GPUs than are
+    idle reserves the idle ones.
 
     Raises:
         InputError: a job's scale is more than the GPUs that it can run on.

@@ -1,6 +1,6 @@
 """An independent check that a schedule meets the constraints of Hare_Sched (section 5.1).
 
-It shares no code with the scheduler: plain loops over what the paper prints.
+It shares no code with the scheduler: plain loops over the constraints as printed in the paper.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from math import isfinite
 from hopsd.policies.hare.tasks import Instance, Schedule
 
 TOLERANCE = 1e-6
-"""Seconds, and as a share of the moment: sums of floating-point numbers differ by so much."""
+"""Tolerance in seconds, and relative to the time: rounding errors of floating-point sums."""
 
 
 def violations(instance: Instance, schedule: Schedule) -> list[str]:

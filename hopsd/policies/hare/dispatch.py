@@ -28,7 +28,7 @@ def dispatch(instance: Instance, relaxed: Relaxed) -> Schedule:
 
 
 def _line(instance: Instance, relaxed: Relaxed) -> Ints:
-    """Each job's place, (jobs,)."""
+    """Each job's position in line, (jobs,)."""
     sums = np.bincount(instance.job_of_task, relaxed.start, instance.jobs)
     place = np.empty(instance.jobs, dtype=np.int64)
     place[np.argsort(sums / (instance.rounds * instance.scale), kind="stable")] = np.arange(
@@ -61,7 +61,7 @@ class _Floor:
         heapify(self._busy)
 
     def advance(self, now: float) -> None:
-        """GPUs that are free and jobs that are ready by then."""
+        """Advance to ``now``: free the GPUs and ready the jobs due by then."""
         self.now = now
         while self._busy and self._busy[0][0] <= now:
             _, m = heappop(self._busy)
@@ -72,7 +72,7 @@ class _Floor:
             insort(self.waiting, (self._place[job], job))
 
     def serve(self, entry: tuple[int, int]) -> None:
-        """Begin what can begin of the job's round."""
+        """Begin the tasks of the job's round that can begin."""
         job = entry[1]
         seconds = self._whole[job]
         while self._todo[job]:

@@ -1,7 +1,7 @@
 """Hare in rounds: a plan is the start of a task schedule for the present jobs.
 
 Hare switches a GPU between jobs within milliseconds and knows all arrivals. Here a GPU stays with
-a job until a plan takes it away, and nobody knows who comes. So every plan makes a new schedule
+a job until a plan takes it away, and future arrivals are unknown. So each plan makes a new schedule
 (Algorithm 1 on the relaxation) of what is left to train, and gives each job the GPUs on which its
 tasks begin at once:
 
@@ -31,16 +31,16 @@ from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.policies.hare.schedulers import SCHEDULERS, Scheduler, schedule
 from hopsd.policies.hare.tasks import Instance, Schedule
-from hopsd.policies.placing import Sites, contenders
+from hopsd.policies.placing import Sites, competing_jobs
 
 PIECES_MAX = 3
 """Rounds of tasks that a job's remaining training is divided into at most."""
 
 INTERVALS = 6
-"""Of the relaxation; a plan is renewed soon, so it may be coarse."""
+"""Intervals of the relaxation; plans are renewed soon, so it may be coarse."""
 
 UNSTARTED_SHARE = 1e-3
-"""Of its training a job always has this much left, even past what was expected."""
+"""The least share of its training that a job is expected to have left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,9 @@ class Hare:
         sites = Sites(snapshot)
         waiting: dict[JobId, Reason] = {}
         jobs: list[Job] = []
-        for job in sorted(contenders(snapshot), key=lambda j: (j.submit, job_order(j.id))):
+        for job in sorted(competing_jobs(snapshot), key=lambda j: (j.submit, job_order(j.id))):
             if sites.rigid(job) is None:
-                text = "no server or group of servers of a type that it knows is large enough"
+                text = "no server or group of servers of a type that it can use is large enough"
                 waiting[job.id] = Reason(ReasonCode.NO_CONFIGURATION, text)
             else:
                 jobs.append(job)
@@ -126,7 +126,7 @@ def _per_gpu(sites: Sites, job: Job, gpu_type: GpuType, scale: int) -> float:
 
 
 def _left(snapshot: Snapshot, sites: Sites, job: Job, scale: int) -> float:
-    """Samples; by the expected run time on the mean type where nobody told them."""
+    """The samples left; if undeclared, from the expected run time on the mean type."""
     if job.samples is not None:
         return max(job.samples - job.samples_done, job.samples * UNSTARTED_SHARE)
     rates = {t: sites.rate_on(job, t, scale) for t in sites.types}
@@ -151,7 +151,7 @@ def _begun(
 def _place(
     sites: Sites, jobs: Sequence[Job], begun: dict[int, Counter[GpuType]]
 ) -> dict[JobId, Allocation]:
-    """Who may stay where it is stays; then the others, the large before the small."""
+    """Placements: jobs that can stay do, then the others, large before small."""
     placements: dict[JobId, Allocation] = {}
     moving = []
     for i, gpus in begun.items():
@@ -189,7 +189,7 @@ def _best(sites: Sites, job: Job, gpus: Counter[GpuType]) -> tuple[GpuType, int]
 def _fitting(
     sites: Sites, job: Job, best: tuple[GpuType, int] | None, most: int
 ) -> Allocation | None:
-    """As wanted where servers have room, else as many GPUs as there are of any type."""
+    """The wanted type and count if servers have room, else as many GPUs as any type has."""
     if best is not None:
         found = sites.fastest(job, best[1], [best[0]])
         if found is not None:

@@ -2,12 +2,12 @@
 
 The paper relaxes constraint 8 to Queyranne's inequality (9), a mixed-integer quadratic program.
 This is a linear program over intervals of time instead, as Hall, Schulz, Shmoys and Wein (1997)
-and Schulz and Skutella (2002) have it for jobs of one task: ``f[n, g, l]`` is the share of job
-n's training that GPUs of type g do in interval l. Every feasible schedule gives an ``f`` that
-keeps all rows, so the optimum is a lower bound:
+and Schulz and Skutella (2002) do for jobs of one task: ``f[n, g, l]`` is the share of job n's
+training that GPUs of type g do in interval l. Every feasible schedule gives an ``f`` that satisfies
+all rows, so the optimum is a lower bound:
 
 - all of a job's training is done, none before it arrives;
-- GPUs of a type train no longer in an interval than they are there;
+- GPUs of a type train no longer in an interval than they are available;
 - a round takes at least ``p = min_g (T^c + T^s)``, so that in d seconds at most d / p rounds and
   two begun ones are trained, and those two can train at most T^s / (T^c + T^s) above their part;
 - C_n >= mean moment of training (its interval's begin or the arrival) + half a training and the
@@ -26,10 +26,10 @@ from hopsd.policies.hare.tasks import Floats, Instance, Ints
 from hopsd.solver.backend.linear import Rows, minimise
 
 INTERVALS = 40
-"""More make the bound tighter and the program larger."""
+"""The number of intervals: more make the bound tighter and the program larger."""
 
 FIRST = 1e-6
-"""A round begins when so much of it is trained: what counts is when, not that it could earlier."""
+"""A round counts as begun once this share of it is trained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +106,14 @@ class _Columns:
 
 
 def _shortest_round(instance: Instance) -> Floats:
-    """p: (jobs,), over the types that there are."""
+    """p, (jobs,): over the types of the cluster."""
     present = instance.capacity > 0
     shortest: Floats = (instance.train + instance.sync)[:, present].min(axis=1)
     return shortest
 
 
 def _grid(instance: Instance, intervals: int) -> Floats:
-    """Where intervals begin; the last one lasts for ever. Dense where completions weigh most.
+    """The beginnings of the intervals, the last unbounded; dense where completions weigh most.
 
     The fluid makespan decides how far it reaches: each job in turn on all GPUs at once.
     """

@@ -53,7 +53,7 @@ class Candidates:
 def candidates(snapshot: Snapshot, settings: PlanSettings, reach: int = 1) -> Candidates:
     """The jobs of this plan. The order of ``snapshot.jobs`` changes nothing.
 
-    ``reach``: the window's smallest requirements add up to so many times all GPUs (paper: 1).
+    ``reach``: the window's smallest requirements add up to this multiple of all GPUs (paper: 1).
     """
     nodes = snapshot.nodes
     everyone = queue(snapshot, settings)
@@ -92,7 +92,7 @@ def _kept_out(
     window: Sequence[Job],
     reach: int,
 ) -> dict[JobId, Reason]:
-    """Reasons of the jobs in no queue, of those that can run nowhere, and of those behind."""
+    """Reasons of jobs that are not queued, can run nowhere, or are outside the window."""
     pools = pools_of(snapshot.nodes)
     gpus = sum(pool.gpus for pool in pools.values())
     found = {

@@ -34,31 +34,31 @@ from hopsd.policies.hops.policy import place
 
 POWER = 0.5
 TOP = 1.1
-"""Above 1, so that the slowest way to run is still worth more than none."""
+"""Above 1, so that even the slowest configuration is worth more than none."""
 
 SHORT = 0.5
-"""How much less a job counts that has more left than others: 0 not at all."""
+"""How much less a job counts that has more work left than others; 0: no less."""
 
 LAST = 0.7
-"""How much more the job counts that will be the last to end: makespan against mean time."""
+"""How much more the job counts that will end last: trades makespan against mean time."""
 
 HORIZON_SECONDS = 3600.0
 """No placement is expected to last longer: others come and go."""
 
 REACH = 3
-"""Which jobs run together is the program's to choose, from more of them than fit."""
+"""The window's reach: the program chooses among more jobs than fit."""
 
 _LEAST = 1e-6
-"""Worth of a column slower than the slowest, by its server's factor: better than idle GPUs."""
+"""Value of a column that a server factor makes slower than the slowest: better than idle GPUs."""
 
 
 def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
     """Plan as :func:`hopsd.policies.hops.policy.plan`, but for the largest sum of W U.
 
-    A job's priority is its W. Spreading is no question of sigma: a column is worth what its
-    speed is.
+    A job's priority is its W. Spreading does not depend on sigma: columns are valued by their
+    speed.
     """
-    outlooks = _outlooks(snapshot)
+    outlooks = _remaining_work(snapshot)
     weight = _weights(snapshot, settings, outlooks)
     jobs = tuple(
         replace(job, priority=weight[job.id]) if job.id in weight else job for job in snapshot.jobs
@@ -76,7 +76,7 @@ def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class RemainingWork:
     """The remaining work of a job.
 
     ``samples``; ``gpu_seconds`` on one GPU of the mean type; ``slowest``, ``fastest``: samples per
@@ -94,8 +94,8 @@ class Outlook:
         return self.samples / self.fastest
 
 
-def _outlooks(snapshot: Snapshot) -> dict[JobId, Outlook]:
-    """Of the jobs that an idle cluster could run, held and dependent ones left out."""
+def _remaining_work(snapshot: Snapshot) -> dict[JobId, RemainingWork]:
+    """Remaining work of jobs that an idle cluster could run, without held and dependent ones."""
     pools = pools_of(snapshot.nodes)
     jobs = [job for job in snapshot.jobs if job.state is JobState.WAITING]
     expected = ages(jobs, snapshot.nodes)
@@ -110,13 +110,13 @@ def _outlooks(snapshot: Snapshot) -> dict[JobId, Outlook]:
             slowest, fastest, mean = way
             left = remaining_seconds(job, expected[job.id])
             gpu_seconds = left * mean_count(job.reqs)
-            found[job.id] = Outlook(gpu_seconds * mean, gpu_seconds, slowest, fastest)
+            found[job.id] = RemainingWork(gpu_seconds * mean, gpu_seconds, slowest, fastest)
     return found
 
 
 def _ways(job: Job, pools: Pools) -> tuple[float, float, float] | None:
-    """Samples per second: slowest and fastest way to run on an idle cluster, and one GPU's mean
-    such that eq. 9 divides by it. None where it cannot run.
+    """Samples per second on an idle cluster: slowest and fastest configuration, and the mean of one
+    GPU as used in eq. 9. None if it cannot run.
     """
     able = pools_for(job, pools, sigma=inf)
     rates, seconds, gpus = [], 0.0, 0
@@ -133,9 +133,9 @@ def _ways(job: Job, pools: Pools) -> tuple[float, float, float] | None:
 
 
 def _weights(
-    snapshot: Snapshot, settings: PlanSettings, outlooks: Mapping[JobId, Outlook]
+    snapshot: Snapshot, settings: PlanSettings, outlooks: Mapping[JobId, RemainingWork]
 ) -> dict[JobId, float]:
-    """W of each job. The priority that a job was given stands for its latency ratio."""
+    """W of each job. An explicitly set priority replaces the latency ratio."""
     jobs = [job for job in snapshot.jobs if job.id in outlooks]
     if not jobs:
         return {}
@@ -154,7 +154,7 @@ def _weights(
 
 
 def _gains(
-    jobs: Sequence[Job], outlooks: Sequence[Outlook], configurations: Configurations
+    jobs: Sequence[Job], outlooks: Sequence[RemainingWork], configurations: Configurations
 ) -> Floats:
     """U of every column, (columns,)."""
     lengths = np.diff(configurations.start)

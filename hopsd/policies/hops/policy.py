@@ -23,14 +23,14 @@ from hopsd.solver.solution import Solution
 from hopsd.solver.solve import solve
 
 Worth = Callable[[Candidates, Configurations, RoundInfo, PlanSettings], Program]
-"""What every configuration of every candidate is worth, as the program to solve."""
+"""Values the configurations of all candidates: returns the program to solve."""
 
 
 def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
-    """Place the jobs of the service window on what is idle, for the largest value of eq. 11.
+    """Place the jobs of the service window on idle GPUs, maximising eq. 11.
 
-    A first plan counts preemptible running jobs' GPUs as idle and lets those jobs compete; a
-    later plan starts waiting jobs only. Pure but for the clock that bounds the solver.
+    A first plan counts preemptible running jobs' GPUs as idle and lets those jobs compete; a later
+    plan only starts waiting jobs. Pure except for the clock that bounds the solver.
     """
     return place(snapshot, settings, _eq11)
 
@@ -38,7 +38,7 @@ def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
 def place(snapshot: Snapshot, settings: PlanSettings, worth: Worth, reach: int = 1) -> Plan:
     """`plan` with another objective: the largest sum of ``worth``; rules and reasons are the same.
 
-    ``reach``: as of :func:`candidates`.
+    ``reach``: as in :func:`candidates`.
     """
     clock = _Stages()
     chosen = candidates(snapshot, settings, reach)
@@ -56,7 +56,7 @@ def place(snapshot: Snapshot, settings: PlanSettings, worth: Worth, reach: int =
     clock.lap("model")
     left = settings.time_limit_seconds - clock.total()
     solution = solve(program, settings.gap, left, seed=settings.seed, turns=settings.effort)
-    solution = replace(solution, choice=staying_put(program, solution.choice))
+    solution = replace(solution, choice=without_needless_moves(program, solution.choice))
     clock.lap("solve")
     return _plan(snapshot, chosen, program, solution, clock)
 
@@ -72,9 +72,9 @@ def _eq11(
     )
 
 
-def staying_put(program: Program, choice: Ints) -> Ints:
-    """``choice`` (jobs,), but jobs that are worth as much where they run stay there if nobody else
-    was given that: no move without gain, also while a restart is not known to cost anything.
+def without_needless_moves(program: Program, choice: Ints) -> Ints:
+    """``choice`` (jobs,) without needless moves: a job stays if its present column is worth as much
+    and no other job got it, even if no restart cost is known.
     """
     present = program.configurations.present
     kept = choice.copy()
@@ -109,7 +109,7 @@ class _Stages:
 
 
 def _restart_shares(jobs: Sequence[Job], info: RoundInfo, settings: PlanSettings) -> Floats:
-    """What a move leaves of the round to each job: (jobs,); 1 for a job that does not run."""
+    """The share of the round left to each job after a move, (jobs,); 1 for a job not running."""
     shares = np.ones(len(jobs))
     if settings.paper_exact or info.seconds <= 0:
         return shares
@@ -211,7 +211,7 @@ def _numbers(
 
 
 def _between(table: ThroughputTable, held: Shape, throughput: float) -> tuple[float, float] | None:
-    """Where the job's throughput lies, as surely as that of the shape is known."""
+    """The 80 % interval of the job's throughput, scaled from that of its shape."""
     if table.by_shape is None:
         return None
     low, high = table.by_shape.between(*held)

@@ -1,8 +1,8 @@
 """Agents bid for apps: what an app reports, and the rho that follows (Themis, section 4.3).
 
-The interface to the app is figure 7's and no wider: an app answers with its jobs in a phase, given
-an allocation. A search by performance curves is an app of one phase with the jobs that remain,
-each with its most optimistic forecast; a single job is that with one job.
+The interface to the app is exactly that of figure 7: given an allocation, an app returns its jobs
+in a phase. A search by performance curves is an app of one phase with the remaining jobs, each with
+its most optimistic forecast; a single job is an app of one phase with one job.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from hopsd.policies.themis.finish_time import (
 )
 
 LEFT_MIN = 1e-3
-"""Of its work a job always has this share left, even past its expected end."""
+"""The least share of its work that a job is expected to have left."""
 
 
 class Part(NamedTuple):
@@ -47,7 +47,7 @@ class Part(NamedTuple):
 class Offer:
     """GPUs of one or more types: one of ``parts`` per server, the largest first.
 
-    What differs between two offers that are equal does not matter to any app.
+    Differences between offers that compare as equal do not matter to any app.
     """
 
     parts: tuple[Part, ...]
@@ -78,7 +78,7 @@ class AppScheduler(Protocol):
 
 @dataclass(frozen=True)
 class Market:
-    """What all agents of an auction have in common.
+    """Data shared by all agents of an auction.
 
     ``serial`` and ``left``: seconds of one mean GPU by job, in all and still to go; ``rate``:
     samples per second of that GPU.
@@ -158,7 +158,7 @@ class JobsApp:
 def slowdown_of(job: Job, offer: Offer, jobs: int, seconds: float) -> float:
     """S of a job's share of ``offer`` among ``jobs``, relative to ``seconds`` a sample on one GPU.
 
-    As measured, or by placement where the table of the type says no more than an assumption.
+    As measured, or by placement if the type's table is only assumed.
     """
     share = min(max(job.reqs), max(1, offer.gpus // jobs))
     servers, assumed = _placement(offer, share, min(jobs, offer.gpus // share))
@@ -170,9 +170,9 @@ def slowdown_of(job: Job, offer: Offer, jobs: int, seconds: float) -> float:
 
 
 def _placement(offer: Offer, share: int, needed: int) -> tuple[int, float]:
-    """Over how many servers a share of GPUs spreads, and S by placement.
+    """The number of servers over which a share of GPUs spreads, and S by placement.
 
-    In one server, or in one rack, if as many shares as are ``needed`` can be.
+    A share counts as in one server, or one rack, if all ``needed`` shares can be.
     """
     if sum(part.gpus // share for part in offer.parts) >= needed:
         return 1, IN_SERVER
@@ -184,7 +184,7 @@ def _placement(offer: Offer, share: int, needed: int) -> tuple[int, float]:
 
 
 def _servers(offer: Offer, gpus: int) -> int:
-    """Over how many of the offer's servers ``gpus`` GPUs spread at least."""
+    """The fewest of the offer's servers that hold ``gpus`` GPUs."""
     for count, part in enumerate(offer.parts, 1):
         gpus -= part.gpus
         if gpus <= 0:

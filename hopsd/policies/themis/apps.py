@@ -46,7 +46,7 @@ class App:
 
     @property
     def kept(self) -> Allocation:
-        """What its jobs hold that do not contend."""
+        """The GPUs of its jobs that do not contend."""
         contending = {job.id for job in self.contending}
         return union(job.running for job in self.jobs if job.id not in contending)
 
@@ -92,8 +92,8 @@ def divide(
 ) -> dict[JobId, Allocation]:
     """Divide an app's GPUs among its jobs, each given with its remaining seconds on one GPU.
 
-    Jobs that can stay do. Then everybody starts on its smallest count, the longest first, and the
-    one that would end last takes its next larger count as long as there are GPUs.
+    Jobs that can stay do. Then each of the others starts on its smallest count, the longest first,
+    and the one that would end last takes its next larger count as long as there are GPUs.
     """
     own = sites.within(won)
     placed: dict[JobId, Allocation] = {}

@@ -1,8 +1,8 @@
 """Partial allocation auctions: winners and their hidden payments (Themis, section 3.3.1).
 
 The proportionally fair allocation maximises the product of 1/rho. In logarithms that is the
-program of eq. 11 to 13 of the Hops paper: one bid an app within every server's GPUs, for the
-largest sum of the bids' worth, log(rho without / rho with). So its solver answers here, too.
+program of eq. 11 to 13 of the Hops paper: at most one bid per app within every server's GPUs,
+maximising the sum of the bids' values, log(rho without / rho with). So the same solver is used.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from hopsd.solver.solve import solve
 
 ROUNDING = 1e-9
 EXACT_BIDDERS, EXACT_COLUMNS = 8, 100
-"""Up to so many bidders and bids every payment is a program of its own, solved again without the
-app; above, the prices of GPUs tell. By duality the others gain without an app no more than its GPUs
-cost, up to the gap of the prices, so a payment is then the most that it could be."""
+"""Up to so many bidders and bids, every payment is computed by solving the program without the app;
+above, from dual prices. By duality, the others gain from an app's absence no more than the price of
+its GPUs, up to the duality gap, so that payment is an upper bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def auction(program: Program, gap: float, seconds: float, seed: int = 0) -> Outc
     choice, bound = _solve(
         program, Task(gap, monotonic() + 0.6 * seconds, CheckedSolver(backend()), seed)
     )
-    kept = kept_shares(program, choice, Task(gap, give_up, CheckedSolver(backend()), seed))
+    kept = payment_factors(program, choice, Task(gap, give_up, CheckedSolver(backend()), seed))
     worth = program.scaled_objective(choice)
     return Outcome(choice, kept, worth, max(worth, bound))
 
@@ -75,10 +75,10 @@ def _solve(program: Program, task: Task) -> tuple[Ints, float]:
     return found.choice, found.bound
 
 
-def kept_shares(program: Program, choice: Ints, task: Task) -> Floats:
-    """c_i of pseudocode 1, line 8: the others' value beside i over their value without it.
+def payment_factors(program: Program, choice: Ints, task: Task) -> Floats:
+    """c_i of pseudocode 1, line 8: the others' value with i present over their value without it.
 
-    1 where nobody else would gain; never above 1, never below 0.
+    1 if no other app would gain; always from 0 to 1.
     """
     value: Floats = np.zeros(len(choice))
     value[choice >= 0] = program.value[choice[choice >= 0]]
@@ -110,13 +110,12 @@ def _exactly(program: Program, value: Floats, app: int, task: Task) -> float:
     return exp(min(0.0, float(value.sum() - value[app]) - best))
 
 
-def partial(won: Allocation, kept: float, counts: Sequence[int], luck: float) -> Allocation:
-    """What is left of ``won`` after the payment, taken from the fullest servers first.
+def after_payment(won: Allocation, kept: float, counts: Sequence[int], luck: float) -> Allocation:
+    """The GPUs of ``won`` left after the payment, taken from the fullest servers first.
 
-    GPUs are whole and a job starts on no other count than one of ``counts``: the share is rounded
-    to the next one above or below by ``luck``, uniform in 0 to 1, so that the payment is right in
-    the mean. Rounded up always, whoever lies would pay too little. Below the smallest count it is
-    that: an app that won does not go empty.
+    Only whole GPUs in one of ``counts`` can be used, so the share is rounded up or down at random
+    (``luck``, uniform in 0 to 1) such that the expected payment is exact. If it were always rounded
+    up, liars would pay too little. An app that won always keeps at least the smallest count.
     """
     possible = sorted({count for count in counts if count < won.gpus} | {won.gpus})
     share = max(kept * won.gpus, possible[0])

@@ -20,13 +20,13 @@ from hopsd.model.plan import PlanSettings, Snapshot
 from hopsd.policies.placing import Sites
 from hopsd.policies.themis.agents import Agent, Offer, Part
 from hopsd.policies.themis.apps import App, union
-from hopsd.policies.themis.auction import ROUNDING, Outcome, auction, partial, program_of
+from hopsd.policies.themis.auction import ROUNDING, Outcome, after_payment, auction, program_of
 
 UNSERVED = 10.0
-"""An app without any GPU never ends, so its rho has no bound; the auction's program needs one. It
-counts this many times the app's best bid, so that serving an app outweighs most improvements of
-others, and as often again for every lease that it has waited. Whoever tells its worse bids worse
-than they are only lowers what it bids for them."""
+"""The rho of an app without GPUs, which never ends, as a multiple of its best bid: the auction's
+program needs a finite one. Serving an app thus outweighs most improvements of others, and as much
+again for every lease that it has waited. An app that overstates the rho of its worse bids only
+lowers what it bids for them."""
 
 
 def offer_of(allocation: Allocation, nodes: Mapping[NodeName, Node]) -> Offer:
@@ -106,16 +106,16 @@ class Bids:
             counts = app.contending[0].reqs
             if len(app.contending) > 1:
                 counts = tuple(range(min(min(j.reqs) for j in app.contending), whole.gpus + 1))
-            found.append(partial(whole, float(kept), counts, rng.random()))
+            found.append(after_payment(whole, float(kept), counts, rng.random()))
         return found
 
 
 def _table(
     app: App, agent: Agent, offers: Sequence[Offer], present: int, waited: float
 ) -> tuple[Floats, float]:
-    """rho of every offer, and without any. Equal offers are asked about once.
+    """rho with every offer, and without any. Equal offers are evaluated once.
 
-    Whoever runs pays for a restart, but for staying at offer ``present``.
+    Running apps pay for a restart except with the offer ``present``, their current GPUs.
     """
     restart = max(job.restart_seconds if job.running else 0.0 for job in app.contending)
     known = {offer: agent.rho(offer, restart) for offer in dict.fromkeys(offers)}
@@ -132,7 +132,7 @@ def _table(
 
 
 def _bidder(app: App, sites: Sites) -> Job:
-    """The job by which the configurations of an app's bids are enumerated.
+    """A job whose configurations are the bids of the app.
 
     An app of several jobs bids for powers of two of GPUs, and for as many as it can use.
     """

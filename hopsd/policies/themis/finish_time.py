@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import fsum
 
 IN_SERVER, ACROSS_SERVERS, ACROSS_RACKS = 1.0, 1.1, 1.3
-"""Slowdown S by placement until it was measured (section 4.3.1)."""
+"""Slowdown S by placement, used until it is measured (section 4.3.1)."""
 
 
 @dataclass(frozen=True, slots=True)

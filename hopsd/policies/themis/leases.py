@@ -16,7 +16,7 @@ from hopsd.policies.themis.apps import App, apps_of
 def on_offer(
     snapshot: Snapshot, lease_seconds: float
 ) -> tuple[Sites, dict[JobId, Allocation], list[App]]:
-    """The idle GPUs, what leased jobs keep of the others, and all apps."""
+    """The GPUs on offer, the leased jobs and all apps of a snapshot."""
     stay = leased(snapshot, lease_seconds)
     kept = {job.id: job.running for job in snapshot.jobs if job.id in stay}
     sites = Sites(snapshot)

@@ -2,10 +2,9 @@
 
 A plan is one round of pseudocode 1. The GPUs on offer are those without a lease. Of the apps that
 could use one, the share 1 - f with the largest rho bids; the winners of the auction keep what
-their hidden payments leave them, and what is left goes to the apps that did not bid, in random
-order; what these cannot use, to those that bid and won nothing. Who paid does not get it back: a
-payment that nobody can use stays idle until the next plan. Within an app its scheduler divides
-what the app won.
+their hidden payments leave them, and the rest goes to the apps that did not bid, in random order,
+and then to those that bid and won nothing. Payments are not returned: GPUs that no other app can
+use stay idle until the next plan. Within an app, its scheduler divides what the app won.
 """
 
 from __future__ import annotations
@@ -95,8 +94,8 @@ def bidding(apps: int, filter_share: float) -> int:
 def current_rho(app: App, agent: Agent, nodes: Mapping[NodeName, Node]) -> float:
     """rho with what the app holds now.
 
-    For one that holds nothing it has no bound, which would not tell such apps apart: theirs is
-    that of all GPUs that they can use, on one server, from now on. It follows from no bid for less.
+    It is infinite for apps that hold nothing, which would not rank them. They are ranked by the rho
+    with all GPUs that they can use, on one server, from now on, whatever they bid for less.
     """
     now = offer_of(app.present, nodes)
     if now.gpus:
@@ -116,9 +115,9 @@ def leases_waited(app: App, snapshot: Snapshot, lease_seconds: float) -> float:
 
 
 def _claim(rho: float, waited: float) -> float:
-    """Who bids first: the farthest from fair, each lease of waiting doubling it (a logarithm).
+    """The log of an app's claim to bid: its rho, doubled for each lease of waiting.
 
-    By rho alone an app that comes late would wait until all before it have ended.
+    By rho alone, an app that arrives late would wait until all earlier ones have ended.
     """
     return log(max(rho, 1e-12)) + log(2.0) * waited
 
@@ -140,7 +139,7 @@ def _give(
     sites: Sites,
     placements: dict[JobId, Allocation],
 ) -> None:
-    """What an app won, to its jobs."""
+    """Give an app's jobs what it won."""
     if not won:
         return
     if len(app.contending) == 1:
@@ -155,8 +154,8 @@ def _give(
 def leftovers(jobs: Sequence[Job], sites: Sites, placements: dict[JobId, Allocation]) -> None:
     """Give the GPUs that nobody won to ``jobs``, in their order.
 
-    Whoever can stay where it runs does, others start on their smallest count. Then all but the
-    former grow as far as there is room.
+    Jobs that can stay where they run do, others start on their smallest count. Then the latter grow
+    as long as there is room.
     """
     started = []
     for job in jobs:
@@ -176,7 +175,7 @@ def leftovers(jobs: Sequence[Job], sites: Sites, placements: dict[JobId, Allocat
 def _nowhere(
     everyone: Sequence[App], apps: Sequence[App], snapshot: Snapshot
 ) -> dict[JobId, Reason]:
-    """Jobs that contend in no app, since no idle cluster could hold them."""
+    """Reasons of jobs that contend in no app, since no idle cluster could hold them."""
     pools = pools_of(snapshot.nodes)
     able = {job.id for app in apps for job in app.contending}
     jobs = [job for app in everyone for job in app.contending]

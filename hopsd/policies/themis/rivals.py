@@ -1,8 +1,8 @@
 """The schedulers that Themis is compared with, as described in its section 6.1.
 
-Like Themis they offer GPUs whose lease has ended; each then gives them greedily by one measure.
-Where the paper says that a scheduler does not look at placement, GPUs are taken from servers in
-the cluster's order.
+Like Themis they offer GPUs whose lease has ended; each then assigns them greedily by one measure.
+For schedulers that ignore placement according to the paper, GPUs are taken from servers in the
+cluster's order.
 """
 
 from __future__ import annotations
@@ -85,17 +85,17 @@ def in_order(now: Round, jobs: Sequence[Job], *, blind: bool) -> dict[JobId, All
     for job in jobs:
         if not now.sites.left:
             break
-        found = scattered(now, job) if blind else now.best(job, job.reqs)
+        found = ignoring_placement(now, job) if blind else now.best(job, job.reqs)
         if found is not None:
             now.sites.take(found)
             placed[job.id] = found
     return placed
 
 
-def scattered(now: Round, job: Job) -> Allocation | None:
+def ignoring_placement(now: Round, job: Job) -> Allocation | None:
     """The largest count on the first idle GPUs, over as many servers as that takes.
 
-    A job stays where it is if it has that count. Of one GPU type, since jobs cannot mix them.
+    A job stays where it is if it has that count. All GPUs are of one type: jobs cannot mix types.
     """
     for gpus in sorted(job.reqs, reverse=True):
         if job.running.gpus == gpus and now.sites.holds(job.running):
@@ -180,7 +180,7 @@ def placement_score(now: Round, job: Job, allocation: Allocation) -> float:
 def _by_gain(
     now: Round, gain: Callable[[Round, Job, float, float], float]
 ) -> dict[JobId, Allocation]:
-    """One more of a job's counts at a time to the largest gain a GPU; then placed, large first.
+    """Repeatedly raise the count of the job with the largest gain per GPU; then place, large first.
 
     ``gain`` of a job that goes from one speed to another, in samples per second.
     """
@@ -215,12 +215,12 @@ def _speed(now: Round, job: Job, gpus: int) -> float:
 
 
 def _scaling(now: Round, job: Job, before: float, after: float) -> float:  # noqa: ARG001
-    """New speed over old; without an old one it has no bound."""
+    """New speed over old; infinite without an old one."""
     return after / before if before > 0 else inf
 
 
 LOSS_STEEPNESS = 10.0
-"""Assumption: the loss after the share p of a training is 1 / (1 + 10 p)."""
+"""Assumption: the loss after a share p of the training is 1 / (1 + 10 p)."""
 
 
 def _loss(now: Round, job: Job, before: float, after: float) -> float:

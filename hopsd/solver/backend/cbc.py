@@ -21,9 +21,9 @@ import numpy as np
 from hopsd.model.arrays import Floats
 from hopsd.solver.backend.model import Answer, Model
 
-# By default CBC drops plans that are better by less than 1e-5, and calls the rest optimal.
+# By default CBC ignores plans that are better by less than 1e-5, and calls its own optimal.
 _INCREMENT = "1e-12"
-# CBC overruns its own limit by 0.2 to 0.3 s (2.10.3): it is told less, and killed at the limit.
+# CBC overruns its own limit by 0.2 to 0.3 s (2.10.3): it gets a lower one, and is killed at ours.
 _TOLD_SHARE = 0.85
 # Preprocessing and probing cost a third of the time on these small models, and improve nothing.
 _FASTER = ("-preprocess", "off", "-probingCuts", "off", "-passCuts", "4")
@@ -34,7 +34,7 @@ _BOUND = re.compile(r"^Lower bound:\s+(-?[\d.e+-]+)", re.MULTILINE)
 _BOUND_ROUNDING = 6e-4
 _OPTIMUM = re.compile(r"^Result - Optimal solution found\n\nObjective value:\s+(\S+)", re.MULTILINE)
 _OPTIMUM_ROUNDING = 1e-6
-# One that searched anew forgets to say so of a search that ended at the gap (2.10.3).
+# After a restarted search CBC 2.10.3 does not report that it ended at the gap.
 _ENDED_AT_GAP = "Exiting as integer gap"
 
 
@@ -64,7 +64,13 @@ def solve(
     with tempfile.TemporaryDirectory(prefix="hops-cbc-") as folder:
         problem, answer = Path(folder, "p.mps"), Path(folder, "p.sol")
         problem.write_text(to_mps(model))
-        command = [binary(), str(problem), *_OPTIONS, "-ratio", repr(_told_gap(gap, model, start))]
+        command = [
+            binary(),
+            str(problem),
+            *_OPTIONS,
+            "-ratio",
+            repr(_tightened_gap(gap, model, start)),
+        ]
         if start is not None:
             command += ["-mips", str(_write_start(Path(folder, "p.mst"), model, start))]
         if nodes_max is not None:
@@ -78,14 +84,14 @@ def solve(
         return Answer() if log is None else Answer(_read(answer, model), read_bound(log, gap))
 
 
-def _told_gap(gap: float, model: Model, start: Floats | None) -> float:
-    """A relative gap so much smaller that the bound, as rounded in the log, still shows ``gap``."""
+def _tightened_gap(gap: float, model: Model, start: Floats | None) -> float:
+    """A smaller relative gap, so that the bound as rounded in the log still proves ``gap``."""
     value = 0.0 if start is None else float(model.objective @ start)
     return max(0.0, gap - 2 * _BOUND_ROUNDING / value) if value > 0.0 else gap
 
 
 def _run(command: Sequence[str], seconds: float) -> str | None:
-    """What CBC printed; None where it was late or failed."""
+    """CBC's output; None if it was late or failed."""
     try:
         # Waiting on a pipe returns at once; subprocess's wait(timeout) sleeps up to 50 ms.
         done = subprocess.run(
@@ -121,7 +127,7 @@ def to_mps(model: Model) -> str:
 
 
 def _number(value: float) -> str:
-    """Short where it is whole, else every digit."""
+    """The number as text: whole numbers without a fraction, others with all digits."""
     return str(int(value)) if value == int(value) else repr(value)
 
 
@@ -135,7 +141,7 @@ def _write_start(path: Path, model: Model, start: Floats) -> Path:
 
 
 def _read(path: Path, model: Model) -> Floats | None:
-    """x, where CBC says that it found one; it writes values also where it did not."""
+    """x, if CBC reports a solution; it writes values even if it found none."""
     try:
         status, *lines = path.read_text().splitlines()
         if not status.startswith(("Optimal", "Stopped on")) or "no integer" in status:
@@ -153,7 +159,7 @@ def _read(path: Path, model: Model) -> Floats | None:
 def read_bound(log: str, gap: float) -> float:
     """The bound that CBC proved, read from its last lines; infinity where there is none.
 
-    ``gap``: what it was allowed, below 1.
+    ``gap``: the relative gap that it was given, below 1.
     """
     bound, optimum = _BOUND.search(log), _OPTIMUM.search(log)
     try:

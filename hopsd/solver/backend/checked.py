@@ -35,7 +35,7 @@ class CheckedSolver:
         self.asked += 1
         try:
             answer = self.solve(model, start, gap, seconds, nodes_max)
-        except Exception:  # whatever breaks in a solver, there is a plan in hand
+        except Exception:  # whatever breaks in a solver, a plan is at hand
             return Answer()
         if answer.x is not None and not model.holds(answer.x):
             return Answer()

@@ -1,4 +1,4 @@
-"""Choice of the solver: CBC, or HiGHS where it is asked for and installed."""
+"""Choice of the solver: CBC, or HiGHS if it is requested and installed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""HiGHS as an alternative to CBC: an extra, where ``highspy`` is installed.
+"""HiGHS as an optional alternative to CBC; needs ``highspy``.
 
-A child of this interpreter, which costs 0.1 s a call: what runs in this process could neither be
-killed when it is late nor crash alone.
+It runs in a child process, which costs 0.1 s per call: in this process it could not be killed when
+it is late, and its crash would be ours.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from hopsd.model.arrays import Floats
 from hopsd.solver.backend.model import Answer, Model
 
-# HiGHS looks at its clock between its steps: it is told less, and killed at the limit.
+# HiGHS checks the time only between steps: it gets a lower limit, and is killed at ours.
 _TOLD_SHARE = 0.85
 
 
@@ -46,7 +46,7 @@ def solve(
 def _ask(
     model: Model, start: Floats | None, gap: float, give_up: float, nodes_max: int | None
 ) -> Answer:
-    """What HiGHS says in this process; ``give_up``: monotonic seconds."""
+    """Run HiGHS in this process; ``give_up``: monotonic seconds."""
     highs = highspy.Highs()  # type: ignore[no-untyped-call]
     highs.setOptionValue("output_flag", False)
     highs.setOptionValue("threads", 1)

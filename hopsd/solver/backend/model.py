@@ -10,7 +10,7 @@ from hopsd.core.placement.program import Program
 from hopsd.model.arrays import Floats, Ints
 from hopsd.solver.bound.cuts import entries, unit_of_rows
 
-# How far a solver's whole number may be from one, and the sum of a row's factors from its limit.
+# Tolerances: of a solver's whole numbers, and of the sum of a row relative to its limit.
 _WHOLE, _ROUNDING = 1e-4, 1e-9
 
 
@@ -54,8 +54,8 @@ class Answer:
 def model(program: Program, columns: Ints, capacity: Ints, *, as_written: bool = False) -> Model:
     """Build eq. 11 to 13 over some ``columns`` (sorted), scaled so that the largest value is 1.
 
-    A row for every job that one of the columns touches, then the program's
-    (:mod:`hopsd.solver.bound.cuts`): CBC takes half the time with them. ``as_written``: without.
+    A row for every job with a column, then the program's rows with their cuts
+    (:mod:`hopsd.solver.bound.cuts`), which halve CBC's time. ``as_written``: without cuts.
     """
     configurations, uses = program.configurations, program.configurations.uses
     job = np.searchsorted(configurations.start, columns, side="right") - 1
@@ -81,7 +81,7 @@ def model(program: Program, columns: Ints, capacity: Ints, *, as_written: bool =
 
 
 def _entries(program: Program, columns: Ints) -> tuple[Ints, Ints]:
-    """How many entries of the uses each of ``columns`` has, and where they are, in their order."""
+    """The number of entries of each of ``columns`` in the uses, and their positions, in order."""
     configurations, uses = program.configurations, program.configurations.uses
     shapes = configurations.shape[columns].astype(np.int64)
     if configurations.share is None:

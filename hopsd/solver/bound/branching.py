@@ -1,8 +1,8 @@
 """Tighten the upper bound by branching on where a job is placed.
 
-Where few large places suit several heavy jobs, prices let the jobs share them, and the bound lies
-1 to 2 % above every plan. Once such a job is put on one of its places, nobody else can use what
-that place takes, new prices prove a lower bound, and the highest bound of all cases holds.
+Where few large placements suit several heavy jobs, prices let the jobs share them, and the bound is
+1 to 2 % above every plan. Once such a job has one of its placements, no other job can use its GPUs,
+and new prices prove a lower bound; the highest bound of all cases holds for the program.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hopsd.model.arrays import Floats, Ints
 from hopsd.solver.bound.cuts import capacity_rows
 from hopsd.solver.bound.dual_prices import Prices, descend_over
 
-# Of a case's descent: a limit that, unlike time, gives the same bound every time.
+# Limit of a case's descent in steps which, unlike time, gives the same bound every time.
 _STEPS = 60
 # A job with more places than this within reach makes too many cases.
 _PLACES_MAX = 48
@@ -28,11 +28,11 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """Jobs that have a place (``placed``, as columns), and what the others can still have.
+    """A branch: some jobs are placed (``placed``, as columns), the others are open.
 
-    ``columns``: of the other jobs, those that a plan above the target could use. ``dual``: what
-    the prices ``row`` (rows,) of the servers' rest prove for the placed and the others;
-    ``bound``: no more than that.
+    ``columns``: those of the open jobs that a plan above the target could use. ``dual``: the bound
+    that the prices ``row`` (rows,) of the remaining capacity prove; ``bound``: the tightest known,
+    at most ``dual``.
     """
 
     placed: tuple[int, ...]
@@ -84,7 +84,7 @@ def _divide(program: Program, case: _Case, target: float) -> tuple[Ints, Ints] |
     np.maximum.at(best, job, profit)
     near = best[job] - profit <= distance
     places = np.bincount(job[near], minlength=len(best))
-    # Without a place such a job loses its whole profit: it has one in every plan above the target.
+    # Unplaced, such a job loses its whole profit: every plan above the target places it.
     able = (best > distance) & (places > 0) & (places <= _PLACES_MAX)
     if not able.any():
         return None
@@ -107,5 +107,5 @@ def _part(
 
 
 def _rest(program: Program, placed: tuple[int, ...]) -> Program:
-    """The program on what ``placed`` columns leave of the rows; negative where too little."""
+    """The program on the capacity that ``placed`` columns leave; negative if they take too much."""
     return replace(program, capacity=program.capacity - program.taken(np.array(placed, np.int64)))

@@ -27,9 +27,9 @@ class Rows:
 
     Item ``i`` takes ``amount[k]`` of ``row[k]`` for ``k`` in ``start[i]:start[i + 1]``.
 
-    The first rows are the program's; then each of them has a row for every rounding, scaled so
-    that its ``limit`` (rows,) is the same. Cores and memory are counted in units of the GPUs that
-    are idle beside them, so that all prices are of one order. ``servers``: how many there are.
+    The first rows are the program's; then each has a row for every cut, scaled so that its
+    ``limit`` (rows,) is the same. Cores and memory are in units of the server's idle GPUs, so that
+    all prices are of the same order. ``servers``: their number.
     """
 
     start: Ints
@@ -65,7 +65,7 @@ class Rows:
 
 
 KINDS = 1 + len(_ROUNDED)
-"""Rows of the relaxation to each of the program."""
+"""The number of rows of the relaxation per row of the program."""
 
 
 def capacity_rows(program: Program) -> Rows:

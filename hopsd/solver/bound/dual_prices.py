@@ -21,13 +21,13 @@ from hopsd.solver.bound.cuts import KINDS, Rows, capacity_rows
 from hopsd.solver.bound.reduced_cost import best_profits, reduced_losses
 
 _TYPE_STEPS = 200
-# The second descent goes over some columns of every job: there are 14 million for 10,000 idle GPUs.
+# The second descent uses a few columns of every job: 10,000 idle GPUs have 14 million columns.
 _ROUNDS, _ROUND_STEPS, _ACTIVE_PER_JOB = 16, 100, 60
 _NEAR, _ROUNDS_MIN, _SETTLED, _PACE = 0.05, 6, 3e-4, 0.6
 _STALL, _SHRINK, _PROGRESS = 10, 0.6, 1e-5
-# Of the price by type, what the rows of a server start with.
+# The share of the price by type with which the rows of a server start.
 _SHARES = (0.8, 0.1, 0.1)
-# Of the last direction, what the next one keeps: a plain subgradient zigzags between the rows.
+# Momentum, the share of the last direction that is kept: a plain subgradient zigzags between rows.
 _KEPT = 0.7
 
 
@@ -106,7 +106,7 @@ def _descend_in_rounds(
 
 
 def _near_best(program: Program, at: Prices, rng: np.random.Generator) -> Ints:
-    """Of every job, columns within 5 % of its best; of many, some spread evenly over them."""
+    """The columns within 5 % of each job's best; of many, an evenly spaced sample."""
     columns = program.configurations
     near = np.flatnonzero(reduced_losses(program, at.item, at.job) <= _NEAR * program.value)
     bounds = np.searchsorted(near, columns.start)

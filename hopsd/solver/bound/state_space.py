@@ -15,7 +15,7 @@ import numpy as np
 from hopsd.model.arrays import Floats, Ints
 
 CELLS_MAX = 20_000_000
-"""Of all tables together (160 MB)."""
+"""The most cells of all tables together (160 MB)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Bound:
         """Lower bounds (labels,) on the total cost of choices with ``left`` free and ``cost`` after
         ``step``.
 
-        Premiums are charged for what is used and paid back for all that there is.
+        Premiums are charged for what is used and refunded for the whole capacity.
         """
         a, b = left @ self.first, left @ (1 - self.first)
         found: Floats = cost - left @ self.premium + self.table[step + 1][a, b]
@@ -74,8 +74,8 @@ def bounds(items: Items, columns: Sequence[Ints], price: Floats, most: int) -> l
 
 
 def _divisions(price: Floats) -> list[Ints]:
-    """Ways to make two sums of the types: cheap and dear ones, the largest step in price first;
-    then each type and the others.
+    """Ways to divide the types into two sums: cheap and expensive ones, the largest step in price
+    first; then each type against the others.
     """
     order = np.argsort(price, kind="stable")
     rank = np.argsort(order, kind="stable")
@@ -96,7 +96,7 @@ def _bound(items: Items, columns: Sequence[Ints], price: Floats, first: Ints) ->
 
 
 def _with_one_more(after: Floats, own: Ints, items: Items, first: Ints, charged: Floats) -> Floats:
-    """The table of one more job; of its columns of equal size in one sum the cheapest counts."""
+    """The table with one more job; of its columns of equal size in a sum the cheapest counts."""
     least: dict[tuple[int, int], float] = {}
     for column in own[own >= 0].tolist():
         key = int(first[items.kind[column]]), int(items.size[column])

@@ -1,7 +1,7 @@
 """The class program: identical servers form a class and are filled by patterns of job sizes.
 
-With all servers idle the program as written has thousands of columns that differ in the server
-alone, and branching among them never ends. Here a job takes a *slot*, a size on a GPU type, and a
+With all servers idle the program as written has thousands of columns that differ only in the
+server, and branching among them never ends. Here a job takes a *slot*, a size on a GPU type, and a
 pattern says which slots a server offers: 8 GPUs as 8, as 5+3, as 4+2+2, ... Server factors are
 replaced by their mean. A job spread over ``d`` servers takes ``d - 1`` full slots and one for the
 rest, as its shape does where all servers of the type are equally idle.
@@ -22,7 +22,7 @@ from hopsd.solver.backend.model import Answer, Model, chosen_columns
 from hopsd.solver.bound.column_groups import ColumnGroups
 
 _GROUPS_PER_JOB = 6
-# 22 patterns for 8 GPUs, 231 for 16: larger servers are left to the other ways.
+# 22 patterns for 8 GPUs, 231 for 16: larger servers are left to the other methods.
 _PATTERN_GPUS_MAX = 16
 
 Pattern = tuple[int, ...]
@@ -126,8 +126,8 @@ def _promising(parts: ColumnGroups, pool_price: Floats) -> Ints:
 
 
 def _slots(gpus: Sequence[int], usual: int) -> Counter[int] | None:
-    """The slots of shapes like one of ``gpus`` on its servers; None where equally idle servers
-    have none.
+    """The slots of a shape with ``gpus`` on its servers; None if no such shape exists where all
+    servers are equally idle.
     """
     if len(set(gpus)) == 1:
         return Counter(gpus)
@@ -138,7 +138,7 @@ def _slots(gpus: Sequence[int], usual: int) -> Counter[int] | None:
 
 
 def _limits(program: Program, column: int) -> list[tuple[int, int, int]]:
-    """Of the limits that a column takes of: the row, what there is, and what it takes."""
+    """Row, capacity and amount of each limit that a column counts towards."""
     columns = program.configurations
     if columns.share is None:
         return []

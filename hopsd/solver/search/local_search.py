@@ -1,7 +1,7 @@
 """Local search: CBC replans one group of servers at a time.
 
-The groups are disjoint, so they are solved side by side, and the cost grows with the cluster, not
-faster. Each pass cuts the types into other stretches of neighbours and mixes them differently.
+The groups are disjoint, so they are solved in parallel, and the cost grows linearly with the
+cluster. Each pass divides the types into different stretches of neighbours and mixes them anew.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from hopsd.solver.bound.dual_prices import Prices
 from hopsd.solver.search.neighbourhoods import group_servers, jittered
 
 # Measured on 512 to 2,048 GPUs: smaller groups gain less a pass, larger ones take CBC too long.
-# Groups of fragments are easier, and must be larger: few places suit a job of 16 GPUs there.
-# Cores and memory are knapsacks beside that of the GPUs: CBC takes seconds for a larger group.
+# Groups of fragments are easier, and must be larger: few placements suit a job of 16 GPUs there.
+# Cores and memory are additional knapsacks: CBC takes seconds for a larger group.
 _GROUP_GPUS, _GROUP_COLUMNS = 192, 1000
 _IDLE_OF_GROUP, _EASIER_MAX, _EASE_OF_KNAPSACKS = 8, 4.0, 0.5
 _NODES_MAX = 40
-# Of the largest value: with a large lambda the smallest ones are not to be told from zero.
+# Relative to the largest value: with a large lambda the smallest are indistinguishable from zero.
 _LEAST = 1e-200
-# CBC's answers are rounded: a better plan is one that is better by more than that.
+# CBC's answers are rounded: only a larger gain counts as an improvement.
 _BETTER = 1e-9
 
 
@@ -90,9 +90,9 @@ def _ease(program: Program) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """Plan ``jobs`` anew with ``columns`` in ``capacity``; ``current`` is what they have.
+    """Replan ``jobs`` with ``columns`` within ``capacity``; ``current``: their present columns.
 
-    ``hope``: more than this cannot be gained, by the bound of the group alone.
+    ``hope``: the most that can be gained, by the group's own bound.
     """
 
     jobs: Ints
@@ -142,8 +142,8 @@ def _tasks(
 
 
 class _Parts:
-    """What every group may use: what is left of its servers' rows and, of the limits that all
-    share, what its jobs have; what a limit leaves beyond that goes to one group by chance.
+    """The capacity of every group: its servers' rows and, of the limits shared by all groups, what
+    its jobs take already; what a limit leaves beyond that goes to one random group.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class _Parts:
             self._group[self._limit] = rng.choice(able, count) if len(able) else 0
 
     def touched(self, group: int) -> Bools:
-        """The rows that a group may use some of, (rows,)."""
+        """The rows of which a group may use something, (rows,)."""
         own: Bools = (self._group == group) | self._limit
         return own
 
@@ -187,7 +187,7 @@ def _group_of_shapes(program: Program, group_of: Ints) -> Ints:
 def _group_of_jobs(
     program: Program, choice: Ints, of_shape: Ints, profit: Floats, rng: np.random.Generator
 ) -> Ints:
-    """Where each job competes: its placement's group, or that of its best column; -1 nowhere."""
+    """The group in which each job competes, by its placement or else its best column; -1: none."""
     columns = program.configurations
     of_job = np.full(columns.jobs, -1, dtype=np.int64)
     placed = choice >= 0
@@ -220,7 +220,7 @@ def _replan(program: Program, task: _Task, solve: Solve, effort: Effort) -> Ints
 
 
 def _holds(program: Program, task: _Task, columns: Ints) -> bool:
-    """Checked apart from the model: one column a job, and no row gives more than it has."""
+    """Whether the answer is feasible, checked without the model: one column per job, rows kept."""
     jobs = _job_of(program, columns)
     return len(np.unique(jobs)) == len(jobs) and bool(
         np.all(program.taken(columns) <= task.capacity)

@@ -1,8 +1,8 @@
 """Neighbourhoods of the local search: the groups of servers that are replanned together.
 
-A plan's distance from the bound splits into losses: a job's, how much more profit its best column
-makes at today's prices than the one it has; and a server's, the price of what it leaves idle. A
-job that loses much gets where it is and where it would rather be into one group.
+A plan's distance from the bound splits into losses: of a job, how much more profit its best column
+makes at the current prices than the one it has; of a server, the price of what it leaves idle. For
+a job that loses much, its present servers and those of its best column go into one group.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from hopsd.solver.bound.dual_prices import Prices
 
 # Neighbours stay together in stretches of this many servers, so that spread shapes fit inside.
 _STRETCH = 4
-# Of a job's value: differences in profit below this do not decide which column it wants. Without
-# it all jobs would want the one cheapest of many servers that are nearly alike.
+# Relative to a job's value: smaller differences in profit do not decide which column it wants.
+# Otherwise all jobs would want the cheapest of many servers that are nearly alike.
 _JITTER = 0.02
 
 
@@ -76,7 +76,7 @@ def _wishes(
     stretch_of: Ints,
     rng: np.random.Generator,
 ) -> list[_Wish]:
-    """Jobs that lose something, those that lose most first."""
+    """The jobs that lose something, the largest losses first."""
     columns = program.configurations
     placed = choice >= 0
     loss = prices.job.copy()

@@ -20,7 +20,7 @@ class ResidualCapacity:
         self._item_of = np.repeat(np.arange(len(uses)), np.diff(uses.start))[self._order]
         self._amount = uses.amount[self._order]
         self._first = np.searchsorted(uses.row[self._order], np.arange(len(self.free) + 1))
-        # Rows of each item that have too little left: it fits where there is none.
+        # The number of each item's rows that have too little left: it fits if that is 0.
         self._short = np.zeros(len(uses), dtype=np.int32)
         if len(uses):
             lacking = (uses.amount > self.free[uses.row]).astype(np.int32)

@@ -35,7 +35,7 @@ def assign_servers(program: Program, parts: ColumnGroups, plan: ClassPlan) -> In
 def _place_spread(program: Program, parts: ColumnGroups, spread: Sequence[int]) -> list[int]:
     """A column for each spread column group, no two on one server: the best ones, or leftmost.
 
-    Taking the best may leave servers without a neighbour; packed from the left they all fit.
+    Taking the best may leave servers without a neighbour; packed from the left, all fit.
     """
     fewer = list[int]()
     for leftmost in (False, True):
@@ -55,7 +55,7 @@ def _place_spread(program: Program, parts: ColumnGroups, spread: Sequence[int]) 
 def _free_column(
     program: Program, parts: ColumnGroups, column_group: int, taken: Bools, *, leftmost: bool
 ) -> int:
-    """A column of the group whose servers are not taken, which are then; -1 for none."""
+    """Take a column of the group whose servers are all free; -1 if there is none."""
     shapes = program.configurations.shapes
     first, end = int(parts.first[column_group]), int(parts.end[column_group])
     starts = shapes.start[program.configurations.shape[first:end]]
@@ -71,7 +71,7 @@ def _free_column(
 def _slots(
     program: Program, bins: Sequence[tuple[ServerClass, Counter[Pattern]]], spread: Ints
 ) -> dict[int, list[int]]:
-    """The servers that offer a slot of each size, once a slot, beside the spread columns."""
+    """The servers that offer a slot of each size, repeated per slot, besides the spread columns."""
     used: dict[int, int] = {}
     for column in spread.tolist():
         used |= dict(program.gpus_on(column))
@@ -103,7 +103,7 @@ def _rest_of_pattern(left: Counter[Pattern], used: int, idle: int) -> Pattern:
 
 
 def _best_slot(program: Program, parts: ColumnGroups, column_group: int, slots: list[int]) -> int:
-    """The group's most valuable column among the slots, which loses one; -1 for none left."""
+    """Take the slot of the group's most valuable column; -1 if none is left."""
     if not slots:
         return -1
     first, end = int(parts.first[column_group]), int(parts.end[column_group])

@@ -18,7 +18,7 @@ from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.job import Job, ThroughputTable
-from hopsd.policies.themis.auction import auction, partial, program_of
+from hopsd.policies.themis.auction import after_payment, auction, program_of
 
 A = GpuType("a")
 
@@ -119,7 +119,7 @@ def test_prices_tell_about_the_same_payments_as_programs_do() -> None:
 def test_a_payment_leaves_a_count_that_the_job_accepts(
     won: dict[str, int], kept: float, counts: tuple[int, ...], luck: float, left: dict[str, int]
 ) -> None:
-    assert partial(Allocation.of(won), kept, counts, luck) == Allocation.of(left)
+    assert after_payment(Allocation.of(won), kept, counts, luck) == Allocation.of(left)
 
 
 @settings(deadline=None)
@@ -127,5 +127,5 @@ def test_a_payment_leaves_a_count_that_the_job_accepts(
 def test_payments_are_right_in_the_mean(kept: float, counts: set[int]) -> None:
     """Over all luck; as far as the share is not below the smallest count."""
     won = Allocation.of({"a": 8})
-    left = [partial(won, kept, sorted(counts), (i + 0.5) / 500).gpus for i in range(500)]
+    left = [after_payment(won, kept, sorted(counts), (i + 0.5) / 500).gpus for i in range(500)]
     assert sum(left) / 500 == pytest.approx(max(kept * 8, min(counts)), abs=0.02)
