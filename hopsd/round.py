@@ -302,10 +302,14 @@ def recover(port: Port, store: Store, requirements_max: int) -> tuple[StepOutcom
 
 
 def _put_back(port: Port, record: PlanRecord) -> None:
-    """Requeue jobs that died of the plan's checkpoint signal, before they are taken for ended."""
+    """Requeue jobs that died of the plan's checkpoint signal, before they are taken for ended.
+
+    Of those that still clean up, only the port can tell.
+    """
     vacating = {step.job for step in record.steps if step.current and not step.profiling}
-    failed = (job.id for job in port.read().jobs if job.state is SlurmState.FAILED)
-    if steps := [Step(job, StepKind.REQUEUE) for job in failed if job in vacating]:
+    over = (SlurmState.FAILED, SlurmState.COMPLETING)
+    ended = (job.id for job in port.read().jobs if job.state in over)
+    if steps := [Step(job, StepKind.REQUEUE) for job in ended if job in vacating]:
         port.apply(steps)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from hopsd.model.ids import JobId
 from hopsd.model.reading import (
@@ -54,6 +54,7 @@ class SlurmPort:
         begun = self._watch.ticks()
         results: dict[JobId, Result] = {}
         left: dict[JobId, float] = {}
+        self._await_ends([step.job for step in steps if step.kind is StepKind.REQUEUE])
         todo = self._judge(steps, results, self._settle)
         leaving = [step.job for step in todo if step.kind in _LEAVING]
         if leaving:
@@ -63,6 +64,16 @@ class SlurmPort:
         results |= self._placer.start(todo, left)
         seconds = self._watch.ticks() - begun
         return [_outcome(s, results[s.job], seconds, left.get(s.job)) for s in steps]
+
+    def _await_ends(self, jobs: Collection[JobId]) -> None:
+        """Until none of ``jobs`` cleans up any more: how one ended is told only then."""
+        if jobs:
+            self._watch.until(
+                lambda seen: all(
+                    seen[job].state is not SlurmState.COMPLETING for job in jobs if job in seen
+                ),
+                self._settings.stop_timeout_seconds,
+            )
 
     def _judge(
         self,

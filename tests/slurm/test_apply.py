@@ -258,6 +258,33 @@ def test_what_our_signal_killed_is_requeued_though_it_ends_after_its_grace(
     assert outcome.actual.as_dict() == {"n1": 2}
 
 
+def cleans_up(slurm: FakeSlurm, job: JobReading, seconds: float, **ended: object) -> JobReading:
+    """``job`` as its run is over; how it ended is told after so many ``seconds``."""
+    slurm.later.append((slurm.now + seconds, lambda: slurm.change(job.id, **ended)))
+    return replace(job, state=SlurmState.COMPLETING, allocation=Allocation())
+
+
+def test_what_completes_after_its_grace_is_not_run_again(slurm: FakeSlurm) -> None:
+    slurm.on_signal = lambda job: cleans_up(slurm, job, 15.0, state=SlurmState.COMPLETED)
+    job = slurm.running(1, n0=2)
+    [outcome] = port(slurm).apply([move(job, n1=2)])
+    assert outcome.status is OutcomeStatus.GONE
+    assert slurm.writes() == ["signal"]
+
+
+@pytest.mark.parametrize("died", [True, False])
+def test_a_job_that_cleans_up_is_put_back_if_our_signal_killed_it(
+    slurm: FakeSlurm, died: bool
+) -> None:
+    ended = SlurmState.FAILED if died else SlurmState.COMPLETED
+    job = slurm.running(1, n0=2)
+    signal = 10 if died else 0
+    slurm.table[job] = cleans_up(slurm, slurm.table[job], 3.0, state=ended, exit_signal=signal)
+    [outcome] = port(slurm).apply([Step(job, StepKind.REQUEUE)])
+    assert outcome.status is (OutcomeStatus.DONE if died else OutcomeStatus.GONE)
+    assert slurm.writes() == (["requeue_hold"] if died else [])
+
+
 def test_restart_rests_into_the_next_second(slurm: FakeSlurm) -> None:
     """slurmd knows a job's revoked credential by the second in which it was stopped."""
     job = slurm.running(1, n0=2)
