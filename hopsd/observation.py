@@ -199,7 +199,12 @@ def _begun(store: Store) -> list[_Begun]:
 
 def _runs_ended(job: JobReading, old: JobRecord) -> int:
     """How many runs have ended since the record was made, at most."""
-    return job.restarts - old.restarts + (1 if job.state.finished else 0)
+    return job.restarts - old.restarts + (1 if job.state.finished or _completing(job) else 0)
+
+
+def _completing(job: JobReading) -> bool:
+    """Whether its run is over and the job still completing: Slurm no longer tells its GPUs."""
+    return job.state is SlurmState.COMPLETING and not job.allocation
 
 
 def _was_this(job: JobReading, old: JobRecord, run: _Begun) -> bool:
@@ -211,13 +216,16 @@ def _was_this(job: JobReading, old: JobRecord, run: _Begun) -> bool:
     """
     if job.state.finished:
         return job.start >= int(run.start) and set(job.ran_on) == set(run.allocation.nodes)
+    if _completing(job):  # Slurm names only the nodes that are not done yet
+        here = set(job.ran_on)
+        return job.start >= int(run.start) and bool(here) and here <= set(run.allocation.nodes)
     return run.told and run.start >= int(old.seen)
 
 
 def _at_its_start(
     old: JobRecord, job: JobReading, run: _Begun, types: Mapping[NodeName, GpuType], apps: int
 ) -> JobRecord:
-    start = job.start if job.state.finished else run.start
+    start = job.start if job.state.finished or _completing(job) else run.start
     waiting = replace(
         job,
         state=SlurmState.PENDING,

@@ -304,7 +304,7 @@ def recover(port: Port, store: Store, requirements_max: int) -> tuple[StepOutcom
 def _put_back(port: Port, record: PlanRecord) -> None:
     """Requeue jobs that died of the plan's checkpoint signal, before they are taken for ended.
 
-    Of those that still clean up, only the port can tell.
+    Of one that is still completing, only the port can tell, once it has ended.
     """
     vacating = {step.job for step in record.steps if step.current and not step.profiling}
     over = (SlurmState.FAILED, SlurmState.COMPLETING)

@@ -170,7 +170,8 @@ class JobReading:
     state_text: str = ""
     reason: str = ""
     ran_on: tuple[NodeName, ...] = ()
-    """Nodes of a finished job's last run: Slurm forgets its GPUs at once."""
+    """Nodes of a finished job's last run: Slurm forgets its GPUs at once. Of one that is
+    still completing, the nodes that are not done yet."""
     waits_for: str = ""
     """Its dependency in sbatch's notation: ``afterok:17,singleton``."""
     per_job_gpus: bool = False

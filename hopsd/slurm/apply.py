@@ -66,7 +66,7 @@ class SlurmPort:
         return [_outcome(s, results[s.job], seconds, left.get(s.job)) for s in steps]
 
     def _await_ends(self, jobs: Collection[JobId]) -> None:
-        """Until none of ``jobs`` cleans up any more: how one ended is told only then."""
+        """Until none of ``jobs`` is completing any more: how one ended is told only then."""
         if jobs:
             self._watch.until(
                 lambda seen: all(

@@ -249,6 +249,7 @@ def job_reading(
     state = slurm_state(words)
     parts = job_allocation(job, order) if state in _HOLDING_GPUS else {}
     held = {node: gpus for node, (gpus, _) in parts.items()}
+    over = state.finished or state is SlurmState.COMPLETING
     asked = read_asked(job.get("admin_comment") or "")
     minutes = number(job.get("time_limit"))
     code, signal = _exit(job.get("exit_code"))
@@ -282,7 +283,7 @@ def job_reading(
         marks=marks,
         state_text=_state_text(words, job),
         reason=_reason(job) if state is SlurmState.PENDING else "",
-        ran_on=tuple(map(NodeName, NodeSet(job.get("nodes") or ""))) if state.finished else (),
+        ran_on=tuple(map(NodeName, NodeSet(job.get("nodes") or ""))) if over else (),
         per_job_gpus="gpu" in (job.get("tres_per_job") or ""),
         asked=asked,
         features=job.get("features") or "",

@@ -440,7 +440,8 @@ def start_and_be_killed(port: Cluster, memory: MemoryStore) -> None:
     port.apply = apply  # type: ignore[method-assign]
 
 
-def test_a_job_that_died_of_the_signal_of_a_plan_left_open_runs_on() -> None:
+@pytest.mark.parametrize("state", [SlurmState.FAILED, SlurmState.COMPLETING])
+def test_a_job_that_died_of_the_signal_of_a_plan_left_open_runs_on(state: SlurmState) -> None:
     """hopsd lost the lead, or its life, between the checkpoint signal and the requeue."""
     port, memory = cluster(comment(4)), store()
     run_round(port, memory, hops, SETTINGS, None)
@@ -451,9 +452,7 @@ def test_a_job_that_died_of_the_signal_of_a_plan_left_open_runs_on() -> None:
     memory.begin_plan(
         PlanRecord(1000.0, 1060.0, first=True, made=port.now, plan=plan, steps=(step,))
     )
-    port.jobs[job.id] = replace(
-        job, state=SlurmState.FAILED, exit_signal=10, allocation=Allocation()
-    )
+    port.jobs[job.id] = replace(job, state=state, exit_signal=10, allocation=Allocation())
     port.now += 5.0
     recover(port, memory, 8)
     assert port.placements() == {job.id: step.target}
@@ -472,6 +471,24 @@ def test_a_run_that_began_and_ended_unseen_has_its_place_recorded() -> None:
     recover(port, memory, 8)
     (placement,) = memory.placements(JobId("1"))
     assert (placement.allocation, placement.start, placement.end) == (where, 1000.0, 1005.0)
+
+
+def test_a_run_that_cleans_up_as_its_plan_is_taken_up_has_its_place_recorded() -> None:
+    """Slurm has forgotten its GPUs, and the plan tells nothing of it once it is finished."""
+    port, memory = cluster(comment(4)), store()
+    start_and_be_killed(port, memory)
+    job = port.jobs[JobId("1")]
+    where = job.allocation
+    over = replace(job, allocation=Allocation(), ran_on=where.nodes)
+    port.jobs[job.id] = replace(over, state=SlurmState.COMPLETING)
+    port.now += 10.0
+    recover(port, memory, 8)
+    port.jobs[job.id] = replace(over, state=SlurmState.COMPLETED, end=1008.0)
+    port.now += 10.0
+    observe(port, memory, 8)
+    (placement,) = memory.placements(job.id)
+    assert (placement.allocation, placement.start, placement.end) == (where, 1000.0, 1010.0)
+    assert memory.jobs() == {}
 
 
 def test_a_run_that_ended_before_the_look_after_its_start_has_its_place_recorded() -> None:
