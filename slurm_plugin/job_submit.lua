@@ -33,9 +33,9 @@ local SAMPLES = { 1e-3, 1e18, "1e-3 to 1e18" }
 local BATCH = { 1, 10000000, "1 to 1e7" }
 local LEARNING_RATE = { 1e-20, 1e6, "1e-20 to 1000000" }
 
--- A hold of the owner's or an operator's. Slurm gives a job held by this script and one held by
--- a person the same state, and refuses an admin_comment set here in the name of anybody but an
--- administrator ("Attempt to change admin_comment", 22.05; operators are none). The begin time is
+-- Marks a hold by the owner or an operator. Slurm gives a job held by this script and one held by
+-- a person the same state, and refuses an admin_comment set here on behalf of anyone but an
+-- administrator ("Attempt to change admin_comment", 22.05; operators are not). The begin time is
 -- the user's to change, every reader sees it, and no job begins in 2100: this one says "not before
 -- it is released".
 local USER_HOLD_BEGIN = 4102444800 -- 2100-01-01 00:00:00 UTC
@@ -160,9 +160,9 @@ local KEYS = {
 }
 local KEY_NAMES = "reqs, num, samples, batch, lr, lr_rule, preempt, workload, cpu, app, shape, per_node"
 
--- What follows "hops:" in a comment that others may use as well, nil: nothing is ours. Ours begins
--- with the comment or after a blank, ';' or ','; it goes to the end, or to the first blanks that do
--- not stand beside ';', '=' or ','.
+-- What follows "hops:" in a comment that others may use as well; nil: nothing is ours. Ours begins
+-- with the comment or after a blank, ';' or ','; it goes to the end, or to the first blanks that are
+-- not next to ';', '=' or ','.
 local function our_part(comment)
   if type(comment) ~= "string" then return nil end
   local first, last, from = nil, nil, 1
@@ -304,7 +304,7 @@ local function given(value)
 end
 
 -- What would pin the job's shape: field, the value that stands for "not given". hopsd asks for all of
--- it anew when it places the job: what the script asked for is in the job's admin comment.
+-- it again when it places the job: what the script asked for is in the job's admin comment.
 local CLEARED = {
   { "tres_per_node", "" }, { "tres_per_job", "" }, { "tres_per_socket", "" },
   { "tres_per_task", "" }, { "cpus_per_tres", "" }, { "mem_per_tres", "" },
@@ -312,7 +312,7 @@ local CLEARED = {
   { "cpus_per_task", NO_VAL16 }, { "pn_min_cpus", NO_VAL16 }, { "req_nodes", "" },
 }
 
--- The same for what hops leaves out, and tells so: option, field, "not given".
+-- The same for what hops ignores with a message: option, field, "not given".
 local IGNORED = {
   { "--gpu-bind of the whole job", "tres_bind", "" },
   { "--ntasks-per-socket", "ntasks_per_socket", NO_VAL16 },
@@ -417,7 +417,7 @@ local function ratio(a, b)
   return string.format("%d/%d", a / x, b / x)
 end
 
--- What the options say, as hops has use for it; or nil and what to change.
+-- The options in the form that hops uses; or nil and what to change.
 local function read_options(job)
   local o = {}
   local kind, total_kind, task_kind, problem
@@ -528,7 +528,7 @@ local function traps_of(script)
 end
 
 -- What the script wants to be warned by, and how many seconds before, as "batch:USR1:60" or
--- "steps:USR1:60". This script is not told of the option, so one on the command line is not known.
+-- "steps:USR1:60". Slurm does not pass the option to this script: one on the command line is unknown.
 local function signal_of(script)
   for line in (script or ""):gmatch("[^\n]+") do
     local value = line:match("^#SBATCH.*%-%-signal[= ]+(%S+)")
@@ -765,7 +765,7 @@ local function guarded(what, refusal, act, ...)
   return refusal
 end
 
--- Somebody who writes "Hops:reqs=2" means us, and would wait for what never comes.
+-- A user who writes "Hops:reqs=2" means us, and would wait for something that never comes.
 local function hint(comment)
   if type(comment) == "string" and ours(comment:lower()) then
     tell("the comment makes this an ordinary job; hops: is written in small letters")
@@ -813,7 +813,7 @@ local function begins(job)
 end
 
 -- When a person held a job, and when hopsd gave one its nodes, by job id. Slurm tells a job's begin
--- time not here, where nothing can come in between; its restart forgets both, and hopsd looks anew.
+-- time not here, where nothing can come in between; its restart forgets both, and hopsd reads again.
 -- A task that Slurm has just taken out of its array's record has a number of its own, and was held
 -- under the array's; `lifted`: when it was released alone.
 local held, placed, lifted = {}, {}, {}
@@ -902,8 +902,8 @@ local function refuse_joining()
   return DENIED
 end
 
--- hopsd asks for what it found out by a look at the job. A person may have held it since, and
--- hopsd's begin time would wipe out the mark, its release start the job: these are refused.
+-- hopsd's request rests on its last reading of the job. A person may have held it since: hopsd's
+-- begin time would erase the mark, and its release start the job. These are refused.
 local function follow_hopsd(job, record)
   local at = held_at(record)
   if at and os.time() - at <= 600 then
@@ -944,8 +944,8 @@ local function follow_operator(job, record)
   return slurm.SUCCESS
 end
 
--- Somebody else's job, by one whom this script does not know: Slurm carries it out for its own
--- operators and for coordinators of the job's account alone, whatever is answered here. They may
+-- Another user's job, changed by an account unknown to this script: Slurm carries it out only for
+-- its own operators and for coordinators of the job's account, whatever is answered here. They may
 -- hold it, and lift any person's hold; the one by hops stays.
 local function by_another(job, record)
   local again = is_asked_again(job)
