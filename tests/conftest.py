@@ -1,5 +1,8 @@
+import os
 import signal
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["fixtures_postgres", "fixtures_cluster", "fixtures_accounting"]
@@ -11,3 +14,15 @@ settings.load_profile("hops")
 # A shell that runs tests in the background lets them ignore Ctrl-C, and so would every program that
 # they start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _environment_as_before() -> Iterator[None]:
+    """What the timing plugin leaves in the environment is for child processes, not for the jobs
+    that the next test submits.
+    """
+    before = {name for name in os.environ if name.startswith("HOPS_")}
+    yield
+    for name in [name for name in os.environ if name.startswith("HOPS_")]:
+        if name not in before:
+            del os.environ[name]

@@ -146,6 +146,8 @@ class ClusterFiles:
             "SlurmctldTimeout": "60",
             "SlurmdTimeout": "60",
             "KillWait": "2",
+            # On a slow machine the whole demo lasts longer than Slurm's 300 s.
+            "MinJobAge": "3600",
             "JobRequeue": "1",
             "RequeueExitHold": str(REQUEUE_EXIT_CODE),
         }

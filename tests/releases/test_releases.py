@@ -30,12 +30,6 @@ class Release:
 
 RELEASES = [Release("trixie", "24.11", 0), Release("forky", "26.05", 30)]
 
-SCRIPTS = (
-    *("one-node-launcher", "whole-node", "gpus-per-task", "two-nodes-tasks", "mem-per-cpu"),
-    *("srun-cpus", "typed-each-node", "head-node", "more-gres"),
-)
-"""Of the patterns of tests/scripts; all of them take ten minutes on two cores."""
-
 pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.timeout(3600)]
 
 
@@ -67,10 +61,9 @@ def test_contract(release: Release, root: Path) -> None:
     """What failed is run once more, alone: live tests have deadlines, and a machine may be busy."""
     report = root / "tmp" / "contract.xml"
     report.unlink(missing_ok=True)
-    test = "tests/scripts/test_scripts_live.py::test_a_script_runs_as_on_plain_slurm"
-    tests = ["tests/slurm", "tests/plugin", *(f"{test}[{name}]" for name in SCRIPTS)]
+    scripts = "tests/scripts/test_scripts_live.py::test_scripts_run_as_on_plain_slurm"
     command = [HERE / "enter.sh", root, "/venv/bin/python", "-m", "pytest", "-q", "-m", "live"]
-    command += [*tests, "-o", "cache_dir=/tmp/contract-cache"]
+    command += ["tests/slurm", "tests/plugin", scripts, "-o", "cache_dir=/tmp/contract-cache"]
     first = subprocess.run([*command, "-n", "2", "--junitxml=/tmp/contract.xml"], check=False)
     if first.returncode == pytest.ExitCode.TESTS_FAILED:
         again = subprocess.run([*command, "--last-failed"], check=False)
