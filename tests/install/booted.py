@@ -20,6 +20,7 @@ CACHE = Path(
     or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hops" / "install"
 )
 USER = "alice"
+SPACES = ("mnt", "uts", "ipc", "net", "pid", "cgroup")
 
 HOSTS = "127.0.0.1 localhost site\n"
 SLURM_CONF = """\
@@ -89,7 +90,7 @@ class BootedSite:
             AssertionError: it failed.
         """
         shell = ["bash", "-c", text] if root else ["runuser", "-u", USER, "--", "bash", "-c", text]
-        spaces = ("--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup")
+        spaces = [f"--{'mount' if kind == 'mnt' else kind}" for kind in SPACES]
         done = subprocess.run(
             ["nsenter", f"--target={self.leader}", *spaces, "env", "-i",
              f"--chdir={self.folder if root else '/tmp'}",  # noqa: S108 - the container's own
@@ -148,12 +149,7 @@ def booted(release: str) -> Iterator[BootedSite]:
         yield site
     finally:
         if nspawn is not None:
-            nspawn.send_signal(signal.SIGTERM)
-            try:
-                nspawn.wait(20)
-            except subprocess.TimeoutExpired:
-                nspawn.kill()
-                nspawn.wait()
+            _halt(nspawn)
         subprocess.run(["umount", "--lazy", root], check=False)
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -163,9 +159,9 @@ def _furnish(root: Path, release: str) -> None:
     (root / "etc/hostname").write_text("site\n")
     (root / "etc/slurm/slurm.conf").write_text(SLURM_CONF)
     (root / "etc/slurm/gres.conf").write_text("Name=gpu Type=a100 File=/opt/gpu[0-3]\n")
-    (root / "etc/slurm/cgroup.conf").write_text(
-        "" if release == "bookworm" else "CgroupPlugin=disabled\n"
-    )
+    # Nothing here uses them; 22.05 has no "disabled", and finds none by itself in a container.
+    cgroups = "cgroup/v1" if release == "bookworm" else "disabled"
+    (root / "etc/slurm/cgroup.conf").write_text(f"CgroupPlugin={cgroups}\n")
     (root / "root/slurmdbd.conf").write_text(SLURMDBD_CONF)
     (root / "etc/apt/apt.conf.d/90test").write_text(
         'APT::Get::Assume-Yes "true";\nBinary::apt::APT::Keep-Downloaded-Packages "true";\n'
@@ -176,21 +172,42 @@ def _furnish(root: Path, release: str) -> None:
     for unit in ("slurmd", "slurmctld", "slurmdbd"):  # until they have a database
         for link in root.glob(f"etc/systemd/system/*.wants/{unit}.service"):
             link.unlink()
-    shutil.copytree(f"{CACHE / release}.lists", root / "var/lib/apt/lists", dirs_exist_ok=True)
+    lists = root / "var/lib/apt/lists"
+    shutil.rmtree(lists)
+    shutil.copytree(f"{CACHE / release}.lists", lists)
     (root / "root/packages").mkdir()
     for package in Path(f"{CACHE / release}.debs").glob("*.deb"):
         shutil.copy(package, root / "root/packages")
 
 
 def _leader(nspawn: subprocess.Popen[bytes]) -> int:
+    """Its systemd, once that is all in its own namespaces: nothing may be run in ours."""
     children = Path(f"/proc/{nspawn.pid}/task/{nspawn.pid}/children")
     end = time.monotonic() + 60
     while time.monotonic() < end and nspawn.poll() is None:
         for child in children.read_text().split():
-            if b"systemd" in Path(f"/proc/{child}/comm").read_bytes():
+            comm = Path(f"/proc/{child}/comm").read_text().strip()
+            apart = all(_namespace(child, kind) != _namespace("self", kind) for kind in SPACES)
+            if comm == "systemd" and apart:
                 return int(child)
         time.sleep(0.2)
     raise AssertionError("systemd does not boot in systemd-nspawn on this machine")
+
+
+def _halt(nspawn: subprocess.Popen[bytes]) -> None:
+    for patience in (20, 20):  # by its systemd, then at once
+        nspawn.send_signal(signal.SIGTERM)
+        try:
+            nspawn.wait(patience)
+        except subprocess.TimeoutExpired:
+            continue
+        return
+    nspawn.kill()
+    nspawn.wait()
+
+
+def _namespace(process: str, kind: str) -> str:
+    return str(Path(f"/proc/{process}/ns/{kind}").readlink())
 
 
 def _is_up(site: BootedSite) -> bool:

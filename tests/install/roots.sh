@@ -109,8 +109,9 @@ build_packages() {
     network_settings "$base.fetch"
     cp "$base.debs"/*.deb "$base.fetch/debs"
     inside "$base.fetch" sh -ec 'apt-get update -qq
-        apt-get install -qq -y --download-only /debs/*.deb' > "$cache/$release.log"
-    rm -rf "$base.lists" && cp -r "$base.fetch/var/lib/apt/lists" "$base.lists"
+        apt-get install -qq -y --download-only /debs/*.deb
+        cp -r /var/lib/apt/lists /debs' > "$cache/$release.log"
+    rm -rf "$base.lists" && mv "$base.fetch/debs/lists" "$base.lists" # the overlay has whiteouts
     rm -rf "$base.fetch" "$base.fetch.work" "$base.fetch.root"
     echo "$from" > "$base.debs.from"
 }
