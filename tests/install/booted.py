@@ -83,7 +83,7 @@ class BootedSite:
     root: Path
     folder: str = "/root"
 
-    def run(self, text: str, *, root: bool = True, seconds: float = 300) -> str:
+    def run(self, text: str, *, root: bool = True, seconds: float = 900) -> str:
         """What a shell's line says, both streams together.
 
         Raises:

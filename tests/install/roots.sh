@@ -109,7 +109,7 @@ build_packages() {
     network_settings "$base.fetch"
     cp "$base.debs"/*.deb "$base.fetch/debs"
     inside "$base.fetch" sh -ec 'apt-get update -qq
-        apt-get install -qq -y --download-only /debs/*.deb
+        apt-get install -qq -y --download-only --no-install-recommends postgresql /debs/*.deb
         cp -r /var/lib/apt/lists /debs' > "$cache/$release.log"
     rm -rf "$base.lists" && mv "$base.fetch/debs/lists" "$base.lists" # the overlay has whiteouts
     rm -rf "$base.fetch" "$base.fetch.work" "$base.fetch.root"

@@ -94,6 +94,7 @@ def test_the_page_from_packages_to_removal(site: BootedSite) -> None:
         if "explain" in command.text:  # says something else before hopsd has looked at the job
             until_placed(site, job)
             seconds = time.monotonic() - began
+            site.run(f"until hopsctl explain {job}; do sleep 1; done", seconds=120)
         said = site.follow(command, JOB=job)
         job = submitted(said) or job
     print(f"{len(install)} commands, {seconds:.0f} s to the first placed job")
@@ -109,7 +110,9 @@ def test_the_page_from_packages_to_removal(site: BootedSite) -> None:
     assert re.search(r"JobSubmitPlugins\s+= all_partitions,lua", conf)
 
     said = site.run(
-        "sbatch --comment=hops:reqs=1 --time=60 --wrap='env > /tmp/told.$SLURM_JOB_ID; sleep 3600'",
+        # Not in a profile run, which would end by itself meanwhile.
+        "sbatch --no-requeue --comment=hops:reqs=1 --time=60"
+        " --wrap='env > /tmp/told.$SLURM_JOB_ID; sleep 3600'",
         root=False,
     )
     long = submitted(said)
