@@ -140,6 +140,9 @@ def test_the_page_from_packages_to_removal(site: BootedSite) -> None:
     site.run("systemctl is-active hopsd")
     assert start_of(site, long) == running
 
+    for package in ("hops-slurm", "hops-node"):  # in use
+        refused = site.run(f"! apt purge {package}")
+        assert "hopsctl setup --undo" in refused, refused
     for command in commands("Remove"):
         site.follow(command)
     assert start_of(site, long) == running
