@@ -142,7 +142,7 @@ def booted(release: str) -> Iterator[BootedSite]:
             )  # fmt: skip
         site = BootedSite(_leader(nspawn), root)
         # Where all addresses are of the loopback, no name has one (getaddrinfo's AI_ADDRCONFIG).
-        add = ("ip", "address", "add", "192.0.2.1/32", "dev", "lo")
+        add = ("ip", "address", "add", "198.51.100.1/32", "dev", "lo")
         subprocess.run(["nsenter", f"--target={site.leader}", "--net", *add], check=True)
         site.until(lambda: _is_up(site), "systemd is up")
         site.run(START)
