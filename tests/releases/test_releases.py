@@ -34,7 +34,7 @@ SCRIPTS = tuple(
     f"tests/scripts/test_scripts_live.py::test_scripts_run_as_on_plain_slurm[{first}]"
     for first in (0, 16)
 )
-"""The first 32 scripts. Those from 32 to 47, run together, do not end within 240 s on 26.05."""
+"""The first 32 scripts. Those from 32 to 47, run together, do not end within 240 s there."""
 
 pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.timeout(3600)]
 
