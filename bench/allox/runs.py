@@ -11,9 +11,9 @@ from statistics import fmean, pstdev
 
 from bench.allox.workload import CPU, GPU, LONG_USER, USERS, Misestimating, cluster, workload
 from hopsd.core.devices import is_cpu
-from hopsd.core.dominant_share import Configuration, value
 from hopsd.model.plan import PlanSettings
 from hopsd.model.scenario import Cluster, Workload
+from hopsd.policies.allox.dominant_share import Configuration, value
 from hopsd.policies.protocol import Policy
 from hopsd.policies.registry import get
 from hopsd.sim.cluster import ClusterSettings

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hopsd.core.dominant_share import Configuration, considered, value
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId, UserName
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.model.reason import Reason, ReasonCode
+from hopsd.policies.allox.dominant_share import Configuration, eligible_users, value
 from hopsd.policies.allox.machines import Floats, Machines, Parts, Situation, Work
 from hopsd.solver.matching import Queues, match
 
@@ -129,7 +129,7 @@ class _Scheduler:
         return any(held.kind == kind for held in self._reservations)
 
     def _members(self, order: Sequence[UserName], alpha: float) -> frozenset[UserName]:
-        return frozenset(order[: considered(len(order), alpha)])
+        return frozenset(order[: eligible_users(len(order), alpha)])
 
     def _could_start(self) -> bool:
         kinds = [t for t in range(len(self._work.types)) if self._machines.unclaimed(t)]

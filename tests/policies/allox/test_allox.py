@@ -13,13 +13,13 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from hopsd.core.devices import CPU
-from hopsd.core.dominant_share import Configuration, considered, dominant_share, value
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
 from hopsd.model.job import Job, ThroughputTable
 from hopsd.model.plan import Plan, PlanSettings, RoundInfo, Snapshot
 from hopsd.model.scenario import Cluster, Server, Workload, WorkloadJob
+from hopsd.policies.allox.dominant_share import Configuration, dominant_share, eligible_users, value
 from hopsd.policies.allox.rivals import EqualShare
 from hopsd.policies.protocol import Policy
 from hopsd.policies.registry import get
@@ -137,7 +137,7 @@ def test_progress_as_in_section_3_3_2() -> None:
 
 
 def test_users_considered() -> None:
-    assert [considered(20, a) for a in (0.0, 0.05, 0.3, 0.31, 1.0)] == [1, 1, 6, 7, 20]
+    assert [eligible_users(20, a) for a in (0.0, 0.05, 0.3, 0.31, 1.0)] == [1, 1, 6, 7, 20]
 
 
 def snapshot(jobs: Sequence[Job], gpus: int, idle: int, now: float = 0.0) -> Snapshot:

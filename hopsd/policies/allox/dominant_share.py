@@ -39,7 +39,7 @@ def value(
     return share * fastest.seconds / running.seconds
 
 
-def considered(users: int, alpha: float) -> int:
+def eligible_users(users: int, alpha: float) -> int:
     """How many of the users with least progress take part: alpha times all, rounded up, at least
     one.
     """
