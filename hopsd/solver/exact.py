@@ -61,9 +61,9 @@ def _columns(program: Program) -> list[list[_Column]]:
 
 def _parts(configurations: Configurations, column: int) -> tuple[tuple[int, int], ...]:
     """``(row, amount)`` of all that a column takes."""
-    taken = configurations.uses.of(int(configurations.shape[column]))
+    taken = configurations.demands.of(int(configurations.shape[column]))
     if configurations.share is not None:
-        taken += configurations.uses.of(int(configurations.share[column]))
+        taken += configurations.demands.of(int(configurations.share[column]))
     return tuple((row, amount) for row, amount in taken if amount)
 
 

@@ -20,10 +20,10 @@ import numpy.typing as npt
 
 from hopsd.core.placement.allowances import Allowance
 from hopsd.core.placement.contract import ONE, Form, form_of, in_one, may_spread, spread
+from hopsd.core.placement.demands import Demands
 from hopsd.core.placement.factors import Factors
 from hopsd.core.placement.shapes import Neighbours, Shapes, ShapesOfSize, join
 from hopsd.core.placement.supply import Supply, cores_of, memory_of
-from hopsd.core.placement.uses import Uses
 from hopsd.core.speed.throughput import configuration_throughput, per_gpu
 from hopsd.model.arrays import Floats, Ints
 from hopsd.model.ids import GpuType
@@ -39,9 +39,9 @@ class Configurations:
     where the job runs now, -1 for none. ``pool`` (servers,): the GPU type of each as a number;
     ``speed`` (servers,): its server factor, mean over the jobs.
 
-    ``room`` (rows,): the capacity of each row, the GPUs of every server first. ``server`` (rows,):
-    the server of each row, -1 for a limit. A column takes what the item ``shape`` of ``uses``
-    takes and, if limits could bind any job, the item ``share``.
+    ``capacity`` (rows,): how much there is of each row, the GPUs of every server first.
+    ``server`` (rows,): the server of each row, -1 for a limit. A column takes what the item
+    ``shape`` of ``demands`` takes and, if limits could bind any job, the item ``share``.
     """
 
     start: Ints
@@ -51,8 +51,8 @@ class Configurations:
     shapes: Shapes
     pool: Ints
     speed: Floats
-    uses: Uses
-    room: Ints
+    demands: Demands
+    capacity: Ints
     server: Ints
     share: npt.NDArray[np.int32] | None = None
 
@@ -103,7 +103,7 @@ def generate(
     configurations.
     """
     nodes = supply.nodes
-    rows = _Rows(supply, jobs)
+    rows = _ServerRows(supply, jobs)
     claims = _Claims(jobs, supply, rows)
     blocks: dict[_Key, _Block] = {}
     pool = np.zeros(len(nodes), dtype=np.int64)
@@ -121,7 +121,7 @@ def generate(
     return _with_limits(filled, jobs, allowances)
 
 
-class _Rows:
+class _ServerRows:
     """The rows of the servers: GPUs of each, cores and memory where jobs could be short of them."""
 
     def __init__(self, supply: Supply, jobs: Sequence[Job]) -> None:
@@ -138,7 +138,7 @@ class _Rows:
         self.cores, self.memory = np.full(count, -1), np.full(count, -1)
         self.cores[short_of_cores] = count + np.arange(len(short_of_cores))
         self.memory[short_of_memory] = count + len(short_of_cores) + np.arange(len(short_of_memory))
-        self.room = np.concatenate(
+        self.capacity = np.concatenate(
             [
                 supply.gpus,
                 np.maximum(supply.cores[short_of_cores], 0),
@@ -153,7 +153,7 @@ class _Rows:
             self._known[rules] = cores_of(rules, self._counts), memory_of(rules, self._counts)
         return self._known[rules]
 
-    def uses(self, shapes: ShapesOfSize, rules: Rules) -> Uses:
+    def demands(self, shapes: ShapesOfSize, rules: Rules) -> Demands:
         """What shapes under ``rules`` take, and never more of a row than there is."""
         servers, gpus = shapes.servers, shapes.gpus
         if rules.exclusive:
@@ -166,9 +166,9 @@ class _Rows:
             row = np.concatenate([r for r, _ in parts], axis=1)
             used = row >= 0
             amount = np.concatenate([a for _, a in parts], axis=1)
-            amount = np.minimum(amount, self.room[np.maximum(row, 0)])
+            amount = np.minimum(amount, self.capacity[np.maximum(row, 0)])
         start = np.concatenate([[0], np.cumsum(used.sum(axis=1))])
-        return Uses(start.astype(np.int64), row[used], amount[used])
+        return Demands(start.astype(np.int64), row[used], amount[used])
 
 
 class _Claims:
@@ -178,7 +178,7 @@ class _Claims:
     ``most``: S_t.
     """
 
-    def __init__(self, jobs: Sequence[Job], supply: Supply, rows: _Rows) -> None:
+    def __init__(self, jobs: Sequence[Job], supply: Supply, rows: _ServerRows) -> None:
         self.rules: list[Rules] = []
         self.most: list[Ints] = []
         known: dict[object, int] = {}
@@ -196,7 +196,7 @@ class _Claims:
         self.of = np.array(of, dtype=np.int64)
 
 
-def _what_it_takes(rules: Rules, rows: _Rows) -> object:
+def _what_it_takes(rules: Rules, rows: _ServerRows) -> object:
     """A key that is equal for rules that take the same of the program's rows."""
     if rules.exclusive:
         return True
@@ -307,7 +307,7 @@ def _fill(
     presents: Sequence[_Present],
     pool: Ints,
     claims: _Claims,
-    rows: _Rows,
+    rows: _ServerRows,
 ) -> Configurations:
     columns_of = np.zeros(len(jobs), dtype=np.int64)
     for block in blocks.values():
@@ -319,7 +319,7 @@ def _fill(
     shape = np.empty(start[-1], dtype=np.int32)
     throughput = np.empty(start[-1])
     cursor, first_shape, first_column = start[:-1].copy(), 0, {}
-    uses = []
+    demands = []
     for key, block in blocks.items():
         first_column[key] = cursor[block.jobs]
         at = first_column[key][:, None] + np.arange(len(block.shapes))
@@ -328,7 +328,7 @@ def _fill(
         throughput[at] = block.per_gpu[:, None] * slowest * key[2]
         cursor[block.jobs] += len(block.shapes)
         first_shape += len(block.shapes)
-        uses.append(rows.uses(block.shapes, claims.rules[key[0]]))
+        demands.append(rows.demands(block.shapes, claims.rules[key[0]]))
     present_column = np.full(len(jobs), -1, dtype=np.int64)
     own_shapes: list[ShapesOfSize] = []
     for present, place in zip(presents, found, strict=True):
@@ -337,7 +337,7 @@ def _fill(
             shape[at] = first_shape + len(own_shapes)
             throughput[at] = present.throughput
             own_shapes.append(present.shape)
-            uses.append(rows.uses(present.shape, present.rules))
+            demands.append(rows.demands(present.shape, present.rules))
         else:
             at = first_column[present.key][place[0]] + place[1]
         present_column[present.job] = at
@@ -349,8 +349,8 @@ def _fill(
         join([*(block.shapes for block in blocks.values()), *own_shapes]),
         pool,
         factors.mean(),
-        Uses.joined(uses),
-        rows.room,
+        Demands.joined(demands),
+        rows.capacity,
         rows.server,
     )
 
@@ -377,7 +377,7 @@ def _with_limits(
         return columns
     gpus_rows: list[list[tuple[int, int]]] = [[] for _ in jobs]
     count_rows: list[list[int]] = [[] for _ in jobs]
-    room = columns.room.tolist()
+    capacity = columns.capacity.tolist()
     most = _largest(columns)
     for allowance in allowances:
         members = [i for i, job in enumerate(jobs) if job.id in allowance.limit.jobs and most[i]]
@@ -386,13 +386,13 @@ def _with_limits(
             taken(jobs[i].id, int(most[i])) for i in members
         ):
             for i in members:
-                gpus_rows[i].append((len(room), taken(jobs[i].id, 1)))
-            room.append(allowance.gpus)
+                gpus_rows[i].append((len(capacity), taken(jobs[i].id, 1)))
+            capacity.append(allowance.gpus)
         if allowance.count is not None and allowance.count < len(members):
             for i in members:
-                count_rows[i].append(len(room))
-            room.append(allowance.count)
-    if len(room) == len(columns.room):
+                count_rows[i].append(len(capacity))
+            capacity.append(allowance.count)
+    if len(capacity) == len(columns.capacity):
         return columns
     sizes = columns.shapes.sizes()
     share = np.full(len(columns), len(columns.shapes), dtype=np.int32)
@@ -412,17 +412,17 @@ def _with_limits(
             numbers.append(item)
         share[first:end] = np.array(numbers, dtype=np.int32)[which.ravel()]
     flat = [entry for item in entries for entry in item]
-    shares = Uses(
+    shares = Demands(
         np.concatenate([[0], np.cumsum([len(item) for item in entries])]).astype(np.int64),
         np.array([row for row, _ in flat], dtype=np.int64),
         np.array([amount for _, amount in flat], dtype=np.int64),
     )
-    whole = np.array(room, dtype=np.int64)
-    none = np.full(len(whole) - len(columns.room), -1)
+    whole = np.array(capacity, dtype=np.int64)
+    none = np.full(len(whole) - len(columns.capacity), -1)
     return replace(
         columns,
-        uses=Uses.joined([columns.uses, shares]),
-        room=whole,
+        demands=Demands.joined([columns.demands, shares]),
+        capacity=whole,
         server=np.concatenate([columns.server, none]),
         share=share,
     )

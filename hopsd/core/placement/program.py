@@ -49,7 +49,7 @@ class Program:
         return self.capacity[: len(self.configurations.pool)]
 
     def items(self, columns: Ints) -> Ints:
-        """The items of the configurations' uses that ``columns`` take."""
+        """The items of the configurations' demands that ``columns`` take."""
         own = self.configurations
         shapes = own.shape[columns].astype(np.int64)
         return shapes if own.share is None else np.concatenate([shapes, own.share[columns]])
@@ -65,13 +65,13 @@ class Program:
     def gpus_on(self, column: int) -> list[tuple[int, int]]:
         """The servers of a column, and how many GPUs of each it makes unavailable to other jobs."""
         own = self.configurations
-        taken = own.uses.of(int(own.shape[column]))
+        taken = own.demands.of(int(own.shape[column]))
         return [(row, amount) for row, amount in taken if row < len(own.pool)]
 
     def taken(self, choice: Ints) -> Ints:
         """How much of every row ``choice`` takes."""
         items = self.items(choice[choice >= 0])
-        return self.configurations.uses.total(items, len(self.capacity))
+        return self.configurations.demands.total(items, len(self.capacity))
 
     def gpus(self, choice: Ints) -> int:
         """The number of GPUs that ``choice`` places."""
@@ -80,7 +80,7 @@ class Program:
 
     def fits(self, capacity: Ints) -> Bools:
         """Which columns fit into ``capacity`` (rows,)."""
-        own, fit = self.configurations, self.configurations.uses.fit(capacity)
+        own, fit = self.configurations, self.configurations.demands.fit(capacity)
         fits: Bools = fit[own.shape]
         return fits if own.share is None else fits & fit[own.share]
 
@@ -131,7 +131,7 @@ def build(
         gain[stays] = at_home
     value = gain * np.repeat(weight, lengths)
     return Program(
-        configurations, configurations.room, urgency, lam, weight, log_scale, gain, value
+        configurations, configurations.capacity, urgency, lam, weight, log_scale, gain, value
     )
 
 
@@ -140,7 +140,7 @@ def program_of_gains(configurations: Configurations, weight: Floats, gain: Float
     both above 0.
     """
     value = gain * np.repeat(weight, np.diff(configurations.start))
-    return Program(configurations, configurations.room, weight, 1.0, weight, 0.0, gain, value)
+    return Program(configurations, configurations.capacity, weight, 1.0, weight, 0.0, gain, value)
 
 
 def restrict(program: Program, jobs: Bools, capacity: Ints) -> tuple[Program, Ints]:

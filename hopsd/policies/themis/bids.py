@@ -82,7 +82,7 @@ class Bids:
                 apps[i], agents[i], [offers[s] for s in columns.shape[first:last]],
                 int(columns.present[i]) - first, waited[apps[i].key],
             )  # fmt: skip
-        return Bids(apps, columns, columns.room, rho, without, [node.name for node in nodes])
+        return Bids(apps, columns, columns.capacity, rho, without, [node.name for node in nodes])
 
     def settle(self, settings: PlanSettings) -> Outcome:
         """Hold the auction."""

@@ -57,12 +57,12 @@ def model(program: Program, columns: Ints, capacity: Ints, *, as_written: bool =
     A row for every job with a column, then the program's rows with their cuts
     (:mod:`hopsd.solver.bound.cuts`), which halve CBC's time. ``as_written``: without cuts.
     """
-    configurations, uses = program.configurations, program.configurations.uses
+    configurations, demands = program.configurations, program.configurations.demands
     job = np.searchsorted(configurations.start, columns, side="right") - 1
     lengths, part = _entries(program, columns)
-    server_row, amount = entries(uses.row[part], uses.amount[part], capacity)
+    server_row, amount = entries(demands.row[part], demands.amount[part], capacity)
     unit = unit_of_rows(program, capacity)
-    amount *= unit[uses.row[part]][:, None]
+    amount *= unit[demands.row[part]][:, None]
     kinds = 1 if as_written else amount.shape[1]
     start = np.concatenate([[0], np.cumsum(kinds * lengths + 1)])
     heads = np.zeros(start[-1], dtype=np.bool_)
@@ -81,13 +81,13 @@ def model(program: Program, columns: Ints, capacity: Ints, *, as_written: bool =
 
 
 def _entries(program: Program, columns: Ints) -> tuple[Ints, Ints]:
-    """The number of entries of each of ``columns`` in the uses, and their positions, in order."""
-    configurations, uses = program.configurations, program.configurations.uses
+    """How many entries each of ``columns`` has in the demands, and their positions, in order."""
+    configurations, demands = program.configurations, program.configurations.demands
     shapes = configurations.shape[columns].astype(np.int64)
     if configurations.share is None:
-        return uses.entries(shapes)
+        return demands.entries(shapes)
     items = np.stack([shapes, configurations.share[columns]], axis=1)
-    lengths, part = uses.entries(items.ravel())
+    lengths, part = demands.entries(items.ravel())
     return lengths.reshape(-1, 2).sum(axis=1), part
 
 

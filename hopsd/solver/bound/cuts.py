@@ -70,13 +70,13 @@ KINDS = 1 + len(_ROUNDED)
 
 def capacity_rows(program: Program) -> Rows:
     """The capacity rows of a program, with their cuts."""
-    uses, capacity = program.configurations.uses, program.capacity
+    demands, capacity = program.configurations.demands, program.capacity
     scale = unit_of_rows(program, capacity)
-    row, amount = entries(uses.row, uses.amount, capacity)
-    amount *= scale[uses.row][:, None]
+    row, amount = entries(demands.row, demands.amount, capacity)
+    amount *= scale[demands.row][:, None]
     limit = np.tile(capacity * scale, KINDS)
     servers = len(program.configurations.pool)
-    return Rows(KINDS * uses.start, row.ravel(), amount.ravel(), limit, servers)
+    return Rows(KINDS * demands.start, row.ravel(), amount.ravel(), limit, servers)
 
 
 def unit_of_rows(program: Program, capacity: Ints) -> Floats:

@@ -142,7 +142,7 @@ def _limits(program: Program, column: int) -> list[tuple[int, int, int]]:
     columns = program.configurations
     if columns.share is None:
         return []
-    taken = columns.uses.of(int(columns.share[column]))
+    taken = columns.demands.of(int(columns.share[column]))
     return [(row, int(program.capacity[row]), amount) for row, amount in taken if amount]
 
 

@@ -12,19 +12,19 @@ class ResidualCapacity:
     """What a choice leaves free of a program's rows; cheap to query and update."""
 
     def __init__(self, program: Program, choice: Ints) -> None:
-        uses = program.configurations.uses
+        demands = program.configurations.demands
         self.free = program.capacity - program.taken(choice)
-        self._uses, self._shape = uses, program.configurations.shape
+        self._demands, self._shape = demands, program.configurations.shape
         self._share = program.configurations.share
-        self._order = np.argsort(uses.row, kind="stable")
-        self._item_of = np.repeat(np.arange(len(uses)), np.diff(uses.start))[self._order]
-        self._amount = uses.amount[self._order]
-        self._first = np.searchsorted(uses.row[self._order], np.arange(len(self.free) + 1))
+        self._order = np.argsort(demands.row, kind="stable")
+        self._item_of = np.repeat(np.arange(len(demands)), np.diff(demands.start))[self._order]
+        self._amount = demands.amount[self._order]
+        self._first = np.searchsorted(demands.row[self._order], np.arange(len(self.free) + 1))
         # The number of each item's rows that have too little left: it fits if that is 0.
-        self._short = np.zeros(len(uses), dtype=np.int32)
-        if len(uses):
-            lacking = (uses.amount > self.free[uses.row]).astype(np.int32)
-            self._short = np.add.reduceat(lacking, uses.start[:-1])
+        self._short = np.zeros(len(demands), dtype=np.int32)
+        if len(demands):
+            lacking = (demands.amount > self.free[demands.row]).astype(np.int32)
+            self._short = np.add.reduceat(lacking, demands.start[:-1])
 
     def fits(self, first: int, last: int) -> Bools:
         """Which of the columns ``first:last`` still fit."""
@@ -42,9 +42,9 @@ class ResidualCapacity:
         self._change(column, 1)
 
     def _change(self, column: int, sign: int) -> None:
-        taken = self._uses.of(int(self._shape[column]))
+        taken = self._demands.of(int(self._shape[column]))
         if self._share is not None:
-            taken += self._uses.of(int(self._share[column]))
+            taken += self._demands.of(int(self._share[column]))
         for row, amount in taken:
             if not amount:
                 continue

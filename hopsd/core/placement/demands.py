@@ -1,4 +1,4 @@
-"""How much of a program's rows items take: a server's GPUs, cores and memory, or a limit."""
+"""What placements take: GPUs, cores and memory of each server, and parts of the site's limits."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hopsd.model.arrays import Bools, Ints
 
 
 @dataclass(frozen=True, slots=True)
-class Uses:
-    """Items with the rows they use, as a sparse matrix.
+class Demands:
+    """A sparse matrix (CSR): how much of each of a program's rows every item takes.
 
     Item ``i`` takes ``amount[k]`` of ``row[k]`` for ``k`` in ``start[i]:start[i + 1]``.
 
@@ -28,12 +28,12 @@ class Uses:
         return len(self.start) - 1
 
     @staticmethod
-    def joined(parts: Iterable[Uses]) -> Uses:
+    def joined(parts: Iterable[Demands]) -> Demands:
         """The items of all parts, concatenated."""
         parts = list(parts)
         none = np.zeros(0, dtype=np.int64)
         lengths = np.concatenate([none, *(np.diff(part.start) for part in parts)])
-        return Uses(
+        return Demands(
             np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
             np.concatenate([none, *(part.row for part in parts)]),
             np.concatenate([none, *(part.amount for part in parts)]),
