@@ -80,6 +80,8 @@ def _uneven_tasks(placement: Placement, release: Release) -> list[str]:
 
 
 def _cores_by_gpu(placement: Placement, release: Release) -> bool:
+    if placement.asked.exclusive:
+        return False  # Slurm would count all GPUs of its nodes, and refuse (24.11, 26.05)
     return release >= (_CORES_BY_GPU_ALONE_SINCE if placement.asked.gres else CORES_BY_GPU_SINCE)
 
 

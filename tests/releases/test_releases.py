@@ -30,12 +30,6 @@ class Release:
 
 RELEASES = [Release("trixie", "24.11", 0), Release("forky", "26.05", 30)]
 
-SCRIPTS = tuple(
-    f"tests/scripts/test_scripts_live.py::test_scripts_run_as_on_plain_slurm[{first}]"
-    for first in (0, 16)
-)
-"""The first 32 scripts. Those from 32 to 47, run together, do not end within 240 s there."""
-
 pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.timeout(3600)]
 
 
@@ -68,7 +62,8 @@ def test_contract(release: Release, root: Path) -> None:
     report = root / "tmp" / "contract.xml"
     report.unlink(missing_ok=True)
     command = [HERE / "enter.sh", root, "/venv/bin/python", "-m", "pytest", "-q", "-m", "live"]
-    command += ["tests/slurm", "tests/plugin", *SCRIPTS, "-o", "cache_dir=/tmp/contract-cache"]
+    command += ["tests/slurm", "tests/plugin", "tests/scripts/test_scripts_live.py"]
+    command += ["-o", "cache_dir=/tmp/contract-cache"]
     first = subprocess.run([*command, "-n", "2", "--junitxml=/tmp/contract.xml"], check=False)
     if first.returncode == pytest.ExitCode.TESTS_FAILED:
         again = subprocess.run([*command, "--last-failed"], check=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -77,3 +79,15 @@ def test_other_gres_are_taken_for_gpus_where_cores_are_asked_for_by_gpu(
         words = update_arguments(Placement(JobId("7"), allocation, asked=asked), release)
         assert any(word.startswith("cpusPerTres=gres:gpu") for word in words) == by_gpu
         assert any(word.startswith("numcpus=") for word in words) != by_gpu
+
+
+@pytest.mark.parametrize("release", [(22, 5), (24, 11), (26, 5)])
+def test_cores_of_an_exclusive_job_are_not_asked_for_by_gpu(release: tuple[int, int]) -> None:
+    """24.11 and 26.05 count all GPUs of its nodes: 16 cores for each of 4 do not fit into 32."""
+    allocation = Allocation.of({NODES[0]: 1})
+    placement = Placement(
+        JobId("7"), allocation, cores_per_gpu=Fraction(16), asked=Asked(exclusive=True)
+    )
+    words = update_arguments(placement, release)
+    assert {"numcpus=16", "cpuspertask=16", "mincpusnode=16"} <= {*words}
+    assert not any(word.startswith("cpusPerTres") for word in words)
