@@ -281,9 +281,7 @@ def _idle(nodes: Iterable[Node], reading: Reading, info: RoundInfo) -> dict[Node
 
 
 def _nodes(reading: Reading, racks: Mapping[NodeName, RackName]) -> tuple[Node, ...]:
-    """The schedulable nodes, with reserved ones last, so that they do not interrupt the runs of
-    neighbours for jobs that may not use them.
-    """
+    """The schedulable nodes."""
     used: dict[NodeName, int] = defaultdict(int)
     for job in reading.jobs:
         if job.state in OCCUPYING:
@@ -298,7 +296,7 @@ def _nodes(reading: Reading, racks: Mapping[NodeName, RackName]) -> tuple[Node, 
             racks.get(n.name),
             **_room(n, reading),
         )
-        for n in sorted(reading.nodes, key=lambda node: node.reservation)
+        for n in reading.nodes
         if n.usable and n.gpus
     )
 

@@ -25,7 +25,7 @@ from hopsd.core.placement.factors import Factors
 from hopsd.core.placement.shapes import Neighbours, Shapes, ShapesOfSize, join
 from hopsd.core.placement.supply import Supply, cores_of, memory_of
 from hopsd.core.speed.throughput import configuration_throughput, per_gpu
-from hopsd.model.arrays import Floats, Ints
+from hopsd.model.arrays import Bools, Floats, Ints
 from hopsd.model.ids import GpuType
 from hopsd.model.job import Job
 from hopsd.model.rules import Rules
@@ -175,21 +175,24 @@ class _Claims:
     """Jobs grouped by what they could take of the cluster under their rules.
 
     ``of`` (jobs,): the claim (group) of each. ``rules`` (claims,): those of one of its jobs;
-    ``most``: S_t.
+    ``allowed``: which servers they may use; ``most``: S_t.
     """
 
     def __init__(self, jobs: Sequence[Job], supply: Supply, rows: _ServerRows) -> None:
         self.rules: list[Rules] = []
+        self.allowed: list[Bools] = []
         self.most: list[Ints] = []
         known: dict[object, int] = {}
         by_rules: dict[Rules, int] = {}
         of = []
         for job in jobs:
             if job.rules not in by_rules:
-                most, key = supply.most(job.rules), _what_it_takes(job.rules, rows)
-                claim = known.setdefault((most.tobytes(), key), len(self.rules))
+                allowed, most = supply.allowed(job.rules), supply.most(job.rules)
+                key = allowed.tobytes(), most.tobytes(), _what_it_takes(job.rules, rows)
+                claim = known.setdefault(key, len(self.rules))
                 if claim == len(self.rules):
                     self.rules.append(job.rules)
+                    self.allowed.append(allowed)
                     self.most.append(most)
                 by_rules[job.rules] = claim
             of.append(by_rules[job.rules])
@@ -248,7 +251,8 @@ def _blocks_of_type(
         if gpu_type in jobs[i].throughput:
             for size in dict.fromkeys(jobs[i].reqs):
                 takers.setdefault(size, []).append(i)
-    neighbours = Neighbours(servers, claims.most[claim][servers])
+    open_to_it = servers[claims.allowed[claim][servers]]
+    neighbours = Neighbours(open_to_it, claims.most[claim][open_to_it])
     for size, able in sorted(takers.items()):
         one = [i for i in able if in_one(jobs[i].rules, size)]
         rates = [per_gpu(jobs[i].throughput[gpu_type], size, 1) for i in one]

@@ -50,7 +50,7 @@ class Pool:
         return self._held[key]
 
     def _holds(self, job: Job, *, spreads: bool) -> bool:
-        most = self._idle.most(job.rules)
+        most = self._idle.most(job.rules)[self._idle.allowed(job.rules)]
         largest = int(most.max(initial=0))
         if any(size <= largest and in_one(job.rules, size) for size in job.reqs):
             return True

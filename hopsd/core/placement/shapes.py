@@ -62,10 +62,12 @@ def join(parts: Iterable[ShapesOfSize]) -> Shapes:
 
 
 class Neighbours:
-    """Servers of one GPU type in the cluster's node order, and what a job could take of each.
+    """The servers of one GPU type that a job may use, in the cluster's node order, and what it
+    could take of each.
 
     ``idle`` (servers,): S_t of section 3.6. A server without any for the job ends a run of
-    neighbours.
+    neighbours. One that it may never use is not among them: otherwise a job on several nodes
+    could wait for ever for nodes on both sides of it.
     """
 
     def __init__(self, servers: Ints, idle: Ints) -> None:

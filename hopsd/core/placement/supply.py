@@ -94,12 +94,17 @@ class Supply:
         """The same with fewer idle ``gpus`` (nodes,); nodes that give some are not ``alone``."""
         return replace(self, gpus=gpus, alone=self.alone & (gpus >= self.gpus), _most={})
 
+    def allowed(self, rules: Rules) -> Bools:
+        """Whether a job with these rules may ever use each node, (nodes,)."""
+        if rules.nodes is None:
+            return np.ones(len(self.nodes), dtype=np.bool_)
+        return np.array([node.name in rules.nodes for node in self.nodes], dtype=np.bool_)
+
     def most(self, rules: Rules) -> Ints:
         """S_t: how many GPUs a job with these rules could take of every node, (nodes,)."""
         if rules not in self._most:
             barred = self.closed | ~self.alone if rules.exclusive else self.closed
-            if rules.nodes is not None:
-                barred = barred | np.array([n.name not in rules.nodes for n in self.nodes], bool)
+            barred = barred | ~self.allowed(rules)
             most = np.minimum(self.gpus, _most_by_cores(rules, self.cores))
             most = np.minimum(most, _most_by_memory(rules, self.memory))
             if rules.max_per_node is not None:

@@ -129,7 +129,10 @@ class RuledReference(Reference):
             return []
         free = self.all_free() if idle_cluster else self.free()
         closed = set() if idle_cluster else self.closed()
-        servers = [n["name"] for n in self.nodes if n["gpu_type"] == gpu_type]
+        allowed = self.node if job.get("nodes") is None else job["nodes"]
+        servers = [
+            n["name"] for n in self.nodes if n["gpu_type"] == gpu_type and n["name"] in allowed
+        ]
         most = {s: self.could_take(job, s, free[s], closed=s in closed) for s in servers}
         rule, k = job.get("shape", "any"), job.get("per_node")
         found: list[Placement] = []

@@ -103,6 +103,14 @@ def test_a_server_with_nothing_idle_separates_neighbours() -> None:
     assert places(planned(nodes(2, 0, 2), wide, first=False)) == {}
 
 
+@pytest.mark.parametrize("contract", [{}, {"shape": "even"}, {"shape": "even", "per_node": 2}])
+def test_a_server_that_a_job_may_not_use_does_not_separate_neighbours(contract: Json) -> None:
+    """Excluded servers do not become free: the job would wait for ever."""
+    wide = job(reqs=[4], throughput=SPREADABLE, nodes=["n0", "n2"], **contract)
+    assert places(planned(nodes(2, 2, 2, gpus=2), wide)) == {"1": {"n0": 2, "n2": 2}}
+    assert places(planned(nodes(2, 0, 2, gpus=2), wide, first=False)) == {"1": {"n0": 2, "n2": 2}}
+
+
 def test_neighbours_are_of_one_type_in_the_clusters_order() -> None:
     servers = nodes(2, 2, 2)
     servers[1]["gpu_type"] = "other"

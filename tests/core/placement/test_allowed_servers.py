@@ -1,0 +1,49 @@
+"""A job that may use only some servers has the shapes of a cluster of those servers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hopsd.core.placement.configurations import generate
+from hopsd.core.placement.supply import Supply
+from hopsd.model.cluster import Node
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName
+from hopsd.model.job import Job, ThroughputTable
+from hopsd.model.rules import Rules, ShapeRule
+
+TYPE = GpuType("v")
+TABLE = ThroughputTable(aggregated={1: 10.0}, distributed={2: 8.0})
+IDLE = st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=1, max_size=8)
+CONTRACTS = st.one_of(
+    st.builds(Rules, max_nodes=st.none() | st.integers(1, 4)),
+    st.builds(Rules, shape=st.just(ShapeRule.EVEN), per_node=st.none() | st.integers(1, 4)),
+)
+
+
+def shapes(nodes: list[Node], rules: Rules, reqs: set[int]) -> list[dict[NodeName, int]]:
+    job = Job(
+        id=JobId("1"),
+        user=UserName("u"),
+        submit=0.0,
+        wait_seconds=0.0,
+        reqs=tuple(sorted(reqs)),
+        throughput={TYPE: TABLE},
+        rules=rules,
+    )
+    columns = generate([job], Supply.beside(nodes, [], []), [1.0], sigma=1.4, keep_present=False)
+    parts = (columns.shapes.parts(int(shape)) for shape in columns.shape)
+    return [{nodes[server].name: gpus for server, gpus in own} for own in parts]
+
+
+@given(IDLE, CONTRACTS, st.sets(st.integers(1, 9), min_size=1))
+def test_excluded_servers_are_as_if_they_were_not_there(
+    servers: list[tuple[int, bool]], rules: Rules, reqs: set[int]
+) -> None:
+    nodes = [Node(NodeName(f"n{i}"), TYPE, 4, gpus) for i, (gpus, _) in enumerate(servers)]
+    open_to_it = [node for node, (_, allowed) in zip(nodes, servers, strict=True) if allowed]
+    names = frozenset(node.name for node in open_to_it)
+    found = shapes(nodes, replace(rules, nodes=names), reqs)
+    assert found == shapes(open_to_it, rules, reqs)
