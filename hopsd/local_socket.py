@@ -15,7 +15,8 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,10 @@ REQUEST_SECONDS = 10.0
 CONNECTIONS_PER_USER = 32
 CONNECTIONS = 512
 """In all: a thread and a descriptor each. root and hopsd's account are let in beyond."""
+ANSWERS = 3
+"""At a time, of several users: one fewer than the connections to PostgreSQL, which the round needs
+as well. root and hopsd's account do not wait for the others.
+"""
 
 log = structlog.get_logger()
 
@@ -100,7 +105,9 @@ def clear_socket(path: Path, setting: str) -> None:
 
 
 class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    """No user may keep the others out: each has so many connections at a time, for so long."""
+    """No user may keep the others out, or the round from its work: each has so many connections at
+    a time, for so long, and is given one answer after another.
+    """
 
     daemon_threads = True
     request_queue_size = 64
@@ -108,13 +115,15 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     def __init__(self, path: str, handler: Handler) -> None:
         self.handler = handler
         self._connections: Counter[int] = Counter()
+        self._turns: dict[int, threading.Lock] = {}
+        self._answers = threading.BoundedSemaphore(ANSWERS)
         self._lock = threading.Lock()
         super().__init__(path, _Connection)
 
     def verify_request(self, request: Any, _client_address: Any) -> bool:
         uid = _uid(request)
         with self._lock:
-            full = self._connections.total() >= CONNECTIONS and uid not in (0, os.getuid())
+            full = self._connections.total() >= CONNECTIONS and not _trusted(uid)
             free = not full and self._connections[uid] < CONNECTIONS_PER_USER
             self._connections[uid] += free
         return free
@@ -136,7 +145,17 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     def _leave(self, uid: int) -> None:
         with self._lock:
             self._connections[uid] -= 1
-            self._connections += Counter()  # drops what is 0
+            if not self._connections[uid]:
+                del self._connections[uid]
+                self._turns.pop(uid, None)
+
+    @contextmanager
+    def turn(self, uid: int) -> Iterator[None]:
+        """The caller's turn to be answered."""
+        with self._lock:
+            turn = self._turns.setdefault(uid, threading.Lock())
+        with turn, nullcontext() if _trusted(uid) else self._answers:
+            yield
 
     def handle_error(self, _request: Any, _client_address: Any) -> None:
         """A client that hangs up midway is ignored; a defect of ours is logged."""
@@ -148,19 +167,27 @@ class _Connection(socketserver.BaseRequestHandler):
     server: _Server
 
     def handle(self) -> None:
-        answer: dict[str, Any]
         try:
-            command, arguments = _parsed(_line(self.request, REQUEST_SECONDS))
-            answer = {"data": self.server.handler(Request(command, arguments, _uid(self.request)))}
+            text = self._answer()
         except HopsError as error:
-            answer = {"error": str(error), "input": isinstance(error, InputError)}
+            text = json.dumps({"error": str(error), "input": isinstance(error, InputError)})
         except OSError:
             raise
         except Exception as defect:  # the caller gets the error, and the log says where
             log.exception("defect", where="local socket")
-            answer = {"error": f"a defect of hops, {type(defect).__name__}: {defect}"}
+            text = json.dumps({"error": f"a defect of hops, {type(defect).__name__}: {defect}"})
         self.request.settimeout(REQUEST_SECONDS)
-        self.request.sendall(json.dumps(answer).encode() + b"\n")
+        self.request.sendall(text.encode() + b"\n")
+
+    def _answer(self) -> str:
+        command, arguments = _parsed(_line(self.request, REQUEST_SECONDS))
+        uid = _uid(self.request)
+        with self.server.turn(uid):
+            return json.dumps({"data": self.server.handler(Request(command, arguments, uid))})
+
+
+def _trusted(uid: int) -> bool:
+    return uid in (0, os.getuid())
 
 
 def _uid(connection: socket.socket) -> int:

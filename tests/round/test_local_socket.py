@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import re
 import socket
 import stat
@@ -153,6 +154,37 @@ def test_all_users_together_leave_room_for_root(monkeypatch: pytest.MonkeyPatch)
                 )  # fmt: skip
                 assert other.stdout.strip() == said
             assert ask(path, "who")["uid"] == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="acts as other accounts")
+def test_who_asks_for_much_at_once_is_answered_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some questions cost seconds of the processor and PostgreSQL that the round needs."""
+    monkeypatch.setattr(local_socket, "ANSWERS", 2)
+    asked: queue.Queue[int] = queue.Queue()
+    go_on = threading.Event()
+
+    def slow(request: Request) -> Any:
+        if request.uid != 0:
+            asked.put(request.uid)
+            assert go_on.wait(60.0)
+        return {}
+
+    with tempfile.TemporaryDirectory(prefix="hops-test-") as folder:
+        Path(folder).chmod(0o755)
+        path = Path(folder, "sock")
+        with contextlib.closing(LocalServer(path, slow)):
+            others = [
+                subprocess.Popen(["/usr/bin/python3", "-c", ASKER, path], user=uid, stdout=-1)
+                for uid in (65531, 65531, 65531, 65532, 65533)
+            ]
+            at_once = {asked.get(timeout=60.0) for _ in range(2)}
+            assert ask(path, "status") == {}
+            assert len(at_once) == 2
+            with pytest.raises(queue.Empty):
+                asked.get(timeout=0.5)
+            go_on.set()
+            for other in others:
+                assert other.communicate(timeout=60)[0].strip() == b"answered"
 
 
 def test_a_request_that_never_ends_is_given_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
