@@ -91,13 +91,15 @@ class Observation:
         return replace(self, comments=comments, errors={**self.errors, **reasons})
 
 
-def observe(port: Port, store: Store, requirements_max: int) -> Observation:
-    """Read, parse the comments, advance and save the records.
+def observe(
+    port: Port, store: Store, requirements_max: int, reading: Reading | None = None
+) -> Observation:
+    """Read unless a ``reading`` is given, parse the comments, advance and save the records.
 
     A job whose numbers are out of bounds, or whose record cannot be brought up to date or saved,
     is set aside: it is in ``errors`` with the reason.
     """
-    sound = plausible(port.read())
+    sound = plausible(reading or port.read())
     reading, errors = sound.reading, dict(sound.aside)
     comments: dict[JobId, Comment] = {}
     for job in reading.jobs:

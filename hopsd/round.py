@@ -24,7 +24,7 @@ from hopsd.model.plan import Plan, PlanSettings, RoundInfo, Snapshot
 from hopsd.model.profiling import ProfileRun
 from hopsd.model.reading import NodeReading, Reading, SlurmState
 from hopsd.model.reason import Reason, ReasonCode
-from hopsd.model.step import Step, StepKind, StepOutcome
+from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.observation import SET_ASIDE, Observation, observe
 from hopsd.policies.protocol import Policy
 from hopsd.slurm.port import Port
@@ -102,7 +102,7 @@ def run_round(
             :func:`recover` finishes or undoes it.
         PlanLateError: the policy was too slow; nothing was changed.
     """
-    seen = observe(port, store, settings.requirements_max)
+    seen = observe(port, store, settings.requirements_max, _read(port, store))
     now = seen.reading.now
     seen = seen.without(resting(setbacks, now)).avoiding(shunned(setbacks, now))
     window, first = _window(window, now, settings.seconds)
@@ -122,6 +122,29 @@ def run_round(
     return RoundResult(
         window, first, decided.seen, decided.built, decided.plan, outcomes, changed, decided.defects
     )
+
+
+def _read(port: Port, store: Store) -> Reading:
+    """The cluster, with what died of our signal later than hops waited for it put back.
+
+    Such a job was still completing when its step was given up. It is put back before it is taken
+    for ended.
+    """
+    reading = port.read()
+    died = [job.id for job in reading.jobs if job.was_killed]
+    given_up = [
+        job
+        for job, outcome in (store.last_outcomes(died) if died else {}).items()
+        if outcome.status is OutcomeStatus.FAILED and _vacates(outcome.step)
+    ]
+    if not given_up:
+        return reading
+    port.apply([Step(job, StepKind.REQUEUE) for job in given_up])
+    return port.read()
+
+
+def _vacates(step: Step) -> bool:
+    return bool(step.current) and not step.profiling
 
 
 def _window(window: RoundWindow | None, now: float, seconds: float) -> tuple[RoundWindow, bool]:
@@ -306,7 +329,7 @@ def _put_back(port: Port, record: PlanRecord) -> None:
 
     Of one that is still completing, only the port can tell, once it has ended.
     """
-    vacating = {step.job for step in record.steps if step.current and not step.profiling}
+    vacating = {step.job for step in record.steps if _vacates(step)}
     over = (SlurmState.FAILED, SlurmState.COMPLETING)
     ended = (job.id for job in port.read().jobs if job.state in over)
     if steps := [Step(job, StepKind.REQUEUE) for job in ended if job in vacating]:

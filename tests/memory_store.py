@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from statistics import fmean, median
@@ -158,6 +158,12 @@ class MemoryStore(MemoryKnowledge):
             if written.finished is not None:
                 return replace(written.record, outcomes=written.outcomes)
         return None
+
+    def last_outcomes(self, jobs: Collection[JobId]) -> dict[JobId, StepOutcome]:
+        told = [
+            outcome for _, written in sorted(self._plans.items()) for outcome in written.outcomes
+        ]
+        return {outcome.step.job: outcome for outcome in told if outcome.step.job in jobs}
 
     def outcomes(self, plan: PlanId) -> tuple[StepOutcome, ...]:
         return self._plans[plan].outcomes if plan in self._plans else ()

@@ -202,6 +202,15 @@ class JobReading:
         return is_profile(self.marks)
 
     @property
+    def was_killed(self) -> bool:
+        """Whether it failed, of a signal it seems, and may run again.
+
+        A shell reports a child that died of signal n as exit code 128 + n.
+        """
+        signalled = self.exit_signal > 0 or self.exit_code > 128
+        return self.state is SlurmState.FAILED and self.requeue and signalled
+
+    @property
     def failed_profile(self) -> bool:
         """Whether it failed in a profile run, though Slurm considers it ended."""
         return is_failed_profile(self.state, self.marks, requeue=self.requeue)

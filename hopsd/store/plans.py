@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from hopsd.errors import StoreError
@@ -81,6 +81,15 @@ def outcomes(connection: Connection, plan: PlanId) -> tuple[StepOutcome, ...]:
         "SELECT outcome FROM outcomes WHERE plan = %s ORDER BY position", [plan]
     )
     return tuple(decode(StepOutcome, row[0]) for row in rows)
+
+
+def last_outcomes(connection: Connection, jobs: Collection[JobId]) -> dict[JobId, StepOutcome]:
+    rows = connection.execute(
+        "SELECT DISTINCT ON (job) job, outcome FROM outcomes WHERE job = ANY(%s)"
+        " ORDER BY job, plan DESC, position DESC",
+        [[clean(job) for job in jobs]],
+    )
+    return {JobId(name): decode(StepOutcome, outcome) for name, outcome in rows}
 
 
 def reasons(connection: Connection, job: JobId) -> tuple[ReasonRecord, ...]:

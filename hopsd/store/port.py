@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NewType, Protocol
 
@@ -69,3 +69,6 @@ class Store(Protocol):
 
     def last_plan(self) -> PlanRecord | None:
         """The newest finished plan: shows the round in force at a restart."""
+
+    def last_outcomes(self, jobs: Collection[JobId]) -> Mapping[JobId, StepOutcome]:
+        """What came of the newest step of each of ``jobs``; without those that had none."""

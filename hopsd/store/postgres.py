@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
@@ -157,6 +157,10 @@ class PostgresStore:
     def last_plan(self) -> PlanRecord | None:
         with self._database.transaction() as connection:
             return plans.last(connection)
+
+    def last_outcomes(self, jobs: Collection[JobId]) -> dict[JobId, StepOutcome]:
+        with self._database.transaction() as connection:
+            return plans.last_outcomes(connection, jobs)
 
     def outcomes(self, plan: PlanId) -> tuple[StepOutcome, ...]:
         with self._database.transaction() as connection:

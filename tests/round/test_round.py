@@ -459,6 +459,28 @@ def test_a_job_that_died_of_the_signal_of_a_plan_left_open_runs_on(state: SlurmS
     assert memory.jobs()[job.id].submit == job.submit
 
 
+@pytest.mark.parametrize("status", [OutcomeStatus.FAILED, OutcomeStatus.DONE])
+def test_what_died_of_our_signal_later_than_hops_waited_is_put_back(status: OutcomeStatus) -> None:
+    """Its nodes took longer to clean up than stop_timeout. Of a move that was carried out, the
+    signal was not the one that it died of.
+    """
+    port, memory = cluster(comment(4)), store()
+    run_round(port, memory, hops, SETTINGS, None)
+    observe(port, memory, 8)
+    job = port.jobs[JobId("1")]
+    step = Step(job.id, StepKind.MOVE, current=job.allocation, target=Allocation.of({"n2": 4}))
+    plan = memory.begin_plan(PlanRecord(1000.0, 1060.0, True, port.now, Plan({}), (step,)))
+    memory.finish_plan(plan, [StepOutcome(step, status)], finished=1005.0)
+    port.jobs[job.id] = replace(
+        job, state=SlurmState.FAILED, exit_signal=10, end=port.now + 90.0, allocation=Allocation()
+    )
+    port.now += 100.0
+    run_round(port, memory, hops, SETTINGS, None)
+    died_late = status is OutcomeStatus.FAILED
+    assert (port.jobs[job.id].state is SlurmState.RUNNING) is died_late
+    assert (job.id in memory.jobs()) is died_late
+
+
 def test_a_run_that_began_and_ended_unseen_has_its_place_recorded() -> None:
     port, memory = cluster(comment(4)), store()
     port.breaks_after = 1

@@ -150,6 +150,21 @@ def test_the_newest_unfinished_plan_and_the_newest_finished_one(store: History) 
     assert store.last_plan() == new
 
 
+def test_the_newest_outcome_of_each_job_is_told(store: History) -> None:
+    def carried_out(*jobs: str, status: OutcomeStatus) -> tuple[StepOutcome, ...]:
+        steps = tuple(Step(JobId(job), StepKind.MOVE) for job in jobs)
+        done = tuple(StepOutcome(step, status) for step in steps)
+        begun = store.begin_plan(PlanRecord(1.0, 2.0, True, 1.0, Plan({}), steps))
+        store.finish_plan(begun, done, finished=2.0)
+        return done
+
+    one, two = carried_out("1", "2", status=OutcomeStatus.FAILED)
+    (newer,) = carried_out("2", status=OutcomeStatus.DONE)
+    asked = [JobId(job) for job in ("1", "2", "3")]
+    assert store.last_outcomes(asked) == {one.step.job: one, two.step.job: newer}
+    assert store.last_outcomes([]) == {}
+
+
 def test_only_a_begun_plan_can_be_finished(store: History) -> None:
     with pytest.raises(StoreError, match="plan 17"):
         store.finish_plan(PlanId(17), [], 1.0)
