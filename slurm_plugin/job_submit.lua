@@ -910,7 +910,29 @@ local function follow_hopsd(job, record)
     tell("its owner or an operator holds it")
     return DENIED
   end
+  placed[record.job_id] = nil
   if job.priority ~= 0 then remember(placed, record.job_id) end
+  return slurm.SUCCESS
+end
+
+-- An operator's release lifts a person's hold. The one by hops stays: a job without a place would
+-- start as it is, without GPUs. As hopsd's own release, it passes once the job has a place.
+local function follow_release(job, record)
+  local id, at = record.job_id, held_at(record)
+  local has_place = lately(placed, id, 600)
+  local late = at and lately(placed, id, 60) and placed[id] <= at
+  placed[id] = nil
+  if late then
+    tell("it was held after hops placed it; release it once more if you mean it")
+    return DENIED
+  end
+  lift(record)
+  answer_with(job, (record.comment:gsub(" #hops%-held", "")))
+  if not has_place then
+    job.begin_time = os.time()
+    job.priority = NO_VAL
+    tell("hops starts it when its turn comes; hopsctl release " .. id .. " gives it to plain Slurm")
+  end
   return slurm.SUCCESS
 end
 
@@ -919,6 +941,7 @@ end
 local function follow_operator(job, record)
   if not waits(record) then return slurm.SUCCESS end
   local again = is_asked_again(job)
+  if again and not changed(job.priority) then job.priority, job.begin_time = RELEASE, 0 end
   if not again and begins(job) and (job.priority == 0 or changed(job.req_nodes)) then
     return follow_hopsd(job, record)
   end
@@ -929,15 +952,10 @@ local function follow_operator(job, record)
     remember(held, id)
     answer_with(job, mentions(words, HELD_MARK) and words or words .. " " .. HELD_MARK)
   elseif job.priority == RELEASE then
-    local at = held_at(record)
-    local late = at and lately(placed, id, 60) and placed[id] <= at
-    placed[id] = nil
-    if late then
-      tell("it was held after hops placed it; release it once more if you mean it")
-      return DENIED
-    end
-    lift(record)
-    answer_with(job, (words:gsub(" #hops%-held", "")))
+    return follow_release(job, record)
+  elseif changed(job.priority) or changed(job.nice) then -- Slurm would take it out of its hold
+    tell("it would start without GPUs; hopsctl release " .. id .. " gives it to plain Slurm")
+    return DENIED
   elseif begins(job) then
     lift(record)
   end
@@ -949,17 +967,11 @@ end
 -- hold it, and lift any person's hold; the one by hops stays.
 local function by_another(job, record)
   local again = is_asked_again(job)
-  if again and not changed(job.priority) then job.priority, job.begin_time = RELEASE, 0 end
-  local holds, releases = job.priority == 0, job.priority == RELEASE
-  if given(job.comment) and not again or not (holds or releases) or not waits(record) then
+  local asks = job.priority == 0 or job.priority == RELEASE or again and not changed(job.priority)
+  if given(job.comment) and not again or not asks or not waits(record) then
     return modify(job, record)
   end
-  local answer = follow_operator(job, record)
-  if answer == slurm.SUCCESS and releases then
-    job.begin_time = os.time()
-    job.priority = NO_VAL
-  end
-  return answer
+  return follow_operator(job, record)
 end
 
 function slurm_job_modify(job, record, partitions, uid)

@@ -143,7 +143,7 @@ def _look(made: World, seen: Seen) -> None:
 def _drain(made: World, seen: Seen) -> None:
     made.resume()
     for hold in made.holds:  # whose release slurmctld may have lost, and so for a cancel
-        made.release(made.jobs[hold.token])
+        made.insist(made.jobs[hold.token], "scontrol", "release")
     for job in made.jobs.values():
         if job.cancelled:
             made.run("scancel", job.id)

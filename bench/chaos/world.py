@@ -27,7 +27,7 @@ NODES = (NodeSpec("rtx3090", gpus=4, cpus=16),) * 3 + (NodeSpec("v100", gpus=2, 
 NOBODY = 65534
 COMMAND_SECONDS = 8.0
 ASK_SECONDS = 3.0
-HELD_MARK = "#hops-held"
+
 HALTED = ("PENDING", "SUSPENDED")
 HERE = Path(__file__).parent
 KINDS = ("saver",) * 7 + ("plain", "deaf", "broken")
@@ -253,17 +253,10 @@ class World:
         self._owe(" ".join((*words, job.id)), done)
 
     def release(self, job: Submitted) -> None:
-        """An operator releases what a person holds. Slurm may have forgotten that hold; to release
-        what hops holds would start the job as it is, without GPUs.
+        """An operator releases what a person holds. Slurm may have forgotten that hold: then the
+        one by hops stays.
         """
-
-        def done() -> bool:
-            comment = self.run("squeue", "--noheader", "--jobs", job.id, "--format=%k")
-            if comment is None or HELD_MARK not in comment:
-                return comment is not None
-            return self.run("scontrol", "release", job.id) is not None
-
-        self._owe(f"release {job.id}", done)
+        self.insist(job, "scontrol", "release")
 
     def resume(self) -> None:
         """Any hopsd may be told."""

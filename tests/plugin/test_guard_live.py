@@ -59,9 +59,34 @@ def test_the_owner_cannot_start_or_shape_the_job(cluster: PrivateCluster, change
     assert shown(cluster, job) == {**before, "RunTime": shown(cluster, job)["RunTime"]}
 
 
-def test_the_trap_is_real_a_nice_value_starts_a_held_job(cluster: PrivateCluster) -> None:
+@pytest.mark.parametrize("change", ["nice=5", "priority=9", "priority=9 starttime=now"])
+def test_no_operator_starts_a_job_that_has_no_place(cluster: PrivateCluster, change: str) -> None:
     job = submit(cluster, script=SLEEPER)
-    cluster.run("scontrol", "update", f"jobid={job}", "nice=5")
+    with pytest.raises(SlurmError, match="denied"):
+        cluster.commands().run("scontrol", "update", f"jobid={job}", *change.split())
+    assert reading(cluster, job).hold is Hold.HOPS
+    cluster.run("scontrol", "update", f"jobid={job}", "name=other")
+
+
+@pytest.mark.parametrize("options", [[], ["--hold"]])
+def test_an_operators_release_leaves_the_hold_by_hops(
+    cluster: PrivateCluster, options: list[str]
+) -> None:
+    """It started the job as it is, without GPUs."""
+    job = submit(cluster, *options, script=SLEEPER)
+    for _ in range(2):
+        cluster.run("scontrol", "release", job)
+        assert reading(cluster, job).hold is Hold.HOPS
+        assert reading(cluster, job).begin <= time.time()
+    time.sleep(1.5)  # a scheduling cycle
+    assert reading(cluster, job).state is SlurmState.PENDING
+
+
+def run(cluster: PrivateCluster, job: JobId) -> None:
+    """As hopsd starts it."""
+    adapter = ScontrolAdapter(cluster.commands())
+    adapter.place(Placement(job, Allocation.of({"n1": 2})))
+    adapter.release([job])
     wait_until(lambda: reading(cluster, job).state is SlurmState.RUNNING)
 
 
@@ -108,9 +133,9 @@ def test_an_operators_hold_keeps_a_job_back_whatever_its_owner_does(
     assert by_owner(cluster, "scontrol", "hold", job) == ""
     assert reading(cluster, job).hold is Hold.USER
     cluster.run("scontrol", "release", job)
-    assert reading(cluster, job).hold is Hold.NONE
+    assert reading(cluster, job).hold is Hold.HOPS
     assert reading(cluster, job).marks == ""
-    assert reading(cluster, job).begin == USER_HOLD_BEGIN
+    assert reading(cluster, job).begin <= time.time()
 
 
 def holds(cluster: PrivateCluster, who: str, job: JobId) -> None:
@@ -141,7 +166,7 @@ def test_a_hold_between_hopsds_look_and_its_request_stays(
         late[request_]()
     assert reading(cluster, job).hold is Hold.USER
     cluster.run("scontrol", "release", job)
-    assert reading(cluster, job).hold is Hold.NONE
+    assert reading(cluster, job).hold is Hold.HOPS
 
 
 def test_a_job_held_at_any_moment_of_its_start_does_not_start(cluster: PrivateCluster) -> None:
@@ -178,11 +203,8 @@ def test_an_operators_hold_outlives_its_owners_begin_time(cluster: PrivateCluste
 
 
 def test_an_operator_releases_what_its_owner_holds(cluster: PrivateCluster) -> None:
-    port = SlurmPort(ScontrolAdapter(cluster.commands()))
     job = submit(cluster, "--hold", uid=NOBODY)
     cluster.run("scontrol", "release", job)
-    assert reading(cluster, job).hold is Hold.NONE
-    port.apply([Step(JobId(job), StepKind.HOLD)])
     assert reading(cluster, job).hold is Hold.HOPS
     assert reading(cluster, job).begin <= time.time()
 
@@ -191,8 +213,7 @@ def test_an_operators_hold_of_a_running_job_changes_no_more_than_slurm_does(
     cluster: PrivateCluster,
 ) -> None:
     job = submit(cluster, uid=NOBODY)
-    cluster.run("scontrol", "release", job)
-    wait_until(lambda: reading(cluster, job).state is SlurmState.RUNNING)
+    run(cluster, job)
     cluster.run("scontrol", "hold", job)
     assert reading(cluster, job).state is SlurmState.RUNNING
     assert reading(cluster, job).marks == ""
@@ -200,8 +221,7 @@ def test_an_operators_hold_of_a_running_job_changes_no_more_than_slurm_does(
 
 def test_a_running_job_is_kept_back_by_requeue_and_hold(cluster: PrivateCluster) -> None:
     job = submit(cluster, uid=NOBODY)
-    cluster.run("scontrol", "release", job)
-    wait_until(lambda: reading(cluster, job).state is SlurmState.RUNNING)
+    run(cluster, job)
     assert "denied" in by_owner(cluster, "scontrol", "hold", job)
     assert by_owner(cluster, "scontrol", "requeue", job) == ""
     wait_until(lambda: reading(cluster, job).state is SlurmState.PENDING)
@@ -234,11 +254,14 @@ def test_a_defect_in_the_guard_lets_no_change_through(cluster: PrivateCluster) -
     assert shown(cluster, job)["Priority"] == "0"
 
 
-def test_operators_of_the_site_may_release(cluster: PrivateCluster) -> None:
+def test_operators_of_the_site_may_place_and_release(cluster: PrivateCluster) -> None:
     job = submit(cluster, uid=NOBODY)
+    place = ["reqnodelist=n1", "tresPerNode=gres:gpu:2", "starttime=now"]
     with installed(cluster, plugin_text(), f"return {{ operators = {{ {NOBODY} }} }}"):
+        assert by_owner(cluster, "scontrol", "update", f"jobid={job}", *place) == ""
         assert by_owner(cluster, "scontrol", "release", job) == ""
         wait_until(lambda: reading(cluster, job).state is SlurmState.RUNNING)
+    assert reading(cluster, job).allocation.as_dict() == {"n1": 2}
 
 
 def test_no_user_marks_a_job_as_hopsd_does(cluster: PrivateCluster) -> None:
