@@ -27,7 +27,6 @@ NODES = (NodeSpec("rtx3090", gpus=4, cpus=16),) * 3 + (NodeSpec("v100", gpus=2, 
 NOBODY = 65534
 COMMAND_SECONDS = 8.0
 ASK_SECONDS = 3.0
-
 HALTED = ("PENDING", "SUSPENDED")
 HERE = Path(__file__).parent
 KINDS = ("saver",) * 7 + ("plain", "deaf", "broken")

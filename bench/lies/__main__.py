@@ -15,6 +15,7 @@ from pathlib import Path
 
 import click
 import numpy as np
+from scipy import stats
 
 from hopsd.core.speed.plausible import plausible_tables
 from hopsd.model.ids import GpuType, JobId, WorkloadName
@@ -116,11 +117,20 @@ def curve(
             gains.append(mine / lied)
             costs.append(rest / others)
         rows.append(
-            f"| {factor:g} | {np.mean(gains):.2f} | {max(gains):.2f} | {np.mean(costs):.3f}"
-            f" | {max(costs):.3f} |"
+            f"| {factor:g} | {mean_and_interval(gains, 2)} | {max(gains):.2f}"
+            f" | {mean_and_interval(costs, 3)} | {max(costs):.3f} |"
         )
-        print(lie, rows[-1], flush=True)
+        print(lie, rows[-1], "others:", *(f"{cost:.3f}" for cost in costs), flush=True)
     return rows
+
+
+def mean_and_interval(ratios: list[float], digits: int) -> str:
+    """The mean and, of several, half its 95 % interval by Student's t."""
+    mean = f"{np.mean(ratios):.{digits}f}"
+    if len(ratios) < 2:
+        return mean
+    half = stats.t.ppf(0.975, len(ratios) - 1) * stats.sem(ratios)
+    return f"{mean} ± {half:.{digits}f}"
 
 
 def section(title: str, rows: list[str]) -> str:
