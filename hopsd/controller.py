@@ -16,9 +16,9 @@ from hopsd import status
 from hopsd.bulkhead import NOBODYS_FAULT, describe_error
 from hopsd.config import Config, PortName
 from hopsd.core.devices import cpu_nodes
+from hopsd.core.queue.backoff import Backoff, after_defects, after_outcomes, backing_off
 from hopsd.core.queue.profile_runs import run_summary
 from hopsd.core.queue.restarts import needless_restarts
-from hopsd.core.queue.setback import Setback, after, after_defects, resting
 from hopsd.core.snapshot import SnapshotSettings
 from hopsd.core.speed.estimator import EstimatorSettings
 from hopsd.core.speed.throughput import Communication, IterationModel
@@ -131,7 +131,7 @@ class Controller:
         self._seen: Observation | None = None
         self._result: RoundResult | None = None
         self._needless = 0
-        self._setbacks: dict[JobId, Setback] = {}
+        self._backoffs: dict[JobId, Backoff] = {}
         self._told_aside: set[str] = set()
         self._defects = _Defects()
         self._pruned = -inf
@@ -166,10 +166,10 @@ class Controller:
         return self._result
 
     @property
-    def resting(self) -> int:
+    def backing_off(self) -> int:
         """How many jobs are left out of plans for a while, since they failed."""
         now = self._seen.reading.now if self._seen is not None else inf
-        return len(resting(self._setbacks, now))
+        return len(backing_off(self._backoffs, now))
 
     def tick(self) -> str:
         """Read the cluster and, as leader and unless paused, make one plan. Returns what was done.
@@ -248,7 +248,7 @@ class Controller:
                 self._policy,
                 self._settings,
                 self._window,
-                self._setbacks,
+                self._backoffs,
             )
         except PlanLateError as late:
             self._seen = self._observe()
@@ -259,8 +259,10 @@ class Controller:
             self._needless += len(needless_restarts(result.built.snapshot, result.plan))
         now = result.seen.reading.now
         # If the clock is set back, no job waits longer for it.
-        setbacks = self._setbacks if now >= before else {}
-        self._setbacks = after_defects(after(setbacks, result.outcomes, now), result.defects, now)
+        backoffs = self._backoffs if now >= before else {}
+        self._backoffs = after_defects(
+            after_outcomes(backoffs, result.outcomes, now), result.defects, now
+        )
         self._seen = self._observe() if result.outcomes else result.seen
         self._whatever_happens(lambda: self._note_failures(result.outcomes))
         self._whatever_happens(lambda: self._note_profiles(result.profiled))

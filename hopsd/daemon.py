@@ -160,7 +160,7 @@ class Daemon:
         sentence = self._controller.tick()
         if self._metrics is not None:
             told = self._controller
-            self._metrics.after_tick(told.document, told.result, told.resting, self._config)
+            self._metrics.after_tick(told.document, told.result, told.backing_off, self._config)
         if self._controller.failing >= FAILING_TICKS:
             sentence += "; systemd's watchdog is kept waiting, so that it starts hopsd anew"
         self._notify.notify(f"STATUS={printable(' '.join(sentence.split()))[:MAX_STATUS]}")

@@ -74,12 +74,12 @@ class Observation:
         """The same, but planned for no jobs other than ``jobs``."""
         return replace(self, comments={job: self.comments[job] for job in jobs})
 
-    def avoiding(self, shunned: Mapping[JobId, frozenset[NodeName]]) -> Observation:
-        """The same, but no plan puts the jobs of ``shunned`` on these nodes."""
-        if not shunned:
+    def avoiding(self, avoided: Mapping[JobId, frozenset[NodeName]]) -> Observation:
+        """The same, but no plan puts the jobs of ``avoided`` on these nodes."""
+        if not avoided:
             return self
         jobs = tuple(
-            replace(job, excluded=job.excluded | shunned[job.id]) if job.id in shunned else job
+            replace(job, excluded=job.excluded | avoided[job.id]) if job.id in avoided else job
             for job in self.reading.jobs
         )
         return replace(self, reading=replace(self.reading, jobs=jobs))

@@ -12,11 +12,11 @@ from types import MappingProxyType
 
 from hopsd.bulkhead import NOBODYS_FAULT, describe_error, isolate
 from hopsd.core.diff import diff
+from hopsd.core.queue.backoff import Backoff, avoided_nodes, backing_off
 from hopsd.core.queue.history import with_ages
 from hopsd.core.queue.priority import ages, queue
 from hopsd.core.queue.profile_runs import ProfilingSettings, unstarted
 from hopsd.core.queue.profiling import Profiling, known_pairs, profiling
-from hopsd.core.queue.setback import Setback, resting, shunned
 from hopsd.core.snapshot import Built, SnapshotSettings, build_snapshot
 from hopsd.model.ids import JobId, NodeName, WorkloadName
 from hopsd.model.knowledge import Knowledge
@@ -90,11 +90,11 @@ def run_round(
     policy: Policy,
     settings: RoundSettings,
     window: RoundWindow | None,
-    setbacks: Mapping[JobId, Setback] = MappingProxyType({}),
+    backoffs: Mapping[JobId, Backoff] = MappingProxyType({}),
 ) -> RoundResult:
     """Plan and apply once; a new round begins where ``window`` is None or has ended.
 
-    Jobs with ``setbacks`` that last are left out of the plan, and so is any job or node that makes
+    Jobs whose back-off is not over are left out of the plan, and so is any job or node that makes
     planning raise.
 
     Raises:
@@ -104,7 +104,7 @@ def run_round(
     """
     seen = observe(port, store, settings.requirements_max, _read(port, store))
     now = seen.reading.now
-    seen = seen.without(resting(setbacks, now)).avoiding(shunned(setbacks, now))
+    seen = seen.without(backing_off(backoffs, now)).avoiding(avoided_nodes(backoffs, now))
     window, first = _window(window, now, settings.seconds)
     info = RoundInfo(first=first, seconds=window.end - now)
     known = _Known(

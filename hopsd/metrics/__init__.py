@@ -48,14 +48,14 @@ class Metrics:
         self,
         document: Mapping[str, Any],
         result: RoundResult | None,
-        resting: int,
+        backing_off: int,
         config: Config,
     ) -> None:
         """Show what a tick left from now on."""
         if self._server is None:
             return
         try:
-            self._figures.take(Tick(document, result, resting, time.time(), config))
+            self._figures.take(Tick(document, result, backing_off, time.time(), config))
         except Exception:  # the figures of the tick before stay
             log.exception("defect", where="metrics")
 

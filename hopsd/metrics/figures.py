@@ -43,13 +43,13 @@ class TickOutcome(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Tick:
     """What a tick left behind. ``document``: the status document; ``result``: the last round's,
-    the same object where no new one succeeded; ``resting``: jobs left out of plans for a while;
+    the same object where no new one succeeded; ``backing_off``: jobs left out of plans for a while;
     ``ended``: when it ended, in seconds since 1970.
     """
 
     document: Mapping[str, Any]
     result: RoundResult | None
-    resting: int
+    backing_off: int
     ended: float
     config: Config
 
@@ -163,7 +163,9 @@ def _gauges(tick: Tick, last_round: float) -> Iterator[Metric]:
         "Moves that nobody gained by.",
         document["needless_restarts"],
     )
-    yield _one("hops_resting_jobs", "Jobs left out of plans for a while (setbacks).", tick.resting)
+    yield _one(
+        "hops_resting_jobs", "Jobs left out of plans for a while after a failure.", tick.backing_off
+    )
     if document["raqlr"] is not None:
         yield _one(
             "hops_latency_ratio_mean",

@@ -51,7 +51,7 @@ class Site:
         else:
             self.rig.tick()
         told = self.rig.controller
-        self.metrics.after_tick(told.document, told.result, told.resting, self.config)
+        self.metrics.after_tick(told.document, told.result, told.backing_off, self.config)
 
     def text(self) -> str:
         return scrape(self.socket)

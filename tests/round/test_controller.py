@@ -12,7 +12,7 @@ from memory_store import MemoryStore
 
 from hopsd.config import Config
 from hopsd.controller import Controller
-from hopsd.core.queue.setback import Setback
+from hopsd.core.queue.backoff import Backoff
 from hopsd.errors import NotLeaderError, SlurmUnavailableError
 from hopsd.learning.learner import MOST_TOLD
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
@@ -132,7 +132,7 @@ def test_a_failure_is_told_and_the_next_tick_goes_on(
 def test_a_clock_that_is_set_back_lets_nobody_rest_longer(rig: Rig) -> None:
     rig.controller.tick()
     rig.port.job = JOB
-    rig.controller._setbacks = {JOB.id: Setback(3, rig.port.now + 60.0, "Resources")}
+    rig.controller._backoffs = {JOB.id: Backoff(3, rig.port.now + 60.0, "Resources")}
     rig.port.now -= 600.0
     rig.controller.tick()
     assert "1 start done" in rig.controller.tick()

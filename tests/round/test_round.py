@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_store import MemoryStore
 
+from hopsd.core.queue.backoff import Backoff, after_outcomes, avoided_nodes, backing_off
 from hopsd.core.queue.profile_runs import ProfilingSettings
-from hopsd.core.queue.setback import Setback, after, resting, shunned
 from hopsd.core.snapshot import SnapshotSettings, Unsaved
 from hopsd.core.submission.contract import read_asked
 from hopsd.errors import SlurmUnavailableError
@@ -210,8 +210,8 @@ def test_who_keeps_a_job_back_is_told() -> None:
 def test_a_job_that_rests_is_told_with_what_it_asked_for() -> None:
     port, memory = cluster("hops:reqs=1,4;samples=1000"), store()
     job = next(iter(port.jobs))
-    setbacks = {job: Setback(3, port.now + 0.2, "BadConstraints")}
-    result = run_round(port, memory, hops, SETTINGS, None, setbacks)
+    backoffs = {job: Backoff(3, port.now + 0.2, "BadConstraints")}
+    result = run_round(port, memory, hops, SETTINGS, None, backoffs)
     (row,) = document(SERVICE, result.seen, result)["waiting"]
     assert (row["reqs"], row["samples"]) == ([1, 4], 1000.0)
     assert "is tried again in 1 s: BadConstraints" in row["reason"]
@@ -326,11 +326,11 @@ def test_a_job_that_one_node_does_not_take_is_tried_elsewhere_at_once() -> None:
     (port.full,) = wanted.placements()[JobId("1")].nodes
     first = run_round(port, memory, hops, SETTINGS, None)
     assert [o.status for o in first.outcomes] == [OutcomeStatus.FAILED]
-    setbacks = after({}, first.outcomes, port.now)
-    second = run_round(port, memory, hops, SETTINGS, first.window, setbacks)
+    backoffs = after_outcomes({}, first.outcomes, port.now)
+    second = run_round(port, memory, hops, SETTINGS, first.window, backoffs)
     assert [o.status for o in second.outcomes] == [OutcomeStatus.DONE]
     assert not port.placements()[JobId("1")].on(port.full)
-    assert after(setbacks, second.outcomes, port.now) == {}
+    assert after_outcomes(backoffs, second.outcomes, port.now) == {}
 
 
 @pytest.mark.parametrize(
@@ -346,10 +346,10 @@ def test_what_slurm_says_tells_what_helps(reason: str, rests: bool, shuns: bool)
     port.nodes = port.nodes[:1]
     result = run_round(port, memory, hops, SETTINGS, None)
     assert [o.status for o in result.outcomes] == [OutcomeStatus.FAILED]
-    setbacks = after({}, result.outcomes, port.now)
-    assert bool(resting(setbacks, port.now)) == rests
-    assert bool(shunned(setbacks, port.now)) == shuns
-    assert not shunned(setbacks, port.now + 61.0)
+    backoffs = after_outcomes({}, result.outcomes, port.now)
+    assert bool(backing_off(backoffs, port.now)) == rests
+    assert bool(avoided_nodes(backoffs, port.now)) == shuns
+    assert not avoided_nodes(backoffs, port.now + 61.0)
 
 
 def test_a_job_that_slurm_will_not_start_steps_aside_and_says_so() -> None:
@@ -357,28 +357,28 @@ def test_a_job_that_slurm_will_not_start_steps_aside_and_says_so() -> None:
     stuck = JobId("1")
     port.jobs[stuck] = replace(port.jobs[stuck], submit=1.0)
     port.never = {stuck}
-    setbacks: dict[JobId, Setback] = {}
+    backoffs: dict[JobId, Backoff] = {}
     tries = []
     window = None
     for _ in range(10):
-        result = run_round(port, memory, hops, SETTINGS, window, setbacks)
-        setbacks = after(setbacks, result.outcomes, port.now)
+        result = run_round(port, memory, hops, SETTINGS, window, backoffs)
+        backoffs = after_outcomes(backoffs, result.outcomes, port.now)
         window = result.window
         tries.append(stuck in {o.step.job for o in result.outcomes})
         port.now += 30.0
     assert tries[:2] == [True, False]  # its node goes to another
     assert 3 <= sum(tries) <= 4
     assert len(port.placements()) == 3
-    setbacks = {stuck: Setback(3, port.now + 50.0, "BadConstraints")}
-    result = run_round(port, memory, hops, SETTINGS, window, setbacks)
+    backoffs = {stuck: Backoff(3, port.now + 50.0, "BadConstraints")}
+    result = run_round(port, memory, hops, SETTINGS, window, backoffs)
     reason = result.plan.waiting[stuck]
     assert reason.code is ReasonCode.ERROR
     assert "3 times in a row, is tried again in 50 s: BadConstraints" in reason.text
     port.never = set()
     port.now += 600.0
     port.jobs[JobId("2")] = replace(port.jobs[JobId("2")], submit=port.now)
-    result = run_round(port, memory, hops, SETTINGS, window, setbacks)
-    assert after(setbacks, result.outcomes, port.now) == {}
+    result = run_round(port, memory, hops, SETTINGS, window, backoffs)
+    assert after_outcomes(backoffs, result.outcomes, port.now) == {}
 
 
 def test_a_clock_set_back_opens_a_round() -> None:

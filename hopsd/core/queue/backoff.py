@@ -10,19 +10,19 @@ from hopsd.model.ids import JobId, NodeName
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.model.step import OutcomeStatus, StepOutcome
 
-FIRST_REST_SECONDS = 60.0
-LONGEST_REST_SECONDS = 3600.0
+FIRST_BACKOFF_SECONDS = 60.0
+LONGEST_BACKOFF_SECONDS = 3600.0
 
 # Slurm's reasons (22.05 to 26.05) that are the same on every node.
 _LIMITS = ("Account", "Assoc", "Invalid", "Licenses", "MaxMemPerLimit", "Partition", "QOS")
 
 
 @dataclass(frozen=True, slots=True)
-class Setback:
+class Backoff:
     """A job's back-off: ``failures`` in a row, left out of plans until ``until``; ``error``: the
     last one.
 
-    ``defect``: hops could not plan with the job (otherwise Slurm did not start it). ``shunned``:
+    ``defect``: hops could not plan with the job (otherwise Slurm did not start it). ``avoided``:
     nodes where Slurm did not start it, each with the time until which plans avoid it.
     """
 
@@ -30,20 +30,20 @@ class Setback:
     until: float
     error: str
     defect: bool = False
-    shunned: Mapping[NodeName, float] = field(default_factory=dict)
+    avoided: Mapping[NodeName, float] = field(default_factory=dict)
 
 
-def after(
-    setbacks: Mapping[JobId, Setback], outcomes: Iterable[StepOutcome], now: float
-) -> dict[JobId, Setback]:
-    """``setbacks`` updated by the outcomes of steps; a success clears a job's setback.
+def after_outcomes(
+    backoffs: Mapping[JobId, Backoff], outcomes: Iterable[StepOutcome], now: float
+) -> dict[JobId, Backoff]:
+    """``backoffs`` updated by the outcomes of steps; a success clears a job's back-off.
 
     The first failure may be chance (GPUs taken between reading and start), so the job is tried
     again at once, on other nodes. Every further failure doubles the back-off. If Slurm names a
     limit of the job's user, other nodes do not help, and it backs off at once. Jobs that did not
     leave their old nodes take nothing from others and do not count, nor do jobs held by a person.
     """
-    left = {job: s for job, s in setbacks.items() if now < s.until + LONGEST_REST_SECONDS}
+    left = {job: b for job, b in backoffs.items() if now < b.until + LONGEST_BACKOFF_SECONDS}
     for outcome in outcomes:
         job = outcome.step.job
         if outcome.status is not OutcomeStatus.FAILED:
@@ -58,62 +58,64 @@ def _counts(outcome: StepOutcome) -> bool:
     return wanted and not outcome.reason.startswith("JobHeld")
 
 
-def _failed_again(before: Setback | None, outcome: StepOutcome, now: float) -> Setback:
+def _failed_again(before: Backoff | None, outcome: StepOutcome, now: float) -> Backoff:
     failures = before.failures + 1 if before else 1
     if outcome.reason.startswith(_LIMITS):
         failures = max(failures, 2)
-        return Setback(failures, now + _rest_seconds(failures), outcome.error)
-    seen = before.shunned if before else {}
-    until = now + _rest_seconds(failures + 1)
-    shunned = {node: at for node, at in seen.items() if now < at}
-    shunned |= dict.fromkeys(outcome.step.target.nodes, until)
-    return Setback(failures, now + _rest_seconds(failures), outcome.error, shunned=shunned)
+        return Backoff(failures, now + _backoff_seconds(failures), outcome.error)
+    seen = before.avoided if before else {}
+    until = now + _backoff_seconds(failures + 1)
+    avoided = {node: at for node, at in seen.items() if now < at}
+    avoided |= dict.fromkeys(outcome.step.target.nodes, until)
+    return Backoff(failures, now + _backoff_seconds(failures), outcome.error, avoided=avoided)
 
 
-def shunned(setbacks: Mapping[JobId, Setback], now: float) -> dict[JobId, frozenset[NodeName]]:
+def avoided_nodes(
+    backoffs: Mapping[JobId, Backoff], now: float
+) -> dict[JobId, frozenset[NodeName]]:
     """Nodes to avoid for each job, because Slurm did not start it there."""
     found = {
-        job: frozenset(node for node, until in setback.shunned.items() if now < until)
-        for job, setback in setbacks.items()
+        job: frozenset(node for node, until in backoff.avoided.items() if now < until)
+        for job, backoff in backoffs.items()
     }
     return {job: nodes for job, nodes in found.items() if nodes}
 
 
 def after_defects(
-    setbacks: Mapping[JobId, Setback], defects: Mapping[JobId, str], now: float
-) -> dict[JobId, Setback]:
-    """``setbacks`` plus the jobs that could not be planned; each backs off at once."""
-    failures = {job: setbacks[job].failures + 1 if job in setbacks else 2 for job in defects}
+    backoffs: Mapping[JobId, Backoff], defects: Mapping[JobId, str], now: float
+) -> dict[JobId, Backoff]:
+    """``backoffs`` plus the jobs that could not be planned; each backs off at once."""
+    failures = {job: backoffs[job].failures + 1 if job in backoffs else 2 for job in defects}
     return {
-        **setbacks,
+        **backoffs,
         **{
-            job: Setback(failures[job], now + _rest_seconds(failures[job]), error, defect=True)
+            job: Backoff(failures[job], now + _backoff_seconds(failures[job]), error, defect=True)
             for job, error in defects.items()
         },
     }
 
 
-def resting(setbacks: Mapping[JobId, Setback], now: float) -> dict[JobId, Reason]:
+def backing_off(backoffs: Mapping[JobId, Backoff], now: float) -> dict[JobId, Reason]:
     """The jobs to leave out of the plan now, each with the reason its user sees."""
     return {
         job: Reason(
             ReasonCode.ERROR,
-            f"{_what(setback)}, is tried again in {math.ceil(setback.until - now)} s:"
-            f" {setback.error}",
+            f"{_what(backoff)}, is tried again in {math.ceil(backoff.until - now)} s:"
+            f" {backoff.error}",
         )
-        for job, setback in setbacks.items()
-        if now < setback.until
+        for job, backoff in backoffs.items()
+        if now < backoff.until
     }
 
 
-def _what(setback: Setback) -> str:
-    if setback.defect:
+def _what(backoff: Backoff) -> str:
+    if backoff.defect:
         return "set aside, since hops cannot plan with it"
-    return f"could not be started {setback.failures} times in a row"
+    return f"could not be started {backoff.failures} times in a row"
 
 
-def _rest_seconds(failures: int) -> float:
+def _backoff_seconds(failures: int) -> float:
     if failures < 2:
         return 0.0
     doublings = min(failures - 2, 10)
-    return min(FIRST_REST_SECONDS * 2.0**doublings, LONGEST_REST_SECONDS)
+    return min(FIRST_BACKOFF_SECONDS * 2.0**doublings, LONGEST_BACKOFF_SECONDS)
