@@ -208,13 +208,13 @@ class Controller:
     def _lead(self, mode: str) -> str:
         said = []
         if mode == "paused":
-            said.append(self._release_wishes())
+            said.append(self._release_requested())
             self._seen, self._result = self._observe(), None
             said.append("paused: everything is left to Slurm")
         else:
             if not self._recovered:
                 said.append(self._take_up())
-            said.append(self._release_wishes())
+            said.append(self._release_requested())
             unread = self._learn()
             said.append(self._round())
             said.append(f"no report of a job can be read: {unread}" if unread else "")
@@ -303,10 +303,10 @@ class Controller:
         jobs = self._seen.reading.jobs if self._seen is not None else ()
         return next((read.account for read in jobs if read.id == job), "")
 
-    def _release_wishes(self) -> str:
+    def _release_requested(self) -> str:
         """What fails as a whole, such as when Slurm is away, is tried again at the next tick."""
-        wishes = self._store.wishes()
-        if not wishes:
+        requests = self._store.release_requests()
+        if not requests:
             return ""
         seen = self._observe()
         held = {
@@ -315,16 +315,16 @@ class Controller:
             if job.state is SlurmState.PENDING and (comment := _accepted(job, seen)) is not None
         }
         wanted: set[JobId] = set()
-        for wish in wishes:
-            wanted |= held.keys() & set(wish.jobs) if wish.jobs else held.keys()
+        for request in requests:
+            wanted |= held.keys() & set(request.jobs) if request.jobs else held.keys()
         outcomes = self._port.apply([held[job] for job in sorted(wanted, key=job_order)])
         given = {o.step.job for o in outcomes if o.status is OutcomeStatus.DONE}
         self._store.save_jobs(replace(seen.records[job], released=True) for job in given)
         self._note_failures(outcomes)
         text = f"gave {len(given)} of {len(wanted)} jobs back to plain Slurm"
-        askers = ", ".join(sorted({str(wish.uid) for wish in wishes}))
+        askers = ", ".join(sorted({str(request.uid) for request in requests}))
         self._store.add_event("released", f"{text} for uid {askers}")
-        self._store.end_wishes(wishes)
+        self._store.end_release_requests(requests)
         return text
 
     def _note_failures(self, outcomes: Sequence[StepOutcome]) -> None:

@@ -292,7 +292,7 @@ class Daemon:
                 f"no waiting hops job {', '.join(unknown)[:200]}; accepted are those of"
                 f" `hopsctl status`, as of {self._config.daemon.refresh_seconds:g} s ago at most"
             )
-        self._store.add_wish(jobs, request.uid, time.time())
+        self._store.add_release_request(jobs, request.uid, time.time())
         return {"released": list(jobs) or "all"}
 
     def _refuse_ordinary(self, request: Request, jobs: Sequence[JobId] = ()) -> None:

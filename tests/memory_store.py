@@ -14,7 +14,7 @@ from hopsd.errors import StoreError
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import GpuType, JobId, UserName, WorkloadName
 from hopsd.model.job import ThroughputTable
-from hopsd.model.journal import Control, Event, Placement, ReasonRecord, Wish
+from hopsd.model.journal import Control, Event, Placement, ReasonRecord, ReleaseRequest
 from hopsd.model.knowledge import Knowledge
 from hopsd.model.plan import Plan
 from hopsd.model.profiling import ProfileRun
@@ -61,7 +61,7 @@ class MemoryStore(MemoryKnowledge):
         self._profile_runs: dict[tuple[JobId, float], ProfileRun] = {}
         self._events: list[Event] = []
         self._control = Control()
-        self._wishes: dict[int, Wish] = {}
+        self._release_requests: dict[int, ReleaseRequest] = {}
         self._now = 0.0
 
     def programs(self, scripts: Iterable[WorkloadName]) -> Mapping[WorkloadName, str]:
@@ -211,16 +211,16 @@ class MemoryStore(MemoryKnowledge):
     def set_paused(self, *, paused: bool, by: str, at: float) -> None:
         self._control = Control(paused, by, at)
 
-    def add_wish(self, jobs: Sequence[JobId], uid: int, at: float) -> None:
+    def add_release_request(self, jobs: Sequence[JobId], uid: int, at: float) -> None:
         number = next(self._numbers)
-        self._wishes[number] = Wish(number, at, uid, tuple(jobs))
+        self._release_requests[number] = ReleaseRequest(number, at, uid, tuple(jobs))
 
-    def wishes(self) -> tuple[Wish, ...]:
-        return tuple(self._wishes.values())
+    def release_requests(self) -> tuple[ReleaseRequest, ...]:
+        return tuple(self._release_requests.values())
 
-    def end_wishes(self, wishes: Iterable[Wish]) -> None:
-        for wish in wishes:
-            self._wishes.pop(wish.id, None)
+    def end_release_requests(self, requests: Iterable[ReleaseRequest]) -> None:
+        for request in requests:
+            self._release_requests.pop(request.id, None)
 
     def prune(self, now: float, retention_days: float) -> Mapping[str, int]:
         before = now - retention_days * DAY_SECONDS

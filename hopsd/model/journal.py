@@ -57,7 +57,7 @@ class Control:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ReleaseRequest:
     """An operator's request to give jobs back to plain Slurm; empty ``jobs``: all held ones."""
 
     id: int

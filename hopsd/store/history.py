@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import GpuType, JobId, UserName, WorkloadName
-from hopsd.model.journal import Control, Event, Placement, ReasonRecord, Wish
+from hopsd.model.journal import Control, Event, Placement, ReasonRecord, ReleaseRequest
 from hopsd.model.knowledge import Bandwidth, PhaseRecord, Theory
 from hopsd.model.step import StepOutcome
 from hopsd.store.port import PlanId, Store
@@ -71,13 +71,13 @@ class History(Store, Protocol):
 
     def set_paused(self, *, paused: bool, by: str, at: float) -> None: ...
 
-    def add_wish(self, jobs: Sequence[JobId], uid: int, at: float) -> None:
+    def add_release_request(self, jobs: Sequence[JobId], uid: int, at: float) -> None:
         """Record a request to give ``jobs`` back to plain Slurm; none: all that are held."""
 
-    def wishes(self) -> tuple[Wish, ...]:
+    def release_requests(self) -> tuple[ReleaseRequest, ...]:
         """The requests not yet fulfilled, in order."""
 
-    def end_wishes(self, wishes: Iterable[Wish]) -> None:
+    def end_release_requests(self, requests: Iterable[ReleaseRequest]) -> None:
         """Delete fulfilled requests."""
 
     def prune(self, now: float, retention_days: float) -> Mapping[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from hopsd.model.ids import JobId
-from hopsd.model.journal import Control, Event, Wish
+from hopsd.model.journal import Control, Event, ReleaseRequest
 from hopsd.store import throughput
 from hopsd.store.codec import clean
 from hopsd.store.connection import Connection
@@ -44,20 +44,22 @@ def set_paused(connection: Connection, paused: bool, by: str, at: float) -> None
     )
 
 
-def add_wish(connection: Connection, jobs: Sequence[JobId], uid: int, at: float) -> None:
+def add_release_request(connection: Connection, jobs: Sequence[JobId], uid: int, at: float) -> None:
     connection.execute(
         "INSERT INTO wishes (at, uid, jobs) VALUES (%s, %s, %s)",
         [at, uid, [clean(j) for j in jobs]],
     )
 
 
-def wishes(connection: Connection) -> tuple[Wish, ...]:
+def release_requests(connection: Connection) -> tuple[ReleaseRequest, ...]:
     rows = connection.execute("SELECT id, at, uid, jobs FROM wishes ORDER BY id")
-    return tuple(Wish(number, at, uid, tuple(jobs)) for number, at, uid, jobs in rows)
+    return tuple(ReleaseRequest(number, at, uid, tuple(jobs)) for number, at, uid, jobs in rows)
 
 
-def end_wishes(connection: Connection, wishes: Iterable[Wish]) -> None:
-    connection.execute("DELETE FROM wishes WHERE id = ANY(%s)", [[wish.id for wish in wishes]])
+def end_release_requests(connection: Connection, requests: Iterable[ReleaseRequest]) -> None:
+    connection.execute(
+        "DELETE FROM wishes WHERE id = ANY(%s)", [[request.id for request in requests]]
+    )
 
 
 def prune(connection: Connection, before: float) -> dict[str, int]:

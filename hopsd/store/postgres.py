@@ -10,7 +10,7 @@ from typing import Any
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import GpuType, JobId, UserName, WorkloadName
 from hopsd.model.job import ThroughputTable
-from hopsd.model.journal import Control, Event, Placement, ReasonRecord, Wish
+from hopsd.model.journal import Control, Event, Placement, ReasonRecord, ReleaseRequest
 from hopsd.model.knowledge import Bandwidth, Knowledge, PhaseRecord, Theory, ThroughputRecord
 from hopsd.model.profiling import ProfileRun
 from hopsd.model.step import StepOutcome
@@ -203,17 +203,17 @@ class PostgresStore:
         with self._database.transaction() as connection:
             journal.set_paused(connection, paused, by, at)
 
-    def add_wish(self, jobs: Sequence[JobId], uid: int, at: float) -> None:
+    def add_release_request(self, jobs: Sequence[JobId], uid: int, at: float) -> None:
         with self._database.transaction() as connection:
-            journal.add_wish(connection, jobs, uid, at)
+            journal.add_release_request(connection, jobs, uid, at)
 
-    def wishes(self) -> tuple[Wish, ...]:
+    def release_requests(self) -> tuple[ReleaseRequest, ...]:
         with self._database.transaction() as connection:
-            return journal.wishes(connection)
+            return journal.release_requests(connection)
 
-    def end_wishes(self, wishes: Iterable[Wish]) -> None:
+    def end_release_requests(self, requests: Iterable[ReleaseRequest]) -> None:
         with self._writing() as connection:
-            journal.end_wishes(connection, wishes)
+            journal.end_release_requests(connection, requests)
 
     def prune(self, now: float, retention_days: float) -> Mapping[str, int]:
         with self._writing() as connection:

@@ -359,14 +359,14 @@ def test_pause_lasts(store: History) -> None:
     assert (store.control().paused, store.control().by) == (False, "alice")
 
 
-def test_wishes_stay_until_they_are_fulfilled(store: History) -> None:
-    store.add_wish([JobId("7"), JobId("8")], uid=1000, at=5.0)
-    store.add_wish([], uid=0, at=6.0)
-    first, second = store.wishes()
+def test_release_requests_stay_until_they_are_fulfilled(store: History) -> None:
+    store.add_release_request([JobId("7"), JobId("8")], uid=1000, at=5.0)
+    store.add_release_request([], uid=0, at=6.0)
+    first, second = store.release_requests()
     assert (first.jobs, first.uid, first.at) == ((JobId("7"), JobId("8")), 1000, 5.0)
     assert second.jobs == ()
-    store.end_wishes([first])
-    assert store.wishes() == (second,)
+    store.end_release_requests([first])
+    assert store.release_requests() == (second,)
 
 
 def test_events_are_told_newest_first(store: History) -> None:

@@ -250,7 +250,7 @@ def test_who_led_before_writes_nothing_more(server: EmbeddedPostgres, dsn: str) 
             lambda: late.finish_plan(plan, [failed], finished=130.0),
             lambda: late.save_jobs([job("1")]),
             lambda: late.add_event("defect", "told too late"),
-            lambda: late.end_wishes(()),
+            lambda: late.end_release_requests(()),
         ):
             with pytest.raises(NotLeaderError, match="has led since"):
                 write()
@@ -286,10 +286,10 @@ def test_a_process_that_stops_in_a_transaction_holds_its_locks_no_longer_than_th
     assert row == (f"{LEASE_SECONDS:g}s",)
 
 
-def test_a_wish_is_written_by_a_hopsd_that_does_not_lead(dsn: str) -> None:
+def test_a_release_request_is_written_by_a_hopsd_that_does_not_lead(dsn: str) -> None:
     with PostgresStore(dsn, leader=Leader(dsn)) as store:
-        store.add_wish([JobId("7")], uid=1000, at=5.0)
-        assert [(w.jobs, w.uid) for w in store.wishes()] == [((JobId("7"),), 1000)]
+        store.add_release_request([JobId("7")], uid=1000, at=5.0)
+        assert [(w.jobs, w.uid) for w in store.release_requests()] == [((JobId("7"),), 1000)]
 
 
 def test_a_database_without_the_schema_says_what_to_do(server: EmbeddedPostgres) -> None:

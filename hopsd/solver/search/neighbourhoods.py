@@ -23,8 +23,8 @@ _JITTER = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
-    """The stretches of servers that a job's present and best placements touch."""
+class _Losing:
+    """A job that loses something, and the stretches that its present and best placements touch."""
 
     loss: float
     stretches: tuple[int, ...]
@@ -38,8 +38,8 @@ def group_servers(
     stretch_of = _stretches(program, rng)
     size = np.bincount(stretch_of, weights=program.idle.astype(np.float64)).astype(np.float64)
     parent = list(range(len(size)))
-    for wish in _wishes(program, choice, prices, profit, stretch_of, rng):
-        first, *others = sorted({_root(parent, stretch) for stretch in wish.stretches})
+    for job in _losing_jobs(program, choice, prices, profit, stretch_of, rng):
+        first, *others = sorted({_root(parent, stretch) for stretch in job.stretches})
         together = float(size[[first, *others]].sum())
         if others and together <= gpus:
             size[first] = together
@@ -68,28 +68,28 @@ def _stretches(program: Program, rng: np.random.Generator) -> Ints:
     return stretch_of
 
 
-def _wishes(
+def _losing_jobs(
     program: Program,
     choice: Ints,
     prices: Prices,
     profit: Floats,
     stretch_of: Ints,
     rng: np.random.Generator,
-) -> list[_Wish]:
+) -> list[_Losing]:
     """The jobs that lose something, the largest losses first."""
     columns = program.configurations
     placed = choice >= 0
     loss = prices.job.copy()
     loss[placed] -= profit[choice[placed]]
     losing = np.flatnonzero((loss > 1e-9 * loss.max(initial=0.0)) & (np.diff(columns.start) > 0))
-    wishes = []
+    found = []
     for job in losing[np.argsort(-loss[losing], kind="stable")].tolist():
         own = slice(int(columns.start[job]), int(columns.start[job + 1]))
         wanted = [own.start + int(np.argmax(jittered(profit[own], program.value[own], rng)))]
         wanted += [int(choice[job])] if choice[job] >= 0 else []
         servers = [s for c in wanted for s, _ in columns.shapes.parts(int(columns.shape[c]))]
-        wishes.append(_Wish(float(loss[job]), tuple(stretch_of[servers].tolist())))
-    return wishes
+        found.append(_Losing(float(loss[job]), tuple(stretch_of[servers].tolist())))
+    return found
 
 
 def jittered(profit: Floats, value: Floats, rng: np.random.Generator) -> Floats:
