@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize, minimize_scalar
 
-Floats = npt.NDArray[np.float64]
+from hopsd.model.arrays import Floats
 
 BACKWARD_SHARE = 2 / 3
 """Of the 1-GPU step: the rows do not tell the parts, and backward costs twice the forward."""

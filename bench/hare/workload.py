@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hopsd.policies.hare.tasks import Floats, Instance, Ints
+from hopsd.model.arrays import Floats, Ints
+from hopsd.policies.hare.tasks import Instance
 
 TYPES = ("V100", "T4", "M60", "K80")
 

@@ -10,12 +10,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from hopsd.model.allocation import Allocation
+from hopsd.model.arrays import Floats
 from hopsd.model.ids import JobId
-
-Floats = npt.NDArray[np.float64]
 
 ROUNDING = 1e-9
 """Relative tolerance: rounding does not make a job that is as fast as on its share unfair."""

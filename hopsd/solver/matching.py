@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from hopsd.model.arrays import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,20 +11,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from hopsd.core.queue.priority import ages
 from hopsd.core.speed.throughput import configuration_throughput
 from hopsd.model.allocation import Allocation
+from hopsd.model.arrays import Floats, Ints
 from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, job_order
 from hopsd.model.job import Job
 from hopsd.model.plan import Snapshot
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.policies.placing import Sites, competing_jobs
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 Parts = tuple[tuple[int, int], ...]
 """Servers of one type, as rows, and devices on each."""

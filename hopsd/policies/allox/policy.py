@@ -18,11 +18,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from hopsd.model.allocation import Allocation
+from hopsd.model.arrays import Floats
 from hopsd.model.ids import JobId, UserName
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.policies.allox.dominant_share import Configuration, eligible_users, value
-from hopsd.policies.allox.machines import Floats, Machines, Parts, Situation, Work
+from hopsd.policies.allox.machines import Machines, Parts, Situation, Work
 from hopsd.solver.matching import Queues, match
 
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from hopsd.model.allocation import Allocation
+from hopsd.model.arrays import Floats
 from hopsd.model.ids import JobId, UserName
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
-from hopsd.policies.allox.machines import Floats, Situation
+from hopsd.policies.allox.machines import Situation
 from hopsd.policies.allox.policy import plan_of
 
 

@@ -13,7 +13,8 @@ import numpy.typing as npt
 from scipy.optimize import brentq
 
 from hopsd.errors import SolverError
-from hopsd.solver.backend.linear import Floats, Rows, minimise
+from hopsd.model.arrays import Floats
+from hopsd.solver.backend.linear import Rows, minimise
 
 Flags = npt.NDArray[np.bool_]
 

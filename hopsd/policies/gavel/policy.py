@@ -15,6 +15,7 @@ import numpy as np
 
 from hopsd.core.queue.priority import queue
 from hopsd.model.allocation import Allocation
+from hopsd.model.arrays import Floats
 from hopsd.model.ids import GpuType, JobId
 from hopsd.model.job import Job
 from hopsd.model.plan import Plan, PlanSettings, PriorityName, Snapshot
@@ -27,7 +28,6 @@ from hopsd.policies.gavel.fractions import (
     max_sum,
 )
 from hopsd.policies.placing import Sites, competing_jobs
-from hopsd.solver.backend.linear import Floats
 
 Program = Callable[[Shares], Floats]
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hopsd.errors import InputError
-from hopsd.policies.hare.tasks import Floats, Instance, Ints, Schedule
+from hopsd.model.arrays import Floats, Ints
+from hopsd.policies.hare.tasks import Instance, Schedule
 from hopsd.solver.matching import Queues, match
 
 

@@ -11,8 +11,9 @@ from heapq import heapify, heappop, heappush
 
 import numpy as np
 
+from hopsd.model.arrays import Ints
 from hopsd.policies.hare.relaxation import Relaxed
-from hopsd.policies.hare.tasks import Instance, Ints, Schedule
+from hopsd.policies.hare.tasks import Instance, Schedule
 
 
 def dispatch(instance: Instance, relaxed: Relaxed) -> Schedule:

@@ -9,8 +9,9 @@ from math import inf
 
 import numpy as np
 
+from hopsd.model.arrays import Ints
 from hopsd.policies.hare.relaxation import Relaxed
-from hopsd.policies.hare.tasks import Instance, Ints, Schedule
+from hopsd.policies.hare.tasks import Instance, Schedule
 
 Pool = list[tuple[float, int]]
 """GPUs of one type: (free from then on, GPU), sorted; empty where a job cannot run."""

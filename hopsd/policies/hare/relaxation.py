@@ -22,7 +22,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from hopsd.errors import SolverError
-from hopsd.policies.hare.tasks import Floats, Instance, Ints
+from hopsd.model.arrays import Floats, Ints
+from hopsd.policies.hare.tasks import Instance
 from hopsd.solver.backend.linear import Rows, minimise
 
 INTERVALS = 40

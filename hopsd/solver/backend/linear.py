@@ -6,12 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from hopsd.errors import SolverError
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from hopsd.model.arrays import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)

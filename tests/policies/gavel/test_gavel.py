@@ -11,6 +11,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
+from hopsd.model.arrays import Floats
 from hopsd.model.ids import GpuType
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.policies.gavel.fractions import (
@@ -25,7 +26,6 @@ from hopsd.policies.registry import get
 from hopsd.sim.cluster import ClusterSettings
 from hopsd.sim.engine import SimulationSettings
 from hopsd.sim.study import play
-from hopsd.solver.backend.linear import Floats
 from tests.sim.cases import cluster, job, workload
 
 
