@@ -28,7 +28,7 @@ LINK = "4"
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class Measurements:
     """Measured placements of one application, one row a placement and batch size, (n,) each.
 
     ``seconds`` of a step, ``alone`` of one on a single GPU; ``gpus``, ``servers`` and
@@ -42,11 +42,11 @@ class Rows:
     servers: Floats
     most: Floats
 
-    def where(self, mask: npt.NDArray[np.bool_]) -> Rows:
-        return Rows(*(getattr(self, name)[mask] for name in self.__dataclass_fields__))
+    def where(self, mask: npt.NDArray[np.bool_]) -> Measurements:
+        return Measurements(*(getattr(self, name)[mask] for name in self.__dataclass_fields__))
 
 
-def read(folder: Path) -> dict[str, Rows]:
+def read(folder: Path) -> dict[str, Measurements]:
     """Applications by name.
 
     Raises:
@@ -55,14 +55,14 @@ def read(folder: Path) -> dict[str, Rows]:
     return {path.stem: _application(path) for path in sorted(folder.glob("*.csv"))}
 
 
-def _application(path: Path) -> Rows:
+def _application(path: Path) -> Measurements:
     with path.open() as file:
         rows = [
             (r["placement"], r["local_bsz"], float(r["step_time"])) for r in csv.DictReader(file)
         ]
     alone = {batch: seconds for placement, batch, seconds in rows if placement == "1"}
     kept = [(p, s, alone[b], [int(n) for n in p]) for p, b, s in rows if b in alone and p != "1"]
-    return Rows(
+    return Measurements(
         np.array([p for p, *_ in kept]),
         np.array([s for _, s, *_ in kept]),
         np.array([a for *_, a, _ in kept]),
@@ -70,29 +70,29 @@ def _application(path: Path) -> Rows:
     )
 
 
-Shape = Callable[[Rows, Floats], Floats]
+Shape = Callable[[Measurements, Floats], Floats]
 """Communication over the network, relative to two GPUs on two servers; with its exponents."""
 
 
-def paper(rows: Rows, _: Floats) -> Floats:
+def paper(rows: Measurements, _: Floats) -> Floats:
     return np.ones(len(rows.gpus))
 
 
-def ring(rows: Rows, _: Floats) -> Floats:
+def ring(rows: Measurements, _: Floats) -> Floats:
     return ring_paths(rows, np.array([0.5]))
 
 
-def ring_alone(rows: Rows, _: Floats) -> Floats:
+def ring_alone(rows: Measurements, _: Floats) -> Floats:
     sent: Floats = 2 * (rows.gpus - 1) / rows.gpus
     return sent
 
 
-def ring_paths(rows: Rows, exponents: Floats) -> Floats:
+def ring_paths(rows: Measurements, exponents: Floats) -> Floats:
     relative: Floats = ring_alone(rows, exponents) * (2 / rows.servers) ** exponents[0]
     return relative
 
 
-def ring_paths_sharing(rows: Rows, exponents: Floats) -> Floats:
+def ring_paths_sharing(rows: Measurements, exponents: Floats) -> Floats:
     """GPUs of one server share its network."""
     relative: Floats = ring_paths(rows, exponents) * rows.most ** exponents[1]
     return relative
@@ -116,13 +116,13 @@ CANDIDATES = (
 )
 
 
-def step_seconds(rows: Rows, t_c: Floats) -> Floats:
+def step_seconds(rows: Measurements, t_c: Floats) -> Floats:
     """Eq. 1 without data and update, which these rows do not tell apart."""
     t_b = BACKWARD_SHARE * rows.alone
     return rows.alone - t_b + np.maximum(t_b + EXPOSED_SHARE * t_c, t_c)
 
 
-def calibrated(rows: Rows, relative: Floats) -> float:
+def calibrated(rows: Measurements, relative: Floats) -> float:
     """params / B: the seconds that, times ``relative``, explain these rows best."""
 
     def error(log_seconds: float) -> float:
@@ -135,7 +135,9 @@ def calibrated(rows: Rows, relative: Floats) -> float:
     return float(np.exp(minimize_scalar(error, bounds=bounds, method="bounded").x))
 
 
-def predictions(rows: Rows, shape: Shape, exponents: Floats, net: str) -> tuple[Floats, Rows]:
+def predictions(
+    rows: Measurements, shape: Shape, exponents: Floats, net: str
+) -> tuple[Floats, Measurements]:
     """Seconds a step of the placements that calibration did not see, and those placements."""
     one = rows.where(rows.placement == LINK)
     link = calibrated(one, (one.gpus - 1) / one.gpus)
@@ -150,13 +152,13 @@ def predictions(rows: Rows, shape: Shape, exponents: Floats, net: str) -> tuple[
     return step_seconds(unseen, t_c), unseen
 
 
-def throughput_errors(rows: Rows, shape: Shape, exponents: Floats, net: str) -> Floats:
+def throughput_errors(rows: Measurements, shape: Shape, exponents: Floats, net: str) -> Floats:
     """Relative errors of predicted throughput, signed."""
     told, unseen = predictions(rows, shape, exponents, net)
     return unseen.seconds / told - 1.0
 
 
-def fitted(candidate: Candidate, train: Sequence[Rows], net: str) -> Floats:
+def fitted(candidate: Candidate, train: Sequence[Measurements], net: str) -> Floats:
     """The exponents that explain the applications of ``train`` best."""
     if not candidate.begin:
         return np.zeros(0)
@@ -184,7 +186,9 @@ class Result:
         return np.concatenate(list(self.errors.values()))
 
 
-def cross_validated(applications: dict[str, Rows], candidate: Candidate, net: str) -> Result:
+def cross_validated(
+    applications: dict[str, Measurements], candidate: Candidate, net: str
+) -> Result:
     """Each application predicted with exponents fitted to the others."""
     errors, exponents = {}, []
     for held, rows in applications.items():

@@ -16,7 +16,7 @@ import numpy as np
 
 from hopsd.errors import SolverError
 from hopsd.model.arrays import Floats, Ints
-from hopsd.solver.backend.linear import Optimum, Rows, minimise
+from hopsd.solver.backend.linear import Constraints, Optimum, minimise
 from hopsd.solver.bound.state_space import Bound, Items, bounds
 
 WIDTHS = (300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000)
@@ -62,11 +62,11 @@ def choose(items: Items, gap: float, time_limit_seconds: float) -> Chosen:
 def _relaxation(items: Items) -> Optimum:
     """The linear relaxation; its rows: the jobs, then the types. They imply x <= 1."""
     columns = np.arange(len(items.cost))
-    once = Rows(items.job, columns, np.ones(len(columns)), np.ones(items.jobs))
-    room = Rows(
+    once = Constraints(items.job, columns, np.ones(len(columns)), np.ones(items.jobs))
+    capacity = Constraints(
         items.kind, columns, items.size.astype(np.float64), items.capacity.astype(np.float64)
     )
-    relaxed = minimise(items.cost, Rows.stacked(once, room), np.full(len(columns), np.inf))
+    relaxed = minimise(items.cost, Constraints.stacked(once, capacity), np.full(len(columns), np.inf))
     if relaxed is None:
         raise SolverError("a capacity is below 0")
     return relaxed

@@ -14,7 +14,7 @@ from scipy.optimize import brentq
 
 from hopsd.errors import SolverError
 from hopsd.model.arrays import Floats
-from hopsd.solver.backend.linear import Rows, minimise
+from hopsd.solver.backend.linear import Constraints, minimise
 
 Flags = npt.NDArray[np.bool_]
 
@@ -109,13 +109,13 @@ def _largest_z(
     cost[-1] = -1.0
     with_z = np.flatnonzero(weight)
     levels = _per_job(-value, floor)
-    levels = Rows(
+    levels = Constraints(
         np.concatenate((levels.row, with_z)),
         np.concatenate((levels.column, np.full(len(with_z), jobs * types))),
         np.concatenate((levels.value, weight[with_z])),
         floor,
     )
-    rows = Rows.stacked(_limits(gpus, capacity, jobs), levels)
+    rows = Constraints.stacked(_limits(gpus, capacity, jobs), levels)
     upper = np.concatenate(((value > 0).ravel().astype(float), [np.inf]))
     optimum = minimise(cost, rows, upper)
     if optimum is None:
@@ -123,19 +123,21 @@ def _largest_z(
     return optimum.x[:-1].reshape(jobs, types), float(optimum.x[-1]), optimum.prices
 
 
-def _per_job(value: Floats, limit: Floats) -> Rows:
+def _per_job(value: Floats, limit: Floats) -> Constraints:
     """One row per job over its own X."""
     jobs, types = value.shape
     columns = np.arange(jobs * types)
-    return Rows(columns // types, columns, value.ravel(), limit)
+    return Constraints(columns // types, columns, value.ravel(), limit)
 
 
-def _limits(gpus: Floats, capacity: Floats, jobs: int) -> Rows:
+def _limits(gpus: Floats, capacity: Floats, jobs: int) -> Constraints:
     """The time of each job, and the GPUs of each type, as limits."""
     types = len(capacity)
     columns = np.arange(jobs * types)
     time = _per_job(np.ones((jobs, types)), np.ones(jobs))
-    return Rows.stacked(time, Rows(columns % types, columns, np.repeat(gpus, types), capacity))
+    return Constraints.stacked(
+        time, Constraints(columns % types, columns, np.repeat(gpus, types), capacity)
+    )
 
 
 def _largest_ratio(shares: Shares, demand: Floats) -> Floats:

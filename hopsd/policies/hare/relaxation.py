@@ -24,7 +24,7 @@ import numpy as np
 from hopsd.errors import SolverError
 from hopsd.model.arrays import Floats, Ints
 from hopsd.policies.hare.tasks import Instance
-from hopsd.solver.backend.linear import Rows, minimise
+from hopsd.solver.backend.linear import Constraints, minimise
 
 INTERVALS = 40
 """The number of intervals: more make the bound tighter and the program larger."""
@@ -53,7 +53,7 @@ def relax(instance: Instance, intervals: int = INTERVALS) -> Relaxed:
     columns = _Columns.of(instance, grid)
     shares, unit = len(columns.job), float(grid[-1] - grid[0])
     cost = np.concatenate((np.zeros(shares), instance.weight))
-    rows = Rows.stacked(
+    rows = Constraints.stacked(
         _all_trained(instance, columns),
         _within_capacity(instance, columns, grid),
         _within_speed(instance, columns, grid),
@@ -128,13 +128,13 @@ def _grid(instance: Instance, intervals: int) -> Floats:
     return grid
 
 
-def _all_trained(instance: Instance, columns: _Columns) -> Rows:
+def _all_trained(instance: Instance, columns: _Columns) -> Constraints:
     """sum f >= 1 for every job."""
     here = np.arange(len(columns.job))
-    return Rows(columns.job, here, -np.ones(len(here)), -np.ones(instance.jobs))
+    return Constraints(columns.job, here, -np.ones(len(here)), -np.ones(instance.jobs))
 
 
-def _within_capacity(instance: Instance, columns: _Columns, grid: Floats) -> Rows:
+def _within_capacity(instance: Instance, columns: _Columns, grid: Floats) -> Constraints:
     """GPU seconds of every type in every interval but the last, as shares of what there are."""
     finite = len(grid) - 1
     types = instance.train.shape[1]
@@ -146,10 +146,10 @@ def _within_capacity(instance: Instance, columns: _Columns, grid: Floats) -> Row
     row = columns.kind[here] * finite + columns.interval[here]
     room = seconds.ravel()
     scale = np.where(room > 0, room, 1.0)
-    return Rows(row, here, used / scale[row], room / scale)
+    return Constraints(row, here, used / scale[row], room / scale)
 
 
-def _within_speed(instance: Instance, columns: _Columns, grid: Floats) -> Rows:
+def _within_speed(instance: Instance, columns: _Columns, grid: Floats) -> Constraints:
     """Rounds follow one another; only rows that forbid something."""
     with np.errstate(invalid="ignore"):
         alone = np.where(
@@ -166,10 +166,10 @@ def _within_speed(instance: Instance, columns: _Columns, grid: Floats) -> Rows:
     number[:, :-1][binding] = np.arange(binding.sum())
     row = number[columns.job, columns.interval]
     here = np.flatnonzero(row >= 0)
-    return Rows(row[here], here, np.ones(len(here)), most[binding])
+    return Constraints(row[here], here, np.ones(len(here)), most[binding])
 
 
-def _ends(instance: Instance, columns: _Columns, unit: float) -> Rows:
+def _ends(instance: Instance, columns: _Columns, unit: float) -> Constraints:
     """The two rows of C_n, whose column is after the shares, in units of ``unit`` seconds."""
     jobs, shares = instance.jobs, len(columns.job)
     after = 0.5 * columns.train(instance) + columns.sync(instance)
@@ -177,7 +177,7 @@ def _ends(instance: Instance, columns: _Columns, unit: float) -> Rows:
     serial = instance.rounds[columns.job] * (columns.train(instance) + columns.sync(instance))
     own = shares + np.arange(jobs)
     here = np.arange(shares)
-    return Rows(
+    return Constraints(
         np.concatenate((columns.job, np.arange(jobs), jobs + columns.job, jobs + np.arange(jobs))),
         np.concatenate((here, own, here, own)),
         np.concatenate(

@@ -12,7 +12,7 @@ from hopsd.model.arrays import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class Constraints:
     """Sparse constraints: ``sum over entries value * x[column] <= limit[row]``.
 
     Shapes: ``limit`` (rows,), the rest (entries,).
@@ -24,10 +24,10 @@ class Rows:
     limit: Floats
 
     @staticmethod
-    def stacked(*parts: Rows) -> Rows:
+    def stacked(*parts: Constraints) -> Constraints:
         """The rows of all parts, in order."""
         starts = np.cumsum([0, *(len(part.limit) for part in parts[:-1])])
-        return Rows(
+        return Constraints(
             np.concatenate([p.row + s for p, s in zip(parts, starts, strict=True)]),
             np.concatenate([p.column for p in parts]),
             np.concatenate([p.value for p in parts]),
@@ -46,8 +46,8 @@ class Optimum:
     prices: Floats
 
 
-def minimise(cost: Floats, rows: Rows, upper: Floats) -> Optimum | None:
-    """Minimise ``cost x`` within ``rows``, 0 <= x <= upper, both (n,); None: infeasible.
+def minimise(cost: Floats, constraints: Constraints, upper: Floats) -> Optimum | None:
+    """Minimise ``cost x`` within ``constraints``, 0 <= x <= upper, both (n,); None: infeasible.
 
     Raises:
         SolverError: unbounded, or the solver gave up.
@@ -55,8 +55,8 @@ def minimise(cost: Floats, rows: Rows, upper: Floats) -> Optimum | None:
     optimize, sparse = _scipy()
     answer = optimize.linprog(
         cost,
-        A_ub=_matrix(sparse, rows, len(cost)),
-        b_ub=rows.limit,
+        A_ub=_matrix(sparse, constraints, len(cost)),
+        b_ub=constraints.limit,
         bounds=np.column_stack((np.zeros(len(cost)), upper)),
         method="highs",
     )
@@ -69,8 +69,11 @@ def minimise(cost: Floats, rows: Rows, upper: Floats) -> Optimum | None:
     )
 
 
-def _matrix(sparse: Any, rows: Rows, columns: int) -> Any:
-    return sparse.csr_array((rows.value, (rows.row, rows.column)), shape=(len(rows.limit), columns))
+def _matrix(sparse: Any, constraints: Constraints, columns: int) -> Any:
+    return sparse.csr_array(
+        (constraints.value, (constraints.row, constraints.column)),
+        shape=(len(constraints.limit), columns),
+    )
 
 
 def _scipy() -> tuple[Any, Any]:

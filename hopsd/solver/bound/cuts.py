@@ -22,8 +22,8 @@ _ROUNDED = (2, 3)
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """Sparse rows of the relaxation.
+class CapacityRows:
+    """The capacity constraints of the relaxation, as a sparse matrix (CSR).
 
     Item ``i`` takes ``amount[k]`` of ``row[k]`` for ``k`` in ``start[i]:start[i + 1]``.
 
@@ -51,12 +51,12 @@ class Rows:
         weights = self.amount[part] * np.repeat(shares, lengths)
         return np.bincount(self.row[part], weights, len(self.limit)).astype(np.float64)
 
-    def of(self, items: Ints) -> Rows:
+    def of(self, items: Ints) -> CapacityRows:
         """The rows for ``items`` only, renumbered."""
         lengths = self.start[items + 1] - self.start[items]
         part = np.repeat(self.start[items], lengths) + ramp(lengths)
         start = np.concatenate([[0], np.cumsum(lengths)])
-        return Rows(start, self.row[part], self.amount[part], self.limit, self.servers)
+        return CapacityRows(start, self.row[part], self.amount[part], self.limit, self.servers)
 
     def per_gpu(self, prices: Floats) -> Floats:
         """The price per GPU of every server when all its GPUs are taken: (servers,)."""
@@ -68,7 +68,7 @@ KINDS = 1 + len(_ROUNDED)
 """The number of rows of the relaxation per row of the program."""
 
 
-def capacity_rows(program: Program) -> Rows:
+def capacity_rows(program: Program) -> CapacityRows:
     """The capacity rows of a program, with their cuts."""
     demands, capacity = program.configurations.demands, program.capacity
     scale = unit_of_rows(program, capacity)
@@ -76,7 +76,7 @@ def capacity_rows(program: Program) -> Rows:
     amount *= scale[demands.row][:, None]
     limit = np.tile(capacity * scale, KINDS)
     servers = len(program.configurations.pool)
-    return Rows(KINDS * demands.start, row.ravel(), amount.ravel(), limit, servers)
+    return CapacityRows(KINDS * demands.start, row.ravel(), amount.ravel(), limit, servers)
 
 
 def unit_of_rows(program: Program, capacity: Ints) -> Floats:

@@ -17,7 +17,7 @@ from hopsd.core.placement.program import Program
 from hopsd.core.placement.shapes import ramp
 from hopsd.model.arrays import Floats, Ints
 from hopsd.solver.bound.column_groups import ColumnGroups
-from hopsd.solver.bound.cuts import KINDS, Rows, capacity_rows
+from hopsd.solver.bound.cuts import KINDS, CapacityRows, capacity_rows
 from hopsd.solver.bound.reduced_cost import best_profits, reduced_losses
 
 _TYPE_STEPS = 200
@@ -38,7 +38,7 @@ class Prices:
     ``item`` (items,): what each costs; ``job`` (jobs,): the profit of its best column.
     """
 
-    rows: Rows
+    rows: CapacityRows
     row: Floats
     item: Floats
     job: Floats
@@ -74,7 +74,7 @@ def descend_over(
     return row, dual(row)[0]
 
 
-def prices_at(program: Program, rows: Rows, row: Floats) -> Prices:
+def prices_at(program: Program, rows: CapacityRows, row: Floats) -> Prices:
     """Prices ``row`` (rows,), negative ones set to 0, with the Lagrangian bound they prove.
 
     Any plan X keeps every row's limit, so its value is at most
@@ -87,7 +87,7 @@ def prices_at(program: Program, rows: Rows, row: Floats) -> Prices:
 
 
 def _descend_in_rounds(
-    program: Program, rows: Rows, start: Floats, floor: float, give_up: float
+    program: Program, rows: CapacityRows, start: Floats, floor: float, give_up: float
 ) -> Prices:
     """Descend over an active set of columns, price all of them, add the near best; repeat."""
     best = at = prices_at(program, rows, start)
@@ -163,7 +163,7 @@ def _first_of(job: Ints, columns: Ints) -> Ints:
     return columns[np.append(True, own[1:] != own[:-1])] if len(columns) else columns
 
 
-def _by_row(program: Program, rows: Rows, active: Ints) -> _Dual:
+def _by_row(program: Program, rows: CapacityRows, active: Ints) -> _Dual:
     """The dual with a price a row; a job's equally good columns share its demand.
 
     Over the ``active`` columns, sorted: a bound on all of them only where these are all.

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from bench.estimate.placements import (
     CANDIDATES,
-    Rows,
+    Measurements,
     cross_validated,
     paper,
     read,
@@ -87,7 +87,9 @@ def test_exponents_are_found_on_the_other_applications(tmp_path: Path) -> None:
 
 def test_factors_are_those_of_the_product() -> None:
     one = np.ones(2)
-    rows = Rows(np.array(["13", "444"]), one, one, np.array([4.0, 12]), np.array([2.0, 3]), one)
+    rows = Measurements(
+        np.array(["13", "444"]), one, one, np.array([4.0, 12]), np.array([2.0, 3]), one
+    )
     for name, shape in (("paper", paper), ("ring", ring)):
         model = IterationModel(communication=MODELS[name])
         told = [communication_seconds(times(1, 1e8), *where, model) for where in ((4, 2), (12, 3))]
