@@ -19,7 +19,7 @@ from hopsd.model.ids import JobId
 from hopsd.model.job import Job
 from hopsd.model.plan import JobNumbers, Plan, PlanSettings, PriorityName, Snapshot
 from hopsd.model.reason import Reason, ReasonCode
-from hopsd.policies.placing import Sites
+from hopsd.policies.placing import Servers
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,39 +40,39 @@ class Classic:
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
         order = queue(snapshot, replace(settings, priority=self.priority))
-        sites = Sites(snapshot)
+        servers = Servers(snapshot)
         placements: dict[JobId, Allocation] = {}
         waiting: dict[JobId, Reason] = {}
         if not self.preempts:
             placements = {job.id: job.running for job in order.jobs if job.running}
             for allocation in placements.values():
-                sites.take(allocation)
+                servers.take(allocation)
         blocked = False
         for job in order.jobs:
             if job.id in placements:
                 continue
-            gpus = sites.rigid(job)
+            gpus = servers.rigid(job)
             if gpus is None:
                 text = "no server or group of servers of a type that it can use is large enough"
                 waiting[job.id] = Reason(ReasonCode.NO_CONFIGURATION, text)
                 continue
             found = None
-            if not blocked and sites.left:
-                found = sites.fastest(job, gpus)
-                if job.running and sites.holds(job.running):
-                    left = self._left(job, snapshot, sites)
-                    found = _better(job, found, left, sites) or job.running
+            if not blocked and servers.left:
+                found = servers.fastest(job, gpus)
+                if job.running and servers.holds(job.running):
+                    left = self._left(job, snapshot, servers)
+                    found = _better(job, found, left, servers) or job.running
             if found is None:
                 blocked = not self.overtakes
                 text = f"{gpus} GPUs are not idle together" if not blocked else "not its turn"
                 waiting[job.id] = Reason(ReasonCode.LOST_TO_OTHERS, text)
             else:
-                sites.take(found)
+                servers.take(found)
                 placements[job.id] = found
         return Plan(
             placements=placements,
             window=tuple(job.id for job in order.jobs),
-            fragments=sites.left if waiting else 0,
+            fragments=servers.left if waiting else 0,
             waiting=waiting,
             jobs={
                 job.id: JobNumbers(order.priority[job.id], None, None, None, None)
@@ -80,24 +80,24 @@ class Classic:
             },
         )
 
-    def _left(self, job: Job, snapshot: Snapshot, sites: Sites) -> float:
+    def _left(self, job: Job, snapshot: Snapshot, servers: Servers) -> float:
         """The job's assumed remaining seconds where it runs now."""
         if self.priority is PriorityName.LAS:
             return job.run_seconds
         if job.samples is not None:
-            rate = sites.rate_at(job, job.running)
+            rate = servers.rate_at(job, job.running)
             return (job.samples - job.samples_done) / rate if rate > 0 else inf
         return remaining_seconds(job, age_seconds(job, snapshot.nodes))
 
 
-def _better(job: Job, found: Allocation | None, left: float, sites: Sites) -> Allocation | None:
+def _better(job: Job, found: Allocation | None, left: float, servers: Servers) -> Allocation | None:
     """``found`` if the job ends sooner by moving there; None: it stays.
 
     A job whose speed on its present servers is unknown moves to where it is known.
     """
     if found is None or found == job.running:
         return None
-    there, here = sites.rate_at(job, found), sites.rate_at(job, job.running)
+    there, here = servers.rate_at(job, found), servers.rate_at(job, job.running)
     if here <= 0.0:
         return found
     return found if job.restart_seconds + left * here / there < left else None

@@ -26,7 +26,7 @@ def competing_jobs(snapshot: Snapshot) -> list[Job]:
     return [job for job in snapshot.jobs if competes(job, first=snapshot.round.first)]
 
 
-class Sites:
+class Servers:
     """Servers with their idle GPUs; finds and records placements."""
 
     def __init__(self, snapshot: Snapshot, stock: Supply | None = None) -> None:
@@ -51,13 +51,13 @@ class Sites:
         """What is left on every node."""
         return self._stock.with_gpus(np.array(list(self.idle.values()), dtype=np.int64))
 
-    def copy(self) -> Sites:
+    def copy(self) -> Servers:
         """A copy, to try placements on."""
         other = copy(self)
         other.idle = dict(self.idle)
         return other
 
-    def within(self, allocation: Allocation) -> Sites:
+    def within(self, allocation: Allocation) -> Servers:
         """The same servers with only the GPUs of ``allocation`` idle."""
         part = copy(self)
         part.idle = dict.fromkeys(self.idle, 0) | allocation.as_dict()
@@ -85,12 +85,12 @@ class Sites:
         return bool(table.distributed) and gpus <= self._total[gpu_type]
 
     def _runs_by_rules(self, job: Job, gpu_type: GpuType, gpus: int) -> bool:
-        room = self._room(job, self._whole)
-        rooms = [room(node) for node in self._by_type[gpu_type]]
-        if in_one(job.rules, gpus) and max(rooms) >= gpus:
+        could_take = self._could_take(job, self._whole)
+        most = [could_take(node) for node in self._by_type[gpu_type]]
+        if in_one(job.rules, gpus) and max(most) >= gpus:
             return True
         able = bool(job.throughput[gpu_type].distributed)
-        return able and parts_of(rooms, gpus, job.rules) is not None
+        return able and parts_of(most, gpus, job.rules) is not None
 
     def rate_on(self, job: Job, gpu_type: GpuType, gpus: int) -> float:
         """Samples per second on an idle cluster, in the tightest placement that the type allows."""
@@ -117,7 +117,7 @@ class Sites:
         able = [gpus for gpus in job.reqs if runs[gpus]]
         return median_low(able) if able else None
 
-    def _room(self, job: Job, stock: Supply | None = None) -> Callable[[Node], int]:
+    def _could_take(self, job: Job, stock: Supply | None = None) -> Callable[[Node], int]:
         """How many GPUs the job could take on a node, of the idle ones or of ``stock``."""
         if job.rules == ANYWHERE and stock is None and not self._closed:
             return lambda node: self.idle[node.name]
@@ -126,11 +126,11 @@ class Sites:
             return lambda node: int(most[self._at[node.name]])
         alone = job.rules.exclusive
 
-        def room(node: Node) -> int:
+        def could_take(node: Node) -> int:
             idle = self.idle[node.name]
             return 0 if alone and idle < node.gpus else min(idle, int(most[self._at[node.name]]))
 
-        return room
+        return could_take
 
     def _allowed(self, job: Job, gpus: int) -> bool:
         """Whether every limit leaves ``gpus`` GPUs to the job beside the jobs that stay."""
@@ -189,18 +189,18 @@ class Sites:
             return self._largest[gpu_type]
         if not in_one(job.rules, gpus):
             return 0
-        room = self._room(job, self._whole)
-        return max(room(node) for node in self._by_type[gpu_type])
+        could_take = self._could_take(job, self._whole)
+        return max(could_take(node) for node in self._by_type[gpu_type])
 
     def _together(
         self, job: Job, gpu_type: GpuType, gpus: int
     ) -> tuple[float, int, Allocation] | None:
-        room, differ = self._room(job), bool(job.server_factor or job.server_factor_at)
+        could_take, differ = self._could_take(job), bool(job.server_factor or job.server_factor_at)
         best: tuple[float, int] | None = None
         where = None
         for node in self._by_type[gpu_type]:
             idle = self.idle[node.name]
-            if room(node) >= gpus:
+            if could_take(node) >= gpus:
                 key = (job.factor_on(node.name, gpus, 1) if differ else 1.0, gpus - idle)
                 if best is None or key > best:
                     best, where = key, node.name
@@ -216,9 +216,9 @@ class Sites:
         table = job.throughput[gpu_type]
         if not table.distributed or gpus < 2:
             return None
-        room = self._room(job)
-        nodes = sorted(self._by_type[gpu_type], key=lambda n: -room(n))
-        counts = parts_of([room(node) for node in nodes], gpus, job.rules)
+        could_take = self._could_take(job)
+        nodes = sorted(self._by_type[gpu_type], key=lambda n: -could_take(n))
+        counts = parts_of([could_take(node) for node in nodes], gpus, job.rules)
         if counts is None:
             return None
         parts = {node.name: count for node, count in zip(nodes, counts, strict=False)}
@@ -227,11 +227,12 @@ class Sites:
         return (rate, -gpus, Allocation.of(parts)) if rate > 0 else None
 
 
-def parts_of(rooms: Sequence[int], gpus: int, rules: Rules) -> list[int] | None:
-    """Split ``gpus`` over the fewest servers, at least two, those with most room first; None: the
-    rules allow no split.
+def parts_of(most: Sequence[int], gpus: int, rules: Rules) -> list[int] | None:
+    """Split ``gpus`` over the fewest servers, at least two, the emptiest first; None: no split.
+
+    ``most``: how many the job could take of each server. ``rules`` may forbid any split.
     """
-    most = sorted(rooms, reverse=True)
+    most = sorted(most, reverse=True)
     if rules.shape is ShapeRule.NODE:
         return None
     most = most[: rules.max_nodes]
@@ -244,9 +245,9 @@ def parts_of(rooms: Sequence[int], gpus: int, rules: Rules) -> list[int] | None:
         return None
     parts: list[int] = []
     missing = gpus
-    for room in most:
-        if not missing or not room:
+    for gpus_free in most:
+        if not missing or not gpus_free:
             break
-        parts.append(min(missing, room))
+        parts.append(min(missing, gpus_free))
         missing -= parts[-1]
     return None if missing or len(parts) < 2 else parts

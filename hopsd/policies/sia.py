@@ -27,7 +27,7 @@ from hopsd.model.ids import GpuType, JobId
 from hopsd.model.job import Job
 from hopsd.model.plan import Plan, PlanSettings, PlanStatus, PriorityName, Snapshot
 from hopsd.model.reason import Reason, ReasonCode
-from hopsd.policies.placing import Sites, competing_jobs
+from hopsd.policies.placing import Servers, competing_jobs
 from hopsd.solver.bound.state_space import Items
 from hopsd.solver.knapsack import choose as choose_columns
 
@@ -63,16 +63,16 @@ class Sia:
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
         if not snapshot.round.first:
             return Plan(placements={})
-        sites = Sites(snapshot)
+        servers = Servers(snapshot)
         competing = competing_jobs(snapshot)
         kept = {}
         for job in competing:
-            if restarting(snapshot.now, job) and sites.holds(job.running):
-                sites.take(job.running)
+            if restarting(snapshot.now, job) and servers.holds(job.running):
+                servers.take(job.running)
                 kept[job.id] = job.running
         jobs = [job for job in competing if job.id not in kept]
-        options = self.options(snapshot, sites, jobs)
-        capacity = _capacity(snapshot, sites)
+        options = self.options(snapshot, servers, jobs)
+        capacity = _capacity(snapshot, servers)
         chosen, gained, most = choose(options, capacity, settings.time_limit_seconds)
         if self.own_sizes:
             by_latency_ratio = replace(settings, priority=PriorityName.LATENCY_RATIO)
@@ -80,7 +80,7 @@ class Sia:
             chosen.sort(key=lambda o: rank.get(jobs[o.job].id, len(rank)))
         else:
             chosen.sort(key=lambda o: (-o.gpus, o.job))
-        placements = _place(sites, jobs, chosen)
+        placements = _place(servers, jobs, chosen)
         used = sum(allocation.gpus for allocation in placements.values())
         return Plan(
             placements=kept | placements,
@@ -89,11 +89,11 @@ class Sia:
             gap=(gap := (most - gained) / most if most > 0 else 0.0),
             status=PlanStatus.WITHIN_GAP if gap <= GAP else PlanStatus.TIME_LIMIT,
             configurations=len(options),
-            fragments=sites.left - used if len(placements) < len(jobs) else 0,
+            fragments=servers.left - used if len(placements) < len(jobs) else 0,
             waiting=_reasons(jobs, options, chosen, placements),
         )
 
-    def options(self, snapshot: Snapshot, sites: Sites, jobs: Sequence[Job]) -> list[Option]:
+    def options(self, snapshot: Snapshot, servers: Servers, jobs: Sequence[Job]) -> list[Option]:
         """Every (type, count) that each job may take on an idle cluster: Sia's own counts, or all
         counts for a job that fits none of those.
         """
@@ -103,9 +103,9 @@ class Sia:
         options = []
         for i, job in enumerate(jobs):
             shapes = [(t, g) for t in largest for g in self._sizes(job, largest[t])]
-            rates = _rates(sites, job, shapes) or _rates(sites, job, product(largest, job.reqs))
+            rates = _rates(servers, job, shapes) or _rates(servers, job, product(largest, job.reqs))
             unit = min(rates.values(), default=0.0) / min((g for _, g in rates), default=1)
-            today = (sites.type_of(job.running), job.running.gpus)
+            today = (servers.type_of(job.running), job.running.gpus)
             factor = restart_factor(snapshot.now, job)
             for shape, rate in rates.items():
                 gain = rate / unit * (1.0 if shape == today else factor)
@@ -121,10 +121,10 @@ class Sia:
 
 
 def _rates(
-    sites: Sites, job: Job, shapes: Iterable[tuple[GpuType, int]]
+    servers: Servers, job: Job, shapes: Iterable[tuple[GpuType, int]]
 ) -> dict[tuple[GpuType, int], float]:
     """Samples per second in the shapes that an idle cluster could hold."""
-    return {shape: rate for shape in shapes if (rate := sites.rate_on(job, *shape)) > 0}
+    return {shape: rate for shape in shapes if (rate := servers.rate_on(job, *shape)) > 0}
 
 
 def restart_factor(now: float, job: Job) -> float:
@@ -162,39 +162,41 @@ def choose(
     return [options[i] for i in found.columns.tolist()], -found.cost, -found.bound
 
 
-def _capacity(snapshot: Snapshot, sites: Sites) -> dict[GpuType, int]:
-    capacity = dict.fromkeys(sites.types, 0)
+def _capacity(snapshot: Snapshot, servers: Servers) -> dict[GpuType, int]:
+    capacity = dict.fromkeys(servers.types, 0)
     for node in snapshot.nodes:
-        capacity[node.gpu_type] += sites.idle[node.name]
+        capacity[node.gpu_type] += servers.idle[node.name]
     return capacity
 
 
-def _place(sites: Sites, jobs: Sequence[Job], chosen: Sequence[Option]) -> dict[JobId, Allocation]:
+def _place(
+    servers: Servers, jobs: Sequence[Job], chosen: Sequence[Option]
+) -> dict[JobId, Allocation]:
     """Placements with all jobs kept where they can stay, or anew if that places more GPUs."""
-    kept = _place_once(sites.copy(), jobs, chosen, keep=True)
+    kept = _place_once(servers.copy(), jobs, chosen, keep=True)
     wanted = sum(option.gpus for option in chosen)
     if sum(a.gpus for a in kept.values()) == wanted:
         return kept
-    fresh = _place_once(sites.copy(), jobs, chosen, keep=False)
+    fresh = _place_once(servers.copy(), jobs, chosen, keep=False)
     return max(kept, fresh, key=lambda p: sum(a.gpus for a in p.values()))
 
 
 def _place_once(
-    sites: Sites, jobs: Sequence[Job], chosen: Sequence[Option], *, keep: bool
+    servers: Servers, jobs: Sequence[Job], chosen: Sequence[Option], *, keep: bool
 ) -> dict[JobId, Allocation]:
     placements: dict[JobId, Allocation] = {}
     for option in chosen if keep else ():
         running = jobs[option.job].running
-        stays = running.gpus == option.gpus and sites.type_of(running) == option.gpu_type
-        if stays and sites.holds(running):
-            sites.take(running)
+        stays = running.gpus == option.gpus and servers.type_of(running) == option.gpu_type
+        if stays and servers.holds(running):
+            servers.take(running)
             placements[jobs[option.job].id] = running
     for option in chosen:
         job = jobs[option.job]
         if job.id not in placements:
-            found = sites.fastest(job, option.gpus, [option.gpu_type], split=False)
+            found = servers.fastest(job, option.gpus, [option.gpu_type], split=False)
             if found is not None:
-                sites.take(found)
+                servers.take(found)
                 placements[job.id] = found
     return placements
 

@@ -24,7 +24,7 @@ from hopsd.model.ids import GpuType, JobId, NodeName, job_order
 from hopsd.model.job import Job
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.model.reason import Reason, ReasonCode
-from hopsd.policies.placing import Sites, competing_jobs
+from hopsd.policies.placing import Servers, competing_jobs
 from hopsd.policies.timetable import Gain, Timetable
 
 _FAIR_SHARE_WEIGHT, _AGE_WEIGHT, _MAX_AGE_SECONDS = 10_000.0, 1_000.0, 7 * 86400.0
@@ -50,22 +50,22 @@ class Backfill:
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:  # noqa: ARG002
         """Start what can start now without delaying anybody before it in the queue."""
         jobs = competing_jobs(snapshot)
-        sites = Sites(snapshot)
+        servers = Servers(snapshot)
         placements = {job.id: job.running for job in jobs if job.running}
         for allocation in placements.values():
-            sites.take(allocation)
+            servers.take(allocation)
         queue = sorted(
             (j for j in jobs if not j.running),
             key=lambda j: (-self._factor(j), j.submit, job_order(j.id)),
         )
-        needs = {job.id: sites.rigid(job) for job in queue}
-        started = _starting(snapshot, sites.idle, queue[:TESTED_JOBS_MAX], needs)
+        needs = {job.id: servers.rigid(job) for job in queue}
+        started = _starting(snapshot, servers.idle, queue[:TESTED_JOBS_MAX], needs)
         waiting = {
             job.id: _NOWHERE if needs[job.id] is None else _LATER
             for job in queue
             if job.id not in started
         }
-        left = sites.left - sum(allocation.gpus for allocation in started.values())
+        left = servers.left - sum(allocation.gpus for allocation in started.values())
         return Plan(
             placements=placements | started,
             window=tuple(job.id for job in queue),

@@ -13,7 +13,7 @@ from hopsd.model.job import Job
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.model.rules import ANYWHERE
-from hopsd.policies.placing import Sites
+from hopsd.policies.placing import Servers
 from hopsd.policies.protocol import Policy
 
 _BROKEN = Reason(
@@ -80,9 +80,9 @@ def _elsewhere(
     job: Job, wanted: Allocation, ledger: Ledger, snapshot: Snapshot
 ) -> Allocation | None:
     """The fastest place that is left for as many GPUs as the policy wanted, or else for fewer."""
-    sites = Sites(snapshot, ledger.left())
+    servers = Servers(snapshot, ledger.left())
     for gpus in sorted((r for r in job.reqs if r <= wanted.gpus), reverse=True):
-        found = sites.fastest(job, gpus)
+        found = servers.fastest(job, gpus)
         if found is not None and ledger.may(job, found):
             return found
     return None

@@ -66,7 +66,9 @@ def _relaxation(items: Items) -> Optimum:
     capacity = Constraints(
         items.kind, columns, items.size.astype(np.float64), items.capacity.astype(np.float64)
     )
-    relaxed = minimise(items.cost, Constraints.stacked(once, capacity), np.full(len(columns), np.inf))
+    relaxed = minimise(
+        items.cost, Constraints.stacked(once, capacity), np.full(len(columns), np.inf)
+    )
     if relaxed is None:
         raise SolverError("a capacity is below 0")
     return relaxed

@@ -15,7 +15,7 @@ from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.job import Job, JobState, ThroughputTable
 from hopsd.model.plan import PlanSettings, PriorityName, RoundInfo, Snapshot
-from hopsd.policies.placing import Sites
+from hopsd.policies.placing import Servers
 from hopsd.policies.registry import POLICIES, get
 
 A, B = GpuType("a"), GpuType("b")
@@ -44,26 +44,26 @@ def nodes(**idle: int) -> tuple[Node, ...]:
     return tuple(Node(NodeName(n), types[n[0]], 8, free) for n, free in idle.items())
 
 
-def sites(**idle: int) -> Sites:
-    return Sites(Snapshot(0.0, RoundInfo(True, 60.0), nodes(**idle), ()))
+def servers(**idle: int) -> Servers:
+    return Servers(Snapshot(0.0, RoundInfo(True, 60.0), nodes(**idle), ()))
 
 
 def test_the_fastest_then_the_tightest() -> None:
-    assert sites(a0=8, b0=8, b1=4).fastest(job("1", (2,)), 2) == Allocation.of({"b1": 2})
-    assert sites(a0=8, a1=3).fastest(job("1", (2,)), 2) == Allocation.of({"a1": 2})
+    assert servers(a0=8, b0=8, b1=4).fastest(job("1", (2,)), 2) == Allocation.of({"b1": 2})
+    assert servers(a0=8, a1=3).fastest(job("1", (2,)), 2) == Allocation.of({"a1": 2})
 
 
 def test_spread_over_as_few_servers_as_can_be_and_only_where_the_job_can() -> None:
-    found = sites(a0=3, a1=6, a2=4, b0=7).fastest(job("1", (9,)), 9)
+    found = servers(a0=3, a1=6, a2=4, b0=7).fastest(job("1", (9,)), 9)
     assert found == Allocation.of({"a1": 6, "a2": 3})
-    assert sites(b0=7, b1=7).fastest(job("1", (9,)), 9) is None
+    assert servers(b0=7, b1=7).fastest(job("1", (9,)), 9) is None
 
 
 @pytest.mark.parametrize(("reqs", "median"), [((4,), 4), ((1, 2, 4, 8), 2), ((1, 2, 99), 1)])
 def test_rigid_is_the_lower_median_of_what_could_ever_run(
     reqs: tuple[int, ...], median: int
 ) -> None:
-    assert sites(a0=0, b0=8).rigid(job("1", reqs)) == median
+    assert servers(a0=0, b0=8).rigid(job("1", reqs)) == median
 
 
 def test_who_finds_cpus_alone_and_wants_none_is_told() -> None:

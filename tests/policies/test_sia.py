@@ -14,7 +14,7 @@ from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.job import Job, ThroughputTable
 from hopsd.model.plan import PlanSettings, PlanStatus, RoundInfo, Snapshot
-from hopsd.policies.placing import Sites
+from hopsd.policies.placing import Servers
 from hopsd.policies.sia import LAMBDA, Option, Sia, choose, restart_factor
 
 A, B = GpuType("a"), GpuType("b")
@@ -89,7 +89,7 @@ def snapshot(*jobs: Job, idle: tuple[int, ...] = (8, 8), first: bool = True) -> 
 def test_rows_are_divided_by_their_smallest_entry() -> None:
     """Counts 1, 2 and 4 of a job that scales: gains 1, 2, 4, cost gain^-0.5 - 1.1."""
     case = snapshot(job("1", 1, 2, 4))
-    options = Sia().options(case, Sites(case), case.jobs)
+    options = Sia().options(case, Servers(case), case.jobs)
     assert [o.gpus for o in options] == [1, 2, 4]
     assert [o.cost for o in options] == pytest.approx([1 - 1.1, 2**-0.5 - 1.1, 0.5 - 1.1])
 
@@ -97,7 +97,7 @@ def test_rows_are_divided_by_their_smallest_entry() -> None:
 def test_rows_are_scaled_by_the_fewest_gpus_of_a_job() -> None:
     """Counts 2 and 4: gains 2 and 4, so that who needs more is not behind for that."""
     case = snapshot(job("1", 2, 4))
-    costs = [o.cost for o in Sia().options(case, Sites(case), case.jobs)]
+    costs = [o.cost for o in Sia().options(case, Servers(case), case.jobs)]
     assert costs == pytest.approx([2**-0.5 - 1.1, 0.5 - 1.1])
 
 
@@ -123,7 +123,7 @@ def test_restart_factor_as_published() -> None:
 def test_a_running_job_pays_for_change_only() -> None:
     running = job("1", 1, 2, running=Allocation.of({"n0": 2}), restart_seconds=50.0)
     case = snapshot(running, idle=(6, 8))
-    stay = {o.gpus: o.cost + LAMBDA for o in Sia().options(case, Sites(case), case.jobs)}
+    stay = {o.gpus: o.cost + LAMBDA for o in Sia().options(case, Servers(case), case.jobs)}
     assert stay[2] == pytest.approx(2**-0.5)
     assert stay[1] == pytest.approx((1000.0 / 1050.0) ** -0.5)
 
@@ -131,9 +131,9 @@ def test_a_running_job_pays_for_change_only() -> None:
 def test_published_counts_and_those_of_the_hops_paper() -> None:
     """Powers of two within a server and whole servers, or whatever the job accepts."""
     case = snapshot(job("1", 1, 3, 4, 6, 16), job("2", 3, 5))
-    counts = [(o.job, o.gpus) for o in Sia().options(case, Sites(case), case.jobs)]
+    counts = [(o.job, o.gpus) for o in Sia().options(case, Servers(case), case.jobs)]
     assert counts == [(0, 1), (0, 4), (0, 16), (1, 3), (1, 5)]
-    own = [(o.job, o.gpus) for o in Sia(own_sizes=True).options(case, Sites(case), case.jobs)]
+    own = [(o.job, o.gpus) for o in Sia(own_sizes=True).options(case, Servers(case), case.jobs)]
     assert own == [(0, 1), (0, 3), (0, 4), (0, 6), (0, 16), (1, 3), (1, 5)]
 
 

@@ -1,8 +1,8 @@
 """AlloX's view of a cluster: when each GPU or CPU is free, and each job's run time on each type.
 
 Shared by the policies that choose among GPU types and never preempt: AlloX and what it is compared
-with. A job is rigid (:meth:`Sites.rigid`) and takes that many devices of one type, on one server if
-one could hold it, else on whole servers and one for the remainder.
+with. A job is rigid (:meth:`Servers.rigid`) and takes that many devices of one type, on one server
+if one could hold it, else on whole servers and one for the remainder.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hopsd.model.ids import GpuType, JobId, NodeName, job_order
 from hopsd.model.job import Job
 from hopsd.model.plan import Snapshot
 from hopsd.model.reason import Reason, ReasonCode
-from hopsd.policies.placing import Sites, competing_jobs
+from hopsd.policies.placing import Servers, competing_jobs
 
 Parts = tuple[tuple[int, int], ...]
 """Servers of one type, as rows, and devices on each."""
@@ -60,13 +60,13 @@ class Situation:
     """A snapshot as work and machines."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        sites = Sites(snapshot)
-        self._sites = sites
-        self._types = tuple(sites.types)
+        servers = Servers(snapshot)
+        self._servers = servers
+        self._types = tuple(servers.types)
         self._age = ages(snapshot.jobs, snapshot.nodes)
         self._node_types = {node.name: node.gpu_type for node in snapshot.nodes}
-        total = sum(sites.types.values())
-        self._present = [sites.types[t] / total for t in self._types]
+        total = sum(servers.types.values())
+        self._present = [servers.types[t] / total for t in self._types]
         self.waiting: dict[JobId, Reason] = {}
         self.placements: dict[JobId, Allocation] = {}
         self.running = [self._running(job) for job in snapshot.jobs if job.running]
@@ -79,7 +79,7 @@ class Situation:
             if job.running:
                 self.placements[job.id] = job.running
                 continue
-            size = self._sites.rigid(job)
+            size = self._servers.rigid(job)
             if size is None:
                 text = "no server or group of servers of a type that it can use is large enough"
                 self.waiting[job.id] = Reason(ReasonCode.NO_CONFIGURATION, text)
@@ -92,17 +92,17 @@ class Situation:
             np.array(gpus, dtype=np.int64),
             np.array(seconds).reshape(len(jobs), len(self._types)),
             self._types,
-            np.array([self._sites.types[t] for t in self._types], dtype=np.int64),
+            np.array([self._servers.types[t] for t in self._types], dtype=np.int64),
         )
 
     def _seconds(self, job: Job, gpus: int) -> list[float]:
-        rates = [self._sites.rate_on(job, t, gpus) for t in self._types]
+        rates = [self._servers.rate_on(job, t, gpus) for t in self._types]
         left = self._samples_left(job, rates, None)
         return [left / rate if rate > 0 else np.inf for rate in rates]
 
     def _running(self, job: Job) -> Running:
         gpus = job.running.gpus
-        rates = [self._sites.rate_on(job, t, gpus) for t in self._types]
+        rates = [self._servers.rate_on(job, t, gpus) for t in self._types]
         kind = self._types.index(self._node_types[job.running.nodes[0]])
         here = configuration_throughput(job, job.running, self._node_types)
         rates[kind] = here = here or rates[kind] or 1.0

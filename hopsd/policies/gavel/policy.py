@@ -27,7 +27,7 @@ from hopsd.policies.gavel.fractions import (
     max_min,
     max_sum,
 )
-from hopsd.policies.placing import Sites, competing_jobs
+from hopsd.policies.placing import Servers, competing_jobs
 
 Program = Callable[[Shares], Floats]
 
@@ -47,12 +47,12 @@ class Gavel:
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
         if not snapshot.round.first:
             return Plan(placements={})
-        sites = Sites(snapshot)
+        servers = Servers(snapshot)
         waiting: dict[JobId, Reason] = {}
         jobs: list[Job] = []
         gpus: list[int] = []
         for job in competing_jobs(snapshot):
-            rigid = sites.rigid(job)
+            rigid = servers.rigid(job)
             if rigid is None:
                 text = "no GPU type that it can use is large enough for its requirement"
                 waiting[job.id] = Reason(ReasonCode.NO_CONFIGURATION, text)
@@ -61,17 +61,17 @@ class Gavel:
                 gpus.append(rigid)
         if not jobs:
             return Plan(placements={}, waiting=waiting)
-        shares = shares_of(snapshot, sites, jobs, gpus)
+        shares = shares_of(snapshot, servers, jobs, gpus)
         able = bool(shares.rates.any())
         fractions = self.program(shares) if able else np.zeros_like(shares.rates)
         order = self._order(snapshot, settings, jobs, shares, fractions)
-        types = list(sites.types)
-        placements = _place(sites, jobs, gpus, _assign(order, shares), types)
+        types = list(servers.types)
+        placements = _place(servers, jobs, gpus, _assign(order, shares), types)
         for job in jobs:
             if job.id not in placements:
                 text = "other jobs are further behind their share of GPU time"
                 waiting[job.id] = Reason(ReasonCode.LOST_TO_OTHERS, text)
-        fragments = sites.left if len(placements) < len(jobs) else 0
+        fragments = servers.left if len(placements) < len(jobs) else 0
         return Plan(placements=placements, waiting=waiting, fragments=fragments)
 
     def _order(
@@ -93,15 +93,17 @@ class Gavel:
         return sorted(pairs, key=lambda p: (rank.get(jobs[p[0]].id, last), -urgency[p], p))
 
 
-def shares_of(snapshot: Snapshot, sites: Sites, jobs: Sequence[Job], gpus: Sequence[int]) -> Shares:
+def shares_of(
+    snapshot: Snapshot, servers: Servers, jobs: Sequence[Job], gpus: Sequence[int]
+) -> Shares:
     """The program's input; each rate assumes the tightest placement that the type allows."""
-    types = list(sites.types)
+    types = list(servers.types)
     of_type = {node.name: types.index(node.gpu_type) for node in snapshot.nodes}
     capacity = np.zeros(len(types))
-    for name, idle in sites.idle.items():
+    for name, idle in servers.idle.items():
         capacity[of_type[name]] += idle
     rates = np.array(
-        [[sites.rate_on(j, t, g) for t in types] for j, g in zip(jobs, gpus, strict=True)]
+        [[servers.rate_on(j, t, g) for t in types] for j, g in zip(jobs, gpus, strict=True)]
     )
     rates[:, capacity <= 0] = 0.0
     present = capacity / max(1.0, float(capacity.sum()))
@@ -142,7 +144,7 @@ def _assign(order: Sequence[tuple[int, int]], shares: Shares) -> dict[int, int]:
 
 
 def _place(
-    sites: Sites,
+    servers: Servers,
     jobs: Sequence[Job],
     gpus: Sequence[int],
     chosen: dict[int, int],
@@ -153,16 +155,16 @@ def _place(
     moving = []
     for i, t in chosen.items():
         running = jobs[i].running
-        stays = sites.type_of(running) == types[t] and running.gpus == gpus[i]
-        if stays and sites.holds(running):
-            sites.take(running)
+        stays = servers.type_of(running) == types[t] and running.gpus == gpus[i]
+        if stays and servers.holds(running):
+            servers.take(running)
             placements[jobs[i].id] = running
         else:
             moving.append((i, t))
     for i, t in sorted(moving, key=lambda pair: (-gpus[pair[0]], pair[0])):
-        found = sites.fastest(jobs[i], gpus[i], [types[t]])
+        found = servers.fastest(jobs[i], gpus[i], [types[t]])
         if found is not None:
-            sites.take(found)
+            servers.take(found)
             placements[jobs[i].id] = found
     return placements
 

@@ -31,7 +31,7 @@ from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.policies.hare.schedulers import SCHEDULERS, Scheduler, schedule
 from hopsd.policies.hare.tasks import Instance, Schedule
-from hopsd.policies.placing import Sites, competing_jobs
+from hopsd.policies.placing import Servers, competing_jobs
 
 PIECES_MAX = 3
 """Rounds of tasks that a job's remaining training is divided into at most."""
@@ -50,20 +50,20 @@ class Hare:
     scheduler: Scheduler
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:  # noqa: ARG002
-        sites = Sites(snapshot)
+        servers = Servers(snapshot)
         waiting: dict[JobId, Reason] = {}
         jobs: list[Job] = []
         for job in sorted(competing_jobs(snapshot), key=lambda j: (j.submit, job_order(j.id))):
-            if sites.rigid(job) is None:
+            if servers.rigid(job) is None:
                 text = "no server or group of servers of a type that it can use is large enough"
                 waiting[job.id] = Reason(ReasonCode.NO_CONFIGURATION, text)
             else:
                 jobs.append(job)
-        if not jobs or not sites.left:
+        if not jobs or not servers.left:
             return Plan(placements={}, waiting=waiting | {job.id: _BEHIND for job in jobs})
-        instance = instance_of(snapshot, sites, jobs)
+        instance = instance_of(snapshot, servers, jobs)
         made = schedule(instance, self.scheduler, INTERVALS)
-        placements = _place(sites, jobs, _begun(instance, made, list(sites.types)))
+        placements = _place(servers, jobs, _begun(instance, made, list(servers.types)))
         for job in jobs:
             if job.id not in placements:
                 waiting[job.id] = _BEHIND
@@ -73,7 +73,7 @@ class Hare:
             objective=-total,
             upper_bound=-made.lower_bound,
             gap=1.0 - made.lower_bound / total,
-            fragments=sites.left if len(placements) < len(jobs) else 0,
+            fragments=servers.left if len(placements) < len(jobs) else 0,
             waiting=waiting,
         )
 
@@ -81,24 +81,24 @@ class Hare:
 _BEHIND = Reason(ReasonCode.LOST_TO_OTHERS, "its tasks are scheduled behind those of other jobs")
 
 
-def instance_of(snapshot: Snapshot, sites: Sites, jobs: Sequence[Job]) -> Instance:
+def instance_of(snapshot: Snapshot, servers: Servers, jobs: Sequence[Job]) -> Instance:
     """The rest of ``jobs`` as tasks, in seconds from now; every job has a rigid size.
 
     GPUs that this plan may not give are free a scheduling round from now.
     """
-    types = list(sites.types)
-    scale = np.array([sites.rigid(job) for job in jobs])
+    types = list(servers.types)
+    scale = np.array([servers.rigid(job) for job in jobs])
     speed = np.array(
-        [[_per_gpu(sites, j, t, k) for t in types] for j, k in zip(jobs, scale, strict=True)]
+        [[_per_gpu(servers, j, t, k) for t in types] for j, k in zip(jobs, scale, strict=True)]
     )
-    left = np.array([_left(snapshot, sites, j, k) for j, k in zip(jobs, scale, strict=True)])
+    left = np.array([_left(snapshot, servers, j, k) for j, k in zip(jobs, scale, strict=True)])
     pieces = left / (scale * speed.max(axis=1) * snapshot.round.seconds)
     rounds = np.clip(np.ceil(pieces), 1, PIECES_MAX).astype(np.int64)
     with np.errstate(divide="ignore"):
         train = (left / (scale * rounds))[:, None] / speed
     kinds = [types.index(n.gpu_type) for n in snapshot.nodes for _ in range(n.gpus)]
     free = [
-        0.0 if i < sites.idle[n.name] else snapshot.round.seconds
+        0.0 if i < servers.idle[n.name] else snapshot.round.seconds
         for n in snapshot.nodes
         for i in range(n.gpus)
     ]
@@ -119,18 +119,18 @@ def _sizes(job: Job, scale: int) -> list[int]:
     return sorted((r for r in set(job.reqs) if r <= scale), reverse=True)
 
 
-def _per_gpu(sites: Sites, job: Job, gpu_type: GpuType, scale: int) -> float:
+def _per_gpu(servers: Servers, job: Job, gpu_type: GpuType, scale: int) -> float:
     """Samples/s of one of as many GPUs as the type can give the job, synchronisation included."""
-    size = next((r for r in _sizes(job, scale) if sites.runs_on(job, gpu_type, r)), None)
-    return 0.0 if size is None else sites.rate_on(job, gpu_type, size) / size
+    size = next((r for r in _sizes(job, scale) if servers.runs_on(job, gpu_type, r)), None)
+    return 0.0 if size is None else servers.rate_on(job, gpu_type, size) / size
 
 
-def _left(snapshot: Snapshot, sites: Sites, job: Job, scale: int) -> float:
+def _left(snapshot: Snapshot, servers: Servers, job: Job, scale: int) -> float:
     """The samples left; if undeclared, from the expected run time on the mean type."""
     if job.samples is not None:
         return max(job.samples - job.samples_done, job.samples * UNSTARTED_SHARE)
-    rates = {t: sites.rate_on(job, t, scale) for t in sites.types}
-    able = [(rate, sites.types[t]) for t, rate in rates.items() if rate > 0]
+    rates = {t: servers.rate_on(job, t, scale) for t in servers.types}
+    able = [(rate, servers.types[t]) for t, rate in rates.items() if rate > 0]
     mean = sum(rate * gpus for rate, gpus in able) / sum(gpus for _, gpus in able)
     age = age_seconds(job, snapshot.nodes)
     return mean * max(age - job.run_seconds, age * UNSTARTED_SHARE)
@@ -149,35 +149,35 @@ def _begun(
 
 
 def _place(
-    sites: Sites, jobs: Sequence[Job], begun: dict[int, Counter[GpuType]]
+    servers: Servers, jobs: Sequence[Job], begun: dict[int, Counter[GpuType]]
 ) -> dict[JobId, Allocation]:
     """Placements: jobs that can stay do, then the others, large before small."""
     placements: dict[JobId, Allocation] = {}
     moving = []
     for i, gpus in begun.items():
-        best = _best(sites, jobs[i], gpus)
+        best = _best(servers, jobs[i], gpus)
         running = jobs[i].running
         if (
             best is not None
-            and (sites.type_of(running), running.gpus) == best
-            and sites.holds(running)
+            and (servers.type_of(running), running.gpus) == best
+            and servers.holds(running)
         ):
-            sites.take(running)
+            servers.take(running)
             placements[jobs[i].id] = running
         else:
             moving.append((i, best))
     for i, best in sorted(moving, key=lambda pair: -(pair[1][1] if pair[1] else 0)):
-        found = _fitting(sites, jobs[i], best, sum(begun[i].values()))
+        found = _fitting(servers, jobs[i], best, sum(begun[i].values()))
         if found is not None:
-            sites.take(found)
+            servers.take(found)
             placements[jobs[i].id] = found
     return placements
 
 
-def _best(sites: Sites, job: Job, gpus: Counter[GpuType]) -> tuple[GpuType, int] | None:
+def _best(servers: Servers, job: Job, gpus: Counter[GpuType]) -> tuple[GpuType, int] | None:
     """The fastest type and count within what the job's tasks got; None: no count of it."""
     options = [
-        (sites.rate_on(job, t, size), t, size)
+        (servers.rate_on(job, t, size), t, size)
         for t, most in gpus.items()
         for size in _sizes(job, most)
     ]
@@ -187,15 +187,15 @@ def _best(sites: Sites, job: Job, gpus: Counter[GpuType]) -> tuple[GpuType, int]
 
 
 def _fitting(
-    sites: Sites, job: Job, best: tuple[GpuType, int] | None, most: int
+    servers: Servers, job: Job, best: tuple[GpuType, int] | None, most: int
 ) -> Allocation | None:
     """The wanted type and count if servers have room, else as many GPUs as any type has."""
     if best is not None:
-        found = sites.fastest(job, best[1], [best[0]])
+        found = servers.fastest(job, best[1], [best[0]])
         if found is not None:
             return found
     for size in _sizes(job, most):
-        found = sites.fastest(job, size)
+        found = servers.fastest(job, size)
         if found is not None:
             return found
     return None

@@ -12,7 +12,7 @@ from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId, job_order
 from hopsd.model.job import Job, JobState
 from hopsd.model.plan import Snapshot
-from hopsd.policies.placing import Sites
+from hopsd.policies.placing import Servers
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +88,14 @@ def apps_of(snapshot: Snapshot, leased: Collection[JobId]) -> list[App]:
 
 
 def divide(
-    jobs: Sequence[tuple[Job, float]], won: Allocation, sites: Sites
+    jobs: Sequence[tuple[Job, float]], won: Allocation, servers: Servers
 ) -> dict[JobId, Allocation]:
     """Divide an app's GPUs among its jobs, each given with its remaining seconds on one GPU.
 
     Jobs that can stay do. Then each of the others starts on its smallest count, the longest first,
     and the one that would end last takes its next larger count as long as there are GPUs.
     """
-    own = sites.within(won)
+    own = servers.within(won)
     placed: dict[JobId, Allocation] = {}
     for job, _ in jobs:
         if job.running and own.holds(job.running):
@@ -114,14 +114,14 @@ def divide(
     return placed
 
 
-def grow(job: Job, placed: dict[JobId, Allocation], sites: Sites) -> bool:
+def grow(job: Job, placed: dict[JobId, Allocation], servers: Servers) -> bool:
     """Give a placed job its next larger count where there is room; returns whether there was."""
     now = placed[job.id]
     larger = min((count for count in job.reqs if count > now.gpus), default=None)
     if larger is None:
         return False
-    sites.give_back(now)
-    found = sites.fastest(job, larger)
+    servers.give_back(now)
+    found = servers.fastest(job, larger)
     placed[job.id] = found or now
-    sites.take(placed[job.id])
+    servers.take(placed[job.id])
     return found is not None

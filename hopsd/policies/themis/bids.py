@@ -17,7 +17,7 @@ from hopsd.model.cluster import Node
 from hopsd.model.ids import NodeName
 from hopsd.model.job import Job, ThroughputTable
 from hopsd.model.plan import PlanSettings, Snapshot
-from hopsd.policies.placing import Sites
+from hopsd.policies.placing import Servers
 from hopsd.policies.themis.agents import Agent, Offer, Part
 from hopsd.policies.themis.apps import App, union
 from hopsd.policies.themis.auction import ROUNDING, Outcome, after_payment, auction, program_of
@@ -56,14 +56,14 @@ class Bids:
         apps: Sequence[App],
         agents: Sequence[Agent],
         snapshot: Snapshot,
-        sites: Sites,
+        servers: Servers,
         waited: Mapping[AppKey, float],
     ) -> Bids:
         """Ask all agents for bids on the idle GPUs. ``waited``: leases since the app held any."""
         nodes = snapshot.nodes
         columns = generate(
-            [_bidder(app, sites) for app in apps],
-            sites.supply(),
+            [_bidder(app, servers) for app in apps],
+            servers.supply(),
             [0.0] * len(apps),
             sigma=1.0,
             keep_present=snapshot.round.first,
@@ -131,7 +131,7 @@ def _table(
     return np.where(np.isfinite(rho), rho, without), without
 
 
-def _bidder(app: App, sites: Sites) -> Job:
+def _bidder(app: App, servers: Servers) -> Job:
     """A job whose configurations are the bids of the app.
 
     An app of several jobs bids for powers of two of GPUs, and for as many as it can use.
@@ -139,7 +139,7 @@ def _bidder(app: App, sites: Sites) -> Job:
     first = app.contending[0]
     if len(app.contending) == 1:
         return first
-    most = min(sites.left, sum(max(job.reqs) for job in app.contending))
+    most = min(servers.left, sum(max(job.reqs) for job in app.contending))
     counts = {2**i for i in range(most.bit_length())} | {most}
     smallest = min(min(job.reqs) for job in app.contending)
     usable = {t for job in app.contending for t in job.throughput}

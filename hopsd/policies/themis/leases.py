@@ -9,20 +9,20 @@ from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId
 from hopsd.model.job import Job
 from hopsd.model.plan import Snapshot
-from hopsd.policies.placing import Sites
+from hopsd.policies.placing import Servers
 from hopsd.policies.themis.apps import App, apps_of
 
 
-def on_offer(
+def unleased(
     snapshot: Snapshot, lease_seconds: float
-) -> tuple[Sites, dict[JobId, Allocation], list[App]]:
-    """The GPUs on offer, the leased jobs and all apps of a snapshot."""
+) -> tuple[Servers, dict[JobId, Allocation], list[App]]:
+    """The servers without the GPUs under lease, the leased placements, and all apps."""
     stay = leased(snapshot, lease_seconds)
     kept = {job.id: job.running for job in snapshot.jobs if job.id in stay}
-    sites = Sites(snapshot)
+    servers = Servers(snapshot)
     for allocation in kept.values():
-        sites.take(allocation)
-    return sites, kept, apps_of(snapshot, stay)
+        servers.take(allocation)
+    return servers, kept, apps_of(snapshot, stay)
 
 
 def leased(snapshot: Snapshot, lease_seconds: float) -> frozenset[JobId]:

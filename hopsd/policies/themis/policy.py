@@ -24,7 +24,7 @@ from hopsd.model.job import Job
 from hopsd.model.plan import JobNumbers, Plan, PlanSettings, Snapshot
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.policies import reasons
-from hopsd.policies.placing import Sites
+from hopsd.policies.placing import Servers
 from hopsd.policies.themis.agents import (
     Agent,
     Agents,
@@ -37,7 +37,7 @@ from hopsd.policies.themis.agents import (
 from hopsd.policies.themis.apps import App, divide, grow
 from hopsd.policies.themis.bids import Bids, offer_of
 from hopsd.policies.themis.finish_time import share_seconds
-from hopsd.policies.themis.leases import on_offer
+from hopsd.policies.themis.leases import unleased
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +47,9 @@ class Themis:
     agents: Agents = honest
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
-        sites, placements, everyone = on_offer(snapshot, settings.lease_seconds)
+        servers, placements, everyone = unleased(snapshot, settings.lease_seconds)
         market = Market.of(snapshot, everyone)
-        apps = [app for app in map(bind(_able, sites), everyone) if app.contending]
+        apps = [app for app in map(bind(_able, servers), everyone) if app.contending]
         nodes = {node.name: node for node in snapshot.nodes}
         agents = {app.key: self.agents(app, market, offer_of(app.kept, nodes)) for app in apps}
         rho = {app.key: current_rho(app, agents[app.key], nodes) for app in apps}
@@ -57,19 +57,19 @@ class Themis:
         rng = random.Random(settings.seed + snapshot.now)  # noqa: S311
         lot = {app.key: rng.random() for app in sorted(apps, key=lambda app: app.order)}
         apps.sort(key=lambda app: (-_claim(rho[app.key], waited[app.key]), lot[app.key]))
-        bidders = apps[: bidding(len(apps), settings.filter_share)] if sites.left else []
+        bidders = apps[: bidding(len(apps), settings.filter_share)] if servers.left else []
         worth = bound = 0.0
         if bidders:
             own = [agents[app.key] for app in bidders]
-            bids = Bids.collect(bidders, own, snapshot, sites, waited)
+            bids = Bids.collect(bidders, own, snapshot, servers, waited)
             outcome = bids.settle(settings)
             worth, bound = outcome.worth, outcome.bound
             for app, won in zip(bidders, bids.won(outcome, rng), strict=True):
-                _give(app, won, market, sites, placements)
+                _give(app, won, market, servers, placements)
         for group in (apps[len(bidders) :], bidders):
             jobs = [job for app in group for job in app.contending if job.id not in placements]
             rng.shuffle(jobs)
-            leftovers(jobs, sites, placements)
+            give_leftovers(jobs, servers, placements)
         waiting = {
             **_nowhere(everyone, apps, snapshot),
             **_lost(apps, len(bidders), rho, placements),
@@ -80,7 +80,7 @@ class Themis:
             upper_bound=bound,
             gap=(bound - worth) / bound if bound > 0 else 0.0,
             window=tuple(job.id for app in apps for job in app.contending),
-            fragments=sites.left if waiting else 0,
+            fragments=servers.left if waiting else 0,
             waiting=waiting,
             jobs=_numbers(apps, rho),
         )
@@ -122,12 +122,12 @@ def _claim(rho: float, waited: float) -> float:
     return log(max(rho, 1e-12)) + log(2.0) * waited
 
 
-def _able(sites: Sites, app: App) -> App:
+def _able(servers: Servers, app: App) -> App:
     """The app without contending jobs that no idle cluster could hold."""
     runs = tuple(
         job
         for job in app.contending
-        if any(sites.runs_on(job, t, min(job.reqs)) for t in sites.types)
+        if any(servers.runs_on(job, t, min(job.reqs)) for t in servers.types)
     )
     return replace(app, contending=runs)
 
@@ -136,7 +136,7 @@ def _give(
     app: App,
     won: Allocation,
     market: Market,
-    sites: Sites,
+    servers: Servers,
     placements: dict[JobId, Allocation],
 ) -> None:
     """Give an app's jobs what it won."""
@@ -145,13 +145,15 @@ def _give(
     if len(app.contending) == 1:
         given = {app.contending[0].id: won}
     else:
-        given = divide([(job, market.left[job.id]) for job in app.contending], won, sites)
+        given = divide([(job, market.left[job.id]) for job in app.contending], won, servers)
     for job, allocation in given.items():
-        sites.take(allocation)
+        servers.take(allocation)
         placements[job] = allocation
 
 
-def leftovers(jobs: Sequence[Job], sites: Sites, placements: dict[JobId, Allocation]) -> None:
+def give_leftovers(
+    jobs: Sequence[Job], servers: Servers, placements: dict[JobId, Allocation]
+) -> None:
     """Give the GPUs that nobody won to ``jobs``, in their order.
 
     Jobs that can stay where they run do, others start on their smallest count. Then the latter grow
@@ -159,17 +161,17 @@ def leftovers(jobs: Sequence[Job], sites: Sites, placements: dict[JobId, Allocat
     """
     started = []
     for job in jobs:
-        if not sites.left:
+        if not servers.left:
             return
-        found = job.running if job.running and sites.holds(job.running) else None
+        found = job.running if job.running and servers.holds(job.running) else None
         if found is None:
-            found = sites.fastest(job, min(job.reqs))
+            found = servers.fastest(job, min(job.reqs))
             started += [job] if found is not None else []
         if found is not None:
-            sites.take(found)
+            servers.take(found)
             placements[job.id] = found
-    while started and sites.left:
-        started = [job for job in started if grow(job, placements, sites)]
+    while started and servers.left:
+        started = [job for job in started if grow(job, placements, servers)]
 
 
 def _nowhere(

@@ -19,10 +19,10 @@ from hopsd.model.job import Job
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.policies import reasons
-from hopsd.policies.placing import Sites
+from hopsd.policies.placing import Servers
 from hopsd.policies.themis.agents import Market
 from hopsd.policies.themis.apps import App
-from hopsd.policies.themis.leases import on_offer
+from hopsd.policies.themis.leases import unleased
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Round:
 
     snapshot: Snapshot
     settings: PlanSettings
-    sites: Sites
+    servers: Servers
     market: Market
     apps: Sequence[App]
     jobs: Sequence[Job]
@@ -43,9 +43,9 @@ class Round:
     def best(self, job: Job, counts: Sequence[int]) -> Allocation | None:
         """The largest of ``counts`` that fits, where the job runs or else on its fastest GPUs."""
         for gpus in sorted(counts, reverse=True):
-            if job.running.gpus == gpus and self.sites.holds(job.running):
+            if job.running.gpus == gpus and self.servers.holds(job.running):
                 return job.running
-            found = self.sites.fastest(job, gpus)
+            found = self.servers.fastest(job, gpus)
             if found is not None:
                 return found
         return None
@@ -61,12 +61,12 @@ class Rival:
     give: Give
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
-        sites, placements, apps = on_offer(snapshot, settings.lease_seconds)
+        servers, placements, apps = unleased(snapshot, settings.lease_seconds)
         jobs = [job for app in apps for job in app.contending]
-        able = [j for j in jobs if any(sites.runs_on(j, t, min(j.reqs)) for t in sites.types)]
+        able = [j for j in jobs if any(servers.runs_on(j, t, min(j.reqs)) for t in servers.types)]
         types = {node.name: node.gpu_type for node in snapshot.nodes}
         market = Market.of(snapshot, apps)
-        placements |= self.give(Round(snapshot, settings, sites, market, apps, able, types))
+        placements |= self.give(Round(snapshot, settings, servers, market, apps, able, types))
         pools, known = pools_of(snapshot.nodes), {job.id for job in able}
         lost = Reason(ReasonCode.LOST_TO_OTHERS, "others come first for the GPUs that are free")
         waiting = {
@@ -75,7 +75,7 @@ class Rival:
             if job.id not in placements
         }
         window = tuple(job.id for job in able)
-        fragments = sites.left if waiting else 0
+        fragments = servers.left if waiting else 0
         return Plan(placements, window=window, fragments=fragments, waiting=waiting)
 
 
@@ -83,11 +83,11 @@ def in_order(now: Round, jobs: Sequence[Job], *, blind: bool) -> dict[JobId, All
     """Each job in turn takes the largest of its counts that is idle."""
     placed: dict[JobId, Allocation] = {}
     for job in jobs:
-        if not now.sites.left:
+        if not now.servers.left:
             break
         found = ignoring_placement(now, job) if blind else now.best(job, job.reqs)
         if found is not None:
-            now.sites.take(found)
+            now.servers.take(found)
             placed[job.id] = found
     return placed
 
@@ -98,14 +98,14 @@ def ignoring_placement(now: Round, job: Job) -> Allocation | None:
     A job stays where it is if it has that count. All GPUs are of one type: jobs cannot mix types.
     """
     for gpus in sorted(job.reqs, reverse=True):
-        if job.running.gpus == gpus and now.sites.holds(job.running):
+        if job.running.gpus == gpus and now.servers.holds(job.running):
             return job.running
-        for gpu_type in now.sites.types:
+        for gpu_type in now.servers.types:
             parts: dict[NodeName, int] = {}
             missing = gpus
             for node in now.snapshot.nodes:
                 if node.gpu_type == gpu_type and missing:
-                    parts[node.name] = min(missing, now.sites.idle[node.name])
+                    parts[node.name] = min(missing, now.servers.idle[node.name])
                     missing -= parts[node.name]
             found = Allocation.of(parts)
             if not missing and now.rate(job, found) > 0:
@@ -155,7 +155,7 @@ def _best_placement(now: Round) -> dict[JobId, Allocation]:
     """Highest placement score first: speed per GPU over the best of the job anywhere."""
     placed: dict[JobId, Allocation] = {}
     waiting = list(now.jobs)
-    while waiting and now.sites.left:
+    while waiting and now.servers.left:
         offers = []
         for place, job in enumerate(waiting):
             found = now.best(job, job.reqs)
@@ -164,7 +164,7 @@ def _best_placement(now: Round) -> dict[JobId, Allocation]:
         if not offers:
             break
         *_, job, found = max(offers, key=lambda offer: offer[:3])
-        now.sites.take(found)
+        now.servers.take(found)
         placed[job.id] = found
         waiting = [other for other in waiting if other.id != job.id]
     return placed
@@ -173,7 +173,7 @@ def _best_placement(now: Round) -> dict[JobId, Allocation]:
 def placement_score(now: Round, job: Job, allocation: Allocation) -> float:
     """1/S of an allocation: its speed per GPU over that of as many GPUs close together."""
     gpu_type = now.types[allocation.nodes[0]]
-    close = now.sites.rate_on(job, gpu_type, allocation.gpus)
+    close = now.servers.rate_on(job, gpu_type, allocation.gpus)
     return now.rate(job, allocation) / close if close > 0 else 0.0
 
 
@@ -185,7 +185,7 @@ def _by_gain(
     ``gain`` of a job that goes from one speed to another, in samples per second.
     """
     counts = dict.fromkeys((job.id for job in now.jobs), 0)
-    left = now.sites.left
+    left = now.servers.left
     growing = list(now.jobs)
     while growing and left:
         steps = []
@@ -204,14 +204,14 @@ def _by_gain(
     for job in sorted(now.jobs, key=lambda job: -counts[job.id]):
         found = now.best(job, [r for r in job.reqs if r <= counts[job.id]])
         if found is not None:
-            now.sites.take(found)
+            now.servers.take(found)
             placed[job.id] = found
     return placed
 
 
 def _speed(now: Round, job: Job, gpus: int) -> float:
     """On the type where ``gpus`` GPUs are fastest, close together."""
-    return max(now.sites.rate_on(job, t, gpus) for t in now.sites.types) if gpus else 0.0
+    return max(now.servers.rate_on(job, t, gpus) for t in now.servers.types) if gpus else 0.0
 
 
 def _scaling(now: Round, job: Job, before: float, after: float) -> float:  # noqa: ARG001
