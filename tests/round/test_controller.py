@@ -180,7 +180,7 @@ def test_a_release_asked_for_outlives_the_hopsd_that_was_asked(rig: Rig, tmp_pat
     other = Rig(tmp_path)
     other.controller._store = cast(PostgresStore, rig.store)
     assert "gave 1 of 1 jobs back" in other.controller.tick()
-    assert rig.store.wishes() == ()
+    assert rig.store.release_requests() == ()
 
 
 def test_a_pause_leaves_a_half_applied_plan_as_it_is_until_the_resume(rig: Rig) -> None:
