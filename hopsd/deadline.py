@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from hopsd.core.placement.allowances import allowances
 from hopsd.core.placement.ledger import Ledger, grant_in_order
-from hopsd.core.queue.priority import competes, staying, supply
+from hopsd.core.queue.priority import available_resources, competes, staying_jobs
 from hopsd.errors import PlanLateError
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId
@@ -74,7 +74,9 @@ def drop_stale(plan: Plan, snapshot: Snapshot) -> Plan:
     If two placements no longer fit together, window order decides which job keeps its own. A job
     whose new place is gone stays where it runs, unless that was given to another job.
     """
-    ledger = Ledger(supply(snapshot), allowances(snapshot.limits, staying(snapshot)))
+    ledger = Ledger(
+        available_resources(snapshot), allowances(snapshot.limits, staying_jobs(snapshot))
+    )
     jobs = {job.id: job for job in snapshot.jobs if competes(job, first=snapshot.round.first)}
     rank = {job: i for i, job in enumerate(plan.window + plan.adjusted)}
     kept: dict[JobId, Allocation] = {}

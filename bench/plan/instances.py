@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from hopsd.core.placement.supply import kept_to_counts
+from hopsd.core.placement.available import kept_to_counts
 from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.job import Job, ThroughputTable

@@ -113,7 +113,7 @@ def _program(instance: Snapshot, settings: PlanSettings) -> Program:
     chosen = candidates(instance, settings)
     columns = generate(
         chosen.jobs,
-        chosen.supply,
+        chosen.available,
         chosen.sensitivity,
         sigma=settings.sigma,
         keep_present=instance.round.first,

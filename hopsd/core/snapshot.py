@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from hopsd.core.devices import is_cpu, usable
+from hopsd.core.placement.available import kept_to_counts
 from hopsd.core.placement.pools import Pools, could_run, pools_of
-from hopsd.core.placement.supply import kept_to_counts
 from hopsd.core.queue.history import OCCUPYING, eligible
 from hopsd.core.site.limits import limit_rows
 from hopsd.core.site.own_bounds import open_partitions, standing, within_site

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hopsd.core.placement.supply import kept_to_counts
+from hopsd.core.placement.available import kept_to_counts
 from hopsd.errors import FormatError
 from hopsd.formats.item import Fields, Item, at_least_zero, flag, number, parse, positive, unique
 from hopsd.formats.tables import read_app_of, read_requirements, read_server_factor, read_tables

@@ -9,9 +9,9 @@ from statistics import median_low
 import numpy as np
 
 from hopsd.core.placement.allowances import allowances
+from hopsd.core.placement.available import AvailableResources
 from hopsd.core.placement.contract import in_one
-from hopsd.core.placement.supply import Supply
-from hopsd.core.queue.priority import competes, staying, supply
+from hopsd.core.queue.priority import available_resources, competes, staying_jobs
 from hopsd.core.speed.throughput import configuration_throughput, per_gpu
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
@@ -29,11 +29,11 @@ def competing_jobs(snapshot: Snapshot) -> list[Job]:
 class Servers:
     """Servers with their idle GPUs; finds and records placements."""
 
-    def __init__(self, snapshot: Snapshot, stock: Supply | None = None) -> None:
-        """``stock``: the supply to place on; by default that of the plan."""
+    def __init__(self, snapshot: Snapshot, available: AvailableResources | None = None) -> None:
+        """``available``: the resources to place on; by default those that the plan may give."""
         names = [node.name for node in snapshot.nodes]
-        self._stock = supply(snapshot) if stock is None else stock
-        self.idle = dict(zip(names, self._stock.gpus.tolist(), strict=True))
+        self._available = available_resources(snapshot) if available is None else available
+        self.idle = dict(zip(names, self._available.gpus.tolist(), strict=True))
         self.left = sum(self.idle.values())
         self._by_type: dict[GpuType, list[Node]] = {}
         for node in snapshot.nodes:
@@ -42,14 +42,14 @@ class Servers:
         self._total = {t: sum(n.gpus for n in ns) for t, ns in self._by_type.items()}
         self._type = {node.name: node.gpu_type for node in snapshot.nodes}
         self._runs: dict[object, dict[int, bool]] = {}
-        self._closed = bool(self._stock.closed.any())
-        self._whole = Supply.idle(snapshot.nodes)
+        self._closed = bool(self._available.closed.any())
+        self._whole = AvailableResources.idle(snapshot.nodes)
         self._at = {name: i for i, name in enumerate(names)}
-        self._allowances = allowances(snapshot.limits, staying(snapshot))
+        self._allowances = allowances(snapshot.limits, staying_jobs(snapshot))
 
-    def supply(self) -> Supply:
+    def available(self) -> AvailableResources:
         """What is left on every node."""
-        return self._stock.with_gpus(np.array(list(self.idle.values()), dtype=np.int64))
+        return self._available.with_gpus(np.array(list(self.idle.values()), dtype=np.int64))
 
     def copy(self) -> Servers:
         """A copy, to try placements on."""
@@ -117,12 +117,14 @@ class Servers:
         able = [gpus for gpus in job.reqs if runs[gpus]]
         return median_low(able) if able else None
 
-    def _could_take(self, job: Job, stock: Supply | None = None) -> Callable[[Node], int]:
-        """How many GPUs the job could take on a node, of the idle ones or of ``stock``."""
-        if job.rules == ANYWHERE and stock is None and not self._closed:
+    def _could_take(
+        self, job: Job, available: AvailableResources | None = None
+    ) -> Callable[[Node], int]:
+        """How many GPUs the job could take on a node, of the idle ones or of ``available``."""
+        if job.rules == ANYWHERE and available is None and not self._closed:
             return lambda node: self.idle[node.name]
-        most = (stock or self._stock).most(job.rules)
-        if stock is not None:
+        most = (available or self._available).most(job.rules)
+        if available is not None:
             return lambda node: int(most[self._at[node.name]])
         alone = job.rules.exclusive
 

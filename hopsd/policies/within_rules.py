@@ -7,7 +7,7 @@ from typing import Any
 
 from hopsd.core.placement.allowances import allowances
 from hopsd.core.placement.ledger import Ledger, grant_in_order
-from hopsd.core.queue.priority import competes, staying, supply
+from hopsd.core.queue.priority import available_resources, competes, staying_jobs
 from hopsd.model.allocation import Allocation
 from hopsd.model.job import Job
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
@@ -57,7 +57,9 @@ def kept_within(plan: Plan, snapshot: Snapshot) -> Plan:
     given = {j: a for j, a in plan.placements.items() if j not in still}
     rank = {job: i for i, job in enumerate((*plan.window, *plan.adjusted))}
     order = sorted(given, key=lambda j: (given[j] != jobs[j].running, rank.get(j, len(rank)), j))
-    ledger = Ledger(supply(snapshot), allowances(snapshot.limits, staying(snapshot)))
+    ledger = Ledger(
+        available_resources(snapshot), allowances(snapshot.limits, staying_jobs(snapshot))
+    )
     kept = grant_in_order(ledger, ((jobs[job], given[job]) for job in order))
     if len(kept) == len(given):
         return plan

@@ -22,7 +22,7 @@ def program_of(snapshot: Snapshot, lam: float = 1.0) -> Program:
     chosen = candidates(snapshot, PlanSettings(lam=lam))
     columns = generate(
         chosen.jobs,
-        chosen.supply,
+        chosen.available,
         chosen.sensitivity,
         sigma=1.4,
         keep_present=snapshot.round.first,

@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from hopsd.core.placement.allowances import Allowance
+from hopsd.core.placement.available import AvailableResources, cores_of, memory_of
 from hopsd.core.placement.contract import ONE, Form, form_of, in_one, may_spread, spread
 from hopsd.core.placement.demands import Demands
 from hopsd.core.placement.factors import Factors
 from hopsd.core.placement.shapes import Neighbours, Shapes, ShapesOfSize, join
-from hopsd.core.placement.supply import Supply, cores_of, memory_of
 from hopsd.core.speed.throughput import configuration_throughput, per_gpu
 from hopsd.model.arrays import Bools, Floats, Ints
 from hopsd.model.ids import GpuType
@@ -88,23 +88,23 @@ class Configurations:
 
 def generate(
     jobs: Sequence[Job],
-    supply: Supply,
+    available: AvailableResources,
     sensitivity: Sequence[float | None],
     *,
     sigma: float,
     keep_present: bool,
     allowances: Sequence[Allowance] = (),
 ) -> Configurations:
-    """All configurations of ``jobs`` over each node's supply.
+    """All configurations of ``jobs`` on the available resources.
 
     A sensitive job (``sensitivity > sigma``) is spread only on types whose largest server is
     smaller than its smallest requirement, or where its rules demand several servers; a job
     without a sensitivity never. ``keep_present``: where a running job is now is one of its
     configurations.
     """
-    nodes = supply.nodes
-    rows = _ServerRows(supply, jobs)
-    claims = _Claims(jobs, supply, rows)
+    nodes = available.nodes
+    rows = _ServerRows(available, jobs)
+    claims = _Claims(jobs, available, rows)
     blocks: dict[_Key, _Block] = {}
     pool = np.zeros(len(nodes), dtype=np.int64)
     for number, gpu_type in enumerate(dict.fromkeys(node.gpu_type for node in nodes)):
@@ -116,7 +116,7 @@ def generate(
             found = _blocks_of_type(jobs, gpu_type, servers, claims, claim, spreaders)
             blocks |= {key: block for key, block in found if len(block.jobs) and len(block.shapes)}
     factors = Factors(jobs, nodes)
-    presents = _presents(jobs, supply, claims) if keep_present else []
+    presents = _presents(jobs, available, claims) if keep_present else []
     filled = _fill(jobs, blocks, factors, presents, pool, claims, rows)
     return _with_limits(filled, jobs, allowances)
 
@@ -124,25 +124,25 @@ def generate(
 class _ServerRows:
     """The rows of the servers: GPUs of each, cores and memory where jobs could be short of them."""
 
-    def __init__(self, supply: Supply, jobs: Sequence[Job]) -> None:
-        self.supply = supply
-        count, one = len(supply.nodes), np.ones(1, dtype=np.int64)
+    def __init__(self, available: AvailableResources, jobs: Sequence[Job]) -> None:
+        self.available = available
+        count, one = len(available.nodes), np.ones(1, dtype=np.int64)
         rules = {job.rules for job in jobs}
         cores = max((int(cores_of(r, one)[0]) for r in rules), default=0)
         memory = max((int(memory_of(r, one)[0]) for r in rules), default=0)
-        idle = np.maximum(supply.gpus, 0)
+        idle = np.maximum(available.gpus, 0)
         self._counts = np.arange(int(idle.max(initial=0)) + 1)
         self._known: dict[Rules, tuple[Ints, Ints]] = {}
-        short_of_cores = np.flatnonzero(supply.cores < cores * idle.astype(np.float64))
-        short_of_memory = np.flatnonzero(supply.memory < memory * idle.astype(np.float64))
+        short_of_cores = np.flatnonzero(available.cores < cores * idle.astype(np.float64))
+        short_of_memory = np.flatnonzero(available.memory < memory * idle.astype(np.float64))
         self.cores, self.memory = np.full(count, -1), np.full(count, -1)
         self.cores[short_of_cores] = count + np.arange(len(short_of_cores))
         self.memory[short_of_memory] = count + len(short_of_cores) + np.arange(len(short_of_memory))
         self.capacity = np.concatenate(
             [
-                supply.gpus,
-                np.maximum(supply.cores[short_of_cores], 0),
-                np.maximum(supply.memory[short_of_memory], 0),
+                available.gpus,
+                np.maximum(available.cores[short_of_cores], 0),
+                np.maximum(available.memory[short_of_memory], 0),
             ]
         )
         self.server = np.concatenate([np.arange(count), short_of_cores, short_of_memory])
@@ -157,7 +157,7 @@ class _ServerRows:
         """What shapes under ``rules`` take, and never more of a row than there is."""
         servers, gpus = shapes.servers, shapes.gpus
         if rules.exclusive:
-            row, amount, used = servers, self.supply.gpus[servers], np.ones_like(servers, bool)
+            row, amount, used = servers, self.available.gpus[servers], np.ones_like(servers, bool)
         else:
             parts = [(servers, gpus)]
             for own, taken in zip((self.cores, self.memory), self._of_counts(rules), strict=True):
@@ -178,7 +178,9 @@ class _Claims:
     ``allowed``: which servers they may use; ``most``: S_t.
     """
 
-    def __init__(self, jobs: Sequence[Job], supply: Supply, rows: _ServerRows) -> None:
+    def __init__(
+        self, jobs: Sequence[Job], available: AvailableResources, rows: _ServerRows
+    ) -> None:
         self.rules: list[Rules] = []
         self.allowed: list[Bools] = []
         self.most: list[Ints] = []
@@ -187,7 +189,7 @@ class _Claims:
         of = []
         for job in jobs:
             if job.rules not in by_rules:
-                allowed, most = supply.allowed(job.rules), supply.most(job.rules)
+                allowed, most = available.allowed(job.rules), available.most(job.rules)
                 key = allowed.tobytes(), most.tobytes(), _what_it_takes(job.rules, rows)
                 claim = known.setdefault(key, len(self.rules))
                 if claim == len(self.rules):
@@ -285,8 +287,10 @@ class _Present:
     rules: Rules
 
 
-def _presents(jobs: Sequence[Job], supply: Supply, claims: _Claims) -> list[_Present]:
-    nodes, idle = supply.nodes, supply.gpus
+def _presents(
+    jobs: Sequence[Job], available: AvailableResources, claims: _Claims
+) -> list[_Present]:
+    nodes, idle = available.nodes, available.gpus
     index = {node.name: i for i, node in enumerate(nodes)}
     types = {node.name: node.gpu_type for node in nodes}
     found = []

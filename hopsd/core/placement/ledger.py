@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from hopsd.core.placement.allowances import Allowance
-from hopsd.core.placement.supply import Supply, cores_of, memory_of
+from hopsd.core.placement.available import AvailableResources, cores_of, memory_of
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId
 from hopsd.model.job import Job
@@ -27,12 +27,12 @@ def keeps_shape(rules: Rules, allocation: Allocation) -> bool:
 
 
 class Ledger:
-    """Tracks the remaining supply and limits while placements are made."""
+    """Tracks what is left of resources and limits while placements are made."""
 
-    def __init__(self, supply: Supply, allowances: Sequence[Allowance]) -> None:
-        self._supply, self._allowances = supply, allowances
-        self._at = {node.name: i for i, node in enumerate(supply.nodes)}
-        self._left = np.stack([supply.gpus, supply.cores, supply.memory]).astype(np.int64)
+    def __init__(self, available: AvailableResources, allowances: Sequence[Allowance]) -> None:
+        self._available, self._allowances = available, allowances
+        self._at = {node.name: i for i, node in enumerate(available.nodes)}
+        self._left = np.stack([available.gpus, available.cores, available.memory]).astype(np.int64)
         self._used: set[int] = set()
         self._closed: set[int] = set()
         self._held = [(0, 0) for _ in allowances]
@@ -48,7 +48,7 @@ class Ledger:
         rules = job.rules
         if not stays and not keeps_shape(rules, allocation):
             return False
-        most = self._supply.most(rules)
+        most = self._available.most(rules)
         for name, gpus in allocation:
             i = self._at[name]
             if not stays and gpus > most[i]:
@@ -76,14 +76,14 @@ class Ledger:
                 gpus, count = self._held[i]
                 self._held[i] = gpus + allowance.limit.taken(job.id, allocation.gpus), count + 1
 
-    def left(self) -> Supply:
-        """The supply that is left."""
-        count = len(self._supply.nodes)
+    def left(self) -> AvailableResources:
+        """The resources that are left."""
+        count = len(self._available.nodes)
         used = np.array([i in self._used for i in range(count)], dtype=np.bool_)
         closed = np.array([i in self._closed for i in range(count)], dtype=np.bool_)
         gpus, cores, memory = self._left.copy()
-        alone, shut = self._supply.alone & ~used, self._supply.closed | closed
-        return Supply(self._supply.nodes, gpus, cores, memory, alone, shut)
+        alone, shut = self._available.alone & ~used, self._available.closed | closed
+        return AvailableResources(self._available.nodes, gpus, cores, memory, alone, shut)
 
     def _taken(self, job: Job, allocation: Allocation) -> tuple[list[int], np.ndarray]:
         """The allocation's nodes, and the GPUs, cores and memory that it takes there (3, nodes).
@@ -94,7 +94,7 @@ class Ledger:
         gpus = np.array([count for _, count in allocation], dtype=np.int64)
         taken = np.stack([gpus, cores_of(job.rules, gpus), memory_of(job.rules, gpus)])
         if allocation == job.running:
-            there = np.stack([self._supply.cores[places], self._supply.memory[places]])
+            there = np.stack([self._available.cores[places], self._available.memory[places]])
             taken[1:] = np.minimum(taken[1:], there)
         return places, taken
 

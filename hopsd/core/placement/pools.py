@@ -8,10 +8,10 @@ from functools import cached_property
 
 import numpy as np
 
+from hopsd.core.placement.available import AvailableResources
 from hopsd.core.placement.contract import form_of, in_one, may_spread, spread
 from hopsd.core.placement.sensitivity import sensitivity_on
 from hopsd.core.placement.shapes import Neighbours
-from hopsd.core.placement.supply import Supply
 from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType
 from hopsd.model.job import Job
@@ -32,8 +32,8 @@ class Pool:
     _held: dict[object, bool] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
-    def _idle(self) -> Supply:
-        return Supply.idle(self.nodes)
+    def _idle(self) -> AvailableResources:
+        return AvailableResources.idle(self.nodes)
 
     def holds(self, job: Job, rho: float | None, sigma: float) -> bool:
         """Whether the job has a configuration in this pool when it is idle."""

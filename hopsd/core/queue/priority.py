@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import fsum
 
+from hopsd.core.placement.available import AvailableResources
 from hopsd.core.placement.pools import DEFAULT_SIGMA, Pools, pools_for, pools_of
-from hopsd.core.placement.supply import Supply
 from hopsd.core.speed.throughput import single_gpu
 from hopsd.model.cluster import Node
 from hopsd.model.ids import JobId, job_order
@@ -238,14 +238,14 @@ def queue(snapshot: Snapshot, settings: PlanSettings) -> Queue:
     return Queue(tuple(jobs), priority)
 
 
-def supply(snapshot: Snapshot) -> Supply:
+def available_resources(snapshot: Snapshot) -> AvailableResources:
     """What a plan may give of every node; with ``round.first`` also what running jobs hold."""
     first = snapshot.round.first
     moving = [job for job in snapshot.jobs if job.running and competes(job, first=first)]
-    return Supply.beside(snapshot.nodes, moving, staying(snapshot))
+    return AvailableResources.beside(snapshot.nodes, moving, staying_jobs(snapshot))
 
 
-def staying(snapshot: Snapshot) -> list[Job]:
+def staying_jobs(snapshot: Snapshot) -> list[Job]:
     """The running jobs that a plan leaves in place."""
     first = snapshot.round.first
     return [job for job in snapshot.jobs if job.running and not competes(job, first=first)]

@@ -17,7 +17,7 @@ from hopsd.core.placement.allowances import allowances
 from hopsd.core.placement.ledger import Ledger
 from hopsd.core.placement.pools import could_run, could_run_on, pools_of
 from hopsd.core.queue.history import OCCUPYING
-from hopsd.core.queue.priority import idle_gpus, staying, supply
+from hopsd.core.queue.priority import available_resources, idle_gpus, staying_jobs
 from hopsd.core.queue.profile_runs import Pair, ProfilingSettings, adopted, followed, run_summary
 from hopsd.core.queue.window import limited
 from hopsd.core.submission.comment import Comment
@@ -262,7 +262,7 @@ def _begun_beside_head(
     pools = pools_of(snapshot.nodes)
     could = [job for job in queue if could_run(job, pools)]
     gpus = sum(node.gpus for node in snapshot.nodes)
-    over = limited(could, gpus, allowances(snapshot.limits, staying(snapshot)))
+    over = limited(could, gpus, allowances(snapshot.limits, staying_jobs(snapshot)))
     grant_in_order = sorted(able, key=lambda job: (job.submit, job_order(job.id)))
     begun: list[ProfileRun] = []
     heads: set[JobId] = set()
@@ -324,7 +324,9 @@ class _Room:
         self._idle = {node.name: node.idle for node in snapshot.nodes}
         names = [node.name for node in snapshot.nodes]
         self._free = dict(zip(names, idle_gpus(snapshot), strict=True))
-        self._ledger = Ledger(supply(snapshot), allowances(snapshot.limits, staying(snapshot)))
+        self._ledger = Ledger(
+            available_resources(snapshot), allowances(snapshot.limits, staying_jobs(snapshot))
+        )
         self._head, self._heads = head, {*heads, *([head.id] if head else [])}
         self._kept = set() if head is None or self._holds(head) else self._next_for(head)
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hopsd.core.placement.allowances import Allowance, allowances
+from hopsd.core.placement.available import AvailableResources
 from hopsd.core.placement.pools import pools_of
-from hopsd.core.placement.supply import Supply
-from hopsd.core.queue.priority import Queue, queue, staying, supply
+from hopsd.core.queue.priority import Queue, available_resources, queue, staying_jobs
 from hopsd.core.queue.window import (
     limited,
     runnable,
@@ -28,7 +28,7 @@ class Candidates:
     """``queue``: every job the plan decides about; ``jobs``: the window's, then those the
     adjustment adds.
 
-    ``supply``: what this plan may give. ``waiting``: the reason of every job that does not
+    ``available``: what this plan may give. ``waiting``: the reason of every job that does not
     compete.
     """
 
@@ -37,7 +37,7 @@ class Candidates:
     adjusted: tuple[Job, ...]
     priority: Mapping[JobId, float]
     rho: Mapping[JobId, float | None]
-    supply: Supply
+    available: AvailableResources
     allowances: tuple[Allowance, ...]
     waiting: Mapping[JobId, Reason]
 
@@ -59,11 +59,11 @@ def candidates(snapshot: Snapshot, settings: PlanSettings, reach: int = 1) -> Ca
     everyone = queue(snapshot, settings)
     rho = sensitivities(everyone.jobs, nodes)
     could = runnable(everyone.jobs, nodes, settings.sigma)
-    stock, gpus = supply(snapshot), reach * sum(node.gpus for node in nodes)
-    left = allowances(snapshot.limits, staying(snapshot))
+    available, gpus = available_resources(snapshot), reach * sum(node.gpus for node in nodes)
+    left = allowances(snapshot.limits, staying_jobs(snapshot))
     blocked = limited(could, gpus, left)
     able = [job for job in could if job.id not in blocked]
-    size, idle = service_window(able, gpus), int(stock.gpus.sum())
+    size, idle = service_window(able, gpus), int(available.gpus.sum())
     adjusted = [] if snapshot.round.first else sensitivity_adjustment(able, size, rho, idle)
     window = able[:size]
     waiting = _kept_out(snapshot, everyone, could, able, window, reach)
@@ -78,7 +78,7 @@ def candidates(snapshot: Snapshot, settings: PlanSettings, reach: int = 1) -> Ca
         tuple(adjusted),
         everyone.priority,
         rho,
-        stock,
+        available,
         left,
         waiting,
     )

@@ -45,7 +45,7 @@ def place(snapshot: Snapshot, settings: PlanSettings, worth: Worth, reach: int =
     clock.lap("window")
     configurations = generate(
         chosen.jobs,
-        chosen.supply,
+        chosen.available,
         chosen.sensitivity,
         sigma=settings.sigma,
         keep_present=snapshot.round.first and not settings.paper_exact,
@@ -137,7 +137,7 @@ def _plan(
     objective = _objective(program, choice)
     bound = max(objective, program.unscaled(solution.bound))
     waiting = {**chosen.waiting, **_lost(chosen, placements, program.configurations)}
-    idle_left = int(chosen.supply.gpus.sum()) - program.gpus(choice)
+    idle_left = int(chosen.available.gpus.sum()) - program.gpus(choice)
     queued = any(job.id not in placements and _may_run(chosen, job) for job in chosen.queue)
     clock.lap("check")
     clock.seconds["total"] = clock.total()
@@ -176,7 +176,7 @@ def _lost(
     chosen: Candidates, placements: Mapping[JobId, Allocation], configurations: Configurations
 ) -> dict[JobId, Reason]:
     """Why each candidate without a placement waits."""
-    idle = chosen.supply.gpus.tolist()
+    idle = chosen.available.gpus.tolist()
     return {
         job.id: reasons.lost(job, count, chosen.priority[job.id], len(placements))
         if count

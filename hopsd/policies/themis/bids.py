@@ -63,7 +63,7 @@ class Bids:
         nodes = snapshot.nodes
         columns = generate(
             [_bidder(app, servers) for app in apps],
-            servers.supply(),
+            servers.available(),
             [0.0] * len(apps),
             sigma=1.0,
             keep_present=snapshot.round.first,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hopsd.core.placement.supply import Supply
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hopsd.core.placement.configurations import generate
-from hopsd.core.placement.supply import Supply
 from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.job import Job, ThroughputTable

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from speed_values import NODES, NOW, PAPER, RESNET, A, estimated, knowledge, record, records, theory
 
+from hopsd.core.placement.available import AvailableResources
 from hopsd.core.placement.configurations import generate
 from hopsd.core.placement.pools import pools_of
 from hopsd.core.placement.sensitivity import sensitivity_on
-from hopsd.core.placement.supply import Supply
 from hopsd.core.speed.estimator import Estimate, Estimator, EstimatorSettings
 from hopsd.core.speed.throughput import (
     BasicTimes,
@@ -151,7 +151,7 @@ def test_a_servers_own_record_answers_for_the_shape_and_its_mean_for_others() ->
     assert rate(N1, 2) == pytest.approx(60.0)
     assert rate(N0, 2) == pytest.approx(90.0)
     assert rate(N1, 4) == pytest.approx(rate(N0, 4) * 0.9 / 1.1)
-    columns = generate([one], Supply.idle(NODES), [None], sigma=1.0, keep_present=False)
+    columns = generate([one], AvailableResources.idle(NODES), [None], sigma=1.0, keep_present=False)
     planned = {
         tuple(columns.shapes.parts(int(shape))[0]): float(throughput)
         for shape, throughput in zip(columns.shape, columns.throughput, strict=True)

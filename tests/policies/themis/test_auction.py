@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hopsd.core.placement.available import AvailableResources
 from hopsd.core.placement.configurations import Configurations, generate
 from hopsd.core.placement.program import Program
-from hopsd.core.placement.supply import Supply
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
@@ -29,7 +29,7 @@ def bids(servers: list[int], counts: list[tuple[int, ...]]) -> tuple[Configurati
     jobs = [Job(JobId(str(i)), UserName("u"), 0.0, 0.0, own, table) for i, own in enumerate(counts)]
     idle = np.array(servers, dtype=np.int64)
     return generate(
-        jobs, Supply.idle(nodes), [0.0] * len(jobs), sigma=1.0, keep_present=False
+        jobs, AvailableResources.idle(nodes), [0.0] * len(jobs), sigma=1.0, keep_present=False
     ), idle
 
 

@@ -49,7 +49,7 @@ def _each(values: Ints, of: Callable[[int], int]) -> Ints:
 
 
 @dataclass(frozen=True, slots=True)
-class Supply:
+class AvailableResources:
     """What a plan may give of each node; all arrays (nodes,), in the cluster's order.
 
     Idle ``gpus``, ``cores`` and ``memory`` (in its unit). ``alone``: no staying job has a GPU or
@@ -65,8 +65,8 @@ class Supply:
     _most: dict[Rules, Ints] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
-    def idle(cls, nodes: Sequence[Node]) -> Supply:
-        """The supply of an idle cluster."""
+    def idle(cls, nodes: Sequence[Node]) -> AvailableResources:
+        """All resources of an idle cluster."""
         cores, memory = _totals(nodes)
         count = len(nodes)
         gpus = np.array([node.gpus for node in nodes], dtype=np.int64)
@@ -74,7 +74,9 @@ class Supply:
         return cls(nodes, gpus, cores, memory, yes, ~yes)
 
     @classmethod
-    def beside(cls, nodes: Sequence[Node], moving: Iterable[Job], staying: Iterable[Job]) -> Supply:
+    def beside(
+        cls, nodes: Sequence[Node], moving: Iterable[Job], staying: Iterable[Job]
+    ) -> AvailableResources:
         """What is idle now or held by running jobs that are ``moving``; the others stay."""
         held = _Held(nodes)
         for job in staying:
@@ -90,7 +92,7 @@ class Supply:
         alone = (held.gpus >= whole) & (cores >= total_cores)
         return cls(nodes, held.gpus, cores, memory, alone, held.closed)
 
-    def with_gpus(self, gpus: Ints) -> Supply:
+    def with_gpus(self, gpus: Ints) -> AvailableResources:
         """The same with fewer idle ``gpus`` (nodes,); nodes that give some are not ``alone``."""
         return replace(self, gpus=gpus, alone=self.alone & (gpus >= self.gpus), _most={})
 

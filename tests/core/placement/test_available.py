@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hopsd.core.placement.supply import MOST, most_of
+from hopsd.core.placement.available import MOST, most_of
 
 AMOUNTS = st.decimals(0, 2**50, allow_nan=False, places=7).map(Fraction) | st.fractions(0, 1000)
 
