@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hopsd.core.placement.supply import Supply
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hopsd.core.placement.available import AvailableResources
 from hopsd.core.placement.configurations import generate
 from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
@@ -33,7 +33,9 @@ def shapes(nodes: list[Node], rules: Rules, reqs: set[int]) -> list[dict[NodeNam
         throughput={TYPE: TABLE},
         rules=rules,
     )
-    columns = generate([job], Supply.beside(nodes, [], []), [1.0], sigma=1.4, keep_present=False)
+    columns = generate(
+        [job], AvailableResources.beside(nodes, [], []), [1.0], sigma=1.4, keep_present=False
+    )
     parts = (columns.shapes.parts(int(shape)) for shape in columns.shape)
     return [{nodes[server].name: gpus for server, gpus in own} for own in parts]
 
