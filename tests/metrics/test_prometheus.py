@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from urllib.request import urlopen
@@ -66,16 +67,14 @@ class Site:
 
 
 def scrape(path: Path) -> str:
-    connection = http.client.HTTPConnection("localhost")
-    connection.sock = socket.socket(socket.AF_UNIX)
-    connection.sock.settimeout(30.0)
-    connection.sock.connect(str(path))
-    connection.request("GET", "/metrics")
-    with connection.getresponse() as answer:
-        assert answer.status == 200
-        text = answer.read().decode()
-    connection.close()
-    return text
+    with closing(http.client.HTTPConnection("localhost")) as connection:
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.settimeout(30.0)
+        connection.sock.connect(str(path))
+        connection.request("GET", "/metrics")
+        with connection.getresponse() as answer:
+            assert answer.status == 200
+            return answer.read().decode()
 
 
 @pytest.fixture
