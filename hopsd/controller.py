@@ -80,6 +80,7 @@ def round_settings(config: Config) -> RoundSettings:
                 bandwidth=tuple(config.bandwidth.values()),
             ),
             default_age_seconds=config.knowledge.default_age_seconds,
+            predicted=not config.plan.paper_exact,
             restart_cost=config.plan.restart_cost and not config.plan.paper_exact,
             assumed_restart_seconds=config.knowledge.assumed_restart_seconds,
             pinned=config.plan.pinned and not config.plan.paper_exact,

@@ -160,6 +160,7 @@ def _job(
     numbers = result.plan.jobs.get(job.id) if result else None
     reason = _reason(job, seen, result)
     asked = planned or _asked(job, seen)
+    expected = _expected(record, result)
     return {
         "id": job.id,
         "number": job.number,
@@ -178,9 +179,10 @@ def _job(
         "wait_seconds": record.wait_seconds,
         "run_seconds": record.run_seconds,
         "age_seconds": record.age_seconds,
+        "expected": expected,
         "latency_ratio": record.latency_ratio,
         "restarts": record.restarts,
-        "samples": asked.samples if asked else None,
+        "samples": asked.samples if asked and expected is None else None,
         "samples_done": record.samples_done,
         "preemptible": planned.preemptible if planned else None,
         "priority": numbers.priority if numbers else None,
@@ -195,6 +197,16 @@ def _job(
         "released": job.id in seen.released,
         "profiling": record.profiling,
     }
+
+
+def _expected(record: JobRecord, result: RoundResult | None) -> Document | None:
+    """A run time taken from past runs, its 80 % interval, and which runs; None: it is not."""
+    found = result.built.expected.get(record.id) if result else None
+    age = (found.seconds or record.age_seconds) if found else None
+    if found is None or age is None:
+        return None
+    low, high = age * found.low, age * found.high
+    return {"seconds": age, "low": low, "high": high, "source": found.source}
 
 
 def _asked(job: JobReading, seen: Observation) -> Comment | None:

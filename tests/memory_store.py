@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any, TypeVar
 
 from memory_knowledge import MemoryKnowledge
@@ -18,14 +18,13 @@ from hopsd.model.journal import Control, Event, Placement, ReasonRecord, Release
 from hopsd.model.knowledge import Knowledge
 from hopsd.model.plan import Plan
 from hopsd.model.profiling import ProfileRun
-from hopsd.model.reading import SlurmState
 from hopsd.model.reason import Reason
 from hopsd.model.step import StepOutcome
 from hopsd.store.history import DAY_SECONDS, job_document
+from hopsd.store.past_runs import chosen
 from hopsd.store.placement import follow, gone_by
 from hopsd.store.port import PlanId, PlanRecord
 
-Key = TypeVar("Key")
 Row = TypeVar("Row")
 
 
@@ -93,16 +92,10 @@ class MemoryStore(MemoryKnowledge):
             self._last.pop(placement.job, None)
 
     def knowledge(self) -> Knowledge:
-        done = [
-            job
-            for job in self._ended.values()
-            if job.state is SlurmState.COMPLETED and job.run_seconds > 0
-        ]
         return Knowledge(
             tables=self._tables,
             records=self._newest_throughput(),
-            median_age_by_workload=_medians((job.workload, job.run_seconds) for job in done),
-            median_age_by_user=_medians((job.user, job.run_seconds) for job in done),
+            runs=chosen(self._ended.values(), self._open.values()),
             theory=tuple(fit for _, fit in sorted(self._theory.items())),
             bandwidth=tuple(found for _, found in sorted(self._bandwidth.items())),
         )
@@ -269,10 +262,3 @@ def _drop(rows: dict[Any, Row], old: Callable[[Row], bool]) -> int:
     for key in keys:
         del rows[key]
     return len(keys)
-
-
-def _medians(values: Iterable[tuple[Key, float]]) -> dict[Key, float]:
-    groups: dict[Key, list[float]] = {}
-    for key, value in values:
-        groups.setdefault(key, []).append(value)
-    return {key: median(group) for key, group in groups.items() if key}

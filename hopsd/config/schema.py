@@ -253,7 +253,7 @@ class KnowledgeConfig:
     )
     default_age_seconds: float = option(
         3600.0,
-        "Expected run time of a job without samples, time limit or a finished one to compare.",
+        "Expected run time of a job without samples, past runs to compare and time limit.",
         above=0,
     )
     assumed_sensitivity: float = option(

@@ -12,6 +12,8 @@ from hopsd.core.devices import is_cpu, usable
 from hopsd.core.placement.available import kept_to_counts
 from hopsd.core.placement.pools import Pools, could_run, pools_of
 from hopsd.core.queue.history import OCCUPYING, eligible
+from hopsd.core.queue.priority import mean_count
+from hopsd.core.queue.run_time import Asked, Expectation, RunTimes
 from hopsd.core.site.limits import limit_rows
 from hopsd.core.site.own_bounds import open_partitions, standing, within_site
 from hopsd.core.speed.estimator import Estimate, Estimator, EstimatorSettings
@@ -53,13 +55,16 @@ UNSAVED_NOTE = (
 class SnapshotSettings:
     """``default_age_seconds``: the run time assumed for a job when nothing else is known.
 
-    ``pinned``: whether ``preempt=no`` is honoured. ``unsaved``: what happens to a running job that
-    was not seen to save. ``racks``: by node, where known. ``assumed_restart_seconds``: for jobs
-    whose restart was never measured. ``cpus_per_gpu``: cores per GPU for jobs that ask for none.
+    ``predicted``: whether past runs say how long a job runs that gives no samples; else its time
+    limit does, if it has one. ``pinned``: whether ``preempt=no`` is honoured. ``unsaved``: what
+    happens to a running job that was not seen to save. ``racks``: by node, where known.
+    ``assumed_restart_seconds``: for jobs whose restart was never measured. ``cpus_per_gpu``: cores
+    per GPU for jobs that ask for none.
     """
 
     estimator: EstimatorSettings = field(default_factory=EstimatorSettings)
     default_age_seconds: float = 3600.0
+    predicted: bool = True
     restart_cost: bool = True
     assumed_restart_seconds: float = 0.0
     pinned: bool = True
@@ -74,13 +79,14 @@ class Built:
 
     ``pinned``: running jobs that the round must leave where they are. ``notes``: what a job's user
     should know about how it is planned. ``refused``: waiting jobs that Slurm would never start;
-    they are not in the snapshot.
+    they are not in the snapshot. ``expected``: run times taken from past runs.
     """
 
     snapshot: Snapshot
     pinned: frozenset[JobId]
     notes: Mapping[JobId, str] = field(default_factory=dict)
     refused: Mapping[JobId, Reason] = field(default_factory=dict)
+    expected: Mapping[JobId, Expectation] = field(default_factory=dict)
 
 
 def build_snapshot(
@@ -102,8 +108,10 @@ def build_snapshot(
     access = Access(reading, _idle(nodes, reading, info))
     known = _Known(Estimator(nodes, knowledge, settings.estimator, reading.now), nodes)
     pools = pools_of(nodes)
+    run_times = RunTimes(knowledge.runs)
     jobs, pinned = [], set()
     notes: dict[JobId, str] = {}
+    expected: dict[JobId, Expectation] = {}
     for asked in reading.jobs:
         job = _in_open_partitions(asked, reading.site)
         pins = job.state is SlurmState.RUNNING and (
@@ -126,14 +134,18 @@ def build_snapshot(
             texts = (left_out, _fewer_cores(job, rules), UNSAVED_NOTE if unsaved else "")
             if said := [text for text in texts if text]:
                 notes[job.id] = "; ".join(said)
+            comment = replace(comment, reqs=reqs) if left_out else comment
+            found = _expected(job, records[job.id], comment, run_times, settings, reading.now)
+            if found is not None:
+                expected[job.id] = found
             jobs.append(
                 _job(
                     job,
                     records[job.id],
-                    replace(comment, reqs=reqs) if left_out else comment,
+                    comment,
                     up,
                     speeds,
-                    knowledge,
+                    found,
                     settings,
                     reading.now,
                     rules,
@@ -146,7 +158,7 @@ def build_snapshot(
     snapshot = Snapshot(
         reading.now, info, nodes, tuple(allowed), limits=limit_rows(reading, allowed)
     )
-    return Built(snapshot, frozenset(pinned), notes, refused)
+    return Built(snapshot, frozenset(pinned), notes, refused, expected)
 
 
 def _left_alone(job: Job, pools: Pools) -> Job:
@@ -333,7 +345,7 @@ def _job(
     comment: Comment,
     up: set[NodeName],
     known: Estimate,
-    knowledge: Knowledge,
+    expected: Expectation | None,
     settings: SnapshotSettings,
     now: float,
     rules: Rules,
@@ -355,8 +367,8 @@ def _job(
         throughput=known.tables,
         server_factor=known.server_factor,
         server_factor_at=known.server_factor_at,
-        age_seconds=_age(job, record, comment, knowledge, settings),
-        samples=_samples(comment, record),
+        age_seconds=_age(job, comment, expected, settings),
+        samples=_samples(comment, record, expected),
         state=_state(job, now),
         restart_seconds=_restart_seconds(record, settings),
         time_limit_seconds=job.time_limit_seconds,
@@ -377,9 +389,11 @@ def _job(
     )
 
 
-def _samples(comment: Comment, record: JobRecord) -> float | None:
-    """The declared samples, or those done if that is more; None if none were declared."""
-    return None if comment.samples is None else max(comment.samples, record.samples_done)
+def _samples(comment: Comment, record: JobRecord, expected: Expectation | None) -> float | None:
+    """The declared samples, or those done if that is more; else those expected, if any are."""
+    if comment.samples is not None:
+        return max(comment.samples, record.samples_done)
+    return expected.samples if expected is not None else None
 
 
 def _restart_seconds(record: JobRecord, settings: SnapshotSettings) -> float:
@@ -400,17 +414,47 @@ def _state(job: JobReading, now: float) -> JobState:
     return JobState.DEPENDENCY if job.dependency or job.hold is not Hold.USER else JobState.HELD
 
 
-def _age(
+def _expected(
     job: JobReading,
     record: JobRecord,
     comment: Comment,
-    knowledge: Knowledge,
+    run_times: RunTimes,
+    settings: SnapshotSettings,
+    now: float,
+) -> Expectation | None:
+    """What past runs say of a job without samples.
+
+    Without ``predicted`` they are asked only where there is no time limit either.
+    """
+    limit = job.time_limit_seconds
+    if comment.samples is not None or not (settings.predicted or limit is None):
+        return None
+    # Slurm counts the limit anew after each requeue.
+    since = record.allocation_since if record.allocation else None
+    return run_times.expect(
+        Asked(
+            job.user,
+            job.account,
+            job.name,
+            record.workload,
+            mean_count(comment.reqs),
+            record.run_seconds,
+            record.attained_gpu_seconds,
+            record.samples_done,
+            None if limit is None else max(0.0, limit - (now - since if since else 0.0)),
+        )
+    )
+
+
+def _age(
+    job: JobReading,
+    comment: Comment,
+    expected: Expectation | None,
     settings: SnapshotSettings,
 ) -> float | None:
-    """None if samples or a time limit are given, else the typical run time of similar jobs."""
+    """None if samples, expected ones too, or a time limit say it."""
+    if expected is not None:
+        return expected.seconds
     if comment.samples is not None or job.time_limit_seconds is not None:
         return None
-    return knowledge.median_age_by_workload.get(
-        record.workload,
-        knowledge.median_age_by_user.get(job.user, settings.default_age_seconds),
-    )
+    return settings.default_age_seconds

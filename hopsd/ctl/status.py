@@ -223,13 +223,22 @@ def _throughput(row: Document) -> str | None:
     return f"about {row['throughput']:.3g} samples/s, {low:.3g} to {high:.3g}"
 
 
+def _expected(row: Document) -> str:
+    """Such as `about 3h 06m, 1h 12m to 6h 00m, from 14 runs of this workload by ann`."""
+    found = row.get("expected")
+    if not found:
+        return duration(row["age_seconds"])
+    age, low, high = (duration(found[key]) for key in ("seconds", "low", "high"))
+    return f"about {age}, {low} to {high}, {found['source']}"
+
+
 def _facts(row: Document) -> list[tuple[str, object]]:
     facts: list[tuple[str, object]] = [
         ("comment", row["comment"]),
         ("state", row["state"]),
         ("placement", row["placement"]),
         ("waited", duration(row["wait_seconds"])),
-        ("expected run time", duration(row["age_seconds"])),
+        ("expected run time", _expected(row)),
         ("latency ratio", row["latency_ratio"]),
         ("priority", row["priority"]),
         ("sensitivity to spreading", row["sensitivity"]),

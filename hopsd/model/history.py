@@ -22,6 +22,7 @@ class JobRecord:
     the time from ``submit`` to ``seen``. ``app_gpu_seconds``: used by jobs of the same app that
     have ended since ``submit``. ``program``: hash of the training script as reported, "" if
     unknown. ``saved``: whether it was seen to save a checkpoint, None: it reported nothing.
+    ``account``: Slurm's, "" if it has none.
     """
 
     id: JobId
@@ -49,6 +50,7 @@ class JobRecord:
     app_gpu_seconds: float = 0.0
     program: str = ""
     saved: bool | None = None
+    account: str = ""
 
     @property
     def latency_ratio(self) -> float | None:

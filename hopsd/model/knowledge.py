@@ -124,6 +124,23 @@ class Bandwidth:
 
 
 @dataclass(frozen=True, slots=True)
+class PastRun:
+    """A job that has ended, however it did: what it ran for, over all its restarts.
+
+    ``name``: the job's. ``samples``: as last reported, 0: it reported none.
+    """
+
+    user: UserName
+    account: str
+    name: str
+    workload: WorkloadName
+    seconds: float
+    gpu_seconds: float
+    samples: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
 class Knowledge:
     """Everything known about workloads' speed and run time.
 
@@ -131,8 +148,7 @@ class Knowledge:
     ``server_factor`` belongs to them: it multiplies the per-GPU throughput on a server.
     ``records``: what jobs reported.
 
-    ``median_age_by_workload``, ``median_age_by_user``: run time of completed jobs in seconds, the
-    expected run time of a job that gives neither samples nor a time limit.
+    ``runs``: past runs of the users, and of the accounts, whose jobs are present, oldest first.
 
     ``theory``: basic times by workload and type, where measured; ``bandwidth``: of calibrated
     types.
@@ -141,7 +157,6 @@ class Knowledge:
     tables: Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]] = field(default_factory=dict)
     server_factor: Mapping[WorkloadName, Mapping[NodeName, float]] = field(default_factory=dict)
     records: tuple[ThroughputRecord, ...] = ()
-    median_age_by_workload: Mapping[WorkloadName, float] = field(default_factory=dict)
-    median_age_by_user: Mapping[UserName, float] = field(default_factory=dict)
+    runs: tuple[PastRun, ...] = ()
     theory: tuple[Theory, ...] = ()
     bandwidth: tuple[Bandwidth, ...] = ()

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from psycopg import sql
-
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId, UserName, WorkloadName
 from hopsd.model.journal import Placement
+from hopsd.model.knowledge import PastRun
 from hopsd.store.codec import clean, decode, encode
 from hopsd.store.connection import Connection, insert
+from hopsd.store.past_runs import MOST_ALIKE, MOST_OF_ACCOUNT, MOST_OF_USER
 from hopsd.store.placement import follow, gone_by
 
 # SQL reserves the fields' own names.
@@ -119,22 +119,43 @@ def save_program(connection: Connection, script: WorkloadName, program: str, at:
     )
 
 
-def median_run_seconds(
-    connection: Connection,
-) -> tuple[dict[WorkloadName, float], dict[UserName, float]]:
-    """Median run time of completed jobs, by workload and by user."""
-    by_workload = connection.execute(_MEDIAN.format(key=sql.Identifier("workload"))).fetchall()
-    by_user = connection.execute(_MEDIAN.format(key=sql.Identifier("user_name"))).fetchall()
-    return (
-        {WorkloadName(name): median for name, median in by_workload if name},
-        {UserName(name): median for name, median in by_user if name},
-    )
+def past_runs(connection: Connection) -> tuple[PastRun, ...]:
+    """What `hopsd.store.past_runs.chosen` chooses, by index instead of from all jobs."""
+    most = {"alike": MOST_ALIKE, "user": MOST_OF_USER, "account": MOST_OF_ACCOUNT}
+    rows = connection.execute(_PAST_RUNS, most)
+    return tuple(PastRun(*row) for row in rows)
 
 
-_MEDIAN = sql.SQL(
-    "SELECT {key}, percentile_cont(0.5) WITHIN GROUP (ORDER BY run_seconds) FROM jobs"
-    " WHERE ended IS NOT NULL AND state = 'COMPLETED' AND run_seconds > 0 GROUP BY {key}"
+_PAST_RUNS = """
+WITH present AS (
+    SELECT DISTINCT user_name, account, name, workload FROM jobs WHERE ended IS NULL
+), done AS NOT MATERIALIZED (
+    SELECT id, submit, user_name, account, name, workload, run_seconds, attained_gpu_seconds,
+        samples_done, ended
+    FROM jobs
+    WHERE ended IS NOT NULL AND run_seconds > 0
+        AND state IN ('COMPLETED', 'FAILED', 'CANCELLED', 'TIMEOUT')
 )
+SELECT user_name, account, name, workload, run_seconds, attained_gpu_seconds, samples_done, ended
+FROM (
+    SELECT r.* FROM (SELECT DISTINCT user_name, workload FROM present) p, LATERAL (
+        SELECT * FROM done d WHERE d.user_name = p.user_name AND d.workload = p.workload
+        ORDER BY ended DESC, id COLLATE "C" DESC, submit DESC LIMIT %(alike)s) r
+    UNION
+    SELECT r.* FROM (SELECT DISTINCT user_name, name FROM present) p, LATERAL (
+        SELECT * FROM done d WHERE d.user_name = p.user_name AND d.name = p.name
+        ORDER BY ended DESC, id COLLATE "C" DESC, submit DESC LIMIT %(alike)s) r
+    UNION
+    SELECT r.* FROM (SELECT DISTINCT user_name FROM present) p, LATERAL (
+        SELECT * FROM done d WHERE d.user_name = p.user_name
+        ORDER BY ended DESC, id COLLATE "C" DESC, submit DESC LIMIT %(user)s) r
+    UNION
+    SELECT r.* FROM (SELECT DISTINCT account FROM present WHERE account <> '') p, LATERAL (
+        SELECT * FROM done d WHERE d.account = p.account
+        ORDER BY ended DESC, id COLLATE "C" DESC, submit DESC LIMIT %(account)s) r
+) chosen
+ORDER BY ended, id COLLATE "C", submit
+"""
 
 
 def _job(row: tuple[Any, ...]) -> JobRecord:

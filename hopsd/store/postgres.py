@@ -98,15 +98,14 @@ class PostgresStore:
 
     def knowledge(self) -> Knowledge:
         with self._database.transaction() as connection:
-            by_workload, by_user = jobs.median_run_seconds(connection)
+            runs = jobs.past_runs(connection)
             records = throughput.newest(connection)
             theory = throughput.theory(connection)
             bandwidth = throughput.bandwidth(connection)
         return Knowledge(
             tables=self._tables,
             records=records,
-            median_age_by_workload=by_workload,
-            median_age_by_user=by_user,
+            runs=runs,
             theory=theory,
             bandwidth=bandwidth,
         )

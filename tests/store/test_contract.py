@@ -31,6 +31,7 @@ from hopsd.model.reading import SlurmState
 from hopsd.model.reason import ReasonCode
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.store.history import History
+from hopsd.store.past_runs import MOST_ALIKE, MOST_OF_ACCOUNT
 from hopsd.store.port import PlanId, PlanRecord
 from hopsd.store.throughput import NEWEST, NEWEST_PHASES
 
@@ -203,20 +204,47 @@ def test_raqlr_is_the_mean_of_what_ended_since(store: History) -> None:
     assert store.raqlr(200.0) == pytest.approx(2.0)
 
 
-def test_knowledge_has_medians_of_completed_jobs(store: History) -> None:
-    bert, bob = WorkloadName("bert"), UserName("bob")
+def test_knowledge_has_the_past_runs_of_who_is_present(store: History) -> None:
+    bert, bob, carol = WorkloadName("bert"), UserName("bob"), UserName("carol")
     store.save_jobs(
         [
-            ended("1", 200.0, run_seconds=10.0),
-            ended("2", 200.0, run_seconds=20.0, user=bob),
-            ended("3", 200.0, run_seconds=60.0, workload=bert, user=bob),
-            ended("4", 200.0, run_seconds=999.0, state=SlurmState.FAILED),
-            running("5", N0, 120.0, run_seconds=999.0),
+            ended("1", 201.0, run_seconds=10.0, attained_gpu_seconds=40.0, samples_done=7.0),
+            ended("2", 202.0, run_seconds=20.0, user=bob, account="lab"),
+            ended("3", 203.0, run_seconds=60.0, workload=bert, user=bob, state=SlurmState.FAILED),
+            ended("4", 204.0, run_seconds=99.0, state=SlurmState.NODE_FAIL),
+            ended("5", 205.0, run_seconds=0.0, state=SlurmState.CANCELLED),
+            running("6", N0, 120.0, run_seconds=999.0),
+            running("7", N0, 120.0, user=carol, account="lab"),
         ]
     )
-    known = store.knowledge()
-    assert known.median_age_by_workload == {"resnet50": 15.0, "bert": 60.0}
-    assert known.median_age_by_user == {"alice": 10.0, "bob": 40.0}
+    runs = store.knowledge().runs
+    assert [(run.user, run.account, run.seconds, run.end) for run in runs] == [
+        ("alice", "", 10.0, 201.0),
+        ("bob", "lab", 20.0, 202.0),
+    ]
+    assert (runs[0].name, runs[0].workload, runs[0].gpu_seconds, runs[0].samples) == (
+        "train",
+        "resnet50",
+        40.0,
+        7.0,
+    )
+
+
+def test_knowledge_has_the_newest_runs_of_each_kind(store: History) -> None:
+    lab = {"account": "lab"}
+    store.save_jobs(
+        [
+            *(ended(str(n), 200.0 + n, run_seconds=n, **lab) for n in range(1, 200)),
+            *(ended(f"{n}", 100.0, run_seconds=n, name="other", workload=WorkloadName("bert"))
+              for n in range(300, 340)),
+            running("900", N0, 120.0, **lab),
+            running("901", N0, 120.0, name="other", workload=WorkloadName("bert")),
+        ]
+    )  # fmt: skip
+    runs = store.knowledge().runs
+    assert [run.seconds for run in runs if run.account] == [*range(200 - MOST_OF_ACCOUNT, 200)]
+    of_other = [run.seconds for run in runs if run.name == "other"]
+    assert of_other == [*range(340 - MOST_ALIKE, 340)]
 
 
 def report(at: float, node: str = "n0") -> ThroughputRecord:

@@ -153,4 +153,5 @@ job_records = every_field(
     app_gpu_seconds=reals,
     program=texts,
     saved=st.none() | st.booleans(),
+    account=texts,
 )

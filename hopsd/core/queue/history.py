@@ -115,6 +115,7 @@ def advance(
         app_gpu_seconds=old.app_gpu_seconds,
         program=old.program,
         saved=old.saved,
+        account=job.account or old.account,
     )
 
 
@@ -170,6 +171,7 @@ def _first_seen(job: JobReading, now: float, array: JobRecord | None) -> JobReco
         submit=job.submit,
         seen=min(begin, now),
         state=SlurmState.PENDING,
+        account=job.account,
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hopsd.core.queue.priority import ages
+from hopsd.core.queue.priority import ages, remaining_seconds
 from hopsd.core.speed.throughput import configuration_throughput
 from hopsd.model.allocation import Allocation
 from hopsd.model.arrays import Floats, Ints
@@ -111,13 +111,15 @@ class Situation:
         return Running(job, gpus, kind, left / here, times)
 
     def _samples_left(self, job: Job, rates: Sequence[float], here: float | None) -> float:
-        """Samples left. If the job declares none, as many as the mean type trains in its expected
-        run time; if it reports no progress, it is assumed to have trained as long as it ran.
+        """Samples left. If their number is unknown, as many as the mean type trains in what is left
+        of the expected run time; if the job reports no progress, it is assumed to have trained as
+        long as it ran.
         """
         mean = sum(share * rate for share, rate in zip(self._present, rates, strict=True))
-        total = job.samples or self._age[job.id] * mean or 1.0
+        if job.samples is None:
+            return remaining_seconds(job, self._age[job.id]) * (mean or 1.0)
         done = job.samples_done or job.run_seconds * (here or mean)
-        return max(total - done, OVERRUN_SHARE * total)
+        return max(job.samples - done, OVERRUN_SHARE * job.samples)
 
 
 class Machines:

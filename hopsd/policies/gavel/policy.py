@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from hopsd.core.queue.priority import queue
+from hopsd.core.queue.priority import ages, queue, remaining_seconds
 from hopsd.model.allocation import Allocation
 from hopsd.model.arrays import Floats
 from hopsd.model.ids import GpuType, JobId
@@ -108,15 +108,21 @@ def shares_of(
     rates[:, capacity <= 0] = 0.0
     present = capacity / max(1.0, float(capacity.sum()))
     mean_rate = np.maximum(rates @ present, 1e-12)
+    expected = ages(jobs, snapshot.nodes)
     total = np.array(
-        [j.samples or (j.age_seconds or 3600.0) * r for j, r in zip(jobs, mean_rate, strict=True)]
+        [j.samples or expected[j.id] * r for j, r in zip(jobs, mean_rate, strict=True)]
     )
-    done = np.array([j.samples_done for j in jobs])
+    left = np.array(
+        [
+            j.samples - j.samples_done if j.samples else remaining_seconds(j, expected[j.id]) * r
+            for j, r in zip(jobs, mean_rate, strict=True)
+        ]
+    )
     return Shares(
         rates=rates,
         gpus=np.array(gpus, dtype=float),
         capacity=capacity,
-        remaining=np.maximum(total - done, 1e-6 * total),
+        remaining=np.maximum(left, 1e-6 * total),
         total=total,
         elapsed=np.array([max(0.0, snapshot.now - j.submit) for j in jobs]),
     )

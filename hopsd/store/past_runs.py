@@ -1,0 +1,62 @@
+"""Which ended jobs say how long the present ones will run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from hopsd.model.history import JobRecord
+from hopsd.model.knowledge import PastRun
+from hopsd.model.reading import SlurmState
+
+MOST_ALIKE, MOST_OF_USER, MOST_OF_ACCOUNT = 16, 32, 128
+"""The newest so many runs of a user's workload or job name, of a user and of an account."""
+
+ENDS = frozenset(
+    {SlurmState.COMPLETED, SlurmState.FAILED, SlurmState.CANCELLED, SlurmState.TIMEOUT}
+)
+"""A job that fails or is cancelled is over as well; one lost with its node is not."""
+
+
+def past_run(job: JobRecord) -> PastRun | None:
+    """None if the job has not ended, or never ran."""
+    if job.end is None or job.state not in ENDS or job.run_seconds <= 0.0:
+        return None
+    return PastRun(
+        job.user,
+        job.account,
+        job.name,
+        job.workload,
+        job.run_seconds,
+        job.attained_gpu_seconds,
+        job.samples_done,
+        job.end,
+    )
+
+
+def chosen(ended: Iterable[JobRecord], present: Iterable[JobRecord]) -> tuple[PastRun, ...]:
+    """The newest runs of each user, workload, job name and account of the ``present`` jobs."""
+    left: Counter[tuple[str, ...]] = Counter()
+    for job in present:
+        left["workload", job.user, job.workload] = MOST_ALIKE
+        left["name", job.user, job.name] = MOST_ALIKE
+        left["user", job.user] = MOST_OF_USER
+        if job.account:
+            left["account", job.account] = MOST_OF_ACCOUNT
+    found = []
+    for job in sorted(ended, key=lambda job: (job.end or 0.0, job.id, job.submit), reverse=True):
+        run = past_run(job)
+        keys = [
+            key
+            for key in (
+                ("workload", job.user, job.workload),
+                ("name", job.user, job.name),
+                ("user", job.user),
+                ("account", job.account),
+            )
+            if left[key]
+        ]
+        if run is not None and keys:
+            left.subtract(keys)
+            found.append(run)
+    return tuple(reversed(found))
