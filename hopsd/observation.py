@@ -200,8 +200,14 @@ def _begun(store: Store) -> list[_Begun]:
 
 
 def _runs_ended(job: JobReading, old: JobRecord) -> int:
-    """How many runs have ended since the record was made, at most."""
-    return job.restarts - old.restarts + (1 if job.state.finished or _completing(job) else 0)
+    """How many runs have ended since the record was made, at most.
+
+    Of a run that is still completing: the record has it if it was already completing then, and
+    Slurm has counted it among the restarts if it was requeued.
+    """
+    requeued = job.restarts - old.restarts
+    completing = _completing(job) and not requeued and old.state is not SlurmState.COMPLETING
+    return requeued + (1 if job.state.finished or completing else 0)
 
 
 def _completing(job: JobReading) -> bool:

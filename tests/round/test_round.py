@@ -513,6 +513,23 @@ def test_a_run_that_cleans_up_as_its_plan_is_taken_up_has_its_place_recorded() -
     assert memory.jobs() == {}
 
 
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_a_run_that_is_completing_for_several_looks_is_recorded_once(restarts: int) -> None:
+    """``restarts``: 1 after a requeue, which Slurm counts at once."""
+    port, memory = cluster(comment(4)), store()
+    run_round(port, memory, hops, SETTINGS, None)
+    job = port.jobs[JobId("1")]
+    where = job.allocation
+    observe(port, memory, 8)
+    over = replace(job, state=SlurmState.COMPLETING, allocation=Allocation(), ran_on=where.nodes)
+    for _ in range(3):
+        port.now += 1.0
+        port.jobs[job.id] = replace(over, restarts=restarts, start=port.now)
+        observe(port, memory, 8)
+    (placement,) = memory.placements(job.id)
+    assert (placement.allocation, placement.end) == (where, 1001.0)
+
+
 def test_a_run_that_ended_before_the_look_after_its_start_has_its_place_recorded() -> None:
     port, memory = cluster(comment(4)), store()
     run_round(port, memory, hops, SETTINGS, None)
