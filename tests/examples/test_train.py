@@ -96,7 +96,7 @@ class Watched:
         wait_until(lambda: any(f" gpus {gpus} " in line for line in self.log))
 
     def ends(self) -> None:
-        wait_until(lambda: self.reading.state.finished, 120)
+        wait_until(lambda: self.reading.state.finished, 280)
         assert self.reading.state is SlurmState.COMPLETED, (self.folder / "log").read_text()
 
 
