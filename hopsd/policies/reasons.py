@@ -69,18 +69,21 @@ def outside_window(
 def over_limit(job: Job, blocked: Blocked) -> Reason:
     """A site limit leaves too little for the job."""
     allowance, limit = blocked.allowance, blocked.allowance.limit
+    held = [job for job in blocked.ahead if job.running]
+    running = [*allowance.kept, *(other.id for other in held)]
+    waiting = [other.id for other in blocked.ahead if not other.running]
     found = []
     if limit.gpus is not None:
-        kept, most = allowance.kept_gpus / limit.scale, limit.gpus / limit.scale
-        held = f"{kept:.12g} of {most:.12g} {limit.unit} in use{_by(allowance.kept)}"
-        if blocked.ahead:
-            held += f", {blocked.asked / limit.scale:.12g} asked for{_by(blocked.ahead)}"
-        found.append(held)
+        used = allowance.kept_gpus + sum(limit.taken(o.id, o.running.gpus) for o in held)
+        asked = sum(limit.taken(o.id, min(o.reqs)) for o in blocked.ahead if not o.running)
+        shares = (
+            (used / limit.scale, "in use by", running),
+            (asked / limit.scale, "asked for by", waiting),
+        )
+        found.append(_shares(f"{limit.gpus / limit.scale:.12g} {limit.unit}", *shares))
     if limit.count is not None:
-        held = f"{len(allowance.kept)} of {limit.count} jobs running{_by(allowance.kept)}"
-        if blocked.ahead:
-            held += f", {len(blocked.ahead)} before it{_by(blocked.ahead)}"
-        found.append(held)
+        shares = (len(running), "running:", running), (len(waiting), "before it:", waiting)
+        found.append(_shares(f"{limit.count} jobs", *shares))
     text = f"{limit.name}: {'; '.join(found)}; it asks for {min(job.reqs)} GPUs or more"
     if limit.gpus is not None and job.id in limit.per_gpu:
         text += f", {limit.per_gpu[job.id] / limit.scale:.12g} {limit.unit} for each"
@@ -90,12 +93,18 @@ def over_limit(job: Job, blocked: Blocked) -> Reason:
 _NAMED_MAX = 5
 
 
-def _by(jobs: Sequence[JobId]) -> str:
-    """Such as ` by 17, 21`; of many the first ones."""
-    if not jobs:
-        return ""
+def _shares(most: str, *shares: tuple[float, str, Sequence[JobId]]) -> str:
+    """Such as `2 of 2 GPUs in use by 17, 21`, without shares that no job has."""
+    told = [
+        f"{amount:.12g} of {most} {words} {_named(jobs)}" for amount, words, jobs in shares if jobs
+    ]
+    return "; ".join(told) or f"{most} at most"
+
+
+def _named(jobs: Sequence[JobId]) -> str:
+    """Such as `17, 21`; of many the first ones."""
     more = f" and {len(jobs) - _NAMED_MAX} more" if len(jobs) > _NAMED_MAX else ""
-    return f" by {', '.join(jobs[:_NAMED_MAX])}{more}"
+    return f"{', '.join(jobs[:_NAMED_MAX])}{more}"
 
 
 def nothing_fits(job: Job, idle: Sequence[int]) -> Reason:

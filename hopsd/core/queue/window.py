@@ -38,12 +38,11 @@ def runnable(jobs: Iterable[Job], nodes: Sequence[Node], sigma: float = DEFAULT_
 @dataclass(frozen=True, slots=True)
 class Blocked:
     """A limit that leaves too little for a job after the kept jobs and those ``ahead`` of it in the
-    window, which need at least ``asked`` together, in the limit's unit.
+    window.
     """
 
     allowance: Allowance
-    ahead: tuple[JobId, ...]
-    asked: int
+    ahead: tuple[Job, ...]
 
 
 def limited(
@@ -65,8 +64,7 @@ def limited(
             taken = allowances[i].limit.taken
             ahead = sum(taken(other.id, min(other.reqs)) for other in inside[i])
             if not allowances[i].leaves(ahead + taken(job.id, smallest), len(inside[i]) + 1):
-                others = tuple(other.id for other in inside[i])
-                blocked[job.id] = Blocked(allowances[i], others, ahead)
+                blocked[job.id] = Blocked(allowances[i], tuple(inside[i]))
                 break
         else:
             if asked < gpus:
