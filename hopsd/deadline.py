@@ -10,14 +10,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, replace
 
-from hopsd.core.placement.allowances import allowances
-from hopsd.core.placement.ledger import Ledger, grant_in_order
-from hopsd.core.queue.priority import available_resources, competes, staying_jobs
+from hopsd.core.placement.ledger import grant_in_order
+from hopsd.core.queue.competing import competing_jobs, ledger_of
 from hopsd.errors import PlanLateError
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId
 from hopsd.model.plan import Plan, PlanSettings, PlanStatus, Snapshot
 from hopsd.policies.protocol import Policy
+from hopsd.policies.wrapper import Wrapper
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +26,14 @@ class _Running:
     first: bool
 
 
-class WithDeadline:
+class WithDeadline(Wrapper):
     """Wraps a policy; itself one. ``allowance`` times the plan's time limit is waited for.
 
     The paper leaves late plans as future work: under ``paper_exact`` none is used.
     """
 
     def __init__(self, policy: Policy, allowance: float = 1.5) -> None:
-        self._policy = policy
+        super().__init__(policy)
         self._allowance = allowance
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plan")
         self._late: _Running | None = None
@@ -74,10 +74,8 @@ def drop_stale(plan: Plan, snapshot: Snapshot) -> Plan:
     If two placements no longer fit together, window order decides which job keeps its own. A job
     whose new place is gone stays where it runs, unless that was given to another job.
     """
-    ledger = Ledger(
-        available_resources(snapshot), allowances(snapshot.limits, staying_jobs(snapshot))
-    )
-    jobs = {job.id: job for job in snapshot.jobs if competes(job, first=snapshot.round.first)}
+    ledger = ledger_of(snapshot)
+    jobs = {job.id: job for job in competing_jobs(snapshot)}
     rank = {job: i for i, job in enumerate(plan.window + plan.adjusted)}
     kept: dict[JobId, Allocation] = {}
     order = sorted(plan.placements.keys() & jobs.keys(), key=lambda j: (rank.get(j, len(rank)), j))

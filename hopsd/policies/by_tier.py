@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from hopsd.core.queue.priority import competes
+from hopsd.core.queue.competing import competes
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
 from hopsd.model.ids import JobId, NodeName
 from hopsd.model.job import Job
 from hopsd.model.plan import Plan, PlanSettings, PlanStatus, Snapshot
-from hopsd.policies.protocol import Policy
+from hopsd.policies.wrapper import Wrapper
 
 _WORST = (
     PlanStatus.OPTIMAL,
@@ -23,21 +22,13 @@ _WORST = (
 )
 
 
-class ByTier:
+class ByTier(Wrapper):
     """Jobs of a higher tier (PriorityTier of their partition) are planned as if those of lower
     tiers were not there; these get what is left.
 
     At a round's start running jobs of lower tiers leave by checkpoint where a higher tier takes
     their GPUs, unless their partition's PreemptMode is OFF. With one tier nothing changes.
     """
-
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(self._policy, name)
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
         first = snapshot.round.first

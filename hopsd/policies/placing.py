@@ -11,7 +11,7 @@ import numpy as np
 from hopsd.core.placement.allowances import allowances
 from hopsd.core.placement.available import AvailableResources
 from hopsd.core.placement.contract import in_one
-from hopsd.core.queue.priority import available_resources, competes, staying_jobs
+from hopsd.core.queue.competing import available_resources, staying_jobs
 from hopsd.core.speed.throughput import configuration_throughput, per_gpu
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
@@ -19,11 +19,6 @@ from hopsd.model.ids import GpuType
 from hopsd.model.job import Job
 from hopsd.model.plan import Snapshot
 from hopsd.model.rules import ANYWHERE, Rules, ShapeRule
-
-
-def competing_jobs(snapshot: Snapshot) -> list[Job]:
-    """The jobs a plan decides about, in the snapshot's order."""
-    return [job for job in snapshot.jobs if competes(job, first=snapshot.round.first)]
 
 
 class Servers:

@@ -21,13 +21,14 @@ from typing import ClassVar
 
 import numpy as np
 
+from hopsd.core.queue.competing import competing_jobs
 from hopsd.core.queue.priority import queue
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId
 from hopsd.model.job import Job
 from hopsd.model.plan import Plan, PlanSettings, PlanStatus, PriorityName, Snapshot
 from hopsd.model.reason import Reason, ReasonCode
-from hopsd.policies.placing import Servers, competing_jobs
+from hopsd.policies.placing import Servers
 from hopsd.solver.bound.state_space import Items
 from hopsd.solver.knapsack import choose as choose_columns
 

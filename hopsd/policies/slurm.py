@@ -16,6 +16,7 @@ from itertools import accumulate
 from math import inf, nextafter
 from typing import ClassVar
 
+from hopsd.core.queue.competing import competing_jobs
 from hopsd.core.queue.priority import DEFAULT_AGE_SECONDS
 from hopsd.core.speed.throughput import configuration_throughput, per_gpu
 from hopsd.model.allocation import Allocation
@@ -24,7 +25,7 @@ from hopsd.model.ids import GpuType, JobId, NodeName, job_order
 from hopsd.model.job import Job
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.model.reason import Reason, ReasonCode
-from hopsd.policies.placing import Servers, competing_jobs
+from hopsd.policies.placing import Servers
 from hopsd.policies.timetable import Gain, Timetable
 
 _FAIR_SHARE_WEIGHT, _AGE_WEIGHT, _MAX_AGE_SECONDS = 10_000.0, 1_000.0, 7 * 86400.0

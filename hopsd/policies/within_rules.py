@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
-from hopsd.core.placement.allowances import allowances
 from hopsd.core.placement.ledger import Ledger, grant_in_order
-from hopsd.core.queue.priority import available_resources, competes, staying_jobs
+from hopsd.core.queue.competing import competes, ledger_of
 from hopsd.model.allocation import Allocation
 from hopsd.model.job import Job
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.model.rules import ANYWHERE
 from hopsd.policies.placing import Servers
-from hopsd.policies.protocol import Policy
+from hopsd.policies.wrapper import Wrapper
 
 _BROKEN = Reason(
     ReasonCode.LOST_TO_OTHERS,
@@ -22,7 +20,7 @@ _BROKEN = Reason(
 )
 
 
-class WithinRules:
+class WithinRules(Wrapper):
     """A policy whose plans are stripped of forbidden placements.
 
     Policies other than hops only consider GPUs and what a single job could take of each server, so
@@ -30,14 +28,6 @@ class WithinRules:
     then those of the window in its order. A job with a forbidden placement gets the fastest one
     left, so that it does not starve if the policy chooses the same placement every time.
     """
-
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(self._policy, name)
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
         plan = self._policy(snapshot, settings)
@@ -57,9 +47,7 @@ def kept_within(plan: Plan, snapshot: Snapshot) -> Plan:
     given = {j: a for j, a in plan.placements.items() if j not in still}
     rank = {job: i for i, job in enumerate((*plan.window, *plan.adjusted))}
     order = sorted(given, key=lambda j: (given[j] != jobs[j].running, rank.get(j, len(rank)), j))
-    ledger = Ledger(
-        available_resources(snapshot), allowances(snapshot.limits, staying_jobs(snapshot))
-    )
+    ledger = ledger_of(snapshot)
     kept = grant_in_order(ledger, ((jobs[job], given[job]) for job in order))
     if len(kept) == len(given):
         return plan

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
-from typing import IO, Any, cast
+from typing import IO, Any
 from zlib import crc32
 
 from hopsd.errors import InputError
@@ -26,6 +26,7 @@ from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.policies.protocol import Policy
+from hopsd.policies.wrapper import Wrapper
 
 
 def fingerprint(*inputs: object) -> str:
@@ -63,36 +64,27 @@ class _Lines:
         self.file.flush()
 
 
-@dataclass(slots=True)
-class Journaled:
+class Journaled(Wrapper):
     """A policy that first replays the plans in ``old``, then records its own to ``lines``."""
 
-    policy: Policy
-    lines: _Lines
-    old: list[dict[str, Any]]
-    answered: int = 0
-
-    def __getattr__(self, name: str) -> bool:
-        """Pass on the wrapped policy's attributes, such as when it plans."""
-        return cast(bool, getattr(self.policy, name))
-
-    @property
-    def every_first(self) -> bool:
-        """Whether every plan of the policy is a first one."""
-        return bool(getattr(self.policy, "every_first", False))
+    def __init__(self, policy: Policy, lines: _Lines, old: list[dict[str, Any]]) -> None:
+        super().__init__(policy)
+        self._lines, self._old = lines, old
+        self._answered = 0
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
-        if self.answered < len(self.old):
-            entry = self.old[self.answered]
-            self.answered += 1
+        if self._answered < len(self._old):
+            entry = self._old[self._answered]
+            self._answered += 1
             if (entry["time"], entry["first"]) != (snapshot.now, snapshot.round.first):
                 raise InputError(
-                    f"{self.lines.file.name} belongs to another run; remove it or --resume"
+                    f"{self._lines.file.name} belongs to another run; remove it, or run without"
+                    " --resume"
                 )
             placements = {JobId(j): Allocation.of(p) for j, p in entry["placements"].items()}
             return Plan(placements, gap=entry["gap"], seconds={"total": entry["seconds"]})
         began = perf_counter()
-        plan = self.policy(snapshot, settings)
+        plan = self._policy(snapshot, settings)
         plan = replace(plan, seconds={"total": perf_counter() - began})
         entry = {
             "time": snapshot.now,
@@ -101,7 +93,7 @@ class Journaled:
             "seconds": plan.seconds["total"],
             "placements": {job: a.as_dict() for job, a in plan.placements.items()},
         }
-        self.lines.write(entry)
+        self._lines.write(entry)
         return plan
 
 
@@ -119,7 +111,7 @@ def journaled(policy: Policy, path: Path, run: str, *, resume: bool) -> Iterator
             lines.write({"run": run})
         elif entries[0] != {"run": run}:
             raise InputError(
-                f"{path} was written by a run with other inputs; remove it or --resume"
+                f"{path} was written by a run with other inputs; remove it, or run without --resume"
             )
         yield Journaled(policy, lines, entries[1:])
 

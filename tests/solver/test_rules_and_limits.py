@@ -12,10 +12,8 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csc_array
 
 from bench.plan import instances as bench
-from hopsd.core.placement.allowances import allowances
-from hopsd.core.placement.ledger import Ledger
 from hopsd.core.placement.program import Program
-from hopsd.core.queue.priority import available_resources, staying_jobs
+from hopsd.core.queue.competing import ledger_of
 from hopsd.model.plan import PlanSettings
 from hopsd.policies.hops.policy import plan
 from hopsd.solver import solve as solving
@@ -62,7 +60,7 @@ def test_the_plan_is_within_its_gap_and_its_bound_holds(
 def test_a_ledger_of_its_own_finds_nothing_wrong(seed: int) -> None:
     asked = ruled(snapshot(seed, servers=16, jobs=60), seed)
     made = plan(asked, PlanSettings(time_limit_seconds=20.0))
-    ledger = Ledger(available_resources(asked), allowances(asked.limits, staying_jobs(asked)))
+    ledger = ledger_of(asked)
     jobs = {job.id: job for job in asked.jobs}
     for job, allocation in made.placements.items():
         assert ledger.may(jobs[job], allocation)

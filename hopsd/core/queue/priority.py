@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import fsum
 
-from hopsd.core.placement.available import AvailableResources
 from hopsd.core.placement.pools import DEFAULT_SIGMA, Pools, pools_for, pools_of
+from hopsd.core.queue.competing import competing_jobs
 from hopsd.core.speed.throughput import single_gpu
 from hopsd.model.cluster import Node
 from hopsd.model.ids import JobId, job_order
@@ -217,49 +217,10 @@ class Queue:
     priority: Mapping[JobId, float]
 
 
-def competes(job: Job, *, first: bool) -> bool:
-    """Whether a plan decides about the job.
-
-    Waiting jobs do; in a first plan running ones that may be moved, too. Held and dependent
-    jobs and those being profiled are in no queue, and keep what they hold.
-    """
-    if job.state is not JobState.WAITING:
-        return False
-    return not job.running or (first and job.preemptible)
-
-
 def queue(snapshot: Snapshot, settings: PlanSettings) -> Queue:
     """The jobs that a plan decides about, most urgent first."""
-    first = snapshot.round.first
-    jobs = [job for job in snapshot.jobs if competes(job, first=first)]
+    jobs = competing_jobs(snapshot)
     present = sum(job.state is JobState.WAITING for job in snapshot.jobs)
     priority = priorities(jobs, snapshot.nodes, settings, snapshot.now, present)
     jobs.sort(key=lambda job: (-priority[job.id], job.submit, job_order(job.id)))
     return Queue(tuple(jobs), priority)
-
-
-def available_resources(snapshot: Snapshot) -> AvailableResources:
-    """What a plan may give of every node; with ``round.first`` also what running jobs hold."""
-    first = snapshot.round.first
-    moving = [job for job in snapshot.jobs if job.running and competes(job, first=first)]
-    return AvailableResources.beside(snapshot.nodes, moving, staying_jobs(snapshot))
-
-
-def staying_jobs(snapshot: Snapshot) -> list[Job]:
-    """The running jobs that a plan leaves in place."""
-    first = snapshot.round.first
-    return [job for job in snapshot.jobs if job.running and not competes(job, first=first)]
-
-
-def idle_gpus(snapshot: Snapshot) -> list[int]:
-    """GPUs that a plan may give, by node in the cluster's order.
-
-    In a first plan what running jobs of the queue hold counts as idle.
-    """
-    idle = {node.name: node.idle for node in snapshot.nodes}
-    for job in snapshot.jobs:
-        if job.running and competes(job, first=snapshot.round.first):
-            for name, gpus in job.running:
-                if name in idle:
-                    idle[name] += gpus
-    return [idle[node.name] for node in snapshot.nodes]

@@ -14,10 +14,9 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 
 from hopsd.core.placement.allowances import allowances
-from hopsd.core.placement.ledger import Ledger
 from hopsd.core.placement.pools import could_run, could_run_on, pools_of
+from hopsd.core.queue.competing import idle_gpus, ledger_of, staying_jobs
 from hopsd.core.queue.history import OCCUPYING
-from hopsd.core.queue.priority import available_resources, idle_gpus, staying_jobs
 from hopsd.core.queue.profile_runs import Pair, ProfilingSettings, adopted, followed, run_summary
 from hopsd.core.queue.window import limited
 from hopsd.core.submission.comment import Comment
@@ -324,9 +323,7 @@ class _Room:
         self._idle = {node.name: node.idle for node in snapshot.nodes}
         names = [node.name for node in snapshot.nodes]
         self._free = dict(zip(names, idle_gpus(snapshot), strict=True))
-        self._ledger = Ledger(
-            available_resources(snapshot), allowances(snapshot.limits, staying_jobs(snapshot))
-        )
+        self._ledger = ledger_of(snapshot)
         self._head, self._heads = head, {*heads, *([head.id] if head else [])}
         self._kept = set() if head is None or self._holds(head) else self._next_for(head)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hopsd.core.queue.priority import competes, idle_gpus
+from hopsd.core.queue.competing import competes, idle_gpus
 from hopsd.core.speed.throughput import configuration_throughput
 from hopsd.model.ids import JobId
 from hopsd.model.plan import Plan, Snapshot

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hopsd.core.queue.competing import competing_jobs
 from hopsd.core.queue.priority import ages, remaining_seconds
 from hopsd.core.speed.throughput import configuration_throughput
 from hopsd.model.allocation import Allocation
@@ -21,7 +22,7 @@ from hopsd.model.ids import GpuType, JobId, NodeName, job_order
 from hopsd.model.job import Job
 from hopsd.model.plan import Snapshot
 from hopsd.model.reason import Reason, ReasonCode
-from hopsd.policies.placing import Servers, competing_jobs
+from hopsd.policies.placing import Servers
 
 Parts = tuple[tuple[int, int], ...]
 """Servers of one type, as rows, and devices on each."""

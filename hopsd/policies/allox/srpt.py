@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from hopsd.core.queue.priority import competes, idle_gpus
+from hopsd.core.queue.competing import competes, idle_gpus
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId
 from hopsd.model.plan import Plan, PlanSettings, Snapshot

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from hopsd.core.queue.competing import competing_jobs
 from hopsd.core.queue.priority import ages, queue, remaining_seconds
 from hopsd.model.allocation import Allocation
 from hopsd.model.arrays import Floats
@@ -27,7 +28,7 @@ from hopsd.policies.gavel.fractions import (
     max_min,
     max_sum,
 )
-from hopsd.policies.placing import Servers, competing_jobs
+from hopsd.policies.placing import Servers
 
 Program = Callable[[Shares], Floats]
 

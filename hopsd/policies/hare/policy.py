@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hopsd.core.queue.competing import competing_jobs
 from hopsd.core.queue.priority import age_seconds
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, job_order
@@ -31,7 +32,7 @@ from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.policies.hare.schedulers import SCHEDULERS, Scheduler, schedule
 from hopsd.policies.hare.tasks import Instance, Schedule
-from hopsd.policies.placing import Servers, competing_jobs
+from hopsd.policies.placing import Servers
 
 PIECES_MAX = 3
 """Rounds of tasks that a job's remaining training is divided into at most."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from hopsd.core.placement.allowances import Allowance, allowances
 from hopsd.core.placement.available import AvailableResources
 from hopsd.core.placement.pools import pools_of
-from hopsd.core.queue.priority import Queue, available_resources, queue, staying_jobs
+from hopsd.core.queue.competing import available_resources, staying_jobs
+from hopsd.core.queue.priority import Queue, queue
 from hopsd.core.queue.window import (
     limited,
     runnable,

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from hopsd.core.queue.competing import competes
 from hopsd.core.queue.history import AppKey
-from hopsd.core.queue.priority import competes
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId, job_order
 from hopsd.model.job import Job, JobState

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import floor
 
-from hopsd.core.queue.priority import competes
+from hopsd.core.queue.competing import competes
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId
 from hopsd.model.job import Job

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopsd.core.queue.priority import age_seconds, idle_gpus, priorities, queue
+from hopsd.core.queue.competing import idle_gpus
+from hopsd.core.queue.priority import age_seconds, priorities, queue
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName

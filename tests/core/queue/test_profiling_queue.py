@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hopsd.config import parse as parse_config
 from hopsd.controller import round_settings
 from hopsd.core.devices import CPU, usable
-from hopsd.core.queue.priority import idle_gpus
+from hopsd.core.queue.competing import idle_gpus
 from hopsd.core.queue.profile_runs import Pair, ProfilingSettings, unstarted
 from hopsd.core.queue.profiling import LEAVE_SECONDS, Profiling, known_pairs, profiling
 from hopsd.core.submission.comment import Comment, parse

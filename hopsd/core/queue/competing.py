@@ -1,0 +1,56 @@
+"""Which jobs a plan decides about, and the resources that they compete for."""
+
+from __future__ import annotations
+
+from hopsd.core.placement.allowances import allowances
+from hopsd.core.placement.available import AvailableResources
+from hopsd.core.placement.ledger import Ledger
+from hopsd.model.job import Job, JobState
+from hopsd.model.plan import Snapshot
+
+
+def competes(job: Job, *, first: bool) -> bool:
+    """Whether a plan decides about the job.
+
+    Waiting jobs do; in a first plan running ones that may be moved, too. Held and dependent
+    jobs and those being profiled are in no queue, and keep what they hold.
+    """
+    if job.state is not JobState.WAITING:
+        return False
+    return not job.running or (first and job.preemptible)
+
+
+def competing_jobs(snapshot: Snapshot) -> list[Job]:
+    """The jobs that a plan decides about, in the snapshot's order."""
+    return [job for job in snapshot.jobs if competes(job, first=snapshot.round.first)]
+
+
+def staying_jobs(snapshot: Snapshot) -> list[Job]:
+    """The running jobs that a plan leaves in place."""
+    first = snapshot.round.first
+    return [job for job in snapshot.jobs if job.running and not competes(job, first=first)]
+
+
+def available_resources(snapshot: Snapshot) -> AvailableResources:
+    """What a plan may give of every node; in a first plan also what competing jobs hold now."""
+    moving = [job for job in competing_jobs(snapshot) if job.running]
+    return AvailableResources.beside(snapshot.nodes, moving, staying_jobs(snapshot))
+
+
+def ledger_of(snapshot: Snapshot) -> Ledger:
+    """The available resources and the limits, with no placement made yet."""
+    left = allowances(snapshot.limits, staying_jobs(snapshot))
+    return Ledger(available_resources(snapshot), left)
+
+
+def idle_gpus(snapshot: Snapshot) -> list[int]:
+    """GPUs that a plan may give, by node in the cluster's order.
+
+    In a first plan this includes what competing jobs hold now.
+    """
+    idle = {node.name: node.idle for node in snapshot.nodes}
+    for job in competing_jobs(snapshot):
+        for name, gpus in job.running:
+            if name in idle:
+                idle[name] += gpus
+    return [idle[node.name] for node in snapshot.nodes]
