@@ -27,18 +27,10 @@ class Ranks:
 
     def start(self, local_rank: int, enter: Callable[[], None]) -> bool:
         """Fork a rank. True in the rank itself, in which ``enter`` was called."""
-        parent = os.getpid()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        pid = os.fork()
+        pid = fork()
         if pid:
             self.pids[local_rank] = pid
             return False
-        for name in (*_PASSED_ON, "SIGALRM"):
-            signal.signal(getattr(signal, name), signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        os.setsid()
-        _die_with(parent)
         enter()
         return True
 
@@ -50,7 +42,7 @@ class Ranks:
             if rank is None:
                 continue
             del self.pids[rank]
-            code = _exit_code(status)
+            code = exit_code(status)
             if code and not self.code:
                 self.code = code
                 self.send(signal.SIGTERM)
@@ -80,7 +72,23 @@ class Ranks:
                 signal.signal(number, handler)
 
 
-def _exit_code(status: int) -> int:
+def fork() -> int:
+    """As :func:`os.fork`; the child has a session of its own and no handlers, and dies with us."""
+    parent = os.getpid()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if not pid:
+        for name in (*_PASSED_ON, "SIGALRM"):
+            signal.signal(getattr(signal, name), signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.setsid()
+        _die_with(parent)
+    return pid
+
+
+def exit_code(status: int) -> int:
+    """Of what :func:`os.wait` returned: 128 + n after signal n."""
     return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 

@@ -39,7 +39,8 @@ class Hooks:
 
     ``failure`` says why it stopped. ``params`` counts the parameters that the optimizers train,
     ``optimizers`` those that were created, ``sharing`` the ranks that train on the same batch. Only
-    the training thread is timed; a batch that another thread fetches for it counts.
+    the training thread is timed; a batch that another thread fetches for it counts. ``gate``, if
+    any, is called after an iteration that an optimizer's step ended, outside of backward passes.
     """
 
     def __init__(self, recorder: Recorder, iterated: Callable[[], None]) -> None:
@@ -48,6 +49,7 @@ class Hooks:
         self.off = False
         self.optimizers = 0
         self.sharing = 1
+        self.gate: Callable[[], None] | None = None
         self._iterated = iterated
         self._inputs = Inputs()
         self._thread: int | None = None
@@ -183,6 +185,7 @@ class Hooks:
     def _step_ends(self, optimizer: Any, *_: Any) -> None:
         if self.off or compiling() or self._elsewhere():
             return
+        ended = False
         try:
             now = perf_counter()
             self.recorder.leave(now)
@@ -195,9 +198,12 @@ class Hooks:
                 self._trained[key] = _params(optimizer)
                 self.sharing = max(self.sharing, sharing(optimizer))
             if self.recorder.stepped(key, now):
+                ended = True
                 self._end_iteration()
         except Exception as error:
             self._fail(error)
+        if ended and self.gate is not None and not self.recorder.within:
+            self.gate()
 
     def _end_iteration(self) -> None:
         recorder = self.recorder

@@ -91,6 +91,11 @@ class Recorder:
         """True if the previous iteration read a batch from a loader."""
         return self._read
 
+    @property
+    def within(self) -> bool:
+        """True while a phase lasts: a step in a backward pass, or one in another's closure."""
+        return bool(self._within)
+
     def enter(self, phase: str, now: float) -> None:
         """``data``, ``backward`` or ``update`` begins."""
         within = self._within

@@ -6,7 +6,7 @@ import atexit
 import functools
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -73,6 +73,13 @@ def profile() -> Iterator[Session]:
             session.pause()
 
 
+def stop_at(gate: Callable[[], None]) -> None:
+    """Have ``gate`` called after each optimizer step that ends an iteration. Nothing is reported:
+    the process is one of several trainings of its job.
+    """
+    _only_session(environment.NO_JOB).stop_at(gate)
+
+
 def _only_session(job: environment.Job) -> Session:
     global _session  # noqa: PLW0603 - one PyTorch in a process, one session
     if _session is None:
@@ -101,6 +108,10 @@ class Session:
         atexit.register(self.close)
         os.register_at_fork(after_in_child=self._forked)
         self._attach_exit()
+
+    def stop_at(self, gate: Callable[[], None]) -> None:
+        """See :func:`stop_at`."""
+        self._hooks.gate = gate
 
     def resume(self) -> None:
         """Measure again, starting from zero."""
