@@ -1,0 +1,35 @@
+"""``python -m hops_profiler.lane [options] trials.txt``: see docs/users.md."""
+
+from __future__ import annotations
+
+import sys
+
+from hops_profiler import startup
+from hops_profiler.lane.lane import Lane
+from hops_profiler.lane.settings import parse
+from hops_profiler.lane.trials import Journal, TrialsError, read
+from hops_profiler.launch import place
+from hops_profiler.launch.preload import preload
+
+
+def main() -> None:
+    """Run the trials that have not ended; exits with 0 once all have ended well."""
+    settings = parse()
+    startup.suspend()  # the trials train, not the lane
+    try:
+        trials = read(settings.trials)
+        settings.output.mkdir(parents=True, exist_ok=True)
+        journal = Journal(settings.output / "journal")
+    except (TrialsError, OSError) as error:
+        sys.exit(f"hops-lane: {error}")
+    here = place.find()
+    if here.nodes > 1:
+        sys.exit("hops-lane: a lane runs on one node: submit it with --nodes=1")
+    reason = preload()
+    if reason:
+        sys.exit(f"hops-lane: no trial can be forked: {reason}")
+    sys.exit(Lane(settings, trials, journal, here.gpus).run())
+
+
+if __name__ == "__main__":
+    main()

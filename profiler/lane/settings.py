@@ -1,0 +1,95 @@
+"""What a lane is told: its command line."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+OUT_OF_MEMORY = 79
+"""The exit code of a trial that ran out of memory: it is tried again with all memory its own."""
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+"""What asks a lane to have its trials save and end."""
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """``width``: trials that take turns on a GPU. ``standby``: workers made in advance. A turn
+    lasts ``turn`` seconds, or ``iterations`` if those are given. ``memory``, ``host_memory``: bytes
+    for the trials' states on a GPU (0: what it has) and on its host. ``grace``: seconds to save.
+    """
+
+    trials: Path
+    output: Path
+    width: int = 3
+    standby: int = 3
+    turn: float = 1.0
+    iterations: int = 0
+    memory: int = 0
+    host_memory: int = 0
+    grace: float = 25.0
+
+
+def parse(arguments: Sequence[str] | None = None) -> Settings:
+    """Read the command line; exits with code 2 and a message if it is wrong."""
+    parser = argparse.ArgumentParser(
+        prog="hops-lane",
+        description="Run many trainings on the GPUs of one job, in turns.",
+        epilog="A lane that starts again leaves out the trials that have ended.",
+    )
+    add = parser.add_argument
+    add("trials", type=Path, metavar="FILE", help="one command a line: train.py --lr 0.1")
+    add("--output", type=Path, metavar="DIR", help="logs and journal; default: FILE.lane")
+    add("--width", type=_count, default=3, metavar="N", help="trials that take turns; default 3")
+    add("--standby", type=_count, default=3, metavar="N", help="workers in advance; default 3")
+    add("--turn", type=_seconds, default=1.0, metavar="SECONDS", help="length of a turn; default 1")
+    add("--iterations", type=_count, default=0, metavar="N", help="length of a turn, instead")
+    add("--memory", type=size, default=0, metavar="BYTES", help="a GPU's, for states; as 20G")
+    add(
+        "--host-memory", type=size, default=0, metavar="BYTES", help="default: half of what is free"
+    )
+    add("--grace", type=_seconds, default=25.0, metavar="SECONDS", help="to save; default 25")
+    seen = parser.parse_args(arguments)
+    half = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    return Settings(
+        trials=seen.trials,
+        output=seen.output or Path(f"{seen.trials}.lane"),
+        width=seen.width,
+        standby=seen.standby,
+        turn=seen.turn,
+        iterations=seen.iterations,
+        memory=seen.memory,
+        host_memory=seen.host_memory or half,
+        grace=seen.grace,
+    )
+
+
+def size(text: str) -> int:
+    """Bytes: ``1000``, ``512M``, ``20G``, in powers of 1024."""
+    found = re.fullmatch(r"(\d{1,15})([KMGT]?)(i?B)?", text.strip(), re.IGNORECASE)
+    if not found or not int(found.group(1)):
+        raise argparse.ArgumentTypeError(f"{text!r}: accepted are bytes such as 512M or 20G")
+    return int(found.group(1)) * _UNITS[found.group(2).upper()]
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < int(text) <= 10**9):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.0 < value <= 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r}: accepted are seconds above 0")
+    return value

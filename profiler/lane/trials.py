@@ -1,0 +1,97 @@
+"""The file of trials, and the journal of those that have ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+_PYTHON = re.compile(r"(.*/)?python[0-9.]*")
+
+
+class TrialsError(Exception):
+    """A line that is no command of a trial."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One command: a script, or the name of a ``module``, with its arguments. ``text``: its line,
+    with a number if it is there more than once. ``number``: its place in the file, from 1.
+    """
+
+    number: int
+    text: str
+    arguments: tuple[str, ...]
+    module: bool
+
+
+def read(path: Path) -> list[Trial]:
+    """The trials of a file, one a line; blank lines and what follows a ``#`` do not count.
+
+    Raises:
+        TrialsError: the file cannot be read, or a line is no Python command; says which.
+    """
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise TrialsError(f"{path} cannot be read: {error}") from error
+    trials: list[Trial] = []
+    for place, line in enumerate(lines, 1):
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError as error:
+            raise TrialsError(f"{path}, line {place}: {error}: {line.strip()}") from error
+        if words:
+            arguments, module = _command(words, f"{path}, line {place}")
+            text = " ".join(words)
+            again = sum(trial.arguments == arguments for trial in trials)
+            text += f"  # {again + 1}" if again else ""
+            trials.append(Trial(len(trials) + 1, text, arguments, module))
+    if not trials:
+        raise TrialsError(f"{path} has no trial; accepted is one command a line: train.py --lr 0.1")
+    return trials
+
+
+def _command(words: list[str], where: str) -> tuple[tuple[str, ...], bool]:
+    text = " ".join(words)
+    if _PYTHON.fullmatch(words[0]):
+        words = words[1:]
+    while words and words[0] == "-u":
+        words = words[1:]
+    module = words[:1] == ["-m"]
+    words = words[1:] if module else words
+    if not words or words[0].startswith("-"):
+        raise TrialsError(f"{where}: {text}: accepted is [python] SCRIPT or -m MODULE, arguments")
+    if not module and not Path(words[0]).is_file():
+        raise TrialsError(f"{where}: there is no script {words[0]}: {text}")
+    return tuple(words), module
+
+
+class Journal:
+    """Which trials have ended, by their commands: what a lane that starts again leaves out."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.codes: dict[str, int] = {}
+        try:
+            lines = path.read_text().splitlines()
+        except FileNotFoundError:
+            return
+        for line in lines:
+            try:
+                entry = json.loads(line)
+                self.codes[str(entry["command"])] = int(entry["code"])
+            except (ValueError, KeyError, TypeError):
+                continue  # cut off by a crash while it was written
+
+    def record(self, trial: Trial, code: int) -> None:
+        """Note, durably, that ``trial`` has ended with ``code``."""
+        self.codes[trial.text] = code
+        entry = {"trial": trial.number, "command": trial.text, "code": code}
+        with self._path.open("a") as file:
+            file.write(f"{json.dumps(entry)}\n")
+            file.flush()
+            os.fsync(file.fileno())

@@ -1,0 +1,132 @@
+"""A worker: waits with everything imported, becomes one trial, and waits again at its gate."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from types import FrameType
+from typing import Any
+
+import torch
+from hops_profiler.lane.link import Link
+from hops_profiler.lane.settings import OUT_OF_MEMORY, SIGNALS
+from hops_profiler.lane.state import State, peak, unmovable
+from hops_profiler.launch import script
+from hops_profiler.timing import session
+
+
+def serve(link: Link, kind: str) -> None:
+    """Be a worker on ``kind``, "cpu" or "cuda", until its trial has ended."""
+    device = torch.device(kind)
+    free = 0
+    if kind == "cuda":
+        torch.empty(1, device=device)  # the context; draws no random number
+        free = torch.cuda.mem_get_info()[0]
+    link.send(ready=free)
+    told = link.receive()
+    if told is None:
+        sys.exit(1)
+    os.register_at_fork(after_in_child=link.close)
+    _write_to(told["log"])
+    session.stop_at(Gate(link, State(device), told["iterations"]))
+    os.environ["HOPS_TRIAL"] = str(told["number"])
+    try:
+        script.run(told["arguments"], module=told["module"])
+    except (MemoryError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        sys.stderr.write(f"hops-lane: out of memory: {error}\n")
+        sys.exit(OUT_OF_MEMORY)
+    sys.exit(0)
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    return isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError))
+
+
+def _write_to(log: str) -> None:
+    """Let standard output and error be a file, and the input be empty."""
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    empty = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, 0)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.close(file)
+    os.close(empty)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+
+
+class Gate:
+    """Called after each optimizer step: lets ``iterations`` pass, then waits for its next turn."""
+
+    def __init__(self, link: Link, state: State, iterations: int) -> None:
+        self._link = link
+        self._state = state
+        self._left = self._given = iterations
+        self._pauses = 0
+        self._size = 0
+        self._reason = ""
+        self._began = time.monotonic()
+
+    def __call__(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self._pause()
+
+    def _pause(self) -> None:
+        seconds = time.monotonic() - self._began
+        held = HeldSignals()
+        self._pauses += 1
+        if self._pauses & (self._pauses - 1) == 0:  # later it seldom grows; looking takes a while
+            self._size, self._reason = self._state.find(), unmovable()
+        self._link.send(
+            paused=self._given, seconds=seconds, bytes=self._size,
+            peak=peak(self._state.device), alone=self._reason,
+        )  # fmt: skip
+        told = self._wait()
+        self._state.load()
+        held.release(told.get("signal"))
+        self._left = self._given = told["iterations"]
+        self._began = time.monotonic()
+
+    def _wait(self) -> dict[str, Any]:
+        """Do as told until it is this trial's turn."""
+        while True:
+            told = self._link.receive()
+            if told is None:
+                os._exit(1)  # without its executor
+            if told["do"] == "evict":
+                reason = unmovable()
+                if reason:
+                    self._link.send(refused=reason)
+                    continue
+                self._size = self._state.evict()
+                self._link.send(evicted=self._size)
+            elif told["do"] == "load":
+                self._state.load()
+                self._link.send(loaded=True)
+            else:
+                return told
+
+
+class HeldSignals:
+    """Keeps the script's handlers, which may save its state, from running while that is away."""
+
+    def __init__(self) -> None:
+        self._came: list[int] = []
+        self._handlers = {}
+        for number in SIGNALS:
+            if callable(signal.getsignal(number)):
+                self._handlers[number] = signal.signal(number, self._note)
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        self._came.append(number)
+
+    def release(self, number: int | None = None) -> None:
+        """Let the script have those that came, and ``number``."""
+        for each, handler in self._handlers.items():
+            signal.signal(each, handler)
+        for came in dict.fromkeys([*self._came, *([number] if number else [])]):
+            signal.raise_signal(came)

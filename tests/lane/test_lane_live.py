@@ -1,0 +1,199 @@
+"""Trials in a lane: results as alone, memory as allowed, and nothing left whatever dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.live
+
+TRAIN = Path(__file__).with_name("programs") / "lane_train.py"
+KINDS = ("sgd", "adam", "batchnorm", "amp", "accumulate", "keeps gradients")
+STATE = 340_000
+"""More than Adam's trial has, with gradients, parameters and two moments: 4 x 17,924 floats."""
+
+KILLS = int(os.environ.get("HOPS_KILLS", "20"))
+
+
+def environment(mark: str = "") -> dict[str, str]:
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "HOPS", "CUDA"))}
+    # Waiting threads of several processes on few cores would cost each other time.
+    return {**clean, "OMP_NUM_THREADS": "1", "HOPS_TEST_MARK": mark}
+
+
+def lane(folder: Path, lines: list[str], *options: object) -> subprocess.Popen[str]:
+    (folder / "trials").write_text("\n".join(lines))
+    return subprocess.Popen(
+        [sys.executable, "-m", "hops_profiler.lane", "trials", *map(str, options)],
+        cwd=folder, env=environment(str(folder)), stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def codes(folder: Path) -> dict[int, int]:
+    lines = (folder / "trials.lane" / "journal").read_text().splitlines()
+    return {entry["trial"]: entry["code"] for entry in map(json.loads, lines)}
+
+
+def turns(folder: Path) -> list[dict[str, object]]:
+    return [
+        json.loads(line) for line in (folder / "trials.lane/turns.cpu").read_text().split("\n")[:-1]
+    ]
+
+
+def left_of(mark: str) -> list[int]:
+    """Processes of the lane of this folder that have not ended."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if (
+                entry.name.isdigit()
+                and f"HOPS_TEST_MARK={mark}\0" in (entry / "environ").read_text()
+            ):
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+def test_losses_and_weights_are_those_of_trials_alone(tmp_path: Path) -> None:
+    alone = subprocess.run(
+        [sys.executable, TRAIN, "40", *KINDS], env=environment(), check=True, capture_output=True,
+        text=True,
+    ).stdout.splitlines()  # fmt: skip
+    lines = [f"{TRAIN} 40 '{kind}'" for kind in KINDS]
+    _, errors = (
+        running := lane(tmp_path, lines, "--iterations=1", f"--memory={2 * STATE}")
+    ).communicate(timeout=240)
+    assert running.returncode == 0, errors
+    for number, kind in enumerate(KINDS, 1):
+        seen = (tmp_path / f"trials.lane/{number}.log").read_text().splitlines()
+        assert seen == [line for line in alone if line.startswith(f"{kind} ")]
+    told = turns(tmp_path)
+    assert len(told) > 200
+    assert all(turn["bytes"] <= turn["capacity"] == 2 * STATE for turn in told)  # type: ignore[operator]
+    assert max(len(turn["on_device"]) for turn in told) == 2  # type: ignore[arg-type]
+    assert any(turn["kept"] for turn in told)
+    assert left_of(str(tmp_path)) == []
+
+
+ON_SIGNAL = """
+import os, signal, sys
+import torch
+saved = sys.argv[1]
+model = torch.nn.Linear(100, 100)
+optimizer = torch.optim.Adam(model.parameters())
+begin = 0
+if os.path.exists(saved):
+    begin, weights, moments = torch.load(saved)
+    model.load_state_dict(weights); optimizer.load_state_dict(moments)
+def save(*_):
+    torch.save((i + 1, model.state_dict(), optimizer.state_dict()), saved + ".new")
+    os.rename(saved + ".new", saved)
+    sys.exit(0)
+signal.signal(signal.SIGUSR1, save)
+torch.manual_seed(begin)
+for i in range(begin, 10**9 if begin == 0 else begin + 3):
+    optimizer.zero_grad()
+    model(torch.ones(1, 100)).square().sum().backward()
+    optimizer.step()
+    print(i, all(bool(t.abs().sum() > 0) for t in model.parameters()), flush=True)
+"""
+
+
+def test_on_the_signal_each_saves_and_the_next_lane_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "t.py").write_text(ON_SIGNAL)
+    lines = [f"t.py saved.{n}" for n in range(3)]
+    options = ("--iterations=2", "--memory=200000", "--standby=1")
+    running = lane(tmp_path, lines, *options)
+    wait_for(lambda: all(len(log(tmp_path, n)) > 5 for n in (1, 2, 3)), running)
+    running.send_signal(signal.SIGUSR1)
+    running.communicate(timeout=60)
+    assert running.returncode == 128 + signal.SIGUSR1
+    reached = [len(log(tmp_path, n)) for n in (1, 2, 3)]
+    running = lane(tmp_path, lines, *options)
+    _, errors = running.communicate(timeout=100)
+    assert running.returncode == 0, errors
+    for number, before in zip((1, 2, 3), reached, strict=True):
+        went_on = log(tmp_path, number)[before:]
+        # The iteration at whose gate it saved has not got to its print.
+        begin = int(went_on[0].split()[0])
+        assert begin in (before, before + 1)
+        assert [int(line.split()[0]) for line in went_on] == [begin, begin + 1, begin + 2]
+        assert all(line.endswith("True") for line in log(tmp_path, number))
+
+
+OUT_OF_MEMORY = """
+import os, sys, torch
+model = torch.nn.Linear(10, 10)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for i in range(5):
+    model(torch.ones(1, 10)).sum().backward()
+    optimizer.step()
+    if sys.argv[1] == "always" or i == 2 and not os.path.exists("tried"):
+        open("tried", "w").close()
+        raise MemoryError("no room")
+if sys.argv[1] == "too large":
+    torch.nn.Linear(1000, 1000)
+"""
+
+
+def test_one_that_runs_out_of_memory_is_tried_again_alone(tmp_path: Path) -> None:
+    (tmp_path / "t.py").write_text(OUT_OF_MEMORY)
+    lines = ["t.py once", "t.py always", f"{TRAIN} 9 sgd", f"{TRAIN} 9 adam"]
+    running = lane(tmp_path, lines, "--iterations=1", "--memory=250000", "--standby=1", "--width=4")
+    _, errors = running.communicate(timeout=100)
+    assert running.returncode == 1
+    assert codes(tmp_path) == {1: 0, 2: 79, 3: 0, 4: 137}
+    assert "trial 4 is ended: its state has" in errors
+    assert all(turn["bytes"] <= 250_000 for turn in turns(tmp_path))  # type: ignore[operator]
+
+
+def test_whatever_is_killed_nothing_hangs_or_stays(tmp_path: Path) -> None:
+    lines = [f"{TRAIN} 12 sgd"] * (KILLS * 2)
+    running = lane(tmp_path, lines, "--iterations=3", "--memory=300000")
+    chance = random.Random(1)
+    killed = 0
+    while killed < KILLS and running.poll() is None:
+        time.sleep(chance.uniform(0.0, 0.1))
+        others = [pid for pid in left_of(str(tmp_path)) if pid != running.pid]
+        if others and (tmp_path / "trials.lane/turns.cpu").exists():
+            os.kill(chance.choice(others), signal.SIGKILL)
+            killed += 1
+    _, errors = running.communicate(timeout=280)
+    assert killed == KILLS, errors
+    assert left_of(str(tmp_path)) == []
+    seen = codes(tmp_path)
+    assert set(seen) == set(range(1, len(lines) + 1)), errors
+    assert set(seen.values()) <= {0, 137}
+    logs = {tuple(log(tmp_path, number)) for number, code in seen.items() if code == 0}
+    assert len(logs) == 1  # the others have not noticed
+    assert len(logs.pop()) == 13
+
+
+def test_nothing_outlives_the_lane(tmp_path: Path) -> None:
+    running = lane(tmp_path, [f"{TRAIN} 100000 sgd"] * 3, "--iterations=1", "--memory=300000")
+    wait_for(lambda: len(left_of(str(tmp_path))) >= 8 and log(tmp_path, 3) != [], running)
+    running.kill()
+    running.communicate(timeout=60)
+    wait_for(lambda: left_of(str(tmp_path)) == [], None)
+
+
+def log(folder: Path, number: int) -> list[str]:
+    path = folder / f"trials.lane/{number}.log"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def wait_for(happened, running: subprocess.Popen[str] | None) -> None:  # type: ignore[no-untyped-def]
+    end = time.monotonic() + 100
+    while not happened():
+        assert running is None or running.poll() is None, running.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.02)

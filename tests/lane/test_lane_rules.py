@@ -1,0 +1,155 @@
+"""What a lane reads, and whose state it keeps on a GPU."""
+
+from __future__ import annotations
+
+import itertools
+from argparse import ArgumentTypeError
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hops_profiler.lane.residence import resident
+from hops_profiler.lane.settings import parse, size
+from hops_profiler.lane.trials import Journal, TrialsError, read
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+
+def test_a_trial_is_an_ordinary_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").touch()
+    Path("trials.txt").write_text(
+        "# a search\n\ntrain.py --lr 0.1\npython -u train.py --name 'a b'  # the second\n"
+        "/usr/bin/python3.11 -m package.train -x\ntrain.py --lr 0.1\n"
+    )
+    trials = read(Path("trials.txt"))
+    assert [(t.number, t.arguments, t.module) for t in trials] == [
+        (1, ("train.py", "--lr", "0.1"), False),
+        (2, ("train.py", "--name", "a b"), False),
+        (3, ("package.train", "-x"), True),
+        (4, ("train.py", "--lr", "0.1"), False),
+    ]
+    assert len({trial.text for trial in trials}) == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("train.py\nnone.py --lr 1", "line 2: there is no script none.py"),
+        ("train.py 'a", "line 1: No closing quotation"),
+        ("python", "accepted is"),
+        ("--lr 0.1", "accepted is"),
+        ("# nothing", "no trial"),
+    ],
+)
+def test_a_line_that_is_no_command_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, named: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").touch()
+    Path("trials.txt").write_text(text)
+    with pytest.raises(TrialsError, match=named):
+        read(Path("trials.txt"))
+    with pytest.raises(TrialsError, match="cannot be read"):
+        read(Path("none.txt"))
+
+
+def test_the_journal_survives_a_line_cut_off(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    (tmp_path / "trials").write_text(f"{tmp_path}/train.py 1\n{tmp_path}/train.py 2")
+    first, second = read(tmp_path / "trials")
+    Journal(tmp_path / "journal").record(first, 0)
+    Journal(tmp_path / "journal").record(second, 3)
+    with (tmp_path / "journal").open("a") as file:
+        file.write('{"trial": 2, "comm')
+    assert Journal(tmp_path / "journal").codes == {first.text: 0, second.text: 3}
+
+
+def test_sizes_and_other_options(capsys: pytest.CaptureFixture[str]) -> None:
+    assert [size(text) for text in ("7", "2k", "3MiB", "20G")] == [7, 2048, 3 << 20, 20 << 30]
+    for text in ("", "-1", "0", "1.5G", "G"):
+        with pytest.raises(ArgumentTypeError):
+            size(text)
+    assert parse(["t.txt", "--memory=1G"]).output == Path("t.txt.lane")
+    for wrong in (["t.txt", "--turn=0"], ["t.txt", "--width", "none"], []):
+        with pytest.raises(SystemExit):
+            parse(wrong)
+    assert "accepted are seconds" in capsys.readouterr().err
+
+
+trials = st.integers(0, 3)
+
+
+@given(
+    st.lists(trials, min_size=1, max_size=8),
+    st.lists(trials, max_size=4),
+    st.lists(st.integers(1, 5), min_size=4, max_size=4),
+    st.integers(5, 12),
+)
+def test_next_come_first_then_latest(
+    following: list[int], completed: list[int], sizes: list[int], capacity: int
+) -> None:
+    table = dict(enumerate(sizes))
+    kept = resident(following, completed, table, capacity)
+    assert kept[0] == following[0]
+    assert len(set(kept)) == len(kept)
+    assert sum(table[trial] for trial in kept) <= capacity
+    ranked = list(dict.fromkeys([*following, *completed]))
+    for trial in set(ranked) - set(kept):  # what was left out did not fit beside those before it
+        before = [table[t] for t in kept if ranked.index(t) < ranked.index(trial)]
+        assert sum(before) + table[trial] > capacity
+
+
+def cost(sequence: list[int], sizes: dict[int, int], capacity: int) -> tuple[int, int]:
+    """By the rule: how often a trial's turn comes before its state, and how many states come."""
+    here: set[int] = set()
+    waits = copies = 0
+    for place, trial in enumerate(sequence):
+        waits += trial not in here
+        following = sequence[place:]
+        chosen = set(resident(following, sequence[:place][::-1], sizes, capacity))
+        chosen &= here | set(following)
+        copies += len(chosen - here)
+        here = chosen
+    return waits, copies
+
+
+def least(sequence: list[int], sizes: dict[int, int], capacity: int) -> tuple[int, int]:
+    """The fewest waits, and of those plans the fewest copies, by exhaustive search."""
+
+    @cache
+    def best(place: int, here: frozenset[int]) -> tuple[int, int]:
+        if place == len(sequence):
+            return 0, 0
+        trial = sequence[place]
+        found = []
+        for count in range(len(sizes)):
+            for others in itertools.combinations(sizes.keys() - {trial}, count):
+                chosen = frozenset((trial, *others))
+                if sum(sizes[t] for t in chosen) <= capacity:
+                    waits, copies = best(place + 1, chosen)
+                    found.append((waits + (trial not in here), copies + len(chosen - here)))
+        return min(found)
+
+    return best(0, frozenset())
+
+
+@settings(max_examples=50)
+@given(st.lists(trials, min_size=1, max_size=6), st.integers(1, 4))
+def test_for_states_of_one_size_no_plan_is_better(sequence: list[int], room: int) -> None:
+    sizes = dict.fromkeys(range(4), 1)
+    assert cost(sequence, sizes, room) == least(sequence, sizes, room)
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(trials, min_size=1, max_size=6),
+    st.lists(st.integers(1, 4), min_size=4, max_size=4),
+    st.integers(4, 9),
+)
+def test_no_plan_has_fewer_waits(sequence: list[int], sizes: list[int], capacity: int) -> None:
+    table = dict(enumerate(sizes))
+    waits, copies = cost(sequence, table, capacity)
+    fewest, copied = least(sequence, table, capacity)
+    assert waits == fewest
+    assert copies <= 2 * copied
