@@ -14,7 +14,7 @@ from hopsd.errors import StoreError
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import GpuType, JobId, UserName, WorkloadName
 from hopsd.model.job import ThroughputTable
-from hopsd.model.journal import Control, Event, Placement, ReasonRecord, ReleaseRequest
+from hopsd.model.journal import Control, Event, Placement, PlanSummary, ReasonRecord, ReleaseRequest
 from hopsd.model.knowledge import Knowledge
 from hopsd.model.plan import Plan
 from hopsd.model.profiling import ProfileRun
@@ -160,6 +160,10 @@ class MemoryStore(MemoryKnowledge):
 
     def outcomes(self, plan: PlanId) -> tuple[StepOutcome, ...]:
         return self._plans[plan].outcomes if plan in self._plans else ()
+
+    def plans(self, most: int) -> tuple[PlanSummary, ...]:
+        newest = [self._plans[number].record for number in sorted(self._plans, reverse=True)]
+        return tuple(PlanSummary.of(r.plan, r.made, first=r.first) for r in newest[:most])
 
     def job(self, job: JobId) -> JobRecord | None:
         ended = [record for (name, _), record in self._ended.items() if name == job]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId
+from hopsd.model.plan import Plan, PlanStatus
 from hopsd.model.reason import Reason
 
 
@@ -64,3 +65,38 @@ class ReleaseRequest:
     at: float
     uid: int
     jobs: tuple[JobId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSummary:
+    """A plan's figures. ``seconds``: that it took; ``placed``: jobs given GPUs anew or elsewhere;
+    ``waiting``: jobs left without. The others are as in :class:`Plan`.
+    """
+
+    made: float
+    first: bool
+    status: PlanStatus
+    objective: float
+    upper_bound: float
+    gap: float
+    fragments: int
+    configurations: int
+    seconds: float
+    placed: int
+    waiting: int
+
+    @classmethod
+    def of(cls, plan: Plan, made: float, *, first: bool) -> PlanSummary:
+        return cls(
+            made,
+            first,
+            plan.status,
+            plan.objective,
+            plan.upper_bound,
+            plan.gap,
+            plan.fragments,
+            plan.configurations,
+            plan.seconds.get("total", 0.0),
+            len(plan.placements),
+            len(plan.waiting),
+        )

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import GpuType, JobId, UserName, WorkloadName
-from hopsd.model.journal import Control, Event, Placement, ReasonRecord, ReleaseRequest
+from hopsd.model.journal import Control, Event, Placement, PlanSummary, ReasonRecord, ReleaseRequest
 from hopsd.model.knowledge import Bandwidth, PhaseRecord, Theory
 from hopsd.model.step import StepOutcome
 from hopsd.store.port import PlanId, Store
@@ -20,6 +20,9 @@ class History(Store, Protocol):
 
     def outcomes(self, plan: PlanId) -> tuple[StepOutcome, ...]:
         """The outcomes of a finished plan's steps, in their order."""
+
+    def plans(self, most: int) -> tuple[PlanSummary, ...]:
+        """The newest plans, finished or not, the newest first."""
 
     def job(self, job: JobId) -> JobRecord | None:
         """The newest job of that id, ended or not."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from hopsd.errors import StoreError
 from hopsd.model.ids import JobId
-from hopsd.model.journal import ReasonRecord
+from hopsd.model.journal import PlanSummary, ReasonRecord
 from hopsd.model.plan import Plan
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.model.step import Step, StepOutcome
@@ -74,6 +74,21 @@ def unfinished(connection: Connection) -> tuple[PlanId, PlanRecord] | None:
 def last(connection: Connection) -> PlanRecord | None:
     found = _newest(connection, unfinished=False)
     return None if found is None else found[1]
+
+
+def newest(connection: Connection, most: int) -> tuple[PlanSummary, ...]:
+    """Summed up by PostgreSQL: a plan of a large cluster has megabytes."""
+    rows = connection.execute(
+        "SELECT jsonb_build_object('made', made, 'first', first, 'status', plan->'status',"
+        " 'objective', plan->'objective', 'upper_bound', plan->'upper_bound', 'gap', plan->'gap',"
+        " 'fragments', plan->'fragments', 'configurations', plan->'configurations',"
+        " 'seconds', coalesce(plan->'seconds'->'total', '0'),"
+        " 'placed', (SELECT count(*) FROM jsonb_object_keys(plan->'placements')),"
+        " 'waiting', (SELECT count(*) FROM jsonb_object_keys(plan->'waiting')))"
+        " FROM (SELECT made, first, plan FROM plans ORDER BY id DESC LIMIT %s) AS newest",
+        [most],
+    )
+    return tuple(decode(PlanSummary, row[0]) for row in rows)
 
 
 def outcomes(connection: Connection, plan: PlanId) -> tuple[StepOutcome, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import GpuType, JobId, UserName, WorkloadName
 from hopsd.model.job import ThroughputTable
-from hopsd.model.journal import Control, Event, Placement, ReasonRecord, ReleaseRequest
+from hopsd.model.journal import Control, Event, Placement, PlanSummary, ReasonRecord, ReleaseRequest
 from hopsd.model.knowledge import Bandwidth, Knowledge, PhaseRecord, Theory, ThroughputRecord
 from hopsd.model.profiling import ProfileRun
 from hopsd.model.step import StepOutcome
@@ -164,6 +164,10 @@ class PostgresStore:
     def outcomes(self, plan: PlanId) -> tuple[StepOutcome, ...]:
         with self._database.transaction() as connection:
             return plans.outcomes(connection, plan)
+
+    def plans(self, most: int) -> tuple[PlanSummary, ...]:
+        with self._database.transaction() as connection:
+            return plans.newest(connection, most)
 
     def job(self, job: JobId) -> JobRecord | None:
         with self._database.transaction() as connection:

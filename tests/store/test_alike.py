@@ -102,6 +102,7 @@ def told(store: History) -> dict[str, object]:
         "reasons": [store.reasons(name) for name in JOBS],
         "unfinished": left and left[1],
         "last": store.last_plan(),
+        "plans": store.plans(3),
     }
 
 

@@ -166,6 +166,23 @@ def test_the_newest_outcome_of_each_job_is_told(store: History) -> None:
     assert store.last_outcomes([]) == {}
 
 
+def test_plans_are_summed_up_the_newest_first(store: History) -> None:
+    first = replace(
+        waiting(j1=ReasonCode.HELD),
+        placements={TWO: Allocation.of({"n0": 2})},
+        objective=3.5,
+        upper_bound=inf,
+        seconds={"total": 0.25},
+    )
+    store.finish_plan(store.begin_plan(plan_record(first)), [], 101.0)
+    store.begin_plan(plan_record(made=130.0))
+    newest, older = store.plans(5)
+    assert (newest.made, newest.first, newest.seconds) == (130.0, False, 0.0)
+    assert (older.objective, older.upper_bound, older.seconds) == (3.5, inf, 0.25)
+    assert (older.made, older.first, older.placed, older.waiting) == (100.0, True, 1, 1)
+    assert store.plans(1) == (newest,)
+
+
 def test_only_a_begun_plan_can_be_finished(store: History) -> None:
     with pytest.raises(StoreError, match="plan 17"):
         store.finish_plan(PlanId(17), [], 1.0)
