@@ -6,7 +6,7 @@ VENV := .venv
 
 $(VENV)/.ready: setup.cfg
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/pip install --quiet --editable '.[dev,highs,metrics,examples]'
+	$(VENV)/bin/pip install --quiet --editable '.[dev,highs,metrics,web,examples]'
 	touch $@
 
 setup: $(VENV)/.ready

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import pwd
-import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,37 +21,31 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from hopsd import logs
-from hopsd.config import Config, SlurmConfig, load
-from hopsd.controller import Controller, round_settings
+from hopsd.answers import ASK_SECONDS, Answers
+from hopsd.config import Config, SlurmConfig, WebConfig, load
+from hopsd.controller import Controller
 from hopsd.ctl.terminal import printable
 from hopsd.errors import ConfigError, HopsError, InputError
-from hopsd.learning.learnt import known_workloads, workload_document
 from hopsd.local_socket import LocalServer, Request
 from hopsd.metrics import Metrics
-from hopsd.model.cluster import Node
-from hopsd.model.ids import JobId, Tasks, UserName, WorkloadName
-from hopsd.model.privacy import Private, Viewer
+from hopsd.model.ids import JobId
+from hopsd.model.privacy import Viewer
 from hopsd.slurm.accounting.rights import coordinated, own_missing_rights
-from hopsd.slurm.ask import PrivacyReader, look_up
+from hopsd.slurm.ask import PrivacyReader
 from hopsd.slurm.choose import choose_port
 from hopsd.slurm.command import SlurmCommands
 from hopsd.store.leader import Leader
 from hopsd.store.postgres import PostgresStore
-from hopsd.views import history_for, knowledge_for, status_for, throughput_for, viewer
+from hopsd.web import Web
 
 log = structlog.get_logger()
 
 TICK = "tick"
-PRIVACY_SECONDS = 5.0
-"""Who asks for the status waits no longer for what Slurm says of PrivateData."""
 FAILING_TICKS = 10
 """In a row, all with the same defect: after them systemd's watchdog is kept waiting."""
 
 MAX_STATUS = 1000
 """Characters of what systemd is told."""
-
-_MAX_NAMED = 10
-"""Tasks of an array in a sentence."""
 
 CLOCK_STEP_SECONDS = 1.0
 """The scheduler sleeps until a time of day: one that is set back would put off the next tick."""
@@ -67,7 +60,6 @@ class Daemon:
         self._stop = threading.Event()
         self._reload = threading.Event()
         self._wake = threading.Event()
-        self._looking_up = threading.Lock()
         self._last_tick = time.monotonic()
         self._notify = sdnotify.SystemdNotifier()
         self._metrics: Metrics | None = None
@@ -81,21 +73,24 @@ class Daemon:
         config = self._config
         logs.configure(config.daemon.log_level, config.daemon.log_format)
         log.info("starting", config=str(self._path), pid=os.getpid())
-        commands = SlurmCommands(PRIVACY_SECONDS)
+        commands = SlurmCommands(ASK_SECONDS)
         self._privacy = PrivacyReader(commands)
         leader = Leader(config.database.dsn)
         port, why = choose_port(config.slurm, assure=leader.assure)
         with PostgresStore(config.database.dsn, leader=leader) as store:
             self._store = store
             self._controller = Controller(config, port, why, store, leader)
+            self._answers = Answers(self._controller, store, self._privacy, config)
             log.info("start", port=port.name, reason=why)
             for missing in own_missing_rights(commands, _user(os.getuid())):
                 log.error("rights", missing=missing)
             server = LocalServer(config.daemon.socket, self._answer)
             self._metrics = Metrics(config)
+            web = Web(config.web, self._answers)
             try:
                 self._loop()
             finally:
+                web.close()
                 self._metrics.close()
                 server.close()
                 leader.close()
@@ -184,6 +179,7 @@ class Daemon:
         needs_restart = [key for key in RESTART_KEYS if not _same(key, self._config, config)]
         self._controller.configure(config)
         old, self._config = self._config, config
+        self._answers.config = config
         self._schedule(scheduler)
         longer = config.daemon.round_seconds != old.daemon.round_seconds
         log.info(
@@ -196,8 +192,10 @@ class Daemon:
     def _answer(self, request: Request) -> Any:
         """Serve the local socket."""
         commands: dict[str, Callable[[Request], Any]] = {
-            "status": lambda r: status_for(self._viewer(r), self._controller.document),
-            "explain": self._explain,
+            "status": lambda r: self._answers.status(self._viewer(r)),
+            "explain": lambda r: self._answers.explain(
+                self._viewer(r), str(r.arguments.get("job", ""))
+            ),
             "throughput": self._throughput,
             "pause": lambda r: self._control(r, paused=True),
             "resume": lambda r: self._control(r, paused=False),
@@ -207,65 +205,14 @@ class Daemon:
             raise InputError(f"command {request.command!r}; accepted: {', '.join(commands)}")
         return commands[request.command](request)
 
-    def _explain(self, request: Request) -> Any:
-        job = str(request.arguments.get("job", ""))
-        if not re.fullmatch(r"[0-9]{1,18}(_[0-9]{1,18})?", job):
-            raise InputError(
-                f"job {job[:80]!r}; accepted is the number of a job, or of a task as in 17_4"
-            )
-        who = self._viewer(request)
-        document = status_for(who, self._controller.document)
-        rows = {row["id"]: row for row in document["running"] + document["waiting"]}
-        tasks = {row["number"]: row["id"] for row in rows.values() if row["array"]}
-        if job not in rows:
-            job = tasks.get(job, _waits_as(job, rows))
-        history = history_for(who, self._store.job_history(JobId(job)))
-        told = {"job": rows.get(job), "history": history, "unseen": None}
-        if job not in rows and not history["placements"]:
-            of_array = [row["id"] for row in rows.values() if row["array"] == job]
-            told["unseen"] = (
-                f"job {job} is an array; ask for one of its tasks: {_some(of_array)}"
-                if of_array
-                else self._unseen(who, JobId(job))
-            )
-        return told
-
-    def _unseen(self, who: Viewer, job: JobId) -> str | None:
-        """Of a job that hopsd has not seen and Slurm knows, in a sentence."""
-        with self._looking_up:  # one command at a time, however many users ask
-            found = look_up(SlurmCommands(PRIVACY_SECONDS), job)
-        if found is None or (who.hides(Private.JOBS) and found.uid != who.uid):
-            return None
-        if not found.ours:
-            return f"job {job} has no hops comment: it is Slurm's alone ({found.state})"
-        seconds = self._config.daemon.refresh_seconds
-        return (
-            f"job {job} is {found.state} and none that hops has looked at; it looks every"
-            f" {seconds:g} s, and longer where it waits for jobs to save their work"
-        )
-
     def _viewer(self, request: Request) -> Viewer:
-        more = map(Private, self._config.daemon.private_data)
-        privacy = self._privacy.read()
-        return viewer(request.uid, _user(request.uid), os.getuid(), privacy, more)
+        return self._answers.viewer(request.uid, _user(request.uid))
 
     def _throughput(self, request: Request) -> Any:
-        who = self._viewer(request)
-        own = self._store.workloads_of(UserName(who.user))
-        knowledge = knowledge_for(who, self._store.knowledge(), own)
-        if "workload" not in request.arguments:
-            return {"workloads": known_workloads(knowledge)}
-        answer = workload_document(
-            WorkloadName(str(request.arguments["workload"])),
-            knowledge,
-            [
-                Node(node["name"], node["gpu_type"], node["gpus"], node["idle"])
-                for node in self._controller.document["nodes"]
-            ],
-            round_settings(self._config).snapshot.estimator,
-            time.time(),
+        workload = request.arguments.get("workload")
+        return self._answers.throughput(
+            self._viewer(request), None if workload is None else str(workload)
         )
-        return throughput_for(who, answer)
 
     def _control(self, request: Request, *, paused: bool) -> Any:
         self._refuse_ordinary(request)
@@ -303,28 +250,18 @@ class Daemon:
         if "operators" in let and user in self._privacy.read().privileged_users:
             return
         if "coordinators" in let and jobs:
-            own = coordinated(SlurmCommands(PRIVACY_SECONDS), user)
+            own = coordinated(SlurmCommands(ASK_SECONDS), user)
             if own.issuperset(self._controller.account_of(job) for job in jobs):
                 return
         whom = " and ".join(["root", _user(os.getuid()), *(f"Slurm's {who}" for who in let)])
         raise HopsError(f"{request.command} is for {whom}, not for {user}")
 
 
-def _waits_as(job: str, rows: Mapping[str, Any]) -> str:
-    """The array's, of one of its tasks before their turn."""
-    array, _, task = job.partition("_")
-    waits = array in rows and task and int(task) in Tasks.parse(rows[array]["tasks"])
-    return array if waits else job
-
-
-def _some(jobs: Sequence[str]) -> str:
-    return ", ".join(jobs[:_MAX_NAMED]) + (", ..." if len(jobs) > _MAX_NAMED else "")
-
-
 RESTART_KEYS = (
     "daemon.socket",
     "database.dsn",
     "metrics.listen",
+    *(f"web.{setting.name}" for setting in fields(WebConfig)),
     *(f"slurm.{setting.name}" for setting in fields(SlurmConfig)),
 )
 """Settings that a reload does not change in a running daemon."""

@@ -1,4 +1,4 @@
-"""/metrics for Prometheus: in threads of its own, a few at a time, each for some seconds."""
+"""Serves a WSGI application on this machine: in threads, a few at a time, each for some seconds."""
 
 from __future__ import annotations
 
@@ -6,29 +6,41 @@ import socket
 import sys
 import threading
 from contextlib import suppress
+from dataclasses import dataclass
 from socketserver import TCPServer, ThreadingMixIn
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 import structlog
-from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from hopsd.config.listen import ListenAddress
 from hopsd.errors import HopsError
 from hopsd.local_socket import clear_socket
 
-CONNECTIONS = 8
-"""At a time; who comes beyond is turned away."""
-SCRAPE_SECONDS = 10.0
+if TYPE_CHECKING:
+    from wsgiref.types import WSGIApplication
 
 log = structlog.get_logger()
 
 
-class MetricsServer:
-    """Answers scrapes until closed."""
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Who comes beyond ``connections`` at a time is turned away; after ``seconds`` from its
+    acceptance a connection is cut.
+    """
 
-    def __init__(self, address: ListenAddress, registry: CollectorRegistry) -> None:
-        """Listen at ``address``; a socket is for hopsd's account and its group.
+    connections: int
+    seconds: float
+
+
+class LocalHttp:
+    """Answers requests until closed."""
+
+    def __init__(
+        self, address: ListenAddress, app: WSGIApplication, bounds: Bounds, section: str
+    ) -> None:
+        """Listen at ``address``; a socket is for hopsd's account and its group. ``section``: of
+        the configuration, whose ``listen`` it is.
 
         Raises:
             HopsError: nothing can listen there.
@@ -36,17 +48,19 @@ class MetricsServer:
         self._path = address.path
         try:
             if self._path is not None:
-                clear_socket(self._path, "metrics.listen")
+                clear_socket(self._path, f"{section}.listen")
             self._server = (_UnixServer if self._path else _server_of(address))(
-                str(self._path) if self._path else address.host_and_port, _Handler
+                str(self._path) if self._path else address.host_and_port, bounds, section
             )
             if self._path is not None:
                 self._path.chmod(0o660)
         except (OSError, ValueError) as error:
-            raise HopsError(f"metrics.listen: {address} cannot be listened on: {error}") from error
-        self._server.set_app(make_wsgi_app(registry))
+            raise HopsError(
+                f"{section}.listen: {address} cannot be listened on: {error}"
+            ) from error
+        self._server.set_app(app)
         self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.2,), name="metrics", daemon=True
+            target=self._server.serve_forever, args=(0.2,), name=section, daemon=True
         )
         self._thread.start()
 
@@ -62,9 +76,11 @@ class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, address: Any, handler: type[WSGIRequestHandler]) -> None:
-        self._free = threading.BoundedSemaphore(CONNECTIONS)
-        super().__init__(address, handler)
+    def __init__(self, address: Any, bounds: Bounds, section: str) -> None:
+        self._free = threading.BoundedSemaphore(bounds.connections)
+        self._section = section
+        self.seconds = bounds.seconds
+        super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
         """Without the look-up of the host's name, which may take long."""
@@ -84,7 +100,7 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         # A client that sends or reads byte by byte is cut off, too.
-        timer = threading.Timer(SCRAPE_SECONDS, _cut, [request])
+        timer = threading.Timer(self.seconds, _cut, [request])
         timer.daemon = True
         try:
             timer.start()
@@ -96,7 +112,7 @@ class _Server(ThreadingMixIn, WSGIServer):
     def handle_error(self, _request: Any, _client_address: Any) -> None:
         """A client that hangs up in the middle is its own affair; a defect is ours."""
         if not isinstance(sys.exception(), OSError):
-            log.exception("defect", where="metrics")
+            log.exception("defect", where=self._section)
 
 
 class _Server6(_Server):
@@ -121,7 +137,11 @@ def _cut(request: socket.socket) -> None:
 
 
 class _Handler(WSGIRequestHandler):
-    timeout = SCRAPE_SECONDS
+    server: _Server
+
+    def setup(self) -> None:
+        super().setup()
+        self.connection.settimeout(self.server.seconds)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name there
-        """A scrape every some seconds is no news."""
+        """A request every some seconds is no news."""

@@ -39,6 +39,7 @@ OUTSIDE = {
     "highspy": {"solver"},
     "apscheduler": {"daemon"},
     "prometheus_client": {"metrics"},
+    "flask": {"web"},
 }
 """The only rooms of ours in which an outside library may be imported."""
 

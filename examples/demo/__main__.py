@@ -22,11 +22,12 @@ from examples.demo.cluster import ClusterError, NodeSpec, PrivateCluster, on_rea
 from examples.demo.jobs import JOBS, PACE_SECONDS, DemoJob
 from examples.demo.packages import ensure_slurm
 from examples.demo.report import Finished, problems, report, training_log
-from hopsd.ctl.render import console, duration, show, table
+from hopsd.ctl.render import console, show, table
 from hopsd.ctl.status import view
 from hopsd.errors import HopsError
 from hopsd.local_socket import UnreachableError, ask
 from hopsd.store.embedded import EmbeddedPostgres
+from hopsd.wording import duration
 
 ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "build" / "demo"

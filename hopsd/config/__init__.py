@@ -16,6 +16,7 @@ from hopsd.config.schema import (
     ProfilingConfig,
     SignalScope,
     SlurmConfig,
+    WebConfig,
 )
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "ProfilingConfig",
     "SignalScope",
     "SlurmConfig",
+    "WebConfig",
     "load",
     "parse",
 ]

@@ -340,6 +340,27 @@ class MetricsConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class WebConfig:
+    """The web page: docs/web.md. Needs hops[web]."""
+
+    listen: ListenAddress = option(
+        ListenAddress(""),
+        "Where the page is served: a Unix socket's path, or an address of this machine's own;"
+        " empty: nowhere.",
+    )
+    names: tuple[str, ...] = option(
+        (),
+        "Names by which a browser may call the page, besides localhost and this machine's own"
+        " addresses; on a socket every name is accepted.",
+    )
+    user_header: str = option(
+        "",
+        "On a socket: the header in which a reverse proxy says who has logged in. Without it, every"
+        " reader sees what a user without jobs may see.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """A validated hopsd.toml; ``Config()`` is the default of everything.
 
@@ -356,6 +377,7 @@ class Config:
     knowledge: KnowledgeConfig = field(default_factory=KnowledgeConfig)
     profiling: ProfilingConfig = field(default_factory=ProfilingConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
+    web: WebConfig = field(default_factory=WebConfig)
     throughput: Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]] = field(
         default_factory=dict
     )
@@ -373,4 +395,5 @@ SECTIONS: Mapping[str, type] = {
     "knowledge": KnowledgeConfig,
     "profiling": ProfilingConfig,
     "metrics": MetricsConfig,
+    "web": WebConfig,
 }

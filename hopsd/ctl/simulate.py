@@ -15,7 +15,7 @@ import click
 
 from hopsd import __version__
 from hopsd.ctl.finite import FiniteRange
-from hopsd.ctl.render import duration, show, show_json, table
+from hopsd.ctl.render import show, show_json, table
 from hopsd.ctl.terminal import complain
 from hopsd.errors import InputError
 from hopsd.formats.scenario import read_cluster, read_workload
@@ -33,6 +33,7 @@ from hopsd.sim.measured import measured_workload
 from hopsd.sim.presets import PRESETS, preset
 from hopsd.sim.report import write_report
 from hopsd.sim.study import Result, figures, play, write
+from hopsd.wording import duration
 
 T = TypeVar("T")
 

@@ -17,8 +17,9 @@ from rich.text import Text
 from hopsd.core.devices import is_cpu
 from hopsd.ctl.daemon import ask_daemon, socket_option
 from hopsd.ctl.finite import FiniteRange
-from hopsd.ctl.render import clock, console, duration, show, show_json, table
+from hopsd.ctl.render import console, show, show_json, table
 from hopsd.ctl.terminal import complain, printable
+from hopsd.wording import clock, duration
 
 Document = dict[str, Any]
 

@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from hopsd.ctl.daemon import ask_daemon, socket_option
-from hopsd.ctl.render import duration, show, show_json, table
+from hopsd.ctl.render import show, show_json, table
+from hopsd.wording import duration
 
 Document = dict[str, Any]
 

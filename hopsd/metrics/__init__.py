@@ -9,18 +9,22 @@ import structlog
 
 from hopsd.config import Config
 from hopsd.errors import HopsError
+from hopsd.local_http import Bounds, LocalHttp
 from hopsd.round import RoundResult
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 try:
+    from prometheus_client import make_wsgi_app
+
     from hopsd.metrics.figures import Figures, Tick
-    from hopsd.metrics.server import MetricsServer
 
     MISSING = ""
 except ImportError as error:  # prometheus-client is an extra
     MISSING = str(error)
+
+SCRAPES = Bounds(connections=8, seconds=10.0)
 
 log = structlog.get_logger()
 
@@ -30,7 +34,7 @@ class Metrics:
 
     def __init__(self, config: Config) -> None:
         """Listen at ``metrics.listen``, if that is set."""
-        self._server: MetricsServer | None = None
+        self._server: LocalHttp | None = None
         listen = config.metrics.listen
         if not listen:
             return
@@ -40,7 +44,9 @@ class Metrics:
             return
         self._figures = Figures()
         try:
-            self._server = MetricsServer(listen, self._figures.registry)
+            self._server = LocalHttp(
+                listen, make_wsgi_app(self._figures.registry), SCRAPES, "metrics"
+            )
         except HopsError as refused:
             log.error("metrics", error=str(refused), did="hopsd goes on without metrics")
 

@@ -20,14 +20,15 @@ from controller_rig import Rig, job
 from hopsd.config import Config
 from hopsd.config.listen import ListenAddress
 from hopsd.errors import HopsError, SlurmUnavailableError
-from hopsd.metrics import Metrics
+from hopsd.local_http import LocalHttp
+from hopsd.metrics import SCRAPES, Metrics
 from hopsd.model.reading import Reading
 
 pytest.importorskip("prometheus_client")
+from prometheus_client import make_wsgi_app
 from prometheus_client.parser import text_string_to_metric_families
 
 from hopsd.metrics.figures import Figures
-from hopsd.metrics.server import CONNECTIONS, MetricsServer
 
 ROOT = Path(__file__).resolve().parents[2]
 CONF = ROOT / "conf" / "prometheus"
@@ -75,6 +76,10 @@ def scrape(path: Path) -> str:
         with connection.getresponse() as answer:
             assert answer.status == 200
             return answer.read().decode()
+
+
+def served(address: ListenAddress) -> LocalHttp:
+    return LocalHttp(address, make_wsgi_app(Figures().registry), SCRAPES, "metrics")
 
 
 @pytest.fixture
@@ -176,7 +181,7 @@ def test_no_label_names_a_job_a_user_or_a_node(site: Site) -> None:
 
 def test_more_than_a_few_clients_are_turned_away_and_the_daemon_does_not_wait(site: Site) -> None:
     silent = []
-    for _ in range(CONNECTIONS):
+    for _ in range(SCRAPES.connections):
         client = socket.socket(socket.AF_UNIX)
         client.connect(str(site.socket))
         silent.append(client)
@@ -192,17 +197,17 @@ def test_an_address_and_the_socket_of_one_that_was_killed(tmp_path: Path) -> Non
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    server = MetricsServer(ListenAddress(f"127.0.0.1:{port}"), Figures().registry)
+    server = served(ListenAddress(f"127.0.0.1:{port}"))
     with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
         assert "hops_ticks_total" in answer.read().decode()
     server.close()
     path = tmp_path / "m.sock"
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(path))
-    server = MetricsServer(ListenAddress(str(path)), Figures().registry)
+    server = served(ListenAddress(str(path)))
     assert path.stat().st_mode & 0o777 == 0o660
     with pytest.raises(HopsError, match=r"metrics\.listen must be its own"):
-        MetricsServer(ListenAddress(str(path)), Figures().registry)
+        served(ListenAddress(str(path)))
     server.close()
     assert not path.exists()
 

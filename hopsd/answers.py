@@ -1,0 +1,148 @@
+"""What people may ask hopsd, by its local socket or its web page. Nothing is changed here."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from hopsd.config import Config
+from hopsd.controller import Controller, round_settings
+from hopsd.errors import InputError
+from hopsd.learning.learnt import known_workloads, workload_document
+from hopsd.model.cluster import Node
+from hopsd.model.ids import JobId, Tasks, UserName, WorkloadName
+from hopsd.model.journal import PlanSummary
+from hopsd.model.privacy import Privacy, Private, Viewer
+from hopsd.round import RoundResult
+from hopsd.slurm.ask import look_up
+from hopsd.slurm.command import SlurmCommands
+from hopsd.store.history import History
+from hopsd.views import Document, history_for, knowledge_for, status_for, throughput_for, viewer
+
+ASK_SECONDS = 5.0
+"""Who asks waits no longer for what Slurm says."""
+
+STRANGER = -1
+"""The uid of a reader without an account: no job is theirs."""
+
+_MAX_NAMED = 10
+"""Tasks of an array in a sentence."""
+
+
+class PrivacySource(Protocol):
+    """Such as `hopsd.slurm.ask.PrivacyReader`."""
+
+    def read(self) -> Privacy:
+        """What Slurm hides, and from whom nothing."""
+
+
+class Answers:
+    """Safe to use from several threads. ``config``: the one in force, set anew after a reload."""
+
+    def __init__(
+        self, controller: Controller, store: History, privacy: PrivacySource, config: Config
+    ) -> None:
+        self.config = config
+        self._controller = controller
+        self._store = store
+        self._privacy = privacy
+        self._looking_up = threading.Lock()
+
+    @property
+    def document(self) -> Document:
+        """The status document as the last tick left it, with what not everybody may see."""
+        return self._controller.document
+
+    @property
+    def result(self) -> RoundResult | None:
+        """Of the last round that succeeded."""
+        return self._controller.result
+
+    def viewer(self, uid: int, user: str) -> Viewer:
+        """What this user may see; ``STRANGER``: what one may who has no jobs here."""
+        more = map(Private, self.config.daemon.private_data)
+        return viewer(uid, user, os.getuid(), self._privacy.read(), more)
+
+    def status(self, who: Viewer) -> Document:
+        return status_for(who, self.document)
+
+    def explain(self, who: Viewer, job: str) -> Document:
+        """A job's row, history, and a sentence about one that hops has not seen.
+
+        Raises:
+            InputError: ``job`` is no job id.
+        """
+        if not re.fullmatch(r"[0-9]{1,18}(_[0-9]{1,18})?", job):
+            raise InputError(
+                f"job {job[:80]!r}; accepted is the number of a job, or of a task as in 17_4"
+            )
+        document = self.status(who)
+        rows = {row["id"]: row for row in document["running"] + document["waiting"]}
+        tasks = {row["number"]: row["id"] for row in rows.values() if row["array"]}
+        if job not in rows:
+            job = tasks.get(job, _waits_as(job, rows))
+        history = history_for(who, self._store.job_history(JobId(job)))
+        told = {"job": rows.get(job), "history": history, "unseen": None}
+        if job not in rows and not history["placements"]:
+            of_array = [row["id"] for row in rows.values() if row["array"] == job]
+            told["unseen"] = (
+                f"job {job} is an array; ask for one of its tasks: {_some(of_array)}"
+                if of_array
+                else self._unseen(who, JobId(job))
+            )
+        return told
+
+    def _unseen(self, who: Viewer, job: JobId) -> str | None:
+        """Of a job that hopsd has not seen and Slurm knows, in a sentence."""
+        with self._looking_up:  # one command at a time, however many users ask
+            found = look_up(SlurmCommands(ASK_SECONDS), job)
+        if found is None or (who.hides(Private.JOBS) and found.uid != who.uid):
+            return None
+        if not found.ours:
+            return f"job {job} has no hops comment: it is Slurm's alone ({found.state})"
+        seconds = self.config.daemon.refresh_seconds
+        return (
+            f"job {job} is {found.state} and none that hops has looked at; it looks every"
+            f" {seconds:g} s, and longer where it waits for jobs to save their work"
+        )
+
+    def throughput(self, who: Viewer, workload: str | None) -> Document:
+        """The speeds of a workload, or which workloads are known.
+
+        Raises:
+            InputError: no or several known workloads begin so.
+        """
+        own = self._store.workloads_of(UserName(who.user))
+        knowledge = knowledge_for(who, self._store.knowledge(), own)
+        if workload is None:
+            return {"workloads": known_workloads(knowledge)}
+        answer = workload_document(
+            WorkloadName(workload),
+            knowledge,
+            [
+                Node(node["name"], node["gpu_type"], node["gpus"], node["idle"])
+                for node in self.document["nodes"]
+            ],
+            round_settings(self.config).snapshot.estimator,
+            time.time(),
+        )
+        return throughput_for(who, answer)
+
+    def plans(self, most: int) -> tuple[PlanSummary, ...]:
+        """The newest recorded plans, the newest first."""
+        return self._store.plans(most)
+
+
+def _waits_as(job: str, rows: Mapping[str, Document]) -> str:
+    """The array's, of one of its tasks before their turn."""
+    array, _, task = job.partition("_")
+    waits = array in rows and task and int(task) in Tasks.parse(rows[array]["tasks"])
+    return array if waits else job
+
+
+def _some(jobs: Sequence[str]) -> str:
+    return ", ".join(jobs[:_MAX_NAMED]) + (", ..." if len(jobs) > _MAX_NAMED else "")

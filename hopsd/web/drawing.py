@@ -1,0 +1,259 @@
+"""What the pages draw, as positions: a template writes them into SVG."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hopsd.core.devices import is_cpu
+from hopsd.model.ids import GpuType
+from hopsd.model.journal import PlanSummary
+
+Document = Mapping[str, Any]
+
+COLOURS = 24
+"""Classes ``c0`` to ``c23`` of hops.css."""
+
+
+def colour(job: str) -> int:
+    """A job's colour, the same on every page; neighbours in number differ most."""
+    number, _, task = job.partition("_")
+    if number.isdigit() and (not task or task.isdigit()):
+        return (int(number) + int(task or 0)) % COLOURS
+    return zlib.crc32(job.encode()) % COLOURS
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """The nodes of one GPU type."""
+
+    name: str
+    unit: str
+    nodes: Sequence[Document]
+    gpus: int
+    idle: int
+
+
+def by_type(nodes: Iterable[Document]) -> list[Kind]:
+    """GPUs before CPUs, otherwise in the cluster's order."""
+    groups: dict[str, list[Document]] = {}
+    for node in nodes:
+        groups.setdefault(node["gpu_type"], []).append(node)
+    kinds = [
+        Kind(
+            name,
+            "CPUs" if is_cpu(GpuType(name)) else "GPUs",
+            group,
+            sum(node["gpus"] for node in group),
+            sum(node["idle"] for node in group if node["usable"]),
+        )
+        for name, group in groups.items()
+    ]
+    return sorted(kinds, key=lambda kind: kind.unit != "GPUs")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """GPUs of a node side by side: ``of`` a job's colour, ``foreign``, ``idle`` or ``off``."""
+
+    start: int
+    gpus: int
+    of: str
+
+
+def parts(node: Document) -> list[Part]:
+    """A node's GPUs from left to right. Slurm tells no order of them: jobs come first."""
+    found, start = [], 0
+    rest = "idle" if node["usable"] else "off"
+    for of, gpus in (
+        *((f"c{colour(job)}", gpus) for job, gpus in node["jobs"].items()),
+        ("foreign", node["foreign"]),
+        (rest, node["gpus"]),
+    ):
+        gpus = min(gpus, node["gpus"] - start)  # noqa: PLW2901 - the rest is the last one's
+        if of == rest:
+            gpus = min(gpus, node["idle"])  # noqa: PLW2901
+        if gpus > 0:
+            found.append(Part(start, gpus, of))
+            start += gpus
+    if start < node["gpus"]:  # of jobs that this reader may not see
+        found.append(Part(start, node["gpus"] - start, "hidden"))
+    return found
+
+
+def in_words(node: Document) -> str:
+    """What the picture of a node shows."""
+    said = [f"{gpus} of job {job}" for job, gpus in node["jobs"].items()]
+    if node["foreign"]:
+        said.append(f"{node['foreign']} of plain Slurm jobs")
+    hidden = node["gpus"] - node["idle"] - node["foreign"] - sum(node["jobs"].values())
+    if hidden > 0:
+        said.append(f"{hidden} of jobs that are not shown to you")
+    if node["idle"]:
+        said.append(f"{node['idle']} idle")
+    return f"{node['gpus']}: " + ", ".join(said)
+
+
+def turn(doc: Document, row: Document | None) -> str | None:
+    """What the last plan did with the job, in a sentence."""
+    if row is None or doc["round"] is None:
+        return None
+    told = doc["round"]
+    if row["id"] in told["window"]:
+        place = told["window"].index(row["id"]) + 1
+        if doc.get("private"):
+            return "It was in the service window of the last plan."
+        return f"It was number {place} of {len(told['window'])} in the last plan's service window."
+    if row["id"] in told["adjusted"]:
+        return (
+            "It was outside the service window, and was let in since other jobs' sensitivity left"
+            " GPUs for it."
+        )
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A time on GPUs; ``x`` and ``width`` of 1000."""
+
+    x: float
+    width: float
+    gpus: int
+    placement: Document
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """``begin`` and ``end`` in seconds since 1970; ``most``: GPUs at a time."""
+
+    begin: float
+    end: float
+    most: int
+    stretches: Sequence[Stretch]
+
+
+def timeline(placements: Sequence[Document], submit: float, now: float | None) -> Timeline | None:
+    """From submission to now, or to the last end."""
+    if not placements:
+        return None
+    over = all(placement["end"] is not None for placement in placements)
+    ends = [placement["end"] for placement in placements if placement["end"] is not None]
+    end = max([*ends, *([] if over or now is None else [now]), placements[-1]["start"]])
+    begin = min(submit, placements[0]["start"])
+    scale = 1000.0 / max(end - begin, 1.0)
+    stretches = [
+        Stretch(
+            (placement["start"] - begin) * scale,
+            max(
+                2.0,
+                ((end if placement["end"] is None else placement["end"]) - placement["start"])
+                * scale,
+            ),
+            sum(placement["nodes"].values()),
+            placement,
+        )
+        for placement in placements
+    ]
+    return Timeline(begin, end, max(each.gpus for each in stretches), stretches)
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Samples per second of a whole job in one shape; ``low`` and ``high``: the 80 % interval.
+    ``x``, ``from_x``, ``to_x``, ``measured_x``: these of 1000.
+    """
+
+    gpu_type: str
+    gpus: int
+    nodes: int
+    rate: float
+    low: float | None
+    high: float | None
+    measured: float | None
+    records: int
+    source: str
+    now: bool
+    scale: float
+
+    @property
+    def x(self) -> float:
+        return self.rate * self.scale
+
+    @property
+    def from_x(self) -> float:
+        return (self.low if self.low is not None else self.rate) * self.scale
+
+    @property
+    def to_x(self) -> float:
+        return min(1000.0, (self.high if self.high is not None else self.rate) * self.scale)
+
+    @property
+    def measured_x(self) -> float:
+        return (self.measured or 0.0) * self.scale
+
+
+def speeds(types: Sequence[Document], row: Document | None) -> list[Speed]:
+    """Shapes that the job asks for or that were measured, with what is expected of them."""
+    reqs = set(row["reqs"]) if row else set()
+    placement = row["placement"] if row else {}
+    here = (sum(placement.values()), len(placement))
+    found = []
+    for kind in types:
+        for shape in kind["shapes"]:
+            together = shape["kind"] == "gpus"
+            gpus = shape["count"] if together else shape.get("gpus")
+            if gpus is None or not (shape["type"] or gpus in reqs):
+                continue
+            nodes = 1 if together else shape["count"]
+            low, high = shape.get("between") or (None, None)
+            measured = shape["type"]
+            found.append(
+                {
+                    "gpu_type": kind["gpu_type"],
+                    "gpus": gpus,
+                    "nodes": nodes,
+                    "rate": shape["per_gpu"] * gpus,
+                    "low": None if low is None else low * gpus,
+                    "high": None if high is None else high * gpus,
+                    "measured": measured["per_gpu"] * gpus if measured else None,
+                    "records": measured["records"] if measured else 0,
+                    "source": shape["source"],
+                    "now": (gpus, nodes) == here,
+                }
+            )
+    most = max((max(each["rate"] * 1.6, each["measured"] or 0.0) for each in found), default=1.0)
+    found.sort(key=lambda each: (each["gpu_type"], each["gpus"], each["nodes"]))
+    return [Speed(**each, scale=1000.0 / (most or 1.0)) for each in found]
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """Points of the last plans' objectives and bounds, from left to right, in a box of 1000 by
+    100; ``top``: the largest bound.
+    """
+
+    objective: str
+    bound: str
+    top: float
+
+
+def course(plans: Sequence[PlanSummary]) -> Course | None:
+    if len(plans) < 2:
+        return None
+    oldest_first = list(reversed(plans))
+    top = max(max(plan.upper_bound, plan.objective) for plan in plans) or 1.0
+    step = 1000.0 / (len(plans) - 1)
+
+    def points(values: Iterable[float]) -> str:
+        return " ".join(
+            f"{i * step:.1f},{100.0 - 100.0 * max(0.0, value) / top:.1f}"
+            for i, value in enumerate(values)
+        )
+
+    return Course(
+        points(plan.objective for plan in oldest_first),
+        points(plan.upper_bound for plan in oldest_first),
+        top,
+    )

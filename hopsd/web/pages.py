@@ -1,0 +1,221 @@
+"""The pages and who may read them. They only read: every request is a GET."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import pwd
+import secrets
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+from flask import Flask, Response, abort, g, render_template, request
+from werkzeug.exceptions import HTTPException
+
+from hopsd.answers import STRANGER, Answers
+from hopsd.config import WebConfig
+from hopsd.errors import HopsError, InputError
+from hopsd.model.privacy import Viewer
+from hopsd.web import drawing
+from hopsd.wording import clock, duration
+
+HEADERS = {
+    # No script, style or address of another origin, and none that stands in the page itself.
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self';"
+        " connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Cache-Control": "private, no-cache",
+}
+OWN_NAMES = ("localhost", "127.0.0.1", "[::1]")
+PLANS = 60
+"""As many of the last plans are shown."""
+ROWS = 2000
+"""Of a table; what is beyond is counted."""
+
+log = structlog.get_logger()
+
+
+def application(config: WebConfig, answers: Answers) -> Flask:
+    """The application, as ``config`` wants it."""
+    app = Flask(__name__)
+    app.jinja_options = {"trim_blocks": True, "lstrip_blocks": True}
+    app.jinja_env.filters.update(
+        duration=duration, clock=clock, figure=figure, iso=iso, colour=drawing.colour
+    )
+    app.jinja_env.globals.update(drawing=drawing)
+    gate = _Gate(config, answers)
+    app.before_request(gate.admit)
+    app.after_request(gate.protect)
+    pages = _Pages(answers)
+    app.add_url_rule("/", view_func=pages.cluster)
+    app.add_url_rule("/jobs", view_func=pages.jobs)
+    app.add_url_rule("/jobs/<job>", view_func=pages.job)
+    app.add_url_rule("/plans", view_func=pages.plans)
+    app.register_error_handler(HTTPException, _refused)
+    app.register_error_handler(HopsError, _failed)
+    app.register_error_handler(Exception, _defect)
+    return app
+
+
+class _Gate:
+    """Who is let in, as whom, and what protects the answer in the browser."""
+
+    def __init__(self, config: WebConfig, answers: Answers) -> None:
+        self._answers = answers
+        self._on_socket = config.listen.path is not None
+        self._header = config.user_header if self._on_socket else ""
+        own = () if self._on_socket else (config.listen.rpartition(":")[0],)
+        self._names = {name.lower() for name in (*OWN_NAMES, *own, *config.names)}
+
+    def admit(self) -> None:
+        """Refuse what is not for this page, and find out who reads it.
+
+        Raises:
+            HTTPException: refused, with the reason.
+        """
+        if request.method not in ("GET", "HEAD"):
+            abort(405, "This page only shows: accepted are GET and HEAD.")
+        # A name of another site that leads here would let that site's scripts read the page.
+        if not self._on_socket and _host_name(request.host) not in self._names:
+            abort(421, "That is no name of this page; web.names may list more.")
+        g.who = self._reader()
+
+    def _reader(self) -> Viewer:
+        user = request.headers.get(self._header, "") if self._header else ""
+        if not user:
+            return self._answers.viewer(STRANGER, "")
+        try:
+            return self._answers.viewer(pwd.getpwnam(user).pw_uid, user)
+        except (KeyError, ValueError):
+            abort(403, "The user whom the proxy names has no account on this machine.")
+
+    def protect(self, response: Response) -> Response:
+        response.headers.extend(HEADERS)
+        if request.endpoint == "static":
+            response.headers["Cache-Control"] = "public, max-age=3600"
+        if self._header:
+            response.vary.add(self._header)
+        return response
+
+
+class _Pages:
+    """One method a page."""
+
+    def __init__(self, answers: Answers) -> None:
+        self._answers = answers
+        self._start = secrets.token_hex(8)
+
+    def cluster(self) -> Response:
+        doc = self._answers.status(g.who)
+        return self._page("cluster.html", doc, lambda: {"kinds": drawing.by_type(doc["nodes"])})
+
+    def jobs(self) -> Response:
+        doc = self._answers.status(g.who)
+        user = request.args.get("user", "").strip()
+
+        def known() -> dict[str, Any]:
+            rows = {
+                kind: [row for row in doc[kind] if user in ("", row["user"])]
+                for kind in ("waiting", "running")
+            }
+            ratios = [row["latency_ratio"] or 0.0 for kind in rows.values() for row in kind]
+            return {"rows": rows, "user": user, "top": max([2.0, *ratios]), "most": ROWS}
+
+        return self._page("jobs.html", doc, known)
+
+    def job(self, job: str) -> Response:
+        doc = self._answers.status(g.who)
+        told = self._answers.explain(g.who, job)
+        row, history = told["job"], told["history"]
+        if row is None and history["record"] is None:
+            abort(404, told["unseen"] or f"hops knows no job {job}")
+
+        def known() -> dict[str, Any]:
+            record = history["record"] or row
+            times = drawing.timeline(history["placements"], record["submit"], doc["time"])
+            return {
+                "id": row["id"] if row else job,
+                "row": row,
+                "known": record,
+                "history": history,
+                "turn": drawing.turn(doc, row),
+                "times": times,
+                "speeds": drawing.speeds(self._speeds(record["workload"]), row),
+            }
+
+        return self._page("job.html", doc, known)
+
+    def _speeds(self, workload: str) -> list[dict[str, Any]]:
+        try:
+            types: list[dict[str, Any]] = self._answers.throughput(g.who, workload)["types"]
+        except InputError:  # nothing is known of it yet
+            return []
+        return types
+
+    def plans(self) -> Response:
+        doc = self._answers.status(g.who)
+
+        def known() -> dict[str, Any]:
+            plans = self._answers.plans(PLANS)
+            return {"plans": plans, "chart": drawing.course(plans)}
+
+        return self._page("plans.html", doc, known)
+
+    def _page(
+        self, template: str, doc: dict[str, Any], known: Callable[[], dict[str, Any]]
+    ) -> Response:
+        """Rendered, unless the browser has it as of this tick."""
+        hidden = sorted(kind.value for kind in g.who.hidden)
+        told = (self._start, doc["ticks"], g.who.uid, hidden, request.full_path)
+        answer = Response(mimetype="text/html")
+        answer.set_etag(hashlib.sha256(repr(told).encode()).hexdigest()[:32])
+        answer.make_conditional(request)
+        if answer.status_code != 304:
+            refresh = self._answers.config.daemon.refresh_seconds
+            answer.set_data(render_template(template, doc=doc, refresh=refresh, **known()))
+        return answer
+
+
+def _host_name(host: str) -> str:
+    """Of `name:port`, `name` or `[address]:port`."""
+    name = host.partition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]
+    return name.lower()
+
+
+def _refused(error: HTTPException) -> Response:
+    return _told(error.code or 500, error.name, error.description or "")
+
+
+def _failed(error: HopsError) -> Response:
+    if isinstance(error, InputError):
+        return _told(400, "That is not accepted", str(error))
+    return _told(503, "hopsd cannot answer now", str(error))
+
+
+def _defect(error: Exception) -> Response:
+    log.error("defect", where="web", exc_info=error)
+    return _told(500, "A defect of hops", f"{type(error).__name__}: hopsd's log says more.")
+
+
+def _told(status: int, title: str, text: str) -> Response:
+    return Response(render_template("error.html", title=title, text=text), status)
+
+
+def figure(value: float | None) -> str:
+    """Three digits, or a dash."""
+    if value is None or not math.isfinite(value):
+        return "-" if value is None else str(value)
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def iso(when: float | None) -> str:
+    return "" if when is None else datetime.fromtimestamp(when, UTC).isoformat(timespec="seconds")

@@ -1,0 +1,252 @@
+"""The pages over real ticks: what they say, to whom, and what they never let through."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from controller_rig import Rig, job
+
+from hopsd.config import Config, WebConfig
+from hopsd.config.listen import ListenAddress
+from hopsd.model.ids import JobId, UserName
+from hopsd.model.privacy import Privacy, Private
+from hopsd.web import READERS, Web, drawing
+
+pytest.importorskip("flask")
+from web_site import Page, WebSite
+
+EVIL = "<script>alert(1)</script>\"'><img src=x>"
+PATHS = ("/", "/jobs", "/jobs/1", "/jobs/2", "/plans")
+ME = pwd.getpwuid(os.getuid()).pw_name
+
+
+def rig(folder: Path, **changes: object) -> Rig:
+    (folder / "reports").mkdir(exist_ok=True)
+    jobs = [job(1, "hops:reqs=2"), job(2, "hops:reqs=32"), job(3, "hops:reqs=8,16")]
+    return Rig(folder / "reports", *(replace(each, **changes) for each in jobs))
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[WebSite]:
+    made = WebSite(tmp_path, rig(tmp_path), user_header="X-Remote-User")
+    made.rig.tick()
+    yield made
+    made.close()
+
+
+class Checked(HTMLParser):
+    """Raises at a tag that is closed wrongly; gathers tags, their attributes and ids."""
+
+    VOID = ("meta", "link", "input", "br", "img")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+        ids = [attributes["id"] for _, attributes in self.tags if "id" in attributes]
+        assert len(ids) == len(set(ids))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def words(page: Page) -> str:
+    """The text of a page, blanks joined."""
+    return " ".join(re.sub(r"<[^>]*>", " ", page.text).split())
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_pages_are_well_formed_and_bring_nothing_from_outside(site: WebSite, path: str) -> None:
+    page = site.get(path)
+    assert page.status == 200
+    for tag, attributes in Checked(page.text).tags:
+        assert "style" not in attributes
+        assert not any(name.startswith("on") for name in attributes)
+        for name in ("href", "src", "action"):
+            assert re.match(r"/(?!/)|#|$", attributes.get(name) or ""), (tag, attributes)
+
+
+def test_the_cluster_shows_each_gpu(site: WebSite) -> None:
+    page = site.get("/")
+    assert "16 GPUs" in words(page)
+    document = site.rig.controller.document
+    for node in document["nodes"]:
+        assert drawing.in_words(node) in page.text
+        widths = sum(part.gpus for part in drawing.parts(node))
+        assert widths == node["gpus"]
+    for row in document["running"]:
+        assert f'href="/jobs/{row["id"]}"' in page.text
+
+
+def test_the_queue_says_why_in_its_order(site: WebSite) -> None:
+    page = site.get("/jobs")
+    told = words(page)
+    for row in site.rig.controller.document["waiting"]:
+        assert row["reason"] in told
+    order = [row["id"] for row in site.rig.controller.document["waiting"]]
+    places = [page.text.index(f'href="/jobs/{number}"') for number in order]
+    assert places == sorted(places)
+    assert "No job runs." in words(site.get("/jobs?user=nobody-here"))
+    assert site.get("/jobs?user=ann").text.count('href="/jobs/') >= 3
+
+
+def test_a_jobs_page_has_its_placements_and_what_was_weighed(site: WebSite) -> None:
+    site.rig.tick()
+    running = site.rig.controller.document["running"][0]["id"]
+    told = words(site.get(f"/jobs/{running}"))
+    for text in ("Where it ran", "What was weighed", "restarts", "sensitivity to spreading"):
+        assert text in told
+    waits = words(site.get("/jobs/2"))
+    assert "Waits:" in waits
+    assert "Why it waited" in waits
+
+
+def test_speeds_are_measured_against_expected(site: WebSite) -> None:
+    row = {"reqs": [1, 2], "placement": {"n0": 2}}
+    kind = {
+        "gpu_type": "a100",
+        "shapes": [
+            {"kind": "gpus", "count": 1, "per_gpu": 10.0, "source": "", "type": None},
+            {"kind": "gpus", "count": 2, "per_gpu": 9.0, "source": "", "between": [8.0, 10.0],
+             "type": {"per_gpu": 9.5, "records": 3, "newest": 1.0}},
+            {"kind": "gpus", "count": 8, "per_gpu": 7.0, "source": "", "type": None},
+        ],
+    }  # fmt: skip
+    one, two = drawing.speeds([kind], row)
+    assert (one.gpus, one.rate, one.measured, one.now) == (1, 10.0, None, False)
+    assert (two.gpus, two.rate, two.low, two.high) == (2, 18.0, 16.0, 20.0)
+    assert (two.measured, two.records, two.now) == (19.0, 3, True)
+    assert two.from_x < two.x < two.measured_x < two.to_x <= 1000.0
+
+
+def test_plans_are_there_with_bound_and_time(site: WebSite) -> None:
+    told = words(site.get("/plans"))
+    plan = site.answers.plans(1)[0]
+    assert f"{plan.seconds:.2f} s" in told
+    assert plan.status.value.replace("_", " ") in told
+
+
+def test_no_text_of_a_user_gets_through(tmp_path: Path) -> None:
+    made = WebSite(tmp_path, rig(tmp_path, name=EVIL, user=UserName(EVIL)))
+    made.rig.tick()
+    made.rig.store.add_event("drift", EVIL, job=JobId("1"), at=made.rig.port.now)
+    for path in (*PATHS, f"/jobs?user={EVIL.replace(' ', '%20')}", "/jobs/%3Cscript%3E"):
+        page = made.get(path)
+        assert "<script>alert" not in page.text
+        assert "<img" not in page.text
+        Checked(page.text)
+    made.close()
+
+
+def test_headers_protect_every_answer(site: WebSite) -> None:
+    for path in (*PATHS, "/jobs/999999", "/nothing", "/static/hops.css"):
+        headers = site.get(path).headers
+        assert "default-src 'none'" in headers["Content-Security-Policy"]
+        assert "unsafe" not in headers["Content-Security-Policy"]
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["X-Frame-Options"] == "DENY"
+        assert headers["Referrer-Policy"] == "no-referrer"
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE"])
+def test_only_reading_is_accepted(site: WebSite, method: str) -> None:
+    assert site.get("/", method).status == 405
+
+
+def test_what_is_not_there_is_said(site: WebSite) -> None:
+    assert site.get("/jobs/999999").status == 404
+    page = site.get("/jobs/x")
+    assert page.status == 400
+    assert "accepted is the number of a job" in words(page)
+    assert site.get("/jobs/../../etc/passwd").status == 404
+    assert site.get("/static/../pages.py").status == 404
+
+
+def test_nothing_is_sent_twice_while_nothing_changed(site: WebSite) -> None:
+    first = site.get("/jobs")
+    again = site.get("/jobs", If_None_Match=first.headers["ETag"])
+    assert (again.status, again.text) == (304, "")
+    site.rig.tick()
+    assert site.get("/jobs", If_None_Match=first.headers["ETag"]).status == 200
+
+
+def test_a_stranger_sees_what_private_data_leaves(site: WebSite) -> None:
+    site.slurm.privacy = Privacy(frozenset({Private.JOBS}))
+    for path in ("/", "/jobs"):
+        assert 'href="/jobs/' not in site.get(path).text
+    assert site.get("/jobs/1").status == 404
+    assert "not shown to you" in words(site.get("/"))
+    site.slurm.privacy = Privacy(frozenset({Private.NODES}))
+    assert "n0" not in words(site.get("/"))
+
+
+def test_the_proxy_says_on_the_socket_who_reads(site: WebSite) -> None:
+    site.slurm.privacy = Privacy(frozenset({Private.JOBS}))
+    assert site.get("/jobs/1", X_Remote_User=ME).status == 200
+    assert site.get("/jobs", X_Remote_User="no-such-user").status == 403
+    mine = site.get("/jobs", X_Remote_User=ME)
+    assert 'href="/jobs/' in mine.text
+    assert mine.headers["Vary"] == "X-Remote-User"
+    # What one reader was sent is no answer for another.
+    assert site.get("/jobs", If_None_Match=mine.headers["ETag"]).status == 200
+
+
+def test_a_port_believes_no_header_and_no_other_name(tmp_path: Path) -> None:
+    made = WebSite(
+        tmp_path, rig(tmp_path), on_port=True, user_header="X-Remote-User", names=("gpu.site",)
+    )
+    made.slurm.privacy = Privacy(frozenset({Private.JOBS}))
+    made.rig.tick()
+    assert 'href="/jobs/' not in made.get("/jobs", X_Remote_User=ME).text
+    for name in ("localhost:8080", "127.0.0.1", "GPU.site", "[::1]:99"):
+        assert made.get("/", Host=name).status == 200
+    for name in ("evil.example", "localhost.evil.example:80", "[::1].evil.example", ""):
+        assert made.get("/", Host=name).status == 421
+    made.close()
+
+
+def test_a_defect_is_one_page_and_not_the_readers(
+    site: WebSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("secret")
+
+    monkeypatch.setattr(site.answers, "plans", fails)
+    page = site.get("/plans")
+    assert page.status == 500
+    assert "secret" not in page.text
+    assert site.get("/").status == 200
+
+
+def test_what_cannot_be_listened_on_stops_nothing(tmp_path: Path) -> None:
+    made = WebSite(tmp_path, rig(tmp_path))
+    listen = ListenAddress(str(tmp_path / "none" / "w.sock"))
+    for config in (WebConfig(listen=listen), Config().web):
+        Web(config, made.answers).close()
+    made.close()
+
+
+def test_before_the_first_tick_there_are_pages(tmp_path: Path) -> None:
+    made = WebSite(tmp_path, rig(tmp_path))
+    for path in ("/", "/jobs", "/plans"):
+        assert made.get(path).status == 200
+    made.close()
+    assert READERS.connections > 1
