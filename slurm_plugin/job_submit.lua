@@ -29,6 +29,7 @@ local PREFIX = "hops:"
 local MAX_CHARACTERS = 1024
 local GPUS = { 1, 65536, "1 to 65536" }
 local RANGE_COUNTS = { 2, 256, "2 to 256" }
+local NAMED_NODES = { 1, 1024, "1 to 1024" }
 local SAMPLES = { 1e-3, 1e18, "1e-3 to 1e18" }
 local BATCH = { 1, 10000000, "1 to 1e7" }
 local LEARNING_RATE = { 1e-20, 1e6, "1e-20 to 1000000" }
@@ -53,8 +54,10 @@ local RELEASED_MARK = "#hops-released"
 ------------------------------------------------------------------------------------------
 -- The comment. hopsd/core/submission/comment.py accepts and refuses exactly the same texts.
 
+-- In time proportional to the text, as everything here: Slurm waits meanwhile.
 local function trim(text)
-  return (text:match("^[ \t]*(.-)[ \t]*$"))
+  local first = text:find("[^ \t]")
+  return first and text:match("^.*[^ \t]", first) or ""
 end
 
 local function split(text, separator)
@@ -410,6 +413,36 @@ local function plain(option, text)
   end
 end
 
+-- How many nodes a list such as n[1-3],login names; nil: it is no list.
+local function named_nodes(text)
+  local total = 0
+  local flat = text:gsub("%b[]", function(inside) return (inside:gsub(",", ";")) end)
+  for _, item in ipairs(split(flat, ",")) do
+    local names = 1
+    for inside in item:gmatch("%[(.-)%]") do
+      local numbers = 0
+      for _, part in ipairs(split(inside, ";")) do
+        local low, high = part:match("^(%d+)%-(%d+)$")
+        if not low and not part:find("^%d+$") then return nil end
+        numbers = numbers + (low and math.max(0, tonumber(high) - tonumber(low) + 1) or 1)
+      end
+      names = names * numbers
+    end
+    if item:gsub("%b[]", ""):find("[%[%]]") then return nil end
+    total = total + names
+  end
+  return total
+end
+
+local function too_many_nodes(text)
+  if not text then return nil end
+  local nodes = named_nodes(text)
+  if not nodes then return "--nodelist=" .. shown(text) .. " is no list of nodes; accepted is one such as n[1-3],login" end
+  if not within(nodes, NAMED_NODES) then
+    return string.format("--nodelist names %.0f nodes; accepted are %s", nodes, NAMED_NODES[3])
+  end
+end
+
 -- "4/6" as "2/3".
 local function ratio(a, b)
   local x, y = a, b
@@ -503,9 +536,19 @@ local SIGNALS = { USR1 = "USR1", USR2 = "USR2", TERM = "TERM", INT = "INT", HUP 
 -- What a site may warn jobs by (hopsd/config/schema.py, checkpoint_signal).
 local WARNINGS = { "USR1", "USR2", "HUP", "INT", "TERM", "ALRM", "URG", "XCPU" }
 
--- The script without its comments.
+-- The beginning of a script, where all that is looked for stands.
+local function looked_at(script)
+  return (script or ""):sub(1, 262144)
+end
+
+-- The script without its comments. Slurm waits meanwhile: line by line, so that no text takes longer
+-- than in proportion to its length.
 local function commands_of(script)
-  return ((script or ""):gsub("^%s*#[^\n]*", ""):gsub("\n%s*#[^\n]*", ""))
+  local kept = {}
+  for line in looked_at(script):gmatch("[^\n]+") do
+    if not line:find("^%s*#") then kept[#kept + 1] = line end
+  end
+  return table.concat(kept, "\n")
 end
 
 -- The signals that the script itself handles, as "USR1,TERM", or "none": where it has a trap (or is a
@@ -530,7 +573,7 @@ end
 -- What the script wants to be warned by, and how many seconds before, as "batch:USR1:60" or
 -- "steps:USR1:60". Slurm does not pass the option to this script: one on the command line is unknown.
 local function signal_of(script)
-  for line in (script or ""):gmatch("[^\n]+") do
+  for line in looked_at(script):gmatch("[^\n]+") do
     local value = line:match("^#SBATCH.*%-%-signal[= ]+(%S+)")
     if value then
       local flags, rest = value:gsub("[\"']", ""):match("^{?([RB]*)}?:?(.*)$")
@@ -543,26 +586,33 @@ local function signal_of(script)
 end
 
 -- What a launcher's option says, "8" or a variable that the script sets to a number.
-local function count_in(text, option)
+local function count_in(text, option, script)
+  script = script or text
   local value = text:match(option .. "[= ]+[\"']?(%$?{?[%w_]+)")
   local name = value and value:match("^%$?{?([%a_][%w_]*)$")
-  if name then value = text:match("[\n;%s]" .. name .. "=[\"']?(%d+)") or
-    text:match("[\n;%s]" .. name .. "=[\"']?%${" .. name .. ":%-(%d+)}") end
+  if name then value = script:match("[\n;%s]" .. name .. "=[\"']?(%d+)") or
+    script:match("[\n;%s]" .. name .. "=[\"']?%${" .. name .. ":%-(%d+)}") end
   return tonumber(value)
 end
 
 -- A count of ranks on each node that the script does not take from its allocation.
 local function fixed_ranks(script, shape)
   local text = "\n" .. commands_of(script)
-  return count_in(text, "%-%-nproc[_-]per[_-]node") or count_in(text, "%-%-num_gpus")
-    or shape == "node" and count_in(text, "accelerate launch[^\n]-%-%-num_processes") or nil
+  local ranks = count_in(text, "%-%-nproc[_-]per[_-]node") or count_in(text, "%-%-num_gpus")
+  if ranks or shape ~= "node" then return ranks end
+  for line in text:gmatch("[^\n]+") do
+    local _, launched = line:find("accelerate launch", 1, true)
+    ranks = launched and count_in(line:sub(launched), "%-%-num_processes", text)
+    if ranks then return ranks end
+  end
 end
 
 -- Returns what is asked, and the word for it; or nil and what to change.
 local function contract(job, pairs_found)
   local o, problem = read_options(job)
   if not o then return nil, problem end
-  problem = plain("--gres", o.kind) or plain("--gres", o.gres) or plain("--nodelist", given(job.req_nodes) and job.req_nodes or nil)
+  local nodes = given(job.req_nodes) and job.req_nodes or nil
+  problem = plain("--gres", o.kind) or plain("--gres", o.gres) or plain("--nodelist", nodes) or too_many_nodes(nodes)
   if problem then return nil, problem end
   if given(job.features) and job.features:find("*", 1, true) then
     return nil, "--constraint with a node count is not accepted: hops chooses how many nodes; leave out '*N'"

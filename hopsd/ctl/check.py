@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import click
-from ClusterShell.NodeSet import NodeSet
 
 from hopsd.core.snapshot import SnapshotSettings, build_snapshot
 from hopsd.core.submission.comment import Comment, parse
@@ -21,8 +20,9 @@ from hopsd.ctl.terminal import complain, printable
 from hopsd.errors import CommentError, HopsError
 from hopsd.model.allocation import Allocation
 from hopsd.model.history import JobRecord
-from hopsd.model.ids import JobId, NodeName, UserName, WorkloadName
+from hopsd.model.ids import JobId, UserName, WorkloadName
 from hopsd.model.knowledge import Knowledge
+from hopsd.model.nodelist import node_names
 from hopsd.model.plan import PlanSettings, RoundInfo
 from hopsd.model.reading import Hold, JobReading, Reading, SlurmState
 from hopsd.policies.registry import get
@@ -114,7 +114,7 @@ def _job(found: Mapping[str, str], now: float) -> JobReading:
         hold=Hold.HOPS,
         asked=read_asked(f"{MARK}|{found.get('asks', '')}"),
         features=found.get("features", ""),
-        excluded=frozenset(map(NodeName, NodeSet(found.get("exclude", "")))),
+        excluded=frozenset(node_names(found.get("exclude", ""))),
         reservation=found.get("reservation", ""),
         memory_mb_per_node=megabytes("memory_per_node"),
         memory_mb_per_cpu=megabytes("memory_per_cpu"),

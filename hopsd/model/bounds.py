@@ -39,6 +39,12 @@ COMMENT_CHARACTERS = Bound(0, 1024)
 GPUS = Bound(1, 65_536)
 """In a job's requirement, or on a node."""
 
+NODES = Bound(0, 65_536)
+"""In a list of nodes that Slurm tells."""
+
+NAMED_NODES = Bound(1, 1024)
+"""In ``--nodelist``: kept for each job, and no longer checked by Slurm once hops places the job."""
+
 RANGE_COUNTS = Bound(2, 256)
 """How many counts a range may yield (``num``): about as many as fit in a comment's list."""
 

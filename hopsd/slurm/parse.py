@@ -14,14 +14,13 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from ClusterShell.NodeSet import NodeSet
-
 from hopsd.core.submission.comment import is_ours
 from hopsd.core.submission.contract import read_asked
 from hopsd.core.submission.rules import gres_count
 from hopsd.errors import SlurmError
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import NO_TASKS, GpuType, JobId, NodeName, Tasks, UserName
+from hopsd.model.nodelist import node_names
 from hopsd.model.reading import (
     NO_ARRAY,
     RELEASED_MARK,
@@ -107,8 +106,8 @@ def job_allocation(
     job: Mapping[str, Any], order: Mapping[NodeName, int]
 ) -> dict[NodeName, tuple[int, tuple[int, ...]]]:
     """GPUs and their indices by node; ``gres_detail`` is in the node table's order."""
-    names = NodeSet(job.get("nodes") or "")
-    nodes = sorted(map(NodeName, names), key=lambda n: (order.get(n, len(order)), n))
+    names = node_names(job.get("nodes") or "")
+    nodes = sorted(names, key=lambda n: (order.get(n, len(order)), n))
     details = job.get("gres_detail") or ()
     return {
         node: (sum(count for _, count, _ in found), tuple(i for *_, ids in found for i in ids))
@@ -283,11 +282,11 @@ def job_reading(
         marks=marks,
         state_text=_state_text(words, job),
         reason=_reason(job) if state is SlurmState.PENDING else "",
-        ran_on=tuple(map(NodeName, NodeSet(job.get("nodes") or ""))) if over else (),
+        ran_on=node_names(job.get("nodes") or "") if over else (),
         per_job_gpus="gpu" in (job.get("tres_per_job") or ""),
         asked=asked,
         features=job.get("features") or "",
-        excluded=frozenset(map(NodeName, NodeSet(job.get("excluded_nodes") or ""))),
+        excluded=frozenset(node_names(job.get("excluded_nodes") or "")),
         reservation=job.get("resv_name") or "",
         memory_mb_per_node=_megabytes(job.get("memory_per_node")),
         memory_mb_per_cpu=_megabytes(job.get("memory_per_cpu")),
@@ -299,6 +298,28 @@ def job_reading(
         task_limit=int(number(job.get("array_max_tasks")) or 0),
         rest=rest,
     )
+
+
+_OF_SLURM = (
+    "job_id", "job_state", "user_id", "user_name", "comment", "partition", "priority", "requeue",
+    "submit_time", "eligible_time", "start_time", "end_time", "restart_cnt", "nodes", "gres_detail",
+    "array_job_id", "array_task_id", "array_task_string", "array_max_tasks",
+)  # fmt: skip
+"""Fields that Slurm fills in itself, and the comment."""
+
+
+def isolated_reading(
+    job: Mapping[str, Any], order: Mapping[NodeName, int], known: KnownJobs
+) -> JobReading:
+    """:func:`job_reading`, and what of it can be read if a user's text makes that raise."""
+    try:
+        return job_reading(job, order, known)
+    except SlurmError:
+        raise
+    except Exception as defect:  # it must not keep the others from being read
+        bare = job_reading({key: job[key] for key in _OF_SLURM if key in job}, order, known)
+        text = f"set aside: an option cannot be read, {type(defect).__name__}: {defect}"
+        return replace(bare, barred=text)
 
 
 def task_reading(record: JobReading, task: int, known: KnownJobs) -> JobReading:

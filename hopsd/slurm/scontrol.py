@@ -26,8 +26,8 @@ from hopsd.slurm.parse import (
     holder,
     holds_gpus,
     is_hops_job,
+    isolated_reading,
     job_allocation,
-    job_reading,
     known_jobs,
     node_readings,
     records,
@@ -228,7 +228,7 @@ class ScontrolAdapter:
         known = known_jobs(answer["jobs"])
         mine = filter(self._mine, answer["jobs"])
         readings = in_turn(
-            (job_reading(job, self._order, known) for job in mine),
+            (isolated_reading(job, self._order, known) for job in mine),
             self._room,
             lambda record, task: task_reading(record, task, known),
         )
@@ -239,7 +239,7 @@ class ScontrolAdapter:
                 job,
                 script=scripts.get(job.id, ""),
                 awaited=not waited_for.isdisjoint((job.id, job.number, job.array)),
-                barred=barred(job.partition, self._closed) or self._closed_to(job),
+                barred=job.barred or barred(job.partition, self._closed) or self._closed_to(job),
             )
             for job in readings
         )

@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from ClusterShell.NodeSet import NodeSet
-
 from hopsd.errors import SlurmError
 from hopsd.model.ids import NodeName
+from hopsd.model.nodelist import node_names
 from hopsd.model.reading import SiteMemory
 from hopsd.model.site import Licence
 
@@ -39,7 +38,7 @@ def reserved_from(records: Iterable[Mapping[str, str]], now: float) -> dict[Node
             continue
         begin = _seconds(fields["StartTime"])
         if begin > now:
-            for node in map(NodeName, NodeSet(nodes)):
+            for node in node_names(nodes):
                 found[node] = min(begin, found.get(node, begin))
     return found
 
@@ -52,7 +51,7 @@ def reserved_now(records: Iterable[Mapping[str, str]], now: float) -> dict[NodeN
         if nodes == "(null)" or not {"ReservationName", "StartTime", "EndTime"} <= fields.keys():
             continue
         if _seconds(fields["StartTime"]) <= now < _seconds(fields["EndTime"]):
-            for node in map(NodeName, NodeSet(nodes)):
+            for node in node_names(nodes):
                 name = fields["ReservationName"]
                 found[node] = f"{found[node]},{name}" if node in found else name
     return found

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hopsd.core.submission.comment import parse
+from hopsd.core.submission.contract import read_asked
 from hopsd.errors import CommentError
 from hopsd.model import bounds
 from hopsd.model.bounds import Bound
@@ -88,6 +89,38 @@ def test_lua_keeps_the_same_and_tells_them_in_the_same_words(lua: str) -> None:
         key = text.removeprefix("hops:reqs=1").rpartition(";")[2].partition("=")[0] or "reqs"
         if not within and key in TOLD:
             assert f"from {TOLD[key]}" in bytes.fromhex(told).decode(), text
+
+
+@pytest.mark.skipif(not LUAS, reason="no Lua interpreter here")
+@pytest.mark.parametrize("lua", LUAS)
+@pytest.mark.parametrize(
+    ("nodes", "told"),
+    [
+        ("n[1-1024]", ""),
+        ("n[1-3,07]x,login,r[1-2]n[01-12]", ""),
+        ("n[1-1024],m", "names 1025 nodes; accepted are 1 to 1024"),
+        ("r[1-100]n[1-100]", "names 10000 nodes"),
+        ("n[1-99999999999999999999]", "accepted are 1 to 1024"),
+        ("n[1-2", "is no list of nodes"),
+        ("n[-1]", "is no list of nodes"),
+        ("n]1[", "is no list of nodes"),
+    ],
+)
+def test_lists_of_nodes_are_bounded_alike(lua: str, nodes: str, told: str) -> None:
+    driver, plugin = ROOT / "tests/plugin/submit_driver.lua", ROOT / "slurm_plugin/job_submit.lua"
+    line = " ".join(text.encode().hex() for text in ("hops:reqs=1", "#!/bin/sh", nodes))
+    done = subprocess.run(
+        [lua, str(driver), str(plugin)],
+        input=f"{line}\n",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    became, said, word = done.stdout.rstrip("\n").split(" ")
+    assert became == ("refused" if told else "held")
+    assert told in bytes.fromhex(said).decode()
+    read = read_asked(bytes.fromhex(word).decode() or f"hops:asks|nodes:{nodes}").nodes
+    assert bool(read) is not bool(told)
 
 
 def test_users_are_told_the_same() -> None:

@@ -117,3 +117,35 @@ def test_ranks_that_the_script_does_not_take_from_its_allocation(
     asked, told = submitted(f"#!/bin/bash\n{commands}\n")
     assert asked.ranks == ranks
     assert ("ranks on each node" in told) == (ranks is not None)
+
+
+MANY = 40_000
+LONG_SCRIPTS = {
+    "empty lines": "\n" * MANY,
+    "blanks": "trap 1" + " " * MANY + "x",
+    "launchers": "accelerate launch " * MANY,
+    "ranks": ("--nproc_per_node" + " " * 20) * MANY,
+    "one word": "--nproc_per_node=$" + "a" * MANY,
+    "comments": "\n #" * MANY,
+    "traps": "trap USR1 " * MANY,
+}
+
+
+@pytest.mark.parametrize("name", LONG_SCRIPTS)
+def test_no_script_keeps_slurmctld_busy(name: str) -> None:
+    """It holds its locks meanwhile: 20,000 empty lines took minutes."""
+    submitted(f"#!/bin/sh\n{LONG_SCRIPTS[name]}\n", "hops:reqs=1;shape=node")
+
+
+@pytest.mark.parametrize("inside", [" " * MANY, ";" * MANY, " ;" * MANY, " hops:" * MANY])
+def test_no_comment_keeps_slurmctld_busy(inside: str) -> None:
+    line = f"hops:a;{inside}b".encode().hex()
+    done = subprocess.run(
+        [LUAS[0], str(HERE / "submit_driver.lua"), str(PLUGIN)],
+        input=f"{line}\n",
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    )
+    assert done.stdout.startswith("refused")

@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 from hopsd.errors import SlurmError
+from hopsd.model.asked import Asked
 from hopsd.model.ids import NodeName
 from hopsd.model.reading import USER_HOLD_BEGIN, Hold, SlurmState
+from hopsd.slurm import parse
 from hopsd.slurm.parse import (
     gpus_in,
     is_hops_job,
+    isolated_reading,
     job_reading,
     known_jobs,
     node_readings,
@@ -159,6 +162,26 @@ def test_heterogeneous_jobs_are_not_ours() -> None:
     assert is_hops_job(NEW)
     assert not is_hops_job({**NEW, "het_job_id": plain(7)})
     assert not is_hops_job({**OLD, "comment": "see xhops:reqs=2"})
+
+
+def test_a_job_whose_options_make_the_parser_raise_is_set_aside(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(_: str) -> None:
+        raise ValueError("planted")
+
+    waits = {**OLD, "job_state": "PENDING", "priority": 0, "nodes": "", "gres_detail": []}
+    for job in (OLD, waits):
+        sound = isolated_reading(job, ORDER, NONE_KNOWN)
+        assert sound == job_reading(job, ORDER, NONE_KNOWN)
+        with monkeypatch.context() as patched:
+            patched.setattr(parse, "read_asked", lambda said: broken(said) if said else Asked())
+            read = isolated_reading({**job, "admin_comment": "hops:asks|x"}, ORDER, NONE_KNOWN)
+        assert read.allocation == sound.allocation
+        assert (read.id, read.uid, read.state, read.hold) == (
+            sound.id, sound.uid, sound.state, sound.hold,
+        )  # fmt: skip
+        assert "ValueError: planted" in read.barred
 
 
 def test_answer_without_ids_is_an_error() -> None:

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from fractions import Fraction
 from functools import lru_cache
 
-from ClusterShell.NodeSet import NodeSet, NodeSetException
-
+from hopsd.model import bounds
 from hopsd.model.asked import NOTHING_ASKED, Asked
 from hopsd.model.ids import GpuType, NodeName
+from hopsd.model.nodelist import node_names
 from hopsd.model.rules import ShapeRule
 
 MARK = "hops:asks"
@@ -26,7 +26,7 @@ _WHOLE = re.compile(r"[1-9][0-9]{0,11}")
 _RATIO = re.compile(r"([1-9][0-9]{0,11})/([1-9][0-9]{0,11})")
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=8192)
 def read_asked(admin_comment: str) -> Asked:
     """Parse the options. Other text is ignored: administrators write there, too."""
     for word in admin_comment.split():
@@ -73,6 +73,6 @@ def _nodes(text: str | None) -> frozenset[NodeName] | None:
     if not text:
         return None
     try:
-        return frozenset(map(NodeName, NodeSet(text)))
-    except NodeSetException:
-        return None
+        return frozenset(node_names(text, int(bounds.NAMED_NODES.most)))
+    except ValueError:
+        return frozenset()  # no node: what is asked for cannot be given

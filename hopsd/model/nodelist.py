@@ -1,0 +1,65 @@
+"""Slurm's notation for many nodes, ``n[1-3,07],login``, in time proportional to the names."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from itertools import product
+from math import prod
+
+from hopsd.model import bounds
+from hopsd.model.ids import NodeName
+
+_TOKEN = re.compile(r"\[(?P<inside>[0-9,-]+)\]|(?P<comma>,)|[^\[\],]+")
+_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
+
+
+@lru_cache(maxsize=4096)
+def node_names(text: str, most: int = int(bounds.NODES.most)) -> tuple[NodeName, ...]:
+    """The names in ``text``, each once, in its order.
+
+    Users write such lists, so neither ``n[1-999999999]`` nor a thousand names with three numbers
+    each may take long; ClusterShell's NodeSet takes 30 s for the first million and 14 s for those.
+
+    Raises:
+        ValueError: ``text`` is no such list, or has more than ``most`` names.
+    """
+    names: dict[str, None] = {}
+    parts: list[tuple[str, ...]] = []
+    at = 0
+    for token in _TOKEN.finditer(text):
+        if token.start() != at:
+            break
+        at = token.end()
+        if token["comma"]:
+            _add(names, parts, most)
+            parts = []
+        else:
+            inside = token["inside"]
+            parts.append(_numbers(inside, most) if inside else (token[0],))
+    if at != len(text):
+        raise ValueError(f"{text[:80]!r} is no list of nodes")
+    _add(names, parts, most)
+    return tuple(map(NodeName, names))
+
+
+def _add(names: dict[str, None], parts: list[tuple[str, ...]], most: int) -> None:
+    if not parts:
+        return
+    if len(names) + prod(map(len, parts)) > most:
+        raise ValueError(f"a list of more than {most} nodes")
+    names.update(dict.fromkeys(map("".join, product(*parts))))
+
+
+def _numbers(inside: str, most: int) -> tuple[str, ...]:
+    """The numbers in brackets, as wide as a range's first is written."""
+    numbers: list[str] = []
+    for part in inside.split(","):
+        found = _RANGE.fullmatch(part)
+        if found is None:
+            raise ValueError(f"[{inside[:80]}] is no list of numbers")
+        low, high = int(found[1]), int(found[2] or found[1])
+        if len(numbers) + high - low >= most:
+            raise ValueError(f"a list of more than {most} nodes")
+        numbers += (str(number).zfill(len(found[1])) for number in range(low, high + 1))
+    return tuple(numbers)
