@@ -16,13 +16,13 @@ import click
 from hopsd.core.snapshot import SnapshotSettings, build_snapshot
 from hopsd.core.submission.comment import Comment, parse
 from hopsd.core.submission.contract import MARK, read_asked
+from hopsd.core.submission.nodelist import node_names
 from hopsd.ctl.terminal import complain, printable
 from hopsd.errors import CommentError, HopsError
 from hopsd.model.allocation import Allocation
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId, UserName, WorkloadName
 from hopsd.model.knowledge import Knowledge
-from hopsd.model.nodelist import node_names
 from hopsd.model.plan import PlanSettings, RoundInfo
 from hopsd.model.reading import Hold, JobReading, Reading, SlurmState
 from hopsd.policies.registry import get

@@ -16,11 +16,11 @@ from typing import Any
 
 from hopsd.core.submission.comment import is_ours
 from hopsd.core.submission.contract import read_asked
+from hopsd.core.submission.nodelist import node_names
 from hopsd.core.submission.rules import gres_count
 from hopsd.errors import SlurmError
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import NO_TASKS, GpuType, JobId, NodeName, Tasks, UserName
-from hopsd.model.nodelist import node_names
 from hopsd.model.reading import (
     NO_ARRAY,
     RELEASED_MARK,

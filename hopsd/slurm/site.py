@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
+from hopsd.core.submission.nodelist import node_names
 from hopsd.errors import SlurmError
 from hopsd.model.ids import NodeName
-from hopsd.model.nodelist import node_names
 from hopsd.model.reading import SiteMemory
 from hopsd.model.site import Licence
 

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from fractions import Fraction
 from functools import lru_cache
 
+from hopsd.core.submission.nodelist import node_names
 from hopsd.model import bounds
 from hopsd.model.asked import NOTHING_ASKED, Asked
 from hopsd.model.ids import GpuType, NodeName
-from hopsd.model.nodelist import node_names
 from hopsd.model.rules import ShapeRule
 
 MARK = "hops:asks"

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hopsd.core.submission.contract import read_asked
+from hopsd.core.submission.nodelist import node_names
 from hopsd.model import bounds
-from hopsd.model.nodelist import node_names
 
 MOST = int(bounds.NAMED_NODES.most)
 numbers = st.integers(0, 120)
