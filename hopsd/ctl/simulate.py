@@ -29,6 +29,7 @@ from hopsd.sim.engine import PLAN_SECONDS_MAX, SimulationSettings
 from hopsd.sim.failures import read_failures
 from hopsd.sim.importers import IMPORTERS, workload_of
 from hopsd.sim.journal import alone, fingerprint, journaled
+from hopsd.sim.knowledge import KnowledgeSettings, Knows
 from hopsd.sim.measured import measured_workload
 from hopsd.sim.presets import PRESETS, preset
 from hopsd.sim.report import write_report
@@ -96,6 +97,13 @@ _SECONDS = FiniteRange(min=0.0, max=SPAN_MAX)
 @click.option("--patience", type=FiniteRange(min=0.0), default=3600.0, metavar="SECONDS",
               help="Of allox+: who waited longer comes before shorter jobs.")  # fmt: skip
 @click.option("--paper-exact", is_flag=True, help="The round as the paper prints it.")
+@click.option("--knowledge", type=click.Choice([k.value for k in Knows]), default="perfect",
+              help="What policies know of speeds and run times: docs/simulator.md.")  # fmt: skip
+@click.option("--speed-error", type=FiniteRange(0.0, 2.0), metavar="SIGMA",
+              help="Of known speeds of several GPUs: standard deviation of their logarithm; 0.12"
+              " where they are measured, else 0.")  # fmt: skip
+@click.option("--time-error", type=FiniteRange(0.0, 5.0), metavar="SIGMA",
+              help="The same of the samples that jobs declare.")  # fmt: skip
 @click.option("--failures", "failure_file", metavar="FILE", help="Jobs and nodes that fail.")
 @click.option("--report", is_flag=True, help="Write OUT/report.html, too.")
 @click.option("--resume", is_flag=True, help="Go on where an interrupted run stopped.")
@@ -123,6 +131,9 @@ def simulate(
     alpha: float,
     patience: float,
     paper_exact: bool,
+    knowledge: str,
+    speed_error: float | None,
+    time_error: float | None,
     failure_file: str | None,
     report: bool,
     resume: bool,
@@ -135,6 +146,7 @@ def simulate(
 
     Exit codes: 0 done, 1 failed, 2 a file or name is not what is accepted, 130 interrupted.
     """
+    knows = KnowledgeSettings(Knows(knowledge), speed_error, time_error, seed)
     cluster = _cluster(cluster_name)
     workload = _workload(workload_name, cluster, seed, jobs, rate)
     for policy in policies:
@@ -154,17 +166,29 @@ def simulate(
         refresh,
         plan,
         ClusterSettings(restart_seconds=restart_cost, profiling_seconds=profiling),
+        knows,
         horizon=horizon(workload, round_seconds),
         count_planning=count_planning,
     )
     run = partial(_play, cluster=cluster, workload=workload, settings=settings,
                    failures=failures, out=out, resume=resume)  # fmt: skip
-    html = partial(write_report, cluster=cluster, workload=workload, path=out / "report.html")
+    html = partial(write_report, cluster=cluster, workload=workload, path=out / "report.html",
+                   known=str(knows))  # fmt: skip
     results, files = _play_all(policies, run, html if report else None, out)
     if as_json:
-        show_json({"policies": {r.policy: figures(r) for r in results}, **files})
+        known = {"knowledge": _known(knows)} if knows.differs else {}
+        show_json({"policies": {r.policy: figures(r) for r in results}, **files, **known})
     else:
-        _show(results)
+        _show(results, f"Policies knew: {knows}")
+
+
+def _known(knows: KnowledgeSettings) -> dict[str, Any]:
+    return {
+        "of": knows.of.value,
+        "speed_error": knows.speed_sigma,
+        "time_error": knows.time_error or 0.0,
+        "text": str(knows),
+    }
 
 
 def _play_all(
@@ -285,11 +309,11 @@ class _Progress:
             click.echo("\r\033[K", nl=False, err=True)
 
 
-def _show(results: Sequence[Result]) -> None:
+def _show(results: Sequence[Result], title: str) -> None:
     columns = ["policy", "makespan h", "JCT h", "p99 JCT h", "wait h", "max LR", "mean LR",
                "fragments", "max FTF", "unfair", "GPU use", "restarts", "needless",
                "s"]  # fmt: skip
-    show(table("", columns, [_row(result) for result in results]))
+    show(table(title, columns, [_row(result) for result in results]))
 
 
 def _row(result: Result) -> tuple[Any, ...]:

@@ -112,7 +112,8 @@ class VirtualCluster:
     """Implements :class:`hopsd.slurm.port.Port`; time stands still between ``advance`` calls.
 
     ``changes`` is the timeline of the run so far. ``claims``: what comments say instead of the
-    truth. ``planning_seconds``: how long making the plan now applied took, if that counts: jobs
+    truth, without samples unless they are ``declared``. ``time_limits``: of jobs, which nothing
+    enforces. ``planning_seconds``: how long making the plan now applied took, if that counts: jobs
     it places train that much later. ``shares``: of the cluster, by user; if there are any,
     readings include Slurm's fair-share factors.
     """
@@ -122,6 +123,8 @@ class VirtualCluster:
     settings: ClusterSettings = field(default_factory=ClusterSettings)
     failures: Sequence[Failure] = ()
     claims: Mapping[JobId, WorkloadJob] = field(default_factory=dict)
+    declared: bool = True
+    time_limits: Mapping[JobId, float] = field(default_factory=dict)
     now: float = 0.0
     shares: Mapping[UserName, float] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
@@ -130,6 +133,7 @@ class VirtualCluster:
     _trained: float = 0.0
     _jobs: dict[JobId, _VirtualJob] = field(default_factory=dict)
     _ended: list[JobReading] = field(default_factory=list)
+    _final: dict[JobId, float] = field(default_factory=dict)
     _events: list[_Event] = field(default_factory=list)
     _nodes: dict[NodeName, NodeReading] = field(default_factory=dict)
     _users: dict[JobId, UserName] = field(default_factory=dict)
@@ -198,8 +202,11 @@ class VirtualCluster:
         return len(self._jobs)
 
     def samples_done(self) -> dict[JobId, float]:
-        """Samples trained by each running job until now, as its reports would say."""
-        return {job_id: job.done(self.now) for job_id, job in self._jobs.items() if job.rate}
+        """Samples trained by each running job until now, as its reports would say; also by those
+        that ended since the last reading.
+        """
+        running = {job_id: job.done(self.now) for job_id, job in self._jobs.items() if job.rate}
+        return self._final | running
 
     def advance(self, until: float) -> bool:
         """Process all events up to and at ``until``; returns whether there were any."""
@@ -220,7 +227,7 @@ class VirtualCluster:
 
     def read(self) -> Reading:
         """A reading of the cluster; ended jobs are in it once."""
-        ended, self._ended = self._ended, []
+        ended, self._ended, self._final = self._ended, [], {}
         jobs = (*ended, *(job.reading for job in self._jobs.values()))
         return Reading(
             self.now, tuple(self._nodes.values()), jobs, site=self._usage.rules(self.now)
@@ -257,8 +264,11 @@ class VirtualCluster:
             uid=0,
             name=str(spec.workload),
             comment=comment_of(
-                self.claims.get(spec.id, spec), self._speeds.safe_name(spec.workload)
+                self.claims.get(spec.id, spec),
+                self._speeds.safe_name(spec.workload),
+                declared=self.declared,
             ),
+            time_limit_seconds=self.time_limits.get(spec.id),
             partition="virtual",
             state=SlurmState.PENDING,
             submit=spec.submit,
@@ -352,6 +362,7 @@ class VirtualCluster:
             self._idle[node] += gpus
         self._ended.append(replace(job.reading, state=SlurmState.COMPLETED, end=self.now))
         del self._jobs[job.spec.id]
+        self._final[job.spec.id] = job.spec.samples
         self._trained += job.spec.samples
         self.finished += 1
         if job.spec.phase:

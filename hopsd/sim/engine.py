@@ -17,6 +17,8 @@ from hopsd.observation import observe
 from hopsd.policies.protocol import Policy
 from hopsd.round import RoundSettings, RoundWindow, run_round
 from hopsd.sim.cluster import BrokenPlanError, ClusterSettings, Failure, VirtualCluster
+from hopsd.sim.knowledge import KnowledgeSettings, Told
+from hopsd.sim.knowledge import told as what_is_told
 from hopsd.sim.metrics import Change
 from hopsd.sim.speed import Speeds
 from hopsd.sim.store import MemoryStore
@@ -40,8 +42,9 @@ class SimulationSettings:
     rounds, or when jobs are moved but none trains for as many rounds plus a restart. ``horizon``:
     no round starts at or after this time.
     ``count_planning``: jobs placed by a plan train later by the time that planning took, so the
-    run depends on this computer's speed. ``plan``: by default the solver's effort is limited by
-    work, not by time, so that a run is the same on a slow or busy computer.
+    run depends on this computer's speed. ``knowledge``: of the policy. ``plan``: by default the
+    solver's effort is limited by work, not by time, so that a run is the same on a slow or busy
+    computer.
     """
 
     round_seconds: float = 360.0
@@ -50,6 +53,7 @@ class SimulationSettings:
         default_factory=lambda: PlanSettings(effort=0, time_limit_seconds=PLAN_SECONDS_MAX)
     )
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
+    knowledge: KnowledgeSettings = field(default_factory=KnowledgeSettings)
     idle_rounds: int = 50
     horizon: float = math.inf
     count_planning: bool = False
@@ -101,8 +105,8 @@ class Simulation:
         told: Workload | None = None,
         shares: Mapping[UserName, float] = MappingProxyType({}),
     ) -> None:
-        """``told``: what the scheduler learns of the jobs and their speeds, if users lie.
-        ``shares``: the users' shares of the cluster.
+        """``told``: what the scheduler learns of the jobs and their speeds, if users lie; it
+        replaces ``settings.knowledge``. ``shares``: the users' shares of the cluster.
         """
         self._workload = workload
         self._settings = settings
@@ -112,12 +116,22 @@ class Simulation:
         self._settles = bool(getattr(policy, "settles", False))
         self._steady = bool(getattr(policy, "steady", False))
         self._progress = progress
-        claims = {job.id: job for job in told.jobs} if told else {}
+        known = Told(told) if told else what_is_told(cluster, workload, settings.knowledge)
         self.port = VirtualCluster(
-            cluster, workload, settings.cluster, failures, claims, shares=shares
+            cluster,
+            workload,
+            settings.cluster,
+            failures,
+            {job.id: job for job in known.workload.jobs},
+            known.declared,
+            known.time_limits,
+            shares=shares,
         )
-        knowledge = Speeds(cluster, told or workload).knowledge()
-        self._store = MemoryStore(knowledge, settings.cluster.restart_seconds)
+        self._store = MemoryStore(
+            Speeds(cluster, known.workload).knowledge(),
+            settings.cluster.restart_seconds,
+            known.past_runs,
+        )
         self._round = RoundSettings(settings.round_seconds, settings.plan)
         self._plans: list[PlanMade] = []
         self._needless = 0

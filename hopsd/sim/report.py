@@ -46,19 +46,19 @@ svg.gantt{font-size:10px}figure{margin:0}figcaption{font-weight:600}
 
 
 def write_report(
-    results: Sequence[Result], cluster: Cluster, workload: Workload, path: Path
+    results: Sequence[Result], cluster: Cluster, workload: Workload, path: Path, known: str
 ) -> None:
-    """Write the page to ``path``; it needs nothing from outside."""
-    path.write_text(page(results, cluster, workload), encoding="utf-8")
+    """Write the page to ``path``; it needs nothing from outside. ``known``: to the policies."""
+    path.write_text(page(results, cluster, workload, known), encoding="utf-8")
 
 
-def page(results: Sequence[Result], cluster: Cluster, workload: Workload) -> str:
+def page(results: Sequence[Result], cluster: Cluster, workload: Workload, known: str) -> str:
     """The page as HTML text."""
     title = f"{len(workload.jobs)} jobs on {cluster.gpus} GPUs of {len(cluster.servers)} servers"
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>"
-        f"<h1>{escape(title)}</h1>{_table(results)}"
+        f"<h1>{escape(title)}</h1><p>Policies knew: {escape(known)}.</p>{_table(results)}"
         f'<h2>Distributions</h2><div class="plots">{_plots(results, cluster, workload)}</div>'
         f"<h2>Servers over time</h2>{_gantts(results, cluster)}</body></html>"
     )

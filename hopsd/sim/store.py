@@ -10,15 +10,20 @@ from hopsd.model.ids import JobId, WorkloadName
 from hopsd.model.knowledge import Knowledge, ThroughputRecord
 from hopsd.model.profiling import ProfileRun
 from hopsd.model.step import StepOutcome
+from hopsd.store.past_runs import chosen
 from hopsd.store.port import PlanId, PlanRecord
 
 
 @dataclass(slots=True)
 class MemoryStore:
-    """Implements :class:`hopsd.store.port.Store`; keeps only the newest plan."""
+    """Implements :class:`hopsd.store.port.Store`; keeps only the newest plan, and ended jobs only
+    where ``past_runs`` says how long the next ones run.
+    """
 
     known: Knowledge
     restart_seconds: float = 0.0
+    past_runs: bool = False
+    _ended: list[JobRecord] = field(default_factory=list)
     _jobs: dict[JobId, JobRecord] = field(default_factory=dict)
     _open: tuple[PlanId, PlanRecord] | None = None
     _last: PlanRecord | None = None
@@ -29,6 +34,8 @@ class MemoryStore:
 
     def save_jobs(self, records: Iterable[JobRecord]) -> None:
         saved = self._jobs | {record.id: record for record in records}
+        if self.past_runs:
+            self._ended += [record for record in saved.values() if record.end is not None]
         self._jobs = {job: record for job, record in saved.items() if record.end is None}
 
     def report(self, samples_done: Mapping[JobId, float]) -> None:
@@ -45,7 +52,9 @@ class MemoryStore:
         return {}
 
     def knowledge(self) -> Knowledge:
-        return self.known
+        if not self.past_runs:
+            return self.known
+        return replace(self.known, runs=chosen(self._ended, self._jobs.values()))
 
     def add_throughput(self, records: Sequence[ThroughputRecord]) -> None:
         self.known = replace(self.known, records=(*self.known.records, *records))

@@ -7,13 +7,14 @@ from hopsd.model.ids import WorkloadName
 from hopsd.model.scenario import WorkloadJob
 
 
-def comment_of(job: WorkloadJob, workload: WorkloadName) -> str:
-    """The comment with everything that a scheduler may know of ``job``."""
-    parts = [
-        "reqs=" + ",".join(map(str, job.reqs)),
-        f"samples={min(max(job.samples, bounds.SAMPLES.least), bounds.SAMPLES.most)!r}",
-        f"workload={workload}",
-    ]
+def comment_of(job: WorkloadJob, workload: WorkloadName, *, declared: bool = True) -> str:
+    """The comment with everything that a scheduler may know of ``job``; ``declared``: its samples,
+    too.
+    """
+    parts = ["reqs=" + ",".join(map(str, job.reqs)), f"workload={workload}"]
+    if declared:
+        samples = min(max(job.samples, bounds.SAMPLES.least), bounds.SAMPLES.most)
+        parts.insert(1, f"samples={samples!r}")
     if job.batch_size is not None:
         parts.append(f"batch={job.batch_size}")
     if not job.preemptible:

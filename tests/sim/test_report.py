@@ -64,7 +64,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     settings = SimulationSettings(100.0)
     results = [play(p, get(p), CLUSTER, load, settings) for p in ("hops", "fifo")]
     page = folder / "report.html"
-    write_report(results, CLUSTER, load, page)
+    write_report(results, CLUSTER, load, page, "true speeds")
     page.write_text(page.read_text().replace("</body>", LOOK))
     dom = _open(browser, page, folder)
     found = re.search(r'data-seen="([^"]+)"', dom)

@@ -1,0 +1,1 @@
+"""How well run times are predicted, and what that does to every policy."""

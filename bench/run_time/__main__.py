@@ -1,0 +1,111 @@
+"""How well run times are predicted, and what that does to every policy.
+
+    python -m bench.run_time [--philly FILE] [--policy NAME ...] [--seeds 3] [--jobs 60] [--write]
+
+Results are kept under build/run_time; remove a file there to run it again. ``--write`` puts the
+tables into docs/estimator.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import numpy as np
+
+from bench.run_time.errors import table
+from bench.run_time.traces import logged, of_philly, repeated
+from hopsd.formats.source import read_text
+from hopsd.model.ids import GpuType, NodeName
+from hopsd.model.plan import PlanSettings
+from hopsd.model.scenario import Cluster, Server
+from hopsd.policies.registry import get
+from hopsd.sim.engine import PLAN_SECONDS_MAX, SimulationSettings
+from hopsd.sim.knowledge import KnowledgeSettings, Knows, told
+from hopsd.sim.presets import preset
+from hopsd.sim.study import figures, play
+
+KEPT, PAGE = Path("build/run_time"), Path("docs/estimator.md")
+BEGIN, END = "<!-- written by python -m bench.run_time -->\n", "<!-- end -->\n"
+PRESET = "paper-64"
+POLICIES = (
+    *("hops", "srtf", "sjf", "allox", "fifo", "las", "slurm", "hops+", "gavel-ftf", "srtf-apps"),
+    *("gavel-makespan", "themis", "allox+", "sia"),
+)
+COLUMNS = (("avg_jct_h", "{:.2f}"), ("max_latency_ratio", "{:.1f}"), ("makespan_h", "{:.1f}"))
+RATE = 30.0
+"""Jobs an hour: three times the preset's, so that jobs wait for each other."""
+
+
+def run(policy: str, knows: Knows, seed: int, jobs: int) -> dict[str, float]:
+    """Figures of one simulation, kept."""
+    path = KEPT / f"{policy}-{knows}-{seed}-{jobs}.json"
+    if path.exists():
+        kept: dict[str, float] = json.loads(path.read_text())
+        return kept
+    plan = PlanSettings(policy=policy, time_limit_seconds=PLAN_SECONDS_MAX, effort=0, seed=seed)
+    settings = SimulationSettings(plan=plan, knowledge=KnowledgeSettings(knows, seed=seed))
+    workload = repeated(PRESET, seed, jobs, RATE)
+    result = play(policy, get(policy), preset(PRESET).cluster(), workload, settings)
+    if result.unfinished:
+        raise SystemExit(f"{policy}: jobs never ended: {result.unfinished}")
+    found = {key: figures(result)[key] for key, _ in COLUMNS}
+    KEPT.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(found))
+    return found
+
+
+def effects(policies: Sequence[str], seeds: int, jobs: int) -> str:
+    """A table: means over the seeds with perfect / measured / no knowledge."""
+    lines = [
+        "| policy | mean completion, h | largest latency ratio | makespan, h |",
+        "|---|---:|---:|---:|",
+    ]
+    for policy in policies:
+        cells = []
+        found = {
+            knows: [run(policy, knows, seed, jobs) for seed in range(seeds)] for knows in Knows
+        }
+        for key, text in COLUMNS:
+            means = [np.mean([one[key] for one in found[knows]]) for knows in Knows]
+            cells.append(" / ".join(text.format(mean) for mean in means))
+        lines.append(f"| `{policy}` | {' | '.join(cells)} |")
+        print(lines[-1], flush=True)
+    return "\n".join(lines)
+
+
+def errors(philly: Path | None, jobs: int) -> str:
+    """The table of prediction errors."""
+    made, traces = preset(PRESET), []
+    if philly is not None:
+        cluster = Cluster((Server(NodeName("n0"), GpuType("gpu"), 512),))
+        workload = of_philly(read_text(str(philly)), cluster)
+        limits = told(cluster, workload, KnowledgeSettings(Knows.NONE)).time_limits
+        traces.append(("philly", logged(cluster, workload, limits)))
+    cluster, workload = made.cluster(), repeated(PRESET, 0, jobs)
+    limits = told(cluster, workload, KnowledgeSettings(Knows.NONE)).time_limits
+    traces.append(("generated", logged(cluster, workload, limits)))
+    return table(traces)
+
+
+@click.command()
+@click.option("--philly", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--policy", "policies", multiple=True, default=POLICIES)
+@click.option("--seeds", type=click.IntRange(min=0), default=3)
+@click.option("--jobs", type=click.IntRange(min=1), default=60)
+@click.option("--write", is_flag=True, help="Put the tables into docs/estimator.md.")
+def main(philly: Path | None, policies: Sequence[str], seeds: int, jobs: int, write: bool) -> None:
+    tables = [errors(philly, 500)]
+    print(tables[0], flush=True)
+    if seeds:
+        tables.append(effects(policies, seeds, jobs))
+    if write:
+        before, rest = PAGE.read_text().split(BEGIN)
+        text = "\n\n".join(tables)
+        PAGE.write_text(f"{before}{BEGIN}\n{text}\n\n{END}{rest.split(END, 1)[1]}")
+
+
+if __name__ == "__main__":
+    main()

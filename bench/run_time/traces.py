@@ -1,0 +1,105 @@
+"""Traces with run times: Philly's, and a generated one in which programs are run again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import exp
+
+from hopsd.model.ids import JobId, UserName, WorkloadName
+from hopsd.model.scenario import Cluster, Workload, WorkloadJob
+from hopsd.sim.facts import facts_of
+from hopsd.sim.importers import philly, workload_of
+from hopsd.sim.presets import preset
+
+PROGRAMS_EACH, USERS = 3, 8
+"""A user's programs that run again and again, and how many users there are."""
+
+NEW_SHARE, BROKEN_SHARE = 0.15, 0.15
+"""Jobs of a program that runs only once, and jobs that fail within a tenth of their time."""
+
+AGAIN_SIGMA = 0.25
+"""Standard deviation of ln(run time) between the runs of one program. 3Sigma's authors find 8 to
+23 % of the predictions in their traces off by a factor of two or more."""
+
+
+@dataclass(frozen=True)
+class Logged:
+    """A job that ran for ``seconds`` as soon as it was submitted; ``limit``: in seconds."""
+
+    user: UserName
+    workload: WorkloadName
+    submit: float
+    seconds: float
+    gpus: float
+    limit: float
+
+
+def repeated(name: str, seed: int, jobs: int, rate_per_hour: float | None = None) -> Workload:
+    """The preset's models, arrivals and requirements, with programs that run again.
+
+    Each user has a few programs, each with one of the preset's jobs as its model, requirements and
+    length; a job is a run of one of them, a little shorter or longer, or of a new program; some
+    fail early.
+    """
+    made = preset(name).workload(seed, jobs=jobs, rate_per_hour=rate_per_hour)
+    rng = random.Random(seed)  # a simulation, not a secret
+    pool = list(preset(name).workload(seed + 1000, jobs=max(jobs, USERS * PROGRAMS_EACH)).jobs)
+    own = [[pool.pop() for _ in range(PROGRAMS_EACH)] for _ in range(USERS)]
+    named = {
+        (user, k): WorkloadName(f"u{user}.{program.workload}.{k}")
+        for user, programs in enumerate(own)
+        for k, program in enumerate(programs)
+    }
+    played: list[WorkloadJob] = []
+    model: dict[WorkloadName, WorkloadName] = {}
+    for number, job in enumerate(made.jobs):
+        user = rng.randrange(USERS)
+        k = rng.randrange(PROGRAMS_EACH)
+        program, workload = own[user][k], named[user, k]
+        if rng.random() < NEW_SHARE:
+            program, workload = job, WorkloadName(f"u{user}.{job.workload}.once{number}")
+        length = exp(rng.gauss(0.0, AGAIN_SIGMA))
+        if rng.random() < BROKEN_SHARE:
+            length *= rng.uniform(0.001, 0.1)
+        model[workload] = program.workload
+        played.append(
+            replace(
+                job,
+                user=UserName(f"u{user}"),
+                workload=workload,
+                samples=max(1.0, program.samples * length),
+                reqs=program.reqs,
+                batch_size=program.batch_size,
+            )
+        )
+    return Workload(
+        {name: made.throughput[of] for name, of in model.items()},
+        tuple(played),
+        {name: made.server_factor[of] for name, of in model.items()},
+    )
+
+
+def logged(cluster: Cluster, workload: Workload, limits: Mapping[JobId, float]) -> list[Logged]:
+    """The jobs with the run time of eq. 9, which they would have on an idle cluster."""
+    return [
+        Logged(
+            spec.user,
+            spec.workload,
+            spec.submit,
+            facts.age,
+            facts.gpu_seconds / facts.age,
+            limits[spec.id],
+        )
+        for spec, facts in zip(workload.jobs, facts_of(cluster, workload), strict=True)
+    ]
+
+
+def of_philly(text: str, cluster: Cluster) -> Workload:
+    """Philly's jobs; its virtual clusters stand for users, each job is a program of its own."""
+    made = workload_of(philly(text), cluster)
+    names = {job.id: WorkloadName(f"{job.workload}-{job.id}") for job in made.jobs}
+    (table,) = made.throughput.values()
+    jobs = tuple(replace(job, workload=names[job.id]) for job in made.jobs)
+    return Workload(dict.fromkeys(names.values(), table), jobs)

@@ -1,0 +1,156 @@
+"""What the policies of a simulation know of the jobs: the truth, what hopsd would, or little."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from math import exp
+
+from hopsd.errors import InputError
+from hopsd.model.ids import GpuType, JobId, WorkloadName
+from hopsd.model.job import ThroughputTable
+from hopsd.model.scenario import Cluster, Workload, WorkloadJob
+from hopsd.sim.facts import facts_of
+
+MEASURED_SPEED_ERROR = 0.12
+"""Standard deviation of ln(speed), a mean error of 10 %: of shapes never measured, after one spread
+measurement (docs/estimator.md)."""
+
+ASSUMED_SENSITIVITY = 1.5
+"""As ``knowledge.assumed_sensitivity``: the slowdown by spreading where nothing was measured."""
+
+TIME_LIMITS = tuple(hours * 3600.0 for hours in (1, 2, 4, 8, 12, 24, 48, 72, 168))
+LIMIT_SLACK_MAX = 5.0
+"""Stand-ins for time limits, which workloads do not have: a user asks for 1 to so many times what
+the job takes with its fewest GPUs, rounded up to the next of ``TIME_LIMITS``."""
+
+
+class Knows(StrEnum):
+    """``PERFECT``: true speeds and samples. ``MEASURED``: one GPU's speed, others with an error;
+    run times by past runs in the simulation, before that by time limits. ``NONE``: only the limits.
+    """
+
+    PERFECT = "perfect"
+    MEASURED = "measured"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class KnowledgeSettings:
+    """``speed_error``, ``time_error``: standard deviations of ln(told / true) of the speed of every
+    shape of several GPUs and of the samples; None: 0, or for measured speeds
+    :data:`MEASURED_SPEED_ERROR`.
+
+    Raises:
+        InputError: an error of what is not told at all.
+    """
+
+    of: Knows = Knows.PERFECT
+    speed_error: float | None = None
+    time_error: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.time_error is not None and self.of is not Knows.PERFECT:
+            raise InputError(f"--time-error: nobody tells run times with --knowledge {self.of}")
+        if self.speed_error is not None and self.of is Knows.NONE:
+            raise InputError("--speed-error: no speeds are known with --knowledge none")
+
+    @property
+    def speed_sigma(self) -> float:
+        if self.speed_error is not None:
+            return self.speed_error
+        return MEASURED_SPEED_ERROR if self.of is Knows.MEASURED else 0.0
+
+    @property
+    def differs(self) -> bool:
+        """From true speeds and samples."""
+        return self.of is not Knows.PERFECT or bool(self.speed_sigma or self.time_error)
+
+    def __str__(self) -> str:
+        """What the policies knew, in a sentence."""
+        if self.of is Knows.NONE:
+            return "time limits alone; every GPU is taken for as fast as any other"
+        speeds = f"speeds within {self.speed_sigma:.0%}" if self.speed_sigma else "true speeds"
+        if self.of is Knows.MEASURED:
+            return f"{speeds}; run times by past runs, before those by time limits"
+        times = f"samples within {self.time_error:.0%}" if self.time_error else "true samples"
+        return f"{speeds}, {times}"
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """``workload``: speeds and samples as told; ``declared``: whether comments say the samples.
+    ``past_runs``: whether those of ended jobs are remembered.
+    """
+
+    workload: Workload
+    declared: bool = True
+    past_runs: bool = False
+    time_limits: Mapping[JobId, float] = field(default_factory=dict)
+
+
+def told(cluster: Cluster, truth: Workload, settings: KnowledgeSettings) -> Told:
+    """What the scheduler is told of ``truth``; the same for every policy."""
+    rng = random.Random(settings.seed)  # noqa: S311  # a simulation, not a secret
+    if settings.of is Knows.PERFECT:
+        jobs = _misjudged(truth.jobs, settings.time_error or 0.0, rng)
+        return Told(_with_speeds(replace(truth, jobs=jobs), settings.speed_sigma, rng))
+    limits = _time_limits(cluster, truth, rng)
+    if settings.of is Knows.NONE:
+        return Told(_flat(truth), declared=False, time_limits=limits)
+    known = replace(_with_speeds(truth, settings.speed_sigma, rng), server_factor={})
+    return Told(known, declared=False, past_runs=True, time_limits=limits)
+
+
+def _misjudged(
+    jobs: Sequence[WorkloadJob], sigma: float, rng: random.Random
+) -> tuple[WorkloadJob, ...]:
+    if not sigma:
+        return tuple(jobs)
+    return tuple(replace(job, samples=job.samples * exp(rng.gauss(0.0, sigma))) for job in jobs)
+
+
+def _with_speeds(workload: Workload, sigma: float, rng: random.Random) -> Workload:
+    """The speed of one GPU is known; that of each other shape has an error of its own."""
+    if not sigma:
+        return workload
+
+    def off(speeds: Mapping[int, float], exact: int) -> dict[int, float]:
+        return {
+            count: speed if count == exact else speed * exp(rng.gauss(0.0, sigma))
+            for count, speed in speeds.items()
+        }
+
+    tables: dict[WorkloadName, dict[GpuType, ThroughputTable]] = {
+        name: {
+            gpu_type: replace(
+                table, aggregated=off(table.aggregated, 1), distributed=off(table.distributed, 0)
+            )
+            for gpu_type, table in of_types.items()
+        }
+        for name, of_types in workload.throughput.items()
+    }
+    return replace(workload, throughput=tables)
+
+
+def _flat(workload: Workload) -> Workload:
+    def table(true: ThroughputTable) -> ThroughputTable:
+        spread = {2: 1.0 / ASSUMED_SENSITIVITY} if true.distributed else {}
+        return ThroughputTable({1: 1.0}, spread, source="assumed")
+
+    tables = {
+        name: {gpu_type: table(true) for gpu_type, true in of_types.items()}
+        for name, of_types in workload.throughput.items()
+    }
+    return replace(workload, throughput=tables, server_factor={})
+
+
+def _time_limits(cluster: Cluster, truth: Workload, rng: random.Random) -> dict[JobId, float]:
+    limits = {}
+    for spec, facts in zip(truth.jobs, facts_of(cluster, truth), strict=True):
+        asked = facts.gpu_seconds / min(spec.reqs) * rng.uniform(1.0, LIMIT_SLACK_MAX)
+        limits[spec.id] = next((limit for limit in TIME_LIMITS if limit >= asked), TIME_LIMITS[-1])
+    return limits
