@@ -8,7 +8,8 @@ Written by `python -m bench.themis`: the experiments of section 6 of the Themis 
 our simulator. The policies are described in [policies.md](policies.md).
 
 All policies run on 64 GPUs of one type (8 servers of 2, 12 of 4, the paper's testbed), with rounds
-of 300 s and leases of 600 s. A restart costs 30 s of holding GPUs. 32 apps arrive within about 3
+of 300 s and leases of 600 s, and know the true speeds and samples. A restart costs 30 s of holding
+GPUs. 32 apps arrive within about 3
 hours. A tenth of them have one job.
 
 - **Workload 1**: apps of up to 12 jobs of 1 or 2 GPUs that all run to completion, 0.5 to 6 GPU
