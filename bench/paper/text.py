@@ -8,7 +8,7 @@ deviations are over seeds; every seed is another draw of jobs, arrivals and serv
 LR is the latency ratio, waiting time over expected run time.
 
 All policies have the same rounds of 360 s, the same restart cost (30 s of holding GPUs; the first
-start is free), the same jobs in the same order, and know the true speeds and samples. `sia-hops` and
+start is free), the same jobs in the same order, and know true speeds and samples. `sia-hops` and
 `gavel-queue` are the rivals as the Hops paper ran them: Sia with one configuration per requirement,
 Gavel rigid at the median requirement, both with the latency ratio as queue order. `sia`, `gavel`
 and `gavel-ftf` are as published by their authors; `slurm` is first come, first served with

@@ -123,7 +123,9 @@ def test_names_differ() -> None:
     """Another program of the same user is compared by its user's runs only from the fourth on."""
     policy = Watched()
     load = workload([job(1, 5000.0, 1), job(2, 10.0, 1, submit=6000.0, workload="other")])
-    load = replace(load, throughput={**load.throughput, WorkloadName("other"): load.throughput[NET]})
+    load = replace(
+        load, throughput={**load.throughput, WorkloadName("other"): load.throughput[NET]}
+    )
     settings = SimulationSettings(1000.0, knowledge=KnowledgeSettings(Knows.MEASURED))
     Simulation(CLUSTER, load, policy, settings).run()
     assert policy.of("2")[0].samples is None
