@@ -17,7 +17,7 @@ from hopsd.model.scenario import Cluster, Workload, WorkloadJob
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.sim.metrics import Change
 from hopsd.sim.speed import Speeds
-from hopsd.sim.text import comment_of
+from hopsd.sim.told.comment import comment_of
 from hopsd.sim.usage import Usage
 
 
