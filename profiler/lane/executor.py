@@ -220,7 +220,10 @@ class Executor:
                 log=str(self._settings.output / f"{trial.number}.log"), iterations=iterations,
             )  # fmt: skip
         else:
-            worker.link.send(do="run", iterations=iterations, signal=number)
+            worker.link.send(
+                do="run", iterations=iterations, signal=number,
+                pipelined=self._settings.load != "plain",
+            )  # fmt: skip
 
     def _note(self, worker: Worker, *, kept: bool) -> None:
         """A line on each turn, beside the journal: what was on the device when it began."""
@@ -279,6 +282,8 @@ class Executor:
 
     def _prepare(self) -> None:
         """While a trial runs, have the next ones' states come, and others leave for them."""
+        if self._settings.load != "ahead":
+            return
         if self._running is None or any(w.place == "leaving" for w in self._active):
             return
         sizes = {w: self._need(w) if w is self._running else w.size or 0 for w in self._active}
@@ -340,7 +345,7 @@ class Executor:
         if "evicted" in message:
             worker.place, worker.size = "host", message["evicted"]
         elif "paused" in message:
-            worker.size, worker.peak = message["bytes"], message["peak"] or 0
+            worker.size, worker.peak = message["bytes"], message["peak"]
             worker.pace = max(1e-6, message["seconds"] / message["paused"])
             if message["alone"]:
                 worker.stays, worker.alone = True, message["alone"]

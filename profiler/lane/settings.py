@@ -16,6 +16,8 @@ OUT_OF_MEMORY = 79
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """What asks a lane to have its trials save and end."""
 
+LOADS = ("ahead", "pipelined", "plain")
+
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -24,6 +26,7 @@ class Settings:
     """``width``: trials that take turns on a GPU. ``standby``: workers made in advance. A turn
     lasts ``turn`` seconds, or ``iterations`` if those are given. ``memory``, ``host_memory``: bytes
     for the trials' states on a GPU (0: what it has) and on its host. ``grace``: seconds to save.
+    ``load``: a state "ahead" of its turn, layer by layer in it ("pipelined"), or whole ("plain").
     """
 
     trials: Path
@@ -35,6 +38,7 @@ class Settings:
     memory: int = 0
     host_memory: int = 0
     grace: float = 25.0
+    load: str = "ahead"
 
 
 def parse(arguments: Sequence[str] | None = None) -> Settings:
@@ -56,6 +60,7 @@ def parse(arguments: Sequence[str] | None = None) -> Settings:
         "--host-memory", type=size, default=0, metavar="BYTES", help="default: half of what is free"
     )
     add("--grace", type=_seconds, default=25.0, metavar="SECONDS", help="to save; default 25")
+    add("--load", choices=LOADS, default="ahead", help="a state: ahead of its turn, or within it")
     seen = parser.parse_args(arguments)
     half = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
     return Settings(
@@ -68,6 +73,7 @@ def parse(arguments: Sequence[str] | None = None) -> Settings:
         memory=seen.memory,
         host_memory=seen.host_memory or half,
         grace=seen.grace,
+        load=seen.load,
     )
 
 

@@ -8,147 +8,169 @@ stands for a GPU's.
 
 from __future__ import annotations
 
+import functools
 import gc
-import threading
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from hops_profiler.lane.pipeline import Moved, Pipeline, can_pipeline, elements
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_flatten
 
 
-class _Moved:
-    """A storage that has left, and its copy on the host. ``late``: not used by a forward pass."""
+@dataclass
+class Seen:
+    """``storages`` by identity, with when they are used: 0 in forward passes, 1 gradients, 2 in the
+    optimizer. ``fixed``: why they cannot be moved, "" if they can. ``plain``: load them at once.
+    """
 
-    __slots__ = ("claimed", "copy", "late", "loaded", "size", "storage")
+    storages: dict[int, tuple[Any, int]] = field(default_factory=dict)
+    fixed: str = ""
+    plain: bool = False
 
-    def __init__(self, storage: Any, copy: torch.Tensor, *, late: bool) -> None:
-        self.storage, self.copy, self.late = storage, copy, late
-        self.size = copy.numel()
-        self.claimed = self.loaded = False
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return sum(storage.nbytes() for storage, _ in self.storages.values())
+
+    def add(self, tensors: Iterable[Any], use: int, device: torch.device) -> None:
+        """The tensors' storages on this device; not those that PyTorch does not own alone."""
+        for tensor in tensors:
+            if not isinstance(tensor, torch.Tensor) or tensor.device.type != device.type:
+                continue
+            if tensor.layout is not torch.strided:
+                continue
+            storage = tensor.untyped_storage()
+            # PyTorch says of all storages on GPUs that they are shared.
+            shared = device.type == "cpu" and storage.is_shared()
+            if storage.nbytes() and storage.resizable() and not shared:
+                self.storages.setdefault(storage._cdata, (storage, use))
 
 
 class State:
-    """The storages of one process's training on ``device``. Only its main thread calls this."""
+    """The state of this process's training on ``device``; to be used by its main thread."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self._found: dict[int, Any] = {}
-        self._late: set[int] = set()
-        self._moved: dict[int, _Moved] = {}
+        self._moved: dict[int, Moved] = {}
         self._spare: dict[int, list[torch.Tensor]] = {}
-        self._lock = threading.Condition()
+        self._order: dict[int, int] = {}
+        self._pipeline: Pipeline | None = None
+        self._plain = False
+        self._hooked = False
 
-    @property
-    def resident(self) -> bool:
-        return not self._moved
-
-    def find(self) -> int:
-        """Look for what there is now: how many bytes it takes."""
-        modules, optimizers = _live(torch.nn.Module), _live(torch.optim.Optimizer)
-        used: list[Any] = [
-            tensor
-            for module in modules
-            for tensor in (*module._parameters.values(), *module._buffers.values())
-        ]
+    def look(self) -> Seen:
+        """At what there is now, among all objects that the script has made: takes milliseconds."""
+        seen = Seen()
+        modules, optimizers, graphs = _live(
+            torch.nn.Module, torch.optim.Optimizer, torch.cuda.CUDAGraph
+        )
+        used: list[Any] = []
+        for module in modules:
+            used += [*module._parameters.values(), *module._buffers.values()]
+            seen.plain = seen.plain or isinstance(module, torch.jit.ScriptModule)
         for optimizer in optimizers:
             used += [p for group in optimizer.param_groups for p in group["params"]]
-        gradients = [t.grad for t in used if t is not None]
+        used = [tensor for tensor in used if tensor is not None]
+        seen.add(used, 0, self.device)
+        seen.add([tensor.grad for tensor in used if tensor.is_leaf], 1, self.device)
         kept = [leaf for o in optimizers for leaf in tree_flatten(dict(o.state))[0]]
-        self._found = self._storages(used)
-        early = len(self._found)
-        self._found.update(self._storages([*gradients, *kept]))
-        self._late = set(list(self._found)[early:])
-        return sum(storage.nbytes() for storage in self._found.values())
+        seen.add(kept, 2, self.device)
+        seen.fixed = _fixed(used, graphs)
+        return seen
 
-    def evict(self) -> int:
-        """Copy everything to the host, erase and free it; the number of bytes."""
-        size = self.find()
+    def evict(self, seen: Seen) -> None:
+        """Copy what was seen to the host, erase and free it."""
         moved = {}
-        for key, storage in self._found.items():
+        for key, (storage, use) in seen.storages.items():
             copy = self._host(storage.nbytes())
-            copy.copy_(_bytes(storage), non_blocking=True)
-            moved[key] = _Moved(storage, copy, late=key in self._late)
+            copy.copy_(elements(storage), non_blocking=True)
+            moved[key] = Moved(storage, copy, use)
         self._synchronize()
-        for storage in self._found.values():
-            _bytes(storage).zero_()
+        for storage, _ in seen.storages.values():
+            elements(storage).zero_()
             storage.resize_(0)
-        self._moved, self._spare, self._found = moved, {}, {}
+        self._moved, self._spare, self._plain = moved, {}, seen.plain
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-        return size
 
     def load(self) -> None:
         """Bring everything back."""
-        for item in list(self._moved.values()):
-            self._need(item)
-        self._finish()
+        self.settle()
+        for item in self._moved.values():
+            item.load()
+        self._loaded()
 
-    def _need(self, item: _Moved) -> None:
-        if not item.loaded:
-            item.storage.resize_(item.size)
-            _bytes(item.storage).copy_(item.copy, non_blocking=True)
-            item.loaded = True
+    def load_behind(self) -> None:
+        """Bring everything back while the training goes on; see :mod:`pipeline`."""
+        if self._plain or not self._moved or not can_pipeline():
+            self.load()
+            return
+        if not self._hooked:
+            self._hook()
+        self._pipeline = Pipeline(self._moved, self._order)
 
-    def _finish(self) -> None:
+    def settle(self) -> None:
+        """Wait until what :meth:`load_behind` began has ended."""
+        if self._pipeline is not None:
+            self._pipeline.end()
+            self._pipeline = None
+            self._loaded()
+
+    def _hook(self) -> None:
+        """All is there before an optimizer's step, and gradients are before a backward pass."""
+        self._hooked = True
+        register_optimizer_step_pre_hook(lambda *_: self.settle())
+        original = torch.autograd.backward
+
+        @functools.wraps(original)
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            if self._pipeline is not None:
+                self._pipeline.before_backward()
+            return original(*args, **kwargs)
+
+        torch.autograd.backward = backward
+
+    def _loaded(self) -> None:
         self._synchronize()
         for item in self._moved.values():
             self._spare.setdefault(item.size, []).append(item.copy)
         self._moved = {}
 
     def _host(self, size: int) -> torch.Tensor:
-        """Memory of the host, ``size`` bytes: what the state left free before, if there is any."""
+        """Memory of the host, ``size`` bytes: that of the eviction before, if it had as much."""
         spare = self._spare.get(size)
         if spare:
             return spare.pop()
         return torch.empty(size, dtype=torch.uint8, pin_memory=self.device.type == "cuda")
-
-    def _storages(self, tensors: Iterable[Any]) -> dict[int, Any]:
-        """Their storages on this device, each once, by address of its object."""
-        found = {}
-        for tensor in tensors:
-            if not isinstance(tensor, torch.Tensor) or tensor.device.type != self.device.type:
-                continue
-            if tensor.layout is not torch.strided:
-                continue
-            storage = tensor.untyped_storage()
-            if storage.nbytes() and storage.resizable() and not self._is_shared(storage):
-                found[storage._cdata] = storage
-        return found
-
-    def _is_shared(self, storage: Any) -> bool:
-        """Shared with other processes, which know where it lies; PyTorch says so of all on GPUs."""
-        return self.device.type == "cpu" and bool(storage.is_shared())
 
     def _synchronize(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize()
 
 
-def unmovable() -> str:
-    """Why this process's training cannot be moved, "" if it can be."""
+def _fixed(tensors: Iterable[torch.Tensor], graphs: list[Any]) -> str:
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized():
         return "it has a process group"
-    if _live(torch.cuda.CUDAGraph):
+    if graphs:
         return "it has a CUDA graph"
-    for module in _live(torch.nn.Module):
-        for tensor in module._parameters.values():
-            if tensor is None or type(tensor.data) is torch.Tensor:
-                continue
-            return f"{type(module).__name__} has a {type(tensor.data).__name__}"
-    return ""
+    kinds = {type(tensor.data).__name__ for tensor in tensors} - {"Tensor"}
+    return f"its parameters are {', '.join(sorted(kinds))}" if kinds else ""
 
 
-def _live(kind: Any) -> list[Any]:
-    """The objects of a kind that this trial has made: older ones are frozen (`gc.freeze`)."""
-    return [thing for thing in gc.get_objects() if issubclass(type(thing), kind)]
+def _live(*kinds: Any) -> list[list[Any]]:
+    """The objects of each kind that this trial has made: older ones are frozen (`gc.freeze`)."""
+    found: list[list[Any]] = [[] for _ in kinds]
+    for thing in gc.get_objects():
+        for kind, those in zip(kinds, found):  # noqa: B905 - Python 3.8
+            if issubclass(type(thing), kind):
+                those.append(thing)
+    return found
 
 
-def _bytes(storage: Any) -> torch.Tensor:
-    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
-
-
-def peak(device: torch.device) -> int | None:
-    """The most bytes that the process has held on a GPU; None on a CPU, which does not count."""
-    return torch.cuda.max_memory_reserved() if device.type == "cuda" else None
+def peak(device: torch.device) -> int:
+    """The most bytes that the process has held on a GPU; 0 on a CPU, which does not count."""
+    return int(torch.cuda.max_memory_reserved()) if device.type == "cuda" else 0

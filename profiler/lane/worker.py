@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from hops_profiler.lane.link import Link
 from hops_profiler.lane.settings import OUT_OF_MEMORY, SIGNALS
-from hops_profiler.lane.state import State, peak, unmovable
+from hops_profiler.lane.state import State, peak
 from hops_profiler.launch import script
 from hops_profiler.timing import session
 
@@ -77,17 +77,22 @@ class Gate:
 
     def _pause(self) -> None:
         seconds = time.monotonic() - self._began
+        self._state.settle()
         held = HeldSignals()
         self._pauses += 1
         if self._pauses & (self._pauses - 1) == 0:  # later it seldom grows; looking takes a while
-            self._size, self._reason = self._state.find(), unmovable()
+            seen = self._state.look()
+            self._size, self._reason = seen.size, seen.fixed
         self._link.send(
             paused=self._given, seconds=seconds, bytes=self._size,
             peak=peak(self._state.device), alone=self._reason,
         )  # fmt: skip
         told = self._wait()
-        self._state.load()
-        held.release(told.get("signal"))
+        if told["pipelined"] and not held.came and not told["signal"]:
+            self._state.load_behind()
+        else:
+            self._state.load()
+        held.release(told["signal"])
         self._left = self._given = told["iterations"]
         self._began = time.monotonic()
 
@@ -98,35 +103,39 @@ class Gate:
             if told is None:
                 os._exit(1)  # without its executor
             if told["do"] == "evict":
-                reason = unmovable()
-                if reason:
-                    self._link.send(refused=reason)
-                    continue
-                self._size = self._state.evict()
-                self._link.send(evicted=self._size)
+                self._evict()
             elif told["do"] == "load":
                 self._state.load()
                 self._link.send(loaded=True)
             else:
                 return told
 
+    def _evict(self) -> None:
+        seen = self._state.look()
+        if seen.fixed:
+            self._link.send(refused=seen.fixed)
+            return
+        self._size = seen.size
+        self._state.evict(seen)
+        self._link.send(evicted=self._size)
+
 
 class HeldSignals:
     """Keeps the script's handlers, which may save its state, from running while that is away."""
 
     def __init__(self) -> None:
-        self._came: list[int] = []
+        self.came: list[int] = []
         self._handlers = {}
         for number in SIGNALS:
             if callable(signal.getsignal(number)):
                 self._handlers[number] = signal.signal(number, self._note)
 
     def _note(self, number: int, _: FrameType | None) -> None:
-        self._came.append(number)
+        self.came.append(number)
 
     def release(self, number: int | None = None) -> None:
         """Let the script have those that came, and ``number``."""
         for each, handler in self._handlers.items():
             signal.signal(each, handler)
-        for came in dict.fromkeys([*self._came, *([number] if number else [])]):
+        for came in dict.fromkeys([*self.came, *([number] if number else [])]):
             signal.raise_signal(came)
