@@ -1,58 +1,70 @@
-"""``python -m bench.switch [--pairs N]``: from a launcher's start to the first iteration.
+"""``python -m bench.switch``: how fast trainings restart and take turns; docs/switching.md.
 
-Both launchers start the same training in turns, so that a machine whose speed drifts is the same
-for both. What a restart costs beside this (the checkpoint, Slurm) is the same for both, too.
+Without options all three parts: restarts by hops' launcher and torchrun, switches between two
+trainings, and what the gate costs. ``--cuda`` measures the switches on a GPU.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import statistics
-import subprocess
 import sys
-import tempfile
-import time
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-TRAIN = Path(__file__).with_name("train.py")
-LAUNCHERS = {"launcher": "hops_profiler.launch", "torchrun": "torch.distributed.run"}
+from bench.switch import gate, restarts, turns
+
+PARTS = ("restarts", "turns", "gate")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.switch", description=__doc__)
-    parser.add_argument("--pairs", type=int, default=10)
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", default=list(PARTS), help=", ".join(PARTS)
+    )
+    parser.add_argument("--pairs", type=int, default=10, help="of restarts")
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--megabytes", type=int, nargs="+", default=[10, 100, 440])
+    parser.add_argument("--switches", type=int, default=12)
+    parser.add_argument("--cuda", action="store_true", help="switches on a GPU")
     options = parser.parse_args()
-    table = Table("ranks", "launcher s", "torchrun s", "ratio, median of pairs", "range")
-    for ranks in options.ranks:
-        seconds = [{n: _first_iteration(m, ranks) for n, m in _in_turns(i)}
-                   for i in range(options.pairs)]  # fmt: skip
-        ratios = sorted(pair["launcher"] / pair["torchrun"] for pair in seconds)
-        medians = [f"{statistics.median(p[name] for p in seconds):.2f}" for name in LAUNCHERS]
-        spread = f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
-        table.add_row(str(ranks), *medians, f"{statistics.median(ratios):.2f}", spread)
-    Console().print(table)
+    console = Console()
+    console.print(f"load of this machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    if "restarts" in options.parts:
+        table = Table(*restarts.COLUMNS)
+        for ranks in options.ranks:
+            table.add_row(*restarts.measure(ranks, options.pairs))
+        console.print(table)
+    if "turns" in options.parts:
+        if options.cuda and not _has_gpu():
+            sys.exit("switches on a GPU: not measured, there is no GPU")
+        console.print(_turns(options))
+    if "gate" in options.parts:
+        console.print(f"gate: {gate.measure():.2f} us an iteration")
+    console.print(f"load of this machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
 
 
-def _in_turns(pair: int) -> list[tuple[str, str]]:
-    both = list(LAUNCHERS.items())
-    return both[::-1] if pair % 2 else both
+def _turns(options: argparse.Namespace) -> Table:
+    """Milliseconds until the first layer's end, until the first iteration's, and the switch's share
+    of the latter, as in Hare's table 3.
+    """
+    table = Table("way", *(f"{size} MB" for size in options.megabytes))
+    for way in turns.WAYS:
+        cells = []
+        for size in options.megabytes:
+            found = turns.measure(way, size, options.switches, cuda=options.cuda)
+            cells.append(
+                f"{1e3 * found.layer:.1f} / {1e3 * found.iteration:.1f} ms ({found.share:.0%})"
+            )
+        table.add_row(way, *cells)
+    return table
 
 
-def _first_iteration(module: str, ranks: int) -> float:
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "first"
-        began = time.monotonic()
-        subprocess.run(
-            [sys.executable, "-m", module, f"--nproc-per-node={ranks}", str(TRAIN)],
-            env={**os.environ, "BENCH_OUT": str(out), "OMP_NUM_THREADS": "1"},
-            check=True, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        return float(out.read_text()) - began
+def _has_gpu() -> bool:
+    import torch  # noqa: PLC0415 - the other parts need no PyTorch here
+
+    return torch.cuda.is_available()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,135 @@
+"""How long a GPU waits between two trainings: by new processes, forks, and workers standing by.
+
+From the end of one training's iteration to the end of the other's first layer, and of its first
+iteration. The trainings (``trial.py``) write down when they get there; CLOCK_MONOTONIC is the same
+in all processes of a machine.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+TRIAL = Path(__file__).with_name("trial.py")
+WAYS = ("new process", "fork", "standby, plain", "standby, pipelined", "ahead", "kept")
+LOADS = {"standby, plain": "plain", "standby, pipelined": "pipelined", "ahead": "ahead",
+         "kept": "ahead"}  # fmt: skip
+TRIALS_WITH_MEMORY = {"standby, plain": (2, 1), "standby, pipelined": (2, 1), "ahead": (3, 2),
+                      "kept": (2, 2)}  # fmt: skip
+"""How many trials take turns, and for how many there is memory."""
+
+
+@dataclass(frozen=True)
+class Switches:
+    """Seconds: ``layer`` until the first layer has ended, ``iteration`` until the first iteration
+    has, ``usual`` of an iteration without a switch; medians. ``count`` of switches.
+    """
+
+    layer: float
+    iteration: float
+    usual: float
+    count: int
+
+    @property
+    def share(self) -> float:
+        """Of the time until the first iteration's end."""
+        return max(0.0, 1.0 - self.usual / self.iteration)
+
+
+def measure(way: str, megabytes: int, switches: int, *, cuda: bool) -> Switches:
+    """Switch between trainings of models with ``megabytes`` of parameters."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:  # no disk
+        if way in LOADS:
+            events = _in_a_lane(Path(folder), way, megabytes, switches, cuda=cuda)
+        else:
+            events = _one_by_one(Path(folder), way, megabytes, switches, cuda=cuda)
+    return _switches(events)
+
+
+Event = tuple[float, str, str]
+"""When, which trial, what: "began", "layer" or "end"."""
+
+
+def _one_by_one(
+    folder: Path, way: str, megabytes: int, switches: int, *, cuda: bool
+) -> list[Event]:
+    """Each training saves and ends; the next starts and loads what was saved."""
+    environ = _environment(folder, cuda=cuda)
+    lines = [sys.executable, str(TRIAL), str(megabytes)]
+    subprocess.run([*lines, "2", "first"], env=environ, check=True)
+    if way == "fork":
+        code = (
+            "import sys; sys.argv = ['launch', *sys.argv[1:]]\n"
+            "from bench.switch.forks import main; main()"
+        )
+        subprocess.run(
+            [sys.executable, "-c", code, str(TRIAL), str(megabytes), str(switches)],
+            env=environ, check=True,
+        )  # fmt: skip
+        return _events(folder)
+    for number in range(switches):
+        note(folder, f"n{number}", "began")
+        subprocess.run([*lines, "2", f"n{number}", "resume"], env=environ, check=True)
+    return _events(folder)
+
+
+def _in_a_lane(folder: Path, way: str, megabytes: int, switches: int, *, cuda: bool) -> list[Event]:
+    trials, room = TRIALS_WITH_MEMORY[way]
+    iterations = 2 * (switches // trials + 3)
+    lines = [f"{TRIAL} {megabytes} {iterations} t{n}" for n in range(trials)]
+    (folder / "trials").write_text("\n".join(lines))
+    # Parameters and gradients, and a little more than that for as many as are to fit.
+    memory = int((room + 0.5) * 2 * megabytes * 2**20)
+    subprocess.run(
+        [sys.executable, "-m", "hops_profiler.lane", "trials", "--iterations=2",
+         f"--memory={memory}", f"--load={LOADS[way]}"],
+        env=_environment(folder, cuda=cuda), cwd=folder, check=True, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    return _events(folder)
+
+
+def _environment(folder: Path, *, cuda: bool) -> dict[str, str]:
+    environ = {**os.environ, "BENCH_OUT": str(folder), "OMP_NUM_THREADS": "1"}
+    return environ if cuda else {**environ, "CUDA_VISIBLE_DEVICES": ""}
+
+
+def note(folder: Path, trial: str, what: str) -> None:
+    with (folder / "events").open("a") as file:
+        file.write(json.dumps([time.monotonic(), trial, what]) + "\n")
+
+
+def _events(folder: Path) -> list[Event]:
+    lines = (folder / "events").read_text().splitlines()
+    return sorted((at, trial, what) for at, trial, what in map(json.loads, lines))
+
+
+def _switches(events: list[Event]) -> Switches:
+    """Of turns of two iterations; the first two turns of a trial that takes several warm up."""
+    turns: list[list[Event]] = []
+    for event in events:
+        if not turns or turns[-1][-1][1] != event[1]:
+            turns.append([])
+        turns[-1].append(event)
+    layers, iterations, usual = [], [], []
+    seen: dict[str, int] = {}
+    for before, turn in itertools.pairwise(turns):
+        trial = turn[0][1]
+        seen[trial] = seen.get(trial, 0) + 1
+        alone = turn[0][2] == "began"
+        moments = [at for at, _, what in turn if what != "began"]
+        if len(moments) != 4 or not (alone or seen[trial] > 2):
+            continue
+        begin = turn[0][0] if alone else before[-1][0]
+        layers.append(moments[0] - begin)
+        iterations.append(moments[1] - begin)
+        usual.append(moments[3] - moments[1])
+    medians = [statistics.median(those) for those in (layers, iterations, usual)]
+    return Switches(medians[0], medians[1], medians[2], len(layers))
