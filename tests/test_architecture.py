@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -50,11 +51,12 @@ def modules() -> Iterator[tuple[Path, str]]:
         yield path, name.split("/")[0]
 
 
-def named_modules() -> Iterator[tuple[Path, str]]:
+@cache
+def named_modules() -> tuple[tuple[Path, str], ...]:
     """Every module with its name, as ``core/queue/history``; a package's is its folder's."""
-    for path in sorted((ROOT / "hopsd").rglob("*.py")):
-        name = path.relative_to(ROOT / "hopsd").with_suffix("").as_posix()
-        yield path, name.removesuffix("/__init__")
+    paths = sorted((ROOT / "hopsd").rglob("*.py"))
+    names = [path.relative_to(ROOT / "hopsd").with_suffix("").as_posix() for path in paths]
+    return tuple((p, n.removesuffix("/__init__")) for p, n in zip(paths, names, strict=True))
 
 
 NAMES = {name for _, name in named_modules()}
@@ -71,8 +73,20 @@ def _path(name: str) -> str:
     return name.removeprefix("hopsd.").replace(".", "/")
 
 
-def imports(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+@cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    """All nodes of a module's syntax tree."""
+    return tuple(ast.walk(ast.parse(path.read_text())))
+
+
+@cache
+def imports(path: Path) -> tuple[str, ...]:
+    """What a module imports: modules, and of ours what is imported from them."""
+    return tuple(_imports(path))
+
+
+def _imports(path: Path) -> Iterator[str]:
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -113,7 +127,7 @@ def test_every_module_has_a_room_and_every_room_a_module() -> None:
 
 
 def test_no_folder_is_a_heap() -> None:
-    """A newcomer takes in a folder at one look: what grows past this wants rooms of its own."""
+    """A newcomer takes in a folder at one look: one that outgrows this wants to be divided."""
     folders = {path.parent for path, _ in named_modules()}
     crowded = {str(f.relative_to(ROOT)): len(list(f.glob("*.py"))) for f in folders}
     assert {folder: files for folder, files in crowded.items() if files > 20} == {}
@@ -148,7 +162,7 @@ def test_only_the_slurm_package_runs_slurms_commands() -> None:
     for path, place in modules():
         if place == "slurm":
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes_of(path):
             if isinstance(node, ast.List) and node.elts:
                 head = node.elts[0]
                 if isinstance(head, ast.Constant) and head.value in commands:
@@ -168,7 +182,7 @@ def test_the_profiler_imports_nothing_of_the_daemon() -> None:
 def test_nothing_is_called_through_a_shell() -> None:
     wrong = []
     for path, _ in modules():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes_of(path):
             if isinstance(node, ast.keyword) and node.arg == "shell":
                 wrong.append(f"{path.relative_to(ROOT)}:{node.value.lineno}")
     assert wrong == []
@@ -178,7 +192,7 @@ def test_python_is_never_started_from_the_current_folder() -> None:
     """hopsctl is run by root, wherever root is: -P keeps a user's json.py or hopsd/ out."""
     wrong = []
     for path, _ in modules():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes_of(path):
             words = node.elts if isinstance(node, ast.List) else getattr(node, "args", None)
             texts = [ast.unparse(word) for word in words] if isinstance(words, list) else []
             if "sys.executable" in texts and not {"'-P'", "'-I'"} & set(texts):
