@@ -16,7 +16,7 @@ from hopsd.model.allocation import Allocation
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
 from hopsd.model.reading import Hold, JobReading, Reading, SlurmState
-from hopsd.model.reason import Reason, ReasonCode
+from hopsd.model.reason import Reason, ReasonCode, count_of
 from hopsd.model.step import Step
 from hopsd.slurm.port import Port
 from hopsd.store.port import Store
@@ -46,7 +46,7 @@ def _later(job: JobReading) -> Reason:
     """Why the tasks of an array still wait for their turn."""
     who = "its turn comes"
     if job.rest is not None:
-        who = f"{len(job.rest)} tasks ({_shown(str(job.rest))}) come up"
+        who = f"{count_of(len(job.rest), 'tasks')} ({_shown(str(job.rest))}) come up"
     if job.hold is Hold.USER:
         return Reason(ReasonCode.HELD, f"{who} when its owner or an operator releases them")
     why = (

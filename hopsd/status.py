@@ -17,7 +17,7 @@ from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId, WorkloadName, job_order
 from hopsd.model.job import Job
 from hopsd.model.reading import JobReading, SlurmState
-from hopsd.model.reason import Reason, ReasonCode
+from hopsd.model.reason import Reason, ReasonCode, count_of
 from hopsd.model.step import OutcomeStatus, StepOutcome
 from hopsd.observation import Observation
 from hopsd.round import RoundResult
@@ -260,7 +260,7 @@ def sentence_of(result: RoundResult) -> str:
     kind = "first plan" if result.first else "further plan"
     seconds = plan.seconds.get("total", 0.0)
     text = (
-        f"{kind} of {len(plan.window) + len(plan.adjusted)} jobs in {seconds:.2f} s"
+        f"{kind} of {count_of(len(plan.window) + len(plan.adjusted), 'jobs')} in {seconds:.2f} s"
         f" ({plan.status}, gap {plan.gap:.2%}), {len(plan.waiting)} wait,"
         f" {plan.fragments} fragments"
     )

@@ -16,6 +16,8 @@ from hopsd.ctl.render import show, show_json, table
 from hopsd.errors import InputError
 from hopsd.formats.source import read_text
 from hopsd.formats.theory import read_theory
+from hopsd.model.reason import count_of
+from hopsd.model.site import typed
 
 
 @click.command()
@@ -69,4 +71,10 @@ def estimate(
         return
     units = ("seconds", "seconds", "samples/s", "samples/s")
     rows = [(n, f"{v:.6g}", u) for (n, v), u in zip(result.items(), units, strict=True)]
-    show(table(f"{gpus} {gpu_type} GPUs on {nodes} nodes", ["what", "value", "unit"], rows))
+    show(
+        table(
+            f"{count_of(gpus, typed(gpu_type))} on {count_of(nodes, 'nodes')}",
+            ["what", "value", "unit"],
+            rows,
+        )
+    )

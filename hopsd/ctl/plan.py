@@ -13,6 +13,7 @@ from hopsd.formats.snapshot import read_snapshot
 from hopsd.formats.source import read_text
 from hopsd.model.ids import job_order
 from hopsd.model.plan import Plan, Snapshot
+from hopsd.model.reason import count_of
 from hopsd.policies.registry import get
 
 
@@ -38,8 +39,9 @@ def plan(source: str, as_json: bool) -> None:
 def _show(snapshot: Snapshot, made: Plan) -> None:
     """The plan for people: what runs where, who waits and why."""
     gpus = sum(allocation.gpus for allocation in made.placements.values())
+    jobs = count_of(len(made.placements), "jobs")
     print(
-        f"{len(made.placements)} jobs on {gpus} GPUs of {sum(n.gpus for n in snapshot.nodes)},"
+        f"{jobs} on {count_of(gpus, 'GPUs')} of {sum(n.gpus for n in snapshot.nodes)},"
         f" {len(made.waiting)} wait, {made.fragments} fragments\n"
         f"objective {made.objective:.6g} of at most {made.upper_bound:.6g}"
         f" (gap {made.gap:.3%}, {made.status}), {made.configurations} configurations,"

@@ -9,6 +9,7 @@ import click
 
 from hopsd.config import DEFAULT_PATH
 from hopsd.ctl.terminal import complain, say
+from hopsd.model.reason import count_of
 from hopsd.setup import slurm_conf
 from hopsd.setup.change import Change, SetupError
 from hopsd.setup.machine import Machine, read_machine
@@ -61,7 +62,7 @@ def setup(
     for step in reversed(steps) if undo else steps:
         left += _take(step, machine, undo=undo, dry_run=dry_run, yes=yes)
     if dry_run:
-        say(f"{left} changes, none made" if left else "nothing to change")
+        say(f"{count_of(left, 'changes')}, none made" if left else "nothing to change")
     elif not undo:
         _remarks(machine)
 

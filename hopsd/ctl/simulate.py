@@ -21,6 +21,7 @@ from hopsd.errors import InputError
 from hopsd.formats.scenario import read_cluster, read_workload
 from hopsd.formats.source import read_text
 from hopsd.model.plan import FTF_LAMBDA, PlanSettings, PriorityName
+from hopsd.model.reason import count_of
 from hopsd.model.scenario import Cluster, Workload
 from hopsd.policies.registry import get
 from hopsd.sim.admission import SPAN_MAX, admitted, horizon
@@ -282,7 +283,7 @@ def _play(
         result = play(name, policy, cluster, workload, settings, failures, shown)
     shown.end()
     if result.unfinished:
-        complain(f"{name}: {len(result.unfinished)} jobs never ended")
+        complain(f"{name}: {count_of(len(result.unfinished), 'jobs')} never ended")
     return result
 
 

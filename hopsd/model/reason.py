@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -23,3 +24,15 @@ class Reason:
 
     code: ReasonCode
     text: str
+
+
+_PLURAL_END = re.compile(r"s\b")
+
+
+def count_of(number: float, things: str) -> str:
+    """Such as ``2 GPUs`` or ``1 GPU``; ``things``: a regular plural, or a phrase with one.
+
+    Of a phrase, such as ``GPU minutes to run``, the first word that ends in s is the plural.
+    """
+    shown = f"{number:.12g}" if isinstance(number, float) else str(number)
+    return f"{shown} {_PLURAL_END.sub('', things, count=1) if number == 1 else things}"

@@ -9,7 +9,7 @@ from hopsd.core.placement.pools import Pools
 from hopsd.core.queue.window import Blocked
 from hopsd.model.ids import JobId
 from hopsd.model.job import Job, JobState
-from hopsd.model.reason import Reason, ReasonCode
+from hopsd.model.reason import Reason, ReasonCode, count_of
 
 NOT_QUEUED = {
     JobState.HELD: Reason(ReasonCode.HELD, "held by its user or an operator"),
@@ -45,7 +45,8 @@ def nowhere(job: Job, pools: Pools) -> Reason:
         if len(sizes) < len(pool.nodes):
             limit += f" ({len(sizes)} of {len(pool.nodes)} servers are open to it)"
         limits.append(limit)
-    text = f"asks for {min(job.reqs)} GPUs or more, even when all are idle {', '.join(limits)}"
+    asked = count_of(min(job.reqs), "GPUs")
+    text = f"asks for {asked} or more, even when all are idle {', '.join(limits)}"
     return Reason(ReasonCode.NO_CONFIGURATION, text)
 
 
@@ -80,13 +81,14 @@ def over_limit(job: Job, blocked: Blocked) -> Reason:
             (used / limit.scale, "in use by", running),
             (asked / limit.scale, "asked for by", waiting),
         )
-        found.append(_shares(f"{limit.gpus / limit.scale:.12g} {limit.unit}", *shares))
+        found.append(_shares(count_of(limit.gpus / limit.scale, limit.unit), *shares))
     if limit.count is not None:
         shares = (len(running), "running:", running), (len(waiting), "before it:", waiting)
-        found.append(_shares(f"{limit.count} jobs", *shares))
-    text = f"{limit.name}: {'; '.join(found)}; it asks for {min(job.reqs)} GPUs or more"
+        found.append(_shares(count_of(limit.count, "jobs"), *shares))
+    asks = count_of(min(job.reqs), "GPUs")
+    text = f"{limit.name}: {'; '.join(found)}; it asks for {asks} or more"
     if limit.gpus is not None and job.id in limit.per_gpu:
-        text += f", {limit.per_gpu[job.id] / limit.scale:.12g} {limit.unit} for each"
+        text += f", {count_of(limit.per_gpu[job.id] / limit.scale, limit.unit)} for each"
     return Reason(ReasonCode.LIMIT, text)
 
 

@@ -55,7 +55,7 @@ def test_plan_for_people_says_where_jobs_run_and_why_others_wait(tmp_path: Path)
     file.write_text(json.dumps(document))
     done = hopsctl("plan", "--snapshot", file)
     assert done.returncode == 0
-    assert "1 jobs on 2 GPUs of 16, 1 wait, 0 fragments" in done.stdout
+    assert "1 job on 2 GPUs of 16, 1 wait, 0 fragments" in done.stdout
     assert "held by its user or an operator" in done.stdout
 
 
@@ -147,7 +147,7 @@ def test_estimate_refuses_bad_input(
 def test_estimate_for_people_shows_units() -> None:
     done = asked(8, 1)
     assert done.returncode == 0
-    assert "8 v100 GPUs on 1 nodes" in done.stdout
+    assert "8 GPUs of type v100 on 1 node" in done.stdout
     assert "samples/s" in done.stdout
 
 

@@ -14,6 +14,7 @@ from hopsd.core.site.bounds import Bound, Counted, Place, bounds, counted_at
 from hopsd.model.ids import JobId
 from hopsd.model.job import Job
 from hopsd.model.reading import JobReading, Reading
+from hopsd.model.reason import count_of
 from hopsd.model.rules import Limit
 from hopsd.model.site import Holder, Kind
 
@@ -180,12 +181,13 @@ def _described(counted: Counted, bound: Bound, use: _Use, jobs: int | bool = Fal
         used = len(use.by)
     if not used and not (use.by and jobs):
         return counted.name
-    of = f"{bound.most} {bound.kind}" + (f" and {jobs} jobs" if jobs else "")
-    usage = [f"{bound.used} are used up"] if bound.used else []
+    of = count_of(bound.most, bound.kind) + (f" and {count_of(jobs, 'jobs')}" if jobs else "")
+    usage = [f"{bound.used} used up"] if bound.used else []
     if use.by:
         by = ", ".join(use.by[:5]) + (f" and {len(use.by) - 5} more" if len(use.by) > 5 else "")
         if bound.kind == Kind.JOBS:
             usage.append(f"running outside hops: {by}")
         else:
-            usage.append(f"{use.amount[bound.kind]} {bound.kind} in use outside hops by {by}")
+            taken = count_of(use.amount[bound.kind], bound.kind)
+            usage.append(f"{taken} in use outside hops by {by}")
     return f"{counted.name} ({of}, {', '.join(usage)})"

@@ -22,7 +22,7 @@ from hopsd.core.site.bounds import (
 from hopsd.core.site.limits import place_of
 from hopsd.model.job import Job
 from hopsd.model.reading import JobReading
-from hopsd.model.reason import Reason, ReasonCode
+from hopsd.model.reason import Reason, ReasonCode, count_of
 from hopsd.model.rules import Rules, ShapeRule
 from hopsd.model.site import Kind, Partition, SiteRules
 
@@ -134,7 +134,7 @@ def _gpus_of_a_node(kept: Rules, place: Place, rules: SiteRules) -> JobBound | N
     for kind, (of_gpu, beside) in needs.items():
         bound = node_bound(rules, place, kind) if rules.limited else None
         if bound is not None and of_gpu:
-            by = f"{bound.by}, {bound.most} {kind} of one job on a node"
+            by = f"{bound.by}, {count_of(bound.most, kind)} of one job on a node"
             found.append(JobBound(floor((bound.most - beside) / of_gpu), by))
     return min(found, key=lambda one: one.most, default=None)
 
@@ -146,14 +146,17 @@ def _with_counts(
     for most, text, code in _most_gpus(job, read, place, rules, largest, now):
         left = [count for count in counts if count <= most]
         if counts and not left:
-            reason = Reason(code, f"{text}: at most {most} GPUs; it asks for {min(counts)} or more")
+            reason = Reason(
+                code, f"{text}: at most {count_of(most, 'GPUs')}; it asks for {min(counts)} or more"
+            )
         counts = left
     for kind, bound in least_bound(rules, place):
         each = per_gpu(kind, job, read, rules, now)
         left = [count for count in counts if each is None or count * each >= bound.most]
         if counts and not left:
             text = (
-                f"{bound.by}: at least {bound.most} {kind}; it asks for {max(counts)} GPUs or fewer"
+                f"{bound.by}: at least {count_of(bound.most, kind)};"
+                f" it asks for {count_of(max(counts), 'GPUs')} or fewer"
             )
             reason = Reason(_NEVER, text)
         counts = left
@@ -168,14 +171,18 @@ def _most_gpus(
     kept = job.rules
     if kept.max_nodes is not None and (most := most_nodes(rules, place)):
         each = min(largest, kept.max_per_node or largest)
-        nodes = "1 node" if kept.max_nodes == 1 else f"{kept.max_nodes} nodes"
+        nodes = count_of(kept.max_nodes, "nodes")
         yield kept.max_nodes * each, f"{most.by}, {nodes} of one job", _NEVER
     if not rules.limited:
         return
     for kind, bound in job_bound(rules, place).items():
         taken = per_gpu(kind, job, read, rules, now)
         if taken:
-            yield floor(bound.most / taken), f"{bound.by}, {bound.most} {kind} of one job", _NEVER
+            yield (
+                floor(bound.most / taken),
+                f"{bound.by}, {count_of(bound.most, kind)} of one job",
+                _NEVER,
+            )
     minutes = minutes_left(read.time_limit_seconds, read.start, now)
     for shared in bounds(rules, place):
         name = f"{shared.counted.name}, {shared.used} of {shared.most} {shared.kind} used"

@@ -85,7 +85,7 @@ def test_what_plain_jobs_use_is_subtracted_and_shown() -> None:
     [row] = rows(rules(SMALL), [job(1)], (plain,))
     assert (row.gpus, row.name) == (
         1,
-        "QOS small, user alice (2 GPUs, 1 GPUs in use outside hops by 9)",
+        "QOS small, user alice (2 GPUs, 1 GPU in use outside hops by 9)",
     )
     others = replace(plain, user=UserName("bob"))
     assert rows(rules(SMALL), [job(1, reqs=(1,))], (others,)) == []
@@ -273,7 +273,7 @@ def test_minutes_of_all_time_are_kept_for_what_runs_where_slurm_is_safe() -> Non
     jobs = [job(1), job(2)]
     [row] = rows(rules(spent, safe=True), jobs)
     assert (row.gpus, set(row.per_gpu.values())) == (150, {60})
-    assert "50 are used up" in row.name
+    assert "50 used up" in row.name
     assert rows(rules(spent), jobs) == []
 
 

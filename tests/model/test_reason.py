@@ -1,0 +1,26 @@
+"""Sentences with counts: one thing is singular."""
+
+from __future__ import annotations
+
+import pytest
+
+from hopsd.model.reason import count_of
+from hopsd.model.site import Kind, typed
+
+
+@pytest.mark.parametrize(
+    ("number", "things", "said"),
+    [
+        (0, "jobs", "0 jobs"),
+        (1, Kind.GPUS, "1 GPU"),
+        (2, Kind.GPUS, "2 GPUs"),
+        (1.0, Kind.RUNNING_GPU_MINUTES, "1 GPU minute to run"),
+        (1, Kind.BILLING, "1 billing unit"),
+        (1.5, Kind.BILLING, "1.5 billing units"),
+        (1, Kind.MEMORY, "1 MB of memory"),
+        (1, typed("gts"), "1 GPU of type gts"),
+        (2**53 + 1, "jobs", "9007199254740993 jobs"),
+    ],
+)
+def test_one_thing_is_singular(number: float, things: str, said: str) -> None:
+    assert count_of(number, things) == said
