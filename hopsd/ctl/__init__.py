@@ -25,6 +25,7 @@ COMMANDS = {
     "config": "hopsd.ctl.config:config",
     "estimate": "hopsd.ctl.estimate:estimate",
     "simulate": "hopsd.ctl.simulate:simulate",
+    "import-runs": "hopsd.ctl.past_runs:import_runs",
     "throughput": "hopsd.ctl.throughput:throughput",
     "pause": "hopsd.ctl.control:pause",
     "resume": "hopsd.ctl.control:resume",

@@ -1,0 +1,102 @@
+"""Reads how long jobs ran before hops knew them, from Slurm's accounting (sacct)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import datetime
+
+from hopsd.model import bounds
+from hopsd.model.history import JobRecord
+from hopsd.model.ids import JobId, UserName, WorkloadName
+from hopsd.model.reading import SlurmState
+from hopsd.slurm.command import SlurmCommands
+
+# The name comes last: it may contain the separator.
+_FIELDS = (
+    "JobID",
+    "User",
+    "Account",
+    "Submit",
+    "End",
+    "ElapsedRaw",
+    "AllocTRES",
+    "State",
+    "JobName",
+)
+
+_STATES = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY")
+
+_ID = re.compile(r"[0-9]{1,18}(?:_[0-9]{1,9})?")
+
+
+def read_past_runs(commands: SlurmCommands, days: int) -> list[JobRecord]:
+    """Jobs with GPUs that ended in the last ``days``, as records that hops made itself.
+
+    Raises:
+        SlurmError: sacct is missing, or slurmdbd does not answer.
+    """
+    said = commands.run(
+        "sacct", "--allusers", "--allocations", "--noheader", "--parsable2",
+        f"--starttime=now-{days}days", "--endtime=now", f"--state={','.join(_STATES)}",
+        f"--format={','.join(_FIELDS)}",
+    )  # fmt: skip
+    return parse_past_runs(said.splitlines())
+
+
+def parse_past_runs(lines: Iterable[str]) -> list[JobRecord]:
+    """Lines that are no such job, without GPUs or of a job that never ran are left out."""
+    found = []
+    for line in lines:
+        values = line.split("|", len(_FIELDS) - 1)
+        if len(values) == len(_FIELDS):
+            with suppress(ValueError, OverflowError):
+                record = _record(*values)
+                if record is not None:
+                    found.append(record)
+    return found
+
+
+def _record(
+    job: str,
+    user: str,
+    account: str,
+    submit: str,
+    end: str,
+    elapsed: str,
+    tres: str,
+    state: str,
+    name: str,
+) -> JobRecord | None:
+    seconds, gpus, ended = float(elapsed), _gpus(tres), _moment(end)
+    whole = _ID.fullmatch(job) and user and bounds.DURATION.holds(seconds)
+    if not (whole and gpus and bounds.GPUS.holds(gpus) and seconds > 0.0):
+        return None
+    word = state.partition(" ")[0]  # CANCELLED by 1000
+    return JobRecord(
+        id=JobId(job),
+        user=UserName(user),
+        name=name,
+        comment="",
+        workload=WorkloadName(f"{user}/{name}/"),
+        submit=_moment(submit),
+        seen=ended,
+        state=SlurmState.FAILED if word == "OUT_OF_MEMORY" else SlurmState(word),
+        run_seconds=seconds,
+        attained_gpu_seconds=seconds * gpus,
+        end=ended,
+        account=account,
+    )
+
+
+def _moment(text: str) -> float:
+    """sacct's local time; raises ValueError for ``Unknown``."""
+    return datetime.fromisoformat(text).astimezone().timestamp()
+
+
+def _gpus(tres: str) -> int:
+    amounts = dict(part.split("=", 1) for part in tres.split(",") if "=" in part)
+    if "gres/gpu" in amounts:
+        return int(amounts["gres/gpu"])
+    return sum(int(n) for name, n in amounts.items() if name.startswith("gres/gpu:"))
