@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import subprocess
@@ -23,7 +24,7 @@ from hopsd.slurm.apply import SlurmPort
 from hopsd.slurm.scontrol import ScontrolAdapter
 from hopsd.slurm.watch import ApplySettings
 
-pytestmark = [pytest.mark.live, pytest.mark.slow]
+pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = 9_000
@@ -36,12 +37,22 @@ def spool() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def cluster(spool: Path) -> Iterator[PrivateCluster]:
+def whole_cluster(spool: Path) -> Iterator[PrivateCluster]:
     nodes = (NodeSpec("rtx3090", gpus=2), NodeSpec("rtx3090", gpus=2), NodeSpec("v100", gpus=1))
     with running_cluster(
         nodes=nodes, report_dir=spool, profiler_path=ROOT / "profiler" / "site"
     ) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def cluster(whole_cluster: PrivateCluster, spool: Path) -> Iterator[PrivateCluster]:
+    """Left without jobs and reports, also by a test that failed."""
+    yield whole_cluster
+    whole_cluster.run("scancel", "--user", getpass.getuser())
+    wait_until(lambda: not whole_cluster.run("squeue", "--noheader"))
+    for report in spool.glob("*.json"):
+        report.unlink()
 
 
 class Watched:
@@ -96,8 +107,11 @@ class Watched:
         wait_until(lambda: any(f" gpus {gpus} " in line for line in self.log))
 
     def ends(self) -> None:
-        wait_until(lambda: self.reading.state.finished, 280)
-        assert self.reading.state is SlurmState.COMPLETED, (self.folder / "log").read_text()
+        try:
+            wait_until(lambda: self.reading.state.finished, 280)
+        finally:
+            print((self.folder / "log").read_text())
+        assert self.reading.state is SlurmState.COMPLETED
 
 
 def look(reader: ReportReader, reading: Reading) -> Collected:
@@ -176,7 +190,7 @@ def test_a_plain_loop_is_measured_without_a_change(
         collected.append(look(reader, reading))
         return all(j.state.finished for j in reading.jobs if j.id == job)
 
-    wait_until(ended, 120)
+    wait_until(ended, 280)
     assert collected[-1].samples_done == {job: 30 * 4096}
     assert any(record.node == "n0" for c in collected for record in c.records)
 

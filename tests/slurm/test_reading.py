@@ -193,6 +193,15 @@ def test_controller_stopped_killed_and_back(cluster: PrivateCluster, port: Slurm
     finally:
         cluster.start_slurmctld()
         cluster.wait_for_nodes()
+
+    def readable() -> bool:
+        """Slurm shows the nodes as they were saved before it has heard from them."""
+        with contextlib.suppress(SlurmUnavailableError):
+            port.read()
+            return True
+        return False
+
+    wait_until(readable)
     assert reading(port, job).allocation.as_dict() == {"n0": 2}
     assert reading(port, held).hold is Hold.HOPS
     assert statuses(port.apply([start(held, n1=1)])) == [OutcomeStatus.DONE]
