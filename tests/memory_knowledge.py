@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from hopsd.model.ids import GpuType, WorkloadName
-from hopsd.model.knowledge import Bandwidth, PhaseRecord, Theory, ThroughputRecord
+from hopsd.model.ids import GpuType, UserName, WorkloadName
+from hopsd.model.knowledge import Bandwidth, PhaseRecord, Shortage, Theory, ThroughputRecord
 from hopsd.store.throughput import NEWEST, NEWEST_PHASES, last_of_process
 
 
@@ -18,6 +19,7 @@ class MemoryKnowledge:
         self._phases: dict[tuple[object, ...], PhaseRecord] = {}
         self._theory: dict[tuple[WorkloadName, GpuType], Theory] = {}
         self._bandwidth: dict[GpuType, Bandwidth] = {}
+        self._shortages: dict[tuple[UserName, WorkloadName, GpuType], Shortage] = {}
 
     def add_throughput(self, records: Sequence[ThroughputRecord]) -> None:
         self._throughput.update((record, record) for record in records)
@@ -62,6 +64,13 @@ class MemoryKnowledge:
 
     def save_bandwidth(self, found: Iterable[Bandwidth]) -> None:
         self._bandwidth.update({bandwidth.gpu_type: bandwidth for bandwidth in found})
+
+    def save_shortages(self, found: Iterable[Shortage]) -> None:
+        for new in found:
+            key = new.user, new.workload, new.gpu_type
+            old = self._shortages.get(key, new)
+            gpus, at = max(old.gpus, new.gpus), max(old.at, new.at)
+            self._shortages[key] = replace(new, gpus=gpus, at=at)
 
 
 def _shape(record: ThroughputRecord) -> tuple[str, str, str, int, int, str]:

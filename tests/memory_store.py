@@ -98,6 +98,7 @@ class MemoryStore(MemoryKnowledge):
             runs=chosen(self._ended.values(), self._open.values()),
             theory=tuple(fit for _, fit in sorted(self._theory.items())),
             bandwidth=tuple(found for _, found in sorted(self._bandwidth.items())),
+            shortages=tuple(found for _, found in sorted(self._shortages.items())),
         )
 
     def profile_runs(self, since: float) -> tuple[ProfileRun, ...]:
@@ -228,6 +229,7 @@ class MemoryStore(MemoryKnowledge):
             "rounds": self._prune_rounds(before),
             "reasons": self._prune_reasons(before),
             **self._prune_reports(before),
+            "shortages": _drop(self._shortages, lambda found: found.at < before),
             "theory": _drop(self._theory, lambda fit: fit.at < before),
             "profile_runs": _drop(self._profile_runs, lambda r: r.closed and r.begin < before),
             "programs": _drop(self._programs, lambda told: told[1] < before),

@@ -11,6 +11,7 @@ from enum import StrEnum
 from hopsd.core.devices import is_cpu, usable
 from hopsd.core.placement.available import kept_to_counts
 from hopsd.core.placement.pools import Pools, could_run, pools_of
+from hopsd.core.placement.shortages import Shortages
 from hopsd.core.queue.history import OCCUPYING, eligible
 from hopsd.core.queue.priority import mean_count
 from hopsd.core.queue.run_time import Asked, Expectation, RunTimes
@@ -152,7 +153,13 @@ def build_snapshot(
                     pins=pins,
                 )
             )
-    made = [_left_alone(kept_to_counts(job), pools) for job in jobs if job is not None]
+    shortages = Shortages(knowledge.shortages, reading.now)
+    made = []
+    for seen in filter(None, jobs):
+        kept, short = shortages.avoided(kept_to_counts(seen), records[seen.id].workload, pools)
+        made.append(_left_alone(kept, pools))
+        if short:
+            notes[seen.id] = "; ".join(filter(None, [notes.get(seen.id, ""), short]))
     allowed, refused = _within_site(made, reading)
     pinned |= {job.id for job in allowed if job.running and not job.preemptible}
     snapshot = Snapshot(

@@ -19,7 +19,7 @@ _JOB = "id user submit wait age priority reqs preemptible running sensitivity th
 _JOB_MAY_HAVE = (
     "samples state restart_seconds time_limit_seconds server_factor app running_since"
     " nodes shape per_node exclusive cores_per_gpu memory_mb_per_gpu memory_mb_per_node"
-    " max_nodes max_per_node share qos_weight tier gives_way"
+    " max_nodes max_per_node min_gpus share qos_weight tier gives_way"
 )
 _SETTINGS = (
     "lambda sigma gap time_limit priority policy paper_exact seed filter_share lease_seconds"
@@ -130,7 +130,13 @@ def _rules(fields: Fields) -> Rules:
         memory_mb_per_node=fields.get("memory_mb_per_node", at_least_zero, 0.0),
         max_nodes=fields["max_nodes"].or_none(lambda count: count.whole(minimum=1)),
         max_per_node=fields["max_per_node"].or_none(lambda count: count.whole(minimum=1)),
+        min_gpus=fields.get("min_gpus", _counts_by_type, ()),
     )
+
+
+def _counts_by_type(item: Item) -> tuple[tuple[GpuType, int], ...]:
+    counts = ((GpuType(name), count.whole(minimum=1)) for name, count in item.entries())
+    return tuple(sorted(counts))
 
 
 def _names(item: Item) -> frozenset[NodeName]:

@@ -46,6 +46,7 @@ class Learner:
         _, speeds = isolate(collected.records, self._store.add_throughput)
         _, phases = isolate(collected.phases, self._fits.note)
         unfit = self._fits.renew(half_life_seconds, reading.now)
+        _, short = isolate(collected.shortages, self._store.save_shortages)
         _, progress = isolate(
             tuple(collected.samples_done),
             lambda jobs: self._note_progress(jobs, collected, reading),
@@ -55,6 +56,7 @@ class Learner:
             [
                 *((record.workload, error) for record, error in speeds),
                 *((record.workload, error) for record, error in phases),
+                *((found.workload, error) for found, error in short),
                 *unfit,
                 *((f"progress of job {job}", error) for job, error in progress),
             ]

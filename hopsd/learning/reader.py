@@ -17,6 +17,7 @@ from hopsd.core.report.rates import Counted, Process, counted, process_of, speed
 from hopsd.core.report.reports import MAX_BYTES, Report, parse_report
 from hopsd.core.report.training_state import (
     Run,
+    out_of_memory,
     programs_of,
     restart_seconds,
     samples_done,
@@ -28,7 +29,7 @@ from hopsd.learning.spool import Spool
 from hopsd.model import bounds
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId
-from hopsd.model.knowledge import PhaseRecord, ThroughputRecord
+from hopsd.model.knowledge import PhaseRecord, Shortage, ThroughputRecord
 from hopsd.model.reading import JobReading, Reading
 
 MAX_FILES_PER_JOB = 4096
@@ -59,7 +60,8 @@ class Collected:
     its runs whose reports are still there. ``restart_seconds``: from Slurm's start of the
     present run to its first optimizer step. ``programs``: hash of the script that a job trains
     with, from the newest run that reported it. ``saved``: whether a training job was seen to
-    save. ``unread``: why the folder could not be read, if so.
+    save. ``shortages``: GPU types whose memory was too small. ``unread``: why the folder could
+    not be read, if so.
     """
 
     records: tuple[ThroughputRecord, ...] = ()
@@ -69,6 +71,7 @@ class Collected:
     phases: tuple[PhaseRecord, ...] = ()
     programs: Mapping[JobId, str] = field(default_factory=dict)
     saved: Mapping[JobId, bool] = field(default_factory=dict)
+    shortages: tuple[Shortage, ...] = ()
     unread: str = ""
 
 
@@ -257,7 +260,27 @@ class ReportReader:
             phases=tuple(_phase_records(fresh, jobs, reading, programs)),
             programs={job: program for (job, _), program in sorted(programs.items())},
             saved=seen_saving(reports.values()),
+            shortages=tuple(self._shortages(reports.values(), job, reading, programs)),
         )
+
+    def _shortages(
+        self,
+        reports: Iterable[Report],
+        job: JobReading,
+        reading: Reading,
+        programs: Mapping[Run, str],
+    ) -> Iterator[Shortage]:
+        types = {node.name: node.gpu_type for node in reading.nodes}
+        for report in out_of_memory(reports, job):
+            allocation = self._ran.get((job.id, report.run))
+            if allocation and report.node in types:
+                yield Shortage(
+                    user=job.user,
+                    workload=workload_of(job, programs.get((job.id, report.run), "")),
+                    gpu_type=types[report.node],
+                    gpus=allocation.gpus,
+                    at=min(reading.now, report.at),
+                )
 
     def _records(
         self,
@@ -307,6 +330,7 @@ def _together(learnt: Iterable[Collected], refused: Iterable[Refused], unread: s
         tuple(record for found in every for record in found.phases),
         {job: program for found in every for job, program in found.programs.items()},
         {job: saved for found in every for job, saved in found.saved.items()},
+        tuple(shortage for found in every for shortage in found.shortages),
         unread,
     )
 

@@ -141,6 +141,20 @@ class PastRun:
 
 
 @dataclass(frozen=True, slots=True)
+class Shortage:
+    """A user's workload ran out of the memory of a GPU type, with ``gpus`` GPUs at most.
+
+    ``at``: epoch seconds of the last time.
+    """
+
+    user: UserName
+    workload: WorkloadName
+    gpu_type: GpuType
+    gpus: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class Knowledge:
     """Everything known about workloads' speed and run time.
 
@@ -151,7 +165,7 @@ class Knowledge:
     ``runs``: past runs of the users, and of the accounts, whose jobs are present, oldest first.
 
     ``theory``: basic times by workload and type, where measured; ``bandwidth``: of calibrated
-    types.
+    types. ``shortages``: types whose memory was too small.
     """
 
     tables: Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]] = field(default_factory=dict)
@@ -160,3 +174,4 @@ class Knowledge:
     runs: tuple[PastRun, ...] = ()
     theory: tuple[Theory, ...] = ()
     bandwidth: tuple[Bandwidth, ...] = ()
+    shortages: tuple[Shortage, ...] = ()

@@ -8,7 +8,7 @@ from enum import StrEnum
 from fractions import Fraction
 from math import ceil
 
-from hopsd.model.ids import JobId, NodeName
+from hopsd.model.ids import GpuType, JobId, NodeName
 
 
 class ShapeRule(StrEnum):
@@ -28,6 +28,7 @@ class Rules:
     ``nodes``: the only ones that it may use, None: all. ``per_node`` (with ``EVEN``): the exact
     number of GPUs on each server. ``exclusive``: only servers where no other job has a GPU or core.
     ``max_nodes``: the most servers; ``max_per_node``: the most GPUs on each; None: no bound.
+    ``min_gpus``: the fewest GPUs in all on a type, where not 1: with fewer it ran out of memory.
     On each node a placement takes ``cores_per_gpu`` times its GPUs there, rounded up to whole
     cores, and ``memory_mb_per_gpu`` times its GPUs there plus ``memory_mb_per_node``.
 
@@ -44,6 +45,7 @@ class Rules:
     memory_mb_per_node: float = 0.0
     max_nodes: int | None = None
     max_per_node: int | None = None
+    min_gpus: tuple[tuple[GpuType, int], ...] = ()
 
     def __post_init__(self) -> None:
         if self.per_node is not None and (self.shape is not ShapeRule.EVEN or self.per_node < 1):
@@ -55,6 +57,10 @@ class Rules:
     def counts(self, reqs: Iterable[int]) -> tuple[int, ...]:
         """Those of the GPU counts ``reqs`` that ``per_node`` allows."""
         return tuple(r for r in reqs if self.per_node is None or r % self.per_node == 0)
+
+    def enough(self, gpu_type: GpuType, gpus: int) -> bool:
+        """Whether ``gpus`` GPUs of a type have the memory that the job needs."""
+        return all(gpus >= least for name, least in self.min_gpus if name == gpu_type)
 
     def cores(self, gpus: int) -> int:
         """The cores that ``gpus`` GPUs on a node take; exact for the decimal number as written."""

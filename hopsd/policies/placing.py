@@ -73,6 +73,8 @@ class Servers:
         table = job.throughput.get(gpu_type)
         if table is None or gpu_type not in self._by_type:
             return False
+        if not job.rules.enough(gpu_type, gpus):
+            return False
         if job.rules != ANYWHERE:
             return self._runs_by_rules(job, gpu_type, gpus)
         if gpus <= self._largest[gpu_type]:
@@ -171,6 +173,8 @@ class Servers:
         for gpu_type in types if types is not None else self._by_type:
             table = job.throughput.get(gpu_type)
             if table is None or gpu_type not in self._by_type:
+                continue
+            if not job.rules.enough(gpu_type, gpus):
                 continue
             shapes = [self._together(job, gpu_type, gpus)] if in_one(job.rules, gpus) else []
             if split or gpus > self._most_in_one(job, gpu_type, gpus):

@@ -138,7 +138,7 @@ class _RunTimes:
             sizes.setdefault(node.gpu_type, []).append(node.gpus)
         self._held = {t: list(accumulate(sorted(own)[::-1])) for t, own in sizes.items()}
         """By type: the GPUs of its largest server, of its two largest ones, and so on."""
-        self._rates: dict[tuple[int, int, int], dict[GpuType, float]] = {}
+        self._rates: dict[object, dict[GpuType, float]] = {}
         self._slowest: dict[tuple[int, GpuType], float] = {}
 
     def gains(self, snapshot: Snapshot) -> dict[NodeName, list[Gain]]:
@@ -157,7 +157,7 @@ class _RunTimes:
         """Run times on the slowest servers of each type that can hold the job: a safe estimate,
         like a time limit.
         """
-        key = (id(job.throughput), id(job.server_factor), gpus)
+        key = (id(job.throughput), id(job.server_factor), job.rules.min_gpus, gpus)
         if key not in self._rates:
             rates = {t: self._rate(job, gpus, t) for t in self._names}
             self._rates[key] = {t: rate for t, rate in rates.items() if rate is not None}
@@ -169,6 +169,8 @@ class _RunTimes:
         held = self._held[gpu_type]
         servers = bisect_left(held, gpus) + 1
         if table is None or gpus > held[-1] or (servers > 1 and not table.distributed):
+            return None
+        if not job.rules.enough(gpu_type, gpus):
             return None
         return per_gpu(table, gpus, servers) * self._slowest_factor(job, gpu_type) * gpus
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import GpuType, JobId, UserName, WorkloadName
 from hopsd.model.journal import Control, Event, Placement, PlanSummary, ReasonRecord, ReleaseRequest
-from hopsd.model.knowledge import Bandwidth, PhaseRecord, Theory
+from hopsd.model.knowledge import Bandwidth, PhaseRecord, Shortage, Theory
 from hopsd.model.step import StepOutcome
 from hopsd.store.port import PlanId, Store
 
@@ -68,6 +68,9 @@ class History(Store, Protocol):
 
     def save_bandwidth(self, found: Iterable[Bandwidth]) -> None:
         """Replace what was measured before of the same types."""
+
+    def save_shortages(self, found: Iterable[Shortage]) -> None:
+        """Note where memory was too small; of a user's workload on a type the most GPUs count."""
 
     def control(self) -> Control:
         """Whether operators paused hops."""

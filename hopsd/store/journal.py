@@ -78,6 +78,7 @@ _PRUNE = {
     b" WHERE p.round = r.started AND (p.finished IS NULL OR p.id ="
     b" (SELECT max(id) FROM plans WHERE finished IS NOT NULL)))",
     "reasons": b"DELETE FROM reasons WHERE until < %(before)s",
+    "shortages": b"DELETE FROM shortages WHERE at < %(before)s",
     "theory": b"DELETE FROM theory WHERE at < %(before)s",
     "profile_runs": b"DELETE FROM profile_runs WHERE closed AND begin < %(before)s",
     "programs": b"DELETE FROM programs WHERE at < %(before)s",

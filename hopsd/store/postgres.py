@@ -11,7 +11,14 @@ from hopsd.model.history import JobRecord
 from hopsd.model.ids import GpuType, JobId, UserName, WorkloadName
 from hopsd.model.job import ThroughputTable
 from hopsd.model.journal import Control, Event, Placement, PlanSummary, ReasonRecord, ReleaseRequest
-from hopsd.model.knowledge import Bandwidth, Knowledge, PhaseRecord, Theory, ThroughputRecord
+from hopsd.model.knowledge import (
+    Bandwidth,
+    Knowledge,
+    PhaseRecord,
+    Shortage,
+    Theory,
+    ThroughputRecord,
+)
 from hopsd.model.profiling import ProfileRun
 from hopsd.model.step import StepOutcome
 from hopsd.store import jobs, journal, plans, profiling, throughput
@@ -102,12 +109,14 @@ class PostgresStore:
             records = throughput.newest(connection)
             theory = throughput.theory(connection)
             bandwidth = throughput.bandwidth(connection)
+            shortages = throughput.shortages(connection)
         return Knowledge(
             tables=self._tables,
             records=records,
             runs=runs,
             theory=theory,
             bandwidth=bandwidth,
+            shortages=shortages,
         )
 
     def add_throughput(self, records: Sequence[ThroughputRecord]) -> None:
@@ -129,6 +138,10 @@ class PostgresStore:
     def save_bandwidth(self, found: Iterable[Bandwidth]) -> None:
         with self._writing() as connection:
             throughput.save_bandwidth(connection, found)
+
+    def save_shortages(self, found: Iterable[Shortage]) -> None:
+        with self._writing() as connection:
+            throughput.save_shortages(connection, found)
 
     def profile_runs(self, since: float) -> tuple[ProfileRun, ...]:
         with self._database.transaction() as connection:

@@ -1,4 +1,4 @@
-"""Measured speeds: tables ``throughput``, ``phases``, ``theory``, ``bandwidth``."""
+"""Measurements: tables ``throughput``, ``phases``, ``theory``, ``bandwidth``, ``shortages``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import LiteralString
 
 from hopsd.model.ids import GpuType, WorkloadName
-from hopsd.model.knowledge import Bandwidth, PhaseRecord, Theory, ThroughputRecord
+from hopsd.model.knowledge import Bandwidth, PhaseRecord, Shortage, Theory, ThroughputRecord
 from hopsd.store.codec import decode, encode
 from hopsd.store.connection import Connection, insert
 
@@ -136,6 +136,27 @@ def save_bandwidth(connection: Connection, found: Iterable[Bandwidth]) -> None:
 def bandwidth(connection: Connection) -> tuple[Bandwidth, ...]:
     rows = connection.execute("SELECT to_json(b) FROM bandwidth b ORDER BY gpu_type")
     return tuple(decode(Bandwidth, row) for (row,) in rows)
+
+
+def save_shortages(connection: Connection, found: Iterable[Shortage]) -> None:
+    """Insert; of what is there already, the most GPUs and the last time count."""
+    for shortage in found:
+        insert(
+            connection,
+            "shortages",
+            [encode(shortage)],
+            on_conflict='ON CONFLICT ("user", workload, gpu_type) DO UPDATE'
+            " SET gpus = greatest(shortages.gpus, excluded.gpus),"
+            " at = greatest(shortages.at, excluded.at)",
+        )
+
+
+def shortages(connection: Connection) -> tuple[Shortage, ...]:
+    """All of them."""
+    rows = connection.execute(
+        'SELECT to_json(s) FROM shortages s ORDER BY "user", workload, gpu_type'
+    )
+    return tuple(decode(Shortage, row) for (row,) in rows)
 
 
 def _replace(key: str, columns: Iterable[str]) -> str:

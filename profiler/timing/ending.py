@@ -1,4 +1,4 @@
-"""How a profiling run ends once it has measured enough."""
+"""How a process ends: a profiling run once it has measured enough, any by running out of memory."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from hops_profiler.timing.counts import Counts
 FEWEST, MOST = 10, 50
 PRECISION = 0.02
 PATIENCE_SECONDS = 60.0
+DEEPEST = 20
+"""Exceptions of a chain that are looked at: each may be the cause of the one before."""
 
 
 def enough(counts: Counts, most: int) -> bool:
@@ -22,6 +24,22 @@ def enough(counts: Counts, most: int) -> bool:
         return False
     error = times.deviation / math.sqrt(times.count)
     return times.count >= min(most, MOST) or error <= PRECISION * times.mean
+
+
+def out_of_memory() -> bool:
+    """Whether the process ends because a GPU's memory was too small, for an `atexit` handler.
+
+    Python notes the exception that nobody caught. What was started by `torch.multiprocessing.spawn`
+    fails in its parent, with the traceback as a text.
+    """
+    error: BaseException | None = getattr(sys, "last_value", None)
+    for _ in range(DEEPEST):
+        if error is None:
+            return False
+        if type(error).__name__ == "OutOfMemoryError" or "CUDA out of memory" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def end_run(job: str, *, first: bool) -> None:

@@ -18,7 +18,7 @@ from hops_profiler.timing.basics import basics
 from hops_profiler.timing.communication import OFTEN, Communication
 from hops_profiler.timing.counts import Counts
 from hops_profiler.timing.device import CudaClock
-from hops_profiler.timing.ending import end_run, enough
+from hops_profiler.timing.ending import end_run, enough, out_of_memory
 from hops_profiler.timing.hooks import Hooks
 from hops_profiler.timing.layout import watch_pipeline
 from hops_profiler.timing.recorder import Recorder
@@ -126,9 +126,14 @@ class Session:
         return self._content(*self._find_place(), final=False)
 
     def close(self) -> None:
-        """Write the last report; a process that never trained leaves none."""
+        """Write the last report. A process that never trained leaves none, unless it ran out of
+        memory.
+        """
         counts = self._hooks.recorder.counts
-        if os.getpid() != self._pid or not counts.iterations or self._closed:
+        if os.getpid() != self._pid or self._closed:
+            return
+        self._short = out_of_memory()
+        if not counts.iterations and not self._short:
             return
         self._closed = True
         if not (counts.inference and self._below):
@@ -158,6 +163,7 @@ class Session:
         self._next_glance = 0
         self._place = 0, 1
         self._saved: int | None = None
+        self._short = False
         self._closed = False
         self._writer = Writer()
 
@@ -263,7 +269,7 @@ class Session:
             "mode": "profiling" if job.profile else "running",
             "kind": "inference" if counts.inference else "training",
             "started": self._epoch + self._began,
-            "first_step": self._epoch + counts.first_step,
+            "first_step": self._epoch + (counts.first_step or time.perf_counter()),
             "at": time.time(),
             "final": final,
             "iterations": counts.iterations,
@@ -274,6 +280,7 @@ class Session:
             "params": self._hooks.params,
             "interrupted": counts.interrupted,
             "failure": self._hooks.failure,
+            "out_of_memory": self._short,
             "timed": timed,
             "basics": basics(counts, world, self._communication.seconds, self._communication.wait),
             "phases": {name: series.as_json() for name, series in counts.phases.items()},

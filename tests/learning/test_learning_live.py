@@ -164,3 +164,36 @@ def test_a_changed_script_behind_the_same_batch_script_is_new(
     assert changed.partition("+")[0] == first.partition("+")[0]
     train.write_text(text)
     assert workload_once_told(learning.submit(20_000, train), changed) == first
+
+
+def test_a_type_whose_memory_was_too_small_is_not_given_again(
+    learning: Learning, database: str
+) -> None:
+    train = learning.folder / "short.py"
+    train.write_text(
+        "import torch\n"
+        "raise torch.cuda.OutOfMemoryError('CUDA out of memory. Tried to allocate 2.00 GiB.')\n"
+    )
+
+    def submit(*options: str, wrap: str) -> str:
+        command = ("sbatch", "--parsable", "--output=/dev/null", "--chdir=/", *options)
+        return learning.cluster.run(*command, f"--wrap={wrap}").strip()
+
+    def shown(job: str) -> str:
+        return learning.cluster.run("scontrol", "show", "job", job)
+
+    comment = "--comment=hops:reqs=1;preempt=no;workload=large"
+    failed = submit(comment, "--nodelist=n1", wrap=f"exec {sys.executable} {train}")
+    with PostgresStore(database) as store:
+        learning.wait_for(lambda: bool(store.knowledge().shortages), 150)
+    assert "JobState=FAILED" in shown(failed)
+    other = submit("--gres=gpu:2", "--nodelist=n0", wrap="sleep 600")
+    again = submit(comment, wrap="sleep 1")
+
+    def noticed() -> str:
+        row = learning.ask("explain", again)["job"]
+        return (row["noticed"] or "") if row else ""
+
+    learning.wait_for(lambda: "no v100 GPUs, since it ran out of GPU memory on 1" in noticed())
+    learning.cluster.run("scancel", other)
+    learning.wait_for(lambda: " NodeList=n0" in shown(again).replace("\n", " "))

@@ -448,3 +448,28 @@ def test_whether_a_job_was_seen_to_save(tmp_path: Path) -> None:
     assert look(reader, reading(job(restarts=1))).saved == {"17": False}
     put(tmp_path, report(run=2, saved=0))
     assert look(reader, reading(job(restarts=2))).saved == {"17": True}
+
+
+@pytest.mark.parametrize(
+    ("state", "restarts", "kept"),
+    [
+        (SlurmState.FAILED, 0, True),
+        (SlurmState.COMPLETED, 0, False),
+        (SlurmState.RUNNING, 0, False),
+        (SlurmState.PENDING, 1, True),
+    ],
+)
+def test_memory_was_too_small_if_the_run_did_not_complete(
+    tmp_path: Path, state: SlurmState, restarts: int, kept: bool
+) -> None:
+    """Also where it was before the first iteration; nothing else is learnt from such a report."""
+    nothing = {"iterations": 0, "samples": 0, "timed": timed(0, 0, 0.0)["timed"], "phases": {}}
+    reader = ReportReader(tmp_path)
+    running = job(allocation=Allocation.of({"n4": 2}))
+    look(reader, reading(running))
+    put(tmp_path, report(node="n4", out_of_memory=True, **nothing))
+    ended = job(state=state, restarts=restarts, allocation=Allocation())
+    found = look(reader, reading(running if state is SlurmState.RUNNING else ended))
+    wanted = [("alice", "resnet", "v100", 2, NOW)] if kept else []
+    told = [(s.user, s.workload, s.gpu_type, s.gpus, s.at) for s in found.shortages]
+    assert (told, found.refused, found.saved, found.records) == (wanted, (), {}, ())

@@ -24,7 +24,7 @@ from hopsd.errors import StoreError
 from hopsd.model.allocation import Allocation
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
-from hopsd.model.knowledge import Bandwidth, PhaseRecord, Phases, Theory, ThroughputRecord
+from hopsd.model.knowledge import Bandwidth, PhaseRecord, Phases, Shortage, Theory, ThroughputRecord
 from hopsd.model.plan import Plan
 from hopsd.model.profiling import ProfileRun
 from hopsd.model.reading import SlurmState
@@ -290,6 +290,12 @@ def process(job: str, at: float, workload: str = "resnet50") -> PhaseRecord:
     return PhaseRecord(name, gpu_type, JobId(job), 0, node, 0, 77, 1, at, phases)
 
 
+def shortage(
+    user: str = "alice", workload: str = "resnet50", gpus: int = 1, at: float = 1.0
+) -> Shortage:
+    return Shortage(UserName(user), WorkloadName(workload), GpuType("v100"), gpus, at)
+
+
 def fit(workload: str, at: float) -> Theory:
     return Theory(
         workload=WorkloadName(workload),
@@ -352,6 +358,13 @@ def test_reports_that_count_no_more_are_pruned(store: History) -> None:
     assert (deleted["throughput"], deleted["phases"]) == (5, 3)
     assert store.knowledge().records == before
     assert not any(store.prune(now=100.0, retention_days=1.0).values())
+
+
+def test_of_shortages_the_most_gpus_and_the_last_time_count(store: History) -> None:
+    store.save_shortages([shortage(gpus=2, at=3.0), shortage(gpus=4, at=1.0)])
+    store.save_shortages([shortage(gpus=1, at=2.0), shortage("bob", at=5.0)])
+    expected = shortage(gpus=4, at=3.0), shortage("bob", at=5.0)
+    assert store.knowledge().shortages == expected
 
 
 def test_the_last_fit_and_the_last_calibration_hold(store: History) -> None:
@@ -453,6 +466,7 @@ def test_pruning_takes_what_is_over_and_leaves_what_is_needed(store: History) ->
     store.add_throughput([report(1.0), report(9 * day)])
     store.add_phases([process("1", at=1.0), process("2", at=9 * day)])
     store.save_theory([fit("resnet50", at=1.0), fit("bert", at=9 * day)])
+    store.save_shortages([shortage(at=1.0), shortage(workload="bert", at=9 * day)])
     store.save_profile_runs([profile(ONE, 1.0, closed=True), profile(TWO, 2.0)])
     store.save_program(WorkloadName("old"), "0123456789ab", at=1.0)
     store.save_program(WorkloadName("new"), "0123456789ab", at=9 * day)
@@ -467,6 +481,7 @@ def test_pruning_takes_what_is_over_and_leaves_what_is_needed(store: History) ->
         "throughput": 1,
         "phases": 1,
         "theory": 1,
+        "shortages": 1,
         "profile_runs": 1,
         "programs": 1,
         "events": 1,
@@ -478,6 +493,7 @@ def test_pruning_takes_what_is_over_and_leaves_what_is_needed(store: History) ->
     assert store.last_plan() is not None
     assert store.reasons(TWO) == ()
     assert store.knowledge().records == (report(9 * day),)
+    assert [found.workload for found in store.knowledge().shortages] == ["bert"]
     assert [event.text for event in store.events()] == ["new"]
     assert [run.job for run in store.profile_runs(0.0)] == [TWO]
     assert store.programs([WorkloadName("old"), WorkloadName("new")]).keys() == {"new"}

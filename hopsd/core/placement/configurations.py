@@ -252,7 +252,8 @@ def _blocks_of_type(
     for i in np.flatnonzero(claims.of == claim).tolist():
         if gpu_type in jobs[i].throughput:
             for size in dict.fromkeys(jobs[i].reqs):
-                takers.setdefault(size, []).append(i)
+                if jobs[i].rules.enough(gpu_type, size):
+                    takers.setdefault(size, []).append(i)
     open_to_it = servers[claims.allowed[claim][servers]]
     neighbours = Neighbours(open_to_it, claims.most[claim][open_to_it])
     for size, able in sorted(takers.items()):

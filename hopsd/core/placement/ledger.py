@@ -32,6 +32,7 @@ class Ledger:
     def __init__(self, available: AvailableResources, allowances: Sequence[Allowance]) -> None:
         self._available, self._allowances = available, allowances
         self._at = {node.name: i for i, node in enumerate(available.nodes)}
+        self._type = [node.gpu_type for node in available.nodes]
         self._left = np.stack([available.gpus, available.cores, available.memory]).astype(np.int64)
         self._used: set[int] = set()
         self._closed: set[int] = set()
@@ -51,7 +52,8 @@ class Ledger:
         most = self._available.most(rules)
         for name, gpus in allocation:
             i = self._at[name]
-            if not stays and gpus > most[i]:
+            enough = gpus <= most[i] and rules.enough(self._type[i], allocation.gpus)
+            if not stays and not enough:
                 return False
             if i in self._closed or (rules.exclusive and i in self._used):
                 return False

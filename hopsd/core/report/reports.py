@@ -41,7 +41,8 @@ class Report:
     `torch.save`, None before any.
     ``timed_*``: the iterations whose wall time is known, without warm-up and evaluation.
     ``phases``: their phase times, None before any was timed. ``profiling``: the run is a profile
-    run, and its training is thrown away.
+    run, and its training is thrown away. ``out_of_memory``: the process ended because a GPU's
+    memory was too small.
     ``first_step`` and ``at`` are seconds since the epoch, by the compute node's clock.
     """
 
@@ -62,6 +63,7 @@ class Report:
     timed_seconds: float
     phases: Phases | None
     profiling: bool
+    out_of_memory: bool = False
 
 
 def parse_report(data: bytes, file_name: str, now: float) -> Report:
@@ -98,6 +100,7 @@ def parse_report(data: bytes, file_name: str, now: float) -> Report:
         timed_seconds=number(timed, "seconds"),
         phases=parse_phases(document, timed_iterations, timed_samples),
         profiling=document.get("mode") == "profiling",
+        out_of_memory=document.get("out_of_memory") is True,
     )
     _check_sense(report, file_name)
     _check_age(report, now)

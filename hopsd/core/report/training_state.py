@@ -33,9 +33,21 @@ def seen_saving(reports: Iterable[Report]) -> dict[JobId, bool]:
     """
     saved: dict[JobId, bool] = {}
     for report in reports:
-        if not report.profiling:
+        if report.iterations and not report.profiling:
             saved[report.job] = saved.get(report.job, False) or report.saved is not None
     return saved
+
+
+def out_of_memory(reports: Iterable[Report], job: JobReading) -> list[Report]:
+    """The reports of ``job`` that say so, of runs that did not complete: some programs try batch
+    sizes until one fits, in processes of their own.
+    """
+    failed = job.state.finished and job.state is not SlurmState.COMPLETED
+    return [
+        report
+        for report in reports
+        if report.out_of_memory and (failed or report.run < job.restarts)
+    ]
 
 
 def samples_done(reports: Iterable[Report], jobs: Mapping[JobId, JobReading]) -> dict[JobId, float]:
@@ -68,7 +80,8 @@ def restart_seconds(
     result: dict[JobId, float] = {}
     for report in reports:
         job = jobs[report.job]
-        if job.state is SlurmState.RUNNING and report.run == job.restarts and job.start > 0:
+        present = job.state is SlurmState.RUNNING and report.run == job.restarts
+        if present and report.iterations and job.start > 0:
             seconds = report.first_step - job.start
             if 0.0 < seconds <= MAX_RESTART_SECONDS:
                 result[job.id] = max(seconds, result.get(job.id, 0.0))

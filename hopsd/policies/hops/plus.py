@@ -124,6 +124,8 @@ def _ways(job: Job, pools: Pools) -> tuple[float, float, float] | None:
         table = job.throughput[pool.gpu_type]
         for size in job.reqs:
             nodes = 1 if size <= pool.largest else -(-size // pool.largest)
+            if not job.rules.enough(pool.gpu_type, size):
+                continue
             if size <= pool.gpus and (rate := size * per_gpu(table, size, nodes)) > 0.0:
                 rates.append(rate)
         alone = single_gpu(job, pool.gpu_type)

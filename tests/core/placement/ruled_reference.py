@@ -136,7 +136,8 @@ class RuledReference(Reference):
         most = {s: self.could_take(job, s, free[s], closed=s in closed) for s in servers}
         rule, k = job.get("shape", "any"), job.get("per_node")
         found: list[Placement] = []
-        for size in sorted(set(job["reqs"])):
+        least = job.get("min_gpus", {}).get(gpu_type, 1)
+        for size in sorted(count for count in set(job["reqs"]) if count >= least):
             if k is None or size == k:
                 found += [((s, size),) for s in servers if most[s] >= size]
             if not self.many_servers(job, gpu_type):

@@ -149,6 +149,9 @@ def ruled_snapshot(seed: int, **settings: Any) -> Json:
         _measure_out(rng, node, doc["jobs"])
     if rng.random() < 0.6:
         doc["limits"] = [_limit(rng, doc["jobs"], i) for i in range(rng.randint(1, 3))]
+    for job in doc["jobs"]:
+        if rng.random() < 0.15:
+            job["min_gpus"] = {rng.choice(TYPES): rng.randint(1, 5)}
     return doc
 
 

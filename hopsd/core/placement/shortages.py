@@ -1,0 +1,54 @@
+"""GPU types whose memory was too small for a user's workload: it gets more GPUs there, or none."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+
+from hopsd.core.placement.pools import Pools, could_run
+from hopsd.model.ids import GpuType, UserName, WorkloadName
+from hopsd.model.job import Job
+from hopsd.model.knowledge import Shortage
+
+KNOWN_SECONDS = 7 * 86_400.0
+"""How long a shortage counts: the training may have been changed in a way that is not seen."""
+
+
+class Shortages:
+    """What is known of them at ``now``."""
+
+    def __init__(self, found: Iterable[Shortage], now: float) -> None:
+        self._of: dict[tuple[UserName, WorkloadName], dict[GpuType, int]] = defaultdict(dict)
+        for shortage in found:
+            if now - shortage.at < KNOWN_SECONDS:
+                of_workload = self._of[shortage.user, shortage.workload]
+                of_workload[shortage.gpu_type] = shortage.gpus
+
+    def avoided(self, job: Job, workload: WorkloadName, pools: Pools) -> tuple[Job, str]:
+        """The job without the counts with which it ran out of memory, and a note for its user.
+
+        If that left it nowhere to run, it keeps them all: it may have been changed, or other
+        processes may have used the memory.
+        """
+        short = {t: n for t, n in self._of.get((job.user, workload), {}).items() if t in pools}
+        if not short:
+            return job, ""
+        least = tuple(sorted((gpu_type, gpus + 1) for gpu_type, gpus in short.items()))
+        avoiding = replace(job, rules=replace(job.rules, min_gpus=least))
+        if could_run(job, pools) and not could_run(avoiding, pools):
+            return job, (
+                f"it ran out of GPU memory on {_listed(short)}, which leaves it no other GPUs:"
+                " it may get the same again"
+            )
+        return avoiding, "; ".join(_told(job, *pair) for pair in sorted(short.items()))
+
+
+def _listed(short: dict[GpuType, int]) -> str:
+    return " and ".join(f"{gpus} {gpu_type}" for gpu_type, gpus in sorted(short.items()))
+
+
+def _told(job: Job, gpu_type: GpuType, gpus: int) -> str:
+    more = [count for count in job.reqs if count > gpus]
+    kept = f"only {min(more)} {gpu_type} GPUs or more" if more else f"no {gpu_type} GPUs"
+    return f"it gets {kept}, since it ran out of GPU memory on {gpus}"

@@ -1,0 +1,49 @@
+"""The last report says whether the process ended because a GPU's memory was too small."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Node
+
+pytestmark = pytest.mark.live
+
+PROGRAM = Path(__file__).parent / "programs" / "memory.py"
+
+
+@pytest.mark.parametrize(
+    ("iteration", "how", "told"),
+    [
+        ("0", "uncaught", [(0, True)]),
+        ("2", "uncaught", [(2, True)]),
+        ("2", "chained", [(2, True)]),
+        ("2", "caught", [(2, False)]),
+        ("0", "caught", []),
+    ],
+)
+def test_an_error_that_nobody_caught(
+    node: Node, iteration: str, how: str, told: list[tuple[int, bool]]
+) -> None:
+    done = node.run(PROGRAM, iteration, how)
+    assert (done.code == 0) == (how == "caught"), done.err
+    assert [(r["iterations"], r["out_of_memory"]) for r in done.reports] == told
+
+
+def test_in_a_process_that_pytorch_started(node: Node) -> None:
+    """Only its parent learns of the error, as a text."""
+    program = node.folder / "spawned.py"
+    program.write_text(
+        "import torch.multiprocessing as mp\n"
+        "import torch\n"
+        "def train(rank):\n"
+        "    raise torch.cuda.OutOfMemoryError('CUDA out of memory. Tried to allocate 2.00 GiB.')\n"
+        "if __name__ == '__main__':\n"
+        "    mp.spawn(train, nprocs=1)\n"
+    )
+    done = node.run(program)
+    assert done.code == 1
+    assert [report["out_of_memory"] for report in done.reports] == [True]
