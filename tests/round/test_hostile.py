@@ -24,8 +24,9 @@ from hypothesis import strategies as st
 
 import hopsd.round
 from hopsd.core.snapshot import Built, build_snapshot
+from hopsd.core.submission.contract import read_asked
 from hopsd.model.allocation import Allocation
-from hopsd.model.ids import GpuType, JobId, NodeName, UserName
+from hopsd.model.ids import GpuType, JobId, NodeName, Tasks, UserName
 from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
 
 EXAMPLES = int(os.environ.get("HOPS_HOSTILE_EXAMPLES", "40"))
@@ -67,6 +68,56 @@ any_time = st.one_of(
 SAFE_TEXT = st.text(max_size=12)
 
 
+# As the submit plugin passes options on, and as a Slurm without it would.
+OPTIONS = [
+    "shape:even|per_node", "tasks_each", "memory", "ranks", "cores", "tasks", "gres", "type",
+    "nodes", "signal", "traps", "exclusive",
+]  # fmt: skip
+VALUES = (
+    "1 0 99999999999 1/1 99999999999/1 1/99999999999 node default yes USR1 batch:USR1:0 none"
+    f" steps:TERM:99999999999 vram:{'9' * 30} nvme:1 gpu:gpu:gpu x[1-9999999] x0 a[0-9]b[0-9] [ @x"
+).split()
+asks = st.one_of(
+    st.tuples(
+        st.sampled_from(OPTIONS),
+        st.one_of(st.sampled_from(VALUES), st.text("0159/:,[]-.axGK", max_size=8)),
+    ).map(":".join),
+    st.text(max_size=12),
+)
+number_or_none = st.one_of(st.none(), st.sampled_from([0, 1, -1, 2**63, 10**40]))
+
+
+@st.composite
+def options(draw: st.DrawFn) -> dict[str, Any]:
+    """What sbatch's options may do to a reading."""
+    found: dict[str, Any] = {
+        "asked": read_asked("|".join(["hops:asks", *draw(st.lists(asks, max_size=3))])),
+        "requeue": draw(st.booleans()),
+        "exit_code": draw(st.sampled_from([0, 138, -1, 10**20])),
+        "exit_signal": draw(st.sampled_from([0, 10, -1, 10**20])),
+    }
+    drawn: dict[str, st.SearchStrategy[Any]] = {
+        "features": st.one_of(st.sampled_from(["a|b", "[a|b]", "a&b", "((", "a*2"]), SAFE_TEXT),
+        "excluded": st.just(frozenset({NodeName("x0")})),
+        "reservation": SAFE_TEXT,
+        "memory_mb_per_node": number_or_none,
+        "memory_mb_per_cpu": number_or_none,
+        "licences": st.dictionaries(SAFE_TEXT, st.sampled_from([0, 1, -1, 10**30]), max_size=2),
+        "account": SAFE_TEXT,
+        "qos": SAFE_TEXT,
+        "reason": SAFE_TEXT,
+        "waits_for": SAFE_TEXT,
+        "array": st.just(JobId("100")),
+        "task_limit": st.sampled_from([0, 1, -1, 10**20]),
+        "throttled": st.booleans(),
+        "stranded": st.booleans(),
+        "rest": st.sampled_from([Tasks.parse("0-999999"), Tasks.parse("")]),
+    }
+    for name in draw(st.sets(st.sampled_from(sorted(drawn)), max_size=3)):
+        found[name] = draw(drawn[name])
+    return found
+
+
 @st.composite
 def hostile_job(draw: st.DrawFn, index: int) -> JobReading:
     """Any fields that Slurm could tell of a job of Mallory's, and some that it could not."""
@@ -94,6 +145,7 @@ def hostile_job(draw: st.DrawFn, index: int) -> JobReading:
         hold=draw(st.sampled_from([Hold.HOPS, Hold.HOPS, Hold.USER, Hold.NONE])),
         dependency=draw(st.booleans()),
         **changes,
+        **(draw(options()) if draw(st.booleans()) else {}),
     )
 
 

@@ -417,6 +417,16 @@ def test_a_plan_taken_up_gives_nothing_to_another_job_of_the_same_number() -> No
     assert port.placements() == {}
 
 
+@pytest.mark.parametrize(("done", "counts"), [(10.0, 1000.0), (5000.0, 5000.0)])
+def test_a_job_has_no_fewer_samples_than_it_has_done(done: float, counts: float) -> None:
+    port, memory = cluster(comment(4) + ";samples=1000"), store()
+    run_round(port, memory, hops, SETTINGS, None)
+    memory.save_jobs(replace(record, samples_done=done) for record in memory.jobs().values())
+    port.now += 100.0
+    (job,) = run_round(port, memory, hops, SETTINGS, None).built.snapshot.jobs
+    assert job.samples == counts
+
+
 def test_a_job_given_back_stays_given_back_whatever_was_not_recorded() -> None:
     port, memory = cluster(comment(4)), store()
     (job,) = port.jobs
