@@ -104,7 +104,7 @@ def judge(world: World) -> list[Finding]:
     found: list[Finding] = []
     for token, job in world.jobs.items():
         mine = runs.get(token, [])
-        found += _lost(world, job, mine, log)
+        found += never_ended(world, job, mine, log)
         found += _twice(world, job, mine)
         found += _again(world, job, mine, log)
         found += _counts(world, job, mine, placements)
@@ -149,13 +149,15 @@ def _forgotten(world: World, *times: float) -> str:
     return ""
 
 
-def _lost(world: World, job: Submitted, runs: Sequence[Run], log: Log) -> list[Finding]:
+def never_ended(world: World, job: Submitted, runs: Sequence[Run], log: Log) -> list[Finding]:
     """Every job came to its end."""
     ended = any(run.end for run in runs) or job.cancelled
-    states = [state for state, _ in log.get(job.token, ())]
+    noted = log.get(job.token, [])
+    states = [state for state, _ in noted]
     if ended or "COMPLETED" in states or "CANCELLED" in states:
         return []
     last = [run.last for run in runs]
+    last += [at for state, at in noted[-1:] if state == "PENDING"]  # its last requeue
     text = f"job {job.id} ({job.kind}) has {len(runs)} runs, none to its end; Slurm's log: {states}"
     return [Finding("lost", job.token, text, _forgotten(world, job.at, *last))]
 
