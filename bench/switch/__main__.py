@@ -39,26 +39,21 @@ def main() -> None:
     if "turns" in options.parts:
         if options.cuda and not _has_gpu():
             sys.exit("switches on a GPU: not measured, there is no GPU")
-        console.print(_turns(options))
+        _print_turns(options, console)
     if "gate" in options.parts:
         console.print(f"gate: {gate.measure():.2f} us an iteration")
     console.print(f"load of this machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
 
 
-def _turns(options: argparse.Namespace) -> Table:
+def _print_turns(options: argparse.Namespace, console: Console) -> None:
     """Milliseconds until the first layer's end, until the first iteration's, and the switch's share
-    of the latter, as in Hare's table 3.
+    of the latter, as in Hare's table 3; a line as soon as it is known.
     """
-    table = Table("way", *(f"{size} MB" for size in options.megabytes))
-    for way in turns.WAYS:
-        cells = []
-        for size in options.megabytes:
+    for size in options.megabytes:
+        for way in turns.WAYS:
             found = turns.measure(way, size, options.switches, cuda=options.cuda)
-            cells.append(
-                f"{1e3 * found.layer:.1f} / {1e3 * found.iteration:.1f} ms ({found.share:.0%})"
-            )
-        table.add_row(way, *cells)
-    return table
+            times = f"{1e3 * found.layer:.1f} / {1e3 * found.iteration:.1f} ms"
+            console.print(f"{size} MB, {way}: {times} ({found.share:.0%}), {found.count} switches")
 
 
 def _has_gpu() -> bool:

@@ -49,7 +49,6 @@ class Executor:
 
     def __init__(self, settings: Settings, name: str, lane: Link) -> None:
         self._settings = settings
-        self._kind = "cuda" if name else "cpu"
         self._lane = lane
         self._capacity = settings.memory
         self._standby: list[Worker] = []
@@ -89,12 +88,15 @@ class Executor:
             self._standby.append(Worker(pid, own))
 
     def _find_capacity(self) -> int:
-        """What a GPU has left with all the workers' contexts on it, less a tenth."""
+        """What a GPU has left with all the workers' contexts on it, less a tenth; where there is
+        none, what the host has.
+        """
         while not all(worker.ready for worker in self._standby):
             self._hear()
             if len(self._standby) < self._settings.standby:
                 sys.exit("hops-lane: a worker ended before it was ready")
-        return int(0.9 * min(worker.free for worker in self._standby))
+        free = min(worker.free for worker in self._standby)
+        return int(0.9 * free) or self._settings.host_memory
 
     def _become_worker(self, link: Link, *others: Link) -> None:
         """Does not return."""
@@ -103,7 +105,7 @@ class Executor:
         self._standby, self._active = [], []
         from hops_profiler.lane import worker  # noqa: PLC0415 - needs torch
 
-        worker.serve(link, self._kind)
+        worker.serve(link)
 
     def _everybody(self) -> list[Worker]:
         return [*self._active, *self._standby]

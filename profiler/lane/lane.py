@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -98,14 +98,11 @@ class Lane:
         for gpu in self._gpus:
             gpu.link.close()
         self._gpus = []
-        settings = self._settings
         if name:
             os.environ["CUDA_VISIBLE_DEVICES"] = name
-        elif not settings.memory:
-            settings = replace(settings, memory=settings.host_memory)
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)  # the lane says what is to be done
-        Executor(settings, name, other).run()
+        Executor(self._settings, name, other).run()
         os._exit(0)
 
     def _hear(self, woken: socket.socket) -> None:

@@ -17,11 +17,11 @@ from hops_profiler.launch import script
 from hops_profiler.timing import session
 
 
-def serve(link: Link, kind: str) -> None:
-    """Be a worker on ``kind``, "cpu" or "cuda", until its trial has ended."""
-    device = torch.device(kind)
+def serve(link: Link) -> None:
+    """Be a worker until its trial has ended: on the GPU, or on the CPU where there is none."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     free = 0
-    if kind == "cuda":
+    if device.type == "cuda":
         torch.empty(1, device=device)  # the context; draws no random number
         free = torch.cuda.mem_get_info()[0]
     link.send(ready=free)
