@@ -16,7 +16,7 @@ try:
 except ImportError as error:  # Flask is an extra
     MISSING = str(error)
 
-READERS = Bounds(connections=32, seconds=40.0)
+READERS = Bounds(connections=32, seconds=80.0)
 
 log = structlog.get_logger()
 

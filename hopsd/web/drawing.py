@@ -194,10 +194,13 @@ class Speed:
         return (self.measured or 0.0) * self.scale
 
 
-def speeds(types: Sequence[Document], row: Document | None) -> list[Speed]:
+def speeds(
+    types: Sequence[Document], row: Document | None, nodes: Sequence[Document]
+) -> list[Speed]:
     """Shapes that the job asks for or that were measured, with what is expected of them."""
     reqs = set(row["reqs"]) if row else set()
     placement = row["placement"] if row else {}
+    used = {node["gpu_type"] for node in nodes if node["name"] in placement}
     here = (sum(placement.values()), len(placement))
     found = []
     for kind in types:
@@ -206,21 +209,21 @@ def speeds(types: Sequence[Document], row: Document | None) -> list[Speed]:
             gpus = shape["count"] if together else shape.get("gpus")
             if gpus is None or not (shape["type"] or gpus in reqs):
                 continue
-            nodes = 1 if together else shape["count"]
+            servers = 1 if together else shape["count"]
             low, high = shape.get("between") or (None, None)
             measured = shape["type"]
             found.append(
                 {
                     "gpu_type": kind["gpu_type"],
                     "gpus": gpus,
-                    "nodes": nodes,
+                    "nodes": servers,
                     "rate": shape["per_gpu"] * gpus,
                     "low": None if low is None else low * gpus,
                     "high": None if high is None else high * gpus,
                     "measured": measured["per_gpu"] * gpus if measured else None,
                     "records": measured["records"] if measured else 0,
                     "source": shape["source"],
-                    "now": (gpus, nodes) == here,
+                    "now": used == {kind["gpu_type"]} and (gpus, servers) == here,
                 }
             )
     most = max((max(each["rate"] * 1.6, each["measured"] or 0.0) for each in found), default=1.0)

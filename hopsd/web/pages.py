@@ -7,6 +7,7 @@ import math
 import pwd
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,6 +20,7 @@ from hopsd.config import WebConfig
 from hopsd.errors import HopsError, InputError
 from hopsd.model.privacy import Viewer
 from hopsd.web import drawing
+from hopsd.web.what_if import Answer, Planner, asking, emptied
 from hopsd.wording import clock, duration
 
 HEADERS = {
@@ -38,8 +40,8 @@ HEADERS = {
 OWN_NAMES = ("localhost", "127.0.0.1", "[::1]")
 PLANS = 60
 """As many of the last plans are shown."""
-ROWS = 2000
-"""Of a table; what is beyond is counted."""
+ROWS, ALL_ROWS = 200, 5000
+"""Of a table, and where all are asked for; what is beyond is counted."""
 
 log = structlog.get_logger()
 
@@ -49,7 +51,12 @@ def application(config: WebConfig, answers: Answers) -> Flask:
     app = Flask(__name__)
     app.jinja_options = {"trim_blocks": True, "lstrip_blocks": True}
     app.jinja_env.filters.update(
-        duration=duration, clock=clock, figure=figure, iso=iso, colour=drawing.colour
+        duration=duration,
+        clock=clock,
+        figure=figure,
+        iso=iso,
+        sentence=sentence,
+        colour=drawing.colour,
     )
     app.jinja_env.globals.update(drawing=drawing)
     gate = _Gate(config, answers)
@@ -60,6 +67,7 @@ def application(config: WebConfig, answers: Answers) -> Flask:
     app.add_url_rule("/jobs", view_func=pages.jobs)
     app.add_url_rule("/jobs/<job>", view_func=pages.job)
     app.add_url_rule("/plans", view_func=pages.plans)
+    app.add_url_rule("/what-if", view_func=pages.what_if)
     app.register_error_handler(HTTPException, _refused)
     app.register_error_handler(HopsError, _failed)
     app.register_error_handler(Exception, _defect)
@@ -113,6 +121,7 @@ class _Pages:
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
         self._start = secrets.token_hex(8)
+        self._planner = Planner()
 
     def cluster(self) -> Response:
         doc = self._answers.status(g.who)
@@ -121,6 +130,7 @@ class _Pages:
     def jobs(self) -> Response:
         doc = self._answers.status(g.who)
         user = request.args.get("user", "").strip()
+        most = ALL_ROWS if "all" in request.args else ROWS
 
         def known() -> dict[str, Any]:
             rows = {
@@ -128,7 +138,7 @@ class _Pages:
                 for kind in ("waiting", "running")
             }
             ratios = [row["latency_ratio"] or 0.0 for kind in rows.values() for row in kind]
-            return {"rows": rows, "user": user, "top": max([2.0, *ratios]), "most": ROWS}
+            return {"rows": rows, "user": user, "top": max([2.0, *ratios]), "most": most}
 
         return self._page("jobs.html", doc, known)
 
@@ -149,7 +159,7 @@ class _Pages:
                 "history": history,
                 "turn": drawing.turn(doc, row),
                 "times": times,
-                "speeds": drawing.speeds(self._speeds(record["workload"]), row),
+                "speeds": drawing.speeds(self._speeds(record["workload"]), row, doc["nodes"]),
             }
 
         return self._page("job.html", doc, known)
@@ -169,6 +179,37 @@ class _Pages:
             return {"plans": plans, "chart": drawing.course(plans)}
 
         return self._page("plans.html", doc, known)
+
+    def what_if(self) -> Response:
+        doc = self._answers.status(g.who)
+        asked = {key: request.args.get(key, "").strip() for key in ("drain", "job", "reqs")}
+        given = [key for key, value in asked.items() if value]
+        if given and request.headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none"):
+            abort(403, "Another site may not have plans made.")
+        nodes = [node["name"] for node in doc["nodes"] if node["usable"]]
+        answer = self._plan_anew(doc, nodes, asked) if given else None
+        page = render_template("what-if.html", doc=doc, nodes=nodes, answer=answer, **asked)
+        return Response(page)
+
+    def _plan_anew(self, doc: dict[str, Any], nodes: list[str], asked: dict[str, str]) -> Answer:
+        result, config = self._answers.result, self._answers.config
+        if result is None:
+            raise HopsError("no plan has been made since hopsd took the lead")
+        seen = {row["id"] for row in (*doc["running"], *doc["waiting"])}
+        snapshot = result.built.snapshot
+        if asked["drain"]:
+            if asked["drain"] not in nodes:
+                raise InputError(f"node {asked['drain'][:80]!r}: accepted is a usable one")
+            changed = emptied(snapshot, asked["drain"])
+        elif asked["job"] in seen:
+            changed = asking(snapshot, asked["job"], asked["reqs"])
+        else:
+            raise InputError(f"job {asked['job'][:80]!r}: accepted is one of the page of jobs")
+        answer = self._planner.compare(
+            snapshot, changed, config.plan.settings, config.daemon.round_seconds
+        )
+        shown = tuple(each for each in answer.differences if each.job in seen)
+        return replace(answer, differences=shown)
 
     def _page(
         self, template: str, doc: dict[str, Any], known: Callable[[], dict[str, Any]]
@@ -215,6 +256,11 @@ def figure(value: float | None) -> str:
     if value is None or not math.isfinite(value):
         return "-" if value is None else str(value)
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def sentence(text: str) -> str:
+    """Beginning with a capital letter."""
+    return text[:1].upper() + text[1:]
 
 
 def iso(when: float | None) -> str:

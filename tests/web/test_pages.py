@@ -15,15 +15,20 @@ from controller_rig import Rig, job
 
 from hopsd.config import Config, WebConfig
 from hopsd.config.listen import ListenAddress
+from hopsd.errors import HopsError
 from hopsd.model.ids import JobId, UserName
+from hopsd.model.plan import PlanSettings
 from hopsd.model.privacy import Privacy, Private
 from hopsd.web import READERS, Web, drawing
 
 pytest.importorskip("flask")
 from web_site import Page, WebSite
 
+from hopsd.web.pages import ROWS
+from hopsd.web.what_if import Planner
+
 EVIL = "<script>alert(1)</script>\"'><img src=x>"
-PATHS = ("/", "/jobs", "/jobs/1", "/jobs/2", "/plans")
+PATHS = ("/", "/jobs", "/jobs/1", "/jobs/2", "/plans", "/what-if")
 ME = pwd.getpwuid(os.getuid()).pw_name
 
 
@@ -100,12 +105,22 @@ def test_the_queue_says_why_in_its_order(site: WebSite) -> None:
     page = site.get("/jobs")
     told = words(page)
     for row in site.rig.controller.document["waiting"]:
-        assert row["reason"] in told
+        assert row["reason"][1:] in told
     order = [row["id"] for row in site.rig.controller.document["waiting"]]
     places = [page.text.index(f'href="/jobs/{number}"') for number in order]
     assert places == sorted(places)
     assert "No job runs." in words(site.get("/jobs?user=nobody-here"))
     assert site.get("/jobs?user=ann").text.count('href="/jobs/') >= 3
+
+
+def test_a_long_queue_is_cut_and_can_be_shown_whole(tmp_path: Path) -> None:
+    (tmp_path / "reports").mkdir()
+    jobs = [job(number, "hops:reqs=64") for number in range(1, ROWS + 8)]
+    made = WebSite(tmp_path, Rig(tmp_path / "reports", *jobs))
+    made.rig.tick()
+    assert "and 7 more: show all" in words(made.get("/jobs"))
+    assert f'href="/jobs/{ROWS + 7}"' in made.get("/jobs?all=1").text
+    made.close()
 
 
 def test_a_jobs_page_has_its_placements_and_what_was_weighed(site: WebSite) -> None:
@@ -130,7 +145,7 @@ def test_speeds_are_measured_against_expected(site: WebSite) -> None:
             {"kind": "gpus", "count": 8, "per_gpu": 7.0, "source": "", "type": None},
         ],
     }  # fmt: skip
-    one, two = drawing.speeds([kind], row)
+    one, two = drawing.speeds([kind], row, [{"name": "n0", "gpu_type": "a100"}])
     assert (one.gpus, one.rate, one.measured, one.now) == (1, 10.0, None, False)
     assert (two.gpus, two.rate, two.low, two.high) == (2, 18.0, 16.0, 20.0)
     assert (two.measured, two.records, two.now) == (19.0, 3, True)
@@ -142,6 +157,62 @@ def test_plans_are_there_with_bound_and_time(site: WebSite) -> None:
     plan = site.answers.plans(1)[0]
     assert f"{plan.seconds:.2f} s" in told
     assert plan.status.value.replace("_", " ") in told
+
+
+def test_what_would_change_if_a_node_were_emptied(site: WebSite) -> None:
+    before = site.rig.controller.document
+    page = site.get("/what-if?drain=n0")
+    assert page.status == 200, words(page)
+    Checked(page.text)
+    assert "GPUs 8 now 16" in words(page)
+    assert site.rig.controller.document is before
+
+
+def test_what_would_change_with_other_counts(site: WebSite) -> None:
+    told = words(site.get("/what-if?job=2&reqs=1,2"))
+    assert "Job 2 with 1,2 GPUs" in told
+    assert re.search(r"2 ann . n\d .[12]", told)
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("drain=n9", "accepted is a usable one"),
+        ("job=2&reqs=x", "reqs"),
+        ("job=2&reqs=1;cpu=yes", "accepted are counts"),
+        ("job=2", "reqs"),
+        ("job=99&reqs=1", "accepted is one of the page"),
+    ],
+)
+def test_a_question_that_is_none_is_refused(site: WebSite, query: str, said: str) -> None:
+    page = site.get(f"/what-if?{query}")
+    assert page.status == 400
+    assert said in words(page)
+
+
+def test_one_question_at_a_time_and_not_for_long(site: WebSite) -> None:
+    result = site.answers.result
+    assert result is not None
+    snapshot = result.built.snapshot
+    planner = Planner(seconds=0.01)
+    with pytest.raises(HopsError, match="not planned within"):
+        planner.compare(snapshot, snapshot, PlanSettings(), 60.0)
+    planner._busy.acquire()
+    with pytest.raises(HopsError, match="ask again"):
+        planner.compare(snapshot, snapshot, PlanSettings(), 60.0)
+
+
+def test_another_site_has_no_plans_made(site: WebSite) -> None:
+    assert site.get("/what-if?drain=n0", Sec_Fetch_Site="cross-site").status == 403
+    assert site.get("/what-if", Sec_Fetch_Site="cross-site").status == 200
+
+
+def test_who_may_not_see_jobs_or_nodes_learns_nothing_of_them(site: WebSite) -> None:
+    site.slurm.privacy = Privacy(frozenset({Private.JOBS}))
+    assert 'href="/jobs/' not in site.get("/what-if?drain=n0").text
+    assert site.get("/what-if?job=1&reqs=1").status == 400
+    site.slurm.privacy = Privacy(frozenset({Private.NODES}))
+    assert site.get("/what-if?drain=n0").status == 400
 
 
 def test_no_text_of_a_user_gets_through(tmp_path: Path) -> None:

@@ -51,11 +51,11 @@ class WebSite:
 
     def get(self, path: str, method: str = "GET", **headers: str) -> Page:
         if self.listen.path is None:
-            connection = http.client.HTTPConnection(str(self.listen), timeout=30)
+            connection = http.client.HTTPConnection(str(self.listen), timeout=90)
         else:
             connection = http.client.HTTPConnection("localhost")
             connection.sock = socket.socket(socket.AF_UNIX)
-            connection.sock.settimeout(30.0)
+            connection.sock.settimeout(90.0)
             connection.sock.connect(str(self.listen.path))
         try:
             connection.request(

@@ -1,0 +1,1 @@
+"""The web page: how long its answers take, and its pictures for the documentation."""

@@ -1,0 +1,149 @@
+"""What a plan would be if a node were emptied, or a job had asked for other GPU counts.
+
+Two plans are made from the snapshot of the last round, with and without the change, in a process of
+their own: the daemon does not wait for them, and Slurm notices nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from hopsd.core.placement.available import kept_to_counts
+from hopsd.core.submission.comment import PREFIX, parse
+from hopsd.errors import HopsError, InputError
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import JobId, NodeName, job_order
+from hopsd.model.job import Job
+from hopsd.model.plan import Plan, PlanSettings, RoundInfo, Snapshot
+from hopsd.policies.apart import plans_apart
+
+PLAN_SECONDS = 5.0
+"""At most for each of the two plans, as their time limit."""
+SECONDS = 60.0
+"""For both, with the start of the process; it is ended then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Where a job would run by each plan; empty: nowhere."""
+
+    job: JobId
+    user: str
+    now: Mapping[NodeName, int]
+    then: Mapping[NodeName, int]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """``at``: when the snapshot was taken, in seconds since 1970. ``now`` and ``then``: the plans'
+    objectives, idle GPUs and waiting jobs.
+    """
+
+    at: float
+    differences: tuple[Difference, ...]
+    now: Mapping[str, float]
+    then: Mapping[str, float]
+
+
+def emptied(snapshot: Snapshot, node: str) -> Snapshot:
+    """Without ``node``; its jobs wait, as if they had been taken off it.
+
+    Raises:
+        InputError: no plan uses such a node.
+    """
+    if node not in {each.name for each in snapshot.nodes}:
+        raise InputError(f"node {node[:80]!r}: accepted is one that the last plan could use")
+    return replace(
+        snapshot,
+        nodes=tuple(each for each in snapshot.nodes if each.name != node),
+        jobs=tuple(
+            replace(job, running=Allocation(), running_since=None, preemptible=True)
+            if job.running.on(NodeName(node))
+            else job
+            for job in snapshot.jobs
+        ),
+    )
+
+
+def asking(snapshot: Snapshot, job: str, reqs: str) -> Snapshot:
+    """With other GPU counts for ``job``, written as in a comment.
+
+    Raises:
+        InputError: the last plan had no such job, or could not move it, or these are no counts.
+    """
+    found = next((each for each in snapshot.jobs if each.id == job), None)
+    if found is None:
+        raise InputError(f"job {job[:80]!r}: accepted is one that the last plan looked at")
+    if found.running and not found.preemptible:
+        raise InputError(f"job {job} keeps the GPUs that it has: no plan may move it")
+    if ";" in reqs:
+        raise InputError(f"reqs {reqs[:80]!r}: accepted are counts as in 1,2,4 or 1-8")
+    wanted = kept_to_counts(replace(found, reqs=parse(f"{PREFIX}reqs={reqs}").reqs))
+    return replace(
+        snapshot, jobs=tuple(wanted if each.id == job else each for each in snapshot.jobs)
+    )
+
+
+class Planner:
+    """Answers one question at a time."""
+
+    def __init__(self, seconds: float = SECONDS) -> None:
+        self._seconds = seconds
+        self._busy = threading.Lock()
+
+    def compare(
+        self, snapshot: Snapshot, changed: Snapshot, settings: PlanSettings, round_seconds: float
+    ) -> Answer:
+        """Both planned as at the beginning of a round, when running jobs compete again.
+
+        Raises:
+            HopsError: another question is being answered, or this one takes too long.
+        """
+        opens = RoundInfo(first=True, seconds=round_seconds)
+        settings = replace(
+            settings, time_limit_seconds=min(PLAN_SECONDS, settings.time_limit_seconds)
+        )
+        if not self._busy.acquire(blocking=False):
+            raise HopsError("another question is being answered: ask again in some seconds")
+        try:
+            now, then = plans_apart(
+                settings,
+                [replace(each, round=opens) for each in (snapshot, changed)],
+                self._seconds,
+            )
+        finally:
+            self._busy.release()
+        return Answer(
+            snapshot.now,
+            tuple(_differences(snapshot, changed, now, then)),
+            _figures(snapshot, now),
+            _figures(changed, then),
+        )
+
+
+def _differences(
+    snapshot: Snapshot, changed: Snapshot, now: Plan, then: Plan
+) -> Iterator[Difference]:
+    after = {job.id: job for job in changed.jobs}
+    for job in sorted(snapshot.jobs, key=lambda job: job_order(job.id)):
+        places = _place(job, now), _place(after[job.id], then)
+        if places[0] != places[1]:
+            reason = then.waiting.get(job.id)
+            told = reason.text if reason is not None and not places[1] else ""
+            yield Difference(job.id, job.user, places[0].as_dict(), places[1].as_dict(), told)
+
+
+def _place(job: Job, plan: Plan) -> Allocation:
+    return plan.placements.get(job.id, Allocation() if job.id in plan.waiting else job.running)
+
+
+def _figures(snapshot: Snapshot, plan: Plan) -> dict[str, float]:
+    return {
+        "objective": plan.objective,
+        "fragments": plan.fragments,
+        "waiting": len(plan.waiting),
+        "gpus": sum(node.gpus for node in snapshot.nodes),
+    }
