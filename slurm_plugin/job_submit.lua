@@ -317,7 +317,6 @@ local CLEARED = {
 
 -- The same for what hops ignores with a message: option, field, "not given".
 local IGNORED = {
-  { "--gpu-bind of the whole job", "tres_bind", "" },
   { "--ntasks-per-socket", "ntasks_per_socket", NO_VAL16 },
   { "--sockets-per-node", "sockets_per_node", NO_VAL16 },
   { "--cores-per-socket", "cores_per_socket", NO_VAL16 },

@@ -91,6 +91,11 @@ case ${SLURM_STEP_ID:--5} in
         case $cores in
             *[!0-9]* | "") ;;
             *)
+                # A job has no more cores than its GPUs' share of the node.
+                share=${SLURM_CPUS_ON_NODE-}
+                case $share in *[!0-9]* | "") share=0 ;; esac
+                [ "$most" = 0 ] || share=$((share / most))
+                [ "$share" = 0 ] || [ "$cores" -le "$share" ] || cores=$share
                 correct SLURM_CPUS_PER_TASK "$cores"
                 each=,${SLURM_TRES_PER_TASK-}
                 rest=${each#*,cpu[=:]}
@@ -112,7 +117,7 @@ case ${SLURM_STEP_ID:--5} in
             [ "$kind" = "$asked:" ] && kind=
             [ -z "$asked" ] || [ -z "$given" ] || echo "export SLURM_$name=$kind$given"
         done
-        for name in NTASKS_PER_SOCKET GPU_BIND; do # job_submit.lua says that they are ignored
+        for name in NTASKS_PER_SOCKET; do # job_submit.lua says that they are ignored
             echo "unset SLURM_$name"
         done
         ;;

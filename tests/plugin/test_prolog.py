@@ -342,6 +342,9 @@ def test_a_task_has_the_cores_that_were_asked_for(
     found = exports(node.call("task_prolog.sh", **given))
     cores = {name: found[name] for name in found if name.endswith("_PER_TASK")}
     assert cores == {"SLURM_CPUS_PER_TASK": "6", **told}
+    of_node = {"SLURM_CPUS_ON_NODE": "8", "SLURM_TASKS_PER_NODE": "2(x2)"}
+    found = exports(node.call("task_prolog.sh", **given, **of_node))
+    assert found["SLURM_CPUS_PER_TASK"] == "4"  # all that its GPUs' share of the node holds
     given["HOPS_CPUS_PER_TASK"] = "6;"
     assert "SLURM_CPUS_PER_TASK" not in exports(node.call("task_prolog.sh", **given))
 

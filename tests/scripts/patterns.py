@@ -203,6 +203,20 @@ PATTERNS = [
         8,
     ),
     Pattern("no-options", "--job-name=train", "srun rank", 1, same=False),
+    Pattern(
+        "cores-above-the-share",
+        "--nodes=1 --gres=gpu:v100:1 --ntasks=1 --cpus-per-task=16",
+        "export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK\nsrun rank",
+        1,
+        same=False,
+    ),
+    Pattern(
+        "gpu-map",
+        "--nodes=1 --gpus-per-node=4 --ntasks-per-node=4 --gpu-bind=map_gpu:0,1,2,3",
+        EACH,
+        4,
+    ),
+    Pattern("gpu-bind", f"{TWO} --ntasks-per-node=4 --cpus-per-task=2 --gpu-bind=closest", EACH, 8),
 ]
 
 ELASTIC = [
