@@ -212,7 +212,7 @@ PATTERNS = [
     ),
     Pattern(
         "gpu-map",
-        "--nodes=1 --gpus-per-node=4 --ntasks-per-node=4 --gpu-bind=map_gpu:0,1,2,3",
+        "--nodes=1 --gpus-per-node=v100:4 --ntasks-per-node=4 --gpu-bind=map_gpu:0,1,2,3",
         EACH,
         4,
     ),
