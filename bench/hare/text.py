@@ -6,7 +6,7 @@ Written by `python -m bench.hare`. Hare (Chen et al., HPDC 2022) schedules singl
 sequence of rounds, each with as many tasks as the job's scale. Tasks of a round may run one after
 the other on the same GPU ("relaxed scale-fixed synchronisation"). While a job synchronises, its
 GPUs train for others. The objective is the least sum of weighted completion times. The paper's fast
-task switching (section 4) is not part of hops.
+task switching (section 4) exists within a job ([switching.md](switching.md)), not between jobs.
 
 | module of `hopsd/policies/hare` | |
 |---|---|
