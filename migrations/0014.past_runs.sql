@@ -3,8 +3,15 @@
 
 ALTER TABLE jobs ADD COLUMN account text NOT NULL DEFAULT '';
 
-CREATE INDEX jobs_of_workload ON jobs (user_name, workload, ended) WHERE ended IS NOT NULL;
+-- The newest runs are read at every tick: in the indexes' whole order, so that none is sorted.
+CREATE INDEX jobs_of_workload ON jobs (user_name, workload, ended, id COLLATE "C", submit)
+    WHERE ended IS NOT NULL;
 
-CREATE INDEX jobs_of_name ON jobs (user_name, name, ended) WHERE ended IS NOT NULL;
+CREATE INDEX jobs_of_name ON jobs (user_name, name, ended, id COLLATE "C", submit)
+    WHERE ended IS NOT NULL;
 
-CREATE INDEX jobs_of_account ON jobs (account, ended) WHERE ended IS NOT NULL;
+CREATE INDEX jobs_of_user ON jobs (user_name, ended, id COLLATE "C", submit)
+    WHERE ended IS NOT NULL;
+
+CREATE INDEX jobs_of_account ON jobs (account, ended, id COLLATE "C", submit)
+    WHERE ended IS NOT NULL;
