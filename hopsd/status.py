@@ -169,6 +169,7 @@ def _job(
         "user": job.user,
         "uid": job.uid,
         "name": job.name,
+        "partition": job.partition,
         "comment": job.comment,
         "state": job.state.value,
         "workload": record.workload,

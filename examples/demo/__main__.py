@@ -253,7 +253,9 @@ def summary(jobs: list[Finished]) -> Any:
         for job in jobs
     ]
     columns = ["job", "name", "state", "restarts", "waited", "LR", "samples", "loss", "placements"]
-    return table("What became of the jobs", columns, rows)
+    return table(
+        "What became of the jobs", columns, rows, wide=("restarts", "LR", "samples"), long=("name",)
+    )
 
 
 def main() -> int:

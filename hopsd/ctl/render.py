@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -18,6 +19,10 @@ console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
 
 WIDE = 120
 """Width of a console that has room for every column of a table."""
+
+
+NARROWEST = 8
+"""Of a column that is wrapped."""
 
 
 def table(
@@ -32,11 +37,20 @@ def table(
     """A table with numbers aligned right, words left; None is shown as a dash.
 
     ``wide`` columns are left out on consoles narrower than ``WIDE``. ``long`` columns and the last
-    one are wrapped if there is too little room. Rows beyond ``most`` are only counted.
+    one are wrapped if there is too little room, and the others where even that is not enough:
+    nothing is ever cut. Rows beyond ``most`` are only counted.
     """
     rows = list(rows)
     kept = [i for i, name in enumerate(columns) if name not in wide or console.width >= WIDE]
     cells = [[cell(row[i]) for i in kept] for row in rows[:most]]
+    last = kept[-1]
+    whole = [
+        max(len(columns[index]), *(cell_len(row[position]) for row in cells), 1)
+        for position, index in enumerate(kept)
+        if index != last and columns[index] not in long
+    ]
+    others = len(kept) - len(whole)
+    crowded = sum(whole) + others * NARROWEST + 2 * len(kept) > console.width
     shown = Table(
         title=Text(printable(title)),
         title_justify="left",
@@ -49,7 +63,7 @@ def table(
         shown.caption_justify = "left"
     for position, index in enumerate(kept):
         figures = all(_is_figure(row[position]) for row in cells)
-        breaks = index == kept[-1] or columns[index] in long
+        breaks = crowded or index == last or columns[index] in long
         shown.add_column(
             columns[index],
             justify="right" if figures and cells else "left",

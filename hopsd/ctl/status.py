@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -35,26 +35,68 @@ Document = dict[str, Any]
     help="Seconds between refreshes.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the document for programs.")
-def status(path: Path, watch: bool, every: float, as_json: bool) -> None:
-    """Cluster, round, RAQLR, running and waiting jobs with their reasons."""
+@click.option("--user", multiple=True, help="Only jobs of this user; may be given several times.")
+@click.option("--partition", multiple=True, help="Only jobs submitted to this partition.")
+@click.option(
+    "--state",
+    multiple=True,
+    help="Only jobs in this state of Slurm's, such as pending, or that wait for this reason, such"
+    " as lost_to_others.",
+)
+def status(
+    path: Path,
+    watch: bool,
+    every: float,
+    as_json: bool,
+    user: tuple[str, ...],
+    partition: tuple[str, ...],
+    state: tuple[str, ...],
+) -> None:
+    """Cluster, round, RAQLR, running and waiting jobs with their reasons.
+
+    \b
+    Examples:
+      hopsctl status --user $USER
+      hopsctl status --partition gpu --state pending --watch
+    """
+
+    def asked() -> Document:
+        return only(ask_daemon(path, "status"), user, partition, state)
+
     if as_json:
-        show_json(ask_daemon(path, "status"))
+        show_json(asked())
         return
     if not watch:
-        show(view(ask_daemon(path, "status")))
+        show(view(asked()))
         return
     with (
         suppress(KeyboardInterrupt),
-        Live(_page(path), console=console, auto_refresh=False) as live,
+        Live(_page(asked()), console=console, auto_refresh=False) as live,
     ):
         while True:
             time.sleep(every)
-            live.update(_page(path), refresh=True)
+            live.update(_page(asked()), refresh=True)
 
 
-def _page(path: Path) -> Group:
+def only(
+    doc: Document, users: Collection[str], partitions: Collection[str], states: Collection[str]
+) -> Document:
+    """The document with those jobs alone; empty: any. A job may have several partitions."""
+    wanted = {state.lower() for state in states}
+
+    def fits(job: Document) -> bool:
+        return (
+            (not users or job["user"] in users)
+            and (not partitions or not {*job["partition"].split(",")}.isdisjoint(partitions))
+            and (not wanted or not wanted.isdisjoint({job["state"].lower(), job["code"]}))
+        )
+
+    return {**doc, **{kind: [*filter(fits, doc[kind])] for kind in ("running", "waiting")}}
+
+
+def _page(doc: Document) -> Group:
     """The page, cut to the terminal's height: a quarter of it for each table."""
-    return view(ask_daemon(path, "status"), max(1, console.height // 4 - 3))
+    return view(doc, max(1, console.height // 4 - 3))
 
 
 def view(doc: Document, most: int | None = None) -> Group:

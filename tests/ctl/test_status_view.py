@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from hopsd.ctl import render
-from hopsd.ctl.status import view
+from hopsd.ctl.status import only, view
 
 Show = Callable[..., str]
 
@@ -136,3 +136,36 @@ def test_cpus_are_not_counted_as_gpus(show: Show) -> None:
     assert "8 GPUs, 0 idle  RAQLR" in show(known)
     text = show({**known, "nodes": [*known["nodes"], cpus]})
     assert "8 GPUs, 0 idle, 2 CPUs, 1 idle" in text
+
+
+def test_jobs_can_be_chosen_by_user_partition_and_state() -> None:
+    running = [job(1, **RUNNING, partition="gpu,long"), job(2, **RUNNING, partition="short")]
+    waiting = [job(3, partition="gpu", user="bob"), job(4, partition="gpu", code="held")]
+    whole = document(running, waiting)
+
+    def chosen(users: list[str], partitions: list[str], states: list[str]) -> list[str]:
+        told = only(whole, users, partitions, states)
+        assert told["nodes"] == whole["nodes"]
+        return [row["id"] for kind in ("running", "waiting") for row in told[kind]]
+
+    assert chosen([], [], []) == ["1", "2", "3", "4"]
+    assert chosen(["bob", "carl"], [], []) == ["3"]
+    assert chosen([], ["long"], []) == ["1"]
+    assert chosen(["ann"], ["gpu"], []) == ["1", "4"]
+    assert chosen([], [], ["pending"]) == ["3", "4"]
+    assert chosen([], [], ["HELD", "running"]) == ["1", "2", "4"]
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_nothing_is_cut_however_many_columns(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    console = Console(file=io.StringIO(), width=width, highlight=False)
+    monkeypatch.setattr(render, "console", console)
+    words = ["17", "elastic-training", "COMPLETED", "12", "1h02m", "1.25", "800,000", "0.125"]
+    console.print(render.table("Jobs", [f"column{i}" for i in range(8)], [words]))
+    assert isinstance(console.file, io.StringIO)
+    shown = console.file.getvalue()
+    assert "\N{HORIZONTAL ELLIPSIS}" not in shown
+    left = [c for c in shown if c.isalnum()]
+    for character in "".join(words):
+        if character.isalnum():
+            left.remove(character)
