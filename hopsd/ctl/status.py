@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ from rich.text import Text
 from hopsd.core.devices import is_cpu
 from hopsd.ctl.daemon import ask_daemon, socket_option
 from hopsd.ctl.finite import FiniteRange
-from hopsd.ctl.render import console, show, show_json, table
-from hopsd.ctl.terminal import complain, printable
+from hopsd.ctl.render import cell, console, show, show_json, table
+from hopsd.ctl.terminal import complain, printable, say
 from hopsd.wording import clock, duration
 
 Document = dict[str, Any]
@@ -226,8 +227,20 @@ def _steps(steps: list[Document], most: int | None) -> Any:
 @click.argument("job")
 @socket_option
 @click.option("--json", "as_json", is_flag=True, help="Print the document for programs.")
-def explain(job: str, path: Path, as_json: bool) -> None:
+@click.option(
+    "--at",
+    type=click.DateTime(
+        ["%H:%M", "%H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S"]
+    ),
+    help="Where it ran or why it waited then; a time alone is the last such time.",
+)
+def explain(job: str, path: Path, as_json: bool, at: datetime | None) -> None:
     """Why JOB runs where it runs, or why it waits.
+
+    \b
+    Examples:
+      hopsctl explain 17
+      hopsctl explain 17_4 --at 14:30
 
     Exit codes: 0 done, 1 hops knows no such job, 4 hopsd is not reachable.
     """
@@ -239,6 +252,9 @@ def explain(job: str, path: Path, as_json: bool) -> None:
     if row is None and not history["placements"]:
         complain(answer.get("unseen") or f"hops knows no job {job}")
         sys.exit(1)
+    if at is not None:
+        say(then(job, history, _moment(at, datetime.now(UTC).astimezone())))
+        return
     if row is not None:
         show(table(f"Job {job}", ["what", "value"], _facts(row)))
     show(
@@ -254,6 +270,38 @@ def explain(job: str, path: Path, as_json: bool) -> None:
     if history["events"]:
         events = [(clock(e["time"]), e["kind"], e["text"]) for e in reversed(history["events"])]
         show(table("What was noticed", ["at", "what", "text"], events))
+
+
+def _moment(at: datetime, now: datetime) -> float:
+    """Seconds since 1970; a time of day without a date is the last one before ``now``."""
+    if at.year == 1900:  # strptime's, where none was given
+        at = at.replace(year=now.year, month=now.month, day=now.day)
+        if at.astimezone() > now:
+            at -= timedelta(days=1)
+    return at.astimezone().timestamp()
+
+
+def then(job: str, history: Document, at: float) -> str:
+    """What the job did at that time, as recorded. A reason's words are its latest."""
+
+    def lasted(begin: float, end: float | None) -> bool:
+        return begin <= at and (end is None or at < end)
+
+    record = history["record"]
+    if record is not None and at < record["submit"]:
+        return f"{clock(at)}: job {job} was submitted later, at {clock(record['submit'])}"
+    if record is not None and record["end"] is not None and at >= record["end"]:
+        return f"{clock(at)}: job {job} had ended at {clock(record['end'])} ({record['state']})"
+    for placement in history["placements"]:
+        if lasted(placement["start"], placement["end"]):
+            how = ", to be measured" if placement["profiling"] else ""
+            since = clock(placement["start"])
+            return f"{clock(at)}: job {job} ran on {cell(placement['nodes'])}{how}, since {since}"
+    for reason in history["reasons"]:
+        if lasted(reason["since"], reason["until"]):
+            since = clock(reason["since"])
+            return f"{clock(at)}: job {job} waited, since {since}: {reason['reason']}"
+    return f"{clock(at)}: nothing is recorded of job {job}"
 
 
 def _throughput(row: Document) -> str | None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from rich.console import Console
 
 from hopsd.ctl import render
-from hopsd.ctl.status import only, view
+from hopsd.ctl.status import _moment, only, then, view
 
 Show = Callable[..., str]
 
@@ -169,3 +170,34 @@ def test_nothing_is_cut_however_many_columns(monkeypatch: pytest.MonkeyPatch, wi
     for character in "".join(words):
         if character.isalnum():
             left.remove(character)
+
+
+def test_the_past_is_explained_from_what_was_recorded() -> None:
+    history = {
+        "record": {"submit": 100.0, "end": 400.0, "state": "COMPLETED"},
+        "placements": [{"start": 200.0, "end": 300.0, "nodes": {"n0": 2}, "profiling": False}],
+        "reasons": [
+            {"since": 110.0, "until": 200.0, "code": "held", "reason": "it is held"},
+            {"since": 300.0, "until": None, "code": "limit", "reason": "a limit"},
+        ],
+    }
+    for at, said in (
+        (99.0, "was submitted later"),
+        (105.0, "nothing is recorded"),
+        (110.0, "waited, since"),
+        (199.0, "it is held"),
+        (200.0, "ran on n0:2"),
+        (300.0, "a limit"),
+        (400.0, "had ended"),
+    ):
+        assert said in then("17", history, at), at
+
+
+def test_a_time_of_day_is_the_last_one() -> None:
+    now = datetime(2026, 3, 1, 9, 0, tzinfo=UTC).astimezone()
+    early = datetime.combine(datetime(1900, 1, 1), now.time())  # noqa: DTZ001 - as click reads it
+    assert now.timestamp() - _moment(early, now) == 0.0
+    late = early.replace(microsecond=1)
+    assert now.timestamp() - _moment(late, now) == pytest.approx(86400.0)
+    given = datetime(2026, 2, 3, 4, 5)  # noqa: DTZ001 - as click reads it: local
+    assert _moment(given, now) == given.astimezone().timestamp()
