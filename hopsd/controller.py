@@ -19,7 +19,7 @@ from hopsd.core.devices import cpu_nodes
 from hopsd.core.queue.backoff import Backoff, after_defects, after_outcomes, backing_off
 from hopsd.core.queue.profile_runs import run_summary
 from hopsd.core.queue.restarts import needless_restarts
-from hopsd.core.snapshot import SnapshotSettings
+from hopsd.core.snapshot_settings import SnapshotSettings
 from hopsd.core.speed.estimator import EstimatorSettings
 from hopsd.core.speed.throughput import Communication, IterationModel
 from hopsd.core.submission.comment import Comment, parse

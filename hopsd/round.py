@@ -17,7 +17,8 @@ from hopsd.core.queue.history import with_ages
 from hopsd.core.queue.priority import ages, queue
 from hopsd.core.queue.profile_runs import ProfilingSettings, unstarted
 from hopsd.core.queue.profiling import Profiling, known_pairs, profiling
-from hopsd.core.snapshot import Built, SnapshotSettings, build_snapshot
+from hopsd.core.snapshot import Built, build_snapshot
+from hopsd.core.snapshot_settings import SnapshotSettings
 from hopsd.model.ids import JobId, NodeName, WorkloadName
 from hopsd.model.knowledge import Knowledge
 from hopsd.model.plan import Plan, PlanSettings, RoundInfo, Snapshot

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from hopsd.config.listen import ListenAddress
 from hopsd.config.option import option
+from hopsd.core.pinning import Unsaved
 from hopsd.core.queue.profile_runs import ProfilingSettings
-from hopsd.core.snapshot import Unsaved
 from hopsd.core.speed.throughput import Communication, IterationModel
 from hopsd.model.ids import GpuType, NodeName, RackName, WorkloadName
 from hopsd.model.job import ThroughputTable

@@ -13,7 +13,8 @@ from dataclasses import replace
 
 import click
 
-from hopsd.core.snapshot import SnapshotSettings, build_snapshot
+from hopsd.core.snapshot import build_snapshot
+from hopsd.core.snapshot_settings import SnapshotSettings
 from hopsd.core.submission.comment import Comment, parse
 from hopsd.core.submission.contract import MARK, read_asked
 from hopsd.core.submission.nodelist import node_names

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_store import MemoryStore
 
+from hopsd.core.pinning import Unsaved
 from hopsd.core.queue.backoff import Backoff, after_outcomes, avoided_nodes, backing_off
 from hopsd.core.queue.profile_runs import ProfilingSettings
-from hopsd.core.snapshot import SnapshotSettings, Unsaved
+from hopsd.core.snapshot_settings import SnapshotSettings
 from hopsd.core.submission.contract import read_asked
 from hopsd.errors import SlurmUnavailableError
 from hopsd.model.allocation import Allocation

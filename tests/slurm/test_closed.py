@@ -10,7 +10,8 @@ from memory_store import MemoryStore
 from slurm_contract import assert_runs_as_planned, start
 
 from examples.demo.cluster import NodeSpec, PrivateCluster
-from hopsd.core.snapshot import SnapshotSettings, build_snapshot
+from hopsd.core.snapshot import build_snapshot
+from hopsd.core.snapshot_settings import SnapshotSettings
 from hopsd.errors import SlurmUnavailableError
 from hopsd.model.knowledge import Knowledge
 from hopsd.model.plan import RoundInfo
