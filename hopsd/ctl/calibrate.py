@@ -10,8 +10,9 @@ from typing import Any
 
 import click
 
-from hopsd.config import DEFAULT_PATH, Config, load
+from hopsd.config import Config, load
 from hopsd.core.speed.calibration import Fit, fit
+from hopsd.ctl.config_file import config_option
 from hopsd.ctl.render import show, show_json, table
 from hopsd.ctl.terminal import say
 from hopsd.errors import InputError
@@ -45,14 +46,7 @@ class Found:
 
 @click.command()
 @click.option("--type", "types", multiple=True, help="Only this GPU type; may be given again.")
-@click.option(
-    "--config",
-    "path",
-    type=click.Path(path_type=Path),
-    default=DEFAULT_PATH,
-    show_default=True,
-    help="Where Slurm's and the database's settings are read from.",
-)
+@config_option
 @click.option(
     "--python",
     default="python3",

@@ -6,20 +6,14 @@ from pathlib import Path
 
 import click
 
-from hopsd.config import DEFAULT_PATH, load
+from hopsd.config import load
+from hopsd.ctl.config_file import config_option
 from hopsd.store.migrate import back_to, pending
 from hopsd.store.migrate import migrate as run
 
 
 @click.command()
-@click.option(
-    "--config",
-    "path",
-    type=click.Path(path_type=Path),
-    default=DEFAULT_PATH,
-    show_default=True,
-    help="Where the database's dsn is read from.",
-)
+@config_option
 @click.option("--dsn", help="The database, instead of the configuration's.")
 @click.option(
     "--back",

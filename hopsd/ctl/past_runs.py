@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from hopsd.config import DEFAULT_PATH, load
+from hopsd.config import load
+from hopsd.ctl.config_file import config_option
 from hopsd.ctl.terminal import say
 from hopsd.slurm.accounting.past_runs import read_past_runs
 from hopsd.slurm.command import SlurmCommands
@@ -20,14 +21,7 @@ AT_ONCE = 1000
 
 
 @click.command("import-runs")
-@click.option(
-    "--config",
-    "path",
-    type=click.Path(path_type=Path),
-    default=DEFAULT_PATH,
-    show_default=True,
-    help="Where the database's settings are read from.",
-)
+@config_option
 @click.option(
     "--days", type=click.IntRange(1, 3650), help="How far back; as long as jobs are kept."
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from hopsd.config import DEFAULT_PATH
+from hopsd.ctl.config_file import config_option
 from hopsd.ctl.terminal import complain, say
 from hopsd.model.reason import count_of
 from hopsd.setup import slurm_conf
@@ -36,13 +36,7 @@ NAMES = tuple(step.name for step in STEPS)
     type=click.Choice(NAMES),
     help="Leave this step out, as `--undo --keep database`.",
 )
-@click.option(
-    "--config",
-    "path",
-    type=click.Path(path_type=Path),
-    default=DEFAULT_PATH,
-    show_default=True,
-)
+@config_option
 def setup(
     path: Path,
     chosen: tuple[str, ...],
