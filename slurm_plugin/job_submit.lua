@@ -899,12 +899,15 @@ end
 -- was answered for the task before: this comment, and a begin time.
 local answered
 
-local function answer_with(job, comment)
-  job.comment, answered = comment, comment
+local function answer_with(job, record, comment)
+  job.comment, answered = comment, { array = array_of(record), comment = comment }
 end
 
-local function is_asked_again(job)
-  return given(job.comment) and job.comment == answered
+-- hopsd's own requests may have that comment, too: they name nodes, or hold without a person's mark.
+local function is_asked_again(job, record)
+  if not answered or not answered.array or answered.array ~= array_of(record) then return false end
+  if changed(job.req_nodes) or job.priority == 0 and not mentions(job.comment, HELD_MARK) then return false end
+  return given(job.comment) and job.comment == answered.comment
 end
 
 local function modify(job, record)
@@ -976,7 +979,7 @@ local function follow_release(job, record)
     return DENIED
   end
   lift(record)
-  answer_with(job, (record.comment:gsub(" #hops%-held", "")))
+  answer_with(job, record, (record.comment:gsub(" #hops%-held", "")))
   if not has_place then
     job.begin_time = os.time()
     job.priority = NO_VAL
@@ -989,7 +992,7 @@ end
 -- names a begin time, as its placement does with the nodes; `scontrol hold` and `uhold` do not.
 local function follow_operator(job, record)
   if not waits(record) then return slurm.SUCCESS end
-  local again = is_asked_again(job)
+  local again = is_asked_again(job, record)
   if again and not changed(job.priority) then job.priority, job.begin_time = RELEASE, 0 end
   if not again and begins(job) and (job.priority == 0 or changed(job.req_nodes)) then
     return follow_hopsd(job, record)
@@ -999,7 +1002,7 @@ local function follow_operator(job, record)
   if job.priority == 0 then
     job.begin_time = USER_HOLD_BEGIN
     remember(held, id)
-    answer_with(job, mentions(words, HELD_MARK) and words or words .. " " .. HELD_MARK)
+    answer_with(job, record, mentions(words, HELD_MARK) and words or words .. " " .. HELD_MARK)
   elseif job.priority == RELEASE then
     return follow_release(job, record)
   elseif changed(job.priority) or changed(job.nice) then -- Slurm would take it out of its hold
@@ -1015,7 +1018,7 @@ end
 -- its own operators and for coordinators of the job's account, whatever is answered here. They may
 -- hold it, and lift any person's hold; the one by hops stays.
 local function by_another(job, record)
-  local again = is_asked_again(job)
+  local again = is_asked_again(job, record)
   local asks = job.priority == 0 or job.priority == RELEASE or again and not changed(job.priority)
   if given(job.comment) and not again or not asks or not waits(record) then
     return modify(job, record)

@@ -32,11 +32,21 @@ def test_the_job_learns_how_many_iterations_to_measure(
 ) -> None:
     tmp_path.chmod(0o777)
     job = submit(cluster, script=f"echo $HOPS_PROFILE-$HOPS_GPUS > {tmp_path}/said; sleep 600")
-    assert statuses(port.apply([profile(job, n0=1)])) == [OutcomeStatus.DONE]
+    (outcome,) = port.apply([profile(job, n0=1)])
+    assert (outcome.status, outcome.error) == (OutcomeStatus.DONE, "")
     assert reading(port, job).profiling
     said = tmp_path / "said"
     wait_until(lambda: said.exists() and bool(said.read_text()))
     assert said.read_text() == "20-1\n"
+
+
+def test_runs_with_the_same_comment_follow_one_another(
+    cluster: PrivateCluster, port: SlurmPort
+) -> None:
+    for node in ("n0", "n1"):
+        job = submit(cluster, script="sleep 600")
+        (outcome,) = port.apply([profile(job, **{node: 1})])
+        assert (outcome.error, outcome.status) == ("", OutcomeStatus.DONE)
 
 
 def test_what_failed_goes_back_once_and_runs_again_only_when_placed(

@@ -54,6 +54,7 @@ def test_refusals_carry_slurms_words(cluster: PrivateCluster, pyslurm: PyslurmAd
     job, nobody = submit(cluster), JobId("999999")
     with pytest.raises(SlurmError, match="update 999999: Invalid job id"):
         pyslurm.hold(nobody)
+    pyslurm.place(Placement(job, Allocation.of({"n0": 1})))
     with pytest.raises(SlurmError, match="Invalid job id"):
         pyslurm.release([nobody, job])
     assert reading(pyslurm, job).hold is Hold.NONE  # one refusal keeps none of the others
