@@ -18,12 +18,12 @@ def test_a_plain_job_is_read_out_of_the_accounting() -> None:
             cluster,
             "--job-name=a|b",
             "--gres=gpu:2",
-            script="sleep 2",
+            script="sleep 8",  # Slurm gives the accounting a job's name within 5 s of its start
             comment=None,
             uid=uid_of(ALICE),
         )
         commands = cluster.commands()
-        wait_until(lambda: bool(read_past_runs(commands, days=1)))
+        wait_until(lambda: [run.name for run in read_past_runs(commands, days=1)] == ["a|b"])
         (record,) = read_past_runs(commands, days=1)
     assert (record.id, record.user, record.account, record.name) == (job, ALICE, "lab", "a|b")
     assert record.run_seconds >= 1.0
