@@ -23,9 +23,9 @@ from hopsd.model.plan import PlanSettings
 from hopsd.model.scenario import Cluster, Server
 from hopsd.policies.registry import get
 from hopsd.sim.engine import PLAN_SECONDS_MAX, SimulationSettings
+from hopsd.sim.information.knowledge import KnowledgeSettings, Knows, told
 from hopsd.sim.presets import preset
 from hopsd.sim.study import figures, play
-from hopsd.sim.told.knowledge import KnowledgeSettings, Knows, told
 
 KEPT, PAGE = Path("build/run_time"), Path("docs/estimator.md")
 BEGIN, END = "<!-- written by python -m bench.run_time -->\n", "<!-- end -->\n"

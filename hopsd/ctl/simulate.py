@@ -29,12 +29,12 @@ from hopsd.sim.cluster import ClusterSettings, Failure
 from hopsd.sim.engine import PLAN_SECONDS_MAX, SimulationSettings
 from hopsd.sim.failures import read_failures
 from hopsd.sim.importers import IMPORTERS, workload_of
+from hopsd.sim.information.knowledge import KnowledgeSettings, Knows
 from hopsd.sim.journal import alone, fingerprint, journaled
 from hopsd.sim.measured import measured_workload
 from hopsd.sim.presets import PRESETS, preset
 from hopsd.sim.report import write_report
 from hopsd.sim.study import Result, figures, play, write
-from hopsd.sim.told.knowledge import KnowledgeSettings, Knows
 from hopsd.wording import duration
 
 T = TypeVar("T")

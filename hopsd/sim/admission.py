@@ -9,8 +9,8 @@ from hopsd.errors import CommentError, InputError
 from hopsd.model.ids import JobId
 from hopsd.model.scenario import Cluster, Workload
 from hopsd.sim.facts import facts_of, unplaceable
+from hopsd.sim.information.comment import comment_of
 from hopsd.sim.speed import Speeds
-from hopsd.sim.told.comment import comment_of
 
 SPAN_MAX = 10 * 366 * 86400.0
 """Seconds from the first submission to the last, or of one run: ten years. Longer ones are typing

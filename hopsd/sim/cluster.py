@@ -15,9 +15,9 @@ from hopsd.model.ids import AppName, JobId, NodeName, UserName
 from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
 from hopsd.model.scenario import Cluster, Workload, WorkloadJob
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
+from hopsd.sim.information.comment import comment_of
 from hopsd.sim.metrics import Change
 from hopsd.sim.speed import Speeds
-from hopsd.sim.told.comment import comment_of
 from hopsd.sim.usage import Usage
 
 

@@ -17,11 +17,11 @@ from hopsd.observation import observe
 from hopsd.policies.protocol import Policy
 from hopsd.round import RoundSettings, RoundWindow, run_round
 from hopsd.sim.cluster import BrokenPlanError, ClusterSettings, Failure, VirtualCluster
+from hopsd.sim.information.knowledge import KnowledgeSettings, Told
+from hopsd.sim.information.knowledge import told as what_is_told
 from hopsd.sim.metrics import Change
 from hopsd.sim.speed import Speeds
 from hopsd.sim.store import MemoryStore
-from hopsd.sim.told.knowledge import KnowledgeSettings, Told
-from hopsd.sim.told.knowledge import told as what_is_told
 
 MOMENT = 1e-6
 """Seconds: an event this close before a round's start belongs to that round."""

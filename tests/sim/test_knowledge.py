@@ -19,8 +19,8 @@ from hopsd.model.job import Job
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.policies.registry import get
 from hopsd.sim.engine import Simulation, SimulationSettings
+from hopsd.sim.information.knowledge import KnowledgeSettings, Knows, told
 from hopsd.sim.presets import preset
-from hopsd.sim.told.knowledge import KnowledgeSettings, Knows, told
 
 CLUSTER = cluster(n0=4)
 
