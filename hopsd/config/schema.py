@@ -71,8 +71,8 @@ class DaemonConfig:
     )
     private_data: tuple[str, ...] = option(
         (),
-        "Of other users' jobs, of nodes and of what was used, hidden from ordinary users besides"
-        " what slurm.conf's PrivateData hides.",
+        "Hidden from ordinary users (others' jobs, nodes, others' usage), in addition to what"
+        " slurm.conf's PrivateData hides.",
         choices=tuple(kind.value for kind in Private),
     )
     controllers: tuple[str, ...] = option(
@@ -115,7 +115,7 @@ class SlurmConfig:
     )
     longest_grace_seconds: float = option(
         300.0,
-        "More than this no script gets by --signal: hopsd does nothing else meanwhile.",
+        "The most that a script gets by --signal, since hopsd does nothing else meanwhile.",
         minimum=0,
     )
     stop_timeout_seconds: float = option(
@@ -130,7 +130,7 @@ class SlurmConfig:
     cpus_per_gpu: int = option(1, "CPU cores given to a job with each GPU.", minimum=1)
     kept_cores: int = option(
         1,
-        "Cores of a node of CPUs (type cpu) that hops leaves to others; its CPUs share the rest.",
+        "Cores that hops leaves unused on each CPU node (type cpu); its CPUs share the rest.",
         minimum=0,
     )
     command_timeout_seconds: float = option(
@@ -155,7 +155,7 @@ class DatabaseConfig:
 
 @dataclass(frozen=True, slots=True)
 class PlanConfig:
-    """The knobs of planning; the same keys as ``settings`` in a snapshot file, and more."""
+    """Settings of planning; the same keys as ``settings`` in a snapshot file, and more."""
 
     lam: float = option(
         _PLAN.lam,
@@ -253,11 +253,11 @@ class KnowledgeConfig:
     )
     default_age_seconds: float = option(
         3600.0,
-        "Expected run time of a job without samples, past runs to compare and time limit.",
+        "Expected run time of a job without samples, comparable past runs or a time limit.",
         above=0,
     )
     assumed_sensitivity: float = option(
-        1.5, "Slowdown by spreading that is assumed of a job never measured.", minimum=1
+        1.5, "Slowdown by spreading that is assumed for a job that was never measured.", minimum=1
     )
     assumed_gpu_speedup: float = option(
         4.0, "Speed of a GPU against a CPU that is assumed where one was never measured.", above=0
