@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 
 from hopsd.model.history import JobRecord
@@ -36,27 +35,27 @@ def past_run(job: JobRecord) -> PastRun | None:
 
 def chosen(ended: Iterable[JobRecord], present: Iterable[JobRecord]) -> tuple[PastRun, ...]:
     """The newest runs of each user, workload, job name and account of the ``present`` jobs."""
-    left: Counter[tuple[str, ...]] = Counter()
+    left: dict[tuple[str, ...], int] = {}
     for job in present:
-        left["workload", job.user, job.workload] = MOST_ALIKE
-        left["name", job.user, job.name] = MOST_ALIKE
-        left["user", job.user] = MOST_OF_USER
-        if job.account:
-            left["account", job.account] = MOST_OF_ACCOUNT
+        left.update(_kinds(job))
     found = []
     for job in sorted(ended, key=lambda job: (job.end or 0.0, job.id, job.submit), reverse=True):
         run = past_run(job)
-        keys = [
-            key
-            for key in (
-                ("workload", job.user, job.workload),
-                ("name", job.user, job.name),
-                ("user", job.user),
-                ("account", job.account),
-            )
-            if left[key]
-        ]
-        if run is not None and keys:
-            left.subtract(keys)
+        kinds = [kind for kind in _kinds(job) if left.get(kind)]
+        if run is not None and kinds:
+            for kind in kinds:
+                left[kind] -= 1
             found.append(run)
     return tuple(reversed(found))
+
+
+def _kinds(job: JobRecord) -> dict[tuple[str, ...], int]:
+    """What the job has in common with others, and how many runs of each are chosen."""
+    kinds: dict[tuple[str, ...], int] = {
+        ("workload", job.user, job.workload): MOST_ALIKE,
+        ("name", job.user, job.name): MOST_ALIKE,
+        ("user", job.user): MOST_OF_USER,
+    }
+    if job.account:
+        kinds["account", job.account] = MOST_OF_ACCOUNT
+    return kinds
