@@ -143,7 +143,12 @@ class Controller:
         self.document = self._document("standby", "starting", None)
 
     def configure(self, config: Config) -> None:
-        """Use a new configuration from the next tick on; a tick under way ends with the old one."""
+        """Use a new configuration from the next tick on; a tick under way ends with the old one.
+
+        Raises:
+            InputError: its policy, an installed package's, cannot be loaded; the old one stays.
+        """
+        get_policy(config.plan.policy)
         self._wanted = config
 
     def _take(self, config: Config) -> None:

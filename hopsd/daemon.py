@@ -25,7 +25,7 @@ from hopsd.answers import ASK_SECONDS, Answers
 from hopsd.config import Config, SlurmConfig, WebConfig, load
 from hopsd.controller import Controller
 from hopsd.ctl.terminal import printable
-from hopsd.errors import ConfigError, HopsError, InputError
+from hopsd.errors import HopsError, InputError
 from hopsd.local_socket import LocalServer, Request
 from hopsd.metrics import Metrics
 from hopsd.model.ids import JobId
@@ -172,12 +172,12 @@ class Daemon:
         """A valid new file takes effect; an invalid one is reported and the old one stays."""
         try:
             config = load(self._path)
-        except ConfigError as error:
+            self._controller.configure(config)
+        except InputError as error:
             log.error("reload refused", error=str(error), did="the old configuration stays")
             return
         logs.configure(config.daemon.log_level, config.daemon.log_format)
         needs_restart = [key for key in RESTART_KEYS if not _same(key, self._config, config)]
-        self._controller.configure(config)
         old, self._config = self._config, config
         self._answers.config = config
         self._schedule(scheduler)

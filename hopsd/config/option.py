@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 from hopsd.config.listen import ListenAddress
+from hopsd.config.policy_name import PolicyName
+from hopsd.policies.registry import POLICIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +158,7 @@ _KIND_TEXT = {
     Path: "an absolute path",
     tuple: "a list of texts",
     ListenAddress: "an absolute path, or a loopback address and a port as in 127.0.0.1:9817",
+    PolicyName: f"one of {', '.join(POLICIES)}, or a policy of an installed package (docs/api.md)",
 }
 
 # libpq: keyword = value, the value bare or in single quotes with backslash escapes.

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from hopsd.config.listen import ListenAddress
 from hopsd.config.option import option
+from hopsd.config.policy_name import PolicyName
 from hopsd.core.pinning import Unsaved
 from hopsd.core.queue.profile_runs import ProfilingSettings
 from hopsd.core.speed.throughput import Communication, IterationModel
@@ -18,7 +19,6 @@ from hopsd.model.job import ThroughputTable
 from hopsd.model.knowledge import Bandwidth
 from hopsd.model.plan import PlanSettings, PriorityName
 from hopsd.model.privacy import Private
-from hopsd.policies.registry import POLICIES
 
 _PLAN = PlanSettings()
 
@@ -182,7 +182,7 @@ class PlanConfig:
         "Order of the queue. fair_share, qos: the latency ratio times Slurm's fair-share factor, or"
         " the QOS' priority; fair_share_first, qos_first: these, among equals the latency ratio.",
     )
-    policy: str = option(_PLAN.policy, "The scheduling policy.", choices=tuple(POLICIES))
+    policy: PolicyName = option(PolicyName(_PLAN.policy), "The scheduling policy.")
     paper_exact: bool = option(
         _PLAN.paper_exact, "Plan as the paper prints it, without what was added since."
     )

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import click
 
@@ -17,9 +17,6 @@ from hopsd import __version__
 from hopsd.ctl.finite import FiniteRange
 from hopsd.ctl.render import show, show_json, table
 from hopsd.ctl.terminal import complain
-from hopsd.errors import InputError
-from hopsd.formats.scenario import read_cluster, read_workload
-from hopsd.formats.source import read_text
 from hopsd.model.plan import FTF_LAMBDA, PlanSettings, PriorityName
 from hopsd.model.reason import count_of
 from hopsd.model.scenario import Cluster, Workload
@@ -28,16 +25,12 @@ from hopsd.sim.admission import SPAN_MAX, admitted, horizon
 from hopsd.sim.cluster import ClusterSettings, Failure
 from hopsd.sim.engine import PLAN_SECONDS_MAX, SimulationSettings
 from hopsd.sim.failures import read_failures
-from hopsd.sim.importers import IMPORTERS, workload_of
 from hopsd.sim.information.knowledge import KnowledgeSettings, Knows
 from hopsd.sim.journal import alone, fingerprint, journaled
-from hopsd.sim.measured import measured_workload
-from hopsd.sim.presets import PRESETS, preset
 from hopsd.sim.report import write_report
+from hopsd.sim.sources import cluster_from, read_file, workload_from
 from hopsd.sim.study import Result, figures, play, write
 from hopsd.wording import duration
-
-T = TypeVar("T")
 
 SHOWN_MAX = 10
 """How many left-out jobs are named."""
@@ -148,13 +141,13 @@ def simulate(
     Exit codes: 0 done, 1 failed, 2 a file or name is not what is accepted, 130 interrupted.
     """
     knows = KnowledgeSettings(Knows(knowledge), speed_error, time_error, seed)
-    cluster = _cluster(cluster_name)
-    workload = _workload(workload_name, cluster, seed, jobs, rate)
+    cluster = cluster_from(cluster_name)
+    workload = workload_from(workload_name, cluster, seed=seed, jobs=jobs, rate=rate)
     for policy in policies:
         get(policy)
     failures: tuple[Failure, ...] = ()
     if failure_file is not None:
-        failures = _read(failure_file, lambda text: read_failures(text, cluster, workload))
+        failures = read_file(failure_file, lambda text: read_failures(text, cluster, workload))
     workload = _admitted(cluster, workload, round_seconds)
     if lam is None:
         lam = FTF_LAMBDA if priority == PriorityName.FTF else PlanSettings().lam
@@ -224,36 +217,6 @@ def _leave(results: Sequence[Result], out: Path) -> NoReturn:
     write(results, out)
     click.echo("\ninterrupted; the same command with --resume goes on from here", err=True)
     sys.exit(130)
-
-
-def _cluster(name: str) -> Cluster:
-    return preset(name).cluster() if name in PRESETS else _read(name, read_cluster)
-
-
-def _read(path: str, parse: Callable[[str], T]) -> T:
-    """A file's contents; errors start with its name."""
-    text = read_text(path)
-    try:
-        return parse(text)
-    except InputError as error:
-        raise type(error)(f"{path}: {error}") from None
-
-
-def _workload(
-    name: str, cluster: Cluster, seed: int, jobs: int | None, rate: float | None
-) -> Workload:
-    if name in PRESETS:
-        if cluster.gpus_by_type().keys() != preset(name).cluster().gpus_by_type().keys():
-            raise InputError(f"the workload {name} fits the cluster {name} alone")
-        return preset(name).workload(seed, jobs=jobs, rate_per_hour=rate)
-    kind, colon, path = name.partition(":")
-    if colon and kind == "gavel":
-        return _read(path, lambda text: measured_workload(text, cluster, seed, jobs, rate))
-    if jobs is not None or rate is not None:
-        raise InputError("--jobs and --rate go with generated workloads: a preset or gavel:FILE")
-    if colon and kind in IMPORTERS:
-        return workload_of(_read(path, IMPORTERS[kind]), cluster)
-    return _read(name, lambda text: read_workload(text, cluster))
 
 
 def _admitted(cluster: Cluster, workload: Workload, round_seconds: float) -> Workload:

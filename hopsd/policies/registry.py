@@ -1,8 +1,12 @@
-"""Policies by name. A policy's module is imported on first use."""
+"""Policies by name: ours, and those that installed packages offer as entry points of the group
+``hops.policies`` (docs/api.md). A policy's module is imported on first use.
+"""
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from typing import cast
 
 from hopsd.errors import InputError
@@ -54,13 +58,48 @@ POLICIES = {
 }
 
 
+GROUP = "hops.policies"
+
+_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*", re.ASCII)
+"""Of an installed policy: names become names of files."""
+
+
+def names() -> list[str]:
+    """Every policy's name: ours first."""
+    return [*POLICIES, *sorted(installed())]
+
+
+def installed() -> dict[str, EntryPoint]:
+    """Policies of other packages. None of them replaces one of ours."""
+    found = entry_points(group=GROUP)
+    return {e.name: e for e in found if e.name not in POLICIES and _NAME.fullmatch(e.name)}
+
+
 def get(name: str) -> Policy:
     """The policy called ``name``.
 
     Raises:
-        InputError: there is none.
+        InputError: there is none, or its package does not have what it promises.
     """
-    if name not in POLICIES:
-        raise InputError(f"no policy {name!r}; there are {', '.join(sorted(POLICIES))}")
-    module, function = POLICIES[name].split(":")
-    return WithinRules(ByTier(cast(Policy, getattr(import_module(module), function))))
+    if name in POLICIES:
+        module, function = POLICIES[name].split(":")
+        return complete(cast(Policy, getattr(import_module(module), function)))
+    point = installed().get(name)
+    if point is None:
+        raise InputError(f"no policy {name!r}; there are {', '.join(sorted(names()))}")
+    try:
+        policy = point.load()
+    except Exception as error:
+        raise InputError(
+            f"policy {name!r} cannot be loaded from {point.value}: {type(error).__name__}: {error}"
+        ) from error
+    if not callable(policy):
+        raise InputError(
+            f"policy {name!r}: {point.value} is no function (snapshot, settings) -> plan"
+        )
+    return complete(cast(Policy, policy))
+
+
+def complete(policy: Policy) -> Policy:
+    """``policy`` by partitions' tiers, its plans kept within accounts' and scripts' rules."""
+    return WithinRules(ByTier(policy))

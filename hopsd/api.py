@@ -1,0 +1,221 @@
+"""hops as a library: plan a snapshot, simulate a workload, read the results. See docs/api.md.
+
+    from hopsd import api
+
+    cluster = api.read_cluster("paper-64")
+    workload = api.read_workload("paper-64", cluster, seed=1)
+    results = [api.simulate(cluster, workload, name) for name in ("hops", "srtf")]
+    print(api.summaries(*results)["avg_jct_h"])
+
+What is in ``__all__`` stays as it is within a major release. Errors are ``HopsError``;
+of these, ``InputError`` says what is wrong with a file, a name or a workload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hopsd.core.queue.competing import competing_jobs
+from hopsd.errors import HopsError, InputError
+from hopsd.formats.snapshot import read_snapshot as parse_snapshot
+from hopsd.model.allocation import Allocation
+from hopsd.model.cluster import Node
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
+from hopsd.model.job import Job, ThroughputTable
+from hopsd.model.plan import Plan, PlanSettings, RoundInfo, Snapshot
+from hopsd.model.reason import Reason, ReasonCode
+from hopsd.model.scenario import Cluster, Server, Workload, WorkloadJob
+from hopsd.policies.placing import Servers
+from hopsd.policies.protocol import Policy
+from hopsd.policies.registry import complete, get, names
+from hopsd.sim.admission import admitted, horizon
+from hopsd.sim.cluster import ClusterSettings, Failure
+from hopsd.sim.engine import Progress, SimulationSettings
+from hopsd.sim.sources import cluster_from as read_cluster
+from hopsd.sim.sources import read_file
+from hopsd.sim.sources import workload_from as read_workload
+from hopsd.sim.study import Result, figures, play
+
+__all__ = [
+    "Allocation",
+    "Cluster",
+    "ClusterSettings",
+    "Column",
+    "Failure",
+    "GpuType",
+    "HopsError",
+    "InputError",
+    "Job",
+    "JobId",
+    "Node",
+    "NodeName",
+    "Plan",
+    "PlanSettings",
+    "Policy",
+    "Reason",
+    "ReasonCode",
+    "Result",
+    "RoundInfo",
+    "Server",
+    "Servers",
+    "SimulationSettings",
+    "Snapshot",
+    "ThroughputTable",
+    "UserName",
+    "Workload",
+    "WorkloadJob",
+    "WorkloadName",
+    "competing_jobs",
+    "jobs",
+    "plan",
+    "policies",
+    "read_cluster",
+    "read_snapshot",
+    "read_workload",
+    "rounds",
+    "simulate",
+    "summaries",
+    "timeline",
+]
+
+Column = NDArray[Any]
+"""One value for each row of a table. A table is a dict of them: pandas.DataFrame accepts it."""
+
+
+def policies() -> list[str]:
+    """The names of all policies, those of installed packages last."""
+    return names()
+
+
+def read_snapshot(path: str) -> tuple[Snapshot, PlanSettings]:
+    """The snapshot in a file and the settings in it (docs/formats.md); ``-``: standard input.
+
+    Raises:
+        InputError, OSError: it cannot be read, or is no snapshot.
+    """
+    return read_file(path, parse_snapshot)
+
+
+def plan(
+    snapshot: Snapshot,
+    settings: PlanSettings | None = None,
+    policy: str | Policy | None = None,
+) -> Plan:
+    """One plan; nothing is changed anywhere.
+
+    ``policy``: a name or a function of one's own; None: the one of ``settings``.
+
+    Raises:
+        InputError: there is no such policy.
+        SolverError: the plan's program could not be solved.
+    """
+    settings = settings or PlanSettings()
+    return _policy(settings.policy if policy is None else policy)(snapshot, settings)
+
+
+def simulate(
+    cluster: Cluster,
+    workload: Workload,
+    policy: str | Policy,
+    *,
+    name: str | None = None,
+    settings: SimulationSettings | None = None,
+    failures: Sequence[Failure] = (),
+    progress: Progress | None = None,
+) -> Result:
+    """Play a workload through under one policy, as ``hopsctl simulate`` does.
+
+    ``policy``: a name or a function of one's own. ``name``: what the result is called, by default
+    the policy's or the function's. ``progress`` is called at each round with the virtual time in
+    seconds, the number of ended jobs and of all jobs.
+
+    Raises:
+        InputError: no such policy, or a job fits nowhere even on the idle cluster.
+        BrokenPlanError: the policy's plan cannot be carried out.
+    """
+    settings = settings or SimulationSettings()
+    called = name or (policy if isinstance(policy, str) else _name_of(policy))
+    played, refused = admitted(cluster, workload, settings.round_seconds)
+    if refused:
+        raise InputError(
+            f"job {refused[0]} fits nowhere, even on an idle cluster"
+            + (f", nor do {len(refused) - 1} more" if refused[1:] else "")
+        )
+    settings = replace(
+        settings,
+        plan=replace(settings.plan, policy=called),
+        horizon=min(settings.horizon, horizon(played, settings.round_seconds)),
+    )
+    return play(called, _policy(policy), cluster, played, settings, failures, progress)
+
+
+def summaries(*results: Result) -> dict[str, Column]:
+    """A row for each result: the figures that ``hopsctl simulate --json`` prints."""
+    rows = []
+    for result in results:
+        row: dict[str, Any] = {"policy": result.policy}
+        for key, value in figures(result).items():
+            parts = value.items() if isinstance(value, Mapping) else ()
+            row |= {f"{key}_{part}": each for part, each in parts} or {key: value}
+        rows.append(row)
+    return _table(rows)
+
+
+def jobs(*results: Result) -> dict[str, Column]:
+    """A row for each job of each result. Times in seconds; nan: it never started or ended.
+
+    ``wait``: all waiting; ``age``: the expected run time without any; ``ftf``: finish-time
+    fairness; ``gpu_seconds_held``: GPUs times seconds.
+    """
+    return _table(
+        {"policy": result.policy, **asdict(outcome), "jct": outcome.jct}
+        for result in results
+        for outcome in result.outcomes
+    )
+
+
+def rounds(*results: Result) -> dict[str, Column]:
+    """A row for each round of each result, as it began: queued and running jobs, idle GPUs,
+    fragments (idle GPUs where a job waits), samples per second of all jobs, and of its first plan
+    the seconds that it took and its proven gap.
+    """
+    return _table(
+        {"policy": r.policy, **asdict(state), "solve_seconds": made.seconds, "gap": made.gap}
+        for r in results
+        for state, made in zip(r.rounds, r.first_plans, strict=True)
+    )
+
+
+def timeline(*results: Result) -> dict[str, Column]:
+    """A row for each change and node: from ``time`` on, ``job`` holds ``gpus`` GPUs of ``node``.
+
+    A job that holds nothing any more has one row, with node "" and 0 GPUs.
+    """
+    return _table(
+        {"policy": r.policy, "time": change.time, "job": change.job, "node": node, "gpus": gpus}
+        for r in results
+        for change in r.changes
+        for node, gpus in (change.placement.parts or (("", 0),))
+    )
+
+
+def _policy(policy: str | Policy) -> Policy:
+    return get(policy) if isinstance(policy, str) else complete(policy)
+
+
+def _name_of(policy: Policy) -> str:
+    return str(getattr(policy, "__name__", type(policy).__name__))
+
+
+def _table(rows: Iterable[Mapping[str, Any]]) -> dict[str, Column]:
+    """Rows as columns; None becomes nan."""
+    listed = list(rows)
+    return {
+        key: np.array([np.nan if row[key] is None else row[key] for row in listed])
+        for key in (listed[0] if listed else ())
+    }

@@ -1,0 +1,22 @@
+"""The name of a policy, of hops or of an installed package."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from hopsd.policies.registry import POLICIES, installed
+
+
+class PolicyName(str):
+    """A policy that there is.
+
+    Raises:
+        ValueError: there is none of this name.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, text: str) -> Self:
+        if text not in POLICIES and text not in installed():
+            raise ValueError(text)
+        return super().__new__(cls, text)

@@ -1,0 +1,114 @@
+"""`hopsd.api`: its tables say what the results say, and docs/api.md and the examples run."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hopsd import api
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "api.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def results() -> list[api.Result]:
+    cluster = api.read_cluster("paper-64")
+    workload = api.read_workload("paper-64", cluster, seed=1, jobs=6)
+    return [api.simulate(cluster, workload, name) for name in ("fifo", "srtf")]
+
+
+def test_all_that_is_promised_is_there() -> None:
+    assert sorted(api.__all__) == api.__all__
+    for name in api.__all__:
+        assert hasattr(api, name)
+
+
+def test_a_table_has_a_row_for_each_thing_of_each_result(results: list[api.Result]) -> None:
+    for table, count in (
+        (api.summaries(*results), 2),
+        (api.jobs(*results), 12),
+        (api.rounds(*results), sum(len(r.rounds) for r in results)),
+    ):
+        assert {len(column) for column in table.values()} == {count}
+        assert set(table["policy"]) == {"fifo", "srtf"}
+
+
+def test_the_tables_agree_with_each_other(results: list[api.Result]) -> None:
+    jobs, figures, changes = (f(*results) for f in (api.jobs, api.summaries, api.timeline))
+    for row, policy in enumerate(figures["policy"]):
+        own = jobs["policy"] == policy
+        mean = np.mean(jobs["end"][own] - jobs["submit"][own]) / 3600
+        assert figures["avg_jct_h"][row] == pytest.approx(mean)
+        assert jobs["jct"][own].mean() / 3600 == pytest.approx(mean)
+        last = changes["time"][changes["policy"] == policy].max()
+        assert last == jobs["end"][own].max()
+
+
+def test_a_job_that_never_ended_has_no_end(results: list[api.Result]) -> None:
+    cluster = api.read_cluster("paper-64")
+    workload = api.read_workload("paper-64", cluster, seed=1, jobs=6)
+    settings = api.SimulationSettings(horizon=720.0)
+    jobs = api.jobs(api.simulate(cluster, workload, "fifo", settings=settings))
+    assert np.isnan(jobs["end"]).any()
+    assert jobs["end"].dtype == float
+
+
+def test_no_results_are_an_empty_table() -> None:
+    assert api.jobs() == {}
+
+
+def test_a_plan_is_the_one_of_the_command(tmp_path: Path) -> None:
+    snapshot, settings = api.read_snapshot(str(ROOT / "examples" / "files" / "snapshot.json"))
+    made = api.plan(snapshot, settings)
+    assert made.placements[api.JobId("17")].gpus in (4, 8)
+    assert api.plan(snapshot, settings, "fifo").placements != made.placements
+    path = tmp_path / "bad.json"
+    path.write_text("{}")
+    with pytest.raises(api.InputError, match=re.escape(str(path))):
+        api.read_snapshot(str(path))
+
+
+def test_a_job_that_fits_nowhere_is_named() -> None:
+    cluster = api.read_cluster("paper-64")
+    workload = api.read_workload("paper-64", cluster, jobs=2)
+    large = replace(workload.jobs[1], reqs=(64,))
+    with pytest.raises(api.InputError, match=f"job {large.id} fits nowhere"):
+        api.simulate(cluster, replace(workload, jobs=(workload.jobs[0], large)), "fifo")
+
+
+def test_a_plan_that_cannot_be_carried_out_is_refused() -> None:
+    cluster = api.read_cluster("paper-64")
+    workload = api.read_workload("paper-64", cluster, jobs=2)
+
+    def twice(snapshot: api.Snapshot, settings: api.PlanSettings) -> api.Plan:
+        node = snapshot.nodes[0]
+        return api.Plan({j.id: api.Allocation.of({node.name: 99}) for j in snapshot.jobs})
+
+    with pytest.raises(api.HopsError, match="99"):
+        api.simulate(cluster, workload, twice)
+
+
+def test_the_pages_python_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 4
+    pytest.importorskip("pandas")
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    exec("\n".join(blocks), {})  # noqa: S102 - the page's own
+
+
+@pytest.mark.parametrize("command", re.findall(r"^    \$ python (examples/.+)$", PAGE, re.M))
+def test_the_pages_examples_run(command: str) -> None:
+    done = subprocess.run(
+        [sys.executable, *command.split()],
+        cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) >= 3
