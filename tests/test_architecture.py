@@ -205,3 +205,50 @@ def test_helpers_of_tests_have_names_of_their_own() -> None:
     names = [path.name for path in (ROOT / "tests").rglob("*.py") if path.name != "conftest.py"]
     programs = {path.name for path in (ROOT / "tests").rglob("programs/*.py")}
     assert sorted(set(names) - programs) == sorted(name for name in names if name not in programs)
+
+
+ACROSS = {
+    ".": "the repository as a whole, and hopsd/config",
+    "round": "the modules that lie in hopsd/ itself",
+    "bench": "bench/",
+    "daemon": "hopsd as a process, live",
+    "demo": "examples/demo",
+    "examples": "examples/",
+    "install": "docs/admin.md, followed on a fresh system",
+    "packages": "debian/",
+    "plugin": "slurm_plugin/",
+    "releases": "later releases of Slurm",
+    "scripts": "the scripts of docs/users.md and what they stand for, live",
+    "site": "hopsd on a site with slurmdbd, live",
+}
+"""Folders of tests that are not named as a room of ours is, and what they test."""
+
+
+def _folders_of(root: Path, pattern: str) -> set[str]:
+    return {path.parent.relative_to(root).as_posix() for path in root.rglob(pattern)}
+
+
+def test_tests_mirror_the_rooms() -> None:
+    """A room's tests lie in the folder of its name, those of profiler/ below tests/profiler.
+
+    A module that lies in hopsd/ itself may have a folder, too.
+    """
+    rooms = {folder for folder in _folders_of(ROOT / "hopsd", "*.py") if folder != "."}
+    rooms |= {f"profiler/{f}".removesuffix("/.") for f in _folders_of(ROOT / "profiler", "*.py")}
+    tested = _folders_of(ROOT / "tests", "test_*.py") - ACROSS.keys()
+    assert rooms - tested == {"config"}, "rooms without a folder of tests"
+    assert tested - rooms - {path.stem for path in (ROOT / "hopsd").glob("*.py")} == set(), (
+        "folders of tests without a room"
+    )
+
+
+def test_no_test_imports_another() -> None:
+    """What several tests need has a module of its own."""
+    tests = {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for name in imports(path)
+        if name in tests or name.split(".")[0] == "tests"
+    ]
+    assert wrong == []

@@ -2,108 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from report_values import NOW, report, timed
+from spooled_reports import UID, job, look, put, reading
 
-from hopsd.core.report.reports import parse_report
-from hopsd.errors import FormatError
-from hopsd.learning.reader import Collected, ReportReader
+from hopsd.learning.reader import ReportReader
 from hopsd.model.allocation import Allocation
-from hopsd.model.ids import GpuType, JobId, NodeName, Tasks, UserName
+from hopsd.model.ids import JobId, Tasks
 from hopsd.model.knowledge import Phases
-from hopsd.model.reading import JobReading, NodeReading, Reading, SlurmState
-
-NOW = 1_700_000_000.0
-UID = os.getuid()
-
-
-def report(**changes: Any) -> dict[str, Any]:
-    """A report of job 17 on n0 that is right in every value: 20 iterations/s of 32 samples."""
-    return {
-        "version": 1,
-        "job": "17",
-        "run": 0,
-        "node": "n0",
-        "rank": 0,
-        "world": 1,
-        "pid": 4242,
-        "started": NOW - 30,
-        "first_step": NOW - 20,
-        "at": NOW,
-        "final": False,
-        "iterations": 103,
-        "samples": 3296,
-        "samples_from": "batch",
-        "timed": {"iterations": 100, "samples": 3200, "seconds": 5.0},
-        "kind": "training",
-        "batch": 32,
-        "params": 25_600_000,
-        "basics": {
-            "clock": "cpu",
-            "pattern": 2,
-            "t_f": 0.01,
-            "t_b": 0.02,
-            "t_u": 0.003,
-            "t_w": 0.001,
-        },
-        "phases": {"data": {"count": 100, "mean": 0.002, "bins": {"75": 60, "90": 40}}},
-        "backward_by_data": {"75": 1.2, "90": 0.8},
-        "interrupted": 0,
-        "failure": "",
-    } | changes
-
-
-def timed(iterations: int, samples: int, seconds: float) -> dict[str, Any]:
-    """What a report says of so many timed iterations."""
-    return {
-        "timed": {"iterations": iterations, "samples": samples, "seconds": seconds},
-        "phases": {"data": {"mean": 0.002, "bins": {"75": iterations}}},
-        "backward_by_data": {"75": 0.02 * iterations},
-    }
-
-
-def put(folder: Path, content: dict[str, Any]) -> Path:
-    name = ".".join(str(content[k]) for k in ("job", "run", "node", "rank", "pid")) + ".json"
-    path = folder / name
-    path.write_text(json.dumps(content))
-    return path
-
-
-def job(**changes: Any) -> JobReading:
-    values: dict[str, Any] = {
-        "id": JobId("17"),
-        "user": UserName("alice"),
-        "uid": UID,
-        "name": "train",
-        "comment": "hops:reqs=1,2;workload=resnet",
-        "partition": "main",
-        "state": SlurmState.RUNNING,
-        "submit": NOW - 100,
-        "start": NOW - 40,
-        "allocation": Allocation.of({"n0": 1}),
-    }
-    return JobReading(**values | changes)
-
-
-def reading(*jobs: JobReading, now: float = NOW) -> Reading:
-    nodes = tuple(
-        NodeReading(NodeName(name), GpuType(gpu_type), 8, 32)
-        for name, gpu_type in (("n0", "rtx3090"), ("n1", "rtx3090"), ("n4", "v100"))
-    )
-    return Reading(now, nodes, jobs)
-
-
-def look(reader: ReportReader, seen: Reading) -> Collected:
-    """One look whose lessons are kept."""
-    collected = reader.collect(seen)
-    reader.settle()
-    return collected
+from hopsd.model.reading import JobReading, SlurmState
 
 
 def test_a_task_of_an_array_reports_by_its_number(tmp_path: Path) -> None:
@@ -370,73 +280,6 @@ def test_a_flood_of_reports_is_refused_beyond_a_limit(
         put(tmp_path, report(pid=pid))
     assert len(look(ReportReader(tmp_path), reading(job())).refused) == 3
     assert len(list(tmp_path.iterdir())) == 5
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"version": 2},
-        {"samples": -1},
-        {"samples": float("inf")},
-        {"samples": float("nan")},
-        {"samples": True},
-        {"samples": "3296"},
-        {"samples": 10**400},
-        {"samples": 1e12},
-        {"iterations": 1.5},
-        {"rank": 1},
-        {"world": 0},
-        {"world": 10**6},
-        {"at": NOW + 3600},
-        {"timed": None},
-        {"timed": {"iterations": 104, "samples": 1, "seconds": 1.0}},
-        {"timed": {"iterations": 100, "samples": 3297, "seconds": 1.0}},
-        {"timed": {"iterations": 100, "samples": 3200, "seconds": 0.0}},
-        {"timed": {"iterations": 100, "samples": 3200, "seconds": 1e6}},
-        {"basics": None},
-        {"basics": report()["basics"] | {"pattern": 3}},
-        {"basics": report()["basics"] | {"t_b": -0.1}},
-        {"basics": report()["basics"] | {"t_b": 1e6}},
-        {"basics": report()["basics"] | {"t_w": None}},
-        {"params": 1e15},
-        {"phases": {}},
-        {"phases": {"data": {"mean": 0.002, "bins": {"75": 99}}}},
-        {"phases": {"data": {"mean": 0.002, "bins": {"75": 100, "x": 0}}}},
-        {"phases": {"data": {"mean": 0.002, "bins": {"75": 60, "999": 40}}}},
-        {"backward_by_data": {"76": 1.0}},
-        {"backward_by_data": {"75": float("nan")}},
-        {"job": "18"},
-        {"job": 17},
-        {"node": ""},
-        {"node": "n1"},
-        {"pid": 1},
-        {"saved": 104},
-        {"saved": -1},
-        {"program": None},
-        {"program": "/etc/passwd"},
-        {"program": "0123456789AB"},
-    ],
-    ids=str,
-)
-def test_absurd_values_are_refused(changes: dict[str, Any]) -> None:
-    name = "17.0.n0.0.4242.json"
-    parse_report(json.dumps(report()).encode(), name, NOW)
-    with pytest.raises(FormatError):
-        parse_report(json.dumps(report(**changes)).encode(), name, NOW)
-
-
-@given(
-    st.binary()
-    | st.recursive(
-        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-        lambda inner: (
-            st.lists(inner) | st.dictionaries(st.sampled_from(sorted(report())) | st.text(), inner)
-        ),
-    ).map(lambda value: json.dumps(value).encode())
-)
-def test_no_text_does_more_than_be_refused(data: bytes) -> None:
-    with pytest.raises(FormatError):
-        parse_report(data, "17.0.n0.0.4242.json", NOW)
 
 
 def test_whether_a_job_was_seen_to_save(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from test_report_reader import NOW, UID, job, look, put, reading, report
+from report_values import NOW, report
+from spooled_reports import UID, job, look, put, reading
 
 from hopsd.learning import reader as reader_module
 from hopsd.learning import spool

@@ -8,6 +8,7 @@ from functools import cache
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from two_types import A, B, job, snapshot
 
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
@@ -16,8 +17,6 @@ from hopsd.model.job import Job, ThroughputTable
 from hopsd.model.plan import PlanSettings, PlanStatus, RoundInfo, Snapshot
 from hopsd.policies.placing import Servers
 from hopsd.policies.sia import LAMBDA, Option, Sia, choose, restart_factor
-
-A, B = GpuType("a"), GpuType("b")
 
 
 @st.composite
@@ -66,24 +65,6 @@ def test_the_program_is_solved_to_its_optimum(
     assert gained == pytest.approx(optimum, rel=1e-4, abs=1e-9)
     assert optimum <= most + 1e-9
     assert most - gained <= 1e-4 * most + 1e-9
-
-
-def job(name: str, *reqs: int, **more: object) -> Job:
-    fields = {
-        "id": JobId(name),
-        "user": UserName("u"),
-        "submit": 0.0,
-        "wait_seconds": 0.0,
-        "reqs": reqs,
-        "throughput": {A: ThroughputTable({1: 1.0}, {2: 0.5})},
-        "samples": 1000.0,
-    }
-    return Job(**(fields | more))  # type: ignore[arg-type]
-
-
-def snapshot(*jobs: Job, idle: tuple[int, ...] = (8, 8), first: bool = True) -> Snapshot:
-    nodes = tuple(Node(NodeName(f"n{i}"), A, 8, free) for i, free in enumerate(idle))
-    return Snapshot(1000.0, RoundInfo(first, 360.0), nodes, jobs)
 
 
 def test_rows_are_divided_by_their_smallest_entry() -> None:

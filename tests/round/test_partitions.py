@@ -8,17 +8,19 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from memory_cluster import A100, TABLE, Cluster, comment, submitted
 from memory_store import MemoryStore
-from test_round import A100, SETTINGS, TABLE, Cluster, comment, submitted
 
 from hopsd.core.queue.profile_runs import ProfilingSettings
 from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
+from hopsd.model.plan import PlanSettings
 from hopsd.model.reading import Hold, JobReading, NodeReading
 from hopsd.model.reason import ReasonCode
 from hopsd.policies.registry import get as policy
-from hopsd.round import RoundResult, run_round
+from hopsd.round import RoundResult, RoundSettings, run_round
 
 V100 = GpuType("v100")
+SETTINGS = RoundSettings(seconds=60.0, plan=PlanSettings(time_limit_seconds=5.0))
 
 
 def node(name: str, *partitions: str, gpu_type: GpuType = A100) -> NodeReading:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from memory_cluster import NODES, Cluster, cluster
 from memory_store import MemoryStore
-from test_round import NODES, Cluster, cluster
 
 from hopsd.core.queue.profile_runs import ProfilingSettings
 from hopsd.errors import SlurmUnavailableError

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sim_cases import NET, cluster, job, workload
 
 from hopsd.core.submission.comment import parse
 from hopsd.errors import InputError
@@ -17,7 +18,6 @@ from hopsd.sim.admission import admitted, horizon
 from hopsd.sim.engine import SimulationSettings
 from hopsd.sim.speed import Speeds
 from hopsd.sim.study import play
-from tests.sim.cases import NET, cluster, job, workload
 
 CLUSTER = cluster(n0=4, n1=4)
 

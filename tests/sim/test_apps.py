@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from sim_cases import cluster, job, workload
+
 from hopsd.model.ids import AppName, UserName
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.policies.registry import get
 from hopsd.sim.engine import Simulation, SimulationSettings
 from hopsd.sim.study import play
-from tests.sim.cases import cluster, job, workload
 
 
 def test_a_phase_begins_when_all_jobs_of_the_phases_before_have_ended() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from sim_cases import NET, A, job
 
 from hopsd.core.devices import CPU
 from hopsd.model.allocation import Allocation
@@ -16,7 +17,6 @@ from hopsd.policies.registry import get
 from hopsd.sim.cluster import BrokenPlanError, VirtualCluster
 from hopsd.sim.engine import SimulationSettings
 from hopsd.sim.study import play
-from tests.sim.cases import NET, A, job
 
 CLUSTER = Cluster((Server(NodeName("g"), A, 1), Server(NodeName("c"), CPU, 2)))
 

@@ -9,6 +9,7 @@ from itertools import accumulate
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sim_cases import cluster, job, workload
 
 from hopsd.model.ids import JobId, NodeName
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
@@ -17,7 +18,6 @@ from hopsd.policies.registry import get
 from hopsd.sim.cluster import ClusterSettings, Failure
 from hopsd.sim.engine import SimulationSettings
 from hopsd.sim.study import Result, play
-from tests.sim.cases import cluster, job, workload
 
 
 def run(

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sim_cases import cluster, job, workload
 
 from hopsd.errors import InputError
 from hopsd.policies.registry import get
@@ -16,7 +17,6 @@ from hopsd.sim.engine import SimulationSettings
 from hopsd.sim.journal import alone, journaled
 from hopsd.sim.metrics import Change
 from hopsd.sim.study import play
-from tests.sim.cases import cluster, job, workload
 
 TRAITS = ("only_first", "every_first", "settles", "steady")
 

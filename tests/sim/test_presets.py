@@ -7,12 +7,12 @@ from itertools import pairwise
 from statistics import fmean, stdev
 
 import pytest
+from sim_cases import cluster
 
 from hopsd.errors import FormatError, InputError
 from hopsd.sim.facts import facts_of, unplaceable
 from hopsd.sim.importers import philly, plain, sacct, workload_of
 from hopsd.sim.presets import PRESETS, preset
-from tests.sim.cases import cluster
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from sim_cases import cluster, job, workload
 
 from hopsd.model.scenario import Workload
 from hopsd.policies.registry import get
@@ -20,7 +21,6 @@ from hopsd.sim.engine import SimulationSettings
 from hopsd.sim.report import write_report
 from hopsd.sim.study import play
 from hopsd.sim.svg import Axis, chart
-from tests.sim.cases import cluster, job, workload
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 CLUSTER = cluster(n0=4, n1=4, b0=8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from sim_cases import cluster, job, workload
 
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId, NodeName
@@ -10,7 +11,6 @@ from hopsd.model.reading import SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepKind
 from hopsd.sim.cluster import BrokenPlanError, ClusterSettings, Failure, VirtualCluster
 from hopsd.sim.metrics import holds_by_job
-from tests.sim.cases import cluster, job, workload
 
 
 def start(job_id: str, **where: int) -> Step:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
-from test_priority_rules import job, snapshot, urgency
+from queued_jobs import job, snapshot, urgency
 
 from hopsd.core.queue.priority import LEAST_FACTOR, LEVELS, queue
 from hopsd.model.plan import PlanSettings, PriorityName

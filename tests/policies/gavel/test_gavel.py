@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
+from sim_cases import cluster, job, workload
 
 from hopsd.model.arrays import Floats
 from hopsd.model.ids import GpuType
@@ -26,7 +27,6 @@ from hopsd.policies.registry import get
 from hopsd.sim.cluster import ClusterSettings
 from hopsd.sim.engine import SimulationSettings
 from hopsd.sim.study import play
-from tests.sim.cases import cluster, job, workload
 
 
 @st.composite

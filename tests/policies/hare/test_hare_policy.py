@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from sim_cases import cluster, workload
+from sim_cases import job as coming
+from two_types import A, B, job, snapshot
 
 from hopsd.model.cluster import Node
 from hopsd.model.ids import NodeName
@@ -14,9 +17,6 @@ from hopsd.model.reason import ReasonCode
 from hopsd.policies.registry import get
 from hopsd.sim.engine import SimulationSettings
 from hopsd.sim.study import play
-from tests.policies.test_sia import A, B, job, snapshot
-from tests.sim.cases import cluster, workload
-from tests.sim.cases import job as coming
 
 NAMES = ["hare", "hare-eft", "hare-dispatch"]
 

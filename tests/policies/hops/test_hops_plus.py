@@ -7,6 +7,7 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sim_cases import cluster, job, workload
 
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
@@ -18,7 +19,6 @@ from hopsd.policies.registry import get
 from hopsd.sim.cluster import ClusterSettings
 from hopsd.sim.engine import SimulationSettings
 from hopsd.sim.study import Result, play
-from tests.sim.cases import cluster, job, workload
 
 A, B = GpuType("a"), GpuType("b")
 SERVERS = {"a0": (A, 2), "a1": (A, 1), "b0": (B, 2)}

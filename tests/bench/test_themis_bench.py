@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 import pytest
+from sim_cases import job
 
 from bench.themis.measure import Liar, of_timeline
 from bench.themis.workload import NETWORK, SLOWDOWN, TABLES, apps
@@ -16,7 +17,6 @@ from hopsd.model.scenario import Cluster, Workload
 from hopsd.policies.themis.agents import Offer, Part
 from hopsd.policies.themis.finish_time import JobInfo
 from hopsd.sim.metrics import Change
-from tests.sim.cases import job
 
 GPUS = 64
 

@@ -192,7 +192,7 @@ def test_a_rank_reports_the_program_that_it_trains(tmp_path: Path) -> None:
     reports.mkdir()
     script = program(tmp_path, TRAIN)
     job = {"HOPS_JOB": "1", "SLURM_JOB_ID": "5", "HOPS_REPORT_DIR": str(reports)}
-    site = Path(__file__).parents[2] / "profiler" / "site"
+    site = Path(__file__).parents[3] / "profiler" / "site"
     subprocess.run(
         [*LAUNCH, "--nproc-per-node=2", script, tmp_path / "out"],
         env={**environment(), **job, "PYTHONPATH": str(site)}, check=True, timeout=250,

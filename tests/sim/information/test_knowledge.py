@@ -9,8 +9,8 @@ from pathlib import Path
 from statistics import pstdev
 
 import pytest
-from cases import NET, A, cluster, job, workload
 from click.testing import CliRunner
+from sim_cases import NET, A, cluster, job, workload
 
 from hopsd.ctl.simulate import simulate
 from hopsd.errors import InputError

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.live
 
-PROGRAM = Path(__file__).parent / "programs" / "memory.py"
+PROGRAM = Path(__file__).parents[1] / "programs" / "memory.py"
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from hopsd.slurm.watch import ApplySettings
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 TRIAL = """
 import os, signal, sys
 import torch

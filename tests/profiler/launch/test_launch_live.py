@@ -21,7 +21,7 @@ from hopsd.slurm.watch import ApplySettings
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 TELL = """
 import os, sys, time
 gpus = os.environ["CUDA_VISIBLE_DEVICES"].split(",")

@@ -22,8 +22,8 @@ from hopsd.core.report.reports import parse_report
 if TYPE_CHECKING:
     from conftest import Node
 
-PROFILER = Path(__file__).parents[2] / "profiler"
-PROGRAMS = Path(__file__).parent / "programs"
+PROFILER = Path(__file__).parents[3] / "profiler"
+PROGRAMS = Path(__file__).parents[1] / "programs"
 
 
 @pytest.mark.parametrize("path", sorted(PROFILER.rglob("*.py")), ids=lambda p: p.name)

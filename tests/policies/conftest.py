@@ -1,0 +1,1 @@
+"""Its folder is on the path: the rooms below share `two_types`."""

@@ -1,0 +1,70 @@
+"""The class program: its patterns fill servers, and its plan has a place for every chosen group."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import inf
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from instances import snapshot
+from programs import program_of
+
+from hopsd.solver.backend.choose import backend
+from hopsd.solver.bound.column_groups import column_groups
+from hopsd.solver.bound.dual_prices import find_prices
+from hopsd.solver.search.cutting_patterns import class_program, partitions, read_class_plan
+from hopsd.solver.search.greedy import greedy_by_weight
+from hopsd.solver.search.server_assignment import assign_servers
+
+
+@given(st.integers(0, 12), st.integers(1, 12))
+def test_patterns_are_all_partitions_once(gpus: int, largest: int) -> None:
+    patterns = partitions(gpus, largest)
+    assert len(set(patterns)) == len(patterns)
+    for pattern in patterns:
+        assert sum(pattern) == gpus
+        assert list(pattern) == sorted(pattern, reverse=True)
+        assert max(pattern, default=0) <= largest
+    # The coefficient of x^gpus in the product of 1 / (1 - x^k) over k up to the largest slot.
+    ways = [1] + [0] * gpus
+    for slot in range(1, largest + 1):
+        for total in range(slot, gpus + 1):
+            ways[total] += ways[total - slot]
+    assert len(patterns) == ways[gpus]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_class_plan_has_no_more_slots_than_servers_offer(seed: int) -> None:
+    program = program_of(snapshot(seed, servers=12, jobs=20))
+    parts = column_groups(program)
+    floor = program.scaled_objective(greedy_by_weight(program))
+    prices = find_prices(program, parts, floor, inf)
+    classes = class_program(program, parts, prices.rows.per_gpu(prices.row))
+    assert classes is not None
+    plan = read_class_plan(classes, backend()(classes.model, None, 0.1, 60.0, None))
+    assert plan is not None
+    assert len(np.unique(parts.job[plan.column_groups])) == len(plan.column_groups)
+    offered: Counter[int] = Counter()
+    for group, patterns in plan.bins:
+        assert patterns.total() <= len(group.servers)
+        for pattern, servers in patterns.items():
+            assert sum(pattern) == group.idle
+            offered[group.pool] += servers * group.idle
+    taken: Counter[int] = Counter()
+    for group in plan.column_groups.tolist():
+        taken[int(parts.pool[group])] += int(parts.size[group])
+    assert all(gpus <= offered[pool] for pool, gpus in taken.items())
+    choice = assign_servers(program, parts, plan)
+    assert program.feasible(choice)
+    assert set(np.flatnonzero(choice >= 0)) <= set(parts.job[plan.column_groups].tolist())
+
+
+def test_servers_with_too_many_patterns_are_left_to_the_other_methods() -> None:
+    program = program_of(snapshot(0))
+    prices = find_prices(program, column_groups(program), 1.0, inf)
+    program.capacity[0] = 17
+    per_gpu = prices.rows.per_gpu(prices.row)
+    assert class_program(program, column_groups(program), per_gpu) is None

@@ -1,0 +1,86 @@
+"""Greedy plans are feasible, leave no GPU idle that a job could use, and repair drops the least."""
+
+from __future__ import annotations
+
+from math import inf
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from instances import ruled, snapshot
+from programs import program_of, usable
+
+from hopsd.core.placement.program import Program
+from hopsd.solver.bound.column_groups import column_groups
+from hopsd.solver.bound.dual_prices import find_prices
+from hopsd.solver.search.greedy import fill_idle, greedy_by_prices, greedy_by_weight, repair
+from hopsd.solver.search.residual_capacity import ResidualCapacity
+
+
+def program_under_rules(seed: int, jobs: int = 20) -> Program:
+    return program_of(ruled(snapshot(seed, servers=6, jobs=jobs), seed))
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 10_000))
+def test_what_is_free_is_known_after_every_change(seed: int) -> None:
+    """However columns are taken and given back: as if counted anew."""
+    program, rng = program_under_rules(seed, 8), np.random.default_rng(seed)
+    columns = program.configurations
+    choice = np.full(columns.jobs, -1, dtype=np.int64)
+    kept = ResidualCapacity(program, choice)
+    for job in rng.integers(0, columns.jobs, 30).tolist():
+        first, last = int(columns.start[job]), int(columns.start[job + 1])
+        if choice[job] >= 0:
+            kept.give_back(int(choice[job]))
+            choice[job] = -1
+        elif (fits := np.flatnonzero(kept.fits(first, last))).size:
+            choice[job] = first + int(rng.choice(fits))
+            kept.take(int(choice[job]))
+        left = program.capacity - program.taken(choice)
+        assert np.array_equal(kept.free, left)
+        assert np.array_equal(kept.fits(0, len(columns)), program.fits(left))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_both_greedy_plans_are_feasible_and_leave_nothing_usable(seed: int) -> None:
+    program = program_under_rules(seed)
+    heaviest = greedy_by_weight(program)
+    floor = program.scaled_objective(heaviest)
+    prices = find_prices(program, column_groups(program), floor, inf)
+    for choice in (heaviest, greedy_by_prices(program, prices)):
+        assert program.feasible(choice)
+        assert usable(program, choice) == []
+        assert program.scaled_objective(choice) <= prices.bound * (1 + 1e-9)
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 10_000))
+def test_filling_makes_no_job_worse(seed: int) -> None:
+    program, rng = program_under_rules(seed), np.random.default_rng(seed)
+    before = np.where(rng.random(program.configurations.jobs) < 0.5, greedy_by_weight(program), -1)
+    after = fill_idle(program, before)
+    assert program.feasible(after)
+    assert usable(program, after) == []
+    held = before >= 0
+    assert np.all(program.value[after[held]] >= program.value[before[held]])
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 10_000))
+def test_repair_keeps_the_most_valuable_columns(seed: int) -> None:
+    """A dropped job's column does not fit beside those that are worth at least as much."""
+    program, rng = program_under_rules(seed), np.random.default_rng(seed)
+    columns = program.configurations
+    own = rng.integers(columns.start[:-1], np.maximum(columns.start[1:], columns.start[:-1] + 1))
+    wanted = np.where(np.diff(columns.start) > 0, own, -1)
+    kept = repair(program, wanted)
+    assert program.feasible(kept)
+    assert np.all((kept == wanted) | (kept == -1))
+    assert np.array_equal(repair(program, kept), kept)
+    for job in np.flatnonzero((wanted >= 0) & (kept < 0)).tolist():
+        worth = program.value[np.maximum(kept, 0)]
+        beside = np.where(worth >= program.value[wanted[job]], kept, -1)
+        beside[job] = wanted[job]
+        assert not program.feasible(beside)

@@ -1,0 +1,62 @@
+"""A pass of the local search over groups of servers."""
+
+from __future__ import annotations
+
+from math import inf
+from time import monotonic
+
+import numpy as np
+import pytest
+from instances import ruled, snapshot
+from programs import program_of
+
+from hopsd.solver.backend.choose import backend
+from hopsd.solver.backend.model import Answer, Model
+from hopsd.solver.bound.column_groups import column_groups
+from hopsd.solver.bound.dual_prices import find_prices
+from hopsd.solver.search import local_search
+from hopsd.solver.search.greedy import greedy_by_weight
+from hopsd.solver.search.local_search import Effort, improve
+from hopsd.solver.search.neighbourhoods import group_servers
+
+
+@pytest.mark.parametrize("rules", [False, True])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_pass_is_feasible_and_never_worse(
+    seed: int, rules: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_search, "_GROUP_GPUS", 24)  # several groups
+    asked = snapshot(seed, servers=12, jobs=24)
+    program = program_of(ruled(asked, seed) if rules else asked)
+    choice = greedy_by_weight(program)
+    before = program.scaled_objective(choice)
+    prices = find_prices(program, column_groups(program), before, inf)
+    effort = Effort(0.1, monotonic() + 60.0)
+    better = improve(program, choice, prices, (seed, 0), backend(), effort)
+    assert program.feasible(better)
+    assert before <= program.scaled_objective(better) <= prices.bound * (1 + 1e-9)
+
+
+def test_answers_that_take_too_much_are_not_believed() -> None:
+    program = program_of(snapshot(0, servers=12, jobs=24))
+    choice = greedy_by_weight(program)
+    prices = find_prices(program, column_groups(program), program.scaled_objective(choice), inf)
+
+    def everything(model: Model, *_: object) -> Answer:
+        return Answer(np.ones(len(model.objective)))
+
+    effort = Effort(0.1, monotonic() + 60.0)
+    assert np.array_equal(improve(program, choice, prices, (0, 0), everything, effort), choice)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_groups_hold_no_more_gpus_than_asked_and_are_few(seed: int) -> None:
+    program = program_of(snapshot(seed, servers=40, jobs=60))
+    choice = greedy_by_weight(program)
+    prices = find_prices(program, column_groups(program), program.scaled_objective(choice), inf)
+    profit = program.value - program.per_column(prices.item)
+    group = group_servers(program, choice, prices, profit, 64, (seed, 0))
+    gpus = np.bincount(group, weights=program.idle)
+    assert len(group) == len(program.idle)
+    assert gpus.max() <= 64
+    assert len(gpus) <= 2 * program.idle.sum() / 64 + 1
