@@ -21,6 +21,7 @@ from slurm_contract import (
 )
 
 from examples.demo.cluster import PrivateCluster
+from hopsd.errors import SlurmError
 from hopsd.model.ids import JobId
 from hopsd.model.reading import Hold, SlurmState
 from hopsd.model.step import OutcomeStatus
@@ -160,24 +161,35 @@ def test_preempting_twice_changes_nothing(cluster: PrivateCluster, port: SlurmPo
     assert reading(port, job) == before
 
 
-@pytest.mark.parametrize(
-    ("signal", "script"),
-    [
-        ("batch:USR2", "trap 'echo USR2 > {0}/got; exit 85' USR2; sleep 600 & wait"),
-        (
-            "steps:TERM",
-            "srun bash -c \"trap 'echo TERM > {0}/got; exit 0' TERM; sleep 600 & wait\"; exit 85",
-        ),
-    ],
-)
+def takes_signals(cluster: PrivateCluster, job: JobId, up: Path) -> None:
+    """Its step does: Slurm drops what comes while it is still starting the step's tasks."""
+
+    def tried() -> bool:
+        with contextlib.suppress(SlurmError):
+            cluster.run("scancel", "--signal=USR2", job)
+        return up.exists()
+
+    wait_until(tried)
+
+
+@pytest.mark.parametrize("kind", ["batch:USR2", "steps:TERM"])
 def test_a_script_gets_the_signal_that_it_asked_for(
-    cluster: PrivateCluster, port: SlurmPort, traces: Path, signal: str, script: str
+    cluster: PrivateCluster, port: SlurmPort, traces: Path, kind: str
 ) -> None:
-    job = started(cluster, port, submit(cluster, script=script.format(traces)), n0=2)
-    cluster.run("scontrol", "update", f"jobid={job}", f"admincomment=hops:asks|signal:{signal}")
+    scope, _, name = kind.partition(":")
+    handler = f"trap 'echo {name} > {traces}/got; exit 85' {name}; touch {traces}/trapped"
+    script = f"{handler}; sleep 600 & wait"
+    if scope == "steps":
+        probed = f"trap 'touch {traces}/up' USR2; {handler}; while :; do sleep 600 & wait; done"
+        script = f'srun bash -c "{probed}"; exit 85'
+    job = started(cluster, port, submit(cluster, script=script), n0=2)
+    wait_until((traces / "trapped").exists)
+    if scope == "steps":
+        takes_signals(cluster, job, traces / "up")
+    cluster.run("scontrol", "update", f"jobid={job}", f"admincomment=hops:asks|signal:{kind}")
     [outcome] = port.apply([preempt(job)])
     assert outcome.status is OutcomeStatus.DONE
-    assert (traces / "got").read_text().strip() == signal.partition(":")[2]
+    assert (traces / "got").read_text().strip() == name
     assert reading(port, job).hold is Hold.HOPS
 
 
