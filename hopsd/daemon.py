@@ -22,6 +22,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from hopsd import logs
 from hopsd.answers import ASK_SECONDS, Answers
+from hopsd.callers import Turns
 from hopsd.config import Config, SlurmConfig, WebConfig, load
 from hopsd.controller import Controller
 from hopsd.ctl.terminal import printable
@@ -84,9 +85,10 @@ class Daemon:
             log.info("start", port=port.name, reason=why)
             for missing in own_missing_rights(commands, _user(os.getuid())):
                 log.error("rights", missing=missing)
-            server = LocalServer(config.daemon.socket, self._answer)
+            turns = Turns()
+            server = LocalServer(config.daemon.socket, self._answer, turns)
             self._metrics = Metrics(config)
-            web = Web(config.web, self._answers)
+            web = Web(config.web, self._answers, turns)
             try:
                 self._loop()
             finally:

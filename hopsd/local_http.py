@@ -1,4 +1,4 @@
-"""Serves a WSGI application on this machine: in threads, a few at a time, each for some seconds."""
+"""Serves a WSGI application on this machine: each user has some connections, for some seconds."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import sys
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
-from socketserver import TCPServer, ThreadingMixIn
+from socketserver import TCPServer
 from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 import structlog
 
+from hopsd.callers import BoundedThreads
 from hopsd.config.listen import ListenAddress
 from hopsd.errors import HopsError
 from hopsd.local_socket import clear_socket
@@ -20,16 +21,20 @@ from hopsd.local_socket import clear_socket
 if TYPE_CHECKING:
     from wsgiref.types import WSGIApplication
 
+CALLER = "hops.caller"
+"""Where an application finds the uid of who asks, as far as the kernel knows it."""
+
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Who comes beyond ``connections`` at a time is turned away; after ``seconds`` from its
-    acceptance a connection is cut.
+    """A user's connections at a time, and all users'. After ``seconds`` one is cut, whether it says
+    nothing or is being answered.
     """
 
-    connections: int
+    per_user: int
+    in_all: int
     seconds: float
 
 
@@ -72,14 +77,11 @@ class LocalHttp:
             self._path.unlink(missing_ok=True)
 
 
-class _Server(ThreadingMixIn, WSGIServer):
-    daemon_threads = True
-    block_on_close = False
-
+class _Server(BoundedThreads, WSGIServer):
     def __init__(self, address: Any, bounds: Bounds, section: str) -> None:
-        self._free = threading.BoundedSemaphore(bounds.connections)
-        self._section = section
+        self.per_user, self.in_all = bounds.per_user, bounds.in_all
         self.seconds = bounds.seconds
+        self._section = section
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
@@ -88,26 +90,18 @@ class _Server(ThreadingMixIn, WSGIServer):
         self.server_name, self.server_port = "hopsd", 0
         self.setup_environ()
 
-    def verify_request(self, _request: Any, _client_address: Any) -> bool:
-        return self._free.acquire(blocking=False)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request(request, client_address)
-        except RuntimeError as error:  # no more threads: only this one is not served
-            self._free.release()
-            raise ConnectionAbortedError(str(error)) from error
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
+    def finish_request(self, request: Any, client_address: Any) -> None:
         # A client that sends or reads byte by byte is cut off, too.
         timer = threading.Timer(self.seconds, _cut, [request])
         timer.daemon = True
         try:
             timer.start()
-            super().process_request_thread(request, client_address)
+        except RuntimeError as error:  # no more threads
+            raise ConnectionAbortedError(str(error)) from error
+        try:
+            super().finish_request(request, client_address)
         finally:
             timer.cancel()
-            self._free.release()
 
     def handle_error(self, _request: Any, _client_address: Any) -> None:
         """A client that hangs up in the middle is its own affair; a defect is ours."""
@@ -142,6 +136,9 @@ class _Handler(WSGIRequestHandler):
     def setup(self) -> None:
         super().setup()
         self.connection.settimeout(self.server.seconds)
+
+    def get_environ(self) -> dict[str, Any]:
+        return {**super().get_environ(), CALLER: self.server.caller(self.connection)}
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name there
         """A request every some seconds is no news."""

@@ -7,16 +7,12 @@ password is needed and none can be guessed.
 from __future__ import annotations
 
 import json
-import os
 import socket
 import socketserver
-import struct
 import sys
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,17 +20,14 @@ from typing import Any
 import structlog
 
 from hopsd import __version__
+from hopsd.callers import BoundedThreads, Turns, trusted
 from hopsd.errors import HopsError, InputError
 
 REQUEST_BYTES_MAX = 65536
 REQUEST_SECONDS = 10.0
 CONNECTIONS_PER_USER = 32
 CONNECTIONS = 512
-"""In all: a thread and a descriptor each. root and hopsd's account are let in beyond."""
-ANSWERS = 3
-"""At a time, of several users: one fewer than the connections to PostgreSQL, which the round needs
-as well. root and hopsd's account do not wait for the others.
-"""
+"""In all: a thread and a descriptor each."""
 
 log = structlog.get_logger()
 
@@ -62,8 +55,9 @@ Handler = Callable[[Request], Any]
 class LocalServer:
     """Answers requests in threads until closed."""
 
-    def __init__(self, path: Path, handler: Handler) -> None:
-        """Listen at ``path``; a socket that nobody listens on any more is replaced.
+    def __init__(self, path: Path, handler: Handler, turns: Turns | None = None) -> None:
+        """Listen at ``path``; a socket that nobody listens on any more is replaced. ``turns``: with
+        other servers of the same answers.
 
         Raises:
             HopsError: another process listens there, or no socket can be made there.
@@ -71,7 +65,7 @@ class LocalServer:
         self._path = path
         try:
             clear_socket(path, "daemon.socket")
-            self._server = _Server(str(path), handler)
+            self._server = _Server(str(path), handler, turns or Turns())
             path.chmod(0o666)
         except OSError as error:
             raise HopsError(
@@ -104,58 +98,16 @@ def clear_socket(path: Path, setting: str) -> None:
     path.unlink()
 
 
-class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    """No user may keep the others out, or the round from its work: each has so many connections at
-    a time, for so long, and is given one answer after another.
-    """
+class _Server(BoundedThreads, socketserver.UnixStreamServer):
+    """No user may keep the others out, or the round from its work."""
 
-    daemon_threads = True
-    request_queue_size = 64
+    per_user = CONNECTIONS_PER_USER
 
-    def __init__(self, path: str, handler: Handler) -> None:
+    def __init__(self, path: str, handler: Handler, turns: Turns) -> None:
         self.handler = handler
-        self._connections: Counter[int] = Counter()
-        self._turns: dict[int, threading.Lock] = {}
-        self._answers = threading.BoundedSemaphore(ANSWERS)
-        self._lock = threading.Lock()
+        self.turns = turns
+        self.in_all = CONNECTIONS
         super().__init__(path, _Connection)
-
-    def verify_request(self, request: Any, _client_address: Any) -> bool:
-        uid = _uid(request)
-        with self._lock:
-            full = self._connections.total() >= CONNECTIONS and not _trusted(uid)
-            free = not full and self._connections[uid] < CONNECTIONS_PER_USER
-            self._connections[uid] += free
-        return free
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request(request, client_address)
-        except RuntimeError as error:  # no more threads: only this caller is not served
-            self._leave(_uid(request))
-            raise ConnectionAbortedError(str(error)) from error
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        uid = _uid(request)
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._leave(uid)
-
-    def _leave(self, uid: int) -> None:
-        with self._lock:
-            self._connections[uid] -= 1
-            if not self._connections[uid]:
-                del self._connections[uid]
-                self._turns.pop(uid, None)
-
-    @contextmanager
-    def turn(self, uid: int) -> Iterator[None]:
-        """The caller's turn to be answered."""
-        with self._lock:
-            turn = self._turns.setdefault(uid, threading.Lock())
-        with turn, nullcontext() if _trusted(uid) else self._answers:
-            yield
 
     def handle_error(self, _request: Any, _client_address: Any) -> None:
         """A client that hangs up midway is ignored; a defect of ours is logged."""
@@ -181,20 +133,9 @@ class _Connection(socketserver.BaseRequestHandler):
 
     def _answer(self) -> str:
         command, arguments = _parsed(_line(self.request, REQUEST_SECONDS))
-        uid = _uid(self.request)
-        with self.server.turn(uid):
+        uid = self.server.caller(self.request)
+        with self.server.turns.turn(uid, waiting=CONNECTIONS_PER_USER, at_once=trusted(uid)):
             return json.dumps({"data": self.server.handler(Request(command, arguments, uid))})
-
-
-def _trusted(uid: int) -> bool:
-    return uid in (0, os.getuid())
-
-
-def _uid(connection: socket.socket) -> int:
-    """The uid at the other end, from the kernel: known even after it hung up."""
-    told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    _, uid, _ = struct.unpack("3i", told)
-    return int(uid)
 
 
 def _line(connection: socket.socket, seconds: float) -> bytes:

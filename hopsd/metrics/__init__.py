@@ -24,7 +24,7 @@ try:
 except ImportError as error:  # prometheus-client is an extra
     MISSING = str(error)
 
-SCRAPES = Bounds(connections=8, seconds=10.0)
+SCRAPES = Bounds(per_user=8, in_all=64, seconds=10.0)
 
 log = structlog.get_logger()
 

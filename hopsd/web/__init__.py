@@ -5,6 +5,7 @@ from __future__ import annotations
 import structlog
 
 from hopsd.answers import Answers
+from hopsd.callers import Turns
 from hopsd.config import WebConfig
 from hopsd.errors import HopsError
 from hopsd.local_http import Bounds, LocalHttp
@@ -16,7 +17,8 @@ try:
 except ImportError as error:  # Flask is an extra
     MISSING = str(error)
 
-READERS = Bounds(connections=32, seconds=80.0)
+READERS = Bounds(per_user=64, in_all=128, seconds=80.0)
+"""A proxy is one user: what each of its readers may have is bounded by their turns."""
 
 log = structlog.get_logger()
 
@@ -24,8 +26,8 @@ log = structlog.get_logger()
 class Web:
     """Serves what hopsd answers. Whatever goes wrong here, hopsd plans on without it."""
 
-    def __init__(self, config: WebConfig, answers: Answers) -> None:
-        """Listen at ``web.listen``, if that is set."""
+    def __init__(self, config: WebConfig, answers: Answers, turns: Turns | None = None) -> None:
+        """Listen at ``web.listen``, if that is set. ``turns``: with others who give answers."""
         self._server: LocalHttp | None = None
         if not config.listen:
             return
@@ -34,7 +36,8 @@ class Web:
             log.error("web", error=f"web.listen is set: {MISSING}; {how}")
             return
         try:
-            self._server = LocalHttp(config.listen, application(config, answers), READERS, "web")
+            app = application(config, answers, turns or Turns())
+            self._server = LocalHttp(config.listen, app, READERS, "web")
         except HopsError as refused:
             log.error("web", error=str(refused), did="hopsd goes on without its page")
 

@@ -7,8 +7,10 @@ import math
 import pwd
 import secrets
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import wraps
 from typing import Any
 
 import structlog
@@ -16,8 +18,10 @@ from flask import Flask, Response, abort, g, render_template, request
 from werkzeug.exceptions import HTTPException
 
 from hopsd.answers import STRANGER, Answers
+from hopsd.callers import BusyError, Turns
 from hopsd.config import WebConfig
 from hopsd.errors import HopsError, InputError
+from hopsd.local_http import CALLER
 from hopsd.model.privacy import Viewer
 from hopsd.web import drawing
 from hopsd.web.what_if import Answer, Planner, asking, emptied
@@ -40,13 +44,15 @@ HEADERS = {
 OWN_NAMES = ("localhost", "127.0.0.1", "[::1]")
 PLANS = 60
 """As many of the last plans are shown."""
+OPEN_QUESTIONS = 8
+"""Of one reader, at a time; browsers open six connections."""
 ROWS, ALL_ROWS = 200, 5000
 """Of a table, and where all are asked for; what is beyond is counted."""
 
 log = structlog.get_logger()
 
 
-def application(config: WebConfig, answers: Answers) -> Flask:
+def application(config: WebConfig, answers: Answers, turns: Turns) -> Flask:
     """The application, as ``config`` wants it."""
     app = Flask(__name__)
     app.jinja_options = {"trim_blocks": True, "lstrip_blocks": True}
@@ -62,11 +68,14 @@ def application(config: WebConfig, answers: Answers) -> Flask:
     gate = _Gate(config, answers)
     app.before_request(gate.admit)
     app.after_request(gate.protect)
-    pages = _Pages(answers)
-    app.add_url_rule("/", view_func=pages.cluster)
-    app.add_url_rule("/jobs", view_func=pages.jobs)
-    app.add_url_rule("/jobs/<job>", view_func=pages.job)
-    app.add_url_rule("/plans", view_func=pages.plans)
+    pages = _Pages(answers, turns)
+    for rule, page in (
+        ("/", pages.cluster),
+        ("/jobs", pages.jobs),
+        ("/jobs/<job>", pages.job),
+        ("/plans", pages.plans),
+    ):
+        app.add_url_rule(rule, view_func=pages.in_turn(page))
     app.add_url_rule("/what-if", view_func=pages.what_if)
     app.register_error_handler(HTTPException, _refused)
     app.register_error_handler(HopsError, _failed)
@@ -95,10 +104,11 @@ class _Gate:
         # A name of another site that leads here would let that site's scripts read the page.
         if not self._on_socket and _host_name(request.host) not in self._names:
             abort(421, "That is no name of this page; web.names may list more.")
-        g.who = self._reader()
-
-    def _reader(self) -> Viewer:
         user = request.headers.get(self._header, "") if self._header else ""
+        g.reader = user or request.environ[CALLER]
+        g.who = self._reader(user)
+
+    def _reader(self, user: str) -> Viewer:
         if not user:
             return self._answers.viewer(STRANGER, "")
         try:
@@ -118,10 +128,24 @@ class _Gate:
 class _Pages:
     """One method a page."""
 
-    def __init__(self, answers: Answers) -> None:
+    def __init__(self, answers: Answers, turns: Turns) -> None:
         self._answers = answers
+        self._turns = turns
         self._start = secrets.token_hex(8)
         self._planner = Planner()
+
+    def in_turn(self, page: Callable[..., Response]) -> Callable[..., Response]:
+        """``page``, made for one reader after another."""
+
+        @wraps(page)
+        def made(**arguments: str) -> Response:
+            with self._turn():
+                return page(**arguments)
+
+        return made
+
+    def _turn(self) -> AbstractContextManager[None]:
+        return self._turns.turn(g.reader, waiting=OPEN_QUESTIONS)
 
     def cluster(self) -> Response:
         doc = self._answers.status(g.who)
@@ -181,14 +205,17 @@ class _Pages:
         return self._page("plans.html", doc, known)
 
     def what_if(self) -> Response:
-        doc = self._answers.status(g.who)
+        """Not in turn while plans are made: they take long, and have a process of their own."""
+        with self._turn():
+            doc = self._answers.status(g.who)
         asked = {key: request.args.get(key, "").strip() for key in ("drain", "job", "reqs")}
         given = [key for key, value in asked.items() if value]
         if given and request.headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none"):
             abort(403, "Another site may not have plans made.")
         nodes = [node["name"] for node in doc["nodes"] if node["usable"]]
         answer = self._plan_anew(doc, nodes, asked) if given else None
-        page = render_template("what-if.html", doc=doc, nodes=nodes, answer=answer, **asked)
+        with self._turn():
+            page = render_template("what-if.html", doc=doc, nodes=nodes, answer=answer, **asked)
         return Response(page)
 
     def _plan_anew(self, doc: dict[str, Any], nodes: list[str], asked: dict[str, str]) -> Answer:
@@ -239,6 +266,8 @@ def _refused(error: HTTPException) -> Response:
 def _failed(error: HopsError) -> Response:
     if isinstance(error, InputError):
         return _told(400, "That is not accepted", str(error))
+    if isinstance(error, BusyError):
+        return _told(429, "Too many questions at a time", str(error))
     return _told(503, "hopsd cannot answer now", str(error))
 
 

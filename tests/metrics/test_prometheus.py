@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
 import shutil
 import socket
@@ -179,9 +180,45 @@ def test_no_label_names_a_job_a_user_or_a_node(site: Site) -> None:
     assert "ann" not in re.findall(r'"(.*?)"', site.text())
 
 
+HOLDER = """
+import socket, sys
+held = [socket.create_connection(("127.0.0.1", int(sys.argv[1]))) for _ in range(int(sys.argv[2]))]
+for client in held[::2]:
+    try:
+        client.sendall(b"GET /met")
+    except OSError:
+        pass
+print("held", flush=True)
+sys.stdin.read()
+"""
+SCRAPER = """
+import sys, urllib.request
+print(urllib.request.urlopen(sys.argv[1], timeout=30).status)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="acts as other accounts")
+def test_who_says_nothing_or_half_of_it_keeps_nobody_else_out() -> None:
+    """Eight such connections of anybody on the machine kept Prometheus out."""
+    server, port = on_a_port()
+    words = ["/usr/bin/python3", "-c", HOLDER, str(port), str(2 * SCRAPES.per_user)]
+    with (
+        closing(server),
+        subprocess.Popen(words, user=65531, stdin=-1, stdout=-1, text=True) as holder,
+    ):
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        scraped = subprocess.run(
+            ["/usr/bin/python3", "-c", SCRAPER, f"http://127.0.0.1:{port}/metrics"],
+            user=65532, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert scraped.stdout == "200\n", scraped.stderr
+        holder.communicate(timeout=60)
+
+
 def test_more_than_a_few_clients_are_turned_away_and_the_daemon_does_not_wait(site: Site) -> None:
     silent = []
-    for _ in range(SCRAPES.connections):
+    for _ in range(SCRAPES.per_user):
         client = socket.socket(socket.AF_UNIX)
         client.connect(str(site.socket))
         silent.append(client)
@@ -193,11 +230,15 @@ def test_more_than_a_few_clients_are_turned_away_and_the_daemon_does_not_wait(si
         client.close()
 
 
-def test_an_address_and_the_socket_of_one_that_was_killed(tmp_path: Path) -> None:
+def on_a_port() -> tuple[LocalHttp, int]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    server = served(ListenAddress(f"127.0.0.1:{port}"))
+    return served(ListenAddress(f"127.0.0.1:{port}")), port
+
+
+def test_an_address_and_the_socket_of_one_that_was_killed(tmp_path: Path) -> None:
+    server, port = on_a_port()
     with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
         assert "hops_ticks_total" in answer.read().decode()
     server.close()

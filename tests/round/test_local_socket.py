@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from hopsd import __version__, local_socket
+from hopsd.callers import Turns
 from hopsd.errors import HopsError, InputError
 from hopsd.local_socket import (
     CONNECTIONS_PER_USER,
@@ -145,21 +146,20 @@ def test_all_users_together_leave_room_for_root(monkeypatch: pytest.MonkeyPatch)
     with tempfile.TemporaryDirectory(prefix="hops-test-") as folder:
         Path(folder).chmod(0o755)
         path = Path(folder, "sock")
-        with contextlib.closing(LocalServer(path, answer)):
-            for most, said in ((1, b"answered"), (0, b"turned away")):
-                monkeypatch.setattr(local_socket, "CONNECTIONS", most)
+        for most, said in ((1, b"answered"), (0, b"turned away")):
+            monkeypatch.setattr(local_socket, "CONNECTIONS", most)
+            with contextlib.closing(LocalServer(path, answer)):
                 other = subprocess.run(
                     ["/usr/bin/python3", "-c", ASKER, path],
                     user=65534, check=True, capture_output=True, timeout=60,
                 )  # fmt: skip
                 assert other.stdout.strip() == said
-            assert ask(path, "who")["uid"] == 0
+                assert ask(path, "who")["uid"] == 0
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="acts as other accounts")
-def test_who_asks_for_much_at_once_is_answered_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_asks_for_much_at_once_is_answered_one_by_one() -> None:
     """Some questions cost seconds of the processor and PostgreSQL that the round needs."""
-    monkeypatch.setattr(local_socket, "ANSWERS", 2)
     asked: queue.Queue[int] = queue.Queue()
     go_on = threading.Event()
 
@@ -172,7 +172,7 @@ def test_who_asks_for_much_at_once_is_answered_one_by_one(monkeypatch: pytest.Mo
     with tempfile.TemporaryDirectory(prefix="hops-test-") as folder:
         Path(folder).chmod(0o755)
         path = Path(folder, "sock")
-        with contextlib.closing(LocalServer(path, slow)):
+        with contextlib.closing(LocalServer(path, slow, Turns(2))):
             others = [
                 subprocess.Popen(["/usr/bin/python3", "-c", ASKER, path], user=uid, stdout=-1)
                 for uid in (65531, 65531, 65531, 65532, 65533)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import pwd
+import queue
 import re
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -17,14 +20,15 @@ from hopsd.config import Config, WebConfig
 from hopsd.config.listen import ListenAddress
 from hopsd.errors import HopsError
 from hopsd.model.ids import JobId, UserName
+from hopsd.model.journal import PlanSummary
 from hopsd.model.plan import PlanSettings
 from hopsd.model.privacy import Privacy, Private
-from hopsd.web import READERS, Web, drawing
+from hopsd.web import Web, drawing
 
 pytest.importorskip("flask")
 from web_site import Page, WebSite
 
-from hopsd.web.pages import ROWS
+from hopsd.web.pages import OPEN_QUESTIONS, ROWS
 from hopsd.web.what_if import Planner
 
 EVIL = "<script>alert(1)</script>\"'><img src=x>"
@@ -320,4 +324,30 @@ def test_before_the_first_tick_there_are_pages(tmp_path: Path) -> None:
     for path in ("/", "/jobs", "/plans"):
         assert made.get(path).status == 200
     made.close()
-    assert READERS.connections > 1
+
+
+def test_one_readers_questions_are_answered_one_by_one(
+    site: WebSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else one reader has the processor and the connections to PostgreSQL that a round needs."""
+    answering: queue.Queue[None] = queue.Queue()
+    go_on = threading.Event()
+
+    def slow(_: int) -> tuple[PlanSummary, ...]:
+        answering.put(None)
+        assert go_on.wait(60.0)
+        return ()
+
+    monkeypatch.setattr(site.answers, "plans", slow)
+    with ThreadPoolExecutor(OPEN_QUESTIONS + 1) as readers:
+        asked = [
+            readers.submit(site.get, "/plans", X_Remote_User=ME) for _ in range(OPEN_QUESTIONS + 1)
+        ]
+        answering.get(timeout=60.0)
+        refused = next(as_completed(asked, timeout=60.0))
+        assert refused.result().status == 429
+        assert "ask again later" in words(refused.result())
+        assert site.get("/").status == 200
+        assert answering.empty()
+        go_on.set()
+    assert sorted(page.result().status for page in asked) == [200] * OPEN_QUESTIONS + [429]
