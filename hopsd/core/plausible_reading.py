@@ -25,10 +25,10 @@ _JOB: Mapping[str, Bound] = {
     "restarts": bounds.RESTARTS,
 }
 _NODE: Mapping[str, Bound] = {
-    "gpus": Bound(0, bounds.GPUS.most),
-    "foreign_gpus": Bound(0, bounds.GPUS.most),
-    "cores": Bound(0, bounds.ITERATIONS.most),
-    "threads": Bound(1, bounds.GPUS.most),
+    "gpus": Bound(0, bounds.GPUS.maximum),
+    "foreign_gpus": Bound(0, bounds.GPUS.maximum),
+    "cores": Bound(0, bounds.ITERATIONS.maximum),
+    "threads": Bound(1, bounds.GPUS.maximum),
     "reserved_from": bounds.EPOCH,
 }
 _HARMLESS = {"time_limit_seconds": None, "reserved_from": None, "threads": 1}

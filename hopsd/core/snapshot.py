@@ -163,18 +163,18 @@ def _nodes(reading: Reading, racks: Mapping[NodeName, RackName]) -> tuple[Node, 
             n.gpus,
             max(0, n.gpus - n.foreign_gpus - used[n.name]),
             racks.get(n.name),
-            **_room(n, reading),
+            **_cores_and_memory(n, reading),
         )
         for n in reading.nodes
         if n.usable and n.gpus
     )
 
 
-def _room(node: NodeReading, reading: Reading) -> dict[str, int | None]:
+def _cores_and_memory(node: NodeReading, reading: Reading) -> dict[str, int | None]:
     """Cores and memory, if Slurm reports what is free. On CPU nodes the cores are the devices."""
-    room: dict[str, int | None] = {}
+    found: dict[str, int | None] = {}
     if node.idle_cores is not None and not is_cpu(node.gpu_type):
-        room |= {"cores": node.cores, "idle_cores": node.idle_cores}
+        found |= {"cores": node.cores, "idle_cores": node.idle_cores}
     if reading.memory.counted and node.memory_mb and node.idle_memory_mb is not None:
-        room |= {"memory_mb": node.memory_mb, "idle_memory_mb": node.idle_memory_mb}
-    return room
+        found |= {"memory_mb": node.memory_mb, "idle_memory_mb": node.idle_memory_mb}
+    return found

@@ -13,17 +13,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """From ``least`` to ``most``, both included."""
+    """From ``minimum`` to ``maximum``, both included."""
 
-    least: float
-    most: float
+    minimum: float
+    maximum: float
 
     def holds(self, value: float) -> bool:
         """Whether ``value`` is within the bounds; NaN and infinities never are."""
-        return self.least <= value <= self.most
+        return self.minimum <= value <= self.maximum
 
     def __str__(self) -> str:
-        return f"{_shown(self.least)} to {_shown(self.most)}"
+        return f"{_shown(self.minimum)} to {_shown(self.maximum)}"
 
 
 def _shown(value: float) -> str:

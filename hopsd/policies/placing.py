@@ -120,14 +120,14 @@ class Servers:
         """How many GPUs the job could take on a node, of the idle ones or of ``available``."""
         if job.rules == ANYWHERE and available is None and not self._closed:
             return lambda node: self.idle[node.name]
-        most = (available or self._available).most(job.rules)
+        usable = (available or self._available).usable_gpus(job.rules)
         if available is not None:
-            return lambda node: int(most[self._at[node.name]])
+            return lambda node: int(usable[self._at[node.name]])
         alone = job.rules.exclusive
 
         def could_take(node: Node) -> int:
             idle = self.idle[node.name]
-            return 0 if alone and idle < node.gpus else min(idle, int(most[self._at[node.name]]))
+            return 0 if alone and idle < node.gpus else min(idle, int(usable[self._at[node.name]]))
 
         return could_take
 

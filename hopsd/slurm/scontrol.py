@@ -229,7 +229,7 @@ class ScontrolAdapter:
         mine = filter(self._mine, answer["jobs"])
         readings = in_turn(
             (isolated_reading(job, self._order, known) for job in mine),
-            self._room,
+            self._task_capacity,
             lambda record, task: task_reading(record, task, known),
         )
         self._rests = {job.id: job.rest for job in readings if job.rest is not None}
@@ -244,7 +244,7 @@ class ScontrolAdapter:
             for job in readings
         )
 
-    def _room(self, job: JobReading) -> int:
+    def _task_capacity(self, job: JobReading) -> int:
         """How many tasks of the job's array the cluster has GPUs for, at least one."""
         try:
             least = min(parse(job.comment).reqs)

@@ -65,8 +65,8 @@ def solve_large(
     if len(program.value) <= _WHOLE_MAX and not _enough(program, choice, bound, task):
         choice, bound = _prove(program, choice, prices, task)
     if not _enough(program, choice, bound, task):
-        dealt = _class_start(program, parts, prices, task)
-        choice = choice if dealt is None else max(choice, dealt, key=value)
+        by_class = _class_start(program, parts, prices, task)
+        choice = choice if by_class is None else max(choice, by_class, key=value)
         choice = _passes(program, choice, prices, bound, task)
     return _close(program, choice, prices, bound, task, turns)
 

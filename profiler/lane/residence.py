@@ -17,9 +17,9 @@ def resident(
     latest first), as far as each fits (``sizes``, bytes).
     """
     chosen: list[T] = []
-    room = capacity
+    free = capacity
     for trial in [*following, *completed]:
-        if trial not in chosen and sizes[trial] <= room:
+        if trial not in chosen and sizes[trial] <= free:
             chosen.append(trial)
-            room -= sizes[trial]
+            free -= sizes[trial]
     return chosen

@@ -41,7 +41,7 @@ TOLD = {
 def around(bound: Bound) -> list[tuple[str, bool]]:
     """Values at the bound's ends and next to them, and whether each is within."""
     if bound in WHOLE:
-        least, most = int(bound.least), int(bound.most)
+        least, most = int(bound.minimum), int(bound.maximum)
         return [
             (str(least - 1), False),
             (str(least), True),
@@ -49,10 +49,10 @@ def around(bound: Bound) -> list[tuple[str, bool]]:
             (str(most + 1), False),
         ]
     return [
-        (repr(math.nextafter(bound.least, 0.0)), False),
-        (repr(bound.least), True),
-        (repr(bound.most), True),
-        (repr(math.nextafter(bound.most, math.inf)), False),
+        (repr(math.nextafter(bound.minimum, 0.0)), False),
+        (repr(bound.minimum), True),
+        (repr(bound.maximum), True),
+        (repr(math.nextafter(bound.maximum, math.inf)), False),
     ]
 
 
@@ -132,7 +132,7 @@ def test_users_are_told_the_same() -> None:
     assert {key: str(bound) in rows[key] for key, bound in TOLD.items()} == dict.fromkeys(
         TOLD, True
     )
-    assert f"{int(bounds.COMMENT_CHARACTERS.most)} characters" in (
+    assert f"{int(bounds.COMMENT_CHARACTERS.maximum)} characters" in (
         ROOT / "docs" / "users.md"
     ).read_text().replace(",", "")
 

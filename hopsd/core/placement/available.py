@@ -14,7 +14,7 @@ from hopsd.model.cluster import Node
 from hopsd.model.job import Job
 from hopsd.model.rules import Rules
 
-MOST = 2**50
+UNLIMITED = 2**50
 """An upper limit on cores and memory; a node whose count is unknown has so many."""
 
 # Half of what 64 bits hold: the difference of two such numbers never overflows.
@@ -34,12 +34,12 @@ def kept_to_counts(job: Job) -> Job:
 
 def cores_of(rules: Rules, gpus: Ints) -> Ints:
     """How many of its node's cores each of ``gpus`` takes."""
-    return _each(gpus, lambda count: min(rules.cores(count), MOST))
+    return _each(gpus, lambda count: min(rules.cores(count), UNLIMITED))
 
 
 def memory_of(rules: Rules, gpus: Ints) -> Ints:
     """How much of its node's memory each of ``gpus`` (1 or more) takes, in its unit."""
-    return _each(gpus, lambda count: min(ceil(rules.memory_mb(count) * MEMORY_UNIT), MOST))
+    return _each(gpus, lambda count: min(ceil(rules.memory_mb(count) * MEMORY_UNIT), UNLIMITED))
 
 
 def _each(values: Ints, of: Callable[[int], int]) -> Ints:
@@ -62,7 +62,7 @@ class AvailableResources:
     memory: Ints
     alone: Bools
     closed: Bools
-    _most: dict[Rules, Ints] = field(default_factory=dict, repr=False, compare=False)
+    _usable: dict[Rules, Ints] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def idle(cls, nodes: Sequence[Node]) -> AvailableResources:
@@ -94,7 +94,7 @@ class AvailableResources:
 
     def with_gpus(self, gpus: Ints) -> AvailableResources:
         """The same with fewer idle ``gpus`` (nodes,); nodes that give some are not ``alone``."""
-        return replace(self, gpus=gpus, alone=self.alone & (gpus >= self.gpus), _most={})
+        return replace(self, gpus=gpus, alone=self.alone & (gpus >= self.gpus), _usable={})
 
     def allowed(self, rules: Rules) -> Bools:
         """Whether a job with these rules may ever use each node, (nodes,)."""
@@ -102,39 +102,39 @@ class AvailableResources:
             return np.ones(len(self.nodes), dtype=np.bool_)
         return np.array([node.name in rules.nodes for node in self.nodes], dtype=np.bool_)
 
-    def most(self, rules: Rules) -> Ints:
+    def usable_gpus(self, rules: Rules) -> Ints:
         """S_t: how many GPUs a job with these rules could take of every node, (nodes,)."""
-        if rules not in self._most:
+        if rules not in self._usable:
             barred = self.closed | ~self.alone if rules.exclusive else self.closed
             barred = barred | ~self.allowed(rules)
-            most = np.minimum(self.gpus, _most_by_cores(rules, self.cores))
-            most = np.minimum(most, _most_by_memory(rules, self.memory))
+            usable = np.minimum(self.gpus, _gpus_by_cores(rules, self.cores))
+            usable = np.minimum(usable, _gpus_by_memory(rules, self.memory))
             if rules.max_per_node is not None:
-                most = np.minimum(most, rules.max_per_node)
-            self._most[rules] = np.where(barred, 0, np.maximum(most, 0))
-        return self._most[rules]
+                usable = np.minimum(usable, rules.max_per_node)
+            self._usable[rules] = np.where(barred, 0, np.maximum(usable, 0))
+        return self._usable[rules]
 
 
-def _most_by_cores(rules: Rules, cores: Ints) -> Ints:
+def _gpus_by_cores(rules: Rules, cores: Ints) -> Ints:
     each = Fraction(str(rules.cores_per_gpu))
-    return most_of(cores, Fraction(0), each) if each else np.full(len(cores), MOST)
+    return fitting(cores, Fraction(0), each) if each else np.full(len(cores), UNLIMITED)
 
 
-def _most_by_memory(rules: Rules, memory: Ints) -> Ints:
+def _gpus_by_memory(rules: Rules, memory: Ints) -> Ints:
     each = Fraction(str(rules.memory_mb_per_gpu)) * MEMORY_UNIT
     base = Fraction(str(rules.memory_mb_per_node)) * MEMORY_UNIT
     if not each:
-        return np.where(memory >= min(ceil(base), MOST), MOST, 0)
-    return most_of(memory, base, each)
+        return np.where(memory >= min(ceil(base), UNLIMITED), UNLIMITED, 0)
+    return fitting(memory, base, each)
 
 
-def most_of(idle: Ints, base: Fraction, each: Fraction) -> Ints:
-    """How often ``each`` (> 0) fits into ``idle`` minus ``base``, (nodes,): ``MOST`` at most."""
+def fitting(idle: Ints, base: Fraction, each: Fraction) -> Ints:
+    """How often ``each`` (> 0) fits into ``idle`` minus ``base``, (nodes,), up to ``UNLIMITED``."""
     scale, used = base.denominator * each.denominator, base.numerator * each.denominator
     unit = each.numerator * base.denominator
-    if max(scale * MOST, used, unit) < _WIDEST:
-        return np.clip((idle * scale - used) // unit, 0, MOST)
-    return _each(idle, lambda count: max(0, min(floor((count - base) / each), MOST)))
+    if max(scale * UNLIMITED, used, unit) < _WIDEST:
+        return np.clip((idle * scale - used) // unit, 0, UNLIMITED)
+    return _each(idle, lambda count: max(0, min(floor((count - base) / each), UNLIMITED)))
 
 
 class _Held:
@@ -168,7 +168,7 @@ class _Held:
             if name in self._at:
                 memory = ceil(job.rules.memory_mb(gpus) * MEMORY_UNIT)
                 cores = job.rules.cores(gpus)
-                yield self._at[name], gpus, min(cores, MOST), min(memory, MOST)
+                yield self._at[name], gpus, min(cores, UNLIMITED), min(memory, UNLIMITED)
 
 
 def _totals(nodes: Iterable[Node]) -> tuple[Ints, Ints]:
@@ -189,6 +189,8 @@ def _idle(nodes: Iterable[Node]) -> tuple[Ints, Ints]:
 
 def _counts(pairs: Sequence[tuple[int | None, float | None]]) -> tuple[Ints, Ints]:
     """Cores and memory, in its unit."""
-    cores = [MOST if c is None else min(c, MOST) for c, _ in pairs]
-    memory = [MOST if mb is None else floor(min(mb * MEMORY_UNIT, MOST)) for _, mb in pairs]
+    cores = [UNLIMITED if c is None else min(c, UNLIMITED) for c, _ in pairs]
+    memory = [
+        UNLIMITED if mb is None else floor(min(mb * MEMORY_UNIT, UNLIMITED)) for _, mb in pairs
+    ]
     return np.array(cores, dtype=np.int64), np.array(memory, dtype=np.int64)

@@ -189,7 +189,7 @@ class _Claims:
         of = []
         for job in jobs:
             if job.rules not in by_rules:
-                allowed, most = available.allowed(job.rules), available.most(job.rules)
+                allowed, most = available.allowed(job.rules), available.usable_gpus(job.rules)
                 key = allowed.tobytes(), most.tobytes(), _what_it_takes(job.rules, rows)
                 claim = known.setdefault(key, len(self.rules))
                 if claim == len(self.rules):

@@ -49,10 +49,10 @@ class Ledger:
         rules = job.rules
         if not stays and not keeps_shape(rules, allocation):
             return False
-        most = self._available.most(rules)
+        usable = self._available.usable_gpus(rules)
         for name, gpus in allocation:
             i = self._at[name]
-            enough = gpus <= most[i] and rules.enough(self._type[i], allocation.gpus)
+            enough = gpus <= usable[i] and rules.enough(self._type[i], allocation.gpus)
             if not stays and not enough:
                 return False
             if i in self._closed or (rules.exclusive and i in self._used):

@@ -50,12 +50,12 @@ class Pool:
         return self._held[key]
 
     def _holds(self, job: Job, *, spreads: bool) -> bool:
-        most = self._idle.most(job.rules)[self._idle.allowed(job.rules)]
-        largest = int(most.max(initial=0))
+        usable = self._idle.usable_gpus(job.rules)[self._idle.allowed(job.rules)]
+        largest = int(usable.max(initial=0))
         sizes = [size for size in job.reqs if job.rules.enough(self.gpu_type, size)]
         if any(size <= largest and in_one(job.rules, size) for size in sizes):
             return True
-        neighbours = Neighbours(np.arange(len(most)), most)
+        neighbours = Neighbours(np.arange(len(usable)), usable)
         form = form_of(job.rules)
         return spreads and any(len(spread(neighbours, size, form)) for size in sizes)
 

@@ -30,19 +30,19 @@ def parse_phases(document: Mapping[str, Any], iterations: int, samples: float) -
     bins = _bins(data, "bins", float(iterations))
     if sum(bins.values()) != iterations:
         raise FormatError(f"phases.data.bins: accepted are {iterations} in all")
-    backward = _bins(document, "backward_by_data", bounds.PHASE_SECONDS.most * iterations)
+    backward = _bins(document, "backward_by_data", bounds.PHASE_SECONDS.maximum * iterations)
     if not backward.keys() <= bins.keys():
         raise FormatError("backward_by_data: accepted are the bins of phases.data")
-    longest = bounds.PHASE_SECONDS.most
+    longest = bounds.PHASE_SECONDS.maximum
     times = {name: number(basics, name, longest) for name in ("t_f", "t_b", "t_u", "t_w")}
     return Phases(
         inference=document.get("kind") == "inference",
         on_device=basics.get("clock") == "cuda",
         pattern=_pattern(basics),
         batch_size=samples / iterations,
-        params=number(document, "params", bounds.PARAMETERS.most),
+        params=number(document, "params", bounds.PARAMETERS.maximum),
         iterations=iterations,
-        data_seconds=number(data, "mean", bounds.PHASE_SECONDS.most) * iterations,
+        data_seconds=number(data, "mean", bounds.PHASE_SECONDS.maximum) * iterations,
         data_bins={bin_: int(count) for bin_, count in bins.items()},
         backward_by_data=backward,
         **times,

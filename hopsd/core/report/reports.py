@@ -28,7 +28,7 @@ FILE_NAME = re.compile(
 )
 """JOB.RUN.NODE.RANK.PID and a random part, which older plugins leave out."""
 
-OLDEST_DAYS = int(bounds.REPORT_SECONDS_OLD.most / 86_400)
+OLDEST_DAYS = int(bounds.REPORT_SECONDS_OLD.maximum / 86_400)
 
 PROGRAM = re.compile(r"(?:[0-9a-f]{12})?")
 
@@ -86,10 +86,10 @@ def parse_report(data: bytes, file_name: str, now: float) -> Report:
         job=JobId(text(document, "job")),
         run=whole(document, "run"),
         node=NodeName(text(document, "node")),
-        rank=whole(document, "rank", int(bounds.GPUS.most) - 1),
+        rank=whole(document, "rank", int(bounds.GPUS.maximum) - 1),
         pid=whole(document, "pid"),
         program=_program(document),
-        world=whole(document, "world", int(bounds.GPUS.most)),
+        world=whole(document, "world", int(bounds.GPUS.maximum)),
         first_step=number(document, "first_step"),
         at=number(document, "at", now + bounds.CLOCK_SKEW_SECONDS),
         iterations=whole(document, "iterations"),
@@ -133,8 +133,8 @@ def _check_sense(report: Report, file_name: str) -> None:
         raise FormatError("timed: more than was done in all")
     if report.saved is not None and report.saved > report.iterations:
         raise FormatError("saved: more than was done in all")
-    if report.samples > report.iterations * bounds.BATCH.most:
-        raise FormatError(f"samples: accepted are {bounds.BATCH.most:g} an iteration")
+    if report.samples > report.iterations * bounds.BATCH.maximum:
+        raise FormatError(f"samples: accepted are {bounds.BATCH.maximum:g} an iteration")
     if report.timed_iterations and report.timed_seconds <= 0.0:
         raise FormatError("timed.seconds: iterations take time")
     if report.timed_seconds > report.at - report.first_step + 1.0:

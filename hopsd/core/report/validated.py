@@ -22,7 +22,7 @@ def text(document: Mapping[str, Any], key: str) -> str:
     return value
 
 
-def number(document: Mapping[str, Any], key: str, most: float = bounds.ITERATIONS.most) -> float:
+def number(document: Mapping[str, Any], key: str, most: float = bounds.ITERATIONS.maximum) -> float:
     """A finite number from 0 to ``most``."""
     value = document.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -33,7 +33,7 @@ def number(document: Mapping[str, Any], key: str, most: float = bounds.ITERATION
     return float(value)
 
 
-def whole(document: Mapping[str, Any], key: str, most: float = bounds.ITERATIONS.most) -> int:
+def whole(document: Mapping[str, Any], key: str, most: float = bounds.ITERATIONS.maximum) -> int:
     """A whole number from 0 to ``most``."""
     value = number(document, key, most)
     if value != int(value):

@@ -123,4 +123,4 @@ class Clamped:
     def held(self, rate: float, nodes: int) -> float:
         """``rate`` clamped to the bounds."""
         bound = self._together if nodes == 1 else self._spread
-        return min(max(rate, bound.least), bound.most)
+        return min(max(rate, bound.minimum), bound.maximum)

@@ -40,7 +40,7 @@ MEASURED_OVER_CPU = 10.0
 
 
 def _with_margin(measured: Bound) -> Bound:
-    return Bound(measured.least / MARGIN, measured.most * MARGIN)
+    return Bound(measured.minimum / MARGIN, measured.maximum * MARGIN)
 
 
 TOGETHER = _with_margin(MEASURED_TOGETHER)
@@ -120,8 +120,8 @@ def _bounds(alone: float, bound: Bound) -> Bound:
 
 
 def _held(rate: float, alone: float, bound: Bound) -> float:
-    within = min(max(rate, bound.least * alone), bound.most * alone)
-    return min(max(within, bounds.SPEED.least), bounds.SPEED.most)
+    within = min(max(rate, bound.minimum * alone), bound.maximum * alone)
+    return min(max(within, bounds.SPEED.minimum), bounds.SPEED.maximum)
 
 
 def _clamped_sources(

@@ -101,7 +101,7 @@ def parse(text: str, *, range_values: int = DEFAULT_RANGE_VALUES) -> Comment:
     if not bounds.COMMENT_CHARACTERS.holds(len(text)):
         raise CommentError(
             f"the comment has {len(text)} characters; accepted are at most"
-            f" {bounds.COMMENT_CHARACTERS.most}"
+            f" {bounds.COMMENT_CHARACTERS.maximum}"
         )
     pairs = _pairs(ours)
     if "reqs" not in pairs:

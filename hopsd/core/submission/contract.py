@@ -73,6 +73,6 @@ def _nodes(text: str | None) -> frozenset[NodeName] | None:
     if not text:
         return None
     try:
-        return frozenset(node_names(text, int(bounds.NAMED_NODES.most)))
+        return frozenset(node_names(text, int(bounds.NAMED_NODES.maximum)))
     except ValueError:
         return frozenset()  # no node: what is asked for cannot be given

@@ -15,7 +15,7 @@ _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 
 
 @lru_cache(maxsize=4096)
-def node_names(text: str, most: int = int(bounds.NODES.most)) -> tuple[NodeName, ...]:
+def node_names(text: str, most: int = int(bounds.NODES.maximum)) -> tuple[NodeName, ...]:
     """The names in ``text``, each once, in its order.
 
     Users write such lists, so neither ``n[1-999999999]`` nor a thousand names with three numbers

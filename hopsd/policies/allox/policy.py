@@ -228,10 +228,10 @@ class _Scheduler:
     def _fill_reserved(self) -> None:
         """Jobs that end before a reservation begins, the shortest first."""
         for held in self._reservations:
-            room = held.start - self._machines.now
+            free_for = held.start - self._machines.now
             seconds = self._work.seconds[:, held.kind]
             for job in sorted(self._open, key=lambda i: float(seconds[i])):
-                if seconds[job] > room:
+                if seconds[job] > free_for:
                     break
                 for row, _ in held.parts:
                     given = self._machines.fill(held.kind, row, int(self._work.gpus[job]))

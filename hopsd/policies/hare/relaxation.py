@@ -144,9 +144,9 @@ def _within_capacity(instance: Instance, columns: _Columns, grid: Floats) -> Con
     tasks = (instance.rounds * instance.scale)[columns.job]
     used = (tasks * columns.train(instance))[here]
     row = columns.kind[here] * finite + columns.interval[here]
-    room = seconds.ravel()
-    scale = np.where(room > 0, room, 1.0)
-    return Constraints(row, here, used / scale[row], room / scale)
+    limit = seconds.ravel()
+    scale = np.where(limit > 0, limit, 1.0)
+    return Constraints(row, here, used / scale[row], limit / scale)
 
 
 def _within_speed(instance: Instance, columns: _Columns, grid: Floats) -> Constraints:

@@ -86,9 +86,9 @@ def without_needless_moves(program: Program, choice: Ints) -> Ints:
         here, there = present[job : job + 1], kept[job : job + 1]
         if program.value[here[0]] < program.value[there[0]]:
             continue
-        room = left + program.taken(there) - program.taken(here)
-        if np.all(room >= 0):
-            kept[job], left = here[0], room
+        residual = left + program.taken(there) - program.taken(here)
+        if np.all(residual >= 0):
+            kept[job], left = here[0], residual
     return kept
 
 

@@ -13,7 +13,7 @@ def comment_of(job: WorkloadJob, workload: WorkloadName, *, declared: bool = Tru
     """
     parts = ["reqs=" + ",".join(map(str, job.reqs)), f"workload={workload}"]
     if declared:
-        samples = min(max(job.samples, bounds.SAMPLES.least), bounds.SAMPLES.most)
+        samples = min(max(job.samples, bounds.SAMPLES.minimum), bounds.SAMPLES.maximum)
         parts.insert(1, f"samples={samples!r}")
     if job.batch_size is not None:
         parts.append(f"batch={job.batch_size}")

@@ -25,13 +25,13 @@ def task_id(array: JobId, task: int) -> JobId:
 
 
 def in_turn(
-    jobs: Iterable[JobReading], room: Callable[[JobReading], int], task_of: TaskReader
+    jobs: Iterable[JobReading], capacity: Callable[[JobReading], int], task_of: TaskReader
 ) -> list[JobReading]:
     """``jobs`` with the tasks whose turn it is instead of the arrays' records.
 
-    Records have ``rest``: all tasks that Slurm has not made jobs of their own. ``room``: how many
-    tasks of an array could run on the cluster. Tasks are taken by number, requeued ones first; a
-    task that its user holds or that waits for a dependency delays no other.
+    Records have ``rest``: all tasks that Slurm has not made jobs of their own. ``capacity``: how
+    many tasks of an array could run on the cluster. Tasks are taken by number, requeued ones first;
+    a task that its user holds or that waits for a dependency delays no other.
     """
     arrays: dict[JobId, list[JobReading]] = defaultdict(list)
     found = []
@@ -41,18 +41,18 @@ def in_turn(
         else:
             found.append(job)
     for members in arrays.values():
-        found += _of_array(members, room, task_of)
+        found += _of_array(members, capacity, task_of)
     return found
 
 
 def _of_array(
-    members: Sequence[JobReading], room: Callable[[JobReading], int], task_of: TaskReader
+    members: Sequence[JobReading], capacity: Callable[[JobReading], int], task_of: TaskReader
 ) -> list[JobReading]:
     record = next((job for job in members if job.rest is not None), None)
     own = [job for job in members if job.rest is None]
     limit = members[0].task_limit
-    most = room(members[0])
-    within = min(limit or most, most)
+    could_run = capacity(members[0])
+    within = min(limit or could_run, could_run)
     waiting, taken = sorted(filter(_comes_up, own), key=_turn), sum(map(_takes_a_place, own))
     if limit:
         late = {job.id for job in waiting[max(0, limit - taken) :]}
@@ -63,7 +63,7 @@ def _of_array(
     tasks, rest = _choose(record, record.rest, count, task_of)
     if not rest:
         return own + tasks
-    return [*own, *tasks, replace(record, rest=rest, throttled=bool(limit) and limit <= most)]
+    return [*own, *tasks, replace(record, rest=rest, throttled=bool(limit) and limit <= could_run)]
 
 
 def _takes_a_place(job: JobReading) -> bool:

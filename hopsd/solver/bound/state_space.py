@@ -66,8 +66,8 @@ def bounds(items: Items, columns: Sequence[Ints], price: Floats, most: int) -> l
     made: list[Bound] = []
     cells = 0
     for first in _divisions(price)[:most]:
-        room = int(items.capacity @ first + 1) * int(items.capacity @ (1 - first) + 1)
-        cells += room * (len(columns) + 1)
+        states = int(items.capacity @ first + 1) * int(items.capacity @ (1 - first) + 1)
+        cells += states * (len(columns) + 1)
         if cells <= CELLS_MAX:
             made.append(_bound(items, columns, price, first))
     return made or [_bound(items, columns, price, np.ones(len(price), dtype=np.int64))]

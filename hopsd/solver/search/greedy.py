@@ -27,12 +27,12 @@ def greedy_by_prices(program: Program, prices: Prices) -> Ints:
     columns = program.configurations
     choice = np.full(columns.jobs, -1, dtype=np.int64)
     profit = program.value - program.per_column(prices.item)
-    room = ResidualCapacity(program, choice)
+    residual = ResidualCapacity(program, choice)
     for job in np.argsort(-prices.job, kind="stable").tolist():
-        column = _best(columns.start, profit, room, job)
+        column = _best(columns.start, profit, residual, job)
         if column >= 0 and profit[column] >= 0.0:
             choice[job] = column
-            room.take(column)
+            residual.take(column)
     return fill_idle(program, choice)
 
 
@@ -43,8 +43,8 @@ def fill_idle(program: Program, choice: Ints) -> Ints:
     if a job that moved freed GPUs for those before it.
     """
     choice = choice.copy()
-    room = ResidualCapacity(program, choice)
-    while _take_idle(program, choice, room):
+    residual = ResidualCapacity(program, choice)
+    while _take_idle(program, choice, residual):
         pass
     return choice
 
@@ -57,39 +57,39 @@ def repair(program: Program, choice: Ints) -> Ints:
     if program.feasible(choice):
         return choice
     kept = np.full(len(choice), -1, dtype=np.int64)
-    room = ResidualCapacity(program, kept)
+    residual = ResidualCapacity(program, kept)
     placed = np.flatnonzero(choice >= 0)
     for job in placed[np.argsort(-program.value[choice[placed]], kind="stable")].tolist():
         column = int(choice[job])
-        if room.fits(column, column + 1)[0]:
+        if residual.fits(column, column + 1)[0]:
             kept[job] = column
-            room.take(column)
+            residual.take(column)
     return kept
 
 
-def _take_idle(program: Program, choice: Ints, room: ResidualCapacity) -> bool:
+def _take_idle(program: Program, choice: Ints, residual: ResidualCapacity) -> bool:
     """Let every job take a better free column; returns whether a job left its former one."""
     start, value = program.configurations.start, program.value
     moved = False
     for job in program.by_weight().tolist():
         held = int(choice[job])
         if held >= 0:
-            room.give_back(held)
-        column = _best(start, value, room, job)
+            residual.give_back(held)
+        column = _best(start, value, residual, job)
         if held >= 0 and value[column] <= value[held]:
             column = held
         if column >= 0:
             choice[job] = column
-            room.take(column)
+            residual.take(column)
         moved |= held not in (-1, column)
     return moved
 
 
-def _best(start: Ints, worth: Floats, room: ResidualCapacity, job: int) -> int:
+def _best(start: Ints, worth: Floats, residual: ResidualCapacity, job: int) -> int:
     """The job's most valuable free column, the first of equal ones; -1 for none."""
     first, last = int(start[job]), int(start[job + 1])
     if first == last:
         return -1
-    fits = room.fits(first, last)
+    fits = residual.fits(first, last)
     best = int(np.argmax(np.where(fits, worth[first:last], -np.inf)))
     return first + best if fits[best] else -1

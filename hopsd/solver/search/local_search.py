@@ -116,7 +116,7 @@ def _tasks(
     columns = program.configurations
     staying = np.where(of_job >= 0, -1, choice)
     held = program.items(staying[staying >= 0])
-    room = prices.rows.limit - prices.rows.used(held, np.ones(len(held)))
+    slack = prices.rows.limit - prices.rows.used(held, np.ones(len(held)))
     wanted = np.repeat(np.where(of_job >= 0, of_job, -2), np.diff(columns.start))
     inside = np.flatnonzero(of_shape[columns.shape] == wanted)
     # Relative to the value: by the plain difference heavy jobs would bring a column or two, and
@@ -134,7 +134,7 @@ def _tasks(
         capacity = parts.capacity(group, current)
         now = float(program.value[current].sum())
         inside_group = np.tile(parts.touched(group), KINDS)
-        most = float(prices.job[jobs].sum() + prices.row[inside_group] @ room[inside_group])
+        most = float(prices.job[jobs].sum() + prices.row[inside_group] @ slack[inside_group])
         if len(best) and most - now > worth * now:
             task = _Task(jobs, np.union1d(best, current), current, capacity, most - now)
             tasks.append(task)

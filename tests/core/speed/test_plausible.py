@@ -44,12 +44,15 @@ def test_a_faked_speed_gains_no_more_than_was_ever_measured(factor: float) -> No
     for table in faked.values():
         alone = table.aggregated[1]
         assert all(
-            TOGETHER.least * 0.99 <= rate / alone <= TOGETHER.most * 1.01
+            TOGETHER.minimum * 0.99 <= rate / alone <= TOGETHER.maximum * 1.01
             or math.isclose(rate, 1e-6)
             for rate in table.aggregated.values()
         )
-        assert all(SPREAD.least * 0.99 <= r / alone <= SPREAD.most * 1.01 or math.isclose(r, 1e-6)
-                   for r in table.distributed.values())  # fmt: skip
+        assert all(
+            SPREAD.minimum * 0.99 <= rate / alone <= SPREAD.maximum * 1.01
+            or math.isclose(rate, 1e-6)
+            for rate in table.distributed.values()
+        )
     alone = [table.aggregated[1] for table in faked.values()]
     assert max(alone) / min(alone) <= TYPES * 1.001
     assert "held to what is plausible" in faked[A].source_of(8, 1)
@@ -80,7 +83,7 @@ def test_no_two_speeds_of_a_workload_are_further_apart_than_plausible(
 ) -> None:
     held = plausible_tables(told)
     every = [r for t in held.values() for r in (*t.aggregated.values(), *t.distributed.values())]
-    widest = OVER_CPU * TOGETHER.most / SPREAD.least
+    widest = OVER_CPU * TOGETHER.maximum / SPREAD.minimum
     assert not every or max(every) / max(min(every), 1e-6) <= widest * 1.001
     again = plausible_tables(held)
     for gpu_type, table in held.items():

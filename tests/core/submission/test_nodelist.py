@@ -13,7 +13,7 @@ from hopsd.core.submission.contract import read_asked
 from hopsd.core.submission.nodelist import node_names
 from hopsd.model import bounds
 
-MOST = int(bounds.NAMED_NODES.most)
+MOST = int(bounds.NAMED_NODES.maximum)
 numbers = st.integers(0, 120)
 ranges = st.tuples(numbers, st.integers(0, 9)).map(lambda r: f"{r[0]:03d}-{r[0] + r[1]:03d}")
 item = st.one_of(
