@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 
 .PHONY: setup demo test test-forky test-trixie test-releases test-chaos test-install fast lint bench \
-	paper deb deb-source clean
+	paper man deb deb-source clean
 
 $(VENV)/.ready: setup.cfg
 	$(PYTHON) -m venv $(VENV)
@@ -41,6 +41,10 @@ lint: setup
 
 paper: setup
 	$(VENV)/bin/python -m bench.paper
+
+# Man pages, from the commands and settings themselves: man build/man/hopsctl.1
+man: setup
+	$(VENV)/bin/python -m hopsd.ctl.shell.manual build/man
 
 # Packages for the Debian release that this runs on, into build/deb; debian/control names what it
 # needs: apt-get build-dep . installs it.

@@ -28,6 +28,15 @@ class Setting:
         return f"{self.section}.{self.key}"
 
 
+def described() -> dict[str, Option]:
+    """Every setting by its path, as ``plan.policy``, in the schema's order."""
+    return {
+        f"{section}.{option.key}": option
+        for section, kind in SECTIONS.items()
+        for option in options(kind)
+    }
+
+
 def settings(config: Config) -> Iterator[Setting]:
     """Every setting of ``config``, in the schema's order, including its tables."""
     for section, kind in SECTIONS.items():
@@ -73,7 +82,7 @@ def reference_file() -> str:
     for section, kind in SECTIONS.items():
         parts.append(f"\n[{section}]\n# {_summary(kind)}")
         parts += [_reference_entry(option) for option in options(kind)]
-    parts += [_THROUGHPUT, _BANDWIDTH, _RACKS]
+    parts += tables()
     return "\n".join(parts)
 
 
@@ -108,6 +117,11 @@ def toml_value(value: Any) -> str:
 def toml_key(key: str) -> str:
     bare = key.isascii() and key.replace("-", "").replace("_", "").isalnum()
     return key if bare and not key.isdigit() else toml_value(key)
+
+
+def tables() -> tuple[str, ...]:
+    """What the reference file says of the sections with names of the site's own."""
+    return _THROUGHPUT, _BANDWIDTH, _RACKS
 
 
 def _default(option: Option) -> str:

@@ -7,32 +7,36 @@ from __future__ import annotations
 
 import importlib
 import sys
+from difflib import get_close_matches
 from typing import cast
 
 import click
+from click.shell_completion import CompletionItem
 
 from hopsd import __version__
 from hopsd.ctl.terminal import complain
 from hopsd.errors import HopsError, InputError
 
 COMMANDS = {
-    "status": "hopsd.ctl.status:status",
-    "explain": "hopsd.ctl.status:explain",
-    "plan": "hopsd.ctl.plan:plan",
-    "calibrate": "hopsd.ctl.calibrate:calibrate",
-    "check": "hopsd.ctl.check:check",
-    "comment": "hopsd.ctl.comment:comment",
-    "config": "hopsd.ctl.config:config",
-    "estimate": "hopsd.ctl.estimate:estimate",
-    "simulate": "hopsd.ctl.simulate:simulate",
-    "import-runs": "hopsd.ctl.past_runs:import_runs",
-    "throughput": "hopsd.ctl.throughput:throughput",
-    "pause": "hopsd.ctl.control:pause",
-    "resume": "hopsd.ctl.control:resume",
-    "release": "hopsd.ctl.control:release",
-    "setup": "hopsd.ctl.setup:setup",
-    "migrate": "hopsd.ctl.database:migrate",
+    "calibrate": ("hopsd.ctl.calibrate:calibrate", "Measure the links between GPUs."),
+    "check": ("hopsd.ctl.check:check", "What hops would do with a script, and where."),
+    "comment": ("hopsd.ctl.comment:comment", "Check the text of a job's comment."),
+    "completion": ("hopsd.ctl.shell.completion:completion", "Let bash, zsh or fish complete."),
+    "config": ("hopsd.ctl.config:config", "Check, show or explain hopsd.toml."),
+    "estimate": ("hopsd.ctl.estimate:estimate", "Throughput by the paper's equations."),
+    "explain": ("hopsd.ctl.status:explain", "Why a job runs where it runs, or waits."),
+    "import-runs": ("hopsd.ctl.past_runs:import_runs", "Learn run times from Slurm's accounting."),
+    "migrate": ("hopsd.ctl.database:migrate", "Bring the database's schema to this release."),
+    "pause": ("hopsd.ctl.control:pause", "Leave everything to Slurm."),
+    "plan": ("hopsd.ctl.plan:plan", "Plan once from a snapshot file."),
+    "release": ("hopsd.ctl.control:release", "Give held jobs to plain Slurm."),
+    "resume": ("hopsd.ctl.control:resume", "Schedule again after a pause."),
+    "setup": ("hopsd.ctl.setup:setup", "Put hops in place on a controller, or take it back."),
+    "simulate": ("hopsd.ctl.simulate:simulate", "Play a workload through under policies."),
+    "status": ("hopsd.ctl.status:status", "The cluster, what runs, what waits and why."),
+    "throughput": ("hopsd.ctl.throughput:throughput", "How fast known trainings run, where."),
 }
+"""Where each command is, and what the list of commands says of it in half a line."""
 
 
 class LazyGroup(click.Group):
@@ -48,22 +52,40 @@ class LazyGroup(click.Group):
     ) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module, name = COMMANDS[cmd_name].split(":")
+        module, name = COMMANDS[cmd_name][0].split(":")
         command = getattr(importlib.import_module(module), name)
         return cast(click.Command, command)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        begun = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        commands = [CompletionItem(name, help=COMMANDS[name][1]) for name in begun]
+        return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if not args[0].startswith("-") and args[0] not in COMMANDS:
-            ctx.fail(f"no command {args[0]!r}; accepted: {', '.join(sorted(COMMANDS))}")
+        if not args[0].startswith("-") and args[0] not in COMMANDS and not ctx.resilient_parsing:
+            near = get_close_matches(args[0], COMMANDS, 1)
+            meant = f"did you mean {near[0]!r}? " if near else ""
+            ctx.fail(f"no command {args[0]!r}; {meant}`hopsctl --help` lists all of them")
         return super().resolve_command(ctx, args)
 
 
 @click.group(cls=LazyGroup)
 @click.version_option(__version__, prog_name="hopsctl")
 def cli() -> None:
-    """Show what hops does and why; plan and simulate from files."""
+    """Show what hops does and why; plan and simulate from files.
+
+    \b
+    Examples:
+      hopsctl status
+      hopsctl explain 17
+      hopsctl COMMAND --help
+    """
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ from hopsd.config import Config, load
 from hopsd.core.speed.calibration import Fit, fit
 from hopsd.ctl.config_file import config_option
 from hopsd.ctl.render import show, show_json, table
+from hopsd.ctl.shell import completion as complete
 from hopsd.ctl.terminal import say
 from hopsd.errors import InputError
 from hopsd.model.ids import GpuType
@@ -45,7 +46,13 @@ class Found:
 
 
 @click.command()
-@click.option("--type", "types", multiple=True, help="Only this GPU type; may be given again.")
+@click.option(
+    "--type",
+    "types",
+    multiple=True,
+    shell_complete=complete.gpu_types,
+    help="Only this GPU type; may be given again.",
+)
 @config_option
 @click.option(
     "--python",
@@ -85,6 +92,11 @@ def calibrate(
 
     All-reduces of several sizes run as ordinary Slurm jobs of the caller: between GPUs of one
     server (b_link) and of two (b_net). They take the GPUs that are idle, and wait for others.
+
+    \b
+    Examples:
+      hopsctl calibrate --python /opt/torch/bin/python3
+      hopsctl calibrate --type a100 --srun=--account=ai --dry-run
     """
     config = load(path)
     site = Site(python, options, patience)

@@ -45,7 +45,14 @@ _JOB = JobId("check")
 def check(words: tuple[str, ...]) -> None:
     """What hops would do with SCRIPT, and where it could run on this cluster now.
 
-    OPTION: as for sbatch. Nothing is submitted. Exit codes: 0 hops would accept it, 2 it or Slurm
+    OPTION: as for sbatch. Nothing is submitted.
+
+    \b
+    Examples:
+      hopsctl check train.sh
+      hopsctl check --comment=hops:reqs=1,2,4 --partition=gpu train.sh
+
+    Exit codes: 0 hops would accept it, 2 it or Slurm
     would not, 3 it is an ordinary Slurm job.
     """
     accepted, said = SlurmCommands().try_submission(words)

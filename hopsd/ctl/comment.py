@@ -21,6 +21,11 @@ NOT_OURS = 3
 def comment(text: str, as_json: bool) -> None:
     """Check TEXT as `sbatch --comment=TEXT` would be.
 
+    \b
+    Examples:
+      hopsctl comment 'hops:reqs=1,2,4;samples=2e6;batch=128'
+      hopsctl comment --json hops:reqs=1,2,4
+
     Exit codes: 0 accepted, 2 refused, 3 not a hops comment.
     """
     try:

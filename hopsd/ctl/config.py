@@ -1,22 +1,27 @@
-"""`hopsctl config check` and `hopsctl config show`."""
+"""`hopsctl config check`, `show` and `explain`."""
 
 from __future__ import annotations
 
 import json
 import pwd
 import sys
+import textwrap
+from difflib import get_close_matches
 from pathlib import Path
 
 import click
 
 from hopsd.config import DEFAULT_PATH, Config, load
-from hopsd.config.reference import settings, toml
+from hopsd.config.reference import described, settings, toml, toml_value
 from hopsd.ctl.node_check import Site, problems, read_site
+from hopsd.ctl.shell import completion as complete
 from hopsd.ctl.terminal import complain, say
-from hopsd.errors import SlurmError
+from hopsd.errors import InputError, SlurmError
 from hopsd.slurm.accounting.rights import missing_rights
 from hopsd.slurm.ask import slurm_conf
 from hopsd.slurm.command import SlurmCommands
+
+INDENT = 14
 
 _file = click.argument(
     "path", metavar="[FILE]", type=click.Path(path_type=Path), default=DEFAULT_PATH
@@ -25,7 +30,7 @@ _file = click.argument(
 
 @click.group()
 def config() -> None:
-    """Check or show hopsd.toml; FILE is /etc/hops/hopsd.toml where it is not given."""
+    """Check, show or explain hopsd.toml; FILE is /etc/hops/hopsd.toml where it is not given."""
 
 
 @config.command()
@@ -47,6 +52,12 @@ def check(path: Path, folder: Path, account: str, *, node: bool) -> None:
 
     Its site.sh, scripts and folders are compared with FILE, if there is one, with slurm.conf and
     with this release. Without --node, the rights of hopsd's account in Slurm are checked, too.
+
+    \b
+    Examples:
+      hopsctl config check
+      hopsctl config check --node
+
     Exit codes: 0 good, 1 something is wrong with the machine or the account, 2 with FILE.
     """
     loaded = load(path) if path.exists() or not node else None
@@ -99,6 +110,11 @@ def show(path: Path, as_json: bool) -> None:
     """What is in force with FILE, and whether a value is the file's or the default.
 
     Passwords are hidden.
+
+    \b
+    Examples:
+      hopsctl config show
+      hopsctl config show build/demo/hopsd.toml --json
     """
     loaded = load(path)
     if not as_json:
@@ -106,3 +122,30 @@ def show(path: Path, as_json: bool) -> None:
         return
     values = {s.path: {"value": s.value, "origin": s.origin} for s in settings(loaded)}
     print(json.dumps({"file": str(path), "settings": values}, indent=2))
+
+
+@config.command()
+@click.argument("setting", shell_complete=complete.settings)
+def explain(setting: str) -> None:
+    """What SETTING does, such as plan.policy, and which values it accepts.
+
+    \b
+    Examples:
+      hopsctl config explain plan.policy
+      hopsctl config explain daemon.round_seconds
+
+    Exit codes: 0 done, 2 there is no such setting.
+    """
+    known = described()
+    if setting not in known:
+        near = get_close_matches(setting, known, 3, 0.5)
+        meant = f"did you mean {' or '.join(near)}? " if near else ""
+        raise InputError(f"no setting {setting!r}; {meant}`man hopsd.toml` has them all")
+    option = known[setting]
+    for label, text in (
+        ("what it does", option.doc),
+        ("accepted", option.accepted),
+        ("default", toml_value(option.plain(option.default))),
+    ):
+        lines = textwrap.wrap(text, 80 - INDENT, break_on_hyphens=False, break_long_words=False)
+        say(f"{label + ':':{INDENT}}" + ("\n" + " " * INDENT).join(lines))

@@ -14,6 +14,7 @@ import click
 
 from hopsd.ctl.daemon import ask_daemon, socket_option
 from hopsd.ctl.finite import FiniteRange
+from hopsd.ctl.shell import completion as complete
 from hopsd.ctl.terminal import complain, say
 
 Document = dict[str, Any]
@@ -37,6 +38,11 @@ wait_option = click.option(
 def pause(path: Path, release_held: bool, wait: float) -> None:
     """Leave everything to Slurm: nothing is placed, moved or held any more.
 
+    \b
+    Examples:
+      hopsctl pause
+      hopsctl pause --release-held
+
     Exit codes: 0 done, 1 not done yet or refused by Slurm, 4 hopsd is not reachable.
     """
     answer = ask_daemon(path, "pause")
@@ -54,6 +60,10 @@ def pause(path: Path, release_held: bool, wait: float) -> None:
 def resume(path: Path, wait: float) -> None:
     """Schedule again. Jobs given to plain Slurm stay there to their end.
 
+    \b
+    Example:
+      hopsctl resume
+
     Exit codes: 0 done, 1 not done yet, 4 hopsd is not reachable.
     """
     ask_daemon(path, "resume")
@@ -61,11 +71,16 @@ def resume(path: Path, wait: float) -> None:
 
 
 @click.command()
-@click.argument("jobs", nargs=-1, required=True)
+@click.argument("jobs", nargs=-1, required=True, shell_complete=complete.waiting_jobs)
 @socket_option
 @wait_option
 def release(jobs: tuple[str, ...], path: Path, wait: float) -> None:
     """Give held JOBS to plain Slurm, each with its smallest GPU count; of an array all that waits.
+
+    \b
+    Examples:
+      hopsctl release 17
+      hopsctl release 18 19_4
 
     Exit codes: 0 done, 1 not done yet or refused by Slurm, 4 hopsd is not reachable.
     """

@@ -13,12 +13,15 @@ from hopsd.local_socket import UnreachableError, ask
 
 EXIT_UNREACHABLE = 4
 
+DEFAULT_SOCKET = Path("/run/hops/hopsd.sock")
+SOCKET_VARIABLE = "HOPS_SOCKET"
+
 socket_option = click.option(
     "--socket",
     "path",
     type=click.Path(path_type=Path),
-    default=Path("/run/hops/hopsd.sock"),
-    envvar="HOPS_SOCKET",
+    default=DEFAULT_SOCKET,
+    envvar=SOCKET_VARIABLE,
     show_default=True,
     help="The daemon's local socket; also from HOPS_SOCKET.",
 )

@@ -36,7 +36,14 @@ def migrate(
     to: str | None,
     check: bool,
 ) -> None:
-    """Bring the schema to this release. Stop hopsd before going back."""
+    """Bring the schema to this release. Stop hopsd before going back.
+
+    \b
+    Examples:
+      hopsctl migrate --check
+      hopsctl migrate
+      hopsctl migrate --back 1
+    """
     if to is not None and back is not None:
         raise click.UsageError("--back and --to: accepted is one of them")
     dsn = load(path).database.dsn if dsn is None else dsn

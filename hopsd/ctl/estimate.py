@@ -53,6 +53,11 @@ def estimate(
 ) -> None:
     """Expected seconds and samples per second of a job on GPUS GPUs of NODES servers.
 
+    \b
+    Example:
+      hopsctl estimate --theory examples/files/theory.json \\
+          --gpu-type rtx3090 --gpus 16 --nodes 2
+
     Exit codes: 0 done, 2 bad input.
     """
     if gpus < nodes:

@@ -31,6 +31,11 @@ def import_runs(path: Path, days: int | None, dry_run: bool) -> None:
 
     Reads sacct: jobs with GPUs that have ended. Those that hops knows are left as they are, so
     the command may be repeated.
+
+    \b
+    Examples:
+      hopsctl import-runs --dry-run
+      hopsctl import-runs --days 90
     """
     config = load(path)
     retention = int(max(1.0, config.database.retention_days))

@@ -23,6 +23,11 @@ from hopsd.policies.registry import get
 def plan(source: str, as_json: bool) -> None:
     """Plan once for the cluster and the jobs of a snapshot file; change nothing.
 
+    \b
+    Examples:
+      hopsctl plan --snapshot examples/files/snapshot.json
+      hopsctl plan --snapshot - --json < examples/files/snapshot.json
+
     Exit codes: 0 planned, 2 the file is not a snapshot.
     """
     snapshot, settings = read_snapshot(read_text(source))

@@ -48,7 +48,15 @@ def setup(
     """Put hops in place on a Slurm controller, or take it back with --undo.
 
     Each step looks at what is there, shows each change and asks before it makes it. It may be run
-    again at any time: what is done is not done again. Exit codes: 0 done, 1 a step cannot be taken.
+    again at any time: what is done is not done again.
+
+    \b
+    Examples:
+      hopsctl setup --dry-run
+      hopsctl setup
+      hopsctl setup --undo --keep database
+
+    Exit codes: 0 done, 1 a step cannot be taken.
     """
     machine = read_machine(path)
     steps = [s for s in STEPS if s.name in (chosen or NAMES) and s.name not in kept]

@@ -16,6 +16,7 @@ import click
 from hopsd import __version__
 from hopsd.ctl.finite import FiniteRange
 from hopsd.ctl.render import show, show_json, table
+from hopsd.ctl.shell import completion as complete
 from hopsd.ctl.terminal import complain
 from hopsd.model.plan import FTF_LAMBDA, PlanSettings, PriorityName
 from hopsd.model.reason import count_of
@@ -43,6 +44,7 @@ _SECONDS = FiniteRange(min=0.0, max=SPAN_MAX)
 @click.option("--cluster", "cluster_name", required=True, metavar="FILE|PRESET")
 @click.option("--workload", "workload_name", required=True, metavar="FILE|PRESET|KIND:FILE")
 @click.option("--policy", "policies", multiple=True, required=True, metavar="NAME",
+              shell_complete=complete.policies,
               help="Several for a comparison; docs/policies.md has them all.")  # fmt: skip
 @click.option("--round", "round_seconds", type=FiniteRange(min=1.0, max=SPAN_MAX), default=360.0,
               metavar="SECONDS", help="Running jobs compete again so often.")  # fmt: skip
@@ -64,7 +66,8 @@ _SECONDS = FiniteRange(min=0.0, max=SPAN_MAX)
 @click.option("--jobs", type=click.IntRange(1, 1_000_000), help="Of a preset: how many.")
 @click.option("--rate", type=FiniteRange(min=0.0, min_open=True), help="Jobs per hour.")
 @click.option("--priority", type=click.Choice([p.value for p in PriorityName]),
-              default="latency_ratio", help="Of hops: the queue's order.")  # fmt: skip
+              default="latency_ratio", metavar="NAME",
+              help=f"Of hops: the queue's order, one of {', '.join(PriorityName)}.")  # fmt: skip
 @click.option("--lambda", "lam", type=FiniteRange(min=0.0),
               help="Of hops: weight of priority; 1, or 2 with --priority ftf.")  # fmt: skip
 @click.option("--gap", type=FiniteRange(0.0, 1.0), default=0.01,
@@ -137,6 +140,13 @@ def simulate(
     A cluster is a file or paper-64, paper-512. A workload is a file, a preset, a log as
     philly:FILE, sacct:FILE or csv:FILE, or gavel:FILE for speeds that Gavel's authors measured.
     OUT gets jobs.csv, rounds.csv and timeline.jsonl.
+
+    \b
+    Examples:
+      hopsctl simulate --cluster paper-64 --workload paper-64 \\
+          --policy hops --policy slurm --out build/study --report
+      hopsctl simulate --cluster cluster.json --workload sacct:month.txt \\
+          --policy hops+ --out build/month
 
     Exit codes: 0 done, 1 failed, 2 a file or name is not what is accepted, 130 interrupted.
     """

@@ -19,6 +19,7 @@ from hopsd.core.devices import is_cpu
 from hopsd.ctl.daemon import ask_daemon, socket_option
 from hopsd.ctl.finite import FiniteRange
 from hopsd.ctl.render import cell, console, show, show_json, table
+from hopsd.ctl.shell import completion as complete
 from hopsd.ctl.terminal import complain, printable, say
 from hopsd.wording import clock, duration
 
@@ -36,11 +37,22 @@ Document = dict[str, Any]
     help="Seconds between refreshes.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the document for programs.")
-@click.option("--user", multiple=True, help="Only jobs of this user; may be given several times.")
-@click.option("--partition", multiple=True, help="Only jobs submitted to this partition.")
+@click.option(
+    "--user",
+    multiple=True,
+    shell_complete=complete.users,
+    help="Only jobs of this user; may be given several times.",
+)
+@click.option(
+    "--partition",
+    multiple=True,
+    shell_complete=complete.partitions,
+    help="Only jobs submitted to this partition.",
+)
 @click.option(
     "--state",
     multiple=True,
+    shell_complete=complete.states,
     help="Only jobs in this state of Slurm's, such as pending, or that wait for this reason, such"
     " as lost_to_others.",
 )
@@ -224,7 +236,7 @@ def _steps(steps: list[Document], most: int | None) -> Any:
 
 
 @click.command()
-@click.argument("job")
+@click.argument("job", shell_complete=complete.jobs)
 @socket_option
 @click.option("--json", "as_json", is_flag=True, help="Print the document for programs.")
 @click.option(

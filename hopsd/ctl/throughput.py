@@ -10,19 +10,25 @@ import click
 
 from hopsd.ctl.daemon import ask_daemon, socket_option
 from hopsd.ctl.render import show, show_json, table
+from hopsd.ctl.shell import completion as complete
 from hopsd.wording import duration
 
 Document = dict[str, Any]
 
 
 @click.command()
-@click.argument("workload", required=False)
+@click.argument("workload", required=False, shell_complete=complete.workloads)
 @socket_option
 @click.option("--json", "as_json", is_flag=True, help="Print the document for programs.")
 def throughput(workload: str | None, path: Path, as_json: bool) -> None:
     """How fast WORKLOAD runs by all that is known; without it, the list of known workloads.
 
     The beginning of its name is enough where no other begins so.
+
+    \b
+    Examples:
+      hopsctl throughput
+      hopsctl throughput resnet50
 
     Exit codes: 0 done, 2 no such workload, 4 hopsd is not reachable.
     """

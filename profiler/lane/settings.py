@@ -43,25 +43,7 @@ class Settings:
 
 def parse(arguments: Sequence[str] | None = None) -> Settings:
     """Read the command line; exits with code 2 and a message if it is wrong."""
-    parser = argparse.ArgumentParser(
-        prog="hops-lane",
-        description="Run many trainings on the GPUs of one job, in turns.",
-        epilog="A lane that starts again leaves out the trials that have ended.",
-    )
-    add = parser.add_argument
-    add("trials", type=Path, metavar="FILE", help="one command a line: train.py --lr 0.1")
-    add("--output", type=Path, metavar="DIR", help="logs and journal; default: FILE.lane")
-    add("--width", type=_count, default=3, metavar="N", help="trials that take turns; default 3")
-    add("--standby", type=_count, default=3, metavar="N", help="workers in advance; default 3")
-    add("--turn", type=_seconds, default=1.0, metavar="SECONDS", help="length of a turn; default 1")
-    add("--iterations", type=_count, default=0, metavar="N", help="length of a turn, instead")
-    add("--memory", type=size, default=0, metavar="BYTES", help="a GPU's, for states; as 20G")
-    add(
-        "--host-memory", type=size, default=0, metavar="BYTES", help="default: half of what is free"
-    )
-    add("--grace", type=_seconds, default=25.0, metavar="SECONDS", help="to save; default 25")
-    add("--load", choices=LOADS, default="ahead", help="a state: ahead of its turn, or within it")
-    seen = parser.parse_args(arguments)
+    seen = parser().parse_args(arguments)
     half = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
     return Settings(
         trials=seen.trials,
@@ -75,6 +57,29 @@ def parse(arguments: Sequence[str] | None = None) -> Settings:
         grace=seen.grace,
         load=seen.load,
     )
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of hops-lane's command line."""
+    made = argparse.ArgumentParser(
+        prog="hops-lane",
+        description="Run many trainings on the GPUs of one job, in turns.",
+        epilog="A lane that starts again leaves out the trials that have ended.",
+    )
+    add = made.add_argument
+    add("trials", type=Path, metavar="FILE", help="one command a line: train.py --lr 0.1")
+    add("--output", type=Path, metavar="DIR", help="logs and journal; default: FILE.lane")
+    add("--width", type=_count, default=3, metavar="N", help="trials that take turns; default 3")
+    add("--standby", type=_count, default=3, metavar="N", help="workers in advance; default 3")
+    add("--turn", type=_seconds, default=1.0, metavar="SECONDS", help="length of a turn; default 1")
+    add("--iterations", type=_count, default=0, metavar="N", help="length of a turn, instead")
+    add("--memory", type=size, default=0, metavar="BYTES", help="a GPU's, for states; as 20G")
+    add(
+        "--host-memory", type=size, default=0, metavar="BYTES", help="default: half of what is free"
+    )
+    add("--grace", type=_seconds, default=25.0, metavar="SECONDS", help="to save; default 25")
+    add("--load", choices=LOADS, default="ahead", help="a state: ahead of its turn, or within it")
+    return made
 
 
 def size(text: str) -> int:

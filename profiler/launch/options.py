@@ -53,7 +53,7 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> 
 
     Exits with code 2 and a message if they are wrong.
     """
-    parser = _parser(environ)
+    parser = parser_of(environ)
     seen = parser.parse_args(arguments)
     address, port = seen.master_addr, seen.master_port
     if seen.rdzv_endpoint and not seen.standalone:
@@ -75,7 +75,8 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> 
     )
 
 
-def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
+def parser_of(environ: Mapping[str, str]) -> argparse.ArgumentParser:
+    """The parser of hops-run's command line; defaults from ``PET_*``."""
     parser = argparse.ArgumentParser(
         prog="hops-run",
         allow_abbrev=False,

@@ -1,0 +1,1 @@
+"""hopsctl in a shell: what the Tab key offers, and man pages."""

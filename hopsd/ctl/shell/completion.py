@@ -1,0 +1,144 @@
+"""What the Tab key offers for an argument or option, and `hopsctl completion`.
+
+Nobody waits for it: what hopsd has not told within ``PATIENCE`` is not offered. No error is shown.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import BashComplete, CompletionItem, get_completion_class
+
+from hopsd.ctl.daemon import DEFAULT_SOCKET, SOCKET_VARIABLE
+from hopsd.ctl.terminal import printable
+from hopsd.errors import HopsError
+from hopsd.local_socket import ask
+
+PATIENCE = 2.0
+"""Seconds."""
+
+SHELLS = ("bash", "zsh", "fish")
+VARIABLE = "_HOPSCTL_COMPLETE"
+
+_WORD = re.compile(r"[\w.,:@%+-]+")
+"""What is offered: nothing that a shell would take for more than a word."""
+
+Offer = tuple[str, str]
+"""A value and what is said about it."""
+Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(SHELLS))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print the script that lets SHELL complete commands, options, job ids and policies.
+
+    \b
+    Examples:
+      eval "$(hopsctl completion bash)"
+      hopsctl completion zsh > /usr/local/share/zsh/site-functions/_hopsctl
+      hopsctl completion fish > ~/.config/fish/completions/hopsctl.fish
+    """
+    kind = get_completion_class(shell) or BashComplete
+    click.echo(kind(context.find_root().command, {}, "hopsctl", VARIABLE).source())
+
+
+def offering(find: Callable[[click.Context], Iterable[Offer]]) -> Complete:
+    """For ``shell_complete=`` of a parameter: of what ``find`` finds, what begins as typed."""
+
+    def complete(
+        context: click.Context, _parameter: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        found: dict[str, str] = {}
+        with suppress(Exception):
+            found = dict(find(context))
+        return [
+            CompletionItem(value, help=printable(said))
+            for value, said in found.items()
+            if value.startswith(incomplete) and _WORD.fullmatch(value)
+        ]
+
+    return complete
+
+
+def _asked(context: click.Context, command: str) -> Any:
+    """hopsd's answer.
+
+    Raises:
+        LookupError: there is none within ``PATIENCE``, not even the beginning of one.
+    """
+    given = [p.name for p in context.command.params if p.envvar == SOCKET_VARIABLE]
+    path = context.params.get(given[0] or "") if given else os.environ.get(SOCKET_VARIABLE)
+    answers = []
+
+    def look() -> None:
+        with suppress(HopsError):
+            answers.append(ask(Path(path or DEFAULT_SOCKET), command, timeout_seconds=PATIENCE))
+
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
+    looking.join(PATIENCE)
+    if not answers:
+        raise LookupError(command)
+    return answers[0]
+
+
+def _rows(context: click.Context) -> list[dict[str, Any]]:
+    status = _asked(context, "status")
+    return [*status["running"], *status["waiting"]]
+
+
+def _waiting(context: click.Context) -> Iterable[Offer]:
+    return [_job(row) for row in _asked(context, "status")["waiting"]]
+
+
+def _job(row: dict[str, Any]) -> Offer:
+    return row["id"], f"{row['name']} of {row['user']} ({row['state'].lower()})"
+
+
+def _states(context: click.Context) -> Iterable[Offer]:
+    for row in _rows(context):
+        yield row["state"].lower(), "state"
+        if row["code"]:
+            yield row["code"], "reason"
+
+
+def _policies(_: click.Context) -> Iterable[Offer]:
+    from hopsd.policies.registry import names  # noqa: PLC0415
+
+    return [(name, "") for name in names()]
+
+
+def _settings(_: click.Context) -> Iterable[Offer]:
+    from hopsd.config.reference import described  # noqa: PLC0415
+
+    return [(path, option.doc) for path, option in described().items()]
+
+
+def _workloads(context: click.Context) -> Iterable[Offer]:
+    return [(row["workload"], "") for row in _asked(context, "throughput")["workloads"]]
+
+
+def _types(context: click.Context) -> Iterable[Offer]:
+    return [(node["gpu_type"], "") for node in _asked(context, "status")["nodes"]]
+
+
+jobs = offering(lambda context: map(_job, _rows(context)))
+waiting_jobs = offering(_waiting)
+users = offering(lambda context: [(row["user"], "") for row in _rows(context)])
+partitions = offering(
+    lambda context: [(p, "") for row in _rows(context) for p in row["partition"].split(",")]
+)
+states = offering(_states)
+policies = offering(_policies)
+settings = offering(_settings)
+workloads = offering(_workloads)
+gpu_types = offering(_types)

@@ -1,0 +1,254 @@
+"""Man pages, from the commands themselves: ``python -m hopsd.ctl.shell.manual FOLDER``.
+
+One page for hopsctl with all its commands, others for hopsd, hopsd.toml, hops-run and hops-lane.
+The language is man(7) of groff.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from inspect import cleandoc
+from pathlib import Path
+
+import click
+
+from hopsd import __version__
+from hopsd.config.option import options
+from hopsd.config.reference import tables, toml_value
+from hopsd.config.schema import SECTIONS
+
+BLOCK = "\b"
+"""Click's mark before a paragraph that is kept as it is."""
+Paths = tuple[tuple[str, str], ...]
+
+FILES: Paths = (
+    ("/etc/hops/hopsd.toml", "The configuration: hopsd.toml(5)."),
+    ("/run/hops/hopsd.sock", "The socket on which hopsd answers."),
+)
+EXIT_CODES: Paths = (
+    ("0", "Done."),
+    ("1", "Failed."),
+    ("2", "Bad input: a command line, a file or a name."),
+    ("3", "The comment, or the script, is not one for hops."),
+    ("4", "hopsd is not reachable."),
+    ("130", "Interrupted."),
+)
+ENVIRONMENT: Paths = (
+    ("HOPS_SOCKET", "The daemon's socket, instead of /run/hops/hopsd.sock."),
+    ("NO_COLOR", "If set, nothing is coloured."),
+    ("COLUMNS", "The width of tables, where the terminal does not tell."),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Help:
+    """A command's help, in parts: text, then examples, then the sentence on its exit codes."""
+
+    text: tuple[str, ...]
+    examples: tuple[str, ...]
+    """Lines, as they are typed; a line that goes on on the next one ends with a backslash."""
+    exit_codes: str
+
+
+def help_of(command: click.Command) -> Help:
+    """The parts of ``command``'s help."""
+    text: list[str] = []
+    examples: tuple[str, ...] = ()
+    codes = ""
+    for paragraph in cleandoc(command.help or "").split("\n\n"):
+        if paragraph.startswith(BLOCK):
+            lines = [line for line in paragraph.splitlines()[1:] if not line.startswith("Example")]
+            examples = tuple(line[2:] for line in lines)
+        elif paragraph.startswith("Exit codes:"):
+            codes = " ".join(paragraph.split())
+        else:
+            text.append(" ".join(paragraph.split()))
+    return Help(tuple(text), examples, codes)
+
+
+def commands(group: click.Group, before: str = "") -> Iterator[tuple[str, click.Command]]:
+    """Every command below ``group``, with the words that call it."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{before}{name} ")
+        elif command is not None:
+            yield before + name, command
+
+
+def escaped(text: str) -> str:
+    """``text`` so that roff prints it as it is."""
+    text = text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq")
+    return "\n".join("\\&" + line if line.startswith(".") else line for line in text.split("\n"))
+
+
+def page(name: str, section: int, what: str, parts: Iterable[str]) -> str:
+    """A page with its head; ``what``: it in half a line."""
+    head = [
+        f'.TH "{name.upper()}" "{section}" "" "hops {__version__}" "hops"',
+        ".nh\n.ad l",  # no word divided, no line filled with spaces: options are copied
+        heading("NAME"),
+        f"{escaped(name)} \\- {escaped(what)}",
+    ]
+    return "\n".join([*head, *parts]) + "\n"
+
+
+def heading(text: str) -> str:
+    return f'.SH "{text}"'
+
+
+def paragraph(text: str) -> str:
+    return ".PP\n" + escaped(text)
+
+
+def listed(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Names, in bold, with what is said of each."""
+    for name, said in pairs:
+        yield f'.TP\n.B "{escaped(name)}"\n{escaped(said)}'
+
+
+def as_typed(lines: Sequence[str]) -> str:
+    return ".PP\n.nf\n.RS 4\n" + "\n".join(map(escaped, lines)) + "\n.RE\n.fi"
+
+
+def _options(command: click.Command) -> Iterator[str]:
+    context = click.Context(command)
+    given = [param for param in command.params if isinstance(param, click.Option)]
+    records = [option.get_help_record(context) for option in given]
+    return listed([record for record in records if record is not None])
+
+
+def _command(words: str, command: click.Command) -> Iterator[str]:
+    """A command's part of a page."""
+    found = help_of(command)
+    usage = " ".join(command.collect_usage_pieces(click.Context(command)))
+    yield f'.SS "hopsctl {escaped(words)} {escaped(usage)}"'
+    yield from map(paragraph, found.text)
+    yield from _options(command)
+    if found.examples:
+        yield as_typed(found.examples)
+    if found.exit_codes:
+        yield paragraph(found.exit_codes)
+
+
+def hopsctl() -> str:
+    from hopsd.ctl import cli  # noqa: PLC0415 - that module's commands are found by name
+
+    parts = [
+        heading("SYNOPSIS"),
+        ".B hopsctl\nCOMMAND [OPTIONS] [ARGUMENT]...",
+        heading("DESCRIPTION"),
+        *map(paragraph, help_of(cli).text),
+        paragraph(
+            "What a command prints for people is made for 80 columns; --json, where there is one,"
+            " is for programs."
+        ),
+        heading("COMMANDS"),
+    ]
+    for words, command in commands(cli):
+        parts += _command(words, command)
+    parts += [
+        heading("EXIT STATUS"), *listed(EXIT_CODES),
+        heading("ENVIRONMENT"), *listed(ENVIRONMENT),
+        heading("FILES"), *listed(FILES),
+        heading("SEE ALSO"), ".BR hopsd (8), hopsd.toml (5), hops\\-run (1), sbatch (1)",
+    ]  # fmt: skip
+    return page("hopsctl", 1, "what hops does with a cluster's jobs, and why", parts)
+
+
+def hopsd() -> str:
+    command = import_module("hopsd.__main__").hopsd
+    return page("hopsd", 8, "schedules deep learning jobs on a Slurm cluster", [
+        heading("SYNOPSIS"), ".B hopsd\n[OPTIONS]",
+        heading("DESCRIPTION"), *map(paragraph, help_of(command).text),
+        heading("OPTIONS"), *_options(command),
+        heading("SIGNALS"),
+        *listed([
+            ("SIGTERM, SIGINT", "Stop when the tick under way has ended. Jobs run on."),
+            ("SIGHUP", "Read hopsd.toml again; an invalid one is reported, and not used."),
+        ]),
+        heading("EXIT STATUS"),
+        *listed([("0", "Stopped by a signal."), ("1", "It cannot run."), ("2", "Bad input.")]),
+        heading("FILES"), *listed(FILES),
+        heading("SEE ALSO"), ".BR hopsctl (1), hopsd.toml (5), slurmctld (8)",
+    ])  # fmt: skip
+
+
+def hopsd_toml() -> str:
+    parts = [
+        heading("DESCRIPTION"),
+        paragraph(
+            "A TOML file, by default /etc/hops/hopsd.toml. Each setting has a default; those of"
+            " the site's own are in the file. `hopsctl config check` reports what is wrong in it,"
+            " `hopsctl config show` what is in force; `systemctl reload hopsd` loads it."
+        ),
+        heading("SETTINGS"),
+    ]
+    for section, kind in SECTIONS.items():
+        parts += [f'.SS "[{section}]"', paragraph(" ".join((kind.__doc__ or "").split()))]
+        parts += listed(
+            (
+                f"{option.key} = {toml_value(option.plain(option.default))}",
+                f"{option.doc} Accepted: {option.accepted}.",
+            )
+            for option in options(kind)
+        )
+    parts.append(heading("TABLES"))
+    for text in tables():
+        said = [line.removeprefix("#") for line in text.strip().splitlines()]
+        toml = next(i for i, line in enumerate(said) if line.startswith("["))
+        parts += [paragraph(" ".join(" ".join(said[:toml]).split())), as_typed(said[toml:])]
+    parts += [heading("SEE ALSO"), ".BR hopsd (8), hopsctl (1)"]
+    return page("hopsd.toml", 5, "configuration of hopsd", parts)
+
+
+def launcher(parser: argparse.ArgumentParser, examples: Sequence[str]) -> str:
+    """The page of a program with an argparse parser."""
+    usage = parser.format_usage().removeprefix("usage: ").removeprefix(parser.prog)
+    shown = [a for a in parser._actions if a.help != argparse.SUPPRESS]
+    pairs = []
+    for action in shown:
+        names = ", ".join(name for name in action.option_strings if "_" not in name)
+        value = action.metavar if action.nargs != 0 else None
+        pairs.append((f"{names} {value or ''}".strip(), action.help or ""))
+    return page(parser.prog, 1, (parser.description or "").rstrip(".").lower(), [
+        heading("SYNOPSIS"), f".B {escaped(parser.prog)}\n{escaped(' '.join(usage.split()))}",
+        heading("DESCRIPTION"), paragraph(f"{parser.description} {parser.epilog}"),
+        heading("OPTIONS"), *listed([(name, said) for name, said in pairs if said]),
+        heading("ENVIRONMENT"),
+        *listed([("PYTHON", "The interpreter with PyTorch; by default python3.")]),
+        heading("EXAMPLES"), as_typed(examples),
+        heading("SEE ALSO"), ".BR hopsctl (1), sbatch (1), srun (1)",
+    ])  # fmt: skip
+
+
+def pages() -> dict[str, str]:
+    """Every page by its file's name."""
+    run = import_module("hops_profiler.launch.options").parser_of({})
+    lane = import_module("hops_profiler.lane.settings").parser()
+    return {
+        "hopsctl.1": hopsctl(),
+        "hopsd.8": hopsd(),
+        "hopsd.toml.5": hopsd_toml(),
+        "hops-run.1": launcher(
+            run, ["hops-run train.py --lr 0.1", "hops-run --nproc-per-node 2 -m my.training"]
+        ),
+        "hops-lane.1": launcher(lane, ["hops-lane trials.txt", "hops-lane --width 4 trials.txt"]),
+    }
+
+
+def main() -> None:
+    """Write all pages into the folder that the command line names."""
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in pages().items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

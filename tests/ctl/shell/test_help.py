@@ -1,0 +1,95 @@
+"""What the commands say of themselves: `--help`, its examples, and the man pages made of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from hopsd.config.reference import described
+from hopsd.ctl import COMMANDS, cli
+from hopsd.ctl.shell.manual import commands, help_of, pages
+
+ALL = dict(commands(cli))
+
+
+def command_lines(command: click.Command) -> list[str]:
+    return "\n".join(help_of(command).examples).replace("\\\n", " ").splitlines()
+
+
+@pytest.mark.parametrize("words", ALL)
+def test_each_has_examples_that_it_accepts(words: str) -> None:
+    lines = command_lines(ALL[words])
+    assert lines
+    for line in lines:
+        bare = re.sub(r'^eval "\$\((.*)\)"$', r"\1", line)
+        typed = shlex.split(re.split(" [<>] ", bare)[0])
+        assert typed[: 1 + len(words.split())] == ["hopsctl", *words.split()]
+        ALL[words].make_context(words, typed[1 + len(words.split()) :])
+
+
+@pytest.mark.parametrize("words", ["", *ALL])
+def test_help_fits_80_columns(words: str) -> None:
+    said = CliRunner().invoke(cli, [*words.split(), "--help"], terminal_width=80).stdout
+    assert [line for line in said.splitlines() if len(line) > 80] == []
+    if not words:
+        assert "..." not in said.replace("[ARGS]...", "")
+
+
+def test_the_list_of_commands_is_of_those_there_are() -> None:
+    assert {words.split()[0] for words in ALL} == set(COMMANDS)
+
+
+def test_an_unknown_command_or_setting_is_told_which_was_meant() -> None:
+    assert "did you mean 'status'?" in CliRunner().invoke(cli, ["statsu"]).output
+    done = CliRunner().invoke(cli, ["config", "explain", "plan.polcy"])
+    assert "did you mean plan.policy" in str(done.exception)
+
+
+def test_a_setting_is_explained_within_80_columns() -> None:
+    for path in described():
+        done = CliRunner().invoke(cli, ["config", "explain", path])
+        assert done.exit_code == 0
+        assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+@pytest.fixture(scope="module")
+def manual() -> dict[str, str]:
+    return pages()
+
+
+def test_the_manual_has_every_command_option_and_setting(manual: dict[str, str]) -> None:
+    unescaped = {name: text.replace("\\-", "-") for name, text in manual.items()}
+    for words, command in ALL.items():
+        assert f'.SS "hopsctl {words} ' in unescaped["hopsctl.1"]
+        for option in command.params:
+            if isinstance(option, click.Option):
+                assert option.opts[-1] in unescaped["hopsctl.1"]
+    for path, option in described().items():
+        assert f'"{path.split(".")[1]} = ' in unescaped["hopsd.toml.5"], option
+    assert "--nproc-per-node" in unescaped["hops-run.1"]
+
+
+def test_groff_finds_nothing_wrong(manual: dict[str, str], tmp_path: Path) -> None:
+    """As lintian asks; and what is shown has each option as it is typed."""
+    if shutil.which("man") is None:
+        pytest.skip("man is not installed (man-db)")
+    environ = {**os.environ, "LC_ALL": "C.UTF-8", "MANROFFSEQ": "", "MANWIDTH": "80"}
+    for name, text in manual.items():
+        (tmp_path / name).write_text(text)
+        done = subprocess.run(
+            ["man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", tmp_path / name],
+            env=environ, capture_output=True, text=True, check=True, timeout=60,
+        )  # fmt: skip
+        assert done.stderr == ""
+        if name == "hopsctl.1":
+            plain = re.sub(r"\x1b\[[0-9;]*m|.\x08", "", done.stdout)
+            assert "--restart-cost SECONDS" in plain
+            assert "hopsctl comment 'hops:reqs=1,2,4;samples=2e6;batch=128'" in plain
