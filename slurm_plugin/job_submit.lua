@@ -569,18 +569,22 @@ local function traps_of(script)
   return #named > 0 and table.concat(named, ",") or "none"
 end
 
--- What the script wants to be warned by, and how many seconds before, as "batch:USR1:60" or
--- "steps:USR1:60". Slurm does not pass the option to this script: one on the command line is unknown.
-local function signal_of(script)
-  for line in looked_at(script):gmatch("[^\n]+") do
+-- What the value of a --signal asks for, as "batch:USR1:60" or "steps:USR1:60".
+local function warning_of(value)
+  local flags, rest = value:gsub("[\"']", ""):match("^{?([RB]*)}?:?(.*)$")
+  local name, seconds = rest:match("^(%w+)@(%d+)")
+  name = SIGNALS[((name or rest:match("^%w+") or ""):upper():gsub("^SIG", ""))]
+  return name and (flags:find("B") and "batch:" or "steps:") .. name .. ":" .. (seconds or "60")
+end
+
+-- What the job wants to be warned by. Slurm does not pass the option to this script: it is read where
+-- it was given, but for one on sbatch's command line, which hopsd reads (hopsd/slurm/submit_line.py).
+local function signal_of(job)
+  local variable = job.environment and job.environment.SBATCH_SIGNAL
+  if given(variable) then return warning_of(variable) end
+  for line in looked_at(job.script):gmatch("[^\n]+") do
     local value = line:match("^#SBATCH.*%-%-signal[= ]+(%S+)")
-    if value then
-      local flags, rest = value:gsub("[\"']", ""):match("^{?([RB]*)}?:?(.*)$")
-      local name, seconds = rest:match("^(%w+)@(%d+)")
-      name = SIGNALS[((name or rest:match("^%w+") or ""):upper():gsub("^SIG", ""))]
-      if not name then return nil end
-      return (flags:find("B") and "batch:" or "steps:") .. name .. ":" .. (seconds or "60")
-    end
+    if value then return warning_of(value) end
   end
 end
 
@@ -644,7 +648,7 @@ local function contract(job, pairs_found)
   add("memory", job.min_mem_per_node == 0 and "node" or o.memory_per_gpu and string.format("%d", o.memory_per_gpu)
     or not given(job.min_mem_per_node) and not given(job.min_mem_per_cpu) and "default" or nil)
   add("exclusive", o.exclusive and "yes")
-  o.signal, o.traps = signal_of(job.script), traps_of(job.script)
+  o.signal, o.traps = signal_of(job), traps_of(job.script)
   add("signal", o.signal)
   add("type", o.kind)
   add("gres", o.gres)
@@ -677,8 +681,8 @@ local function doubt_of_moving(script, o, pairs_found)
       .. "starts the job again; or write preempt=no"
   end
   if not o.signal and o.traps == "none" then
-    return "the script asks for no warning (--signal, trap): when hops moves the job, it goes on from what it has saved "
-      .. "by then; preempt=no keeps it in place"
+    return "no warning is asked for in the script (--signal, trap): when hops moves the job, it goes on from what it has "
+      .. "saved by then (a training that hops sees stays until it has saved once); preempt=no keeps it in place"
   end
 end
 

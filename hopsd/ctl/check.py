@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import click
 
@@ -29,6 +30,7 @@ from hopsd.model.reading import Hold, JobReading, Reading, SlurmState
 from hopsd.policies.registry import get
 from hopsd.slurm.command import SlurmCommands
 from hopsd.slurm.scontrol import ScontrolAdapter
+from hopsd.slurm.submit_line import signal_option
 
 REFUSED = 2
 NOT_OURS = 3
@@ -55,7 +57,10 @@ def check(words: tuple[str, ...]) -> None:
     Exit codes: 0 hops would accept it, 2 it or Slurm
     would not, 3 it is an ordinary Slurm job.
     """
-    accepted, said = SlurmCommands().try_submission(words)
+    script = next((word for word in words if Path(word).is_file()), "")
+    signal = signal_option(f"sbatch {' '.join(words)}", script)
+    asked = {"SBATCH_SIGNAL": signal} if signal else {}
+    accepted, said = SlurmCommands(environment=asked).try_submission(words)
     lines = [line.partition(_SAID)[2] for line in said.splitlines() if _SAID in line]
     if not lines:
         plain = "there is no 'hops:' in its comment: it is an ordinary job"

@@ -45,6 +45,7 @@ from hopsd.slurm.site import (
     reserved_now,
     site_memory,
 )
+from hopsd.slurm.submit_line import SubmitLines, submit_lines
 
 _REGISTRATION_SECONDS = 30.0
 _GROUPS_SECONDS = 60.0
@@ -70,6 +71,7 @@ class ScontrolAdapter:
         self._partitions = tuple(partitions)
         self._clock = clock
         self._scripts = Scripts(self._commands)
+        self._lines = SubmitLines(self._commands, self._has_slurmdbd)
         self._site = SiteRulesReader(self._commands)
         self._order: Mapping[NodeName, int] = {}
         self._closed: Mapping[str, str] = {}
@@ -79,6 +81,7 @@ class ScontrolAdapter:
         self._rests: Mapping[JobId, Tasks] = {}
         self._unheard_since: float | None = None
         self._known_release: Release | None = None
+        self._known_config = ""
         self._site_memory: SiteMemory | None = None
 
     def read(self) -> Reading:
@@ -197,8 +200,16 @@ class ScontrolAdapter:
     def _memory(self) -> SiteMemory:
         """Asked once: an administrator restarts hopsd after changing memory defaults."""
         if self._site_memory is None:
-            self._site_memory = site_memory(self._commands.run("scontrol", "show", "config"))
+            self._site_memory = site_memory(self._config())
         return self._site_memory
+
+    def _config(self) -> str:
+        if not self._known_config:
+            self._known_config = self._commands.run("scontrol", "show", "config")
+        return self._known_config
+
+    def _has_slurmdbd(self) -> bool:
+        return "accounting_storage/slurmdbd" in self._config()
 
     def _node_records(self) -> Sequence[Mapping[str, str]]:
         return records(self._commands.run("scontrol", "show", "node", "-a", "-o"))
@@ -233,6 +244,7 @@ class ScontrolAdapter:
             lambda record, task: task_reading(record, task, known),
         )
         self._rests = {job.id: job.rest for job in readings if job.rest is not None}
+        readings = self._lines.applied(readings, submit_lines(answer["jobs"]))
         scripts, waited_for = self._scripts.of(readings), awaited(known.jobs)
         return tuple(
             replace(

@@ -18,9 +18,9 @@ LUAS = [name for name in ("lua5.1", "lua5.2", "lua5.3", "lua5.4", "luajit") if s
 pytestmark = pytest.mark.skipif(not LUAS, reason="no Lua interpreter here")
 
 
-def submitted(script: str, comment: str = "hops:reqs=1") -> tuple[Asked, str]:
-    """What becomes of the script's wishes, and what its user is told."""
-    line = f"{comment.encode().hex()} {script.encode().hex()}\n"
+def submitted(script: str, comment: str = "hops:reqs=1", variable: str = "") -> tuple[Asked, str]:
+    """What becomes of the script's wishes, and what its user is told; with SBATCH_SIGNAL."""
+    line = " ".join(text.encode().hex() for text in (comment, script, "", variable)) + "\n"
     done = subprocess.run(
         [LUAS[0], str(HERE / "submit_driver.lua"), str(PLUGIN)],
         input=line,
@@ -55,6 +55,14 @@ def test_the_signal_of_the_script(option: str, signal: tuple[str, bool, int | No
     assert (asked.signal, asked.signal_steps, asked.signal_seconds) == signal
 
 
+@pytest.mark.parametrize("variable", ["B:USR2@30", "B:12@30"])
+def test_the_signal_of_the_environment_goes_before_the_scripts(variable: str) -> None:
+    script = "#!/bin/bash\n#SBATCH --signal=USR1@120\npython train.py\n"
+    asked, told = submitted(script, variable=variable)
+    assert (asked.signal, asked.signal_steps, asked.signal_seconds) == ("USR2", False, 30)
+    assert "no warning" not in told
+
+
 @pytest.mark.parametrize(
     ("commands", "traps"),
     [
@@ -72,7 +80,7 @@ def test_the_signal_of_the_script(option: str, signal: tuple[str, bool, int | No
 def test_the_signals_that_it_handles(commands: str, traps: set[str]) -> None:
     asked, told = submitted(f"#!/bin/bash\n{commands}\n")
     assert asked.traps == traps
-    assert ("asks for no warning" in told) == (not traps)
+    assert ("no warning is asked for" in told) == (not traps)
 
 
 def test_who_asks_for_a_signal_or_stays_is_not_told_of_moving() -> None:

@@ -30,7 +30,7 @@ def test_it_tells_counts_and_shapes_and_submits_nothing(scripts: ScriptSite) -> 
     text = "#SBATCH --nodes=2 --gres=gpu:a100:4\n#SBATCH --comment=hops:reqs=2,4,8,16\nrank"
     code, (moving, *lines), _ = check(scripts, text)
     assert code == 0
-    assert moving.startswith("the script asks for no warning")
+    assert moving.startswith("no warning is asked for in the script")
     assert lines[0].startswith(
         "to be placed with reqs=2,4,8,16, 4 GPUs on each node; 2 of reqs not"
     )
@@ -41,6 +41,13 @@ def test_it_tells_counts_and_shapes_and_submits_nothing(scripts: ScriptSite) -> 
         "16 GPUs: never on this cluster as it is",
     ]
     assert scripts.cluster.run("squeue", "--all", "-h", "-o", "%A") == before
+
+
+def test_it_knows_a_signal_of_the_command_line(scripts: ScriptSite) -> None:
+    options = ("--comment=hops:reqs=1", "--signal=B:USR1@60")
+    code, lines, _ = check(scripts, "#SBATCH --gres=gpu:1\nrank", *options)
+    assert code == 0
+    assert not any("no warning" in line for line in lines)
 
 
 def test_it_tells_what_must_wait_for_others(scripts: ScriptSite) -> None:

@@ -1,32 +1,58 @@
-"""Past runs out of a live slurmdbd."""
+"""Past runs, and what running jobs were submitted with, out of a live slurmdbd."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
-from fixtures_accounting import ALICE, accounting_cluster, uid_of
-from fixtures_cluster import submit, wait_until
+from fixtures_accounting import ALICE, AccountingCluster, accounting_cluster, uid_of
+from fixtures_cluster import SLEEPER, submit, wait_until
 
 from examples.demo.cluster import NodeSpec
+from hopsd.model.allocation import Allocation
+from hopsd.model.asked import Asked
+from hopsd.model.step import Step, StepKind
 from hopsd.slurm.accounting.past_runs import read_past_runs
+from hopsd.slurm.apply import SlurmPort
+from hopsd.slurm.scontrol import ScontrolAdapter
 
 pytestmark = pytest.mark.live
 
 
-def test_a_plain_job_is_read_out_of_the_accounting() -> None:
+@pytest.fixture(scope="module")
+def accounted() -> Iterator[AccountingCluster]:
     with accounting_cluster([NodeSpec("a100", gpus=4, cpus=8)]) as cluster:
-        job = submit(
-            cluster,
-            "--job-name=a|b",
-            "--gres=gpu:2",
-            script="sleep 8",  # Slurm gives the accounting a job's name within 5 s of its start
-            comment=None,
-            uid=uid_of(ALICE),
-        )
-        commands = cluster.commands()
-        wait_until(lambda: [run.name for run in read_past_runs(commands, days=1)] == ["a|b"])
-        (record,) = read_past_runs(commands, days=1)
+        yield cluster
+
+
+def test_a_plain_job_is_read_out_of_the_accounting(accounted: AccountingCluster) -> None:
+    job = submit(
+        accounted,
+        "--job-name=a|b",
+        "--gres=gpu:2",
+        script="sleep 8",  # Slurm gives the accounting a job's name within 5 s of its start
+        comment=None,
+        uid=uid_of(ALICE),
+    )
+    commands = accounted.commands()
+    wait_until(lambda: [run.name for run in read_past_runs(commands, days=1)] == ["a|b"])
+    (record,) = read_past_runs(commands, days=1)
     assert (record.id, record.user, record.account, record.name) == (job, ALICE, "lab", "a|b")
     assert record.run_seconds >= 1.0
     assert record.attained_gpu_seconds == 2 * record.run_seconds
     assert record.end is not None
     assert record.submit <= record.end - record.run_seconds
+
+
+def test_a_signal_of_the_command_line_is_known_once_the_job_runs(
+    accounted: AccountingCluster,
+) -> None:
+    job = submit(accounted, "--signal=B:USR2@45", script=SLEEPER, uid=uid_of(ALICE))
+    adapter = ScontrolAdapter(accounted.commands())
+    SlurmPort(adapter).apply([Step(job, StepKind.START, target=Allocation.of({"n0": 1}))])
+
+    def asked() -> Asked:
+        return next(one for one in adapter.read().jobs if one.id == job).asked
+
+    wait_until(lambda: asked().signal == "USR2")
+    assert (asked().signal_steps, asked().signal_seconds) == (False, 45)

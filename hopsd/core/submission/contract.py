@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 
@@ -22,6 +23,11 @@ MARK = "hops:asks"
 
 SIGNALS = ("USR1", "USR2", "TERM", "INT", "HUP")
 
+_NUMBERS = {"10": "USR1", "12": "USR2", "15": "TERM", "2": "INT", "1": "HUP"}
+_SECONDS = 60
+"""The warning that Slurm gives where ``--signal`` names no time."""
+
+_OPTION = re.compile(r"\{?(?:([RB]*):)?(?:SIG)?(\w+?)(?:@(\d{1,5}))?\}?", re.IGNORECASE)
 _WHOLE = re.compile(r"[1-9][0-9]{0,11}")
 _RATIO = re.compile(r"([1-9][0-9]{0,11})/([1-9][0-9]{0,11})")
 
@@ -34,6 +40,26 @@ def read_asked(admin_comment: str) -> Asked:
         if mark == MARK:
             return _asked({key: value for key, _, value in (pair.partition(":") for pair in pairs)})
     return NOTHING_ASKED
+
+
+def with_signal(asked: Asked, option: str) -> Asked:
+    """What is asked, with the value of a ``--signal`` in place of its signal: ``B:USR1@60``.
+
+    A signal that nobody traps (KILL) stands for none, as in ``job_submit.lua``.
+    """
+    found = _OPTION.fullmatch(option.strip("\"'"))
+    if found is None:
+        return asked
+    flags, word, seconds = found[1] or "", found[2].upper(), found[3]
+    name = _NUMBERS.get(word, word)
+    if name not in SIGNALS:
+        return asked
+    return replace(
+        asked,
+        signal=name,
+        signal_steps="B" not in flags.upper(),
+        signal_seconds=int(seconds or _SECONDS) or None,
+    )
 
 
 def _asked(said: Mapping[str, str]) -> Asked:

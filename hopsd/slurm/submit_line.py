@@ -1,0 +1,128 @@
+"""The ``--signal`` of a submit command's own line, which no submit plugin is told of.
+
+Slurm keeps the line. 25.11 and later show it with the job; before, only slurmdbd has it (``sacct``,
+from 21.08 on), so a running job's line is asked for once. Without slurmdbd it is not known there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from hopsd.core.submission.contract import with_signal
+from hopsd.errors import SlurmError
+from hopsd.model.ids import JobId, UserName
+from hopsd.model.reading import JobReading, SlurmState
+from hopsd.slurm.command import SlurmCommands
+
+log = structlog.get_logger()
+
+UNKNOWN_SECONDS = 5.0
+"""Before a job is asked about again: slurmdbd learns of one some seconds after its start."""
+SILENT_SECONDS = 60.0
+"""Before slurmdbd is asked again when it did not answer."""
+AT_ONCE = 200
+"""Jobs in one question."""
+
+_ON_NODES = frozenset({SlurmState.RUNNING, SlurmState.SUSPENDED})
+
+
+def signal_option(line: str, command: str) -> str:
+    """The value of the last ``--signal`` before the script's name; "" if there is none.
+
+    ``command``: the job's script and arguments, as Slurm tells them: the script may have an option
+    of that name, too.
+    """
+    words = line.split()[1:]
+    script = command.split(" ", 1)[0].rpartition("/")[2]
+    for at, word in enumerate(words):
+        if script and word.rpartition("/")[2] == script:
+            words = words[:at]
+            break
+    found = ""
+    for word, following in zip(words, [*words[1:], ""], strict=False):
+        name, _, value = word.partition("=")
+        if name == "--signal":
+            found = value or following
+    return found
+
+
+def submit_lines(jobs: Iterable[Mapping[str, Any]]) -> dict[JobId, str]:
+    """The lines in an answer of ``squeue --json``, by the job's own number."""
+    found = ((job.get("job_id"), job.get("submit_line")) for job in jobs)
+    return {JobId(str(job)): line for job, line in found if isinstance(line, str) and line}
+
+
+_Key = tuple[JobId, UserName, str]
+
+
+class SubmitLines:
+    """Reads each job's line once. ``used``: whether the site has slurmdbd."""
+
+    def __init__(
+        self,
+        commands: SlurmCommands,
+        used: Callable[[], bool],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._commands = commands
+        self._used = used
+        self._clock = clock
+        self._known: dict[_Key, str] = {}
+        self._not_before: dict[_Key, float] = {}
+
+    def applied(self, jobs: Sequence[JobReading], shown: Mapping[JobId, str]) -> list[JobReading]:
+        """The jobs with the signals of their lines. ``shown``: lines that Slurm told of."""
+        missing = [job for job in jobs if _number(job) not in shown and job.state in _ON_NODES]
+        keys = {_key(job) for job in missing}
+        self._known = {key: line for key, line in self._known.items() if key in keys}
+        self._not_before = {key: at for key, at in self._not_before.items() if key in keys}
+        if missing and self._used():
+            self._ask(missing)
+        return [
+            _with_line(job, shown.get(_number(job)) or self._known.get(_key(job), ""))
+            for job in jobs
+        ]
+
+    def _ask(self, jobs: Sequence[JobReading]) -> None:
+        now = self._clock()
+        new = [
+            job
+            for job in jobs
+            if _key(job) not in self._known and self._not_before.get(_key(job), now) <= now
+        ][:AT_ONCE]
+        if not new:
+            return
+        self._not_before |= {_key(job): now + UNKNOWN_SECONDS for job in new}
+        by_id = {job.id: _key(job) for job in new}
+        try:
+            said = self._commands.run(
+                *("sacct", "--allocations", "--noheader", "--parsable2"),
+                *("--format=JobID,SubmitLine", f"--jobs={','.join(by_id)}"),
+            )
+        except SlurmError as error:  # slurmdbd is not needed for anything else
+            log.warning("submit lines", problem=str(error))
+            self._not_before |= {_key(job): self._clock() + SILENT_SECONDS for job in jobs}
+            return
+        for line in said.splitlines():
+            job, _, words = line.partition("|")
+            if JobId(job) in by_id and words:
+                self._known[by_id[JobId(job)]] = words
+
+
+def _key(job: JobReading) -> _Key:
+    """Ids are given again after the highest one."""
+    return job.id, job.user, job.command
+
+
+def _number(job: JobReading) -> JobId:
+    return JobId(job.number or job.id)
+
+
+def _with_line(job: JobReading, line: str) -> JobReading:
+    option = signal_option(line, job.command) if "--signal" in line else ""
+    return replace(job, asked=with_signal(job.asked, option)) if option else job

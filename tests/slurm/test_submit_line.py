@@ -1,0 +1,116 @@
+"""The --signal of a job's submit line."""
+
+from __future__ import annotations
+
+import pytest
+
+from hopsd.core.submission.contract import with_signal
+from hopsd.errors import SlurmError
+from hopsd.model.asked import NOTHING_ASKED, Asked
+from hopsd.model.ids import JobId, UserName
+from hopsd.model.reading import JobReading, SlurmState
+from hopsd.slurm.command import SlurmCommands
+from hopsd.slurm.submit_line import SubmitLines, signal_option, submit_lines
+
+
+@pytest.mark.parametrize(
+    ("line", "option"),
+    [
+        ("sbatch --signal=B:USR1@60 train.sh", "B:USR1@60"),
+        ("sbatch --signal USR2@30 -N 2 train.sh", "USR2@30"),
+        ("sbatch --signal=USR1 --signal=TERM@9 /home/ann/train.sh", "TERM@9"),
+        ("sbatch train.sh --signal=USR1@60", ""),
+        ("sbatch -N 2 train.sh", ""),
+        ("sbatch --signal", ""),
+        ("", ""),
+    ],
+)
+def test_it_is_the_last_one_before_the_script(line: str, option: str) -> None:
+    assert signal_option(line, "/home/ann/train.sh --signal=USR1@60") == option
+
+
+@pytest.mark.parametrize(
+    ("option", "signal"),
+    [
+        ("B:USR1@60", ("USR1", False, 60)),
+        ("SIGUSR2@90", ("USR2", True, 90)),
+        ("RB:sighup@5", ("HUP", False, 5)),
+        ("R:10", ("USR1", True, 60)),
+        ("TERM", ("TERM", True, 60)),
+        ("KILL@60", ("", False, None)),
+        ("@60", ("", False, None)),
+        ("B:USR1@never", ("", False, None)),
+    ],
+)
+def test_its_value_is_read_as_the_submit_plugin_reads_it(
+    option: str, signal: tuple[str, bool, int | None]
+) -> None:
+    asked = with_signal(NOTHING_ASKED, option)
+    assert (asked.signal, asked.signal_steps, asked.signal_seconds) == signal
+
+
+def test_it_replaces_the_one_of_the_script() -> None:
+    assert with_signal(Asked(signal="TERM", signal_steps=True), "B:USR1@7").signal == "USR1"
+
+
+def accounting(
+    monkeypatch: pytest.MonkeyPatch, lines: dict[str, str] | None
+) -> tuple[SlurmCommands, list[str]]:
+    """Stands for sacct, and what it was asked for; ``lines`` None: slurmdbd does not answer."""
+    questions: list[str] = []
+
+    def run(self: SlurmCommands, *arguments: str) -> str:
+        questions.append(arguments[-1])
+        if lines is None:
+            raise SlurmError("sacct: Connection refused")
+        return "".join(f"{job}|{line}\n" for job, line in lines.items())
+
+    monkeypatch.setattr(SlurmCommands, "run", run)
+    return SlurmCommands(), questions
+
+
+def a_job(job: str, state: SlurmState = SlurmState.RUNNING) -> JobReading:
+    return JobReading(
+        id=JobId(job),
+        user=UserName("ann"),
+        uid=7,
+        name="t",
+        comment="hops:reqs=1",
+        partition="p",
+        state=state,
+        submit=0.0,
+        command="/t.sh",
+        number=job,
+    )
+
+
+def test_each_running_job_is_asked_about_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {"1": "sbatch --signal=USR2@9 t.sh", "2": "sbatch t.sh"}
+    commands, questions = accounting(monkeypatch, known)
+    lines = SubmitLines(commands, lambda: True)
+    jobs = [a_job("1"), a_job("2"), a_job("3", SlurmState.PENDING)]
+    for _ in range(2):
+        assert [job.asked.signal for job in lines.applied(jobs, {})] == ["USR2", "", ""]
+    assert questions == ["--jobs=1,2"]
+
+
+def test_what_slurm_shows_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands, questions = accounting(monkeypatch, {})
+    line = "sbatch --signal=INT@9 t.sh"
+    shown = submit_lines([{"job_id": 1, "submit_line": line}, {"job_id": 2}])
+    lines = SubmitLines(commands, lambda: True)
+    assert [job.asked.signal for job in lines.applied([a_job("1")], shown)] == ["INT"]
+    assert questions == []
+
+
+def test_without_slurmdbd_or_its_answer_the_jobs_are_as_they_were(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [0.0]
+    commands, questions = accounting(monkeypatch, None)
+    lines = SubmitLines(commands, lambda: True, lambda: now[0])
+    for now[0] in (0.0, 30.0, 61.0):
+        assert lines.applied([a_job("1")], {}) == [a_job("1")]
+    assert len(questions) == 2
+    assert SubmitLines(commands, lambda: False).applied([a_job("1")], {}) == [a_job("1")]
+    assert len(questions) == 2
