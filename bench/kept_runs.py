@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from bench.clock import cpu_seconds
+from hopsd.ctl.screen.progress import Bar
 
 
 class Named(Protocol):
@@ -32,11 +33,17 @@ def main(
     asked = [] if options.no_run else options.only.split(",")
     if unknown := set(asked) - set(experiments):
         parser.error(f"no experiment {min(unknown)!r}; there are {', '.join(experiments)}")
-    for experiment in asked:
-        for case in experiments[experiment]:
-            if not is_kept(case):
-                began = cpu_seconds()
-                run(case)
-                seconds = cpu_seconds() - began
-                print(f"{experiment}: {case.name} in {seconds:.0f} s", file=sys.stderr)
+    missing = {
+        case.name: (experiment, case)
+        for experiment in asked
+        for case in experiments[experiment]
+        if not is_kept(case)
+    }
+    with Bar("runs") as bar:
+        for done, (experiment, case) in enumerate(missing.values()):
+            bar.at(done, len(missing))
+            began = cpu_seconds()
+            run(case)
+            seconds = cpu_seconds() - began
+            print(f"{experiment}: {case.name} in {seconds:.0f} s", file=sys.stderr)
     write_page()

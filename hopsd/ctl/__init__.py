@@ -34,6 +34,7 @@ COMMANDS = {
     "setup": ("hopsd.ctl.setup:setup", "Put hops in place on a controller, or take it back."),
     "simulate": ("hopsd.ctl.simulate:simulate", "Play a workload through under policies."),
     "status": ("hopsd.ctl.status:status", "The cluster, what runs, what waits and why."),
+    "top": ("hopsd.ctl.screen.top:top", "The cluster on the whole screen."),
     "throughput": ("hopsd.ctl.throughput:throughput", "How fast known trainings run, where."),
 }
 """Where each command is, and what the list of commands says of it in half a line."""

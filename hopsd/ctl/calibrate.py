@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from hopsd.config import Config, load
 from hopsd.core.speed.calibration import Fit, fit
 from hopsd.ctl.config_file import config_option
 from hopsd.ctl.render import show, show_json, table
+from hopsd.ctl.screen.progress import Bar
 from hopsd.ctl.shell import completion as complete
 from hopsd.ctl.terminal import say
 from hopsd.errors import InputError
@@ -103,10 +105,18 @@ def calibrate(
     port, _ = choose_port(config.slurm)
     reading = port.read()
     commands = SlurmCommands(patience + 60.0 * site.limit_minutes)
-    found = [
-        _measure(commands, site, reading, gpu_type, sizes, quiet=as_json)
-        for gpu_type in _chosen(types, reading)
-    ]
+    chosen = _chosen(types, reading)
+    total = sum(len(found) for kind in chosen for found in shapes(reading, kind))
+    with Bar("calibrate", "placements") as bar:
+        done = count(1)
+        bar.at(0, total)
+        found = [
+            _measure(
+                commands, site, reading, gpu_type, sizes,
+                told=lambda: bar.at(next(done), total), quiet=as_json,
+            )
+            for gpu_type in chosen
+        ]  # fmt: skip
     now = time.time()
     measured = [bandwidth for each in found if (bandwidth := each.bandwidth(now))]
     if not dry_run:
@@ -136,6 +146,7 @@ def _measure(
     gpu_type: GpuType,
     sizes: Sequence[int],
     *,
+    told: Callable[[], None],
     quiet: bool,
 ) -> Found:
     found = Found(gpu_type, "", None, None)
@@ -148,6 +159,7 @@ def _measure(
             backend, times = measure(commands, site, allocation, sizes)
             found = replace(found, backend=backend)
             transfers += times
+            told()
         if transfers:
             fitted = fit(transfers)
             found = replace(found, link=fitted) if name == "link" else replace(found, net=fitted)

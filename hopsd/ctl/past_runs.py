@@ -8,6 +8,7 @@ import click
 
 from hopsd.config import load
 from hopsd.ctl.config_file import config_option
+from hopsd.ctl.screen.progress import Bar
 from hopsd.ctl.terminal import say
 from hopsd.slurm.accounting.past_runs import read_past_runs
 from hopsd.slurm.command import SlurmCommands
@@ -39,11 +40,13 @@ def import_runs(path: Path, days: int | None, dry_run: bool) -> None:
     """
     config = load(path)
     retention = int(max(1.0, config.database.retention_days))
-    found = read_past_runs(SlurmCommands(PATIENCE), min(days or retention, retention))
-    with PostgresStore(config.database.dsn) as store:
+    with Bar("Slurm's accounting"):
+        found = read_past_runs(SlurmCommands(PATIENCE), min(days or retention, retention))
+    with PostgresStore(config.database.dsn) as store, Bar("store", "jobs") as bar:
         new = [record for record in found if store.job(record.id) is None]
         if not dry_run:
             for first in range(0, len(new), AT_ONCE):
+                bar.at(first, len(new))
                 store.save_jobs(new[first : first + AT_ONCE])
     users = len({record.user for record in new})
     what = "would be stored" if dry_run else "stored"

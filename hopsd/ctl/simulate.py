@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from time import monotonic
 from typing import Any, NoReturn
 
 import click
@@ -16,6 +15,7 @@ import click
 from hopsd import __version__
 from hopsd.ctl.finite import FiniteRange
 from hopsd.ctl.render import show, show_json, table
+from hopsd.ctl.screen.progress import Bar
 from hopsd.ctl.shell import completion as complete
 from hopsd.ctl.terminal import complain
 from hopsd.model.plan import FTF_LAMBDA, PlanSettings, PriorityName
@@ -31,7 +31,6 @@ from hopsd.sim.journal import alone, fingerprint, journaled
 from hopsd.sim.report import write_report
 from hopsd.sim.sources import cluster_from, read_file, workload_from
 from hopsd.sim.study import Result, figures, play, write
-from hopsd.wording import duration
 
 SHOWN_MAX = 10
 """How many left-out jobs are named."""
@@ -250,44 +249,24 @@ def _play(
 ) -> Result:
     settings = replace(settings, plan=replace(settings.plan, policy=name))
     run = fingerprint(__version__, name, cluster, workload, settings, failures)
-    shown = _Progress(name)
     path = out / "journal" / f"{name}.jsonl"
-    with journaled(get(name), path, run, resume=resume) as policy:
-        result = play(name, policy, cluster, workload, settings, failures, shown)
-    shown.end()
+    with journaled(get(name), path, run, resume=resume) as policy, Bar(name, "jobs") as bar:
+
+        def show_progress(_now: float, ended: int, jobs: int) -> None:
+            bar.at(ended, jobs)
+
+        result = play(name, policy, cluster, workload, settings, failures, show_progress)
     if result.unfinished:
         complain(f"{name}: {count_of(len(result.unfinished), 'jobs')} never ended")
     return result
-
-
-class _Progress:
-    """A progress line on stderr if that is a terminal, updated at most ten times a second."""
-
-    def __init__(self, policy: str) -> None:
-        self._policy = policy
-        self._start = self._last = monotonic()
-        self._shown = sys.stderr.isatty()
-
-    def __call__(self, now: float, ended: int, jobs: int) -> None:
-        clock = monotonic()
-        if not self._shown or clock - self._last < 0.1:
-            return
-        self._last = clock
-        left = (clock - self._start) * (jobs - ended) / ended if ended else None
-        bar = "#" * (30 * ended // jobs)
-        text = f"{self._policy}: [{bar:<30}] {ended}/{jobs} jobs, {now / 3600:.1f} h simulated"
-        click.echo(f"\r{text}, {duration(left)} left \033[K", nl=False, err=True)
-
-    def end(self) -> None:
-        if self._shown:
-            click.echo("\r\033[K", nl=False, err=True)
 
 
 def _show(results: Sequence[Result], title: str) -> None:
     columns = ["policy", "makespan h", "JCT h", "p99 JCT h", "wait h", "max LR", "mean LR",
                "fragments", "max FTF", "unfair", "GPU use", "restarts", "needless",
                "s"]  # fmt: skip
-    show(table(title, columns, [_row(result) for result in results]))
+    wide = ("p99 JCT h", "mean LR", "max FTF", "unfair", "needless", "s")
+    show(table(title, columns, [_row(result) for result in results], wide=wide))
 
 
 def _row(result: Result) -> tuple[Any, ...]:

@@ -114,19 +114,20 @@ def _page(doc: Document) -> Group:
 
 def view(doc: Document, most: int | None = None) -> Group:
     """The status document as text; ``most`` rows of each table, None: all."""
-    parts: list[Any] = [_headline(doc)]
+    parts: list[Any] = [headline(doc)]
     if doc["error"]:
         parts.append(Text(printable(doc["error"]), style="bold red"))
     parts.append(_nodes(doc, most))
-    parts.append(_running(doc, most))
-    parts.append(_waiting(doc, most))
+    parts.append(running(doc, most))
+    parts.append(waiting(doc, most))
     steps = (doc["round"] or {}).get("steps", [])
     if steps:
         parts.append(_steps(steps, most))
     return Group(*parts)
 
 
-def _headline(doc: Document) -> Text:
+def headline(doc: Document) -> Text:
+    """Versions, mode, GPUs in all and idle, and the last round."""
     there = _counted([node for node in doc["nodes"] if not is_cpu(node["gpu_type"])], "GPUs")
     if cpus := [node for node in doc["nodes"] if is_cpu(node["gpu_type"])]:
         there += f", {_counted(cpus, 'CPUs')}"
@@ -176,7 +177,8 @@ def _held(node: Document) -> dict[str, int]:
     return held | ({"plain jobs": node["foreign"]} if node.get("foreign") else {})
 
 
-def _running(doc: Document, most: int | None) -> Any:
+def running(doc: Document, most: int | None) -> Any:
+    """The table of running jobs; ``most`` rows, None: all."""
     rows = [
         (
             job["id"],
@@ -209,7 +211,8 @@ def _progress(job: Document) -> str:
     return f"{done} of {job['samples']:,.0f}" if job["samples"] else done
 
 
-def _waiting(doc: Document, most: int | None) -> Any:
+def waiting(doc: Document, most: int | None) -> Any:
+    """The table of waiting jobs; ``most`` rows, None: all."""
     rows = [
         (
             job["id"],
