@@ -16,7 +16,7 @@ from hopsd.core.queue.backoff import Backoff, avoided_nodes, backing_off
 from hopsd.core.queue.history import with_ages
 from hopsd.core.queue.priority import ages, queue
 from hopsd.core.queue.profile_runs import ProfilingSettings, unstarted
-from hopsd.core.queue.profiling import Profiling, known_pairs, profiling
+from hopsd.core.queue.profiling import Profiling, Seen, known_pairs, profiling
 from hopsd.core.snapshot import Built, build_snapshot
 from hopsd.core.snapshot_settings import SnapshotSettings
 from hopsd.model.ids import JobId, NodeName, WorkloadName
@@ -280,9 +280,7 @@ def _profile(
     """The profiling queue comes before the policy."""
     return profiling(
         snapshot,
-        seen.reading,
-        seen.records,
-        seen.comments,
+        Seen(seen.reading, seen.records, seen.comments),
         known.profile_runs,
         known_pairs(
             known.knowledge,

@@ -10,15 +10,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field, replace
 
-from hopsd.core.placement.allowances import allowances
-from hopsd.core.placement.pools import could_run, could_run_on, pools_of
-from hopsd.core.queue.competing import idle_gpus, ledger_of, staying_jobs
+from hopsd.core.queue.competing import idle_gpus
 from hopsd.core.queue.history import OCCUPYING
 from hopsd.core.queue.profile_runs import Pair, ProfilingSettings, adopted, followed, run_summary
-from hopsd.core.queue.window import limited
+from hopsd.core.queue.profile_starts import Candidate, RunQuota, runs_to_begin
 from hopsd.core.submission.comment import Comment
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
@@ -30,11 +27,50 @@ from hopsd.model.plan import Plan, Snapshot
 from hopsd.model.profiling import ProfileRun
 from hopsd.model.reading import JobReading, Reading, SlurmState
 from hopsd.model.reason import Reason
-from hopsd.model.rules import Rules, ShapeRule
+from hopsd.model.rules import Rules
 from hopsd.model.step import Step, StepKind
 
 LEAVE_SECONDS = 10.0
 """A job that has measured enough leaves by itself; after this time it is stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A reading, with the records and the comments of its jobs."""
+
+    reading: Reading
+    records: Mapping[JobId, JobRecord]
+    comments: Mapping[JobId, Comment]
+    jobs: Mapping[JobId, JobReading] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "jobs", {job.id: job for job in self.reading.jobs})
+
+    def candidates(self, snapshot: Snapshot) -> list[Candidate]:
+        """The waiting jobs of the snapshot that may be profiled."""
+        able = (
+            job
+            for job in snapshot.jobs
+            if _may_be_profiled(job, self.jobs[job.id], self.comments[job.id])
+        )
+        return [
+            Candidate(job, record.user, record.workload, self.jobs[job.id].restarts)
+            for job in able
+            for record in [self.records[job.id]]
+        ]
+
+
+def _may_be_profiled(job: Job, reading: JobReading, comment: Comment) -> bool:
+    """Whether a waiting job may be profiled: one that may be stopped and requeued.
+
+    ``preempt=no`` forbids stopping it, ``--no-requeue`` requeueing. Jobs that plain jobs depend on
+    are excluded, since Slurm would take a failed profile run for the job's end, and so are scripts
+    that always start several ranks on a node, which would fail on one GPU.
+    """
+    waits = job.state is JobState.WAITING and not job.running
+    may_stop = comment.preempt and reading.requeue and not reading.awaited
+    scales = (reading.asked.ranks or 1) == 1
+    return waits and reading.state is SlurmState.PENDING and may_stop and scales
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +103,21 @@ class Profiling:
         for allocation in plan.placements.values():
             for node, gpus in allocation:
                 free[node] -= gpus
-        no_room = {
+        unfit = {
             step.job
             for step in self.steps
             if step.kind is StepKind.START and free[step.target.nodes[0]] < 0
         }
-        if not no_room:
+        if not unfit:
             return self
         return replace(
             self,
             changed=tuple(
                 run
                 for run in self.changed
-                if run.job not in no_room or run.begin != self.snapshot.now
+                if run.job not in unfit or run.begin != self.snapshot.now
             ),
-            steps=tuple(step for step in self.steps if step.job not in no_room),
+            steps=tuple(step for step in self.steps if step.job not in unfit),
         )
 
     def explained(self, waiting: Mapping[JobId, Reason]) -> dict[JobId, Reason]:
@@ -110,51 +146,40 @@ def known_pairs(knowledge: Knowledge, types: Iterable[GpuType], min_records: int
 
 def profiling(
     snapshot: Snapshot,
-    reading: Reading,
-    records: Mapping[JobId, JobRecord],
-    comments: Mapping[JobId, Comment],
+    seen: Seen,
     runs: Sequence[ProfileRun],
     known: set[Pair],
     settings: ProfilingSettings,
     queue: Sequence[Job] = (),
 ) -> Profiling:
-    """The profile runs of this plan. ``runs``: the open ones and the recent ones.
+    """The profile runs of this plan: the open ones are followed, new ones begin.
 
-    ``queue``: the jobs of the snapshot in the plan's order; runs leave the job at its head the GPUs
-    that it needs. The order of jobs and of runs changes nothing.
+    ``runs``: the open ones and the recent ones. ``queue``: the jobs of the snapshot in the plan's
+    order; runs leave the job at its head the GPUs that it needs. The order of jobs and of runs
+    changes nothing.
     """
-    jobs = {job.id: job for job in reading.jobs}
-    old = {(run.job, run.begin): run for run in runs}
-    now = {
-        (run.job, run.begin): run
-        if run.closed
-        else followed(_renamed(run, records), jobs.get(run.job), known, reading, settings)
-        for run in [*runs, *adopted(runs, reading, records)]
-    }
+    reading = seen.reading
+    now = _followed(runs, seen, known, settings)
     busy = {run.job: run for run in now.values() if not run.closed}
     recent = [r for r in now.values() if reading.now - (r.end or r.begin) < settings.retry_seconds]
     failures = {run.job: run for run in _in_order(recent) if run.failure and run.closed}
     left = _without(snapshot, busy.keys())
     begun: list[ProfileRun] = []
     if settings.enabled:
-        spared = [run for run in recent if run.failure and run.ran]
-        done = known | {(run.workload, run.gpu_type) for run in [*spared, *busy.values()]}
-        able = [
-            job
-            for job in left.jobs
-            if job.id not in failures and _may_be_profiled(job, jobs[job.id], comments[job.id])
+        failed = {(run.workload, run.gpu_type) for run in recent if run.failure and run.ran}
+        running = {(run.workload, run.gpu_type) for run in busy.values()}
+        candidates = [
+            candidate for candidate in seen.candidates(left) if candidate.id not in failures
         ]
-        types = {node.name: node.gpu_type for node in reading.nodes}
-        limits = _Limits(settings, snapshot.nodes, types)
-        for run in busy.values():
-            limits.count(run.gpu_type, _user(run.job, records))
-        begun = _begun_beside_head(left, able, records, jobs, done, types, limits, queue)
+        quota = _quota(snapshot, seen, busy.values(), settings)
+        begun = runs_to_begin(left, candidates, known | failed | running, quota, queue)
     steps = [
-        *_leaving(busy.values(), jobs, reading.now),
-        *_put_back(jobs.values(), records),
+        *_leaving(busy.values(), seen.jobs, reading.now),
+        *_put_back(reading.jobs, seen.records),
         *(_start(run, settings) for run in begun),
     ]
     on_nodes = {job.id for job in reading.jobs if job.state in OCCUPYING}
+    old = {(run.job, run.begin): run for run in runs}
     changed = [run for key, run in now.items() if run != old.get(key)]
     return Profiling(
         snapshot=_given(left, begun),
@@ -163,6 +188,32 @@ def profiling(
         staying=frozenset(busy.keys() & on_nodes - {step.job for step in steps}),
         failures=failures,
     )
+
+
+def _followed(
+    runs: Sequence[ProfileRun], seen: Seen, known: set[Pair], settings: ProfilingSettings
+) -> dict[tuple[JobId, float], ProfileRun]:
+    """``runs``, and those that only Slurm knows, as of this reading; by job and begin."""
+    return {
+        (run.job, run.begin): run
+        if run.closed
+        else followed(
+            _renamed(run, seen.records), seen.jobs.get(run.job), known, seen.reading, settings
+        )
+        for run in [*runs, *adopted(runs, seen.reading, seen.records)]
+    }
+
+
+def _quota(
+    snapshot: Snapshot, seen: Seen, busy: Iterable[ProfileRun], settings: ProfilingSettings
+) -> RunQuota:
+    """What new runs may take beside those that are ``busy``."""
+    types = {node.name: node.gpu_type for node in seen.reading.nodes}
+    quota = RunQuota(settings, snapshot.nodes, types)
+    for run in busy:
+        record = seen.records.get(run.job)
+        quota.count(run.gpu_type, record.user if record else UserName(""))
+    return quota
 
 
 def _renamed(run: ProfileRun, records: Mapping[JobId, JobRecord]) -> ProfileRun:
@@ -195,195 +246,6 @@ def _put_back(jobs: Iterable[JobReading], records: Mapping[JobId, JobRecord]) ->
         for job in jobs
         if job.failed_profile and job.id in records
     ]
-
-
-def _may_be_profiled(job: Job, reading: JobReading, comment: Comment) -> bool:
-    """Whether a waiting job may be profiled: one that may be stopped and requeued.
-
-    ``preempt=no`` forbids stopping it, ``--no-requeue`` requeueing. Jobs that plain jobs depend on
-    are excluded, since Slurm would take a failed profile run for the job's end, and so are scripts
-    that always start several ranks on a node, which would fail on one GPU.
-    """
-    waits = job.state is JobState.WAITING and not job.running
-    may_stop = comment.preempt and reading.requeue and not reading.awaited
-    scales = (reading.asked.ranks or 1) == 1
-    return waits and reading.state is SlurmState.PENDING and may_stop and scales
-
-
-class _Limits:
-    """What all runs together, and those of each user, may take at a time."""
-
-    def __init__(
-        self,
-        settings: ProfilingSettings,
-        nodes: Iterable[Node],
-        types: Mapping[NodeName, GpuType],
-    ) -> None:
-        gpus: Counter[GpuType] = Counter()
-        for node in nodes:
-            gpus[types[node.name]] += node.gpus
-        self._left = {kind: max(1, int(settings.share * count)) for kind, count in gpus.items()}
-        self._per_user = settings.runs_per_user
-        self._of_user: Counter[UserName] = Counter()
-
-    def copy(self) -> _Limits:
-        other = copy(self)
-        other._left, other._of_user = dict(self._left), self._of_user.copy()
-        return other
-
-    def allow(self, gpu_type: GpuType, user: UserName) -> bool:
-        return self._left.get(gpu_type, 0) > 0 and self._of_user[user] < self._per_user
-
-    def count(self, gpu_type: GpuType, user: UserName) -> None:
-        self._left[gpu_type] = self._left.get(gpu_type, 0) - 1
-        self._of_user[user] += 1
-
-
-def _user(job: JobId, records: Mapping[JobId, JobRecord]) -> UserName:
-    return records[job].user if job in records else UserName("")
-
-
-def _begun_beside_head(
-    snapshot: Snapshot,
-    able: Sequence[Job],
-    records: Mapping[JobId, JobRecord],
-    jobs: Mapping[JobId, JobReading],
-    done: set[Pair],
-    types: Mapping[NodeName, GpuType],
-    limits: _Limits,
-    queue: Sequence[Job],
-) -> list[ProfileRun]:
-    """New runs that leave the head of the queue what it needs.
-
-    The head is the first job that could run, also under the site's limits, and does not begin a run
-    itself.
-    """
-    pools = pools_of(snapshot.nodes)
-    could = [job for job in queue if could_run(job, pools)]
-    gpus = sum(node.gpus for node in snapshot.nodes)
-    over = limited(could, gpus, allowances(snapshot.limits, staying_jobs(snapshot)))
-    grant_in_order = sorted(able, key=lambda job: (job.submit, job_order(job.id)))
-    begun: list[ProfileRun] = []
-    heads: set[JobId] = set()
-    for head in [*(job for job in could if job.id not in over), None]:
-        room = _Room(snapshot, head, heads)
-        begun = _begun(snapshot, grant_in_order, records, jobs, done, types, limits.copy(), room)
-        if head is None or all(run.job != head.id for run in begun):
-            break
-        heads.add(head.id)
-        grant_in_order.sort(key=lambda job: job.id not in heads)
-    return begun
-
-
-def _begun(
-    snapshot: Snapshot,
-    grant_in_order: Iterable[Job],
-    records: Mapping[JobId, JobRecord],
-    jobs: Mapping[JobId, JobReading],
-    done: set[Pair],
-    types: Mapping[NodeName, GpuType],
-    limits: _Limits,
-    room: _Room,
-) -> list[ProfileRun]:
-    """New runs: at most one per job, and one per workload and type.
-
-    ``types``: the nodes' GPU types; those in the snapshot may be split by partition.
-    """
-    pools = pools_of(snapshot.nodes)
-    type_of = {node.gpu_type: types[node.name] for node in snapshot.nodes}
-    taken = set(done)
-    begun = []
-    for job in grant_in_order:
-        workload = records[job.id].workload
-        for pool in pools.values():
-            pair = workload, type_of[pool.gpu_type]
-            user = records[job.id].user
-            if pair in taken or not could_run_on(job, pool) or not limits.allow(pair[1], user):
-                continue
-            node = room.take(pool.gpu_type, job)
-            if node is not None:
-                taken.add(pair)
-                limits.count(pair[1], user)
-                run = jobs[job.id].restarts
-                begun.append(ProfileRun(job.id, run, *pair, node, snapshot.now))
-                break
-    return begun
-
-
-class _Room:
-    """Single GPUs for profile runs: idle ones and, at a round's start, those of competing jobs.
-
-    The node with the fewest free GPUs is taken, to limit fragmentation. ``head``: a job whose
-    smallest requirement must still fit afterwards; runs of ``heads``, which were ahead of it, are
-    exempt.
-    """
-
-    def __init__(self, snapshot: Snapshot, head: Job | None, heads: Collection[JobId]) -> None:
-        self._nodes = snapshot.nodes
-        self._idle = {node.name: node.idle for node in snapshot.nodes}
-        names = [node.name for node in snapshot.nodes]
-        self._free = dict(zip(names, idle_gpus(snapshot), strict=True))
-        self._ledger = ledger_of(snapshot)
-        self._head, self._heads = head, {*heads, *([head.id] if head else [])}
-        self._kept = set() if head is None or self._holds(head) else self._next_for(head)
-
-    def _holds(self, head: Job) -> bool:
-        """Whether the free GPUs could hold the job's smallest requirement."""
-        free: dict[GpuType, list[int]] = defaultdict(list)
-        for node in self._nodes:
-            free[node.gpu_type].append(max(0, self._free[node.name]))
-        return any(
-            max(free[gpu_type], default=0) >= min(head.reqs)
-            or (bool(table.distributed) and sum(free[gpu_type]) >= min(head.reqs))
-            for gpu_type, table in head.throughput.items()
-        )
-
-    def _next_for(self, head: Job) -> set[NodeName]:
-        """The servers that the job waits for: of each type the emptiest ones that could hold it."""
-        kept: set[NodeName] = set()
-        for gpu_type, table in head.throughput.items():
-            nodes = [node for node in self._nodes if node.gpu_type == gpu_type]
-            nodes.sort(key=lambda node: -self._free[node.name])
-            if whole := [node for node in nodes if node.gpus >= min(head.reqs)]:
-                kept.add(whole[0].name)
-            elif table.distributed:
-                kept.update(node.name for node in nodes)
-        return kept
-
-    def _may_give(self, node: NodeName, job: Job) -> bool:
-        if self._head is None or job.id in self._heads:
-            return True
-        if self._kept:
-            return node not in self._kept
-        self._free[node] -= 1
-        left = self._holds(self._head)
-        self._free[node] += 1
-        return left
-
-    def take(self, gpu_type: GpuType, job: Job) -> NodeName | None:
-        """Take one GPU for ``job`` within its rules and limits; None: no server has one.
-
-        Rules about the job's shape do not matter here.
-        """
-        one = replace(job, rules=replace(job.rules, shape=ShapeRule.ANY, per_node=None))
-        names = [
-            node.name
-            for node in self._nodes
-            if node.gpu_type == gpu_type
-            and self._may_give(node.name, job)
-            and self._ledger.may(one, Allocation(((node.name, 1),)))
-        ]
-        idle = [name for name in names if min(self._idle[name], self._free[name]) > 0]
-        held = [name for name in names if self._free[name] > 0]
-        if not held:
-            return None
-        node = (
-            min(idle, key=self._idle.__getitem__) if idle else max(held, key=self._free.__getitem__)
-        )
-        self._idle[node] -= 1
-        self._free[node] -= 1
-        self._ledger.take(one, Allocation(((node, 1),)))
-        return node
 
 
 def _start(run: ProfileRun, settings: ProfilingSettings) -> Step:

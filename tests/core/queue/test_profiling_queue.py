@@ -14,7 +14,7 @@ from hopsd.controller import round_settings
 from hopsd.core.devices import CPU, usable
 from hopsd.core.queue.competing import idle_gpus
 from hopsd.core.queue.profile_runs import Pair, ProfilingSettings, unstarted
-from hopsd.core.queue.profiling import LEAVE_SECONDS, Profiling, known_pairs, profiling
+from hopsd.core.queue.profiling import LEAVE_SECONDS, Profiling, Seen, known_pairs, profiling
 from hopsd.core.submission.comment import Comment, parse
 from hopsd.model.allocation import Allocation
 from hopsd.model.asked import Asked
@@ -86,9 +86,7 @@ class World:
         nodes = tuple(NodeReading(n.name, n.gpu_type, n.gpus, 8) for n in self.nodes)
         return profiling(
             Snapshot(now, RoundInfo(self.first, 60.0), self.nodes, tuple(self.jobs), limits),
-            Reading(now, nodes, tuple(self.readings.values())),
-            self.records,
-            self.comments,
+            Seen(Reading(now, nodes, tuple(self.readings.values())), self.records, self.comments),
             runs,
             known or set(),
             settings,
