@@ -378,6 +378,5 @@ def hops_paused(world: World, rng: Random) -> Iterator[float]:
 def job_released(world: World, rng: Random) -> Iterator[float]:
     leader, job = world.leader(), _some_job(world, rng, "PENDING")
     if leader is not None and job is not None:
-        world.given_back.add(job.token)
         leader.ask("release", jobs=[job.id])
     yield 0.0

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from ClusterShell.NodeSet import NodeSet
 
+from bench.chaos.slurm_log import SlurmLog
 from bench.chaos.world import Submitted, World
 from hopsd.core.submission.comment import parse
 from hopsd.model.ids import NodeName
@@ -95,19 +96,25 @@ def _indices(text: str) -> list[int]:
 
 def judge(world: World) -> list[Finding]:
     """Everything but what was seen while it went on."""
+    with PostgresStore(world.dsn) as store:
+        return judge_records(world, store.placements())
+
+
+def judge_records(world: World, recorded: Iterable[Placement]) -> list[Finding]:
+    """``recorded``: what the store says."""
     runs = read_runs(world.records)
     log = _completed(world.folder / "completed")
-    with PostgresStore(world.dsn) as store:
-        placements: dict[str, list[Placement]] = defaultdict(list)
-        for placement in store.placements():
-            placements[placement.job].append(placement)
+    slurm = SlurmLog.read(world.folder / "log" / "slurmctld.log")
+    placements: dict[str, list[Placement]] = defaultdict(list)
+    for placement in recorded:
+        placements[placement.job].append(placement)
     found: list[Finding] = []
     for token, job in world.jobs.items():
         mine = runs.get(token, [])
-        found += never_ended(world, job, mine, log)
+        found += never_ended(world, job, mine, log, slurm)
         found += _twice(world, job, mine)
-        found += _again(world, job, mine, log)
-        found += _counts(world, job, mine, placements)
+        found += ran_again(world, job, mine, slurm)
+        found += counts(world, job, mine, placements, slurm)
         found += _held(world, job, mine)
     found += _shared(world, [run for mine in runs.values() for run in mine])
     return found + _wasted(*redone(world))
@@ -149,17 +156,22 @@ def _forgotten(world: World, *times: float) -> str:
     return ""
 
 
-def never_ended(world: World, job: Submitted, runs: Sequence[Run], log: Log) -> list[Finding]:
+def never_ended(
+    world: World, job: Submitted, runs: Sequence[Run], log: Log, slurm: SlurmLog
+) -> list[Finding]:
     """Every job came to its end."""
     ended = any(run.end for run in runs) or job.cancelled
     noted = log.get(job.token, [])
     states = [state for state, _ in noted]
     if ended or "COMPLETED" in states or "CANCELLED" in states:
         return []
-    last = [run.last for run in runs]
-    last += [at for state, at in noted[-1:] if state == "PENDING"]  # its last requeue
+    if slurm.lost(job.id, job.at):
+        why = _forgotten(world, job.at)
+    else:  # it knows the job, and not its last requeue
+        last = [run.last for run in runs]
+        why = _forgotten(world, *last, *(at for state, at in noted[-1:] if state == "PENDING"))
     text = f"job {job.id} ({job.kind}) has {len(runs)} runs, none to its end; Slurm's log: {states}"
-    return [Finding("lost", job.token, text, _forgotten(world, job.at, *last))]
+    return [Finding("lost", job.token, text, why)]
 
 
 def _twice(world: World, job: Submitted, runs: Sequence[Run]) -> list[Finding]:
@@ -175,34 +187,37 @@ def _twice(world: World, job: Submitted, runs: Sequence[Run]) -> list[Finding]:
     ]
 
 
-def _again(world: World, job: Submitted, runs: Sequence[Run], log: Log) -> list[Finding]:
-    """No finished job ran once more."""
+def ran_again(world: World, job: Submitted, runs: Sequence[Run], slurm: SlurmLog) -> list[Finding]:
+    """No finished job ran once more. It is slurmctld's doing if it never took note of the end, or
+    did and was started again since, with an older state.
+    """
     found = []
     for one, other in pairwise(runs):
         if one.end is None:
             continue
-        asked = any(t == job.token and at >= one.start for t, at in world.requeued)
-        why = _forgotten(world, one.end, other.start)
-        why = why or ("its owner requeued it" if asked else "")
-        ends = log.get(job.token, ())
-        if not why and not any(_its_end(state, at, one.end) for state, at in ends):
-            why = f"Slurm never learnt of that end: {ends}"
+        noted = slurm.ended_well(job.id, one.end - BEAT_SECONDS, other.start)
+        why = ""
+        if any(token == job.token and at >= one.start for token, at in world.requeued):
+            why = "its owner requeued it"
+        elif noted is None:
+            why = "slurmctld never learnt of that end"
+        elif slurm.restarted(noted, other.start):
+            why = _forgotten(world, noted)
         text = f"job {job.id} ended at {one.end:.1f} and ran again at {other.start:.1f}"
-        found.append(
-            Finding("finished job again", job.token, f"{text}; log: {log[job.token]}", why)
-        )
+        found.append(Finding("finished job again", job.token, text, why))
     return found
 
 
-def _its_end(state: str, at: float, end: float) -> bool:
-    """Whether Slurm took note of an end: for NODE_FAIL the job had not come to it."""
-    return state in ("COMPLETED", "FAILED") and abs(at - end) < TOLERANCE_SECONDS
-
-
-def _counts(
-    world: World, job: Submitted, runs: Sequence[Run], placements: dict[str, list[Placement]]
+def counts(
+    world: World,
+    job: Submitted,
+    runs: Sequence[Run],
+    placements: dict[str, list[Placement]],
+    slurm: SlurmLog,
 ) -> list[Finding]:
-    """Counts that the job accepts, and just what the store says."""
+    """Counts that the job accepts, and just what the store says: it need not say anything of a run
+    that plain Slurm started, once the job was given back to it.
+    """
     accepted = parse(f"hops:reqs={job.reqs}", range_values=8).reqs
     found = []
     for run in runs:
@@ -222,8 +237,8 @@ def _counts(
             text = f"job {job.id} ran {lasted:.1f} s at {run.start:.1f} on {gpus or run.nodes}"
             says = [(round(p.start), p.allocation.as_dict()) for p in placements.get(run.job, ())]
             why = _forgotten(world, run.start, run.last)
-            if job.token in world.given_back and lasted < TOLERANCE_SECONDS:
-                why = "plain Slurm started it, and it ended between two looks"
+            if slurm.given_back(run.job, run.start):
+                why = "plain Slurm started it: it had been given back"
             found.append(Finding("not in the store", job.token, f"{text}; it says {says}", why))
     return found
 

@@ -126,8 +126,8 @@ class World:
     """Everything that a fault can touch.
 
     ``owed``: what people want done and is not yet, each with its name. ``requeued``: whom its owner
-    stopped, and when. ``given_back``: to plain Slurm. ``forgot``: from when until when slurmctld
-    lost what happened: since it had saved its state, which a full or busy disk may put off.
+    stopped, and when. ``forgot``: from when until when slurmctld lost what happened: since it had
+    saved its state, which a full or busy disk may put off.
     """
 
     def __init__(
@@ -152,7 +152,6 @@ class World:
         self.suspended: list[Submitted] = []
         self.owed: dict[str, Owed] = {}
         self.requeued: list[tuple[str, float]] = []
-        self.given_back: set[str] = set()
         self.forgot: list[tuple[float, float]] = []
         self._slurmctld_stopped = False
 

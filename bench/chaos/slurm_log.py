@@ -1,0 +1,73 @@
+"""What slurmctld's own log says it did to a job: the evidence for what it forgot."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import defaultdict
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+
+_LINE = re.compile(r"\[([0-9T:.-]+)\] (.*)")
+_JOB = re.compile(r"JobId=(\d+)")
+RELEASED_MARK = "#hops-released"
+
+
+@dataclass(slots=True)
+class SlurmLog:
+    """``starts``: when slurmctld was started; ``jobs``: what it said of each number, and when."""
+
+    starts: list[float] = field(default_factory=list)
+    jobs: dict[str, list[tuple[float, str]]] = field(default_factory=lambda: defaultdict(list))
+
+    @classmethod
+    def read(cls, path: Path) -> SlurmLog:
+        """A log that is not there says nothing."""
+        log = cls()
+        for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
+            if (said := _LINE.match(line)) is None:
+                continue
+            at, text = datetime.fromisoformat(said[1]).astimezone().timestamp(), said[2]
+            if text.startswith("slurmctld version"):
+                log.starts.append(at)
+            elif (job := _JOB.search(text)) is not None:
+                log.jobs[job[1]].append((at, text))
+        return log
+
+    def restarted(self, since: float, until: float) -> bool:
+        return any(since < at < until for at in self.starts)
+
+    def ended_well(self, job: str, since: float, until: float) -> float | None:
+        """When slurmctld last took note that the job's script had ended by itself. Of a job that it
+        takes for waiting it says so, too, and drops it.
+        """
+        ends = [
+            at
+            for (at, text), (_, then) in pairwise(self.jobs[job])
+            if since < at < until
+            and text.startswith("_job_complete:")
+            and "WEXITSTATUS" in text
+            and then.endswith(" done")
+        ]
+        return max(ends, default=None)
+
+    def lost(self, job: str, submitted: float) -> bool:
+        """Whether a later slurmctld did not know the job: its restart leaves it out."""
+        for start in self.starts[bisect_right(self.starts, submitted) :]:
+            said = [text for at, text in self.jobs[job] if start <= at]
+            if not said or not said[0].startswith("Recovered "):
+                return True
+        return False
+
+    def given_back(self, job: str, at: float) -> bool:
+        """Whether plain Slurm started what ran at ``at``: hopsd itself takes its mark away with
+        each placement.
+        """
+        marks = [
+            RELEASED_MARK in text
+            for when, text in self.jobs[job]
+            if when < at and "setting comment to" in text
+        ]
+        return marks[-1:] == [True]
