@@ -30,6 +30,7 @@ local MAX_CHARACTERS = 1024
 local GPUS = { 1, 65536, "1 to 65536" }
 local RANGE_COUNTS = { 2, 256, "2 to 256" }
 local NAMED_NODES = { 1, 1024, "1 to 1024" }
+local OPTION_CHARACTERS = 8192
 local SAMPLES = { 1e-3, 1e18, "1e-3 to 1e18" }
 local BATCH = { 1, 10000000, "1 to 1e7" }
 local LEARNING_RATE = { 1e-20, 1e6, "1e-20 to 1000000" }
@@ -414,6 +415,8 @@ end
 
 -- How many nodes a list such as n[1-3],login names; nil: it is no list.
 local function named_nodes(text)
+  local brackets = text:gsub("[^%[%]]", ""):gsub("%[%]", "")
+  if brackets ~= "" then return nil end -- else the patterns below would look on to the end from each of them
   local total = 0
   local flat = text:gsub("%b[]", function(inside) return (inside:gsub(",", ";")) end)
   for _, item in ipairs(split(flat, ",")) do
@@ -427,7 +430,6 @@ local function named_nodes(text)
       end
       names = names * numbers
     end
-    if item:gsub("%b[]", ""):find("[%[%]]") then return nil end
     total = total + names
   end
   return total
@@ -588,25 +590,53 @@ local function signal_of(job)
   end
 end
 
--- What a launcher's option says, "8" or a variable that the script sets to a number.
-local function count_in(text, option, script)
-  script = script or text
+-- The variables that a script sets to a number, or to one unless they are set.
+local function numbers_of(text)
+  local numbers = {}
+  for name, number in text:gmatch("[\n;%s]([%a_][%w_]*)=[\"']?(%d+)") do
+    numbers[name] = numbers[name] or number
+  end
+  for name, same, number in text:gmatch("[\n;%s]([%a_][%w_]*)=[\"']?%${([%a_][%w_]*):%-(%d+)}") do
+    if name == same then numbers[name] = numbers[name] or number end
+  end
+  return numbers
+end
+
+-- What a launcher's option says, "8" or a variable among `numbers`.
+local function count_in(text, option, numbers)
   local value = text:match(option .. "[= ]+[\"']?(%$?{?[%w_]+)")
   local name = value and value:match("^%$?{?([%a_][%w_]*)$")
-  if name then value = script:match("[\n;%s]" .. name .. "=[\"']?(%d+)") or
-    script:match("[\n;%s]" .. name .. "=[\"']?%${" .. name .. ":%-(%d+)}") end
+  if name then value = numbers[name] end
   return tonumber(value)
 end
 
 -- A count of ranks on each node that the script does not take from its allocation.
 local function fixed_ranks(script, shape)
   local text = "\n" .. commands_of(script)
-  local ranks = count_in(text, "%-%-nproc[_-]per[_-]node") or count_in(text, "%-%-num_gpus")
+  local numbers = numbers_of(text)
+  local ranks = count_in(text, "%-%-nproc[_-]per[_-]node", numbers) or count_in(text, "%-%-num_gpus", numbers)
   if ranks or shape ~= "node" then return ranks end
   for line in text:gmatch("[^\n]+") do
     local _, launched = line:find("accelerate launch", 1, true)
-    ranks = launched and count_in(line:sub(launched), "%-%-num_processes", text)
+    ranks = launched and count_in(line:sub(launched), "%-%-num_processes", numbers)
     if ranks then return ranks end
+  end
+end
+
+-- Options that are read here or kept for hopsd: Slurm's own limits come after this script, and are wider.
+local READ = {
+  { "--gres, --gpus-per-node", "tres_per_node" }, { "--gpus", "tres_per_job" }, { "--gpus-per-task", "tres_per_task" },
+  { "--gpus-per-socket", "tres_per_socket" }, { "--cpus-per-gpu", "cpus_per_tres" }, { "--mem-per-gpu", "mem_per_tres" },
+  { "--nodelist", "req_nodes" }, { "--exclude", "exc_nodes" }, { "--constraint", "features" },
+  { "--reservation", "reservation" }, { "--partition", "partition" }, { "--licenses", "licenses" },
+}
+
+local function too_long(job)
+  for _, entry in ipairs(READ) do
+    local length = #(job[entry[2]] or "")
+    if length > OPTION_CHARACTERS then
+      return string.format("%s has %d characters; accepted are at most %d", entry[1], length, OPTION_CHARACTERS)
+    end
   end
 end
 
@@ -701,6 +731,8 @@ end
 local function why_not(job, pairs_found)
   if job.comment:find(MARK, 1, true) then return MARK .. " in a comment is for hopsd alone" end
   if SITE_PROBLEM then return "no job can be accepted: " .. SITE_PROBLEM end
+  local problem = too_long(job)
+  if problem then return problem end
   if job.script == nil then return "accepted are batch jobs; submit this one with sbatch" end
   if given(job.array_inx) and given(job.dependency) and job.dependency:find("singleton", 1, true) then
     -- Slurm lets the tasks that it still keeps together go first (22.05), and hops others.

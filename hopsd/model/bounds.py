@@ -36,6 +36,9 @@ def _shown(value: float) -> str:
 
 COMMENT_CHARACTERS = Bound(0, 1024)
 
+OPTION_CHARACTERS = Bound(0, 8192)
+"""In an option of sbatch that is read at submission or kept: room for 1,024 names of 7 letters."""
+
 GPUS = Bound(1, 65_536)
 """In a job's requirement, or on a node."""
 

@@ -136,6 +136,8 @@ LONG_SCRIPTS = {
     "one word": "--nproc_per_node=$" + "a" * MANY,
     "comments": "\n #" * MANY,
     "traps": "trap USR1 " * MANY,
+    "lines that launch": "accelerate launch --num_processes $a\n" * (MANY // 5),
+    "variables": "a=b " * MANY,
 }
 
 
