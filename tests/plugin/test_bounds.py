@@ -107,7 +107,7 @@ def test_lua_keeps_the_same_and_tells_them_in_the_same_words(lua: str) -> None:
         ("n[[1]]", "is no list of nodes"),
         ("n[" * 4000, "is no list of nodes"),
         ("n" * 8192, ""),
-        ("n" * 8193, f"8193 characters; accepted are at most {bounds.OPTION_CHARACTERS.most:.0f}"),
+        ("n" * 8193, f"8193 characters; accepted are at most {bounds.OPTION_CHARACTERS.maximum:.0f}"),
     ],
     ids=lambda value: value[:20],
 )
