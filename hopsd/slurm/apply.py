@@ -58,12 +58,37 @@ class SlurmPort:
         todo = self._judge(steps, results, self._settle)
         leaving = [step.job for step in todo if step.kind in _LEAVING]
         if leaving:
+            results |= self._started_elsewhere(todo, leaving)
+            todo = [step for step in todo if step.job not in results]
             vacated = vacate(self._adapter, self._watch, self._settings, leaving)
             todo = self._judge(todo, results, lambda s, j: self._vacated(s, j, vacated.errors))
             left = vacated.left
         results |= self._placer.start(todo, left)
         seconds = self._watch.ticks() - begun
         return [_outcome(s, results[s.job], seconds, left.get(s.job)) for s in steps]
+
+    def _started_elsewhere(
+        self, todo: Sequence[Step], leaving: Collection[JobId]
+    ) -> dict[JobId, Result]:
+        """Start what goes to nodes that nobody has to leave: the grace of some jobs keeps no other
+        from idle GPUs. What fails may need what they leave, such as its user's limit: it is tried
+        again after them.
+        """
+        seen = self._watch.jobs()
+        vacating = {node for job in leaving if job in seen for node in seen[job].allocation.nodes}
+        results = self._placer.start(
+            [
+                step
+                for step in todo
+                if step.kind is StepKind.START and vacating.isdisjoint(step.target.nodes)
+            ],
+            {},
+        )
+        return {
+            job: result
+            for job, result in results.items()
+            if result.ran or result.status is not OutcomeStatus.FAILED
+        }
 
     def _await_ends(self, jobs: Collection[JobId]) -> None:
         """Until none of ``jobs`` is completing any more: how one ended is told only then."""

@@ -154,6 +154,34 @@ def test_signals_come_before_any_wait_and_requeue(slurm: FakeSlurm) -> None:
     assert slurm.now == pytest.approx(1010.0, abs=1.0)
 
 
+def test_a_long_grace_keeps_nobody_from_idle_gpus(slurm: FakeSlurm) -> None:
+    """A script that asked for five minutes and ignored the signal kept all starts waiting."""
+    slurm.running(1, n0=8)
+    slurm.add(2), slurm.add(3)
+    steps = [preempt(JobId("1")), start(JobId("2"), n1=8), start(JobId("3"), n0=2)]
+    outcomes = port(slurm, grace_seconds=300.0).apply(steps)
+    assert statuses(outcomes) == [OutcomeStatus.DONE] * 3
+    assert outcomes[1].started < 1010.0
+    assert slurm.writes().index("release") < slurm.writes().index("signal")
+    assert outcomes[2].started >= 1300.0
+
+
+def test_a_start_that_needs_what_others_leave_is_tried_again_after_them(slurm: FakeSlurm) -> None:
+    """Such as the limit of its user: Slurm starts it once a job of the same user has left."""
+    slurm.running(1, n0=8)
+    slurm.add(2)
+    slurm.on_signal = lambda job: replace(job, state=SlurmState.COMPLETED, allocation=Allocation())
+    runs = slurm._run
+
+    def run(job: JobId) -> None:
+        if slurm.table[JobId("1")].state.finished:
+            runs(job)
+
+    slurm._run = run  # type: ignore[method-assign]
+    outcomes = port(slurm).apply([move(JobId("1"), n1=8), start(JobId("2"), n2=8)])
+    assert statuses(outcomes) == [OutcomeStatus.GONE, OutcomeStatus.DONE]
+
+
 def test_no_grace_is_spent_on_jobs_that_left(slurm: FakeSlurm) -> None:
     slurm.on_signal = lambda job: replace(
         job, state=SlurmState.PENDING, hold=Hold.HOPS, allocation=Allocation(), restarts=1
