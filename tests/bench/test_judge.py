@@ -1,14 +1,37 @@
-"""The judge of the bench of faults blames hops for nothing that slurmctld forgot."""
+"""The judge of faults blames hops for nothing that slurmctld forgot, by its own log."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from bench.chaos import judge
+from bench.chaos.slurm_log import SlurmLog
 from bench.chaos.world import Submitted
+from hopsd.model.allocation import Allocation
+
+JOB = Submitted("t", "36", 30.0, "6", "broken", 9)
+START = "slurmctld version 22.05.8 started on cluster hops"
+ENDED = ("_job_complete: JobId=36 WEXITSTATUS 0", "_job_complete: JobId=36 done")
+
+
+def slurm_log(folder: Path, *said: tuple[float, str]) -> SlurmLog:
+    """slurmctld's log, of lines with their times."""
+    path = folder / "slurmctld.log"
+    stamped = [
+        f"[{datetime.fromtimestamp(at, UTC).astimezone():%Y-%m-%dT%H:%M:%S.%f}] {text}"
+        for at, text in said
+    ]
+    path.write_text("\n".join([*stamped, "no line of its own"]))
+    return SlurmLog.read(path)
+
+
+def run(start: float, last: float, end: float | None = None) -> judge.Run:
+    return judge.Run("t", "36", 0, start, last, ("n0",), {"n0": (0, 1)}, end)
 
 
 @pytest.mark.parametrize(("forgot", "explained"), [((138.0, 147.0), True), ((200.0, 210.0), False)])
@@ -16,8 +39,73 @@ def test_a_job_whose_requeue_slurmctld_forgot_is_not_lost_by_hops(
     forgot: tuple[float, float], explained: bool
 ) -> None:
     """It went back to a state in which the job had failed, of the checkpoint signal."""
-    job = Submitted("t", "36", 30.0, "6", "broken", 9)
-    run = judge.Run("t", "36", 0, start=121.0, last=128.0, nodes=("n0",))
     world: Any = SimpleNamespace(forgot=[forgot])
-    (found,) = judge.never_ended(world, job, [run], {"t": [("FAILED", 128.0), ("PENDING", 141.0)]})
+    log = {"t": [("FAILED", 128.0), ("PENDING", 141.0)]}
+    (found,) = judge.never_ended(world, JOB, [run(121.0, 128.0)], log, SlurmLog())
     assert bool(found.explained) is explained
+
+
+@pytest.mark.parametrize(
+    ("later", "explained"),
+    [
+        ("_slurm_rpc_submit_batch_job: JobId=36 InitPrio=0", True),
+        ("Recovered JobId=36 Assoc=0", False),
+    ],
+)
+def test_a_job_that_a_restart_leaves_out_is_not_lost_by_hops(
+    tmp_path: Path, later: str, explained: bool
+) -> None:
+    world: Any = SimpleNamespace(forgot=[(28.0, 33.0)])
+    slurm = slurm_log(tmp_path, (33.0, START), (34.0, later))
+    (found,) = judge.never_ended(world, JOB, [], {}, slurm)
+    assert bool(found.explained) is explained
+
+
+@pytest.mark.parametrize(
+    ("said", "requeued", "why"),
+    [
+        ([], [], "never learnt"),
+        ([(50.1, ENDED[0]), (50.1, "_job_complete: JobId=36 cancelled")], [], "never learnt"),
+        ([(50.1, ENDED[0]), (50.1, ENDED[1])], [], ""),
+        ([(50.1, ENDED[0]), (50.1, ENDED[1]), (55.0, START)], [], "lost its state"),
+        ([(58.0, ENDED[0]), (58.0, ENDED[1])], [], ""),
+        ([(50.1, ENDED[0]), (50.1, ENDED[1])], [("t", 45.0)], "its owner"),
+    ],
+)
+def test_whether_slurmctld_knew_that_a_job_had_ended(
+    tmp_path: Path, said: list[tuple[float, str]], requeued: list[tuple[str, float]], why: str
+) -> None:
+    world: Any = SimpleNamespace(forgot=[(49.0, 55.0)], requeued=requeued)
+    runs = [run(40.0, 50.0, end=50.0), run(60.0, 70.0, end=70.0)]
+    (found,) = judge.ran_again(world, JOB, runs, slurm_log(tmp_path, *said))
+    assert why in found.explained
+    assert bool(why) is bool(found.explained)
+
+
+@pytest.mark.parametrize(
+    ("comments", "explained"),
+    [
+        (["hops:reqs=2 #hops-released"], True),
+        (["hops:reqs=2 #hops-released", "hops:reqs=2"], False),
+        ([], False),
+    ],
+)
+def test_the_store_need_not_know_what_plain_slurm_ran(
+    tmp_path: Path, comments: list[str], explained: bool
+) -> None:
+    world: Any = SimpleNamespace(forgot=[])
+    job = Submitted("t", "36", 30.0, "2", "plain", 9)
+    said = [
+        (40.0 + number, f"_update_job: setting comment to {text} for JobId=36")
+        for number, text in enumerate(comments)
+    ]
+    (found,) = judge.counts(world, job, [run(50.0, 55.0)], {}, slurm_log(tmp_path, *said))
+    assert found.kind == "not in the store"
+    assert bool(found.explained) is explained
+
+
+def test_a_run_that_the_store_knows_is_found() -> None:
+    job = Submitted("t", "36", 30.0, "2", "plain", 9)
+    placement: Any = SimpleNamespace(start=50.0, allocation=Allocation.of({"n0": 2}))
+    world: Any = SimpleNamespace(forgot=[])
+    assert judge.counts(world, job, [run(50.0, 55.0)], {"36": [placement]}, SlurmLog()) == []
