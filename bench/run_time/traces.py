@@ -10,7 +10,7 @@ from math import exp
 from hopsd.model.ids import JobId, UserName, WorkloadName
 from hopsd.model.scenario import Cluster, Workload, WorkloadJob
 from hopsd.sim.facts import facts_of
-from hopsd.sim.importers import philly, workload_of
+from hopsd.sim.logs.importers import philly, workload_of
 from hopsd.sim.presets import preset
 
 PROGRAMS_EACH, USERS = 3, 8

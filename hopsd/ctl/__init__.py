@@ -36,6 +36,7 @@ COMMANDS = {
     "status": ("hopsd.ctl.status:status", "The cluster, what runs, what waits and why."),
     "top": ("hopsd.ctl.screen.top:top", "The cluster on the whole screen."),
     "throughput": ("hopsd.ctl.throughput:throughput", "How fast known trainings run, where."),
+    "what-if": ("hopsd.ctl.history.what_if:what_if", "Past weeks under other policies."),
 }
 """Where each command is, and what the list of commands says of it in half a line."""
 

@@ -157,7 +157,7 @@ def simulate(
     failures: tuple[Failure, ...] = ()
     if failure_file is not None:
         failures = read_file(failure_file, lambda text: read_failures(text, cluster, workload))
-    workload = _admitted(cluster, workload, round_seconds)
+    workload = admit(cluster, workload, round_seconds)
     if lam is None:
         lam = FTF_LAMBDA if priority == PriorityName.FTF else PlanSettings().lam
     plan = PlanSettings(lam=lam, gap=gap, time_limit_seconds=time_limit, paper_exact=paper_exact,
@@ -173,16 +173,16 @@ def simulate(
         horizon=horizon(workload, round_seconds),
         count_planning=count_planning,
     )
-    run = partial(_play, cluster=cluster, workload=workload, settings=settings,
+    run = partial(play_one, cluster=cluster, workload=workload, settings=settings,
                    failures=failures, out=out, resume=resume)  # fmt: skip
     html = partial(write_report, cluster=cluster, workload=workload, path=out / "report.html",
                    known=str(knows))  # fmt: skip
-    results, files = _play_all(policies, run, html if report else None, out)
+    results, files = play_all(policies, run, html if report else None, out)
     if as_json:
         known = {"knowledge": _known(knows)} if knows.differs else {}
         show_json({"policies": {r.policy: figures(r) for r in results}, **files, **known})
     else:
-        _show(results, f"Policies knew: {knows}")
+        show_results(results, f"Policies knew: {knows}")
 
 
 def _known(knows: KnowledgeSettings) -> dict[str, Any]:
@@ -194,14 +194,18 @@ def _known(knows: KnowledgeSettings) -> dict[str, Any]:
     }
 
 
-def _play_all(
+def play_all(
     policies: Sequence[str],
     run: Callable[[str], Result],
     html: Callable[[Sequence[Result]], object] | None,
     out: Path,
+    beside: Sequence[Result] = (),
 ) -> tuple[list[Result], dict[str, str]]:
-    """The results of every policy and the files written; Ctrl-C keeps what is done."""
-    results: list[Result] = []
+    """The results of every policy and the files written; Ctrl-C keeps what is done.
+
+    ``beside``: results from elsewhere, which come first.
+    """
+    results = list(beside)
     signal.signal(signal.SIGTERM, _interrupt)
     with alone(out):
         try:
@@ -228,7 +232,8 @@ def _leave(results: Sequence[Result], out: Path) -> NoReturn:
     sys.exit(130)
 
 
-def _admitted(cluster: Cluster, workload: Workload, round_seconds: float) -> Workload:
+def admit(cluster: Cluster, workload: Workload, round_seconds: float) -> Workload:
+    """The workload without the jobs that fit nowhere, which are named on stderr."""
     played, refused = admitted(cluster, workload, round_seconds)
     for job in refused[:SHOWN_MAX]:
         complain(f"job {job} fits nowhere, even on an idle cluster: left out")
@@ -237,7 +242,7 @@ def _admitted(cluster: Cluster, workload: Workload, round_seconds: float) -> Wor
     return played
 
 
-def _play(
+def play_one(
     name: str,
     cluster: Cluster,
     workload: Workload,
@@ -247,6 +252,7 @@ def _play(
     *,
     resume: bool,
 ) -> Result:
+    """One policy's run, with its progress on stderr and its plans in ``out``."""
     settings = replace(settings, plan=replace(settings.plan, policy=name))
     run = fingerprint(__version__, name, cluster, workload, settings, failures)
     path = out / "journal" / f"{name}.jsonl"
@@ -261,7 +267,8 @@ def _play(
     return result
 
 
-def _show(results: Sequence[Result], title: str) -> None:
+def show_results(results: Sequence[Result], title: str) -> None:
+    """The figures side by side."""
     columns = ["policy", "makespan h", "JCT h", "p99 JCT h", "wait h", "max LR", "mean LR",
                "fragments", "max FTF", "unfair", "GPU use", "restarts", "needless",
                "s"]  # fmt: skip

@@ -1,9 +1,9 @@
-"""What hops remembers about a job beyond what Slurm does."""
+"""Jobs as they were: what hops remembers beyond what Slurm does, and when they ran."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, UserName, WorkloadName
@@ -56,3 +56,57 @@ class JobRecord:
     def latency_ratio(self) -> float | None:
         """Waiting time over expected run time (eq. 8); None until the age is known."""
         return self.wait_seconds / self.age_seconds if self.age_seconds else None
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """From ``start`` to ``end`` (epoch seconds; None: it still runs) the job held ``gpus`` GPUs."""
+
+    start: float
+    end: float | None
+    gpus: int
+
+
+ANY_TYPE = GpuType("")
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedJob:
+    """A job that wanted to run from ``since`` on, and when it did: its ``runs``, in their order.
+
+    ``runs`` empty: it never started. ``waits``: it still does, or waits again. ``gpus`` it asked
+    for; ``gpu_type``: the type it asked for. ``time_limit_seconds`` None: none,
+    or it is not known.
+    """
+
+    id: JobId
+    user: UserName
+    account: str
+    since: float
+    gpus: int
+    runs: tuple[Stretch, ...] = ()
+    waits: bool = False
+    gpu_type: GpuType = ANY_TYPE
+    time_limit_seconds: float | None = None
+
+    def within(self, start: float, end: float) -> LoggedJob:
+        """What of it lies between the two times; what runs longer is taken to run to ``end``.
+
+        A job that waits from before ``start`` on waits from ``start`` on.
+        """
+        runs = []
+        for run in self.runs:
+            first, last = max(run.start, start), end if run.end is None else min(run.end, end)
+            if first < last:
+                runs.append(Stretch(first, last, run.gpus))
+        return replace(self, since=min(max(self.since, start), end), runs=tuple(runs))
+
+    @property
+    def gpu_seconds(self) -> float:
+        """Of its runs, which must all have ended."""
+        return sum((r.end - r.start) * r.gpus for r in self.runs if r.end is not None)
+
+    @property
+    def run_seconds(self) -> float:
+        """Of its runs, which must all have ended."""
+        return sum(r.end - r.start for r in self.runs if r.end is not None)

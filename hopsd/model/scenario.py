@@ -49,7 +49,7 @@ class WorkloadJob:
     """A job submitted at ``submit`` seconds of virtual time, with ``samples`` to train in total.
 
     ``cpu``: it may also run on CPUs. ``app``, ``phase``: as in a comment; jobs of a phase wait
-    until those of earlier phases have ended.
+    until those of earlier phases have ended. ``time_limit_seconds``: None: not known.
     """
 
     id: JobId
@@ -63,6 +63,7 @@ class WorkloadJob:
     cpu: bool = False
     app: AppName | None = None
     phase: int = 0
+    time_limit_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

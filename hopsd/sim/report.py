@@ -99,7 +99,7 @@ def _plots(results: Sequence[Result], cluster: Cluster, workload: Workload) -> s
 def _throughput(results: Sequence[Result], cluster: Cluster, workload: Workload) -> str:
     facts = facts_of(cluster, workload)
     lines: dict[str, list[tuple[float, float]]] = {}
-    for result in results:
+    for result in filter(_played, results):
         times, rates = throughput_over_time(result.changes, facts)
         lines[result.policy] = list(zip((times / 3600).tolist(), rates.tolist(), strict=True))
     points = [point for line in lines.values() for point in line]
@@ -113,5 +113,10 @@ def _gantts(results: Sequence[Result], cluster: Cluster) -> str:
     return "".join(
         f"<details{' open' if number == 0 else ''}><summary>{escape(result.policy)}</summary>"
         f"{gantt(cluster, result.changes, result.rounds)}</details>"
-        for number, result in enumerate(results)
+        for number, result in enumerate(filter(_played, results))
     )
+
+
+def _played(result: Result) -> bool:
+    """Whether it is known where its jobs ran."""
+    return bool(result.changes)

@@ -9,7 +9,7 @@ from hopsd.errors import InputError
 from hopsd.formats.scenario import read_cluster, read_workload
 from hopsd.formats.source import read_text
 from hopsd.model.scenario import Cluster, Workload
-from hopsd.sim.importers import IMPORTERS, workload_of
+from hopsd.sim.logs.importers import IMPORTERS, workload_of
 from hopsd.sim.measured import measured_workload
 from hopsd.sim.presets import PRESETS, preset
 

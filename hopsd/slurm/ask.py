@@ -1,11 +1,11 @@
-"""Queries to Slurm: its configuration, privacy settings, and single jobs."""
+"""Queries to Slurm: its configuration, privacy settings, nodes with GPUs, and single jobs."""
 
 from __future__ import annotations
 
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -13,7 +13,9 @@ from hopsd.core.submission.comment import is_ours
 from hopsd.errors import SlurmError
 from hopsd.model.ids import JobId
 from hopsd.model.privacy import UNKNOWN, Privacy, Private
+from hopsd.model.scenario import Cluster, Server
 from hopsd.slurm.command import SlurmCommands
+from hopsd.slurm.parse import node_readings, records
 
 KEEP_SECONDS = 60.0
 
@@ -54,6 +56,24 @@ def look_up(commands: SlurmCommands, job: JobId) -> JobSummary | None:
         return None
     found = re.match(r"(\d+) (\S+) ?(.*)", said)
     return JobSummary(int(found[1]), found[2], is_ours(found[3])) if found else None
+
+
+def read_cluster(commands: SlurmCommands, partitions: Sequence[str]) -> tuple[Cluster, list[str]]:
+    """The nodes of these partitions (none: of all), and which of them take no job now.
+
+    Nodes with GPUs of several types, of which hops uses none, are left out.
+
+    Raises:
+        SlurmError: slurmctld does not answer, or no node has GPUs.
+    """
+    said = commands.run("scontrol", "show", "node", "-a", "-o")
+    readings, _ = node_readings(records(said), partitions)
+    nodes = [node for node in readings if "GPU types" not in node.state_text]
+    if not nodes:
+        where = f" of partition {', '.join(partitions)}" if partitions else ""
+        raise SlurmError(f"no node{where} has GPUs of one type")
+    servers = tuple(Server(node.name, node.gpu_type, node.gpus) for node in nodes)
+    return Cluster(servers), [node.name for node in nodes if not node.usable]
 
 
 class PrivacyReader:

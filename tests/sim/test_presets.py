@@ -11,7 +11,7 @@ from sim_cases import cluster
 
 from hopsd.errors import FormatError, InputError
 from hopsd.sim.facts import facts_of, unplaceable
-from hopsd.sim.importers import philly, plain, sacct, workload_of
+from hopsd.sim.logs.importers import philly, plain, sacct, workload_of
 from hopsd.sim.presets import PRESETS, preset
 
 

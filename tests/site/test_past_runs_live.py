@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -11,9 +12,13 @@ from fixtures_cluster import SLEEPER, submit, wait_until
 from examples.demo.cluster import NodeSpec
 from hopsd.model.allocation import Allocation
 from hopsd.model.asked import Asked
+from hopsd.model.history import LoggedJob
+from hopsd.model.ids import JobId
 from hopsd.model.step import Step, StepKind
+from hopsd.slurm.accounting.jobs import read_logged
 from hopsd.slurm.accounting.past_runs import read_past_runs
 from hopsd.slurm.apply import SlurmPort
+from hopsd.slurm.ask import read_cluster
 from hopsd.slurm.scontrol import ScontrolAdapter
 
 pytestmark = pytest.mark.live
@@ -56,3 +61,31 @@ def test_a_signal_of_the_command_line_is_known_once_the_job_runs(
 
     wait_until(lambda: asked().signal == "USR2")
     assert (asked().signal_steps, asked().signal_seconds) == (False, 45)
+
+
+def test_all_runs_of_a_requeued_job_are_read(accounted: AccountingCluster) -> None:
+    began, commands = time.time(), accounted.commands()
+    job = submit(accounted, "--gres=gpu:1", script=SLEEPER, comment=None, uid=uid_of(ALICE))
+
+    def logged() -> LoggedJob | None:
+        found = read_logged(commands, began - 60.0, time.time() + 60.0)
+        return next((one for one in found if one.id == JobId(job)), None)
+
+    def runs() -> int:
+        found = logged()
+        return len(found.runs) if found is not None else 0
+
+    wait_until(lambda: runs() == 1)
+    accounted.run("scontrol", "requeue", job)
+    wait_until(lambda: "BeginTime" in accounted.run("squeue", "--noheader", "--format=%r"))
+    accounted.run("scontrol", "update", f"jobid={job}", "starttime=now")
+    wait_until(lambda: runs() == 2)
+    found = logged()
+    assert found is not None
+    assert (found.user, found.account, found.gpus) == (ALICE, "lab", 1)
+    first, second = found.runs
+    assert first.end is not None
+    assert found.since <= first.start <= first.end <= second.start
+    assert second.end is None
+    servers, down = read_cluster(commands, ())
+    assert ([(s.gpu_type, s.gpus) for s in servers.servers], down) == ([("a100", 4)], [])

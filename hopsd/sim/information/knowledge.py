@@ -152,5 +152,6 @@ def _time_limits(cluster: Cluster, truth: Workload, rng: random.Random) -> dict[
     limits = {}
     for spec, facts in zip(truth.jobs, facts_of(cluster, truth), strict=True):
         asked = facts.gpu_seconds / min(spec.reqs) * rng.uniform(1.0, LIMIT_SLACK_MAX)
-        limits[spec.id] = next((limit for limit in TIME_LIMITS if limit >= asked), TIME_LIMITS[-1])
+        made_up = next((limit for limit in TIME_LIMITS if limit >= asked), TIME_LIMITS[-1])
+        limits[spec.id] = spec.time_limit_seconds or made_up
     return limits

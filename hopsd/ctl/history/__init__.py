@@ -1,0 +1,1 @@
+"""Commands on what happened, and what might have: accounting, records, replays."""

@@ -1,0 +1,65 @@
+"""Periods on the command line: ``--since 30d``, ``--until 2026-03-01``."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import datetime
+from typing import Any
+
+import click
+
+from hopsd.errors import InputError
+
+_UNITS = {"h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
+_AGO = re.compile(r"([0-9]{1,6})([hdw])")
+_LONGEST = 3660 * 86400.0
+
+
+class When(click.ParamType[float]):
+    """A time as epoch seconds: so long ago (12h, 30d, 4w), or a date with or without a time."""
+
+    name = "when"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        if isinstance(value, float):
+            return value
+        now, ago = time.time(), _AGO.fullmatch(value)
+        try:
+            if ago is not None:
+                found = now - int(ago[1]) * _UNITS[ago[2]]
+            else:
+                found = datetime.fromisoformat(value).astimezone().timestamp()
+        except (ValueError, OverflowError, OSError):
+            found = -1.0
+        if not now - _LONGEST <= found <= now:
+            self.fail(
+                f"{value!r}; accepted is how long ago, as 12h, 30d or 4w, or a date in the past, as"
+                " 2026-01-31 or 2026-01-31T12:00, within ten years",
+                param,
+                ctx,
+            )
+        return found
+
+
+since_option = click.option(
+    "--since", type=When(), default="30d", show_default=True, metavar="WHEN",
+    help="12h, 30d, 4w, or a date such as 2026-01-31.",
+)  # fmt: skip
+until_option = click.option(
+    "--until", type=When(), metavar="WHEN", help="The same; now if it is not given."
+)
+
+
+def period(since: float, until: float | None) -> tuple[float, float]:
+    """The two ends.
+
+    Raises:
+        InputError: the period is empty.
+    """
+    end = time.time() if until is None else until
+    if since >= end:
+        raise InputError("--since: accepted is a time before --until")
+    return since, end

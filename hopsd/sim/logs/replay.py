@@ -1,0 +1,209 @@
+"""Jobs as they ran, played again: as a workload, and what became of them in reality.
+
+A log says when jobs came, how many GPUs they held and for how long, not how fast they would have
+been elsewhere: each takes as long with its GPUs as it did, wherever they are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+
+from hopsd.errors import InputError
+from hopsd.model.allocation import Allocation
+from hopsd.model.history import LoggedJob
+from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
+from hopsd.model.job import ThroughputTable
+from hopsd.model.reason import count_of
+from hopsd.model.scenario import Cluster, Workload, WorkloadJob
+from hopsd.sim.engine import PlanMade
+from hopsd.sim.facts import facts_of
+from hopsd.sim.metrics import Change, job_outcomes, round_states, summarise
+from hopsd.sim.study import Result
+
+REALITY = "as it was"
+"""Stands for a policy's name in tables."""
+
+_SOMEWHERE = NodeName("?")
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """``jobs`` as they ran from ``start`` on, which is 0 in ``workload``.
+
+    ``movable``: whether policies may move them. Counts of jobs: ``never_ran`` and ``older`` (too
+    many) are left out; ``unfinished`` ran on at the end; ``unknown_types`` asked for a GPU type
+    that the cluster lacks, and get any.
+    """
+
+    jobs: tuple[LoggedJob, ...]
+    workload: Workload
+    start: float
+    end: float
+    movable: bool = False
+    never_ran: int = 0
+    unfinished: int = 0
+    unknown_types: int = 0
+    older: int = 0
+
+    @property
+    def without_limit(self) -> int:
+        return sum(job.time_limit_seconds is None for job in self.jobs)
+
+    @property
+    def restarted(self) -> int:
+        return sum(len(job.runs) > 1 for job in self.jobs)
+
+    def only(self, kept: Workload) -> Replay:
+        """Without the jobs that ``kept`` lacks."""
+        left = {job.id for job in kept.jobs}
+        return replace(self, jobs=tuple(job for job in self.jobs if job.id in left), workload=kept)
+
+
+def replay(
+    logged: Iterable[LoggedJob],
+    cluster: Cluster,
+    start: float,
+    end: float,
+    most: int,
+    *,
+    movable: bool = False,
+) -> Replay:
+    """What lies between ``start`` and ``end``; of more than ``most`` jobs the newest, from when the
+    first of these came.
+
+    Raises:
+        InputError: no job with GPUs ran in that time.
+    """
+    cut = [job.within(start, end) for job in logged if job.since < end]
+    ran = sorted((job for job in cut if job.runs), key=lambda job: (job.since, job.id))
+    older = max(0, len(ran) - most)
+    if older:
+        start = ran[older].since
+        ran = [job for job in (job.within(start, end) for job in ran) if job.runs]
+        ran = sorted(ran, key=lambda job: (job.since, job.id))[-most:]
+    if not ran:
+        raise InputError("no job with GPUs ran in that time")
+    ran = _distinct(ran)
+    types = {server.gpu_type for server in cluster.servers}
+    return Replay(
+        jobs=tuple(ran),
+        workload=_workload(ran, types, start, movable=movable),
+        start=start,
+        end=end,
+        movable=movable,
+        never_ran=sum(not job.runs for job in cut),
+        unfinished=sum(job.runs[-1].end == end for job in ran),
+        unknown_types=sum(bool(job.gpu_type) and job.gpu_type not in types for job in ran),
+        older=older,
+    )
+
+
+def _distinct(jobs: Sequence[LoggedJob]) -> list[LoggedJob]:
+    """Slurm may have counted its ids from the first one again: the later job gets a new name."""
+    seen: Counter[JobId] = Counter()
+    named = []
+    for job in jobs:
+        seen[job.id] += 1
+        again = seen[job.id]
+        named.append(job if again == 1 else replace(job, id=JobId(f"{job.id}-{again}")))
+    return named
+
+
+def _workload(
+    jobs: Sequence[LoggedJob], types: set[GpuType], start: float, *, movable: bool
+) -> Workload:
+    """Samples are GPU-seconds. A job that asked for a GPU type runs on no other."""
+    table = ThroughputTable({1: 1.0}, {2: 1.0}, source="log")
+    anywhere = WorkloadName("logged")
+    tables = {anywhere: dict.fromkeys(sorted(types), table)}
+    specs = []
+    for job in jobs:
+        name = anywhere
+        if job.gpu_type in types:
+            name = WorkloadName(f"logged-{job.gpu_type}")
+            tables[name] = {job.gpu_type: table}
+        specs.append(
+            WorkloadJob(
+                id=job.id,
+                user=job.user,
+                submit=job.since - start,
+                workload=name,
+                samples=job.gpu_seconds,
+                reqs=(job.gpus,),
+                preemptible=movable,
+                time_limit_seconds=job.time_limit_seconds,
+            )
+        )
+    return Workload(tables, tuple(specs))
+
+
+def as_it_was(played: Replay, cluster: Cluster, round_seconds: float) -> Result:
+    """What became of the jobs, in the figures of a simulated policy."""
+    changes = []
+    for job in played.jobs:
+        for run in job.runs:
+            held = Allocation.of({_SOMEWHERE: run.gpus})
+            end = played.end if run.end is None else run.end
+            changes.append(Change(run.start - played.start, job.id, held))
+            changes.append(Change(end - played.start, job.id, Allocation()))
+    changes.sort(key=lambda change: change.time)
+    facts = [replace(f, rate=lambda _: 0.0) for f in facts_of(cluster, played.workload)]
+    outcomes = job_outcomes(changes, facts, cluster.gpus)
+    last = changes[-1].time if changes else 0.0
+    times = [i * round_seconds for i in range(ceil(last / round_seconds))]
+    states = round_states(changes, facts, cluster.gpus, times)
+    return Result(
+        policy=REALITY,
+        changes=(),
+        outcomes=tuple(outcomes),
+        rounds=tuple(states),
+        first_plans=tuple(PlanMade(time, 0.0, 0.0, 0) for time in times),
+        plans=0,
+        summary=summarise(outcomes, states, cluster.gpus),
+        wall_seconds=0.0,
+    )
+
+
+_ASSUMED = (
+    (
+        "They come when they came, once nothing that they depend on held them back, with the GPUs"
+        " that they had, and train for as long as they did, on whichever servers."
+    ),
+    (
+        "Only what lies within the period counts: jobs that ran or waited at its start come at its"
+        " start, and what runs at its end ends there."
+    ),
+    (
+        "GPUs alone decide where a job fits: not cores, memory, partitions, limits of users and"
+        " accounts. No job grows or shrinks, since none says that it could."
+    ),
+)
+
+
+def assumptions(played: Replay, *, of: str) -> list[str]:
+    """What a replay takes for granted, in sentences; ``of``: where the jobs are known from."""
+    users = len({job.user for job in played.jobs})
+    moved = (
+        "Jobs may be moved and stopped, and lose no work by it."
+        if played.movable
+        else "No job is moved or stopped once it runs, as jobs that do not save their work."
+    )
+    said = [
+        f"{count_of(len(played.jobs), 'jobs')} with GPUs of {count_of(users, 'users')}, as {of}.",
+        *_ASSUMED,
+        moved,
+    ]
+    for number, text in (
+        (played.older, "older jobs are left out, so the period begins later"),
+        (played.never_ran, "jobs never started and are left out"),
+        (played.unfinished, "jobs still ran at the end"),
+        (played.restarted, "jobs were restarted; they train for as long as all their runs took"),
+        (played.unknown_types, "jobs asked for a GPU type that there is none of; any type serves"),
+        (played.without_limit, "jobs had no time limit; one is made up"),
+    ):
+        if number:
+            said.append(f"{number} {text}." if number != 1 else f"1 of them: {text}.")
+    return said

@@ -1,0 +1,167 @@
+"""Reads from Slurm's accounting (sacct) which GPU jobs there were, and when each of them ran.
+
+Names of jobs are not asked for: nothing here is written by a user.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from hopsd.core.submission.contract import MARK
+from hopsd.model import bounds
+from hopsd.model.history import ANY_TYPE, LoggedJob, Stretch
+from hopsd.model.ids import GpuType, JobId, UserName
+from hopsd.slurm.command import SlurmCommands
+
+_FIELDS = (
+    "JobID",
+    "User",
+    "Account",
+    "Submit",
+    "Eligible",
+    "Start",
+    "End",
+    "AllocTRES",
+    "ReqTRES",
+    "TimelimitRaw",
+    "State",
+    "AdminComment",
+)
+
+_ID = re.compile(r"[0-9]{1,18}(?:_[0-9]{1,9})?")
+
+_AGAIN = frozenset({"REQUEUED", "REQUEUE_HOLD", "NODE_FAIL", "PREEMPTED", "RESIZING"})
+"""States of a run after which the same job may have another."""
+
+_TYPED = re.compile(r"(?:^|,)gres/gpu:([^=,]+)=")
+
+
+def read_logged(
+    commands: SlurmCommands, since: float, until: float, partitions: Sequence[str] = ()
+) -> list[LoggedJob]:
+    """The jobs with GPUs that waited or ran between two times (epoch seconds) in these partitions;
+    none: in any.
+
+    sacct shows each user what slurm.conf's PrivateData lets them see.
+
+    Raises:
+        SlurmError: sacct is missing, or slurmdbd does not answer.
+    """
+    # Times with a time zone are not accepted: sacct's own is this process's.
+    period = (datetime.fromtimestamp(at, UTC).astimezone() for at in (since, until))
+    start, end = (f"{at:%Y-%m-%dT%H:%M:%S}" for at in period)
+    said = commands.run(
+        "sacct", "--allusers", "--allocations", "--duplicates", "--noheader", "--parsable2",
+        f"--starttime={start}", f"--endtime={end}", f"--format={','.join(_FIELDS)}",
+        *([f"--partition={','.join(partitions)}"] if partitions else []),
+    )  # fmt: skip
+    return parse_logged(said.splitlines())
+
+
+def parse_logged(lines: Iterable[str]) -> list[LoggedJob]:
+    """The jobs of sacct's lines; one without GPUs, or a line that is no job, is left out.
+
+    A requeued job has a line for each run, each submitted when the one before was over.
+    """
+    found: dict[JobId, _Run] = {}
+    done: list[LoggedJob] = []
+    for run in sorted(filter(None, map(_run, lines)), key=lambda run: run.job.since):
+        before = found.pop(run.job.id, None)
+        if before is None:
+            found[run.job.id] = run
+        elif before.again:
+            found[run.job.id] = run.after(before)
+        else:  # Slurm counts its job ids from the first one again
+            done.append(before.job)
+            found[run.job.id] = run
+    return [*done, *(run.job for run in found.values())]
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A line of sacct: a job with one run at most. ``again``: it may run again."""
+
+    job: LoggedJob
+    again: bool
+
+    def after(self, before: _Run) -> _Run:
+        job = replace(
+            self.job,
+            since=before.job.since,
+            runs=(*before.job.runs, *self.job.runs),
+            gpus=before.job.gpus,
+        )
+        return replace(self, job=job)
+
+
+def _run(line: str) -> _Run | None:
+    values = line.split("|", len(_FIELDS) - 1)
+    if len(values) == len(_FIELDS):
+        with suppress(ValueError, OverflowError, OSError):
+            return _parsed(*values)
+    return None
+
+
+def _parsed(
+    job: str,
+    user: str,
+    account: str,
+    submit: str,
+    eligible: str,
+    start: str,
+    end: str,
+    allocated: str,
+    asked: str,
+    limit: str,
+    state: str,
+    told: str,
+) -> _Run | None:
+    gpus = _gpus(allocated) or _gpus(asked)
+    if not (_ID.fullmatch(job) and user and bounds.GPUS.holds(gpus)):
+        return None
+    word = state.partition(" ")[0]  # CANCELLED by 1000
+    submitted, began, ended = _moment(submit), _moment(start), _moment(end)
+    if submitted is None:
+        return None
+    # hops holds its jobs: Slurm counts them as eligible only from their release on.
+    ours = MARK in told
+    since = submitted if ours else max(submitted, _moment(eligible) or submitted)
+    ran = began is not None and _gpus(allocated) and (ended is None or ended > began)
+    run = (Stretch(began, ended, gpus),) if ran and began is not None else ()
+    found = LoggedJob(
+        id=JobId(job),
+        user=UserName(user),
+        account=account,
+        since=min(since, began) if began is not None and run else since,
+        gpus=gpus,
+        runs=run,
+        waits=word in ("PENDING", "REQUEUED"),
+        gpu_type=_type(asked),
+        time_limit_seconds=int(limit) * 60.0 if limit.isdecimal() else None,
+    )
+    return _Run(found, word in _AGAIN)
+
+
+def _moment(text: str) -> float | None:
+    """sacct's local time as epoch seconds; None for ``Unknown`` and ``None``."""
+    if text in ("Unknown", "None", ""):
+        return None
+    found = datetime.fromisoformat(text).astimezone().timestamp()
+    return found if bounds.EPOCH.holds(found) else None
+
+
+def _gpus(tres: str) -> int:
+    amounts = dict(part.split("=", 1) for part in tres.split(",") if "=" in part)
+    if "gres/gpu" in amounts:
+        return int(amounts["gres/gpu"])
+    return sum(int(n) for name, n in amounts.items() if name.startswith("gres/gpu:"))
+
+
+def _type(asked: str) -> GpuType:
+    """The one GPU type that it asks for, where the accounting keeps that."""
+    types = set(_TYPED.findall(asked))
+    return GpuType(types.pop()) if len(types) == 1 else ANY_TYPE

@@ -1,0 +1,103 @@
+"""Jobs and their runs from Slurm's accounting."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import pytest
+
+from hopsd.model.history import LoggedJob
+from hopsd.slurm.accounting.jobs import parse_logged
+
+ROW = (
+    "17|ann|lab|2026-01-31T12:00:00|2026-01-31T12:00:00|2026-01-31T13:00:00|2026-01-31T14:00:00"
+    "|cpu=8,gres/gpu=2|cpu=8,gres/gpu=2|120|COMPLETED|"
+)
+NAMES = ("id", "user", "account", "submit", "eligible", "start", "end", "allocated", "asked",
+         "limit", "state", "told")  # fmt: skip
+
+
+def row(**changes: str) -> str:
+    return "|".join((dict(zip(NAMES, ROW.split("|"), strict=True)) | changes).values())
+
+
+def day(time: str) -> str:
+    return f"2026-01-31T{time}"
+
+
+def at(time: str) -> float:
+    return datetime.fromisoformat(day(time)).astimezone().timestamp()
+
+
+def runs(job: LoggedJob) -> list[tuple[float, float | None, int]]:
+    return [(run.start, run.end, run.gpus) for run in job.runs]
+
+
+def test_a_job_with_one_run() -> None:
+    (job,) = parse_logged([ROW])
+    assert (job.id, job.user, job.account, job.gpus) == ("17", "ann", "lab", 2)
+    assert (job.since, job.time_limit_seconds, job.gpu_type) == (at("12:00:00"), 7200.0, "")
+    assert runs(job) == [(at("13:00:00"), at("14:00:00"), 2)]
+
+
+def test_a_requeued_job_is_one_job_with_two_runs() -> None:
+    first = row(state="REQUEUED")
+    again = row(submit=day("14:00:00"), eligible=day("14:02:00"), start=day("15:00:00"),
+                end="Unknown", state="RUNNING")  # fmt: skip
+    (job,) = parse_logged([again, first])  # in any order
+    assert job.since == at("12:00:00")
+    assert runs(job) == [(at("13:00:00"), at("14:00:00"), 2), (at("15:00:00"), None, 2)]
+
+
+def test_an_id_that_slurm_gives_again_is_another_job() -> None:
+    later = row(submit=day("15:00:00"), eligible=day("15:00:00"), start=day("15:00:00"),
+                end=day("16:00:00"), user="bob")  # fmt: skip
+    assert [job.user for job in parse_logged([ROW, later])] == ["ann", "bob"]
+
+
+def test_who_waits_for_another_job_waits_from_then_on() -> None:
+    (job,) = parse_logged([row(eligible=day("12:30:00"))])
+    assert job.since == at("12:30:00")
+
+
+def test_hops_jobs_are_eligible_to_slurm_only_from_their_release_on() -> None:
+    (job,) = parse_logged([row(eligible=day("13:00:00"), told="hops:asks|shape:any")])
+    assert job.since == at("12:00:00")
+
+
+def test_a_job_that_never_started() -> None:
+    (job,) = parse_logged(
+        [row(start="Unknown", end=day("14:00:00"), allocated="", state="CANCELLED by 0")]
+    )
+    assert (job.runs, job.gpus, job.waits) == ((), 2, False)
+    (job,) = parse_logged([row(start="Unknown", end="Unknown", allocated="", state="PENDING")])
+    assert job.waits
+
+
+@pytest.mark.parametrize("limit", ["UNLIMITED", "Partition_Limit", ""])
+def test_no_time_limit(limit: str) -> None:
+    (job,) = parse_logged([row(limit=limit)])
+    assert job.time_limit_seconds is None
+
+
+def test_the_type_asked_for() -> None:
+    (job,) = parse_logged([row(asked="cpu=8,gres/gpu=2,gres/gpu:a100=2")])
+    assert job.gpu_type == "a100"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "17|ann",
+        row(id="17_[1-4]"),
+        row(id="-1"),
+        row(user=""),
+        row(allocated="cpu=8", asked="cpu=8"),
+        row(allocated="gres/gpu=x"),
+        row(submit="yesterday"),
+        row(submit="Unknown"),
+    ],
+)
+def test_what_is_no_such_job_is_left_out(line: str) -> None:
+    assert [job.id for job in parse_logged([line, row(id="18")])] == ["18"]
