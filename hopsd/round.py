@@ -108,28 +108,25 @@ def run_round(
     seen = seen.without(backing_off(backoffs, now)).avoiding(avoided_nodes(backoffs, now))
     window, first = _window(window, now, settings.seconds)
     info = RoundInfo(first=first, seconds=window.end - now)
-    known = _Known(
-        store.knowledge(), store.profile_runs(now - settings.profiling.retry_seconds), policy
-    )
-    decided = _decide_without_culprits(seen, info, known, settings)
-    store.save_jobs(with_ages(seen.records, decided.ages))
-    record = PlanRecord(window.start, window.end, first, now, decided.plan, decided.steps)
-    outcomes, changed = tuple[StepOutcome, ...](), decided.profiles.changed
-    store.save_profile_runs(changed)
-    if record.steps or first:
-        outcomes = _carry_out(port, store, record)
-        changed = unstarted(changed, outcomes)
-        store.save_profile_runs(changed)
+    decided = _decide_without_culprits(seen, info, _known(store, policy, now, settings), settings)
+    outcomes, profiled = _carry_out(port, store, decided, window, first=first)
     return RoundResult(
-        window, first, decided.seen, decided.built, decided.plan, outcomes, changed, decided.defects
+        window,
+        first,
+        decided.seen,
+        decided.built,
+        decided.plan,
+        outcomes,
+        profiled,
+        decided.defects,
     )
 
 
 def _read(port: Port, store: Store) -> Reading:
     """The cluster, with what died of our signal later than hops waited for it put back.
 
-    Such a job was still completing when its step was given up. It is put back before it is taken
-    for ended.
+    Such a job was still completing when its step was given up. In the first reading it has ended,
+    and would be recorded so: where one was put back, Slurm is read once more.
     """
     reading = port.read()
     died = [job.id for job in reading.jobs if job.was_killed]
@@ -148,6 +145,29 @@ def _vacates(step: Step) -> bool:
     return bool(step.current) and not step.profiling
 
 
+def _carry_out(
+    port: Port, store: Store, decided: _Decision, window: RoundWindow, *, first: bool
+) -> tuple[tuple[StepOutcome, ...], tuple[ProfileRun, ...]]:
+    """Record, apply, record: an interruption between the two is found at the next start.
+
+    Returns the outcomes of the steps, and the profile runs that changed.
+    """
+    now, profiled = decided.seen.reading.now, decided.profiles.changed
+    store.save_jobs(with_ages(decided.seen.records, decided.ages))
+    store.save_profile_runs(profiled)
+    if not decided.steps and not first:
+        return (), profiled
+    plan_id = store.begin_plan(
+        PlanRecord(window.start, window.end, first, now, decided.plan, decided.steps)
+    )
+    outcomes = tuple(port.apply(decided.steps))
+    finished = now + max((outcome.seconds for outcome in outcomes), default=0.0)
+    store.finish_plan(plan_id, outcomes, finished)
+    profiled = unstarted(profiled, outcomes)
+    store.save_profile_runs(profiled)
+    return outcomes, profiled
+
+
 def _window(window: RoundWindow | None, now: float, seconds: float) -> tuple[RoundWindow, bool]:
     """The round that ``now`` lies in, and whether it begins now."""
     if window is not None and window.lasts(now):
@@ -162,6 +182,11 @@ class _Known:
     knowledge: Knowledge
     profile_runs: Sequence[ProfileRun]
     policy: Policy
+
+
+def _known(store: Store, policy: Policy, now: float, settings: RoundSettings) -> _Known:
+    runs = store.profile_runs(now - settings.profiling.retry_seconds)
+    return _Known(store.knowledge(), runs, policy)
 
 
 def _decide_without_culprits(
@@ -350,12 +375,3 @@ def _still_there(plan: Plan, seen: Observation) -> tuple[Plan, frozenset[JobId]]
     )
     kept = {job: given for job, given in plan.placements.items() if job not in lost}
     return replace(plan, placements=kept), lost
-
-
-def _carry_out(port: Port, store: Store, record: PlanRecord) -> tuple[StepOutcome, ...]:
-    """Record, apply, record: an interruption between the two is found at the next start."""
-    plan_id = store.begin_plan(record)
-    outcomes = tuple(port.apply(record.steps))
-    finished = record.made + max((outcome.seconds for outcome in outcomes), default=0.0)
-    store.finish_plan(plan_id, outcomes, finished)
-    return outcomes

@@ -27,7 +27,6 @@ from hopsd.model.knowledge import Knowledge
 from hopsd.model.plan import RoundInfo, Snapshot
 from hopsd.model.reading import JobReading, NodeReading, Reading, SlurmState
 from hopsd.model.reason import Reason
-from hopsd.model.site import SiteRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,26 +60,29 @@ def build_snapshot(
     jobs: list[Job] = []
     pinned: set[JobId] = set()
     notes: dict[JobId, str] = {}
+    refused: dict[JobId, Reason] = {}
     expected: dict[JobId, Expectation] = {}
     for asked in reading.jobs:
-        read = _in_open_partitions(asked, reading.site)
-        comment = comments.get(read.id)
+        comment = comments.get(asked.id)
+        partitions = open_partitions(asked, reading.site) if comment else asked.partition
+        read = asked if isinstance(partitions, Reason) else replace(asked, partition=partitions)
         stay = pinning.of(read, comment, records.get(read.id))
         if stay is not Stay.NO:
             pinned.add(read.id)
         if comment is not None and read.state in (SlurmState.PENDING, SlurmState.RUNNING):
             seen = snapshot_job(Sources(read, comment, records[read.id], stay), context)
             if seen.job is not None:
-                jobs.append(seen.job)
+                found = _on_site(seen.job, asked, partitions, reading)
+                if isinstance(found, Job):
+                    jobs.append(found)
+                else:
+                    refused[read.id] = found
             if seen.note:
                 notes[read.id] = seen.note
             if seen.expected is not None:
                 expected[read.id] = seen.expected
-    allowed, refused = _within_site(jobs, reading)
-    pinned |= {job.id for job in allowed if job.running and not job.preemptible}
-    snapshot = Snapshot(
-        reading.now, info, nodes, tuple(allowed), limits=limit_rows(reading, allowed)
-    )
+    pinned |= {job.id for job in jobs if job.running and not job.preemptible}
+    snapshot = Snapshot(reading.now, info, nodes, tuple(jobs), limits=limit_rows(reading, jobs))
     return Built(snapshot, frozenset(pinned), notes, refused, expected)
 
 
@@ -104,41 +106,22 @@ def _context(
     )
 
 
-def _within_site(jobs: Sequence[Job], reading: Reading) -> tuple[list[Job], dict[JobId, Reason]]:
-    """The jobs with the GPU counts that the site allows, and why others have none. Running jobs are
-    left as they are.
+def _on_site(
+    job: Job, asked: JobReading, partitions: str | Reason, reading: Reading
+) -> Job | Reason:
+    """The job with the GPU counts that the site allows in its open ``partitions``, or why it may
+    have none. A running job is left as it is.
     """
-    read = {job.id: job for job in reading.jobs}
-    largest = max((node.gpus for node in reading.nodes), default=0)
-    allowed, refused = [], {}
-    for job in jobs:
-        where = open_partitions(read[job.id], reading.site)
-        found = (
-            where
-            if isinstance(where, Reason)
-            else within_site(
-                job,
-                replace(read[job.id], partition=where),
-                reading.site,
-                largest,
-                reading.now,
-            )
-        )
-        if isinstance(found, Job):
-            allowed.append(replace(found, **standing(read[job.id], reading.site)))
-        elif job.running:
-            allowed.append(replace(job, preemptible=False))
-        else:
-            refused[job.id] = found
-    return allowed, refused
-
-
-def _in_open_partitions(job: JobReading, rules: SiteRules) -> JobReading:
-    """The job with only those of its partitions whose rules it meets."""
-    if "," not in job.partition:
-        return job
-    where = open_partitions(job, rules)
-    return job if isinstance(where, Reason) else replace(job, partition=where)
+    found: Job | Reason
+    if isinstance(partitions, Reason):
+        found = partitions
+    else:
+        largest = max((node.gpus for node in reading.nodes), default=0)
+        read = replace(asked, partition=partitions)
+        found = within_site(job, read, reading.site, largest, reading.now)
+    if isinstance(found, Job):
+        return replace(found, **standing(asked, reading.site))
+    return replace(job, preemptible=False) if job.running else found
 
 
 def _idle(nodes: Iterable[Node], reading: Reading, info: RoundInfo) -> dict[NodeName, int]:

@@ -19,22 +19,22 @@ NAMES = tuple(step.name for step in STEPS)
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Show the changes, make none.")
-@click.option("--yes", is_flag=True, help="Make them without asking.")
-@click.option("--undo", is_flag=True, help="Take back what setup did, its database included.")
+@click.option("--dry-run", is_flag=True, help="Show the changes without making any.")
+@click.option("--yes", is_flag=True, help="Make the changes without asking.")
+@click.option("--undo", is_flag=True, help="Take back what setup did, including its database.")
 @click.option(
     "--only",
     "chosen",
     multiple=True,
     type=click.Choice(NAMES),
-    help="This step alone; may be given more than once.",
+    help="Run only this step; may be given more than once.",
 )
 @click.option(
     "--keep",
     "kept",
     multiple=True,
     type=click.Choice(NAMES),
-    help="Leave this step out, as `--undo --keep database`.",
+    help="Skip this step, as in `--undo --keep database`.",
 )
 @config_option
 def setup(
@@ -47,8 +47,8 @@ def setup(
 ) -> None:
     """Put hops in place on a Slurm controller, or take it back with --undo.
 
-    Each step looks at what is there, shows each change and asks before it makes it. It may be run
-    again at any time: what is done is not done again.
+    Each step looks at what is there, shows every change and asks before it makes any. It may be
+    run again at any time: what is already done is skipped.
 
     \b
     Examples:
@@ -80,7 +80,7 @@ def _take(step: Step, machine: Machine, *, undo: bool, dry_run: bool, yes: bool)
         _make(changes, dry_run=dry_run, yes=yes)
     except SetupError as error:
         complain(f"{step.name}: {error}")
-        complain("mend this and run hopsctl setup again; what is done is not done twice")
+        complain("fix this and run hopsctl setup again; what is already done is skipped")
         sys.exit(1)
     return len(changes)
 

@@ -12,7 +12,7 @@ from hopsd.model.knowledge import PhaseRecord
 from hopsd.store.history import History
 
 FIT_SECONDS = 60.0
-"""Seconds. A fit to 64 processes takes 20 ms, mostly reading; little changes in a minute."""
+"""How long a fit is kept: one to 64 processes takes 20 ms, and little changes in a minute."""
 
 Pair = tuple[WorkloadName, GpuType]
 

@@ -14,8 +14,8 @@ from hopsd.model.ids import JobId
 from hopsd.model.reading import Reading
 from hopsd.store.history import History
 
-MOST_TOLD = 20
-"""Events of refused reports per scan: any user may leave any number of files in the spool."""
+MAX_EVENTS = 20
+"""Events per scan for refused reports: any user may leave any number of files in the spool."""
 
 
 class Learner:
@@ -86,14 +86,14 @@ class Learner:
         self._store.save_jobs(changed)
 
     def _note_left_out(self, left: Sequence[tuple[str, Exception]]) -> None:
-        for what, error in left[:MOST_TOLD]:
+        for what, error in left[:MAX_EVENTS]:
             self._store.add_event("report_left_out", f"{what}: {describe_error(error)}")
 
     def _note_refused(self, refused: Sequence[Refused]) -> None:
         """Count all; of a flood only the first ones become events."""
         self.refused += len(refused)
-        for each in refused[:MOST_TOLD]:
+        for each in refused[:MAX_EVENTS]:
             self._store.add_event("report_refused", str(each))
-        if len(refused) > MOST_TOLD:
-            more = len(refused) - MOST_TOLD
+        if len(refused) > MAX_EVENTS:
+            more = len(refused) - MAX_EVENTS
             self._store.add_event("report_refused", f"and {more} more at the same look")

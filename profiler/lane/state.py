@@ -32,11 +32,11 @@ class Seen:
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """Bytes of all storages."""
         return sum(storage.nbytes() for storage, _ in self.storages.values())
 
     def add(self, tensors: Iterable[Any], use: int, device: torch.device) -> None:
-        """The tensors' storages on this device; not those that PyTorch does not own alone."""
+        """Add the tensors' storages on this device; not those that PyTorch does not own alone."""
         for tensor in tensors:
             if not isinstance(tensor, torch.Tensor) or tensor.device.type != device.type:
                 continue
@@ -62,7 +62,7 @@ class State:
         self._hooked = False
 
     def look(self) -> Seen:
-        """At what there is now, among all objects that the script has made: takes milliseconds."""
+        """Find the state among all objects that the script has made; takes milliseconds."""
         seen = Seen()
         modules, optimizers, graphs = _live(
             torch.nn.Module, torch.optim.Optimizer, torch.cuda.CUDAGraph
@@ -120,7 +120,7 @@ class State:
             self._loaded()
 
     def _hook(self) -> None:
-        """All is there before an optimizer's step, and gradients are before a backward pass."""
+        """Load everything before an optimizer's step, and gradients before a backward pass."""
         self._hooked = True
         register_optimizer_step_pre_hook(lambda *_: self.settle())
         original = torch.autograd.backward

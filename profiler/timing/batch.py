@@ -15,7 +15,7 @@ CHANNELS = (1, 3, 4)
 
 
 def samples_of(batch: Any, depth: int = DEPTH) -> int:
-    """Samples in ``batch``, judged by its form; 0 if that does not show it.
+    """Samples in ``batch``, judged by its structure; 0 if that does not tell.
 
     Objects with their own batch size (graph batches, packed sequences) are asked for it. For a
     tuple or a dict the length of most of its parts counts, or of the first if none agree; a list

@@ -14,7 +14,7 @@ from hopsd.config import Config
 from hopsd.controller import Controller
 from hopsd.core.queue.backoff import Backoff
 from hopsd.errors import NotLeaderError, SlurmUnavailableError
-from hopsd.learning.learner import MOST_TOLD
+from hopsd.learning.learner import MAX_EVENTS
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
@@ -222,12 +222,12 @@ def test_a_configuration_counts_from_the_next_tick_on(rig: Rig) -> None:
 
 def test_a_flood_of_reports_is_counted_and_told_in_short(rig: Rig, tmp_path: Path) -> None:
     rig.controller.tick()
-    for number in range(MOST_TOLD + 5):
+    for number in range(MAX_EVENTS + 5):
         (tmp_path / f"1.0.n0.0.{number}.json").write_text("{}")
     rig.controller.tick()
-    assert rig.controller.document["reports_refused"] == MOST_TOLD + 5
+    assert rig.controller.document["reports_refused"] == MAX_EVENTS + 5
     told = [event.text for event in rig.store.events() if event.kind == "report_refused"]
-    assert len(told) == MOST_TOLD + 1
+    assert len(told) == MAX_EVENTS + 1
     assert told[0] == "and 5 more at the same look"
     rig.controller.tick()
-    assert rig.controller.document["reports_refused"] == MOST_TOLD + 5
+    assert rig.controller.document["reports_refused"] == MAX_EVENTS + 5

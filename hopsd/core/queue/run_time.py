@@ -18,6 +18,7 @@ from statistics import NormalDist
 
 from hopsd.model.ids import UserName, WorkloadName
 from hopsd.model.knowledge import PastRun
+from hopsd.model.reason import count_of
 
 SPREAD = 0.5
 """Standard deviation of ln(run time) assumed of one kind of run before there is a second one, and
@@ -190,7 +191,7 @@ class RunTimes:
             runs = self._kinds.get(key, ())
             if len(runs) >= least:
                 return key, _Kind(
-                    runs, f"from {_counted(len(runs), 'run')} {what}", key[0] != "user"
+                    runs, f"from {count_of(len(runs), 'runs')} {what}", key[0] != "user"
                 )
         runs = self._kinds.get(("account", job.account), ()) if job.account else ()
         users = len({run.user for run in runs})
@@ -236,7 +237,3 @@ def _in_samples(made: Distribution, done: float, source: str) -> Expectation:
     total = max(made.total(done), (1.0 + LEAST_LEFT) * done)
     low, high = (end / total for end in made.between(done))
     return Expectation(None, total, low, high, source)
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"

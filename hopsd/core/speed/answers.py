@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hopsd.model.reason import count_of
+
 ASSUMED = "assumed"
 
 
@@ -17,4 +19,4 @@ class Answer:
 
 def record_count(count: int) -> str:
     """A number of records in words, such as ``3 records``."""
-    return f"{count} record" if count == 1 else f"{count} records"
+    return count_of(count, "records")

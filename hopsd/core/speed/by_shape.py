@@ -30,7 +30,7 @@ SCATTER = 0.08
 CORRELATED = 0.5
 """Correlation of the link's and the network's corrections: both depend on the parameters."""
 
-OF_FIVE = 1.2816
+HALF_WIDTH_80 = 1.2816
 """Half the width of a normal's 80 % interval, in standard deviations."""
 
 OLDER = 0.3
@@ -39,7 +39,7 @@ OLDER = 0.3
 SURPRISE = 3.0
 """Cap on a logarithmic residual: a report more than 20 times off has no more influence."""
 
-MOST_SHAPES = 48
+MAX_SHAPES = 48
 """The most shapes that corrections are fitted to: those with the most records."""
 
 Corrections = tuple[float, float, float]
@@ -94,7 +94,7 @@ Speeds = tuple[tuple[Shape, float], ...]
 
 def speeds_of(measured: Mapping[Shape, Measured]) -> Speeds:
     """The shapes with most records. Rounded, so that decay of all weights alike changes nothing."""
-    most = sorted(measured, key=lambda s: (-measured[s].records, s))[:MOST_SHAPES]
+    most = sorted(measured, key=lambda s: (-measured[s].records, s))[:MAX_SHAPES]
     return tuple((shape, float(f"{measured[shape].per_gpu:.12g}")) for shape in sorted(most))
 
 

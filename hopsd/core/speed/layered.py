@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from math import exp
 
 from hopsd.core.speed.answers import ASSUMED, record_count
-from hopsd.core.speed.by_shape import OF_FIVE, Regression
+from hopsd.core.speed.by_shape import HALF_WIDTH_80, Regression
 from hopsd.core.speed.layers import Measured
 from hopsd.core.speed.throughput import interpolate
 from hopsd.model.bounds import Bound
@@ -57,7 +57,7 @@ class LayeredSpeeds:
                 deviation = max(REPEATED, measured.deviation)
             else:
                 deviation = self._theory.deviation(gpus, nodes)
-            self._off[gpus, nodes] = exp(OF_FIVE * deviation)
+            self._off[gpus, nodes] = exp(HALF_WIDTH_80 * deviation)
         off = self._off[gpus, nodes]
         per_gpu = self.per_gpu(gpus, nodes)
         return per_gpu / off, per_gpu * off
