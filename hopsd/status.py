@@ -201,7 +201,7 @@ def _job(
 
 
 def _expected(record: JobRecord, result: RoundResult | None) -> Document | None:
-    """A run time taken from past runs, its 80 % interval, and which runs; None: it is not."""
+    """A run time that the user did not tell, its 80 % interval, and its source; None: he did."""
     found = result.built.expected.get(record.id) if result else None
     age = (found.seconds or record.age_seconds) if found else None
     if found is None or age is None:

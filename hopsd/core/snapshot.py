@@ -35,7 +35,7 @@ class Built:
 
     ``pinned``: running jobs that the round must leave where they are. ``notes``: what a job's user
     should know about how it is planned. ``refused``: waiting jobs that Slurm would never start;
-    they are not in the snapshot. ``expected``: run times taken from past runs.
+    they are not in the snapshot. ``expected``: run times that users did not tell.
     """
 
     snapshot: Snapshot

@@ -13,7 +13,7 @@ from hopsd.core.placement.pools import Pools, could_run, pools_of
 from hopsd.core.placement.shortages import Shortages
 from hopsd.core.queue.history import eligible
 from hopsd.core.queue.priority import mean_count
-from hopsd.core.queue.run_time import Asked, Expectation, RunTimes
+from hopsd.core.queue.run_time import Asked, Expectation, RunTimes, by_loops
 from hopsd.core.snapshot_settings import SnapshotSettings
 from hopsd.core.speed.estimator import Estimate, Estimator
 from hopsd.core.submission.comment import Comment
@@ -80,7 +80,7 @@ class Sources:
 @dataclass(frozen=True, slots=True)
 class SnapshotJob:
     """``job``: None if it runs on unusable nodes only. ``note``: what its user should know about
-    how it is planned, or "". ``expected``: its run time, if taken from past runs.
+    how it is planned, or "". ``expected``: its run time, if the user did not tell it.
     """
 
     job: Job | None
@@ -230,13 +230,15 @@ def _age(of: Sources, expected: Expectation | None, settings: SnapshotSettings) 
 
 
 def _expected(of: Sources, context: Context) -> Expectation | None:
-    """What past runs say of a job without samples.
+    """What its training's own loops, else past runs, say of a job without samples.
 
     Without ``predicted`` they are asked only where there is no time limit either.
     """
     limit = of.read.time_limit_seconds
     if of.comment.samples is not None or not (context.settings.predicted or limit is None):
         return None
+    if of.record.samples_planned is not None:
+        return by_loops(of.record.samples_planned, of.record.samples_done)
     # Slurm counts the limit anew after each requeue.
     since = of.record.allocation_since if of.record.allocation else None
     passed = context.reading.now - since if since else 0.0

@@ -335,7 +335,8 @@ def _expected(row: Document) -> str:
     if not found:
         return duration(row["age_seconds"])
     age, low, high = (duration(found[key]) for key in ("seconds", "low", "high"))
-    return f"about {age}, {low} to {high}, {found['source']}"
+    between = "" if low == high else f", {low} to {high}"
+    return f"about {age}{between}, {found['source']}"
 
 
 def _facts(row: Document) -> list[tuple[str, object]]:

@@ -80,6 +80,7 @@ class Learner:
                     samples_done=collected.samples_done[job],
                     restart_seconds=collected.restart_seconds.get(job, record.restart_seconds),
                     program=program,
+                    samples_planned=collected.samples_planned.get(job, record.samples_planned),
                     saved=record.saved or collected.saved.get(job, record.saved),
                 )
             )

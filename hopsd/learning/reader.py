@@ -21,6 +21,7 @@ from hopsd.core.report.training_state import (
     programs_of,
     restart_seconds,
     samples_done,
+    samples_planned,
     seen_saving,
 )
 from hopsd.core.submission.workload import workload_of
@@ -57,7 +58,8 @@ class Collected:
     """What one scan of the folder found.
 
     ``records`` and ``phases`` are new since the last scan. ``samples_done`` by job over all of
-    its runs whose reports are still there. ``restart_seconds``: from Slurm's start of the
+    its runs whose reports are still there. ``samples_planned``: in all, as a job's loops show it.
+    ``restart_seconds``: from Slurm's start of the
     present run to its first optimizer step. ``programs``: hash of the script that a job trains
     with, from the newest run that reported it. ``saved``: whether a training job was seen to
     save. ``shortages``: GPU types whose memory was too small. ``unread``: why the folder could
@@ -72,6 +74,7 @@ class Collected:
     programs: Mapping[JobId, str] = field(default_factory=dict)
     saved: Mapping[JobId, bool] = field(default_factory=dict)
     shortages: tuple[Shortage, ...] = ()
+    samples_planned: Mapping[JobId, float] = field(default_factory=dict)
     unread: str = ""
 
 
@@ -261,6 +264,7 @@ class ReportReader:
             programs={job: program for (job, _), program in sorted(programs.items())},
             saved=seen_saving(reports.values()),
             shortages=tuple(self._shortages(reports.values(), job, reading, programs)),
+            samples_planned=samples_planned(reports.values(), jobs),
         )
 
     def _shortages(
@@ -331,6 +335,7 @@ def _together(learnt: Iterable[Collected], refused: Iterable[Refused], unread: s
         {job: program for found in every for job, program in found.programs.items()},
         {job: saved for found in every for job, saved in found.saved.items()},
         tuple(shortage for found in every for shortage in found.shortages),
+        {job: samples for found in every for job, samples in found.samples_planned.items()},
         unread,
     )
 

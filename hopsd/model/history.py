@@ -22,6 +22,7 @@ class JobRecord:
     the time from ``submit`` to ``seen``. ``app_gpu_seconds``: used by jobs of the same app that
     have ended since ``submit``. ``program``: hash of the training script as reported, "" if
     unknown. ``saved``: whether it was seen to save a checkpoint, None: it reported nothing.
+    ``samples_planned``: in all, as the training's own loops show it, None: they do not.
     ``account``: Slurm's, "" if it has none.
     """
 
@@ -50,6 +51,7 @@ class JobRecord:
     app_gpu_seconds: float = 0.0
     program: str = ""
     saved: bool | None = None
+    samples_planned: float | None = None
     account: str = ""
 
     @property

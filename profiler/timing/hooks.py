@@ -7,6 +7,7 @@ in a hook of ours switches the profiler off and never affects training.
 from __future__ import annotations
 
 import functools
+import weakref
 from collections import deque
 from collections.abc import Callable
 from threading import get_ident
@@ -55,10 +56,20 @@ class Hooks:
         self._thread: int | None = None
         self._stepping: int | None = None
         self._trained: dict[int, int] = {}
+        self._reading: Callable[[], Any] = _nothing
 
     @property
     def params(self) -> int:
         return sum(self._trained.values())
+
+    @property
+    def reading(self) -> tuple[int, int] | None:
+        """Batches that the loader last read from has given, and has in all, in its present pass."""
+        loader = self._reading()
+        try:
+            return loader._num_yielded, len(loader)
+        except (AttributeError, TypeError):  # gone, or of unknown length
+            return None
 
     def attach(self) -> None:
         """Install the hooks, until the end of the process."""
@@ -74,7 +85,7 @@ class Hooks:
         self._inputs.rest()
         self.recorder = recorder
         self._thread = self._stepping = None
-        self._trained, self.sharing = {}, 1
+        self._trained, self.sharing, self._reading = {}, 1, _nothing
         self.off = bool(self.failure)
 
     def _fail(self, error: Exception) -> None:
@@ -98,6 +109,7 @@ class Hooks:
                     batch = fetch(loader)
                 finally:
                     self._leave()
+            self._reading = weakref.ref(loader)
             try:
                 sizes = loader.__dict__.get("_hops_sizes")
                 if self.recorder.fetched((sizes and sizes.popleft()) or samples_of(batch)):
@@ -217,6 +229,10 @@ class Hooks:
             else:
                 self._inputs.rest()
         self._iterated()
+
+
+def _nothing() -> None:
+    """Stands for a loader that is gone."""
 
 
 def _params(optimizer: Any) -> int:

@@ -87,6 +87,11 @@ class Recorder:
         return self.counts.batches + sum(batches for _, batches in self._judged())
 
     @property
+    def fetches(self) -> float:
+        """Batches read for each iteration, those for other ranks included."""
+        return self.batches * self._share / self.counts.iterations
+
+    @property
     def reads(self) -> bool:
         """True if the previous iteration read a batch from a loader."""
         return self._read

@@ -7,7 +7,7 @@ import functools
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from hops_profiler.timing.device import CudaClock
 from hops_profiler.timing.ending import end_run, enough, out_of_memory
 from hops_profiler.timing.hooks import Hooks
 from hops_profiler.timing.layout import watch_pipeline
+from hops_profiler.timing.length import Length, Pass
 from hops_profiler.timing.recorder import Recorder
 from hops_profiler.timing.writer import Writer
 
@@ -166,6 +167,8 @@ class Session:
         self._short = False
         self._closed = False
         self._writer = Writer()
+        self._length = Length(self._epoch + self._began)
+        self._planned: float | None = None
 
     def _forked(self) -> None:
         """Start anew in a forked child: a rank that trains, or a DataLoader worker."""
@@ -186,8 +189,19 @@ class Session:
             end_run(self._job.id, first=self._place[0] == 0)
             self._job = replace(self._job, profile=0)  # the job was not ended: hopsd will end it
         if now >= self._next_write:
+            self._look_ahead(counts)
             self._write(final=False)
             self._next_write = now + self._job.report_seconds
+
+    def _look_ahead(self, counts: Counts) -> None:
+        """See how long the training will be."""
+        if counts.inference:
+            return
+        recorder, reading = self._hooks.recorder, self._hooks.reading
+        read = Pass(*reading, recorder.fetches) if recorder.reads and reading else None
+        self._planned = None
+        with suppress(Exception):  # the program's own objects may raise anything
+            self._planned = self._length.iterations(counts.iterations, read)
 
     def _only_infers(self, now: float) -> bool:
         """True if nothing points to a training, which may begin with a validation."""
@@ -273,6 +287,7 @@ class Session:
             "at": time.time(),
             "final": final,
             "iterations": counts.iterations,
+            "planned": None if self._planned is None else max(self._planned, counts.iterations),
             "saved": None if self._saved is None else min(self._saved, counts.iterations),
             "samples": samples,
             "samples_from": source,

@@ -70,6 +70,15 @@ def test_what_the_user_declares_comes_first(tmp_path: Path) -> None:
     assert rig.row("9")["samples"] == 1000.0
 
 
+def test_what_its_own_loops_show_comes_before_past_runs(tmp_path: Path) -> None:
+    rig = after_runs_of(3 * HOUR, tmp_path)
+    submit(rig)
+    store = rig.controller._store
+    store.save_jobs([replace(store.jobs()[JobId("9")], samples_planned=5000.0)])
+    rig.tick()
+    assert _expected(rig.row("9")).endswith(", from its training loop")
+
+
 @pytest.mark.parametrize("theirs", [True, False])
 def test_without_runs_of_its_own_or_as_the_paper_has_it_the_limit_counts(
     theirs: bool, tmp_path: Path

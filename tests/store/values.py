@@ -153,5 +153,6 @@ job_records = every_field(
     app_gpu_seconds=reals,
     program=texts,
     saved=st.none() | st.booleans(),
+    samples_planned=st.none() | reals,
     account=texts,
 )

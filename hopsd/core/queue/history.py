@@ -115,6 +115,7 @@ def advance(
         app_gpu_seconds=old.app_gpu_seconds,
         program=old.program,
         saved=old.saved,
+        samples_planned=old.samples_planned,
         account=job.account or old.account,
     )
 

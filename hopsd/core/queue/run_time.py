@@ -1,9 +1,10 @@
-"""How long a job runs whose user did not say: from past runs, as a distribution.
+"""How long a job runs whose user did not say: as its own loops show, or from past runs.
 
-The nearest kind of past runs that there are enough of decides: the same workload, jobs of the same
-name, all jobs (of the same user), else of the same account. What is expected of a running job is
-the mean of the distribution above what it has done (as in 3Sigma, EuroSys'18), so a job that
-outlives the short runs of its past is soon expected to be one of the long ones.
+Past runs give a distribution. The nearest kind of past runs that there are enough of decides: the
+same workload, jobs of the same name, all jobs (of the same user), else of the same account. What is
+expected of a running job is the mean of the distribution above what it has done (as in 3Sigma,
+EuroSys'18), so a job that outlives the short runs of its past is soon expected to be one of the
+long ones.
 """
 
 from __future__ import annotations
@@ -146,6 +147,15 @@ class _Kind:
 
 
 _Unit = Callable[[PastRun], float]
+
+
+def by_loops(planned: float, done: float) -> Expectation:
+    """Of a training whose loops will end after ``planned`` samples, ``done`` of them done.
+
+    A loop says when it ends at the latest; how often one ends before is not known.
+    """
+    total = max(planned, (1.0 + LEAST_LEFT) * done)
+    return Expectation(None, total, 1.0, 1.0, "from its training loop")
 
 
 class RunTimes:

@@ -38,7 +38,8 @@ class Report:
     """One process of run ``run`` (Slurm's restart count) of a job; counts since its start.
 
     ``program``: hash of the script that trains, "" unknown. ``saved``: iterations at the last
-    `torch.save`, None before any.
+    `torch.save`, None before any. ``planned``: iterations in all, as the process's loops
+    show it, None if they do not.
     ``timed_*``: the iterations whose wall time is known, without warm-up and evaluation.
     ``phases``: their phase times, None before any was timed. ``profiling``: the run is a profile
     run, and its training is thrown away. ``out_of_memory``: the process ended because a GPU's
@@ -57,6 +58,7 @@ class Report:
     at: float
     iterations: int
     saved: int | None
+    planned: float | None
     samples: float
     timed_iterations: int
     timed_samples: float
@@ -94,6 +96,7 @@ def parse_report(data: bytes, file_name: str, now: float) -> Report:
         at=number(document, "at", now + bounds.CLOCK_SKEW_SECONDS),
         iterations=whole(document, "iterations"),
         saved=None if document.get("saved") is None else whole(document, "saved"),
+        planned=None if document.get("planned") is None else number(document, "planned"),
         samples=number(document, "samples"),
         timed_iterations=timed_iterations,
         timed_samples=timed_samples,
@@ -133,6 +136,8 @@ def _check_sense(report: Report, file_name: str) -> None:
         raise FormatError("timed: more than was done in all")
     if report.saved is not None and report.saved > report.iterations:
         raise FormatError("saved: more than was done in all")
+    if report.planned is not None and report.planned < report.iterations:
+        raise FormatError("planned: less than was done in all")
     if report.samples > report.iterations * bounds.BATCH.maximum:
         raise FormatError(f"samples: accepted are {bounds.BATCH.maximum:g} an iteration")
     if report.timed_iterations and report.timed_seconds <= 0.0:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from hopsd.core.report.reports import Report
+from hopsd.model import bounds
 from hopsd.model.ids import JobId
 from hopsd.model.reading import JobReading, SlurmState
 
@@ -60,6 +61,26 @@ def samples_done(reports: Iterable[Report], jobs: Mapping[JobId, JobReading]) ->
     for report in reports:
         runs[report.job][report.run].append(report)
     return {job: _kept(mine, jobs[job].restarts) for job, mine in runs.items()}
+
+
+def samples_planned(
+    reports: Iterable[Report], jobs: Mapping[JobId, JobReading]
+) -> dict[JobId, float]:
+    """Samples in all by job, as the loops of its newest run show them; omitted where they do not.
+
+    A profile run counts where there is no other: its training is as long as the job's.
+    """
+    runs: dict[tuple[JobId, bool, int], list[Report]] = defaultdict(list)
+    for report in reports:
+        runs[report.job, not report.profiling, report.run].append(report)
+    result: dict[JobId, float] = {}
+    done = samples_done((report for run in runs.values() for report in run), jobs)
+    for (job, trains, _), run in sorted(runs.items(), key=lambda item: item[0]):
+        known = [r.planned / r.iterations for r in run if r.planned is not None and r.iterations]
+        if known:
+            present = sum(report.samples for report in run)
+            result[job] = (done[job] if trains else present) + (max(known) - 1.0) * present
+    return {job: samples for job, samples in result.items() if bounds.SAMPLES.holds(samples)}
 
 
 def _kept(runs: Mapping[int, Sequence[Report]], present: int) -> float:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopsd.core.queue.run_time import Asked, Distribution, RunTimes
+from hopsd.core.queue.run_time import Asked, Distribution, RunTimes, by_loops
 from hopsd.model.ids import UserName, WorkloadName
 from hopsd.model.knowledge import PastRun
 
@@ -136,3 +136,10 @@ def test_runs_with_broken_numbers_are_left_out() -> None:
     broken = [run(1.0, seconds=0.0), run(1.0, gpu_seconds=inf), run(1.0, samples=float("nan"))]
     assert RunTimes(broken).expect(JOB) is None
     assert RunTimes([*broken, run(1.0)]).expect(JOB) is not None
+
+
+@given(amounts.map(max), st.floats(0.0, 1e12))
+def test_a_loop_that_was_outlived_is_no_promise(planned: float, done: float) -> None:
+    expected = by_loops(planned, done)
+    assert expected.samples is not None
+    assert expected.samples == planned or done < expected.samples <= 1.01 * done

@@ -1,0 +1,118 @@
+"""How many iterations a training will have done at its end, as far as the program shows it."""
+
+from __future__ import annotations
+
+from hops_profiler.timing.loops import Limit, Loop, Loops, frames, variables
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+STEADY = 3
+"""Looks by which a number has to have grown in step with the iterations before it is believed to
+end the training: a counter of bad epochs ends it, too, but does not grow steadily."""
+
+TOLERANCE = 0.1
+
+MOST_LIMITS = 16
+
+_LIGHTNING = ("lightning", "pytorch_lightning")
+
+
+class Pass:
+    """The pass over a loader that the training is in: batches done and in all, and how many of
+    them an iteration takes.
+    """
+
+    def __init__(self, done: int, batches: int, each: float) -> None:
+        self.done = done
+        self.batches = batches
+        self.each = each
+
+
+class Length:
+    """Looks at the frames that led to a step. ``began``: the program's start, s since the epoch."""
+
+    def __init__(self, began: float) -> None:
+        self._loops = Loops(began)
+        self._seen: dict[Any, list[tuple[int, float]]] = {}
+
+    def iterations(self, done: int, read: Pass | None) -> float | None:
+        """The iterations of this process in all, of which ``done`` are done; None if unknown.
+
+        transformers' Trainer and Lightning's know. Of other programs, what is left of the loops
+        over ranges and over the loader that is ``read``, or of a number that steadily grows to
+        where the outermost loop ends.
+        """
+        around: list[Loop] = []
+        for frame in frames():
+            with variables(frame) as local:
+                left = _trainer_left(local.get("self"))
+                if left is not None:
+                    return done + left
+                around.extend(self._loops.around(frame, local))
+        if not around:
+            return None
+        ends = [_loops_left(around, read)]
+        ends += [self._limit_left(limit, done) for limit in around[-1].limits]
+        left = min((each for each in ends if each is not None), default=None)
+        return None if left is None else done + left
+
+    def _limit_left(self, limit: Limit, done: int) -> float | None:
+        """Iterations left until ``limit``, if it grew steadily from look to look."""
+        if limit.where not in self._seen and len(self._seen) >= MOST_LIMITS:
+            return None
+        looks = self._seen.setdefault(limit.where, [])
+        if not looks or done > looks[-1][0]:
+            looks.append((done, limit.value))
+            del looks[1:-STEADY]
+        if len(looks) < STEADY:
+            return None
+        pairs = zip(looks, looks[1:])  # noqa: B905, RUF007 - Python 3.8
+        rates = [(after - before) / (done - at) for (at, before), (done, after) in pairs]
+        if min(rates) <= 0.0 or max(rates) > (1.0 + TOLERANCE) * min(rates):
+            return None
+        rate = (looks[-1][1] - looks[0][1]) / (looks[-1][0] - looks[0][0])
+        return max(0.0, limit.end - limit.value) / rate
+
+
+def _loops_left(loops: list[Loop], read: Pass | None) -> float | None:
+    """Iterations left of ``loops``, the innermost first."""
+    within = 0  # a loop within the loader's goes over one batch several times
+    while within < len(loops) and loops[within].passes is not None:
+        within += 1
+    left, passes = 0.0, 1.0
+    if within < len(loops):
+        if read is None or loops[within].endless:
+            return None
+        left, passes = (read.batches - read.done) / read.each, read.batches / read.each
+        loops = loops[within + 1 :]
+    for loop in loops:
+        if loop.passes is None:
+            return None
+        left += loop.left * passes
+        passes *= loop.passes
+    return left
+
+
+def _trainer_left(owner: Any) -> float | None:
+    """Iterations left if ``owner`` is a trainer that knows."""
+    kinds = {(kind.__module__.split(".")[0], kind.__name__) for kind in type(owner).__mro__}
+    if ("transformers", "Trainer") in kinds:
+        return float(owner.state.max_steps - owner.state.global_step)
+    if any((package, "Trainer") in kinds for package in _LIGHTNING):
+        return _lightning_left(owner)
+    return None
+
+
+def _lightning_left(trainer: Any) -> float | None:
+    """Lightning counts the steps of all optimizers."""
+    optimizers = max(1, len(trainer.optimizers))
+    ends = []
+    if trainer.max_epochs is not None and trainer.max_epochs >= 0:
+        steps = -(-trainer.num_training_batches // trainer.accumulate_grad_batches)
+        ends.append(trainer.max_epochs * steps * optimizers)
+    if trainer.max_steps >= 0:
+        ends.append(trainer.max_steps)
+    end = min(ends, default=float("inf"))
+    return None if end == float("inf") else (end - trainer.global_step) / optimizers

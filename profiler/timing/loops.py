@@ -1,0 +1,284 @@
+"""The loops around the training step, as their source and their variables tell it.
+
+Nothing of the program is called but the `len` of what it loops over; names and attributes are
+read as the loop itself read them. What cannot be read so is not guessed.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import os
+import sys
+from contextlib import contextmanager, suppress
+from textwrap import dedent
+
+import torch
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from types import CodeType, FrameType
+    from typing import Any
+
+MOST_FRAMES = 100
+MOST_LINES = 3000
+"""Longest function, or script without one, that is parsed."""
+
+_WRAPPERS = frozenset(("tqdm", "track", "iter"))
+"""Functions that pass on what they loop over."""
+
+_NOT_THE_PROGRAM = (
+    os.path.dirname(os.path.dirname(__file__)) + os.sep,  # noqa: PTH120 - imported by each job
+    os.path.dirname(torch.__file__) + os.sep,  # noqa: PTH120
+)
+
+_SNAPSHOT = frozenset(("locals", "vars", "dir", "eval", "exec"))
+"""What a function calls that may keep the dictionary of its variables."""
+
+
+class Limit:
+    """A number, ``value``, that ends a loop once it reaches ``end``; ``where``: any key for it."""
+
+    def __init__(self, where: Any, value: float, end: float) -> None:
+        self.where = where
+        self.value = value
+        self.end = end
+
+
+class Loop:
+    """A loop that the program is in.
+
+    ``passes``: of a loop over a range, None of any other; ``left``: those after the present one.
+    ``endless``: a `while`. ``limits``: what else ends it.
+    """
+
+    def __init__(
+        self, passes: int | None, left: int, limits: list[Limit], *, endless: bool = False
+    ) -> None:
+        self.passes = passes
+        self.left = left
+        self.limits = limits
+        self.endless = endless
+
+
+def frames() -> Iterator[FrameType]:
+    """The program's frames, from the step outwards to its script, without PyTorch's own."""
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(MOST_FRAMES):
+        if frame is None:
+            return
+        if not frame.f_code.co_filename.startswith(_NOT_THE_PROGRAM):
+            yield frame
+            if frame.f_code.co_name == "<module>":
+                return
+        frame = frame.f_back
+
+
+@contextmanager
+def variables(frame: FrameType) -> Iterator[Mapping[str, Any]]:
+    """A frame's variables, to be read at once. Empty if they cannot be read without effects.
+
+    Before Python 3.13 a function's variables are copied into a dictionary that the frame keeps. It
+    is emptied again: it would hold the step's tensors. If the function itself may keep it, it is
+    not touched.
+    """
+    code = frame.f_code
+    if code.co_name == "<module>":
+        yield frame.f_globals
+    elif not code.co_flags & inspect.CO_OPTIMIZED or sys.gettrace() is not None:
+        yield {}
+    elif sys.version_info >= (3, 13):
+        yield frame.f_locals
+    elif _SNAPSHOT.intersection(code.co_names):
+        yield {}
+    else:
+        found = frame.f_locals
+        try:
+            yield found
+        finally:
+            found.clear()
+
+
+class Loops:
+    """Finds the loops that a frame is in. Parses each function once.
+
+    ``began``: the program's start, in seconds since the epoch.
+    """
+
+    def __init__(self, began: float) -> None:
+        self._began = began
+        self._parsed: dict[CodeType, ast.AST | None] = {}
+
+    def around(self, frame: FrameType, local: Mapping[str, Any]) -> list[Loop]:
+        """From the innermost loop outwards. ``local``: the frame's :func:`variables`."""
+        code = frame.f_code
+        if code not in self._parsed:
+            self._parsed[code] = self._parse(code)
+        tree = self._parsed[code]
+        if tree is None:
+            return []
+        first = 1 if code.co_name == "<module>" else code.co_firstlineno
+        names = _Names(local, frame.f_globals)
+        found = []
+        for loop in _enclosing(tree, frame.f_lineno - first + 1):
+            limits = list(_limits(loop, names, code))
+            if isinstance(loop, ast.While):
+                found.append(Loop(None, 0, limits, endless=True))
+            else:
+                passes, left = _counted(loop, names) or (None, 0)
+                found.append(Loop(passes, left, limits))
+        return found
+
+    def _parse(self, code: CodeType) -> ast.AST | None:
+        """None if there is no source, or it was changed since the program began."""
+        try:
+            if os.stat(code.co_filename).st_mtime > self._began:  # noqa: PTH116
+                return None
+            lines = linecache.getlines(code.co_filename)
+            if code.co_name != "<module>":
+                lines = inspect.getblock(lines[code.co_firstlineno - 1 :][:MOST_LINES])
+            if not 0 < len(lines) < MOST_LINES:
+                return None
+            return ast.parse(dedent("".join(lines)))
+        except (OSError, SyntaxError, ValueError):
+            return None
+
+
+def _enclosing(tree: ast.AST, line: int) -> list[ast.For | ast.While]:
+    """The loops of a function whose bodies hold ``line``, from the innermost outwards."""
+    found: list[ast.For | ast.While] = []
+    node: ast.AST | None = tree
+    while node is not None:
+        inner = None
+        for child in ast.iter_child_nodes(node):
+            first, last = getattr(child, "lineno", None), getattr(child, "end_lineno", None)
+            if first is not None and last is not None and first <= line <= last:
+                inner = child
+        if isinstance(inner, (ast.For, ast.While)):
+            body = inner.body
+            if body[0].lineno <= line <= (body[-1].end_lineno or 0):
+                found.append(inner)
+        node = inner
+    return found[::-1]
+
+
+class _Names:
+    """Evaluates simple expressions by a frame's variables.
+
+    Raises:
+        LookupError: the expression is not a simple one.
+        Exception: whatever the program's own objects raise.
+    """
+
+    def __init__(self, local: Mapping[str, Any], global_: Mapping[str, Any]) -> None:
+        self._local = local
+        self._global = global_
+
+    def value(self, node: ast.AST) -> Any:
+        value: Any
+        if isinstance(node, ast.Constant):
+            value = node.value
+        elif isinstance(node, ast.Name):
+            value = self._local[node.id] if node.id in self._local else self._global[node.id]
+        elif isinstance(node, ast.Attribute):
+            value = getattr(self.value(node.value), node.attr)
+        elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+            value = self.value(node.value)[node.slice.value]
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            value = -self.number(node.operand)
+        elif isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+            value = _OPERATORS[type(node.op)](self.number(node.left), self.number(node.right))
+        elif isinstance(node, ast.Call) and len(node.args) == 1:
+            value = self._called(_name(node.func), node.args[0])
+        else:
+            raise LookupError
+        return value
+
+    def _called(self, function: str, argument: ast.AST) -> int:
+        if function == "len":
+            return len(self.value(argument))
+        if function == "int":
+            return int(self.number(argument))
+        raise LookupError
+
+    def number(self, node: ast.AST) -> Any:
+        value = self.value(node)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise LookupError
+        return value
+
+    def range(self, node: ast.AST) -> range:
+        """What a loop's iterable counts through."""
+        if isinstance(node, ast.Call) and node.args:
+            called = _name(node.func)
+            if called in ("range", "trange"):
+                return range(*(int(self.number(argument)) for argument in node.args))
+            if called in _WRAPPERS:
+                return self.range(node.args[0])
+            raise LookupError
+        value = self.value(node)
+        value = getattr(value, "iterable", value)  # tqdm's
+        if not isinstance(value, range):
+            raise LookupError
+        return value
+
+
+_OPERATORS: Any = {
+    ast.Add: lambda a, b: a + b,
+    ast.Sub: lambda a, b: a - b,
+    ast.Mult: lambda a, b: a * b,
+    ast.FloorDiv: lambda a, b: a // b,
+    ast.Div: lambda a, b: a / b,
+}
+
+
+def _name(node: ast.AST) -> str:
+    """The last part of a dotted name."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _counted(loop: ast.For, names: _Names) -> tuple[int, int] | None:
+    """Passes in all and left; None if the loop is not over a range, or its variable was changed."""
+    iterable, target = loop.iter, loop.target
+    if isinstance(iterable, ast.Call) and _name(iterable.func) == "enumerate" and iterable.args:
+        if not isinstance(target, ast.Tuple) or len(target.elts) != 2:
+            return None
+        iterable, target = iterable.args[0], target.elts[1]
+    try:
+        passes = names.range(iterable)
+        return len(passes), len(passes) - 1 - passes.index(names.value(target))
+    except Exception:  # the program's own objects may raise anything
+        return None
+
+
+def _limits(loop: ast.For | ast.While, names: _Names, code: CodeType) -> Iterator[Limit]:
+    """Numbers that the loop's test compares, or branches of it that leave it."""
+    sides = [_ascending(loop.test, lasts=True)] if isinstance(loop, ast.While) else []
+    sides += [
+        _ascending(each.test, lasts=False)
+        for each in loop.body
+        if isinstance(each, ast.If) and isinstance(each.body[-1], (ast.Break, ast.Return))
+    ]
+    for pair in sides:
+        if pair is not None:
+            with suppress(Exception):  # the program's own objects may raise anything
+                value, end = (float(names.number(side)) for side in pair)
+                yield Limit((code, pair[0].lineno), value, end)
+
+
+def _ascending(test: ast.AST, *, lasts: bool) -> tuple[ast.expr, ast.expr] | None:
+    """The number that grows and its end, in a comparison that holds while the loop ``lasts``, or
+    else once it ends.
+    """
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1:
+        return None
+    left, right = test.left, test.comparators[0]
+    if isinstance(test.ops[0], (ast.Lt, ast.LtE)):
+        return (left, right) if lasts else (right, left)
+    if isinstance(test.ops[0], (ast.Gt, ast.GtE)):
+        return (right, left) if lasts else (left, right)
+    return None

@@ -1,0 +1,75 @@
+"""How long a job's training is, from what its processes report of their loops."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hopsd.core.report.reports import Report
+from hopsd.core.report.training_state import samples_planned
+from hopsd.model.ids import JobId, NodeName, UserName
+from hopsd.model.reading import JobReading, SlurmState
+
+JOB = JobId("17")
+READ = JobReading(
+    id=JOB,
+    user=UserName("ann"),
+    uid=1000,
+    name="train",
+    comment="hops:reqs=1",
+    partition="main",
+    state=SlurmState.RUNNING,
+    submit=0.0,
+)
+HALF = Report(
+    job=JOB,
+    run=0,
+    node=NodeName("n0"),
+    rank=0,
+    pid=1,
+    program="",
+    world=1,
+    first_step=10.0,
+    at=20.0,
+    iterations=100,
+    saved=None,
+    planned=200.0,
+    samples=3200.0,
+    timed_iterations=0,
+    timed_samples=0.0,
+    timed_seconds=0.0,
+    phases=None,
+    profiling=False,
+)
+
+
+def planned(*reports: Report, restarts: int = 0) -> float | None:
+    return samples_planned(reports, {JOB: replace(READ, restarts=restarts)}).get(JOB)
+
+
+def test_as_many_samples_each_as_so_far() -> None:
+    assert planned(HALF) == 6400.0
+
+
+def test_all_ranks_train_as_long_as_the_one_that_knows() -> None:
+    silent = replace(HALF, rank=1, pid=2, planned=None)
+    assert planned(HALF, silent) == 12800.0
+
+
+def test_a_resumed_run_adds_what_it_has_left() -> None:
+    """The first run was stopped after 100 iterations of 200, all saved; 40 of 100 are done anew."""
+    first = replace(HALF, saved=100)
+    second = replace(HALF, run=1, pid=3, iterations=40, samples=1280.0, planned=100.0)
+    assert planned(first, second, restarts=1) == 6400.0
+
+
+def test_a_profile_run_tells_it_until_the_job_itself_does() -> None:
+    tried = replace(HALF, profiling=True)
+    assert planned(tried) == 6400.0
+    itself = replace(HALF, run=1, pid=3, planned=400.0)
+    assert planned(tried, itself, restarts=1) == 12800.0
+
+
+def test_nothing_is_made_up() -> None:
+    assert planned(replace(HALF, planned=None)) is None
+    assert planned(replace(HALF, iterations=0, samples=0.0)) is None
+    assert planned(replace(HALF, samples=0.0)) is None

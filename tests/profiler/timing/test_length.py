@@ -1,0 +1,246 @@
+"""How many iterations a training has left, read from its own loops."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import runpy
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from textwrap import indent
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hops_profiler.timing.length import Length, Pass
+from hops_profiler.timing.loops import MOST_LINES
+
+pytestmark = pytest.mark.live
+
+LOADER = range(10)
+"""Stands for a loader's ten batches."""
+
+Step = Callable[[int], None]
+
+
+class Batches:
+    """A loader without a range: what is read of it is told by the `Pass`."""
+
+    def __init__(self) -> None:
+        self.given = 0
+
+    def __iter__(self) -> Iterator[int]:
+        self.given = 0
+        for batch in LOADER:
+            self.given += 1
+            yield batch
+
+
+class Trainer:
+    """As transformers' is seen: by its name and its state."""
+
+    __module__ = "transformers.trainer"
+
+    def __init__(self) -> None:
+        self.state = SimpleNamespace(max_steps=300, global_step=0)
+
+    def train(self, step: Callable[[], None]) -> None:
+        while self.state.global_step < 5:
+            self.state.global_step += 1
+            step()
+
+
+def told(tmp_path: Path, source: str, each: float = 1.0, **variables: Any) -> list[float | None]:
+    """What is read at each call of `step` in a script of this source."""
+    script = tmp_path / "train.py"
+    script.write_text(source)
+    os.utime(script, (1.0, 1.0))
+    loader = Batches()
+    length = Length(began=2.0)
+    found: list[float | None] = []
+
+    def step(*_: object) -> None:
+        read = Pass(loader.given, len(LOADER), each) if loader.given else None
+        done = len(found) + 1
+        found.append(length.iterations(done, read))
+
+    runpy.run_path(str(script), {"step": step, "loader": loader, **variables})
+    return found
+
+
+EPOCHS = {
+    "counted from 0": "for epoch in range(3):",
+    "counted from 1": "for epoch in range(1, 3 + 1):",
+    "of the arguments": "for epoch in range(args.epochs):",
+    "of a dictionary": 'for epoch in range(config["epochs"]):',
+    "of an object within": "for epoch in range(0, args.train.epochs):",
+    "with a bar": "for epoch in tqdm(range(args.epochs), desc='epochs'):",
+    "kept as a range": "for epoch in epochs:",
+    "kept with a bar": "for epoch in bar:",
+    "numbered": "for number, epoch in enumerate(range(5, 8)):",
+    "downwards": "for epoch in range(3, 0, -1):",
+}
+
+
+@pytest.mark.parametrize("loop", EPOCHS.values(), ids=EPOCHS)
+@pytest.mark.parametrize("within", ["script", "function"])
+def test_epochs_times_the_loaders_length(tmp_path: Path, loop: str, within: str) -> None:
+    args = argparse.Namespace(epochs=3, train=SimpleNamespace(epochs=3))
+    source = f"{loop}\n    for number, batch in enumerate(loader):\n        step()\n"
+    if within == "function":
+        source = f"def main():\n{indent(source, '    ')}\n\nif True:\n    main()\n"
+    known = {
+        "args": args,
+        "config": {"epochs": 3},
+        "epochs": range(3),
+        "bar": SimpleNamespace(iterable=range(3), __iter__=None),
+        "tqdm": lambda over, **_: over,
+    }
+    if "in bar" in loop:
+        source = source.replace("in bar", "in bar.iterable")
+    assert told(tmp_path, source, **known) == [30.0] * 30
+
+
+def test_an_epoch_in_a_function_of_its_own(tmp_path: Path) -> None:
+    source = """
+def train(batches):
+    for batch in batches:
+        if batch < 100:
+            step(
+                batch,
+            )
+
+for epoch in range(4):
+    train(loader)
+    print(end="")
+"""
+    assert told(tmp_path, source) == [40.0] * 40
+
+
+def test_a_resumed_training_has_less_left(tmp_path: Path) -> None:
+    source = "for epoch in range(start, 5):\n    for batch in loader:\n        step()\n"
+    assert told(tmp_path, source, start=3) == [20.0] * 20
+
+
+def test_accumulation_takes_several_batches_for_an_iteration(tmp_path: Path) -> None:
+    source = """
+for epoch in range(3):
+    for number, batch in enumerate(loader, 1):
+        if number % 5 == 0:
+            step()
+"""
+    assert told(tmp_path, source, each=5.0) == [6.0] * 6
+
+
+def test_steps_without_a_loader(tmp_path: Path) -> None:
+    source = "for update in range(4):\n    for minibatch in range(0, 64, 8):\n        step()\n"
+    assert told(tmp_path, source) == [32.0] * 32
+
+
+def test_a_number_that_steadily_grows_ends_the_training(tmp_path: Path) -> None:
+    source = """
+done = 0
+while True:
+    done += 1
+    step()
+    if done >= limit:
+        break
+"""
+    found = told(tmp_path, source, limit=50)
+    assert found[:2] == [None, None]
+    assert found[2:] == pytest.approx([50.0] * 48)
+
+
+def test_a_while_that_counts_samples(tmp_path: Path) -> None:
+    source = "seen = 0\nwhile seen < 6400:\n    step()\n    seen += 64\n"
+    assert told(tmp_path, source)[3:] == pytest.approx([101.0] * 97)
+
+
+def test_patience_is_no_length(tmp_path: Path) -> None:
+    source = """
+bad = 0
+for epoch in range(6):
+    for batch in loader:
+        step()
+    if epoch > 2:
+        bad += 1
+    if bad >= 5:
+        break
+"""
+    assert told(tmp_path, source) == [60.0] * 60
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "while running():\n    for batch in loader:\n        step()\n",
+        "for fold in folds():\n    for batch in loader:\n        step()\n",
+        "for epoch in range(secret()):\n    for batch in loader:\n        step()\n",
+        "for epoch in range(3):\n    epoch = None\n    for batch in loader:\n        step()\n",
+        "step()\n",
+        "exec('for epoch in range(3):\\n    step()')\n",
+    ],
+)
+def test_what_cannot_be_read_is_not_guessed(tmp_path: Path, source: str) -> None:
+    turns = iter([True, False])
+    found = told(tmp_path, source, running=lambda: next(turns), folds=lambda: [1], secret=lambda: 3)
+    assert found
+    assert set(found) == {None}
+
+
+def test_a_script_changed_since_the_start_is_not_read(tmp_path: Path) -> None:
+    source = """
+import os
+os.utime(__file__)
+for epoch in range(3):
+    step()
+"""
+    assert told(tmp_path, source) == [None] * 3
+
+
+def test_a_script_of_any_length_is_bounded(tmp_path: Path) -> None:
+    source = "\n" * MOST_LINES + "for epoch in range(3):\n    step()\n"
+    assert told(tmp_path, source) == [None] * 3
+
+
+def test_a_trainer_knows(tmp_path: Path) -> None:
+    source = "trainer.train(step)\n"
+    assert told(tmp_path, source, trainer=Trainer()) == [300.0] * 5
+
+
+def test_a_functions_variables_are_not_kept(tmp_path: Path) -> None:
+    """Before Python 3.13 the frame would keep a copy, and with it the step's tensors."""
+    source = """
+import weakref
+
+class Tensor:
+    pass
+
+def main():
+    for epoch in range(2):
+        loss = Tensor()
+        watched.append(weakref.ref(loss))
+        step()
+        del loss
+        alive.append(watched[-1]())
+
+main()
+"""
+    alive: list[object] = []
+    assert told(tmp_path, source, watched=[], alive=alive) == [2.0, 2.0]
+    assert alive == [None, None]
+
+
+def test_a_function_that_keeps_its_variables_finds_them_as_it_left_them(tmp_path: Path) -> None:
+    source = """
+def main(rate=0.1):
+    options = locals()
+    for epoch in range(2):
+        step()
+    kept.update(options)
+
+main()
+"""
+    kept: dict[str, object] = {}
+    assert told(tmp_path, source, kept=kept) == [None, None]
+    assert kept == {"rate": 0.1}
