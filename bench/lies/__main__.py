@@ -3,8 +3,9 @@
     python -m bench.lies [--jobs 25] [--seeds 3] [--priority latency_ratio] [--write]
 
 One user in ten lies about all jobs; the same workload with the truth told is the measure. Speeds
-are faked as the estimator would believe them: held to what is plausible. ``--write`` puts the
-tables into docs/lies.md.
+are faked as the estimator would believe them: held to what is plausible. What comes by chance is
+measured by the truth told twice, with submissions a little later the second time. ``--write`` puts
+the tables into docs/lies.md.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from hopsd.sim.presets import preset
 PAGE = Path("docs/lies.md")
 SAMPLES = (0.001, 0.1, 10.0, 1000.0)
 SPEEDS = (1e-9, 1e-3, 1e3, 1e9)
+DELAYS = (15.0, 60.0)
+"""Seconds by which submissions are late at most, where nobody lies."""
 SHARE = 10
 """Every so manieth job is the liar's."""
 
@@ -79,6 +82,15 @@ class Scene:
         }
         return replace(self.truth, throughput=tables)
 
+    def delayed(self, seed: int, most: float) -> Scene:
+        """The same jobs, each submitted up to ``most`` seconds later."""
+        delays = np.random.default_rng(seed).uniform(0.0, most, len(self.truth.jobs))
+        jobs = tuple(
+            replace(job, submit=job.submit + float(delay))
+            for job, delay in zip(self.truth.jobs, delays, strict=True)
+        )
+        return replace(self, truth=replace(self.truth, jobs=jobs))
+
     def completion(self, told: Workload, settings: SimulationSettings) -> tuple[float, float]:
         """Mean seconds from submission to the end: of the liar's jobs, of the others."""
         run = Simulation(
@@ -104,24 +116,41 @@ def _faked(tables: Tables, factor: float) -> Tables:
     }
 
 
-def curve(
-    scenes: list[Scene], honest: list[tuple[float, float]], lie: str, settings: SimulationSettings
-) -> list[str]:
+Means = list[tuple[float, float]]
+"""Of each scene the mean completion time of the liar's jobs, and of the others'."""
+
+
+def curve(scenes: list[Scene], honest: Means, lie: str, settings: SimulationSettings) -> list[str]:
     """One row a factor: how many times better the liar fares, and how many times worse the rest."""
     rows = []
     for factor in SAMPLES if lie == "samples" else SPEEDS:
-        gains, costs = [], []
-        for scene, (mine, others) in zip(scenes, honest, strict=True):
-            told = scene.samples(factor) if lie == "samples" else scene.speeds(factor)
-            lied, rest = scene.completion(told, settings)
-            gains.append(mine / lied)
-            costs.append(rest / others)
-        rows.append(
-            f"| {factor:g} | {mean_and_interval(gains, 2)} | {max(gains):.2f}"
-            f" | {mean_and_interval(costs, 3)} | {max(costs):.3f} |"
-        )
-        print(lie, rows[-1], "others:", *(f"{cost:.3f}" for cost in costs), flush=True)
+        told = [s.samples(factor) if lie == "samples" else s.speeds(factor) for s in scenes]
+        lied = [s.completion(t, settings) for s, t in zip(scenes, told, strict=True)]
+        rows.append(compared(f"{factor:g}", honest, lied))
     return rows
+
+
+def chance(scenes: list[Scene], honest: Means, settings: SimulationSettings) -> list[str]:
+    """The same where nobody lies, and submissions are up to so many seconds late."""
+    rows = []
+    for most in DELAYS:
+        later = [scene.delayed(seed, most) for seed, scene in enumerate(scenes)]
+        rows.append(compared(f"{most:g}", honest, [s.completion(s.truth, settings) for s in later]))
+    return rows
+
+
+def compared(what: str, honest: Means, other: Means) -> str:
+    """A row: how many times better the liar fares than when honest, and how many times worse the
+    rest.
+    """
+    gains = [before[0] / after[0] for before, after in zip(honest, other, strict=True)]
+    costs = [after[1] / before[1] for before, after in zip(honest, other, strict=True)]
+    row = (
+        f"| {what} | {mean_and_interval(gains, 2)} | {min(gains):.2f} to {max(gains):.2f}"
+        f" | {mean_and_interval(costs, 3)} | {min(costs):.3f} to {max(costs):.3f} |"
+    )
+    print(row, "others:", *(f"{cost:.3f}" for cost in costs), flush=True)
+    return row
 
 
 def mean_and_interval(ratios: list[float], digits: int) -> str:
@@ -134,7 +163,7 @@ def mean_and_interval(ratios: list[float], digits: int) -> str:
 
 
 def section(title: str, rows: list[str]) -> str:
-    head = f"| {title} | liar: times better, mean | most | others: times worse, mean | most |"
+    head = f"| {title} | liar: times better, mean | range | others: times worse, mean | range |"
     return "\n".join([head, "|---:|---:|---:|---:|---:|", *rows])
 
 
@@ -152,10 +181,12 @@ def main(jobs: int, seeds: int, priority: str, write: bool) -> None:
     scenes = [Scene.draw(seed, jobs) for seed in range(seeds)]
     honest = [scene.completion(scene.truth, settings) for scene in scenes]
     print("honest, hours:", [(round(a / 3600, 2), round(b / 3600, 2)) for a, b in honest])
-    text = "\n\n".join(
-        section(title, curve(scenes, honest, lie, settings))
-        for lie, title in (("samples", "claimed samples, times"), ("speeds", "faked speeds, times"))
-    )
+    tables = {
+        "no lie, late by at most, s": chance(scenes, honest, settings),
+        "claimed samples, times": curve(scenes, honest, "samples", settings),
+        "faked speeds, times": curve(scenes, honest, "speeds", settings),
+    }
+    text = "\n\n".join(section(title, rows) for title, rows in tables.items())
     if write:
         begin, end = "<!-- written by python -m bench.lies -->\n", "<!-- end -->\n"
         before, rest = PAGE.read_text().split(begin)

@@ -16,7 +16,14 @@ from hopsd.core.queue.backoff import Backoff
 from hopsd.errors import NotLeaderError, SlurmUnavailableError
 from hopsd.learning.learner import MAX_EVENTS
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
-from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
+from hopsd.model.reading import (
+    RELEASED_MARK,
+    Hold,
+    JobReading,
+    NodeReading,
+    Reading,
+    SlurmState,
+)
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.store.leader import Leader
 from hopsd.store.postgres import PostgresStore
@@ -56,6 +63,8 @@ class Port:
         for step in steps:
             if step.target:
                 self.job = replace(self.job, state=SlurmState.RUNNING, allocation=step.target)
+            elif step.kind is StepKind.RELEASE:
+                self.job = replace(self.job, hold=Hold.NONE, marks=RELEASED_MARK)
         return [StepOutcome(s, OutcomeStatus.DONE, s.target, started=1000.0) for s in steps]
 
 
@@ -163,6 +172,16 @@ def test_a_release_asked_for_while_slurm_is_away_is_not_forgotten(rig: Rig) -> N
     (row,) = rig.controller.document["waiting"]
     assert row["released"]
     assert "given back to plain Slurm" in row["reason"]
+
+
+def test_a_job_whose_release_slurm_forgot_is_planned_again(rig: Rig) -> None:
+    """slurmctld went back to an older state: nobody started the job any more."""
+    rig.store.add_release_request((), uid=0, at=0.0)
+    rig.port.job = replace(JOB, begin=5000.0)
+    assert "gave 1 of 1 jobs back" in rig.controller.tick()
+    rig.port.job = JOB
+    rig.controller.tick()
+    assert rig.port.job.state is SlurmState.RUNNING
 
 
 def test_a_job_given_back_may_need_several_nodes(rig: Rig) -> None:

@@ -109,7 +109,7 @@ def advance(
         profiling=holds and job.profiling,
         age_seconds=old.age_seconds,
         end=(job.end or now) if job.state.finished and not job.failed_profile else None,
-        released=old.released or job.released,
+        released=job.released or (old.released and not _held_again(job)),
         run_seconds_by_type=by_type,
         app_seconds=old.app_seconds + apps * (now - old.seen),
         app_gpu_seconds=old.app_gpu_seconds,
@@ -118,6 +118,13 @@ def advance(
         samples_planned=old.samples_planned,
         account=job.account or old.account,
     )
+
+
+def _held_again(job: JobReading) -> bool:
+    """Whether slurmctld went back to a state from before the job was given back: the hold by hops
+    is on it, and nothing says that it was given back.
+    """
+    return job.state is SlurmState.PENDING and job.hold is Hold.HOPS
 
 
 def _since(old: JobRecord, job: JobReading) -> float | None:
