@@ -314,6 +314,7 @@ def _profile(
         ),
         settings.profiling,
         queue(snapshot, settings.plan).jobs if settings.profiling.enabled else (),
+        known.knowledge.shortages,
     )
 
 

@@ -81,11 +81,16 @@ static double now(void)
 static bool is_wanted(const char *variable)
 {
 	static const char *const ours[] = { "SLURM_JOB_ID=", "SLURM_STEP_ID=", "SLURMD_NODENAME=" };
+	static const char *const read[] = { "PYTHONPATH=", "HOPS_ASKS=", "HOPS_CPUS_PER_TASK=",
+					    "SINGULARITY_BINDPATH=" };
 
 	for (int i = 0; i < 3; i++)
 		if (!strncmp(variable, ours[i], strlen(ours[i])))
 			return false;
-	return !strncmp(variable, "SLURM", 5) || !strncmp(variable, "PYTHONPATH=", 11);
+	for (int i = 0; i < 4; i++)
+		if (!strncmp(variable, read[i], strlen(read[i])))
+			return true;
+	return !strncmp(variable, "SLURM", 5);
 }
 
 /* The script as the job's user for good: slurmstepd only lent this thread the user's rights, and a

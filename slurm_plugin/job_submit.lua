@@ -314,6 +314,7 @@ local CLEARED = {
   { "tres_per_task", "" }, { "cpus_per_tres", "" }, { "mem_per_tres", "" },
   { "ntasks_per_tres", NO_VAL16 }, { "ntasks_per_node", NO_VAL16 }, { "num_tasks", NO_VAL },
   { "cpus_per_task", NO_VAL16 }, { "pn_min_cpus", NO_VAL16 }, { "req_nodes", "" },
+  { "req_switch", NO_VAL },
 }
 
 -- The same for what hops ignores with a message: option, field, "not given".
@@ -324,7 +325,6 @@ local IGNORED = {
   { "--threads-per-core, --hint", "threads_per_core", NO_VAL16 },
   { "--core-spec", "core_spec", NO_VAL16 },
   { "--thread-spec", "thread_spec", NO_VAL16 },
-  { "--switches", "req_switch", NO_VAL },
   { "--prefer", "prefer", "" },
   { "--segment", "segment_size", 0 },
 }
@@ -590,6 +590,47 @@ local function signal_of(job)
   end
 end
 
+-- How the script starts its training, where that decides whether the timing plugin gets into it:
+-- word, texts of which one stands in its commands.
+local STARTS = {
+  { "apptainer", "[^%w_]apptainer%s", "[^%w_]singularity%s" },
+  { "cleanenv", "%-%-cleanenv", "%-%-containall", "[^%w_]apptainer%s+exec%s+%-e%s", "[^%w_]singularity%s+exec%s+%-e%s" },
+  { "writable", "%-%-writable%s" },
+  { "docker", "[^%w_]docker%s+run", "[^%w_]docker%s+exec" },
+  { "podman", "[^%w_]podman%s+run", "[^%w_]podman%-hpc%s+run", "[^%w_]podman%s+exec" },
+  { "enroot", "[^%w_]enroot%s+start" },
+  { "shifter", "[^%w_]shifter%s" },
+  { "pyxis", "%-%-container%-image", "%-%-container%-name" },
+  { "isolated", "[^%w_]python[%d.]*%s+%-[BbdOqSsuvx]*[IE]" },
+  { "pdsh", "[^%w_]pdsh%s" },
+}
+
+local function starts_of(job)
+  local text, found = "\n" .. commands_of(job.script) .. "\n", {}
+  for _, entry in ipairs(STARTS) do
+    for at = 2, #entry do
+      if text:find(entry[at]) then
+        found[#found + 1] = entry[1]
+        break
+      end
+    end
+  end
+  for line in text:gmatch("[^\n]+") do
+    local launcher = line:find("deepspeed", 1, true)
+    if launcher and line:find("--hostfile", launcher, true) then
+      found[#found + 1] = "pdsh"
+      break
+    end
+  end
+  for value in text:gmatch("[%s;]PYTHONPATH=([^\n]*)") do
+    if not value:find("PYTHONPATH", 1, true) then
+      found[#found + 1] = "pythonpath"
+      break
+    end
+  end
+  return #found > 0 and table.concat(found, ",") or nil
+end
+
 -- The variables that a script sets to a number, or to one unless they are set.
 local function numbers_of(text)
   local numbers = {}
@@ -620,6 +661,25 @@ local function fixed_ranks(script, shape)
     local _, launched = line:find("accelerate launch", 1, true)
     ranks = launched and count_in(line:sub(launched), "%-%-num_processes", numbers)
     if ranks then return ranks end
+  end
+end
+
+-- Counts for the whole job that the script does not take from its allocation: what sets it, the count,
+-- what to write instead; `nodes`: it counts nodes, not GPUs.
+local function fixed_total(script, shape)
+  local text = "\n" .. commands_of(script)
+  local numbers = numbers_of(text)
+  local world = tonumber(numbers.WORLD_SIZE)
+  if world and world > 1 then return { "WORLD_SIZE", world, "WORLD_SIZE=$SLURM_NTASKS" } end
+  for _, option in ipairs({ "%-%-nnodes", "%-%-num_machines", "trainer%.num_nodes", "%-%-num_nodes" }) do
+    local nodes = count_in(text, option, numbers)
+    if nodes and nodes > 1 then
+      return { (option:gsub("%%", "")), nodes, "$SLURM_NNODES in place of the number", nodes = true }
+    end
+  end
+  local processes = shape ~= "node" and count_in(text, "%-%-num_processes", numbers)
+  if processes and processes > 1 then
+    return { "--num_processes", processes, "$((SLURM_NNODES * SLURM_GPUS_ON_NODE)) in place of the number" }
   end
 end
 
@@ -684,6 +744,8 @@ local function contract(job, pairs_found)
   add("gres", o.gres)
   add("nodes", given(job.req_nodes) and job.req_nodes)
   add("traps", o.traps)
+  add("starts", starts_of(job))
+  add("switches", given(job.req_switch) and job.req_switch > 0 and string.format("%.0f", job.req_switch))
   o.ranks = fixed_ranks(job.script, o.shape)
   add("ranks", o.ranks and string.format("%d", o.ranks))
   return o, table.concat(words, "|")
@@ -701,6 +763,23 @@ local function doubt_of_ranks(_, o, pairs_found)
   if fits then return nil end
   return string.format("the script starts %d ranks on each node, however many GPUs it gets there: write --nproc_per_node=gpu "
     .. "or $SLURM_GPUS_ON_NODE in place of the number, or give reqs and per_node= so that each node gets %d", ranks, ranks)
+end
+
+local function doubt_of_total(script, o, pairs_found)
+  local total = fixed_total(script, o.shape)
+  if not total then return nil end
+  local name, count, instead = total[1], total[2], total[3]
+  local own = o.per_node and o.per_node * (o.nodes or 1) or o.total
+  local wanted = count
+  if total.nodes then wanted = o.each and count * o.each else wanted = own or count end
+  local fits = wanted ~= nil and not pairs_found.reqs:find("-", 1, true)
+  for asked in pairs_found.reqs:gmatch("%d+") do
+    local unused = o.each and tonumber(asked) % o.each ~= 0
+    fits = fits and (unused or tonumber(asked) == wanted)
+  end
+  if fits then return nil end
+  return string.format("the script counts on %d %s (%s), however many it gets: write %s%s", count,
+    total.nodes and "nodes" or "ranks", name, instead, wanted and string.format(", or give reqs=%d", wanted) or "")
 end
 
 -- What is lost when the job is moved; nil: nothing is seen.
@@ -798,7 +877,7 @@ local function accept(job, partitions, pairs_found, asked, word)
     local default = default_partition(partitions)
     if not default or closed_partition(default) then job.partition = SITE.partitions[1] end
   end
-  for _, doubt in ipairs({ doubt_of_ranks, doubt_of_moving }) do
+  for _, doubt in ipairs({ doubt_of_ranks, doubt_of_total, doubt_of_moving }) do
     local text = doubt(job.script, asked, pairs_found)
     if text then tell(text) end
   end

@@ -68,6 +68,21 @@ if [ -n "$HOPS_PROFILER_PATH" ]; then
     esac
 fi
 
+# apptainer passes PYTHONPATH on, but not the folders. It joins BINDPATH and BIND, of which scripts set
+# the second. With --writable it could not make them inside, and would not start.
+case "|${HOPS_ASKS-}|" in
+    *"|starts:"*writable*) ;;
+    *"|starts:"*apptainer*)
+        binds=${SINGULARITY_BINDPATH-}
+        for folder in "${HOPS_PROFILER_PATH%/*}" "$HOPS_REPORT_DIR"; do
+            case ,$binds, in *,"$folder",*) continue ;; esac
+            case $folder in *[,:]*) continue ;; esac
+            [ -n "$folder" ] && [ -d "$folder" ] && binds=${binds:+$binds,}$folder
+        done
+        [ -z "$binds" ] || echo "export SINGULARITY_BINDPATH=$binds"
+        ;;
+esac
+
 # sbatch leaves its options in the batch script's environment, where the script and srun read them:
 # totals and counts per node become those of the job's shape, as in an ordinary job of this
 # shape. What is requested per task or per GPU holds in every shape.

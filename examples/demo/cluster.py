@@ -14,7 +14,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -69,6 +69,7 @@ class PrivateCluster:
     named there, with a ``site.sh`` of their own that has ``report_dir`` and ``profiler_path``.
     ``plugin`` False leaves it all out; ``job_submit_lua`` puts another submit script in.
     ``extra_conf``: lines of slurm.conf; one that sets a key again replaces the cluster's own.
+    ``extra_files``: further files beside it, by name.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class PrivateCluster:
         job_submit_lua: Path | None = None,
         report_dir: Path | None = None,
         profiler_path: Path | None = None,
+        extra_files: Mapping[str, str] | None = None,
     ) -> None:
         self.directory = Path(directory).resolve()
         self.nodes = {f"n{at}": node for at, node in enumerate(nodes)}
@@ -93,6 +95,7 @@ class PrivateCluster:
             job_submit_lua=job_submit_lua or (PLUGIN / "job_submit.lua" if plugin else None),
             report_dir=report_dir,
             profiler_path=profiler_path,
+            extra_files=extra_files or {},
         )
         self.conf = self._files.conf
 

@@ -10,7 +10,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 PLUGIN = Path(__file__).resolve().parents[2] / "slurm_plugin"
@@ -62,6 +62,7 @@ class ClusterFiles:
     job_submit_lua: Path | None = None
     report_dir: Path | None = None
     profiler_path: Path | None = None
+    extra_files: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def conf(self) -> Path:
@@ -94,6 +95,8 @@ class ClusterFiles:
             settings[name] = value
         lines = [f"{name}={value}" for name, value in settings.items()]
         self.conf.write_text("\n".join([*lines, *self._node_lines(), ""]))
+        for name, text in self.extra_files.items():
+            (self.directory / name).write_text(text)
 
     def _install_prologs(self) -> dict[str, str]:
         folder = self.directory / "plugin"

@@ -18,7 +18,7 @@ from hopsd.core.snapshot_settings import SnapshotSettings
 from hopsd.core.speed.estimator import Estimate, Estimator
 from hopsd.core.submission.comment import Comment
 from hopsd.core.submission.partitions import Access
-from hopsd.core.submission.rules import rules_of
+from hopsd.core.submission.rules import rules_of, switches_note
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
 from hopsd.model.history import JobRecord
@@ -96,7 +96,8 @@ def snapshot_job(of: Sources, context: Context) -> SnapshotJob:
     reqs, left_out = _within_reach(of.comment.reqs, speeds, pools)
     rules = _rules(of, context, where)
     unsaved = UNSAVED_NOTE if of.stay is Stay.UNTIL_SAVED else ""
-    notes = [left_out, _fewer_cores(of.read, rules), unsaved]
+    switches = switches_note(of.read, context.reading.nodes)
+    notes = [left_out, _fewer_cores(of.read, rules), switches, unsaved]
     if left_out:
         of = replace(of, comment=replace(of.comment, reqs=reqs))
     expected = _expected(of, context)

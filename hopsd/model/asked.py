@@ -21,6 +21,9 @@ class Asked:
     wants before it is stopped, "": the site's; sent to its steps only if ``signal_steps``, else to
     its shell, ``signal_seconds`` ahead. ``traps``: the signals that the script handles, None:
     unknown. ``ranks``: started on each node whatever the job gets there, None: one per GPU.
+    ``switches``: the most leaf switches that its nodes may be on, None: any number. ``starts``:
+    what the script starts its training by, where that matters to measuring it
+    (``hopsd/core/submission/unseen.py``).
     """
 
     shape: ShapeRule | None = None
@@ -40,6 +43,8 @@ class Asked:
     signal_seconds: int | None = None
     traps: frozenset[str] | None = None
     ranks: int | None = None
+    switches: int | None = None
+    starts: frozenset[str] = frozenset()
 
     def tasks(self, gpus: int) -> int:
         """The number of tasks on a node where the job has ``gpus`` GPUs."""

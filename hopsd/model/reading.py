@@ -101,7 +101,8 @@ class NodeReading:
     counts threads. ``foreign_gpus`` are held by jobs that hops does not manage. ``partitions`` that
     contain it; empty: open to every job. ``reserved_from``: when a reservation begins there, None:
     never; ``reservation``: the name of the current one. ``idle_cores``, ``idle_memory_mb``: free
-    now, None: unknown. ``gres``: counts of other resources than GPUs.
+    now, None: unknown. ``gres``: counts of other resources than GPUs. ``switch``: its leaf switch,
+    "": unknown.
     """
 
     name: NodeName
@@ -120,6 +121,7 @@ class NodeReading:
     features: frozenset[str] = frozenset()
     gres: Mapping[str, int] = field(default_factory=dict)
     reservation: str = ""
+    switch: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -383,6 +383,16 @@ def records(text: str) -> list[Mapping[str, str]]:
     return [dict(reversed(_FIELD.findall(line))) for line in text.splitlines()]
 
 
+def leaf_switches(records: Iterable[Mapping[str, str]]) -> dict[NodeName, str]:
+    """Each node's leaf switch, of ``scontrol show topology``; empty where Slurm has no tree."""
+    return {
+        node: fields["SwitchName"]
+        for fields in records
+        if fields.get("SwitchName") and fields.get("Level") == "0"
+        for node in node_names(fields.get("Nodes", ""))
+    }
+
+
 def closed_partitions(records: Iterable[Mapping[str, str]]) -> dict[str, str]:
     """Partitions in which Slurm starts no job, with their state. A draining one is not closed."""
     return {

@@ -29,6 +29,7 @@ from hopsd.slurm.parse import (
     isolated_reading,
     job_allocation,
     known_jobs,
+    leaf_switches,
     node_readings,
     records,
     task_reading,
@@ -82,6 +83,7 @@ class ScontrolAdapter:
         self._unheard_since: float | None = None
         self._known_release: Release | None = None
         self._known_config = ""
+        self._known_switches: Mapping[NodeName, str] | None = None
         self._site_memory: SiteMemory | None = None
 
     def read(self) -> Reading:
@@ -111,6 +113,7 @@ class ScontrolAdapter:
                     foreign_gpus=foreign.get(node.name, 0),
                     reserved_from=reserved.get(node.name),
                     reservation=inside.get(node.name, node.reservation),
+                    switch=self._switches().get(node.name, ""),
                 )
                 for node in nodes
             ),
@@ -207,6 +210,15 @@ class ScontrolAdapter:
         if not self._known_config:
             self._known_config = self._commands.run("scontrol", "show", "config")
         return self._known_config
+
+    def _switches(self) -> Mapping[NodeName, str]:
+        """Asked once, as :meth:`_memory`."""
+        if self._known_switches is None:
+            self._known_switches = {}
+            if re.search(r"^TopologyPlugin\s*=\s*topology/(?:tree|topology)", self._config(), re.M):
+                said = self._commands.run("scontrol", "show", "topology")
+                self._known_switches = leaf_switches(records(said))
+        return self._known_switches
 
     def _has_slurmdbd(self) -> bool:
         return "accounting_storage/slurmdbd" in self._config()

@@ -315,6 +315,31 @@ def test_no_failure_drains_a_node(node: Node) -> None:
         assert done.returncode == 0
 
 
+@pytest.mark.parametrize(
+    ("asks", "before", "after"),
+    [
+        ("starts:apptainer", None, "{}/profiler,{}/reports"),
+        ("shape:node|starts:apptainer,docker|traps:none", "/data", "/data,{}/profiler,{}/reports"),
+        ("starts:apptainer", "{}/profiler,{}/reports", "{}/profiler,{}/reports"),
+        ("starts:apptainer,writable", "/data", None),
+        ("starts:docker", None, None),
+        ("shape:node", None, None),
+    ],
+)
+def test_apptainer_is_told_to_bind_our_folders(
+    node: Node, asks: str, before: str | None, after: str | None
+) -> None:
+    here = node.folder.parent
+    for name in ("profiler/site", "reports"):
+        (here / name).mkdir(parents=True)
+    with (node.folder / "site.sh").open("a") as site:
+        site.write(f"HOPS_PROFILER_PATH={here}/profiler/site\nHOPS_REPORT_DIR={here}/reports\n")
+    node.start("hops:reqs=1")
+    told = {} if before is None else {"SINGULARITY_BINDPATH": before.format(here, here)}
+    got = exports(node.call("task_prolog.sh", HOPS_ASKS=asks, **told))
+    assert got.get("SINGULARITY_BINDPATH") == (after and after.format(here, here))
+
+
 def test_the_users_python_path_stays_behind_ours_once(node: Node) -> None:
     node.start("hops:reqs=1")
     got = exports(node.call("task_prolog.sh", PYTHONPATH="/home/me/lib"))

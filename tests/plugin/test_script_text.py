@@ -159,3 +159,55 @@ def test_no_comment_keeps_slurmctld_busy(inside: str) -> None:
         timeout=30,
     )
     assert done.stdout.startswith("refused")
+
+
+@pytest.mark.parametrize(
+    ("commands", "starts"),
+    [
+        ("python train.py", set()),
+        ("apptainer exec --nv image.sif python train.py", {"apptainer"}),
+        ("srun singularity exec -e --nv image.sif python t.py", {"apptainer", "cleanenv"}),
+        ("apptainer run --containall image.sif", {"apptainer", "cleanenv"}),
+        ("apptainer exec --writable box python t.py", {"apptainer", "writable"}),
+        ("apptainer exec --writable-tmpfs i.sif python t.py", {"apptainer"}),
+        ("cd /work/singularity_images; python t.py", set()),
+        ("docker run --gpus all image python t.py", {"docker"}),
+        ("srun podman-hpc run image python t.py", {"podman"}),
+        ("enroot start pytorch python t.py", {"enroot"}),
+        ("srun shifter python t.py", {"shifter"}),
+        ("srun --container-image=nvcr.io/x python t.py", {"pyxis"}),
+        ("deepspeed --num_gpus 4 t.py", set()),
+        ("deepspeed --hostfile=hosts t.py", {"pdsh"}),
+        ("python3 -I t.py", {"isolated"}),
+        ("python -u t.py", set()),
+        ("export PYTHONPATH=.", {"pythonpath"}),
+        ('export PYTHONPATH="$PWD:$PYTHONPATH"', set()),
+        ("PYTHONPATH=src:${PYTHONPATH:-} python t.py", set()),
+        ("# docker run image", set()),
+    ],
+)
+def test_how_it_starts_its_training(commands: str, starts: set[str]) -> None:
+    assert submitted(f"#!/bin/bash\n{commands}\n")[0].starts == starts
+
+
+@pytest.mark.parametrize(
+    ("commands", "reqs", "told"),
+    [
+        ("export WORLD_SIZE=8\nsrun python t.py", "4,8", "8 ranks (WORLD_SIZE)"),
+        ("export WORLD_SIZE=8\nsrun python t.py", "8", ""),
+        ("export WORLD_SIZE=$SLURM_NTASKS\nsrun python t.py", "4", ""),
+        ("WORLD_SIZE=1 python t.py", "4", ""),
+        ("srun torchrun --nnodes=4 t.py", "8", "4 nodes (--nnodes)"),
+        ("N=2\nsrun torchrun --nnodes $N t.py", "4-8", "2 nodes (--nnodes)"),
+        ("srun torchrun --nnodes=$SLURM_NNODES t.py", "8", ""),
+        ("torchrun --nnodes=1 t.py", "8", ""),
+        ("srun accelerate launch --num_processes 8 t.py", "4", "8 ranks (--num_processes)"),
+    ],
+)
+def test_counts_of_its_own_for_the_whole_job_are_told_of(
+    commands: str, reqs: str, told: str
+) -> None:
+    comment = f"hops:reqs={reqs};shape=even"
+    said = submitted(f"#!/bin/bash\n{commands}\n", comment)[1]
+    assert told in said
+    assert ("however many it gets" in said) == bool(told)

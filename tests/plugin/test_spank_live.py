@@ -195,3 +195,14 @@ def state(cluster: PrivateCluster, job: str) -> SlurmState:
     said = cluster.run("scontrol", "show", "job", job, "--oneliner")
     word = dict(w.partition("=")[::2] for w in said.split())["JobState"]
     return SlurmState(word) if word in SlurmState.__members__ else SlurmState.OTHER
+
+
+def test_the_variables_of_a_script_without_tasks_are_those_of_plain_slurm(
+    cluster: PrivateCluster, libraries: Path, answers: Path
+) -> None:
+    stack(cluster, libraries, "hops")
+    job = submit(
+        cluster, "--gpus-per-node=4", script=tells(answers), comment="hops:reqs=1,2", uid=NOBODY
+    )
+    place(cluster, job)
+    assert "SLURM_NTASKS" not in read(answers, "batch")

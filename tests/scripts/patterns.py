@@ -216,6 +216,7 @@ PATTERNS = [
         EACH,
         4,
     ),
+    Pattern("switches", "--nodes=2 --switches=1 --gres=gpu:2 --ntasks-per-node=2", EACH, 4),
     Pattern("gpu-bind", f"{TWO} --ntasks-per-node=4 --cpus-per-task=2 --gpu-bind=closest", EACH, 8),
 ]
 

@@ -33,7 +33,11 @@ CONF = [
     "GresTypes=gpu,VRAM,nvme",
     "DefMemPerGPU=2000",
     "DefMemPerCPU=500",
+    "TopologyPlugin=topology/tree",
 ]
+SWITCHES = {"s0": "n0,n1,n2", "s1": "n3,n4,n5"}
+TOPOLOGY = "".join(f"SwitchName={name} Nodes={nodes}\n" for name, nodes in SWITCHES.items())
+TOPOLOGY += f"SwitchName=core Switches={','.join(SWITCHES)}\n"
 BUSY = {"n0": 3, "n2": 1}
 """GPUs that other jobs hold all the time."""
 

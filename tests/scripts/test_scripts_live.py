@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from patterns import ELASTIC, PATTERNS, Pattern
-from script_site import BUSY, Run, Script, ScriptSite
+from script_site import BUSY, SWITCHES, Run, Script, ScriptSite
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
@@ -62,6 +62,9 @@ def check_same(pattern: Pattern, plain: Run, hops: Run) -> None:
         cores = "--cpus-per" in pattern.options  # else hops gives one with each GPU
         assert figures(hops, cores=cores) == figures(plain, cores=cores)
         assert hops.memory == plain.memory
+    if "--switches=1" in pattern.options:
+        nodes = {rank.node for rank in hops.ranks}
+        assert any(nodes.issubset(on_it.split(",")) for on_it in SWITCHES.values())
 
 
 def figures(run: Run, *, cores: bool) -> object:

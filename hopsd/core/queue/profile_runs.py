@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hopsd.core.queue.history import OCCUPYING
+from hopsd.core.submission.unseen import why_unseen
 from hopsd.model.history import JobRecord
-from hopsd.model.ids import GpuType, JobId, WorkloadName
+from hopsd.model.ids import GpuType, JobId, UserName, WorkloadName
+from hopsd.model.knowledge import Shortage
 from hopsd.model.profiling import ProfileRun
 from hopsd.model.reading import JobReading, Reading, SlurmState
 from hopsd.model.step import OutcomeStatus, StepKind, StepOutcome
@@ -92,7 +94,8 @@ def followed(
         limit = settings.time_limit_seconds
         late = reading.now - max(job.start, run.begin) > limit
         if late and not measured:
-            return replace(run, failure=f"it had not measured enough after {limit:g} s")
+            told = f"it had not measured enough after {limit:g} s"
+            return replace(run, failure=_with_cause(told, job))
         return replace(run, end=end) if measured else run
     if job is not None and job.state is SlurmState.PENDING and job.restarts <= run.run:
         return replace(run, end=run.begin, closed=True)  # it never began
@@ -105,8 +108,26 @@ def followed(
     return replace(run, end=end, closed=run.end is not None, failure=failure)
 
 
+def short_of_memory(run: ProfileRun, user: UserName, shortages: Iterable[Shortage]) -> ProfileRun:
+    """The run; if it failed since its GPU's memory was too small, its failure says so."""
+    short = any(
+        (s.user, s.workload, s.gpu_type) == (user, run.workload, run.gpu_type) and s.at >= run.begin
+        for s in shortages
+    )
+    if not (run.failure and short):
+        return run
+    return replace(run, failure=f"it ran out of the memory of one {run.gpu_type}")
+
+
+def _with_cause(failure: str, job: JobReading) -> str:
+    cause = why_unseen(job.asked)
+    return f"{failure}; {cause}" if cause else failure
+
+
 def _how_it_ended(job: JobReading | None) -> str:
-    if job is None or not job.state.finished or not (job.exit_code or job.exit_signal):
+    if job is None:
         return "it ended before it had measured enough"
+    if not job.state.finished or not (job.exit_code or job.exit_signal):
+        return _with_cause("it ended before it had measured enough", job)
     how = f"signal {job.exit_signal}" if job.exit_signal else f"exit code {job.exit_code}"
     return f"it ended with {how} before it had measured enough"

@@ -14,7 +14,14 @@ from dataclasses import dataclass, field, replace
 
 from hopsd.core.queue.competing import idle_gpus
 from hopsd.core.queue.history import OCCUPYING
-from hopsd.core.queue.profile_runs import Pair, ProfilingSettings, adopted, followed, run_summary
+from hopsd.core.queue.profile_runs import (
+    Pair,
+    ProfilingSettings,
+    adopted,
+    followed,
+    run_summary,
+    short_of_memory,
+)
 from hopsd.core.queue.profile_starts import Candidate, RunQuota, runs_to_begin
 from hopsd.core.submission.comment import Comment
 from hopsd.model.allocation import Allocation
@@ -22,7 +29,7 @@ from hopsd.model.cluster import Node
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, job_order
 from hopsd.model.job import Job, JobState
-from hopsd.model.knowledge import Knowledge
+from hopsd.model.knowledge import Knowledge, Shortage
 from hopsd.model.plan import Plan, Snapshot
 from hopsd.model.profiling import ProfileRun
 from hopsd.model.reading import JobReading, Reading, SlurmState
@@ -45,6 +52,10 @@ class Seen:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "jobs", {job.id: job for job in self.reading.jobs})
+
+    def user_of(self, job: JobId) -> UserName:
+        """Its user; nobody for a job without a record."""
+        return self.records[job].user if job in self.records else UserName("")
 
     def candidates(self, snapshot: Snapshot) -> list[Candidate]:
         """The waiting jobs of the snapshot that may be profiled."""
@@ -151,6 +162,7 @@ def profiling(
     known: set[Pair],
     settings: ProfilingSettings,
     queue: Sequence[Job] = (),
+    shortages: Collection[Shortage] = (),
 ) -> Profiling:
     """The profile runs of this plan: the open ones are followed, new ones begin.
 
@@ -159,7 +171,7 @@ def profiling(
     changes nothing.
     """
     reading = seen.reading
-    now = _followed(runs, seen, known, settings)
+    now = _followed(runs, seen, known, settings, shortages)
     busy = {run.job: run for run in now.values() if not run.closed}
     recent = [r for r in now.values() if reading.now - (r.end or r.begin) < settings.retry_seconds]
     failures = {run.job: run for run in _in_order(recent) if run.failure and run.closed}
@@ -191,14 +203,22 @@ def profiling(
 
 
 def _followed(
-    runs: Sequence[ProfileRun], seen: Seen, known: set[Pair], settings: ProfilingSettings
+    runs: Sequence[ProfileRun],
+    seen: Seen,
+    known: set[Pair],
+    settings: ProfilingSettings,
+    shortages: Collection[Shortage],
 ) -> dict[tuple[JobId, float], ProfileRun]:
     """``runs``, and those that only Slurm knows, as of this reading; by job and begin."""
     return {
         (run.job, run.begin): run
         if run.closed
-        else followed(
-            _renamed(run, seen.records), seen.jobs.get(run.job), known, seen.reading, settings
+        else short_of_memory(
+            followed(
+                _renamed(run, seen.records), seen.jobs.get(run.job), known, seen.reading, settings
+            ),
+            seen.user_of(run.job),
+            shortages,
         )
         for run in [*runs, *adopted(runs, seen.reading, seen.records)]
     }
@@ -211,8 +231,7 @@ def _quota(
     types = {node.name: node.gpu_type for node in seen.reading.nodes}
     quota = RunQuota(settings, snapshot.nodes, types)
     for run in busy:
-        record = seen.records.get(run.job)
-        quota.count(run.gpu_type, record.user if record else UserName(""))
+        quota.count(run.gpu_type, seen.user_of(run.job))
     return quota
 
 

@@ -83,6 +83,8 @@ def _asked(said: Mapping[str, str]) -> Asked:
         signal_seconds=_whole(seconds) if name in SIGNALS else None,
         traps=frozenset(said["traps"].split(",")) - {"none"} if said.get("traps") else None,
         ranks=_whole(said.get("ranks")),
+        switches=_whole(said.get("switches")),
+        starts=frozenset(filter(None, said.get("starts", "").split(","))),
     )
 
 

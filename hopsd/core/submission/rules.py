@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from math import floor
@@ -47,7 +48,7 @@ def rules_of(
 def allowed_nodes(job: JobReading, nodes: Iterable[NodeReading]) -> list[NodeReading]:
     """The nodes with the GPU type, features and other GRES that the job asks for.
 
-    For ``[a|b]`` the alternative with most GPUs.
+    For ``[a|b]`` the alternative with most GPUs, for ``--switches`` the leaf switches with most.
     """
     asked = job.asked
     wanted = dict(_gres(item) for item in asked.gres.split(",") if item)
@@ -59,13 +60,40 @@ def allowed_nodes(job: JobReading, nodes: Iterable[NodeReading]) -> list[NodeRea
         and node.name not in job.excluded
         and all(node.gres.get(name, 0) >= count for name, count in wanted.items())
     ]
-    if not job.features:
-        return fitting
-    choices = [
-        [node for node in fitting if holds(one, node.features)]
-        for one in alternatives(job.features)
-    ]
-    return max(choices, key=lambda found: sum(node.gpus for node in found))
+    if job.features:
+        choices = [
+            [node for node in fitting if holds(one, node.features)]
+            for one in alternatives(job.features)
+        ]
+        fitting = max(choices, key=lambda found: sum(node.gpus for node in found))
+    return _on_switches(job, fitting)
+
+
+def _on_switches(job: JobReading, nodes: list[NodeReading]) -> list[NodeReading]:
+    """Those on as few leaf switches as ``--switches`` allows: where the job is, then most GPUs that
+    plain jobs leave.
+    """
+    most = job.asked.switches
+    by_switch: dict[str, list[NodeReading]] = defaultdict(list)
+    for node in nodes:
+        by_switch[node.switch].append(node)
+    if most is None or len(by_switch) <= most:
+        return nodes
+
+    def room(switch: str) -> tuple[int, int, int]:
+        held = sum(job.allocation.on(node.name) for node in by_switch[switch])
+        usable = sum(n.gpus - n.foreign_gpus for n in by_switch[switch] if n.usable)
+        return held, usable, sum(n.gpus for n in by_switch[switch])
+
+    best = set(sorted(by_switch, key=room, reverse=True)[:most])
+    return [node for node in nodes if node.switch in best]
+
+
+def switches_note(job: JobReading, nodes: Iterable[NodeReading]) -> str:
+    """What the job's user should know of ``--switches``; "" if nothing."""
+    if job.asked.switches is None or any(node.switch for node in nodes):
+        return ""
+    return "--switches changes nothing, since Slurm knows no switches on this cluster"
 
 
 def _gres(item: str) -> tuple[str, int]:

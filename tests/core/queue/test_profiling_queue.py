@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 from hypothesis import given, settings
@@ -22,7 +23,7 @@ from hopsd.model.cluster import Node
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
 from hopsd.model.job import Job, JobState, ThroughputTable
-from hopsd.model.knowledge import Knowledge, ThroughputRecord
+from hopsd.model.knowledge import Knowledge, Shortage, ThroughputRecord
 from hopsd.model.plan import Plan, RoundInfo, Snapshot
 from hopsd.model.profiling import ProfileRun
 from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
@@ -82,6 +83,7 @@ class World:
         settings: ProfilingSettings = ON,
         head: JobId | None = None,
         limits: tuple[Limit, ...] = (),
+        shortages: Sequence[Shortage] = (),
     ) -> Profiling:
         nodes = tuple(NodeReading(n.name, n.gpu_type, n.gpus, 8) for n in self.nodes)
         return profiling(
@@ -91,6 +93,7 @@ class World:
             known or set(),
             settings,
             sorted(self.jobs, key=lambda job: (job.id != head, job.submit)) if head else (),
+            shortages,
         )
 
 
@@ -221,6 +224,24 @@ def test_a_run_over_its_time_is_ended_and_told() -> None:
     found = world.look(run("1", begin=NOW - 201.0))
     assert [s.kind for s in found.steps] == [StepKind.PREEMPT]
     assert "after 120 s" in found.changed[0].failure
+
+
+def test_what_the_script_starts_its_training_with_is_named() -> None:
+    world = World()
+    docker = Asked(starts=frozenset({"docker"}))
+    world.add(1, "w", asked=docker, **on_gpu("n0", start=NOW - 200.0))
+    found = world.look(run("1", begin=NOW - 201.0))
+    assert "starts Python with docker" in found.changed[0].failure
+
+
+def test_a_type_whose_memory_was_too_small_is_named() -> None:
+    world = World()
+    world.add(1, "w", state=SlurmState.FAILED, exit_code=1, marks="#hops-profile=20")
+    short = Shortage(ANN, WorkloadName("w"), A, 1, NOW - 5.0)
+    found = world.look(run("1", begin=NOW - 20.0), shortages=[short])
+    assert found.changed[0].failure == "it ran out of the memory of one a100"
+    earlier = world.look(run("1", begin=NOW - 1.0), shortages=[short])
+    assert "exit code 1" in earlier.changed[0].failure
     assert not found.changed[0].closed
 
 

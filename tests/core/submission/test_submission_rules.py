@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hopsd.core.submission.contract import read_asked
 from hopsd.core.submission.features import alternatives, holds
 from hopsd.core.submission.partitions import Access
-from hopsd.core.submission.rules import gres_count, rules_of
+from hopsd.core.submission.rules import gres_count, rules_of, switches_note
+from hopsd.model.allocation import Allocation
 from hopsd.model.asked import NOTHING_ASKED, Asked
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.reading import JobReading, NodeReading, Reading, SiteMemory, SlurmState
@@ -150,3 +151,36 @@ def test_a_reservation_is_for_those_who_name_it() -> None:
 def test_a_gpu_type_that_was_not_asked_for_is_closed() -> None:
     mine = job("type:v100")
     assert Access(Reading(0.0, (BIG, SMALL), (mine,)), {}).nodes(mine) == {SMALL.name}
+
+
+def on_switches(*names: str) -> list[NodeReading]:
+    return [replace(node, switch=name) for node, name in zip(NODES, names, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("most", "allowed"),
+    [(1, {"n0", "n1"}), (2, None), (3, None)],
+)
+def test_switches_leave_the_nodes_with_most_gpus(most: int, allowed: set[str] | None) -> None:
+    nodes = on_switches("s0", "s1", "s0")
+    assert rules_of(job(f"switches:{most}"), nodes, COUNTED, 2).nodes == allowed
+
+
+def test_a_running_job_stays_on_its_switch_and_a_full_one_is_left() -> None:
+    nodes = on_switches("s0", "s1", "s2")
+    running = job("switches:1", allocation=Allocation.of({NodeName("n1"): 2}))
+    assert rules_of(running, nodes, COUNTED, 2).nodes == {"n1"}
+    nodes[0] = replace(nodes[0], foreign_gpus=8)
+    assert rules_of(job("switches:1"), nodes, COUNTED, 2).nodes == {"n2"}
+
+
+def test_switches_count_among_the_nodes_of_the_other_options() -> None:
+    nodes = on_switches("s0", "s1", "s0")
+    assert rules_of(job("switches:1|type:v100"), nodes, COUNTED, 2).nodes == {"n1"}
+
+
+def test_without_a_topology_switches_change_nothing_and_it_is_said() -> None:
+    assert rules_of(job("switches:1"), NODES, COUNTED, 2).nodes is None
+    assert "knows no switches" in switches_note(job("switches:1"), NODES)
+    assert switches_note(job("switches:1"), on_switches("s0", "s0", "s1")) == ""
+    assert switches_note(job(), NODES) == ""

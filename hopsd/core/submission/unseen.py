@@ -1,0 +1,27 @@
+"""Why the timing plugin may not get into a training, by what its script starts it with.
+
+The plugin is found through ``PYTHONPATH``, and writes to a folder that ``HOPS_REPORT_DIR`` names.
+"""
+
+from __future__ import annotations
+
+from hopsd.model.asked import Asked
+
+_REASONS = {
+    "cleanenv": "apptainer with --cleanenv or --containall, which keeps hops' variables out",
+    "writable": "apptainer with --writable, which cannot bind hops' folders",
+    "docker": "docker, which passes on neither hops' variables nor its folders",
+    "podman": "podman, which passes on neither hops' variables nor its folders",
+    "enroot": "enroot, where hops' folders are missing unless the site mounts them",
+    "shifter": "shifter, where hops' folders are missing unless the site mounts them",
+    "pyxis": "a container (pyxis), where hops' folders are missing unless the site mounts them",
+    "pdsh": "pdsh, whose remote shells have none of hops' variables",
+    "isolated": "python -I or -E, which ignores PYTHONPATH",
+    "pythonpath": "another PYTHONPATH (write PYTHONPATH=FOLDER:$PYTHONPATH to keep hops', too)",
+}
+
+
+def why_unseen(asked: Asked) -> str:
+    """What may keep the plugin out, in words; "" if nothing of the kind is seen in the script."""
+    seen = [words for name, words in _REASONS.items() if name in asked.starts]
+    return f"its script starts Python with {' and '.join(seen)}" if seen else ""
