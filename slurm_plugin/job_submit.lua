@@ -23,6 +23,9 @@ local NO_VAL16 = slurm.NO_VAL16 or 65534
 local RELEASE = slurm.INFINITE or 4294967295 -- the priority that `scontrol release` asks for
 local DENIED = slurm.ESLURM_ACCESS_DENIED or slurm.ERROR -- scontrol shows the code, not the text (22.05)
 
+-- As sbatch writes it: with '/' from 23.11 on, which has this constant since 23.11.3.
+local GPU = slurm.GRES_ALLOW_TASK_SHARING and "gres/gpu:" or "gres:gpu:"
+
 local PREFIX = "hops:"
 
 -- The bounds of what a comment may say; hopsd/model/bounds.py has the same, and why.
@@ -515,9 +518,15 @@ local function cores_of(o, tasks, tasks_each, smallest)
   return ratio(o.cores * (tasks_each or 1) * nodes, gpus > 0 and gpus or nodes)
 end
 
-local function smallest_count(reqs)
+-- The smallest of the counts that are a multiple of `each`.
+local function smallest_count(reqs, each)
+  each = each or 1
   local least
-  for count in reqs:gmatch("%d+") do least = math.min(least or tonumber(count), tonumber(count)) end
+  for count in reqs:gmatch("%d+") do
+    count = tonumber(count)
+    if reqs:find("-", 1, true) then count = math.ceil(count / each) * each end
+    if count % each == 0 then least = math.min(least or count, count) end
+  end
   return least
 end
 
@@ -889,6 +898,10 @@ local function accept(job, partitions, pairs_found, asked, word)
     if job.environment.HOPS_CHECK == "1" then tell_all(job, partitions, word) end
   end
   clear_shape(job)
+  -- By this Slurm checks the job against limits, and refuses it where it would refuse a plain job.
+  -- hopsd asks for another count when it places the job.
+  job.tres_per_job = GPU .. (asked.kind and asked.kind .. ":" or "")
+    .. string.format("%d", smallest_count(pairs_found.reqs, asked.each))
   if job.requeue == 0 and pairs_found.preempt ~= "no" then
     tell("--no-requeue is ignored, since the job may move; preempt=no in the comment keeps it")
   end
@@ -1083,7 +1096,7 @@ local function follow_hopsd(job, record)
 end
 
 -- An operator's release lifts a person's hold. The one by hops stays: a job without a place would
--- start as it is, without GPUs. As hopsd's own release, it passes once the job has a place.
+-- start with its smallest count, anywhere. As hopsd's own release, it passes once the job has a place.
 local function follow_release(job, record)
   local id, at = record.job_id, held_at(record)
   local has_place = lately(placed, id, 600)
@@ -1121,7 +1134,7 @@ local function follow_operator(job, record)
   elseif job.priority == RELEASE then
     return follow_release(job, record)
   elseif changed(job.priority) or changed(job.nice) then -- Slurm would take it out of its hold
-    tell("it would start without GPUs; hopsctl release " .. id .. " gives it to plain Slurm")
+    tell("it would start with GPUs that hops has not chosen; hopsctl release " .. id .. " gives it to plain Slurm")
     return DENIED
   elseif begins(job) then
     lift(record)

@@ -131,8 +131,8 @@ class JobReading:
     ``allocation``: as Slurm reports it, never as planned; ``gpu_indices``: by node, if the port
     knows them. ``begin``: the earliest start that Slurm allows, 0: at once. ``dependency``: an
     unmet dependency holds the job back; ``stranded``: it can never be met, because of how the
-    other jobs ended. ``per_job_gpus``: the job asks for GPUs in total (as uneven placements do)
-    rather than per node. ``marks``: hopsd's own (see ``MARK``), which ``comment`` does not contain.
+    other jobs ended. ``per_job_gpus``: it was placed and asks for GPUs in total (as uneven
+    placements do). ``marks``: hopsd's own (see ``MARK``), which ``comment`` does not contain.
     ``script``: hash of the batch script and its arguments, empty if unknown or not needed.
     ``awaited``: another job depends on the end of this one. ``asked``: its sbatch options;
     ``features``: as in ``--constraint``; memory None: not requested. ``reason``: Slurm's one-word

@@ -283,7 +283,7 @@ def job_reading(
         state_text=_state_text(words, job),
         reason=_reason(job) if state is SlurmState.PENDING else "",
         ran_on=node_names(job.get("nodes") or "") if over else (),
-        per_job_gpus="gpu" in (job.get("tres_per_job") or ""),
+        per_job_gpus="gpu" in (job.get("tres_per_job") or "") and bool(job.get("required_nodes")),
         asked=asked,
         features=job.get("features") or "",
         excluded=frozenset(node_names(job.get("excluded_nodes") or "")),

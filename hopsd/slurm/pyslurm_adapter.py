@@ -17,7 +17,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from math import ceil
 from typing import Any
 
@@ -75,21 +74,15 @@ class PyslurmAdapter(ScontrolAdapter):
             cpus = ceil(placement.allocation.gpus * placement.cores_per_gpu)
             # pyslurm's min_cpus_per_node is what scontrol calls numcpus.
             cores = {"cpus_per_task": cpus, "min_cpus_per_node": cpus}
-        try:
-            self._modify(
-                placement.job,
-                required_nodes=placement.allocation.nodes[0],
-                gres_per_node={UNTYPED: placement.allocation.gpus},
-                ntasks=1,
-                **cores,
-                begin_time="now",
-                comment=placement.comment,
-            )
-        except SlurmUnavailableError:
-            raise
-        except SlurmError:
-            # A GPU request that the submit plugin would have cleared is in the way.
-            super().place(replace(placement, reset=True))
+        self._modify(
+            placement.job,
+            required_nodes=placement.allocation.nodes[0],
+            gres_per_node={UNTYPED: placement.allocation.gpus},
+            ntasks=1,
+            **cores,
+            begin_time="now",
+            comment=placement.comment,
+        )
 
     def release(self, jobs: Sequence[JobId]) -> None:
         refused: list[SlurmError] = []
@@ -131,8 +124,9 @@ class PyslurmAdapter(ScontrolAdapter):
             return False
         with _asking(f"load {placement.job}"):
             job = self._slurm.Job.load(int(placement.job))
-        # Slurm's minimum of cores per node, which a placement on several nodes leaves behind.
-        return job.num_nodes == 1 and (job.min_cpus_per_node or 1) == 1
+        # Slurm's minimum of cores per node, which a placement on several nodes leaves behind, and
+        # GPUs in total, which the submit plugin asks for and an uneven placement leaves behind.
+        return job.num_nodes == 1 and (job.min_cpus_per_node or 1) == 1 and bool(job.gres_per_node)
 
     def _job_answer(self) -> Any:
         """The jobs in the form of ``squeue --json``, so that one reader serves both."""
@@ -164,7 +158,6 @@ class PyslurmAdapter(ScontrolAdapter):
 
 
 def _record(job: Any) -> dict[str, Any]:
-    touched = job.eligible_time or job.required_nodes
     return {
         "job_id": job.id,
         "array_job_id": job.array_id,
@@ -195,9 +188,10 @@ def _record(job: Any) -> dict[str, Any]:
         "exit_code": {"return_code": job.exit_code, "signal": {"id": job.exit_code_signal}},
         "nodes": job.allocated_nodes,
         "command": job.command,
-        # tres_per_job reads as None even where it is set. A job that asks for no GPUs per node
-        # after it was placed or given back asks for them as a whole.
-        "tres_per_job": "gres/gpu" if touched and not job.gres_per_node else "",
+        # tres_per_job reads as None even where it is set: a job that asks for no GPUs per node asks
+        # for them as a whole.
+        "tres_per_job": "" if job.gres_per_node else "gres/gpu",
+        "required_nodes": job.required_nodes,
         "tres_per_node": ",".join(f"{k}:{n}" for k, n in (job.gres_per_node or {}).items()),
         "features": ",".join(getattr(job, "constraints", None) or ()),
         "excluded_nodes": getattr(job, "excluded_nodes", None),

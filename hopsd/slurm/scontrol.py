@@ -171,7 +171,7 @@ class ScontrolAdapter:
         counts = [f"numtasks={nodes}", f"numcpus={nodes}"]
         if job not in self._rests:  # which never ran; scontrol would want a single job
             counts += [f"numnodes={nodes}", "reqnodelist="]
-        self._update(job, "tresPerNode=", *counts)
+        self._update(job, "tresPerNode=", "tresPerJob=", *counts)
         self._update(
             job,
             "cpuspertask=1",

@@ -72,7 +72,7 @@ def test_no_operator_starts_a_job_that_has_no_place(cluster: PrivateCluster, cha
 def test_an_operators_release_leaves_the_hold_by_hops(
     cluster: PrivateCluster, options: list[str]
 ) -> None:
-    """It started the job as it is, without GPUs."""
+    """It started the job as it is, on GPUs of Slurm's choice."""
     job = submit(cluster, *options, script=SLEEPER)
     for _ in range(2):
         cluster.run("scontrol", "release", job)
@@ -256,7 +256,7 @@ def test_a_defect_in_the_guard_lets_no_change_through(cluster: PrivateCluster) -
 
 def test_operators_of_the_site_may_place_and_release(cluster: PrivateCluster) -> None:
     job = submit(cluster, uid=NOBODY)
-    place = ["reqnodelist=n1", "tresPerNode=gres:gpu:2", "starttime=now"]
+    place = ["reqnodelist=n1", "tresPerJob=", "tresPerNode=gres:gpu:2", "starttime=now"]
     with installed(cluster, plugin_text(), f"return {{ operators = {{ {NOBODY} }} }}"):
         assert by_owner(cluster, "scontrol", "update", f"jobid={job}", *place) == ""
         assert by_owner(cluster, "scontrol", "release", job) == ""

@@ -124,13 +124,13 @@ def test_a_restart_on_another_count_is_told(cluster: PrivateCluster, answers: Pa
     job = submit(
         cluster, script=writes_environment(answers), comment="hops:reqs=1,4;lr=0.1;lr_rule=sqrt"
     )
-    place(cluster, job, "reqnodelist=n2 numnodes=1 tresPerNode=gres:gpu:1")
+    place(cluster, job, "reqnodelist=n2 numnodes=1 tresPerJob= tresPerNode=gres:gpu:1")
     first = read(answers / "batch")
     assert (first["HOPS_GPUS"], first["HOPS_LR"], first["HOPS_RESTART_COUNT"]) == ("1", "0.1", "0")
     cluster.run("scontrol", "requeuehold", job)
     wait_until(lambda: state(cluster, job) is SlurmState.PENDING)
     assert told_now(cluster) == []
-    place(cluster, job, "reqnodelist=n0 numnodes=1 tresPerNode=gres:gpu:4")
+    place(cluster, job, "reqnodelist=n0 numnodes=1 tresPerJob= tresPerNode=gres:gpu:4")
     second = read(answers / "batch1")
     assert (second["HOPS_GPUS"], second["HOPS_LR"]) == ("4", "0.2")
     assert (second["HOPS_NODES"], second["HOPS_RESTART_COUNT"]) == ("1", "1")
@@ -145,7 +145,7 @@ def test_a_job_that_is_back_on_its_node_at_once_is_told(
     job = submit(
         cluster, script=writes_environment(answers), comment="hops:reqs=1,3;lr=0.1;lr_rule=linear"
     )
-    place(cluster, job, "reqnodelist=n2 numnodes=1 tresPerNode=gres:gpu:1")
+    place(cluster, job, "reqnodelist=n2 numnodes=1 tresPerJob= tresPerNode=gres:gpu:1")
     assert read(answers / "batch")["HOPS_GPUS"] == "1"
     cluster.run("scontrol", "requeuehold", job)
     wait_until(lambda: state(cluster, job) is SlurmState.PENDING)
@@ -153,7 +153,7 @@ def test_a_job_that_is_back_on_its_node_at_once_is_told(
     time.sleep(1.1)  # in the second of its kill no credential is good
     submit(cluster, "--nodelist=n2", comment=None, script=f"touch {answers}/other.done; sleep 600")
     wait_until((answers / "other.done").exists)
-    place(cluster, job, "reqnodelist=n2 numnodes=1 tresPerNode=gres:gpu:3")
+    place(cluster, job, "reqnodelist=n2 numnodes=1 tresPerJob= tresPerNode=gres:gpu:3")
     again = read(answers / "batch1")
     assert (again.get("HOPS_GPUS"), again.get("HOPS_RESTART_COUNT")) == ("3", "1")
     wait_until((answers / "task1.done").exists)
@@ -176,7 +176,7 @@ def test_a_site_whose_folder_cannot_be_written_loses_no_node(
     site.write_text(before + "HOPS_RUN_DIR=/proc/no/such/folder\n")
     try:
         job = submit(cluster, script=writes_environment(answers))
-        place(cluster, job, "reqnodelist=n1 numnodes=1 tresPerNode=gres:gpu:1")
+        place(cluster, job, "reqnodelist=n1 numnodes=1 tresPerJob= tresPerNode=gres:gpu:1")
         assert "HOPS_JOB" not in read(answers / "batch")
         cluster.run("scancel", job)
         wait_until(lambda: set(node_states(cluster).values()) == {"idle"})

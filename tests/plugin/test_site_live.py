@@ -122,7 +122,7 @@ def test_the_reference_settings_start_a_cluster_that_shares_its_nodes() -> None:
     with running_cluster(nodes=(node,), extra_conf=extra) as cluster:
         jobs = [submit(cluster, script=SLEEPER) for _ in range(2)]
         for job in jobs:
-            shape = "reqnodelist=n0 numnodes=1 tresPerNode=gres:gpu:2 starttime=now"
+            shape = "reqnodelist=n0 numnodes=1 tresPerJob= tresPerNode=gres:gpu:2 starttime=now"
             cluster.run("scontrol", "update", f"jobid={job}", *shape.split())
             cluster.run("scontrol", "release", job)
         wait_until(lambda: all(reading(cluster, job).state is SlurmState.RUNNING for job in jobs))

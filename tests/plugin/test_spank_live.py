@@ -92,7 +92,7 @@ def tells(folder: Path, *before: str) -> str:
 
 
 def place(cluster: PrivateCluster, job: str) -> None:
-    shape = "reqnodelist=n0 numnodes=1 numtasks=2 tresPerNode=gres:gpu:2 starttime=now"
+    shape = "reqnodelist=n0 numnodes=1 numtasks=2 tresPerJob= tresPerNode=gres:gpu:2 starttime=now"
     cluster.run("scontrol", "update", f"jobid={job}", *shape.split())
     cluster.run("scontrol", "release", job)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,9 @@ pytestmark = pytest.mark.live
 CASES = json.loads((Path(__file__).parent / "comment_cases.json").read_text())
 
 
-def test_a_hops_job_is_held_and_free_of_any_shape(cluster: PrivateCluster) -> None:
+def test_a_hops_job_is_held_and_asks_for_gpus_of_its_smallest_count_alone(
+    cluster: PrivateCluster,
+) -> None:
     asked = "--nodes=1 --ntasks=4 --cpus-per-task=2 --gres=gpu:rtx3090:4 --nodelist=n1"
     asked += " --ntasks-per-node=4 --mincpus=2 --no-requeue"
     ignored = "--contiguous --threads-per-core=1 --spread-job --gres-flags=enforce-binding"
@@ -46,7 +49,12 @@ def test_a_hops_job_is_held_and_free_of_any_shape(cluster: PrivateCluster) -> No
     plain = shown(cluster, max(queue(cluster), key=int))
     differ = {name for name in job.keys() | plain.keys() if job.get(name) != plain.get(name)}
     submit_line = {name for name in differ if name.startswith("--")}
-    assert differ - submit_line <= {"JobId", "SubmitTime", "LastSchedEval", "AdminComment"}
+    of_the_type = {"TresPerJob"}
+    assert differ - submit_line - of_the_type <= {
+        *("JobId", "SubmitTime", "LastSchedEval", "AdminComment")
+    }
+    assert re.fullmatch("gres[:/]gpu:rtx3090:2", job["TresPerJob"])
+    assert re.fullmatch("gres[:/]gpu:2", plain["TresPerJob"])
 
 
 def test_it_tells_nothing_to_ignore_where_nothing_was_asked(cluster: PrivateCluster) -> None:
@@ -57,8 +65,8 @@ def test_it_tells_nothing_to_ignore_where_nothing_was_asked(cluster: PrivateClus
 
 
 def test_what_was_asked_does_not_stand_in_the_way_of_a_placement(cluster: PrivateCluster) -> None:
-    job = submit(cluster, "--nodes=1", "--ntasks=4", "--gres=gpu:rtx3090:8", "--nodelist=n0")
-    shape = "reqnodelist=n4,n5 numnodes=2 tresPerNode=gres:gpu:2 starttime=now"
+    job = submit(cluster, "--nodes=1", "--ntasks=4", "--gres=gpu:8", "--nodelist=n0")
+    shape = "reqnodelist=n4,n5 numnodes=2 tresPerJob= tresPerNode=gres:gpu:2 starttime=now"
     cluster.run("scontrol", "update", f"jobid={job}", *shape.split())
     cluster.run("scontrol", "release", job)
     wait_until(lambda: reading(cluster, job).state is SlurmState.RUNNING)

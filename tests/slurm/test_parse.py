@@ -48,6 +48,7 @@ OLD: dict[str, Any] = {
     "nodes": "n[1-2,10]",
     "gres_detail": ["gpu:a100:4(IDX:0-2,7)", "gpu:a100:1(IDX:5)", "gpu:a100:2(IDX:0-1)"],
     "tres_per_job": "gres:gpu:7",
+    "required_nodes": "n[1-2,10]",
     "array_job_id": 0,
     "het_job_id": 0,
 }
@@ -84,6 +85,11 @@ def test_a_running_job(job: dict[str, Any]) -> None:
     assert read.gpu_indices == {"n2": (0, 1, 2, 7), "n10": (5,), "n1": (0, 1)}
     assert (read.time_limit_seconds, read.submit, read.start) == (5400, 1000, 1010)
     assert (read.restarts, read.requeue, read.per_job_gpus) == (2, True, True)
+
+
+def test_what_the_submit_plugin_asks_for_in_total_is_in_no_placements_way() -> None:
+    submitted = {**OLD, "job_state": "PENDING", "required_nodes": "", "nodes": ""}
+    assert not job_reading(submitted, ORDER, NONE_KNOWN).per_job_gpus
 
 
 @pytest.mark.parametrize(
