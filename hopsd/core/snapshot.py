@@ -62,17 +62,19 @@ def build_snapshot(
     notes: dict[JobId, str] = {}
     refused: dict[JobId, Reason] = {}
     expected: dict[JobId, Expectation] = {}
+    reads: list[JobReading] = []
     for asked in reading.jobs:
         comment = comments.get(asked.id)
         partitions = open_partitions(asked, reading.site) if comment else asked.partition
         read = asked if isinstance(partitions, Reason) else replace(asked, partition=partitions)
+        reads.append(read)
         stay = pinning.of(read, comment, records.get(read.id))
         if stay is not Stay.NO:
             pinned.add(read.id)
         if comment is not None and read.state in (SlurmState.PENDING, SlurmState.RUNNING):
             seen = snapshot_job(Sources(read, comment, records[read.id], stay), context)
             if seen.job is not None:
-                found = _on_site(seen.job, asked, partitions, reading)
+                found = _on_site(seen.job, read, partitions, reading)
                 if isinstance(found, Job):
                     jobs.append(found)
                 else:
@@ -82,7 +84,8 @@ def build_snapshot(
             if seen.expected is not None:
                 expected[read.id] = seen.expected
     pinned |= {job.id for job in jobs if job.running and not job.preemptible}
-    snapshot = Snapshot(reading.now, info, nodes, tuple(jobs), limits=limit_rows(reading, jobs))
+    limits = limit_rows(replace(reading, jobs=tuple(reads)), jobs)
+    snapshot = Snapshot(reading.now, info, nodes, tuple(jobs), limits=limits)
     return Built(snapshot, frozenset(pinned), notes, refused, expected)
 
 
@@ -107,20 +110,19 @@ def _context(
 
 
 def _on_site(
-    job: Job, asked: JobReading, partitions: str | Reason, reading: Reading
+    job: Job, read: JobReading, partitions: str | Reason, reading: Reading
 ) -> Job | Reason:
-    """The job with the GPU counts that the site allows in its open ``partitions``, or why it may
-    have none. A running job is left as it is.
+    """The job with the GPU counts that the site allows in its open ``partitions``, which ``read``
+    has, or why it may have none. A running job is left as it is.
     """
     found: Job | Reason
     if isinstance(partitions, Reason):
         found = partitions
     else:
         largest = max((node.gpus for node in reading.nodes), default=0)
-        read = replace(asked, partition=partitions)
         found = within_site(job, read, reading.site, largest, reading.now)
     if isinstance(found, Job):
-        return replace(found, **standing(asked, reading.site))
+        return replace(found, **standing(read, reading.site))
     return replace(job, preemptible=False) if job.running else found
 
 

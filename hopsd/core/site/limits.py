@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from math import floor
+from math import ceil, floor
 
 from hopsd.core.queue.history import OCCUPYING
 from hopsd.core.site.amounts import minutes_left, per_gpu
@@ -34,7 +34,7 @@ _USED_UP = (Kind.GPU_MINUTES, Kind.CPU_MINUTES)
 
 
 def place_of(job: JobReading, partition: str | None = None) -> Place:
-    """Where a job counts in its partition: ``partition``, or by default the first it asked for."""
+    """Where a job counts in its partition: ``partition``, or by default its first."""
     asked = job.partition.split(",")[0] if partition is None else partition
     return Place(job.user, job.account, job.qos, asked)
 
@@ -47,10 +47,15 @@ class _Row:
 
 @dataclass(slots=True)
 class _Use:
-    """What jobs outside the plan hold already, by kind; ``by`` names them."""
+    """What jobs outside the plan hold already, by kind; ``by`` names them.
+
+    ``exempt``: running jobs of the plan, which count as well where the bound is not theirs, since
+    one of their QOS comes before it.
+    """
 
     amount: Counter[str] = field(default_factory=Counter)
     by: list[JobId] = field(default_factory=list)
+    exempt: set[JobId] = field(default_factory=set)
 
     def add(self, job: JobId, tres: Mapping[str, int], minutes: int) -> None:
         self.by.append(job)
@@ -114,6 +119,9 @@ def _uses(reading: Reading, planned: Mapping[JobId, Job]) -> dict[Counted, _Use]
             minutes = minutes_left(job.time_limit_seconds, job.start, reading.now)
             for counted in counted_at(rules, place_of(job)):
                 uses[counted].add(job.id, {Kind.GPUS: job.allocation.gpus}, minutes)
+        elif job.id in planned and job.allocation:
+            for counted in counted_at(rules, place_of(job)):
+                uses[counted].exempt.add(job.id)
     return uses
 
 
@@ -133,20 +141,23 @@ def _limits(
     read: Mapping[JobId, JobReading],
     reading: Reading,
 ) -> Iterable[Limit]:
-    count = None
+    def each_gpu(kind: str, jobs: Iterable[JobId]) -> dict[JobId, Fraction]:
+        found = ((j, per_gpu(kind, planned[j], read[j], reading.site, reading.now)) for j in jobs)
+        return {job: taken for job, taken in found if taken}
+
+    count, more = None, []
     if Kind.JOBS in row.bounds:
-        count = max(0, row.bounds[Kind.JOBS].most - len(use.by))
+        more = sorted(use.exempt - row.members[Kind.JOBS])
+        count = max(0, row.bounds[Kind.JOBS].most - len(use.by) - len(more))
         if count >= len(row.members[Kind.JOBS]):
             count = None
     for kind, bound in row.bounds.items():
         if kind in _NOT_ADDED or (kind in _USED_UP and not reading.site.safe):
             continue
-        each = {
-            job: taken
-            for job in row.members[kind]
-            if (taken := per_gpu(kind, planned[job], read[job], reading.site, reading.now))
-        }
-        left = max(0, bound.most - bound.used - use.amount[kind])
+        each = each_gpu(kind, row.members[kind])
+        exempt = each_gpu(kind, use.exempt - row.members[kind])
+        beside = ceil(sum(n * read[job].allocation.gpus for job, n in exempt.items()))
+        left = max(0, bound.most - bound.used - use.amount[kind] - beside)
         if sum(taken * max(planned[job].reqs) for job, taken in each.items()) <= left:
             continue
         scale = 1 if all(taken.denominator == 1 for taken in each.values()) else _SCALE
@@ -154,7 +165,13 @@ def _limits(
         if with_count is not None:
             count = None
         yield Limit(
-            _described(counted, bound, use, with_count is not None and row.bounds[Kind.JOBS].most),
+            _described(
+                counted,
+                bound,
+                use,
+                with_count is not None and row.bounds[Kind.JOBS].most,
+                (beside, sorted(exempt)),
+            ),
             frozenset(each),
             gpus=left * scale,
             count=with_count,
@@ -164,7 +181,7 @@ def _limits(
         )
     if count is not None:
         yield Limit(
-            _described(counted, row.bounds[Kind.JOBS], use),
+            _described(counted, row.bounds[Kind.JOBS], use, beside=(len(more), more)),
             frozenset(row.members[Kind.JOBS]),
             count=count,
         )
@@ -174,20 +191,35 @@ def _scaled(each: Mapping[JobId, Fraction], scale: int) -> dict[JobId, int]:
     return {job: floor(taken * scale) for job, taken in each.items()}
 
 
-def _described(counted: Counted, bound: Bound, use: _Use, jobs: int | bool = False) -> str:
-    """The bound's name, with other jobs' usage if there is any."""
-    used = bound.used + use.amount[bound.kind]
+def _described(
+    counted: Counted,
+    bound: Bound,
+    use: _Use,
+    jobs: int | bool = False,
+    beside: tuple[int, Sequence[JobId]] = (0, ()),
+) -> str:
+    """The bound's name, with other jobs' usage if there is any.
+
+    ``beside``: what jobs of the plan use that the bound does not hold for.
+    """
+    used = bound.used + use.amount[bound.kind] + beside[0]
     if bound.kind == Kind.JOBS:
-        used = len(use.by)
+        used = len(use.by) + beside[0]
     if not used and not (use.by and jobs):
         return counted.name
     of = count_of(bound.most, bound.kind) + (f" and {count_of(jobs, 'jobs')}" if jobs else "")
     usage = [f"{bound.used} used up"] if bound.used else []
     if use.by:
-        by = ", ".join(use.by[:5]) + (f" and {len(use.by) - 5} more" if len(use.by) > 5 else "")
         if bound.kind == Kind.JOBS:
-            usage.append(f"running outside hops: {by}")
+            usage.append(f"running outside hops: {_some(use.by)}")
         else:
             taken = count_of(use.amount[bound.kind], bound.kind)
-            usage.append(f"{taken} in use outside hops by {by}")
+            usage.append(f"{taken} in use outside hops by {_some(use.by)}")
+    if beside[0]:
+        taken = count_of(beside[0], bound.kind)
+        usage.append(f"{taken} in use by {_some(beside[1])}, for which it does not hold")
     return f"{counted.name} ({of}, {', '.join(usage)})"
+
+
+def _some(jobs: Sequence[JobId]) -> str:
+    return ", ".join(jobs[:5]) + (f" and {len(jobs) - 5} more" if len(jobs) > 5 else "")

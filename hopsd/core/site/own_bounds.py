@@ -30,8 +30,11 @@ _NEVER = ReasonCode.NO_CONFIGURATION
 
 
 def open_partitions(read: JobReading, rules: SiteRules) -> str | Reason:
-    """The requested partitions in which Slurm would accept the job, or why none would."""
-    names = read.partition.split(",")
+    """The requested partitions in which Slurm would accept the job, or why none would.
+
+    In the order in which Slurm tries them: the highest tier first.
+    """
+    names = sorted(read.partition.split(","), key=lambda name: -_tier(name, rules))
     refused = {name: _refused(read, place_of(read, name), rules) for name in names}
     left = [name for name in names if refused[name] is None]
     return ",".join(left) or next(filter(None, refused.values()))
@@ -75,6 +78,10 @@ def standing(read: JobReading, rules: SiteRules) -> dict[str, Any]:
     if (partition := rules.partitions.get(place.partition)) is not None:
         found |= {"tier": partition.tier, "gives_way": partition.gives_way}
     return found
+
+
+def _tier(name: str, rules: SiteRules) -> int:
+    return rules.partitions[name].tier if name in rules.partitions else 0
 
 
 def _refused(read: JobReading, place: Place, rules: SiteRules) -> Reason | None:

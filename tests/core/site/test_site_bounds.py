@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from hopsd.core.site.bounds import Place, bounds
 from hopsd.core.site.limits import limit_rows
 from hopsd.core.site.own_bounds import open_partitions, within_site
+from hopsd.model.allocation import Allocation
 from hopsd.model.asked import Asked
-from hopsd.model.ids import GpuType, JobId, UserName
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.job import Job
 from hopsd.model.reading import JobReading, Reading, SlurmState
 from hopsd.model.reason import Reason, ReasonCode
@@ -131,6 +132,28 @@ def test_a_qos_comes_before_accounts_and_a_partitions_before_the_jobs() -> None:
     stronger = replace(own, over_partition=True)
     first = bounds(rules(*accounts, stronger, of_gpu, partition), place)[0]
     assert (first.counted.name, first.most) == ("QOS small", 4)
+
+
+def test_who_is_exempt_from_a_bound_uses_it_up_for_the_others() -> None:
+    """A QOS' bound comes before an account's, but the job counts in the account (acct_policy.c)."""
+    own = Qos("own", group={Kind.GPUS: 8, Kind.JOBS: 8})
+    site = rules(own, lab(group={Kind.GPUS: 5, Kind.JOBS: 3}), in_lab("alice"), in_lab("bob"))
+    runs = Allocation.of({NodeName("n0"): 4})
+    reads = (
+        read(1, qos="own", allocation=runs),
+        *(read(n, "bob", qos="none") for n in (2, 3, 4)),
+    )
+    jobs = [job(1), *(job(n, "bob") for n in (2, 3, 4))]
+    [row] = limit_rows(Reading(0.0, (), reads, site=site), jobs)
+    assert (row.gpus, row.count, row.jobs) == (1, 2, frozenset(map(JobId, "234")))
+    text = "account lab (5 GPUs and 3 jobs, 4 GPUs in use by 1, for which it does not hold)"
+    assert row.name == text
+
+
+def test_of_several_partitions_the_highest_tier_is_tried_first() -> None:
+    site = rules(Partition("low", tier=1), Partition("high", tier=5), Partition("same", tier=1))
+    asked = read(1, partition="low,high,same,unknown")
+    assert open_partitions(asked, site) == "high,low,same,unknown"
 
 
 def with_rules(number: int, *, reqs: tuple[int, ...] = (1, 2), **given: object) -> Job:
