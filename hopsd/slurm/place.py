@@ -36,6 +36,11 @@ _HOLDING = frozenset({SlurmState.RUNNING, SlurmState.SUSPENDED})
 
 HELD_MEANWHILE = "its owner or an operator holds it"
 
+# A job that Slurm passes over takes its nodes from all others for the rest of a scheduling cycle,
+# and one that asks for several partitions has the reason of the last one that was tried. Their
+# reasons are taken for lasting only after this time.
+_CYCLE_SECONDS = 6.0
+
 # Slurm's reasons (22.05 to 26.05) that waiting does not change. Priority and Resources do change
 # while a job that leaves still cleans up; BeginTime and Dependency are checked earlier.
 _LASTING = (
@@ -69,15 +74,18 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class _Starting:
-    """A released job. ``restarts``: before it was."""
+    """A released job. ``restarts``: before it was. ``patient_until``: up to this tick a reason may
+    be one that passes.
+    """
 
     step: Step
     released: float
     restarts: int
+    patient_until: float
 
-    def waits(self, job: JobReading | None) -> bool:
+    def waits(self, job: JobReading | None, ticks: float) -> bool:
         """Whether it may still start; False once it ran and was requeued."""
-        return _waits(job) and not self.requeued(job)
+        return _waits(job, patient=ticks < self.patient_until) and not self.requeued(job)
 
     def requeued(self, job: JobReading | None) -> bool:
         """Whether it ran, and waits again."""
@@ -131,15 +139,16 @@ class Placer:
 
     def _settled(self, starting: Mapping[JobId, _Starting], deadline: float) -> dict[JobId, Result]:
         """The results of the first of ``starting`` to have one; at ``deadline``, of all."""
+        ticks = self._watch.ticks
         seen = self._watch.until(
-            lambda now: not all(start.waits(now.get(job)) for job, start in starting.items()),
-            max(0.0, deadline - self._watch.ticks()),
+            lambda now: not all(s.waits(now.get(job), ticks()) for job, s in starting.items()),
+            max(0.0, deadline - ticks()),
         )
-        now = self._watch.ticks()
+        now = ticks()
         return {
             job: self._read_back(start, seen.get(job))
             for job, start in starting.items()
-            if not start.waits(seen.get(job)) or now >= deadline
+            if now >= deadline or not start.waits(seen.get(job), now)
         }
 
     def _release_wave(
@@ -162,8 +171,9 @@ class Placer:
         self._watch.rest_until(max(stopped, default=0.0) + _REST_SECONDS, _REST_SECONDS)
         at = self._watch.now()
         self._release(ready, errors)
+        patient = self._watch.ticks() + _CYCLE_SECONDS
         released = {
-            step.job: _Starting(step, at, jobs[step.job].restarts)
+            step.job: _Starting(step, at, jobs[step.job].restarts, patient)
             for step in wave
             if step.job not in errors
         }
@@ -323,11 +333,12 @@ def _too_late(step: Step) -> Result:
     return Result(OutcomeStatus.FAILED, error=error)
 
 
-def _waits(job: JobReading | None) -> bool:
+def _waits(job: JobReading | None, *, patient: bool) -> bool:
     """Whether a released job may still start.
 
     Slurm itself holds a job again that can never run (BadConstraints), and at once gives any other
-    reason (22.05): waiting does not help against a limit or a lost node.
+    reason (22.05): waiting does not help against a limit or a lost node. ``patient``: it does where
+    the reason may be another job's or another partition's.
     """
     if job is None:
         return False
@@ -337,8 +348,12 @@ def _waits(job: JobReading | None) -> bool:
         job.state is SlurmState.PENDING
         and job.hold is Hold.NONE
         and not _marked_held(job)
-        and not job.reason.startswith(_LASTING)
+        and not (job.reason.startswith(_LASTING) and not (patient and _may_pass(job)))
     )
+
+
+def _may_pass(job: JobReading) -> bool:
+    return "," in job.partition or job.reason.startswith("ReqNodeNotAvail")
 
 
 def _marked_held(job: JobReading) -> bool:

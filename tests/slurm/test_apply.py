@@ -380,6 +380,26 @@ def test_one_that_slurm_says_will_wait_is_taken_back_at_once(slurm: FakeSlurm, r
     assert slurm.now < 1005.0
 
 
+@pytest.mark.parametrize(
+    ("reason", "partition"), [("ReqNodeNotAvail", "main"), ("QOSMaxGRESPerUser", "main,low")]
+)
+def test_a_reason_that_passes_with_the_next_cycle_is_waited_for(
+    slurm: FakeSlurm, reason: str, partition: str
+) -> None:
+    """Slurm gives the first to all that ask for the nodes of a job that it passed over."""
+    run, over, innocent = slurm._run, slurm.add(1), slurm.add(2, partition=partition)
+
+    def cycle(job: JobId) -> None:
+        slurm.change(job, reason="AssocGrpGRES" if job == over else reason)
+        if job == innocent:
+            slurm.later.append((slurm.now + 3.0, lambda: run(job)))
+
+    slurm._run = cycle  # type: ignore[method-assign]
+    outcomes = port(slurm).apply([start(over, n0=2), start(innocent, n0=2)])
+    assert statuses(outcomes) == [OutcomeStatus.FAILED, OutcomeStatus.DONE]
+    assert slurm.now < 1008.0
+
+
 def test_one_that_does_not_start_keeps_no_other_from_it(slurm: FakeSlurm) -> None:
     """An uneven shape starts after the even ones of its nodes, not after those of others."""
     run, stuck, even, uneven = slurm._run, slurm.add(1), slurm.add(2), slurm.add(3)
