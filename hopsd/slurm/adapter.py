@@ -112,10 +112,12 @@ class Adapter(Protocol):
         comment: str,
         *,
         nodes: int = 1,
+        asked: Asked = NOTHING_ASKED,
         avoid: Sequence[NodeName] = (),
         begin_now: bool = False,
     ) -> None:
-        """Let a held job ask plain Slurm for ``gpus`` GPUs on any ``nodes`` nodes except ``avoid``.
+        """Let a held job ask plain Slurm for ``gpus`` GPUs on any ``nodes`` nodes except ``avoid``,
+        of the type and with the other GRES and memory that it ``asked`` for.
 
         ``comment``, with ``RELEASED_MARK``, replaces the job's. The begin time stays but for
         ``begin_now``: a job requeued just now must not start at once (see ``place.py``).

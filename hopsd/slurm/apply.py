@@ -192,6 +192,7 @@ class SlurmPort:
                 step.gpus,
                 comment,
                 nodes=step.least_nodes,
+                asked=job.asked,
                 avoid=step.avoid,
                 begin_now=kept_back,
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from hopsd.model.asked import NOTHING_ASKED, Asked
 from hopsd.model.ids import JobId, NodeName
 from hopsd.model.reading import JobReading, Reading
 from hopsd.slurm.adapter import Adapter, Placement, SignalScope
@@ -57,8 +58,11 @@ class FencedAdapter:
         comment: str,
         *,
         nodes: int = 1,
+        asked: Asked = NOTHING_ASKED,
         avoid: Sequence[NodeName] = (),
         begin_now: bool = False,
     ) -> None:
         self._assure()
-        self._adapter.unpin(job, gpus, comment, nodes=nodes, avoid=avoid, begin_now=begin_now)
+        self._adapter.unpin(
+            job, gpus, comment, nodes=nodes, asked=asked, avoid=avoid, begin_now=begin_now
+        )

@@ -11,6 +11,7 @@ from typing import Any
 
 from hopsd.core.submission.comment import parse
 from hopsd.errors import CommentError, SlurmError, SlurmUnavailableError
+from hopsd.model.asked import NOTHING_ASKED, Asked
 from hopsd.model.ids import JobId, NodeName, Tasks
 from hopsd.model.reading import JobReading, NodeReading, Reading, SiteMemory
 from hopsd.model.site import Licence
@@ -35,7 +36,7 @@ from hopsd.slurm.parse import (
     task_reading,
 )
 from hopsd.slurm.script import Scripts
-from hopsd.slurm.shape import Release, reset_arguments, update_arguments
+from hopsd.slurm.shape import Release, clear_cores, reset_arguments, update_arguments
 from hopsd.slurm.site import (
     closed_groups,
     groups_of,
@@ -165,18 +166,27 @@ class ScontrolAdapter:
         comment: str,
         *,
         nodes: int = 1,
+        asked: Asked = NOTHING_ASKED,
         avoid: Sequence[NodeName] = (),
         begin_now: bool = False,
     ) -> None:
+        # Slurm never mixes GPUs with and without a type on a job (22.05), and keeps neither cores
+        # nor memory for each GPU of a job without (26.05).
+        kind = f"gpu:{asked.gpu_type}" if asked.gpu_type else "gpu"
+        by_gpu = ["MemPerTres=", *clear_cores(self._release())]
+        memory = asked.memory_mb_per_gpu
+        others = ",".join(f"gres:{item}" for item in asked.gres.split(",") if item)
         counts = [f"numtasks={nodes}", f"numcpus={nodes}"]
         if job not in self._rests:  # which never ran; scontrol would want a single job
             counts += [f"numnodes={nodes}", "reqnodelist="]
-        self._update(job, "tresPerNode=", "tresPerJob=", *counts)
+        self._update(job, "tresPerNode=", "tresPerJob=", *by_gpu, *counts)
         self._update(
             job,
             "cpuspertask=1",
             "mincpusnode=1",
-            f"tresPerJob=gres:gpu:{gpus}",
+            f"tresPerJob=gres:{kind}:{gpus}",
+            *([f"tresPerNode={others}"] if others else []),
+            *([f"MemPerTres=gres:gpu:{memory}"] if memory else []),
             f"comment={comment}",
             *([f"excnodelist={','.join(avoid)}"] if avoid else []),
             *(["starttime=now"] if begin_now else []),

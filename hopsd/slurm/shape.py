@@ -98,8 +98,15 @@ def reset_arguments(release: Release) -> list[str]:
 
     In the same update as a new shape, Slurm checks the new against the old request (22.05).
     """
-    cores = ["cpusPerTres="] if release >= CORES_BY_GPU_SINCE else []
-    return ["tresPerJob=", *cores, "numnodes=1", "numtasks=1", "TasksPerNode=0", "numcpus=1"]
+    return [
+        *("tresPerJob=", *clear_cores(release)),
+        *("numnodes=1", "numtasks=1", "TasksPerNode=0", "numcpus=1"),
+    ]
+
+
+def clear_cores(release: Release) -> list[str]:
+    """The word that takes the cores of each GPU off a job, where it has any."""
+    return ["cpusPerTres="] if release >= CORES_BY_GPU_SINCE else []
 
 
 def filled(free: Mapping[NodeName, int], nodes: Sequence[NodeName], gpus: int) -> Allocation | None:

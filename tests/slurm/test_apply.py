@@ -14,6 +14,7 @@ from slurm_contract import hold, move, preempt, start, statuses
 from hopsd.core.devices import CPU
 from hopsd.errors import NotLeaderError, SlurmError, SlurmUnavailableError
 from hopsd.model.allocation import Allocation
+from hopsd.model.asked import NOTHING_ASKED, Asked
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.reading import USER_HOLD_BEGIN, Hold, JobReading, NodeReading, Reading, SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepKind
@@ -119,6 +120,7 @@ class FakeSlurm:
         comment: str,
         *,
         nodes: int = 1,
+        asked: Asked = NOTHING_ASKED,
         avoid: Sequence[NodeName] = (),
         begin_now: bool = False,
     ) -> None:

@@ -154,6 +154,26 @@ def test_given_back_job_starts_by_itself(cluster: PrivateCluster, port: SlurmPor
     assert reading(port, job).released
 
 
+@pytest.mark.parametrize("placed_before", [False, True])
+def test_given_back_job_keeps_its_type_and_memory(
+    cluster: PrivateCluster, port: SlurmPort, *, placed_before: bool
+) -> None:
+    """Slurm refused both: no type after one (22.05), and memory for each of no GPUs (26.05)."""
+    job = submit(cluster, "--gpus=v100:1", "--mem-per-gpu=100")
+    if placed_before:
+        assert_runs_as_planned(port, port.apply([start(job, n4=2)]))
+        port.apply([preempt(job)])
+    [outcome] = port.apply([Step(job, StepKind.RELEASE, gpus=3)])
+    assert outcome.status is OutcomeStatus.DONE, outcome
+    if placed_before:
+        time.sleep(1.1)  # Slurm would wait for two minutes after the requeue
+        cluster.run("scontrol", "update", f"jobid={job}", "starttime=now")
+    wait_until(lambda: reading(port, job).state is SlurmState.RUNNING)
+    [(node, gpus)] = reading(port, job).allocation
+    assert (node in ("n4", "n5"), gpus) == (True, 3)
+    assert "MemPerTres=gres" in cluster.run("scontrol", "show", "job", job)
+
+
 def test_given_back_job_larger_than_any_node_starts_by_itself(
     cluster: PrivateCluster, port: SlurmPort
 ) -> None:
