@@ -92,7 +92,7 @@ build_tools() {
 build_packages() {
     local from source=$base.build/build/source
     from=$(cd "$repository" && git ls-files -z --cached --others --exclude-standard -- debian hopsd \
-        profiler slurm_plugin systemd migrations conf docs setup.cfg pyproject.toml |
+        profiler slurm_plugin systemd migrations conf docs setup.cfg pyproject.toml tests/install/roots.sh |
         xargs -0 sha256sum 2> /dev/null | sha256sum)
     [ "$(cat "$base.debs.from" 2> /dev/null)" != "$from" ] || return 0
     rm -rf "$base.build/build"
@@ -109,7 +109,8 @@ build_packages() {
     network_settings "$base.fetch"
     cp "$base.debs"/*.deb "$base.fetch/debs"
     inside "$base.fetch" sh -ec 'apt-get update -qq
-        apt-get install -qq -y --download-only --no-install-recommends postgresql /debs/*.deb
+        apt-get install -qq -y --download-only --no-install-recommends postgresql python3-flask \
+            python3-prometheus-client /debs/*.deb
         cp -r /var/lib/apt/lists /debs' > "$cache/$release.log"
     rm -rf "$base.lists" && mv "$base.fetch/debs/lists" "$base.lists" # the overlay has whiteouts
     rm -rf "$base.fetch" "$base.fetch.work" "$base.fetch.root"

@@ -84,6 +84,32 @@ def migrations(site: BootedSite) -> str:
     ).strip()
 
 
+def assert_pages_work(site: BootedSite, job: str) -> None:
+    """The web page and the metrics, with Debian's own Flask and prometheus-client."""
+    site.run("apt-get install -y python3-flask python3-prometheus-client")
+    web, metrics = "127.0.0.1:9818", "127.0.0.1:9817"
+    for section, listen in (("web", web), ("metrics", metrics)):
+        site.run(f"""sed -i '/^\\[{section}\\]/a listen = "{listen}"' /etc/hops/hopsd.toml""")
+    site.run("hopsctl config check && systemctl restart hopsd")
+    wanted = {
+        f"{metrics}/metrics": "hops_last_tick_timestamp_seconds",
+        f"{web}/": "a100",
+        f"{web}/jobs": "</html>",
+        f"{web}/plans": "</html>",
+        f"{web}/what-if": "</html>",
+        f"{web}/jobs/{job}": "<title>",
+    }
+    for url, text in wanted.items():
+        ask = f"import urllib.request as r; print(r.urlopen('http://{url}').read().decode())"
+        said = ""
+        for _ in range(120):  # hopsd starts, and looks once
+            said = site.run(f'python3 -c "{ask}" 2>&1 || true')
+            if text in said:
+                break
+            time.sleep(0.5)
+        assert text in said, f"{url}: {said}"
+
+
 def test_the_page_from_packages_to_removal(site: BootedSite) -> None:
     before = site.run(OURS)
     site.folder = "/root/packages"
@@ -120,6 +146,8 @@ def test_the_page_from_packages_to_removal(site: BootedSite) -> None:
     running = start_of(site, long)
     told = f"/tmp/told.{long}"  # noqa: S108 - in the container
     site.until(lambda: "HOPS_GPUS=1" in site.run(f"cat {told} || true"), "the job is told its GPUs")
+
+    assert_pages_work(site, long)
 
     newest = migrations(site)
     next_release(site)
