@@ -141,7 +141,7 @@ speed = 3
         f"hopsd.toml:3: daemon.round_seconds true {seconds}",
         "hopsd.toml:5: plan.gap 5 is not accepted; accepted: a number from 0 to 1",
         f"hopsd.toml:7: slurm.port 'scontrl' is not accepted; accepted: one of {ports}",
-        "hopsd.toml:8: slurm.partitions [1] is not accepted; accepted: a list of texts",
+        "hopsd.toml:8: slurm.partitions [1] is not accepted; accepted: a list of strings",
         "hopsd.toml:9: datbase is unknown; did you mean database?",
         f"hopsd.toml:12: {at}.aggregated.0 is not a count; accepted: a whole number from 1",
         f"hopsd.toml:12: {at}.aggregated.1 -2 is not accepted; accepted: above 0",

@@ -154,9 +154,9 @@ _KIND_TEXT = {
     bool: "true or false",
     int: "a whole number",
     float: "a number",
-    str: "a text",
+    str: "a string",
     Path: "an absolute path",
-    tuple: "a list of texts",
+    tuple: "a list of strings",
     ListenAddress: "an absolute path, or a loopback address and a port as in 127.0.0.1:9817",
     PolicyName: f"one of {', '.join(POLICIES)}, or a policy of an installed package (docs/api.md)",
 }

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from hopsd.config.listen import ListenAddress
 from hopsd.config.option import option
@@ -67,23 +68,23 @@ class DaemonConfig:
         maximum=7 * _DAY,
     )
     socket: Path = option(
-        Path("/run/hops/hopsd.sock"), "Unix socket on which every user may read the status."
+        Path("/run/hops/hopsd.sock"), "Unix socket through which every user may read the status."
     )
     private_data: tuple[str, ...] = option(
         (),
-        "Hidden from ordinary users (others' jobs, nodes, others' usage), in addition to what"
-        " slurm.conf's PrivateData hides.",
+        "What ordinary users may not see, in addition to what slurm.conf's PrivateData hides:"
+        " others' jobs, the nodes, others' usage.",
         choices=tuple(kind.value for kind in Private),
     )
     controllers: tuple[str, ...] = option(
         (),
-        "Who may pause, resume and release beside root and hopsd's own account: Slurm's operators;"
-        " coordinators of an account release its jobs.",
+        "Who has rights besides root and hopsd's own account: operators of Slurm may pause, resume"
+        " and release; coordinators of an account may release its jobs.",
         choices=("operators", "coordinators"),
     )
     log_level: LogLevel = option(LogLevel.INFO, "The least severe messages that are logged.")
     log_format: LogFormat = option(
-        LogFormat.JSON, "One JSON object a line, or text for a person at a console."
+        LogFormat.JSON, "json: one object per line; console: text for people."
     )
 
 
@@ -105,36 +106,37 @@ class SlurmConfig:
         choices=("USR1", "USR2", "HUP", "INT", "TERM", "ALRM", "URG", "XCPU"),
     )
     signal_scope: SignalScope = option(
-        SignalScope.BATCH, "The signal goes to the batch script alone, or to all its steps."
+        SignalScope.BATCH, "Who gets the signal: the batch script alone, or all steps of the job."
     )
     checkpoint_grace_seconds: float = option(
         60.0,
-        "Time a job has after the signal, before it is requeued; what a script asks for by"
-        " --signal=SIG@seconds goes before it.",
+        "Time between the signal and the requeue; a script's own --signal=SIG@seconds takes"
+        " precedence.",
         minimum=0,
     )
     longest_grace_seconds: float = option(
         300.0,
-        "The most that a script gets by --signal, since hopsd does nothing else meanwhile.",
+        "Upper limit on the time that a script may ask for with --signal: hopsd waits for it and"
+        " does nothing else meanwhile.",
         minimum=0,
     )
     stop_timeout_seconds: float = option(
         60.0,
-        "A requeued job that is still on its nodes by then is placed by a later plan."
-        " Slurm's KillWait and the epilog are in it.",
+        "How long a requeued job may take to leave its nodes, Slurm's KillWait and the epilog"
+        " included; after that it is left to a later plan.",
         above=0,
     )
     start_timeout_seconds: float = option(
-        30.0, "A released job that has not started by then is held again.", above=0
+        30.0, "How long a released job may take to start; after that it is held again.", above=0
     )
-    cpus_per_gpu: int = option(1, "CPU cores given to a job with each GPU.", minimum=1)
+    cpus_per_gpu: int = option(1, "CPU cores given to a job for each GPU.", minimum=1)
     kept_cores: int = option(
         1,
-        "Cores that hops leaves unused on each CPU node (type cpu); its CPUs share the rest.",
+        "Cores left unused on each CPU node (type cpu); the others are shared among its CPUs.",
         minimum=0,
     )
     command_timeout_seconds: float = option(
-        30.0, "A Slurm command or call that takes longer has failed.", above=0, maximum=_DAY
+        30.0, "A Slurm command or call that takes longer counts as failed.", above=0, maximum=_DAY
     )
 
 
@@ -159,11 +161,16 @@ class PlanConfig:
 
     lam: float = option(
         _PLAN.lam,
-        "Weight of priority: 0 is efficiency alone, large is fairness.",
+        "Weight of priority: 0 plans for efficiency alone, large values for fairness.",
         key="lambda",
         minimum=0,
     )
-    sigma: float = option(_PLAN.sigma, "A job is sensitive to spreading above this ratio.", above=0)
+    sigma: float = option(
+        _PLAN.sigma,
+        "A job that spreading over servers slows down by more than this factor is not spread where"
+        " one server can hold it.",
+        above=0,
+    )
     gap: float = option(
         _PLAN.gap,
         "Relative gap at which the solver stops: (bound - objective) / bound.",
@@ -172,7 +179,7 @@ class PlanConfig:
     )
     time_limit_seconds: float = option(
         _PLAN.time_limit_seconds,
-        "Seconds for one whole plan.",
+        "Time limit of one whole plan, in seconds.",
         key="time_limit",
         above=0,
         maximum=_DAY,
@@ -180,46 +187,46 @@ class PlanConfig:
     priority: PriorityName = option(
         _PLAN.priority,
         "Order of the queue. fair_share, qos: the latency ratio times Slurm's fair-share factor, or"
-        " the QOS' priority; fair_share_first, qos_first: these, among equals the latency ratio.",
+        " the QOS' priority; fair_share_first, qos_first: these first, then the latency ratio.",
     )
     policy: PolicyName = option(PolicyName(_PLAN.policy), "The scheduling policy.")
     paper_exact: bool = option(
-        _PLAN.paper_exact, "Plan as the paper prints it, without what was added since."
+        _PLAN.paper_exact, "Plan exactly as the paper describes, without later additions."
     )
     seed: int = option(_PLAN.seed, "Seed of every random choice.", minimum=0)
     filter_share: float = option(
         _PLAN.filter_share,
-        "Of themis: the share of apps, those nearest to fair, that an auction leaves out (f).",
+        "themis: share of the apps, those closest to a fair finish, that auctions leave out (f).",
         minimum=0,
         maximum=1,
     )
     lease_seconds: float = option(
         _PLAN.lease_seconds,
-        "Of themis and its rivals: GPUs are offered again after so long, at a round's start.",
+        "themis and its rivals: how long GPUs are leased; then the next round offers them again.",
         minimum=0,
     )
     alpha: float = option(
         _PLAN.alpha,
-        "Of allox: share of the users, those with least progress, whose jobs it looks at.",
+        "allox: share of the users, those with the least progress, whose jobs it considers.",
         minimum=0,
         maximum=1,
     )
     patience_seconds: float = option(
         _PLAN.patience_seconds,
-        "Of allox+: a job that waited longer comes before shorter ones.",
+        "allox+: a job that has waited longer than this comes before shorter ones.",
         minimum=0,
     )
     restart_cost: bool = option(
-        True, "A running job pays for a move with the time that its restart takes."
+        True, "Count the time that a restart takes against moving a running job."
     )
-    pinned: bool = option(True, "A job submitted with preempt=no keeps its GPUs to its end.")
+    pinned: bool = option(True, "A job submitted with preempt=no keeps its GPUs until it ends.")
     unsaved: Unsaved = option(
         Unsaved.STAYS_IF_SEEN,
-        "A running job that asks for no warning (--signal, trap) and was not seen to save: stays,"
-        " stays if its PyTorch training is seen, or moves.",
+        "What becomes of a running job that asks for no warning (--signal, trap) and was not seen"
+        " to save: it stays, stays if its PyTorch training is seen, or may be moved.",
     )
     requirements_max: int = option(
-        8, "GPU counts that a range such as reqs=1-16 is cut to.", minimum=2, maximum=65536
+        8, "How many GPU counts a range such as reqs=1-16 is cut to.", minimum=2, maximum=65536
     )
 
     @property
@@ -264,15 +271,15 @@ class KnowledgeConfig:
     )
     assumed_restart_seconds: float = option(
         30.0,
-        "Time that a move costs a job whose restart was never measured; a job that may stay where"
-        " it is stays. With paper_exact or without plan.restart_cost nothing is assumed.",
+        "Time that a restart is assumed to take where none was measured, so that no move is free."
+        " Nothing is assumed with paper_exact or without plan.restart_cost.",
         minimum=0,
     )
     communication: Communication = option(
         Communication.SWITCHED,
-        "Time of gradients between servers: paper is params / b_net whatever the shape; ring and"
-        " switched also count GPUs and servers, see docs/estimator.md. With paper_exact always"
-        " paper.",
+        "Model of the time that gradients take between servers: paper takes params / b_net for"
+        " every shape; ring and switched also count GPUs and servers (docs/estimator.md). With"
+        " paper_exact always paper.",
     )
     exposed_share: float = option(
         IterationModel().exposed_share,
@@ -291,26 +298,26 @@ class ProfilingConfig:
     )
     iterations: int = option(
         20,
-        "Most iterations that a profile run measures; it ends sooner when their mean is sure.",
+        "The most iterations that a profile run measures; it ends once their mean is known.",
         minimum=10,
         maximum=50,
     )
     time_limit_seconds: float = option(
-        120.0, "A profile run that has not measured enough by then has failed.", above=0
+        120.0, "A profile run that has not measured enough by then counts as failed.", above=0
     )
     retry_hours: float = option(
         24.0,
-        "After a failed profile run its workload is not profiled on that GPU type for so long.",
+        "How long after a failed profile run its workload is not profiled on that GPU type again.",
         minimum=0,
     )
     share: float = option(
         0.1,
-        "Share of each GPU type that profile runs may take at a time; one GPU at least.",
+        "Share of each GPU type that profile runs may take at a time; at least one GPU.",
         minimum=0,
         maximum=1,
     )
     runs_per_user: int = option(
-        4, "Profile runs that jobs of one user may have at a time.", minimum=1
+        4, "Profile runs that one user's jobs may have at a time.", minimum=1
     )
 
     @property
@@ -325,33 +332,33 @@ class ProfilingConfig:
         )
 
 
+def _listen(where: str, needs: str) -> Any:
+    """The setting of an address that only this machine reaches."""
+    what = "the path of a Unix socket, or a port on a loopback address; empty: nowhere."
+    return option(ListenAddress(""), f"{where}: {what} {needs}")
+
+
 @dataclass(frozen=True, slots=True)
 class MetricsConfig:
     """Figures shown by hopsctl status, and for Prometheus."""
 
-    listen: ListenAddress = option(
-        ListenAddress(""),
-        "Where Prometheus may read /metrics: a Unix socket's path, or an address of this machine's"
-        " own; empty: nowhere. Needs hops[metrics].",
-    )
+    listen: ListenAddress = _listen("Where Prometheus may read /metrics", "Needs hops[metrics].")
     raqlr_hours: float = option(
-        24.0, "RAQLR is the mean latency ratio of jobs that ended in these hours.", above=0
+        24.0,
+        "RAQLR is the mean latency ratio of jobs that ended within this many hours.",
+        above=0,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class WebConfig:
-    """The web page: docs/web.md. Needs hops[web]."""
+    """The web page: docs/web.md."""
 
-    listen: ListenAddress = option(
-        ListenAddress(""),
-        "Where the page is served: a Unix socket's path, or an address of this machine's own;"
-        " empty: nowhere.",
-    )
+    listen: ListenAddress = _listen("Where the page is served", "Needs hops[web].")
     names: tuple[str, ...] = option(
         (),
-        "Names by which a browser may call the page, besides localhost and this machine's own"
-        " addresses; on a socket every name is accepted.",
+        "Host names under which a browser may open the page, besides localhost and this machine's"
+        " own addresses; on a socket every name is accepted.",
     )
     user_header: str = option(
         "",

@@ -53,7 +53,7 @@ class Found:
     "types",
     multiple=True,
     shell_complete=complete.gpu_types,
-    help="Only this GPU type; may be given again.",
+    help="Only this GPU type; may be given more than once.",
 )
 @config_option
 @click.option(
@@ -70,7 +70,9 @@ class Found:
     show_default=True,
     help="Parameters (float32) of an all-reduce.",
 )
-@click.option("--srun", "options", multiple=True, help="An option for srun, --srun=--account=ai.")
+@click.option(
+    "--srun", "options", multiple=True, help="An option for srun, such as --srun=--account=ai."
+)
 @click.option(
     "--patience",
     type=click.IntRange(min=1),

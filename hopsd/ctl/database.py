@@ -26,7 +26,9 @@ from hopsd.store.migrate import migrate as run
     metavar="NAME",
     help="Undo all migrations after this one, such as 0012.reporters, with their data.",
 )
-@click.option("--check", is_flag=True, help="Only tell what is to be applied; 1 if anything is.")
+@click.option(
+    "--check", is_flag=True, help="Only list what is to be applied; exit code 1 if anything is."
+)
 @click.pass_context
 def migrate(
     context: click.Context,

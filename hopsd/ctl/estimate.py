@@ -21,10 +21,10 @@ from hopsd.model.site import typed
 
 
 @click.command()
-@click.option("--theory", required=True, metavar="FILE|-", help="Parts of one iteration (JSON).")
+@click.option("--theory", required=True, metavar="FILE|-", help="Phases of one iteration (JSON).")
 @click.option("--gpu-type", required=True, help="The GPU type that the file is about.")
-@click.option("--gpus", required=True, type=click.IntRange(min=1), help="GPUs in all.")
-@click.option("--nodes", required=True, type=click.IntRange(min=1), help="Servers they are on.")
+@click.option("--gpus", required=True, type=click.IntRange(min=1), help="Number of GPUs.")
+@click.option("--nodes", required=True, type=click.IntRange(min=1), help="Number of servers.")
 @click.option("--paper-exact", is_flag=True, help="Pattern 2 without the update's time.")
 @click.option(
     "--exposed-share",

@@ -24,7 +24,9 @@ AT_ONCE = 1000
 @click.command("import-runs")
 @config_option
 @click.option(
-    "--days", type=click.IntRange(1, 3650), help="How far back; as long as jobs are kept."
+    "--days",
+    type=click.IntRange(1, 3650),
+    help="How far back; by default as long as jobs are kept.",
 )
 @click.option("--dry-run", is_flag=True, help="Count, store nothing.")
 def import_runs(path: Path, days: int | None, dry_run: bool) -> None:

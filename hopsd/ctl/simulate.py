@@ -46,63 +46,64 @@ _SECONDS = FiniteRange(min=0.0, max=SPAN_MAX)
               shell_complete=complete.policies,
               help="Several for a comparison; docs/policies.md has them all.")  # fmt: skip
 @click.option("--round", "round_seconds", type=FiniteRange(min=1.0, max=SPAN_MAX), default=360.0,
-              metavar="SECONDS", help="Running jobs compete again so often.")  # fmt: skip
+              metavar="SECONDS",
+              help="Length of a round; running jobs compete again when one begins.")  # fmt: skip
 @click.option("--refresh", type=_SECONDS, default=0.0, metavar="SECONDS",
-              help="How often idle GPUs are looked at; 0: at every event.")  # fmt: skip
+              help="Seconds between plans for idle GPUs; 0: at every event.")  # fmt: skip
 @click.option("--restart-cost", type=_SECONDS, default=30.0, metavar="SECONDS",
-              help="Of holding GPUs without training, at every start but the first.")  # fmt: skip
+              help="Time a job holds GPUs without training; not at its first start.")  # fmt: skip
 @click.option("--profiling", type=_SECONDS, default=0.0, metavar="SECONDS",
-              help="The same, at a job's first start.")  # fmt: skip
+              help="The same at a job's first start.")  # fmt: skip
 @click.option("--count-planning", is_flag=True, help="Planning takes virtual time, too.")
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
     default=0,
-    help="Of generated workloads and of the solver.",
+    help="Seed of generated workloads and of the solver.",
 )
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
-@click.option("--jobs", type=click.IntRange(1, 1_000_000), help="Of a preset: how many.")
+@click.option("--jobs", type=click.IntRange(1, 1_000_000), help="Number of jobs of a preset.")
 @click.option("--rate", type=FiniteRange(min=0.0, min_open=True), help="Jobs per hour.")
 @click.option("--priority", type=click.Choice([p.value for p in PriorityName]),
               default="latency_ratio", metavar="NAME",
-              help=f"Of hops: the queue's order, one of {', '.join(PriorityName)}.")  # fmt: skip
+              help=f"hops: order of the queue, one of {', '.join(PriorityName)}.")  # fmt: skip
 @click.option("--lambda", "lam", type=FiniteRange(min=0.0),
-              help="Of hops: weight of priority; 1, or 2 with --priority ftf.")  # fmt: skip
+              help="hops: weight of priority; by default 1, or 2 with --priority ftf.")  # fmt: skip
 @click.option("--gap", type=FiniteRange(0.0, 1.0), default=0.01,
               help="Relative gap at which a plan is good enough.")  # fmt: skip
 @click.option(
     "--effort",
     type=click.IntRange(min=0),
     default=0,
-    help="Turns of search after a first plan that misses the gap; each costs more.",
+    help="Further searches where the first plan misses the gap; each costs more.",
 )
 @click.option(
     "--time-limit",
     type=FiniteRange(min=0.1),
     default=PLAN_SECONDS_MAX,
     metavar="SECONDS",
-    help="Of one plan; where it is reached, a run depends on this machine's speed.",
+    help="Time limit of one plan; if it is reached, the result depends on this machine's speed.",
 )
 @click.option("--filter", "filter_share", type=FiniteRange(0.0, 1.0), default=0.8,
               help="Themis' f: the share of apps that an auction leaves out.")  # fmt: skip
 @click.option("--lease", type=FiniteRange(min=0.0), default=600.0, metavar="SECONDS",
-              help="Of themis and its rivals: GPUs are offered again after so long.")  # fmt: skip
+              help="themis and its rivals: how long GPUs are leased.")  # fmt: skip
 @click.option("--alpha", type=FiniteRange(0.0, 1.0), default=0.1,
-              help="Of allox: share of the users that it looks at.")  # fmt: skip
+              help="allox: share of the users whose jobs it considers.")  # fmt: skip
 @click.option("--patience", type=FiniteRange(min=0.0), default=3600.0, metavar="SECONDS",
-              help="Of allox+: who waited longer comes before shorter jobs.")  # fmt: skip
+              help="allox+: a job that has waited longer comes before shorter ones.")  # fmt: skip
 @click.option("--paper-exact", is_flag=True, help="The round as the paper prints it.")
 @click.option("--knowledge", type=click.Choice([k.value for k in Knows]), default="perfect",
               help="What policies know of speeds and run times: docs/simulator.md.")  # fmt: skip
 @click.option("--speed-error", type=FiniteRange(0.0, 2.0), metavar="SIGMA",
-              help="Of known speeds of several GPUs: standard deviation of their logarithm; 0.12"
-              " where they are measured, else 0.")  # fmt: skip
+              help="Standard deviation of the logarithm of known speeds on several GPUs; by"
+              " default 0.12 where they are measured, else 0.")  # fmt: skip
 @click.option("--time-error", type=FiniteRange(0.0, 5.0), metavar="SIGMA",
-              help="The same of the samples that jobs declare.")  # fmt: skip
-@click.option("--failures", "failure_file", metavar="FILE", help="Jobs and nodes that fail.")
-@click.option("--report", is_flag=True, help="Write OUT/report.html, too.")
-@click.option("--resume", is_flag=True, help="Go on where an interrupted run stopped.")
+              help="The same for the samples that jobs declare.")  # fmt: skip
+@click.option("--failures", "failure_file", metavar="FILE", help="Jobs and nodes that fail (JSON).")
+@click.option("--report", is_flag=True, help="Also write OUT/report.html.")
+@click.option("--resume", is_flag=True, help="Continue an interrupted run.")
 def simulate(
     cluster_name: str,
     workload_name: str,

@@ -247,7 +247,7 @@ def _steps(steps: list[Document], most: int | None) -> Any:
     type=click.DateTime(
         ["%H:%M", "%H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S"]
     ),
-    help="Where it ran or why it waited then; a time alone is the last such time.",
+    help="Where it ran, or why it waited, at that time; without a date, the last such time.",
 )
 def explain(job: str, path: Path, as_json: bool, at: datetime | None) -> None:
     """Why JOB runs where it runs, or why it waits.
