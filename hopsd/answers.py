@@ -7,20 +7,24 @@ import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from dataclasses import asdict
+from typing import Any, Protocol
 
 from hopsd.config import Config
 from hopsd.controller import Controller, round_settings
 from hopsd.errors import InputError
 from hopsd.learning.learnt import known_workloads, workload_document
+from hopsd.model.bounds import EPOCH
 from hopsd.model.cluster import Node
 from hopsd.model.ids import JobId, Tasks, UserName, WorkloadName
-from hopsd.model.journal import PlanSummary
+from hopsd.model.journal import HOUR, PlanSummary
 from hopsd.model.privacy import Privacy, Private, Viewer
 from hopsd.round import RoundResult
 from hopsd.slurm.ask import look_up
 from hopsd.slurm.command import SlurmCommands
-from hopsd.store.history import History
+from hopsd.store.figures import RATIOS
+from hopsd.store.history import DAY_SECONDS, History
+from hopsd.store.postgres import PostgresStore
 from hopsd.views import Document, history_for, knowledge_for, status_for, throughput_for, viewer
 
 ASK_SECONDS = 5.0
@@ -28,6 +32,9 @@ ASK_SECONDS = 5.0
 
 STRANGER = -1
 """The uid of a reader without an account: no job is theirs."""
+
+HOURLY_SECONDS = 3 * DAY_SECONDS
+"""Use is told by the hour for periods up to so long, else by the day (UTC)."""
 
 _MAX_NAMED = 10
 """Tasks of an array in a sentence."""
@@ -132,9 +139,40 @@ class Answers:
         )
         return throughput_for(who, answer)
 
+    def report(self, who: Viewer, asked: Mapping[str, Any], store: PostgresStore) -> Document:
+        """Sums over the period from ``since`` to ``until`` of ``asked``; of ``who``'s own jobs if
+        others' are private.
+
+        Raises:
+            InputError: they are no times, or the period is empty.
+        """
+        since, until = _time(asked, "since"), _time(asked, "until")
+        if since >= until:
+            raise InputError("since: accepted is a time before until")
+        user = UserName(who.user) if who.hides(Private.JOBS, Private.USAGE) else None
+        hidden = who.hides(Private.USAGE, Private.NODES)
+        day = HOUR if until - since <= HOURLY_SECONDS else DAY_SECONDS
+        restart = self.config.knowledge.assumed_restart_seconds
+        return {
+            "since": since,
+            "until": until,
+            "user": user,
+            "shadow": self.document["port"] == "shadow",
+            "use": None if hidden else [asdict(use) for use in store.gpu_use(since, until, day)],
+            "ranges": list(RATIOS),
+            **store.figures(since, until, restart, user),
+        }
+
     def plans(self, most: int) -> tuple[PlanSummary, ...]:
         """The newest recorded plans, the newest first."""
         return self._store.plans(most)
+
+
+def _time(asked: Mapping[str, Any], key: str) -> float:
+    value = asked.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not EPOCH.holds(value):
+        raise InputError(f"{key}: accepted are seconds since the epoch")
+    return float(value)
 
 
 def _waits_as(job: str, rows: Mapping[str, Document]) -> str:

@@ -17,12 +17,14 @@ from hopsd.bulkhead import NOBODYS_FAULT, describe_error
 from hopsd.config import Config, PortName
 from hopsd.core.devices import cpu_nodes
 from hopsd.core.queue.backoff import Backoff, after_defects, after_outcomes, backing_off
+from hopsd.core.queue.history import eligible
 from hopsd.core.queue.profile_runs import run_summary
 from hopsd.core.queue.restarts import needless_restarts
 from hopsd.core.snapshot_settings import SnapshotSettings
 from hopsd.core.speed.estimator import EstimatorSettings
 from hopsd.core.speed.throughput import Communication, IterationModel
 from hopsd.core.submission.comment import Comment, parse
+from hopsd.core.usage import Meter
 from hopsd.deadline import WithDeadline
 from hopsd.errors import HopsError, InputError, NotLeaderError, PlanLateError
 from hopsd.learning.learner import Learner
@@ -38,6 +40,10 @@ from hopsd.store.leader import Leader
 from hopsd.store.postgres import PostgresStore
 
 log = structlog.get_logger()
+
+
+UNSEEN_SECONDS = 900.0
+"""What became of the GPUs in a longer time without a look, as while hopsd was off, is not known."""
 
 
 def _give_back(job: JobReading, comment: Comment, seen: Observation) -> Step:
@@ -136,6 +142,7 @@ class Controller:
         self._told_aside: set[str] = set()
         self._defects = _Defects()
         self._pruned = -inf
+        self._meter = Meter()
         self._config = self._wanted = config
         self._policy = WithDeadline(get_policy(config.plan.policy))
         self._learner = Learner(store, config.knowledge.report_dir)
@@ -234,10 +241,22 @@ class Controller:
             self._seen = self._observe()
         if self._seen is None:
             return
+        self._count_use(self._seen)
         now = self._seen.reading.now
         if not 0.0 <= now - self._pruned < self._settings.seconds:
             self._store.prune(now, self._config.database.retention_days)
             self._pruned = now
+
+    def _count_use(self, seen: Observation) -> None:
+        """What became of the GPUs since the last look."""
+        now = seen.reading.now
+        wanted = any(
+            job.state is SlurmState.PENDING and eligible(job, now)
+            for job in seen.reading.jobs
+            if job.id in seen.comments
+        )
+        longest = max(UNSEEN_SECONDS, 4.0 * self._config.daemon.refresh_seconds)
+        self._store.add_gpu_use(self._meter.look(seen.reading, wanted=wanted, longest=longest))
 
     def _whatever_happens(self, work: Callable[[], None]) -> None:
         """Do ``work`` that no tick depends on; a failure of it is logged."""

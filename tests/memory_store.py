@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import chain, count
 from statistics import fmean
 from typing import Any, TypeVar
 
@@ -14,7 +14,16 @@ from hopsd.errors import StoreError
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import GpuType, JobId, UserName, WorkloadName
 from hopsd.model.job import ThroughputTable
-from hopsd.model.journal import Control, Event, Placement, PlanSummary, ReasonRecord, ReleaseRequest
+from hopsd.model.journal import (
+    HOUR,
+    Control,
+    Event,
+    GpuUse,
+    Placement,
+    PlanSummary,
+    ReasonRecord,
+    ReleaseRequest,
+)
 from hopsd.model.knowledge import Knowledge
 from hopsd.model.plan import Plan
 from hopsd.model.profiling import ProfileRun
@@ -26,6 +35,8 @@ from hopsd.store.placement import follow, gone_by
 from hopsd.store.port import PlanId, PlanRecord
 
 Row = TypeVar("Row")
+
+USES = ("hops", "plain", "fragmented", "idle", "down")
 
 
 @dataclass(slots=True)
@@ -60,6 +71,7 @@ class MemoryStore(MemoryKnowledge):
         self._profile_runs: dict[tuple[JobId, float], ProfileRun] = {}
         self._events: list[Event] = []
         self._control = Control()
+        self._gpu_use: dict[tuple[float, GpuType], GpuUse] = {}
         self._release_requests: dict[int, ReleaseRequest] = {}
         self._now = 0.0
 
@@ -220,6 +232,14 @@ class MemoryStore(MemoryKnowledge):
         for request in requests:
             self._release_requests.pop(request.id, None)
 
+    def add_gpu_use(self, use: Iterable[GpuUse]) -> None:
+        self._gpu_use = added(self._gpu_use.values(), use)
+
+    def gpu_use(self, since: float, until: float, seconds: float = HOUR) -> tuple[GpuUse, ...]:
+        kept = [row for row in self._gpu_use.values() if since - HOUR < row.hour < until]
+        found = added([], (replace(row, hour=row.hour // seconds * seconds) for row in kept))
+        return tuple(row for _, row in sorted(found.items()))
+
     def prune(self, now: float, retention_days: float) -> Mapping[str, int]:
         before = now - retention_days * DAY_SECONDS
         events, self._events = self._events, [e for e in self._events if e.at >= before]
@@ -233,6 +253,7 @@ class MemoryStore(MemoryKnowledge):
             "theory": _drop(self._theory, lambda fit: fit.at < before),
             "profile_runs": _drop(self._profile_runs, lambda r: r.closed and r.begin < before),
             "programs": _drop(self._programs, lambda told: told[1] < before),
+            "gpu_use": _drop(self._gpu_use, lambda row: row.hour < before),
             "events": len(events) - len(self._events),
         }
 
@@ -260,6 +281,19 @@ class MemoryStore(MemoryKnowledge):
             if not kept:
                 del self._reasons[job]
         return dropped
+
+
+def added(*many: Iterable[GpuUse]) -> dict[tuple[float, GpuType], GpuUse]:
+    """The sums by hour and type."""
+    sums: dict[tuple[float, GpuType], GpuUse] = {}
+    for row in chain(*many):
+        old = sums.get((row.hour, row.gpu_type), GpuUse(row.hour, row.gpu_type))
+        sums[row.hour, row.gpu_type] = GpuUse(
+            row.hour,
+            row.gpu_type,
+            *(getattr(old, kind) + getattr(row, kind) for kind in USES),
+        )
+    return sums
 
 
 def _drop(rows: dict[Any, Row], old: Callable[[Row], bool]) -> int:

@@ -30,6 +30,7 @@ COMMANDS = {
     "pause": ("hopsd.ctl.control:pause", "Leave everything to Slurm."),
     "plan": ("hopsd.ctl.plan:plan", "Plan once from a snapshot file."),
     "release": ("hopsd.ctl.control:release", "Give held jobs to plain Slurm."),
+    "report": ("hopsd.ctl.history.report:report", "What became of the GPUs, who waited how long."),
     "resume": ("hopsd.ctl.control:resume", "Schedule again after a pause."),
     "setup": ("hopsd.ctl.setup:setup", "Put hops in place on a controller, or take it back."),
     "simulate": ("hopsd.ctl.simulate:simulate", "Play a workload through under policies."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hopsd.model.allocation import Allocation
-from hopsd.model.ids import JobId
+from hopsd.model.ids import GpuType, JobId
 from hopsd.model.plan import Plan, PlanStatus
 from hopsd.model.reason import Reason
 
@@ -100,3 +100,25 @@ class PlanSummary:
             len(plan.placements),
             len(plan.waiting),
         )
+
+
+HOUR = 3600.0
+"""Seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuUse:
+    """GPU-seconds of a type in the hour that begins at ``hour``, by what they were used for.
+
+    ``hops``: held by jobs that hops schedules, or as a shadow would; ``plain``: by other jobs;
+    ``fragmented``: idle while a job waited for GPUs; ``idle``: while none did; ``down``: on nodes
+    that take no job.
+    """
+
+    hour: float
+    gpu_type: GpuType
+    hops: float = 0.0
+    plain: float = 0.0
+    fragmented: float = 0.0
+    idle: float = 0.0
+    down: float = 0.0

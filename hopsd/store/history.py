@@ -7,7 +7,16 @@ from typing import Any, Protocol
 
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import GpuType, JobId, UserName, WorkloadName
-from hopsd.model.journal import Control, Event, Placement, PlanSummary, ReasonRecord, ReleaseRequest
+from hopsd.model.journal import (
+    HOUR,
+    Control,
+    Event,
+    GpuUse,
+    Placement,
+    PlanSummary,
+    ReasonRecord,
+    ReleaseRequest,
+)
 from hopsd.model.knowledge import Bandwidth, PhaseRecord, Shortage, Theory
 from hopsd.model.step import StepOutcome
 from hopsd.store.port import PlanId, Store
@@ -85,6 +94,12 @@ class History(Store, Protocol):
 
     def end_release_requests(self, requests: Iterable[ReleaseRequest]) -> None:
         """Delete fulfilled requests."""
+
+    def add_gpu_use(self, use: Iterable[GpuUse]) -> None:
+        """Add to what was counted of the same hours and types."""
+
+    def gpu_use(self, since: float, until: float, seconds: float = HOUR) -> tuple[GpuUse, ...]:
+        """By whole multiples of ``seconds``, themselves of an hour; ``hour`` is their begin."""
 
     def prune(self, now: float, retention_days: float) -> Mapping[str, int]:
         """Delete what was over before the retention; rows by kind. Open jobs and plans stay."""

@@ -82,5 +82,6 @@ _PRUNE = {
     "theory": b"DELETE FROM theory WHERE at < %(before)s",
     "profile_runs": b"DELETE FROM profile_runs WHERE closed AND begin < %(before)s",
     "programs": b"DELETE FROM programs WHERE at < %(before)s",
+    "gpu_use": b"DELETE FROM gpu_use WHERE hour < %(before)s",
     "events": b"DELETE FROM events WHERE at < %(before)s",
 }

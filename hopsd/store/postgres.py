@@ -10,7 +10,16 @@ from typing import Any
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import GpuType, JobId, UserName, WorkloadName
 from hopsd.model.job import ThroughputTable
-from hopsd.model.journal import Control, Event, Placement, PlanSummary, ReasonRecord, ReleaseRequest
+from hopsd.model.journal import (
+    HOUR,
+    Control,
+    Event,
+    GpuUse,
+    Placement,
+    PlanSummary,
+    ReasonRecord,
+    ReleaseRequest,
+)
 from hopsd.model.knowledge import (
     Bandwidth,
     Knowledge,
@@ -21,7 +30,7 @@ from hopsd.model.knowledge import (
 )
 from hopsd.model.profiling import ProfileRun
 from hopsd.model.step import StepOutcome
-from hopsd.store import jobs, journal, plans, profiling, throughput
+from hopsd.store import figures, jobs, journal, plans, profiling, throughput
 from hopsd.store.connection import Connection, Database
 from hopsd.store.history import DAY_SECONDS, job_document
 from hopsd.store.leader import Leader
@@ -230,6 +239,21 @@ class PostgresStore:
     def end_release_requests(self, requests: Iterable[ReleaseRequest]) -> None:
         with self._writing() as connection:
             journal.end_release_requests(connection, requests)
+
+    def add_gpu_use(self, use: Iterable[GpuUse]) -> None:
+        with self._writing() as connection:
+            figures.add_gpu_use(connection, use)
+
+    def gpu_use(self, since: float, until: float, seconds: float = HOUR) -> tuple[GpuUse, ...]:
+        with self._database.transaction() as connection:
+            return figures.gpu_use(connection, since, until, seconds)
+
+    def figures(
+        self, since: float, until: float, restart: float, user: UserName | None
+    ) -> dict[str, Any]:
+        """Sums over a period, as :func:`hopsd.store.figures.figures`."""
+        with self._database.transaction() as connection:
+            return figures.figures(connection, since, until, restart, user)
 
     def prune(self, now: float, retention_days: float) -> Mapping[str, int]:
         with self._writing() as connection:

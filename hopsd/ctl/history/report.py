@@ -1,0 +1,233 @@
+"""`hopsctl report`: what became of the GPUs, who waited how long, and how that was before hops."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import fmean, median, quantiles
+from typing import Any
+
+import click
+
+from hopsd.ctl.daemon import ask_daemon, socket_option
+from hopsd.ctl.history.page import page
+from hopsd.ctl.history.period import period, since_option, until_option
+from hopsd.ctl.past_runs import PATIENCE
+from hopsd.ctl.render import show, show_json, table
+from hopsd.ctl.terminal import say
+from hopsd.errors import SlurmError
+from hopsd.model.history import LoggedJob
+from hopsd.slurm.accounting.jobs import read_logged
+from hopsd.slurm.command import SlurmCommands
+from hopsd.store.figures import SLOWDOWN_SECONDS
+from hopsd.wording import clock, duration
+
+Document = dict[str, Any]
+
+USES = ("hops", "plain", "fragmented", "idle", "down")
+SHOWN = 20
+"""Users and accounts in a table, those with the most GPU hours; programs get all."""
+
+_TITLES = {"size": "by size (GPUs, up to)", "user": "by user", "account": "by account"}
+_BEFORE = ("jobs", "gpu_hours", "mean_wait", "median_wait", "p90_wait", "mean_slowdown")
+
+
+@click.command()
+@socket_option
+@since_option
+@until_option
+@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="Write a page that needs nothing else.")  # fmt: skip
+@click.option("--csv", "as_csv", is_flag=True, help="Every figure, a line each.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--no-accounting", is_flag=True, help="Do not ask sacct how it was before hops.")
+def report(
+    path: Path,
+    since: float,
+    until: float | None,
+    html: Path | None,
+    as_csv: bool,
+    as_json: bool,
+    no_accounting: bool,
+) -> None:
+    """Show what became of the GPUs in a period, and who waited how long.
+
+    GPU hours used, idle, fragmented and lost to restarts; waits by size, user and account; latency
+    ratios; what profile runs cost; and as long a time before hops, where Slurm's accounting has it.
+
+    \b
+    Examples:
+      hopsctl report --since 30d
+      hopsctl report --since 2026-01-01 --until 2026-02-01 --html january.html
+    """
+    start, end = period(since, until)
+    told = ask_daemon(path, "report", since=start, until=end)
+    document = summed(told)
+    document["before"] = None if no_accounting else _before(document)
+    if html is not None:
+        html.write_text(page(document), encoding="utf-8")
+        say(f"written: {html}")
+    if as_json:
+        show_json(document)
+    elif as_csv:
+        _write_csv(document)
+    elif html is None:
+        _show(document)
+
+
+def summed(told: Document) -> Document:
+    """hopsd's answer with GPU hours in all and by type; times in seconds, use in GPU hours."""
+    use = told["use"]
+    types = sorted({row["gpu_type"] for row in use or ()})
+    by_type = {
+        kind: {name: _hours(row[name] for row in use if row["gpu_type"] == kind) for name in USES}
+        for kind in types
+    }
+    every = {name: sum(hours[name] for hours in by_type.values()) for name in USES}
+    waits = [{**row, "gpu_hours": row["gpu_seconds"] / 3600.0} for row in told["waits"]]
+    return {
+        **{key: told[key] for key in ("since", "until", "user", "first", "shadow")},
+        "gpu_hours": None if use is None else {"all": every, **by_type},
+        "over_time": use,
+        "jobs": {
+            "training_hours": told["spent"]["training"] / 3600.0,
+            "restarting_hours": told["spent"]["restarting"] / 3600.0,
+            "restarts": told["spent"]["restarts"],
+            "profiling_hours": told["spent"]["profiling"] / 3600.0,
+            "profile_runs": told["spent"]["profile_runs"],
+        },
+        "waits": {by: [row for row in waits if row["by"] == by] for by in ("all", *_TITLES)},
+        "ratios": {"up_to": told["ranges"], "jobs": told["ratios"]},
+    }
+
+
+def _hours(seconds: Iterable[float]) -> float:
+    return sum(seconds) / 3600.0
+
+
+def _before(document: Document) -> Document | str:
+    """As long a time before hops' first job, from sacct; or why not, in a sentence."""
+    first = document["first"]
+    if first is None:
+        return "no job of hops is known, so nothing is before"
+    since = max(first, document["since"])
+    start = first - max(0.0, document["until"] - since)
+    if start >= first:
+        return "hops had no job yet"
+    try:
+        logged = read_logged(SlurmCommands(PATIENCE), start, first)
+    except SlurmError as error:
+        return f"Slurm's accounting does not tell how it was before: {error}"
+    user = document["user"]
+    done = [job for job in logged if _ended(job, start, first) and user in (None, job.user)]
+    if not done:
+        return "Slurm's accounting has no GPU job of the time before hops"
+    return {"since": start, "until": first, **before_figures(done)}
+
+
+def _ended(job: LoggedJob, start: float, end: float) -> bool:
+    last = job.runs[-1].end if job.runs else None
+    return last is not None and start <= last < end and not job.waits
+
+
+def before_figures(jobs: Sequence[LoggedJob]) -> dict[str, float]:
+    """Of jobs that ended: the figures that hopsd tells of its own."""
+    waits, slowdowns = [], []
+    for job in jobs:
+        run = job.run_seconds
+        wait = max(0.0, (job.runs[-1].end or 0.0) - job.since - run)
+        waits.append(wait)
+        slowdowns.append(max(1.0, (wait + run) / max(run, SLOWDOWN_SECONDS)))
+    return {
+        "jobs": len(jobs),
+        "gpu_hours": sum(job.gpu_seconds for job in jobs) / 3600.0,
+        "mean_wait": fmean(waits),
+        "median_wait": median(waits),
+        "p90_wait": quantiles(waits, n=10, method="inclusive")[8] if len(waits) > 1 else waits[0],
+        "mean_slowdown": fmean(slowdowns),
+    }
+
+
+def _show(document: Document) -> None:
+    whose = f", only jobs of {document['user']}" if document["user"] is not None else ""
+    say(f"{clock(document['since'])} to {clock(document['until'])}{whose}\n")
+    if document["shadow"]:
+        say("hops is a shadow: Slurm ran these jobs.\n")
+    if document["gpu_hours"] is None:
+        say("What became of the cluster's GPUs is not for you to see (PrivateData).\n")
+    else:
+        show(table("GPU hours", ["type", *USES, "idle %"], _use_rows(document["gpu_hours"])))
+    say(spent_sentence(document["jobs"]) + "\n")
+    columns = ["", "jobs", "GPU h", "wait", "median", "p90", "LR", "p90 LR", "max LR"]
+    rows = [_wait_row("all", row) for row in document["waits"]["all"]]
+    if not rows:
+        say("No job ended.")
+    for by, title in _TITLES.items():
+        found = document["waits"][by]
+        rows = [*rows, *(_wait_row(row["name"] or "none", row) for row in found[:SHOWN])]
+        if found:
+            show(table(f"Waiting {title}", columns, rows))
+        if len(found) > SHOWN:
+            say(f"and {len(found) - SHOWN} more\n")
+        rows = []
+    show(table("Latency ratios", ["up to", *map(str, document["ratios"]["up_to"]), "more"],
+               [("jobs", *document["ratios"]["jobs"])]))  # fmt: skip
+    _show_before(document)
+
+
+def _use_rows(hours: Document) -> Iterable[tuple[object, ...]]:
+    for kind in [*(name for name in hours if name != "all"), "all"]:
+        use = hours[kind]
+        up = sum(use[name] for name in USES if name != "down")
+        idle = use["fragmented"] + use["idle"]
+        yield (kind, *(use[name] for name in USES), 100.0 * idle / up if up else None)
+
+
+def spent_sentence(jobs: Document) -> str:
+    """What jobs' GPU hours went into."""
+    return (
+        f"Of the jobs' GPU hours {jobs['training_hours']:,.1f} went into training"
+        f" ({jobs['restarting_hours']:,.1f} of them into {jobs['restarts']:,} restarts) and"
+        f" {jobs['profiling_hours']:,.1f} into {jobs['profile_runs']:,} profile runs."
+    )
+
+
+def _wait_row(name: str, row: Document) -> tuple[object, ...]:
+    waits = (duration(row[key]) for key in ("mean_wait", "median_wait", "p90_wait"))
+    ratios = (row[key] for key in ("mean_ratio", "p90_ratio", "max_ratio"))
+    return (name, row["jobs"], row["gpu_hours"], *waits, *ratios)
+
+
+def _show_before(document: Document) -> None:
+    before, now = document["before"], document["waits"]["all"]
+    if isinstance(before, str):
+        say(f"Before hops: {before}.")
+    elif before is not None and now:
+        columns = ["", "jobs", "GPU h", "wait", "median", "p90", "slowdown"]
+        rows = [
+            (name, row["jobs"], row["gpu_hours"],
+             *(duration(row[key]) for key in ("mean_wait", "median_wait", "p90_wait")),
+             row["mean_slowdown"])
+            for name, row in (("before", before), ("with hops", now[0]))
+        ]  # fmt: skip
+        show(table(f"Before hops, from {clock(before['since'])} on (sacct)", columns, rows))
+
+
+def _write_csv(document: Document) -> None:
+    """``table,row,figure,value``: one line for each figure."""
+    writer = csv.writer(sys.stdout)
+    writer.writerow(["table", "row", "figure", "value"])
+    for kind, use in (document["gpu_hours"] or {}).items():
+        writer.writerows(["gpu_hours", kind, name, value] for name, value in use.items())
+    writer.writerows(["jobs", "", name, value] for name, value in document["jobs"].items())
+    for by, rows in document["waits"].items():
+        for row in rows:
+            named = ((key, row[key]) for key in row if key not in ("by", "name"))
+            writer.writerows([f"waits_{by}", row["name"], *figure] for figure in named)
+    limits = [*document["ratios"]["up_to"], "more"]
+    for limit, jobs in zip(limits, document["ratios"]["jobs"], strict=True):
+        writer.writerow(["latency_ratios", limit, "jobs", jobs])
+    if isinstance(document["before"], dict):
+        writer.writerows(["before", "", key, document["before"][key]] for key in _BEFORE)

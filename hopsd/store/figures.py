@@ -1,0 +1,133 @@
+"""Figures of a period: table ``gpu_use``, and sums over jobs, placements and profile runs.
+
+PostgreSQL adds up: a hundred thousand jobs never leave it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from hopsd.model.ids import UserName
+from hopsd.model.journal import GpuUse
+from hopsd.store.codec import clean, decode, encode
+from hopsd.store.connection import Connection, insert
+
+RATIOS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+"""Upper ends of the ranges that latency ratios are counted in; the last range has none."""
+
+
+SLOWDOWN_SECONDS = 10.0
+"""Of bounded slowdown, (wait + run) / run: the least run time that counts (Feitelson et al., 1997),
+since a job of a second would outweigh all others."""
+
+
+def add_gpu_use(connection: Connection, use: Iterable[GpuUse]) -> None:
+    """Add to what was counted of the same hours and types."""
+    insert(
+        connection,
+        "gpu_use",
+        [encode(row) for row in use],
+        on_conflict="ON CONFLICT (hour, gpu_type) DO UPDATE"
+        " SET hops = gpu_use.hops + excluded.hops, plain = gpu_use.plain + excluded.plain,"
+        " fragmented = gpu_use.fragmented + excluded.fragmented,"
+        " idle = gpu_use.idle + excluded.idle, down = gpu_use.down + excluded.down",
+    )
+
+
+def gpu_use(
+    connection: Connection, since: float, until: float, seconds: float
+) -> tuple[GpuUse, ...]:
+    """By whole multiples of ``seconds``, itself a multiple of an hour; ``hour`` is their begin."""
+    rows = connection.execute(
+        "SELECT to_json(g) FROM (SELECT floor(hour / %(seconds)s) * %(seconds)s AS hour, gpu_type,"
+        " sum(hops) AS hops, sum(plain) AS plain, sum(fragmented) AS fragmented,"
+        " sum(idle) AS idle, sum(down) AS down FROM gpu_use"
+        " WHERE hour > %(since)s - 3600.0 AND hour < %(until)s GROUP BY 1, 2) g"
+        " ORDER BY hour, gpu_type",
+        {"since": since, "until": until, "seconds": seconds},
+    )
+    return tuple(decode(GpuUse, row[0]) for row in rows)
+
+
+def figures(
+    connection: Connection, since: float, until: float, restart: float, user: UserName | None
+) -> dict[str, Any]:
+    """Sums over a period; ``user``: only their jobs.
+
+    ``restart``: seconds that one costs where none of the job's was measured.
+    """
+    given = {
+        "since": since,
+        "until": until,
+        "restart": restart,
+        "user": None if user is None else clean(user),
+        "ratios": list(RATIOS),
+        "least": SLOWDOWN_SECONDS,
+    }
+    spent = connection.execute(_SPENT, given).fetchone()
+    waits, ratios = connection.execute(_WAITS, given).fetchone() or (None, None)
+    first = connection.execute("SELECT min(submit) FROM jobs WHERE comment <> ''").fetchone()
+    return {
+        "first": first[0] if first else None,
+        "spent": spent[0] if spent else {},
+        "waits": waits or [],
+        "ratios": [(ratios or {}).get(str(place), 0) for place in range(len(RATIOS) + 1)],
+    }
+
+
+# What of each placement lies in the period. A run that another one came before is a restart.
+_SPENT = """
+SELECT jsonb_build_object(
+    'training', coalesce(sum(seconds * gpus) FILTER (WHERE NOT profiling), 0.0),
+    'profiling', coalesce(sum(seconds * gpus) FILTER (WHERE profiling), 0.0),
+    'profile_runs', count(*) FILTER (WHERE profiling AND began),
+    'restarts', count(*) FILTER (WHERE again AND began),
+    'restarting', coalesce(sum(least(seconds, cost) * gpus) FILTER (WHERE again AND began), 0.0))
+FROM (
+    SELECT p.profiling, p.started >= %(since)s AS began,
+        least(coalesce(p.ended, %(until)s), %(until)s) - greatest(p.started, %(since)s) AS seconds,
+        (SELECT coalesce(sum(value::float8), 0.0) FROM jsonb_each_text(p.nodes)) AS gpus,
+        coalesce(nullif(j.restart_seconds, 0.0), %(restart)s) AS cost,
+        NOT p.profiling AND EXISTS (SELECT FROM placements o WHERE o.job = p.job
+            AND o.submit = p.submit AND o.started < p.started AND NOT o.profiling) AS again
+    FROM placements p LEFT JOIN jobs j ON j.id = p.job AND j.submit = p.submit
+    WHERE p.started < %(until)s AND (p.ended IS NULL OR p.ended > %(since)s)
+        AND (%(user)s::text IS NULL OR j.user_name = %(user)s)
+) spent
+"""
+
+# Jobs read out of Slurm's accounting have no comment, and their waits are not known. Sizes are the
+# powers of two at or above a job's mean number of GPUs.
+_WAITS = """
+WITH ended AS MATERIALIZED (
+    SELECT user_name, account, wait_seconds AS wait, run_seconds AS run,
+        attained_gpu_seconds AS gpu,
+        wait_seconds / coalesce(nullif(age_seconds, 0.0), run_seconds) AS ratio,
+        power(2, ceil(log(2, greatest(1, round(attained_gpu_seconds / run_seconds))::numeric)))::int
+            AS size
+    FROM jobs
+    WHERE ended >= %(since)s AND ended < %(until)s AND run_seconds > 0 AND comment <> ''
+        AND (%(user)s::text IS NULL OR user_name = %(user)s)
+), waits AS (
+    SELECT CASE WHEN grouping(size) = 0 THEN 'size' WHEN grouping(user_name) = 0 THEN 'user'
+            WHEN grouping(account) = 0 THEN 'account' ELSE 'all' END AS by,
+        coalesce(size::text, user_name, account, '') AS name,
+        count(*) AS jobs, sum(gpu) AS gpu_seconds, avg(wait) AS mean_wait,
+        percentile_cont(0.5) WITHIN GROUP (ORDER BY wait) AS median_wait,
+        percentile_cont(0.9) WITHIN GROUP (ORDER BY wait) AS p90_wait,
+        avg(ratio) AS mean_ratio,
+        percentile_cont(0.9) WITHIN GROUP (ORDER BY ratio) AS p90_ratio,
+        max(ratio) AS max_ratio,
+        avg(greatest(1.0, (wait + run) / greatest(run, %(least)s))) AS mean_slowdown,
+        size
+    FROM ended
+    GROUP BY GROUPING SETS ((), (size), (user_name), (account))
+), ratios AS (
+    SELECT width_bucket(ratio, %(ratios)s::float8[]) AS place, count(*) AS jobs
+    FROM ended GROUP BY 1
+)
+SELECT (SELECT jsonb_agg(to_jsonb(w) - 'size' ORDER BY size, gpu_seconds DESC, name COLLATE "C")
+        FROM waits w WHERE jobs > 0),
+    (SELECT jsonb_object_agg(place, jobs) FROM ratios)
+"""

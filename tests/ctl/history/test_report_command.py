@@ -1,0 +1,165 @@
+"""`hopsctl report` from what hopsd tells."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from click.testing import CliRunner
+
+from hopsd.answers import Answers
+from hopsd.config import Config
+from hopsd.ctl import cli
+from hopsd.ctl.history.report import before_figures
+from hopsd.errors import InputError
+from hopsd.local_socket import LocalServer, Request
+from hopsd.model.history import LoggedJob, Stretch
+from hopsd.model.ids import GpuType, JobId, UserName
+from hopsd.model.journal import GpuUse
+from hopsd.model.privacy import Private, Viewer
+from hopsd.store.figures import RATIOS
+from hopsd.store.postgres import PostgresStore
+
+SINCE, UNTIL = 1_700_000_000.0, 1_700_086_400.0
+EVIL = "bob\x1b[31m<b>"
+
+
+def wait(by: str, name: str, jobs: int = 2) -> dict[str, Any]:
+    return {"by": by, "name": name, "jobs": jobs, "gpu_seconds": 7200.0, "mean_wait": 60.0,
+            "median_wait": 50.0, "p90_wait": 100.0, "mean_ratio": 0.5, "p90_ratio": 0.9,
+            "max_ratio": 1.5, "mean_slowdown": 1.2}  # fmt: skip
+
+
+class Store:
+    """What a period's figures are; remembers of whom they were asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[UserName | None] = []
+
+    def gpu_use(self, since: float, _until: float, seconds: float) -> tuple[GpuUse, ...]:
+        assert seconds == 3600.0
+        a, b = GpuType("a100"), GpuType("v100")
+        return (
+            GpuUse(since, a, hops=3600.0, fragmented=1800.0, idle=1800.0),
+            GpuUse(since, b, plain=7200.0, down=3600.0),
+        )
+
+    def figures(
+        self, _since: float, _until: float, _restart: float, user: UserName | None
+    ) -> dict[str, Any]:
+        self.asked.append(user)
+        spent = {"training": 36000.0, "profiling": 3600.0, "profile_runs": 4, "restarts": 3,
+                 "restarting": 1800.0}  # fmt: skip
+        waits = [wait("all", ""), wait("size", "4"), wait("user", EVIL), wait("account", "")]
+        return {"first": None, "spent": spent, "waits": waits, "ratios": [2] + [0] * len(RATIOS)}
+
+
+class Document:
+    def __init__(self) -> None:
+        self.document = {"port": "scontrol"}
+
+
+ANSWERS = Answers(cast(Any, Document()), cast(Any, None), cast(Any, None), Config())
+ALL = Viewer(0, "root")
+PERIOD = {"since": SINCE, "until": UNTIL}
+
+
+def told(who: Viewer, store: Store, asked: dict[str, Any] = PERIOD) -> dict[str, Any]:
+    return ANSWERS.report(who, asked, cast(PostgresStore, store))
+
+
+@pytest.fixture
+def hopsd(tmp_path: Path) -> Iterator[Path]:
+    """The socket of one that has these figures."""
+
+    def answer(request: Request) -> Any:
+        return told(ALL, Store(), dict(request.arguments))
+
+    server = LocalServer(tmp_path / "sock", answer)
+    yield tmp_path / "sock"
+    server.close()
+
+
+def run(hopsd: Path, *options: str) -> str:
+    done = CliRunner().invoke(
+        cli,
+        ["report", "--socket", str(hopsd), "--since", "2023-11-14", "--until", "2023-11-15",
+         "--no-accounting", *options],
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_for_people(hopsd: Path) -> None:
+    said = run(hopsd)
+    assert re.search(r"a100 +1 +0 +0\.5 +0\.5 +0 +50", said)
+    assert re.search(r"all +1 +2 +0\.5 +0\.5 +1 +25", said)
+    assert "10.0 went into training (0.5 of them into 3 restarts)" in said
+    assert "1.0 into 4 profile runs" in said
+    assert re.search(r"none +2 +2 +1m00s +50s +1m40s", said)  # jobs without an account
+    assert "\x1b[31m" not in said
+
+
+def test_for_programs(hopsd: Path) -> None:
+    found = json.loads(run(hopsd, "--json"))
+    assert found["gpu_hours"]["all"] == {
+        "hops": 1.0, "plain": 2.0, "fragmented": 0.5, "idle": 0.5, "down": 1.0,
+    }  # fmt: skip
+    assert found["waits"]["user"][0]["gpu_hours"] == 2.0
+    rows = {
+        (row["table"], row["row"], row["figure"]): row["value"]
+        for row in csv.DictReader(io.StringIO(run(hopsd, "--csv")))
+    }
+    assert rows["gpu_hours", "v100", "plain"] == "2.0"
+    assert rows["jobs", "", "restarts"] == "3"
+    assert rows["waits_size", "4", "mean_wait"] == "60.0"
+    assert rows["latency_ratios", "0.1", "jobs"] == "2"
+
+
+def test_a_page_that_needs_nothing_else(hopsd: Path, tmp_path: Path) -> None:
+    run(hopsd, "--html", str(tmp_path / "report.html"))
+    text = (tmp_path / "report.html").read_text()
+    assert "\x1b" not in text
+    assert "bob\\x1b[31m&lt;b&gt;" in text
+    assert "http" not in text.replace("http://www.w3.org", "")
+    assert text.count("<rect") == 5
+    assert "<b>75%</b>of the GPUs' time used".replace("'", "&#x27;") in text
+
+
+@pytest.mark.parametrize(
+    ("hidden", "user", "use"),
+    [
+        ((), None, True),
+        ((Private.JOBS,), "ann", True),
+        ((Private.USAGE,), "ann", False),
+        ((Private.NODES,), None, False),
+    ],
+)
+def test_who_sees_what(hidden: tuple[Private, ...], user: str | None, use: bool) -> None:
+    store = Store()
+    found = told(Viewer(7, "ann", frozenset(hidden)), store)
+    assert (store.asked, found["user"], found["use"] is not None) == ([user], user, use)
+
+
+@pytest.mark.parametrize("since", [None, "0", True, float("nan"), -1.0, UNTIL, 1e300, [1]])
+def test_a_period_that_is_none(since: Any) -> None:
+    with pytest.raises(InputError, match="since: accepted"):
+        told(ALL, Store(), {**PERIOD, "since": since})
+
+
+def test_before_hops() -> None:
+    def job(name: str, since: float, *runs: tuple[float, float]) -> LoggedJob:
+        stretches = tuple(Stretch(start, end, 2) for start, end in runs)
+        return LoggedJob(JobId(name), UserName("u"), "", since, 2, stretches)
+
+    restarted = job("2", 0.0, (0.0, 50.0), (80.0, 130.0))
+    found = before_figures([job("1", 0.0, (100.0, 200.0)), restarted])
+    assert found["gpu_hours"] == pytest.approx(400.0 / 3600.0)
+    assert (found["mean_wait"], found["median_wait"]) == (65.0, 65.0)
+    assert found["mean_slowdown"] == pytest.approx((2.0 + 1.3) / 2)

@@ -1,0 +1,92 @@
+"""Figures of a period, against sums made here from the same jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import fmean, median
+from typing import Any
+
+import pytest
+from fixtures_postgres import Databases, connected_store
+from values import ended, job, running
+
+from hopsd.model.ids import GpuType, UserName
+from hopsd.model.journal import GpuUse
+from hopsd.store.history import DAY_SECONDS, History
+from hopsd.store.postgres import PostgresStore
+
+A, B = GpuType("a"), GpuType("b")
+
+
+def test_use_is_added_up_by_hour_and_day(store: History) -> None:
+    store.add_gpu_use([GpuUse(0.0, A, hops=1.0), GpuUse(3600.0, A, idle=2.0)])
+    store.add_gpu_use([GpuUse(3600.0, A, idle=3.0, down=1.0), GpuUse(3600.0, B, plain=4.0)])
+    store.add_gpu_use([])
+    second = (GpuUse(3600.0, A, idle=5.0, down=1.0), GpuUse(3600.0, B, plain=4.0))
+    assert store.gpu_use(3600.0, 7200.0) == second
+    assert store.gpu_use(4000.0, 7200.0) == second  # the hour that lasts
+    day = (GpuUse(0.0, A, hops=1.0, idle=5.0, down=1.0), GpuUse(0.0, B, plain=4.0))
+    assert store.gpu_use(0.0, 7200.0, DAY_SECONDS) == day
+    assert store.prune(3600.0 + DAY_SECONDS, 1.0)["gpu_use"] == 1
+    assert store.gpu_use(0.0, 7200.0) == second
+
+
+@pytest.fixture(params=[pytest.param("machine_postgres", marks=pytest.mark.live)])
+def full(request: pytest.FixtureRequest) -> Iterator[PostgresStore]:
+    databases = request.getfixturevalue(request.param)
+    assert isinstance(databases, Databases)
+    with connected_store(databases.emptied()) as store:
+        yield store
+
+
+def test_figures_of_a_period(full: PostgresStore) -> None:
+    lab: dict[str, Any] = {"account": "lab", "age_seconds": 100.0}
+    bob: dict[str, Any] = {"user": UserName("bob\x1b[31m"), "account": "phys"}
+    ran = [
+        ended("1", 1000.0, wait_seconds=50.0, run_seconds=100.0, attained_gpu_seconds=100.0, **lab),
+        ended("2", 1100.0, wait_seconds=10.0, run_seconds=100.0, attained_gpu_seconds=300.0, **lab),
+        ended("3", 1200.0, wait_seconds=400.0, run_seconds=4.0, attained_gpu_seconds=32.0, **bob),
+    ]
+    out = [
+        ended("4", 3000.0, wait_seconds=1.0, run_seconds=1.0),  # later
+        ended("5", 1000.0, wait_seconds=1.0, run_seconds=0.0),  # never ran
+        ended("6", 1000.0, wait_seconds=1.0, run_seconds=9.0, comment=""),  # from the accounting
+        job("7"),
+    ]
+    full.save_jobs([*ran, *out])
+    told = full.figures(500.0, 2000.0, 30.0, None)
+    assert told["first"] == 100.0
+    rows = {(row["by"], row["name"]): row for row in told["waits"]}
+    assert set(rows) == {("all", ""), ("size", "1"), ("size", "4"), ("size", "8"),
+                         ("user", "alice"), ("user", "bob\x1b[31m"), ("account", "lab"),
+                         ("account", "phys")}  # fmt: skip
+    every = rows["all", ""]
+    assert (every["jobs"], every["gpu_seconds"]) == (3, 432.0)
+    assert every["mean_wait"] == pytest.approx(fmean([50.0, 10.0, 400.0]))
+    assert every["median_wait"] == median([50.0, 10.0, 400.0])
+    assert every["mean_ratio"] == pytest.approx(fmean([0.5, 0.1, 100.0]))
+    assert every["mean_slowdown"] == pytest.approx(fmean([1.5, 1.1, 40.4]))
+    assert rows["account", "lab"]["mean_wait"] == 30.0
+    assert told["ratios"] == [0, 1, 0, 1, 0, 0, 0, 1]
+    own = full.figures(500.0, 2000.0, 30.0, UserName("alice"))
+    assert {row["name"] for row in own["waits"] if row["by"] == "user"} == {"alice"}
+    nothing = full.figures(5000.0, 6000.0, 30.0, None)
+    assert (nothing["waits"], sum(nothing["ratios"])) == ([], 0)
+
+
+def test_what_the_gpu_hours_of_jobs_went_into(full: PostgresStore) -> None:
+    """A profile run, a run, and another one elsewhere: a restart."""
+    full.save_jobs([running("1", {"n0": 1}, since=110.0, profiling=True)])
+    full.save_jobs([running("1", {"n0": 2}, since=200.0)])
+    full.save_jobs([running("1", {"n1": 4, "n2": 2}, since=300.0, restart_seconds=20.0)])
+    full.save_jobs([ended("1", 400.0, restart_seconds=20.0, run_seconds=200.0)])
+    spent = full.figures(150.0, 1000.0, 30.0, None)["spent"]
+    assert spent["profiling"] == 50.0  # from 150 on
+    assert spent["profile_runs"] == 0  # it began before
+    assert spent["training"] == 100 * 2 + 100 * 6
+    assert (spent["restarts"], spent["restarting"]) == (1, 20 * 6)
+    assert full.figures(100.0, 1000.0, 30.0, None)["spent"]["profile_runs"] == 1
+    assert full.figures(0.0, 50.0, 30.0, None)["spent"]["training"] == 0
+    # What lasts ends with the period.
+    full.save_jobs([running("2", {"n0": 1}, since=600.0)])
+    assert full.figures(500.0, 700.0, 30.0, None)["spent"]["training"] == 100
