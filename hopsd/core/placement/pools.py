@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
+from types import MappingProxyType
 
 import numpy as np
 
@@ -63,15 +64,22 @@ class Pool:
 Pools = Mapping[GpuType, Pool]
 
 
-def pools_of(nodes: Iterable[Node]) -> dict[GpuType, Pool]:
-    """Pools by GPU type."""
+def pools_of(nodes: Iterable[Node]) -> Pools:
+    """Pools by GPU type; those of the same nodes are made once in a plan."""
+    return _pools_of(tuple(nodes))
+
+
+@lru_cache(maxsize=4)
+def _pools_of(nodes: tuple[Node, ...]) -> Pools:
     own: dict[GpuType, list[Node]] = {}
     for node in nodes:
         own.setdefault(node.gpu_type, []).append(node)
-    return {
-        t: Pool(t, ns, sum(node.gpus for node in ns), max(node.gpus for node in ns))
-        for t, ns in own.items()
-    }
+    return MappingProxyType(
+        {
+            t: Pool(t, ns, sum(node.gpus for node in ns), max(node.gpus for node in ns))
+            for t, ns in own.items()
+        }
+    )
 
 
 def could_run_on(job: Job, pool: Pool) -> bool:
