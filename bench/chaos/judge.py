@@ -197,7 +197,7 @@ def ran_again(world: World, job: Submitted, runs: Sequence[Run], slurm: SlurmLog
             continue
         noted = slurm.ended_well(job.id, one.end - BEAT_SECONDS, other.start)
         why = ""
-        if any(token == job.token and at >= one.start for token, at in world.requeued):
+        if any(t == job.token and one.start <= at <= other.start for t, at in world.requeued):
             why = "its owner requeued it"
         elif noted is None:
             why = "slurmctld never learnt of that end"
@@ -236,7 +236,7 @@ def counts(
             lasted = run.last - run.start
             text = f"job {job.id} ran {lasted:.1f} s at {run.start:.1f} on {gpus or run.nodes}"
             says = [(round(p.start), p.allocation.as_dict()) for p in placements.get(run.job, ())]
-            why = _forgotten(world, run.start, run.last)
+            why = _forgotten(world, run.start)
             if slurm.given_back(run.job, run.start):
                 why = "plain Slurm started it: it had been given back"
             found.append(Finding("not in the store", job.token, f"{text}; it says {says}", why))

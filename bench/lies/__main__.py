@@ -146,10 +146,11 @@ def compared(what: str, honest: Means, other: Means) -> str:
     gains = [before[0] / after[0] for before, after in zip(honest, other, strict=True)]
     costs = [after[1] / before[1] for before, after in zip(honest, other, strict=True)]
     row = (
-        f"| {what} | {mean_and_interval(gains, 2)} | {min(gains):.2f} to {max(gains):.2f}"
-        f" | {mean_and_interval(costs, 3)} | {min(costs):.3f} to {max(costs):.3f} |"
+        f"| {what} | {mean_and_interval(gains, 2)} | {max(gains):.2f}"
+        f" | {mean_and_interval(costs, 3)} | {max(costs):.3f} |"
     )
-    print(row, "others:", *(f"{cost:.3f}" for cost in costs), flush=True)
+    print(row, "liar:", *(f"{gain:.2f}" for gain in gains), end=" ")
+    print("others:", *(f"{cost:.3f}" for cost in costs), flush=True)
     return row
 
 
@@ -163,7 +164,7 @@ def mean_and_interval(ratios: list[float], digits: int) -> str:
 
 
 def section(title: str, rows: list[str]) -> str:
-    head = f"| {title} | liar: times better, mean | range | others: times worse, mean | range |"
+    head = f"| {title} | liar: times better, mean | most | others: times worse, mean | most |"
     return "\n".join([head, "|---:|---:|---:|---:|---:|", *rows])
 
 
