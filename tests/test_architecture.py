@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -252,3 +253,17 @@ def test_no_test_imports_another() -> None:
         if name in tests or name.split(".")[0] == "tests"
     ]
     assert wrong == []
+
+
+def test_every_test_that_a_page_names_is_there() -> None:
+    """A name without a folder is in the folder of the name before it on the same line."""
+    missing = []
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        for line in page.read_text().splitlines():
+            folder = "tests"
+            for name in re.findall(r"`((?:tests/)?[\w/]*test_\w+\.py)`", line):
+                path = Path(name) if "/" in name else Path(folder, name)
+                folder = str(path.parent)
+                if not (ROOT / path).exists():
+                    missing.append(f"{page.name}: {path}")
+    assert missing == []
