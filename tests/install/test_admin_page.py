@@ -86,7 +86,7 @@ def migrations(site: BootedSite) -> str:
 
 def assert_pages_work(site: BootedSite, job: str) -> None:
     """The web page and the metrics, with Debian's own Flask and prometheus-client."""
-    site.run("apt-get install -y python3-flask python3-prometheus-client")
+    site.run("apt-get install -y --no-install-recommends python3-flask python3-prometheus-client")
     web, metrics = "127.0.0.1:9818", "127.0.0.1:9817"
     for section, listen in (("web", web), ("metrics", metrics)):
         site.run(f"""sed -i '/^\\[{section}\\]/a listen = "{listen}"' /etc/hops/hopsd.toml""")
