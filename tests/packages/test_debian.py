@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from configparser import ConfigParser
 from pathlib import Path
 
@@ -35,3 +36,16 @@ def test_every_file_of_a_node_and_of_the_controller_is_in_a_package() -> None:
     for path in (ROOT / "slurm_plugin").iterdir():
         shipped = f"/{path.name}\n" if path.is_symlink() else f"slurm_plugin/{path.name}"
         assert shipped in rules, path.name
+
+
+def test_hopsctl_loads_with_debian_12s_click() -> None:
+    """Its ParamType takes no parameter (8.1): the package was not built."""
+    load = """
+import click, importlib, pkgutil
+click.ParamType.__class_getitem__ = None
+import hopsd.ctl
+for module in pkgutil.walk_packages(hopsd.ctl.__path__, "hopsd.ctl."):
+    importlib.import_module(module.name)
+"""
+    done = subprocess.run([sys.executable, "-c", load], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,8 +15,13 @@ _UNITS = {"h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 _AGO = re.compile(r"([0-9]{1,6})([hdw])")
 _LONGEST = 3660 * 86400.0
 
+if TYPE_CHECKING:
+    _TypeOfTime = click.ParamType[float]
+else:  # before click 8.2, such as Debian 12's, the class takes no parameter
+    _TypeOfTime = click.ParamType
 
-class When(click.ParamType[float]):
+
+class When(_TypeOfTime):
     """A time as epoch seconds: so long ago (12h, 30d, 4w), or a date with or without a time."""
 
     name = "when"
