@@ -10,7 +10,7 @@ import numpy as np
 
 from bench.clock import cpu_seconds
 from bench.plan.instances import Case, Demands, Noise, snapshot
-from hopsd.core.placement.configurations import generate
+from hopsd.core.placement.generate import generate
 from hopsd.core.placement.program import Program, build
 from hopsd.model.plan import PlanSettings, Snapshot
 from hopsd.policies.hops.candidates import candidates

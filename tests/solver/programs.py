@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 import pytest
 
-from hopsd.core.placement.configurations import generate
+from hopsd.core.placement.generate import generate
 from hopsd.core.placement.program import Program, build
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.policies.hops.candidates import candidates

@@ -8,7 +8,8 @@ from time import perf_counter
 
 import numpy as np
 
-from hopsd.core.placement.configurations import Configurations, generate
+from hopsd.core.placement.configurations import Configurations
+from hopsd.core.placement.generate import generate
 from hopsd.core.placement.program import Program, build
 from hopsd.model.allocation import Allocation
 from hopsd.model.arrays import Floats, Ints

@@ -9,7 +9,8 @@ from random import Random
 
 import numpy as np
 
-from hopsd.core.placement.configurations import Configurations, generate
+from hopsd.core.placement.configurations import Configurations
+from hopsd.core.placement.generate import generate
 from hopsd.core.queue.history import AppKey
 from hopsd.model.allocation import Allocation
 from hopsd.model.arrays import Floats, Ints

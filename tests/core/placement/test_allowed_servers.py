@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hopsd.core.placement.available import AvailableResources
-from hopsd.core.placement.configurations import generate
+from hopsd.core.placement.generate import generate
 from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.job import Job, ThroughputTable

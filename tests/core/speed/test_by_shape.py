@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from speed_values import NODES, NOW, PAPER, RESNET, A, estimated, knowledge, record, records, theory
 
 from hopsd.core.placement.available import AvailableResources
-from hopsd.core.placement.configurations import generate
+from hopsd.core.placement.generate import generate
 from hopsd.core.placement.pools import pools_of
 from hopsd.core.placement.sensitivity import sensitivity_on
 from hopsd.core.speed.estimator import Estimate, Estimator, EstimatorSettings

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hopsd.core.placement.available import AvailableResources
-from hopsd.core.placement.configurations import Configurations, generate
+from hopsd.core.placement.configurations import Configurations
+from hopsd.core.placement.generate import generate
 from hopsd.core.placement.program import Program
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node

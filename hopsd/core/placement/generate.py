@@ -1,0 +1,260 @@
+"""Generates the configurations of jobs on a cluster (section 3.6 of the paper).
+
+Jobs that could take the same of the cluster, with the same size on one GPU type, share their
+shapes: such a block holds a column for every pair of one of its jobs and one of its shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hopsd.core.placement.allowances import Allowance
+from hopsd.core.placement.available import AvailableResources
+from hopsd.core.placement.configurations import Configurations
+from hopsd.core.placement.contract import ONE, Form, form_of, in_one, may_spread, spread
+from hopsd.core.placement.demands import Demands
+from hopsd.core.placement.factors import Factors
+from hopsd.core.placement.limit_rows import with_limits
+from hopsd.core.placement.server_rows import ServerRows
+from hopsd.core.placement.shapes import Neighbours, ShapesOfSize, join
+from hopsd.core.speed.throughput import configuration_throughput, per_gpu
+from hopsd.model.arrays import Bools, Floats, Ints
+from hopsd.model.ids import GpuType
+from hopsd.model.job import Job
+from hopsd.model.rules import Rules
+
+
+def generate(
+    jobs: Sequence[Job],
+    available: AvailableResources,
+    sensitivity: Sequence[float | None],
+    *,
+    sigma: float,
+    keep_present: bool,
+    allowances: Sequence[Allowance] = (),
+) -> Configurations:
+    """All configurations of ``jobs`` on the available resources.
+
+    A sensitive job (``sensitivity > sigma``) is spread only on types whose largest server is
+    smaller than its smallest requirement, or where its rules demand several servers; a job
+    without a sensitivity never. ``keep_present``: where a running job is now is one of its
+    configurations.
+    """
+    nodes = available.nodes
+    rows = ServerRows(available, jobs)
+    classes = _JobClasses(jobs, available, rows)
+    blocks: dict[_Key, _Block] = {}
+    pool = np.zeros(len(nodes), dtype=np.int64)
+    for number, gpu_type in enumerate(dict.fromkeys(node.gpu_type for node in nodes)):
+        servers = np.array([i for i, node in enumerate(nodes) if node.gpu_type == gpu_type])
+        pool[servers] = number
+        largest = max(nodes[i].gpus for i in servers)
+        spreaders = _may_spread(jobs, gpu_type, largest, sensitivity, sigma)
+        for job_class in range(len(classes.rules)):
+            found = _blocks_of_type(jobs, gpu_type, servers, classes, job_class, spreaders)
+            blocks |= {key: block for key, block in found if len(block.jobs) and len(block.shapes)}
+    factors = Factors(jobs, nodes)
+    presents = _presents(jobs, available, classes) if keep_present else []
+    filled = _fill(jobs, blocks, factors, presents, pool, classes, rows)
+    return with_limits(filled, jobs, allowances)
+
+
+class _JobClasses:
+    """Jobs in classes: those of one class could take the same of the cluster under their rules.
+
+    ``of`` (jobs,): the class of each. By class, ``rules``: those of one of its jobs; ``allowed``:
+    the servers that it may use; ``usable``: S_t.
+    """
+
+    def __init__(
+        self, jobs: Sequence[Job], available: AvailableResources, rows: ServerRows
+    ) -> None:
+        self.rules: list[Rules] = []
+        self.allowed: list[Bools] = []
+        self.usable: list[Ints] = []
+        known: dict[object, int] = {}
+        by_rules: dict[Rules, int] = {}
+        of = []
+        for job in jobs:
+            if job.rules not in by_rules:
+                allowed, usable = available.allowed(job.rules), available.usable_gpus(job.rules)
+                key = allowed.tobytes(), usable.tobytes(), rows.key(job.rules)
+                job_class = known.setdefault(key, len(self.rules))
+                if job_class == len(self.rules):
+                    self.rules.append(job.rules)
+                    self.allowed.append(allowed)
+                    self.usable.append(usable)
+                by_rules[job.rules] = job_class
+            of.append(by_rules[job.rules])
+        self.of = np.array(of, dtype=np.int64)
+
+
+_Key = tuple[int, GpuType, int, int, Form]
+"""Class of jobs, GPU type, size, servers, form."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Jobs and shapes with the same key: every pair is a column.
+
+    ``per_gpu`` (jobs,): samples per second per GPU before server factors.
+    """
+
+    jobs: Ints
+    per_gpu: Floats
+    shapes: ShapesOfSize
+
+
+def _may_spread(
+    jobs: Sequence[Job],
+    gpu_type: GpuType,
+    largest: int,
+    sensitivity: Sequence[float | None],
+    sigma: float,
+) -> frozenset[int]:
+    return frozenset(
+        i
+        for i, (job, rho) in enumerate(zip(jobs, sensitivity, strict=True))
+        if may_spread(job, gpu_type, largest, rho, sigma)
+    )
+
+
+def _blocks_of_type(
+    jobs: Sequence[Job],
+    gpu_type: GpuType,
+    servers: Ints,
+    classes: _JobClasses,
+    job_class: int,
+    spreaders: frozenset[int],
+) -> Iterator[tuple[_Key, _Block]]:
+    takers: dict[int, list[int]] = {}
+    for i in np.flatnonzero(classes.of == job_class).tolist():
+        if gpu_type in jobs[i].throughput:
+            for size in dict.fromkeys(jobs[i].reqs):
+                if jobs[i].rules.enough(gpu_type, size):
+                    takers.setdefault(size, []).append(i)
+    open_to_it = servers[classes.allowed[job_class][servers]]
+    neighbours = Neighbours(open_to_it, classes.usable[job_class][open_to_it])
+    for size, able in sorted(takers.items()):
+        one = [i for i in able if in_one(jobs[i].rules, size)]
+        rates = [per_gpu(jobs[i].throughput[gpu_type], size, 1) for i in one]
+        yield (job_class, gpu_type, size, 1, ONE), _block(one, rates, neighbours.in_one(size))
+        forms: dict[Form, list[int]] = {}
+        for i in able:
+            if i in spreaders:
+                forms.setdefault(form_of(jobs[i].rules), []).append(i)
+        for form, several in forms.items():
+            shapes = spread(neighbours, size, form)
+            count = shapes.servers.shape[1]
+            rates = [per_gpu(jobs[i].throughput[gpu_type], size, count) for i in several]
+            yield (job_class, gpu_type, size, count, form), _block(several, rates, shapes)
+
+
+def _block(jobs: list[int], rates: list[float], shapes: ShapesOfSize) -> _Block:
+    per_gpu = np.array(rates, dtype=np.float64)
+    runs = np.isfinite(per_gpu) & (per_gpu > 0)
+    return _Block(np.array(jobs, dtype=np.int64)[runs], per_gpu[runs], shapes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Present:
+    """Where a running job is now."""
+
+    job: int
+    key: _Key
+    shape: ShapesOfSize
+    throughput: float
+    rules: Rules
+
+
+def _presents(
+    jobs: Sequence[Job], available: AvailableResources, classes: _JobClasses
+) -> list[_Present]:
+    nodes, idle = available.nodes, available.gpus
+    index = {node.name: i for i, node in enumerate(nodes)}
+    types = {node.name: node.gpu_type for node in nodes}
+    found = []
+    for i, job in enumerate(jobs):
+        parts = sorted((index.get(name, -1), gpus) for name, gpus in job.running)
+        if not parts or any(t < 0 or gpus > idle[t] for t, gpus in parts):
+            continue
+        throughput = configuration_throughput(job, job.running, types)
+        if throughput > 0:
+            form = ONE if len(parts) == 1 else form_of(job.rules)
+            gpu_type = nodes[parts[0][0]].gpu_type
+            key = int(classes.of[i]), gpu_type, job.running.gpus, len(parts), form
+            shape = ShapesOfSize(*(np.array([column]) for column in zip(*parts, strict=True)))
+            found.append(_Present(i, key, shape, throughput, job.rules))
+    return found
+
+
+def _fill(
+    jobs: Sequence[Job],
+    blocks: Mapping[_Key, _Block],
+    factors: Factors,
+    presents: Sequence[_Present],
+    pool: Ints,
+    classes: _JobClasses,
+    rows: ServerRows,
+) -> Configurations:
+    columns_of = np.zeros(len(jobs), dtype=np.int64)
+    for block in blocks.values():
+        columns_of[block.jobs] += len(block.shapes)
+    found = [_find(present, blocks.get(present.key)) for present in presents]
+    for present, place in zip(presents, found, strict=True):
+        columns_of[present.job] += place is None
+    start = np.concatenate([[0], np.cumsum(columns_of)])
+    shape = np.empty(start[-1], dtype=np.int32)
+    throughput = np.empty(start[-1])
+    cursor, first_shape, first_column = start[:-1].copy(), 0, {}
+    demands = []
+    for key, block in blocks.items():
+        first_column[key] = cursor[block.jobs]
+        at = first_column[key][:, None] + np.arange(len(block.shapes))
+        shape[at] = first_shape + np.arange(len(block.shapes))
+        slowest = factors.slowest(block.jobs, block.shapes.servers, key[2])
+        throughput[at] = block.per_gpu[:, None] * slowest * key[2]
+        cursor[block.jobs] += len(block.shapes)
+        first_shape += len(block.shapes)
+        demands.append(rows.demands(block.shapes, classes.rules[key[0]]))
+    present_column = np.full(len(jobs), -1, dtype=np.int64)
+    own_shapes: list[ShapesOfSize] = []
+    for present, place in zip(presents, found, strict=True):
+        if place is None:
+            at = cursor[present.job]
+            shape[at] = first_shape + len(own_shapes)
+            throughput[at] = present.throughput
+            own_shapes.append(present.shape)
+            demands.append(rows.demands(present.shape, present.rules))
+        else:
+            at = first_column[present.key][place[0]] + place[1]
+        present_column[present.job] = at
+    return Configurations(
+        start,
+        shape,
+        throughput,
+        present_column,
+        join([*(block.shapes for block in blocks.values()), *own_shapes]),
+        pool,
+        factors.mean(),
+        Demands.joined(demands),
+        rows.capacity,
+        rows.server,
+    )
+
+
+def _find(present: _Present, block: _Block | None) -> tuple[int, int] | None:
+    """Row and shape of ``present`` in its block, if it is a configuration there already."""
+    if block is None or not len(block.shapes):
+        return None
+    row = int(np.searchsorted(block.jobs, present.job))
+    at = int(np.searchsorted(block.shapes.servers[:, 0], present.shape.servers[0, 0]))
+    if row == len(block.jobs) or block.jobs[row] != present.job or at == len(block.shapes):
+        return None
+    same = np.array_equal(block.shapes.servers[at], present.shape.servers[0])
+    return (
+        (row, at) if same and np.array_equal(block.shapes.gpus[at], present.shape.gpus[0]) else None
+    )

@@ -1,0 +1,107 @@
+"""The rows of a program that are about limits: of accounts, QOS and partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from hopsd.core.placement.allowances import Allowance
+from hopsd.core.placement.configurations import Configurations
+from hopsd.core.placement.demands import Demands
+from hopsd.model.arrays import Ints
+from hopsd.model.job import Job
+
+
+def with_limits(
+    columns: Configurations, jobs: Sequence[Job], allowances: Sequence[Allowance]
+) -> Configurations:
+    """``columns`` with a row for every bound that jobs could reach, and what each column takes."""
+    rows = _rows_that_bind(columns, jobs, allowances)
+    if not rows.capacity:
+        return columns
+    share, shares = _shares(columns, rows)
+    return replace(
+        columns,
+        demands=Demands.joined([columns.demands, shares]),
+        capacity=np.concatenate([columns.capacity, np.array(rows.capacity, dtype=np.int64)]),
+        server=np.concatenate([columns.server, np.full(len(rows.capacity), -1)]),
+        share=share,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """``capacity`` of each row. By job, ``of_gpus``: its rows with what each GPU takes there;
+    ``of_count``: those that count jobs.
+    """
+
+    capacity: list[int]
+    of_gpus: list[list[tuple[int, int]]]
+    of_count: list[list[int]]
+
+
+def _rows_that_bind(
+    columns: Configurations, jobs: Sequence[Job], allowances: Sequence[Allowance]
+) -> _Rows:
+    """A row for each allowance that its jobs together could exceed."""
+    rows = _Rows([], [[] for _ in jobs], [[] for _ in jobs])
+    first, largest = len(columns.capacity), _largest(columns) if allowances else ()
+    for allowance in allowances:
+        members = [i for i, job in enumerate(jobs) if job.id in allowance.limit.jobs and largest[i]]
+        taken = allowance.limit.taken
+        if allowance.gpus is not None and allowance.gpus < sum(
+            taken(jobs[i].id, int(largest[i])) for i in members
+        ):
+            for i in members:
+                rows.of_gpus[i].append((first + len(rows.capacity), taken(jobs[i].id, 1)))
+            rows.capacity.append(allowance.gpus)
+        if allowance.count is not None and allowance.count < len(members):
+            for i in members:
+                rows.of_count[i].append(first + len(rows.capacity))
+            rows.capacity.append(allowance.count)
+    return rows
+
+
+def _shares(columns: Configurations, rows: _Rows) -> tuple[npt.NDArray[np.int32], Demands]:
+    """What every column takes of the rows: the number of its item, (columns,), and the items.
+
+    They are numbered on from the shapes; the first takes nothing.
+    """
+    sizes, first_item = columns.shapes.sizes(), len(columns.shapes)
+    share = np.full(len(columns), first_item, dtype=np.int32)
+    items: dict[object, int] = {None: first_item}
+    entries: list[list[tuple[int, int]]] = [[(0, 0)]]
+    for i, (first, end) in enumerate(pairwise(columns.start.tolist())):
+        if not rows.of_gpus[i] and not rows.of_count[i]:
+            continue
+        own, which = np.unique(sizes[columns.shape[first:end]], return_inverse=True)
+        numbers = []
+        for size in own.tolist():
+            entry = [(row, size * each) for row, each in rows.of_gpus[i]]
+            entry += [(row, 1) for row in rows.of_count[i]]
+            item = items.setdefault(tuple(entry), first_item + len(entries))
+            if item == first_item + len(entries):
+                entries.append(entry)
+            numbers.append(item)
+        share[first:end] = np.array(numbers, dtype=np.int32)[which.ravel()]
+    flat = [entry for item in entries for entry in item]
+    shares = Demands(
+        np.concatenate([[0], np.cumsum([len(item) for item in entries])]).astype(np.int64),
+        np.array([row for row, _ in flat], dtype=np.int64),
+        np.array([amount for _, amount in flat], dtype=np.int64),
+    )
+    return share, shares
+
+
+def _largest(columns: Configurations) -> Ints:
+    """The GPUs of every job's largest column, (jobs,); 0 for one without."""
+    largest = np.zeros(columns.jobs, dtype=np.int64)
+    filled = np.diff(columns.start) > 0
+    if filled.any():
+        sizes = columns.shapes.sizes()[columns.shape]
+        largest[filled] = np.maximum.reduceat(sizes, columns.start[:-1][filled])
+    return largest

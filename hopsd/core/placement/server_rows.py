@@ -1,0 +1,72 @@
+"""The rows of a program that are about servers, and what shapes take of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hopsd.core.placement.available import AvailableResources, cores_of, memory_of
+from hopsd.core.placement.demands import Demands
+from hopsd.core.placement.shapes import ShapesOfSize
+from hopsd.model.arrays import Ints
+from hopsd.model.job import Job
+from hopsd.model.rules import Rules
+
+
+class ServerRows:
+    """The rows of the servers: GPUs of each, cores and memory where jobs could be short of them."""
+
+    def __init__(self, available: AvailableResources, jobs: Sequence[Job]) -> None:
+        self.available = available
+        count, one = len(available.nodes), np.ones(1, dtype=np.int64)
+        rules = {job.rules for job in jobs}
+        cores = max((int(cores_of(r, one)[0]) for r in rules), default=0)
+        memory = max((int(memory_of(r, one)[0]) for r in rules), default=0)
+        idle = np.maximum(available.gpus, 0)
+        self._counts = np.arange(int(idle.max(initial=0)) + 1)
+        self._known: dict[Rules, tuple[Ints, Ints]] = {}
+        short_of_cores = np.flatnonzero(available.cores < cores * idle.astype(np.float64))
+        short_of_memory = np.flatnonzero(available.memory < memory * idle.astype(np.float64))
+        self.cores, self.memory = np.full(count, -1), np.full(count, -1)
+        self.cores[short_of_cores] = count + np.arange(len(short_of_cores))
+        self.memory[short_of_memory] = count + len(short_of_cores) + np.arange(len(short_of_memory))
+        self.capacity = np.concatenate(
+            [
+                available.gpus,
+                np.maximum(available.cores[short_of_cores], 0),
+                np.maximum(available.memory[short_of_memory], 0),
+            ]
+        )
+        self.server = np.concatenate([np.arange(count), short_of_cores, short_of_memory])
+
+    def _of_counts(self, rules: Rules) -> tuple[Ints, Ints]:
+        """The cores and the memory that 0, 1, 2, ... GPUs on one server take."""
+        if rules not in self._known:
+            self._known[rules] = cores_of(rules, self._counts), memory_of(rules, self._counts)
+        return self._known[rules]
+
+    def demands(self, shapes: ShapesOfSize, rules: Rules) -> Demands:
+        """What shapes under ``rules`` take, and never more of a row than there is."""
+        servers, gpus = shapes.servers, shapes.gpus
+        if rules.exclusive:
+            row, amount, used = servers, self.available.gpus[servers], np.ones_like(servers, bool)
+        else:
+            parts = [(servers, gpus)]
+            for own, taken in zip((self.cores, self.memory), self._of_counts(rules), strict=True):
+                if (own[servers] >= 0).any():
+                    parts.append((own[servers], taken[gpus]))
+            row = np.concatenate([r for r, _ in parts], axis=1)
+            used = row >= 0
+            amount = np.concatenate([a for _, a in parts], axis=1)
+            amount = np.minimum(amount, self.capacity[np.maximum(row, 0)])
+        start = np.concatenate([[0], np.cumsum(used.sum(axis=1))])
+        return Demands(start.astype(np.int64), row[used], amount[used])
+
+    def key(self, rules: Rules) -> object:
+        """Equal for rules under which a shape takes the same of the rows."""
+        if rules.exclusive:
+            return True
+        cores = rules.cores_per_gpu if (self.cores >= 0).any() else 0.0
+        memory = (rules.memory_mb_per_gpu, rules.memory_mb_per_node)
+        return cores, memory if (self.memory >= 0).any() else (0.0, 0.0)
