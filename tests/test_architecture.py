@@ -17,20 +17,22 @@ OPEN = ("errors", "logs", "__version__")
 """What everybody may import."""
 
 
-def _rooms() -> dict[str, set[str] | None]:
-    """The table of docs/architecture.md: a room and what of ours it may import (None: all)."""
+def _rooms(package: str) -> dict[str, set[str] | None]:
+    """A table of docs/architecture.md: a room and what of ours it may import (None: all)."""
     found: dict[str, set[str] | None] = {}
     for line in (ROOT / "docs" / "architecture.md").read_text().splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if len(cells) != 3 or not cells[0].startswith("`hopsd/"):
+        name = cells[0].strip("`")
+        if len(cells) != 3 or name.split("/")[0] != package:
             continue
-        room = cells[0].strip("`").removeprefix("hopsd/").removesuffix(".py")
+        room = name.removeprefix(f"{package}/").removesuffix(".py")
         allowed = set() if cells[2] == "nothing of ours" else set(cells[2].split(", "))
         found[room] = None if cells[2] == "all" else allowed
     return found
 
 
-ROOMS = _rooms()
+ROOMS = _rooms("hopsd")
+PROFILER_ROOMS = _rooms("profiler")
 
 OUTSIDE = {
     "pyslurm": {"slurm"},
@@ -94,7 +96,7 @@ def _imports(path: Path) -> Iterator[str]:
             below = [f"{node.module}.{alias.name}" for alias in node.names]
             ours = [name for name in below if _path(name) in NAMES]
             yield from ours if len(ours) == len(below) else [node.module, *ours]
-            if node.module == "hopsd":
+            if node.module in ("hopsd", "hops_profiler"):
                 yield from below
 
 
@@ -119,6 +121,27 @@ def test_a_room_imports_only_what_it_may(room: str) -> None:
         if room_of(target) != room and not _within(target, (*allowed, *OPEN))
     ]
     assert wrong == []
+
+
+@pytest.mark.parametrize("room", sorted(PROFILER_ROOMS))
+def test_a_room_of_the_profiler_imports_only_what_it_may(room: str) -> None:
+    top = room == "profiler"
+    allowed = {room, *(PROFILER_ROOMS[room] or ())}
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in (ROOT / "profiler" / ("" if top else room)).glob("*.py")
+        for name in imports(path)
+        for package, _, below in [name.partition(".")]
+        for target in [below.split(".")[0]]
+        if package == "hops_profiler" and below and target not in allowed
+        if not top or target in PROFILER_ROOMS
+    ]
+    assert wrong == []
+
+
+def test_the_profiler_has_the_rooms_of_its_table() -> None:
+    folders = {path.parent.name for path in (ROOT / "profiler").rglob("*.py")}
+    assert folders == set(PROFILER_ROOMS)
 
 
 def test_every_module_has_a_room_and_every_room_a_module() -> None:
