@@ -19,9 +19,11 @@ from hopsd.core.snapshot_settings import SnapshotSettings
 from hopsd.core.submission.comment import Comment, parse
 from hopsd.core.submission.contract import MARK, read_asked
 from hopsd.core.submission.nodelist import node_names
+from hopsd.core.submission.unseen import why_unseen
 from hopsd.ctl.terminal import complain, printable
 from hopsd.errors import CommentError, HopsError
 from hopsd.model.allocation import Allocation
+from hopsd.model.asked import Asked
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId, UserName, WorkloadName
 from hopsd.model.knowledge import Knowledge
@@ -72,6 +74,9 @@ def check(words: tuple[str, ...]) -> None:
     if not accepted:
         sys.exit(REFUSED)
     found = dict(line.removeprefix(_FOUND).partition(" ")[::2] for line in lines if _FOUND in line)
+    unseen = why_unseen(_asked(found))
+    if unseen:
+        print(f"hops may not see its speed: {unseen}")
     try:
         for line in shapes(found, ScontrolAdapter(SlurmCommands()).read()):
             print(line)
@@ -110,6 +115,10 @@ def shapes(found: Mapping[str, str], reading: Reading) -> list[str]:
     return lines
 
 
+def _asked(found: Mapping[str, str]) -> Asked:
+    return read_asked(f"{MARK}|{found.get('asks', '')}")
+
+
 def _job(found: Mapping[str, str], now: float) -> JobReading:
     def megabytes(key: str) -> int | None:
         text = found.get(key, "")
@@ -125,7 +134,7 @@ def _job(found: Mapping[str, str], now: float) -> JobReading:
         state=SlurmState.PENDING,
         submit=now,
         hold=Hold.HOPS,
-        asked=read_asked(f"{MARK}|{found.get('asks', '')}"),
+        asked=_asked(found),
         features=found.get("features", ""),
         excluded=frozenset(node_names(found.get("exclude", ""))),
         reservation=found.get("reservation", ""),

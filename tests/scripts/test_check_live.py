@@ -50,6 +50,12 @@ def test_it_knows_a_signal_of_the_command_line(scripts: ScriptSite) -> None:
     assert not any("no warning" in line for line in lines)
 
 
+def test_it_tells_what_keeps_it_from_measuring(scripts: ScriptSite) -> None:
+    text = "#SBATCH --gres=gpu:1\nexport PYTHONPATH=$HOME/lib\nrank"
+    _, lines, _ = check(scripts, text, "--comment=hops:reqs=1")
+    assert any(line.startswith("hops may not see its speed: its script") for line in lines)
+
+
 def test_it_tells_what_must_wait_for_others(scripts: ScriptSite) -> None:
     text = "#SBATCH --nodes=2 --gres=gpu:a100:8 --constraint=hbm\nrank"
     code, lines, _ = check(scripts, text, "--comment=hops:reqs=8,16")
