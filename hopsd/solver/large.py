@@ -12,11 +12,13 @@ from hopsd.solver.backend.checked import CheckedSolver
 from hopsd.solver.bound.branching import bound_by_branching
 from hopsd.solver.bound.column_groups import ColumnGroups, column_groups
 from hopsd.solver.bound.dual_prices import Prices, find_prices
+from hopsd.solver.bound.reduced_cost import ItemPrices
 from hopsd.solver.prove import NODES, QUICK, Reach, prove
 from hopsd.solver.search.cutting_patterns import class_program, read_class_plan
 from hopsd.solver.search.greedy import fill_idle, greedy_by_prices, greedy_by_weight, repair
 from hopsd.solver.search.local_search import Effort, group_gpus, improve
 from hopsd.solver.search.server_assignment import assign_servers
+from hopsd.solver.tighten import tighten
 
 _PASSES_MAX = 30
 # Up to this size CBC solves the program as written in less time than a pass.
@@ -30,6 +32,8 @@ _MORE = 10
 # CBC and groups twice as large each, up to the last of these turns, whose CBC may branch until the
 # time is over.
 _TURNS, _CASES = 6, 10_000_000
+# The share of the time left that cuts of servers may take.
+_CUTS = 0.3
 CBC_TOLERANCE = 2e-6
 """Relative tolerance up to which CBC proves optimality."""
 
@@ -64,15 +68,26 @@ def solve_large(
     choice, bound = max([*starts, greedy_by_prices(program, prices)], key=value), prices.bound
     if len(program.value) <= _WHOLE_MAX and not _enough(program, choice, bound, task):
         choice, bound = _prove(program, choice, prices, task)
+    tight: ItemPrices = prices
+    if turns != 0 and not _enough(program, choice, bound, task):
+        target = value(choice) / (1 - task.gap)
+        tight = tighten(program, prices, target, _share_of(task))
+        bound = min(bound, tight.bound)
     if not _enough(program, choice, bound, task):
         by_class = _class_start(program, parts, prices, task)
         choice = choice if by_class is None else max(choice, by_class, key=value)
         choice = _passes(program, choice, prices, bound, task)
-    return _close(program, choice, prices, bound, task, turns)
+    return _close(program, choice, prices, tight, bound, task, turns)
 
 
 def _close(
-    program: Program, choice: Ints, prices: Prices, bound: float, task: Task, turns: int | None
+    program: Program,
+    choice: Ints,
+    prices: Prices,
+    tight: ItemPrices,
+    bound: float,
+    task: Task,
+    turns: int | None,
 ) -> tuple[Ints, float]:
     """Alternate between proof and wider search, with more effort each turn, until the gap is met.
 
@@ -88,10 +103,16 @@ def _close(
         if _enough(program, choice, bound, task):
             break
         nodes = NODES << 2 * turn if turn + 1 < _TURNS else None
-        choice, proven = _prove(program, choice, prices, task, Reach(QUICK.columns << grown, nodes))
+        choice, proven = _prove(program, choice, tight, task, Reach(QUICK.columns << grown, nodes))
         bound = min(bound, proven)
         choice = _passes(program, choice, prices, bound, task, turn + 1)
     return choice, bound
+
+
+def _share_of(task: Task) -> float:
+    """When cuts must be found, in monotonic seconds: after a share of the time left."""
+    now = monotonic()
+    return now + _CUTS * (task.give_up - now)
 
 
 def _enough(program: Program, choice: Ints, bound: float, task: Task) -> bool:
@@ -105,7 +126,7 @@ def _enough_for(bound: float, task: Task) -> float:
 
 
 def _prove(
-    program: Program, choice: Ints, prices: Prices, task: Task, reach: Reach = QUICK
+    program: Program, choice: Ints, prices: ItemPrices, task: Task, reach: Reach = QUICK
 ) -> tuple[Ints, float]:
     choice, bound = prove(program, choice, prices, task.gap, task.give_up, task.solver, reach)
     return fill_idle(program, choice), bound

@@ -11,8 +11,7 @@ from hopsd.core.placement.program import Program
 from hopsd.model.arrays import Ints
 from hopsd.solver.backend.checked import CheckedSolver
 from hopsd.solver.backend.model import chosen_columns, model
-from hopsd.solver.bound.dual_prices import Prices
-from hopsd.solver.bound.reduced_cost import reduced_losses
+from hopsd.solver.bound.reduced_cost import ItemPrices
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +30,7 @@ QUICK = Reach(12_000, NODES)
 def prove(
     program: Program,
     choice: Ints,
-    prices: Prices,
+    prices: ItemPrices,
     gap: float,
     give_up: float,
     solver: CheckedSolver,
@@ -46,7 +45,7 @@ def prove(
     plans so good that ``choice`` would miss the gap may be: showing that there is none suffices.
     """
     value = program.scaled_objective(choice)
-    loss = reduced_losses(program, prices.item, prices.job)
+    loss = prices.losses(program)
     for target in (value, value / (1 - gap)):
         useful = loss <= (prices.bound - target) * (1 + 1e-9)
         if np.count_nonzero(useful) <= reach.columns:

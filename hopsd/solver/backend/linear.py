@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -46,11 +47,13 @@ class Optimum:
     prices: Floats
 
 
-def minimise(cost: Floats, constraints: Constraints, upper: Floats) -> Optimum | None:
+def minimise(
+    cost: Floats, constraints: Constraints, upper: Floats, *, seconds: float = inf
+) -> Optimum | None:
     """Minimise ``cost x`` within ``constraints``, 0 <= x <= upper, both (n,); None: infeasible.
 
     Raises:
-        SolverError: unbounded, or the solver gave up.
+        SolverError: unbounded, or the solver gave up, as it does after ``seconds``.
     """
     optimize, sparse = _scipy()
     answer = optimize.linprog(
@@ -59,6 +62,7 @@ def minimise(cost: Floats, constraints: Constraints, upper: Floats) -> Optimum |
         b_ub=constraints.limit,
         bounds=np.column_stack((np.zeros(len(cost)), upper)),
         method="highs",
+        options={"time_limit": max(0.0, seconds)} if seconds < inf else {},
     )
     if answer.status == 2:
         return None

@@ -18,7 +18,7 @@ from hopsd.core.placement.shapes import ramp
 from hopsd.model.arrays import Floats, Ints
 from hopsd.solver.bound.column_groups import ColumnGroups
 from hopsd.solver.bound.cuts import KINDS, CapacityRows, capacity_rows
-from hopsd.solver.bound.reduced_cost import best_profits, reduced_losses
+from hopsd.solver.bound.reduced_cost import ItemPrices, prices_of_items
 
 _TYPE_STEPS = 200
 # The second descent uses a few columns of every job: 10,000 idle GPUs have 14 million columns.
@@ -32,17 +32,11 @@ _KEPT = 0.7
 
 
 @dataclass(frozen=True, slots=True)
-class Prices:
-    """Dual prices: ``row`` (rows,), one per unit of each of ``rows``, and the ``bound`` they prove.
-
-    ``item`` (items,): what each costs; ``job`` (jobs,): the profit of its best column.
-    """
+class Prices(ItemPrices):
+    """Dual prices ``row`` (rows,), one per unit of each of ``rows``, and what follows from them."""
 
     rows: CapacityRows
     row: Floats
-    item: Floats
-    job: Floats
-    bound: float
 
 
 _Dual = Callable[[Floats], tuple[float, Floats]]
@@ -81,9 +75,8 @@ def prices_at(program: Program, rows: CapacityRows, row: Floats) -> Prices:
     ``sum_i max(0, max_j(value_ij - cost of what j takes)) + sum_r price_r limit_r``.
     """
     row = np.maximum(row, 0.0)
-    item = rows.cost(row)
-    job = best_profits(program, item)
-    return Prices(rows, row, item, job, float(job.sum() + row @ rows.limit))
+    of_items = prices_of_items(program, rows.cost(row), float(row @ rows.limit))
+    return Prices(of_items.item, of_items.job, of_items.capacity, of_items.bound, rows, row)
 
 
 def _descend_in_rounds(
@@ -108,7 +101,7 @@ def _descend_in_rounds(
 def _near_best(program: Program, at: Prices, rng: np.random.Generator) -> Ints:
     """The columns within 5 % of each job's best; of many, an evenly spaced sample."""
     columns = program.configurations
-    near = np.flatnonzero(reduced_losses(program, at.item, at.job) <= _NEAR * program.value)
+    near = np.flatnonzero(at.losses(program) <= _NEAR * program.value)
     bounds = np.searchsorted(near, columns.start)
     count = np.diff(bounds)
     stride = np.maximum(1, count // _ACTIVE_PER_JOB)

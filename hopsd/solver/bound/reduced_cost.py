@@ -2,10 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from hopsd.core.placement.program import Program
 from hopsd.model.arrays import Floats
+
+
+@dataclass(frozen=True, slots=True)
+class ItemPrices:
+    """What every item of a program's demands costs, ``item`` (items,), and what follows.
+
+    ``capacity``: at least the cost of what any plan takes. ``job`` (jobs,): the profit of its best
+    column. ``bound``: on any plan's value, the sum of both.
+    """
+
+    item: Floats
+    job: Floats
+    capacity: float
+    bound: float
+
+    def losses(self, program: Program) -> Floats:
+        """How far each column's profit is below its job's best, (columns,)."""
+        return reduced_losses(program, self.item, self.job)
+
+
+def prices_of_items(program: Program, item: Floats, capacity: float) -> ItemPrices:
+    """Prices with their bound; see :class:`ItemPrices`."""
+    job = best_profits(program, item)
+    return ItemPrices(item, job, capacity, float(job.sum()) + capacity)
 
 
 def best_profits(program: Program, cost: Floats) -> Floats:

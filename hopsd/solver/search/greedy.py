@@ -6,7 +6,7 @@ import numpy as np
 
 from hopsd.core.placement.program import Program
 from hopsd.model.arrays import Floats, Ints
-from hopsd.solver.bound.dual_prices import Prices
+from hopsd.solver.bound.reduced_cost import ItemPrices
 from hopsd.solver.search.residual_capacity import ResidualCapacity
 
 
@@ -18,7 +18,7 @@ def greedy_by_weight(program: Program) -> Ints:
     return fill_idle(program, np.full(program.configurations.jobs, -1, dtype=np.int64))
 
 
-def greedy_by_prices(program: Program, prices: Prices) -> Ints:
+def greedy_by_prices(program: Program, prices: ItemPrices) -> Ints:
     """Greedy by prices: each job takes its most profitable free column, value less the GPUs' price.
 
     In descending order of profit; jobs without a profit are left out at first, and remaining GPUs

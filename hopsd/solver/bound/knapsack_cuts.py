@@ -1,0 +1,143 @@
+"""Cuts from a server's own knapsack of GPUs, cores and memory, for servers short of the last two.
+
+A server's rows limit GPUs, cores and memory one by one, and fractions of jobs fill all of them
+together as no whole jobs can. Let a few kinds of what jobs take have a value each, and ``V(x)`` be
+the most value that whole ones can have within ``x``. ``V`` is superadditive, so whatever a server
+holds satisfies ``sum V(what each takes) <= V(capacity)``: a valid cut for every kind, with a value
+or without (Nemhauser and Wolsey, Integer and combinatorial optimization, chapter II.1.5). The
+values are those whose cut a solution of the LP violates most (Fenchel cuts: Boyd, SIAM J. Optim. 3,
+1993).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hopsd.core.placement.program import Program
+from hopsd.core.placement.shapes import ramp
+from hopsd.model.arrays import Floats, Ints
+
+
+@dataclass(frozen=True, slots=True)
+class ServerParts:
+    """What columns take of single servers: a *part* is a server and what is taken, its *kind*.
+
+    ``server``, ``kind`` (parts,); ``weight`` (kinds, resources) and ``capacity`` (servers,
+    resources): GPUs, then the server's other rows. Entry ``e`` says that the item ``item[e]`` of
+    the program's demands has the part ``part[e]``; both (entries,), sorted by item.
+    """
+
+    server: Ints
+    kind: Ints
+    weight: Ints
+    capacity: Ints
+    item: Ints
+    part: Ints
+
+    @classmethod
+    def of(cls, program: Program) -> ServerParts:
+        """The parts of all items; limits have none."""
+        demands, server = program.configurations.demands, program.configurations.server
+        servers = len(program.configurations.pool)
+        resource = _rank(server, servers)
+        width = int(resource.max(initial=0)) + 1
+        items = np.repeat(np.arange(len(demands)), np.diff(demands.start))
+        own = np.flatnonzero(server[demands.row] >= 0)
+        key, entry = np.unique(items[own] * servers + server[demands.row[own]], return_inverse=True)
+        weight = np.zeros((len(key), width), dtype=np.int64)
+        np.add.at(weight, (entry.ravel(), resource[demands.row[own]]), demands.amount[own])
+        capacity = np.zeros((servers, width), dtype=np.int64)
+        held = np.flatnonzero(server >= 0)
+        capacity[server[held], resource[held]] = program.capacity[held]
+        kinds, kind = np.unique(weight, axis=0, return_inverse=True)
+        known, part = np.unique((key % servers) * len(kinds) + kind.ravel(), return_inverse=True)
+        number = len(kinds) or 1
+        return cls(known // number, known % number, kinds, capacity, key // servers, part.ravel())
+
+    def entries(self, items: Ints) -> tuple[Ints, Ints]:
+        """Which of ``items`` (by position) has which part: (entries,) each."""
+        first = np.searchsorted(self.item, items)
+        lengths = np.searchsorted(self.item, items, side="right") - first
+        return np.repeat(np.arange(len(items)), lengths), np.repeat(first, lengths) + ramp(lengths)
+
+
+def _rank(server: Ints, servers: int) -> Ints:
+    """How many earlier rows the same server has, (rows,); 0 for limits."""
+    order = np.argsort(server, kind="stable")
+    first = np.searchsorted(server[order], np.arange(-1, servers))
+    rank = np.zeros(len(server), dtype=np.int64)
+    rank[order] = np.arange(len(server)) - first[server[order] + 1]
+    return np.where(server >= 0, rank, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """``sum factor[c, kind] <= limit[c]`` over all parts that a plan has on ``server[c]``.
+
+    ``server`` and ``limit`` (cuts,), ``factor`` (cuts, kinds). Sorted by server.
+    """
+
+    server: Ints
+    factor: Floats
+    limit: Floats
+
+    def costs(self, parts: ServerParts, prices: Floats) -> Floats:
+        """The cost of every item's parts at ``prices`` (cuts,), up to the last item with a part."""
+        of_kinds = np.zeros((len(parts.capacity), self.factor.shape[1]))
+        np.add.at(of_kinds, self.server, prices[:, None] * self.factor)
+        of_parts = of_kinds[parts.server, parts.kind][parts.part]
+        return np.bincount(parts.item, of_parts).astype(np.float64)
+
+    def with_more(self, server: Ints, factor: Floats, limit: Floats) -> Cuts:
+        """These and further cuts."""
+        both = np.concatenate([self.server, server])
+        order = np.argsort(both, kind="stable")
+        return Cuts(
+            both[order],
+            np.concatenate([self.factor, factor])[order],
+            np.concatenate([self.limit, limit])[order],
+        )
+
+    @classmethod
+    def none(cls, kinds: int) -> Cuts:
+        """No cuts yet."""
+        return cls(np.zeros(0, dtype=np.int64), np.zeros((0, kinds)), np.zeros(0))
+
+
+def patterns(weight: Ints, capacity: Ints, most: int) -> Ints | None:
+    """Every choice of whole kinds within ``capacity`` (resources,), as counts (patterns, kinds).
+
+    ``weight`` (kinds, resources), each with a GPU at least. None if they are more than ``most``.
+    """
+    kinds = len(weight)
+    counts = [np.zeros((1, kinds), dtype=np.int64)]
+    last, left = np.zeros(1, dtype=np.int64), capacity[None, :]
+    while len(last):
+        own = kinds - last
+        parent = np.repeat(np.arange(len(last)), own)
+        kind = np.repeat(last, own) + ramp(own)
+        rest = left[parent] - weight[kind]
+        fits = np.flatnonzero((rest >= 0).all(axis=1))
+        if sum(map(len, counts)) + len(fits) > most:
+            return None
+        more = counts[-1][parent[fits]]
+        more[np.arange(len(fits)), kind[fits]] += 1
+        counts.append(more)
+        last, left = kind[fits], rest[fits]
+    return np.concatenate(counts)
+
+
+def factors(values: Floats, weights: Ints, kinds: Ints) -> Floats:
+    """``V`` of every kind, (kinds,): the most value of a pattern no larger than it.
+
+    ``values`` (patterns,) and ``weights`` (patterns, resources) of a server's patterns; ``kinds``
+    (kinds, resources).
+    """
+    best = np.zeros(len(kinds))
+    order = np.argsort(-values, kind="stable")
+    inside = (weights[order][:, None, :] <= kinds[None, :, :]).all(axis=2)
+    found = inside.any(axis=0)
+    best[found] = values[order][inside.argmax(axis=0)[found]]
+    return best

@@ -1,0 +1,277 @@
+"""Tighten the bound where servers are short of cores or memory: an LP with cuts, round by round.
+
+Every round solves the LP relaxation over the columns that could matter, and adds the cuts of single
+servers that its solution violates most. It runs in a child process: HiGHS inside this one could
+not be killed, and its crash would be ours.
+"""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from time import monotonic
+
+import numpy as np
+
+from hopsd.core.placement.program import Program
+from hopsd.core.placement.shapes import ramp
+from hopsd.errors import SolverError
+from hopsd.model.arrays import Floats, Ints
+from hopsd.solver.backend.linear import Constraints, minimise
+from hopsd.solver.bound.cuts import capacity_rows
+from hopsd.solver.bound.dual_prices import Prices
+from hopsd.solver.bound.knapsack_cuts import Cuts, ServerParts, factors, patterns
+from hopsd.solver.bound.reduced_cost import ItemPrices, prices_of_items
+
+# A server's cuts give weights to this many of its kinds at most, with so many patterns.
+_KINDS_MAX, _PATTERNS_MAX = 12, 3_000
+_ROUNDS, _CUTS_PER_SERVER = 20, 4
+# An LP of more servers takes longer than a plan may.
+_SERVERS_MAX = 400
+# Columns of the first LP, by loss relative to value; how many are added at once, and how often.
+_NEAR, _MORE_COLUMNS, _PRICINGS = 0.03, 1_500, 8
+# Relative: a bound so close to the LP's is the LP's; a round with less progress is the last.
+_CLOSE, _PROGRESS = 2e-4, 5e-4
+_VIOLATED, _USED = 1e-4, 1e-6
+# The child stops by itself a little before it is killed.
+_TOLD_SHARE = 0.9
+
+
+def tighten(program: Program, prices: Prices, target: float, give_up: float) -> ItemPrices:
+    """Prices that prove a lower bound than ``prices``; these where there is nothing to gain.
+
+    Stops once ``target`` is proven or, with the best so far, at ``give_up`` (monotonic seconds).
+    """
+    servers = len(program.configurations.pool)
+    if servers > _SERVERS_MAX or not program.configurations.short_of_more_than_gpus:
+        return prices
+    seconds = give_up - monotonic()
+    if seconds <= 0:
+        return prices
+    told = monotonic() + _TOLD_SHARE * seconds
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "hopsd.solver.tighten"],
+            input=pickle.dumps((program, prices, target, told)),
+            timeout=seconds if np.isfinite(seconds) else None,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            check=True,
+        )
+        capacity, *item = np.frombuffer(done.stdout)
+    except (subprocess.SubprocessError, OSError, ValueError):
+        return prices
+    found = prices_of_items(program, np.array(item), float(capacity))
+    return min(prices, found, key=lambda known: known.bound)
+
+
+def find_cuts(program: Program, prices: Prices, target: float, give_up: float) -> ItemPrices:
+    """What :func:`tighten` returns, in this process."""
+    relaxation = _Relaxation(program, prices)
+    best: ItemPrices = prices
+    try:
+        for _ in range(_ROUNDS):
+            before = best.bound
+            best = min(best, relaxation.solve(give_up), key=lambda known: known.bound)
+            if best.bound <= target or monotonic() > give_up or not relaxation.cut():
+                break
+            if relaxation.rounds > 1 and before - best.bound < _PROGRESS * before:
+                break
+    except SolverError:
+        pass
+    return best
+
+
+@dataclass(slots=True)
+class _Class:
+    """Servers of equal capacity: what is a cut for one of them is one for all.
+
+    ``factor``: of every cut found, (kinds,) each.
+    """
+
+    servers: Ints
+    kinds: Ints
+    factor: list[Floats] = field(default_factory=list)
+    known: set[bytes] = field(default_factory=set)
+
+
+class _Relaxation:
+    """The LP with all cuts so far, over some of the columns."""
+
+    def __init__(self, program: Program, prices: Prices) -> None:
+        self._program, self._rows = program, capacity_rows(program)
+        self._parts = parts = ServerParts.of(program)
+        self._cuts, self.rounds = Cuts.none(len(parts.weight)), 0
+        self._job = program.configurations.job_of_column()
+        self._scale = float(program.value.max())
+        self._at: ItemPrices = prices
+        loss = self._at.losses(program)
+        self._active = np.flatnonzero(loss <= _NEAR * program.value)
+        self._x = np.zeros(0)
+        of_class = np.unique(parts.capacity, axis=0, return_inverse=True)[1].ravel()
+        self._classes = []
+        for number in range(int(of_class.max(initial=-1)) + 1):
+            kinds = np.unique(parts.kind[of_class[parts.server] == number])
+            self._classes.append(_Class(np.flatnonzero(of_class == number), kinds))
+        self._has: set[tuple[int, int, int]] = set()
+
+    def solve(self, give_up: float) -> ItemPrices:
+        """The best prices found while columns with a profit are added until few are missing."""
+        program, best = self._program, self._at
+        self.rounds += 1
+        for _ in range(_PRICINGS):
+            value, job = self._solve_lp(give_up)
+            best = min(best, self._at, key=lambda known: known.bound)
+            if self._at.bound - value <= _CLOSE * value:
+                break
+            profit = program.value - program.per_column(self._at.item) - job[self._job]
+            more = np.flatnonzero(profit > _USED * self._scale)
+            if len(more) > _MORE_COLUMNS:
+                relative = profit[more] / program.value[more]
+                more = more[np.argpartition(-relative, _MORE_COLUMNS)[:_MORE_COLUMNS]]
+            more = np.setdiff1d(more, self._active)
+            if not len(more) or monotonic() > give_up:
+                break
+            columns = np.union1d(self._active, more)
+            x = np.zeros(len(columns))
+            x[np.searchsorted(columns, self._active)] = self._x
+            self._active, self._x = columns, x
+        return best
+
+    def _solve_lp(self, give_up: float) -> tuple[float, Floats]:
+        """The LP over the active columns; its value and the jobs' prices (jobs,)."""
+        program, rows, cuts = self._program, self._rows, self._cuts
+        jobs, active = program.configurations.jobs, self._active
+        column, row, amount = self._entries()
+        known, row = np.unique(row, return_inverse=True)
+        limit = np.concatenate([np.ones(jobs), rows.limit, cuts.limit])[known]
+        constraints = Constraints(row.ravel(), column, amount, limit)
+        found = minimise(
+            -program.value[active] / self._scale,
+            constraints,
+            np.full(len(active), np.inf),
+            seconds=give_up - monotonic(),
+        )
+        if found is None:
+            raise SolverError("a capacity is below 0")
+        price = np.zeros(jobs + len(rows.limit) + len(cuts.limit))
+        price[known] = np.maximum(found.prices, 0.0) * self._scale
+        of_rows, of_cuts = price[jobs : jobs + len(rows.limit)], price[jobs + len(rows.limit) :]
+        item = rows.cost(of_rows)
+        of_parts = cuts.costs(self._parts, of_cuts)
+        item[: len(of_parts)] += of_parts
+        capacity = float(of_rows @ rows.limit + of_cuts @ cuts.limit)
+        self._at, self._x = prices_of_items(program, item, capacity), found.x
+        return -found.objective * self._scale, price[:jobs]
+
+    def _entries(self) -> tuple[Ints, Ints, Floats]:
+        """Columns (positions among the active), rows and amounts of the LP's matrix."""
+        program, rows, cuts = self._program, self._rows, self._cuts
+        active, jobs = self._active, program.configurations.jobs
+        count = len(active)
+        items = program.items(active)
+        lengths = rows.start[items + 1] - rows.start[items]
+        at = np.repeat(rows.start[items], lengths) + ramp(lengths)
+        own = np.repeat(np.arange(len(items)) % count, lengths)
+        holder, part = self._active_parts()
+        server, kind = self._parts.server[part], self._parts.kind[part]
+        first = np.searchsorted(cuts.server, server)
+        several = np.searchsorted(cuts.server, server, side="right") - first
+        cut = np.repeat(first, several) + ramp(several)
+        factor = cuts.factor[cut, np.repeat(kind, several)]
+        column = np.concatenate([np.arange(count), own, np.repeat(holder, several)])
+        row = [self._job[active], jobs + rows.row[at], jobs + len(rows.limit) + cut]
+        amount = np.concatenate([np.ones(count), rows.amount[at], factor])
+        used = amount > 0.0
+        return column[used], np.concatenate(row)[used], amount[used]
+
+    def _active_parts(self) -> tuple[Ints, Ints]:
+        """The positions among the active columns of those that have each part, and the part."""
+        items = self._program.configurations.shape[self._active].astype(np.int64)
+        holder, entry = self._parts.entries(items)
+        return holder, self._parts.part[entry]
+
+    def cut(self) -> bool:
+        """Add cuts that the LP's solution violates; returns whether there are any."""
+        holder, part = self._active_parts()
+        parts = self._parts
+        held = np.zeros((len(parts.capacity), len(parts.weight)))
+        np.add.at(held, (parts.server[part], parts.kind[part]), self._x[holder])
+        self._find(held)
+        server, factor = [], []
+        for number, group in enumerate(self._classes):
+            if not group.factor:
+                continue
+            known = np.array(group.factor)
+            excess = held[group.servers] @ known.T
+            for at, own in zip(group.servers.tolist(), excess, strict=True):
+                for best in np.argsort(-own, kind="stable")[:_CUTS_PER_SERVER].tolist():
+                    key = number, at, best
+                    if own[best] > 1 + _VIOLATED and key not in self._has:
+                        self._has.add(key)
+                        server.append(at)
+                        factor.append(known[best])
+        if not server:
+            return False
+        # In units of the server's GPUs, like every other row.
+        at = np.array(server)
+        unit = np.maximum(1, parts.capacity[at, 0]).astype(np.float64)
+        self._cuts = self._cuts.with_more(at, np.array(factor) * unit[:, None], unit)
+        return True
+
+    def _find(self, held: Floats) -> None:
+        """Cuts that servers violate: weights of kinds with the largest sum over what is ``held``,
+        such that no pattern weighs more than 1; one LP for all servers.
+        """
+        weight, capacity = self._parts.weight, self._parts.capacity
+        found: list[tuple[_Class, Ints, Ints]] = []
+        row, column, value, gain = [], [], [], []
+        rows = columns = 0
+        for group in self._classes:
+            for server in group.servers.tolist():
+                kinds = np.flatnonzero((held[server] > _USED) & (weight[:, 0] > 0))
+                if not len(kinds):
+                    continue
+                by_size = np.argsort(-held[server, kinds] * weight[kinds, 0], kind="stable")
+                kinds = kinds[by_size[:_KINDS_MAX]]
+                own = patterns(weight[kinds], capacity[server], _PATTERNS_MAX)
+                while own is None:
+                    kinds = kinds[:-1]
+                    own = patterns(weight[kinds], capacity[server], _PATTERNS_MAX)
+                at, kind = np.nonzero(own)
+                row.append(rows + at)
+                column.append(columns + kind)
+                value.append(own[at, kind].astype(np.float64))
+                gain.append(held[server, kinds])
+                rows, columns = rows + len(own), columns + len(kinds)
+                found.append((group, kinds, own))
+        if not found:
+            return
+        constraints = Constraints(
+            np.concatenate(row), np.concatenate(column), np.concatenate(value), np.ones(rows)
+        )
+        best = minimise(-np.concatenate(gain), constraints, np.full(columns, np.inf))
+        if best is None:
+            return
+        first = 0
+        for (group, kinds, own), gains in zip(found, gain, strict=True):
+            alpha = best.x[first : first + len(kinds)]
+            first += len(kinds)
+            values = own @ alpha
+            most = float(values.max())
+            if alpha @ gains <= (1 + _VIOLATED) * most:
+                continue
+            factor = np.zeros(len(weight))
+            values = values / most
+            factor[group.kinds] = factors(values, own @ weight[kinds], weight[group.kinds])
+            key = np.round(factor, 9).tobytes()
+            if key not in group.known:
+                group.known.add(key)
+                group.factor.append(factor)
+
+
+if __name__ == "__main__":
+    made = find_cuts(*pickle.load(sys.stdin.buffer))  # noqa: S301  # from our own parent
+    sys.stdout.buffer.write(np.array([made.capacity, *made.item]).tobytes())

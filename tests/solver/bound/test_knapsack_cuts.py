@@ -1,0 +1,118 @@
+"""Cuts of servers that are short of cores or memory hold for every plan, and lower the bound."""
+
+from __future__ import annotations
+
+import sys
+from itertools import product
+from math import inf
+from time import monotonic
+
+import numpy as np
+import pytest
+from instances import ruled, snapshot
+from programs import program_of
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import csc_array
+
+from bench.plan import instances as bench
+from hopsd.core.placement.program import Program
+from hopsd.solver.backend.model import model
+from hopsd.solver.bound.column_groups import column_groups
+from hopsd.solver.bound.dual_prices import Prices, find_prices
+from hopsd.solver.bound.knapsack_cuts import ServerParts, factors, patterns
+from hopsd.solver.search.greedy import greedy_by_weight
+from hopsd.solver.tighten import find_cuts, tighten
+
+
+def priced(program: Program) -> Prices:
+    floor = program.scaled_objective(greedy_by_weight(program))
+    return find_prices(program, column_groups(program), floor, inf)
+
+
+def fragments(gpus: int) -> Program:
+    case, noise, demands = bench.Case.FRAGMENTED, bench.Noise.PAIR, bench.Demands.SITE
+    return program_of(bench.snapshot(gpus, case, noise, 0, demands=demands))
+
+
+def best_value(program: Program) -> float:
+    """By another solver, from the program as written."""
+    columns = np.arange(len(program.value))
+    whole = model(program, columns, program.capacity, as_written=True)
+    rows = csc_array((whole.factor, whole.row, whole.start), shape=(len(whole.upper), len(columns)))
+    answer = milp(
+        -whole.objective,
+        constraints=LinearConstraint(rows, -np.inf, whole.upper),
+        integrality=np.ones(len(columns)),
+        bounds=Bounds(0, 1),
+        options={"mip_rel_gap": 1e-6},
+    )
+    assert answer.status == 0
+    return -float(answer.fun) * float(program.value.max())
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_every_choice_of_whole_kinds_keeps_a_cut(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    capacity = np.array([6, 30, 40])
+    weight = np.stack(
+        [rng.integers(1, 5, 6), rng.integers(0, 20, 6), rng.integers(0, 30, 6)], axis=1
+    )
+    valued = rng.choice(6, 3, replace=False)
+    own = patterns(weight[valued], capacity, 1000)
+    assert own is not None
+    values = own @ rng.uniform(0, 1, 3)
+    factor = factors(values, own @ weight[valued], weight)
+    every = np.indices((7,) * 6).reshape(6, -1).T
+    whole = every[(every @ weight <= capacity).all(axis=1)]
+    assert len(whole) > 1
+    assert (whole @ factor).max() <= values.max() + 1e-9
+
+
+def test_patterns_are_all_choices_within_the_capacity_once() -> None:
+    weight, capacity = np.array([[1, 4], [2, 1], [3, 0]]), np.array([5, 9])
+    own = patterns(weight, capacity, 1000)
+    assert own is not None
+    expected = [
+        counts
+        for counts in product(range(6), repeat=3)
+        if (np.array(counts) @ weight <= capacity).all()
+    ]
+    assert sorted(map(tuple, own.tolist())) == expected
+    assert patterns(weight, capacity, len(expected) - 1) is None
+
+
+def test_parts_hold_what_items_take_of_servers() -> None:
+    program = fragments(128)
+    parts = ServerParts.of(program)
+    demands, server = program.configurations.demands, program.configurations.server
+    for item in range(len(demands)):
+        entries = parts.part[parts.item == item]
+        taken = [(row, amount) for row, amount in demands.of(item) if server[row] >= 0]
+        assert set(parts.server[entries]) == {server[row] for row, _ in taken}
+        assert parts.weight[parts.kind[entries]].sum() == sum(amount for _, amount in taken)
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("seed", range(4))
+def test_no_plan_is_worth_more_than_the_bound(seed: int, first: bool) -> None:
+    program = program_of(ruled(snapshot(seed, servers=8, jobs=20, first=first), seed))
+    prices = priced(program)
+    found = find_cuts(program, prices, 0.0, inf)
+    assert found.bound <= prices.bound
+    assert found.bound >= best_value(program) * (1 - 1e-6)
+
+
+def test_cuts_lower_the_bound_where_memory_and_cores_are_short() -> None:
+    """From 690.9 to 681.8."""
+    program = fragments(128)
+    prices = priced(program)
+    found = tighten(program, prices, 0.0, monotonic() + 300.0)
+    assert found.bound < 0.99 * prices.bound
+
+
+def test_without_an_answer_the_prices_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = fragments(128)
+    prices = priced(program)
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    assert tighten(program, prices, 0.0, monotonic() + 60.0) is prices
+    assert tighten(program, prices, 0.0, monotonic() - 1.0) is prices
