@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from hopsd.config import Config
 from hopsd.controller import Controller, round_settings
-from hopsd.errors import InputError
+from hopsd.errors import HopsError, InputError
 from hopsd.learning.learnt import known_workloads, workload_document
 from hopsd.model.bounds import EPOCH
 from hopsd.model.cluster import Node
@@ -35,6 +35,9 @@ STRANGER = -1
 
 HOURLY_SECONDS = 3 * DAY_SECONDS
 """Use is told by the hour for periods up to so long, else by the day (UTC)."""
+
+DIARY_MOST = 100_000
+"""Jobs in an answer."""
 
 _MAX_NAMED = 10
 """Tasks of an array in a sentence."""
@@ -161,6 +164,34 @@ class Answers:
             "use": None if hidden else [asdict(use) for use in store.gpu_use(since, until, day)],
             "ranges": list(RATIOS),
             **store.figures(since, until, restart, user),
+        }
+
+    def diary(self, who: Viewer, asked: Mapping[str, Any], store: PostgresStore) -> Document:
+        """What a shadow noted of the newest ``most`` jobs from ``since`` to ``until``, with what
+        is needed to play them through.
+
+        Raises:
+            HopsError: something is hidden from ``who``, and the diary is of everybody's jobs.
+            InputError: they are no times, or the number is none that is accepted.
+        """
+        if who.hidden:
+            raise HopsError(
+                f"the diary is of everybody's jobs, and {', '.join(sorted(who.hidden))} are private"
+                " here: it is for root, hopsd's account and Slurm's operators"
+            )
+        most = asked.get("most")
+        if isinstance(most, bool) or not isinstance(most, int) or not 0 < most <= DIARY_MOST:
+            raise InputError(f"most: accepted is a number from 1 to {DIARY_MOST}")
+        config = self.config
+        return {
+            "policy": config.plan.policy,
+            "round_seconds": config.daemon.round_seconds,
+            "restart_seconds": config.knowledge.assumed_restart_seconds,
+            "nodes": [
+                {key: node[key] for key in ("name", "gpu_type", "gpus", "usable")}
+                for node in self.document["nodes"]
+            ],
+            "jobs": store.diary(_time(asked, "since"), _time(asked, "until"), most),
         }
 
     def plans(self, most: int) -> tuple[PlanSummary, ...]:

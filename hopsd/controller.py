@@ -26,6 +26,7 @@ from hopsd.core.speed.throughput import Communication, IterationModel
 from hopsd.core.submission.comment import Comment, parse
 from hopsd.core.usage import Meter
 from hopsd.deadline import WithDeadline
+from hopsd.diary import Diary
 from hopsd.errors import HopsError, InputError, NotLeaderError, PlanLateError
 from hopsd.learning.learner import Learner
 from hopsd.model.ids import JobId, job_order
@@ -143,6 +144,7 @@ class Controller:
         self._defects = _Defects()
         self._pruned = -inf
         self._meter = Meter()
+        self._diary = Diary(store)
         self._config = self._wanted = config
         self._policy = WithDeadline(get_policy(config.plan.policy))
         self._learner = Learner(store, config.knowledge.report_dir)
@@ -292,6 +294,8 @@ class Controller:
         self._whatever_happens(lambda: self._note_failures(result.outcomes))
         self._whatever_happens(lambda: self._note_profiles(result.profiled))
         self._whatever_happens(lambda: self._note_asides(result))
+        if self._config.slurm.port is PortName.SHADOW:
+            self._whatever_happens(lambda: self._diary.note(result))
         return status.sentence_of(result)
 
     def _observe(self) -> Observation:

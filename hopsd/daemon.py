@@ -199,6 +199,7 @@ class Daemon:
                 self._viewer(r), str(r.arguments.get("job", ""))
             ),
             "throughput": self._throughput,
+            "diary": lambda r: self._answers.diary(self._viewer(r), r.arguments, self._store),
             "report": lambda r: self._answers.report(self._viewer(r), r.arguments, self._store),
             "pause": lambda r: self._control(r, paused=True),
             "resume": lambda r: self._control(r, paused=False),

@@ -252,6 +252,8 @@ def _kept_back(job: JobReading, now: float) -> str:
 def _left_to_slurm(row: Document, service: Service) -> str | None:
     if row["released"]:
         return "given back to plain Slurm, which starts it by its own rules"
+    if service.port == "shadow" and service.mode == "active":
+        return "hops would start it now; a shadow leaves that to Slurm"
     return "hops is paused" if service.mode == "paused" else None
 
 

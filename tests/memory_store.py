@@ -17,6 +17,7 @@ from hopsd.model.job import ThroughputTable
 from hopsd.model.journal import (
     HOUR,
     Control,
+    DiaryEntry,
     Event,
     GpuUse,
     Placement,
@@ -71,6 +72,7 @@ class MemoryStore(MemoryKnowledge):
         self._profile_runs: dict[tuple[JobId, float], ProfileRun] = {}
         self._events: list[Event] = []
         self._control = Control()
+        self.diary: dict[tuple[JobId, float], DiaryEntry] = {}
         self._gpu_use: dict[tuple[float, GpuType], GpuUse] = {}
         self._release_requests: dict[int, ReleaseRequest] = {}
         self._now = 0.0
@@ -240,11 +242,19 @@ class MemoryStore(MemoryKnowledge):
         found = added([], (replace(row, hour=row.hour // seconds * seconds) for row in kept))
         return tuple(row for _, row in sorted(found.items()))
 
+    def save_diary(self, entries: Iterable[DiaryEntry]) -> None:
+        for entry in entries:
+            old = self.diary.setdefault((entry.job, entry.submit), entry)
+            if old.planned is None:
+                planned = replace(old, planned=entry.planned, nodes=entry.nodes)
+                self.diary[entry.job, entry.submit] = planned
+
     def prune(self, now: float, retention_days: float) -> Mapping[str, int]:
         before = now - retention_days * DAY_SECONDS
         events, self._events = self._events, [e for e in self._events if e.at >= before]
         return {
             "jobs": _drop(self._ended, lambda job: job.end is not None and job.end < before),
+            "diary": self._prune_diary(),
             "placements": _drop(self._placements, lambda p: p.end is not None and p.end < before),
             "rounds": self._prune_rounds(before),
             "reasons": self._prune_reasons(before),
@@ -256,6 +266,13 @@ class MemoryStore(MemoryKnowledge):
             "gpu_use": _drop(self._gpu_use, lambda row: row.hour < before),
             "events": len(events) - len(self._events),
         }
+
+    def _prune_diary(self) -> int:
+        known = {*self._ended, *((job.id, job.submit) for job in self._open.values())}
+        gone = [key for key in self.diary if key not in known]
+        for key in gone:
+            del self.diary[key]
+        return len(gone)
 
     def _prune_rounds(self, before: float) -> int:
         finished = [plan for plan, written in self._plans.items() if written.finished is not None]

@@ -33,6 +33,10 @@ COMMANDS = {
     "report": ("hopsd.ctl.history.report:report", "What became of the GPUs, who waited how long."),
     "resume": ("hopsd.ctl.control:resume", "Schedule again after a pause."),
     "setup": ("hopsd.ctl.setup:setup", "Put hops in place on a controller, or take it back."),
+    "shadow": (
+        "hopsd.ctl.history.shadow:shadow",
+        "What hops would have done beside Slurm.",
+    ),
     "simulate": ("hopsd.ctl.simulate:simulate", "Play a workload through under policies."),
     "status": ("hopsd.ctl.status:status", "The cluster, what runs, what waits and why."),
     "top": ("hopsd.ctl.screen.top:top", "The cluster on the whole screen."),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId
@@ -122,3 +122,19 @@ class GpuUse:
     fragmented: float = 0.0
     idle: float = 0.0
     down: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class DiaryEntry:
+    """What a shadow saw of a job that asked for ``gpus`` GPUs, of ``gpu_type`` or of any.
+
+    ``planned``: when a plan of hops first had a place for it, on ``nodes``; None: none has yet.
+    """
+
+    job: JobId
+    submit: float
+    gpus: int
+    gpu_type: str = ""
+    time_limit_seconds: float | None = None
+    planned: float | None = None
+    nodes: Allocation = field(default_factory=Allocation)

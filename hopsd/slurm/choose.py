@@ -13,7 +13,7 @@ from hopsd.slurm.command import SlurmCommands
 from hopsd.slurm.fenced import FencedAdapter
 from hopsd.slurm.port import Port
 from hopsd.slurm.scontrol import ScontrolAdapter
-from hopsd.slurm.shadow import ShadowPort
+from hopsd.slurm.shadow.port import ShadowPort
 from hopsd.slurm.watch import ApplySettings
 
 Release = tuple[int, int]
@@ -85,7 +85,7 @@ def _adapter(config: SlurmConfig, commands: SlurmCommands, release: Release) -> 
 
 
 def _scontrol(config: SlurmConfig, commands: SlurmCommands) -> ScontrolAdapter:
-    return ScontrolAdapter(commands, partitions=config.partitions)
+    return ScontrolAdapter(commands, partitions=config.partitions, shadow=_shadow(config))
 
 
 def _pyslurm(config: SlurmConfig, commands: SlurmCommands, release: Release) -> Adapter:
@@ -103,7 +103,11 @@ def _pyslurm(config: SlurmConfig, commands: SlurmCommands, release: Release) -> 
         raise SlurmError(
             f"pyslurm is made for Slurm {_shown(made_for)}; accepted is {_shown(release)}"
         )
-    return PyslurmAdapter(commands, partitions=config.partitions)
+    return PyslurmAdapter(commands, partitions=config.partitions, shadow=_shadow(config))
+
+
+def _shadow(config: SlurmConfig) -> bool:
+    return config.port is PortName.SHADOW
 
 
 def _shown(release: tuple[int, ...]) -> str:

@@ -48,6 +48,7 @@ class PyslurmAdapter(ScontrolAdapter):
         *,
         partitions: Sequence[str] = (),
         clock: Callable[[], float] = time.time,
+        shadow: bool = False,
     ) -> None:
         """Load pyslurm.
 
@@ -55,7 +56,7 @@ class PyslurmAdapter(ScontrolAdapter):
             SlurmError: it is not installed, or does not load with this Slurm.
         """
         commands = commands or SlurmCommands()
-        super().__init__(commands, partitions=partitions, clock=clock)
+        super().__init__(commands, partitions=partitions, clock=clock, shadow=shadow)
         self._slurm = load_pyslurm(commands)
         self._gres: dict[_Start, Sequence[str]] = {}
 

@@ -36,6 +36,7 @@ from hopsd.slurm.parse import (
     task_reading,
 )
 from hopsd.slurm.script import Scripts
+from hopsd.slurm.shadow.plain import as_hops_job
 from hopsd.slurm.shape import Release, clear_cores, reset_arguments, update_arguments
 from hopsd.slurm.site import (
     closed_groups,
@@ -68,10 +69,13 @@ class ScontrolAdapter:
         *,
         partitions: Sequence[str] = (),
         clock: Callable[[], float] = time.time,
+        shadow: bool = False,
     ) -> None:
+        """``shadow``: plain jobs with GPUs are read as hops jobs that nobody may move."""
         self._commands = commands or SlurmCommands()
         self._partitions = tuple(partitions)
         self._clock = clock
+        self._shadow = shadow
         self._scripts = Scripts(self._commands)
         self._lines = SubmitLines(self._commands, self._has_slurmdbd)
         self._site = SiteRulesReader(self._commands)
@@ -247,9 +251,12 @@ class ScontrolAdapter:
         text = self._commands.run("squeue", "--all", "--states=all", "--json")
         try:
             answer = json.loads(text)
-            return answer if isinstance(answer["jobs"], list) else {"jobs": []}
+            jobs = answer["jobs"]
         except (ValueError, KeyError, TypeError) as error:
             raise SlurmError(f"squeue --json: not the JSON of a known release: {error}") from error
+        if not isinstance(jobs, list):
+            return {"jobs": []}
+        return {**answer, "jobs": [*map(as_hops_job, jobs)]} if self._shadow else answer
 
     def _mine(self, job: Mapping[str, Any]) -> bool:
         partitions = set((job.get("partition") or "").split(","))

@@ -10,6 +10,7 @@ from hopsd.model.ids import GpuType, JobId, UserName, WorkloadName
 from hopsd.model.journal import (
     HOUR,
     Control,
+    DiaryEntry,
     Event,
     GpuUse,
     Placement,
@@ -100,6 +101,9 @@ class History(Store, Protocol):
 
     def gpu_use(self, since: float, until: float, seconds: float = HOUR) -> tuple[GpuUse, ...]:
         """By whole multiples of ``seconds``, themselves of an hour; ``hour`` is their begin."""
+
+    def save_diary(self, entries: Iterable[DiaryEntry]) -> None:
+        """Insert; of a job that is there already only its first plan is added."""
 
     def prune(self, now: float, retention_days: float) -> Mapping[str, int]:
         """Delete what was over before the retention; rows by kind. Open jobs and plans stay."""

@@ -73,6 +73,8 @@ def prune(connection: Connection, before: float) -> dict[str, int]:
 
 _PRUNE = {
     "jobs": b"DELETE FROM jobs WHERE ended < %(before)s",
+    "diary": b"DELETE FROM diary d WHERE %(before)s > 0 AND NOT EXISTS"
+    b" (SELECT FROM jobs j WHERE j.id = d.job AND j.submit = d.submit)",
     "placements": b"DELETE FROM placements WHERE ended < %(before)s",
     "rounds": b"DELETE FROM rounds r WHERE ends < %(before)s AND NOT EXISTS (SELECT FROM plans p"
     b" WHERE p.round = r.started AND (p.finished IS NULL OR p.id ="

@@ -13,6 +13,7 @@ from hopsd.model.job import ThroughputTable
 from hopsd.model.journal import (
     HOUR,
     Control,
+    DiaryEntry,
     Event,
     GpuUse,
     Placement,
@@ -30,7 +31,7 @@ from hopsd.model.knowledge import (
 )
 from hopsd.model.profiling import ProfileRun
 from hopsd.model.step import StepOutcome
-from hopsd.store import figures, jobs, journal, plans, profiling, throughput
+from hopsd.store import diary, figures, jobs, journal, plans, profiling, throughput
 from hopsd.store.connection import Connection, Database
 from hopsd.store.history import DAY_SECONDS, job_document
 from hopsd.store.leader import Leader
@@ -254,6 +255,15 @@ class PostgresStore:
         """Sums over a period, as :func:`hopsd.store.figures.figures`."""
         with self._database.transaction() as connection:
             return figures.figures(connection, since, until, restart, user)
+
+    def save_diary(self, entries: Iterable[DiaryEntry]) -> None:
+        with self._writing() as connection:
+            diary.save(connection, entries)
+
+    def diary(self, since: float, until: float, most: int) -> list[dict[str, Any]]:
+        """The newest jobs of a period with what a shadow noted of them."""
+        with self._database.transaction() as connection:
+            return diary.jobs(connection, since, until, most)
 
     def prune(self, now: float, retention_days: float) -> Mapping[str, int]:
         with self._writing() as connection:

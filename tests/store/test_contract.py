@@ -486,6 +486,7 @@ def test_pruning_takes_what_is_over_and_leaves_what_is_needed(store: History) ->
         "programs": 1,
         "events": 1,
         "gpu_use": 0,
+        "diary": 0,
     }
     assert set(store.jobs()) == {ONE}
     assert [p.job for p in store.placements()] == ["1"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from statistics import fmean, median
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 from fixtures_postgres import Databases, connected_store
 from values import ended, job, running
 
-from hopsd.model.ids import GpuType, UserName
-from hopsd.model.journal import GpuUse
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import GpuType, JobId, UserName
+from hopsd.model.journal import DiaryEntry, GpuUse
 from hopsd.store.history import DAY_SECONDS, History
 from hopsd.store.postgres import PostgresStore
 
@@ -29,6 +31,22 @@ def test_use_is_added_up_by_hour_and_day(store: History) -> None:
     assert store.gpu_use(0.0, 7200.0, DAY_SECONDS) == day
     assert store.prune(3600.0 + DAY_SECONDS, 1.0)["gpu_use"] == 1
     assert store.gpu_use(0.0, 7200.0) == second
+
+
+def test_the_diary_keeps_the_first_plan_and_goes_with_its_job(full: PostgresStore) -> None:
+    entry = DiaryEntry(JobId("1"), 100.0, 2, "a100", 3600.0)
+    full.save_jobs([running("1", {"n0": 2}, since=200.0), job("2", submit=300.0)])
+    full.save_diary([entry, DiaryEntry(JobId("2"), 300.0, 1)])
+    full.save_diary([replace(entry, planned=150.0, nodes=Allocation.of({"n1": 2}))])
+    full.save_diary([replace(entry, planned=170.0)])
+    first, second = full.diary(0.0, 1000.0, 10)
+    assert (first["planned"], first["nodes"], first["limit"]) == (150.0, {"n1": 2}, 3600.0)
+    assert (first["runs"], first["gpu_type"]) == ([[200.0, None, 2]], "a100")
+    assert (second["id"], second["runs"], second["planned"]) == ("2", [], None)
+    assert [row["id"] for row in full.diary(0.0, 1000.0, 1)] == ["2"]
+    assert [row["id"] for row in full.diary(0.0, 200.0, 10)] == ["1"]
+    full.save_jobs([ended("1", 500.0)])
+    assert full.prune(500.5 + DAY_SECONDS, 1.0)["diary"] == 1
 
 
 @pytest.fixture(params=[pytest.param("machine_postgres", marks=pytest.mark.live)])

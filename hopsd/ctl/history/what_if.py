@@ -103,7 +103,7 @@ def what_if(
         *notes,
         f"Policies know: {knows}. A restart costs {restart_cost:g} s.",
     ]
-    (complain if as_json or as_csv else say)(_told(played, cluster, assumed))
+    (complain if as_json or as_csv else say)(told_first(played, cluster, assumed))
     results, files = study(
         policies, played, cluster, knows, out,
         round_seconds=round_seconds, restart_seconds=restart_cost, resume=resume,
@@ -159,7 +159,7 @@ def _cluster(
     ]
 
 
-def _told(played: Replay, cluster: Cluster, assumed: Sequence[str]) -> str:
+def told_first(played: Replay, cluster: Cluster, assumed: Sequence[str]) -> str:
     """What is played and what that assumes."""
     head = (
         f"{clock(played.start)} to {clock(played.end)}, on {cluster.gpus} GPUs of"

@@ -25,7 +25,7 @@ class ShadowPort:
         return self._port.read()
 
     def apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
-        """Log the steps; every outcome is FAILED, since nothing was done."""
+        """Log the steps; every outcome is UNCHANGED, since nothing was done or is wrong."""
         for step in steps:
             log.info(
                 "would",
@@ -34,5 +34,4 @@ class ShadowPort:
                 current=str(step.current),
                 target=str(step.target),
             )
-        error = "shadow: hops only looks and changes nothing"
-        return [StepOutcome(step, OutcomeStatus.FAILED, step.current, error) for step in steps]
+        return [StepOutcome(step, OutcomeStatus.UNCHANGED, step.current) for step in steps]

@@ -1,0 +1,1 @@
+"""A port that changes nothing, and plans for plain jobs, too."""

@@ -1,0 +1,82 @@
+"""Plain jobs as they would be if the submit plugin had made them hops jobs.
+
+A shadow plans for all jobs with GPUs, on a site whose users have not heard of hops. What they ask
+for comes from Slurm's own record: any text of theirs is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from hopsd.core.submission.contract import MARK
+from hopsd.model import bounds
+from hopsd.model.reading import USER_HOLD_BEGIN, SlurmState
+from hopsd.model.site import Kind
+from hopsd.slurm.parse import (
+    UNTYPED,
+    gpus_in,
+    holds_gpus,
+    is_hops_job,
+    number,
+    slurm_state,
+    state_words,
+    tres,
+)
+
+
+def as_hops_job(job: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A plain job of ``squeue --json`` with the comment and contract of a hops job, never to be
+    moved, and held as the plugin holds it. A job without GPUs and a hops job stay as they are.
+    """
+    gpus = _gpus(job)
+    if is_hops_job(job) or number(job.get("het_job_id")) or not bounds.GPUS.holds(gpus):
+        return job
+    plain = {
+        **job,
+        "comment": f"hops:reqs={gpus};preempt=no",
+        "admin_comment": _contract(job, gpus),
+    }
+    if slurm_state(state_words(job)) is SlurmState.PENDING:
+        if not number(job.get("priority")):  # its user or an operator holds it
+            plain["eligible_time"] = USER_HOLD_BEGIN
+        plain["priority"] = 0
+    return plain
+
+
+def _gpus(job: Mapping[str, Any]) -> int:
+    """How many it asks for. Slurm sums them up only where it accounts for them (``gres/gpu`` in
+    AccountingStorageTRES); else what it holds says, or its options.
+    """
+    if summed := tres(job.get("tres_req_str") or "").get(Kind.GPUS, 0):
+        return summed
+    if holds_gpus(job):
+        return _counted(job.get("gres_detail") or ())
+    times = {"tres_per_job": 1, "tres_per_node": _whole(job, "node_count"),
+             "tres_per_task": _whole(job, "tasks")}  # fmt: skip
+    return max(each * _counted([job.get(key) or ""]) for key, each in times.items())
+
+
+def _counted(texts: Iterable[str]) -> int:
+    return sum(count for text in texts for _, count, _ in gpus_in(text))
+
+
+def _whole(job: Mapping[str, Any], key: str) -> int:
+    return max(1, int(number(job.get(key)) or 1))
+
+
+def _contract(job: Mapping[str, Any], gpus: int) -> str:
+    """Its options as the plugin would pass them on."""
+    asked = [
+        found
+        for key in ("tres_per_node", "tres_per_job", "tres_per_socket", "tres_per_task")
+        for found in gpus_in(job.get(key) or "")
+    ]
+    types = {kind for kind, *_ in asked} - {UNTYPED}
+    each = _counted([job.get("tres_per_node") or ""])
+    parts = [MARK, f"shape:even|per_node:{each}" if each else "shape:any"]
+    if cores := int(number(job.get("cpus")) or 0):
+        parts.append(f"cores:{cores}/{gpus}")
+    if len(types) == 1:
+        parts.append(f"type:{types.pop()}")
+    return "|".join(parts)

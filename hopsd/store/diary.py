@@ -1,0 +1,41 @@
+"""Table ``diary``: what a shadow saw of each job, and where hops would first have started it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from hopsd.model.journal import DiaryEntry
+from hopsd.store.codec import encode
+from hopsd.store.connection import Connection, insert
+
+
+def save(connection: Connection, entries: Iterable[DiaryEntry]) -> None:
+    """Insert; of a job that is there already only the first plan is added."""
+    insert(
+        connection,
+        "diary",
+        [encode(entry) for entry in {(e.job, e.submit): e for e in entries}.values()],
+        on_conflict="ON CONFLICT (job, submit) DO UPDATE"
+        " SET planned = excluded.planned, nodes = excluded.nodes WHERE diary.planned IS NULL",
+    )
+
+
+def jobs(connection: Connection, since: float, until: float, most: int) -> list[dict[str, Any]]:
+    """The newest jobs that were there in the period, with their runs, the oldest first."""
+    rows = connection.execute(_JOBS, {"since": since, "until": until, "most": most})
+    return [row[0] for row in rows][::-1]
+
+
+_JOBS = """
+SELECT jsonb_build_object('id', j.id, 'user', j.user_name, 'account', j.account,
+    'submit', j.submit, 'wait', j.wait_seconds, 'gpus', d.gpus, 'gpu_type', d.gpu_type,
+    'limit', d.time_limit_seconds, 'planned', d.planned, 'nodes', d.nodes,
+    'runs', coalesce((
+        SELECT jsonb_agg(jsonb_build_array(p.started, p.ended, (
+            SELECT sum(value::int) FROM jsonb_each_text(p.nodes))) ORDER BY p.started)
+        FROM placements p WHERE p.job = j.id AND p.submit = j.submit), '[]'))
+FROM diary d JOIN jobs j ON j.id = d.job AND j.submit = d.submit
+WHERE j.submit < %(until)s AND (j.ended IS NULL OR j.ended >= %(since)s)
+ORDER BY j.submit DESC, j.id DESC LIMIT %(most)s
+"""

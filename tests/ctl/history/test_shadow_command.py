@@ -1,0 +1,122 @@
+"""`hopsctl shadow report` from a diary, and what a shadow notes in it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from click.testing import CliRunner
+
+from hopsd.answers import Answers
+from hopsd.config import Config
+from hopsd.ctl import cli
+from hopsd.ctl.history.shadow import at_the_time, logged_job
+from hopsd.errors import HopsError, InputError
+from hopsd.local_socket import LocalServer, Request
+from hopsd.model.privacy import Private, Viewer
+from hopsd.store.postgres import PostgresStore
+
+NOW = float(int(time.time()))
+THEN = NOW - 36000.0
+NODES = [{"name": f"n{i}", "gpu_type": "a100", "gpus": 2, "usable": True} for i in range(2)]
+
+
+def row(job: str, wait: float, *runs: tuple[float, float | None, int], **more: Any) -> Any:
+    return {
+        "id": job, "user": "ann", "account": "lab", "submit": THEN, "wait": wait, "gpus": 2,
+        "gpu_type": "", "limit": 7200.0, "planned": None, "nodes": {}, "runs": [*map(list, runs)],
+    } | more  # fmt: skip
+
+
+def run_of(hours: float) -> tuple[float, float, int]:
+    return THEN + 3600.0 * hours, THEN + 3600.0 * (hours + 1), 2
+
+
+JOBS = [
+    row("1", 0.0, run_of(0)),
+    row("2", 3600.0, run_of(1), planned=THEN + 60.0),  # though two GPUs idled
+    row("3", 0.0, user="bob"),  # has not started
+]
+
+
+class Store:
+    def diary(self, _since: float, _until: float, most: int) -> list[Any]:
+        return JOBS[:most]
+
+
+def answers() -> Answers:
+    controller = SimpleNamespace(document={"port": "shadow", "nodes": NODES})
+    return Answers(cast(Any, controller), cast(Any, None), cast(Any, None), Config())
+
+
+def told(who: Viewer, **asked: Any) -> Any:
+    period = {"since": THEN, "until": NOW, "most": 100}
+    return answers().diary(who, period | asked, cast(PostgresStore, Store()))
+
+
+@pytest.fixture
+def hopsd(tmp_path: Path) -> Iterator[Path]:
+    def answer(request: Request) -> Any:
+        return told(Viewer(0, "root"), **request.arguments)
+
+    server = LocalServer(tmp_path / "sock", answer)
+    yield tmp_path
+    server.close()
+
+
+def asked(hopsd: Path, *options: str) -> str:
+    done = CliRunner().invoke(
+        cli,
+        ["shadow", "report", "--socket", f"{hopsd}/sock", "--since", "1d",
+         "--out", f"{hopsd}/out", *options],
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_who_would_have_started_earlier(hopsd: Path) -> None:
+    said = asked(hopsd)
+    assert said.index("What this assumes") < said.index("as it was") < said.index("slurm")
+    assert "1 job would have started earlier, 0 later, 1 within a minute" in said
+    assert re.search(r"2 +ann +2 .* 1h00m", said)
+    assert "a place for 1 of 2 started jobs earlier than Slurm started them, by 59m00s" in said
+    assert "1 of them: jobs never started" in said
+
+
+def test_the_same_for_programs(hopsd: Path) -> None:
+    found = json.loads(asked(hopsd, "--json", "--policy", "fifo"))
+    assert list(found["policies"]) == ["as it was", "hops", "fifo"]
+    assert found["at_the_time"] == {"started": 2, "earlier": 1, "median_seconds": 3540.0}
+    lines = {line["job"]: line for line in csv.DictReader(io.StringIO(asked(hopsd, "--csv")))}
+    assert float(lines["2"]["slurm"]) - float(lines["2"]["hops"]) == pytest.approx(3600.0, abs=60)
+
+
+def test_the_diary_is_for_who_may_see_all_jobs() -> None:
+    with pytest.raises(HopsError, match="jobs are private here"):
+        told(Viewer(7, "ann", frozenset({Private.JOBS})))
+    assert len(told(Viewer(7, "ann"))["jobs"]) == 3
+
+
+@pytest.mark.parametrize("most", [0, -1, True, "5", None, 1e9, 100_001])
+def test_a_number_that_is_none(most: Any) -> None:
+    with pytest.raises(InputError, match="most: accepted"):
+        told(Viewer(0, "root"), most=most)
+
+
+def test_a_restarted_job_wanted_to_run_before_its_first_run() -> None:
+    """It waited 100 s, and 50 s of these between its runs; 20 s went by before it was eligible."""
+    job = logged_job(row("1", 100.0, (THEN + 70.0, THEN + 80.0, 2), (THEN + 130.0, None, 2)))
+    assert job.since == THEN + 20.0
+    assert logged_job(row("2", 50.0)).since == THEN
+
+
+def test_no_job_was_planned() -> None:
+    assert at_the_time([]) == {"started": 0, "earlier": 0, "median_seconds": 0.0}

@@ -1,0 +1,56 @@
+"""A shadow beside a live Slurm changes nothing; its diary has what both do."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from daemon_site import HERE, Site
+from fixtures_cluster import SLEEPER, running_cluster, submit
+from fixtures_postgres import Databases
+
+from examples.demo.cluster import NodeSpec
+from hopsd.local_socket import ask
+from hopsd.model.ids import JobId
+
+pytestmark = pytest.mark.live
+
+
+def test_what_slurm_does_and_what_hops_would_do(machine_postgres: Databases) -> None:
+    with running_cluster(nodes=[NodeSpec("a100", gpus=4, cpus=8)]) as cluster:
+        site = Site(Path(cluster.directory), machine_postgres.new(), cluster)
+        config = site.hopsd.config.read_text()
+        site.hopsd.config.write_text(config.replace("[slurm]", '[slurm]\nport = "shadow"'))
+        try:
+            began = time.time() - 60.0
+            plain = submit(cluster, "--gres=gpu:2", script=SLEEPER, comment=None)
+            held = submit(cluster, script=SLEEPER, comment="hops:reqs=2")
+            site.hopsd.start()
+
+            def jobs() -> dict[JobId, Any]:
+                period = {"since": began, "until": time.time() + 60.0, "most": 10}
+                return {job["id"]: job for job in ask(site.hopsd.socket, "diary", **period)["jobs"]}
+
+            site.hopsd.wait_for(lambda _: bool(jobs().get(held, {}).get("planned")))
+            site.hopsd.wait_for(lambda _: bool(jobs().get(plain, {}).get("runs")))
+            found = jobs()
+            queue = cluster.run("squeue", "--noheader", "--format=%i %T")
+            states = dict(line.split() for line in queue.splitlines())
+            report = subprocess.run(
+                [HERE / "hopsctl", "shadow", "report", "--since", "1h", "--json",
+                 "--socket", site.hopsd.socket, "--out", site.folder / "out"],
+                env={**os.environ, **cluster.env}, capture_output=True, text=True, check=False,
+            )  # fmt: skip
+        finally:
+            site.close()
+    ((_, end, gpus),) = found[plain]["runs"]
+    assert (end, gpus, found[plain]["gpus"]) == (None, 2, 2)
+    assert (found[held]["nodes"], found[held]["runs"]) == ({"n0": 2}, [])
+    assert (states[plain], states[held]) == ("RUNNING", "PENDING")
+    assert report.returncode == 0, report.stderr
+    assert [row["job"] for row in json.loads(report.stdout)["starts"]] == [plain]
