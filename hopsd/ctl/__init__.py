@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import importlib
 import sys
-from difflib import get_close_matches
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import click
-from click.shell_completion import CompletionItem
 
 from hopsd import __version__
 from hopsd.ctl.terminal import complain
 from hopsd.errors import HopsError, InputError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 COMMANDS = {
     "calibrate": ("hopsd.ctl.calibrate:calibrate", "Measure the links between GPUs."),
@@ -68,6 +69,8 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem  # noqa: PLC0415 - rarely needed
+
         begun = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
         commands = [CompletionItem(name, help=COMMANDS[name][1]) for name in begun]
         return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
@@ -76,6 +79,8 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if not args[0].startswith("-") and args[0] not in COMMANDS and not ctx.resilient_parsing:
+            from difflib import get_close_matches  # noqa: PLC0415 - rarely needed
+
             near = get_close_matches(args[0], COMMANDS, 1)
             meant = f"did you mean {near[0]!r}? " if near else ""
             ctx.fail(f"no command {args[0]!r}; {meant}`hopsctl --help` lists all of them")
