@@ -33,16 +33,16 @@ class Shares:
     """The input of Gavel's programs.
 
     Shapes: rates (jobs, types), samples/s on the type at the job's size, 0: it cannot run; gpus,
-    remaining, total (samples), elapsed (seconds since submission): (jobs,); capacity (types,), in
-    GPUs.
+    remaining (samples), elapsed (seconds since submission), past (seconds that what is done would
+    have taken on 1/n of the cluster, n as it was then): (jobs,); capacity (types,), in GPUs.
     """
 
     rates: Floats
     gpus: Floats
     capacity: Floats
     remaining: Floats
-    total: Floats
     elapsed: Floats
+    past: Floats
 
     @property
     def equal_rates(self) -> Floats:
@@ -53,10 +53,15 @@ class Shares:
 
     @property
     def alone_seconds(self) -> Floats:
-        """Run time on 1/n of the cluster, n the number of jobs: (jobs,)."""
-        part = np.minimum(1.0, self.capacity.sum() / (len(self.gpus) * self.gpus))
-        alone: Floats = self.total / (self.equal_rates * part)
+        """Run time on 1/n of the cluster, n the number of jobs as it was and now is: (jobs,)."""
+        alone: Floats = self.past + self.remaining / self.isolated_rates(len(self.gpus))
         return alone
+
+    def isolated_rates(self, jobs: Floats | int) -> Floats:
+        """Samples/s of each job on one of ``jobs`` equal parts of the cluster: (jobs,)."""
+        part = np.minimum(1.0, self.capacity.sum() / (jobs * self.gpus))
+        rates: Floats = np.maximum(self.equal_rates * part, 1e-12)
+        return rates
 
 
 def max_min(shares: Shares) -> Floats:

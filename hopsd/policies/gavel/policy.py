@@ -1,8 +1,10 @@
 """Gavel (Narayanan et al., OSDI 2020): time fractions per GPU type, realised in rounds.
 
 A linear program gives each job the share of time ``X[m, t]`` that it should spend on each GPU
-type; rounds realise it by giving GPUs to the largest ``X / fraction received``. Jobs are rigid at
-the median requirement; plans are made only at a round's start.
+type; rounds realise it by giving GPUs to the largest ``X / fraction received``. As in the authors'
+scheduler (stanford-futuredata/gavel, ``_schedule_jobs_on_workers_helper``), every type has a queue
+of its own, and what jobs with a share leave idle goes to those with X = 0. Jobs are rigid at the
+median requirement; plans are made only at a round's start.
 """
 
 from __future__ import annotations
@@ -31,6 +33,9 @@ from hopsd.policies.gavel.fractions import (
 from hopsd.policies.placing import Servers
 
 Program = Callable[[Shares], Floats]
+
+_LEAST_SHARE = 1e-9
+"""A smaller share of time is rounding of the linear program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +90,11 @@ class Gavel:
     ) -> list[tuple[int, int]]:
         """(job, type) pairs, the one to serve first in front."""
         urgency = _urgency(snapshot, jobs, shares, fractions)
-        pairs = [(int(m), int(t)) for m, t in np.argwhere(fractions > 1e-9)]
         if not self.by_queue:
-            return sorted(pairs, key=lambda p: (-urgency[p], -fractions[p], p))
+            able = [(int(m), int(t)) for m, t in np.argwhere(shares.rates > 0)]
+            turn = np.argsort(np.argsort(-_speed_of_types(shares), kind="stable"))
+            return sorted(able, key=lambda p: (turn[p[1]], -urgency[p], -fractions[p], p))
+        pairs = [(int(m), int(t)) for m, t in np.argwhere(fractions > _LEAST_SHARE)]
         by_latency_ratio = replace(settings, priority=PriorityName.LATENCY_RATIO)
         rank = {job.id: i for i, job in enumerate(queue(snapshot, by_latency_ratio).jobs)}
         last = len(rank)
@@ -107,8 +114,7 @@ def shares_of(
         [[servers.rate_on(j, t, g) for t in types] for j, g in zip(jobs, gpus, strict=True)]
     )
     rates[:, capacity <= 0] = 0.0
-    present = capacity / max(1.0, float(capacity.sum()))
-    mean_rate = np.maximum(rates @ present, 1e-12)
+    mean_rate = np.maximum(rates @ (capacity / max(1.0, float(capacity.sum()))), 1e-12)
     expected = ages(jobs, snapshot.nodes)
     total = np.array(
         [j.samples or expected[j.id] * r for j, r in zip(jobs, mean_rate, strict=True)]
@@ -119,23 +125,35 @@ def shares_of(
             for j, r in zip(jobs, mean_rate, strict=True)
         ]
     )
-    return Shares(
+    present = np.array([len(jobs) if j.contention is None else j.contention for j in jobs])
+    shares = Shares(
         rates=rates,
         gpus=np.array(gpus, dtype=float),
         capacity=capacity,
         remaining=np.maximum(left, 1e-6 * total),
-        total=total,
         elapsed=np.array([max(0.0, snapshot.now - j.submit) for j in jobs]),
+        past=np.zeros(len(jobs)),
     )
+    past = np.maximum(total - left, 0.0) / shares.isolated_rates(np.maximum(present, 1.0))
+    return replace(shares, past=past)
+
+
+def _speed_of_types(shares: Shares) -> Floats:
+    """The jobs' mean speed on each type, each job's relative to equal shares of all: (types,)."""
+    relative: Floats = (shares.rates / shares.equal_rates[:, None]).mean(axis=0)
+    return relative
 
 
 def _urgency(snapshot: Snapshot, jobs: Sequence[Job], shares: Shares, fractions: Floats) -> Floats:
-    """X / fraction of time received, (jobs, types); a type never received is most urgent."""
+    """X / fraction of time received, (jobs, types); a share never received is most urgent, and no
+    share least.
+    """
     types = list(dict.fromkeys(node.gpu_type for node in snapshot.nodes))
     received = np.array([[j.run_seconds_by_type.get(t, 0.0) for t in types] for j in jobs])
     life = np.maximum(shares.elapsed, 1e-9)[:, None]
     with np.errstate(divide="ignore", invalid="ignore"):
         urgency: Floats = np.where(received > 0, fractions * life / received, np.inf)
+    urgency[fractions <= _LEAST_SHARE] = 0.0
     return urgency
 
 

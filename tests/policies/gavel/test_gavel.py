@@ -23,6 +23,8 @@ from hopsd.policies.gavel.fractions import (
     max_sum,
     worst_rho,
 )
+from hopsd.policies.gavel.policy import Gavel, shares_of
+from hopsd.policies.placing import Servers
 from hopsd.policies.registry import get
 from hopsd.sim.cluster import ClusterSettings
 from hopsd.sim.engine import SimulationSettings
@@ -42,8 +44,8 @@ def shares(draw: st.DrawFn) -> Shares:
         gpus=rng.choice([1.0, 2.0, 4.0, 8.0], jobs),
         capacity=rng.choice([4.0, 8.0, 16.0], types),
         remaining=total * rng.uniform(0.01, 1.0, jobs),
-        total=total,
         elapsed=rng.uniform(0.0, 1e4, jobs),
+        past=rng.uniform(0.0, 1e4, jobs),
     )
 
 
@@ -132,10 +134,10 @@ ONE_IS_NEARLY_DONE = Shares(
     capacity=np.array([4.0, 8.0]),
     remaining=np.array([3543.08091611, 3853.00675383, 22473.12576494, 48658.40150327,
                         2802.67178108, 23795.27096718, 411.87237988]),
-    total=np.array([12065.22670305, 5621.24207884, 46383.12703801, 70915.28642023,
-                    37404.84086033, 38481.3943174, 17544.99993103]),
     elapsed=np.array([388.66098135, 1749.69495146, 9371.97665679, 8715.03012669, 7615.2298896,
                       7490.32451913, 7644.54263831]),
+    past=np.array([1779.51963062, 319.64138749, 7574.23183389, 3345.83317346,
+                   42812.25656006, 9937.67732692, 3381.12976901]),
 )  # fmt: skip
 """Iterating on the rho found stops 4e-6 above the lowest, after 274 programs."""
 
@@ -185,8 +187,8 @@ def test_who_loses_nothing_leaves_the_fast_gpu_to_others() -> None:
         gpus=np.ones(2),
         capacity=np.ones(2),
         remaining=np.ones(2),
-        total=np.ones(2),
         elapsed=np.zeros(2),
+        past=np.zeros(2),
     )
     x = max_min(case)
     assert x == pytest.approx(np.eye(2))
@@ -211,3 +213,49 @@ def test_a_plan_is_made_at_a_rounds_start_only() -> None:
     load = workload([job(1, 500.0, 1), job(2, 50.0, 1, submit=10.0)])
     result = play("gavel", get("gavel"), cluster(n0=2), load, SimulationSettings(100.0))
     assert [o.first_start for o in result.outcomes] == [0.0, 100.0]
+
+
+def test_what_nobody_has_a_share_of_is_given_all_the_same() -> None:
+    """All shares are of type b, whose GPU is one: type a's queue serves a job with X = 0."""
+
+    def only_b(shares: Shares) -> Floats:
+        return np.column_stack((np.zeros(2), np.full(2, 0.5)))
+
+    load = workload([job(1, 100.0, 1), job(2, 100.0, 1)], a=2.0, b=1.0)
+    result = play("gavel", Gavel(only_b), cluster(n0=1, b0=1), load, SimulationSettings(100.0))
+    assert [o.first_start for o in result.outcomes] == [0.0, 0.0]
+
+
+def test_every_type_has_a_queue_in_which_shares_come_first() -> None:
+    """Job 2 alone has a share of the fast type and goes first there; job 1 takes what is left."""
+
+    def second_on_a(shares: Shares) -> Floats:
+        return np.array([[0.0, 0.2], [0.8, 0.0]])
+
+    load = workload([job(1, 100.0, 1), job(2, 100.0, 1)], a=2.0, b=1.0)
+    made: list[Plan] = []
+
+    def watching(snapshot: Snapshot, settings: PlanSettings) -> Plan:
+        made.append(Gavel(second_on_a)(snapshot, settings))
+        return made[-1]
+
+    play("gavel", watching, cluster(n0=1, b0=1), load, SimulationSettings(100.0, horizon=1.0))
+    placed = {job_id: places.as_dict() for job_id, places in made[0].placements.items()}
+    assert placed == {"1": {"b0": 1}, "2": {"n0": 1}}
+
+
+def test_time_alone_counts_the_jobs_that_were_there() -> None:
+    """Alone for 100 s, then one of two: what is done counts as it was, the rest at half speed."""
+    load = workload([job(1, 1000.0, 1), job(2, 1000.0, 1, submit=100.0)])
+    alone: list[list[float]] = []
+
+    def watching(snapshot: Snapshot, settings: PlanSettings) -> Plan:
+        jobs = [j for j in snapshot.jobs if j.submit <= snapshot.now]
+        shares = shares_of(snapshot, Servers(snapshot), jobs, [1] * len(jobs))
+        alone.append(shares.alone_seconds.tolist())
+        return get("gavel-ftf")(snapshot, settings)
+
+    run = SimulationSettings(100.0, cluster=ClusterSettings(0.0), horizon=101.0)
+    play("gavel-ftf", watching, cluster(n0=1), load, run)
+    assert alone[0] == pytest.approx([1000.0])
+    assert alone[-1] == pytest.approx([100.0 + 2 * 900.0, 2000.0])
