@@ -198,7 +198,10 @@ class RuledReference(Reference):
     # The window ---------------------------------------------------------------------------
 
     def left_of_limits(self) -> list[tuple[int | None, int | None]]:
-        """GPUs and jobs that every limit leaves beside what is kept."""
+        """GPUs and jobs that every limit leaves beside what is kept; none where that exceeds it.
+
+        As in Slurm, a job that takes nothing of an exceeded limit may still run.
+        """
         found = []
         for row in self.limits:
             kept = [
@@ -209,8 +212,8 @@ class RuledReference(Reference):
             gpus, count = row.get("gpus"), row.get("count")
             found.append(
                 (
-                    None if gpus is None else gpus - sum(kept),
-                    None if count is None else count - len(kept),
+                    None if gpus is None else max(0, gpus - sum(kept)),
+                    None if count is None else max(0, count - len(kept)),
                 )
             )
         return found

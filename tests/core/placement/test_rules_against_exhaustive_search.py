@@ -48,6 +48,12 @@ def test_the_plan_is_the_best_of_all_that_keep_the_rules(seed: int) -> None:
     check(ruled_snapshot(seed))
 
 
+@pytest.mark.parametrize("seed", [60593, 61034])
+def test_a_job_that_takes_nothing_of_an_exceeded_limit_may_run(seed: int) -> None:
+    """Kept jobs hold more than a limit allows; the job's part of ``per_gpu`` is 0."""
+    check(ruled_snapshot(seed))
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_both_references_agree_where_there_are_no_rules(seed: int) -> None:
     check(small_snapshot(seed))
