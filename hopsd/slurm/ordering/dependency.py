@@ -38,6 +38,11 @@ class KnownJob:
     rest: Tasks = NO_TASKS
 
     @property
+    def turn(self) -> int:
+        """In the order of submission, in which "singleton" lets jobs run."""
+        return self.array or self.id
+
+    @property
     def key(self) -> str:
         """``17`` or ``17_4``; for the record of an array, the array's own id."""
         return str(self.id) if self.task is None else f"{self.array}_{self.task}"
@@ -51,9 +56,20 @@ class KnownJobs:
         self._by_key = {job.key: job for job in self.jobs}
         self._by_number = {str(job.id): job for job in self.jobs}
         self._arrays: dict[str, list[KnownJob]] = {}
+        self._rests: dict[str, list[KnownJob]] = {}
+        self._first: dict[tuple[str, str], int] = {}
         for job in self.jobs:
             if job.array:
                 self._arrays.setdefault(str(job.array), []).append(job)
+            if job.rest:
+                self._rests.setdefault(str(job.array), []).append(job)
+            if not job.state.finished:
+                name = (job.user, job.name)
+                self._first[name] = min(job.turn, self._first.get(name, job.turn))
+
+    def one_before(self, mine: KnownJob) -> bool:
+        """Whether a job of the same name and user was submitted before and has not ended."""
+        return self._first.get((mine.user, mine.name), mine.turn) < mine.turn
 
     def named(self, target: str) -> Sequence[KnownJob]:
         """``17``, ``17_*``: a job or a whole array; ``17_4``: a task. Empty: unknown to Slurm."""
@@ -64,7 +80,7 @@ class KnownJobs:
             return [self._by_number[array]] if array in self._by_number else []
         if target in self._by_key:
             return [self._by_key[target]]
-        return [j for j in self._arrays.get(array, ()) if task.isdigit() and int(task) in j.rest]
+        return [j for j in self._rests.get(array, ()) if task.isdigit() and int(task) in j.rest]
 
 
 def unmet(wanted: str | Mapping[str, Any] | None, mine: KnownJob, others: KnownJobs) -> bool:
@@ -108,6 +124,7 @@ def awaited(jobs: Iterable[KnownJob]) -> frozenset[str]:
     """
     jobs = list(jobs)
     found: set[str] = set()
+    last: dict[tuple[str, str], int] = {}  # of those with "singleton", by user and name
     for job in jobs:
         if not job.wanted or job.state is not SlurmState.PENDING:
             continue
@@ -115,10 +132,16 @@ def awaited(jobs: Iterable[KnownJob]) -> frozenset[str]:
         for clause in _CLAUSE.finditer(text):
             kind, target, _ = clause.groups()
             if kind == "singleton":
-                found |= {other.key for other in jobs if _is_before(other, job)}
+                name = (job.user, job.name)
+                last[name] = max(job.turn, last.get(name, 0))
             elif target is not None and kind != "after":
                 found.add(target.removesuffix("_*"))
-    return frozenset(found)
+    before = {
+        job.key
+        for job in jobs
+        if not job.state.finished and job.turn < last.get((job.user, job.name), 0)
+    }
+    return frozenset(found | before)
 
 
 def _all_ended(states: Sequence[SlurmState]) -> bool:
@@ -151,7 +174,7 @@ def _states(kind: str, target: str, mine: KnownJob, others: KnownJobs) -> list[S
 def _is_met(clause: re.Match[str], mine: KnownJob, others: KnownJobs) -> bool:
     kind, target, verdict = clause.groups()
     if kind == "singleton":
-        return not any(_is_before(other, mine) for other in others.jobs)
+        return not others.one_before(mine)
     if verdict == "failed" or kind not in _MET or target is None:
         return False
     states = _states(kind, target, mine, others)
@@ -166,13 +189,6 @@ def _is_stranded(clause: re.Match[str], mine: KnownJob, others: KnownJobs) -> bo
         return False
     states = _states(kind, target, mine, others)
     return bool(states) and _all_ended(states) and not _MET[kind](states)
-
-
-def _is_before(other: KnownJob, mine: KnownJob) -> bool:
-    """singleton: after all jobs of the same name and user that were submitted before."""
-    same = (other.user, other.name) == (mine.user, mine.name)
-    earlier = (other.array or other.id) < (mine.array or mine.id)
-    return same and earlier and not other.state.finished
 
 
 def _text(wanted: Mapping[str, Any]) -> str:

@@ -161,3 +161,27 @@ def test_whose_end_slurm_waits_for(wanted: str | None, found: set[str]) -> None:
 )
 def test_it_is_told_as_it_was_asked_for(wanted: str | dict[str, Any] | None, text: str) -> None:
     assert dependency_text(wanted) == text
+
+
+@pytest.mark.timeout(20)
+def test_ten_thousand_jobs_of_one_user_take_no_time_by_the_square() -> None:
+    """Each with --dependency=singleton: half a minute a look, for everybody."""
+    several = [
+        KnownJob(n, "u", "j", SlurmState.PENDING, "singleton(unfulfilled)")
+        for n in range(1, 10_001)
+    ]
+    tasks = [
+        KnownJob(n, "u", "a", SlurmState.PENDING, None, 20_000, n) for n in range(30_000, 35_000)
+    ]
+    rest = KnownJob(20_000, "u", "a", SlurmState.PENDING, None, 20_000, None, Tasks.parse("0-4999"))
+    later = [
+        KnownJob(
+            n, "u", "b", SlurmState.PENDING, "aftercorr:20000_*(unfulfilled)", 40_000, n - 50_000
+        )
+        for n in range(50_000, 55_000)
+    ]
+    jobs = [*several, *tasks, rest, *later]
+    known = KnownJobs(jobs)
+    waiting = [job.id for job in jobs if unmet(job.wanted, job, known)]
+    assert waiting == [job.id for job in (*several[1:], *later)]
+    assert awaited(jobs) == {"20000", *(job.key for job in several[:-1])}
