@@ -1,8 +1,8 @@
 PYTHON ?= python3
 VENV := .venv
 
-.PHONY: setup demo test test-forky test-trixie test-releases test-chaos test-install fast lint bench \
-	paper man deb deb-source clean
+.PHONY: setup demo demo-shell test test-forky test-trixie test-releases test-chaos test-install \
+	fast lint bench paper man deb deb-source clean
 
 $(VENV)/.ready: setup.cfg
 	$(PYTHON) -m venv $(VENV)
@@ -13,6 +13,10 @@ setup: $(VENV)/.ready
 
 demo: setup
 	$(VENV)/bin/python -m examples.demo
+
+# docs/tutorial.md: a shell on a private cluster, until it is left.
+demo-shell: setup
+	@$(VENV)/bin/python -m examples.demo.shell
 
 # Live tests wait more than they compute.
 test: setup

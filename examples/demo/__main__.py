@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,106 +17,51 @@ from typing import Any
 from rich.live import Live
 
 from examples.demo.accounts import Account, accounts
-from examples.demo.cluster import ClusterError, NodeSpec, PrivateCluster, on_real_gpus
+from examples.demo.cluster import ClusterError, NodeSpec
 from examples.demo.jobs import JOBS, PACE_SECONDS, DemoJob
-from examples.demo.packages import ensure_slurm
 from examples.demo.report import Finished, problems, report, training_log
+from examples.demo.site import PROGRAMS, ROOT, DemoError, Site, say
 from hopsd.ctl.render import console, show, table
 from hopsd.ctl.status import view
 from hopsd.errors import HopsError
-from hopsd.local_socket import UnreachableError, ask
-from hopsd.store.embedded import EmbeddedPostgres
+from hopsd.local_socket import ask
 from hopsd.wording import duration
 
-ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "build" / "demo"
 LIMIT_SECONDS = 450.0
 NODES = [NodeSpec("rtx3090", gpus=2, cpus=8)] * 4 + [NodeSpec("v100", gpus=2, cpus=8)] * 2
 
 
-class DemoError(Exception):
-    """The demo cannot go on; the message says what to do."""
-
-
-class Demo:
+class Demo(Site):
     """One run of the demo: everything it started is stopped when its stack closes."""
 
     def __init__(self, stack: contextlib.ExitStack) -> None:
-        self._stack = stack
-        shutil.rmtree(OUT, ignore_errors=True)
-        OUT.mkdir(parents=True)
-        self.work = Path(tempfile.mkdtemp(prefix="hops-demo-"))
-        self.work.chmod(0o755)
-        stack.callback(shutil.rmtree, self.work, ignore_errors=True)
-        self.socket = self.work / "hopsd.sock"
+        super().__init__(stack, OUT)
+        stack.callback(self._save_logs)
         self.submitted: list[tuple[str, DemoJob, Path]] = []
         self._started = time.time()
 
-    def start(self) -> None:
+    def run(self) -> None:
         """Cluster, database, daemon, accounts."""
-        say("a private Slurm cluster of 6 nodes with 12 GPUs")
-        ensure_slurm()
-        reports = self.work / "reports"
-        reports.mkdir()
-        reports.chmod(0o1733)
-        profiler = self.work / "profiler"
-        shutil.copytree(ROOT / "profiler", profiler, ignore=shutil.ignore_patterns("__pycache__"))
-        self.cluster = self._stack.enter_context(
-            PrivateCluster(
-                self.work / "cluster",
-                nodes=on_real_gpus(NODES),
-                report_dir=reports,
-                profiler_path=profiler / "site",
-            )
-        )
-        say("an embedded PostgreSQL")
-        postgres = self._stack.enter_context(EmbeddedPostgres())
-        config = OUT / "hopsd.toml"
-        template = (ROOT / "conf" / "demo.toml").read_text()
-        config.write_text(
-            template.format(socket=self.socket, dsn=postgres.dsn(), report_dir=reports)
-        )
-        say("hopsd, with rounds of 45 seconds")
-        self._run_hopsd(config)
+        self.start(NODES, round_seconds=45, refresh_seconds=3)
         say("hopsctl calibrate: how fast gradients travel")
-        self._calibrate(config)
+        self._calibrate()
         self.accounts = accounts(self.work)
 
-    def _calibrate(self, config: Path) -> None:
+    def _calibrate(self) -> None:
         """All GPU types at once; small sizes suffice between processes of one machine."""
-        env = {**os.environ, **self.cluster.env}
-        hopsctl = [Path(sys.executable).parent / "hopsctl", "calibrate", "--config", config]
+        hopsctl = [PROGRAMS / "hopsctl", "calibrate", "--config", self.config]
         options = ["--python", sys.executable, "--sizes", "100000", "--sizes", "1000000"]
         log = OUT / "calibration.log"
         with log.open("w") as out:
             running = [
                 subprocess.Popen(
-                    [*hopsctl, *options, "--type", name], env=env, stdout=out, stderr=out
+                    [*hopsctl, *options, "--type", name], env=self.env, stdout=out, stderr=out
                 )
                 for name in sorted({node.gpu_type for node in NODES})
             ]
             if any([process.wait() for process in running]):  # noqa: C419 - wait for all of them
                 raise DemoError(f"hopsctl calibrate failed; see {log}")
-
-    def _run_hopsd(self, config: Path) -> None:
-        env = {**os.environ, **self.cluster.env}
-        here = Path(sys.executable).parent
-        subprocess.run([here / "hopsctl", "migrate", "--config", config], env=env, check=True)
-        log = self._stack.enter_context((OUT / "hopsd.log").open("w"))
-        daemon = subprocess.Popen(
-            [here / "hopsd", "--config", config], env=env, stderr=log, start_new_session=True
-        )
-        self._stack.callback(stop, daemon)
-        self._stack.callback(self._save_logs)
-        deadline = time.monotonic() + 30.0
-        while time.monotonic() < deadline:
-            with contextlib.suppress(UnreachableError):
-                if ask(self.socket, "status")["mode"] == "active":
-                    return
-            if daemon.poll() is not None:
-                break
-            time.sleep(0.2)
-        raise DemoError(f"hopsd did not start; see {OUT / 'hopsd.log'}")
 
     def _save_logs(self) -> None:
         for path in self.work.glob("job-*/*.log"):
@@ -139,7 +83,7 @@ class Demo:
         command = ["sbatch", "--parsable", f"--comment={job.comment}", f"--job-name={job.name}"]
         command += ["examples/train.sh", "--model", job.model, "--samples", str(job.samples)]
         command += ["--pace", str(PACE_SECONDS)]
-        env = {**os.environ, **self.cluster.env, "PYTHON": str(account.python), "HOME": str(folder)}
+        env = {**self.env, "PYTHON": str(account.python), "HOME": str(folder)}
         env["PYTHONPATH"] = account.pythonpath
         done = account.run(command, env, folder)
         if done.returncode != 0:
@@ -214,21 +158,6 @@ def live() -> Iterator[Any]:
     yield print_now_and_then
 
 
-def say(text: str) -> None:
-    """One line about what the demo does now."""
-    console.print(f"[bold]demo:[/bold] {text}", highlight=False, soft_wrap=True)
-
-
-def stop(process: subprocess.Popen[bytes]) -> None:
-    """SIGTERM, then SIGKILL."""
-    process.terminate()
-    try:
-        process.wait(timeout=60)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
 def _where(placement: dict[str, Any]) -> str:
     """Such as `n0:2 n1:1`; in brackets where the job was measured."""
     text = " ".join(f"{node}:{gpus}" for node, gpus in placement["nodes"].items())
@@ -265,7 +194,7 @@ def main() -> int:
     try:
         with contextlib.ExitStack() as stack:
             demo = Demo(stack)
-            demo.start()
+            demo.run()
             demo.submit(0)
             last = demo.watch()
             jobs = demo.finished()

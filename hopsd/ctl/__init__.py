@@ -106,8 +106,17 @@ def main() -> None:
         cli(prog_name="hopsctl")
     except HopsError as error:
         complain(error)
+        _advise(error)
         sys.exit(2 if isinstance(error, InputError) else 1)
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         complain(f"{place}{error.strerror or error}")
+        _advise(error)
         sys.exit(1)
+
+
+def _advise(error: Exception) -> None:
+    from hopsd.ctl.shell.advice import advice  # noqa: PLC0415 - where all goes well, none is needed
+
+    if text := advice(error):
+        complain(text)

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from hopsd.ctl.shell.advice import advice
 from hopsd.ctl.terminal import complain
 from hopsd.local_socket import UnreachableError, ask
 
@@ -32,5 +33,6 @@ def ask_daemon(path: Path, command: str, **arguments: Any) -> Any:
     try:
         return ask(path, command, **arguments)
     except UnreachableError as error:
-        complain(f"{error}; is hopsd running?")
+        complain(error)
+        complain(advice(error))
         sys.exit(EXIT_UNREACHABLE)

@@ -265,7 +265,9 @@ def explain(job: str, path: Path, as_json: bool, at: datetime | None) -> None:
         return
     row, history = answer["job"], answer["history"]
     if row is None and not history["placements"]:
-        complain(answer.get("unseen") or f"hops knows no job {job}")
+        complain(
+            answer.get("unseen") or f"hops knows no job {job}; `hopsctl status` lists its jobs"
+        )
         sys.exit(1)
     if at is not None:
         say(then(job, history, _moment(at, datetime.now(UTC).astimezone())))

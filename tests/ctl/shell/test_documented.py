@@ -1,0 +1,87 @@
+"""Every command of hopsctl that the documentation names is one that hopsctl accepts, and those that
+need no server answer as the pages show.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from hopsd.ctl import cli
+from hopsd.ctl.shell.manual import commands
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CHANGELOG.md"]
+ALL = dict(commands(cli))
+SERVERLESS = ("comment", "estimate", "plan", "config explain", "completion")
+
+
+def at_prompt(page: Path) -> Iterator[tuple[str, list[str]]]:
+    """Commands as they are typed, with the lines that the page shows below them."""
+    block = r"^    [$#] (hopsctl (?:.*\\\n)*.*)\n((?:    (?![$#] ).*\n)*)"
+    for line, shown in re.findall(block, page.read_text() + "\n", re.MULTILINE):
+        command = re.sub(r"\\\n\s*", " ", line).partition("  #")[0].strip()
+        yield command, [text.strip() for text in shown.splitlines()]
+
+
+def words_of(line: str) -> list[str]:
+    """The words of a command with values in place of the shell's variables."""
+    line = re.sub(r"\$\w+", "17", re.sub(r"\$\([^)]*\)", "12:00", line))
+    return shlex.split(re.split(r" [|<>] | && |; ", line)[0])[1:]
+
+
+def command_of(words: list[str]) -> str | None:
+    return next((n for n in (" ".join(words[:2]), words[0]) if n in ALL), None)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_a_command_at_a_prompt_is_accepted(page: Path) -> None:
+    for line, _ in at_prompt(page):
+        words = words_of(line)
+        name = command_of(words)
+        assert name is not None, line
+        try:
+            with contextlib.suppress(click.exceptions.Exit):
+                ALL[name].make_context(name, words[len(name.split()) :])
+        except click.UsageError as error:
+            raise AssertionError(f"{page.name}: {line}: {error.format_message()}") from None
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_a_command_in_a_sentence_exists_with_its_options(page: Path) -> None:
+    for line in re.findall(r"`hopsctl ([^`]+)`", page.read_text()):
+        words = line.split()
+        name = command_of([*words, ""])
+        if name is None:
+            assert words[0] in ("config", "COMMAND", "--help"), f"{page.name}: hopsctl {line}"
+            continue
+        known = {option for param in ALL[name].params for option in param.opts} | {"--help"}
+        for word in words:
+            if re.fullmatch(r"--[a-z][a-z-]*(=.*)?", word) and name != "check":
+                assert word.partition("=")[0] in known, f"{page.name}: hopsctl {line}"
+
+
+def shown_commands() -> Iterator[tuple[str, list[str]]]:
+    for page in PAGES:
+        for line, shown in at_prompt(page):
+            if command_of(words_of(line)) in SERVERLESS and " > " not in line:
+                yield line, shown
+
+
+@pytest.mark.parametrize(("line", "shown"), list(shown_commands()))
+def test_what_needs_no_server_answers_as_shown(line: str, shown: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", "from hopsd.ctl import main; main()", *words_of(line)],
+        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    said = [text.strip() for text in (done.stdout + done.stderr).splitlines()]
+    assert said
+    assert [text for text in shown if text not in said] == []
