@@ -115,7 +115,9 @@ class _Relaxation:
         for number in range(int(of_class.max(initial=-1)) + 1):
             kinds = np.unique(parts.kind[of_class[parts.server] == number])
             self._classes.append(_Class(np.flatnonzero(of_class == number), kinds))
-        self._has: set[tuple[int, int, int]] = set()
+        # Of every cut: its class, its server and its number in the class.
+        self._keys: list[tuple[int, int, int]] = []
+        self._price = np.zeros(0)
 
     def solve(self, give_up: float) -> ItemPrices:
         """The best prices found while columns with a profit are added until few are missing."""
@@ -159,6 +161,7 @@ class _Relaxation:
         price = np.zeros(jobs + len(rows.limit) + len(cuts.limit))
         price[known] = np.maximum(found.prices, 0.0) * self._scale
         of_rows, of_cuts = price[jobs : jobs + len(rows.limit)], price[jobs + len(rows.limit) :]
+        self._price = of_cuts
         item = rows.cost(of_rows)
         of_parts = cuts.costs(self._parts, of_cuts)
         item[: len(of_parts)] += of_parts
@@ -194,13 +197,17 @@ class _Relaxation:
         return holder, self._parts.part[entry]
 
     def cut(self) -> bool:
-        """Add cuts that the LP's solution violates; returns whether there are any."""
+        """Add cuts that the LP's solution violates, without those that no longer bind; returns
+        whether there are any.
+        """
         holder, part = self._active_parts()
         parts = self._parts
         held = np.zeros((len(parts.capacity), len(parts.weight)))
         np.add.at(held, (parts.server[part], parts.kind[part]), self._x[holder])
         self._find(held)
-        server, factor = [], []
+        binding = np.flatnonzero(self._price > 0.0)
+        keys = [self._keys[cut] for cut in binding.tolist()]
+        has, server, factor = set(keys), [], []
         for number, group in enumerate(self._classes):
             if not group.factor:
                 continue
@@ -209,8 +216,8 @@ class _Relaxation:
             for at, own in zip(group.servers.tolist(), excess, strict=True):
                 for best in np.argsort(-own, kind="stable")[:_CUTS_PER_SERVER].tolist():
                     key = number, at, best
-                    if own[best] > 1 + _VIOLATED and key not in self._has:
-                        self._has.add(key)
+                    if own[best] > 1 + _VIOLATED and key not in has:
+                        keys.append(key)
                         server.append(at)
                         factor.append(known[best])
         if not server:
@@ -218,7 +225,9 @@ class _Relaxation:
         # In units of the server's GPUs, like every other row.
         at = np.array(server)
         unit = np.maximum(1, parts.capacity[at, 0]).astype(np.float64)
-        self._cuts = self._cuts.with_more(at, np.array(factor) * unit[:, None], unit)
+        new = Cuts(at, np.array(factor) * unit[:, None], unit)
+        self._cuts, order = Cuts.joined(self._cuts.some(binding), new)
+        self._keys = [keys[cut] for cut in order.tolist()]
         return True
 
     def _find(self, held: Floats) -> None:

@@ -90,15 +90,18 @@ class Cuts:
         of_parts = of_kinds[parts.server, parts.kind][parts.part]
         return np.bincount(parts.item, of_parts).astype(np.float64)
 
-    def with_more(self, server: Ints, factor: Floats, limit: Floats) -> Cuts:
-        """These and further cuts."""
-        both = np.concatenate([self.server, server])
-        order = np.argsort(both, kind="stable")
-        return Cuts(
-            both[order],
-            np.concatenate([self.factor, factor])[order],
-            np.concatenate([self.limit, limit])[order],
-        )
+    def some(self, cuts: Ints) -> Cuts:
+        """Only ``cuts``, by number."""
+        return Cuts(self.server[cuts], self.factor[cuts], self.limit[cuts])
+
+    @staticmethod
+    def joined(first: Cuts, second: Cuts) -> tuple[Cuts, Ints]:
+        """Both, and which place of both together each of them comes from."""
+        server = np.concatenate([first.server, second.server])
+        order = np.argsort(server, kind="stable")
+        factor = np.concatenate([first.factor, second.factor])
+        limit = np.concatenate([first.limit, second.limit])
+        return Cuts(server, factor, limit).some(order), order
 
     @classmethod
     def none(cls, kinds: int) -> Cuts:
