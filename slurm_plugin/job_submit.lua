@@ -682,7 +682,8 @@ local function fixed_total(script, shape)
   if world and world > 1 then return { "WORLD_SIZE", world, "WORLD_SIZE=$SLURM_NTASKS" } end
   for _, option in ipairs({ "%-%-nnodes", "%-%-num_machines", "trainer%.num_nodes", "%-%-num_nodes" }) do
     local nodes = count_in(text, option, numbers)
-    if nodes and nodes > 1 then
+    local elastic = text:find(option .. "[= ]+[\"']?%d+:") -- torchrun's --nnodes=2:4
+    if nodes and nodes > 1 and not elastic then
       return { (option:gsub("%%", "")), nodes, "$SLURM_NNODES in place of the number", nodes = true }
     end
   end

@@ -201,6 +201,7 @@ def test_how_it_starts_its_training(commands: str, starts: set[str]) -> None:
         ("N=2\nsrun torchrun --nnodes $N t.py", "4-8", "2 nodes (--nnodes)"),
         ("srun torchrun --nnodes=$SLURM_NNODES t.py", "8", ""),
         ("torchrun --nnodes=1 t.py", "8", ""),
+        ("srun torchrun --nnodes=2:4 t.py", "8", ""),
         ("srun accelerate launch --num_processes 8 t.py", "4", "8 ranks (--num_processes)"),
     ],
 )

@@ -216,6 +216,18 @@ PATTERNS = [
         EACH,
         4,
     ),
+    Pattern(
+        "fixed-world-size",
+        f"{TWO} --ntasks-per-node=4",
+        "export WORLD_SIZE=8 MASTER_PORT=29500\nsrun rank",
+        8,
+    ),
+    Pattern(
+        "fixed-nodes",
+        f"{TWO} --ntasks-per-node=1",
+        'NODES=2\nsrun bash -c "torchrun --nnodes=$NODES --nproc_per_node=4 t.py"',
+        8,
+    ),
     Pattern("switches", "--nodes=2 --switches=1 --gres=gpu:2 --ntasks-per-node=2", EACH, 4),
     Pattern("gpu-bind", f"{TWO} --ntasks-per-node=4 --cpus-per-task=2 --gpu-bind=closest", EACH, 8),
 ]
