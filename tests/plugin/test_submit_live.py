@@ -31,7 +31,7 @@ def test_a_hops_job_is_held_and_asks_for_gpus_of_its_smallest_count_alone(
     asked = "--nodes=1 --ntasks=4 --cpus-per-task=2 --gres=gpu:rtx3090:4 --nodelist=n1"
     asked += " --ntasks-per-node=4 --mincpus=2 --no-requeue"
     ignored = "--contiguous --threads-per-core=1 --spread-job --gres-flags=enforce-binding"
-    ignored += " --use-min-nodes --switches=1 --oversubscribe"
+    ignored += " --use-min-nodes --oversubscribe"
     made, told = sbatch(cluster, "--comment=hops:reqs=2,6", *asked.split(), *ignored.split())
     assert made
     for option in ignored.split():
