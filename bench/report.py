@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import random
 import resource
 import time
 
-from hopsd.model.allocation import Allocation
-from hopsd.model.history import JobRecord
-from hopsd.model.ids import GpuType, JobId, UserName, WorkloadName
-from hopsd.model.journal import HOUR, GpuUse
-from hopsd.model.reading import SlurmState
+import psycopg
+
+from hopsd.model.journal import HOUR
 from hopsd.slurm.accounting.jobs import parse_logged
 from hopsd.store.embedded import EmbeddedPostgres
 from hopsd.store.history import DAY_SECONDS
@@ -19,43 +16,42 @@ from hopsd.store.migrate import migrate
 from hopsd.store.postgres import PostgresStore
 
 DAYS = 30
-AT_ONCE = 5000
 
 
-def records(count: int, now: float) -> list[tuple[JobRecord, JobRecord]]:
-    """Jobs of 200 users in 20 accounts, each with a run, and as it ended."""
-    draw = random.Random(0)
-    found = []
-    for number in range(count):
-        end = now - draw.random() * DAYS * DAY_SECONDS
-        run, wait = draw.lognormvariate(8.0, 1.4), draw.expovariate(1 / 3600.0)
-        gpus = draw.choice((1, 1, 1, 2, 2, 4, 8, 16))
-        user = draw.randrange(200)
-        start = end - run
-        job = JobRecord(
-            JobId(str(number)), UserName(f"user{user}"), "train", f"hops:reqs={gpus}",
-            WorkloadName("w"), start - wait, start, SlurmState.RUNNING, wait_seconds=wait,
-            allocation=Allocation.of({f"n{draw.randrange(200)}": gpus}), allocation_since=start,
-            account=f"lab{user % 20}",
-        )  # fmt: skip
-        over = JobRecord(
-            job.id, job.user, job.name, job.comment, job.workload, job.submit, end,
-            SlurmState.COMPLETED, wait_seconds=wait, run_seconds=run, age_seconds=run * 1.1,
-            attained_gpu_seconds=run * gpus, restarts=draw.randrange(3), end=end,
-            account=job.account,
-        )  # fmt: skip
-        found.append((job, over))
-    return found
+FILL = """
+INSERT INTO jobs (id, submit, user_name, account, name, comment, workload, seen, state,
+    wait_seconds, run_seconds, run_seconds_by_type, attained_gpu_seconds, restarts, samples_done,
+    restart_seconds, allocation, profiling, age_seconds, ended, released, app_seconds,
+    app_gpu_seconds, program)
+SELECT n::text, t - run - wait, 'user' || mod(n, 200), 'lab' || mod(n, 20), 'train',
+    'hops:reqs=1', 'w', t, 'COMPLETED', wait, run, '{}', run * gpus, 1, 0, 0, '{}', false,
+    run * 1.1, t, false, 0, 0, ''
+FROM drawn;
+INSERT INTO placements (job, submit, started, ended, nodes, profiling)
+SELECT n::text, t - run - wait, t - run * part, t - run * (part - 0.5),
+    jsonb_build_object('n' || mod(n, 200), gpus), part = 1 AND mod(n, 10) = 0
+FROM drawn, (VALUES (1.0), (0.5)) AS parts (part);
+INSERT INTO gpu_use SELECT hour * 3600.0, kind, 1e5, 1e5, 1e4, 1e4, 1e3
+FROM generate_series(%(first)s, %(last)s) hour, (VALUES ('a'), ('b'), ('c'), ('d')) k (kind);
+ANALYZE;
+"""
+
+DRAWN = """
+CREATE TEMPORARY TABLE drawn AS SELECT n, %(now)s - random() * %(span)s AS t,
+    exp(8 + random() * 3) AS run, random() * 7200 AS wait, (1 << mod(n, 5)) AS gpus
+FROM generate_series(1, %(count)s) n
+"""
 
 
-def fill(store: PostgresStore, count: int, now: float) -> None:
-    jobs = records(count, now)
-    for first in range(0, count, AT_ONCE):
-        for state in (0, 1):
-            store.save_jobs(pair[state] for pair in jobs[first : first + AT_ONCE])
-    hours = range(int((now - DAYS * DAY_SECONDS) // HOUR), int(now // HOUR))
-    types = [GpuType(name) for name in ("a100", "h100", "v100", "rtx3090")]
-    store.add_gpu_use(GpuUse(h * HOUR, t, 1e5, 1e5, 1e4, 1e4, 1e3) for h in hours for t in types)
+def fill(dsn: str, count: int, now: float) -> None:
+    """Jobs of 200 users in 20 accounts, of 1 to 16 GPUs, each with two runs."""
+    span = DAYS * DAY_SECONDS
+    numbers = {"now": now, "span": span, "count": count,
+               "first": int((now - span) // HOUR), "last": int(now // HOUR)}  # fmt: skip
+    with psycopg.connect(dsn, options="-c search_path=hops") as connection:
+        connection.execute(DRAWN, numbers)
+        for statement in FILL.split(";\n"):
+            connection.execute(statement, numbers if "%(" in statement else None)
 
 
 def sacct_lines(count: int) -> list[str]:
@@ -72,8 +68,8 @@ def main() -> None:
     count, now = parser.parse_args().jobs, time.time()
     with EmbeddedPostgres() as server:
         migrate(server.dsn())
+        fill(server.dsn(), count, now)
         with PostgresStore(server.dsn()) as store:
-            fill(store, count, now)
             for days in (DAYS, 1):
                 began = time.perf_counter()
                 since = now - days * DAY_SECONDS

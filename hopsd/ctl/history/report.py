@@ -26,6 +26,9 @@ from hopsd.wording import clock, duration
 
 Document = dict[str, Any]
 
+ADDING_UP = 120.0
+"""Seconds that hopsd may take over a hundred thousand jobs on a busy machine."""
+
 USES = ("hops", "plain", "fragmented", "idle", "down")
 SHOWN = 20
 """Users and accounts in a table, those with the most GPU hours; programs get all."""
@@ -63,7 +66,7 @@ def report(
       hopsctl report --since 2026-01-01 --until 2026-02-01 --html january.html
     """
     start, end = period(since, until)
-    told = ask_daemon(path, "report", since=start, until=end)
+    told = ask_daemon(path, "report", timeout_seconds=ADDING_UP, since=start, until=end)
     document = summed(told)
     document["before"] = None if no_accounting else _before(document)
     if html is not None:

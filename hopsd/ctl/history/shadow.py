@@ -15,6 +15,7 @@ import click
 
 from hopsd.ctl.daemon import ask_daemon, socket_option
 from hopsd.ctl.history.period import When, period, until_option
+from hopsd.ctl.history.report import ADDING_UP
 from hopsd.ctl.history.what_if import MOST, study, told_first
 from hopsd.ctl.render import show, show_json, table
 from hopsd.ctl.simulate import admit, show_results
@@ -79,7 +80,7 @@ def report(
       hopsctl shadow report --since 2w --policy slurm --policy hops+ --csv
     """
     start, end = period(since, until)
-    told = ask_daemon(path, "diary", since=start, until=end, most=most)
+    told = ask_daemon(path, "diary", timeout_seconds=ADDING_UP, since=start, until=end, most=most)
     cluster = _cluster(told)
     jobs = [logged_job(row) for row in told["jobs"]]
     if not jobs:

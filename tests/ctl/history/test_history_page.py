@@ -1,0 +1,49 @@
+"""The commands of docs/history.md and of the way from a shadow to all are accepted."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from hopsd.config import parse as parse_config
+from hopsd.config.schema import PortName
+from hopsd.ctl import cli
+
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+CHAPTER = (DOCS / "admin.md").read_text().split("## From a shadow to one partition to all")[1]
+CHAPTER = CHAPTER.split("\n## ")[0]
+TEXT = CHAPTER + (DOCS / "history.md").read_text()
+COMMANDS = sorted(set(re.findall(r"^    [$#] hopsctl (.*)$", TEXT, re.MULTILINE))) + sorted(
+    set(re.findall(r"`hopsctl ([^`]*--[^`]*)`", TEXT))
+)
+
+
+def test_there_are_some() -> None:
+    assert any(line.startswith("shadow report") for line in COMMANDS)
+    assert any(line.startswith("what-if") for line in COMMANDS)
+    assert any(line.startswith("setup") for line in COMMANDS)
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_a_command_is_accepted_as_it_stands(line: str) -> None:
+    """Parsed by the command itself, and not run."""
+    command: click.Command = cli
+    context = click.Context(cli)
+    words = shlex.split(line)
+    while isinstance(command, click.Group):
+        found = command.get_command(context, words.pop(0))
+        assert found is not None
+        command = found
+    command.make_context(line, words)
+
+
+@pytest.mark.parametrize("text", re.findall(r"(?:^    .*\n)+", CHAPTER, re.MULTILINE))
+def test_settings_are_accepted(text: str) -> None:
+    if "[slurm]" in text:
+        config = parse_config(re.sub(r"^    ", "", text, flags=re.MULTILINE))
+        shadow = config.slurm.port is PortName.SHADOW
+        assert shadow or config.slurm.partitions == ("trial",)
