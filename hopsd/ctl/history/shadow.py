@@ -18,6 +18,7 @@ from hopsd.ctl.history.period import When, period, until_option
 from hopsd.ctl.history.report import ADDING_UP
 from hopsd.ctl.history.what_if import MOST, study, told_first
 from hopsd.ctl.render import show, show_json, table
+from hopsd.ctl.shell import completion as complete
 from hopsd.ctl.simulate import admit, show_results
 from hopsd.ctl.terminal import complain, say
 from hopsd.errors import InputError
@@ -47,6 +48,7 @@ def shadow() -> None:
               help="12h, 7d, 4w, or a date such as 2026-01-31.")  # fmt: skip
 @until_option
 @click.option("--policy", "policies", multiple=True, metavar="NAME",
+              shell_complete=complete.policies,
               help="Besides hopsd's own; `slurm` without this.")  # fmt: skip
 @click.option("--jobs", "most", type=click.IntRange(min=1, max=100_000), default=MOST,
               show_default=True, help="At most so many, the newest ones.")  # fmt: skip

@@ -15,6 +15,7 @@ from hopsd.ctl.finite import FiniteRange
 from hopsd.ctl.history.period import period, since_option, until_option
 from hopsd.ctl.past_runs import PATIENCE
 from hopsd.ctl.render import show_json
+from hopsd.ctl.shell import completion as complete
 from hopsd.ctl.simulate import admit, play_all, play_one, show_results
 from hopsd.ctl.terminal import complain, say
 from hopsd.formats.scenario import read_cluster as read_cluster_file
@@ -42,8 +43,10 @@ MOST = 5000
 @since_option
 @until_option
 @click.option("--policy", "policies", multiple=True, default=("hops", "slurm"), metavar="NAME",
+              shell_complete=complete.policies,
               help="Several for a comparison; docs/policies.md has them all.")  # fmt: skip
 @click.option("--partition", "partitions", multiple=True, metavar="NAME",
+              shell_complete=complete.partitions,
               help="Only this partition's jobs and nodes; may be given several times.")  # fmt: skip
 @click.option("--cluster", "cluster_file", metavar="FILE",
               help="Another cluster than the one that Slurm has today.")  # fmt: skip
