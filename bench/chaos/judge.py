@@ -165,11 +165,11 @@ def never_ended(
     states = [state for state, _ in noted]
     if ended or "COMPLETED" in states or "CANCELLED" in states:
         return []
+    times = [run.last for run in runs]
+    times += [at for state, at in noted[-1:] if state == "PENDING"]  # its last requeue
     if slurm.lost(job.id, job.at):
-        why = _forgotten(world, job.at)
-    else:  # it knows the job, and not its last requeue
-        last = [run.last for run in runs]
-        why = _forgotten(world, *last, *(at for state, at in noted[-1:] if state == "PENDING"))
+        times.append(job.at)
+    why = _forgotten(world, *times)
     text = f"job {job.id} ({job.kind}) has {len(runs)} runs, none to its end; Slurm's log: {states}"
     return [Finding("lost", job.token, text, why)]
 
@@ -236,7 +236,8 @@ def counts(
             lasted = run.last - run.start
             text = f"job {job.id} ran {lasted:.1f} s at {run.start:.1f} on {gpus or run.nodes}"
             says = [(round(p.start), p.allocation.as_dict()) for p in placements.get(run.job, ())]
-            why = _forgotten(world, run.start)
+            held = slurm.held_at(run.job, run.start)  # slurmctld may have forgotten that, too
+            why = _forgotten(world, run.start, *([] if held is None else [held]))
             if slurm.given_back(run.job, run.start):
                 why = "plain Slurm started it: it had been given back"
             found.append(Finding("not in the store", job.token, f"{text}; it says {says}", why))

@@ -61,6 +61,11 @@ class SlurmLog:
                 return True
         return False
 
+    def held_at(self, job: str, before: float) -> float | None:
+        """When slurmctld last carried out a hold by hopsd."""
+        holds = [at for at, text in self.jobs[job] if at < before and "_hold_job_rec: hold" in text]
+        return max(holds, default=None)
+
     def given_back(self, job: str, at: float) -> bool:
         """Whether plain Slurm started what ran at ``at``: hopsd itself takes its mark away with
         each placement.

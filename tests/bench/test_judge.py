@@ -104,6 +104,17 @@ def test_the_store_need_not_know_what_plain_slurm_ran(
     assert bool(found.explained) is explained
 
 
+@pytest.mark.parametrize(("forgot", "explained"), [((41.0, 44.0), True), ((45.0, 48.0), False)])
+def test_a_start_that_slurmctld_made_having_forgotten_a_hold_is_its_own(
+    tmp_path: Path, forgot: tuple[float, float], explained: bool
+) -> None:
+    world: Any = SimpleNamespace(forgot=[forgot])
+    said = (41.5, "sched: _hold_job_rec: hold on JobId=36 by uid 0")
+    job = Submitted("t", "36", 30.0, "2", "plain", 9)
+    (found,) = judge.counts(world, job, [run(60.0, 65.0)], {}, slurm_log(tmp_path, said))
+    assert bool(found.explained) is explained
+
+
 def test_a_run_that_the_store_knows_is_found() -> None:
     job = Submitted("t", "36", 30.0, "2", "plain", 9)
     placement: Any = SimpleNamespace(start=50.0, allocation=Allocation.of({"n0": 2}))
