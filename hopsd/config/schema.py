@@ -95,7 +95,7 @@ class SlurmConfig:
     port: PortName = option(
         PortName.AUTO,
         "auto takes pyslurm where it fits the site's Slurm, else scontrol;"
-        " shadow reads and plans but changes nothing.",
+        " shadow plans for plain jobs as well, keeps a diary and changes nothing.",
     )
     partitions: tuple[str, ...] = option(
         (), "Partitions whose jobs and nodes hops manages; empty: all."
