@@ -232,7 +232,7 @@ def test_helpers_of_tests_have_names_of_their_own() -> None:
 
 
 ACROSS = {
-    ".": "the repository as a whole, and hopsd/config",
+    ".": "the repository as a whole",
     "round": "the modules that lie in hopsd/ itself",
     "bench": "bench/",
     "daemon": "hopsd as a process, live",
@@ -260,7 +260,7 @@ def test_tests_mirror_the_rooms() -> None:
     rooms = {folder for folder in _folders_of(ROOT / "hopsd", "*.py") if folder != "."}
     rooms |= {f"profiler/{f}".removesuffix("/.") for f in _folders_of(ROOT / "profiler", "*.py")}
     tested = _folders_of(ROOT / "tests", "test_*.py") - ACROSS.keys()
-    assert rooms - tested == {"config"}, "rooms without a folder of tests"
+    assert rooms - tested == set(), "rooms without a folder of tests"
     assert tested - rooms - {path.stem for path in (ROOT / "hopsd").glob("*.py")} == set(), (
         "folders of tests without a room"
     )
