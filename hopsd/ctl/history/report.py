@@ -16,7 +16,7 @@ from hopsd.ctl.history.page import page
 from hopsd.ctl.history.period import period, since_option, until_option
 from hopsd.ctl.past_runs import PATIENCE
 from hopsd.ctl.render import show, show_json, table
-from hopsd.ctl.terminal import say
+from hopsd.ctl.terminal import complain, say
 from hopsd.errors import SlurmError
 from hopsd.model.history import LoggedJob
 from hopsd.slurm.accounting.jobs import read_logged
@@ -71,7 +71,7 @@ def report(
     document["before"] = None if no_accounting else _before(document)
     if html is not None:
         html.write_text(page(document), encoding="utf-8")
-        say(f"written: {html}")
+        (complain if as_json or as_csv else say)(f"written: {html}")
     if as_json:
         show_json(document)
     elif as_csv:

@@ -93,7 +93,7 @@ def run(hopsd: Path, *options: str) -> str:
          "--no-accounting", *options],
     )  # fmt: skip
     assert done.exit_code == 0, done.output
-    return done.output
+    return done.stdout
 
 
 def test_for_people(hopsd: Path) -> None:
@@ -130,6 +130,12 @@ def test_a_page_that_needs_nothing_else(hopsd: Path, tmp_path: Path) -> None:
     assert "http" not in text.replace("http://www.w3.org", "")
     assert text.count("<rect") == 5
     assert "<b>75%</b>of the GPUs' time used".replace("'", "&#x27;") in text
+
+
+def test_a_page_beside_what_programs_read(hopsd: Path, tmp_path: Path) -> None:
+    """Standard output has the one JSON object alone."""
+    assert json.loads(run(hopsd, "--json", "--html", f"{tmp_path}/report.html"))["waits"]
+    assert run(hopsd, "--csv", "--html", f"{tmp_path}/report.html").startswith("table,row,figure")
 
 
 @pytest.mark.parametrize(
