@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,7 +60,7 @@ def check(words: tuple[str, ...]) -> None:
     Exit codes: 0 hops would accept it, 2 it or Slurm
     would not, 3 it is an ordinary Slurm job.
     """
-    script = next((word for word in words if Path(word).is_file()), "")
+    script = next(filter(_is_file, words), "")
     signal = signal_option(f"sbatch {' '.join(words)}", script)
     asked = {"SBATCH_SIGNAL": signal} if signal else {}
     accepted, said = SlurmCommands(environment=asked).try_submission(words)
@@ -113,6 +114,12 @@ def shapes(found: Mapping[str, str], reading: Reading) -> list[str]:
         else:
             lines.append(f"{gpus}: never on this cluster as it is")
     return lines
+
+
+def _is_file(word: str) -> bool:
+    with suppress(OSError):  # too long for a name, as the text of --wrap may be
+        return Path(word).is_file()
+    return False
 
 
 def _asked(found: Mapping[str, str]) -> Asked:
