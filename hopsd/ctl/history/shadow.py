@@ -26,6 +26,7 @@ from hopsd.model.history import LoggedJob, Stretch
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.reason import count_of
 from hopsd.model.scenario import Cluster, Server
+from hopsd.policies.registry import get
 from hopsd.sim.information.knowledge import KnowledgeSettings, Knows
 from hopsd.sim.logs.replay import Replay, assumptions, replay
 from hopsd.sim.study import Result, figures
@@ -81,6 +82,8 @@ def report(
       hopsctl shadow report --since 7d
       hopsctl shadow report --since 2w --policy slurm --policy hops+ --csv
     """
+    for policy in policies:
+        get(policy)
     start, end = period(since, until)
     told = ask_daemon(path, "diary", timeout_seconds=ADDING_UP, since=start, until=end, most=most)
     cluster = _cluster(told)

@@ -99,6 +99,13 @@ def test_the_same_for_programs(hopsd: Path) -> None:
     assert float(lines["2"]["slurm"]) - float(lines["2"]["hops"]) == pytest.approx(3600.0, abs=60)
 
 
+def test_a_policy_that_is_none_is_refused_before_anything_is_played(tmp_path: Path) -> None:
+    done = CliRunner().invoke(cli, ["shadow", "report", "--socket", f"{tmp_path}/none",
+                                    "--policy", "hosp", "--out", f"{tmp_path}/out"])  # fmt: skip
+    assert isinstance(done.exception, InputError)
+    assert "hosp" in str(done.exception)
+
+
 def test_the_diary_is_for_who_may_see_all_jobs() -> None:
     with pytest.raises(HopsError, match="jobs are private here"):
         told(Viewer(7, "ann", frozenset({Private.JOBS})))
