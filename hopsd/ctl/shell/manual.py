@@ -109,7 +109,8 @@ def paragraph(text: str) -> str:
 def listed(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
     """Names, in bold, with what is said of each."""
     for name, said in pairs:
-        yield f'.TP\n.B "{escaped(name)}"\n{escaped(said)}'
+        quoted = escaped(name).replace('"', "\\(dq")  # a bare one would end the argument
+        yield f'.TP\n.B "{quoted}"\n{escaped(said)}'
 
 
 def as_typed(lines: Sequence[str]) -> str:

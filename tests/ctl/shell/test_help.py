@@ -89,7 +89,9 @@ def test_groff_finds_nothing_wrong(manual: dict[str, str], tmp_path: Path) -> No
             env=environ, capture_output=True, text=True, check=True, timeout=60,
         )  # fmt: skip
         assert done.stderr == ""
+        plain = re.sub(r"\x1b\[[0-9;]*m|.\x08", "", done.stdout)
+        if name == "hopsd.toml.5":
+            assert 'log_level = "info"' in plain
         if name == "hopsctl.1":
-            plain = re.sub(r"\x1b\[[0-9;]*m|.\x08", "", done.stdout)
             assert "--restart-cost SECONDS" in plain
             assert "hopsctl comment 'hops:reqs=1,2,4;samples=2e6;batch=128'" in plain
