@@ -78,7 +78,7 @@ class LoggedJob:
 
     ``runs`` empty: it never started. ``waits``: it still does, or waits again. ``gpus`` it asked
     for; ``gpu_type``: the type it asked for. ``time_limit_seconds`` None: none,
-    or it is not known.
+    or it is not known. ``ours``: hops placed it.
     """
 
     id: JobId
@@ -90,6 +90,7 @@ class LoggedJob:
     waits: bool = False
     gpu_type: GpuType = ANY_TYPE
     time_limit_seconds: float | None = None
+    ours: bool = False
 
     def within(self, start: float, end: float) -> LoggedJob:
         """What of it lies between the two times; what runs longer is taken to run to ``end``.

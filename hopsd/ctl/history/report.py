@@ -125,6 +125,8 @@ def _before(document: Document) -> Document | str:
         return f"Slurm's accounting does not tell how it was before: {error}"
     user = document["user"]
     done = [job for job in logged if _ended(job, start, first) and user in (None, job.user)]
+    if any(job.ours for job in done):
+        return "hops had jobs earlier than those it still knows (database.retention_days)"
     if not done:
         return "Slurm's accounting has no GPU job of the time before hops"
     return {"since": start, "until": first, **before_figures(done)}

@@ -94,6 +94,7 @@ class _Run:
             since=before.job.since,
             runs=(*before.job.runs, *self.job.runs),
             gpus=before.job.gpus,
+            ours=self.job.ours or before.job.ours,
         )
         return replace(self, job=job)
 
@@ -142,6 +143,7 @@ def _parsed(
         waits=word in ("PENDING", "REQUEUED"),
         gpu_type=_type(asked),
         time_limit_seconds=int(limit) * 60.0 if limit.isdecimal() else None,
+        ours=ours,
     )
     return _Run(found, word in _AGAIN)
 

@@ -169,3 +169,31 @@ def test_before_hops() -> None:
     assert found["gpu_hours"] == pytest.approx(400.0 / 3600.0)
     assert (found["mean_wait"], found["median_wait"]) == (65.0, 65.0)
     assert found["mean_slowdown"] == pytest.approx((2.0 + 1.3) / 2)
+
+
+@pytest.mark.parametrize("ours", [False, True])
+def test_what_is_no_longer_kept_is_not_taken_for_the_time_before_hops(
+    ours: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """hopsd's oldest job is not its first one: it keeps jobs for some time only."""
+    ran = Stretch(SINCE - 200.0, SINCE - 100.0, 2)
+    old = LoggedJob(JobId("1"), UserName("u"), "", SINCE - 300.0, 2, (ran,), ours=ours)
+    monkeypatch.setattr("hopsd.ctl.history.report.read_logged", lambda *_: [old])
+
+    def answer(request: Request) -> Any:
+        return {**told(ALL, Store(), dict(request.arguments)), "first": SINCE}
+
+    server = LocalServer(tmp_path / "sock", answer)
+    try:
+        done = CliRunner().invoke(
+            cli,
+            ["report", "--socket", f"{tmp_path}/sock", "--json", "--since", "2023-11-14",
+             "--until", "2023-11-15"],
+        )  # fmt: skip
+    finally:
+        server.close()
+    before = json.loads(done.stdout)["before"]
+    if ours:
+        assert "hops had jobs earlier than those it still knows" in before
+    else:
+        assert (before["jobs"], before["mean_wait"]) == (1, 100.0)

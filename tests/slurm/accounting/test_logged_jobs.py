@@ -6,6 +6,7 @@ from datetime import datetime
 
 import pytest
 
+from hopsd.core.submission.contract import MARK
 from hopsd.model.history import LoggedJob
 from hopsd.slurm.accounting.jobs import parse_logged
 
@@ -101,3 +102,11 @@ def test_the_type_asked_for() -> None:
 )
 def test_what_is_no_such_job_is_left_out(line: str) -> None:
     assert [job.id for job in parse_logged([line, row(id="18")])] == ["18"]
+
+
+def test_a_job_of_hops_in_one_of_its_runs_is_one() -> None:
+    again = row(submit=day("14:00:00"), start=day("15:00:00"), end=day("16:00:00"))
+    first = row(state="REQUEUED", told=f"{MARK}|shape:any")
+    (job,) = parse_logged([first, again])
+    assert job.ours
+    assert not parse_logged([ROW])[0].ours
