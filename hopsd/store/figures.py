@@ -67,7 +67,7 @@ def figures(
     }
     spent = connection.execute(_SPENT, given).fetchone()
     waits, ratios = connection.execute(_WAITS, given).fetchone() or (None, None)
-    first = connection.execute("SELECT min(submit) FROM jobs WHERE comment <> ''").fetchone()
+    first = connection.execute(_FIRST).fetchone()
     return {
         "first": first[0] if first else None,
         "spent": spent[0] if spent else {},
@@ -75,6 +75,12 @@ def figures(
         "ratios": [(ratios or {}).get(str(place), 0) for place in range(len(RATIOS) + 1)],
     }
 
+
+# Of the jobs that hops scheduled: those that a shadow saw were Slurm's.
+_FIRST = """
+SELECT min(submit) FROM jobs j WHERE comment <> ''
+    AND NOT EXISTS (SELECT FROM diary d WHERE d.job = j.id AND d.submit = j.submit)
+"""
 
 # What of each placement lies in the period. A run that another one came before is a restart.
 _SPENT = """

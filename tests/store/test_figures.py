@@ -108,3 +108,12 @@ def test_what_the_gpu_hours_of_jobs_went_into(full: PostgresStore) -> None:
     # What lasts ends with the period.
     full.save_jobs([running("2", {"n0": 1}, since=600.0)])
     assert full.figures(500.0, 700.0, 30.0, None)["spent"]["training"] == 100
+
+
+def test_what_a_shadow_saw_is_before_the_first_job_of_hops(full: PostgresStore) -> None:
+    full.save_jobs([ended("1", 400.0, submit=100.0), ended("2", 900.0, submit=500.0)])
+    assert full.figures(0.0, 1000.0, 30.0, None)["first"] == 100.0
+    full.save_diary([DiaryEntry(JobId("1"), 100.0, 2)])
+    assert full.figures(0.0, 1000.0, 30.0, None)["first"] == 500.0
+    full.save_diary([DiaryEntry(JobId("2"), 500.0, 2)])
+    assert full.figures(0.0, 1000.0, 30.0, None)["first"] is None

@@ -114,7 +114,7 @@ def _before(document: Document) -> Document | str:
     """As long a time before hops' first job, from sacct; or why not, in a sentence."""
     first = document["first"]
     if first is None:
-        return "no job of hops is known, so nothing is before"
+        return "hops has scheduled no job yet"
     since = max(first, document["since"])
     start = first - max(0.0, document["until"] - since)
     if start >= first:
