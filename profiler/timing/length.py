@@ -16,6 +16,9 @@ TOLERANCE = 0.1
 
 MOST_LIMITS = 16
 
+MOST_ITERATIONS = 1e15
+"""hopsd refuses a report with more. Loops that go on until they are stopped count to more."""
+
 _LIGHTNING = ("lightning", "pytorch_lightning")
 
 
@@ -44,19 +47,22 @@ class Length:
         over ranges and over the loader that is ``read``, or of a number that steadily grows to
         where the outermost loop ends.
         """
+        left = self._left(done, read)
+        return done + left if left is not None and done + left <= MOST_ITERATIONS else None
+
+    def _left(self, done: int, read: Pass | None) -> float | None:
         around: list[Loop] = []
         for frame in frames():
             with variables(frame) as local:
                 left = _trainer_left(local.get("self"))
                 if left is not None:
-                    return done + left
+                    return left
                 around.extend(self._loops.around(frame, local))
         if not around:
             return None
         ends = [_loops_left(around, read)]
         ends += [self._limit_left(limit, done) for limit in around[-1].limits]
-        left = min((each for each in ends if each is not None), default=None)
-        return None if left is None else done + left
+        return min((each for each in ends if each is not None), default=None)
 
     def _limit_left(self, limit: Limit, done: int) -> float | None:
         """Iterations left until ``limit``, if it grew steadily from look to look."""

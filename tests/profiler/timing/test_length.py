@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import runpy
 from collections.abc import Callable, Iterator
@@ -186,6 +187,19 @@ def test_what_cannot_be_read_is_not_guessed(tmp_path: Path, source: str) -> None
     found = told(tmp_path, source, running=lambda: next(turns), folds=lambda: [1], secret=lambda: 3)
     assert found
     assert set(found) == {None}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "n = 0\nwhile n < most:\n    step()\n    n += 1\n    if n == 6:\n        break\n",
+        "for epoch in range(10**18):\n    for batch in loader:\n        step()\n    break\n",
+        "for epoch in range(int(1e18)):\n    step()\n    break\n",
+    ],
+)
+def test_what_goes_on_until_it_is_stopped_has_no_length(tmp_path: Path, source: str) -> None:
+    """hopsd would refuse the whole report."""
+    assert set(told(tmp_path, source, most=math.inf)) == {None}
 
 
 def test_a_script_changed_since_the_start_is_not_read(tmp_path: Path) -> None:
