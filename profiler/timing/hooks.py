@@ -68,7 +68,7 @@ class Hooks:
         loader = self._reading()
         try:
             return loader._num_yielded, len(loader)
-        except (AttributeError, TypeError):  # gone, or of unknown length
+        except Exception:  # gone, or of unknown length, or the program's sampler raises
             return None
 
     def attach(self) -> None:

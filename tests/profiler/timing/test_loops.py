@@ -14,7 +14,7 @@ from hops_profiler.timing import session
 from hops_profiler.timing.batch import samples_of
 from torch import nn
 from torch.nn.utils.rnn import pack_sequence
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, Sampler, TensorDataset
 
 pytestmark = pytest.mark.live
 
@@ -300,6 +300,25 @@ def test_a_second_axis_that_a_layer_calls_the_batchs() -> None:
             optimizer.step()
 
     assert measured(train)["samples"] == 200
+
+
+def test_a_sampler_that_refuses_its_length_is_measured() -> None:
+    class Endless(Sampler[list[int]]):
+        def __iter__(self) -> Iterator[list[int]]:
+            for at in range(10):
+                yield list(range(8 * at, 8 * at + 8))
+
+        def __len__(self) -> int:
+            raise NotImplementedError
+
+    loop = Loop()
+
+    def train() -> None:
+        session._session._next_write = 0.0  # type: ignore[union-attr]
+        for features, _ in DataLoader(rows(80), batch_sampler=Endless()):
+            loop.step(features)
+
+    assert counts(measured(train))[:2] == (10, 80)
 
 
 def test_a_dataset_that_hands_out_batches() -> None:
