@@ -12,6 +12,7 @@ import linecache
 import os
 import sys
 from contextlib import contextmanager, suppress
+from multiprocessing.process import BaseProcess
 from textwrap import dedent
 
 import torch
@@ -33,6 +34,9 @@ _NOT_THE_PROGRAM = (
     os.path.dirname(os.path.dirname(__file__)) + os.sep,  # noqa: PTH120 - imported by each job
     os.path.dirname(torch.__file__) + os.sep,  # noqa: PTH120
 )
+
+_PROCESS = BaseProcess._bootstrap.__code__  # type: ignore[attr-defined]
+"""What a process of `multiprocessing` does, around the program's function."""
 
 _SNAPSHOT = frozenset(("locals", "vars", "dir", "eval", "exec"))
 """What a function calls that may keep the dictionary of its variables."""
@@ -64,10 +68,13 @@ class Loop:
 
 
 def frames() -> Iterator[FrameType]:
-    """The program's frames, from the step outwards to its script, without PyTorch's own."""
+    """The program's frames, from the step outwards to its script, without PyTorch's own.
+
+    A forked process has its parent's, too, from which it does not go on.
+    """
     frame: FrameType | None = sys._getframe(1)
     for _ in range(MOST_FRAMES):
-        if frame is None:
+        if frame is None or frame.f_code is _PROCESS:
             return
         if not frame.f_code.co_filename.startswith(_NOT_THE_PROGRAM):
             yield frame

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import multiprocessing
 import os
 import runpy
 from collections.abc import Callable, Iterator
@@ -51,14 +52,21 @@ class Trainer:
             step()
 
 
-def told(tmp_path: Path, source: str, each: float = 1.0, **variables: Any) -> list[float | None]:
+def told(
+    tmp_path: Path,
+    source: str,
+    found: list[float | None] | None = None,
+    *,
+    each: float = 1.0,
+    **variables: Any,
+) -> list[float | None]:
     """What is read at each call of `step` in a script of this source."""
     script = tmp_path / "train.py"
     script.write_text(source)
     os.utime(script, (1.0, 1.0))
     loader = Batches()
     length = Length(began=2.0)
-    found: list[float | None] = []
+    found = [] if found is None else found
 
     def step(*_: object) -> None:
         read = Pass(loader.given, len(LOADER), each) if loader.given else None
@@ -210,6 +218,36 @@ for epoch in range(3):
     step()
 """
     assert told(tmp_path, source) == [None] * 3
+
+
+def test_a_loop_that_starts_ranks_is_none_of_theirs(tmp_path: Path) -> None:
+    """A forked rank has the frames of its parent, which starts one after the other."""
+    source = """
+def rank():
+    for epoch in range(3):
+        for batch in loader:
+            step()
+    told.put("done" if lengths() == {30.0} else str(lengths()))
+
+for number in range(4):
+    process = fork.Process(target=rank)
+    process.start()
+    process.join()
+    ends.append(told.get())
+"""
+    fork = multiprocessing.get_context("fork")
+    ends: list[str] = []
+    found: list[float | None] = []
+    told(
+        tmp_path,
+        source,
+        found,
+        fork=fork,
+        told=fork.SimpleQueue(),
+        ends=ends,
+        lengths=lambda: set(found),
+    )
+    assert ends == ["done"] * 4
 
 
 def test_a_script_of_any_length_is_bounded(tmp_path: Path) -> None:
