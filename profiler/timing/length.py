@@ -52,13 +52,16 @@ class Length:
 
     def _left(self, done: int, read: Pass | None) -> float | None:
         around: list[Loop] = []
+        readable = True
         for frame in frames():
             with variables(frame) as local:
                 left = _trainer_left(local.get("self"))
                 if left is not None:
                     return left
-                around.extend(self._loops.around(frame, local))
-        if not around:
+                loops = self._loops.around(frame, local)
+                readable = readable and loops is not None
+                around.extend(loops or ())
+        if not around or not readable:
             return None
         ends = [_loops_left(around, read)]
         ends += [self._limit_left(limit, done) for limit in around[-1].limits]

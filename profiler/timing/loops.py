@@ -7,13 +7,14 @@ read as the loop itself read them. What cannot be read so is not guessed.
 from __future__ import annotations
 
 import ast
+import dis
 import inspect
 import linecache
 import os
+import stat
 import sys
 from contextlib import contextmanager, suppress
 from multiprocessing.process import BaseProcess
-from textwrap import dedent
 
 import torch
 
@@ -27,6 +28,9 @@ MOST_FRAMES = 100
 MOST_LINES = 3000
 """Longest function, or script without one, that is parsed."""
 
+MOST_BYTES = 2**24
+"""Largest source file that is read."""
+
 _WRAPPERS = frozenset(("tqdm", "track", "iter"))
 """Functions that pass on what they loop over."""
 
@@ -37,6 +41,9 @@ _NOT_THE_PROGRAM = (
 
 _PROCESS = BaseProcess._bootstrap.__code__  # type: ignore[attr-defined]
 """What a process of `multiprocessing` does, around the program's function."""
+
+_WITHIN = 1
+"""Lines that a function's source is preceded by when it is parsed."""
 
 _SNAPSHOT = frozenset(("locals", "vars", "dir", "eval", "exec"))
 """What a function calls that may keep the dictionary of its variables."""
@@ -118,15 +125,18 @@ class Loops:
         self._began = began
         self._parsed: dict[CodeType, ast.AST | None] = {}
 
-    def around(self, frame: FrameType, local: Mapping[str, Any]) -> list[Loop]:
-        """From the innermost loop outwards. ``local``: the frame's :func:`variables`."""
+    def around(self, frame: FrameType, local: Mapping[str, Any]) -> list[Loop] | None:
+        """From the innermost loop outwards. ``local``: the frame's :func:`variables`.
+
+        None if the frame may be in a loop, but its source cannot be read.
+        """
         code = frame.f_code
         if code not in self._parsed:
             self._parsed[code] = self._parse(code)
         tree = self._parsed[code]
         if tree is None:
-            return []
-        first = 1 if code.co_name == "<module>" else code.co_firstlineno
+            return None if _has_loop(code) else []
+        first = 1 if code.co_name == "<module>" else code.co_firstlineno - _WITHIN
         names = _Names(local, frame.f_globals)
         found = []
         for loop in _enclosing(tree, frame.f_lineno - first + 1):
@@ -141,16 +151,36 @@ class Loops:
     def _parse(self, code: CodeType) -> ast.AST | None:
         """None if there is no source, or it was changed since the program began."""
         try:
-            if os.stat(code.co_filename).st_mtime > self._began:  # noqa: PTH116
+            file = os.stat(code.co_filename)  # noqa: PTH116
+            if file.st_mtime > self._began:
+                return None
+            if not stat.S_ISREG(file.st_mode) or file.st_size > MOST_BYTES:
                 return None
             lines = linecache.getlines(code.co_filename)
             if code.co_name != "<module>":
                 lines = inspect.getblock(lines[code.co_firstlineno - 1 :][:MOST_LINES])
             if not 0 < len(lines) < MOST_LINES:
                 return None
-            return ast.parse(dedent("".join(lines)))
-        except (OSError, SyntaxError, ValueError):
+            if code.co_name != "<module>":
+                # Comments and texts may begin left of the function's first line.
+                header = "if True:\n" if lines[0][:1].isspace() else "\n"
+                lines = [header, *lines]
+            return ast.parse("".join(lines))
+        except Exception:  # tokenize and ast raise many
             return None
+
+
+def _has_loop(code: CodeType) -> bool:
+    return any(
+        "FOR_ITER" in each.opname
+        or (
+            "JUMP" in each.opname
+            and "NO_INTERRUPT" not in each.opname  # an await
+            and isinstance(each.argval, int)
+            and each.argval <= each.offset
+        )
+        for each in dis.get_instructions(code)
+    )
 
 
 def _enclosing(tree: ast.AST, line: int) -> list[ast.For | ast.While]:
@@ -159,7 +189,7 @@ def _enclosing(tree: ast.AST, line: int) -> list[ast.For | ast.While]:
     node: ast.AST | None = tree
     while node is not None:
         inner = None
-        for child in ast.iter_child_nodes(node):
+        for child in _children(node):
             first, last = getattr(child, "lineno", None), getattr(child, "end_lineno", None)
             if first is not None and last is not None and first <= line <= last:
                 inner = child
@@ -169,6 +199,15 @@ def _enclosing(tree: ast.AST, line: int) -> list[ast.For | ast.While]:
                 found.append(inner)
         node = inner
     return found[::-1]
+
+
+def _children(node: ast.AST) -> Iterator[ast.AST]:
+    """Those of a `case` for the case itself, which has no lines."""
+    for child in ast.iter_child_nodes(node):
+        if type(child).__name__ == "match_case":
+            yield from ast.iter_child_nodes(child)
+        else:
+            yield child
 
 
 class _Names:

@@ -7,6 +7,7 @@ import math
 import multiprocessing
 import os
 import runpy
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from textwrap import indent
@@ -218,6 +219,39 @@ for epoch in range(3):
     step()
 """
     assert told(tmp_path, source) == [None] * 3
+
+
+@pytest.mark.parametrize(
+    "epoch",
+    [
+        "class A:\n    def b(self):\n# or\n        for _ in loader: step()\nepoch = A().b\n",
+        "def epoch():\n match 1:\n  case 1:\n   for batch in loader:\n    step()\n",
+    ],
+    ids=["comments left of the function", "within a case"],
+)
+def test_every_loop_counts(tmp_path: Path, epoch: str) -> None:
+    source = f"{epoch}\nfor number in range(3):\n    epoch()\n"
+    assert told(tmp_path, source) == [30.0] * 30
+
+
+@pytest.mark.parametrize(
+    ("body", "known"), [("for batch in loader: step()", None), ("step()", 3.0)]
+)
+def test_a_function_without_source_may_have_a_loop(
+    tmp_path: Path, body: str, known: float | None
+) -> None:
+    source = f"exec('def epoch(): \\n    {body}')\nfor number in range(3):\n    epoch()\n"
+    assert set(told(tmp_path, source)) == {known}
+
+
+def test_a_script_from_a_pipe_is_not_read_again(tmp_path: Path) -> None:
+    pipe = tmp_path / "script"
+    os.mkfifo(pipe)
+    code = compile("for epoch in range(3):\n    step()\n", str(pipe), "exec")
+    length = Length(began=time.time() + 60.0)
+    found: list[float | None] = []
+    exec(code, {"step": lambda: found.append(length.iterations(1, None))})  # noqa: S102
+    assert found == [None] * 3
 
 
 def test_a_loop_that_starts_ranks_is_none_of_theirs(tmp_path: Path) -> None:
