@@ -63,7 +63,12 @@ class Length:
                 around.extend(loops or ())
         if not around or not readable:
             return None
-        ends = [_loops_left(around, read)]
+        left = _loops_left(around, read)
+        if left is not None and read and all(loop.passes is not None for loop in around):
+            # No loop over what is read: a comprehension or `map`, or its batches are asked for one
+            # by one. How many iterations a pass takes is seen from look to look.
+            left = self._limit_left(Limit("loops", -left, 0.0), done)
+        ends = [left]
         ends += [self._limit_left(limit, done) for limit in around[-1].limits]
         return min((each for each in ends if each is not None), default=None)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import multiprocessing
 import os
@@ -59,9 +60,10 @@ def told(
     found: list[float | None] | None = None,
     *,
     each: float = 1.0,
+    every: int = 1,
     **variables: Any,
 ) -> list[float | None]:
-    """What is read at each call of `step` in a script of this source."""
+    """What is read at each call of `step`, or one of ``every``, in a script of this source."""
     script = tmp_path / "train.py"
     script.write_text(source)
     os.utime(script, (1.0, 1.0))
@@ -69,10 +71,13 @@ def told(
     length = Length(began=2.0)
     found = [] if found is None else found
 
+    steps = itertools.count(1)
+
     def step(*_: object) -> None:
         read = Pass(loader.given, len(LOADER), each) if loader.given else None
-        done = len(found) + 1
-        found.append(length.iterations(done, read))
+        done = next(steps)
+        if done % every == 0:
+            found.append(length.iterations(done, read))
 
     runpy.run_path(str(script), {"step": step, "loader": loader, **variables})
     return found
@@ -232,6 +237,28 @@ for epoch in range(3):
 def test_every_loop_counts(tmp_path: Path, epoch: str) -> None:
     source = f"{epoch}\nfor number in range(3):\n    epoch()\n"
     assert told(tmp_path, source) == [30.0] * 30
+
+
+@pytest.mark.parametrize(
+    "epoch",
+    [
+        "[step() for batch in loader]",
+        "list(map(step, loader))",
+    ],
+)
+def test_a_pass_that_no_loop_shows_takes_as_many_iterations_as_before(
+    tmp_path: Path, epoch: str
+) -> None:
+    source = f"""
+def main():
+    for number in range(40):
+        {epoch}
+
+main()
+"""
+    found = told(tmp_path, source, every=30)
+    assert found[:2] == [None, None]
+    assert found[2:] == pytest.approx([400.0] * 11, abs=10.0)
 
 
 @pytest.mark.parametrize(
