@@ -45,8 +45,15 @@ _PROCESS = BaseProcess._bootstrap.__code__  # type: ignore[attr-defined]
 _WITHIN = 1
 """Lines that a function's source is preceded by when it is parsed."""
 
-_SNAPSHOT = frozenset(("locals", "vars", "dir", "eval", "exec"))
+_SNAPSHOT = frozenset(
+    ("locals", "vars", "dir", "eval", "exec", "currentframe", "_getframe", "f_locals")
+)
 """What a function calls that may keep the dictionary of its variables."""
+
+
+_OWN_REFERENCES = 4
+"""To a frame's dictionary in :func:`variables`: the frame's, its own, its caller's and that of the
+call that counts them."""
 
 
 class Limit:
@@ -96,7 +103,8 @@ def variables(frame: FrameType) -> Iterator[Mapping[str, Any]]:
 
     Before Python 3.13 a function's variables are copied into a dictionary that the frame keeps. It
     is emptied again: it would hold the step's tensors. If the function itself may keep it, it is
-    not touched.
+    not touched; if another keeps it, as one may that looks at its caller's variables, it is not
+    emptied.
     """
     code = frame.f_code
     if code.co_name == "<module>":
@@ -112,7 +120,8 @@ def variables(frame: FrameType) -> Iterator[Mapping[str, Any]]:
         try:
             yield found
         finally:
-            found.clear()
+            if sys.getrefcount(found) <= _OWN_REFERENCES:
+                found.clear()
 
 
 class Loops:

@@ -357,3 +357,23 @@ main()
     kept: dict[str, object] = {}
     assert told(tmp_path, source, kept=kept) == [None, None]
     assert kept == {"rate": 0.1}
+
+
+def test_variables_that_another_function_keeps_are_not_emptied(tmp_path: Path) -> None:
+    source = """
+import inspect
+
+def noted():
+    return inspect.getargvalues(inspect.currentframe().f_back).locals
+
+def main(rate=0.1):
+    options = noted()
+    for epoch in range(2):
+        step()
+    kept.update(options)
+
+main()
+"""
+    kept: dict[str, object] = {}
+    told(tmp_path, source, kept=kept)
+    assert kept["rate"] == 0.1
