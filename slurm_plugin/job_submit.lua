@@ -652,12 +652,17 @@ local function numbers_of(text)
   return numbers
 end
 
+-- A count that a job may have; other Luas than 5.1 print no larger ones as whole numbers.
+local function plausible(count)
+  return count and count <= GPUS[2] and count or nil
+end
+
 -- What a launcher's option says, "8" or a variable among `numbers`.
 local function count_in(text, option, numbers)
   local value = text:match(option .. "[= ]+[\"']?(%$?{?[%w_]+)")
   local name = value and value:match("^%$?{?([%a_][%w_]*)$")
   if name then value = numbers[name] end
-  return tonumber(value)
+  return value and plausible(tonumber(value))
 end
 
 -- A count of ranks on each node that the script does not take from its allocation.
@@ -678,7 +683,7 @@ end
 local function fixed_total(script, shape)
   local text = "\n" .. commands_of(script)
   local numbers = numbers_of(text)
-  local world = tonumber(numbers.WORLD_SIZE)
+  local world = numbers.WORLD_SIZE and plausible(tonumber(numbers.WORLD_SIZE))
   if world and world > 1 then return { "WORLD_SIZE", world, "WORLD_SIZE=$SLURM_NTASKS" } end
   for _, option in ipairs({ "%-%-nnodes", "%-%-num_machines", "trainer%.num_nodes", "%-%-num_nodes" }) do
     local nodes = count_in(text, option, numbers)

@@ -212,3 +212,12 @@ def test_counts_of_its_own_for_the_whole_job_are_told_of(
     said = submitted(f"#!/bin/bash\n{commands}\n", comment)[1]
     assert told in said
     assert ("however many it gets" in said) == bool(told)
+
+
+@pytest.mark.parametrize("start", ["torchrun --nproc_per_node={}", "export WORLD_SIZE={}\npython"])
+def test_a_count_that_no_job_has_is_none(start: str) -> None:
+    """Lua 5.3 and later raise where they print it, and the job was refused."""
+    script = f"#!/bin/sh\n{start.format('9' * 20)} train.py\n"
+    asked, told = submitted(script)
+    assert asked.ranks is None
+    assert "ranks" not in told
