@@ -9,11 +9,14 @@ from typing import TypeVar
 
 import numpy as np
 import pytest
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import csc_array
 
 from hopsd.core.placement.generate import generate
 from hopsd.core.placement.program import Program, build
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.policies.hops.candidates import candidates
+from hopsd.solver.backend.model import model
 
 T = TypeVar("T")
 
@@ -71,3 +74,19 @@ def usable(program: Program, choice: np.ndarray) -> list[int]:
         for job in np.flatnonzero(choice < 0).tolist()
         if fits[columns.start[job] : columns.start[job + 1]].any()
     ]
+
+
+def best_value(program: Program) -> float:
+    """By another solver, from the program as written."""
+    columns = np.arange(len(program.value))
+    whole = model(program, columns, program.capacity, as_written=True)
+    rows = csc_array((whole.factor, whole.row, whole.start), shape=(len(whole.upper), len(columns)))
+    answer = milp(
+        -whole.objective,
+        constraints=LinearConstraint(rows, -np.inf, whole.upper),
+        integrality=np.ones(len(columns)),
+        bounds=Bounds(0, 1),
+        options={"mip_rel_gap": 1e-6},
+    )
+    assert answer.status == 0
+    return -float(answer.fun) * float(program.value.max())

@@ -4,40 +4,19 @@ from __future__ import annotations
 
 from math import inf
 
-import numpy as np
 import pytest
 from instances import ruled, snapshot
-from programs import program_of, usable
-from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import csc_array
+from programs import best_value, program_of, usable
 
 from bench.plan import instances as bench
-from hopsd.core.placement.program import Program
 from hopsd.core.queue.competing import ledger_of
 from hopsd.model.plan import PlanSettings
 from hopsd.policies.hops.policy import plan
 from hopsd.solver import solve as solving
-from hopsd.solver.backend.model import model
 from hopsd.solver.bound.column_groups import column_groups
 from hopsd.solver.bound.dual_prices import find_prices
 from hopsd.solver.search.greedy import greedy_by_prices, greedy_by_weight
 from hopsd.solver.solve import solve
-
-
-def best_value(program: Program) -> float:
-    """By another solver, from the program as written."""
-    columns = np.arange(len(program.value))
-    whole = model(program, columns, program.capacity, as_written=True)
-    rows = csc_array((whole.factor, whole.row, whole.start), shape=(len(whole.upper), len(columns)))
-    answer = milp(
-        -whole.objective,
-        constraints=LinearConstraint(rows, -np.inf, whole.upper),
-        integrality=np.ones(len(columns)),
-        bounds=Bounds(0, 1),
-        options={"mip_rel_gap": 1e-6},
-    )
-    assert answer.status == 0
-    return -float(answer.fun) * float(program.value.max())
 
 
 @pytest.mark.parametrize("first", [True, False])

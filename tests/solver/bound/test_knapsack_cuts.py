@@ -10,13 +10,10 @@ from time import monotonic
 import numpy as np
 import pytest
 from instances import ruled, snapshot
-from programs import program_of
-from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import csc_array
+from programs import best_value, program_of
 
 from bench.plan import instances as bench
 from hopsd.core.placement.program import Program
-from hopsd.solver.backend.model import model
 from hopsd.solver.bound.column_groups import column_groups
 from hopsd.solver.bound.dual_prices import Prices, find_prices
 from hopsd.solver.bound.knapsack_cuts import ServerParts, factors, patterns
@@ -32,22 +29,6 @@ def priced(program: Program) -> Prices:
 def fragments(gpus: int) -> Program:
     case, noise, demands = bench.Case.FRAGMENTED, bench.Noise.PAIR, bench.Demands.SITE
     return program_of(bench.snapshot(gpus, case, noise, 0, demands=demands))
-
-
-def best_value(program: Program) -> float:
-    """By another solver, from the program as written."""
-    columns = np.arange(len(program.value))
-    whole = model(program, columns, program.capacity, as_written=True)
-    rows = csc_array((whole.factor, whole.row, whole.start), shape=(len(whole.upper), len(columns)))
-    answer = milp(
-        -whole.objective,
-        constraints=LinearConstraint(rows, -np.inf, whole.upper),
-        integrality=np.ones(len(columns)),
-        bounds=Bounds(0, 1),
-        options={"mip_rel_gap": 1e-6},
-    )
-    assert answer.status == 0
-    return -float(answer.fun) * float(program.value.max())
 
 
 @pytest.mark.parametrize("seed", range(10))
