@@ -165,8 +165,9 @@ class PrivateCluster:
         """SIGKILL: as a crash would. Returns when the process is gone."""
         self._stop("slurmctld", how)
 
-    def start_slurmd(self, node: str) -> None:
-        self._launch("slurmd", "-N", node)
+    def start_slurmd(self, node: str, *, booted: bool = False) -> None:
+        """``booted``: the node says that it has just booted, not when this machine did."""
+        self._launch("slurmd", "-N", node, *(["-b"] if booted else []))
 
     def stop_slurmd(self, node: str, how: signal.Signals = signal.SIGTERM) -> None:
         self._stop(f"slurmd.{node}", how)
