@@ -170,7 +170,7 @@ def test_no_comment_keeps_slurmctld_busy(inside: str) -> None:
         ("apptainer run --containall image.sif", {"apptainer", "cleanenv"}),
         ("apptainer exec --writable box python t.py", {"apptainer", "writable"}),
         ("apptainer exec --writable-tmpfs i.sif python t.py", {"apptainer"}),
-        ("cd /work/singularity_images; python t.py", set()),
+        ("cd singularity_images; python t.py", set()),
         ("docker run --gpus all image python t.py", {"docker"}),
         ("srun podman-hpc run image python t.py", {"podman"}),
         ("enroot start pytorch python t.py", {"enroot"}),
