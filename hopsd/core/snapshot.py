@@ -63,10 +63,13 @@ def build_snapshot(
     refused: dict[JobId, Reason] = {}
     expected: dict[JobId, Expectation] = {}
     reads: list[JobReading] = []
+    largest = max((node.gpus for node in reading.nodes), default=0)
     for asked in reading.jobs:
         comment = comments.get(asked.id)
         partitions = open_partitions(asked, reading.site) if comment else asked.partition
-        read = asked if isinstance(partitions, Reason) else replace(asked, partition=partitions)
+        read = asked
+        if not isinstance(partitions, Reason) and partitions != asked.partition:
+            read = replace(asked, partition=partitions)
         reads.append(read)
         stay = pinning.of(read, comment, records.get(read.id))
         if stay is not Stay.NO:
@@ -74,7 +77,7 @@ def build_snapshot(
         if comment is not None and read.state in (SlurmState.PENDING, SlurmState.RUNNING):
             seen = snapshot_job(Sources(read, comment, records[read.id], stay), context)
             if seen.job is not None:
-                found = _on_site(seen.job, read, partitions, reading)
+                found = _on_site(seen.job, read, partitions, reading, largest)
                 if isinstance(found, Job):
                     jobs.append(found)
                 else:
@@ -110,16 +113,16 @@ def _context(
 
 
 def _on_site(
-    job: Job, read: JobReading, partitions: str | Reason, reading: Reading
+    job: Job, read: JobReading, partitions: str | Reason, reading: Reading, largest: int
 ) -> Job | Reason:
     """The job with the GPU counts that the site allows in its open ``partitions``, which ``read``
-    has, or why it may have none. A running job is left as it is.
+    has, or why it may have none. A running job is left as it is. ``largest``: the most GPUs of a
+    node.
     """
     found: Job | Reason
     if isinstance(partitions, Reason):
         found = partitions
     else:
-        largest = max((node.gpus for node in reading.nodes), default=0)
         found = within_site(job, read, reading.site, largest, reading.now)
     if isinstance(found, Job):
         return replace(found, **standing(read, reading.site))
