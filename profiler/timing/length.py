@@ -110,10 +110,13 @@ def _loops_left(loops: list[Loop], read: Pass | None) -> float | None:
 
 
 def _trainer_left(owner: Any) -> float | None:
-    """Iterations left if ``owner`` is a trainer that knows."""
+    """Iterations left if ``owner`` is a trainer that knows.
+
+    It counts a step once it is over, and the one just timed is not: it is within.
+    """
     kinds = {(kind.__module__.split(".")[0], kind.__name__) for kind in type(owner).__mro__}
     if ("transformers", "Trainer") in kinds:
-        return float(owner.state.max_steps - owner.state.global_step)
+        return max(0.0, float(owner.state.max_steps - owner.state.global_step - 1))
     if any((package, "Trainer") in kinds for package in _LIGHTNING):
         return _lightning_left(owner)
     return None
@@ -129,4 +132,4 @@ def _lightning_left(trainer: Any) -> float | None:
     if trainer.max_steps >= 0:
         ends.append(trainer.max_steps)
     end = min(ends, default=float("inf"))
-    return None if end == float("inf") else (end - trainer.global_step) / optimizers
+    return None if end == float("inf") else max(0.0, (end - trainer.global_step - 1) // optimizers)
