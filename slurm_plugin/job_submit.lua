@@ -477,7 +477,7 @@ local function read_options(job)
   o.cores = given(job.cpus_per_task) and job.cpus_per_task > 0 and job.cpus_per_task
     or number_of(job.tres_per_task, "cpu")
   o.cores_per_gpu = number_of(job.cpus_per_tres, "gpu")
-  o.memory_per_gpu = number_of(job.mem_per_tres, "gpu")
+  o.memory_per_gpu, o.memory_text = number_of(job.mem_per_tres, "gpu"), job.mem_per_tres
   o.exclusive = job.shared == EXCLUSIVE
   if not o.per_node and o.per_task and o.tasks_each then o.per_node = o.per_task * o.tasks_each end
   if not o.total and o.per_task then o.total = o.per_task * (o.tasks or 1) end
@@ -743,13 +743,14 @@ local function contract(job, pairs_found)
   local function add(key, value)
     if value then words[#words + 1] = key .. ":" .. value end
   end
-  o.tasks_ratio = tasks
+  o.tasks_ratio, o.tasks_of_node = tasks, tasks_each
   add("shape", o.shape)
   add("per_node", o.each and string.format("%d", o.each))
   add("counted", o.tasks and "yes") -- else Slurm sets no SLURM_NTASKS
   add("tasks", tasks)
   add("tasks_each", tasks_each and string.format("%d", tasks_each))
-  add("cores", cores_of(o, tasks, tasks_each, smallest_count(pairs_found.reqs)))
+  o.cores_ratio = cores_of(o, tasks, tasks_each, smallest_count(pairs_found.reqs))
+  add("cores", o.cores_ratio)
   add("memory", job.min_mem_per_node == 0 and "node" or o.memory_per_gpu and string.format("%d", o.memory_per_gpu)
     or not given(job.min_mem_per_node) and not given(job.min_mem_per_cpu) and "default" or nil)
   add("exclusive", o.exclusive and "yes")
@@ -872,6 +873,20 @@ local function clear_shape(job)
   end
 end
 
+-- By the smallest shape that it accepts Slurm checks the job against limits, and refuses it where it
+-- would refuse a plain job. hopsd clears all of it when it places the job.
+local function keep_smallest(job, asked, gpus)
+  local kind = GPU .. (asked.kind and asked.kind .. ":" or "")
+  job.tres_per_job = kind .. string.format("%d", gpus)
+  if asked.each then job.min_nodes = gpus / asked.each end
+  job.min_cpus = job.min_nodes * (asked.tasks_of_node or 1) -- a task has a core at least
+  for _, each in pairs({ asked.tasks_ratio, asked.cores_ratio }) do
+    local count, of = each:match("(%d+)/(%d+)")
+    job.min_cpus = math.max(job.min_cpus, math.ceil(count * gpus / of))
+  end
+  if asked.memory_per_gpu then job.mem_per_tres = asked.memory_text end
+end
+
 -- For `hopsctl check`, which asks what a script would be.
 local function tell_all(job, partitions, word)
   local found = {
@@ -904,10 +919,7 @@ local function accept(job, partitions, pairs_found, asked, word)
     if job.environment.HOPS_CHECK == "1" then tell_all(job, partitions, word) end
   end
   clear_shape(job)
-  -- By this Slurm checks the job against limits, and refuses it where it would refuse a plain job.
-  -- hopsd asks for another count when it places the job.
-  job.tres_per_job = GPU .. (asked.kind and asked.kind .. ":" or "")
-    .. string.format("%d", smallest_count(pairs_found.reqs, asked.each))
+  keep_smallest(job, asked, smallest_count(pairs_found.reqs, asked.each))
   if job.requeue == 0 and pairs_found.preempt ~= "no" then
     tell("--no-requeue is ignored, since the job may move; preempt=no in the comment keeps it")
   end

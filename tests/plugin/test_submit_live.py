@@ -49,10 +49,11 @@ def test_a_hops_job_is_held_and_asks_for_gpus_of_its_smallest_count_alone(
     plain = shown(cluster, max(queue(cluster), key=int))
     differ = {name for name in job.keys() | plain.keys() if job.get(name) != plain.get(name)}
     submit_line = {name for name in differ if name.startswith("--")}
-    of_the_type = {"TresPerJob"}
-    assert differ - submit_line - of_the_type <= {
+    asked_for = {"TresPerJob", "NumCPUs", "TRES", "ReqTRES"}
+    assert differ - submit_line - asked_for <= {
         *("JobId", "SubmitTime", "LastSchedEval", "AdminComment")
     }
+    assert (job["NumCPUs"], plain["NumCPUs"]) == ("4", "1")
     assert re.fullmatch("gres[:/]gpu:rtx3090:2", job["TresPerJob"])
     assert re.fullmatch("gres[:/]gpu:2", plain["TresPerJob"])
 

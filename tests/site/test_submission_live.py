@@ -13,6 +13,19 @@ from hopsd.model.reading import SlurmState
 pytestmark = pytest.mark.live
 
 
+IN_PROPORTION = {
+    "--qos=cores --gpus=4 --nodes=1 --cpus-per-task=5": True,
+    "--qos=cores --gpus=4 --nodes=1 --ntasks=5": True,
+    "--qos=cores --gpus-per-node=2 --nodes=2 --ntasks-per-node=2 --cpus-per-task=2": True,
+    "--qos=cores --gpus-per-node=2 --nodes=2 --ntasks-per-node=2": False,
+    "--qos=memory --gpus=4 --mem-per-gpu=250": True,
+    "--qos=memory --gpus-per-node=2 --nodes=2 --mem-per-gpu=200": False,
+    "--qos=memory --gpus-per-node=2 --nodes=2 --mem=500": True,
+    "--qos=memory --gpus=4 --cpus-per-task=4 --mem-per-cpu=250": True,
+}
+"""Options of a job with 4 GPUs, and whether its QOS denies them."""
+
+
 def refusal(site: Site, *options: str) -> str:
     """What sbatch says of its own; "": it takes the job."""
     command = ("sbatch", "--output=/dev/null", "--chdir=/", *options, f"--wrap={SAVER}")
@@ -41,6 +54,16 @@ def test_a_qos_that_denies_refuses_what_it_refuses_of_a_plain_job(site: Site) ->
         # Only counts that the options allow: 4 here.
         options = ("--nodes=2", "--gpus-per-node=2", "--comment=hops:reqs=1,4")
         assert bool(refusal(site, f"--qos={qos}", *options)) == (qos == "most")
+    cluster.sacctmgr("add", "qos", "cores", "MaxTRESPerJob=cpu=4", "flags=DenyOnLimit")
+    cluster.sacctmgr("add", "qos", "memory", "MaxTRESPerJob=mem=900", "flags=DenyOnLimit")
+    cluster.sacctmgr("modify", "user", ALICE, "set", "qos+=cores,memory")
+    wait_until(lambda: "memory" in cluster.run("scontrol", "show", "assoc_mgr", "flags=qos"))
+    for words, is_refused in IN_PROPORTION.items():
+        plain = refusal(site, *words.split())
+        assert bool(plain) == is_refused
+        assert refusal(site, *words.split(), "--comment=hops:reqs=4") == plain, words
+    # Slurm itself lets such a job wait for ever (22.05).
+    assert refusal(site, "--qos=cores", "--gpus=4", "--cpus-per-gpu=2", "--comment=hops:reqs=4")
     cluster.run("scancel", f"--user={ALICE}")
     site.hopsd.configure()
     site.hopsd.start()
