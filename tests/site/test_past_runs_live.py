@@ -80,6 +80,9 @@ def test_all_runs_of_a_requeued_job_are_read(accounted: AccountingCluster) -> No
     wait_until(lambda: runs(seconds=2.0) == 1)
     accounted.run("scontrol", "requeue", job)
     wait_until(lambda: "BeginTime" in accounted.run("squeue", "--noheader", "--format=%r"))
+    # slurmd refuses a credential of the second in which it killed the job, or of the next.
+    killed = time.time()
+    wait_until(lambda: time.time() > killed + 2.0)
     accounted.run("scontrol", "update", f"jobid={job}", "starttime=now")
     wait_until(lambda: runs() == 2)
     found = logged()
