@@ -134,7 +134,7 @@ def headline(doc: Document) -> Text:
     raqlr = "-" if doc["raqlr"] is None else f"{doc['raqlr']:.2f}"
     text = (
         f"hops {doc['version']}  {doc['mode']}  Slurm {doc['slurm_version'] or '-'} by"
-        f" {doc['port']}  {there}  RAQLR {raqlr}  {clock(doc['time'])}"
+        f" {doc['port']}  {there}  RAQLR {raqlr}  {_read(doc['time'])}"
     )
     if doc["round"]:
         left = doc["round"]["end"] - doc["time"]
@@ -149,6 +149,13 @@ def headline(doc: Document) -> Text:
     if doc["reports_refused"]:
         text += f"; {doc['reports_refused']:,} reports refused"
     return Text("\n".join(map(printable, text.split("\n", 1))))
+
+
+def _read(when: float | None) -> str:
+    """When Slurm was read for this page, and how long ago: hopsd, or Slurm, may have stopped since."""
+    if when is None:
+        return "-"
+    return f"{clock(when)}, {duration(time.time() - when)} ago"
 
 
 def _counted(nodes: Sequence[Document], what: str) -> str:

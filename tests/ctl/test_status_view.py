@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import re
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -117,6 +119,13 @@ def test_a_page_names_some_rows_and_counts_the_others(show: Show) -> None:
 def test_refused_reports_are_counted_in_the_headline(show: Show) -> None:
     assert "refused" not in show(document([], []))
     assert "1,234 reports refused" in show({**document([], []), "reports_refused": 1234})
+
+
+def test_the_headline_says_how_old_it_is(show: Show) -> None:
+    there = document([], [])
+    assert re.search(r":\d\d, 2h00m ago", show({**there, "time": time.time() - 7230.0}))
+    assert re.search(r":\d\d, [0-9]s ago", show({**there, "time": time.time()}))
+    assert " ago" not in show({**there, "time": None, "round": None})
 
 
 def test_nothing_there_is_an_empty_table(show: Show) -> None:
