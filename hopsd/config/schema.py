@@ -216,6 +216,12 @@ class PlanConfig:
         "allox+: a job that has waited longer than this comes before shorter ones.",
         minimum=0,
     )
+    overdue_ratio: float = option(
+        _PLAN.overdue_ratio,
+        "fair_share_first, qos_first: jobs with a latency ratio above this come before them, on a"
+        " tenth of the GPUs.",
+        minimum=0,
+    )
     restart_cost: bool = option(
         True, "Count the time that a restart takes against moving a running job."
     )
@@ -244,6 +250,7 @@ class PlanConfig:
             lease_seconds=self.lease_seconds,
             alpha=self.alpha,
             patience_seconds=self.patience_seconds,
+            overdue_ratio=self.overdue_ratio,
         )
 
 

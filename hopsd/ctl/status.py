@@ -152,7 +152,7 @@ def headline(doc: Document) -> Text:
 
 
 def _read(when: float | None) -> str:
-    """When Slurm was read for this page, and how long ago: hopsd, or Slurm, may have stopped since."""
+    """When Slurm was read for this page, and how long ago: reading may have failed since."""
     if when is None:
         return "-"
     return f"{clock(when)}, {duration(time.time() - when)} ago"

@@ -23,7 +23,7 @@ _JOB_MAY_HAVE = (
 )
 _SETTINGS = (
     "lambda sigma gap time_limit priority policy paper_exact seed filter_share lease_seconds"
-    " alpha patience_seconds"
+    " alpha patience_seconds overdue_ratio"
 )
 
 
@@ -209,4 +209,5 @@ def _settings(item: Item) -> PlanSettings:
         lease_seconds=fields.get("lease_seconds", at_least_zero, default.lease_seconds),
         alpha=fields.get("alpha", lambda a: a.number(minimum=0, maximum=1), default.alpha),
         patience_seconds=fields.get("patience_seconds", at_least_zero, default.patience_seconds),
+        overdue_ratio=fields.get("overdue_ratio", at_least_zero, default.overdue_ratio),
     )

@@ -49,6 +49,7 @@ class PlanSettings:
     out. With a number, and enough time, a plan does not depend on the clock.
     ``alpha``: share of the users, those with least progress, whose jobs AlloX considers.
     ``patience_seconds``: waiting time after which AlloX+ serves a job before shorter ones.
+    ``overdue_ratio``: latency ratio above which a job comes before shares and QOS.
     """
 
     lam: float = 1.0
@@ -64,6 +65,7 @@ class PlanSettings:
     effort: int | None = None
     alpha: float = 0.1
     patience_seconds: float = 3600.0
+    overdue_ratio: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from hopsd.core.placement.pools import DEFAULT_SIGMA, Pools, pools_for, pools_of
 from hopsd.core.queue.competing import competing_jobs
 from hopsd.core.speed.throughput import single_gpu
 from hopsd.model.cluster import Node
-from hopsd.model.ids import JobId, job_order
+from hopsd.model.ids import JobId, UserName, job_order
 from hopsd.model.job import Job, JobState
 from hopsd.model.plan import PlanSettings, PriorityName, Snapshot
 from hopsd.model.rules import ANYWHERE
@@ -137,6 +137,16 @@ decides.
 """
 
 
+OVERDUE_PART = 0.1
+"""The part of all GPUs for jobs that come before any factor, as they waited for too long: shares
+and QOS order the rest.
+"""
+
+_OVERDUE = 2.0 ** (LEVELS + 2)
+
+_FIRST = frozenset({PriorityName.FAIR_SHARE_FIRST, PriorityName.QOS_FIRST})
+
+
 def _product(factor: float, ratio: float) -> float:
     return ratio * max(factor, LEAST_FACTOR)
 
@@ -222,5 +232,31 @@ def queue(snapshot: Snapshot, settings: PlanSettings) -> Queue:
     jobs = competing_jobs(snapshot)
     present = sum(job.state is JobState.WAITING for job in snapshot.jobs)
     priority = priorities(jobs, snapshot.nodes, settings, snapshot.now, present)
+    if settings.priority in _FIRST:
+        due = overdue(snapshot.jobs, snapshot.nodes, settings)
+        priority |= {job.id: _OVERDUE * priority[job.id] for job in jobs if job.id in due}
     jobs.sort(key=lambda job: (-priority[job.id], job.submit, job_order(job.id)))
     return Queue(tuple(jobs), priority)
+
+
+def overdue(jobs: Sequence[Job], nodes: Sequence[Node], settings: PlanSettings) -> frozenset[JobId]:
+    """The jobs that come before any factor: of each user the one with the largest latency ratio
+    above ``overdue_ratio``, in this order on OVERDUE_PART of the GPUs, one job at least.
+
+    Those that run come first: they would go on taking turns otherwise. A job with a priority of
+    its own is none of them.
+    """
+    alone = _Alone(pools_of(nodes), settings.sigma)
+    late = []
+    for job in jobs:
+        if job.state is JobState.WAITING and job.priority is None and job.wait_seconds:
+            ratio = job.wait_seconds / _age(job, alone)
+            if ratio > settings.overdue_ratio:
+                late.append((not job.running, -ratio, job.submit, job_order(job.id), job))
+    left = OVERDUE_PART * alone.gpus
+    found: dict[UserName, JobId] = {}
+    for *_, job in sorted(late, key=lambda entry: entry[:-1]):
+        if left > 0 and job.user not in found:
+            found[job.user] = job.id
+            left -= job.running.gpus or max(job.reqs)
+    return frozenset(found.values())
