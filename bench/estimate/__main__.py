@@ -7,6 +7,7 @@ About two minutes each. Plots go to docs/img.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -50,7 +51,8 @@ def _executions(options: argparse.Namespace) -> None:
 
 
 def _unseen(folder: Path) -> None:
-    found = unseen.rows(unseen.read(folder))
+    workloads = unseen.read(folder)
+    found = unseen.rows(workloads)
     methods = list(found[0].errors)
     rows = [
         (
@@ -63,6 +65,24 @@ def _unseen(folder: Path) -> None:
     ]
     columns = ["measured", "predictions", *methods, "within the spread"]
     show(table("Error of shapes that were not measured: mean (median)", columns, rows))
+    before = ", ".join(unseen.BEFORE)
+    changes = [unseen.changed_batch(workloads, since) for since in unseen.SINCE]
+    _show_compared(f"After a change of the batch size, {before} measured before it", changes)
+    new = [unseen.new_application(workloads, seen) for seen in unseen.OTHERS]
+    _show_compared("An application of which one GPU was measured, by others' shapes", new)
+
+
+def _show_compared(title: str, found: Sequence[unseen.Compared]) -> None:
+    methods = list(found[0].errors)
+    rows = [
+        (
+            each.seen,
+            each.predictions,
+            *(f"{_percent(each.errors[m])} ({_percent(each.medians[m])})" for m in methods),
+        )
+        for each in found
+    ]
+    show(table(title, ["measured", "predictions", *methods], rows))
 
 
 def _placements(folder: Path, plots: Path) -> None:

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import csv
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from bench.estimate import pollux
+from hopsd.core.speed.batches import NEWEST, SAME
 from hopsd.core.speed.estimator import Estimator, EstimatorSettings
 from hopsd.core.speed.throughput import Communication, IterationModel, per_gpu
 from hopsd.model.cluster import Node
@@ -27,6 +29,18 @@ T4, WORKLOAD = GpuType("t4"), WorkloadName("measured")
 NODES = tuple(Node(NodeName(f"n{i}"), T4, 4, 4) for i in range(4))
 SEEN = ((), ("2",), ("4",), ("11",), ("22",), ("44",), ("4", "11"), ("4", "11", "44"))
 RANDOM = (1, 2, 4, 8)
+BEFORE = ("1", "4", "11", "44", "222")
+"""What was measured before the batch size changed, in :func:`changed_batch`."""
+
+SINCE = (("1",), ("1", "2"), ("1", "4"), ("1", "11"), ("1", "2", "22"))
+CHANGES = 3
+"""Other batch sizes of the same application, drawn for each workload."""
+
+PARAMETERS = {"bert": 110e6, "cifar10": 11.2e6, "imagenet": 25.6e6, "yolov3": 61.9e6}
+"""Of BERT base, ResNet-18, ResNet-50 and YOLOv3: the applications whose network is known."""
+
+OTHERS = (("11",), ("4", "11"), ("44",), ("4", "44"))
+
 FEWEST = 20
 """Shapes of a workload: with fewer there is little to predict."""
 
@@ -35,6 +49,9 @@ MODELS = {
     "hops, ring": IterationModel(communication=Communication.RING),
     "paper_exact": IterationModel(paper_exact=True),
 }
+
+
+Records = tuple[ThroughputRecord, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,24 +97,51 @@ def read(folder: Path) -> list[Measured]:
     return found
 
 
-def table_of(workload: Measured, seen: Sequence[str], model: IterationModel) -> ThroughputTable:
-    """hopsd's table after records of the placements ``seen``."""
-    alone = workload.seconds["1"]
-    theory = Theory(
-        WORKLOAD, T4, inference=False, pattern=2, batch_size=workload.batch, params=1e6,
+def table_of(
+    workload: Measured,
+    seen: Sequence[str],
+    model: IterationModel,
+    *,
+    more: Records = (),
+    others: Sequence[Measured] = (),
+    seen_of_others: Sequence[str] = (),
+) -> ThroughputTable:
+    """hopsd's table after records of the placements ``seen``, and ``more``; and of ``others``."""
+    records = (*more, *records_of(workload, seen))
+    fits = [_theory(workload, WORKLOAD)]
+    for other in others:
+        name = WorkloadName(other.application)
+        fits.append(_theory(other, name))
+        records += tuple(replace(r, workload=name) for r in records_of(other, seen_of_others))
+    known = Knowledge(records=records, theory=tuple(fits))
+    settings = EstimatorSettings(model=model)
+    return Estimator(NODES, known, settings, 0.0).estimate(WORKLOAD).tables[T4]
+
+
+def _theory(measured: Measured, name: WorkloadName) -> Theory:
+    """Basic times from one GPU: two thirds of it backward."""
+    alone = measured.seconds["1"]
+    return Theory(
+        name, T4, inference=False, pattern=2, batch_size=measured.batch,
+        params=PARAMETERS.get(measured.application, 1e6),
         t_f=alone / 3, t_b=2 * alone / 3, t_u=0.0, p_cache=1.0, mu_cache=0.0, sigma_cache=0.0,
         mu_load=0.0, sigma_load=0.0, w_cache=0.0, w_load=0.0, records=3, iterations=50, at=0.0,
     )  # fmt: skip
-    settings = EstimatorSettings(model=model)
-    records = tuple(
-        ThroughputRecord(WORKLOAD, T4, node.name, *counts(placement), rate, 0.0)
+
+
+def records_of(workload: Measured, seen: Sequence[str], at: float = 0.0) -> Records:
+    """Enough records of each placement to be believed."""
+    return tuple(
+        ThroughputRecord(
+            *(WORKLOAD, T4, node.name, *counts(placement)),
+            workload.batch / workload.seconds[placement],
+            at,
+            batch=workload.batch,
+        )
         for placement in seen
-        for rate in [workload.batch / workload.seconds[placement]]
         for node, _ in zip(NODES, placement, strict=False)
-        for _ in range(settings.min_records)
+        for _ in range(NEWEST)
     )
-    known = Knowledge(records=records, theory=(theory,))
-    return Estimator(NODES, known, settings, 0.0).estimate(WORKLOAD).tables[T4]
 
 
 def counts(placement: str) -> tuple[int, int]:
@@ -145,3 +189,83 @@ def row(workloads: Sequence[Measured], seen: Sequence[str], more: int, seed: int
 def rows(workloads: Sequence[Measured]) -> list[Row]:
     """The whole table."""
     return [row(workloads, seen, 0) for seen in SEEN] + [row(workloads, (), n) for n in RANDOM]
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Mean and median relative error of throughput, by method."""
+
+    seen: str
+    predictions: int
+    errors: dict[str, float]
+    medians: dict[str, float]
+
+
+def changed_batch(workloads: Sequence[Measured], since: Sequence[str], seed: int = 0) -> Compared:
+    """Errors at the new batch size, of whose placements ``since`` were measured."""
+    draw = random.Random(seed)
+    errors: dict[str, list[float]] = defaultdict(list)
+    for now, before in _changes(workloads, since, draw):
+        old = records_of(before, BEFORE, -1.0)
+        blind = tuple(replace(record, batch=0.0) for record in old)
+        tables = {
+            "hops": table_of(now, since, MODELS["hops"], more=old),
+            "forgotten": table_of(now, since, MODELS["hops"]),
+            "as if unchanged": table_of(now, since, MODELS["hops"], more=blind),
+        }
+        measured = {counts(p) for p in since}
+        for placement in now.seconds:
+            if counts(placement) in measured:
+                continue
+            real = now.batch / now.seconds[placement]
+            for name, table in tables.items():
+                errors[name].append(abs(per_gpu(table, *counts(placement)) / real - 1.0))
+    return _compared(since, errors)
+
+
+def new_application(workloads: Sequence[Measured], seen: Sequence[str]) -> Compared:
+    """Errors of an application whose one GPU was measured, and of each other one, ``seen``."""
+    workloads = [w for w in workloads if w.application in PARAMETERS]
+    middle = {w.application: w for w in workloads}
+    for name in middle:
+        own = [w for w in workloads if w.application == name]
+        middle[name] = own[len(own) // 2]
+    errors: dict[str, list[float]] = defaultdict(list)
+    for workload in workloads:
+        others = [w for name, w in middle.items() if name != workload.application]
+        tables = {
+            "hops": table_of(workload, (), MODELS["hops"], others=others, seen_of_others=seen),
+            "alone": table_of(workload, (), MODELS["hops"]),
+        }
+        for placement in workload.seconds:
+            if placement != "1":
+                real = workload.batch / workload.seconds[placement]
+                for method, table in tables.items():
+                    rate = per_gpu(table, *counts(placement))
+                    errors[method].append(abs(rate / real - 1.0))
+    return _compared(seen, errors)
+
+
+def _compared(seen: Sequence[str], errors: Mapping[str, list[float]]) -> Compared:
+    return Compared(
+        ", ".join(seen),
+        len(errors["hops"]),
+        {name: float(np.mean(found)) for name, found in errors.items()},
+        {name: float(np.median(found)) for name, found in errors.items()},
+    )
+
+
+def _changes(
+    workloads: Sequence[Measured], since: Sequence[str], draw: random.Random
+) -> Iterator[tuple[Measured, Measured]]:
+    """Batch sizes of one application: now and before."""
+    for now in workloads:
+        others = [
+            w
+            for w in workloads
+            if w.application == now.application
+            and abs(w.batch - now.batch) > SAME * max(w.batch, now.batch)
+        ]
+        for before in draw.sample(others, min(CHANGES, len(others))):
+            if set(BEFORE) <= set(before.seconds) and set(since) <= set(now.seconds):
+                yield now, before

@@ -302,10 +302,10 @@ class ReportReader:
             if not allocation:
                 continue
             used = self._used.setdefault(run, {})
-            by_node, told = speeds(members, used, allocation)
-            used.update({process_of(report): counted(report) for report in told})
+            found = speeds(members, used, allocation)
+            used.update({process_of(report): counted(report) for report in found.reports})
             workload = workload_of(jobs[run[0]], programs.get(run, ""))
-            for node, per_gpu in by_node.items():
+            for node, per_gpu in found.by_node.items():
                 if not bounds.SPEED.holds(per_gpu):
                     raise FormatError(
                         f"{per_gpu:g} samples/s per GPU on {node}: accepted is {bounds.SPEED}"
@@ -318,8 +318,9 @@ class ReportReader:
                         gpus=allocation.gpus,
                         nodes=len(allocation.nodes),
                         per_gpu=per_gpu,
-                        at=min(reading.now, max(report.at for report in told)),
+                        at=min(reading.now, max(report.at for report in found.reports)),
                         user=jobs[run[0]].user,
+                        batch=found.batch,
                     )
 
 

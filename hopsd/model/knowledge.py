@@ -18,7 +18,8 @@ class ThroughputRecord:
 
     ``node``: where it was measured; ``gpus`` and ``nodes`` describe the whole allocation. One
     record per report; every record of a server also counts for its GPU type. ``user``: the owner of
-    the job, "" in records from before this was stored.
+    the job, "" in records from before this was stored. ``batch``: samples of an iteration per GPU,
+    0 if unknown.
     """
 
     workload: WorkloadName
@@ -29,6 +30,7 @@ class ThroughputRecord:
     per_gpu: float
     at: float
     user: UserName = NOBODY
+    batch: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

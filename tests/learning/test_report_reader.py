@@ -113,6 +113,7 @@ def test_one_process_gives_a_record_progress_and_its_start_cost(tmp_path: Path) 
     (record,) = collected.records
     assert (record.workload, record.gpu_type, record.node) == ("resnet", "rtx3090", "n0")
     assert (record.gpus, record.nodes, record.per_gpu, record.at) == (1, 1, 640.0, NOW)
+    assert record.batch == 32.0
     assert collected.samples_done == {"17": 3296}
     assert collected.restart_seconds == {"17": 20.0}
     assert collected.refused == ()
@@ -130,7 +131,7 @@ def test_a_spread_job_gives_a_record_for_each_node_once_all_ranks_reported(tmp_p
         "n0": ("rtx3090", 640.0),
         "n4": ("v100", 320.0),
     }
-    assert {(r.gpus, r.nodes) for r in records.values()} == {(3, 2)}
+    assert {(r.gpus, r.nodes, r.batch) for r in records.values()} == {(3, 2, 32.0)}
 
 
 def test_a_later_look_uses_only_what_is_new(tmp_path: Path) -> None:

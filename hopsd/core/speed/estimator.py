@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hopsd.core.devices import is_cpu
 from hopsd.core.speed.answers import ASSUMED, record_count
+from hopsd.core.speed.batches import carried_over
 from hopsd.core.speed.by_count import Column, PaperBase
-from hopsd.core.speed.by_shape import OLDER, Belief, regression, speeds_of
+from hopsd.core.speed.by_shape import ALONE, OLDER, Belief, Speeds, regression, speeds_of
+from hopsd.core.speed.inferred import Hint, bandwidth_of, hints
 from hopsd.core.speed.layered import LayeredSpeeds
 from hopsd.core.speed.layers import (
     Layers,
@@ -34,13 +36,19 @@ from hopsd.core.speed.throughput import IterationModel
 from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, NodeName, WorkloadName
 from hopsd.model.job import Shape, ThroughputTable
-from hopsd.model.knowledge import Bandwidth, Knowledge, Theory
+from hopsd.model.knowledge import Bandwidth, Knowledge, Theory, ThroughputRecord
 
 KNOWN_ALONE, UNKNOWN_ALONE = 0.05, 0.5
 """Standard deviation of the logarithm of a GPU's speed: from basic times, from other types."""
 
 CALIBRATED, UNCALIBRATED = 0.5, 1.2
 """The same for communication time, with and without a measured bandwidth."""
+
+INFERRED = 0.7
+"""The same, with a bandwidth that other workloads imply."""
+
+NEWEST_WORKLOADS = 64
+"""Workloads that are asked for the bandwidths that they imply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +82,16 @@ class _Evidence:
     """What is known about a workload on a type.
 
     ``theory``: that of an older version of the program if ``outdated``; ``older``: speeds measured
-    with that version. ``elsewhere``: a GPU's speed inferred from other types.
+    with that version; ``earlier``: at the batch size before. ``elsewhere``: a GPU's speed inferred
+    from other types.
     """
 
+    workload: WorkloadName
     measured: Tables
     theory: Theory | None
     outdated: bool
     older: Mapping[Shape, Measured]
+    earlier: Mapping[Shape, Measured]
     elsewhere: float
 
     @property
@@ -116,7 +127,10 @@ class Estimator:
         for node in nodes:
             self._largest[node.gpu_type] = max(node.gpus, self._largest.get(node.gpu_type, 1))
             self._servers[node.gpu_type] += 1
-        self._layers = by_workload(knowledge.records, settings.half_life_seconds, now)
+        records = knowledge.records
+        if settings.model.paper_exact:  # it has no batch sizes
+            records = tuple(replace(record, batch=0.0) for record in records)
+        self._layers = by_workload(records, settings.half_life_seconds, now)
         self._bandwidth = {b.gpu_type: b for b in (*knowledge.bandwidth, *settings.bandwidth)}
         self._theory: dict[WorkloadName, dict[GpuType, Theory]] = defaultdict(dict)
         for fit in filter(credible, knowledge.theory):
@@ -129,6 +143,7 @@ class Estimator:
                 versions = self._versions[script]
                 versions[name] = max(at, versions.get(name, at))
         self._known: dict[WorkloadName, Estimate] = {}
+        self._hints = {} if settings.model.paper_exact else self._hints_of_workloads()
 
     def estimate(self, workload: WorkloadName) -> Estimate:
         """Tables of one workload for all GPU types of the nodes."""
@@ -147,16 +162,20 @@ class Estimator:
         before = None if self._settings.model.paper_exact else self._version_before(workload)
         older = self._layers.get(before, Layers({}, {}, {})) if before else Layers({}, {}, {})
         outdated = self._theory.get(before, {}) if before else {}
-        elsewhere = self._elsewhere(measured, {**outdated, **theories}) or 1.0
+        earlier = {t: tables.answering(least) for t, tables in layers.earlier.items()}
+        fits = {**outdated, **theories}
+        elsewhere = self._elsewhere(measured, fits) or self._elsewhere(earlier, {}) or 1.0
         table = self._paper_table if self._settings.model.paper_exact else self._table
         tables = {
             t: table(
                 t,
                 _Evidence(
+                    workload,
                     measured.get(t, Tables()),
                     theories.get(t, outdated.get(t)),
                     t not in theories,
                     older.type[t].answering(least).shapes if t in older.type else {},
+                    earlier[t].shapes if t in earlier else {},
                     elsewhere * self._worth(t),
                 ),
             )
@@ -193,22 +212,54 @@ class Estimator:
         """A device's assumed speed relative to a GPU, until it is measured."""
         return 1.0 / self._settings.assumed_gpu_speedup if is_cpu(gpu_type) else 1.0
 
+    def _hints_of_workloads(self) -> dict[GpuType, list[Hint]]:
+        """What the newest workloads say of the bandwidths of types that nobody calibrated."""
+        first: dict[WorkloadName, ThroughputRecord] = {}
+        for record in sorted(self._knowledge.records, key=lambda record: -record.at):
+            first[record.workload] = record
+        fits = [fit for fits in self._theory.values() for fit in fits.values()]
+        fits = [f for f in fits if f.workload in first and f.gpu_type not in self._bandwidth]
+        found: dict[GpuType, list[Hint]] = defaultdict(list)
+        for fit in sorted(fits, key=lambda fit: (-fit.at, fit.workload))[:NEWEST_WORKLOADS]:
+            tables = self._layers[fit.workload].type.get(fit.gpu_type)
+            if tables is not None:
+                measured = tables.answering(self._settings.min_records).shapes
+                user = first[fit.workload].user
+                found[fit.gpu_type] += hints(fit, measured, user, self._settings.model)
+        return found
+
+    def _implied_bandwidth(self, workload: WorkloadName, gpu_type: GpuType) -> Bandwidth | None:
+        """By others: the workload's own shapes count as what they are, measurements of it."""
+        others = [h for h in self._hints.get(gpu_type, ()) if h.workload != workload]
+        return bandwidth_of(gpu_type, others)
+
     def _table(self, gpu_type: GpuType, evidence: _Evidence) -> ThroughputTable:
         settings, bandwidth = self._settings, self._bandwidth.get(gpu_type)
         theory, measured = evidence.theory, evidence.measured
-        times = basic_times(theory, bandwidth) if theory else None
-        calibrated = times is not None
+        inferred = None
+        if theory is not None and bandwidth is None:
+            inferred = self._implied_bandwidth(evidence.workload, gpu_type)
+        times = basic_times(theory, bandwidth or inferred) if theory else None
+        known = times is not None
         if times is None:
             speed = alone(theory) if theory else evidence.elsewhere
             times = placed(theory, speed, settings.assumed_sensitivity, settings.model)
-        communication = CALIBRATED if calibrated else UNCALIBRATED
+        communication, source = UNCALIBRATED, ASSUMED
+        if known and inferred:
+            communication = INFERRED
+            source = f"{evidence.source}, bandwidth from other workloads"
+        elif known:
+            communication, source = CALIBRATED, evidence.source
         belief = Belief(times, evidence.unsure, communication, communication)
         shapes = measured.shapes
+        older = dict(speeds_of(evidence.older))
+        if theory is not None and not evidence.outdated:
+            older |= _carried(evidence.earlier, shapes, theory)
         speeds = LayeredSpeeds(
-            regression(belief, settings.model, speeds_of(shapes), speeds_of(evidence.older)),
+            regression(belief, settings.model, speeds_of(shapes), tuple(sorted(older.items()))),
             shapes,
             evidence.source,
-            evidence.source if calibrated else ASSUMED,
+            source,
         )
         largest = self._largest[gpu_type]
         counts = sorted({*range(1, largest + 1), *measured.aggregated})
@@ -247,6 +298,17 @@ class Estimator:
             aggregated_source={n: answer.source for n, answer in aggregated.items()},
             distributed_source={n: answer.source for n, answer in distributed.items()},
         )
+
+
+def _carried(
+    earlier: Mapping[Shape, Measured], present: Mapping[Shape, Measured], theory: Theory
+) -> Speeds:
+    """Speeds measured at the batch size before, as expected at the present one, ``theory``'s."""
+    before = {s: m.iteration_seconds for s, m in earlier.items()}
+    now = {s: m.iteration_seconds for s, m in present.items() if m.iteration_seconds > 0.0}
+    now.setdefault(ALONE, theory.batch_size / alone(theory))
+    carried = carried_over(before, now)
+    return tuple((s, theory.batch_size / seconds) for s, seconds in sorted(carried.items()))
 
 
 def _server_counts(servers: int, measured: Iterable[int]) -> list[int]:

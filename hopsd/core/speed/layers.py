@@ -9,6 +9,7 @@ from math import inf, sqrt
 from math import pow as power
 from typing import TypeVar
 
+from hopsd.core.speed.batches import split
 from hopsd.model import bounds
 from hopsd.model.ids import GpuType, NodeName, UserName, WorkloadName
 from hopsd.model.job import Shape
@@ -28,7 +29,10 @@ def weight_of(age_seconds: float, half_life_seconds: float) -> float:
 
 @dataclass(slots=True)
 class Measured:
-    """Exponentially weighted mean of samples per second per GPU, and its number of records."""
+    """Exponentially weighted mean of samples per second per GPU, and its number of records.
+
+    ``iterated``: that of the seconds of an iteration, times ``weight``; 0 if batches are unknown.
+    """
 
     weight: float = 0.0
     total: float = 0.0
@@ -36,18 +40,26 @@ class Measured:
     records: int = 0
     newest: float = 0.0
     first: float = inf
+    iterated: float = 0.0
 
-    def add(self, value: float, weight: float, at: float) -> None:
+    def add(self, record: ThroughputRecord, weight: float) -> None:
+        value, at = record.per_gpu, record.at
         self.weight += weight
         self.total += weight * value
         self.squares += weight * value * value
         self.records += 1
         self.newest = max(self.newest, at)
         self.first = min(self.first, at)
+        self.iterated += weight * record.batch / value
 
     @property
     def per_gpu(self) -> float:
         return self.total / self.weight
+
+    @property
+    def iteration_seconds(self) -> float:
+        """0 if batches are unknown."""
+        return self.iterated / self.weight
 
     @property
     def deviation(self) -> float:
@@ -81,10 +93,10 @@ class Tables:
     def add(self, record: ThroughputRecord, weight: float) -> None:
         """Add a record to the table of its shape."""
         if record.nodes == 1:
-            self.aggregated[record.gpus].add(record.per_gpu, weight, record.at)
+            self.aggregated[record.gpus].add(record, weight)
             return
-        self.distributed[record.nodes].add(record.per_gpu, weight, record.at)
-        self.spread[record.gpus, record.nodes].add(record.per_gpu, weight, record.at)
+        self.distributed[record.nodes].add(record, weight)
+        self.spread[record.gpus, record.nodes].add(record, weight)
 
     @property
     def shapes(self) -> ShapeTable:
@@ -106,11 +118,15 @@ def _answering(table: Mapping[Key, Measured], min_records: int) -> dict[Key, Mea
 
 @dataclass(slots=True)
 class Layers:
-    """Entity and type layers of one workload. Every entity record also counts for its type."""
+    """Entity and type layers of one workload. Every entity record also counts for its type.
+
+    ``earlier``: by type, what was measured at the batch size before the present one.
+    """
 
     entity: Mapping[NodeName, Tables]
     type: Mapping[GpuType, Tables]
     types: Mapping[NodeName, GpuType]
+    earlier: Mapping[GpuType, Tables] = field(default_factory=dict)
 
 
 def median_of_users(reports: Sequence[tuple[float, float, T]]) -> T:
@@ -144,8 +160,12 @@ def by_workload(
 
 
 def _of_user(records: Iterable[ThroughputRecord], half_life_seconds: float, now: float) -> Layers:
-    layers = Layers(defaultdict(Tables), defaultdict(Tables), {})
-    for record in records:
+    layers = Layers(defaultdict(Tables), defaultdict(Tables), {}, defaultdict(Tables))
+    present, earlier = split(records)
+    for record in earlier:
+        weight = weight_of(now - record.at, half_life_seconds)
+        layers.earlier[record.gpu_type].add(record, weight)
+    for record in present:
         weight = weight_of(now - record.at, half_life_seconds)
         for tables in (layers.entity[record.node], layers.type[record.gpu_type]):
             tables.add(record, weight)
@@ -159,6 +179,7 @@ def _median(layers: Sequence[Layers]) -> Layers:
         _median_tables([of_user.entity for of_user in layers]),
         _median_tables([of_user.type for of_user in layers]),
         {node: t for of_user in layers for node, t in of_user.types.items()},
+        _median_tables([of_user.earlier for of_user in layers]),
     )
 
 

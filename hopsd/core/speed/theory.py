@@ -109,11 +109,11 @@ def basic_times(theory: Theory, bandwidth: Bandwidth | None) -> BasicTimes | Non
     Inference consists of data and forward pass only (section 3.5): no gradients are exchanged.
     """
     if theory.inference:
-        return _silent(theory)
+        return silent(theory)
     if bandwidth is None or theory.params <= 0:
         return None
     return replace(
-        _silent(theory), params=theory.params, b_link=bandwidth.b_link, b_net=bandwidth.b_net
+        silent(theory), params=theory.params, b_link=bandwidth.b_link, b_net=bandwidth.b_net
     )
 
 
@@ -124,7 +124,7 @@ def placed(
     ``sensitivity`` times as slow as one, and a server's links ``LINK`` times as fast as the
     network. Without a ``theory``, based on one GPU with ``per_gpu`` samples per second.
     """
-    times = _silent(theory) if theory is not None else _of_speed(per_gpu)
+    times = silent(theory) if theory is not None else _of_speed(per_gpu)
     one = iteration_seconds(replace(times, t_w=PeerWait()), 1, 1)
     wait = iteration_seconds(replace(times, params=1e-9 * one), 2, 2, model) - one
     slower = max(0.0, (sensitivity - 1.0) * one - wait)
@@ -144,10 +144,10 @@ def _of_speed(per_gpu: float) -> BasicTimes:
 
 def alone(theory: Theory, model: IterationModel | None = None) -> float:
     """Samples per second of one GPU alone: no communication and no waiting for peers."""
-    return theory_per_gpu(replace(_silent(theory), t_w=PeerWait()), 1, 1, model)
+    return theory_per_gpu(replace(silent(theory), t_w=PeerWait()), 1, 1, model)
 
 
-def _silent(theory: Theory) -> BasicTimes:
+def silent(theory: Theory) -> BasicTimes:
     """The basic times without any communication."""
     return BasicTimes(
         batch_size=theory.batch_size,

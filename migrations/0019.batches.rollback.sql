@@ -1,0 +1,1 @@
+ALTER TABLE throughput DROP COLUMN batch;

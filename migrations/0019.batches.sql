@@ -1,0 +1,3 @@
+-- Samples of an iteration per GPU, 0 if unknown: speeds at another batch size count less.
+
+ALTER TABLE throughput ADD COLUMN batch double precision NOT NULL DEFAULT 0;

@@ -1,0 +1,108 @@
+"""A workload whose batch size changes: which of its measurements still count, and as what."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from speed_values import NODES, NOW, RESNET, A, estimated, knowledge, record, theory
+
+from hopsd.core.speed.batches import carried_over, split
+from hopsd.core.speed.estimator import Estimator, EstimatorSettings
+from hopsd.core.speed.throughput import IterationModel, per_gpu
+from hopsd.model.ids import NodeName
+from hopsd.model.knowledge import Knowledge, ThroughputRecord
+
+COMPUTE, FIXED, NETWORK = 0.008, 0.02, 0.25
+"""Seconds of a sample, of an iteration and, over two servers, of communication."""
+
+
+def seconds(batch: float, nodes: int = 1) -> float:
+    return FIXED + COMPUTE * batch + (NETWORK if nodes > 1 else 0.0)
+
+
+def run(batch: float, gpus: int = 1, nodes: int = 1, at: float = NOW) -> list[ThroughputRecord]:
+    """Six reports of a run on n0, and n1."""
+    return [
+        record(
+            batch / seconds(batch, nodes),
+            gpus,
+            nodes=nodes,
+            node=NodeName(node),
+            at=at,
+            batch=batch,
+        )
+        for node in ("n0", "n1")[:nodes]
+        for _ in range(6)
+    ]
+
+
+def speed(known: Knowledge, gpus: int, nodes: int, model: IterationModel | None = None) -> float:
+    settings = EstimatorSettings(model=model or IterationModel())
+    return per_gpu(Estimator(NODES, known, settings, NOW).estimate(RESNET).tables[A], gpus, nodes)
+
+
+def test_after_a_change_of_the_batch_the_network_takes_as_long_as_before() -> None:
+    """64 to 8 samples: a fifth of the speed over two servers, where three fifths remain on one."""
+    before = [*run(64, at=NOW - 900), *run(64, 2, 2, at=NOW - 800)]
+    fit = theory(
+        batch_size=8, params=0, t_f=COMPUTE * 8 / 3, t_b=COMPUTE * 8 * 2 / 3, t_u=FIXED, mu_cache=0
+    )
+    known = Knowledge(records=(*before, *run(8)), theory=(fit,))
+    real, old = 8 / seconds(8, 2), 64 / seconds(64, 2)
+    assert speed(known, 1, 1) == pytest.approx(8 / seconds(8))
+    assert speed(known, 2, 2) == pytest.approx(real, rel=0.25)
+    assert old > 2 * real
+    # The paper knows no batch sizes.
+    assert speed(known, 2, 2, IterationModel(paper_exact=True)) == pytest.approx(old)
+
+
+def test_without_a_shape_measured_at_both_nothing_is_carried_over() -> None:
+    assert carried_over({(2, 2): 1.0}, {(1, 1): 1.0}) == {}
+    assert carried_over({(2, 2): 1.0, (1, 1): 0.5}, {(1, 1): 0.1}) == {(2, 2): pytest.approx(0.6)}
+    # Nothing takes no time.
+    assert carried_over({(2, 2): 0.3, (1, 1): 0.5}, {(1, 1): 0.1}) == {}
+
+
+def test_a_constant_batch_of_all_gpus_is_no_change() -> None:
+    known = [*run(64), *run(32, 2, 2), *run(16, 4)]
+    assert split(known) == (known, [])
+    changed = [*run(128, at=NOW - 9), *run(64, 2, 2, at=NOW - 8), *known]
+    assert split(changed) == (known, changed[: -len(known)])
+
+
+def test_of_several_former_batches_the_last_one_counts() -> None:
+    first, second, now = run(8, at=NOW - 9), run(16, at=NOW - 8), run(64)
+    assert split([*first, *second, *now]) == (now, second)
+
+
+def test_two_jobs_of_one_name_do_not_change_it_at_each_report() -> None:
+    draw = random.Random(5)
+    reports: list[ThroughputRecord] = []
+    for tick in range(40):
+        both = [run(64, at=NOW + tick)[0], run(24, 4, at=NOW + tick)[0]]
+        reports += draw.sample(both, 2)
+        present, _ = split(reports)
+        assert {each.batch for each in present} == {64.0}
+
+
+@given(st.lists(st.tuples(st.floats(0, 1e6), st.integers(1, 64), st.floats(0, 1e9)), max_size=30))
+def test_no_record_is_in_both_and_those_of_unknown_batch_stay(
+    made: list[tuple[float, int, float]],
+) -> None:
+    given_ = [record(10.0, gpus, batch=batch, at=at) for batch, gpus, at in made]
+    present, before = split(given_)
+    ids = [id(each) for each in (*present, *before)]
+    assert len(ids) == len(set(ids))
+    assert set(ids) <= {id(each) for each in given_}
+    assert all(each in present for each in given_ if each.batch == 0.0)
+    assert not given_ or present
+
+
+def test_reports_without_a_batch_count_as_they_did() -> None:
+    records = [record(50.0, 2, nodes=2) for _ in range(4)]
+    fits = (theory(),)
+    estimate = estimated(knowledge(*records, fits=fits))
+    assert per_gpu(estimate.tables[A], 2, 2) == pytest.approx(50.0)

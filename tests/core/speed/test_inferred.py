@@ -1,0 +1,119 @@
+"""Bandwidths that nobody calibrated, from what other workloads measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from speed_values import NODES, NOW, RESNET, A, record, theory
+
+from hopsd.core.speed.estimator import Estimator, EstimatorSettings
+from hopsd.core.speed.inferred import Hint, bandwidth_of, hints
+from hopsd.core.speed.layers import by_workload
+from hopsd.core.speed.theory import basic_times
+from hopsd.core.speed.throughput import (
+    Communication,
+    IterationModel,
+    per_gpu,
+    theory_per_gpu,
+)
+from hopsd.model.ids import NodeName, UserName, WorkloadName
+from hopsd.model.job import ThroughputTable
+from hopsd.model.knowledge import Bandwidth, Knowledge, Theory, ThroughputRecord
+
+OTHER = WorkloadName("other")
+ANN, BOB, EVE = UserName("ann"), UserName("bob"), UserName("eve")
+REAL = Bandwidth(A, 3e7, 4e6)
+
+
+def measured(
+    fit: Theory, model: IterationModel, shape: tuple[int, int], user: UserName = ANN
+) -> list[ThroughputRecord]:
+    """What a run takes over the real links."""
+    times = basic_times(fit, REAL)
+    assert times is not None
+    rate = theory_per_gpu(times, *shape, model)
+    return [
+        record(
+            rate, shape[0], nodes=shape[1], workload=fit.workload, node=NodeName(node), user=user
+        )
+        for node in ("n0", "n1")[: shape[1]]
+        for _ in range(3)
+    ]
+
+
+def table(known: Knowledge, model: IterationModel) -> ThroughputTable:
+    return Estimator(NODES, known, EstimatorSettings(model=model), NOW).estimate(RESNET).tables[A]
+
+
+@given(
+    st.sampled_from([Communication.RING, Communication.SWITCHED, Communication.PAPER]),
+    st.sampled_from([1e6, 2.5e6]),
+    st.sampled_from([(2, 2), (4, 2), (16, 2)]),
+)
+def test_a_new_training_spreads_as_the_network_carries_others(
+    form: Communication, params: float, shape: tuple[int, int]
+) -> None:
+    model = IterationModel(communication=form)
+    other, own = theory(workload=OTHER, params=3e6), theory(params=params)
+    known = Knowledge(records=tuple(measured(other, model, shape)), theory=(own, other))
+    times = basic_times(own, REAL)
+    assert times is not None
+    for wanted in ((2, 2), (8, 2)):
+        found = per_gpu(table(known, model), *wanted)
+        assert found == pytest.approx(theory_per_gpu(times, *wanted, model), rel=1e-3)
+
+
+def test_a_servers_links_say_nothing_about_the_network() -> None:
+    model = IterationModel()
+    other = theory(workload=OTHER, params=3e6)
+    known = Knowledge(records=tuple(measured(other, model, (4, 1))), theory=(theory(), other))
+    alone = Knowledge(theory=(theory(),))
+    assert per_gpu(table(known, model), 2, 2) == per_gpu(table(alone, model), 2, 2)
+    assert table(known, model).source_of(2, 2) == "assumed"
+
+
+def test_estimates_name_where_the_bandwidth_is_from() -> None:
+    model = IterationModel()
+    other = theory(workload=OTHER, params=3e6)
+    known = Knowledge(records=tuple(measured(other, model, (2, 2))), theory=(theory(), other))
+    source = table(known, model).source_of(2, 2)
+    assert source == "theory, 4 records, bandwidth from other workloads"
+    assert table(known, model).source_of(1, 1) == "theory, 4 records"
+
+
+def test_what_was_calibrated_goes_before() -> None:
+    model = IterationModel()
+    other = theory(workload=OTHER, params=3e6)
+    mine = (Bandwidth(A, 1e9, 1e9),)
+    known = Knowledge(records=tuple(measured(other, model, (2, 2))), theory=(theory(), other))
+    without = Knowledge(theory=(theory(),), bandwidth=mine)
+    shown = table(replace(known, bandwidth=mine), model)
+    assert per_gpu(shown, 2, 2) == per_gpu(table(without, model), 2, 2)
+
+
+def test_the_paper_infers_nothing() -> None:
+    model = IterationModel(paper_exact=True)
+    other = theory(workload=OTHER, params=3e6)
+    known = Knowledge(records=tuple(measured(other, model, (2, 2))), theory=(theory(), other))
+    alone = Knowledge(theory=(theory(),))
+    assert per_gpu(table(known, model), 2, 2) == per_gpu(table(alone, model), 2, 2)
+
+
+def test_one_users_many_lies_are_one_vote() -> None:
+    lies = [Hint(WorkloadName(f"lie{i}"), EVE, together=False, rate=1e12) for i in range(50)]
+    honest = [Hint(OTHER, user, together=False, rate=4e6) for user in (ANN, BOB)]
+    found = bandwidth_of(A, [*lies, *honest])
+    assert found is not None
+    assert found.b_net == 4e6
+
+
+def test_speeds_that_no_bandwidth_explains_imply_none() -> None:
+    """As fast on two servers as alone, or slower than any network."""
+    model = IterationModel(communication=Communication.SWITCHED)
+    for rate in (100.0, 99.5, 5000.0, 1e-3):
+        records = [record(rate, 2, nodes=2) for _ in range(3)]
+        layers = by_workload(records, 86400.0, NOW)[RESNET]
+        assert list(hints(theory(), layers.type[A].shapes, ANN, model)) == []
