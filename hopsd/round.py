@@ -268,6 +268,7 @@ def _decide(
     profiles = profiles.beside(plan)
     waiting = {**plan.waiting, **built.refused, **seen.errors}
     plan = replace(plan, waiting=profiles.explained(waiting))
+    built = built.with_notes(profiles.unmeasurable)
     _check_finite(plan, expected)
     steps = diff(
         seen.reading,

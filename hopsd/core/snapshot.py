@@ -44,6 +44,13 @@ class Built:
     refused: Mapping[JobId, Reason] = field(default_factory=dict)
     expected: Mapping[JobId, Expectation] = field(default_factory=dict)
 
+    def with_notes(self, more: Mapping[JobId, str]) -> Built:
+        """The same with further notes."""
+        if not more:
+            return self
+        joined = {job: "; ".join(filter(None, [self.notes.get(job), more[job]])) for job in more}
+        return replace(self, notes={**self.notes, **joined})
+
 
 def build_snapshot(
     reading: Reading,

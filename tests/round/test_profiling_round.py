@@ -144,3 +144,9 @@ def test_stopped_anywhere_profile_runs_go_on_and_none_is_lost(
         window = run_round(port, memory, hops, SETTINGS, window).window
     assert all(job.allocation.gpus == 2 for job in port.jobs.values())
     assert all(run.closed and not run.failure for run in memory.profile_runs(0.0))
+
+
+def test_explain_tells_why_a_job_is_not_measured() -> None:
+    port, memory = marking("hops:reqs=1;workload=a;preempt=no"), MemoryStore()
+    built = run_round(port, memory, hops, SETTINGS, None).built
+    assert "to measure its speed: preempt=no forbids" in built.notes[JobId("1")]

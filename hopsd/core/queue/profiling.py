@@ -62,7 +62,8 @@ class Seen:
         able = (
             job
             for job in snapshot.jobs
-            if _may_be_profiled(job, self.jobs[job.id], self.comments[job.id])
+            if _waits(job, self.jobs[job.id])
+            and not _why_not_profiled(self.jobs[job.id], self.comments[job.id])
         )
         return [
             Candidate(job, record.user, record.workload, self.jobs[job.id].restarts)
@@ -70,18 +71,37 @@ class Seen:
             for record in [self.records[job.id]]
         ]
 
+    def unmeasurable(self, snapshot: Snapshot, known: Collection[Pair]) -> dict[JobId, str]:
+        """Why waiting jobs whose workload was not measured on any GPU type get no profile run."""
+        measured = {workload for workload, _ in known}
+        found = {}
+        for job in snapshot.jobs:
+            reading = self.jobs[job.id]
+            if _waits(job, reading) and self.records[job.id].workload not in measured:
+                why = _why_not_profiled(reading, self.comments[job.id])
+                if why:
+                    found[job.id] = f"hops makes no short run to measure its speed: {why}"
+        return found
 
-def _may_be_profiled(job: Job, reading: JobReading, comment: Comment) -> bool:
-    """Whether a waiting job may be profiled: one that may be stopped and requeued.
 
-    ``preempt=no`` forbids stopping it, ``--no-requeue`` requeueing. Jobs that plain jobs depend on
-    are excluded, since Slurm would take a failed profile run for the job's end, and so are scripts
-    that always start several ranks on a node, which would fail on one GPU.
-    """
+def _waits(job: Job, reading: JobReading) -> bool:
     waits = job.state is JobState.WAITING and not job.running
-    may_stop = comment.preempt and reading.requeue and not reading.awaited
-    scales = (reading.asked.ranks or 1) == 1
-    return waits and reading.state is SlurmState.PENDING and may_stop and scales
+    return waits and reading.state is SlurmState.PENDING
+
+
+def _why_not_profiled(reading: JobReading, comment: Comment) -> str:
+    """Why a job may not be stopped and requeued, or would fail on one GPU; "" if it may run."""
+    if not comment.preempt:
+        return "preempt=no forbids stopping it"
+    if not reading.requeue:
+        return "--no-requeue forbids starting it again"
+    if reading.awaited:  # Slurm would take a failed run for the end of what they wait for
+        return "jobs outside hops depend on it"
+    if (reading.asked.ranks or 1) > 1:
+        return (
+            f"its script starts {reading.asked.ranks} ranks on each node, and the run has one GPU"
+        )
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +110,7 @@ class Profiling:
     return to the queue.
 
     ``snapshot`` is what is left for the policy: without these jobs in the queue, and without their
-    GPUs. ``staying``: jobs whose run continues.
+    GPUs. ``staying``: jobs whose run continues. ``unmeasurable``: why jobs get no run.
     """
 
     snapshot: Snapshot
@@ -98,6 +118,7 @@ class Profiling:
     steps: tuple[Step, ...] = ()
     staying: frozenset[JobId] = frozenset()
     failures: Mapping[JobId, ProfileRun] = field(default_factory=dict)
+    unmeasurable: Mapping[JobId, str] = field(default_factory=dict)
 
     @property
     def moving(self) -> frozenset[JobId]:
@@ -199,6 +220,7 @@ def profiling(
         steps=tuple(sorted(steps, key=lambda step: job_order(step.job))),
         staying=frozenset(busy.keys() & on_nodes - {step.job for step in steps}),
         failures=failures,
+        unmeasurable=seen.unmeasurable(snapshot, known) if settings.enabled else {},
     )
 
 

@@ -187,6 +187,26 @@ def test_who_is_not_profiled() -> None:
     assert starts(world.look()) == {}
 
 
+def test_it_says_why_a_job_gets_no_run() -> None:
+    world = World()
+    world.add(1, "pinned", more=";preempt=no")
+    world.add(2, "once", requeue=False)
+    world.add(3, "first", awaited=True)
+    world.add(4, "ranks", asked=Asked(ranks=8))
+    world.add(5, "measured", more=";preempt=no")
+    world.add(6, "able")
+    world.add(7, "runs", **on_gpu("n1", marks=""))
+    known = {(WorkloadName("measured"), A)}
+    told = world.look(known=known).unmeasurable
+    assert {job: text.partition(": ")[2] for job, text in told.items()} == {
+        "1": "preempt=no forbids stopping it",
+        "2": "--no-requeue forbids starting it again",
+        "3": "jobs outside hops depend on it",
+        "4": "its script starts 8 ranks on each node, and the run has one GPU",
+    }
+    assert world.look(settings=ProfilingSettings()).unmeasurable == {}
+
+
 def test_what_needs_no_run() -> None:
     w = WorkloadName("w")
     record = ThroughputRecord(w, A, NodeName("n0"), 1, 1, 100.0, NOW)
