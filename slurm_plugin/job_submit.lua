@@ -806,8 +806,8 @@ local function doubt_of_moving(script, o, pairs_found)
       .. "starts the job again; or write preempt=no"
   end
   if not o.signal and o.traps == "none" then
-    return "no warning is asked for in the script (--signal, trap): when hops moves the job, it goes on from what it has "
-      .. "saved by then (a training that hops sees stays until it has saved once); preempt=no keeps it in place"
+    return "no warning is asked for in the script (--signal, trap): hops moves the job only after it has been seen to save "
+      .. "once (torch.save), and it goes on from what it has saved by then; preempt=no keeps it in place"
   end
 end
 

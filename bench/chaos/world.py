@@ -413,6 +413,7 @@ command_timeout_seconds = 10
 dsn = "{dsn}"
 [plan]
 time_limit = 5
+unsaved = "moves"
 [knowledge]
 report_dir = "{folder}/reports"
 [profiling]

@@ -227,9 +227,10 @@ class PlanConfig:
     )
     pinned: bool = option(True, "A job submitted with preempt=no keeps its GPUs until it ends.")
     unsaved: Unsaved = option(
-        Unsaved.STAYS_IF_SEEN,
+        Unsaved.STAYS,
         "What becomes of a running job that asks for no warning (--signal, trap) and was not seen"
-        " to save: it stays, stays if its PyTorch training is seen, or may be moved.",
+        " to save: it stays, also where its training is not seen at all; it stays if its PyTorch"
+        " training is seen; or it may be moved.",
     )
     requirements_max: int = option(
         8, "How many GPU counts a range such as reqs=1-16 is cut to.", minimum=2, maximum=65536

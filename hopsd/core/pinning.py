@@ -15,8 +15,9 @@ from hopsd.model.reading import JobReading, SlurmState
 class Unsaved(StrEnum):
     """Whether a job that was not seen to save stays where it runs.
 
-    ``STAYS``: always; ``STAYS_IF_SEEN``: if its reports show that it trains; ``MOVES``: never. A
-    job that is warned before it is moved can save then.
+    ``STAYS``: always; ``STAYS_IF_SEEN``: if its reports show that it trains, so that a training
+    which hops cannot see is moved; ``MOVES``: never. A job that is warned before it is moved can
+    save then.
     """
 
     STAYS = "stays"
@@ -25,7 +26,7 @@ class Unsaved(StrEnum):
 
 
 UNSAVED_NOTE = (
-    "it is not moved until it has been seen to save once, since it would start over (it asks for no"
+    "it is not moved until it has been seen to save once, since it might start over (it asks for no"
     " warning either: --signal, trap)"
 )
 

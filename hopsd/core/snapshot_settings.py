@@ -27,6 +27,6 @@ class SnapshotSettings:
     restart_cost: bool = True
     assumed_restart_seconds: float = 0.0
     pinned: bool = True
-    unsaved: Unsaved = Unsaved.STAYS_IF_SEEN
+    unsaved: Unsaved = Unsaved.STAYS
     racks: Mapping[NodeName, RackName] = field(default_factory=dict)
     cpus_per_gpu: int = 1

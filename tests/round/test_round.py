@@ -577,6 +577,7 @@ def test_jobs_whose_restart_was_never_measured_stay_where_they_are() -> None:
 @pytest.mark.parametrize(
     ("saved", "traps", "rule", "stays"),
     [
+        (None, "none", SETTINGS.snapshot.unsaved, True),  # by default
         (False, "none", Unsaved.STAYS_IF_SEEN, True),
         (True, "none", Unsaved.STAYS_IF_SEEN, False),
         (None, "none", Unsaved.STAYS_IF_SEEN, False),  # whether it saves is not seen
