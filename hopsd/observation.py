@@ -14,7 +14,7 @@ from hopsd.core.submission.workload import workload_of
 from hopsd.errors import CommentError, InputError
 from hopsd.model.allocation import Allocation
 from hopsd.model.history import JobRecord
-from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
+from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName, host_of
 from hopsd.model.reading import Hold, JobReading, Reading, SlurmState
 from hopsd.model.reason import Reason, ReasonCode, count_of
 from hopsd.model.step import Step
@@ -223,10 +223,16 @@ def _was_this(job: JobReading, old: JobRecord, run: _Begun) -> bool:
     Slurm says nothing: among the runs known to have begun, it is the one since the last look.
     """
     if job.state.finished:
-        return job.start >= int(run.start) and set(job.ran_on) == set(run.allocation.nodes)
+        return job.start >= int(run.start) and set(job.ran_on) == set(
+            map(host_of, run.allocation.nodes)
+        )
     if _completing(job):  # Slurm names only the nodes that are not done yet
         here = set(job.ran_on)
-        return job.start >= int(run.start) and bool(here) and here <= set(run.allocation.nodes)
+        return (
+            job.start >= int(run.start)
+            and bool(here)
+            and here <= set(map(host_of, run.allocation.nodes))
+        )
     return run.told and run.start >= int(old.seen)
 
 

@@ -21,7 +21,7 @@ from hopsd.core.submission.comment import Comment
 from hopsd.core.submission.partitions import Access
 from hopsd.model.cluster import Node
 from hopsd.model.history import JobRecord
-from hopsd.model.ids import JobId, NodeName, RackName
+from hopsd.model.ids import JobId, NodeName, RackName, host_of
 from hopsd.model.job import Job
 from hopsd.model.knowledge import Knowledge
 from hopsd.model.plan import RoundInfo, Snapshot
@@ -157,7 +157,7 @@ def _nodes(reading: Reading, racks: Mapping[NodeName, RackName]) -> tuple[Node, 
             n.gpu_type,
             n.gpus,
             max(0, n.gpus - n.foreign_gpus - used[n.name]),
-            racks.get(n.name),
+            racks.get(host_of(n.name)),
             **_cores_and_memory(n, reading),
         )
         for n in reading.nodes

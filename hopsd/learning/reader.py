@@ -29,7 +29,7 @@ from hopsd.errors import FormatError, InputError
 from hopsd.learning.spool import Spool
 from hopsd.model import bounds
 from hopsd.model.allocation import Allocation
-from hopsd.model.ids import JobId
+from hopsd.model.ids import JobId, host_of
 from hopsd.model.knowledge import PhaseRecord, Shortage, ThroughputRecord
 from hopsd.model.reading import JobReading, Reading
 
@@ -222,8 +222,13 @@ class ReportReader:
             known = (stamp, replace(report, job=job.id))
             self._fresh.add(name)
         where = self._ran.get((job.id, known[1].run))
-        if where is not None and known[1].node not in where.nodes:
-            raise FormatError(f"node: run {known[1].run} is on {', '.join(where.nodes)[:300]}")
+        if where is not None:
+            # A report knows Slurm's name of the node.
+            names = {host_of(node): node for node in where.nodes}
+            host = host_of(known[1].node)
+            if host not in names:
+                raise FormatError(f"node: run {known[1].run} is on {', '.join(names)[:300]}")
+            known = (stamp, replace(known[1], node=names[host]))
         self._read[name] = known
         return known[1]
 

@@ -17,6 +17,16 @@ AppName = NewType("AppName", str)
 RackName = NewType("RackName", str)
 
 
+def part_of(host: NodeName, gpu_type: GpuType) -> NodeName:
+    """The GPUs of one type on a node with several, ``n0/a100``: no name of Slurm's has a '/'."""
+    return NodeName(f"{host}/{gpu_type}")
+
+
+def host_of(node: NodeName) -> NodeName:
+    """Slurm's name of a node."""
+    return NodeName(node.partition("/")[0])
+
+
 _LAST = 2**63
 
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from hopsd.model.allocation import Allocation
 from hopsd.model.asked import NOTHING_ASKED, Asked
-from hopsd.model.ids import GpuType, JobId, NodeName, Tasks, UserName
+from hopsd.model.ids import GpuType, JobId, NodeName, Tasks, UserName, host_of
 from hopsd.model.site import NO_RULES, Holder, Licence, SiteRules
 
 
@@ -102,7 +102,8 @@ class NodeReading:
     contain it; empty: open to every job. ``reserved_from``: when a reservation begins there, None:
     never; ``reservation``: the name of the current one. ``idle_cores``, ``idle_memory_mb``: free
     now, None: unknown. ``gres``: counts of other resources than GPUs. ``switch``: its leaf switch,
-    "": unknown.
+    "": unknown. A node with several GPU types is one for each (:func:`hopsd.model.ids.part_of`);
+    ``by_type``: Slurm gives its GPUs only to jobs that ask for the type.
     """
 
     name: NodeName
@@ -122,6 +123,12 @@ class NodeReading:
     gres: Mapping[str, int] = field(default_factory=dict)
     reservation: str = ""
     switch: str = ""
+    by_type: bool = False
+
+    @property
+    def mixed(self) -> bool:
+        """Whether its machine has GPUs of other types, too."""
+        return host_of(self.name) != self.name
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,9 +30,9 @@ class Placement:
 
     ``cores_per_gpu`` come with each GPU, and memory: ``memory_mb_per_gpu``, or
     ``memory_mb_per_node``; None: Slurm's default. ``asked``: tasks, GPU type and other GRES.
-    ``comment`` replaces the job's; None leaves it. ``reset``: an earlier uneven placement left a
-    per-job GPU request on the job (``JobReading.per_job_gpus``), which must be cleared by an
-    update of its own first.
+    ``comment`` replaces the job's; None leaves it. ``reset``: an earlier placement left a request
+    on the job that must be cleared by an update of its own first: GPUs per job
+    (``JobReading.per_job_gpus``), or of another type.
     """
 
     job: JobId

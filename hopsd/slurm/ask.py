@@ -61,14 +61,14 @@ def look_up(commands: SlurmCommands, job: JobId) -> JobSummary | None:
 def read_cluster(commands: SlurmCommands, partitions: Sequence[str]) -> tuple[Cluster, list[str]]:
     """The nodes of these partitions (none: of all), and which of them take no job now.
 
-    Nodes with GPUs of several types, of which hops uses none, are left out.
+    A node with GPUs of several types is one for each of them.
 
     Raises:
         SlurmError: slurmctld does not answer, or no node has GPUs.
     """
     said = commands.run("scontrol", "show", "node", "-a", "-o")
     readings, _ = node_readings(records(said), partitions)
-    nodes = [node for node in readings if "GPU types" not in node.state_text]
+    nodes = [node for node in readings if "without a type" not in node.state_text]
     if not nodes:
         where = f" of partition {', '.join(partitions)}" if partitions else ""
         raise SlurmError(f"no node{where} has GPUs of one type")

@@ -36,10 +36,13 @@ class Site:
 
 
 def shapes(reading: Reading, gpu_type: GpuType) -> tuple[list[Allocation], list[Allocation]]:
-    """The shapes to measure of a type, within one server and between two, idle nodes first."""
+    """The shapes to measure of a type, within one server and between two, idle nodes first.
+
+    Nodes that have other types, too, are left out.
+    """
     free = free_gpus(reading)
     nodes = sorted(
-        (n for n in reading.nodes if n.usable and n.gpu_type == gpu_type),
+        (n for n in reading.nodes if n.usable and n.gpu_type == gpu_type and not n.mixed),
         key=lambda node: (-free.get(node.name, 0), -node.gpus),
     )
     within, between = [], []

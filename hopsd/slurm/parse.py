@@ -9,6 +9,7 @@ since 22.05.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -20,7 +21,7 @@ from hopsd.core.submission.nodelist import node_names
 from hopsd.core.submission.rules import gres_count
 from hopsd.errors import SlurmError
 from hopsd.model.allocation import Allocation
-from hopsd.model.ids import NO_TASKS, GpuType, JobId, NodeName, Tasks, UserName
+from hopsd.model.ids import NO_TASKS, GpuType, JobId, NodeName, Tasks, UserName, part_of
 from hopsd.model.reading import (
     NO_ARRAY,
     RELEASED_MARK,
@@ -33,6 +34,7 @@ from hopsd.model.reading import (
     split_marks,
 )
 from hopsd.model.site import Holder, Kind, typed
+from hopsd.slurm.mixed import parts
 from hopsd.slurm.ordering.arrays import as_task, task_id
 from hopsd.slurm.ordering.dependency import KnownJob, KnownJobs, dependency_text, stranded, unmet
 
@@ -109,11 +111,14 @@ def job_allocation(
     names = node_names(job.get("nodes") or "")
     nodes = sorted(names, key=lambda n: (order.get(n, len(order)), n))
     details = job.get("gres_detail") or ()
-    return {
-        node: (sum(count for _, count, _ in found), tuple(i for *_, ids in found for i in ids))
-        for node, detail in zip(nodes, details, strict=False)
-        if (found := gpus_in(detail))
-    }
+    held: dict[NodeName, tuple[int, tuple[int, ...]]] = {}
+    for node, detail in zip(nodes, details, strict=False):
+        for kind, count, ids in gpus_in(detail):
+            part = part_of(node, GpuType(kind))
+            name = part if part in order else node
+            gpus, before = held.get(name, (0, ()))
+            held[name] = gpus + count, before + ids
+    return {name: found for name, found in held.items() if found[0] or name in names}
 
 
 def gpus_in(text: str) -> list[tuple[str, int, tuple[int, ...]]]:
@@ -416,7 +421,7 @@ def node_readings(
     partitions: Sequence[str],
     closed: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[list[NodeReading], list[NodeName]]:
-    """GPU nodes among ``records`` and the names of all nodes, both in the records' order.
+    """GPU nodes among ``records`` and Slurm's names of all nodes, both in the records' order.
 
     ``partitions`` empty: nodes of any. A node is in its partitions that are not ``closed``.
     """
@@ -430,26 +435,37 @@ def node_readings(
             fields.get("Partitions", "").split(",")
         )
         if gpus and mine:
-            readings.append(_node(fields, gpus, closed))
+            readings += _nodes(fields, gpus, closed)
     return readings, names
 
 
-def _node(
+def _nodes(
     fields: Mapping[str, str],
     gpus: Sequence[tuple[str, int, tuple[int, ...]]],
     closed: Mapping[str, str],
+) -> list[NodeReading]:
+    """The node, once for each of its GPU types."""
+    counts: Counter[GpuType] = Counter()
+    for kind, count, _ in gpus:
+        counts[GpuType(kind)] += count
+    node = _node(fields, counts, closed)
+    return [node] if len(counts) == 1 or UNTYPED in counts else parts(node, counts)
+
+
+def _node(
+    fields: Mapping[str, str], counts: Mapping[GpuType, int], closed: Mapping[str, str]
 ) -> NodeReading:
     state = fields.get("State", "UNKNOWN")
     base, *flags = state.split("+")
-    types = sorted({kind for kind, *_ in gpus})
+    unnamed = len(counts) > 1 and UNTYPED in counts
     within = tuple(filter(None, fields.get("Partitions", "").split(",")))
     partitions = tuple(name for name in within if name not in closed)
     # After a restart slurmctld takes a node on which it knows a job to be up: until the slurmd
     # registers, a job placed there starts without GPUs (22.05).
     asleep = not _ASLEEP.isdisjoint(flags)
     registered = fields.get("SlurmdStartTime") not in ("None", "Unknown") or asleep
-    if len(types) > 1:
-        state += f" (GPU types {', '.join(types)} on one node)"
+    if unnamed:
+        state += " (GPUs with and without a type on one node)"
     if not within:
         state += " (in no partition)"
     elif not partitions:
@@ -459,10 +475,10 @@ def _node(
     usable = base in _NODE_STATES and (_HARMLESS_FLAGS | _ASLEEP).issuperset(flags) and registered
     return NodeReading(
         name=NodeName(fields["NodeName"]),
-        gpu_type=GpuType(types[0]),
-        gpus=sum(count for _, count, _ in gpus),
+        gpu_type=min(counts),
+        gpus=sum(counts.values()),
         cores=int(fields.get("CPUEfctv") or fields.get("CPUTot", "0")),
-        usable=usable and len(types) == 1 and bool(partitions),
+        usable=usable and not unnamed and bool(partitions),
         state_text=state,
         partitions=partitions,
         threads=int(fields.get("ThreadsPerCore", "1")),

@@ -248,20 +248,24 @@ def placement_of(
     nodes = [node for node in reading.nodes if target.on(node.name)]
     cores = Fraction(str(rules.cores_per_gpu))
     asked, share = job.asked, floor(rules.memory_mb_per_gpu)
+    any_type = asked.gpu_type is None
+    if any_type and any(node.mixed for node in nodes):  # Slurm would give GPUs of all its types
+        asked = replace(asked, gpu_type=nodes[0].gpu_type)
     if asked.exclusive and asked.cores_per_gpu and nodes:  # no other job has a part of these nodes
         cores = min(asked.cores_per_gpu, *(Fraction(n.cores, target.on(n.name)) for n in nodes))
     if any(is_cpu(node.gpu_type) for node in nodes):
         cores = Fraction(min(cores_of(node, settings.kept_cores) for node in nodes))
     each: int | None = None
     if asked.whole_memory and share:
-        whole = all(target.on(node.name) == node.gpus for node in nodes)
+        whole = all(target.on(node.name) == node.gpus and not node.mixed for node in nodes)
         each = 0 if whole else share * max(gpus for _, gpus in target)
     return Placement(
         job=job.id,
         allocation=target,
         cores_per_gpu=cores,
         comment=comment,
-        reset=job.per_job_gpus,
+        reset=job.per_job_gpus
+        or (any_type and any(node.mixed and not node.by_type for node in reading.nodes)),
         asked=asked,
         memory_mb_per_gpu=share
         if share and each is None and _by_gpu(asked, reading.memory_of(job))

@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from hopsd.core.submission.comment import parse
 from hopsd.errors import CommentError, SlurmError, SlurmUnavailableError
 from hopsd.model.asked import NOTHING_ASKED, Asked
-from hopsd.model.ids import JobId, NodeName, Tasks
+from hopsd.model.ids import JobId, NodeName, Tasks, host_of
 from hopsd.model.reading import JobReading, NodeReading, Reading, SiteMemory
 from hopsd.model.site import Licence
 from hopsd.slurm.accounting.rules import SiteRulesReader
 from hopsd.slurm.adapter import Placement, SignalScope
 from hopsd.slurm.command import SlurmCommands
+from hopsd.slurm.mixed import OTHER_TYPE_SINCE, places, with_idle_shares
 from hopsd.slurm.ordering.arrays import in_turn
 from hopsd.slurm.ordering.dependency import awaited
 from hopsd.slurm.parse import (
@@ -95,7 +96,7 @@ class ScontrolAdapter:
         partitions = self._partition_records()
         self._closed, self._groups = closed_partitions(partitions), partition_groups(partitions)
         nodes, names = node_readings(self._node_records(), self._partitions, self._closed)
-        self._order = {name: at for at, name in enumerate(names)}
+        self._order = places(names, nodes)
         self._gpus = sum(node.gpus for node in nodes)
         self._require_known(nodes)
         answer = self._job_answer()
@@ -116,11 +117,13 @@ class ScontrolAdapter:
                 replace(
                     node,
                     foreign_gpus=foreign.get(node.name, 0),
-                    reserved_from=reserved.get(node.name),
-                    reservation=inside.get(node.name, node.reservation),
-                    switch=self._switches().get(node.name, ""),
+                    reserved_from=reserved.get(host),
+                    reservation=inside.get(host, node.reservation),
+                    switch=self._switches().get(host, ""),
+                    by_type=node.mixed and self._release() < OTHER_TYPE_SINCE,
                 )
-                for node in nodes
+                for node in with_idle_shares(nodes, _free(nodes, foreign, jobs))
+                for host in [host_of(node.name)]
             ),
             jobs=jobs,
             slurm_version=_full_release(answer),
@@ -192,7 +195,7 @@ class ScontrolAdapter:
             *([f"tresPerNode={others}"] if others else []),
             *([f"MemPerTres=gres:gpu:{memory}"] if memory else []),
             f"comment={comment}",
-            *([f"excnodelist={','.join(avoid)}"] if avoid else []),
+            *([f"excnodelist={','.join(map(host_of, avoid))}"] if avoid else []),
             *(["starttime=now"] if begin_now else []),
         )
 
@@ -327,6 +330,17 @@ class ScontrolAdapter:
             raise SlurmUnavailableError(
                 f"slurmctld has just started and has not heard from {', '.join(unheard)}"
             )
+
+
+def _free(
+    nodes: Iterable[NodeReading], foreign: Mapping[NodeName, int], jobs: Iterable[JobReading]
+) -> dict[NodeName, int]:
+    """GPUs that no job has, by node."""
+    free = {node.name: node.gpus - foreign.get(node.name, 0) for node in nodes}
+    for job in jobs:
+        for node, gpus in job.allocation:
+            free[node] = free.get(node, 0) - gpus
+    return free
 
 
 def _unheard(node: NodeReading) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import ceil
 
 from hopsd.model.allocation import Allocation
-from hopsd.model.ids import NodeName
+from hopsd.model.ids import NodeName, host_of
 from hopsd.slurm.adapter import Placement
 
 Release = tuple[int, int]
@@ -34,7 +34,7 @@ def update_arguments(placement: Placement, release: Release) -> list[str]:
     even = allocation.even
     each = [f"gres:{kind}:{allocation.parts[0][1]}"] if even else []
     return [
-        f"reqnodelist={','.join(allocation.nodes)}",
+        f"reqnodelist={','.join(map(host_of, allocation.nodes))}",
         f"numnodes={len(allocation.nodes)}",
         *(_even_tasks if even else _uneven_tasks)(placement, release),
         *_memory(placement),
@@ -94,12 +94,13 @@ def _memory(placement: Placement) -> list[str]:
 
 
 def reset_arguments(release: Release) -> list[str]:
-    """Arguments of an update that must come first if a job has a per-job GPU request.
+    """Arguments of an update that must come first if a job has a per-job GPU request, or one of
+    another GPU type.
 
     In the same update as a new shape, Slurm checks the new against the old request (22.05).
     """
     return [
-        *("tresPerJob=", *clear_cores(release)),
+        *("tresPerJob=", "tresPerNode=", *clear_cores(release)),
         *("numnodes=1", "numtasks=1", "TasksPerNode=0", "numcpus=1"),
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from spooled_reports import UID, job, look, put, reading
 
 from hopsd.learning.reader import ReportReader
 from hopsd.model.allocation import Allocation
-from hopsd.model.ids import JobId, Tasks
+from hopsd.model.ids import GpuType, JobId, NodeName, Tasks
 from hopsd.model.knowledge import Phases
 from hopsd.model.reading import JobReading, SlurmState
 
@@ -245,6 +246,18 @@ def test_another_users_report_is_refused(tmp_path: Path) -> None:
 def test_a_report_for_a_node_the_run_is_not_on_is_refused(tmp_path: Path) -> None:
     put(tmp_path, report(node="n4"))
     assert "node: run 0 is on n0" in refusal(tmp_path, job())
+
+
+def test_a_report_knows_slurms_name_of_a_node_with_several_gpu_types(tmp_path: Path) -> None:
+    put(tmp_path, report())
+    seen = reading(job(allocation=Allocation.of({"n0/a100": 1})))
+    parts = tuple(
+        replace(seen.nodes[0], name=NodeName(f"n0/{kind}"), gpu_type=GpuType(kind))
+        for kind in ("1g.10gb", "a100")
+    )
+    collected = look(ReportReader(tmp_path), replace(seen, nodes=parts))
+    assert [(r.node, r.gpu_type) for r in collected.records] == [("n0/a100", "a100")]
+    assert {r.gpu_type for r in collected.phases} == {"a100"}
 
 
 def test_a_symbolic_link_is_refused(tmp_path: Path) -> None:

@@ -211,14 +211,16 @@ def test_nodes() -> None:
     )
     nodes, names = node_readings(records(text), [])
     assert names == ["n2", "n10", "cpu1", "n3", "n4", "n5", "n6", "cpu2"]
-    assert [n.name for n in nodes if n.usable] == ["n2", "n5", "n6", "cpu2"]
+    usable = ["n2", "n4/a100", "n4/v100", "n5", "n6", "cpu2"]
+    assert [n.name for n in nodes if n.usable] == usable
     assert [n.name for n in nodes if n.reservation] == ["n6"]
-    assert {n.name for n in nodes} == {"n2", "n10", "n3", "n4", "n5", "n6", "cpu2"}
-    assert [(n.cores, n.threads) for n in nodes] == [(64, 1)] * 6 + [(62, 2)]
+    assert {n.name for n in nodes} == {*usable, "n10", "n3"}
+    cores = {n.name: n.cores for n in nodes}
+    assert cores == dict.fromkeys(cores, 64) | {"n4/a100": 32, "n4/v100": 32, "cpu2": 62}
+    assert [n.threads for n in nodes] == [1] * 7 + [2]
     assert (nodes[-1].gpu_type, nodes[-1].gpus) == ("cpu", 2)
-    assert "a100, v100" in next(n.state_text for n in nodes if n.name == "n4")
     assert node_readings(records(text), ["other"])[0] == []
-    assert len(node_readings(records(text), ["big"])[0]) == 7
+    assert len(node_readings(records(text), ["big"])[0]) == 8
 
 
 def test_the_next_reservation_of_each_node() -> None:

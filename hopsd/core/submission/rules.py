@@ -8,6 +8,7 @@ from fractions import Fraction
 from math import floor
 
 from hopsd.core.submission.features import alternatives, holds
+from hopsd.model.ids import host_of
 from hopsd.model.reading import JobReading, NodeReading, SiteMemory
 from hopsd.model.rules import Rules, ShapeRule
 
@@ -49,15 +50,17 @@ def allowed_nodes(job: JobReading, nodes: Iterable[NodeReading]) -> list[NodeRea
     """The nodes with the GPU type, features and other GRES that the job asks for.
 
     For ``[a|b]`` the alternative with most GPUs, for ``--switches`` the leaf switches with most.
+    Jobs on a node with several GPU types share it, so it is for none with ``--exclusive``.
     """
     asked = job.asked
     wanted = dict(_gres(item) for item in asked.gres.split(",") if item)
     fitting = [
         node
         for node in nodes
-        if asked.gpu_type in (None, node.gpu_type)
-        and (asked.nodes is None or node.name in asked.nodes)
-        and node.name not in job.excluded
+        if asked.gpu_type in ((node.gpu_type,) if node.by_type else (None, node.gpu_type))
+        and (asked.nodes is None or host_of(node.name) in asked.nodes)
+        and host_of(node.name) not in job.excluded
+        and not (asked.exclusive and node.mixed)
         and all(node.gres.get(name, 0) >= count for name, count in wanted.items())
     ]
     if job.features:

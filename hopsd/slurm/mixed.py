@@ -1,0 +1,69 @@
+"""Nodes with GPUs of several types, as with MIG profiles: to hops each type is a node of its own.
+
+Cores and memory belong to all types of a node together. Each has a share in proportion to its GPUs
+and, of what is free, in proportion to its free GPUs: all shares together are never more than there
+is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from hopsd.model.ids import GpuType, NodeName, host_of, part_of
+from hopsd.model.reading import NodeReading
+
+# Until then Slurm keeps the types that a job ever asked for, and starts it only on nodes with all
+# of them (BadConstraints; gres_job_state_validate of 22.05 and 23.02, and seen live on 22.05).
+OTHER_TYPE_SINCE = (23, 11)
+
+
+def parts(node: NodeReading, counts: Mapping[GpuType, int]) -> list[NodeReading]:
+    """``node`` by GPU type, with ``counts`` of each."""
+    whole = sum(counts.values())
+    return [
+        replace(
+            node,
+            name=part_of(node.name, gpu_type),
+            gpu_type=gpu_type,
+            gpus=count,
+            cores=node.cores * count // whole,
+            memory_mb=None if node.memory_mb is None else node.memory_mb * count // whole,
+        )
+        for gpu_type, count in sorted(counts.items())
+    ]
+
+
+def with_idle_shares(
+    nodes: Sequence[NodeReading], free: Mapping[NodeName, int]
+) -> list[NodeReading]:
+    """``nodes``, where parts of mixed ones have their shares of what is idle; ``free``: GPUs."""
+    of_host: Counter[NodeName] = Counter()
+    for node in nodes:
+        of_host[host_of(node.name)] += max(0, free.get(node.name, 0))
+    return [
+        _with_idle(node, max(0, free.get(node.name, 0)), of_host[host_of(node.name)])
+        if node.mixed
+        else node
+        for node in nodes
+    ]
+
+
+def _with_idle(node: NodeReading, free: int, of_host: int) -> NodeReading:
+    def share(idle: int | None, most: int | None) -> int | None:
+        if idle is None or most is None:
+            return None
+        return min(most, idle * free // of_host) if of_host else 0
+
+    return replace(
+        node,
+        idle_cores=share(node.idle_cores, node.cores),
+        idle_memory_mb=share(node.idle_memory_mb, node.memory_mb),
+    )
+
+
+def places(names: Iterable[NodeName], nodes: Iterable[NodeReading]) -> dict[NodeName, int]:
+    """The place of each node in Slurm's node table, ``names``; parts have that of their node."""
+    order = {name: at for at, name in enumerate(names)}
+    return order | {node.name: order[host_of(node.name)] for node in nodes if node.mixed}

@@ -1,0 +1,110 @@
+"""Nodes with GPUs of several types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hopsd.core.submission.rules import allowed_nodes
+from hopsd.model.allocation import Allocation
+from hopsd.model.asked import NOTHING_ASKED, Asked
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName, host_of
+from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SiteMemory, SlurmState
+from hopsd.slurm.mixed import parts, places, with_idle_shares
+from hopsd.slurm.parse import job_allocation, node_readings, records
+from hopsd.slurm.place import placement_of
+from hopsd.slurm.shape import reset_arguments, update_arguments
+from hopsd.slurm.watch import ApplySettings
+
+A, S, V = GpuType("a100"), GpuType("1g.10gb"), GpuType("v100")
+NODE = NodeReading(
+    NodeName("n0"), A, 11, 64, idle_cores=60, memory_mb=512_000, idle_memory_mb=400_000
+)
+MIXED = parts(NODE, {A: 4, S: 7})
+PLAIN = NodeReading(NodeName("n1"), V, 4, 32)
+JOB = JobReading(
+    JobId("1"), UserName("ann"), 1, "x", "hops:reqs=2", "p", SlurmState.PENDING, 1.0, Hold.HOPS
+)
+
+
+@given(
+    st.dictionaries(st.sampled_from([A, S, V]), st.integers(1, 9), min_size=2),
+    st.integers(0, 64),
+    st.integers(0, 512_000),
+    st.data(),
+)
+def test_the_shares_never_exceed_what_there_is(
+    counts: Mapping[GpuType, int], cores: int, memory: int, data: st.DataObject
+) -> None:
+    found = parts(replace(NODE, idle_cores=cores, idle_memory_mb=memory), counts)
+    free = {node.name: data.draw(st.integers(-1, node.gpus)) for node in found}
+    shared = with_idle_shares(found, free)
+    assert sum(node.cores for node in shared) <= 64
+    assert sum(node.memory_mb or 0 for node in shared) <= 512_000
+    assert sum(node.idle_cores or 0 for node in shared) <= cores
+    assert sum(node.idle_memory_mb or 0 for node in shared) <= memory
+    assert all((node.idle_cores or 0) <= node.cores for node in shared)
+
+
+def test_what_one_type_leaves_another_may_have() -> None:
+    free = {NodeName("n0/a100"): 0, NodeName("n0/1g.10gb"): 7}
+    idle = {n.name: n.idle_cores for n in with_idle_shares([*MIXED, PLAIN], free)}
+    assert idle == {"n0/1g.10gb": 40, "n0/a100": 0, "n1": None}
+
+
+def test_slurm_tells_the_type_of_each_gpu() -> None:
+    text = "NodeName=n0 CPUTot=64 Gres=gpu:a100:4(S:0),gpu:1g.10gb:7 State=IDLE Partitions=p\n"
+    text += "NodeName=n1 CPUTot=64 Gres=gpu:v100:4 State=IDLE Partitions=p"
+    nodes, names = node_readings(records(text), [])
+    order = places(names, nodes)
+    job = {
+        "nodes": "n[0-1]",
+        "gres_detail": ["gpu:a100:0(IDX:),gpu:1g.10gb:2(IDX:4,6)", "gpu:v100:3(IDX:0-2)"],
+    }
+    assert job_allocation(job, order) == {"n0/1g.10gb": (2, (4, 6)), "n1": (3, (0, 1, 2))}
+
+
+def test_gpus_with_and_without_a_type_are_not_used() -> None:
+    text = "NodeName=n0 CPUTot=64 Gres=gpu:a100:4,gpu:2 State=IDLE Partitions=p"
+    ((node,), _) = node_readings(records(text), [])
+    assert (node.usable, node.name) == (False, "n0")
+    assert "with and without a type" in node.state_text
+
+
+@pytest.mark.parametrize(
+    ("asked", "by_type", "names"),
+    [
+        (NOTHING_ASKED, False, ["n0/1g.10gb", "n0/a100", "n1"]),
+        (NOTHING_ASKED, True, ["n1"]),
+        (Asked(gpu_type=S), True, ["n0/1g.10gb"]),
+        (Asked(exclusive=True), False, ["n1"]),
+        (Asked(nodes=frozenset({NodeName("n0")})), False, ["n0/1g.10gb", "n0/a100"]),
+    ],
+)
+def test_who_may_have_them(asked: Asked, by_type: bool, names: list[str]) -> None:
+    nodes = [*(replace(node, by_type=by_type) for node in MIXED), PLAIN]
+    assert [n.name for n in allowed_nodes(replace(JOB, asked=asked), nodes)] == names
+    kept_out = replace(JOB, excluded=frozenset({NodeName("n0")}))
+    assert [n.name for n in allowed_nodes(kept_out, nodes)] == ["n1"]
+
+
+def test_slurm_is_asked_for_the_type_after_the_last_one_is_cleared() -> None:
+    reading = Reading(1.0, (*MIXED, PLAIN), (JOB,), "24.11", SiteMemory())
+
+    def words(job: JobReading, **gpus: int) -> tuple[bool, list[str]]:
+        placement = placement_of(job, Allocation.of(gpus), reading, ApplySettings())
+        return placement.reset, update_arguments(placement, (24, 11))
+
+    reset, asked = words(JOB, **{"n0/1g.10gb": 2})
+    assert reset
+    assert {"reqnodelist=n0", "tresPerNode=gres:gpu:1g.10gb:2"} <= set(asked)
+    assert "tresPerNode=" in reset_arguments((24, 11))
+    reset, asked = words(JOB, n1=2)
+    assert reset
+    assert "tresPerNode=gres:gpu:2" in asked
+    assert not words(replace(JOB, asked=Asked(gpu_type=V)), n1=2)[0]
+    assert {host_of(node.name) for node in reading.nodes} == {"n0", "n1"}
