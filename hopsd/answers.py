@@ -22,6 +22,7 @@ from hopsd.model.privacy import Privacy, Private, Viewer
 from hopsd.round import RoundResult
 from hopsd.slurm.ask import look_up
 from hopsd.slurm.command import SlurmCommands
+from hopsd.slurm.port import SHADOW
 from hopsd.store.figures import RATIOS
 from hopsd.store.history import DAY_SECONDS, History
 from hopsd.store.postgres import PostgresStore
@@ -160,7 +161,7 @@ class Answers:
             "since": since,
             "until": until,
             "user": user,
-            "shadow": self.document["port"] == "shadow",
+            "shadow": self.document["port"] == SHADOW,
             "use": None if hidden else [asdict(use) for use in store.gpu_use(since, until, day)],
             "ranges": list(RATIOS),
             **store.figures(since, until, restart, user),

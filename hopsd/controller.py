@@ -282,7 +282,9 @@ class Controller:
             return str(late)
         before = self._seen.reading.now if self._seen is not None else -inf
         self._window, self._result = result.window, result
-        if result.outcomes:
+        shadow = self._config.slurm.port is PortName.SHADOW
+        acted = bool(result.outcomes) and not shadow
+        if acted:
             self._needless += len(needless_restarts(result.built.snapshot, result.plan))
         now = result.seen.reading.now
         # If the clock is set back, no job waits longer for it.
@@ -290,11 +292,11 @@ class Controller:
         self._backoffs = after_defects(
             after_outcomes(backoffs, result.outcomes, now), result.defects, now
         )
-        self._seen = self._observe() if result.outcomes else result.seen
+        self._seen = self._observe() if acted else result.seen
         self._whatever_happens(lambda: self._note_failures(result.outcomes))
         self._whatever_happens(lambda: self._note_profiles(result.profiled))
         self._whatever_happens(lambda: self._note_asides(result))
-        if self._config.slurm.port is PortName.SHADOW:
+        if shadow:
             self._whatever_happens(lambda: self._diary.note(result))
         return status.sentence_of(result)
 

@@ -28,7 +28,7 @@ from hopsd.model.reason import Reason, ReasonCode
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.observation import SET_ASIDE, Observation, observe
 from hopsd.policies.protocol import Policy
-from hopsd.slurm.port import Port
+from hopsd.slurm.port import SHADOW, Port
 from hopsd.store.port import PlanRecord, Store
 
 
@@ -150,6 +150,7 @@ def _carry_out(
 ) -> tuple[tuple[StepOutcome, ...], tuple[ProfileRun, ...]]:
     """Record, apply, record: an interruption between the two is found at the next start.
 
+    A shadow's steps are never recorded: none is ever done, and the same ones come at every look.
     Returns the outcomes of the steps, and the profile runs that changed.
     """
     now, profiled = decided.seen.reading.now, decided.profiles.changed
@@ -157,12 +158,15 @@ def _carry_out(
     store.save_profile_runs(profiled)
     if not decided.steps and not first:
         return (), profiled
+    steps = decided.steps if port.name != SHADOW else ()
+    if not steps and not first:
+        return tuple(port.apply(decided.steps)), profiled
     plan_id = store.begin_plan(
-        PlanRecord(window.start, window.end, first, now, decided.plan, decided.steps)
+        PlanRecord(window.start, window.end, first, now, decided.plan, steps)
     )
     outcomes = tuple(port.apply(decided.steps))
     finished = now + max((outcome.seconds for outcome in outcomes), default=0.0)
-    store.finish_plan(plan_id, outcomes, finished)
+    store.finish_plan(plan_id, outcomes if steps else (), finished)
     profiled = unstarted(profiled, outcomes)
     store.save_profile_runs(profiled)
     return outcomes, profiled

@@ -8,6 +8,9 @@ from typing import Protocol
 from hopsd.model.reading import Reading
 from hopsd.model.step import Step, StepOutcome
 
+SHADOW = "shadow"
+"""The name of the port that changes nothing."""
+
 
 class Port(Protocol):
     """Reads a cluster and changes it. The simulator's virtual cluster is one as well."""

@@ -8,7 +8,7 @@ import structlog
 
 from hopsd.model.reading import Reading
 from hopsd.model.step import OutcomeStatus, Step, StepOutcome
-from hopsd.slurm.port import Port
+from hopsd.slurm.port import SHADOW, Port
 
 log = structlog.get_logger()
 
@@ -16,7 +16,7 @@ log = structlog.get_logger()
 class ShadowPort:
     """Reads through another port and refuses to write."""
 
-    name = "shadow"
+    name = SHADOW
 
     def __init__(self, port: Port) -> None:
         self._port = port
