@@ -252,13 +252,18 @@ class Controller:
     def _count_use(self, seen: Observation) -> None:
         """What became of the GPUs since the last look."""
         now = seen.reading.now
-        wanted = any(
-            job.state is SlurmState.PENDING and eligible(job, now)
+        waiting = [
+            seen.comments[job.id]
             for job in seen.reading.jobs
-            if job.id in seen.comments
+            if job.id in seen.comments and job.state is SlurmState.PENDING and eligible(job, now)
+        ]
+        use = self._meter.look(
+            seen.reading,
+            wanted=bool(waiting),
+            wanted_cpus=any(comment.cpu for comment in waiting),
+            longest=max(UNSEEN_SECONDS, 4.0 * self._config.daemon.refresh_seconds),
         )
-        longest = max(UNSEEN_SECONDS, 4.0 * self._config.daemon.refresh_seconds)
-        self._store.add_gpu_use(self._meter.look(seen.reading, wanted=wanted, longest=longest))
+        self._store.add_gpu_use(use)
 
     def _whatever_happens(self, work: Callable[[], None]) -> None:
         """Do ``work`` that no tick depends on; a failure of it is logged."""

@@ -9,10 +9,12 @@ throughput table for the type.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from hopsd.model.ids import GpuType, NodeName
 from hopsd.model.job import ThroughputTable
 from hopsd.model.reading import NodeReading, Reading
+from hopsd.model.scenario import Cluster
 
 CPU = GpuType("cpu")
 
@@ -39,6 +41,12 @@ def cores_of(node: NodeReading, kept: int) -> int:
     """
     threads = max(1, (node.cores - kept * node.threads) // node.gpus)
     return max(node.threads, threads - threads % node.threads)
+
+
+def without_cpus(cluster: Cluster) -> Cluster:
+    """Its servers with GPUs."""
+    servers = tuple(server for server in cluster.servers if not is_cpu(server.gpu_type))
+    return replace(cluster, servers=servers)
 
 
 def usable(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field, fields
 
+from hopsd.core.devices import is_cpu
 from hopsd.core.queue.history import OCCUPYING
 from hopsd.model.ids import GpuType, NodeName
 from hopsd.model.journal import HOUR, GpuUse
@@ -20,13 +21,15 @@ class Meter:
     _last: float | None = None
     _held: dict[GpuType, Counter[str]] = field(default_factory=dict)
 
-    def look(self, reading: Reading, *, wanted: bool, longest: float) -> tuple[GpuUse, ...]:
+    def look(
+        self, reading: Reading, *, wanted: bool, wanted_cpus: bool = False, longest: float
+    ) -> tuple[GpuUse, ...]:
         """The use since the last look; none if that was more than ``longest`` seconds ago.
 
-        ``wanted``: whether a job waits for GPUs now.
+        ``wanted``: whether a job waits for GPUs now; ``wanted_cpus``: one that CPUs would do for.
         """
         since, self._last = self._last, reading.now
-        held, self._held = self._held, _held(reading, wanted=wanted)
+        held, self._held = self._held, _held(reading, wanted=wanted, wanted_cpus=wanted_cpus)
         if since is None or not 0.0 < reading.now - since <= longest:
             return ()
         found, at = [], since
@@ -40,7 +43,7 @@ class Meter:
         return tuple(found)
 
 
-def _held(reading: Reading, *, wanted: bool) -> dict[GpuType, Counter[str]]:
+def _held(reading: Reading, *, wanted: bool, wanted_cpus: bool) -> dict[GpuType, Counter[str]]:
     """GPUs of each type by what they are used for; each is counted once."""
     own: Counter[NodeName] = Counter()
     for job in reading.jobs:
@@ -50,7 +53,8 @@ def _held(reading: Reading, *, wanted: bool) -> dict[GpuType, Counter[str]]:
     for node in reading.nodes:
         hops = min(node.gpus, own[node.name])
         plain = min(node.gpus - hops, node.foreign_gpus)
-        rest = "down" if not node.usable else "fragmented" if wanted else "idle"
+        missed = wanted_cpus if is_cpu(node.gpu_type) else wanted
+        rest = "down" if not node.usable else "fragmented" if missed else "idle"
         counts = found.setdefault(node.gpu_type, Counter())
         counts.update({"hops": hops, "plain": plain, rest: node.gpus - hops - plain})
     return found

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from hopsd.core.devices import is_cpu
 from hopsd.core.submission.comment import is_ours
 from hopsd.errors import SlurmError
 from hopsd.model.ids import JobId
@@ -61,14 +62,18 @@ def look_up(commands: SlurmCommands, job: JobId) -> JobSummary | None:
 def read_cluster(commands: SlurmCommands, partitions: Sequence[str]) -> tuple[Cluster, list[str]]:
     """The nodes of these partitions (none: of all), and which of them take no job now.
 
-    A node with GPUs of several types is one for each of them.
+    A node with GPUs of several types is one for each of them; CPUs are left out.
 
     Raises:
         SlurmError: slurmctld does not answer, or no node has GPUs.
     """
     said = commands.run("scontrol", "show", "node", "-a", "-o")
     readings, _ = node_readings(records(said), partitions)
-    nodes = [node for node in readings if "without a type" not in node.state_text]
+    nodes = [
+        node
+        for node in readings
+        if "without a type" not in node.state_text and not is_cpu(node.gpu_type)
+    ]
     if not nodes:
         where = f" of partition {', '.join(partitions)}" if partitions else ""
         raise SlurmError(f"no node{where} has GPUs of one type")

@@ -104,20 +104,22 @@ FROM (
 """
 
 # Jobs read out of Slurm's accounting have no comment, and their waits are not known. Sizes are the
-# powers of two at or above a job's mean number of GPUs.
+# powers of two at or above a job's mean number of GPUs. `hops`: without those that a shadow saw.
 _WAITS = """
 WITH ended AS MATERIALIZED (
     SELECT user_name, account, wait_seconds AS wait, run_seconds AS run,
         attained_gpu_seconds AS gpu,
         wait_seconds / coalesce(nullif(age_seconds, 0.0), run_seconds) AS ratio,
-        power(2, ceil(log(2, greatest(1, round(attained_gpu_seconds / run_seconds))::numeric)))::int
-            AS size
+        (2.0 ^ ceil(ln(greatest(1, round(attained_gpu_seconds / run_seconds))) / ln(2.0) - 1e-9)
+            )::int AS size,
+        NOT EXISTS (SELECT FROM diary d WHERE d.job = jobs.id AND d.submit = jobs.submit) AS ours
     FROM jobs
     WHERE ended >= %(since)s AND ended < %(until)s AND run_seconds > 0 AND comment <> ''
         AND (%(user)s::text IS NULL OR user_name = %(user)s)
 ), waits AS (
-    SELECT CASE WHEN grouping(size) = 0 THEN 'size' WHEN grouping(user_name) = 0 THEN 'user'
-            WHEN grouping(account) = 0 THEN 'account' ELSE 'all' END AS by,
+    SELECT CASE WHEN grouping(ours) = 0 THEN 'hops' WHEN grouping(size) = 0 THEN 'size'
+            WHEN grouping(user_name) = 0 THEN 'user' WHEN grouping(account) = 0 THEN 'account'
+            ELSE 'all' END AS by,
         coalesce(size::text, user_name, account, '') AS name,
         count(*) AS jobs, sum(gpu) AS gpu_seconds, avg(wait) AS mean_wait,
         percentile_cont(0.5) WITHIN GROUP (ORDER BY wait) AS median_wait,
@@ -126,14 +128,15 @@ WITH ended AS MATERIALIZED (
         percentile_cont(0.9) WITHIN GROUP (ORDER BY ratio) AS p90_ratio,
         max(ratio) AS max_ratio,
         avg(greatest(1.0, (wait + run) / greatest(run, %(least)s))) AS mean_slowdown,
-        size
+        size, ours
     FROM ended
-    GROUP BY GROUPING SETS ((), (size), (user_name), (account))
+    GROUP BY GROUPING SETS ((), (ours), (size), (user_name), (account))
 ), ratios AS (
     SELECT width_bucket(ratio, %(ratios)s::float8[]) AS place, count(*) AS jobs
     FROM ended GROUP BY 1
 )
-SELECT (SELECT jsonb_agg(to_jsonb(w) - 'size' ORDER BY size, gpu_seconds DESC, name COLLATE "C")
-        FROM waits w WHERE jobs > 0),
+SELECT (SELECT jsonb_agg(to_jsonb(w) - 'size' - 'ours'
+            ORDER BY size, gpu_seconds DESC, name COLLATE "C")
+        FROM waits w WHERE jobs > 0 AND ours IS NOT FALSE),
     (SELECT jsonb_object_agg(place, jobs) FROM ratios)
 """

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hopsd.core.devices import CPU
 from hopsd.core.usage import Meter
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
@@ -43,6 +44,17 @@ def test_a_time_over_the_full_hour_is_divided() -> None:
         GpuUse(0.0, A, idle=10.0),
         GpuUse(3600.0, A, idle=5.0),
     )
+
+
+def test_a_cpu_idles_beside_a_job_that_needs_gpus() -> None:
+    meter = Meter()
+    nodes = (NodeReading(N0, A, 1, 1), NodeReading(N1, CPU, 1, 1))
+    meter.look(reading(0.0, *nodes), wanted=True, longest=60.0)
+    assert meter.look(reading(10.0, *nodes), wanted=True, wanted_cpus=True, longest=60.0) == (
+        GpuUse(0.0, A, fragmented=10.0),
+        GpuUse(0.0, CPU, idle=10.0),
+    )
+    assert meter.look(reading(20.0, *nodes), wanted=False, longest=60.0)[1].fragmented == 10.0
 
 
 @pytest.mark.parametrize("now", [50.0, 100.0, 1000.0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from statistics import fmean, median
@@ -75,7 +76,7 @@ def test_figures_of_a_period(full: PostgresStore) -> None:
     told = full.figures(500.0, 2000.0, 30.0, None)
     assert told["first"] == 100.0
     rows = {(row["by"], row["name"]): row for row in told["waits"]}
-    assert set(rows) == {("all", ""), ("size", "1"), ("size", "4"), ("size", "8"),
+    assert set(rows) == {("all", ""), ("hops", ""), ("size", "1"), ("size", "4"), ("size", "8"),
                          ("user", "alice"), ("user", "bob\x1b[31m"), ("account", "lab"),
                          ("account", "phys")}  # fmt: skip
     every = rows["all", ""]
@@ -90,6 +91,16 @@ def test_figures_of_a_period(full: PostgresStore) -> None:
     assert {row["name"] for row in own["waits"] if row["by"] == "user"} == {"alice"}
     nothing = full.figures(5000.0, 6000.0, 30.0, None)
     assert (nothing["waits"], sum(nothing["ratios"])) == ([], 0)
+
+
+def test_sizes_are_powers_of_two(full: PostgresStore) -> None:
+    gpus = (1, 2, 3, 4, 5, 8, 9, 64, 65, 4096, 4097, 65536)
+    full.save_jobs(
+        ended(str(n), 400.0, run_seconds=7.0, attained_gpu_seconds=7.0 * n) for n in gpus
+    )
+    told = full.figures(0.0, 1000.0, 30.0, None)["waits"]
+    sizes = {int(row["name"]): row["jobs"] for row in told if row["by"] == "size"}
+    assert sizes == Counter(1 << (n - 1).bit_length() for n in gpus)
 
 
 def test_what_the_gpu_hours_of_jobs_went_into(full: PostgresStore) -> None:
@@ -108,6 +119,18 @@ def test_what_the_gpu_hours_of_jobs_went_into(full: PostgresStore) -> None:
     # What lasts ends with the period.
     full.save_jobs([running("2", {"n0": 1}, since=600.0)])
     assert full.figures(500.0, 700.0, 30.0, None)["spent"]["training"] == 100
+
+
+def test_what_a_shadow_saw_is_none_of_the_jobs_of_hops(full: PostgresStore) -> None:
+    ran = {"run_seconds": 10.0, "attained_gpu_seconds": 20.0}
+    full.save_jobs([ended("1", 400.0, submit=100.0, **ran), ended("2", 900.0, submit=500.0, **ran)])
+    full.save_diary([DiaryEntry(JobId("1"), 100.0, 2)])
+    told = full.figures(0.0, 1000.0, 30.0, None)
+    jobs = {row["by"]: row["jobs"] for row in told["waits"]}
+    assert (jobs["all"], jobs["hops"]) == (2, 1)
+    full.save_diary([DiaryEntry(JobId("2"), 500.0, 2)])
+    told = full.figures(0.0, 1000.0, 30.0, None)
+    assert "hops" not in {row["by"] for row in told["waits"]}
 
 
 def test_what_a_shadow_saw_is_before_the_first_job_of_hops(full: PostgresStore) -> None:

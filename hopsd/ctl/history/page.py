@@ -8,7 +8,9 @@ from html import escape
 from itertools import pairwise
 from typing import Any
 
+from hopsd.core.devices import is_cpu
 from hopsd.ctl.terminal import printable
+from hopsd.model.ids import GpuType
 from hopsd.wording import duration
 
 Document = dict[str, Any]
@@ -113,12 +115,14 @@ def _use(document: Document) -> str:
 
 
 def _bars(use: Sequence[Document]) -> str:
-    """A bar for each hour or day, of GPU hours by use."""
+    """A bar for each hour or day, of GPU hours by use; CPUs are left out."""
     sums: dict[float, dict[str, float]] = {}
     for row in use:
+        if is_cpu(GpuType(row["gpu_type"])):
+            continue
         day = sums.setdefault(row["hour"], dict.fromkeys(USES, 0.0))
         for name in USES:
-            day[name] += row[name] / 3600.0
+            day[name] += row[name]
     if not sums:
         return "<p>Nothing was counted.</p>"
     times, top = sorted(sums), max(sum(day.values()) for day in sums.values()) or 1.0
@@ -173,11 +177,11 @@ def _ratios(ratios: Document) -> str:
 
 
 def _before(document: Document) -> str:
-    before, now = document["before"], document["waits"]["all"]
-    if before is None or not now:
-        return ""
+    before, now = document["before"], document["waits"]["hops"]
     if isinstance(before, str):
         return f"<p>Before hops: {_text(before)}.</p>"
+    if before is None or not now:
+        return ""
     rows = [
         [name, f"{row['jobs']:,}", f"{row['gpu_hours']:,.1f}",
          *(duration(row[key]) for key in ("mean_wait", "median_wait", "p90_wait")),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean, median, quantiles
 from typing import Any
 
 import click
 
+from hopsd.core.devices import is_cpu
 from hopsd.ctl.daemon import ask_daemon, socket_option
 from hopsd.ctl.history.page import page
 from hopsd.ctl.history.period import period, since_option, until_option
@@ -19,6 +21,7 @@ from hopsd.ctl.render import show, show_json, table
 from hopsd.ctl.terminal import complain, say
 from hopsd.errors import SlurmError
 from hopsd.model.history import LoggedJob
+from hopsd.model.ids import GpuType
 from hopsd.slurm.accounting.jobs import read_logged
 from hopsd.slurm.command import SlurmCommands
 from hopsd.store.figures import SLOWDOWN_SECONDS
@@ -26,8 +29,8 @@ from hopsd.wording import clock, duration
 
 Document = dict[str, Any]
 
-ADDING_UP = 120.0
-"""Seconds that hopsd may take over a hundred thousand jobs on a busy machine."""
+ADDING_UP = 250.0
+"""Seconds that hopsd may take: it asks PostgreSQL four questions, each of at most a minute."""
 
 USES = ("hops", "plain", "fragmented", "idle", "down")
 SHOWN = 20
@@ -81,14 +84,20 @@ def report(
 
 
 def summed(told: Document) -> Document:
-    """hopsd's answer with GPU hours in all and by type; times in seconds, use in GPU hours."""
+    """hopsd's answer with GPU hours in all and by type; times in seconds, use in GPU hours.
+
+    CPUs that serve as devices have a type of their own and are no part of ``all``.
+    """
     use = told["use"]
+    if use is not None:
+        use = [{**row, **{name: row[name] / 3600.0 for name in USES}} for row in use]
     types = sorted({row["gpu_type"] for row in use or ()})
     by_type = {
-        kind: {name: _hours(row[name] for row in use if row["gpu_type"] == kind) for name in USES}
+        kind: {name: sum(row[name] for row in use if row["gpu_type"] == kind) for name in USES}
         for kind in types
     }
-    every = {name: sum(hours[name] for hours in by_type.values()) for name in USES}
+    gpus = [hours for kind, hours in by_type.items() if not is_cpu(GpuType(kind))]
+    every = {name: sum(hours[name] for hours in gpus) for name in USES}
     waits = [{**row, "gpu_hours": row["gpu_seconds"] / 3600.0} for row in told["waits"]]
     return {
         **{key: told[key] for key in ("since", "until", "user", "first", "shadow")},
@@ -101,13 +110,11 @@ def summed(told: Document) -> Document:
             "profiling_hours": told["spent"]["profiling"] / 3600.0,
             "profile_runs": told["spent"]["profile_runs"],
         },
-        "waits": {by: [row for row in waits if row["by"] == by] for by in ("all", *_TITLES)},
+        "waits": {
+            by: [row for row in waits if row["by"] == by] for by in ("all", "hops", *_TITLES)
+        },
         "ratios": {"up_to": told["ranges"], "jobs": told["ratios"]},
     }
-
-
-def _hours(seconds: Iterable[float]) -> float:
-    return sum(seconds) / 3600.0
 
 
 def _before(document: Document) -> Document | str:
@@ -206,7 +213,7 @@ def _wait_row(name: str, row: Document) -> tuple[object, ...]:
 
 
 def _show_before(document: Document) -> None:
-    before, now = document["before"], document["waits"]["all"]
+    before, now = document["before"], document["waits"]["hops"]
     if isinstance(before, str):
         say(f"Before hops: {before}.")
     elif before is not None and now:
@@ -226,6 +233,9 @@ def _write_csv(document: Document) -> None:
     writer.writerow(["table", "row", "figure", "value"])
     for kind, use in (document["gpu_hours"] or {}).items():
         writer.writerows(["gpu_hours", kind, name, value] for name, value in use.items())
+    for row in document["over_time"] or ():
+        at = f"{row['gpu_type']} {datetime.fromtimestamp(row['hour'], UTC):%Y-%m-%dT%H:%MZ}"
+        writer.writerows(["over_time", at, name, row[name]] for name in USES)
     writer.writerows(["jobs", "", name, value] for name, value in document["jobs"].items())
     for by, rows in document["waits"].items():
         for row in rows:

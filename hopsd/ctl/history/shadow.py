@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from hopsd.core.devices import without_cpus
 from hopsd.ctl.daemon import ask_daemon, socket_option
 from hopsd.ctl.history.period import When, period, until_option
 from hopsd.ctl.history.report import ADDING_UP
@@ -188,9 +189,10 @@ def _cluster(told: Document) -> Cluster:
         for node in told["nodes"]
         if node["gpus"]
     )
-    if not servers:
-        raise InputError("hopsd has not seen the cluster yet; ask again in a minute")
-    return Cluster(servers)
+    cluster = without_cpus(Cluster(servers))
+    if not cluster.servers:
+        raise InputError("hopsd has not seen a node with GPUs yet; ask again in a minute")
+    return cluster
 
 
 def _show(compared: Sequence[Started], policy: str, shown: int) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from hopsd.core.devices import without_cpus
 from hopsd.ctl.finite import FiniteRange
 from hopsd.ctl.history.period import period, since_option, until_option
 from hopsd.ctl.past_runs import PATIENCE
@@ -18,6 +19,7 @@ from hopsd.ctl.render import show_json
 from hopsd.ctl.shell import completion as complete
 from hopsd.ctl.simulate import admit, play_all, play_one, show_results
 from hopsd.ctl.terminal import complain, say
+from hopsd.errors import InputError
 from hopsd.formats.scenario import read_cluster as read_cluster_file
 from hopsd.formats.source import read_text
 from hopsd.model.plan import PlanSettings
@@ -151,7 +153,10 @@ def _cluster(
 ) -> tuple[Cluster, list[str]]:
     """The cluster to play on, and what is to be said of it."""
     if file is not None:
-        return read_cluster_file(read_text(file)), [f"The cluster is that of {file}."]
+        given = without_cpus(read_cluster_file(read_text(file)))
+        if not given.servers:
+            raise InputError(f"{file} has no server with GPUs")
+        return given, [f"The cluster is that of {file}."]
     cluster, down = read_cluster(commands, partitions)
     said = "All nodes are there all the time, with the GPUs that they have today"
     return cluster, [

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from hopsd.core.devices import is_cpu
 from hopsd.core.submission.contract import MARK
 from hopsd.model import bounds
 from hopsd.model.history import ANY_TYPE, LoggedJob, Stretch
@@ -121,7 +122,7 @@ def _parsed(
     state: str,
     told: str,
 ) -> _Run | None:
-    gpus = _gpus(allocated) or _gpus(asked)
+    gpus = _gpus(allocated if "gres/gpu" in allocated else asked)
     if not (_ID.fullmatch(job) and user and bounds.GPUS.holds(gpus)):
         return None
     word = state.partition(" ")[0]  # CANCELLED by 1000
@@ -157,10 +158,15 @@ def _moment(text: str) -> float | None:
 
 
 def _gpus(tres: str) -> int:
+    """CPUs that are counted as GPUs are known where the accounting keeps types."""
     amounts = dict(part.split("=", 1) for part in tres.split(",") if "=" in part)
-    if "gres/gpu" in amounts:
-        return int(amounts["gres/gpu"])
-    return sum(int(n) for name, n in amounts.items() if name.startswith("gres/gpu:"))
+    typed = {
+        GpuType(name.removeprefix("gres/gpu:")): int(n)
+        for name, n in amounts.items()
+        if name.startswith("gres/gpu:")
+    }
+    every = int(amounts.get("gres/gpu", sum(typed.values())))
+    return every - sum(n for kind, n in typed.items() if is_cpu(kind))
 
 
 def _type(asked: str) -> GpuType:

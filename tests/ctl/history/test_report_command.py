@@ -7,6 +7,7 @@ import io
 import json
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,6 +16,7 @@ from click.testing import CliRunner
 
 from hopsd.answers import Answers
 from hopsd.config import Config
+from hopsd.core.devices import CPU
 from hopsd.ctl import cli
 from hopsd.ctl.history.report import before_figures
 from hopsd.errors import InputError
@@ -48,6 +50,7 @@ class Store:
         return (
             GpuUse(since, a, hops=3600.0, fragmented=1800.0, idle=1800.0),
             GpuUse(since, b, plain=7200.0, down=3600.0),
+            GpuUse(since, CPU, hops=36000.0),
         )
 
     def figures(
@@ -56,7 +59,13 @@ class Store:
         self.asked.append(user)
         spent = {"training": 36000.0, "profiling": 3600.0, "profile_runs": 4, "restarts": 3,
                  "restarting": 1800.0}  # fmt: skip
-        waits = [wait("all", ""), wait("size", "4"), wait("user", EVIL), wait("account", "")]
+        waits = [
+            wait("all", ""),
+            wait("hops", "", jobs=1),
+            wait("size", "4"),
+            wait("user", EVIL),
+            wait("account", ""),
+        ]
         return {"first": None, "spent": spent, "waits": waits, "ratios": [2] + [0] * len(RATIOS)}
 
 
@@ -99,7 +108,8 @@ def run(hopsd: Path, *options: str) -> str:
 def test_for_people(hopsd: Path) -> None:
     said = run(hopsd)
     assert re.search(r"a100 +1 +0 +0\.5 +0\.5 +0 +50", said)
-    assert re.search(r"all +1 +2 +0\.5 +0\.5 +1 +25", said)
+    assert re.search(r"cpu +10 +0 +0 +0 +0 +0", said)
+    assert re.search(r"all +1 +2 +0\.5 +0\.5 +1 +25", said)  # without CPUs
     assert "10.0 went into training (0.5 of them into 3 restarts)" in said
     assert "1.0 into 4 profile runs" in said
     assert re.search(r"none +2 +2 +1m00s +50s +1m40s", said)  # jobs without an account
@@ -116,7 +126,10 @@ def test_for_programs(hopsd: Path) -> None:
         (row["table"], row["row"], row["figure"]): row["value"]
         for row in csv.DictReader(io.StringIO(run(hopsd, "--csv")))
     }
+    assert found["over_time"][1]["plain"] == 2.0  # hours, too
     assert rows["gpu_hours", "v100", "plain"] == "2.0"
+    begin = f"{datetime.fromtimestamp(found['since'], UTC):%Y-%m-%dT%H:%MZ}"
+    assert rows["over_time", f"v100 {begin}", "plain"] == "2.0"
     assert rows["jobs", "", "restarts"] == "3"
     assert rows["waits_size", "4", "mean_wait"] == "60.0"
     assert rows["latency_ratios", "0.1", "jobs"] == "2"

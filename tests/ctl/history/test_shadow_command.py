@@ -27,6 +27,7 @@ from hopsd.store.postgres import PostgresStore
 NOW = float(int(time.time()))
 THEN = NOW - 36000.0
 NODES = [{"name": f"n{i}", "gpu_type": "a100", "gpus": 2, "usable": True} for i in range(2)]
+NODES.append({"name": "c0", "gpu_type": "cpu", "gpus": 2, "usable": True})
 
 
 def row(job: str, wait: float, *runs: tuple[float, float | None, int], **more: Any) -> Any:
@@ -84,6 +85,7 @@ def asked(hopsd: Path, *options: str) -> str:
 
 def test_who_would_have_started_earlier(hopsd: Path) -> None:
     said = asked(hopsd)
+    assert "on 4 GPUs of 2 servers" in said  # without CPUs
     assert said.index("What this assumes") < said.index("as it was") < said.index("slurm")
     assert "1 job would have started earlier, 0 later, 1 within a minute" in said
     assert re.search(r"2 +ann +2 .* 1h00m", said)

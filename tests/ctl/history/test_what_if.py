@@ -20,6 +20,8 @@ NODE = (
     " SlurmdStartTime=2026-01-01T00:00:00"
 )
 
+CPUS = NODE.format(2, "IDLE").replace("gpu:a100:2", "gpu:cpu:2")
+
 
 def program(folder: Path, name: str, text: str) -> None:
     (folder / f"{name}.txt").write_text(text)
@@ -42,7 +44,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     then = float(int(time.time()) - 36000)
     ran = [line(i, then, then + 3600 * i, then + 3600 * (i + 1)) for i in range(3)]
     program(tmp_path, "sacct", "\n".join(ran) + "\n")
-    program(tmp_path, "scontrol", f"{NODE.format(0, 'IDLE')}\n{NODE.format(1, 'DOWN')}\n")
+    program(tmp_path, "scontrol", f"{NODE.format(0, 'IDLE')}\n{NODE.format(1, 'DOWN')}\n{CPUS}\n")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     return tmp_path
 

@@ -96,6 +96,8 @@ def test_the_type_asked_for() -> None:
         row(user=""),
         row(allocated="cpu=8", asked="cpu=8"),
         row(allocated="gres/gpu=x"),
+        row(allocated="gres/gpu=2,gres/gpu:cpu=2"),
+        row(allocated="cpu=8", asked="cpu=8,gres/gpu=1,gres/gpu:cpu-epyc=1"),
         row(submit="yesterday"),
         row(submit="Unknown"),
     ],
