@@ -1,13 +1,22 @@
-"""`python -m bench.report [--jobs 100000]`: what `hopsctl report` waits for."""
+"""`python -m bench.report [--jobs 100000]`: what `hopsctl report` and `shadow report` wait for.
+
+A shadow saw half of the jobs.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import resource
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import psycopg
 
+from hopsd.answers import DIARY_MOST
 from hopsd.model.journal import HOUR
 from hopsd.slurm.accounting.jobs import parse_logged
 from hopsd.store.embedded import EmbeddedPostgres
@@ -31,6 +40,8 @@ INSERT INTO placements (job, submit, started, ended, nodes, profiling)
 SELECT n::text, t - run - wait, t - run * part, t - run * (part - 0.5),
     jsonb_build_object('n' || mod(n, 200), gpus), part = 1 AND mod(n, 10) = 0
 FROM drawn, (VALUES (1.0), (0.5)) AS parts (part);
+INSERT INTO diary (job, submit, gpus, gpu_type, time_limit_seconds, planned, nodes)
+SELECT id, submit, 1, '', 7200.0, submit + 60.0, '{"n0": 1}' FROM jobs WHERE mod(id::int, 2) = 0;
 INSERT INTO gpu_use SELECT hour * 3600.0, kind, 1e5, 1e5, 1e4, 1e4, 1e3
 FROM generate_series(%(first)s, %(last)s) hour, (VALUES ('a'), ('b'), ('c'), ('d')) k (kind);
 ANALYZE;
@@ -62,29 +73,65 @@ def sacct_lines(count: int) -> list[str]:
     return [line.format(number, number % 200) for number in range(count)]
 
 
+def server_seconds(dsn: str) -> float:
+    """Processor time of PostgreSQL, of its processes that ended as well; ours must be over."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        others = (
+            "SELECT count(*) FROM pg_stat_activity"
+            " WHERE backend_type LIKE '%client%' AND pid <> pg_backend_pid()"
+        )
+        while connection.execute(others).fetchone() != (0,):
+            time.sleep(0.05)
+        (text,) = connection.execute("SELECT pg_read_file('postmaster.pid')").fetchone() or ("",)
+    fields = Path(f"/proc/{int(text.split()[0])}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")  # proc(5)
+
+
+@contextmanager
+def measured(dsn: str, what: str) -> Iterator[PostgresStore]:
+    """Print how long the work in the ``with`` took, and the processor time of both sides."""
+    before, own = server_seconds(dsn), time.process_time()
+    with PostgresStore(dsn) as store:
+        began = time.perf_counter()
+        yield store
+        seconds = time.perf_counter() - began
+    own = time.process_time() - own
+    server = server_seconds(dsn) - before
+    print(f"{what}: {seconds:.2f} s, of the processor {server:.2f} s of PostgreSQL's"
+          f" and {own:.2f} s of ours")  # fmt: skip
+
+
+def memory_mib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=100_000)
     count, now = parser.parse_args().jobs, time.time()
     with EmbeddedPostgres() as server:
-        migrate(server.dsn())
-        fill(server.dsn(), count, now)
-        with PostgresStore(server.dsn()) as store:
-            for days in (DAYS, 1):
-                began = time.perf_counter()
-                since = now - days * DAY_SECONDS
+        dsn = server.dsn()
+        migrate(dsn)
+        fill(dsn, count, now)
+        for days in (DAYS, 1):
+            since = now - days * DAY_SECONDS
+            with measured(dsn, f"report of {days} days") as store:
                 told = store.figures(since, now, 30.0, None)
-                use = store.gpu_use(since, now, DAY_SECONDS if days > 3 else HOUR)
-                seconds = time.perf_counter() - began
-                jobs = sum(row["jobs"] for row in told["waits"] if row["by"] == "all")
-                print(f"{days} days, {jobs:,} jobs, {len(use)} rows of use: {seconds:.2f} s")
+                store.gpu_use(since, now, DAY_SECONDS if days > 3 else HOUR)
+            print(f"  {sum(row['jobs'] for row in told['waits'] if row['by'] == 'all'):,} jobs")
+        before, pages, size = memory_mib(), 0, 0
+        with measured(dsn, f"a shadow's diary of {count:,} jobs") as store:
+            place = None
+            while page := store.diary(0.0, now + HOUR, DIARY_MOST, place):
+                pages, size = pages + 1, max(size, len(json.dumps(page)))
+                place = page[0]["submit"], page[0]["id"]
+        print(f"  {pages} pages of at most {size / 2**20:.1f} MiB,"
+              f" {memory_mib() - before:.0f} MiB more memory")  # fmt: skip
     lines = sacct_lines(count)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    began = time.process_time()
+    held, own = memory_mib(), time.process_time()
     found = parse_logged(lines)
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    print(f"{len(found):,} jobs of sacct read in {time.process_time() - began:.2f} s of the"
-          f" processor, {max(0, grown) / 1024:.0f} MiB more memory")  # fmt: skip
+    print(f"{len(found):,} jobs of sacct read in {time.process_time() - own:.2f} s of the"
+          f" processor, {memory_mib() - held:.0f} MiB more memory")  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from hopsd.round import RoundResult
 from hopsd.slurm.ask import look_up
 from hopsd.slurm.command import SlurmCommands
 from hopsd.slurm.port import SHADOW
+from hopsd.store.diary import Place
 from hopsd.store.figures import RATIOS
 from hopsd.store.history import DAY_SECONDS, History
 from hopsd.store.postgres import PostgresStore
@@ -37,8 +38,8 @@ STRANGER = -1
 HOURLY_SECONDS = 3 * DAY_SECONDS
 """Use is told by the hour for periods up to so long, else by the day (UTC)."""
 
-DIARY_MOST = 100_000
-"""Jobs in an answer."""
+DIARY_MOST = 5000
+"""Jobs in an answer: some 5 MiB, and half a second of hopsd's time."""
 
 _MAX_NAMED = 10
 """Tasks of an array in a sentence."""
@@ -169,11 +170,12 @@ class Answers:
 
     def diary(self, who: Viewer, asked: Mapping[str, Any], store: PostgresStore) -> Document:
         """What a shadow noted of the newest ``most`` jobs from ``since`` to ``until``, with what
-        is needed to play them through.
+        is needed to play them through. Older ones are asked for with ``before``: the submit time
+        and id of the first job of the last answer.
 
         Raises:
             HopsError: something is hidden from ``who``, and the diary is of everybody's jobs.
-            InputError: they are no times, or the number is none that is accepted.
+            InputError: they are no times, no job, or the number is none that is accepted.
         """
         if who.hidden:
             raise HopsError(
@@ -183,6 +185,7 @@ class Answers:
         most = asked.get("most")
         if isinstance(most, bool) or not isinstance(most, int) or not 0 < most <= DIARY_MOST:
             raise InputError(f"most: accepted is a number from 1 to {DIARY_MOST}")
+        before = None if asked.get("before") is None else _place(asked["before"])
         config = self.config
         return {
             "policy": config.plan.policy,
@@ -192,7 +195,7 @@ class Answers:
                 {key: node[key] for key in ("name", "gpu_type", "gpus", "usable")}
                 for node in self.document["nodes"]
             ],
-            "jobs": store.diary(_time(asked, "since"), _time(asked, "until"), most),
+            "jobs": store.diary(_time(asked, "since"), _time(asked, "until"), most, before),
         }
 
     def plans(self, most: int) -> tuple[PlanSummary, ...]:
@@ -205,6 +208,13 @@ def _time(asked: Mapping[str, Any], key: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not EPOCH.holds(value):
         raise InputError(f"{key}: accepted are seconds since the epoch")
     return float(value)
+
+
+def _place(value: Any) -> Place:
+    match value:
+        case [float() | int() as submit, str() as job]:
+            return _time({"before": submit}, "before"), job
+    raise InputError("before: accepted is a job's submit time and its id")
 
 
 def _waits_as(job: str, rows: Mapping[str, Document]) -> str:

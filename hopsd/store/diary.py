@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 from typing import Any
 
 from hopsd.model.journal import DiaryEntry
-from hopsd.store.codec import encode
+from hopsd.store.codec import clean, encode
 from hopsd.store.connection import Connection, insert
+
+Place = tuple[float, str]
+"""When a job came, and its id: jobs are in this order."""
 
 
 def save(connection: Connection, entries: Iterable[DiaryEntry]) -> None:
@@ -21,9 +25,16 @@ def save(connection: Connection, entries: Iterable[DiaryEntry]) -> None:
     )
 
 
-def jobs(connection: Connection, since: float, until: float, most: int) -> list[dict[str, Any]]:
-    """The newest jobs that were there in the period, with their runs, the oldest first."""
-    rows = connection.execute(_JOBS, {"since": since, "until": until, "most": most})
+def jobs(
+    connection: Connection, since: float, until: float, most: int, before: Place | None = None
+) -> list[dict[str, Any]]:
+    """The newest jobs that were there in the period, of those that come before ``before``, with
+    their runs, the oldest first.
+    """
+    submit, job = before or (inf, "")
+    rows = connection.execute(
+        _JOBS, {"since": since, "until": until, "most": most, "submit": submit, "job": clean(job)}
+    )
     return [row[0] for row in rows][::-1]
 
 
@@ -37,5 +48,6 @@ SELECT jsonb_build_object('id', j.id, 'user', j.user_name, 'account', j.account,
         FROM placements p WHERE p.job = j.id AND p.submit = j.submit), '[]'))
 FROM diary d JOIN jobs j ON j.id = d.job AND j.submit = d.submit
 WHERE j.submit < %(until)s AND (j.ended IS NULL OR j.ended >= %(since)s)
+    AND (j.submit, j.id) < (%(submit)s, %(job)s)
 ORDER BY j.submit DESC, j.id DESC LIMIT %(most)s
 """

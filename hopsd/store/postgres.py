@@ -260,10 +260,12 @@ class PostgresStore:
         with self._writing() as connection:
             diary.save(connection, entries)
 
-    def diary(self, since: float, until: float, most: int) -> list[dict[str, Any]]:
-        """The newest jobs of a period with what a shadow noted of them."""
+    def diary(
+        self, since: float, until: float, most: int, before: diary.Place | None = None
+    ) -> list[dict[str, Any]]:
+        """The newest jobs of a period, of those before ``before``, with what a shadow noted."""
         with self._database.transaction() as connection:
-            return diary.jobs(connection, since, until, most)
+            return diary.jobs(connection, since, until, most, before)
 
     def prune(self, now: float, retention_days: float) -> Mapping[str, int]:
         with self._writing() as connection:

@@ -45,6 +45,9 @@ def test_the_diary_keeps_the_first_plan_and_goes_with_its_job(full: PostgresStor
     assert (first["runs"], first["gpu_type"]) == ([[200.0, None, 2]], "a100")
     assert (second["id"], second["runs"], second["planned"]) == ("2", [], None)
     assert [row["id"] for row in full.diary(0.0, 1000.0, 1)] == ["2"]
+    older = full.diary(0.0, 1000.0, 9, (second["submit"], second["id"]))
+    assert [row["id"] for row in older] == ["1"]
+    assert full.diary(0.0, 1000.0, 9, (first["submit"], "1")) == []
     assert [row["id"] for row in full.diary(0.0, 200.0, 10)] == ["1"]
     full.save_jobs([ended("1", 500.0)])
     assert full.prune(500.5 + DAY_SECONDS, 1.0)["diary"] == 1

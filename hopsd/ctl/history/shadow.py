@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from hopsd.answers import DIARY_MOST
 from hopsd.core.devices import without_cpus
 from hopsd.ctl.daemon import ask_daemon, socket_option
 from hopsd.ctl.history.period import When, period, until_option
@@ -86,7 +87,7 @@ def report(
     for policy in policies:
         get(policy)
     start, end = period(since, until)
-    told = ask_daemon(path, "diary", timeout_seconds=ADDING_UP, since=start, until=end, most=most)
+    told = _told(path, start, end, most)
     cluster = _cluster(told)
     jobs = [logged_job(row) for row in told["jobs"]]
     if not jobs:
@@ -119,6 +120,21 @@ def report(
         _show(compared, names[0], shown)
         say(_sentence(then))
         say(f"Distributions, and every server over time: {out / 'report.html'}")
+
+
+def _told(path: Path, since: float, until: float, most: int) -> Document:
+    """hopsd's answer, with the diary's newest jobs asked for by the page, so that hopsd never
+    holds more of them than that.
+    """
+    jobs: list[Document] = []
+    while True:
+        page = min(most - len(jobs), DIARY_MOST)
+        before = [jobs[0]["submit"], jobs[0]["id"]] if jobs else None
+        told: Document = ask_daemon(path, "diary", timeout_seconds=ADDING_UP, since=since,
+                                    until=until, most=page, before=before)  # fmt: skip
+        jobs[:0] = told["jobs"]
+        if len(told["jobs"]) < page or len(jobs) >= most:
+            return {**told, "jobs": jobs}
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,8 +49,10 @@ JOBS = [
 
 
 class Store:
-    def diary(self, _since: float, _until: float, most: int) -> list[Any]:
-        return JOBS[:most]
+    def diary(self, _since: float, _until: float, most: int, before: Any = None) -> list[Any]:
+        """Each came at the same time: their order is that of their ids."""
+        found = [job for job in JOBS if before is None or (job["submit"], job["id"]) < before]
+        return found[-most:]
 
 
 def answers() -> Answers:
@@ -114,7 +116,23 @@ def test_the_diary_is_for_who_may_see_all_jobs() -> None:
     assert len(told(Viewer(7, "ann"))["jobs"]) == 3
 
 
-@pytest.mark.parametrize("most", [0, -1, True, "5", None, 1e9, 100_001])
+def test_a_long_diary_is_asked_for_page_by_page(
+    hopsd: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = asked(hopsd, "--csv")
+    monkeypatch.setattr("hopsd.ctl.history.shadow.DIARY_MOST", 1)
+    assert asked(hopsd, "--csv") == whole
+    newest = [line["job"] for line in csv.DictReader(asked(hopsd, "--csv", "--jobs", "2").split())]
+    assert newest == ["2"]  # the third has not started
+
+
+@pytest.mark.parametrize("before", [[], [1.0], ["1", "1"], [True, "1"], [1.0, 1], "1", [-9e99, ""]])
+def test_a_job_that_is_none(before: Any) -> None:
+    with pytest.raises(InputError, match="before: accepted"):
+        told(Viewer(0, "root"), before=before)
+
+
+@pytest.mark.parametrize("most", [0, -1, True, "5", None, 1e9, 5001])
 def test_a_number_that_is_none(most: Any) -> None:
     with pytest.raises(InputError, match="most: accepted"):
         told(Viewer(0, "root"), most=most)
