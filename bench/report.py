@@ -82,6 +82,7 @@ def server_seconds(dsn: str) -> float:
         )
         while connection.execute(others).fetchone() != (0,):
             time.sleep(0.05)
+        time.sleep(0.3)  # until they are reaped
         (text,) = connection.execute("SELECT pg_read_file('postmaster.pid')").fetchone() or ("",)
     fields = Path(f"/proc/{int(text.split()[0])}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")  # proc(5)

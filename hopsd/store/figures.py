@@ -83,24 +83,27 @@ SELECT min(submit) FROM jobs j WHERE comment <> ''
 """
 
 # What of each placement lies in the period. A run that another one came before is a restart.
+# MATERIALIZED: each subquery runs once for a placement, not once for each sum.
 _SPENT = """
-SELECT jsonb_build_object(
-    'training', coalesce(sum(seconds * gpus) FILTER (WHERE NOT profiling), 0.0),
-    'profiling', coalesce(sum(seconds * gpus) FILTER (WHERE profiling), 0.0),
-    'profile_runs', count(*) FILTER (WHERE profiling AND began),
-    'restarts', count(*) FILTER (WHERE again AND began),
-    'restarting', coalesce(sum(least(seconds, cost) * gpus) FILTER (WHERE again AND began), 0.0))
-FROM (
+WITH spent AS MATERIALIZED (
     SELECT p.profiling, p.started >= %(since)s AS began,
         least(coalesce(p.ended, %(until)s), %(until)s) - greatest(p.started, %(since)s) AS seconds,
         (SELECT coalesce(sum(value::float8), 0.0) FROM jsonb_each_text(p.nodes)) AS gpus,
         coalesce(nullif(j.restart_seconds, 0.0), %(restart)s) AS cost,
-        NOT p.profiling AND EXISTS (SELECT FROM placements o WHERE o.job = p.job
-            AND o.submit = p.submit AND o.started < p.started AND NOT o.profiling) AS again
+        CASE WHEN p.profiling OR p.started < %(since)s THEN false ELSE EXISTS (
+            SELECT FROM placements o WHERE o.job = p.job AND o.submit = p.submit
+            AND o.started < p.started AND NOT o.profiling) END AS restart
     FROM placements p LEFT JOIN jobs j ON j.id = p.job AND j.submit = p.submit
     WHERE p.started < %(until)s AND (p.ended IS NULL OR p.ended > %(since)s)
         AND (%(user)s::text IS NULL OR j.user_name = %(user)s)
-) spent
+)
+SELECT jsonb_build_object(
+    'training', coalesce(sum(seconds * gpus) FILTER (WHERE NOT profiling), 0.0),
+    'profiling', coalesce(sum(seconds * gpus) FILTER (WHERE profiling), 0.0),
+    'profile_runs', count(*) FILTER (WHERE profiling AND began),
+    'restarts', count(*) FILTER (WHERE restart),
+    'restarting', coalesce(sum(least(seconds, cost) * gpus) FILTER (WHERE restart), 0.0))
+FROM spent
 """
 
 # Jobs read out of Slurm's accounting have no comment, and their waits are not known. Sizes are the
