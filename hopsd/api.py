@@ -14,8 +14,8 @@ of these, ``InputError`` says what is wrong with a file, a name or a workload.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import asdict, fields, replace
+from typing import Any, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,7 @@ from hopsd.policies.registry import complete, get, names
 from hopsd.sim.admission import admitted, horizon
 from hopsd.sim.cluster import ClusterSettings, Failure
 from hopsd.sim.engine import Progress, SimulationSettings
+from hopsd.sim.metrics import JobOutcome, RoundState, Summary
 from hopsd.sim.sources import cluster_from as read_cluster
 from hopsd.sim.sources import read_file
 from hopsd.sim.sources import workload_from as read_workload
@@ -163,7 +164,9 @@ def summaries(*results: Result) -> dict[str, Column]:
             parts = value.items() if isinstance(value, Mapping) else ()
             row |= {f"{key}_{part}": each for part, each in parts} or {key: value}
         rows.append(row)
-    return _table(rows)
+    spreads = ("solve_seconds_median", "solve_seconds_p99", "proven_gap_median", "proven_gap_max")
+    more = dict.fromkeys((*spreads, "wall_seconds"), float)
+    return _table(rows, {"policy": str, **_types(Summary), **more})
 
 
 def jobs(*results: Result) -> dict[str, Column]:
@@ -172,11 +175,12 @@ def jobs(*results: Result) -> dict[str, Column]:
     ``wait``: all waiting; ``age``: the expected run time without any; ``ftf``: finish-time
     fairness; ``gpu_seconds_held``: GPUs times seconds.
     """
-    return _table(
+    rows = (
         {"policy": result.policy, **asdict(outcome), "jct": outcome.jct}
         for result in results
         for outcome in result.outcomes
     )
+    return _table(rows, {"policy": str, **_types(JobOutcome), "jct": float})
 
 
 def rounds(*results: Result) -> dict[str, Column]:
@@ -184,11 +188,12 @@ def rounds(*results: Result) -> dict[str, Column]:
     fragments (idle GPUs where a job waits), samples per second of all jobs, and of its first plan
     the seconds that it took and its proven gap.
     """
-    return _table(
+    rows = (
         {"policy": r.policy, **asdict(state), "solve_seconds": made.seconds, "gap": made.gap}
         for r in results
         for state, made in zip(r.rounds, r.first_plans, strict=True)
     )
+    return _table(rows, {"policy": str, **_types(RoundState), "solve_seconds": float, "gap": float})
 
 
 def timeline(*results: Result) -> dict[str, Column]:
@@ -196,12 +201,13 @@ def timeline(*results: Result) -> dict[str, Column]:
 
     A job that holds nothing any more has one row, with node "" and 0 GPUs.
     """
-    return _table(
+    rows = (
         {"policy": r.policy, "time": change.time, "job": change.job, "node": node, "gpus": gpus}
         for r in results
         for change in r.changes
         for node, gpus in (change.placement.parts or (("", 0),))
     )
+    return _table(rows, {"policy": str, "time": float, "job": str, "node": str, "gpus": int})
 
 
 def _policy(policy: str | Policy) -> Policy:
@@ -212,10 +218,21 @@ def _name_of(policy: Policy) -> str:
     return str(getattr(policy, "__name__", type(policy).__name__))
 
 
-def _table(rows: Iterable[Mapping[str, Any]]) -> dict[str, Column]:
-    """Rows as columns; None becomes nan."""
+def _types(kind: type) -> dict[str, type]:
+    """Of a dataclass' fields: a text, a whole number, or else a number, nan where it is None."""
+    found = get_type_hints(kind)
+    return {field.name: _type(found[field.name]) for field in fields(kind)}
+
+
+def _type(hint: Any) -> type:
+    hint = getattr(hint, "__supertype__", hint)
+    return hint if hint in (str, int) else float
+
+
+def _table(rows: Iterable[Mapping[str, Any]], types: Mapping[str, type]) -> dict[str, Column]:
+    """Rows as columns of these types, also where there is no row; None becomes nan."""
     listed = list(rows)
     return {
-        key: np.array([np.nan if row[key] is None else row[key] for row in listed])
-        for key in (listed[0] if listed else ())
+        key: np.array([np.nan if row[key] is None else row[key] for row in listed], kind)
+        for key, kind in types.items()
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -60,8 +61,16 @@ def test_a_job_that_never_ended_has_no_end(results: list[api.Result]) -> None:
     assert jobs["end"].dtype == float
 
 
-def test_no_results_are_an_empty_table() -> None:
-    assert api.jobs() == {}
+@pytest.mark.parametrize("table", [api.jobs, api.rounds, api.timeline, api.summaries])
+def test_no_results_are_an_empty_table_of_the_same_columns(
+    table: Callable[..., dict[str, api.Column]], results: list[api.Result]
+) -> None:
+    empty, full = table(), table(*results)
+    assert list(empty) == list(full)
+    assert {name: column.dtype.kind for name, column in empty.items()} == {
+        name: column.dtype.kind for name, column in full.items()
+    }
+    assert {len(column) for column in empty.values()} == {0}
 
 
 def test_a_plan_is_the_one_of_the_command(tmp_path: Path) -> None:
