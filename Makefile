@@ -1,7 +1,7 @@
 PYTHON ?= python3
 VENV := .venv
 
-.PHONY: setup demo demo-shell test test-forky test-trixie test-releases test-chaos test-install \
+.PHONY: setup demo demo-shell test test-forky test-trixie test-releases test-chaos test-tutorial test-install \
 	fast lint bench paper man deb deb-source clean
 
 $(VENV)/.ready: setup.cfg
@@ -32,6 +32,10 @@ test-releases: setup
 # Two hopsd, and faults of most kinds, for some minutes: docs/chaos.md.
 test-chaos: setup
 	HOPS_CHAOS=1 $(VENV)/bin/python -m pytest tests/daemon/test_chaos.py
+
+# docs/tutorial.md, command by command, on the demo's cluster: two minutes.
+test-tutorial: setup
+	HOPS_TUTORIAL=1 $(VENV)/bin/python -m pytest tests/demo/test_tutorial.py
 
 fast: setup
 	$(VENV)/bin/python -m pytest -m "not live"

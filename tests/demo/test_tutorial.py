@@ -27,6 +27,9 @@ live = [
     pytest.mark.live,
     pytest.mark.timeout(1200),
     pytest.mark.skipif(
+        not os.environ.get("HOPS_TUTORIAL"), reason="takes two minutes: make test-tutorial"
+    ),
+    pytest.mark.skipif(
         bool(missing_programs()), reason=f"needs Slurm: apt-get install {' '.join(PACKAGES)}"
     ),
 ]
