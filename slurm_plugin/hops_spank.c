@@ -82,12 +82,13 @@ static bool is_wanted(const char *variable)
 {
 	static const char *const ours[] = { "SLURM_JOB_ID=", "SLURM_STEP_ID=", "SLURMD_NODENAME=" };
 	static const char *const read[] = { "PYTHONPATH=", "HOPS_ASKS=", "HOPS_CPUS_PER_TASK=",
-					    "SINGULARITY_BINDPATH=" };
+					    "SINGULARITY_BINDPATH=", "APPTAINER_BINDPATH=",
+					    "SINGULARITY_WRITABLE=", "APPTAINER_WRITABLE=" };
 
 	for (int i = 0; i < 3; i++)
 		if (!strncmp(variable, ours[i], strlen(ours[i])))
 			return false;
-	for (int i = 0; i < 4; i++)
+	for (size_t i = 0; i < sizeof(read) / sizeof(*read); i++)
 		if (!strncmp(variable, read[i], strlen(read[i])))
 			return true;
 	return !strncmp(variable, "SLURM", 5);

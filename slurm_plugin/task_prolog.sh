@@ -68,18 +68,37 @@ if [ -n "$HOPS_PROFILER_PATH" ]; then
     esac
 fi
 
-# apptainer passes PYTHONPATH on, but not the folders. It joins BINDPATH and BIND, of which scripts set
-# the second. With --writable it could not make them inside, and would not start.
-case "|${HOPS_ASKS-}|" in
+# A list of folders that apptainer binds, and ours.
+with_ours() {
+    binds=$1
+    for folder in "${HOPS_PROFILER_PATH%/*}" "$HOPS_REPORT_DIR"; do
+        case ,$binds, in *,"$folder",*) continue ;; esac
+        case $folder in *[,:]*) continue ;; esac
+        [ -n "$folder" ] && [ -d "$folder" ] && binds=${binds:+$binds,}$folder
+    done
+    printf '%s' "$binds"
+}
+
+# apptainer passes PYTHONPATH on, but not the folders. Of two variables of one name it reads
+# APPTAINER_*: ours is the other one, so that it never hides what a script or a module sets later.
+# It joins BINDPATH and BIND, of which scripts mostly set the second. With --writable it could not
+# make the folders inside, and would not start.
+case "|${HOPS_ASKS-}|${APPTAINER_WRITABLE:+writable}${SINGULARITY_WRITABLE:+writable}" in
     *"|starts:"*writable*) ;;
     *"|starts:"*apptainer*)
-        binds=${SINGULARITY_BINDPATH-}
-        for folder in "${HOPS_PROFILER_PATH%/*}" "$HOPS_REPORT_DIR"; do
-            case ,$binds, in *,"$folder",*) continue ;; esac
-            case $folder in *[,:]*) continue ;; esac
-            [ -n "$folder" ] && [ -d "$folder" ] && binds=${binds:+$binds,}$folder
-        done
-        [ -z "$binds" ] || echo "export SINGULARITY_BINDPATH=$binds"
+        ours=$(with_ours "")
+        if [ -z "$ours" ]; then
+            :
+        elif [ -z "${APPTAINER_BINDPATH-}" ]; then
+            echo "export SINGULARITY_BINDPATH=$(with_ours "${SINGULARITY_BINDPATH-}")"
+        else
+            echo "export APPTAINER_BINDPATH=$(with_ours "$APPTAINER_BINDPATH")"
+            case ${SINGULARITY_BINDPATH-} in
+                "") ;;
+                "$ours") echo "unset SINGULARITY_BINDPATH" ;; # the batch script was told of it
+                *) echo "export SINGULARITY_BINDPATH=$(with_ours "$SINGULARITY_BINDPATH")" ;;
+            esac
+        fi
         ;;
 esac
 

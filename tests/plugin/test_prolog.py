@@ -329,15 +329,49 @@ def test_no_failure_drains_a_node(node: Node) -> None:
 def test_apptainer_is_told_to_bind_our_folders(
     node: Node, asks: str, before: str | None, after: str | None
 ) -> None:
+    here = bindable(node)
+    node.start("hops:reqs=1")
+    told = {} if before is None else {"SINGULARITY_BINDPATH": before.format(here, here)}
+    got = exports(node.call("task_prolog.sh", HOPS_ASKS=asks, **told))
+    assert got.get("SINGULARITY_BINDPATH") == (after and after.format(here, here))
+
+
+def bindable(node: Node) -> Path:
+    """Where there are a profiler and a report folder, for the prolog to name."""
     here = node.folder.parent
     for name in ("profiler/site", "reports"):
         (here / name).mkdir(parents=True)
     with (node.folder / "site.sh").open("a") as site:
         site.write(f"HOPS_PROFILER_PATH={here}/profiler/site\nHOPS_REPORT_DIR={here}/reports\n")
+    return here
+
+
+@pytest.mark.parametrize(
+    ("singularity", "after"),
+    [(None, None), ("{0}/profiler,{0}/reports", None), ("/s", "/s,{0}/profiler,{0}/reports")],
+)
+def test_the_variable_that_apptainer_prefers_is_added_to_where_it_is_set(
+    node: Node, singularity: str | None, after: str | None
+) -> None:
+    """It reads one of the two, and warns if they differ: what the batch script was told goes."""
+    here = bindable(node)
     node.start("hops:reqs=1")
-    told = {} if before is None else {"SINGULARITY_BINDPATH": before.format(here, here)}
-    got = exports(node.call("task_prolog.sh", HOPS_ASKS=asks, **told))
-    assert got.get("SINGULARITY_BINDPATH") == (after and after.format(here, here))
+    told = {"APPTAINER_BINDPATH": "/data:/mnt"}
+    if singularity is not None:
+        told["SINGULARITY_BINDPATH"] = singularity.format(here)
+    done = node.call("task_prolog.sh", HOPS_ASKS="starts:apptainer", **told)
+    got = exports(done)
+    assert got["APPTAINER_BINDPATH"] == f"/data:/mnt,{here}/profiler,{here}/reports"
+    assert got.get("SINGULARITY_BINDPATH") == (after and after.format(here))
+    assert ("unset SINGULARITY_BINDPATH" in done.stdout) == (singularity is not None and not after)
+
+
+@pytest.mark.parametrize("name", ["APPTAINER_WRITABLE", "SINGULARITY_WRITABLE"])
+def test_nothing_is_bound_into_a_container_that_is_writable(node: Node, name: str) -> None:
+    bindable(node)
+    node.start("hops:reqs=1")
+    got = exports(node.call("task_prolog.sh", HOPS_ASKS="starts:apptainer", **{name: "1"}))
+    assert not [key for key in got if key.endswith("BINDPATH")]
 
 
 def test_the_users_python_path_stays_behind_ours_once(node: Node) -> None:
