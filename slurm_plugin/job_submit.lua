@@ -603,39 +603,67 @@ end
 -- word, texts of which one stands in its commands.
 local STARTS = {
   { "apptainer", "[^%w_]apptainer%s", "[^%w_]singularity%s" },
-  { "cleanenv", "%-%-cleanenv", "%-%-containall", "[^%w_]apptainer%s+exec%s+%-e%s", "[^%w_]singularity%s+exec%s+%-e%s" },
-  { "writable", "%-%-writable%s" },
+  { "cleanenv", "%-%-cleanenv", "%-%-containall" },
+  { "writable", "%-%-writable[%s=]", "APPTAINER_WRITABLE=", "SINGULARITY_WRITABLE=" },
   { "docker", "[^%w_]docker%s+run", "[^%w_]docker%s+exec" },
   { "podman", "[^%w_]podman%s+run", "[^%w_]podman%-hpc%s+run", "[^%w_]podman%s+exec" },
   { "enroot", "[^%w_]enroot%s+start" },
   { "shifter", "[^%w_]shifter%s" },
+  { "charliecloud", "[^%w_]ch%-run%s" },
+  { "bwrap", "[^%w_]bwrap%s" },
   { "pyxis", "%-%-container%-image", "%-%-container%-name" },
   { "isolated", "[^%w_]python[%d.]*%s+%-[BbdOqSsuvx]*[IE]" },
   { "pdsh", "[^%w_]pdsh%s" },
 }
 
+-- What apptainer's options in one letter say: -w, -e and -C, also as -ec. Of its words up to the image
+-- any may be an option's value; from two in a row on, it is the command in the image that they belong to.
+local function letters_of_apptainer(line)
+  local letters, plain = "", 1
+  for word in line:gmatch("%S+") do
+    if word:sub(1, 1) == "-" then
+      letters, plain = letters .. (word:match("^%-(%a+)$") or ""), 0
+    else
+      plain = plain + 1
+      if plain > 1 then break end
+    end
+  end
+  return letters
+end
+
+-- deepspeed on several nodes, unless it is told of another way than its own.
+local function starts_pdsh(line)
+  local launcher = line:find("deepspeed", 1, true)
+  local words = launcher and line:sub(launcher)
+  if not words or not (words:find("%-%-hostfile") or words:find("%s%-H%s")) then return false end
+  return (words:match("%-%-launcher[=%s]+(%a+)") or "pdsh") == "pdsh"
+end
+
 local function starts_of(job)
-  local text, found = "\n" .. commands_of(job.script) .. "\n", {}
+  local text, found, seen = "\n" .. commands_of(job.script):gsub("\\\n", " ") .. "\n", {}, {}
+  local function add(word)
+    if not seen[word] then found[#found + 1], seen[word] = word, true end
+  end
   for _, entry in ipairs(STARTS) do
     for at = 2, #entry do
-      if text:find(entry[at]) then
-        found[#found + 1] = entry[1]
-        break
-      end
+      if text:find(entry[at]) then add(entry[1]) end
     end
   end
   for line in text:gmatch("[^\n]+") do
-    local launcher = line:find("deepspeed", 1, true)
-    if launcher and line:find("--hostfile", launcher, true) then
-      found[#found + 1] = "pdsh"
-      break
+    local options = (" " .. line):match("[^%w_]apptainer%s+%a+%s+(%-.*)")
+      or (" " .. line):match("[^%w_]singularity%s+%a+%s+(%-.*)")
+    local letters = options and letters_of_apptainer(options) or ""
+    if letters:find("[eC]") then add("cleanenv") end
+    if letters:find("w") then add("writable") end
+    if starts_pdsh(line) then add("pdsh") end
+  end
+  for line in looked_at(job.script):gmatch("[^\n]+") do
+    if line:find("^#SBATCH.*%-%-container%-image") or line:find("^#SBATCH.*%-%-container%-name") then
+      add("pyxis")
     end
   end
   for value in text:gmatch("[%s;]PYTHONPATH=([^\n]*)") do
-    if not value:find("PYTHONPATH", 1, true) then
-      found[#found + 1] = "pythonpath"
-      break
-    end
+    if not value:find("PYTHONPATH", 1, true) then add("pythonpath") end
   end
   return #found > 0 and table.concat(found, ",") or nil
 end

@@ -14,6 +14,8 @@ _REASONS = {
     "podman": "podman, which passes on neither hops' variables nor its folders",
     "enroot": "enroot, where hops' folders are missing unless the site mounts them",
     "shifter": "shifter, where hops' folders are missing unless the site mounts them",
+    "charliecloud": "ch-run, where hops' folders are missing unless it binds them",
+    "bwrap": "bwrap, where hops' folders are missing unless it binds them",
     "pyxis": "a container (pyxis), where hops' folders are missing unless the site mounts them",
     "pdsh": "pdsh, whose remote shells have none of hops' variables",
     "isolated": "python -I or -E, which ignores PYTHONPATH",
