@@ -52,6 +52,16 @@ def learning_rate(environ: Mapping[str, str] = os.environ) -> float | None:
     return _positive(environ.get("HOPS_LR"))
 
 
+def state_dir(environ: Mapping[str, str] = os.environ) -> str:
+    """The folder in this node's memory whose files the epilog takes care of; "" without one."""
+    return environ.get("HOPS_STATE_DIR", "") if environ.get("HOPS_JOB") == "1" else ""
+
+
+def requeue_code(environ: Mapping[str, str] = os.environ) -> int | None:
+    """The exit code by which a job that has saved is requeued; None outside a hops job."""
+    return _whole(environ.get("HOPS_REQUEUE_EXIT_CODE"))
+
+
 TRAINS = "HOPS_TRAINS"
 
 

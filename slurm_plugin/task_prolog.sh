@@ -3,6 +3,7 @@
 # and "unset X" into the task's environment. In a job that is not hops' this starts no process.
 
 HOPS_RUN_DIR=/run/hops-node
+HOPS_STATE_DIR=/dev/shm/hops
 HOPS_REPORT_DIR=
 HOPS_PROFILER_PATH=
 HOPS_REQUEUE_EXIT_CODE=85
@@ -60,6 +61,8 @@ END
 fi
 echo "export HOPS_REQUEUE_EXIT_CODE=$HOPS_REQUEUE_EXIT_CODE"
 [ -n "$HOPS_REPORT_DIR" ] && echo "export HOPS_REPORT_DIR=$HOPS_REPORT_DIR"
+state=$HOPS_STATE_DIR/$SLURM_JOB_ID.${SLURMD_NODENAME-}
+[ -n "$HOPS_STATE_DIR" ] && [ -w "$state" ] && echo "export HOPS_STATE_DIR=$state"
 
 if [ -n "$HOPS_PROFILER_PATH" ]; then
     case :${PYTHONPATH-}: in

@@ -1,7 +1,7 @@
 """``python -m bench.switch``: how fast trainings restart and take turns; docs/switching.md.
 
-Without options all three parts: restarts by hops' launcher and torchrun, switches between two
-trainings, and what the gate costs. ``--cuda`` measures the switches on a GPU.
+Without options all four parts: restarts by hops' launcher and torchrun, saves that a GPU waits for,
+switches between two trainings, and what the gate costs. ``--cuda`` measures the switches on a GPU.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from bench.switch import gate, restarts, turns
+from bench.switch import gate, restarts, saves, turns
 
-PARTS = ("restarts", "turns", "gate")
+PARTS = ("restarts", "saves", "turns", "gate")
 
 
 def main() -> None:
@@ -27,6 +28,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--megabytes", type=int, nargs="+", default=[10, 100, 440])
     parser.add_argument("--switches", type=int, default=12)
+    parser.add_argument("--folder", type=Path, default=Path(), help="for saves: a file system")
     parser.add_argument("--cuda", action="store_true", help="switches on a GPU")
     options = parser.parse_args()
     console = Console()
@@ -35,6 +37,10 @@ def main() -> None:
         table = Table(*restarts.COLUMNS)
         for ranks in options.ranks:
             table.add_row(*restarts.measure(ranks, options.pairs))
+        console.print(table)
+    if "saves" in options.parts:
+        table = Table(*saves.COLUMNS)
+        table.add_row(*saves.measure(1024, options.pairs, options.folder))
         console.print(table)
     if "turns" in options.parts:
         if options.cuda and not _has_gpu():

@@ -103,6 +103,7 @@ class ClusterFiles:
         shutil.copytree(PLUGIN, folder, dirs_exist_ok=True)
         site = {
             "HOPS_RUN_DIR": self.directory / "run",
+            "HOPS_STATE_DIR": self.directory / "memory",
             "HOPS_REPORT_DIR": self.report_dir or "",
             "HOPS_PROFILER_PATH": self.profiler_path or "",
             "HOPS_REQUEUE_EXIT_CODE": REQUEUE_EXIT_CODE,

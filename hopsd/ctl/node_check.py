@@ -18,7 +18,7 @@ from hopsd.errors import InputError
 from hopsd.setup.machine import shipped as shipped_folder
 
 SCRIPTS = ("prolog.sh", "task_prolog.sh", "epilog.sh")
-READ_BY_SCRIPTS = ("comment.awk", "run_dir.sh")
+READ_BY_SCRIPTS = ("comment.awk", "run_dir.sh", "save.sh")
 PROLOGS = {"Prolog": "prolog.sh", "Epilog": "epilog.sh"}
 CONTAINERS = ("pyxis",)
 """Plugins in plugstack.conf that move a task into a container before its TaskProlog."""
@@ -77,6 +77,7 @@ def read_site(path: Path, owner: int = 0) -> dict[str, str]:
 def problems(site: Site) -> Iterator[str]:
     yield from _scripts(site)
     yield from _run_dir(site)
+    yield from _state_dir(site)
     yield from _reports(site)
     yield from _profiler(site)
     yield from _agreement(site)
@@ -120,6 +121,16 @@ def _run_dir(site: Site) -> Iterator[str]:
         yield from _only(folder, site.owner, "prolog.sh writes there as root")
     if not folder.parent.is_dir():
         yield f"HOPS_RUN_DIR={folder}: {folder.parent} is not there, and prolog.sh does not make it"
+
+
+def _state_dir(site: Site) -> Iterator[str]:
+    folder = site.path("HOPS_STATE_DIR")
+    if folder is None:
+        return
+    if folder.exists():
+        yield from _only(folder, site.owner, "prolog.sh writes there as root")
+    if not folder.parent.is_dir():
+        yield f"HOPS_STATE_DIR={folder}: {folder.parent} is not there; accepted is one in memory"
 
 
 def _reports(site: Site) -> Iterator[str]:

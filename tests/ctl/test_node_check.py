@@ -113,6 +113,15 @@ SPOILS: dict[str, tuple[Callable[[Machine], object], str]] = {
     "hopsd's folder": (lambda m: m.set("HOPS_RUN_DIR", m.root / "hops"), "hopsd's own"),
     "another's folder": (lambda m: (m.root / "run").chmod(0o777), "prolog.sh writes there as root"),
     "no such run folder": (lambda m: m.set("HOPS_RUN_DIR", "/no/such"), "/no is not there"),
+    "another's memory": (
+        lambda m: (
+            (m.root / "memory").mkdir(),
+            (m.root / "memory").chmod(0o777),
+            m.set("HOPS_STATE_DIR", m.root / "memory"),
+        ),
+        "prolog.sh writes there as root",
+    ),
+    "no memory": (lambda m: m.set("HOPS_STATE_DIR", "/no/such"), "accepted is one in memory"),
     "reports elsewhere": (
         lambda m: ((m.root / "other").mkdir(), m.set("HOPS_REPORT_DIR", m.root / "other")),
         "hopsd reads",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import resource
 import shutil
+import signal
 import stat
 import string
 import subprocess
@@ -246,6 +248,7 @@ def test_only_root_can_write_what_tasks_are_told(node: Node) -> None:
 
 
 OTHER = 4242
+NOBODY = 65534  # an account that exists: its groups are looked up
 
 
 @pytest.fixture
@@ -435,3 +438,78 @@ def test_the_batch_script_finds_the_shape_that_it_was_given(
     assert not [name for name in silent if name.startswith("SLURM_")]
     task = node.call("task_prolog.sh", **asked, **given, SLURM_STEP_ID="0")
     assert not [name for name in exports(task) if name.startswith("SLURM_")]
+
+
+@pytest.fixture
+def memory_node(open_node: Node) -> Node:
+    """Its jobs may leave their state in memory."""
+    with (open_node.folder / "site.sh").open("a") as site:
+        site.write(f"HOPS_STATE_DIR={open_node.folder}/memory\n")
+    return open_node
+
+
+def test_what_a_job_leaves_in_memory_is_written_by_its_user(memory_node: Node) -> None:
+    memory, shared = memory_node.folder / "memory" / "7.n1", memory_node.folder / "shared"
+    job = {"SLURM_JOB_COMMENT": "hops:reqs=1", "SLURM_JOB_UID": str(NOBODY)}
+    told = memory_node.start("hops:reqs=1", SLURM_JOB_UID=str(NOBODY))
+    assert told["HOPS_STATE_DIR"] == str(memory)
+    status = memory.stat()
+    assert (status.st_uid, stat.S_IMODE(status.st_mode)) == (NOBODY, 0o700)
+    assert (memory / "mounts").read_text().strip() == str(Path("/proc/self/ns/mnt").readlink())
+    shared.mkdir()
+    os.chown(shared, NOBODY, NOBODY)
+    precious = memory_node.folder / "precious"
+    precious.write_text("root's")
+    for token, final in (("00000001-a", shared / "run.pt"), ("00000002-b", precious)):
+        (memory / f"{token}.state").write_text(f"state of {token}")
+        (memory / f"{token}.to").write_text(f"{final}\n")
+        coming = final.with_name(f".{final.name}.{token}.coming")
+        coming.touch()
+        for file in (memory / f"{token}.state", memory / f"{token}.to"):
+            os.chown(file, NOBODY, NOBODY)
+    os.chown(shared / ".run.pt.00000001-a.coming", NOBODY, NOBODY)
+    (memory / "spare").touch()
+    epilog = subprocess.Popen(
+        [memory_node.folder / "epilog.sh"],
+        env={"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n1", **job},
+        process_group=0,
+    )
+    assert epilog.wait() == 0
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(epilog.pid, signal.SIGKILL)  # as slurmd does when an Epilog has ended
+    deadline = time.monotonic() + 30
+    while (memory / "spare").exists():  # is removed last
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert (shared / "run.pt").read_text() == "state of 00000001-a"
+    assert (shared / "run.pt").stat().st_uid == NOBODY
+    assert precious.read_text() == "root's"
+    assert {file.name for file in memory.iterdir()} == {
+        "mounts", "00000002-b.state", "00000002-b.to",
+    }  # fmt: skip
+
+
+def test_memory_of_another_account_is_not_used(memory_node: Node) -> None:
+    memory = memory_node.folder / "memory"
+    memory.mkdir()
+    os.chown(memory, OTHER, OTHER)
+    told = memory_node.start("hops:reqs=1", SLURM_JOB_UID=str(OTHER))
+    assert "HOPS_STATE_DIR" not in told
+    assert list(memory.iterdir()) == []
+
+
+def test_memory_of_a_job_that_has_long_left_is_freed(memory_node: Node) -> None:
+    memory = memory_node.folder / "memory"
+    memory_node.start("hops:reqs=1", SLURM_JOB_UID=str(OTHER))
+    os.utime(memory / "7.n1" / "mounts", (0, 0))  # of a job that is still here
+    for name in ("5.n1", "6.n1"):
+        (memory / name).mkdir()
+        (memory / name / "old").touch()
+    os.utime(memory / "5.n1" / "old", (0, 0))
+    done = memory_node.call(
+        "epilog.sh", SLURM_JOB_COMMENT="hops:reqs=1", SLURM_JOB_UID="0", SLURM_JOB_ID="8"
+    )
+    assert done.returncode == 0
+    assert {str(file.relative_to(memory)) for file in memory.rglob("*") if file.is_file()} == {
+        "6.n1/old", "7.n1/mounts",
+    }  # fmt: skip

@@ -1,0 +1,38 @@
+"""A training with a state of ``MEGABYTES`` that goes on until it is asked to save and leave.
+
+``save.py PATH MEGABYTES``; ``save.py PATH`` prints the state's sum, as the training does.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import torch
+from hops_profiler import Checkpoint
+
+WIDTH = 1024
+
+
+def main() -> None:
+    if len(sys.argv) == 2:
+        print(_sum(torch.load(sys.argv[1])))
+        return
+    count = (int(sys.argv[2]) << 20) // (4 * WIDTH * WIDTH)
+    state = {f"layer{number}": torch.randn(WIDTH, WIDTH) for number in range(count)}
+    kept = Checkpoint(sys.argv[1], lambda: state)
+    for _ in range(20):  # time to reserve memory, as in any training
+        kept.step()
+        time.sleep(0.1)
+    print(_sum(state), flush=True)
+    while True:
+        kept.step()
+        time.sleep(0.001)
+
+
+def _sum(state: dict[str, torch.Tensor]) -> int:
+    """Of all bits, as whole numbers: equal in any order."""
+    return sum(int(one.view(torch.int32).sum(dtype=torch.int64)) for one in state.values())
+
+
+main()

@@ -1,0 +1,33 @@
+#!/bin/sh
+# hops: as a job's user, after the job's end on a node: writes to the file system what the job has
+# left in FOLDER of the node's memory. epilog.sh starts it and does not wait. See
+# profiler/checkpoint/memory.py and target.py: each TOKEN.to names the checkpoint of TOKEN.state.
+#
+# usage: save.sh FOLDER
+
+# Writes $state, the save $token, to where $to says. True: it need not be kept.
+publish() {
+    IFS= read -r final < "$to" || return 1
+    case $final in /*) ;; *) return 1 ;; esac
+    folder=${final%/*}/ name=${final##*/}
+    coming=$folder.$name.$token.coming
+    # Not there: it has been published, or a run has given up waiting for it.
+    if [ -d "$folder" ] && [ ! -e "$coming" ]; then return 0; fi
+    dd if="$state" of="$coming" bs=8M conv=fsync,nocreat 2> /dev/null || return 1
+    for other in "$folder.$name."*.coming; do
+        [ "$other" = "$coming" ] && break # in the order of their numbers: those before are older
+        rm -f -- "$other"
+    done
+    mv -fT -- "$coming" "$final" && sync -- "$folder"
+}
+
+LC_ALL=C
+export LC_ALL
+for to in "${1:?usage: save.sh FOLDER}"/*.to; do
+    [ -f "$to" ] && [ ! -L "$to" ] || continue
+    token=${to##*/} token=${token%.to}
+    state=${to%.to}.state
+    # One process at a time writes a save.
+    (flock -n 9 || exit 0; if publish; then rm -f -- "$to" "$state"; fi) 9< "$to"
+done
+rm -f -- "$1/spare"

@@ -1,0 +1,283 @@
+"""A training's checkpoint in a job's node, whose epilog is run by hand."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from hops_profiler import Checkpoint  # noqa: E402 - it needs torch
+from hops_profiler.checkpoint import memory, room  # noqa: E402
+
+SAVE = Path(__file__).parents[3] / "slurm_plugin" / "save.sh"
+
+
+@dataclass(frozen=True)
+class Node:
+    """``folder``: of a job in this node's memory; ``path``: its checkpoint, which all nodes see."""
+
+    folder: Path
+    path: Path
+    patch: pytest.MonkeyPatch
+
+    def on(self, name: str) -> Node:
+        """This job on the node ``name``."""
+        folder = self.folder.with_name(name)
+        folder.mkdir(exist_ok=True)
+        (folder / "mounts").write_text(f"{Path('/proc/self/ns/mnt').readlink()}\n")
+        self.patch.setenv("HOPS_STATE_DIR", str(folder))
+        return replace(self, folder=folder)
+
+    def keep(self, number: Callable[[], int] = int, **options: Any) -> Checkpoint:
+        """The checkpoint of a training whose state is a number, many times."""
+        return Checkpoint(self.path, lambda: {"all": torch.full((5000,), number())}, **options)
+
+    def leave(self, number: int) -> None:
+        """A run that is asked to leave, in a process of its own."""
+        assert _in_a_child(lambda: self._run(number)) == 85
+
+    def _run(self, number: int) -> None:
+        kept = self.keep(lambda: number)
+        os.kill(os.getpid(), signal.SIGUSR1)
+        while True:
+            kept.step()
+
+    def epilog(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(["/bin/sh", SAVE, str(self.folder)], cwd="/")
+
+    @property
+    def left(self) -> set[str]:
+        """What is left of saves, in memory and beside the checkpoint."""
+        files = [*self.folder.iterdir(), *self.path.parent.iterdir()]
+        return {file.name for file in files} - {"mounts", "spare", self.path.name}
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+    monkeypatch.setenv("HOPS_JOB", "1")
+    monkeypatch.setenv("HOPS_REQUEUE_EXIT_CODE", "85")
+    monkeypatch.delenv("HOPS_REPORT_DIR", raising=False)
+    (tmp_path / "shared").mkdir()
+    return Node(tmp_path / "n0", tmp_path / "shared" / "my run.v1.pt", monkeypatch).on("n0")
+
+
+def _in_a_child(run: Callable[[], None]) -> int:
+    """Its exit code, or minus the signal that ended it."""
+    pid = os.fork()
+    if not pid:
+        code = 1
+        try:
+            run()
+        except SystemExit as end:
+            code = int(str(end.code))
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def number_in(state: Any) -> int:
+    """Of a whole state; one of two saves would not be of one number."""
+    (number,) = set(state["all"].tolist())
+    return int(number)
+
+
+def test_there_is_none_at_first(node: Node) -> None:
+    assert node.keep().load() is None
+
+
+def test_a_save_is_read_back_and_leaves_nothing_else(node: Node) -> None:
+    kept = node.keep(lambda: 3)
+    kept.save()
+    kept.wait()
+    assert number_in(torch.load(node.path)) == number_in(kept.load()) == 3
+    assert node.left == set()
+
+
+def test_a_run_that_is_asked_leaves_its_state_in_memory(node: Node) -> None:
+    node.leave(1)
+    assert node.epilog().wait() == 0
+    node.leave(2)
+    assert number_in(torch.load(node.path)) == 1
+    assert number_in(node.keep().load()) == 2
+    node.epilog().wait()
+    deadline = time.monotonic() + 30
+    while node.left and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert number_in(torch.load(node.path)) == 2
+    assert node.left == set()
+
+
+def test_a_run_on_another_node_waits_for_what_is_still_coming(node: Node) -> None:
+    node.leave(1)
+    other = node.on("n1").keep()
+    begun = threading.Timer(0.3, lambda: node.epilog().wait())
+    begun.start()
+    assert number_in(other.load()) == 1
+    begun.join()
+    assert node.left == set()
+
+
+def test_what_does_not_come_is_given_up_for_ever(node: Node) -> None:
+    node.leave(1)
+    node.epilog().wait()
+    node.leave(2)
+    other = node.on("n1").keep(lambda: 3)
+    assert number_in(other.load(patience=0.2)) == 1
+    other.save()
+    other.wait()
+    assert node.epilog().wait() == 0
+    assert number_in(torch.load(node.path)) == 3
+    assert node.left == set()
+
+
+def test_an_older_save_does_not_replace_a_newer_one(node: Node) -> None:
+    """As when both wait for a disk that is full until now: the older one is on another node."""
+    node.leave(1)
+    second = node.on("n1")
+    for file in node.folder.iterdir():
+        (second.folder / file.name).write_bytes(file.read_bytes())
+    node.on("n0").leave(2)
+    assert node.epilog().wait() == 0
+    assert second.epilog().wait() == 0
+    assert number_in(torch.load(node.path)) == 2
+    assert node.left | second.left == set()
+
+
+def test_where_writing_fails_memory_keeps_it(node: Node) -> None:
+    node.leave(1)
+    (coming,) = node.path.parent.iterdir()
+    coming.unlink()
+    coming.mkdir()  # as a file system that refuses
+    assert node.epilog().wait() == 0
+    assert any(file.suffix == ".state" for file in node.folder.iterdir())
+
+
+@pytest.mark.parametrize("why", ["a container", "no room", "not a hops job"])
+def test_without_memory_a_run_saves_before_it_leaves(node: Node, why: str) -> None:
+    if why == "a container":
+        (node.folder / "mounts").write_text("mnt:[1]\n")
+    elif why == "no room":
+        node.patch.setattr(memory, "usable", lambda folder: 1000)
+    else:
+        node.patch.delenv("HOPS_JOB")
+    node.leave(4)
+    assert number_in(torch.load(node.path)) == 4
+    assert node.left == set()
+
+
+def test_room_is_reserved_and_used_again(node: Node) -> None:
+    kept = node.keep(lambda: 1)
+    for _ in range(3):
+        kept.step()
+    spare = node.folder / "spare"
+    deadline = time.monotonic() + 30
+    while not (spare.exists() and spare.stat().st_size > 40_000):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    before = spare.stat().st_ino
+    for _ in range(2):
+        kept.save()
+        kept.wait()
+    assert spare.stat().st_ino == before
+    assert number_in(torch.load(node.path)) == 1
+
+
+def test_a_save_at_intervals(node: Node) -> None:
+    kept = node.keep(lambda: 5, every=0.01)
+    time.sleep(0.02)
+    kept.step()
+    kept.wait()
+    assert number_in(torch.load(node.path)) == 5
+
+
+@pytest.mark.parametrize("bad", [{"every": -1.0}, {"every": float("nan")}])
+def test_what_is_not_accepted_is_named(node: Node, bad: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="every="):
+        node.keep(**bad)
+    with pytest.raises(ValueError, match="line break"):
+        Checkpoint("a\nb", dict)
+
+
+KILLS = int(os.environ.get("HOPS_KILLS", "20"))
+
+
+def test_killed_at_any_moment_a_run_leaves_the_last_complete_one(node: Node) -> None:
+    """Runs and epilogs are killed, on two nodes in turns; each run goes on from what it finds."""
+    dice = random.Random(7)
+    reached = node.path.with_name("reached")
+    reached.write_text("0")
+
+    def run() -> None:
+        number = 0
+        kept = node.keep(lambda: number)
+        state = kept.load(patience=0.3)
+        found = 0 if state is None else number_in(state)
+        durable = int(reached.read_text() or 0)
+        if found < durable:
+            os._exit(99)
+        number = found
+        while True:
+            number += 1
+            kept.save()
+            if number % 3 == 0:
+                kept.wait()
+                reached.with_suffix(".new").write_text(str(number))
+                reached.with_suffix(".new").rename(reached)
+
+    for turn in range(KILLS):
+        node = node.on(f"n{turn % 2}")
+        pid = os.fork()
+        if not pid:
+            try:
+                run()
+            finally:
+                os._exit(1)
+        time.sleep(dice.uniform(0.005, 0.15))
+        os.kill(pid, signal.SIGKILL)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+        if dice.random() < 0.7:
+            epilog = node.epilog()
+            if dice.random() < 0.3:
+                time.sleep(dice.uniform(0, 0.03))
+                epilog.kill()
+            epilog.wait()
+    assert int(reached.read_text()) > 0
+
+
+def test_room_is_half_of_what_the_narrowest_limit_leaves(tmp_path: Path) -> None:
+    def tell(name: str, text: str) -> None:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    assert room.usable(tmp_path, tmp_path) > 0
+    tell("proc/meminfo", "MemTotal:  9000 kB\nMemAvailable:  8000 kB\n")
+    assert room.usable(tmp_path, tmp_path) == 4000 * 1024
+    tell("proc/self/cgroup", "0::/slurm/job_7/step_0\n")
+    tell("sys/fs/cgroup/slurm/job_7/step_0/memory.max", "max\n")
+    tell("sys/fs/cgroup/slurm/job_7/step_0/memory.current", "10\n")
+    tell("sys/fs/cgroup/slurm/job_7/memory.max", "3000000\n")
+    tell("sys/fs/cgroup/slurm/job_7/memory.current", "2500000\n")
+    tell("sys/fs/cgroup/slurm/job_7/memory.stat", "anon 5\ninactive_file 100000\n")
+    assert room.usable(tmp_path, tmp_path) == 300_000
+    tell("proc/self/cgroup", "4:cpu:/x\n3:memory:/job_7\n0::/\n")
+    tell("sys/fs/cgroup/memory/job_7/memory.limit_in_bytes", "2000\n")
+    tell("sys/fs/cgroup/memory/job_7/memory.usage_in_bytes", "5000\n")
+    assert room.usable(tmp_path, tmp_path) == 0
+
+
+def test_a_script_needs_no_import_of_the_rest() -> None:
+    code = "import sys, hops_profiler; assert 'torch' not in sys.modules; hops_profiler.Checkpoint"
+    subprocess.run([sys.executable, "-c", code], check=True)
