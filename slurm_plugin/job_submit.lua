@@ -317,7 +317,7 @@ local CLEARED = {
   { "tres_per_task", "" }, { "cpus_per_tres", "" }, { "mem_per_tres", "" },
   { "ntasks_per_tres", NO_VAL16 }, { "ntasks_per_node", NO_VAL16 }, { "num_tasks", NO_VAL },
   { "cpus_per_task", NO_VAL16 }, { "pn_min_cpus", NO_VAL16 }, { "req_nodes", "" },
-  { "req_switch", NO_VAL },
+  { "req_switch", NO_VAL }, { "wait4switch", NO_VAL },
 }
 
 -- The same for what hops ignores with a message: option, field, "not given".
@@ -789,7 +789,8 @@ local function contract(job, pairs_found)
   add("nodes", given(job.req_nodes) and job.req_nodes)
   add("traps", o.traps)
   add("starts", starts_of(job))
-  add("switches", given(job.req_switch) and job.req_switch > 0 and string.format("%.0f", job.req_switch))
+  add("switches", given(job.req_switch) and job.req_switch > 0 and string.format("%.0f", job.req_switch)
+    .. (given(job.wait4switch) and string.format("@%.0f", job.wait4switch) or ""))
   o.ranks = fixed_ranks(job.script, o.shape)
   add("ranks", o.ranks and string.format("%d", o.ranks))
   return o, table.concat(words, "|")
@@ -1013,7 +1014,7 @@ local FIXED = {
   "tres_per_socket", "tres_per_task", "tres_bind", "cpus_per_tres", "ntasks_per_node",
   "ntasks_per_socket", "ntasks_per_core", "ntasks_per_tres", "sockets_per_node",
   "cores_per_socket", "threads_per_core", "shared", "contiguous", "core_spec", "thread_spec",
-  "req_switch", "features", "prefer", "reservation", "licenses",
+  "req_switch", "wait4switch", "features", "prefer", "reservation", "licenses",
 }
 
 -- In an update an empty string is a change: it clears.

@@ -12,6 +12,7 @@ from hopsd.core.placement.pools import pools_of
 from hopsd.core.placement.shortages import Shortages
 from hopsd.core.queue.history import OCCUPYING
 from hopsd.core.queue.run_time import Expectation, RunTimes
+from hopsd.core.queue.switches import on_switches
 from hopsd.core.site.limits import limit_rows
 from hopsd.core.site.own_bounds import open_partitions, standing, within_site
 from hopsd.core.snapshot_job import Context, Sources, Speeds, snapshot_job
@@ -19,6 +20,7 @@ from hopsd.core.snapshot_settings import SnapshotSettings
 from hopsd.core.speed.estimator import Estimator
 from hopsd.core.submission.comment import Comment
 from hopsd.core.submission.partitions import Access
+from hopsd.core.submission.rules import switches_wanted
 from hopsd.model.cluster import Node
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId, NodeName, RackName, host_of
@@ -95,8 +97,24 @@ def build_snapshot(
                 expected[read.id] = seen.expected
     pinned |= {job.id for job in jobs if job.running and not job.preemptible}
     limits = limit_rows(replace(reading, jobs=tuple(reads)), jobs)
-    snapshot = Snapshot(reading.now, info, nodes, tuple(jobs), limits=limits)
+    snapshot = on_switches(
+        Snapshot(reading.now, info, nodes, tuple(jobs), limits=limits),
+        _switches_wanted(reading.jobs, records),
+        {node.name: node.switch for node in reading.nodes},
+    )
     return Built(snapshot, frozenset(pinned), notes, refused, expected)
+
+
+def _switches_wanted(
+    jobs: Iterable[JobReading], records: Mapping[JobId, JobRecord]
+) -> dict[JobId, int]:
+    """The most leaf switches for each job that has such a wish."""
+    return {
+        job.id: most
+        for job in jobs
+        if job.asked.switches and job.id in records
+        if (most := switches_wanted(job, records[job.id].wait_seconds)) is not None
+    }
 
 
 def _context(

@@ -96,7 +96,7 @@ def snapshot_job(of: Sources, context: Context) -> SnapshotJob:
     reqs, left_out = _within_reach(of.comment.reqs, speeds, pools)
     rules = _rules(of, context, where)
     unsaved = UNSAVED_NOTE if of.stay is Stay.UNTIL_SAVED else ""
-    switches = switches_note(of.read, context.reading.nodes)
+    switches = switches_note(of.read, context.reading.nodes, of.record.wait_seconds)
     notes = [left_out, _fewer_cores(of.read, rules), switches, unsaved]
     if left_out:
         of = replace(of, comment=replace(of.comment, reqs=reqs))

@@ -21,8 +21,9 @@ class Asked:
     wants before it is stopped, "": the site's; sent to its steps only if ``signal_steps``, else to
     its shell, ``signal_seconds`` ahead. ``traps``: the signals that the script handles, None:
     unknown. ``ranks``: started on each node whatever the job gets there, None: one per GPU.
-    ``switches``: the most leaf switches that its nodes may be on, None: any number. ``starts``:
-    what the script starts its training by, where that matters to measuring it
+    ``switches``: the most leaf switches that its nodes may be on, None: any number;
+    ``switches_seconds``: how long it would wait for that, None: for ever. ``starts``: what the
+    script starts its training by, where that matters to measuring it
     (``hopsd/core/submission/unseen.py``).
     """
 
@@ -44,6 +45,7 @@ class Asked:
     traps: frozenset[str] | None = None
     ranks: int | None = None
     switches: int | None = None
+    switches_seconds: int | None = None
     starts: frozenset[str] = frozenset()
 
     def tasks(self, gpus: int) -> int:

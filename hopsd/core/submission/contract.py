@@ -29,6 +29,7 @@ _SECONDS = 60
 
 _OPTION = re.compile(r"\{?(?:([RB]*):)?(?:SIG)?(\w+?)(?:@(\d{1,5}))?\}?", re.IGNORECASE)
 _WHOLE = re.compile(r"[1-9][0-9]{0,11}")
+_SECONDS_WORD = re.compile(r"[0-9]{1,12}")
 _RATIO = re.compile(r"([1-9][0-9]{0,11})/([1-9][0-9]{0,11})")
 
 
@@ -64,6 +65,7 @@ def with_signal(asked: Asked, option: str) -> Asked:
 
 def _asked(said: Mapping[str, str]) -> Asked:
     shape = said.get("shape", "")
+    switches, _, wait = said.get("switches", "").partition("@")
     target, name, seconds = (*said.get("signal", "").split(":", 2), "", "", "")[:3]
     return Asked(
         shape=ShapeRule(shape) if shape in tuple(ShapeRule) else None,
@@ -83,7 +85,8 @@ def _asked(said: Mapping[str, str]) -> Asked:
         signal_seconds=_whole(seconds) if name in SIGNALS else None,
         traps=frozenset(said["traps"].split(",")) - {"none"} if said.get("traps") else None,
         ranks=_whole(said.get("ranks")),
-        switches=_whole(said.get("switches")),
+        switches=_whole(switches),
+        switches_seconds=int(wait) if _SECONDS_WORD.fullmatch(wait) else None,
         starts=frozenset(filter(None, said.get("starts", "").split(","))),
     )
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from fractions import Fraction
 from math import floor
 
@@ -49,7 +49,7 @@ def rules_of(
 def allowed_nodes(job: JobReading, nodes: Iterable[NodeReading]) -> list[NodeReading]:
     """The nodes with the GPU type, features and other GRES that the job asks for.
 
-    For ``[a|b]`` the alternative with most GPUs, for ``--switches`` the leaf switches with most.
+    For ``[a|b]`` the alternative with most GPUs; ``--switches`` is for ``core/queue/switches.py``.
     Jobs on a node with several GPU types share it, so it is for none with ``--exclusive``.
     """
     asked = job.asked
@@ -69,34 +69,28 @@ def allowed_nodes(job: JobReading, nodes: Iterable[NodeReading]) -> list[NodeRea
             for one in alternatives(job.features)
         ]
         fitting = max(choices, key=lambda found: sum(node.gpus for node in found))
-    return _on_switches(job, fitting)
+    return fitting
 
 
-def _on_switches(job: JobReading, nodes: list[NodeReading]) -> list[NodeReading]:
-    """Those on as few leaf switches as ``--switches`` allows: where the job is, then most GPUs that
-    plain jobs leave.
-    """
-    most = job.asked.switches
-    by_switch: dict[str, list[NodeReading]] = defaultdict(list)
-    for node in nodes:
-        by_switch[node.switch].append(node)
-    if most is None or len(by_switch) <= most:
-        return nodes
-
-    def room(switch: str) -> tuple[int, int, int]:
-        held = sum(job.allocation.on(node.name) for node in by_switch[switch])
-        usable = sum(n.gpus - n.foreign_gpus for n in by_switch[switch] if n.usable)
-        return held, usable, sum(n.gpus for n in by_switch[switch])
-
-    best = set(sorted(by_switch, key=room, reverse=True)[:most])
-    return [node for node in nodes if node.switch in best]
+def switches_wanted(job: JobReading, waited: float) -> int | None:
+    """The most leaf switches for the job, which has waited so many seconds; None: any number."""
+    limit = job.asked.switches_seconds
+    return job.asked.switches if limit is None or waited < limit else None
 
 
-def switches_note(job: JobReading, nodes: Iterable[NodeReading]) -> str:
+def switches_note(job: JobReading, nodes: Iterable[NodeReading], waited: float) -> str:
     """What the job's user should know of ``--switches``; "" if nothing."""
-    if job.asked.switches is None or any(node.switch for node in nodes):
+    most, limit = job.asked.switches, job.asked.switches_seconds
+    if most is None:
         return ""
-    return "--switches changes nothing, since Slurm knows no switches on this cluster"
+    if not any(node.switch for node in nodes):
+        return "--switches changes nothing, since Slurm knows no switches on this cluster"
+    if limit is None:
+        return ""
+    kept = waited < limit
+    return f"--switches={most} {'counts until' if kept else 'no longer counts:'} it has waited" + (
+        f" {timedelta(seconds=limit)}" if kept else f" the {timedelta(seconds=limit)} that it names"
+    )
 
 
 def _gres(item: str) -> tuple[str, int]:

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from hopsd.core.submission.contract import read_asked
 from hopsd.core.submission.features import alternatives, holds
 from hopsd.core.submission.partitions import Access
-from hopsd.core.submission.rules import gres_count, rules_of, switches_note
-from hopsd.model.allocation import Allocation
+from hopsd.core.submission.rules import gres_count, rules_of, switches_note, switches_wanted
 from hopsd.model.asked import NOTHING_ASKED, Asked
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.reading import JobReading, NodeReading, Reading, SiteMemory, SlurmState
@@ -158,29 +157,31 @@ def on_switches(*names: str) -> list[NodeReading]:
 
 
 @pytest.mark.parametrize(
-    ("most", "allowed"),
-    [(1, {"n0", "n1"}), (2, None), (3, None)],
+    ("words", "waited", "most"),
+    [
+        ("", 0.0, None),
+        ("switches:2", 1e9, 2),
+        ("switches:1@60", 59.0, 1),
+        ("switches:1@60", 60.0, None),
+        ("switches:1@0", 0.0, None),
+    ],
 )
-def test_switches_leave_the_nodes_with_most_gpus(most: int, allowed: set[str] | None) -> None:
-    nodes = on_switches("s0", "s1", "s0")
-    assert rules_of(job(f"switches:{most}"), nodes, COUNTED, 2).nodes == allowed
+def test_a_wish_for_few_switches_counts_for_its_time(
+    words: str, waited: float, most: int | None
+) -> None:
+    assert switches_wanted(job(words), waited) == most
 
 
-def test_a_running_job_stays_on_its_switch_and_a_full_one_is_left() -> None:
-    nodes = on_switches("s0", "s1", "s2")
-    running = job("switches:1", allocation=Allocation.of({NodeName("n1"): 2}))
-    assert rules_of(running, nodes, COUNTED, 2).nodes == {"n1"}
-    nodes[0] = replace(nodes[0], foreign_gpus=8)
-    assert rules_of(job("switches:1"), nodes, COUNTED, 2).nodes == {"n2"}
-
-
-def test_switches_count_among_the_nodes_of_the_other_options() -> None:
-    nodes = on_switches("s0", "s1", "s0")
-    assert rules_of(job("switches:1|type:v100"), nodes, COUNTED, 2).nodes == {"n1"}
+def test_the_time_of_that_wish_is_told() -> None:
+    nodes = on_switches("s0", "s0", "s1")
+    wishing = job("switches:1@3600")
+    assert switches_note(wishing, nodes, 1.0) == "--switches=1 counts until it has waited 1:00:00"
+    over = switches_note(wishing, nodes, 3600.0)
+    assert over == "--switches=1 no longer counts: it has waited the 1:00:00 that it names"
 
 
 def test_without_a_topology_switches_change_nothing_and_it_is_said() -> None:
     assert rules_of(job("switches:1"), NODES, COUNTED, 2).nodes is None
-    assert "knows no switches" in switches_note(job("switches:1"), NODES)
-    assert switches_note(job("switches:1"), on_switches("s0", "s0", "s1")) == ""
-    assert switches_note(job(), NODES) == ""
+    assert "knows no switches" in switches_note(job("switches:1"), NODES, 0.0)
+    assert switches_note(job("switches:1"), on_switches("s0", "s0", "s1"), 0.0) == ""
+    assert switches_note(job(), NODES, 0.0) == ""
