@@ -9,9 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 import click
 
@@ -33,7 +31,7 @@ from hopsd.model.reading import Hold, JobReading, Reading, SlurmState
 from hopsd.policies.registry import get
 from hopsd.slurm.command import SlurmCommands
 from hopsd.slurm.scontrol import ScontrolAdapter
-from hopsd.slurm.submit_line import signal_option
+from hopsd.slurm.submit_line import options_of, signal_option
 
 REFUSED = 2
 NOT_OURS = 3
@@ -60,8 +58,7 @@ def check(words: tuple[str, ...]) -> None:
     Exit codes: 0 hops would accept it, 2 it or Slurm
     would not, 3 it is an ordinary Slurm job.
     """
-    script = next(filter(_is_file, words), "")
-    signal = signal_option(f"sbatch {' '.join(words)}", script)
+    signal = signal_option(" ".join(["sbatch", *options_of(words)]), "")
     asked = {"SBATCH_SIGNAL": signal} if signal else {}
     accepted, said = SlurmCommands(environment=asked).try_submission(words)
     lines = [line.partition(_SAID)[2] for line in said.splitlines() if _SAID in line]
@@ -114,12 +111,6 @@ def shapes(found: Mapping[str, str], reading: Reading) -> list[str]:
         else:
             lines.append(f"{gpus}: never on this cluster as it is")
     return lines
-
-
-def _is_file(word: str) -> bool:
-    with suppress(OSError):  # too long for a name, as the text of --wrap may be
-        return Path(word).is_file()
-    return False
 
 
 def _asked(found: Mapping[str, str]) -> Asked:

@@ -51,6 +51,57 @@ def signal_option(line: str, command: str) -> str:
     return found
 
 
+_FLAGS = [
+    "contiguous",
+    "exclusive",
+    "external",
+    "get-user-env",
+    "help",
+    "hold",
+    "ignore-pbs",
+    "nice",
+    "no-kill",
+    "no-requeue",
+    "overcommit",
+    "oversubscribe",
+    "parsable",
+    "propagate",
+    "quiet",
+    "reboot",
+    "requeue",
+    "share",
+    "spread-job",
+    "stepmgr",
+    "test-only",
+    "usage",
+    "use-min-nodes",
+    "verbose",
+    "version",
+    "wait",
+]
+"""sbatch's long options whose value, if they take one, is never the next word (sbatch(1), 22.05 to
+26.05)."""
+_SHORT_FLAGS = frozenset("hHIkOQsvVW")
+
+
+def options_of(words: Sequence[str]) -> Sequence[str]:
+    """The words of sbatch's line before the script: its options with their values."""
+    at = 0
+    while at < len(words):
+        word = words[at]
+        if word == "--":
+            return words[:at]
+        if word.startswith("--"):
+            name, given, _ = word[2:].partition("=")
+            at += 1 if given or name in _FLAGS else 2
+        elif word.startswith("-") and len(word) > 1:
+            flags = len(word[1:]) - len(word[1:].lstrip("".join(_SHORT_FLAGS)))
+            at += 2 if flags == len(word) - 2 else 1  # the last letter's value is the next word
+        else:
+            return words[:at]
+    return words
+
+
 def submit_lines(jobs: Iterable[Mapping[str, Any]]) -> dict[JobId, str]:
     """The lines in an answer of ``squeue --json``, by the job's own number."""
     found = ((job.get("job_id"), job.get("submit_line")) for job in jobs)

@@ -10,7 +10,7 @@ from hopsd.model.asked import NOTHING_ASKED, Asked
 from hopsd.model.ids import JobId, UserName
 from hopsd.model.reading import JobReading, SlurmState
 from hopsd.slurm.command import SlurmCommands
-from hopsd.slurm.submit_line import SubmitLines, signal_option, submit_lines
+from hopsd.slurm.submit_line import SubmitLines, options_of, signal_option, submit_lines
 
 
 @pytest.mark.parametrize(
@@ -114,3 +114,26 @@ def test_without_slurmdbd_or_its_answer_the_jobs_are_as_they_were(
     assert len(questions) == 2
     assert SubmitLines(commands, lambda: False).applied([a_job("1")], {}) == [a_job("1")]
     assert len(questions) == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "options"),
+    [
+        ("train.sh --signal=9", 0),
+        ("-p gpu train.sh", 2),
+        ("-pgpu train.sh", 1),
+        ("-Hp gpu train.sh", 2),
+        ("-HW train.sh", 1),
+        ("--partition gpu --hold train.sh", 3),
+        ("--partition=gpu --exclusive train.sh", 2),
+        ("--exclusive=user train.sh", 1),
+        ("--wait -- train.sh", 1),
+        ("--wrap hostname", 2),
+        ("-p", 1),
+        ("", 0),
+        ("- train.sh", 0),
+    ],
+)
+def test_the_options_end_at_the_script(line: str, options: int) -> None:
+    words = line.split()
+    assert options_of(words) == words[:options]

@@ -35,6 +35,7 @@ BAR = 30
 """Width of a type's bar."""
 TYPES = 6
 """GPU types with a bar, at most."""
+CTRL_Z = "\x1a"
 KEYS = "q: end   hopsctl explain JOB: why a job runs or waits"
 
 
@@ -62,14 +63,22 @@ def top(path: Path, every: float) -> None:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InputError("top needs a terminal; `hopsctl status` prints the same once")
     doc = ask_daemon(path, "status")
-    with suppress(KeyboardInterrupt), keys(), Live(
-        console=render.console, screen=True, auto_refresh=False
-    ) as live:  # fmt: skip
-        error = ""
+    with suppress(KeyboardInterrupt):
+        while (doc := _until_suspended(path, every, doc)) is not None:
+            os.kill(0, signal.SIGTSTP)  # as the terminal would; returns after fg
+
+
+def _until_suspended(path: Path, every: float, doc: Document) -> Document | None:
+    """Show the screen until Ctrl-Z is pressed; None: until it is to end."""
+    error = ""
+    with keys(), Live(console=render.console, screen=True, auto_refresh=False) as live:
         while True:
             live.update(page(doc, error), refresh=True)
-            if _pressed(every) in ("q", "Q"):
-                return
+            key = _pressed(every)
+            if key in ("q", "Q"):
+                return None
+            if key == CTRL_Z:
+                return doc
             try:
                 doc, error = ask(path, "status"), ""
             except HopsError as problem:
@@ -80,7 +89,8 @@ def top(path: Path, every: float) -> None:
 def keys() -> Iterator[None]:
     """Keys are read as they are pressed, and not shown; at the end the terminal is as before.
 
-    Also when the process is asked to end, or its terminal is closed.
+    Ctrl-Z is a key, too: who stops it leaves the screen first. The end also comes when the process
+    is asked to end, or its terminal is closed.
     """
 
     def end(number: int, _: object) -> None:
@@ -91,6 +101,9 @@ def keys() -> Iterator[None]:
         signal.signal(number, end)
     try:
         tty.setcbreak(sys.stdin)
+        modes = termios.tcgetattr(sys.stdin)
+        modes[6][termios.VSUSP] = bytes([os.fpathconf(sys.stdin.fileno(), "PC_VDISABLE")])
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, modes)
         yield
     finally:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

@@ -8,13 +8,14 @@ import os
 import pty
 import re
 import select
+import shlex
 import signal
 import struct
 import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -94,13 +95,15 @@ def daemon(tmp_path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def on_terminal(*words: str, **environ: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+def on_terminal(
+    *words: str, start: Sequence[str] = START, **environ: str
+) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """hopsctl on a terminal of 80 x 24, and the terminal's other end."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
     process = subprocess.Popen(
-        [*START, *words], stdin=theirs, stdout=theirs, stderr=theirs,
-        env={**os.environ, "TERM": "xterm-256color", **environ}, start_new_session=True,
+        [*start, *words], stdin=theirs, stdout=theirs, stderr=theirs,
+        env={**os.environ, "TERM": "xterm-256color", **environ}, start_new_session=start is START,
     )  # fmt: skip
     try:
         yield process, ours
@@ -139,6 +142,25 @@ def test_the_terminal_is_left_as_it_was(daemon: Path, end: str | signal.Signals,
         assert process.wait(30) == code
         assert CURSOR in after
         assert termios.tcgetattr(ours) == before
+
+
+def test_it_is_stopped_and_comes_back(daemon: Path) -> None:
+    """By a shell with job control, whose session has the terminal."""
+    shell = ("setsid", "--ctty", "bash", "--norc", "--noprofile", "-i")
+    with on_terminal(start=shell, PS1="ready> ") as (_, ours):
+        read_until(ours, "ready> ")
+        os.write(ours, f"{shlex.join([*START, 'top', '--socket', str(daemon)])}\n".encode())
+        read_until(ours, "q: end")
+        os.write(ours, b"\x1a")
+        said = read_until(ours, "Stopped")
+        assert BACK in said
+        assert CURSOR in said
+        os.write(ours, b"fg\n")
+        assert CLEAR in read_until(ours, "q: end")
+        os.write(ours, b"q")
+        read_until(ours, BACK)
+        os.write(ours, b"exit\n")
+        read_until(ours, "exit")
 
 
 def test_no_color_is_respected(daemon: Path) -> None:
