@@ -58,7 +58,7 @@ def check(words: tuple[str, ...]) -> None:
     Exit codes: 0 hops would accept it, 2 it or Slurm
     would not, 3 it is an ordinary Slurm job.
     """
-    signal = signal_option(" ".join(["sbatch", *options_of(words)]), "")
+    signal = signal_option(f"sbatch {' '.join(options_of(words))}", "")
     asked = {"SBATCH_SIGNAL": signal} if signal else {}
     accepted, said = SlurmCommands(environment=asked).try_submission(words)
     lines = [line.partition(_SAID)[2] for line in said.splitlines() if _SAID in line]

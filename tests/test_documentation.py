@@ -1,0 +1,119 @@
+"""The documentation's shell: it parses, and the programs, modules, options and files in it exist.
+
+Commands of hopsctl are in tests/ctl/shell/test_documented.py, the tutorial's and the installation's
+in tests that run them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hopsd.core.submission.comment import parse
+from hopsd.slurm.submit_line import options_of
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
+TEXTS = {page: page.read_text() for page in PAGES}
+SLURM = frozenset({"sbatch", "scancel", "scontrol", "sinfo", "squeue"})
+ELSEWHERE = frozenset({"apt", "hopsctl", "pip", "python", "python3", "systemctl"})
+"""Programs that this machine may lack, or has by another name."""
+
+
+def commands(text: str) -> list[str]:
+    """What is typed at a prompt."""
+    found = re.findall(r"^    [$#] ((?:.*\\\n)*.*)$", text, re.MULTILINE)
+    return [re.sub(r"\\\n\s*", "", line) for line in found]
+
+
+def scripts(text: str) -> list[str]:
+    return re.findall(r"^```bash\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def every_word() -> Iterator[tuple[str, list[str]]]:
+    """The words of each command, of a line of several the first one's."""
+    for page, text in TEXTS.items():
+        for line in commands(text):
+            first = re.split(r" [|<>] | && |; ", line.partition("  #")[0])[0]
+            words = shlex.split(re.sub(r"^\w+=\$\((.*)\)$", r"\1", first))
+            yield f"{page.name}: {line}", words
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_what_a_shell_is_given_parses(page: Path) -> None:
+    for text in ["\n".join(commands(TEXTS[page])), *scripts(TEXTS[page])]:
+        done = subprocess.run(
+            ["bash", "-n"], input=text, capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, ""), text
+
+
+def test_every_program_is_one_that_there_is() -> None:
+    for where, words in every_word():
+        known = words[0] in SLURM | ELSEWHERE or shutil.which(words[0]) or words[0] == "echo"
+        assert known, where
+
+
+def test_every_file_of_ours_is_there() -> None:
+    for where, words in every_word():
+        for word in words:
+            if re.match(r"(bench|conf|docs|examples|migrations)/", word):
+                assert (ROOT / word).exists(), where
+
+
+def test_every_module_and_its_options_are_there() -> None:
+    found = re.findall(r"python -m (bench[.\w]*)([^`\n]*)", "\n".join(TEXTS.values()))
+    assert len(found) > 40
+    for name, rest in found:
+        spec = importlib.util.find_spec(name.rstrip("."))
+        assert spec is not None, name
+        assert spec.origin is not None
+        folder = Path(spec.origin).parent
+        of_package = spec.submodule_search_locations is not None
+        files = folder.rglob("*.py") if of_package else [Path(spec.origin)]
+        source = "".join(file.read_text() for file in files)
+        for option in re.findall(r"--[a-z][a-z-]*", rest):
+            assert f'"{option}"' in source, f"python -m {name}{rest}"
+
+
+def test_every_target_of_make_is_there() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"`make ([a-z-]+)", "\n".join(TEXTS.values())):
+        assert re.search(rf"^(?:[a-z-]+ )*{target}(?: [a-z-]+)*:", makefile, re.MULTILINE), target
+
+
+def test_every_comment_for_hops_is_one() -> None:
+    batch = re.findall(r"^#SBATCH --comment=(.*)$", "\n".join(TEXTS.values()), re.MULTILINE)
+    typed = [
+        word.removeprefix("--comment=")
+        for _, words in every_word()
+        for word in words
+        if word.startswith("--comment=")
+    ]
+    assert batch
+    assert len(typed) > 3
+    for comment in [*(shlex.split(text)[0] for text in batch), *typed]:
+        parse(comment)
+
+
+@pytest.mark.skipif(not shutil.which("sbatch"), reason="needs Slurm")
+def test_every_option_of_slurm_is_one() -> None:
+    """Its programs and their library contain the names of the options that they know."""
+    library = b"".join(path.read_bytes() for path in Path("/usr/lib").glob("*/slurm*/libslurm*.so"))
+    lines = [f"sbatch {line}" for text in TEXTS.values() for script in scripts(text)
+             for line in re.findall(r"^#SBATCH (.*)$", script, re.MULTILINE)]  # fmt: skip
+    for words in [*(shlex.split(line, comments=True) for line in lines),
+                  *(words for _, words in every_word() if words[0] in SLURM)]:  # fmt: skip
+        program = shutil.which(words[0])
+        assert program is not None
+        known = Path(program).read_bytes() + library
+        for word in options_of(words[1:]):
+            if option := re.match(r"--([a-z][a-z-]*)", word):
+                assert f"{option[1]}\0".encode() in known, words
