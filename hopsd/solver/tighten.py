@@ -19,7 +19,8 @@ from hopsd.core.placement.program import Program
 from hopsd.core.placement.shapes import ramp
 from hopsd.errors import SolverError
 from hopsd.model.arrays import Floats, Ints
-from hopsd.solver.backend.linear import Constraints, minimise
+from hopsd.solver.backend.linear import Constraints
+from hopsd.solver.backend.simplex import Simplex
 from hopsd.solver.bound.cuts import capacity_rows
 from hopsd.solver.bound.dual_prices import Prices
 from hopsd.solver.bound.knapsack_cuts import Cuts, ServerParts, factors, patterns
@@ -31,8 +32,10 @@ _ROUNDS, _CUTS_PER_SERVER = 20, 4
 # An LP of more servers takes longer than a plan may.
 _SERVERS_MAX = 400
 # Columns of the first LP, by loss relative to value; how many are added at once, and how often.
-_NEAR, _MORE_COLUMNS, _PRICINGS = 0.03, 1_500, 8
-# Relative: a bound so close to the LP's is the LP's; a round with less progress is the last.
+_NEAR, _MORE_COLUMNS, _PRICINGS = 0.03, 1_500, 2
+# Steps from the best prices known towards those of an LP.
+_STEPS = (1.0, 0.5, 0.25, 0.1)
+# Relative: a bound so close to the LP's is the LP's; two rounds with less progress are the last.
 _CLOSE, _PROGRESS = 2e-4, 5e-4
 _VIOLATED, _USED = 1e-4, 1e-6
 # The child stops by itself a little before it is killed.
@@ -71,13 +74,15 @@ def find_cuts(program: Program, prices: Prices, target: float, give_up: float) -
     """What :func:`tighten` returns, in this process."""
     relaxation = _Relaxation(program, prices)
     best: ItemPrices = prices
+    bounds = [prices.bound]
     try:
         for _ in range(_ROUNDS):
-            before = best.bound
             best = min(best, relaxation.solve(give_up), key=lambda known: known.bound)
+            bounds.append(best.bound)
+            stalled = bounds[-3:][0] - best.bound < 2 * _PROGRESS * best.bound
             if best.bound <= target or monotonic() > give_up or not relaxation.cut():
                 break
-            if relaxation.rounds > 1 and before - best.bound < _PROGRESS * before:
+            if len(bounds) > 3 and stalled:
                 break
     except SolverError:
         pass
@@ -103,11 +108,11 @@ class _Relaxation:
     def __init__(self, program: Program, prices: Prices) -> None:
         self._program, self._rows = program, capacity_rows(program)
         self._parts = parts = ServerParts.of(program)
-        self._cuts, self.rounds = Cuts.none(len(parts.weight)), 0
+        self._cuts = Cuts.none(len(parts.weight))
         self._job = program.configurations.job_of_column()
         self._scale = float(program.value.max())
-        self._at: ItemPrices = prices
-        loss = self._at.losses(program)
+        self._best: ItemPrices = prices
+        loss = prices.losses(program)
         self._active = np.flatnonzero(loss <= _NEAR * program.value)
         self._x = np.zeros(0)
         of_class = np.unique(parts.capacity, axis=0, return_inverse=True)[1].ravel()
@@ -118,17 +123,23 @@ class _Relaxation:
         # Of every cut: its class, its server and its number in the class.
         self._keys: list[tuple[int, int, int]] = []
         self._price = np.zeros(0)
+        self._simplex = Simplex()
 
     def solve(self, give_up: float) -> ItemPrices:
-        """The best prices found while columns with a profit are added until few are missing."""
-        program, best = self._program, self._at
-        self.rounds += 1
+        """The best prices found so far, while columns with a profit are added.
+
+        Few are added a round, and the prices of an LP without the others are far off. The bound is
+        convex, so it is lower on the way from the best prices known towards them (smoothing:
+        Wentges, Int. Trans. Oper. Res. 4, 1997).
+        """
+        program, best = self._program, self._best
         for _ in range(_PRICINGS):
-            value, job = self._solve_lp(give_up)
-            best = min(best, self._at, key=lambda known: known.bound)
-            if self._at.bound - value <= _CLOSE * value:
+            value, job, found = self._solve_lp(give_up)
+            steps = [_between(program, best, found, share) for share in _STEPS]
+            best = min(best, *steps, key=lambda known: known.bound)
+            if best.bound - value <= _CLOSE * value:
                 break
-            profit = program.value - program.per_column(self._at.item) - job[self._job]
+            profit = program.value - program.per_column(found.item) - job[self._job]
             more = np.flatnonzero(profit > _USED * self._scale)
             if len(more) > _MORE_COLUMNS:
                 relative = profit[more] / program.value[more]
@@ -140,21 +151,25 @@ class _Relaxation:
             x = np.zeros(len(columns))
             x[np.searchsorted(columns, self._active)] = self._x
             self._active, self._x = columns, x
+        self._best = best
         return best
 
-    def _solve_lp(self, give_up: float) -> tuple[float, Floats]:
-        """The LP over the active columns; its value and the jobs' prices (jobs,)."""
+    def _solve_lp(self, give_up: float) -> tuple[float, Floats, ItemPrices]:
+        """The LP over the active columns: its value, the jobs' prices (jobs,) and the items'."""
         program, rows, cuts = self._program, self._rows, self._cuts
         jobs, active = program.configurations.jobs, self._active
         column, row, amount = self._entries()
         known, row = np.unique(row, return_inverse=True)
         limit = np.concatenate([np.ones(jobs), rows.limit, cuts.limit])[known]
         constraints = Constraints(row.ravel(), column, amount, limit)
-        found = minimise(
+        beside = jobs + len(rows.limit)
+        labels = [r if r < beside else self._keys[r - beside] for r in known.tolist()]
+        found = self._simplex.minimise(
             -program.value[active] / self._scale,
             constraints,
-            np.full(len(active), np.inf),
-            seconds=give_up - monotonic(),
+            active.tolist(),
+            labels,
+            give_up - monotonic(),
         )
         if found is None:
             raise SolverError("a capacity is below 0")
@@ -166,8 +181,12 @@ class _Relaxation:
         of_parts = cuts.costs(self._parts, of_cuts)
         item[: len(of_parts)] += of_parts
         capacity = float(of_rows @ rows.limit + of_cuts @ cuts.limit)
-        self._at, self._x = prices_of_items(program, item, capacity), found.x
-        return -found.objective * self._scale, price[:jobs]
+        self._x = found.x
+        return (
+            -found.objective * self._scale,
+            price[:jobs],
+            prices_of_items(program, item, capacity),
+        )
 
     def _entries(self) -> tuple[Ints, Ints, Floats]:
         """Columns (positions among the active), rows and amounts of the LP's matrix."""
@@ -261,7 +280,9 @@ class _Relaxation:
         constraints = Constraints(
             np.concatenate(row), np.concatenate(column), np.concatenate(value), np.ones(rows)
         )
-        best = minimise(-np.concatenate(gain), constraints, np.full(columns, np.inf))
+        best = Simplex().minimise(
+            -np.concatenate(gain), constraints, range(columns), range(rows), np.inf
+        )
         if best is None:
             return
         first = 0
@@ -279,6 +300,13 @@ class _Relaxation:
             if key not in group.known:
                 group.known.add(key)
                 group.factor.append(factor)
+
+
+def _between(program: Program, first: ItemPrices, second: ItemPrices, share: float) -> ItemPrices:
+    """The prices at a ``share`` of the way from the first to the second."""
+    item = first.item + share * (second.item - first.item)
+    capacity = first.capacity + share * (second.capacity - first.capacity)
+    return prices_of_items(program, item, capacity)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,64 @@
+"""Linear programs in a row: each is solved to optimality, whatever the last one's basis was."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hopsd.errors import SolverError
+from hopsd.solver.backend import simplex
+from hopsd.solver.backend.linear import Constraints, minimise
+from hopsd.solver.backend.simplex import Simplex
+
+
+@pytest.fixture(params=["highspy", "scipy"])
+def solver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Simplex:
+    """A solver of each kind that an installation may have."""
+    if request.param == "scipy":
+        monkeypatch.setattr(simplex, "find_spec", lambda _: None)
+    else:
+        pytest.importorskip("highspy")
+    return Simplex()
+
+
+def _random(rng: np.random.Generator, columns: int, rows: int) -> Constraints:
+    used = rng.random((rows, columns)) < 0.4
+    used[0] = True  # or the program would be unbounded
+    row, column = np.nonzero(used)
+    amount = rng.integers(1, 9, len(row)).astype(np.float64)
+    return Constraints(row, column, amount, rng.integers(1, 20, rows).astype(np.float64))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_each_program_of_a_sequence_is_solved_to_optimality(solver: Simplex, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for _ in range(4):
+        columns = np.sort(rng.choice(40, int(rng.integers(2, 30)), replace=False))
+        rows = rng.permutation(20)[: int(rng.integers(1, 15))]
+        cost, constraints = -rng.random(len(columns)), _random(rng, len(columns), len(rows))
+        found = solver.minimise(cost, constraints, columns.tolist(), rows.tolist(), np.inf)
+        assert found is not None
+        known = minimise(cost, constraints, np.full(len(columns), np.inf))
+        assert known is not None
+        assert found.objective == pytest.approx(known.objective)
+        # By duality, the prices prove the optimum.
+        assert found.prices.min() >= -1e-9
+        assert -found.prices @ constraints.limit == pytest.approx(known.objective)
+        assert cost @ found.x == pytest.approx(known.objective)
+
+
+def test_an_infeasible_program_has_no_optimum(solver: Simplex) -> None:
+    one = np.zeros(1, dtype=np.int64)
+    assert (
+        solver.minimise(
+            np.ones(1), Constraints(one, one, np.ones(1), -np.ones(1)), [0], [0], np.inf
+        )
+        is None
+    )
+
+
+def test_an_unbounded_program_is_an_error(solver: Simplex) -> None:
+    one = np.zeros(1, dtype=np.int64)
+    constraints = Constraints(one, one, -np.ones(1), np.ones(1))
+    with pytest.raises(SolverError):
+        solver.minimise(-np.ones(1), constraints, [0], [0], np.inf)
