@@ -138,18 +138,38 @@ class Placer:
         return results
 
     def _settled(self, starting: Mapping[JobId, _Starting], deadline: float) -> dict[JobId, Result]:
-        """The results of the first of ``starting`` to have one; at ``deadline``, of all."""
+        """The results of the first of ``starting`` to have one; at ``deadline``, of all. None where
+        their nodes were looked at in vain.
+        """
         ticks = self._watch.ticks
+        moments = [s.patient_until for s in starting.values() if s.patient_until > ticks()]
+        look = min([*moments, deadline])
         seen = self._watch.until(
             lambda now: not all(s.waits(now.get(job), ticks()) for job, s in starting.items()),
-            max(0.0, deadline - ticks()),
+            max(0.0, look - ticks()),
         )
         now = ticks()
+        lost = self._lost(starting) if look <= now < deadline else frozenset()
         return {
             job: self._read_back(start, seen.get(job))
             for job, start in starting.items()
-            if now >= deadline or not start.waits(seen.get(job), now)
+            if now >= deadline or job in lost or not start.waits(seen.get(job), now)
         }
+
+    def _lost(self, starting: Mapping[JobId, _Starting]) -> frozenset[JobId]:
+        """Those whose GPUs another job, such as a plain one, took first and does not leave.
+
+        Slurm's reason for them is Resources or Priority, as for those that wait for a job that leaves.
+        """
+        reading = self._adapter.read()
+        free = {node.name: node.gpus - node.foreign_gpus for node in reading.nodes}
+        for job in reading.jobs:
+            for node, gpus in job.allocation if job.state in _HOLDING else ():
+                free[node] = free.get(node, 0) - gpus
+        waiting = {job.id for job in reading.jobs if job.state is SlurmState.PENDING}
+        return frozenset(
+            job for job in waiting & starting.keys() if not fits(free, starting[job].step.target)
+        )
 
     def _release_wave(
         self, wave: Sequence[Step], reading: Reading, left: Mapping[JobId, float]

@@ -402,6 +402,32 @@ def test_a_reason_that_passes_with_the_next_cycle_is_waited_for(
     assert slurm.now < 1008.0
 
 
+def test_one_whose_gpus_went_to_a_plain_job_is_not_waited_for(slurm: FakeSlurm) -> None:
+    late, cleaning = slurm.add(1), slurm.add(2)
+    slurm.running(3, n2=8)
+    place = slurm.place
+
+    def quicker(placement: Placement) -> None:
+        place(placement)
+        slurm.nodes = (replace(slurm.nodes[0], foreign_gpus=7), *slurm.nodes[1:])
+
+    def cleans_up(job: JobId) -> None:
+        """Its GPUs are free only when another has left them."""
+        if job == cleaning:
+            slurm.later.append((slurm.now + 15.0, lambda: run(job)))
+        else:
+            slurm.change(job, reason="Resources")
+
+    run, slurm.place, slurm._run = slurm._run, quicker, cleans_up  # type: ignore[method-assign]
+    outcomes = port(slurm).apply([start(late, n0=2)])
+    assert statuses(outcomes) == [OutcomeStatus.FAILED]
+    assert "Slurm gave nothing in place of {n0:2}" in outcomes[0].error
+    assert slurm.table[late].hold is Hold.HOPS
+    assert slurm.now < 1010.0
+    slurm.place = place  # type: ignore[method-assign]
+    assert statuses(port(slurm).apply([start(cleaning, n1=2)])) == [OutcomeStatus.DONE]
+
+
 def test_one_that_does_not_start_keeps_no_other_from_it(slurm: FakeSlurm) -> None:
     """An uneven shape starts after the even ones of its nodes, not after those of others."""
     run, stuck, even, uneven = slurm._run, slurm.add(1), slurm.add(2), slurm.add(3)
