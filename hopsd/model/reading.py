@@ -58,6 +58,10 @@ RELEASED_MARK = "#hops-released"
 """Marks a job that was given back to plain Slurm: its owner may change it again."""
 
 
+PARTITIONS_MARK = "#hops-partitions"
+"""``#hops-partitions=a,b>b``: a job that asks for a and b was placed on nodes of b alone."""
+
+
 def split_marks(comment: str) -> tuple[str, str]:
     """Split a comment into the user's own text and hopsd's marks, separated by blanks."""
     own, mark, rest = comment.partition(MARK)
@@ -138,7 +142,7 @@ class JobReading:
     ``allocation``: as Slurm reports it, never as planned; ``gpu_indices``: by node, if the port
     knows them. ``begin``: the earliest start that Slurm allows, 0: at once. ``dependency``: an
     unmet dependency holds the job back; ``stranded``: it can never be met, because of how the
-    other jobs ended. ``per_job_gpus``: it was placed and asks for GPUs in total (as uneven
+    other jobs ended. ``per_job_gpus``: it has nodes or cores, and asks for GPUs in total (as uneven
     placements do). ``marks``: hopsd's own (see ``MARK``), which ``comment`` does not contain.
     ``script``: hash of the batch script and its arguments, empty if unknown or not needed.
     ``awaited``: another job depends on the end of this one. ``asked``: its sbatch options;

@@ -32,7 +32,7 @@ class Placement:
     ``memory_mb_per_node``; None: Slurm's default. ``asked``: tasks, GPU type and other GRES.
     ``comment`` replaces the job's; None leaves it. ``reset``: an earlier placement left a request
     on the job that must be cleared by an update of its own first: GPUs per job
-    (``JobReading.per_job_gpus``), or of another type.
+    (``JobReading.per_job_gpus``), or of another type. ``partition`` replaces the job's; "" leaves it.
     """
 
     job: JobId
@@ -43,14 +43,15 @@ class Placement:
     asked: Asked = NOTHING_ASKED
     memory_mb_per_gpu: int | None = None
     memory_mb_per_node: int | None = None
+    partition: str = ""
 
     @property
     def simple(self) -> bool:
-        """Whether only GPUs and cores are requested, with one task per node."""
+        """Whether only GPUs and cores are requested, with one task per node, in any partition."""
         memory = self.memory_mb_per_gpu is None and self.memory_mb_per_node is None
         asked = self.asked
         plain = asked.tasks_per_gpu is None and asked.tasks_each == 1
-        return memory and plain and not (asked.gpu_type or asked.gres)
+        return memory and plain and not (asked.gpu_type or asked.gres or self.partition)
 
 
 class Adapter(Protocol):
@@ -115,10 +116,12 @@ class Adapter(Protocol):
         asked: Asked = NOTHING_ASKED,
         avoid: Sequence[NodeName] = (),
         begin_now: bool = False,
+        partition: str = "",
     ) -> None:
         """Let a held job ask plain Slurm for ``gpus`` GPUs on any ``nodes`` nodes except ``avoid``,
         of the type and with the other GRES and memory that it ``asked`` for.
 
         ``comment``, with ``RELEASED_MARK``, replaces the job's. The begin time stays but for
         ``begin_now``: a job requeued just now must not start at once (see ``place.py``).
+        ``partition`` replaces the job's; "" leaves it.
         """

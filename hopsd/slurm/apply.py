@@ -195,6 +195,7 @@ class SlurmPort:
                 asked=job.asked,
                 avoid=step.avoid,
                 begin_now=kept_back,
+                partition=job.partition if "," in job.partition else "",
             )
             if not kept_back:
                 self._adapter.release([job.id])

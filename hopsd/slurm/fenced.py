@@ -61,8 +61,16 @@ class FencedAdapter:
         asked: Asked = NOTHING_ASKED,
         avoid: Sequence[NodeName] = (),
         begin_now: bool = False,
+        partition: str = "",
     ) -> None:
         self._assure()
         self._adapter.unpin(
-            job, gpus, comment, nodes=nodes, asked=asked, avoid=avoid, begin_now=begin_now
+            job,
+            gpus,
+            comment,
+            nodes=nodes,
+            asked=asked,
+            avoid=avoid,
+            begin_now=begin_now,
+            partition=partition,
         )

@@ -24,6 +24,7 @@ from hopsd.model.allocation import Allocation
 from hopsd.model.ids import NO_TASKS, GpuType, JobId, NodeName, Tasks, UserName, part_of
 from hopsd.model.reading import (
     NO_ARRAY,
+    PARTITIONS_MARK,
     RELEASED_MARK,
     USER_HOLD_BEGIN,
     Hold,
@@ -266,7 +267,7 @@ def job_reading(
         uid=int(number(job.get("user_id")) or 0),
         name=job.get("name") or "",
         comment=comment,
-        partition=job.get("partition") or "",
+        partition=_partitions(job.get("partition") or "", state, marks),
         state=state,
         submit=number(job.get("submit_time")) or 0.0,
         hold=_hold(job, state),
@@ -288,7 +289,7 @@ def job_reading(
         state_text=_state_text(words, job),
         reason=_reason(job) if state is SlurmState.PENDING else "",
         ran_on=node_names(job.get("nodes") or "") if over else (),
-        per_job_gpus="gpu" in (job.get("tres_per_job") or "") and bool(job.get("required_nodes")),
+        per_job_gpus="gpu" in (job.get("tres_per_job") or "") and _has_more(job),
         asked=asked,
         features=job.get("features") or "",
         excluded=frozenset(node_names(job.get("excluded_nodes") or "")),
@@ -342,6 +343,23 @@ def task_reading(record: JobReading, task: int, known: KnownJobs) -> JobReading:
 def _megabytes(value: Any) -> int | None:
     found = number(value)
     return int(found) if found else None
+
+
+def _has_more(job: Mapping[str, Any]) -> bool:
+    """Whether nodes or cores go with the job's GPUs: from its placement, or its submission."""
+    return bool(job.get("required_nodes")) or (number(job.get("cpus")) or 1) > 1
+
+
+def _partitions(partition: str, state: SlurmState, marks: str) -> str:
+    """The one that a job runs in. While it waits, those that its owner asked for: hopsd may have
+    left some out when it placed the job.
+    """
+    for word in marks.split() if state is SlurmState.PENDING else ():
+        name, _, value = word.partition("=")
+        wanted, _, left = value.partition(">")
+        if name == PARTITIONS_MARK and left == partition:
+            return wanted
+    return partition
 
 
 def _wanted_gpus(job: Mapping[str, Any], held: Mapping[NodeName, int]) -> dict[NodeName, int]:

@@ -13,6 +13,7 @@ from hopsd.model.allocation import Allocation
 from hopsd.model.asked import Asked
 from hopsd.model.ids import JobId, NodeName
 from hopsd.model.reading import (
+    PARTITIONS_MARK,
     PROFILE_MARK,
     USER_HOLD_BEGIN,
     Hold,
@@ -159,7 +160,7 @@ class Placer:
     def _lost(self, starting: Mapping[JobId, _Starting]) -> frozenset[JobId]:
         """Those whose GPUs another job, such as a plain one, took first and does not leave.
 
-        Slurm's reason for them is Resources or Priority, as for those that wait for a job that leaves.
+        Slurm's reason for them is that of jobs which wait for one that leaves: Resources, Priority.
         """
         reading = self._adapter.read()
         free = {node.name: node.gpus - node.foreign_gpus for node in reading.nodes}
@@ -202,9 +203,10 @@ class Placer:
     def _prepare(self, step: Step, job: JobReading, reading: Reading) -> None:
         if job.hold is Hold.NONE:
             self._adapter.hold(job.id)
-        self._adapter.place(
-            placement_of(job, step.target, reading, self._settings, _marked(job, step))
-        )
+        partition = partitions_of(job, step.target, reading)
+        comment = _marked(job, step, partition)
+        placement = placement_of(job, step.target, reading, self._settings, comment)
+        self._adapter.place(replace(placement, partition=partition))
 
     def _release(self, jobs: list[JobId], errors: dict[JobId, str]) -> None:
         """Release all in one request; if Slurm refuses, one by one, to find which it refuses."""
@@ -292,6 +294,20 @@ def placement_of(
         else None,
         memory_mb_per_node=each,
     )
+
+
+def partitions_of(job: JobReading, target: Allocation, reading: Reading) -> str:
+    """The job's partitions that hold all nodes of ``target``; "" where it names but one.
+
+    Slurm tries one partition after the other, and gives up on the named nodes for the whole cycle
+    where the first lacks them (22.05): the job would not start, nor any other there.
+    """
+    asked = job.partition.split(",")
+    if len(asked) == 1:
+        return ""
+    nodes = [node for node in reading.nodes if target.on(node.name)]
+    hold = [name for name in asked if all(name in node.partitions for node in nodes)]
+    return ",".join(hold or asked)
 
 
 def _by_gpu(asked: Asked, site: SiteMemory) -> bool:
@@ -384,10 +400,15 @@ def _marked_held(job: JobReading) -> bool:
     return job.state is SlurmState.PENDING and job.begin >= USER_HOLD_BEGIN
 
 
-def _marked(job: JobReading, step: Step) -> str | None:
-    """The comment with or without the mark that prolog.sh reads; None: leave it as it is."""
-    words = [word for word in job.marks.split() if word.partition("=")[0] != PROFILE_MARK]
+def _marked(job: JobReading, step: Step, partition: str) -> str | None:
+    """The comment with or without the mark that prolog.sh reads, and with the partitions that the
+    job asks for, where it is placed in fewer; None: leave it as it is.
+    """
+    ours = PROFILE_MARK, PARTITIONS_MARK
+    words = [word for word in job.marks.split() if word.partition("=")[0] not in ours]
     if step.profiling:
         words.append(f"{PROFILE_MARK}={step.iterations}" if step.iterations else PROFILE_MARK)
+    if partition and partition != job.partition:
+        words.append(f"{PARTITIONS_MARK}={job.partition}>{partition}")
     marks = " ".join(words)
     return with_marks(job.comment, marks) if marks != job.marks else None

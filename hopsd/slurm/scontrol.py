@@ -176,6 +176,7 @@ class ScontrolAdapter:
         asked: Asked = NOTHING_ASKED,
         avoid: Sequence[NodeName] = (),
         begin_now: bool = False,
+        partition: str = "",
     ) -> None:
         # Slurm never mixes GPUs with and without a type on a job (22.05), and keeps neither cores
         # nor memory for each GPU of a job without (26.05).
@@ -197,6 +198,7 @@ class ScontrolAdapter:
             f"comment={comment}",
             *([f"excnodelist={','.join(map(host_of, avoid))}"] if avoid else []),
             *(["starttime=now"] if begin_now else []),
+            *([f"partition={partition}"] if partition else []),
         )
 
     def _release(self) -> Release:

@@ -38,6 +38,7 @@ def update_arguments(placement: Placement, release: Release) -> list[str]:
         f"numnodes={len(allocation.nodes)}",
         *(_even_tasks if even else _uneven_tasks)(placement, release),
         *_memory(placement),
+        *([f"partition={placement.partition}"] if placement.partition else []),
         f"tresPerJob={'' if even else f'gres:{kind}:{allocation.gpus}'}",
         f"tresPerNode={','.join(each + others)}",
         "starttime=now",

@@ -59,9 +59,17 @@ def test_a_held_job_in_a_smaller_partition_makes_nobody_elses_impossible(site: S
     one = submit(cluster, "--partition=one", comment="hops:reqs=8", uid=uid_of(BOB))
     assert "partition one, 1 node of one job: at most 4 GPUs" in reason(site, one)
     twelve = submit(
-        cluster, "--partition=main", script=SAVER, comment="hops:reqs=12", uid=uid_of(ALICE)
+        # Slurm tries debug first, which lacks two of the nodes.
+        *(cluster, "--partition=debug,main"),
+        script=SAVER,
+        comment="hops:reqs=12",
+        uid=uid_of(ALICE),
     )
     wait_until(lambda: nodes_of(site, twelve) == ("n0", "n1", "n2"))
+    cluster.run("scontrol", "requeuehold", twelve)
+    wait_until(lambda: not nodes_of(site, twelve))
+    [again] = [job for job in cluster.read_jobs() if job.id == twelve]
+    assert again.partition == "debug,main"
 
 
 def test_cores_and_memory_of_plain_jobs_are_left_to_them(site: Site) -> None:

@@ -123,6 +123,7 @@ class FakeSlurm:
         asked: Asked = NOTHING_ASKED,
         avoid: Sequence[NodeName] = (),
         begin_now: bool = False,
+        partition: str = "",
     ) -> None:
         assert comment.endswith(" #hops-released")
         self.asked("unpin begin" if begin_now else "unpin", job)
@@ -426,6 +427,27 @@ def test_one_whose_gpus_went_to_a_plain_job_is_not_waited_for(slurm: FakeSlurm) 
     assert slurm.now < 1010.0
     slurm.place = place  # type: ignore[method-assign]
     assert statuses(port(slurm).apply([start(cleaning, n1=2)])) == [OutcomeStatus.DONE]
+
+
+def test_a_job_is_placed_in_those_of_its_partitions_that_hold_its_nodes(slurm: FakeSlurm) -> None:
+    slurm.nodes = tuple(
+        replace(node, partitions=("main", "short") if node.name == "n0" else ("main",))
+        for node in slurm.nodes
+    )
+    place, asked = slurm.place, {}
+
+    def noted(placement: Placement) -> None:
+        asked[placement.job] = (placement.partition, placement.comment)
+        place(placement)
+
+    slurm.place = noted  # type: ignore[method-assign]
+    wide, narrow = slurm.add(1, partition="short,main"), slurm.add(2, partition="short,main")
+    port(slurm).apply([start(wide, n0=2, n1=2), start(narrow, n0=2), start(slurm.add(3), n2=1)])
+    assert asked == {
+        wide: ("main", "hops:reqs=1 #hops-partitions=short,main>main"),
+        narrow: ("short,main", None),
+        "3": ("", None),
+    }
 
 
 def test_one_that_does_not_start_keeps_no_other_from_it(slurm: FakeSlurm) -> None:

@@ -92,6 +92,17 @@ def test_what_the_submit_plugin_asks_for_in_total_is_in_no_placements_way() -> N
     assert not job_reading(submitted, ORDER, NONE_KNOWN).per_job_gpus
 
 
+def test_a_job_placed_in_one_of_its_partitions_still_asks_for_all() -> None:
+    def partition(now: str, state: str = "PENDING") -> str:
+        comment = "hops:reqs=1 #hops-partitions=short,main>main"
+        job = {**OLD, "job_state": state, "comment": comment, "partition": now}
+        return job_reading(job, ORDER, NONE_KNOWN).partition
+
+    assert partition("main") == "short,main"
+    assert partition("main", "RUNNING") == "main"
+    assert partition("other") == "other"  # its owner has changed it since
+
+
 @pytest.mark.parametrize(
     ("exit_code", "expected"),
     [
