@@ -32,7 +32,8 @@ class Placement:
     ``memory_mb_per_node``; None: Slurm's default. ``asked``: tasks, GPU type and other GRES.
     ``comment`` replaces the job's; None leaves it. ``reset``: an earlier placement left a request
     on the job that must be cleared by an update of its own first: GPUs per job
-    (``JobReading.per_job_gpus``), or of another type. ``partition`` replaces the job's; "" leaves it.
+    (``JobReading.per_job_gpus``), or of another type. ``partition`` replaces the job's;
+    "" leaves it.
     """
 
     job: JobId
