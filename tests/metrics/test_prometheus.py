@@ -9,10 +9,12 @@ import re
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
@@ -38,12 +40,12 @@ needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="promtool (package 
 
 
 class Site:
-    """A controller in memory whose figures are served on a socket."""
+    """A controller in memory whose figures are served on a socket, or at an address."""
 
-    def __init__(self, folder: Path, rig: Rig) -> None:
+    def __init__(self, folder: Path, rig: Rig, address: str = "") -> None:
         self.rig, self.socket = rig, folder / "metrics.sock"
         config = Config()
-        listen = ListenAddress(str(self.socket))
+        listen = ListenAddress(address or str(self.socket))
         self.config = replace(config, metrics=replace(config.metrics, listen=listen))
         self.metrics = Metrics(self.config)
 
@@ -368,3 +370,66 @@ def test_promtool_accepts_the_dashboards_queries(tmp_path: Path) -> None:
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.live
+@pytest.mark.skipif(not shutil.which("prometheus"), reason="needs the package prometheus")
+def test_a_prometheus_scrapes_it_and_evaluates_the_rules(tmp_path: Path) -> None:
+    listen, web = (f"127.0.0.1:{free_port()}" for _ in range(2))
+    (tmp_path / "reports").mkdir()
+    site = Site(tmp_path, Rig(tmp_path / "reports", job(1, "hops:reqs=2")), listen)
+    site.tick()
+    file = tmp_path / "prometheus.yml"
+    scraped = {"job_name": "hops", "static_configs": [{"targets": [listen]}]}
+    file.write_text(json.dumps({
+        "global": {"scrape_interval": "500ms", "evaluation_interval": "500ms"},
+        "rule_files": [str(CONF / "hops.rules.yml")], "scrape_configs": [scraped],
+    }))  # fmt: skip
+    with (tmp_path / "log").open("w") as log, subprocess.Popen(
+        ["prometheus", f"--config.file={file}", f"--storage.tsdb.path={tmp_path / 'data'}",
+         f"--web.listen-address={web}"],
+        cwd=tmp_path, stdout=log, stderr=log,
+    ) as process:  # fmt: skip
+        try:
+            answer = wait_for(
+                lambda: ask(web, "query?query=hops_running_jobs")["result"], process, log.name
+            )
+            rules = wait_for(
+                lambda: [
+                    rule
+                    for group in ask(web, "rules")["groups"]
+                    for rule in group["rules"]
+                    if rule["health"] != "unknown"
+                ],
+                process,
+                log.name,
+            )
+        finally:
+            process.kill()
+            site.metrics.close()
+    (series,) = answer
+    assert float(series["value"][1]) == len(site.rig.controller.document["running"])
+    assert {rule["health"] for rule in rules} == {"ok"}
+
+
+def ask(web: str, question: str) -> Any:
+    try:
+        with urlopen(f"http://{web}/api/v1/{question}", timeout=10) as answer:
+            return json.load(answer)["data"]
+    except OSError:  # it has not started yet
+        return {"result": [], "groups": []}
+
+
+def wait_for(found: Callable[[], Any], process: subprocess.Popen[bytes], log: str) -> Any:
+    deadline = time.monotonic() + 60.0
+    while time.monotonic() < deadline and process.poll() is None:
+        if value := found():
+            return value
+        time.sleep(0.1)
+    raise AssertionError(Path(log).read_text()[-2000:])
+
+
+def free_port() -> int:
+    with closing(socket.socket()) as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
