@@ -87,3 +87,11 @@ def test_a_time_that_is_none(site: Path, since: str) -> None:
     done = CliRunner().invoke(cli, ["what-if", "--since", since])
     assert done.exit_code == 2
     assert "accepted is how long ago" in done.output
+
+
+def test_who_has_to_wait_for_long_is_told_so(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "of a processor" not in asked(site)
+    monkeypatch.setattr("hopsd.ctl.history.what_if.JOB_SECONDS", 30.0)
+    said = asked(site)
+    assert "about 1m30s of a processor" in said
+    assert said.index("of a processor") < said.index("as it was")
