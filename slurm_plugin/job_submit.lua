@@ -763,10 +763,11 @@ local function contract(job, pairs_found)
       .. "at least, such as reqs=%d,%d, or per_node= or shape= in the comment", pairs_found.reqs, o.each, o.each, 2 * o.each)
   end
   local words, tasks, tasks_each = {}, tasks_of(o)
-  -- Slurm gives tasks by cores: of 5 and 6 GPUs, nodes got 6 and 5 tasks (22.05).
-  if o.shape == "any" and (tasks or tasks_each) then
-    return nil, "shape=any goes with one task a node, which starts its own ranks (srun hops-run, torchrun); for tasks by "
-      .. "GPU write shape=even, or --ntasks-per-node=1"
+  -- Slurm gives tasks by cores: of 5 and 6 GPUs, nodes got 6 and 5 tasks (22.05). A task for each GPU is
+  -- for task_prolog.sh, which names a node to srun for each of them.
+  if o.shape == "any" and (tasks and tasks ~= "1/1" or tasks_each) then
+    return nil, "shape=any goes with one task for each GPU (srun python), or one on each node, which starts its own ranks "
+      .. "(srun hops-run, torchrun); for others write shape=even, or --ntasks-per-node=1"
   end
   local function add(key, value)
     if value then words[#words + 1] = key .. ":" .. value end

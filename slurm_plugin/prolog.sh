@@ -60,6 +60,26 @@ count_gpus() {
         END { print total + 0 }'
 }
 
+# GPUs of each node of several, "n[0-1]:2;n4:3", from slurmctld's answer.
+gpus_by_node() {
+    printf '%s\n' "$1" | awk '{
+        for (at = 1; at <= NF; at++) {
+            if ($at ~ /^Nodes=/) nodes = substr($at, 7)
+            if ($at !~ /^GRES=/ || nodes !~ /^[][A-Za-z0-9_.,-]+$/) continue
+            words = substr($at, 6)
+            gsub(/\([^)]*\)/, "", words) # indices: "gpu:a100:2(IDX:0-1),gpu:v100:0(IDX:)"
+            n = split(words, items, ",")
+            total = 0
+            for (i = 1; i <= n; i++) {
+                parts = split(items[i], part, ":")
+                if (part[1] == "gpu") total += part[parts]
+            }
+            if (total) found = found (found ? ";" : "") nodes ":" total
+            nodes = ""
+        }
+    } END { if (found) print "HOPS_GPUS_BY_NODE=" found }'
+}
+
 # Most iterations to measure, from the mark "#hops-profile=20" that hopsd appends to the
 # comment; 0: do not profile.
 profile_iterations() {
@@ -77,6 +97,7 @@ read_comment() {
         RESTARTS=${SLURM_JOB_RESTART_COUNT:-0} \
         PROFILE=$(profile_iterations) RANGE=$HOPS_RANGE_VALUES \
         awk -f "${0%/*}/comment.awk"
+    [ "${SLURM_JOB_NUM_NODES:-1}" = 1 ] || gpus_by_node "$1"
 }
 
 # A field of slurmctld's answer, in the form of the Prolog's environment.

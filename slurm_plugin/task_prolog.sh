@@ -7,16 +7,19 @@ HOPS_STATE_DIR=/dev/shm/hops
 HOPS_REPORT_DIR=
 HOPS_PROFILER_PATH=
 HOPS_REQUEUE_EXIT_CODE=85
+HOPS_STATE_DIR=/dev/shm/hops
+HOPS_SCONTROL=scontrol
 site=${0%/*}/site.sh
 [ -r "$site" ] || site=/etc/hops/site.sh
 # shellcheck source=slurm_plugin/site.sh
 [ -r "$site" ] && . "$site"
 
-gpus=
+gpus= by_node=
 hand_on() {
     while IFS= read -r line; do
         case $line in
             HOPS_GPUS=*) gpus=${line#HOPS_GPUS=} ;;
+            HOPS_GPUS_BY_NODE=*) by_node=${line#HOPS_GPUS_BY_NODE=} ;;
         esac
         case $line in
             HOPS_[A-Z]*=*) echo "export $line" ;;
@@ -41,6 +44,32 @@ count_tasks() {
 # NAME VALUE: replaces what sbatch left of the request by what was given; other variables stay.
 correct() {
     [ -z "$2" ] || [ "$2" = 0 ] || echo "export $1=$2"
+}
+
+# A task for each GPU of nodes with different numbers of them: srun starts so many where a file names
+# each node as often as it has GPUs. Slurm itself gives tasks by cores, not by GPUs.
+one_for_each_gpu() {
+    hosts=$HOPS_STATE_DIR/${SLURM_JOB_ID-}.${SLURMD_NODENAME-}/hosts each= rest=$by_node\; most=0
+    while [ -n "$rest" ]; do
+        item=${rest%%;*} rest=${rest#*;} names=${item%:*} count=${item##*:}
+        case $count in *[!0-9]* | "") return 1 ;; esac
+        [ "$count" -le "$most" ] || most=$count
+        for name in $(PATH=${PATH:+$PATH:}/usr/local/bin:/usr/bin "$HOPS_SCONTROL" show hostnames "$names"); do
+            each=${each:+$each,}$count left=$count
+            while [ "$left" -gt 0 ]; do echo "$name" && left=$((left - 1)); done
+        done
+    done > "$hosts" && [ "$(wc -l < "$hosts")" = "$gpus" ] || return 1
+    tasks=$gpus
+    echo "export SLURM_HOSTFILE=$hosts"
+    echo "export SLURM_DISTRIBUTION=arbitrary"
+    echo "export SLURM_NTASKS=$gpus"
+    echo "export SLURM_NPROCS=$gpus"
+    echo "export SLURM_TASKS_PER_NODE=$each"
+    [ -z "${SLURM_GPUS_PER_NODE-}" ] || echo "export SLURM_GPUS=$gpus"
+    for name in NTASKS_PER_NODE GPUS_PER_NODE GRES; do # these are the same on every node
+        echo "unset SLURM_$name"
+        unset "SLURM_$name"
+    done
 }
 
 file=$HOPS_RUN_DIR/${SLURM_JOB_ID-}.${SLURMD_NODENAME-}
@@ -111,7 +140,16 @@ esac
 case ${SLURM_STEP_ID:--5} in
     -5 | 4294967291) # the batch script; unset on 22.05, -5 on 26.05
         count_tasks "${SLURM_TASKS_PER_NODE-}"
+        uneven=
         case "|${HOPS_ASKS-}|" in
+            *"|shape:any|"*"tasks:1/1|"*)
+                if [ "$tasks" != "$gpus" ] && [ -n "$by_node" ]; then
+                    one_for_each_gpu && uneven=yes || count_tasks "${SLURM_TASKS_PER_NODE-}"
+                fi
+                ;;
+        esac
+        case "$uneven|${HOPS_ASKS-}|" in
+            yes*) ;;
             *"|shape:"*"|counted:yes|"* | "||")
                 [ -z "${SLURM_NTASKS-}" ] || correct SLURM_NTASKS "$tasks"
                 [ -z "${SLURM_NPROCS-}" ] || correct SLURM_NPROCS "$tasks"

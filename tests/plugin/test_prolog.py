@@ -440,6 +440,49 @@ def test_the_batch_script_finds_the_shape_that_it_was_given(
     assert not [name for name in exports(task) if name.startswith("SLURM_")]
 
 
+DETAILS = (
+    "JobId=7 Nodes=n[1-2] CPU_IDs=0-3 Mem=0 GRES=gpu:a100:2(IDX:0-1),gpu:v100:0(IDX:)"
+    " Nodes=n4 CPU_IDs=0-5 Mem=0 GRES=gpu:a100:1(IDX:3),nvme:9(CNT:9) JOB_GRES=gpu:a100:5 Network="
+)
+
+
+def test_srun_is_told_of_a_task_for_each_gpu_of_uneven_nodes(node: Node, tmp_path: Path) -> None:
+    memory = tmp_path / "memory" / "7.n1"
+    memory.mkdir(parents=True)
+    with (node.folder / "site.sh").open("a") as site:
+        site.write(f"HOPS_STATE_DIR={tmp_path}/memory\n")
+    fake_scontrol(node, DETAILS)
+    told = node.start("hops:reqs=5;shape=any", gpus="", SLURM_JOB_NUM_NODES="3")
+    assert told["HOPS_GPUS_BY_NODE"] == "n[1-2]:2;n4:1"
+    names = "case $3 in n4) echo n4 ;; *) echo n1; echo n2 ;; esac"
+    (node.folder / "scontrol").write_text(f"#!/bin/sh\n{names}\n")
+    given = {"SLURM_TASKS_PER_NODE": "1(x3)", "SLURM_GPUS_ON_NODE": "2", "SLURM_NTASKS": "8"}
+    given |= {"SLURM_NTASKS_PER_NODE": "4", "SLURM_GPUS_PER_NODE": "4"}
+    asks = "shape:any|counted:yes|tasks:1/1|memory:default"
+    done = node.call("task_prolog.sh", HOPS_ASKS=asks, **given)
+    found = exports(done)
+    assert (memory / "hosts").read_text().split() == ["n1", "n1", "n2", "n2", "n4"]
+    assert {name: text for name, text in found.items() if name.startswith("SLURM_")} == {
+        "SLURM_HOSTFILE": str(memory / "hosts"),
+        "SLURM_DISTRIBUTION": "arbitrary",
+        "SLURM_NTASKS": "5",
+        "SLURM_NPROCS": "5",
+        "SLURM_TASKS_PER_NODE": "2,2,1",
+        "SLURM_GPUS": "5",
+    }
+    assert {"unset SLURM_NTASKS_PER_NODE", "unset SLURM_GPUS_PER_NODE"} <= set(
+        done.stdout.splitlines()
+    )
+    for other in (asks.replace("any", "even"), asks.replace("1/1", "1/2")):
+        assert "SLURM_HOSTFILE" not in exports(
+            node.call("task_prolog.sh", HOPS_ASKS=other, **given)
+        )
+    (memory / "hosts").unlink()
+    memory.rmdir()  # without it Slurm's own figures stay
+    silent = exports(node.call("task_prolog.sh", HOPS_ASKS=asks, **given))
+    assert (silent["SLURM_NTASKS"], silent["SLURM_NTASKS_PER_NODE"]) == ("3", "1")
+
+
 @pytest.fixture
 def memory_node(open_node: Node) -> Node:
     """Its jobs may leave their state in memory."""

@@ -203,15 +203,16 @@ def test_a_count_that_the_script_does_not_take_from_its_allocation_is_named(
     assert ("write --nproc_per_node=gpu" in done.stderr) == warned
 
 
-def test_uneven_nodes_take_no_tasks_by_gpu(cluster: PrivateCluster) -> None:
+def test_uneven_nodes_take_no_tasks_for_several_gpus(cluster: PrivateCluster) -> None:
     """Slurm gives tasks by cores: of 5 and 6 GPUs, nodes got 6 and 5 tasks."""
     comment = "--comment=hops:reqs=4,8;shape=any"
     options = "--nodes=2 --gpus-per-node=4"
-    made, told = sbatch(cluster, comment, *options.split(), "--ntasks-per-node=4")
+    made, told = sbatch(cluster, comment, *options.split(), "--ntasks-per-node=2")
     assert not made
-    assert "shape=any goes with one task a node" in told
-    made, _ = sbatch(cluster, comment, *options.split(), "--ntasks-per-node=1")
-    assert made
+    assert "shape=any goes with one task for each GPU" in told
+    for each in (1, 4):
+        made, _ = sbatch(cluster, comment, *options.split(), f"--ntasks-per-node={each}")
+        assert made
 
 
 def test_counts_that_the_options_leave_out_are_named(cluster: PrivateCluster) -> None:

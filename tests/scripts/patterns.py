@@ -245,5 +245,7 @@ ELASTIC = [
     ("srun-cpus", "reqs=2;per_node=2", {2}),
     ("two-nodes-tasks", "reqs=6;shape=node", {6}),
     ("two-nodes-launcher", "reqs=5;shape=node", {5}),
+    ("two-nodes-tasks", "reqs=13;shape=any", {13}),
+    ("gpus-per-task", "reqs=13;shape=any", {13}),
 ]
 """A pattern on other counts than its own: comment, GPUs that it may get."""
