@@ -12,7 +12,7 @@ _REASONS = {
     "writable": "apptainer with --writable, which cannot bind hops' folders",
     "docker": "docker, which passes on neither hops' variables nor its folders",
     "podman": "podman, which passes on neither hops' variables nor its folders",
-    "enroot": "enroot, where hops' folders are missing unless the site mounts them",
+    "enroot": "enroot, which passes on no variables but those named by --env",
     "shifter": "shifter, where hops' folders are missing unless the site mounts them",
     "charliecloud": "ch-run, where hops' folders are missing unless it binds them",
     "bwrap": "bwrap, where hops' folders are missing unless it binds them",
