@@ -13,7 +13,8 @@ def test_what_was_seen_is_named() -> None:
 
 
 def test_enroot_lacks_the_variables_even_where_the_site_mounts_our_folders() -> None:
-    assert "no variables but those named by --env" in why_unseen(read_asked("hops:asks|starts:enroot"))
+    told = why_unseen(read_asked("hops:asks|starts:enroot"))
+    assert "no variables but those named by --env" in told
 
 
 def test_nothing_is_said_of_what_is_measured_or_unknown() -> None:
