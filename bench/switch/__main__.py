@@ -1,7 +1,8 @@
 """``python -m bench.switch``: how fast trainings restart and take turns; docs/switching.md.
 
-Without options all four parts: restarts by hops' launcher and torchrun, saves that a GPU waits for,
-switches between two trainings, and what the gate costs. ``--cuda`` measures the switches on a GPU.
+Without options all parts: restarts by hops' launcher and torchrun, alone and in Slurm, saves that a
+GPU waits for, switches between two trainings, and what the gate costs. ``--cuda`` measures the
+switches on a GPU.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench.switch import gate, restarts, saves, turns
+from bench.switch import gate, live, restarts, saves, turns
 
-PARTS = ("restarts", "saves", "turns", "gate")
+PARTS = ("restarts", "live", "saves", "turns", "gate")
 
 
 def main() -> None:
@@ -37,6 +38,11 @@ def main() -> None:
         table = Table(*restarts.COLUMNS)
         for ranks in options.ranks:
             table.add_row(*restarts.measure(ranks, options.pairs))
+        console.print(table)
+    if "live" in options.parts:
+        table = Table(*live.COLUMNS)
+        for ranks in options.ranks:
+            table.add_row(*live.measure(ranks, options.pairs))
         console.print(table)
     if "saves" in options.parts:
         table = Table(*saves.COLUMNS)

@@ -1,0 +1,170 @@
+"""A real restart in Slurm: from hops' request to leave until the first iteration on another node.
+
+Two jobs of examples/train.sh, one by hops' launcher and one by torchrun, each with two nodes of its
+own, are moved to and fro in turns. What they reached after all their restarts is compared, bit for
+bit, with a training by torchrun that nobody interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from examples.demo.cluster import NodeSpec, PrivateCluster
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import JobId
+from hopsd.model.step import OutcomeStatus, Step, StepKind
+from hopsd.slurm.apply import SlurmPort
+from hopsd.slurm.scontrol import ScontrolAdapter
+from hopsd.slurm.watch import ApplySettings
+
+from .restarts import LAUNCHERS
+
+ROOT = Path(__file__).parents[2]
+TRAIN = ROOT / "examples" / "train.py"
+COLUMNS = ("ranks", "launcher s", "torchrun s", "ratio, median of pairs", "range", "checkpoints")
+PATIENCE_SECONDS = 300.0
+BATCH = 16
+
+
+def measure(ranks: int, pairs: int) -> list[str]:
+    """A row of the table."""
+    with tempfile.TemporaryDirectory(prefix="hops-bench-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        with PrivateCluster(
+            folder / "slurm", nodes=(NodeSpec("rtx3090", gpus=ranks),) * 4
+        ) as slurm:
+            jobs = {
+                launcher: _Moved(slurm, folder / launcher, module, ranks, at)
+                for at, (launcher, module) in enumerate(LAUNCHERS.items())
+            }
+            found = [{n: jobs[n].restart() for n in _in_turns(pair)} for pair in range(pairs)]
+            for job in jobs.values():
+                job.leave()
+        equal = all(_as_uninterrupted(job.checkpoint, ranks, folder) for job in jobs.values())
+    ratios = sorted(pair["launcher"] / pair["torchrun"] for pair in found)
+    medians = [f"{statistics.median(pair[name] for pair in found):.2f}" for name in LAUNCHERS]
+    spread = f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
+    verdict = "equal" if equal else "DIFFERENT"
+    return [str(ranks), *medians, f"{statistics.median(ratios):.2f}", spread, verdict]
+
+
+def _in_turns(pair: int) -> list[str]:
+    return list(LAUNCHERS)[:: -1 if pair % 2 else 1]
+
+
+@dataclass
+class _Moved:
+    """A training that is moved between the ``pair``-th two nodes."""
+
+    slurm: PrivateCluster
+    folder: Path
+    module: str
+    ranks: int
+    pair: int
+    at: int = 0
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(mode=0o755)
+        self.port = SlurmPort(ScontrolAdapter(self.slurm.commands()), ApplySettings())
+        done = subprocess.run(
+            ["sbatch", "--parsable", f"--comment=hops:reqs={self.ranks};batch={BATCH}",
+             f"--output={self.folder}/log", f"--chdir={self.folder}",
+             ROOT / "examples" / "train.sh", "--samples=100000000", "--pace=0.2",
+             "--print-every=1", "--agree-every=1"],
+            env={**os.environ, **self.slurm.env, "PYTHON": sys.executable, "TRAIN": str(TRAIN),
+                 "CHECKPOINTS": str(self.folder), "LAUNCHER": self.module},
+            cwd=self.folder, check=True, capture_output=True, text=True,
+        )  # fmt: skip
+        self.id = JobId(done.stdout.strip())
+        self._apply(Step(self.id, StepKind.START, target=self._place()))
+        self._trains(0)
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / self.id / "checkpoint.pt"
+
+    def restart(self) -> float:
+        """Seconds from the request until the first iteration elsewhere."""
+        here, runs = self._place(), len(self._ends())
+        self.at = 1 - self.at
+        step = Step(self.id, StepKind.MOVE, current=here, target=self._place())
+        with ThreadPoolExecutor(1) as thread:
+            began = time.monotonic()
+            moved = thread.submit(self._apply, step)
+            self._trains(runs + 1)
+            seconds = time.monotonic() - began
+            moved.result()
+        return seconds
+
+    def leave(self) -> None:
+        """Save and end."""
+        self._apply(Step(self.id, StepKind.PREEMPT, current=self._place()))
+
+    def _place(self) -> Allocation:
+        return Allocation.of({f"n{2 * self.pair + self.at}": self.ranks})
+
+    def _apply(self, step: Step) -> None:
+        (outcome,) = self.port.apply([step])
+        assert outcome.status is OutcomeStatus.DONE, outcome.error
+
+    def _trains(self, runs: int) -> None:
+        """Until so many runs have ended and the next has trained for an iteration."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not self._has_trained(runs):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self.module} does not train:\n{self._log()[-2000:]}")
+            time.sleep(0.02)
+
+    def _has_trained(self, runs: int) -> bool:
+        ends = self._ends()
+        seen = re.findall(r"^samples (\d+) ", self._log(), re.MULTILINE)
+        return len(ends) == runs and bool(seen) and int(seen[-1]) > (ends or [0])[-1]
+
+    def _ends(self) -> list[int]:
+        """The samples at which runs have ended."""
+        lines = self._text(self.checkpoint.with_name("history.jsonl")).splitlines()
+        return [json.loads(line)["end"] for line in lines]
+
+    def _log(self) -> str:
+        return self._text(self.folder / "log")
+
+    @staticmethod
+    def _text(path: Path) -> str:
+        return path.read_text() if path.exists() else ""
+
+
+def _as_uninterrupted(checkpoint: Path, ranks: int, folder: Path) -> bool:
+    """Whether torchrun alone gets to the same state, bit for bit."""
+    got = torch.load(checkpoint)
+    alone = Path(tempfile.mkdtemp(dir=folder))
+    subprocess.run(
+        [sys.executable, "-m", LAUNCHERS["torchrun"], f"--nproc-per-node={ranks}", TRAIN,
+         "--checkpoints", alone, "--samples", str(got["samples"]), "--batch", str(BATCH)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True, capture_output=True,
+    )  # fmt: skip
+    wanted = torch.load(alone / "checkpoint.pt")
+    same = got["samples"] == wanted["samples"]
+    weights = [state["model"] for state in (got, wanted)]
+    moments = [_flat(state["optimizer"]["state"]) for state in (got, wanted)]
+    return same and all(_equal(*pair) for pair in (weights, moments))
+
+
+def _flat(states: dict[int, dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    return {f"{at}.{name}": one for at, state in states.items() for name, one in state.items()}
+
+
+def _equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
