@@ -57,6 +57,11 @@ def state_dir(environ: Mapping[str, str] = os.environ) -> str:
     return environ.get("HOPS_STATE_DIR", "") if environ.get("HOPS_JOB") == "1" else ""
 
 
+def is_trial(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether this is one of several trainings of its job, in a lane."""
+    return bool(environ.get("HOPS_TRIAL"))
+
+
 def requeue_code(environ: Mapping[str, str] = os.environ) -> int | None:
     """The exit code by which a job that has saved is requeued; None outside a hops job."""
     return _whole(environ.get("HOPS_REQUEUE_EXIT_CODE"))

@@ -27,7 +27,7 @@ save() {
             "$scripts/save.sh" "$1" < /dev/null > /dev/null 2>&1
         return 0
     done
-    rm -f "$1/spare"
+    rm -f "$1"/*.spare
 }
 
 # What nobody could write within a day: of jobs that are no longer here.

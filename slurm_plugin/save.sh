@@ -30,4 +30,4 @@ for to in "${1:?usage: save.sh FOLDER}"/*.to; do
     # One process at a time writes a save.
     (flock -n 9 || exit 0; if publish; then rm -f -- "$to" "$state"; fi) 9< "$to"
 done
-rm -f -- "$1/spare"
+rm -f -- "$1"/*.spare

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -49,6 +50,8 @@ class Checkpoint:
         folder = environment.state_dir()
         memory = Memory(Path(folder)) if folder else None
         self._memory = memory if memory and memory.is_served else None
+        if self._memory:
+            atexit.register(self._memory.release)
         self._asked, self._agreement = Asked(signal_number), Agreement()
         self._steps, self._saved_at = 0, time.monotonic()
         self._writing: threading.Thread | None = None
@@ -144,7 +147,7 @@ class Checkpoint:
         if several():
             dist.barrier()  # a launcher ends all ranks when the first of them ends
         job = environment.job()
-        if job is not None:
+        if job is not None and not environment.is_trial():  # the lane ends when its trials have
             end_run(job.id, first=first())
         sys.exit(environment.requeue_code() or 128 + signal.SIGUSR1)
 

@@ -2,9 +2,9 @@
 
 A save is two files. ``TOKEN.state`` has its bytes; ``TOKEN.to``, which comes last and so says that
 the other is complete, names the checkpoint. Whoever writes it to the file system holds a lock on
-the latter. ``spare`` is room for the next save: pages that are there already are filled in half
-the time. ``mounts`` identifies the file systems that the node sees: in a container the same path
-may lead elsewhere.
+the latter. ``OWN.spare`` is a process's room for its next save: pages that are there already are
+filled in half the time. ``mounts`` identifies the file systems that the node sees: in a container
+the same path may lead elsewhere.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import secrets
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,9 +24,10 @@ from hops_profiler.checkpoint.target import Target
 
 @dataclass(frozen=True)
 class Memory:
-    """``folder``: of one job on one node."""
+    """``folder``: of one job on one node. ``own``: sets this process's files apart."""
 
     folder: Path
+    own: str = field(default_factory=secrets.token_hex)
 
     @property
     def is_served(self) -> bool:
@@ -38,7 +40,7 @@ class Memory:
 
     @property
     def spare(self) -> Path:
-        return self.folder / "spare"
+        return self.folder / f"{self.own}.spare"
 
     def reserve(self, size: int) -> None:
         """Have ``size`` bytes ready for a save, if there is room for them."""
@@ -47,7 +49,7 @@ class Memory:
                 with self.spare.open("ab") as file:
                     os.posix_fallocate(file.fileno(), 0, size)
 
-    def put(self, target: Target, size: int, fill: Callable[[IO[Any]], None]) -> bool:
+    def put(self, target: Target, size: int, fill: Callable[[IO[Any]], object]) -> bool:
         """Keep a save of about ``size`` bytes for ``target``; False: it could not be kept.
 
         Earlier saves for the same checkpoint are dropped once this one is complete.
@@ -62,7 +64,7 @@ class Memory:
             older = list(self.saves(target))
             token = target.announce()
             self.spare.rename(self.folder / f"{token}.state")
-            partial = self.folder / f"{token}.partial"
+            partial = self.folder / f"{token}.new"
             partial.write_text(f"{target.path}\n")
             partial.rename(self.folder / f"{token}.to")
             target.withdraw(token)
@@ -71,6 +73,11 @@ class Memory:
         for save in older:
             save.drop()
         return True
+
+    def release(self) -> None:
+        """There will be no next save."""
+        with contextlib.suppress(OSError):
+            self.spare.unlink()
 
     def saves(self, target: Target) -> Iterator[Save]:
         """Complete saves for this checkpoint, the oldest first."""

@@ -511,7 +511,7 @@ def test_what_a_job_leaves_in_memory_is_written_by_its_user(memory_node: Node) -
         for file in (memory / f"{token}.state", memory / f"{token}.to"):
             os.chown(file, NOBODY, NOBODY)
     os.chown(shared / ".run.pt.00000001-a.coming", NOBODY, NOBODY)
-    (memory / "spare").touch()
+    (memory / "a.spare").touch()
     epilog = subprocess.Popen(
         [memory_node.folder / "epilog.sh"],
         env={"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n1", **job},
@@ -521,7 +521,7 @@ def test_what_a_job_leaves_in_memory_is_written_by_its_user(memory_node: Node) -
     with contextlib.suppress(ProcessLookupError):
         os.killpg(epilog.pid, signal.SIGKILL)  # as slurmd does when an Epilog has ended
     deadline = time.monotonic() + 30
-    while (memory / "spare").exists():  # is removed last
+    while (memory / "a.spare").exists():  # is removed last
         assert time.monotonic() < deadline
         time.sleep(0.02)
     assert (shared / "run.pt").read_text() == "state of 00000001-a"

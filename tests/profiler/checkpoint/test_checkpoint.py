@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -20,6 +20,7 @@ torch = pytest.importorskip("torch")
 
 from hops_profiler import Checkpoint  # noqa: E402 - it needs torch
 from hops_profiler.checkpoint import memory, room  # noqa: E402
+from hops_profiler.checkpoint.target import Target  # noqa: E402
 
 SAVE = Path(__file__).parents[3] / "slurm_plugin" / "save.sh"
 
@@ -61,7 +62,8 @@ class Node:
     def left(self) -> set[str]:
         """What is left of saves, in memory and beside the checkpoint."""
         files = [*self.folder.iterdir(), *self.path.parent.iterdir()]
-        return {file.name for file in files} - {"mounts", "spare", self.path.name}
+        names = {file.name for file in files if file.suffix != ".spare"}
+        return names - {"mounts", self.path.name}
 
 
 @pytest.fixture
@@ -181,16 +183,19 @@ def test_room_is_reserved_and_used_again(node: Node) -> None:
     kept = node.keep(lambda: 1)
     for _ in range(3):
         kept.step()
-    spare = node.folder / "spare"
+
+    def spare() -> Path | None:
+        return next((file for file in node.folder.glob("*.spare")), None)
+
     deadline = time.monotonic() + 30
-    while not (spare.exists() and spare.stat().st_size > 40_000):
+    while not ((room := spare()) and room.stat().st_size > 40_000):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    before = spare.stat().st_ino
+    before = room.stat().st_ino
     for _ in range(2):
         kept.save()
         kept.wait()
-    assert spare.stat().st_ino == before
+    assert room.stat().st_ino == before
     assert number_in(torch.load(node.path)) == 1
 
 
@@ -200,6 +205,36 @@ def test_a_save_at_intervals(node: Node) -> None:
     kept.step()
     kept.wait()
     assert number_in(torch.load(node.path)) == 5
+
+
+def test_two_trainings_of_a_job_save_at_the_same_time(node: Node) -> None:
+    """As in a lane."""
+    one, other = memory.Memory(node.folder), memory.Memory(node.folder)
+    targets = [Target(node.path.with_name(name)) for name in ("one", "other")]
+
+    def fill(file: IO[Any]) -> None:
+        file.write(b"the first ")
+        assert other.put(targets[1], 10, lambda file: file.write(b"another"))
+        file.write(b"one")
+
+    assert one.put(targets[0], 10, fill)
+    states = [save.state.read_bytes() for target in targets for save in one.saves(target)]
+    assert states == [b"the first one", b"another"]
+
+
+@pytest.mark.parametrize("trial", ["", "3"])
+def test_a_run_hands_its_job_back_but_a_trial_of_a_lane_does_not(node: Node, trial: str) -> None:
+    asked = node.folder.parent / "asked"
+    scontrol = node.folder.parent / "bin" / "scontrol"
+    scontrol.parent.mkdir()
+    scontrol.write_text(f'#!/bin/sh\necho "$@" > {asked}\nexit 1\n')  # as out of reach
+    scontrol.chmod(0o755)
+    node.patch.setenv("PATH", f"{scontrol.parent}:{os.environ['PATH']}")
+    node.patch.setenv("HOPS_REPORT_DIR", str(node.folder.parent))
+    node.patch.setenv("SLURM_JOB_ID", "17")
+    node.patch.setenv("HOPS_TRIAL", trial)
+    node.leave(1)
+    assert (asked.read_text() if asked.exists() else "") == ("" if trial else "requeuehold 17\n")
 
 
 @pytest.mark.parametrize("bad", [{"every": -1.0}, {"every": float("nan")}])
