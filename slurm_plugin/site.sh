@@ -24,3 +24,7 @@ HOPS_STATE_DIR=/dev/shm/hops
 
 # For when it is not on slurmd's search path.
 HOPS_SCONTROL=scontrol
+
+# apptainer's and singularity's settings where they are not below /etc or /usr/local/etc. Where these
+# turn off both overlay and underlay, images without hops' folders run unmeasured.
+# HOPS_APPTAINER_CONF=/opt/apptainer/etc/apptainer/apptainer.conf

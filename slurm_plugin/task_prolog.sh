@@ -111,6 +111,15 @@ with_ours() {
     printf '%s' "$binds"
 }
 
+# Whether apptainer can make a folder that an image lacks; if not, a bind keeps it from starting.
+makes_folders() {
+    for conf in $HOPS_APPTAINER_CONF; do
+        [ -r "$conf" ] && grep -q '^enable overlay *= *no' "$conf" &&
+            grep -q '^enable underlay *= *no' "$conf" && return 1
+    done
+    return 0
+}
+
 # apptainer passes PYTHONPATH on, but not the folders. Of two variables of one name it reads
 # APPTAINER_*: ours is the other one, so that it never hides what a script or a module sets later.
 # It joins BINDPATH and BIND, of which scripts mostly set the second. With --writable it could not
@@ -119,7 +128,7 @@ case "|${HOPS_ASKS-}|${APPTAINER_WRITABLE:+writable}${SINGULARITY_WRITABLE:+writ
     *"|starts:"*writable*) ;;
     *"|starts:"*apptainer*)
         ours=$(with_ours "")
-        if [ -z "$ours" ]; then
+        if [ -z "$ours" ] || ! makes_folders; then
             :
         elif [ -z "${APPTAINER_BINDPATH-}" ]; then
             echo "export SINGULARITY_BINDPATH=$(with_ours "${SINGULARITY_BINDPATH-}")"

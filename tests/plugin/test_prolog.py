@@ -369,6 +369,19 @@ def test_the_variable_that_apptainer_prefers_is_added_to_where_it_is_set(
     assert ("unset SINGULARITY_BINDPATH" in done.stdout) == (singularity is not None and not after)
 
 
+@pytest.mark.parametrize(("underlay", "bound"), [("yes", True), ("no", False)])
+def test_nothing_is_bound_where_the_site_lets_apptainer_make_no_folders(
+    node: Node, underlay: str, bound: bool
+) -> None:
+    conf = bindable(node) / "apptainer.conf"
+    conf.write_text(f"enable overlay = no\nenable underlay = {underlay}\n")
+    with (node.folder / "site.sh").open("a") as site:
+        site.write(f"HOPS_APPTAINER_CONF='/no/such {conf}'\n")
+    node.start("hops:reqs=1")
+    got = exports(node.call("task_prolog.sh", HOPS_ASKS="starts:apptainer"))
+    assert ("SINGULARITY_BINDPATH" in got) == bound
+
+
 @pytest.mark.parametrize("name", ["APPTAINER_WRITABLE", "SINGULARITY_WRITABLE"])
 def test_nothing_is_bound_into_a_container_that_is_writable(node: Node, name: str) -> None:
     bindable(node)
