@@ -33,7 +33,7 @@ _MORE = 10
 # time is over.
 _TURNS, _CASES = 6, 10_000_000
 # The share of the time left that cuts of servers may take.
-_CUTS = 0.6
+_CUTS = 0.4
 CBC_TOLERANCE = 2e-6
 """Relative tolerance up to which CBC proves optimality."""
 
