@@ -159,14 +159,15 @@ def _carry_out(
     if not decided.steps and not first:
         return (), profiled
     steps = decided.steps if port.name != SHADOW else ()
-    if not steps and not first:
-        return tuple(port.apply(decided.steps)), profiled
-    plan_id = store.begin_plan(
-        PlanRecord(window.start, window.end, first, now, decided.plan, steps)
-    )
+    plan_id = None
+    if steps or first:
+        plan_id = store.begin_plan(
+            PlanRecord(window.start, window.end, first, now, decided.plan, steps)
+        )
     outcomes = tuple(port.apply(decided.steps))
-    finished = now + max((outcome.seconds for outcome in outcomes), default=0.0)
-    store.finish_plan(plan_id, outcomes if steps else (), finished)
+    if plan_id is not None:
+        finished = now + max((outcome.seconds for outcome in outcomes), default=0.0)
+        store.finish_plan(plan_id, outcomes if steps else (), finished)
     profiled = unstarted(profiled, outcomes)
     store.save_profile_runs(profiled)
     return outcomes, profiled

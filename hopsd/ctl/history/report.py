@@ -18,6 +18,7 @@ from hopsd.ctl.history.page import page
 from hopsd.ctl.history.period import period, since_option, until_option
 from hopsd.ctl.past_runs import PATIENCE
 from hopsd.ctl.render import show, show_json, table
+from hopsd.ctl.screen.progress import Bar
 from hopsd.ctl.terminal import complain, say
 from hopsd.errors import SlurmError
 from hopsd.model.history import LoggedJob
@@ -69,9 +70,11 @@ def report(
       hopsctl report --since 2026-01-01 --until 2026-02-01 --html january.html
     """
     start, end = period(since, until)
-    told = ask_daemon(path, "report", timeout_seconds=ADDING_UP, since=start, until=end)
+    with Bar("hopsd adds up"):
+        told = ask_daemon(path, "report", timeout_seconds=ADDING_UP, since=start, until=end)
     document = summed(told)
-    document["before"] = None if no_accounting else _before(document)
+    with Bar("Slurm's accounting"):
+        document["before"] = None if no_accounting else _before(document)
     if html is not None:
         html.write_text(page(document), encoding="utf-8")
         (complain if as_json or as_csv else say)(f"written: {html}")

@@ -20,6 +20,7 @@ from hopsd.ctl.history.period import When, period, until_option
 from hopsd.ctl.history.report import ADDING_UP
 from hopsd.ctl.history.what_if import MOST, study, told_first
 from hopsd.ctl.render import show, show_json, table
+from hopsd.ctl.screen.progress import Bar
 from hopsd.ctl.shell import completion as complete
 from hopsd.ctl.simulate import admit, show_results
 from hopsd.ctl.terminal import complain, say
@@ -87,7 +88,8 @@ def report(
     for policy in policies:
         get(policy)
     start, end = period(since, until)
-    told = _told(path, start, end, most)
+    with Bar("diary", "jobs") as bar:
+        told = _told(path, start, end, most, bar)
     cluster = _cluster(told)
     jobs = [logged_job(row) for row in told["jobs"]]
     if not jobs:
@@ -122,7 +124,7 @@ def report(
         say(f"Distributions, and every server over time: {out / 'report.html'}")
 
 
-def _told(path: Path, since: float, until: float, most: int) -> Document:
+def _told(path: Path, since: float, until: float, most: int, bar: Bar) -> Document:
     """hopsd's answer, with the diary's newest jobs asked for by the page, so that hopsd never
     holds more of them than that.
     """
@@ -133,6 +135,7 @@ def _told(path: Path, since: float, until: float, most: int) -> Document:
         told: Document = ask_daemon(path, "diary", timeout_seconds=ADDING_UP, since=since,
                                     until=until, most=page, before=before)  # fmt: skip
         jobs[:0] = told["jobs"]
+        bar.at(len(jobs), most)
         if len(told["jobs"]) < page or len(jobs) >= most:
             return {**told, "jobs": jobs}
 

@@ -16,6 +16,7 @@ from hopsd.ctl.finite import FiniteRange
 from hopsd.ctl.history.period import period, since_option, until_option
 from hopsd.ctl.past_runs import PATIENCE
 from hopsd.ctl.render import show_json
+from hopsd.ctl.screen.progress import Bar
 from hopsd.ctl.shell import completion as complete
 from hopsd.ctl.simulate import admit, play_all, play_one, show_results
 from hopsd.ctl.terminal import complain, say
@@ -105,7 +106,8 @@ def what_if(
     start, end = period(since, until)
     commands = SlurmCommands(PATIENCE)
     cluster, notes = _cluster(commands, cluster_file, partitions)
-    found = read_logged(commands, start, end, partitions)
+    with Bar("Slurm's accounting"):
+        found = read_logged(commands, start, end, partitions)
     played = replay(found, cluster, start, end, most, movable=movable)
     played = played.only(admit(cluster, played.workload, round_seconds))
     knows = KnowledgeSettings(Knows(knowledge))
