@@ -215,6 +215,17 @@ def test_uneven_nodes_take_no_tasks_for_several_gpus(cluster: PrivateCluster) ->
         assert made
 
 
+@pytest.mark.parametrize(("option", "word"), [("2@10:00", "2@600"), ("1", "1")])
+def test_switches_are_handed_on_with_their_time(
+    cluster: PrivateCluster, option: str, word: str
+) -> None:
+    made, told = sbatch(cluster, "--comment=hops:reqs=8", "--gpus=8", "-N2", f"--switches={option}")
+    assert made, told
+    fields = shown(cluster, queue(cluster)[0])
+    assert fields["AdminComment"].endswith(f"|switches:{word}")
+    assert "ReqSwitch" not in fields
+
+
 def test_counts_that_the_options_leave_out_are_named(cluster: PrivateCluster) -> None:
     options = "--nodes=2 --gpus-per-node=4"
     made, told = sbatch(cluster, "--comment=hops:reqs=1,2,4,8", *options.split())
