@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fixtures_cluster import report_folder, running_cluster, wait_until
+from fixtures_cluster import wait_until
 
-from examples.demo.cluster import NodeSpec, PrivateCluster
+from examples.demo.cluster import PrivateCluster
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId
 from hopsd.model.step import OutcomeStatus, Step, StepKind
@@ -44,19 +43,6 @@ srun --ntasks=1 hops-run train.py $PWD/run.pt
 """
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[PrivateCluster]:
-    with (
-        report_folder() as spool,
-        running_cluster(
-            nodes=(NodeSpec("rtx3090", gpus=2), NodeSpec("rtx3090", gpus=2)),
-            report_dir=spool,
-            profiler_path=ROOT / "profiler" / "site",
-        ) as cluster,
-    ):
-        yield cluster
-
-
 def test_a_moved_job_goes_on_from_its_last_step(cluster: PrivateCluster, tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     (tmp_path / "train.py").write_text(TRAIN)
@@ -66,6 +52,7 @@ def test_a_moved_job_goes_on_from_its_last_step(cluster: PrivateCluster, tmp_pat
          "--open-mode=append", "train.sh"],
         env=os.environ | cluster.env
         | {"PYTHON": sys.executable, "OMP_NUM_THREADS": "1",
+           "HOPS_REPORT_DIR": str(tmp_path),
            "PATH": f"{ROOT / 'slurm_plugin'}:{os.environ['PATH']}"},
         cwd=tmp_path, check=True, capture_output=True, text=True,
     )  # fmt: skip
@@ -91,6 +78,6 @@ def test_a_moved_job_goes_on_from_its_last_step(cluster: PrivateCluster, tmp_pat
     assert {(rank, begin) for rank, begin, _ in steps()} == {
         (rank, begin) for rank in (0, 1) for begin in (0, last)
     }, (tmp_path / "log").read_text()
-    memory = cluster.directory / "memory"
-    assert {file.name for file in memory.rglob("*") if file.is_file()} == {"mounts"}
+    folders = [cluster.directory / "memory" / f"{job}.{node}" for node in ("n0", "n1")]
+    assert [[file.name for file in folder.iterdir()] for folder in folders] == [["mounts"]] * 2
     assert {file.name for file in tmp_path.glob("*run.pt*")} == {"run.pt"}
