@@ -41,7 +41,7 @@ from hopsd.wording import clock, duration
 MOST = 5000
 """Jobs: about as many as hops plays in minutes (docs/history.md)."""
 
-JOB_SECONDS = 0.03
+JOB_SECONDS = 0.04
 """Of the processor for a job, with 3000 jobs on 128 GPUs under hops, mostly for its plans; policies
 that only keep an order take less (docs/history.md)."""
 TOLD_SECONDS = 10.0
