@@ -15,7 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fixtures_cluster import as_user
 
+from examples.demo.cluster import PrivateCluster
 from hopsd.core.submission.comment import parse
 from hopsd.slurm.submit_line import options_of
 
@@ -117,3 +119,28 @@ def test_every_option_of_slurm_is_one() -> None:
         for word in options_of(words[1:]):
             if option := re.match(r"--([a-z][a-z-]*)", word):
                 assert f"{option[1]}\0".encode() in known, words
+
+
+@pytest.mark.live
+def test_every_submission_is_accepted(cluster: PrivateCluster, tmp_path: Path) -> None:
+    """Scripts on the page as they are there, the others as one that sleeps."""
+    typed = [words for _, words in every_word() if words[0] == "sbatch"]
+    typed = [words for words in typed if any("hops:" in word for word in words)]
+    assert len(typed) > 4
+    sleeper = tmp_path / "sleep.sh"
+    sleeper.write_text("#!/bin/bash\nsleep 60\n")
+    for words in typed:
+        given = [sleeper if word.endswith(".sh") else word for word in words[1:]]
+        accepted(cluster, *map(str, given))
+    written = [script for text in TEXTS.values() for script in scripts(text)]
+    written = [script for script in written if re.search(r"^#SBATCH .*hops:", script, re.MULTILINE)]
+    assert written
+    for script in written:
+        sleeper.write_text(script if script.startswith("#!") else f"#!/bin/bash\n{script}")
+        accepted(cluster, str(sleeper))
+
+
+def accepted(cluster: PrivateCluster, *options: str) -> None:
+    done = as_user(cluster, None, "sbatch", "--output=/dev/null", *options)
+    assert done.returncode == 0, (options, done.stderr)
+    assert "to be placed with reqs=" in done.stderr, (options, done.stderr)
