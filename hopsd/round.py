@@ -19,7 +19,8 @@ from hopsd.core.queue.profile_runs import ProfilingSettings, unstarted
 from hopsd.core.queue.profiling import Profiling, Seen, known_pairs, profiling
 from hopsd.core.snapshot import Built, build_snapshot
 from hopsd.core.snapshot_settings import SnapshotSettings
-from hopsd.model.ids import JobId, NodeName, WorkloadName
+from hopsd.core.speed.inferred import implied_bandwidths, informative
+from hopsd.model.ids import JobId, NodeName, WorkloadName, script_of
 from hopsd.model.knowledge import Knowledge
 from hopsd.model.plan import Plan, PlanSettings, RoundInfo, Snapshot
 from hopsd.model.profiling import ProfileRun
@@ -191,7 +192,17 @@ class _Known:
 
 def _known(store: Store, policy: Policy, now: float, settings: RoundSettings) -> _Known:
     runs = store.profile_runs(now - settings.profiling.retry_seconds)
-    return _Known(store.knowledge(), runs, policy)
+    return _Known(_with_bandwidths(store.knowledge(), settings, now), runs, policy)
+
+
+def _with_bandwidths(knowledge: Knowledge, settings: RoundSettings, now: float) -> Knowledge:
+    """Bandwidths as all workloads imply them, but those that make that raise."""
+    estimator = settings.snapshot.estimator
+    implied, _ = isolate(
+        informative(knowledge),
+        lambda names: implied_bandwidths(knowledge, names, estimator, now),
+    )
+    return replace(knowledge, implied=implied)
 
 
 def _decide_without_culprits(
@@ -286,11 +297,18 @@ def _decide(
 
 
 def _about(knowledge: Knowledge, workloads: Collection[WorkloadName]) -> Knowledge:
-    """Only what is known of the workloads at hand, so that bad data of another does no harm."""
+    """Only what is known of ``workloads`` and other versions of their programs, so that bad data of
+    another does no harm.
+    """
+    scripts = {script for script in map(script_of, workloads) if script}
+
+    def wanted(workload: WorkloadName) -> bool:
+        return workload in workloads or script_of(workload) in scripts
+
     return replace(
         knowledge,
-        records=tuple(r for r in knowledge.records if r.workload in workloads),
-        theory=tuple(fit for fit in knowledge.theory if fit.workload in workloads),
+        records=tuple(r for r in knowledge.records if wanted(r.workload)),
+        theory=tuple(fit for fit in knowledge.theory if wanted(fit.workload)),
     )
 
 

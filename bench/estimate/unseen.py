@@ -19,6 +19,7 @@ import numpy as np
 from bench.estimate import pollux
 from hopsd.core.speed.batches import NEWEST, SAME
 from hopsd.core.speed.estimator import Estimator, EstimatorSettings
+from hopsd.core.speed.inferred import implied_bandwidths, informative
 from hopsd.core.speed.throughput import Communication, IterationModel, per_gpu
 from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, NodeName, WorkloadName
@@ -115,6 +116,8 @@ def table_of(
         records += tuple(replace(r, workload=name) for r in records_of(other, seen_of_others))
     known = Knowledge(records=records, theory=tuple(fits))
     settings = EstimatorSettings(model=model)
+    implied = implied_bandwidths(known, informative(known), settings, 0.0)
+    known = replace(known, implied=implied)
     return Estimator(NODES, known, settings, 0.0).estimate(WORKLOAD).tables[T4]
 
 
@@ -135,12 +138,12 @@ def records_of(workload: Measured, seen: Sequence[str], at: float = 0.0) -> Reco
         ThroughputRecord(
             *(WORKLOAD, T4, node.name, *counts(placement)),
             workload.batch / workload.seconds[placement],
-            at,
+            at + i / NEWEST,
             batch=workload.batch,
         )
         for placement in seen
         for node, _ in zip(NODES, placement, strict=False)
-        for _ in range(NEWEST)
+        for i in range(NEWEST)
     )
 
 
@@ -206,7 +209,7 @@ def changed_batch(workloads: Sequence[Measured], since: Sequence[str], seed: int
     draw = random.Random(seed)
     errors: dict[str, list[float]] = defaultdict(list)
     for now, before in _changes(workloads, since, draw):
-        old = records_of(before, BEFORE, -1.0)
+        old = records_of(before, BEFORE, -9.0)
         blind = tuple(replace(record, batch=0.0) for record in old)
         tables = {
             "hops": table_of(now, since, MODELS["hops"], more=old),

@@ -17,6 +17,11 @@ AppName = NewType("AppName", str)
 RackName = NewType("RackName", str)
 
 
+def script_of(workload: WorkloadName) -> str:
+    """What all versions of a program have in common: its name up to the last ``+``, "" without."""
+    return workload.rpartition("+")[0]
+
+
 def part_of(host: NodeName, gpu_type: GpuType) -> NodeName:
     """The GPUs of one type on a node with several, ``n0/a100``: no name of Slurm's has a '/'."""
     return NodeName(f"{host}/{gpu_type}")

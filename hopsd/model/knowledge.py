@@ -167,7 +167,8 @@ class Knowledge:
     ``runs``: past runs of the users, and of the accounts, whose jobs are present, oldest first.
 
     ``theory``: basic times by workload and type, where measured; ``bandwidth``: of calibrated
-    types. ``shortages``: types whose memory was too small.
+    types, ``implied``: of others, as measured shapes imply it. ``shortages``: types whose memory
+    was too small.
     """
 
     tables: Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]] = field(default_factory=dict)
@@ -176,4 +177,5 @@ class Knowledge:
     runs: tuple[PastRun, ...] = ()
     theory: tuple[Theory, ...] = ()
     bandwidth: tuple[Bandwidth, ...] = ()
+    implied: tuple[Bandwidth, ...] = ()
     shortages: tuple[Shortage, ...] = ()

@@ -11,14 +11,18 @@ from typing import Any
 
 import pytest
 from controller_rig import A100, NOW, Rig, Store, job
+from speed_values import theory
 
 from hopsd import bulkhead
 from hopsd.bulkhead import isolate
+from hopsd.core.snapshot import build_snapshot
+from hopsd.core.speed import inferred
+from hopsd.core.submission.workload import workload_of
 from hopsd.errors import StoreError, StoreUnavailableError
 from hopsd.learning import fits, reader
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId, NodeName, UserName, WorkloadName
-from hopsd.model.knowledge import ThroughputRecord
+from hopsd.model.knowledge import Bandwidth, ThroughputRecord
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.model.reading import NodeReading, SlurmState
 from hopsd.policies.hops import policy as hops
@@ -330,3 +334,53 @@ def test_isolate_tries_nobody_out_while_a_server_is_away(error: type[Exception])
         isolate(range(8), attempt)
     assert seen == [8]
     assert StoreUnavailableError in bulkhead.NOBODYS_FAULT
+
+
+def test_what_other_workloads_show_of_the_network_counts_and_harms_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither is in the queue; what one of them left cannot be counted with."""
+    rig = Rig(tmp_path, job(1, "hops:reqs=1,2;workload=mine"))
+    for name in ("other", "broken"):
+        rig.store.save_theory([theory(workload=WorkloadName(name), gpu_type=A100)])
+        rig.store.add_throughput(
+            ThroughputRecord(WorkloadName(name), A100, NodeName("n0"), 2, 2, 30.0, NOW - at)
+            for at in range(3)
+        )
+    real = inferred.by_workload
+    asked: list[tuple[Bandwidth, ...]] = []
+
+    def breaks(records: Sequence[ThroughputRecord], *rest: Any) -> Any:
+        if any(record.workload == "broken" for record in records):
+            raise ZeroDivisionError
+        return real(records, *rest)
+
+    def sees(*arguments: Any) -> Any:
+        asked.append(arguments[3].implied)
+        return build_snapshot(*arguments)
+
+    monkeypatch.setattr(inferred, "by_workload", breaks)
+    monkeypatch.setattr("hopsd.round.build_snapshot", sees)
+    rig.tick(2)
+    assert rig.port.running == {"1"}
+    assert {[bandwidth.gpu_type for bandwidth in implied] == [A100] for implied in asked} == {True}
+
+
+def test_an_older_version_of_a_program_counts_where_no_job_runs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = job(1, "hops:reqs=1,2")
+    rig = Rig(tmp_path, mine)
+    rig.store.save_program(workload_of(mine), "a" * 12, NOW)
+    older = WorkloadName(f"{workload_of(mine)}+{'b' * 12}")
+    for name in (older, WorkloadName(f"another+{'b' * 12}")):
+        rig.store.save_theory([theory(workload=name, gpu_type=A100)])
+    asked: list[set[WorkloadName]] = []
+
+    def sees(*arguments: Any) -> Any:
+        asked.append({fit.workload for fit in arguments[3].theory})
+        return build_snapshot(*arguments)
+
+    monkeypatch.setattr("hopsd.round.build_snapshot", sees)
+    rig.tick()
+    assert asked[0] == {older}

@@ -15,7 +15,7 @@ SAME = 0.1
 """Batch sizes that differ by less than this share are the same."""
 
 NEWEST = 6
-"""Records that decide which batch size is the present one. Two jobs of one name and different batch
+"""Reports that decide which batch size is the present one. Two jobs of one name and different batch
 sizes must not change it at each report."""
 
 Size = Callable[[ThroughputRecord], float]
@@ -34,9 +34,11 @@ def split(
     if not known:
         return every, []
     size: Size = min((_per_gpu, _of_all), key=lambda size: _sizes(known, size))
-    present = _most_frequent([size(record) for record in known[-NEWEST:]])
-    others = [record for record in known if not _near(size(record), present)]
-    before = [record for record in others if _near(size(record), size(others[-1]))]
+    # A report is one record for each node.
+    reports = {(record.at, record.gpus, record.nodes, record.batch): record for record in known}
+    present = _most_frequent([size(record) for record in [*reports.values()][-NEWEST:]])
+    others = [record for record in known if not near(size(record), present)]
+    before = [record for record in others if near(size(record), size(others[-1]))]
     left = {id(record) for record in others}
     return [record for record in every if id(record) not in left], before
 
@@ -53,17 +55,18 @@ def _sizes(records: Iterable[ThroughputRecord], size: Size) -> int:
     """The number of different batch sizes."""
     found: list[float] = []
     for each in sorted(map(size, records)):
-        if not found or not _near(each, found[-1]):
+        if not found or not near(each, found[-1]):
             found.append(each)
     return len(found)
 
 
 def _most_frequent(sizes: Sequence[float]) -> float:
     """The one that most are near to; of several such, the largest."""
-    return max(sizes, key=lambda one: (sum(_near(one, other) for other in sizes), one))
+    return max(sizes, key=lambda one: (sum(near(one, other) for other in sizes), one))
 
 
-def _near(one: float, other: float) -> bool:
+def near(one: float, other: float) -> bool:
+    """Whether two batch sizes count as the same."""
     return abs(one - other) <= SAME * max(one, other)
 
 

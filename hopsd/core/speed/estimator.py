@@ -17,10 +17,9 @@ from dataclasses import dataclass, field, replace
 
 from hopsd.core.devices import is_cpu
 from hopsd.core.speed.answers import ASSUMED, record_count
-from hopsd.core.speed.batches import carried_over
+from hopsd.core.speed.batches import carried_over, near
 from hopsd.core.speed.by_count import Column, PaperBase
 from hopsd.core.speed.by_shape import ALONE, OLDER, Belief, Speeds, regression, speeds_of
-from hopsd.core.speed.inferred import Hint, bandwidth_of, hints
 from hopsd.core.speed.layered import LayeredSpeeds
 from hopsd.core.speed.layers import (
     Layers,
@@ -34,9 +33,9 @@ from hopsd.core.speed.plausible import plausible_factors, plausible_tables
 from hopsd.core.speed.theory import alone, basic_times, credible, placed
 from hopsd.core.speed.throughput import IterationModel
 from hopsd.model.cluster import Node
-from hopsd.model.ids import GpuType, NodeName, WorkloadName
+from hopsd.model.ids import GpuType, NodeName, WorkloadName, script_of
 from hopsd.model.job import Shape, ThroughputTable
-from hopsd.model.knowledge import Bandwidth, Knowledge, Theory, ThroughputRecord
+from hopsd.model.knowledge import Bandwidth, Knowledge, Theory
 
 KNOWN_ALONE, UNKNOWN_ALONE = 0.05, 0.5
 """Standard deviation of the logarithm of a GPU's speed: from basic times, from other types."""
@@ -45,10 +44,7 @@ CALIBRATED, UNCALIBRATED = 0.5, 1.2
 """The same for communication time, with and without a measured bandwidth."""
 
 INFERRED = 0.7
-"""The same, with a bandwidth that other workloads imply."""
-
-NEWEST_WORKLOADS = 64
-"""Workloads that are asked for the bandwidths that they imply."""
+"""The same, with a bandwidth that measured shapes imply (:mod:`hopsd.core.speed.inferred`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +82,6 @@ class _Evidence:
     from other types.
     """
 
-    workload: WorkloadName
     measured: Tables
     theory: Theory | None
     outdated: bool
@@ -138,12 +133,11 @@ class Estimator:
         self._versions: dict[str, dict[WorkloadName, float]] = defaultdict(dict)
         seen = [(record.workload, record.at) for record in knowledge.records]
         for name, at in seen + [(fit.workload, fit.at) for fit in knowledge.theory]:
-            script, plus, _ = name.rpartition("+")
-            if plus:
+            if script := script_of(name):
                 versions = self._versions[script]
                 versions[name] = max(at, versions.get(name, at))
         self._known: dict[WorkloadName, Estimate] = {}
-        self._hints = {} if settings.model.paper_exact else self._hints_of_workloads()
+        self._implied = {b.gpu_type: b for b in knowledge.implied}
 
     def estimate(self, workload: WorkloadName) -> Estimate:
         """Tables of one workload for all GPU types of the nodes."""
@@ -170,7 +164,6 @@ class Estimator:
             t: table(
                 t,
                 _Evidence(
-                    workload,
                     measured.get(t, Tables()),
                     theories.get(t, outdated.get(t)),
                     t not in theories,
@@ -189,8 +182,7 @@ class Estimator:
 
     def _version_before(self, workload: WorkloadName) -> WorkloadName | None:
         """The workload's newest other version of the program (its name after the last ``+``)."""
-        script, plus, _ = workload.rpartition("+")
-        others = self._versions.get(script, {}) if plus else {}
+        others = self._versions.get(script_of(workload), {})
         known = [(at, name) for name, at in others.items() if name != workload]
         return max(known)[1] if known else None
 
@@ -212,33 +204,10 @@ class Estimator:
         """A device's assumed speed relative to a GPU, until it is measured."""
         return 1.0 / self._settings.assumed_gpu_speedup if is_cpu(gpu_type) else 1.0
 
-    def _hints_of_workloads(self) -> dict[GpuType, list[Hint]]:
-        """What the newest workloads say of the bandwidths of types that nobody calibrated."""
-        first: dict[WorkloadName, ThroughputRecord] = {}
-        for record in sorted(self._knowledge.records, key=lambda record: -record.at):
-            first[record.workload] = record
-        fits = [fit for fits in self._theory.values() for fit in fits.values()]
-        fits = [f for f in fits if f.workload in first and f.gpu_type not in self._bandwidth]
-        found: dict[GpuType, list[Hint]] = defaultdict(list)
-        for fit in sorted(fits, key=lambda fit: (-fit.at, fit.workload))[:NEWEST_WORKLOADS]:
-            tables = self._layers[fit.workload].type.get(fit.gpu_type)
-            if tables is not None:
-                measured = tables.answering(self._settings.min_records).shapes
-                user = first[fit.workload].user
-                found[fit.gpu_type] += hints(fit, measured, user, self._settings.model)
-        return found
-
-    def _implied_bandwidth(self, workload: WorkloadName, gpu_type: GpuType) -> Bandwidth | None:
-        """By others: the workload's own shapes count as what they are, measurements of it."""
-        others = [h for h in self._hints.get(gpu_type, ()) if h.workload != workload]
-        return bandwidth_of(gpu_type, others)
-
     def _table(self, gpu_type: GpuType, evidence: _Evidence) -> ThroughputTable:
         settings, bandwidth = self._settings, self._bandwidth.get(gpu_type)
         theory, measured = evidence.theory, evidence.measured
-        inferred = None
-        if theory is not None and bandwidth is None:
-            inferred = self._implied_bandwidth(evidence.workload, gpu_type)
+        inferred = self._implied.get(gpu_type) if bandwidth is None else None
         times = basic_times(theory, bandwidth or inferred) if theory else None
         known = times is not None
         if times is None:
@@ -247,7 +216,7 @@ class Estimator:
         communication, source = UNCALIBRATED, ASSUMED
         if known and inferred:
             communication = INFERRED
-            source = f"{evidence.source}, bandwidth from other workloads"
+            source = f"{evidence.source}, bandwidth inferred"
         elif known:
             communication, source = CALIBRATED, evidence.source
         belief = Belief(times, evidence.unsure, communication, communication)
@@ -303,12 +272,21 @@ class Estimator:
 def _carried(
     earlier: Mapping[Shape, Measured], present: Mapping[Shape, Measured], theory: Theory
 ) -> Speeds:
-    """Speeds measured at the batch size before, as expected at the present one, ``theory``'s."""
-    before = {s: m.iteration_seconds for s, m in earlier.items()}
-    now = {s: m.iteration_seconds for s, m in present.items() if m.iteration_seconds > 0.0}
+    """Speeds measured at the batch size before, as expected at the present one, ``theory``'s.
+
+    Only of shapes with the batch per GPU that one GPU had: a program that divides its batch does
+    something else on each.
+    """
+    size = earlier[ALONE].batch if ALONE in earlier else 0.0
+    before = {s: m.iteration_seconds for s, m in earlier.items() if near(m.batch, size)}
+    now = {s: m.iteration_seconds for s, m in present.items() if near(m.batch, theory.batch_size)}
     now.setdefault(ALONE, theory.batch_size / alone(theory))
     carried = carried_over(before, now)
-    return tuple((s, theory.batch_size / seconds) for s, seconds in sorted(carried.items()))
+    return tuple(
+        (shape, float(f"{theory.batch_size / seconds:.12g}"))
+        for shape, seconds in sorted(carried.items())
+        if shape not in present
+    )
 
 
 def _server_counts(servers: int, measured: Iterable[int]) -> list[int]:

@@ -31,7 +31,8 @@ def weight_of(age_seconds: float, half_life_seconds: float) -> float:
 class Measured:
     """Exponentially weighted mean of samples per second per GPU, and its number of records.
 
-    ``iterated``: that of the seconds of an iteration, times ``weight``; 0 if batches are unknown.
+    ``told``: the weight of the records that tell their batch; ``batched`` and ``iterated``: sums of
+    their batches and of their seconds of an iteration.
     """
 
     weight: float = 0.0
@@ -40,6 +41,8 @@ class Measured:
     records: int = 0
     newest: float = 0.0
     first: float = inf
+    told: float = 0.0
+    batched: float = 0.0
     iterated: float = 0.0
 
     def add(self, record: ThroughputRecord, weight: float) -> None:
@@ -50,16 +53,24 @@ class Measured:
         self.records += 1
         self.newest = max(self.newest, at)
         self.first = min(self.first, at)
-        self.iterated += weight * record.batch / value
+        if record.batch > 0.0:
+            self.told += weight
+            self.batched += weight * record.batch
+            self.iterated += weight * record.batch / value
 
     @property
     def per_gpu(self) -> float:
         return self.total / self.weight
 
     @property
+    def batch(self) -> float:
+        """Samples of an iteration per GPU, 0 if unknown."""
+        return self.batched / self.told if self.told else 0.0
+
+    @property
     def iteration_seconds(self) -> float:
-        """0 if batches are unknown."""
-        return self.iterated / self.weight
+        """0 if the batch is unknown."""
+        return self.iterated / self.told if self.told else 0.0
 
     @property
     def deviation(self) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from speed_values import NODES, NOW, RESNET, A, estimated, knowledge, record, th
 
 from hopsd.core.speed.batches import carried_over, split
 from hopsd.core.speed.estimator import Estimator, EstimatorSettings
+from hopsd.core.speed.layers import by_workload
 from hopsd.core.speed.throughput import IterationModel, per_gpu
 from hopsd.model.ids import NodeName
 from hopsd.model.knowledge import Knowledge, ThroughputRecord
@@ -31,11 +33,11 @@ def run(batch: float, gpus: int = 1, nodes: int = 1, at: float = NOW) -> list[Th
             gpus,
             nodes=nodes,
             node=NodeName(node),
-            at=at,
+            at=at + i,
             batch=batch,
         )
         for node in ("n0", "n1")[:nodes]
-        for _ in range(6)
+        for i in range(6)
     ]
 
 
@@ -68,13 +70,16 @@ def test_without_a_shape_measured_at_both_nothing_is_carried_over() -> None:
 
 def test_a_constant_batch_of_all_gpus_is_no_change() -> None:
     known = [*run(64), *run(32, 2, 2), *run(16, 4)]
-    assert split(known) == (known, [])
-    changed = [*run(128, at=NOW - 9), *run(64, 2, 2, at=NOW - 8), *known]
-    assert split(changed) == (known, changed[: -len(known)])
+    present, before = split(known)
+    assert (sorted(map(str, present)), before) == (sorted(map(str, known)), [])
+    changed = [*run(128, at=NOW - 90), *run(64, 2, 2, at=NOW - 80), *known]
+    present, before = split(changed)
+    assert sorted(map(str, present)) == sorted(map(str, known))
+    assert len(before) == len(changed) - len(known)
 
 
 def test_of_several_former_batches_the_last_one_counts() -> None:
-    first, second, now = run(8, at=NOW - 9), run(16, at=NOW - 8), run(64)
+    first, second, now = run(8, at=NOW - 90), run(16, at=NOW - 80), run(64)
     assert split([*first, *second, *now]) == (now, second)
 
 
@@ -82,8 +87,9 @@ def test_two_jobs_of_one_name_do_not_change_it_at_each_report() -> None:
     draw = random.Random(5)
     reports: list[ThroughputRecord] = []
     for tick in range(40):
-        both = [run(64, at=NOW + tick)[0], run(24, 4, at=NOW + tick)[0]]
-        reports += draw.sample(both, 2)
+        # Each has a record for each of its nodes.
+        both = [run(64, 2, 2, at=NOW + tick), run(24, 4, 2, at=NOW + tick + 0.5)]
+        reports += [each for job in draw.sample(both, 2) for each in (job[0], job[6])]
         present, _ = split(reports)
         assert {each.batch for each in present} == {64.0}
 
@@ -106,3 +112,22 @@ def test_reports_without_a_batch_count_as_they_did() -> None:
     fits = (theory(),)
     estimate = estimated(knowledge(*records, fits=fits))
     assert per_gpu(estimate.tables[A], 2, 2) == pytest.approx(50.0)
+
+
+def test_records_from_before_batches_were_told_do_not_shorten_an_iteration() -> None:
+    known = run(64, 2, 2)
+    untold = [replace(each, batch=0.0, at=each.at - 100) for each in known]
+    layers = by_workload([*untold, *untold, *known], 86400.0, NOW)[RESNET]
+    shape = layers.type[A].shapes[2, 2]
+    assert shape.iteration_seconds == pytest.approx(seconds(64, 2))
+    assert shape.batch == pytest.approx(64)
+
+
+def test_of_a_program_that_divides_its_batch_nothing_is_carried_over() -> None:
+    """64 samples of all GPUs become 128: eight GPUs on two servers compute 16 each, not 128."""
+    before = [*run(64, at=NOW - 900), *run(8, 8, 2, at=NOW - 800)]
+    t_f = COMPUTE * 128 / 3
+    fit = theory(batch_size=128, params=0, t_f=t_f, t_b=2 * t_f, t_u=FIXED, mu_cache=0)
+    now = tuple(run(128))
+    known, forgotten = (Knowledge(records=r, theory=(fit,)) for r in ((*before, *now), now))
+    assert speed(known, 8, 2) == speed(forgotten, 8, 2)

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from speed_values import NODES, NOW, RESNET, A, record, theory
 
 from hopsd.core.speed.estimator import Estimator, EstimatorSettings
-from hopsd.core.speed.inferred import Hint, bandwidth_of, hints
-from hopsd.core.speed.layers import by_workload
+from hopsd.core.speed.inferred import implied_bandwidths, informative
 from hopsd.core.speed.theory import basic_times
 from hopsd.core.speed.throughput import (
     Communication,
@@ -44,8 +43,15 @@ def measured(
     ]
 
 
+def told(known: Knowledge, model: IterationModel | None = None) -> Knowledge:
+    settings = EstimatorSettings(model=model or IterationModel())
+    implied = implied_bandwidths(known, informative(known), settings, NOW)
+    return replace(known, implied=implied)
+
+
 def table(known: Knowledge, model: IterationModel) -> ThroughputTable:
-    return Estimator(NODES, known, EstimatorSettings(model=model), NOW).estimate(RESNET).tables[A]
+    known, settings = told(known, model), EstimatorSettings(model=model)
+    return Estimator(NODES, known, settings, NOW).estimate(RESNET).tables[A]
 
 
 @given(
@@ -63,7 +69,7 @@ def test_a_new_training_spreads_as_the_network_carries_others(
     assert times is not None
     for wanted in ((2, 2), (8, 2)):
         found = per_gpu(table(known, model), *wanted)
-        assert found == pytest.approx(theory_per_gpu(times, *wanted, model), rel=1e-3)
+        assert found == pytest.approx(theory_per_gpu(times, *wanted, model), rel=0.02)
 
 
 def test_a_servers_links_say_nothing_about_the_network() -> None:
@@ -80,7 +86,7 @@ def test_estimates_name_where_the_bandwidth_is_from() -> None:
     other = theory(workload=OTHER, params=3e6)
     known = Knowledge(records=tuple(measured(other, model, (2, 2))), theory=(theory(), other))
     source = table(known, model).source_of(2, 2)
-    assert source == "theory, 4 records, bandwidth from other workloads"
+    assert source == "theory, 4 records, bandwidth inferred"
     assert table(known, model).source_of(1, 1) == "theory, 4 records"
 
 
@@ -103,17 +109,31 @@ def test_the_paper_infers_nothing() -> None:
 
 
 def test_one_users_many_lies_are_one_vote() -> None:
-    lies = [Hint(WorkloadName(f"lie{i}"), EVE, together=False, rate=1e12) for i in range(50)]
-    honest = [Hint(OTHER, user, together=False, rate=4e6) for user in (ANN, BOB)]
-    found = bandwidth_of(A, [*lies, *honest])
-    assert found is not None
-    assert found.b_net == 4e6
+    model = IterationModel()
+    honest = [theory(workload=WorkloadName(user), params=3e6) for user in (ANN, BOB)]
+    lies = [theory(workload=WorkloadName(f"lie{i}"), params=3e12) for i in range(20)]
+    records = [
+        *(r for fit in honest for r in measured(fit, model, (2, 2), UserName(fit.workload))),
+        *(replace(r, workload=fit.workload, user=EVE)
+          for fit in lies for r in measured(honest[0], model, (2, 2))),
+    ]  # fmt: skip
+    known = Knowledge(records=tuple(records), theory=(*honest, *lies))
+    (found,) = told(known, model).implied
+    assert found.b_net == pytest.approx(REAL.b_net, rel=0.02)
+
+
+def test_shapes_of_another_batch_imply_nothing() -> None:
+    """A program that divides 64 samples among its GPUs has 8 on each of 8."""
+    model = IterationModel()
+    other = theory(workload=OTHER, batch_size=64.0, params=3e6)
+    for batch, implied in ((64.0, 1), (0.0, 1), (8.0, 0)):
+        made = [replace(r, batch=batch) for r in measured(other, model, (8, 2))]
+        assert len(told(Knowledge(records=tuple(made), theory=(other,)), model).implied) == implied
 
 
 def test_speeds_that_no_bandwidth_explains_imply_none() -> None:
-    """As fast on two servers as alone, or slower than any network."""
+    """As fast on two servers as alone, slower than any network, or out of bounds."""
     model = IterationModel(communication=Communication.SWITCHED)
-    for rate in (100.0, 99.5, 5000.0, 1e-3):
-        records = [record(rate, 2, nodes=2) for _ in range(3)]
-        layers = by_workload(records, 86400.0, NOW)[RESNET]
-        assert list(hints(theory(), layers.type[A].shapes, ANN, model)) == []
+    for rate in (100.0, 99.5, 5000.0, 1e-3, 1e-12, 1e300):
+        records = tuple(record(rate, 2, nodes=2) for _ in range(3))
+        assert told(Knowledge(records=records, theory=(theory(),)), model).implied == ()

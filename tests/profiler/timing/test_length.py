@@ -41,7 +41,7 @@ class Batches:
 
 
 class Trainer:
-    """As transformers' is seen: by its name and its state."""
+    """As transformers' is seen: by its name and its state, which counts a step once it is over."""
 
     __module__ = "transformers.trainer"
 
@@ -50,8 +50,8 @@ class Trainer:
 
     def train(self, step: Callable[[], None]) -> None:
         while self.state.global_step < 5:
-            self.state.global_step += 1
             step()
+            self.state.global_step += 1
 
 
 def told(
