@@ -20,7 +20,7 @@ demo-shell: setup
 
 # Live tests wait more than they compute.
 test: setup
-	$(VENV)/bin/python -m pytest -n 3
+	$(VENV)/bin/python -m pytest -n 4 --dist worksteal
 
 # The contract with Slurm on other Debian suites: 26.05 and 24.11.
 test-forky test-trixie: test-%: setup
