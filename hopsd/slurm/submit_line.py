@@ -46,42 +46,47 @@ def signal_option(line: str, command: str) -> str:
     found = ""
     for word, following in zip(words, [*words[1:], ""], strict=False):
         name, _, value = word.partition("=")
-        if name == "--signal":
+        if name.startswith("--") and _long_options(name[2:]) == {"signal"}:
             found = value or following
     return found
 
 
-_FLAGS = [
-    "contiguous",
-    "exclusive",
-    "external",
-    "get-user-env",
-    "help",
-    "hold",
-    "ignore-pbs",
-    "nice",
-    "no-kill",
-    "no-requeue",
-    "overcommit",
-    "oversubscribe",
-    "parsable",
-    "propagate",
-    "quiet",
-    "reboot",
-    "requeue",
-    "share",
-    "spread-job",
-    "stepmgr",
-    "test-only",
-    "usage",
-    "use-min-nodes",
-    "verbose",
-    "version",
-    "wait",
-]
-"""sbatch's long options whose value, if they take one, is never the next word (sbatch(1), 22.05 to
-26.05)."""
-_SHORT_FLAGS = frozenset("hHIkOQsvVW")
+_FLAGS = frozenset(
+    """
+    contiguous consolidate-segments exclusive external get-user-env help hold ignore-pbs nice
+    no-kill no-requeue oom-kill-step overcommit oversubscribe parsable propagate quiet reboot
+    requeue resv-ports spread-job spread-segments stepmgr test-only usage use-min-nodes verbose
+    version wait
+    """.split()  # noqa: SIM905  # a table
+)
+"""sbatch's long options whose value, if they take one, is never the next word (slurm_opt.c of
+Slurm 22.05 to 26.05)."""
+_WITH_VALUE = frozenset(
+    """
+    account acctg-freq array autocomplete batch bb bbf begin chdir cluster cluster-constraint
+    clusters comment constraint container container-id context core-spec cores-per-socket cpu-freq
+    cpus-per-gpu cpus-per-task deadline delay-boot dependency distribution error exclude export
+    export-file extra extra-node-info gid gpu-bind gpu-freq gpus gpus-per-node gpus-per-socket
+    gpus-per-task gres gres-flags hint input job-name kill-on-invalid-dep licenses mail-type
+    mail-user mcs-label mem mem-bind mem-per-cpu mem-per-gpu mem-update mincpus network nodefile
+    nodelist nodes ntasks ntasks-per-core ntasks-per-gpu ntasks-per-node ntasks-per-socket
+    ntasks-per-tres open-mode output partition power prefer priority profile qos reservation
+    resources runtime segment signal sockets-per-node switches tasks-per-node thread-spec
+    threads-per-core time time-min tmp tres-bind tres-per-task uid wait-all-nodes wckey wrap
+    """.split()  # noqa: SIM905  # a table
+)
+"""The others: a value follows after = or as the next word."""
+_SHORT_FLAGS = frozenset("hHkOQsvVW")
+
+
+def _long_options(name: str) -> frozenset[str]:
+    """The options that ``name``, without its dashes, may stand for: getopt_long(3) accepts the
+    beginning of a name if it is that of no other option of this release.
+    """
+    options = _FLAGS | _WITH_VALUE
+    if name in options:
+        return frozenset({name})
+    return frozenset(option for option in options if option.startswith(name))
 
 
 def options_of(words: Sequence[str]) -> Sequence[str]:
@@ -93,7 +98,8 @@ def options_of(words: Sequence[str]) -> Sequence[str]:
             return words[:at]
         if word.startswith("--"):
             name, given, _ = word[2:].partition("=")
-            at += 1 if given or name in _FLAGS else 2
+            options = _long_options(name)
+            at += 1 if given or (options and options <= _FLAGS) else 2
         elif word.startswith("-") and len(word) > 1:
             flags = len(word[1:]) - len(word[1:].lstrip("".join(_SHORT_FLAGS)))
             at += 2 if flags == len(word) - 2 else 1  # the last letter's value is the next word
