@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from importlib.util import find_spec
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -56,9 +57,10 @@ class Simplex:
         basis.row_status = [self._row.get(r, status.kBasic) for r in rows]
         # Any other number of basic ones than of rows is no basis.
         whole = (basis.col_status + basis.row_status).count(status.kBasic) == len(rows)
+        give_up = monotonic() + seconds
         highs = _run(highspy, lp, basis if whole else None, seconds)
         if highs.getModelStatus() == highspy.HighsModelStatus.kUnknown:
-            highs = _run(highspy, lp, None, seconds)
+            highs = _run(highspy, lp, None, give_up - monotonic())
         ended = highs.getModelStatus()
         if ended == highspy.HighsModelStatus.kInfeasible:
             return None

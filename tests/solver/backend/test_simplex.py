@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -62,3 +65,21 @@ def test_an_unbounded_program_is_an_error(solver: Simplex) -> None:
     constraints = Constraints(one, one, -np.ones(1), np.ones(1))
     with pytest.raises(SolverError):
         solver.minimise(-np.ones(1), constraints, [0], [0], np.inf)
+
+
+def test_a_second_try_has_the_time_that_the_first_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    highspy = pytest.importorskip("highspy")
+    now, given = [100.0], []
+    status = highspy.HighsModelStatus
+
+    def run(_module: Any, _lp: Any, _basis: Any, seconds: float) -> Any:
+        given.append(seconds)
+        now[0] += 4.0
+        return SimpleNamespace(getModelStatus=lambda: status.kUnknown)
+
+    monkeypatch.setattr(simplex, "_run", run)
+    monkeypatch.setattr(simplex, "monotonic", lambda: now[0])
+    one = np.zeros(1, dtype=np.int64)
+    with pytest.raises(SolverError):
+        Simplex().minimise(np.ones(1), Constraints(one, one, np.ones(1), np.ones(1)), [0], [0], 5.0)
+    assert given == [5.0, 1.0]
