@@ -73,20 +73,20 @@ def tighten(program: Program, prices: Prices, target: float, give_up: float) -> 
 def find_cuts(program: Program, prices: Prices, target: float, give_up: float) -> ItemPrices:
     """What :func:`tighten` returns, in this process."""
     relaxation = _Relaxation(program, prices)
-    best: ItemPrices = prices
     bounds = [prices.bound]
     try:
         for _ in range(_ROUNDS):
-            best = min(best, relaxation.solve(give_up), key=lambda known: known.bound)
+            relaxation.solve(give_up)
+            best = relaxation.best
             bounds.append(best.bound)
             stalled = bounds[-3:][0] - best.bound < 2 * _PROGRESS * best.bound
-            if best.bound <= target or monotonic() > give_up or not relaxation.cut():
+            if best.bound <= target or monotonic() > give_up or not relaxation.cut(give_up):
                 break
             if len(bounds) > 3 and stalled:
                 break
     except SolverError:
         pass
-    return best
+    return relaxation.best
 
 
 @dataclass(slots=True)
@@ -111,7 +111,7 @@ class _Relaxation:
         self._cuts = Cuts.none(len(parts.weight))
         self._job = program.configurations.job_of_column()
         self._scale = float(program.value.max())
-        self._best: ItemPrices = prices
+        self.best: ItemPrices = prices
         loss = prices.losses(program)
         self._active = np.flatnonzero(loss <= _NEAR * program.value)
         self._x = np.zeros(0)
@@ -125,19 +125,19 @@ class _Relaxation:
         self._price = np.zeros(0)
         self._simplex = Simplex()
 
-    def solve(self, give_up: float) -> ItemPrices:
-        """The best prices found so far, while columns with a profit are added.
+    def solve(self, give_up: float) -> None:
+        """Find better prices than the best so far, while columns with a profit are added.
 
         Few are added a round, and the prices of an LP without the others are far off. The bound is
         convex, so it is lower on the way from the best prices known towards them (smoothing:
         Wentges, Int. Trans. Oper. Res. 4, 1997).
         """
-        program, best = self._program, self._best
+        program = self._program
         for _ in range(_PRICINGS):
             value, job, found = self._solve_lp(give_up)
-            steps = [_between(program, best, found, share) for share in _STEPS]
-            best = min(best, *steps, key=lambda known: known.bound)
-            if best.bound - value <= _CLOSE * value:
+            steps = [_between(program, self.best, found, share) for share in _STEPS]
+            self.best = min(self.best, *steps, key=lambda known: known.bound)
+            if self.best.bound - value <= _CLOSE * value:
                 break
             profit = program.value - program.per_column(found.item) - job[self._job]
             more = np.flatnonzero(profit > _USED * self._scale)
@@ -151,8 +151,6 @@ class _Relaxation:
             x = np.zeros(len(columns))
             x[np.searchsorted(columns, self._active)] = self._x
             self._active, self._x = columns, x
-        self._best = best
-        return best
 
     def _solve_lp(self, give_up: float) -> tuple[float, Floats, ItemPrices]:
         """The LP over the active columns: its value, the jobs' prices (jobs,) and the items'."""
@@ -215,7 +213,7 @@ class _Relaxation:
         holder, entry = self._parts.entries(items)
         return holder, self._parts.part[entry]
 
-    def cut(self) -> bool:
+    def cut(self, give_up: float) -> bool:
         """Add cuts that the LP's solution violates, without those that no longer bind; returns
         whether there are any.
         """
@@ -223,7 +221,7 @@ class _Relaxation:
         parts = self._parts
         held = np.zeros((len(parts.capacity), len(parts.weight)))
         np.add.at(held, (parts.server[part], parts.kind[part]), self._x[holder])
-        self._find(held)
+        self._find(held, give_up)
         binding = np.flatnonzero(self._price > 0.0)
         keys = [self._keys[cut] for cut in binding.tolist()]
         has, server, factor = set(keys), [], []
@@ -249,7 +247,7 @@ class _Relaxation:
         self._keys = [keys[cut] for cut in order.tolist()]
         return True
 
-    def _find(self, held: Floats) -> None:
+    def _find(self, held: Floats, give_up: float) -> None:
         """Cuts that servers violate: weights of kinds with the largest sum over what is ``held``,
         such that no pattern weighs more than 1; one LP for all servers.
         """
@@ -281,7 +279,7 @@ class _Relaxation:
             np.concatenate(row), np.concatenate(column), np.concatenate(value), np.ones(rows)
         )
         best = Simplex().minimise(
-            -np.concatenate(gain), constraints, range(columns), range(rows), np.inf
+            -np.concatenate(gain), constraints, range(columns), range(rows), give_up - monotonic()
         )
         if best is None:
             return

@@ -6,6 +6,7 @@ import sys
 from itertools import product
 from math import inf
 from time import monotonic
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,9 @@ from programs import best_value, program_of
 
 from bench.plan import instances as bench
 from hopsd.core.placement.program import Program
+from hopsd.errors import SolverError
+from hopsd.solver import tighten as tighten_module
+from hopsd.solver.backend.simplex import Simplex
 from hopsd.solver.bound.column_groups import column_groups
 from hopsd.solver.bound.dual_prices import Prices, find_prices
 from hopsd.solver.bound.knapsack_cuts import ServerParts, factors, patterns
@@ -97,3 +101,27 @@ def test_without_an_answer_the_prices_stay(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(sys, "executable", "/bin/false")
     assert tighten(program, prices, 0.0, monotonic() + 60.0) is prices
     assert tighten(program, prices, 0.0, monotonic() - 1.0) is prices
+
+
+@pytest.mark.parametrize("programs", range(2, 9))
+def test_what_was_found_before_the_solver_gave_up_is_kept(
+    monkeypatch: pytest.MonkeyPatch, programs: int
+) -> None:
+    program = fragments(128)
+    prices = priced(program)
+    seen, left = [prices.bound], iter(range(programs))
+    minimise, between = Simplex.minimise, tighten_module._between
+
+    def gives_up(self: Simplex, *given: Any) -> Any:
+        if next(left, None) is None:
+            raise SolverError("time is up")
+        return minimise(self, *given)
+
+    def watched(*given: Any) -> Any:
+        found = between(*given)
+        seen.append(found.bound)
+        return found
+
+    monkeypatch.setattr(Simplex, "minimise", gives_up)
+    monkeypatch.setattr(tighten_module, "_between", watched)
+    assert find_cuts(program, prices, 0.0, inf).bound == min(seen)
