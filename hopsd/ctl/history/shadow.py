@@ -134,6 +134,12 @@ def _told(path: Path, since: float, until: float, most: int, bar: Bar) -> Docume
         before = [jobs[0]["submit"], jobs[0]["id"]] if jobs else None
         told: Document = ask_daemon(path, "diary", timeout_seconds=ADDING_UP, since=since,
                                     until=until, most=page, before=before)  # fmt: skip
+        last = told["jobs"][-1:]
+        if before and last and [last[0]["submit"], last[0]["id"]] >= before:
+            raise InputError(
+                f"hopsd is older than this hopsctl and tells at most {DIARY_MOST} jobs:"
+                f" restart it, or ask for --jobs {DIARY_MOST}"
+            )
         jobs[:0] = told["jobs"]
         bar.at(len(jobs), most)
         if len(told["jobs"]) < page or len(jobs) >= most:

@@ -126,6 +126,21 @@ def test_a_long_diary_is_asked_for_page_by_page(
     assert newest == ["2"]  # the third has not started
 
 
+def test_a_daemon_that_knows_no_pages_is_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def newest(request: Request) -> Any:
+        return told(Viewer(0, "root"), **request.arguments | {"before": None})
+
+    monkeypatch.setattr("hopsd.ctl.history.shadow.DIARY_MOST", 1)
+    server = LocalServer(tmp_path / "sock", newest)
+    done = CliRunner().invoke(cli, ["shadow", "report", "--socket", f"{tmp_path}/sock",
+                                    "--out", f"{tmp_path}/out"])  # fmt: skip
+    server.close()
+    assert isinstance(done.exception, InputError)
+    assert "hopsd is older than this hopsctl" in str(done.exception)
+
+
 @pytest.mark.parametrize("before", [[], [1.0], ["1", "1"], [True, "1"], [1.0, 1], "1", [-9e99, ""]])
 def test_a_job_that_is_none(before: Any) -> None:
     with pytest.raises(InputError, match="before: accepted"):
