@@ -3,41 +3,49 @@
 # prolog.sh wrote, and notes for an hour that the job was here, for task_prolog.sh. Has what the job
 # left in memory written to the file system, and does not wait: the GPUs are free once this ends.
 # Always exits 0: an Epilog that fails drains its node.
+#
+# `epilog.sh later`: run by itself, in a session of its own; saves, and frees old memory.
 
 case ${SLURM_JOB_COMMENT-} in hops:* | *[\;,[:blank:]]hops:*) ;; *) exit 0 ;; esac
 
 PATH=${PATH:+$PATH:}/usr/local/bin:/usr/bin:/bin
 HOPS_RUN_DIR=/run/hops-node
-HOPS_STATE_DIR=/dev/shm/hops
+HOPS_STATE_DIR=
 site=${0%/*}/site.sh
 [ -r "$site" ] || site=/etc/hops/site.sh
 # shellcheck source=slurm_plugin/site.sh
 [ -r "$site" ] && . "$site"
 
-# With the rights of its user. slurmd ends an Epilog's process group with it, so this returns only
-# when the writing is in a session of its own.
-save() {
-    for to in "$1"/*.to; do
-        [ -f "$to" ] || continue
-        group=$(id -g "$SLURM_JOB_UID") || return 0
-        become="setpriv --reuid=$SLURM_JOB_UID --regid=$group --init-groups --no-new-privs"
-        [ "$(id -u)" = 0 ] || become= # on a single-user cluster
-        # shellcheck disable=SC2016,SC2086
-        setsid --wait $become env -i PATH="$PATH" /bin/sh -c 'cd / && /bin/sh "$0" "$1" &' \
-            "$scripts/save.sh" "$1" < /dev/null > /dev/null 2>&1
-        return 0
-    done
-    rm -f "$1"/*.spare
+# as ACCOUNT SECONDS COMMAND...: with that account's rights and without a job's limits, so for SECONDS
+# at most. What is in a user's folder is that user's: a FIFO, a link, millions of names.
+as() {
+    account=$1 seconds=$2
+    shift 2
+    if [ "$(id -u)" = 0 ]; then # not on a single-user cluster
+        if group=$(id -g "$account" 2> /dev/null); then
+            set -- --regid="$group" --init-groups "$@"
+        else # it is gone
+            set -- --regid=65534 --clear-groups "$@"
+        fi
+        set -- setpriv --reuid="$account" --no-new-privs "$@"
+    fi
+    timeout -k 10 "$seconds" env -i PATH="$PATH" "$@"
 }
 
-# What nobody could write within a day: of jobs that are no longer here.
+save() {
+    [ -n "$(find "$1" -prune -type d -user "$SLURM_JOB_UID")" ] || return 0
+    as "$SLURM_JOB_UID" 3600 /bin/sh "$scripts/save.sh" "$1"
+}
+
+# Folders of jobs that are no longer here, to which nothing was added for a day. Only root can have
+# put them there; their owners empty them. Times that a user cannot set.
 sweep() {
-    for old in "$HOPS_STATE_DIR"/*/; do
-        name=${old%/} name=${name##*/}
-        [ ! -e "$HOPS_RUN_DIR/$name" ] || continue
-        find "$old" -mindepth 1 -mmin +1440 -delete
-        find "$old" -maxdepth 0 -mmin +1440 -exec rmdir {} + 2> /dev/null
-    done
+    find "$HOPS_STATE_DIR" -xdev -mindepth 1 -maxdepth 1 -type d -name '[0-9]*.*' -cmin +1440 |
+        while IFS= read -r old; do
+            [ ! -e "$HOPS_RUN_DIR/${old##*/}" ] && [ ! -L "$old" ] || continue
+            as "$(stat -c %u -- "$old")" 60 find "$old" -xdev -mindepth 1 -delete
+            rmdir -- "$old"
+        done
 }
 
 scripts=${0%/*}
@@ -45,12 +53,20 @@ scripts=${0%/*}
 file=$HOPS_RUN_DIR/$SLURM_JOB_ID.${SLURMD_NODENAME-}
 # shellcheck source=slurm_plugin/run_dir.sh
 if [ -r "${0%/*}/run_dir.sh" ] && . "${0%/*}/run_dir.sh" && only_ours "$HOPS_RUN_DIR"; then
-    rm -f "$file"
-    find "$HOPS_RUN_DIR" -name '*.left' -mmin +60 -delete
-    touch "$file.left"
-    if [ -d "$HOPS_STATE_DIR" ] && [ -n "${SLURM_JOB_UID-}" ] && only_ours "$HOPS_STATE_DIR"; then
+    if [ "${1-}" != later ]; then
+        rm -f "$file"
+        find "$HOPS_RUN_DIR" -name '*.left' -mmin +60 -delete
+        touch "$file.left"
+    fi
+    case $HOPS_STATE_DIR:${SLURM_JOB_UID-} in :* | *: | *:*[!0-9]*) exit 0 ;; esac
+    only_ours "$HOPS_STATE_DIR" || exit 0
+    if [ "${1-}" = later ]; then
         save "$HOPS_STATE_DIR/$SLURM_JOB_ID.${SLURMD_NODENAME-}"
         sweep
+    else
+        # slurmd ends an Epilog's process group with it: this returns once there is a new session.
+        # shellcheck disable=SC2016
+        setsid --wait /bin/sh -c 'cd / && /bin/sh "$0" later &' "$0" < /dev/null > /dev/null 2>&1
     fi
 fi
 exit 0

@@ -11,7 +11,7 @@ case ${1-}:${SLURM_JOB_COMMENT-} in :hops:* | :*[\;,[:blank:]]hops:* | again:*) 
 
 PATH=${PATH:+$PATH:}/usr/local/bin:/usr/bin:/bin # slurmd gives the Prolog no PATH (22.05)
 HOPS_RUN_DIR=/run/hops-node
-HOPS_STATE_DIR=/dev/shm/hops
+HOPS_STATE_DIR=
 HOPS_RANGE_VALUES=8
 HOPS_SCONTROL=scontrol
 site=${0%/*}/site.sh
@@ -116,12 +116,13 @@ if [ "${1-}" = again ]; then
 fi
 
 # A folder in memory, the job's own, for a state that outlives its processes: see epilog.sh. Only
-# root can put one there, so that its owner is who it was made for. `mounts`: see memory.py.
+# root can put one there, so that its owner is who it was made for. `mounts`: see memory.py. Root does
+# not look into one that a user has had: what an earlier job of this number left is set aside.
 make_state_dir() {
     case $HOPS_STATE_DIR:${SLURM_JOB_UID-} in :* | *: | *:*[!0-9]*) return 0 ;; esac
     make_ours "$HOPS_STATE_DIR" || return 1
     state=$HOPS_STATE_DIR/$SLURM_JOB_ID.${SLURMD_NODENAME-}
-    [ -z "$(find "$state" -prune ! -user "$SLURM_JOB_UID" 2> /dev/null)" ] || rm -rf "$state"
+    [ -z "$(find "$state" -prune ! -user "$SLURM_JOB_UID" 2> /dev/null)" ] || mv -T "$state" "$state.old" || return 1
     [ -d "$state" ] && return 0
     mkdir -m 700 "$state" && readlink /proc/self/ns/mnt > "$state/mounts" &&
         chmod 644 "$state/mounts" && chown "$SLURM_JOB_UID" "$state"
@@ -136,5 +137,6 @@ file=$HOPS_RUN_DIR/$SLURM_JOB_ID.${SLURMD_NODENAME-}
         read_comment "$(needed_of_slurmctld)" > "$file.new" &&
         mv "$file.new" "$file"
 } || logger -t hops "no environment for job $SLURM_JOB_ID: cannot write $file, or others could"
-make_state_dir 2> /dev/null || logger -t hops "no folder in memory for job $SLURM_JOB_ID"
+make_state_dir 2> /dev/null ||
+    logger -t hops "no folder in memory for job $SLURM_JOB_ID: HOPS_STATE_DIR=$HOPS_STATE_DIR is not root's own"
 exit 0

@@ -5,6 +5,13 @@
 #
 # usage: save.sh FOLDER
 
+# is_memory STATE FOLDER: STATE is a file that has as much memory as it says, and FOLDER lies elsewhere.
+# This process is outside of the job's limits: it must not fill the memory that the job could not.
+is_memory() {
+    [ -f "$1" ] && [ ! -L "$1" ] && [ "$(stat -c %d -- "$1")" != "$(stat -c %d -- "$2")" ] &&
+        [ "$(($(stat -c '%b * %B' -- "$1")))" -ge "$(stat -c %s -- "$1")" ]
+}
+
 # Writes $state, the save $token, to where $to says. True: it need not be kept.
 publish() {
     IFS= read -r final < "$to" || return 1
@@ -13,7 +20,9 @@ publish() {
     coming=$folder.$name.$token.coming
     # Not there: it has been published, or a run has given up waiting for it.
     if [ -d "$folder" ] && [ ! -e "$coming" ]; then return 0; fi
-    dd if="$state" of="$coming" bs=8M conv=fsync,nocreat 2> /dev/null || return 1
+    is_memory "$state" "$folder" || return 1
+    dd if="$state" of="$coming" bs=8M iflag=nofollow,nonblock oflag=nofollow,nonblock \
+        conv=fsync,nocreat 2> /dev/null || return 1
     for other in "$folder.$name."*.coming; do
         [ "$other" = "$coming" ] && break # in the order of their numbers: those before are older
         rm -f -- "$other"
@@ -23,11 +32,13 @@ publish() {
 
 LC_ALL=C
 export LC_ALL
-for to in "${1:?usage: save.sh FOLDER}"/*.to; do
+spares=$(find "${1:?usage: save.sh FOLDER}" -maxdepth 1 -name '*.spare')
+for to in "$1"/*.to; do
     [ -f "$to" ] && [ ! -L "$to" ] || continue
     token=${to##*/} token=${token%.to}
     state=${to%.to}.state
     # One process at a time writes a save.
     (flock -n 9 || exit 0; if publish; then rm -f -- "$to" "$state"; fi) 9< "$to"
 done
-rm -f -- "$1"/*.spare
+# Not those that the job's next run here, which may have begun, has made since.
+printf '%s\n' "$spares" | while IFS= read -r spare; do rm -f -- "$spare"; done

@@ -18,9 +18,11 @@ HOPS_RANGE_VALUES=8
 # Local to each node, root's own and no other account's: not hopsd's /run/hops.
 HOPS_RUN_DIR=/run/hops-node
 
-# In memory, local to each node and root's own: there a job leaves its state when it is moved, and
-# epilog.sh has it written to the file system while others have the GPUs. Empty: no job does.
-HOPS_STATE_DIR=/dev/shm/hops
+# In memory, local to each node, root's own; prolog.sh makes it. There a job leaves its state when it
+# is moved, and epilog.sh has it written to the file system while others have the GPUs. Empty: no job
+# does. Root makes folders for users there, so it is the site's choice: docs/security.md.
+# HOPS_STATE_DIR=/dev/shm/hops
+HOPS_STATE_DIR=
 
 # For when it is not on slurmd's search path.
 HOPS_SCONTROL=scontrol

@@ -3,11 +3,10 @@
 # and "unset X" into the task's environment. In a job that is not hops' this starts no process.
 
 HOPS_RUN_DIR=/run/hops-node
-HOPS_STATE_DIR=/dev/shm/hops
+HOPS_STATE_DIR=
 HOPS_REPORT_DIR=
 HOPS_PROFILER_PATH=
 HOPS_REQUEUE_EXIT_CODE=85
-HOPS_STATE_DIR=/dev/shm/hops
 HOPS_SCONTROL=scontrol
 site=${0%/*}/site.sh
 [ -r "$site" ] || site=/etc/hops/site.sh
@@ -49,6 +48,7 @@ correct() {
 # A task for each GPU of nodes with different numbers of them: srun starts so many where a file names
 # each node as often as it has GPUs. Slurm itself gives tasks by cores, not by GPUs.
 one_for_each_gpu() {
+    [ -n "$HOPS_STATE_DIR" ] || return 1
     hosts=$HOPS_STATE_DIR/${SLURM_JOB_ID-}.${SLURMD_NODENAME-}/hosts each= rest=$by_node\; most=0
     while [ -n "$rest" ]; do
         item=${rest%%;*} rest=${rest#*;} names=${item%:*} count=${item##*:}
@@ -76,6 +76,7 @@ file=$HOPS_RUN_DIR/${SLURM_JOB_ID-}.${SLURMD_NODENAME-}
 [ -s "$file" ] || [ -e "$file.left" ] || exit 0 # not a hops job
 # shellcheck source=slurm_plugin/run_dir.sh
 [ -r "${0%/*}/run_dir.sh" ] && . "${0%/*}/run_dir.sh" && only_ours "$HOPS_RUN_DIR" || exit 0
+[ -z "$HOPS_STATE_DIR" ] || only_ours "$HOPS_STATE_DIR" || HOPS_STATE_DIR=
 if [ -s "$file" ]; then
     hand_on < "$file"
 else

@@ -48,8 +48,10 @@ def report_folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def session_cluster() -> Iterator[PrivateCluster]:
-    with running_cluster() as cluster:
-        yield cluster
+    with tempfile.TemporaryDirectory(prefix="hops-state-", dir="/dev/shm") as name:
+        Path(name).chmod(0o755)
+        with running_cluster(state_dir=Path(name) / "hops") as cluster:
+            yield cluster
 
 
 @pytest.fixture

@@ -66,7 +66,8 @@ class PrivateCluster:
 
     Nodes are named n0, n1, ... in the order of ``nodes``. The hops plugin is installed as an
     administrator would: ``job_submit.lua`` beside slurm.conf, prolog, task prolog and epilog
-    named there, with a ``site.sh`` of their own that has ``report_dir`` and ``profiler_path``.
+    named there, with a ``site.sh`` of their own that has ``report_dir``, ``profiler_path``
+    and ``state_dir`` (HOPS_STATE_DIR; for states it must be another file system than theirs).
     ``plugin`` False leaves it all out; ``job_submit_lua`` puts another submit script in.
     ``extra_conf``: lines of slurm.conf; one that sets a key again replaces the cluster's own.
     ``extra_files``: further files beside it, by name.
@@ -81,6 +82,7 @@ class PrivateCluster:
         plugin: bool = True,
         job_submit_lua: Path | None = None,
         report_dir: Path | None = None,
+        state_dir: Path | None = None,
         profiler_path: Path | None = None,
         extra_files: Mapping[str, str] | None = None,
     ) -> None:
@@ -94,10 +96,12 @@ class PrivateCluster:
             plugin=plugin,
             job_submit_lua=job_submit_lua or (PLUGIN / "job_submit.lua" if plugin else None),
             report_dir=report_dir,
+            state_dir=state_dir,
             profiler_path=profiler_path,
             extra_files=extra_files or {},
         )
         self.conf = self._files.conf
+        self.state_dir = state_dir
 
     @property
     def env(self) -> dict[str, str]:

@@ -61,6 +61,7 @@ class ClusterFiles:
     plugin: bool = True
     job_submit_lua: Path | None = None
     report_dir: Path | None = None
+    state_dir: Path | None = None
     profiler_path: Path | None = None
     extra_files: Mapping[str, str] = field(default_factory=dict)
 
@@ -103,7 +104,7 @@ class ClusterFiles:
         shutil.copytree(PLUGIN, folder, dirs_exist_ok=True)
         site = {
             "HOPS_RUN_DIR": self.directory / "run",
-            "HOPS_STATE_DIR": self.directory / "memory",
+            "HOPS_STATE_DIR": self.state_dir or self.directory / "memory",
             "HOPS_REPORT_DIR": self.report_dir or "",
             "HOPS_PROFILER_PATH": self.profiler_path or "",
             "HOPS_REQUEUE_EXIT_CODE": REQUEUE_EXIT_CODE,

@@ -117,18 +117,23 @@ def _run_dir(site: Site) -> Iterator[str]:
         return
     if site.config is not None and folder.resolve() == site.config.daemon.socket.parent.resolve():
         yield f"HOPS_RUN_DIR={folder}: hopsd's own; accepted is one of root's, /run/hops-node"
-    elif folder.exists():
-        yield from _only(folder, site.owner, "prolog.sh writes there as root")
+    yield from _roots_own(site, folder)
     if not folder.parent.is_dir():
         yield f"HOPS_RUN_DIR={folder}: {folder.parent} is not there, and prolog.sh does not make it"
+
+
+def _roots_own(site: Site, folder: Path) -> Iterator[str]:
+    if folder.is_symlink():
+        yield f"{folder}: a link, which the scripts refuse; accepted is a folder itself"
+    elif folder.exists():
+        yield from _only(folder, site.owner, "prolog.sh writes there as root")
 
 
 def _state_dir(site: Site) -> Iterator[str]:
     folder = site.path("HOPS_STATE_DIR")
     if folder is None:
         return
-    if folder.exists():
-        yield from _only(folder, site.owner, "prolog.sh writes there as root")
+    yield from _roots_own(site, folder)
     if not folder.parent.is_dir():
         yield f"HOPS_STATE_DIR={folder}: {folder.parent} is not there; accepted is one in memory"
 

@@ -49,6 +49,11 @@ class Target:
             return []
         return [self.path.with_name(name) for name in sorted(filter(shape.fullmatch, names))]
 
+    def shares(self, folder: Path) -> bool:
+        """Whether it is on the file system of ``folder``; save.sh writes none there."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        return self.path.parent.stat().st_dev == folder.stat().st_dev
+
     def announce(self) -> str:
         """Say that a save is coming; returns its token, by which it is known."""
         self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -121,6 +121,13 @@ SPOILS: dict[str, tuple[Callable[[Machine], object], str]] = {
         ),
         "prolog.sh writes there as root",
     ),
+    "a link for memory": (
+        lambda m: (
+            (m.root / "memory").symlink_to(m.root / "run"),
+            m.set("HOPS_STATE_DIR", m.root / "memory"),
+        ),
+        "memory: a link",
+    ),
     "no memory": (lambda m: m.set("HOPS_STATE_DIR", "/no/such"), "accepted is one in memory"),
     "reports elsewhere": (
         lambda m: ((m.root / "other").mkdir(), m.set("HOPS_REPORT_DIR", m.root / "other")),

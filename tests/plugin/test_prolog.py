@@ -496,17 +496,47 @@ def test_srun_is_told_of_a_task_for_each_gpu_of_uneven_nodes(node: Node, tmp_pat
     assert (silent["SLURM_NTASKS"], silent["SLURM_NTASKS_PER_NODE"]) == ("3", "1")
 
 
+@dataclass(frozen=True)
+class MemoryNode(Node):
+    """Its jobs may leave their state in ``memory``, whose parent is like /dev/shm."""
+
+    memory: Path
+
+    def end(self, account: int, *, job: str = "7", path: str = "") -> None:
+        """The epilog of a job, and the end of its process group, as slurmd ends it."""
+        epilog = subprocess.Popen(
+            [self.folder / "epilog.sh"],
+            env={"SLURM_JOB_ID": job, "SLURMD_NODENAME": "n1", "SLURM_JOB_COMMENT": "hops:reqs=1",
+                 "SLURM_JOB_UID": str(account), "PATH": path},
+            process_group=0,
+        )  # fmt: skip
+        assert epilog.wait(10) == 0
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(epilog.pid, signal.SIGKILL)
+
+    def files(self) -> set[str]:
+        return {str(file.relative_to(self.memory)) for file in self.memory.rglob("*")}
+
+
 @pytest.fixture
-def memory_node(open_node: Node) -> Node:
-    """Its jobs may leave their state in memory."""
+def memory_node(open_node: Node) -> Iterator[MemoryNode]:
+    folder = Path(tempfile.mkdtemp(prefix="hops-test-", dir="/dev/shm"))
+    folder.chmod(0o1777)
     with (open_node.folder / "site.sh").open("a") as site:
-        site.write(f"HOPS_STATE_DIR={open_node.folder}/memory\n")
-    return open_node
+        site.write(f"HOPS_STATE_DIR={folder}/hops\n")
+    yield MemoryNode(open_node.folder, folder / "hops")
+    shutil.rmtree(folder)
 
 
-def test_what_a_job_leaves_in_memory_is_written_by_its_user(memory_node: Node) -> None:
-    memory, shared = memory_node.folder / "memory" / "7.n1", memory_node.folder / "shared"
-    job = {"SLURM_JOB_COMMENT": "hops:reqs=1", "SLURM_JOB_UID": str(NOBODY)}
+def until(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_what_a_job_leaves_in_memory_is_written_by_its_user(memory_node: MemoryNode) -> None:
+    memory, shared = memory_node.memory / "7.n1", memory_node.folder / "shared"
     told = memory_node.start("hops:reqs=1", SLURM_JOB_UID=str(NOBODY))
     assert told["HOPS_STATE_DIR"] == str(memory)
     status = memory.stat()
@@ -525,18 +555,8 @@ def test_what_a_job_leaves_in_memory_is_written_by_its_user(memory_node: Node) -
             os.chown(file, NOBODY, NOBODY)
     os.chown(shared / ".run.pt.00000001-a.coming", NOBODY, NOBODY)
     (memory / "a.spare").touch()
-    epilog = subprocess.Popen(
-        [memory_node.folder / "epilog.sh"],
-        env={"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n1", **job},
-        process_group=0,
-    )
-    assert epilog.wait() == 0
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(epilog.pid, signal.SIGKILL)  # as slurmd does when an Epilog has ended
-    deadline = time.monotonic() + 30
-    while (memory / "a.spare").exists():  # is removed last
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    memory_node.end(NOBODY)
+    until(lambda: not (memory / "a.spare").exists())  # is removed last
     assert (shared / "run.pt").read_text() == "state of 00000001-a"
     assert (shared / "run.pt").stat().st_uid == NOBODY
     assert precious.read_text() == "root's"
@@ -545,27 +565,160 @@ def test_what_a_job_leaves_in_memory_is_written_by_its_user(memory_node: Node) -
     }  # fmt: skip
 
 
-def test_memory_of_another_account_is_not_used(memory_node: Node) -> None:
-    memory = memory_node.folder / "memory"
-    memory.mkdir()
-    os.chown(memory, OTHER, OTHER)
+@pytest.mark.parametrize("what", ["a folder", "a link", "a link on the way", "open to all"])
+def test_memory_that_another_account_could_change_is_not_used(
+    memory_node: MemoryNode, what: str
+) -> None:
+    """In /dev/shm anyone may make a link or a folder of this name before root does."""
+    memory, target = memory_node.memory, memory_node.folder / "target"
+    for precious in (target, target / "hops"):
+        (precious / "5.n1").mkdir(parents=True)
+        (precious / "5.n1" / "file").write_text("precious")
+    if what in {"a folder", "open to all"}:
+        memory.mkdir()
+        (memory / "7.n1").mkdir(mode=0o777)
+        (memory / "7.n1").chmod(0o777)  # where it would read what the job saves
+        memory.chmod(0o777 if what == "open to all" else 0o755)
+        os.chown(memory, *((0, 0) if what == "open to all" else (OTHER, OTHER)))
+    elif what == "a link":
+        memory.symlink_to(target)  # root's, as the kernel may not follow another's: not all refuse
+    else:
+        (memory.parent / "link").symlink_to(target)
+        os.chown(memory.parent / "link", OTHER, OTHER, follow_symlinks=False)
+        with (memory_node.folder / "site.sh").open("a") as site:
+            site.write(f"HOPS_STATE_DIR={memory.parent}/link/hops\n")
+    before = sorted(target.rglob("*")), sorted(memory.parent.rglob("*"))
     told = memory_node.start("hops:reqs=1", SLURM_JOB_UID=str(OTHER))
     assert "HOPS_STATE_DIR" not in told
-    assert list(memory.iterdir()) == []
+    memory_node.end(OTHER, path=a_day_later(memory_node))
+    time.sleep(0.3)  # it would have begun to sweep
+    assert (sorted(target.rglob("*")), sorted(memory.parent.rglob("*"))) == before
 
 
-def test_memory_of_a_job_that_has_long_left_is_freed(memory_node: Node) -> None:
-    memory = memory_node.folder / "memory"
-    memory_node.start("hops:reqs=1", SLURM_JOB_UID=str(OTHER))
-    os.utime(memory / "7.n1" / "mounts", (0, 0))  # of a job that is still here
-    for name in ("5.n1", "6.n1"):
-        (memory / name).mkdir()
-        (memory / name / "old").touch()
-    os.utime(memory / "5.n1" / "old", (0, 0))
-    done = memory_node.call(
-        "epilog.sh", SLURM_JOB_COMMENT="hops:reqs=1", SLURM_JOB_UID="0", SLURM_JOB_ID="8"
+def test_by_default_no_memory_is_used_and_nothing_is_said(open_node: Node) -> None:
+    said = open_node.folder / "said"
+    logger = open_node.folder / "bin" / "logger"
+    logger.parent.mkdir()
+    logger.write_text(f'#!/bin/sh\necho "$@" >> {said}\n')
+    logger.chmod(0o755)
+    shutil.copy(PLUGIN / "site.sh", open_node.folder)
+    with (open_node.folder / "site.sh").open("a") as site:
+        site.write(f"HOPS_RUN_DIR={open_node.run_dir}\n")
+    told = open_node.start("hops:reqs=1", SLURM_JOB_UID=str(OTHER), PATH=str(logger.parent))
+    assert "HOPS_STATE_DIR" not in told
+    assert not said.exists()
+    with (open_node.folder / "site.sh").open("a") as site:
+        site.write("HOPS_STATE_DIR=/no/such/folder\n")
+    open_node.start("hops:reqs=1", SLURM_JOB_UID=str(OTHER), PATH=str(logger.parent))
+    assert "HOPS_STATE_DIR=/no/such/folder is not root's own" in said.read_text()
+
+
+def a_day_later(node: Node) -> str:
+    """A PATH whose `find` takes new for older than a day: nobody can set these times."""
+    find = node.folder / "later" / "find"
+    find.parent.mkdir(exist_ok=True)
+    find.write_text(
+        '#!/bin/sh\nfor word; do shift; [ "$word" = +1440 ] && word=-1440;'
+        ' set -- "$@" "$word"; done\nexec /usr/bin/find "$@"\n'
     )
-    assert done.returncode == 0
-    assert {str(file.relative_to(memory)) for file in memory.rglob("*") if file.is_file()} == {
-        "6.n1/old", "7.n1/mounts",
-    }  # fmt: skip
+    find.chmod(0o755)
+    return str(find.parent)
+
+
+def test_memory_of_a_job_that_has_long_left_is_freed(memory_node: MemoryNode) -> None:
+    """By its owner, who can neither keep it by a time in the future nor lead root elsewhere."""
+    memory, precious = memory_node.memory, memory_node.folder / "precious"
+    precious.mkdir()
+    (precious / "file").touch()
+    memory_node.start("hops:reqs=1", SLURM_JOB_UID=str(OTHER))  # is still here
+    for name, owner in (("5.n1", OTHER), ("6.n1", NOBODY), ("not a job", OTHER)):
+        (memory / name / "deep").mkdir(parents=True)
+        (memory / name / "deep" / "old").touch()
+        (memory / name / "link").symlink_to(precious)
+        os.utime(memory / name, (4e9, 4e9))
+        for path in (memory / name, *(memory / name).rglob("*")):
+            os.chown(path, owner, owner, follow_symlinks=False)
+    (memory / "4.n1").symlink_to(precious)
+    (memory / "3.n1").mkdir()  # its owner may not delete root's, and so root does not either
+    (memory / "3.n1" / "kept").mkdir()
+    (memory / "3.n1" / "kept" / "file").touch()
+    os.chown(memory / "3.n1", OTHER, OTHER)
+    before = memory_node.files()
+    memory_node.end(OTHER, job="8")
+    time.sleep(0.3)  # it would have begun
+    assert memory_node.files() == before
+    memory_node.end(OTHER, job="8", path=a_day_later(memory_node))
+    until(lambda: not any((memory / name).exists() for name in ("5.n1", "6.n1")))
+    left = {name for name in before if name.partition("/")[0] not in ("5.n1", "6.n1")}
+    assert memory_node.files() == left
+    assert (precious / "file").exists()
+
+
+def test_what_a_user_leaves_in_memory_does_not_hold_the_epilog_up(memory_node: MemoryNode) -> None:
+    """Nor does root look into it: here a link to a server that does not answer stands for all."""
+    memory_node.start("hops:reqs=1", SLURM_JOB_UID=str(NOBODY))
+    trace = memory_node.folder / "trace"
+    trace.mkdir(mode=0o777)
+    trace.chmod(0o777)
+    (memory_node.folder / "save.sh").write_text(
+        f"id -u > {trace}/by; sleep 60 & echo $! > {trace}/pid; wait\n"
+    )
+    os.mkfifo(memory_node.memory / "7.n1" / "a.to")
+    begun = time.monotonic()
+    memory_node.end(NOBODY)
+    assert time.monotonic() - begun < 8
+    until(lambda: (trace / "pid").exists() and (trace / "pid").read_text().strip() != "")
+    os.kill(int((trace / "pid").read_text()), signal.SIGTERM)
+    assert (trace / "by").read_text() == f"{NOBODY}\n"
+
+
+def test_an_earlier_jobs_folder_is_set_aside(memory_node: MemoryNode) -> None:
+    """When Slurm counts from the start again; what is in it is not root's affair."""
+    memory_node.start("hops:reqs=1", SLURM_JOB_UID=str(OTHER))
+    memory_node.start("hops:reqs=1", SLURM_JOB_UID=str(NOBODY))
+    folders = [memory_node.memory / name for name in ("7.n1", "7.n1.old")]
+    assert [folder.stat().st_uid for folder in folders] == [NOBODY, OTHER]
+
+
+@pytest.mark.parametrize(
+    "what", ["good", "a FIFO", "a link", "a device", "sparse", "memory", "dead"]
+)
+def test_what_is_saved_is_no_more_than_the_job_had(memory_node: MemoryNode, what: str) -> None:
+    """It is written without the job's limits."""
+    memory_node.start("hops:reqs=1", SLURM_JOB_UID=str(NOBODY))
+    mine = memory_node.memory / "7.n1"
+    shared = mine.parent if what == "memory" else memory_node.folder
+    coming, state = shared / ".run.pt.1-a.coming", mine / "1-a.state"
+    coming.touch()
+    if what == "a FIFO":
+        os.mkfifo(state)
+    elif what in {"a link", "a device"}:
+        state.symlink_to("/dev/zero" if what == "a device" else memory_node.folder / "site.sh")
+    else:
+        state.write_text("state")
+    if what == "sparse":
+        os.truncate(state, 2**24)
+    if what == "dead":
+        coming.unlink()
+        os.mkfifo(coming)
+    (mine / "1-a.to").write_text(f"{shared}/run.pt\n")
+    save = ["/bin/sh", str(memory_node.folder / "save.sh"), str(mine)]
+    subprocess.run(save, check=False, timeout=10)
+    assert (shared / "run.pt").exists() is (what == "good")
+    assert what == "dead" or coming.exists() is (what != "good")
+
+
+def test_room_that_the_next_run_makes_meanwhile_is_left_to_it(memory_node: MemoryNode) -> None:
+    memory_node.start("hops:reqs=1", SLURM_JOB_UID=str(NOBODY))
+    mine = memory_node.memory / "7.n1"
+    (mine / "old.spare").touch()
+    (mine / "1-a.to").touch()
+    (mine / "1-a.state").touch()
+    flock = memory_node.folder / "bin" / "flock"
+    flock.parent.mkdir()
+    flock.write_text(f"#!/bin/sh\ntouch {mine}/new.spare\n")
+    flock.chmod(0o755)
+    path = f"{flock.parent}:{os.environ['PATH']}"
+    save = ["/bin/sh", str(memory_node.folder / "save.sh"), str(mine)]
+    subprocess.run(save, check=True, timeout=10, env={"PATH": path})
+    assert [file.name for file in mine.glob("*.spare")] == ["new.spare"]

@@ -7,9 +7,10 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -67,12 +68,14 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     monkeypatch.setenv("HOPS_JOB", "1")
     monkeypatch.setenv("HOPS_REQUEUE_EXIT_CODE", "85")
     monkeypatch.delenv("HOPS_REPORT_DIR", raising=False)
     (tmp_path / "shared").mkdir()
-    return Node(tmp_path / "n0", tmp_path / "shared" / "my run.v1.pt", monkeypatch).on("n0")
+    with tempfile.TemporaryDirectory(prefix="hops-test-", dir="/dev/shm") as name:
+        folder = Path(name) / "n0"
+        yield Node(folder, tmp_path / "shared" / "my run.v1.pt", monkeypatch).on("n0")
 
 
 def _in_a_child(run: Callable[[], None]) -> int:
@@ -166,12 +169,14 @@ def test_where_writing_fails_memory_keeps_it(node: Node) -> None:
     assert any(file.suffix == ".state" for file in node.folder.iterdir())
 
 
-@pytest.mark.parametrize("why", ["a container", "no room", "not a hops job"])
+@pytest.mark.parametrize("why", ["a container", "no room", "not a hops job", "memory itself"])
 def test_without_memory_a_run_saves_before_it_leaves(node: Node, why: str) -> None:
     if why == "a container":
         (node.folder / "mounts").write_text("mnt:[1]\n")
     elif why == "no room":
         node.patch.setattr(memory, "usable", lambda folder: 1000)
+    elif why == "memory itself":  # where save.sh would be outside of the job's limits
+        node = replace(node, path=node.folder.parent / "here" / "run.pt")
     else:
         node.patch.delenv("HOPS_JOB")
     node.leave(4)

@@ -78,6 +78,7 @@ def test_a_moved_job_goes_on_from_its_last_step(cluster: PrivateCluster, tmp_pat
     assert {(rank, begin) for rank, begin, _ in steps()} == {
         (rank, begin) for rank in (0, 1) for begin in (0, last)
     }, (tmp_path / "log").read_text()
-    folders = [cluster.directory / "memory" / f"{job}.{node}" for node in ("n0", "n1")]
+    assert cluster.state_dir
+    folders = [cluster.state_dir / f"{job}.{node}" for node in ("n0", "n1")]
     assert [[file.name for file in folder.iterdir()] for folder in folders] == [["mounts"]] * 2
     assert {file.name for file in tmp_path.glob("*run.pt*")} == {"run.pt"}
