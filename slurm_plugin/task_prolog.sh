@@ -7,6 +7,8 @@ HOPS_STATE_DIR=
 HOPS_REPORT_DIR=
 HOPS_PROFILER_PATH=
 HOPS_REQUEUE_EXIT_CODE=85
+HOPS_APPTAINER_CONF="/etc/apptainer/apptainer.conf /usr/local/etc/apptainer/apptainer.conf
+    /etc/singularity/singularity.conf /usr/local/etc/singularity/singularity.conf"
 HOPS_SCONTROL=scontrol
 site=${0%/*}/site.sh
 [ -r "$site" ] || site=/etc/hops/site.sh
@@ -26,17 +28,41 @@ hand_on() {
     done
 }
 
-# From "4(x2),3": total number of tasks, and the most on a node.
-count_tasks() {
-    tasks=0 most=0 rest=$1,
+# A count for each node: "4 4 3" from "4(x2),3".
+for_each_node() {
+    rest=$1,
     while [ -n "$rest" ]; do
         item=${rest%%,*} rest=${rest#*,}
         count=${item%%"("*} times=1
         case $item in *"(x"*")") times=${item##*x} times=${times%")"} ;; esac
         case $count$times in *[!0-9]*) continue ;; esac
         [ -n "$count" ] && [ -n "$times" ] || continue
-        tasks=$((tasks + count * times))
+        while [ "$times" -gt 0 ]; do printf '%s ' "$count" && times=$((times - 1)); done
+    done
+}
+
+# From "4(x2),3": total number of tasks, and the most on a node.
+count_tasks() {
+    tasks=0 most=0 on_nodes=$1
+    for count in $(for_each_node "$1"); do
+        tasks=$((tasks + count))
         [ "$count" -le "$most" ] || most=$count
+    done
+}
+
+# The cores that each task can have on all nodes, 0 where they are not known.
+cores_for_each() {
+    share=0
+    # shellcheck disable=SC2046
+    set -- $(for_each_node "${SLURM_JOB_CPUS_PER_NODE:-${SLURM_CPUS_ON_NODE-}}")
+    for count in $(for_each_node "$on_nodes"); do
+        [ $# -gt 0 ] || break
+        if [ "$count" -gt 0 ]; then
+            here=$(($1 / count))
+            [ "$here" -gt 0 ] || here=1
+            [ "$share" -gt 0 ] && [ "$share" -le "$here" ] || share=$here
+        fi
+        shift
     done
 }
 
@@ -46,21 +72,31 @@ correct() {
 }
 
 # A task for each GPU of nodes with different numbers of them: srun starts so many where a file names
-# each node as often as it has GPUs. Slurm itself gives tasks by cores, not by GPUs.
+# each node as often as it has GPUs. Slurm itself gives tasks by cores, not by GPUs. Where the file
+# cannot be written srun fails, for the lack of it: nobody would notice idle GPUs.
 one_for_each_gpu() {
-    [ -n "$HOPS_STATE_DIR" ] || return 1
-    hosts=$HOPS_STATE_DIR/${SLURM_JOB_ID-}.${SLURMD_NODENAME-}/hosts each= rest=$by_node\; most=0
+    PATH=${PATH:+$PATH:}/usr/local/bin:/usr/bin:/bin
+    each= rest=$by_node\; most=0 hosts=${TMPDIR:-/tmp}/hops-hosts.$SLURM_JOB_ID
+    rm -f "$hosts".* # of an earlier start
+    made=$(mktemp "$hosts.XXXXXX" 2> /dev/null) || made=
     while [ -n "$rest" ]; do
         item=${rest%%;*} rest=${rest#*;} names=${item%:*} count=${item##*:}
         case $count in *[!0-9]* | "") return 1 ;; esac
         [ "$count" -le "$most" ] || most=$count
-        for name in $(PATH=${PATH:+$PATH:}/usr/local/bin:/usr/bin "$HOPS_SCONTROL" show hostnames "$names"); do
+        for name in $("$HOPS_SCONTROL" show hostnames "$names"); do
             each=${each:+$each,}$count left=$count
             while [ "$left" -gt 0 ]; do echo "$name" && left=$((left - 1)); done
         done
-    done > "$hosts" && [ "$(wc -l < "$hosts")" = "$gpus" ] || return 1
-    tasks=$gpus
-    echo "export SLURM_HOSTFILE=$hosts"
+    done > "${made:-/dev/null}"
+    if [ -z "$made" ] || [ "$(wc -l < "$made")" != "$gpus" ]; then
+        # Slurm writes to the task's output what follows "print".
+        echo "print hops: srun cannot start a task for each of $gpus GPUs on $by_node:" \
+            "${TMPDIR:-/tmp} takes no file, or $HOPS_SCONTROL does not name the nodes"
+        [ -z "$made" ] || rm -f "$made"
+        made=$hosts.missing
+    fi
+    tasks=$gpus on_nodes=$each
+    echo "export SLURM_HOSTFILE=$made"
     echo "export SLURM_DISTRIBUTION=arbitrary"
     echo "export SLURM_NTASKS=$gpus"
     echo "export SLURM_NPROCS=$gpus"
@@ -176,10 +212,7 @@ case ${SLURM_STEP_ID:--5} in
         case $cores in
             *[!0-9]* | "") ;;
             *)
-                # A job has no more cores than its GPUs' share of the node.
-                share=${SLURM_CPUS_ON_NODE-}
-                case $share in *[!0-9]* | "") share=0 ;; esac
-                [ "$most" = 0 ] || share=$((share / most))
+                cores_for_each # a job has no more than its GPUs' share of a node
                 [ "$share" = 0 ] || [ "$cores" -le "$share" ] || cores=$share
                 correct SLURM_CPUS_PER_TASK "$cores"
                 each=,${SLURM_TRES_PER_TASK-}

@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import os
+import re
 import resource
 import shutil
 import signal
@@ -382,6 +383,21 @@ def test_nothing_is_bound_where_the_site_lets_apptainer_make_no_folders(
     assert ("SINGULARITY_BINDPATH" in got) == bound
 
 
+@pytest.mark.parametrize("base", ["/etc", "/usr/local/etc"])
+@pytest.mark.parametrize("program", ["apptainer", "singularity"])
+def test_its_settings_are_read_where_they_mostly_are(node: Node, base: str, program: str) -> None:
+    conf = bindable(node) / "there.conf"
+    conf.write_text("enable overlay = no\nenable underlay = no\n")
+    script = node.folder / "task_prolog.sh"
+    usual = re.compile(rf"(?<![\w/]){base}/{program}/{program}\.conf")
+    text, found = usual.subn(str(conf), script.read_text())
+    script.write_text(text)
+    assert found == 1
+    node.start("hops:reqs=1")
+    got = exports(node.call("task_prolog.sh", HOPS_ASKS="starts:apptainer"))
+    assert "SINGULARITY_BINDPATH" not in got
+
+
 @pytest.mark.parametrize("name", ["APPTAINER_WRITABLE", "SINGULARITY_WRITABLE"])
 def test_nothing_is_bound_into_a_container_that_is_writable(node: Node, name: str) -> None:
     bindable(node)
@@ -459,24 +475,31 @@ DETAILS = (
 )
 
 
-def test_srun_is_told_of_a_task_for_each_gpu_of_uneven_nodes(node: Node, tmp_path: Path) -> None:
-    memory = tmp_path / "memory" / "7.n1"
-    memory.mkdir(parents=True)
+@pytest.mark.parametrize("memory", ["", "/no/such"])
+def test_srun_is_told_of_a_task_for_each_gpu_of_uneven_nodes(
+    node: Node, tmp_path: Path, memory: str
+) -> None:
+    """Also where a job has no folder in memory."""
     with (node.folder / "site.sh").open("a") as site:
-        site.write(f"HOPS_STATE_DIR={tmp_path}/memory\n")
+        site.write(f"HOPS_STATE_DIR={memory}\n")
+    (temporary := tmp_path / "temporary").mkdir()
+    (temporary / "hops-hosts.7.earlier").touch()
+    (other := temporary / "hops-hosts.70.a").touch()
     fake_scontrol(node, DETAILS)
     told = node.start("hops:reqs=5;shape=any", gpus="", SLURM_JOB_NUM_NODES="3")
     assert told["HOPS_GPUS_BY_NODE"] == "n[1-2]:2;n4:1"
     names = "case $3 in n4) echo n4 ;; *) echo n1; echo n2 ;; esac"
     (node.folder / "scontrol").write_text(f"#!/bin/sh\n{names}\n")
     given = {"SLURM_TASKS_PER_NODE": "1(x3)", "SLURM_GPUS_ON_NODE": "2", "SLURM_NTASKS": "8"}
-    given |= {"SLURM_NTASKS_PER_NODE": "4", "SLURM_GPUS_PER_NODE": "4"}
+    given |= {"SLURM_NTASKS_PER_NODE": "4", "SLURM_GPUS_PER_NODE": "4", "TMPDIR": str(temporary)}
     asks = "shape:any|counted:yes|tasks:1/1|memory:default"
     done = node.call("task_prolog.sh", HOPS_ASKS=asks, **given)
     found = exports(done)
-    assert (memory / "hosts").read_text().split() == ["n1", "n1", "n2", "n2", "n4"]
+    (hosts,) = temporary.glob("hops-hosts.7.*")
+    assert hosts.read_text().split() == ["n1", "n1", "n2", "n2", "n4"]
+    assert stat.S_IMODE(hosts.stat().st_mode) == 0o600
     assert {name: text for name, text in found.items() if name.startswith("SLURM_")} == {
-        "SLURM_HOSTFILE": str(memory / "hosts"),
+        "SLURM_HOSTFILE": str(hosts),
         "SLURM_DISTRIBUTION": "arbitrary",
         "SLURM_NTASKS": "5",
         "SLURM_NPROCS": "5",
@@ -486,14 +509,54 @@ def test_srun_is_told_of_a_task_for_each_gpu_of_uneven_nodes(node: Node, tmp_pat
     assert {"unset SLURM_NTASKS_PER_NODE", "unset SLURM_GPUS_PER_NODE"} <= set(
         done.stdout.splitlines()
     )
-    for other in (asks.replace("any", "even"), asks.replace("1/1", "1/2")):
+    for asked in (asks.replace("any", "even"), asks.replace("1/1", "1/2")):
         assert "SLURM_HOSTFILE" not in exports(
-            node.call("task_prolog.sh", HOPS_ASKS=other, **given)
+            node.call("task_prolog.sh", HOPS_ASKS=asked, **given)
         )
-    (memory / "hosts").unlink()
-    memory.rmdir()  # without it Slurm's own figures stay
-    silent = exports(node.call("task_prolog.sh", HOPS_ASKS=asks, **given))
-    assert (silent["SLURM_NTASKS"], silent["SLURM_NTASKS_PER_NODE"]) == ("3", "1")
+    node.call("epilog.sh", SLURM_JOB_COMMENT="hops:reqs=5", TMPDIR=str(temporary))
+    assert list(temporary.iterdir()) == [other]
+
+
+@pytest.mark.parametrize("lacks", ["folder", "scontrol"])
+def test_without_its_file_srun_fails_and_the_user_is_told(
+    node: Node, tmp_path: Path, lacks: str
+) -> None:
+    """GPUs without a task would be idle for as long as the job runs."""
+    fake_scontrol(node, DETAILS)
+    node.start("hops:reqs=5;shape=any", gpus="", SLURM_JOB_NUM_NODES="3")
+    fake_scontrol(node, "n1")
+    folder = tmp_path / ("no such" if lacks == "folder" else "")
+    given = {"SLURM_TASKS_PER_NODE": "1(x3)", "SLURM_NTASKS": "8", "TMPDIR": str(folder)}
+    asks = "shape:any|counted:yes|tasks:1/1|memory:default"
+    said, _, rest = node.call("task_prolog.sh", HOPS_ASKS=asks, **given).stdout.partition("export")
+    assert said == ""
+    (told,) = [line for line in rest.splitlines() if line.startswith("print ")]
+    assert "cannot start a task for each of 5 GPUs on n[1-2]:2;n4:1" in told
+    assert f"export SLURM_HOSTFILE={folder}/hops-hosts.7.missing" in rest.splitlines()
+    assert not list(tmp_path.glob("hops-hosts*"))
+
+
+@pytest.mark.parametrize(
+    ("cpus", "cores"),
+    [
+        ({"SLURM_CPUS_ON_NODE": "8"}, "4"),
+        ({"SLURM_JOB_CPUS_PER_NODE": "8,24"}, "4"),
+        ({"SLURM_JOB_CPUS_PER_NODE": "8,18"}, "3"),
+        ({"SLURM_JOB_CPUS_PER_NODE": "4(x2)"}, "1"),  # as 22.05 gives them
+        ({}, "4"),
+    ],
+)
+def test_tasks_of_uneven_nodes_have_the_cores_that_all_of_them_hold(
+    node: Node, tmp_path: Path, cpus: Mapping[str, str], cores: str
+) -> None:
+    details = "Nodes=n1 GRES=gpu:a:2(IDX:0-1) Nodes=n2 GRES=gpu:a:6(IDX:0-5) JOB_GRES=gpu:a:8"
+    fake_scontrol(node, details)
+    node.start("hops:reqs=8;shape=any", gpus="", SLURM_JOB_NUM_NODES="2")
+    (node.folder / "scontrol").write_text('#!/bin/sh\necho "$3"\n')
+    given = {"SLURM_TASKS_PER_NODE": "1(x2)", "HOPS_CPUS_PER_TASK": "4", "TMPDIR": str(tmp_path)}
+    asks = "shape:any|counted:yes|tasks:1/1|memory:default"
+    found = exports(node.call("task_prolog.sh", HOPS_ASKS=asks, **given, **cpus))
+    assert (found["SLURM_NTASKS"], found["SLURM_CPUS_PER_TASK"]) == ("8", cores)
 
 
 @dataclass(frozen=True)
