@@ -441,7 +441,8 @@ def node_readings(
 ) -> tuple[list[NodeReading], list[NodeName]]:
     """GPU nodes among ``records`` and Slurm's names of all nodes, both in the records' order.
 
-    ``partitions`` empty: nodes of any. A node is in its partitions that are not ``closed``.
+    ``partitions`` empty: nodes of any. A node is in those of its partitions among ``partitions``
+    that are not ``closed``: a job in another one would not be seen any more.
     """
     readings, names = [], []
     for fields in records:
@@ -449,11 +450,10 @@ def node_readings(
             continue
         names.append(NodeName(fields["NodeName"]))
         gpus = gpus_in(fields.get("Gres", ""))
-        mine = not partitions or not set(partitions).isdisjoint(
-            fields.get("Partitions", "").split(",")
-        )
-        if gpus and mine:
-            readings += _nodes(fields, gpus, closed)
+        within = fields.get("Partitions", "").split(",")
+        mine = [name for name in within if not partitions or name in partitions]
+        if gpus and (mine or not partitions):
+            readings += _nodes({**fields, "Partitions": ",".join(mine)}, gpus, closed)
     return readings, names
 
 

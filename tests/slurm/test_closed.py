@@ -59,6 +59,18 @@ def test_a_node_takes_jobs_of_its_open_partitions_alone(
     assert (node.partitions, node.usable) == (open_, usable)
 
 
+@pytest.mark.parametrize(
+    ("configured", "open_", "usable"), [("a", (), False), ("main", ("main",), True)]
+)
+def test_a_node_takes_no_jobs_of_partitions_that_are_not_hopsds(
+    configured: str, open_: tuple[str, ...], usable: bool
+) -> None:
+    """A job moved to another one would not be seen any more."""
+    ((node,), _) = node_readings(records(NODE + "a,c,main"), (configured,), CLOSED)
+    assert (node.partitions, node.usable) == (open_, usable)
+    assert not node_readings(records(NODE + "c"), (configured,), CLOSED)[0]
+
+
 @pytest.mark.live
 def test_while_a_partition_is_down_its_jobs_wait_and_run_on(cluster: PrivateCluster) -> None:
     port = SlurmPort(ScontrolAdapter(cluster.commands()))
