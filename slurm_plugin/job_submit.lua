@@ -619,16 +619,17 @@ local STARTS = {
 -- What apptainer's options in one letter say: -w, -e and -C, also as -ec. Of its words up to the image
 -- any may be an option's value; from two in a row on, it is the command in the image that they belong to.
 local function letters_of_apptainer(line)
-  local letters, plain = "", 1
+  local clean, writable, plain = false, false, 1
   for word in line:gmatch("%S+") do
     if word:sub(1, 1) == "-" then
-      letters, plain = letters .. (word:match("^%-(%a+)$") or ""), 0
+      local letters = word:match("^%-(%a+)$") or ""
+      clean, writable, plain = clean or letters:find("[eC]"), writable or letters:find("w"), 0
     else
       plain = plain + 1
       if plain > 1 then break end
     end
   end
-  return letters
+  return clean, writable
 end
 
 -- deepspeed on several nodes, unless it is told of another way than its own.
@@ -652,9 +653,9 @@ local function starts_of(job)
   for line in text:gmatch("[^\n]+") do
     local options = (" " .. line):match("[^%w_]apptainer%s+%a+%s+(%-.*)")
       or (" " .. line):match("[^%w_]singularity%s+%a+%s+(%-.*)")
-    local letters = options and letters_of_apptainer(options) or ""
-    if letters:find("[eC]") then add("cleanenv") end
-    if letters:find("w") then add("writable") end
+    local clean, writable = letters_of_apptainer(options or "")
+    if clean then add("cleanenv") end
+    if writable then add("writable") end
     if starts_pdsh(line) then add("pdsh") end
   end
   for line in looked_at(job.script):gmatch("[^\n]+") do
@@ -1086,9 +1087,17 @@ local function is_asked_again(job, record)
   return given(job.comment) and job.comment == answered.comment
 end
 
+-- hopsd notes behind the comment what partitions a job asked for that it has placed in fewer. Once
+-- somebody else chooses them, that is over.
+local function choose_partitions(job, record)
+  answer_with(job, record, (record.comment:gsub(" #hops%-partitions=%S*", "")))
+  return job.comment
+end
+
 local function modify(job, record)
+  local again = given(job.partition) and is_asked_again(job, record)
   for _, field in ipairs(FIXED) do
-    if changed(job[field]) then
+    if changed(job[field]) and not (again and field == "comment") then
       tell(field .. " of a hops job is not yours to change; cancel it and submit it anew")
       return DENIED
     end
@@ -1097,6 +1106,7 @@ local function modify(job, record)
     tell("accepted partitions are " .. table.concat(SITE.partitions, ", "))
     return DENIED
   end
+  if given(job.partition) then choose_partitions(job, record) end
   if mentions(record.comment, HELD_MARK) and waits(record) then
     if changed(job.priority) and job.priority ~= 0 or begins(job) and begins(job) ~= USER_HOLD_BEGIN then
       tell("an operator holds it")
@@ -1169,12 +1179,15 @@ end
 local function follow_operator(job, record)
   if not waits(record) then return slurm.SUCCESS end
   local again = is_asked_again(job, record)
-  if again and not changed(job.priority) then job.priority, job.begin_time = RELEASE, 0 end
+  if again and not changed(job.priority) and not given(job.partition) then
+    job.priority, job.begin_time = RELEASE, 0
+  end
   if not again and begins(job) and (job.priority == 0 or changed(job.req_nodes)) then
     return follow_hopsd(job, record)
   end
   if given(job.comment) and not again then return slurm.SUCCESS end
   local id, words = record.job_id, record.comment
+  if given(job.partition) then words = choose_partitions(job, record) end
   if job.priority == 0 then
     job.begin_time = USER_HOLD_BEGIN
     remember(held, id)

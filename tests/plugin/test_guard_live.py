@@ -100,6 +100,26 @@ def test_the_owner_may_change_what_leaves_hold_and_shape_alone(cluster: PrivateC
     assert reading(cluster, job).dependency
 
 
+@pytest.mark.parametrize("who", ["owner", "operator"])
+def test_who_chooses_a_partition_is_taken_at_his_word(cluster: PrivateCluster, who: str) -> None:
+    """Also if it is the one in which hopsd has placed the job, and for each task of an array."""
+    job = submit(cluster, "--array=0-1", uid=NOBODY)
+    mark = "#hops-partitions=main,other>main"
+    cluster.run("scontrol", "update", f"jobid={job}", f"comment=hops:reqs=1 {mark}")
+    tasks = [f"{job}_0", f"{job}_1"]
+    assert [reading(cluster, task).partition for task in tasks] == ["main,other"] * 2
+    change = ("scontrol", "update", f"jobid={job}", "partition=main")
+    for _ in range(2):
+        if who == "owner":
+            assert by_owner(cluster, *change) == ""
+        else:
+            cluster.run(*change)
+        assert [reading(cluster, task).partition for task in tasks] == ["main"] * 2
+    told = cluster.run("scontrol", "show", "job", job)
+    assert mark not in told
+    assert "Priority=0 " in told
+
+
 def test_an_owner_holds_and_releases_what_stays_held_by_hops(cluster: PrivateCluster) -> None:
     job = submit(cluster, uid=NOBODY)
     assert reading(cluster, job).hold is Hold.HOPS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
 import subprocess
 from pathlib import Path
@@ -145,6 +146,17 @@ LONG_SCRIPTS = {
 def test_no_script_keeps_slurmctld_busy(name: str) -> None:
     """It holds its locks meanwhile: 20,000 empty lines took minutes."""
     submitted(f"#!/bin/sh\n{LONG_SCRIPTS[name]}\n", "hops:reqs=1;shape=node")
+
+
+def test_the_letters_of_apptainer_take_no_longer_than_other_words() -> None:
+    """They took three times as long, and as the square of their number."""
+
+    def cpu_seconds(command: str) -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        submitted(f"#!/bin/sh\n{command} {'-eew ' * 52_000}\n")
+        return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+
+    assert cpu_seconds("apptainer exec") < 2 * cpu_seconds("apptainer echo x")
 
 
 @pytest.mark.parametrize("inside", [" " * MANY, ";" * MANY, " ;" * MANY, " hops:" * MANY])
