@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import fsum
 
@@ -142,6 +142,9 @@ OVERDUE_PART = 0.1
 and QOS order the rest.
 """
 
+OVERDUE_LEAST_AGE = 600.0
+"""A shorter expected run time counts as this where jobs are overdue: ``samples`` are a claim."""
+
 _OVERDUE = 2.0 ** (LEVELS + 2)
 
 _FIRST = frozenset({PriorityName.FAIR_SHARE_FIRST, PriorityName.QOS_FIRST})
@@ -235,28 +238,42 @@ def queue(snapshot: Snapshot, settings: PlanSettings) -> Queue:
     if settings.priority in _FIRST:
         due = overdue(snapshot.jobs, snapshot.nodes, settings)
         priority |= {job.id: _OVERDUE * priority[job.id] for job in jobs if job.id in due}
+        jobs = [replace(job, reqs=due.get(job.id, job.reqs)) for job in jobs]
     jobs.sort(key=lambda job: (-priority[job.id], job.submit, job_order(job.id)))
     return Queue(tuple(jobs), priority)
 
 
-def overdue(jobs: Sequence[Job], nodes: Sequence[Node], settings: PlanSettings) -> frozenset[JobId]:
-    """The jobs that come before any factor: of each user the one with the largest latency ratio
-    above ``overdue_ratio``, in this order on OVERDUE_PART of the GPUs, one job at least.
+def overdue(
+    jobs: Sequence[Job], nodes: Sequence[Node], settings: PlanSettings
+) -> dict[JobId, tuple[int, ...]]:
+    """The jobs that come before any factor, and the GPU counts that they may then have: of each
+    user the one with the largest latency ratio above ``overdue_ratio``, in this order on
+    OVERDUE_PART of the GPUs. Where that is less than the largest server, the first may have as many
+    as one.
 
     Those that run come first: they would go on taking turns otherwise. A job with a priority of
-    its own is none of them.
+    its own is none of them, nor one whose counts, or GPUs now, are more than what is left.
     """
     alone = _Alone(pools_of(nodes), settings.sigma)
     late = []
     for job in jobs:
         if job.state is JobState.WAITING and job.priority is None and job.wait_seconds:
-            ratio = job.wait_seconds / _age(job, alone)
+            ratio = job.wait_seconds / max(_age(job, alone), OVERDUE_LEAST_AGE)
             if ratio > settings.overdue_ratio:
                 late.append((not job.running, -ratio, job.submit, job_order(job.id), job))
     left = OVERDUE_PART * alone.gpus
-    found: dict[UserName, JobId] = {}
+    most = max(left, *(float(node.gpus) for node in nodes)) if nodes else left
+    found: dict[JobId, tuple[int, ...]] = {}
+    users: set[UserName] = set()
     for *_, job in sorted(late, key=lambda entry: entry[:-1]):
-        if left > 0 and job.user not in found:
-            found[job.user] = job.id
-            left -= job.running.gpus or max(job.reqs)
-    return frozenset(found.values())
+        counts = tuple(
+            count
+            for count in job.rules.counts(job.reqs)
+            if count <= most and any(job.rules.enough(kind, count) for kind in job.throughput)
+        )
+        if counts and job.running.gpus <= most and job.user not in users:
+            found[job.id] = counts
+            users.add(job.user)
+            left -= max(job.running.gpus, *counts)
+            most = left
+    return found
