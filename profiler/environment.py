@@ -57,6 +57,11 @@ def state_dir(environ: Mapping[str, str] = os.environ) -> str:
     return environ.get("HOPS_STATE_DIR", "") if environ.get("HOPS_JOB") == "1" else ""
 
 
+def local_ranks(environ: Mapping[str, str] = os.environ) -> int | None:
+    """How many ranks of this training run on this node, as launchers tell; None: not told."""
+    return _whole(environ.get("LOCAL_WORLD_SIZE"))
+
+
 def is_trial(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether this is one of several trainings of its job, in a lane."""
     return bool(environ.get("HOPS_TRIAL"))

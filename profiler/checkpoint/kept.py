@@ -51,10 +51,11 @@ class Checkpoint:
         memory = Memory(Path(folder)) if folder else None
         self._memory = memory if memory and memory.is_served else None
         if self._memory:
-            atexit.register(self._memory.release)
+            atexit.register(self._end, os.getpid())
         self._asked, self._agreement = Asked(signal_number), Agreement()
         self._steps, self._saved_at = 0, time.monotonic()
         self._writing: threading.Thread | None = None
+        self._failure: OSError | None = None
         self._superseded = threading.Event()
 
     def load(self, patience: float = PATIENCE_SECONDS, **options: Any) -> Any:
@@ -93,26 +94,55 @@ class Checkpoint:
 
     def save(self) -> None:
         """Save now, on all ranks. Writing to the file system goes on in the background, and a
-        process does not end before it has.
+        process does not end before it has: with code 1, if it could not be written.
+
+        Raises:
+            OSError: the file system does not take this save, or has not taken the one before.
         """
         state = self._state()
         self._saved_at = time.monotonic()
         if first() and self._put(state):
+            failure, self._failure = self._failure, None
             self._begin_to_write(reuse=True)
+            if failure is not None:
+                raise failure
 
     def wait(self) -> None:
-        """Until what has been saved is on the file system."""
+        """Until what has been saved is on the file system.
+
+        Raises:
+            OSError: the file system has not taken it; as much as is in memory stays there.
+        """
+        self._join()
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def _join(self) -> None:
         if self._writing is not None:
             self._writing.join()
+
+    def _end(self, process: int) -> None:
+        """At the process's end, but not of one that it has forked."""
+        if os.getpid() != process or self._memory is None:
+            return
+        self._join()
+        self._memory.release()
+        if self._failure is not None:
+            sys.stderr.write(f"hops: {self._target.path}: not saved: {self._failure}\n")
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(1)  # nothing else changes an exit code this late
 
     def _put(self, state: Any) -> bool:
         """True: it is in memory, and to be written; False: it has been written."""
         self._superseded.set()
-        self.wait()
+        self._join()
         memory, size = self._memory, _bytes(state)
         if memory is not None and memory.put(self._target, size, lambda f: _dump(state, f)):
             return True
         self._target.write(lambda file: torch.save(state, file))
+        self._failure = None
         return False
 
     def _begin_to_write(self, *, reuse: bool) -> None:
@@ -123,7 +153,11 @@ class Checkpoint:
 
     def _write(self, stop: threading.Event, *, reuse: bool) -> None:
         for save in self._memory.saves(self._target) if self._memory else ():
-            save.write(lambda: not stop.is_set(), reuse=reuse)
+            try:
+                save.write(lambda: not stop.is_set(), reuse=reuse)
+                self._failure = None
+            except OSError as failure:
+                self._failure = failure
 
     def _reserve(self) -> None:
         size = _bytes(self._state())
@@ -132,7 +166,9 @@ class Checkpoint:
 
     def _source(self, patience: float) -> Path:
         """Where to load from; of ranks on other nodes none sees this one's memory."""
-        if self._memory is not None and not (several() and _on_several_nodes()):
+        if self._memory is not None and not (
+            several() and environment.local_ranks() != dist.get_world_size()
+        ):
             saves = [save for save in self._memory.saves(self._target) if save.is_wanted]
             if saves:
                 self._begin_to_write(reuse=False)  # should the epilog have failed to
@@ -144,16 +180,13 @@ class Checkpoint:
         state = self._state()
         if first():
             self._put(state)
+            self._failure = None  # of the one before; this one is the epilog's to write
         if several():
             dist.barrier()  # a launcher ends all ranks when the first of them ends
         job = environment.job()
         if job is not None and not environment.is_trial():  # the lane ends when its trials have
             end_run(job.id, first=first())
         sys.exit(environment.requeue_code() or 128 + signal.SIGUSR1)
-
-
-def _on_several_nodes() -> bool:
-    return os.environ.get("LOCAL_WORLD_SIZE") != str(dist.get_world_size())
 
 
 def _dump(state: Any, file: IO[Any]) -> None:
@@ -199,3 +232,7 @@ def _add(value: Any, storages: dict[int, int], seen: set[int]) -> None:
     elif isinstance(value, (list, tuple)):
         for one in value:
             _add(one, storages, seen)
+    elif isinstance(value, (bytes, bytearray)):
+        storages[id(value)] = len(value)
+    elif isinstance(size := getattr(value, "nbytes", None), int):  # NumPy's arrays, and alike
+        storages[id(value)] = size

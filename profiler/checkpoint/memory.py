@@ -52,7 +52,9 @@ class Memory:
     def put(self, target: Target, size: int, fill: Callable[[IO[Any]], object]) -> bool:
         """Keep a save of about ``size`` bytes for ``target``; False: it could not be kept.
 
-        Earlier saves for the same checkpoint are dropped once this one is complete.
+        Earlier saves for the same checkpoint are dropped once this one is complete. Where ``fill``
+        fails, as torch.save does on a full device, the room is given back; the caller's own
+        attempt to write says what was wrong if it was not the room.
         """
         try:
             if size > usable(self.folder) + self._held() or target.shares(self.folder):
@@ -68,7 +70,8 @@ class Memory:
             partial.write_text(f"{target.path}\n")
             partial.rename(self.folder / f"{token}.to")
             target.withdraw(token)
-        except OSError:
+        except (OSError, RuntimeError):
+            self.release()
             return False
         for save in older:
             save.drop()
@@ -112,12 +115,20 @@ class Save:
         return self.target.coming(self.token).exists()
 
     def write(self, go_on: Callable[[], bool], *, reuse: bool) -> None:
-        """Publish it, unless another process is at it. ``reuse``: its file is the next save's."""
+        """Publish it, unless another process is at it. ``reuse``: its file is the next save's.
+
+        Raises OSError where the file system does not take it; then it stays in memory.
+        """
         to = self.memory.folder / f"{self.token}.to"
-        with contextlib.suppress(OSError), to.open() as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with contextlib.ExitStack() as stack:
+            try:
+                fcntl.flock(stack.enter_context(to.open()), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except (FileNotFoundError, BlockingIOError):
+                return
             self.target.publish(self.token, self.state, go_on)
-            if not self.is_wanted:
+            if self.is_wanted:
+                return
+            with contextlib.suppress(OSError):  # the epilog frees what stays
                 to.unlink()
                 if reuse:
                     self.state.rename(self.memory.spare)

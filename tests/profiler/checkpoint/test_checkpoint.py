@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import signal
@@ -20,6 +21,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from hops_profiler import Checkpoint  # noqa: E402 - it needs torch
+from hops_profiler.checkpoint import kept as kept_module  # noqa: E402
 from hops_profiler.checkpoint import memory, room  # noqa: E402
 from hops_profiler.checkpoint.target import Target  # noqa: E402
 
@@ -167,6 +169,70 @@ def test_where_writing_fails_memory_keeps_it(node: Node) -> None:
     coming.mkdir()  # as a file system that refuses
     assert node.epilog().wait() == 0
     assert any(file.suffix == ".state" for file in node.folder.iterdir())
+
+
+FULL = OSError(errno.ENOSPC, "No space left on device")
+
+
+def refuse(*_arguments: object) -> bool:
+    """As a file system that is full."""
+    raise FULL
+
+
+def test_a_save_that_cannot_be_written_is_said(node: Node) -> None:
+    kept = node.keep(lambda: 3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Target, "publish", refuse)
+        kept.save()
+        with pytest.raises(OSError, match="No space left"):
+            kept.wait()
+        kept.save()
+        with pytest.raises(OSError, match="No space left"):
+            kept.save()
+        kept._join()
+    with pytest.raises(OSError, match="No space left"):
+        kept.save()
+    kept.wait()
+    assert number_in(torch.load(node.path)) == 3
+    assert node.left == set()
+
+
+def test_a_run_whose_last_save_cannot_be_written_fails(node: Node) -> None:
+    code = (
+        "import sys, hops_profiler\n"
+        "from hops_profiler.checkpoint.target import Target\n"
+        "def refuse(*_): raise OSError(28, 'No space left on device')\n"
+        "Target.publish = refuse\n"
+        "hops_profiler.Checkpoint(sys.argv[1], dict).save()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, node.path], check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert f"{node.path}: not saved: [Errno 28] No space" in done.stderr
+
+
+def test_where_memory_fills_up_meanwhile_it_is_written_at_once(node: Node) -> None:
+    """torch.save raises no OSError on a full device."""
+
+    def fill(_state: object, file: IO[Any]) -> None:
+        file.write(b"some")
+        raise RuntimeError("PytorchStreamWriter failed writing file data/0")
+
+    node.patch.setattr(kept_module, "_dump", fill)
+    node.keep(lambda: 4).save()
+    assert number_in(torch.load(node.path)) == 4
+    assert [file.name for file in node.folder.iterdir()] == ["mounts"]
+
+
+def test_a_state_is_as_large_as_all_that_is_in_it() -> None:
+    class Array:
+        nbytes = 10**9
+
+    tensor = torch.zeros(1000)
+    empty = kept_module._bytes({})
+    assert kept_module._bytes({"a": [Array()], "b": b"x" * 5000}) - empty > 10**9 + 5000
+    assert kept_module._bytes([tensor, tensor.view(10, 100)]) - empty < 6000
 
 
 @pytest.mark.parametrize("why", ["a container", "no room", "not a hops job", "memory itself"])
