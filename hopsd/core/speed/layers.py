@@ -243,9 +243,14 @@ def factors_by_shape(layers: Layers, min_records: int) -> dict[Shape, dict[NodeN
 
 
 def _ratio(own: Mapping[Key, Measured], of_type: Mapping[Key, Measured]) -> float | None:
-    """Mean over the counts, weighted by the server's records."""
-    total = sum(measured.weight for measured in own.values())
+    """Mean over the counts, weighted by the server's records.
+
+    Of several users' measurements a type may have too few of a count that the server has enough of:
+    each has its own median user's.
+    """
+    both = {n: measured for n, measured in own.items() if n in of_type}
+    total = sum(measured.weight for measured in both.values())
     if total <= 0.0:
         return None
-    weighted = (m.weight * m.per_gpu / of_type[n].per_gpu for n, m in own.items())
+    weighted = (m.weight * m.per_gpu / of_type[n].per_gpu for n, m in both.items())
     return sum(weighted) / total

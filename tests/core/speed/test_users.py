@@ -8,7 +8,7 @@ from itertools import permutations
 import pytest
 from speed_values import NOW, A, process
 
-from hopsd.core.speed.layers import by_workload
+from hopsd.core.speed.layers import by_workload, factors_by_shape, server_factors
 from hopsd.core.speed.theory import alone, fit_users
 from hopsd.model.ids import NodeName, UserName, WorkloadName
 from hopsd.model.knowledge import ThroughputRecord
@@ -58,3 +58,11 @@ def test_basic_times_are_the_median_users_too(lie: float) -> None:
     assert fitted is not None
     assert truth is not None
     assert alone(fitted) == pytest.approx(alone(truth))
+
+
+def test_a_server_that_one_user_measured_often_enough_and_its_type_no_user() -> None:
+    """Of the type the slower user's two reports are the median, of n0 the other's three."""
+    bob = [replace(each, node=NodeName("n1")) for each in told("bob", 90.0, NOW - 99.0, count=2)]
+    (layers,) = by_workload([*told("ann", 100.0), *bob], 86400.0, NOW).values()
+    assert server_factors(layers, 3) == {}
+    assert factors_by_shape(layers, 3)[1, 1] == {"n0": pytest.approx(100.0 / 90.0)}
