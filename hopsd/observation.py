@@ -222,17 +222,11 @@ def _was_this(job: JobReading, old: JobRecord, run: _Begun) -> bool:
     are what its release was made with, believed where the nodes are the plan's. Of a requeued one
     Slurm says nothing: among the runs known to have begun, it is the one since the last look.
     """
+    here, planned = set(job.ran_on), set(map(host_of, run.allocation.nodes))
     if job.state.finished:
-        return job.start >= int(run.start) and set(job.ran_on) == set(
-            map(host_of, run.allocation.nodes)
-        )
+        return job.start >= int(run.start) and here == planned
     if _completing(job):  # Slurm names only the nodes that are not done yet
-        here = set(job.ran_on)
-        return (
-            job.start >= int(run.start)
-            and bool(here)
-            and here <= set(map(host_of, run.allocation.nodes))
-        )
+        return job.start >= int(run.start) and bool(here) and here <= planned
     return run.told and run.start >= int(old.seen)
 
 

@@ -19,7 +19,7 @@ from hopsd.core.queue.profile_runs import ProfilingSettings, unstarted
 from hopsd.core.queue.profiling import Profiling, Seen, known_pairs, profiling
 from hopsd.core.snapshot import Built, build_snapshot
 from hopsd.core.snapshot_settings import SnapshotSettings
-from hopsd.core.speed.inferred import implied_bandwidths, informative
+from hopsd.core.speed.inferred import with_implied_bandwidths
 from hopsd.model.ids import JobId, NodeName, WorkloadName, script_of
 from hopsd.model.knowledge import Knowledge
 from hopsd.model.plan import Plan, PlanSettings, RoundInfo, Snapshot
@@ -192,17 +192,8 @@ class _Known:
 
 def _known(store: Store, policy: Policy, now: float, settings: RoundSettings) -> _Known:
     runs = store.profile_runs(now - settings.profiling.retry_seconds)
-    return _Known(_with_bandwidths(store.knowledge(), settings, now), runs, policy)
-
-
-def _with_bandwidths(knowledge: Knowledge, settings: RoundSettings, now: float) -> Knowledge:
-    """Bandwidths as all workloads imply them, but those that make that raise."""
-    estimator = settings.snapshot.estimator
-    implied, _ = isolate(
-        informative(knowledge),
-        lambda names: implied_bandwidths(knowledge, names, estimator, now),
-    )
-    return replace(knowledge, implied=implied)
+    knowledge = with_implied_bandwidths(store.knowledge(), settings.snapshot.estimator, now)
+    return _Known(knowledge, runs, policy)
 
 
 def _decide_without_culprits(

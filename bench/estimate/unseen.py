@@ -19,7 +19,7 @@ import numpy as np
 from bench.estimate import pollux
 from hopsd.core.speed.batches import NEWEST, SAME
 from hopsd.core.speed.estimator import Estimator, EstimatorSettings
-from hopsd.core.speed.inferred import implied_bandwidths, informative
+from hopsd.core.speed.inferred import with_implied_bandwidths
 from hopsd.core.speed.throughput import Communication, IterationModel, per_gpu
 from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, NodeName, WorkloadName
@@ -116,8 +116,7 @@ def table_of(
         records += tuple(replace(r, workload=name) for r in records_of(other, seen_of_others))
     known = Knowledge(records=records, theory=tuple(fits))
     settings = EstimatorSettings(model=model)
-    implied = implied_bandwidths(known, informative(known), settings, 0.0)
-    known = replace(known, implied=implied)
+    known = with_implied_bandwidths(known, settings, 0.0)
     return Estimator(NODES, known, settings, 0.0).estimate(WORKLOAD).tables[T4]
 
 

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from hopsd.bulkhead import isolate
 from hopsd.core.speed.estimator import Estimate, Estimator, EstimatorSettings
-from hopsd.core.speed.inferred import implied_bandwidths, informative
+from hopsd.core.speed.inferred import with_implied_bandwidths
 from hopsd.core.speed.layers import Layers, Measured, Table, Tables, by_workload
 from hopsd.core.speed.throughput import per_gpu
 from hopsd.errors import InputError
@@ -59,10 +58,7 @@ def workload_document(
         InputError: no or several known workloads match; the message names them.
     """
     name = _one([row["workload"] for row in known_workloads(knowledge)], name)
-    implied, _ = isolate(
-        informative(knowledge), lambda names: implied_bandwidths(knowledge, names, settings, now)
-    )
-    knowledge = replace(knowledge, implied=implied)
+    knowledge = with_implied_bandwidths(knowledge, settings, now)
     answer = Estimator(nodes, knowledge, settings, now).estimate(name)
     below = Estimator(nodes, replace(knowledge, records=()), settings, now).estimate(name)
     layers = by_workload(knowledge.records, settings.half_life_seconds, now).get(name)

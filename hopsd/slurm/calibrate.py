@@ -15,7 +15,7 @@ from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, NodeName
 from hopsd.model.reading import Reading
 from hopsd.slurm.command import SlurmCommands
-from hopsd.slurm.place import free_gpus
+from hopsd.slurm.place import usable_gpus
 
 # Below Linux's range of ephemeral ports.
 PORTS = range(20_000, 32_000)
@@ -40,7 +40,7 @@ def shapes(reading: Reading, gpu_type: GpuType) -> tuple[list[Allocation], list[
 
     Nodes that have other types, too, are left out.
     """
-    free = free_gpus(reading)
+    free = usable_gpus(reading)
     nodes = sorted(
         (n for n in reading.nodes if n.usable and n.gpu_type == gpu_type and not n.mixed),
         key=lambda node: (-free.get(node.name, 0), -node.gpus),

@@ -25,7 +25,7 @@ from hopsd.model.reading import (
 )
 from hopsd.model.step import OutcomeStatus, Step
 from hopsd.slurm.adapter import Adapter, Placement
-from hopsd.slurm.shape import filled, fits
+from hopsd.slurm.shape import filled, fits, free_gpus
 from hopsd.slurm.watch import ApplySettings, Watch, refusals
 
 # slurmd refuses a credential made in the second of the job's last kill, or earlier: "Job credential
@@ -122,7 +122,7 @@ class Placer:
                 waiting.clear()
             if waiting:
                 reading = self._adapter.read()
-                free = free_gpus(reading)
+                free = usable_gpus(reading)
                 wave = _wave(waiting.values(), free, [s.step.target for s in starting.values()])
                 if not wave and not starting:
                     return results | {job: _no_room(step, free) for job, step in waiting.items()}
@@ -163,10 +163,7 @@ class Placer:
         Slurm's reason for them is that of jobs which wait for one that leaves: Resources, Priority.
         """
         reading = self._adapter.read()
-        free = {node.name: node.gpus - node.foreign_gpus for node in reading.nodes}
-        for job in reading.jobs:
-            for node, gpus in job.allocation if job.state in _HOLDING else ():
-                free[node] = free.get(node, 0) - gpus
+        free = free_gpus(reading.nodes, [job for job in reading.jobs if job.state in _HOLDING])
         waiting = {job.id for job in reading.jobs if job.state is SlurmState.PENDING}
         return frozenset(
             job for job in waiting & starting.keys() if not fits(free, starting[job].step.target)
@@ -318,14 +315,9 @@ def _by_gpu(asked: Asked, site: SiteMemory) -> bool:
     return asked.memory_mb_per_gpu is not None or (asked.default_memory and unset)
 
 
-def free_gpus(reading: Reading) -> dict[NodeName, int]:
+def usable_gpus(reading: Reading) -> dict[NodeName, int]:
     """GPUs free on each usable node, in the cluster's node order."""
-    free = {n.name: n.gpus - n.foreign_gpus for n in reading.nodes if n.usable}
-    for job in reading.jobs:
-        for node, gpus in job.allocation:
-            if node in free:
-                free[node] -= gpus
-    return free
+    return free_gpus((node for node in reading.nodes if node.usable), reading.jobs)
 
 
 def _wave(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -38,7 +38,13 @@ from hopsd.slurm.parse import (
 )
 from hopsd.slurm.script import Scripts
 from hopsd.slurm.shadow.plain import as_hops_job
-from hopsd.slurm.shape import Release, clear_cores, reset_arguments, update_arguments
+from hopsd.slurm.shape import (
+    Release,
+    clear_cores,
+    free_gpus,
+    reset_arguments,
+    update_arguments,
+)
 from hopsd.slurm.site import (
     closed_groups,
     groups_of,
@@ -111,18 +117,18 @@ class ScontrolAdapter:
         reservations = self._reservation_records()
         reserved, inside = reserved_from(reservations, now), reserved_now(reservations, now)
         jobs, memory = self._readings(answer), self._memory()
+        nodes = [replace(node, foreign_gpus=foreign.get(node.name, 0)) for node in nodes]
         return Reading(
             now=now,
             nodes=tuple(
                 replace(
                     node,
-                    foreign_gpus=foreign.get(node.name, 0),
                     reserved_from=reserved.get(host),
                     reservation=inside.get(host, node.reservation),
                     switch=self._switches().get(host, ""),
                     by_type=node.mixed and self._release() < OTHER_TYPE_SINCE,
                 )
-                for node in with_idle_shares(nodes, _free(nodes, foreign, jobs))
+                for node in with_idle_shares(nodes, free_gpus(nodes, jobs))
                 for host in [host_of(node.name)]
             ),
             jobs=jobs,
@@ -332,17 +338,6 @@ class ScontrolAdapter:
             raise SlurmUnavailableError(
                 f"slurmctld has just started and has not heard from {', '.join(unheard)}"
             )
-
-
-def _free(
-    nodes: Iterable[NodeReading], foreign: Mapping[NodeName, int], jobs: Iterable[JobReading]
-) -> dict[NodeName, int]:
-    """GPUs that no job has, by node."""
-    free = {node.name: node.gpus - foreign.get(node.name, 0) for node in nodes}
-    for job in jobs:
-        for node, gpus in job.allocation:
-            free[node] = free.get(node, 0) - gpus
-    return free
 
 
 def _unheard(node: NodeReading) -> bool:

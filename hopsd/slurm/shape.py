@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import NodeName, host_of
+from hopsd.model.reading import JobReading, NodeReading
 from hopsd.slurm.adapter import Placement
 
 Release = tuple[int, int]
@@ -130,3 +131,13 @@ def filled(free: Mapping[NodeName, int], nodes: Sequence[NodeName], gpus: int) -
 def fits(free: Mapping[NodeName, int], allocation: Allocation) -> bool:
     """Whether the ``free`` GPUs suffice for an allocation."""
     return all(free.get(node, 0) >= gpus for node, gpus in allocation)
+
+
+def free_gpus(nodes: Iterable[NodeReading], jobs: Iterable[JobReading]) -> dict[NodeName, int]:
+    """GPUs of each of ``nodes`` that neither ``jobs`` nor jobs outside of hops have."""
+    free = {node.name: node.gpus - node.foreign_gpus for node in nodes}
+    for job in jobs:
+        for node, gpus in job.allocation:
+            if node in free:
+                free[node] -= gpus
+    return free

@@ -21,7 +21,7 @@ from hopsd.model.step import OutcomeStatus, Step, StepKind
 from hopsd.slurm.adapter import Placement, SignalScope
 from hopsd.slurm.apply import SlurmPort
 from hopsd.slurm.fenced import FencedAdapter
-from hopsd.slurm.place import free_gpus
+from hopsd.slurm.place import usable_gpus
 from hopsd.slurm.shadow.port import ShadowPort
 from hopsd.slurm.shape import filled
 from hopsd.slurm.watch import ApplySettings
@@ -97,7 +97,7 @@ class FakeSlurm:
 
     def _run(self, job: JobId) -> None:
         target = self.placed[job]
-        free = free_gpus(self.read())
+        free = usable_gpus(self.read())
         got = target if target.even else filled(free, target.nodes, target.gpus)
         if got and all(free[node] >= gpus for node, gpus in got):
             self.change(job, state=SlurmState.RUNNING, allocation=got, start=self.now)
@@ -621,7 +621,7 @@ def test_outcomes_tell_the_truth_and_a_second_time_changes_nothing(
     slurm = FakeSlurm()
     steps = []
     for number, (now, then) in enumerate(wishes):
-        fits = all(free_gpus(slurm.read())[node] >= gpus for node, gpus in now)
+        fits = all(usable_gpus(slurm.read())[node] >= gpus for node, gpus in now)
         if now and fits:
             job = slurm.running(number, **now.as_dict())
             kind = StepKind.MOVE if then else StepKind.PREEMPT
@@ -631,7 +631,7 @@ def test_outcomes_tell_the_truth_and_a_second_time_changes_nothing(
         steps.append(Step(job, kind, target=then))
     outcomes = port(slurm).apply(steps)
     assert [outcome.step for outcome in outcomes] == steps
-    assert all(gpus >= 0 for gpus in free_gpus(slurm.read()).values())
+    assert all(gpus >= 0 for gpus in usable_gpus(slurm.read()).values())
     for outcome in outcomes:
         job = slurm.table[outcome.step.job]
         assert outcome.actual == job.allocation

@@ -13,6 +13,7 @@ from functools import lru_cache
 from math import sqrt
 from statistics import median_low
 
+from hopsd.bulkhead import isolate
 from hopsd.core.speed.batches import near
 from hopsd.core.speed.estimator import EstimatorSettings
 from hopsd.core.speed.layers import Measured, by_workload
@@ -39,6 +40,16 @@ OVERHEAD = 1.02
 
 
 _Votes = dict[UserName, list[float]]
+
+
+def with_implied_bandwidths(
+    knowledge: Knowledge, settings: EstimatorSettings, now: float
+) -> Knowledge:
+    """``knowledge`` with what all its workloads imply, but those that make that raise."""
+    implied, _ = isolate(
+        informative(knowledge), lambda names: implied_bandwidths(knowledge, names, settings, now)
+    )
+    return replace(knowledge, implied=implied)
 
 
 def informative(knowledge: Knowledge) -> tuple[WorkloadName, ...]:

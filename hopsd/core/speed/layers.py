@@ -173,13 +173,15 @@ def by_workload(
 def _of_user(records: Iterable[ThroughputRecord], half_life_seconds: float, now: float) -> Layers:
     layers = Layers(defaultdict(Tables), defaultdict(Tables), {}, defaultdict(Tables))
     present, earlier = split(records)
+
+    def add(tables: Tables, record: ThroughputRecord) -> None:
+        tables.add(record, weight_of(now - record.at, half_life_seconds))
+
     for record in earlier:
-        weight = weight_of(now - record.at, half_life_seconds)
-        layers.earlier[record.gpu_type].add(record, weight)
+        add(layers.earlier[record.gpu_type], record)
     for record in present:
-        weight = weight_of(now - record.at, half_life_seconds)
-        for tables in (layers.entity[record.node], layers.type[record.gpu_type]):
-            tables.add(record, weight)
+        add(layers.entity[record.node], record)
+        add(layers.type[record.gpu_type], record)
         layers.types[record.node] = record.gpu_type  # type: ignore[index]
     return layers
 
