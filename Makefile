@@ -1,7 +1,7 @@
 PYTHON ?= python3
 VENV := .venv
 
-.PHONY: setup demo demo-shell test test-forky test-trixie test-releases test-chaos test-tutorial test-install \
+.PHONY: setup demo demo-shell test test-long test-forky test-trixie test-releases test-chaos test-tutorial test-install \
 	fast lint bench paper man deb deb-source clean
 
 $(VENV)/.ready: setup.cfg
@@ -21,6 +21,10 @@ demo-shell: setup
 # Live tests wait more than they compute.
 test: setup
 	$(VENV)/bin/python -m pytest -n 4 --dist worksteal
+
+# The live tests that take a minute or more each.
+test-long: setup
+	HOPS_LONG=1 $(VENV)/bin/python -m pytest -m long -n 4 --dist worksteal
 
 # The contract with Slurm on other Debian suites: 26.05 and 24.11.
 test-forky test-trixie: test-%: setup

@@ -16,6 +16,15 @@ settings.load_profile("hops")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A run of the other tests stays under twenty minutes on two cores."""
+    if "HOPS_LONG" in os.environ:
+        return
+    for item in items:
+        if item.get_closest_marker("long"):
+            item.add_marker(pytest.mark.skip(reason="takes a minute or more: make test-long"))
+
+
 @pytest.fixture(autouse=True)
 def _environment_as_before() -> Iterator[None]:
     """What the timing plugin leaves in the environment is for child processes, not for the jobs

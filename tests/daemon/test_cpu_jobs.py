@@ -30,6 +30,7 @@ def train(site: Site, comment: str, samples: int = 2000) -> JobId:
     return submit(site, comment, script, "--samples", str(samples), "--pace", "0.05")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("policy", ["allox", "hops"])
 def test_cpus_run_jobs_whose_users_want_them_and_no_others(site: Site, policy: str) -> None:
     plan = f'policy = "{policy}"\nalpha = 1.0'

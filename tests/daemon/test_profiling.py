@@ -40,6 +40,7 @@ def explained(site: Site, job: JobId) -> dict[str, Any]:
     return answer
 
 
+@pytest.mark.long
 def test_a_new_workload_is_measured_on_each_type_and_then_never_again(site: Site) -> None:
     profile(site)
     options = ("--model", "conv", "--samples", "2000", "--pace", "0.05")
@@ -82,6 +83,7 @@ def test_a_script_that_takes_every_end_for_a_good_one_loses_nothing(site: Site) 
     assert "epoch 0" in (site.folder / "work" / f"{job}.log").read_text()
 
 
+@pytest.mark.long
 def test_a_job_out_of_reach_of_slurm_is_made_to_leave(site: Site) -> None:
     """As in a container without Slurm's commands: it trains on, and hopsd ends its run."""
     profile(site)
@@ -115,6 +117,7 @@ def test_a_job_that_fails_on_one_gpu_competes_without_figures(site: Site) -> Non
     assert placements(site, again) == [(False, {"n0": 2})]
 
 
+@pytest.mark.long
 def test_a_run_without_figures_ends_in_time_and_its_user_is_told(site: Site) -> None:
     profile(site, seconds=3.0)
     full = submit(site, "hops:reqs=1;preempt=no;workload=filler", "sleep 40")

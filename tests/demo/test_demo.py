@@ -71,6 +71,7 @@ def assert_nothing_left(folder: Path) -> None:
     assert list(folder.glob("hops-*")) == []
 
 
+@pytest.mark.long
 def test_every_job_completes_in_its_set_and_one_is_moved(folder: Path) -> None:
     demo = start_demo(folder)
     said, _ = demo.communicate(timeout=500)

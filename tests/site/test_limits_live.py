@@ -65,6 +65,7 @@ def limit_alice(site: Site) -> None:
     wait_until(lambda: "small" in site.cluster.run("scontrol", "show", "assoc_mgr", "flags=qos"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("alices", [0, 6])
 def test_a_user_over_a_limit_keeps_nobody_waiting(site: Site, alices: int) -> None:
     limit_alice(site)
@@ -86,6 +87,7 @@ def test_a_user_over_a_limit_keeps_nobody_waiting(site: Site, alices: int) -> No
         assert all(re.match(text, row["reason"]) for row in mine), mine
 
 
+@pytest.mark.long
 def test_a_smaller_count_is_taken_where_the_larger_is_over_the_limit(site: Site) -> None:
     limit_alice(site)
     site.hopsd.start()

@@ -183,6 +183,7 @@ for _ in range(20):
     assert (told["iterations"], told["samples"], told["samples_from"]) == (20, 160, "comment")
 
 
+@pytest.mark.long
 def test_overhead_and_memory_of_many_iterations(node: Node) -> None:
     """Under 0.5 % of 20 ms, and nothing that grows: 100,000 iterations of the smallest model."""
     watched = json.loads(node.program("long", "100000").out)
