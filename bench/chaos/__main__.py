@@ -147,8 +147,11 @@ def _drain(made: World, seen: Seen) -> None:
     for job in made.jobs.values():
         if job.cancelled:
             made.run("scancel", job.id)
-    for job in made.suspended:  # slurmctld may not know it, and then refuses to resume them
-        made.run("scancel", "--full", "--signal=CONT", job.id)
+    for job in made.suspended:
+        # A killed slurmctld may have forgotten it, and refuses to resume the job; its slurmstepd
+        # has not, and refuses any signal. Both know one that is suspended once more.
+        if made.run("scontrol", "suspend", job.id) is not None:
+            made.insist(job, "scontrol", "resume")
     begun = time.time()
 
     def over() -> bool:
