@@ -38,6 +38,8 @@ REQS = {
 GPU_HOURS = 12.0
 """Of a job, in the mean."""
 ROUND_SECONDS = 3600.0
+MET = 0.1
+"""How far from a share a user may be whose share counts as met, relative to it."""
 
 PLAN = PlanSettings(effort=0, time_limit_seconds=PLAN_SECONDS_MAX)
 FIRST = replace(PLAN, priority=PriorityName.FAIR_SHARE_FIRST)
@@ -84,11 +86,54 @@ def workload(seed: int, gpus: int, days: float, demand: float, alone: float = 0.
     )
 
 
-def row(label: str, runs: list[tuple[Workload, Run]], end: float) -> str:
-    """Of all draws: the largest distance from a share, and who waited.
+def expected_seconds(made: Workload) -> dict[JobId, float]:
+    """The run time of each job without waiting, on its mean count of GPUs."""
+    return {job.id: job.samples / float(np.mean(job.reqs)) for job in made.jobs}
 
-    The latency ratio is that of the first start, over the run time on a mean count of GPUs.
+
+def waited_seconds(made: Workload, run: Run, end: float) -> dict[JobId, float]:
+    """How long each job has not run, from its submission to its end, or to the week's."""
+    since: dict[JobId, float] = {}
+    ran = {job.id: 0.0 for job in made.jobs}
+    until = dict.fromkeys(ran, end)
+    for change in run.changes:
+        ran[change.job] += change.time - since.pop(change.job, change.time)
+        if change.placement:
+            since[change.job] = change.time
+        elif change.job not in run.unfinished:
+            until[change.job] = change.time
+    for job, start in since.items():
+        ran[job] += end - start
+    return {j.id: until[j.id] - j.submit - ran[j.id] for j in made.jobs if j.submit < end}
+
+
+def least_ratio(made: Workload, gpus: int, end: float) -> float:
+    """A latency ratio below which no order can keep every job, if no user gets more than MET above
+    the share: a job that waited for less has run for the rest, on its smallest count or more.
     """
+    ages = expected_seconds(made)
+    whole = sum(SHARES.values())
+
+    def enough(user: UserName, ratio: float) -> bool:
+        used = sum(
+            min(job.samples, min(job.reqs) * max(0.0, end - job.submit - ratio * ages[job.id]))
+            for job in made.jobs
+            if job.user == user
+        )
+        return used <= (1.0 + MET) * SHARES[user] / whole * gpus * end
+
+    worst = 0.0
+    for user in SHARES:
+        low, high = 0.0, end
+        while high - low > 0.1:
+            middle = (low + high) / 2.0
+            low, high = (low, middle) if enough(user, middle) else (middle, high)
+        worst = max(worst, low)
+    return worst
+
+
+def row(label: str, runs: list[tuple[Workload, Run]], end: float) -> str:
+    """Of all draws: the largest distance from a share, and who waited."""
     far: dict[UserName, list[float]] = {user: [] for user in SHARES}
     started, longest, ratio = [], 0.0, 0.0
     for made, run in runs:
@@ -96,16 +141,12 @@ def row(label: str, runs: list[tuple[Workload, Run]], end: float) -> str:
         got = gpu_seconds(run.changes, users, DAY, end)
         for user, part in unmet(got, SHARES).items():
             far[user].append(part)
-        first: dict[JobId, float] = {}
-        for change in run.changes:
-            if change.placement:
-                first.setdefault(change.job, change.time)
+        first = {change.job for change in run.changes if change.placement}
         for user in SHARES:
             mine = [j for j in made.jobs if j.user == user]
             started.append(sum(j.id in first for j in mine) / len(mine))
-        waits = {j.id: first.get(j.id, end) - j.submit for j in made.jobs if j.submit < end}
+        waits, ages = waited_seconds(made, run, end), expected_seconds(made)
         longest = max(longest, *waits.values())
-        ages = {j.id: j.samples / float(np.mean(j.reqs)) for j in made.jobs}
         ratio = max(ratio, *(wait / ages[job] for job, wait in waits.items()))
     worst = max(abs(part) for parts in far.values() for part in parts)
     means = " | ".join(f"{np.mean(parts):+.0%}" for parts in far.values())
@@ -140,6 +181,12 @@ def main(servers: int, days: float, demand: float, alone: float, seeds: int, wri
         ]
         rows.append(row(label, runs, end))
         print(rows[-1], flush=True)
+    least = max(least_ratio(made, where.gpus, end) for made in scenes)
+    empty = " | ".join("" for _ in SHARES)
+    rows.append(
+        f"| any order that keeps to shares | {empty} | {MET:.0%} | | | at least {least:.0f} |"
+    )
+    print(rows[-1], flush=True)
     if write:
         begin, stop = "<!-- written by python -m bench.fair_share -->\n", "<!-- end -->\n"
         before, rest = PAGE.read_text().split(begin)

@@ -9,9 +9,10 @@ from math import fsum
 
 from hopsd.core.placement.pools import DEFAULT_SIGMA, Pools, pools_for, pools_of
 from hopsd.core.queue.competing import competing_jobs
+from hopsd.core.queue.overdue import overdue
 from hopsd.core.speed.throughput import single_gpu
 from hopsd.model.cluster import Node
-from hopsd.model.ids import JobId, UserName, job_order
+from hopsd.model.ids import JobId, job_order
 from hopsd.model.job import Job, JobState
 from hopsd.model.plan import PlanSettings, PriorityName, Snapshot
 from hopsd.model.rules import ANYWHERE
@@ -137,15 +138,8 @@ decides.
 """
 
 
-OVERDUE_PART = 0.1
-"""The part of all GPUs for jobs that come before any factor, as they waited for too long: shares
-and QOS order the rest.
-"""
-
-OVERDUE_LEAST_AGE = 600.0
-"""A shorter expected run time counts as this where jobs are overdue: ``samples`` are a claim."""
-
 _OVERDUE = 2.0 ** (LEVELS + 2)
+"""More than any factor that comes first."""
 
 _FIRST = frozenset({PriorityName.FAIR_SHARE_FIRST, PriorityName.QOS_FIRST})
 
@@ -235,45 +229,18 @@ def queue(snapshot: Snapshot, settings: PlanSettings) -> Queue:
     jobs = competing_jobs(snapshot)
     present = sum(job.state is JobState.WAITING for job in snapshot.jobs)
     priority = priorities(jobs, snapshot.nodes, settings, snapshot.now, present)
-    if settings.priority in _FIRST:
-        due = overdue(snapshot.jobs, snapshot.nodes, settings)
-        priority |= {job.id: _OVERDUE * priority[job.id] for job in jobs if job.id in due}
-        jobs = [replace(job, reqs=due.get(job.id, job.reqs)) for job in jobs]
-    jobs.sort(key=lambda job: (-priority[job.id], job.submit, job_order(job.id)))
-    return Queue(tuple(jobs), priority)
+    if settings.priority not in _FIRST:
+        return _in_order(jobs, priority)
+    alone = _Alone(pools_of(snapshot.nodes), settings.sigma)
+    expected = {job.id: _age(job, alone) for job in snapshot.jobs}
+    boosts = overdue(snapshot, _in_order(jobs, priority).jobs, expected, settings)
+    priority |= {
+        job: _OVERDUE ** (2 if boost.turn else 1) * priority[job] for job, boost in boosts.items()
+    }
+    jobs = [replace(job, reqs=boosts[job.id].counts) if job.id in boosts else job for job in jobs]
+    return _in_order(jobs, priority)
 
 
-def overdue(
-    jobs: Sequence[Job], nodes: Sequence[Node], settings: PlanSettings
-) -> dict[JobId, tuple[int, ...]]:
-    """The jobs that come before any factor, and the GPU counts that they may then have: of each
-    user the one with the largest latency ratio above ``overdue_ratio``, in this order on
-    OVERDUE_PART of the GPUs. Where that is less than the largest server, the first may have as many
-    as one.
-
-    Those that run come first: they would go on taking turns otherwise. A job with a priority of
-    its own is none of them, nor one whose counts, or GPUs now, are more than what is left.
-    """
-    alone = _Alone(pools_of(nodes), settings.sigma)
-    late = []
-    for job in jobs:
-        if job.state is JobState.WAITING and job.priority is None and job.wait_seconds:
-            ratio = job.wait_seconds / max(_age(job, alone), OVERDUE_LEAST_AGE)
-            if ratio > settings.overdue_ratio:
-                late.append((not job.running, -ratio, job.submit, job_order(job.id), job))
-    left = OVERDUE_PART * alone.gpus
-    most = max(left, *(float(node.gpus) for node in nodes)) if nodes else left
-    found: dict[JobId, tuple[int, ...]] = {}
-    users: set[UserName] = set()
-    for *_, job in sorted(late, key=lambda entry: entry[:-1]):
-        counts = tuple(
-            count
-            for count in job.rules.counts(job.reqs)
-            if count <= most and any(job.rules.enough(kind, count) for kind in job.throughput)
-        )
-        if counts and job.running.gpus <= most and job.user not in users:
-            found[job.id] = counts
-            users.add(job.user)
-            left -= max(job.running.gpus, *counts)
-            most = left
-    return found
+def _in_order(jobs: Sequence[Job], priority: Mapping[JobId, float]) -> Queue:
+    order = sorted(jobs, key=lambda job: (-priority[job.id], job.submit, job_order(job.id)))
+    return Queue(tuple(order), priority)

@@ -45,32 +45,48 @@ class Blocked:
     ahead: tuple[Job, ...]
 
 
+class Entrance:
+    """What limits leave for jobs that enter one after the other, at their smallest requirements,
+    beside the kept jobs.
+    """
+
+    def __init__(self, allowances: Sequence[Allowance]) -> None:
+        self._allowances = allowances
+        self._inside: list[list[Job]] = [[] for _ in allowances]
+
+    def blocks(self, job: Job) -> Blocked | None:
+        """The first limit without room for one more job and for its smallest requirement."""
+        for allowance, inside in zip(self._allowances, self._inside, strict=True):
+            if job.id in allowance.limit.jobs:
+                taken = allowance.limit.taken
+                asked = sum(taken(other.id, min(other.reqs)) for other in (*inside, job))
+                if not allowance.leaves(asked, len(inside) + 1):
+                    return Blocked(allowance, tuple(inside))
+        return None
+
+    def enter(self, job: Job) -> None:
+        for allowance, inside in zip(self._allowances, self._inside, strict=True):
+            if job.id in allowance.limit.jobs:
+                inside.append(job)
+
+
 def limited(
     queue: Sequence[Job], gpus: int, allowances: Sequence[Allowance]
 ) -> dict[JobId, Blocked]:
     """The jobs that a limit keeps out of the window and out of every mean.
 
-    A job enters only if each of its limits has room for one more job and for its smallest
-    requirement, beside the kept jobs and the smallest requirements of those already inside.
     ``queue``: jobs that could run, in order; ``gpus``: all GPUs of the cluster.
     """
     asked = 0
-    inside: list[list[Job]] = [[] for _ in allowances]
+    entrance = Entrance(allowances)
     blocked: dict[JobId, Blocked] = {}
     for job in queue:
-        smallest = min(job.reqs)
-        own = [i for i, allowance in enumerate(allowances) if job.id in allowance.limit.jobs]
-        for i in own:
-            taken = allowances[i].limit.taken
-            ahead = sum(taken(other.id, min(other.reqs)) for other in inside[i])
-            if not allowances[i].leaves(ahead + taken(job.id, smallest), len(inside[i]) + 1):
-                blocked[job.id] = Blocked(allowances[i], tuple(inside[i]))
-                break
-        else:
-            if asked < gpus:
-                asked += smallest
-                for i in own:
-                    inside[i].append(job)
+        block = entrance.blocks(job)
+        if block is not None:
+            blocked[job.id] = block
+        elif asked < gpus:
+            asked += min(job.reqs)
+            entrance.enter(job)
     return blocked
 
 

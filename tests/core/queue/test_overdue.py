@@ -1,0 +1,235 @@
+"""Jobs that waited for too long come before shares and QOS, on a part of the GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import pairwise
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from queued_jobs import T4, V100, job, snapshot
+
+from hopsd.core.queue.overdue import PART, STAYING
+from hopsd.core.queue.priority import queue
+from hopsd.model.allocation import Allocation
+from hopsd.model.cluster import Node
+from hopsd.model.ids import JobId, NodeName, UserName
+from hopsd.model.job import Job, ThroughputTable
+from hopsd.model.plan import PlanSettings, PriorityName, RoundInfo, Snapshot
+from hopsd.model.rules import Limit, Rules, ShapeRule
+from hopsd.policies.hops.policy import plan
+
+SHARES = PlanSettings(priority=PriorityName.FAIR_SHARE_FIRST)
+HOUR = 3600.0
+LATE = 24 * HOUR
+"""Some dozen times the run time of a job that takes half an hour."""
+LARGE = tuple(Node(NodeName(f"n{n}"), V100, 8, 8) for n in range(64))
+"""512 GPUs, of which overdue jobs may have 51."""
+TABLES = {V100: ThroughputTable({1: 1.0, 8: 0.9}, {2: 0.8})}
+
+
+def late(name: str, *, user: str = "", ratio: float = 20.0, **given_values: object) -> Job:
+    values = {"reqs": (1,), "age_seconds": HOUR, "share": 0.0, "throughput": TABLES}
+    values |= given_values
+    values |= {"user": UserName(user or name), "wait_seconds": ratio * HOUR}
+    return job(name, **values)
+
+
+def on(gpus: int) -> Allocation:
+    return Allocation.of({NodeName("n1"): gpus}) if gpus else Allocation()
+
+
+def at(*jobs: Job, turn: int = 1, first: bool = True, limits: Iterable[Limit] = ()) -> Snapshot:
+    """The large cluster in a round of half an hour, the ``turn``-th of time."""
+    others = [job(f"other{n}", reqs=(64,), share=1.0, wait_seconds=0.0) for n in range(9)]
+    info = RoundInfo(first, 1800.0)
+    return Snapshot(1800.0 * turn + 9.0, info, LARGE, (*jobs, *others), tuple(limits))
+
+
+def boosted(where: Snapshot) -> list[Job]:
+    """The jobs that come before every other's factor, in their order."""
+    order = queue(where, SHARES).jobs
+    others = [n for n, other in enumerate(order) if other.share]
+    return list(order[: others[0]])
+
+
+def names(where: Snapshot) -> list[str]:
+    return [job.id for job in boosted(where)]
+
+
+@given(st.floats(0.0, 1.0), st.floats(0.0, 1.0))
+def test_who_waited_for_too_long_comes_before_shares(own: float, others: float) -> None:
+    waits = job("9", user=UserName("late"), share=own, age_seconds=1800.0, wait_seconds=LATE)
+    soon = [job(str(n), share=others, age_seconds=1800.0, reqs=(1, 8)) for n in range(3)]
+    assert queue(snapshot(*soon, replace(waits, reqs=(1, 8))), SHARES).jobs[0].id == "9"
+    other = replace(SHARES, priority=PriorityName.FAIR_SHARE)
+    assert queue(snapshot(waits), other).priority["9"] < LATE
+
+
+SIZES = st.sampled_from([1, 8, 32, 48, 64, 512])
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("abcd"),
+            st.sets(SIZES, min_size=1),
+            st.sampled_from([0, 0, 8, 64]),
+            st.floats(0.0, 1e6),
+            st.sampled_from([None, None, None, 5.0]),
+        ),
+        max_size=8,
+    ),
+    st.integers(0, 100),
+    st.booleans(),
+    st.randoms(use_true_random=False),
+)
+def test_one_late_job_of_each_user_on_their_part_and_one_larger_in_its_turn(
+    made: list[tuple[str, set[int], int, float, float | None]],
+    turn: int,
+    first: bool,
+    random: Random,
+) -> None:
+    jobs = [
+        late(
+            str(n),
+            user=user,
+            ratio=ratio,
+            reqs=tuple(sorted(reqs)),
+            running=on(gpus),
+            priority=own,
+        )
+        for n, (user, reqs, gpus, ratio, own) in enumerate(made)
+    ]
+    where = at(*jobs, turn=turn, first=first)
+    found = [one for one in boosted(where) if one.priority is None]
+    known = {one.id: one for one in jobs}
+    part = PART * 512
+    small = [one for one in found if min(one.reqs) <= part]
+    assert len({one.user for one in small}) == len(small)
+    assert sum(max(one.reqs) for one in small) <= part
+    large = [one for one in found if min(one.reqs) > part]
+    assert len(large) <= 1
+    assert not large or (first and found[0] is large[0])
+    for one in found:
+        own = known[one.id]
+        assert own.wait_seconds / HOUR > SHARES.overdue_ratio
+        assert one.reqs == (min(own.reqs),)
+        assert own.running.gpus <= max(one.reqs)
+    random.shuffle(jobs)
+    again = replace(where, jobs=tuple(random.sample(where.jobs, len(where.jobs))))
+    assert names(again) == names(where)
+
+
+def test_an_elastic_job_leaves_room_for_other_users() -> None:
+    made = [late(str(n), ratio=20.0 + n, reqs=(1, 8, 32, 48)) for n in range(60)]
+    found = boosted(at(*made))
+    assert [one.id for one in found] == [str(n) for n in range(59, 8, -1)]
+    assert {one.reqs for one in found} == {(1,)}
+
+
+def test_it_grows_into_what_nobody_else_could_use() -> None:
+    grows = late("1", reqs=(1, 2, 4, 8), share=0.5)
+    nodes = LARGE[:2]
+    others = [job(f"other{n}", reqs=(2, 4), share=1.0) for n in range(3)]
+    where = Snapshot(9.0, RoundInfo(True, 1800.0), nodes, (grows, *others))
+    assert queue(where, SHARES).jobs[0].reqs == (1, 2, 4)
+    larger = replace(where, nodes=LARGE)
+    assert queue(larger, SHARES).jobs[-1] == grows
+
+
+def test_what_runs_in_place_is_not_free_for_growth() -> None:
+    grows = late("1", reqs=(1, 2, 4))
+    other = job("other", reqs=(2,), share=1.0)
+    stays = job("2", reqs=(8,), preemptible=False, running=on(8))
+    nodes = (replace(LARGE[1], idle=0), replace(LARGE[0], idle=3))
+    where = Snapshot(9.0, RoundInfo(False, 1800.0), nodes, (grows, other, stays))
+    assert queue(where, SHARES).jobs[0].reqs == (1,)
+
+
+@pytest.mark.parametrize(("gpus", "turns"), [(8, 1), (48, 1), (64, 2), (128, 3), (512, 10)])
+def test_a_job_larger_than_the_part_comes_first_in_one_round_of_several(
+    gpus: int, turns: int
+) -> None:
+    """So nobody's jobs are too large to come first at some time."""
+    large = late("1", reqs=(gpus,))
+    rounds = [turn for turn in range(1, 41) if names(at(large, turn=turn))]
+    assert all(after - before == turns for before, after in pairwise(rounds))
+    assert len(rounds) == 40 // turns
+    assert gpus * len(rounds) / 40 <= PART * 512
+
+
+def test_in_its_turn_a_large_job_comes_before_the_other_overdue_ones() -> None:
+    jobs = [late("1", reqs=(512,), ratio=11.0)]
+    jobs += [late(str(n), ratio=1000.0, share=0.9) for n in range(2, 9)]
+    assert names(at(*jobs, turn=10))[0] == "1"
+    where = at(*jobs, turn=10)
+    assert plan(where, SHARES).placements.keys() == {"1"}
+    assert "1" not in plan(replace(where, now=where.now + 1800.0), SHARES).placements
+
+
+def test_the_most_overdue_of_large_jobs_has_the_turn() -> None:
+    jobs = [late(str(n), user="a", reqs=(64,), ratio=20.0 + n) for n in range(5)]
+    assert names(at(*jobs, turn=2)) == ["4"]
+
+
+def test_a_turn_begins_with_a_round() -> None:
+    assert names(at(late("1", reqs=(64,)), turn=2, first=False)) == []
+
+
+def test_a_running_job_keeps_its_place_until_another_is_twice_as_overdue() -> None:
+    jobs = [late(str(n), reqs=(48,), ratio=20.0) for n in range(2)]
+    jobs[0] = replace(jobs[0], running=on(48), reqs=(48,))
+    for factor, first in ((0.99, "0"), (1.01, "1")):
+        wait = STAYING * factor * jobs[0].wait_seconds
+        assert names(at(jobs[0], replace(jobs[1], wait_seconds=wait))) == [first]
+
+
+def test_users_whose_jobs_run_anyhow_do_not_take_the_part_of_those_who_starve() -> None:
+    """Else the low user never ran: with twice the demand every running job waited for long."""
+    high = [
+        late(f"1{n}", reqs=(8,), share=1.0, running=on(8), ratio=30.0, user=f"high{n}")
+        for n in range(10)
+    ]
+    low = late("2", reqs=(8,), ratio=11.0)
+    order = queue(at(*high, low), SHARES).jobs
+    assert order[0].id == "2"
+
+
+def test_a_job_that_may_not_run_takes_nothing_of_the_part() -> None:
+    full = [late(f"1{n}", reqs=(8,), ratio=99.0) for n in range(6)]
+    nowhere = [
+        replace(one, rules=Rules(nodes=frozenset({NodeName("gone")})), reqs=(8,)) for one in full
+    ]
+    waits = late("2", reqs=(8,))
+    assert names(at(*nowhere, waits)) == ["2"]
+    over = Limit("QOS full", frozenset(one.id for one in full), gpus=0)
+    assert names(at(*full, waits, limits=[over])) == ["2"]
+    one = Limit("QOS one", frozenset(one.id for one in full), count=1)
+    assert names(at(*full, waits, limits=[one])) == ["10", "2"]
+    large = late("3", reqs=(64,), ratio=99.0), late("4", reqs=(64,))
+    over = Limit("QOS full", frozenset({JobId("3")}), gpus=0)
+    assert names(at(*large, limits=[over], turn=2)) == ["4"]
+
+
+def test_a_job_that_stays_where_it_is_counts() -> None:
+    stays = late("1", reqs=(48,), running=on(48), preemptible=False)
+    assert names(at(stays, late("2", reqs=(8,)))) == []
+    assert names(at(stays, late("2", reqs=(2,)))) == ["2"]
+
+
+@given(st.floats(1.0, 1e6), st.floats(0.0, 5999.0))
+def test_a_claim_of_few_samples_makes_nobody_overdue(samples: float, wait: float) -> None:
+    claims = late("1", age_seconds=None, samples=samples)
+    assert names(at(replace(claims, wait_seconds=wait))) == []
+    assert names(at(replace(claims, samples=1.0, wait_seconds=6001.0))) == ["1"]
+
+
+def test_an_overdue_job_has_a_count_that_its_rules_allow() -> None:
+    rules = Rules(shape=ShapeRule.EVEN, per_node=8, min_gpus=((T4, 9), (V100, 32)))
+    waits = late("1", reqs=(4, 8, 32, 64), rules=rules)
+    assert [one.reqs for one in boosted(at(waits))] == [(32,)]
+    assert names(at(replace(waits, reqs=(8, 64)))) == []
