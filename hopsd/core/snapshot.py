@@ -15,6 +15,7 @@ from hopsd.core.queue.run_time import Expectation, RunTimes
 from hopsd.core.queue.switches import on_switches
 from hopsd.core.site.limits import limit_rows
 from hopsd.core.site.own_bounds import open_partitions, standing, within_site
+from hopsd.core.site.room import Room
 from hopsd.core.snapshot_job import Context, Sources, Speeds, snapshot_job
 from hopsd.core.snapshot_settings import SnapshotSettings
 from hopsd.core.speed.estimator import Estimator
@@ -72,6 +73,7 @@ def build_snapshot(
     refused: dict[JobId, Reason] = {}
     expected: dict[JobId, Expectation] = {}
     reads: list[JobReading] = []
+    room = Room(reading)
     largest = max((node.gpus for node in reading.nodes), default=0)
     for asked in reading.jobs:
         comment = comments.get(asked.id)
@@ -85,6 +87,12 @@ def build_snapshot(
             pinned.add(read.id)
         if comment is not None and read.state in (SlurmState.PENDING, SlurmState.RUNNING):
             seen = snapshot_job(Sources(read, comment, records[read.id], stay), context)
+            if "," in read.partition and seen.job is not None and not seen.job.running:
+                left, told = room.partitions(seen.job, read)
+                if left != read.partition:
+                    read = reads[-1] = replace(read, partition=left)
+                    seen = snapshot_job(Sources(read, comment, records[read.id], stay), context)
+                seen = replace(seen, note="; ".join(filter(None, [seen.note, told])))
             if seen.job is not None:
                 found = _on_site(seen.job, read, partitions, reading, largest)
                 if isinstance(found, Job):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -20,6 +21,10 @@ CACHE = Path(
     or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hops" / "install"
 )
 USER = "alice"
+MEMORY_MB = 8000
+"""With so much free, a site's files are in memory: two databases and dpkg write through to a disk,
+which takes half of the time.
+"""
 SPACES = ("mnt", "uts", "ipc", "net", "pid", "cgroup")
 
 HOSTS = "127.0.0.1 localhost site\n"
@@ -123,6 +128,9 @@ class BootedSite:
 def booted(release: str) -> Iterator[BootedSite]:
     """A fresh site; nothing of it stays."""
     scratch = Path(tempfile.mkdtemp(prefix="hops-install-"))
+    in_memory = _memory_mb() > MEMORY_MB
+    if in_memory:
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", scratch], check=True)
     root = scratch / "root"
     for name in ("upper", "work", "root"):
         (scratch / name).mkdir()
@@ -151,7 +159,15 @@ def booted(release: str) -> Iterator[BootedSite]:
         if nspawn is not None:
             _halt(nspawn)
         subprocess.run(["umount", "--lazy", root], check=False)
+        if in_memory:
+            subprocess.run(["umount", "--lazy", scratch], check=False)
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _memory_mb() -> int:
+    """What is free of this machine's."""
+    found = re.search(r"MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text())
+    return int(found[1]) // 1024 if found else 0
 
 
 def _furnish(root: Path, release: str) -> None:

@@ -16,7 +16,7 @@ from hopsd.model.job import Job
 from hopsd.model.reading import JobReading, Reading
 from hopsd.model.reason import count_of
 from hopsd.model.rules import Limit
-from hopsd.model.site import Holder, Kind
+from hopsd.model.site import Holder, Kind, SiteRules
 
 _SCALE = 1000
 """Rows hold whole numbers: thousandths where jobs take fractions."""
@@ -33,6 +33,11 @@ _NOT_ADDED = (Kind.JOBS, Kind.NODES, Kind.WALL_MINUTES)
 _USED_UP = (Kind.GPU_MINUTES, Kind.CPU_MINUTES)
 
 
+def is_added(kind: str, rules: SiteRules) -> bool:
+    """Whether what jobs take of a bound is added up, so that Slurm starts none beyond it."""
+    return kind not in _NOT_ADDED and (kind not in _USED_UP or rules.safe)
+
+
 def place_of(job: JobReading, partition: str | None = None) -> Place:
     """Where a job counts in its partition: ``partition``, or by default its first."""
     asked = job.partition.split(",")[0] if partition is None else partition
@@ -46,7 +51,7 @@ class _Row:
 
 
 @dataclass(slots=True)
-class _Use:
+class Use:
     """What jobs outside the plan hold already, by kind; ``by`` names them.
 
     ``exempt``: running jobs of the plan, which count as well where the bound is not theirs, since
@@ -81,11 +86,11 @@ def limit_rows(reading: Reading, jobs: Sequence[Job]) -> tuple[Limit, ...]:
             row = found[bound.counted]
             row.bounds[bound.kind] = bound
             row.members[bound.kind].add(job)
-    uses = _uses(reading, planned)
+    uses = uses_of(reading, planned)
     rows = [
         limit
         for counted, row in sorted(found.items(), key=lambda item: item[0].name)
-        for limit in _limits(counted, row, uses.get(counted, _Use()), planned, read, reading)
+        for limit in _limits(counted, row, uses.get(counted, Use()), planned, read, reading)
     ]
     return (*rows, *licence_rows(reading, jobs))
 
@@ -106,9 +111,9 @@ def licence_rows(reading: Reading, jobs: Sequence[Job]) -> tuple[Limit, ...]:
     return tuple(rows)
 
 
-def _uses(reading: Reading, planned: Mapping[JobId, Job]) -> dict[Counted, _Use]:
+def uses_of(reading: Reading, planned: Mapping[JobId, Job]) -> dict[Counted, Use]:
     """Usage by plain jobs, and by hops jobs that are not in the plan."""
-    uses: dict[Counted, _Use] = defaultdict(_Use)
+    uses: dict[Counted, Use] = defaultdict(Use)
     rules = reading.site
     for other in reading.others:
         place = Place(other.user, other.account, other.qos, other.partition)
@@ -136,7 +141,7 @@ def _minutes(other: Holder, now: float) -> int:
 def _limits(
     counted: Counted,
     row: _Row,
-    use: _Use,
+    use: Use,
     planned: Mapping[JobId, Job],
     read: Mapping[JobId, JobReading],
     reading: Reading,
@@ -152,7 +157,7 @@ def _limits(
         if count >= len(row.members[Kind.JOBS]):
             count = None
     for kind, bound in row.bounds.items():
-        if kind in _NOT_ADDED or (kind in _USED_UP and not reading.site.safe):
+        if not is_added(kind, reading.site):
             continue
         each = each_gpu(kind, row.members[kind])
         exempt = each_gpu(kind, use.exempt - row.members[kind])
@@ -194,7 +199,7 @@ def _scaled(each: Mapping[JobId, Fraction], scale: int) -> dict[JobId, int]:
 def _described(
     counted: Counted,
     bound: Bound,
-    use: _Use,
+    use: Use,
     jobs: int | bool = False,
     beside: tuple[int, Sequence[JobId]] = (0, ()),
 ) -> str:

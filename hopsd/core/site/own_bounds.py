@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import floor
 from typing import Any
@@ -37,7 +37,7 @@ def open_partitions(read: JobReading, rules: SiteRules) -> str | Reason:
     names = sorted(read.partition.split(","), key=lambda name: -_tier(name, rules))
     refused = {name: _refused(read, place_of(read, name), rules) for name in names}
     left = [name for name in names if refused[name] is None]
-    return ",".join(left) or next(filter(None, refused.values()))
+    return ",".join(left) or _of_all(refused)
 
 
 def within_site(
@@ -48,18 +48,18 @@ def within_site(
     ``largest``: GPUs of the largest server. Of several partitions the most permissive one counts:
     Slurm may use any of them.
     """
-    found: list[Job | Reason] = []
+    found: dict[str, Job | Reason] = {}
     for name in read.partition.split(","):
         place = place_of(read, name)
         bound_job = _on_servers(job, place, rules)
-        found.append(
+        found[name] = (
             bound_job
             if isinstance(bound_job, Reason)
             else _with_counts(bound_job, read, place, rules, largest, now)
         )
-    allowed = [one for one in found if isinstance(one, Job)]
+    allowed = [one for one in found.values() if isinstance(one, Job)]
     if not allowed:
-        return found[0]
+        return _of_all(found)
     return max(allowed, key=lambda one: (len(one.reqs), one.rules.max_nodes or 2**16))
 
 
@@ -78,6 +78,21 @@ def standing(read: JobReading, rules: SiteRules) -> dict[str, Any]:
     if (partition := rules.partitions.get(place.partition)) is not None:
         found |= {"tier": partition.tier, "gives_way": partition.gives_way}
     return found
+
+
+def _of_all(refused: Mapping[str, Job | Reason | None]) -> Reason:
+    """Why none of the partitions lets a job run: the reason of each, once where all have the same.
+
+    It may run again where one of them is only used up.
+    """
+    found = {name: one for name, one in refused.items() if isinstance(one, Reason)}
+    texts = [one.text for one in found.values()]
+    code = ReasonCode.LIMIT if any(one.code is ReasonCode.LIMIT for one in found.values()) else None
+    first = next(iter(found.values()))
+    if len(set(texts)) == 1:
+        return replace(first, code=code or first.code)
+    told = "; ".join(f"in partition {name} {text}" for name, text in zip(found, texts, strict=True))
+    return Reason(code or first.code, told)
 
 
 def _tier(name: str, rules: SiteRules) -> int:

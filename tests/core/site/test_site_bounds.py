@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hopsd.core.site.bounds import Place, bounds
 from hopsd.core.site.limits import limit_rows
 from hopsd.core.site.own_bounds import open_partitions, within_site
+from hopsd.core.site.room import Room
 from hopsd.model.allocation import Allocation
 from hopsd.model.asked import Asked
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
@@ -154,6 +155,56 @@ def test_of_several_partitions_the_highest_tier_is_tried_first() -> None:
     site = rules(Partition("low", tier=1), Partition("high", tier=5), Partition("same", tier=1))
     asked = read(1, partition="low,high,same,unknown")
     assert open_partitions(asked, site) == "high,low,same,unknown"
+
+
+def test_who_is_refused_in_all_partitions_is_told_of_each() -> None:
+    site = rules(
+        Partition("a", accounts=frozenset({"ops"})),
+        Partition("b", seconds=600.0),
+        Qos("small", each={Kind.GPUS: 1}),
+    )
+    told = open_partitions(read(1, partition="a,b"), site)
+    assert told == Reason(
+        ReasonCode.NO_CONFIGURATION,
+        "in partition a partition a is for the accounts ops, not lab; in partition b its time limit"
+        " of 60 minutes is above the 10 of partition b; scontrol update its TimeLimit",
+    )
+    large = job(1, reqs=(2,))
+    same = within_site(large, read(1, partition="c,d"), site, 8, 0.0)
+    assert same == within_site(large, read(1, partition="c"), site, 8, 0.0)
+
+
+def test_a_job_waits_where_one_of_its_partitions_is_used_up() -> None:
+    spent = Qos("spent", group={Kind.GPU_MINUTES: 9}, used={Kind.GPU_MINUTES: 9})
+    site = rules(Partition("a", nodes=0), Partition("b", own_qos="spent"), spent, SMALL, safe=True)
+    told = within_site(job(1), read(1, partition="a,b"), site, 8, 0.0)
+    assert isinstance(told, Reason)
+    assert told.code is ReasonCode.LIMIT
+    assert "in partition a partition a allows no node; in partition b QOS spent" in told.text
+
+
+FULL = (
+    Partition("a", own_qos="of_a"),
+    Partition("b", own_qos="of_b"),
+    Qos("of_a", group={Kind.GPUS: 2}),
+    Qos("of_b", group={Kind.JOBS: 1}),
+)
+
+
+def test_a_job_is_counted_in_a_partition_that_has_room_for_it() -> None:
+    """Slurm goes on to its next partition where a limit of one is reached."""
+    plain = Holder(JobId("9"), UserName("bob"), "lab", "small", "a", 1, 4)
+    asks, where = job(1, reqs=(2, 4)), read(1, partition="a,b")
+    reading = Reading(0.0, (), (where,), others=(plain,), site=rules(*FULL))
+    no_room = "no room in partition a: QOS of_a, 1 of 2 GPUs used"
+    assert Room(reading).partitions(asks, where) == ("b", no_room)
+    assert Room(reading).partitions(job(1), where) == ("a,b", "")
+    both = replace(reading, others=(plain, replace(plain, id=JobId("8"), partition="b")))
+    told = "no room in partition b: QOS of_b, 1 of 1 job used"
+    assert Room(both).partitions(asks, where) == ("a,b", told)
+    one = Qos("small", group={Kind.GPUS: 2})
+    alike = replace(reading, site=rules(one))
+    assert Room(alike).partitions(asks, where) == ("a,b", "")
 
 
 def with_rules(number: int, *, reqs: tuple[int, ...] = (1, 2), **given: object) -> Job:
