@@ -38,15 +38,17 @@ def late(name: str, *, user: str = "", ratio: float = 20.0, **given_values: obje
     return job(name, **values)
 
 
-def on(gpus: int) -> Allocation:
-    return Allocation.of({NodeName("n1"): gpus}) if gpus else Allocation()
+def on(gpus: int, place: int = 0) -> Allocation:
+    """Whole nodes, of which every ``place`` has eight of its own."""
+    return Allocation.of({NodeName(f"n{8 * place + n}"): 8 for n in range(gpus // 8)})
 
 
 def at(*jobs: Job, turn: int = 1, first: bool = True, limits: Iterable[Limit] = ()) -> Snapshot:
     """The large cluster in a round of half an hour, the ``turn``-th of time."""
     others = [job(f"other{n}", reqs=(64,), share=1.0, wait_seconds=0.0) for n in range(9)]
     info = RoundInfo(first, 1800.0)
-    return Snapshot(1800.0 * turn + 9.0, info, LARGE, (*jobs, *others), tuple(limits))
+    nodes = [replace(n, idle=8 - sum(one.running.on(n.name) for one in jobs)) for n in LARGE]
+    return Snapshot(1800.0 * turn + 9.0, info, tuple(nodes), (*jobs, *others), tuple(limits))
 
 
 def boosted(where: Snapshot) -> list[Job]:
@@ -99,7 +101,7 @@ def test_one_late_job_of_each_user_on_their_part_and_one_larger_in_its_turn(
             user=user,
             ratio=ratio,
             reqs=tuple(sorted(reqs)),
-            running=on(gpus),
+            running=on(gpus, n),
             priority=own,
         )
         for n, (user, reqs, gpus, ratio, own) in enumerate(made)
@@ -191,8 +193,8 @@ def test_a_running_job_keeps_its_place_until_another_is_twice_as_overdue() -> No
 def test_users_whose_jobs_run_anyhow_do_not_take_the_part_of_those_who_starve() -> None:
     """Else the low user never ran: with twice the demand every running job waited for long."""
     high = [
-        late(f"1{n}", reqs=(8,), share=1.0, running=on(8), ratio=30.0, user=f"high{n}")
-        for n in range(10)
+        late(f"1{n}", reqs=(8,), share=1.0, running=on(8, n), ratio=30.0, user=f"high{n}")
+        for n in range(8)
     ]
     low = late("2", reqs=(8,), ratio=11.0)
     order = queue(at(*high, low), SHARES).jobs
