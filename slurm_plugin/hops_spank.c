@@ -38,7 +38,7 @@ SPANK_PLUGIN(hops, 1);
 
 #define MOST_SAID 16384
 #define MOST_VARIABLES 512
-#define PATIENCE_SECONDS 20
+#define PATIENCE_SECONDS 720 /* task_prolog.sh waits for a silent slurmctld, ten minutes at most */
 
 /* Gathered before the tasks are forked, outside of any container; used in each of them. */
 static char said[MOST_SAID];

@@ -29,7 +29,15 @@ needed_of_slurmctld() {
 }
 
 ask_slurmctld() {
-    timeout 5 "$HOPS_SCONTROL" show job --details --oneliner "$SLURM_JOB_ID"
+    timeout 5 "$HOPS_SCONTROL" show job --details --oneliner "$SLURM_JOB_ID" 2>&1
+}
+
+# STATUS ANSWER of ask_slurmctld: whether slurmctld said nothing at all.
+is_silent() {
+    case $1:$2 in
+        124:* | [1-9]*:*[Cc]ontroller* | [1-9]*:*"timed out"*) return 0 ;;
+        *) return 1 ;;
+    esac
 }
 
 # GPUs of the whole allocation, from slurmctld's answer or, on one node, from the environment.
@@ -106,7 +114,12 @@ word() {
 }
 
 if [ "${1-}" = again ]; then
-    job=$(ask_slurmctld) || exit 0
+    # Without slurmctld srun can start nothing either: the job waits for ten minutes at most.
+    given_up=$(($(date +%s) + 600))
+    until job=$(ask_slurmctld); do
+        is_silent $? "$job" && [ "$(date +%s)" -lt "$given_up" ] || exit 0
+        sleep 1
+    done
     SLURM_JOB_COMMENT=${job##* Comment=} # and what follows, which nobody takes for ours
     SLURM_JOB_NUM_NODES=$(word NumNodes "$job")
     SLURM_JOB_RESTART_COUNT=$(word Restarts "$job")
@@ -134,8 +147,11 @@ file=$HOPS_RUN_DIR/$SLURM_JOB_ID.${SLURMD_NODENAME-}
     umask 022
     [ -r "${0%/*}/run_dir.sh" ] && . "${0%/*}/run_dir.sh" &&
         make_ours "$HOPS_RUN_DIR" &&
-        read_comment "$(needed_of_slurmctld)" > "$file.new" &&
-        mv "$file.new" "$file"
+        if told=$(needed_of_slurmctld) || ! is_silent $? "$told"; then
+            read_comment "$told" > "$file.new" && mv "$file.new" "$file"
+        else
+            rm -f "$file" && : > "$file.left" # task_prolog.sh asks again, for as long as it takes
+        fi
 } || logger -t hops "no environment for job $SLURM_JOB_ID: cannot write $file, or others could"
 make_state_dir 2> /dev/null ||
     logger -t hops "no folder in memory for job $SLURM_JOB_ID: HOPS_STATE_DIR=$HOPS_STATE_DIR is not root's own"

@@ -118,9 +118,19 @@ if [ -s "$file" ]; then
 else
     # slurmd runs no Prolog while it has the credential of the job's last run here in its cache,
     # which it clears when a job starts or ends, but at most every two seconds (22.05): this
-    # happens to a job that comes back at once, or just after another one's start.
+    # happens to a job that comes back at once, or just after another one's start. Nor does prolog.sh
+    # write anything where slurmctld is silent.
     told=$("${0%/*}/prolog.sh" again)
-    [ -n "$told" ] || exit 0
+    if [ -z "$told" ]; then
+        case "|${HOPS_ASKS-}|" in
+            *"|shape:any|"*"tasks:1/1|"*) # one task a node would leave GPUs idle, and nobody would notice
+                echo "print hops: srun starts nothing, since slurmctld does not say which GPUs the job has"
+                echo "export SLURM_HOSTFILE=$file.missing"
+                echo "export SLURM_DISTRIBUTION=arbitrary"
+                ;;
+        esac
+        exit 0
+    fi
     hand_on << END
 $told
 END

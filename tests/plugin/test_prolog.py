@@ -126,13 +126,40 @@ def test_gpus_of_several_nodes_are_slurmctlds_word(node: Node, says: str, gpus: 
     assert ("HOPS_LR" in got) is (gpus is not None)
 
 
-def test_a_silent_slurmctld_delays_a_job_but_fails_nothing(node: Node) -> None:
-    fake_scontrol(node, "JOB_GRES=gpu:6", seconds=60)
+def test_a_job_on_several_nodes_waits_for_a_silent_slurmctld(node: Node) -> None:
+    """Without its word an uneven job would have one task a node, and leave the other GPUs idle."""
+    asks = "shape:any|counted:yes|tasks:1/1|memory:default"
+    refused = "Unable to contact slurm controller (connect failure)"
+    answer = (
+        "JobId=7 Restarts=0 NumNodes=2 JOB_GRES=gpu:a:6 Nodes=n1 GRES=gpu:a:2(IDX:0-1) Nodes=n2"
+        " GRES=gpu:a:4(IDX:0-3) Comment=hops:reqs=6 "
+    )
+    times = node.folder / "times"
+    (node.folder / "scontrol").write_text(
+        f"#!/bin/sh\n[ $2 = job ] || {{ echo $3; exit; }}\necho >> {times}\n"
+        f"case $(wc -l < {times}) in\n1) exec sleep 60 ;;\n2) echo '{refused}' >&2; exit 1 ;;\n"
+        f"*) echo '{answer}' ;;\nesac\n"
+    )
+    (node.folder / "scontrol").chmod(0o755)
     started = time.monotonic()
-    got = node.start("hops:reqs=6", SLURM_JOB_NUM_NODES="2")
+    done = node.call("prolog.sh", SLURM_JOB_COMMENT="hops:reqs=6", SLURM_JOB_NUM_NODES="2")
+    assert (done.returncode, done.stdout) == (0, "")
     assert 4 < time.monotonic() - started < 15
-    assert got["HOPS_JOB"] == "1"
-    assert "HOPS_GPUS" not in got
+    given = {"HOPS_ASKS": asks, "TMPDIR": str(node.folder), "SLURM_TASKS_PER_NODE": "1(x2)"}
+    told = exports(node.call("task_prolog.sh", **given))
+    assert (told["HOPS_GPUS"], told["HOPS_GPUS_BY_NODE"]) == ("6", "n1:2;n2:4")
+    assert len(times.read_text()) == 3
+
+
+def test_srun_starts_nothing_on_gpus_that_slurmctld_does_not_name(node: Node) -> None:
+    node.start("hops:reqs=6")
+    node.call("epilog.sh", SLURM_JOB_COMMENT="hops:reqs=6")
+    (node.folder / "scontrol").write_text("#!/bin/sh\necho Invalid job id >&2\nexit 1\n")
+    (node.folder / "scontrol").chmod(0o755)
+    said = node.call("task_prolog.sh", HOPS_ASKS="shape:any|counted:yes|tasks:1/1|memory:default")
+    assert "print hops: srun starts nothing" in said.stdout
+    assert "export SLURM_HOSTFILE=" in said.stdout
+    assert node.call("task_prolog.sh", HOPS_ASKS="shape:node|tasks:1/1").stdout == ""
 
 
 @pytest.mark.parametrize(
