@@ -605,8 +605,6 @@ local STARTS = {
   { "apptainer", "[^%w_]apptainer%s", "[^%w_]singularity%s" },
   { "cleanenv", "%-%-cleanenv", "%-%-containall" },
   { "writable", "%-%-writable[%s=]", "APPTAINER_WRITABLE=", "SINGULARITY_WRITABLE=" },
-  { "docker", "[^%w_]docker%s+run", "[^%w_]docker%s+exec" },
-  { "podman", "[^%w_]podman%s+run", "[^%w_]podman%-hpc%s+run", "[^%w_]podman%s+exec" },
   { "enroot", "[^%w_]enroot%s+start" },
   { "shifter", "[^%w_]shifter%s" },
   { "charliecloud", "[^%w_]ch%-run%s" },
@@ -639,6 +637,34 @@ local function starts_pdsh(line)
   if not words or not (words:find("%-%-hostfile") or words:find("%s%-H%s")) then return false end
   return (words:match("%-%-launcher[=%s]+(%a+)") or "pdsh") == "pdsh"
 end
+-- The words after a command's name, up to the first that is neither an option nor could be the value of
+-- one. A command has few of them, so that no line takes long.
+local function options_after(line, from)
+  local words, after_option = {}, false
+  while #words < 32 do
+    local first, last = line:find("%S+", from)
+    if not first then break end
+    words[#words + 1], from = line:sub(first, last), last + 1
+    local option = line:sub(first, first) == "-"
+    if not option and not after_option then break end
+    after_option = option
+  end
+  return words
+end
+
+-- Whether a line runs something in a container by `name`, whose own options come before the command:
+-- podman --runtime crun run IMAGE.
+local function runs_in_container(line, name)
+  local _, last = line:find("[^%w_]" .. name .. "%s")
+  while last do
+    for _, word in ipairs(options_after(line, last)) do
+      if word == "run" or word == "exec" then return true end
+    end
+    _, last = line:find("[^%w_]" .. name .. "%s", last)
+  end
+  return false
+end
+
 
 local function starts_of(job)
   local text, found, seen = "\n" .. commands_of(job.script):gsub("\\\n", " ") .. "\n", {}, {}
@@ -664,6 +690,8 @@ local function starts_of(job)
     end
   end
   for value in text:gmatch("[%s;]PYTHONPATH=([^\n]*)") do
+    if runs_in_container(" " .. line, "docker") then add("docker") end
+    if runs_in_container(" " .. line, "podman") or runs_in_container(" " .. line, "podman%-hpc") then add("podman") end
     if not value:find("PYTHONPATH", 1, true) then add("pythonpath") end
   end
   return #found > 0 and table.concat(found, ",") or nil
@@ -852,6 +880,22 @@ local function tell_contract(o, pairs_found)
       table.concat(unused, ","))
   end
   return text
+end
+
+-- A step on fewer nodes than the job's, which would have all its GPUs: srun refuses it on nodes with
+-- different numbers of them.
+local function doubt_of_steps(script, o, pairs_found)
+  if o.shape ~= "any" or not pairs_found.reqs:find("[2-9]") and not pairs_found.reqs:find("%d%d") then return nil end
+  local text = commands_of(script):gsub("\\\n", " ")
+  for line in text:gmatch("[^\n]+") do
+    local _, last = line:find("srun%s")
+    local options = last and " " .. table.concat(options_after(line, last), " ") .. " " or ""
+    local fewer = options:find("%s%-[Nn]%s?1%s") or options:find("%s%-%-nodes[=%s]1%s") or options:find("%s%-%-ntasks[=%s]1%s")
+    if fewer and not (options:find("%-%-gres[=%s]") or options:find("%-%-gpus")) then
+      return "on nodes with different numbers of GPUs srun refuses a step on fewer nodes than the job has (srun -N1 -n1): "
+        .. "write --gres=none there, or shape=even in the comment"
+    end
+  end
 end
 
 local function why_not(job, pairs_found)
