@@ -982,7 +982,7 @@ local function accept(job, partitions, pairs_found, asked, word)
     local default = default_partition(partitions)
     if not default or closed_partition(default) then job.partition = SITE.partitions[1] end
   end
-  for _, doubt in ipairs({ doubt_of_ranks, doubt_of_total, doubt_of_moving }) do
+  for _, doubt in ipairs({ doubt_of_ranks, doubt_of_total, doubt_of_steps, doubt_of_moving }) do
     local text = doubt(job.script, asked, pairs_found)
     if text then tell(text) end
   end

@@ -244,6 +244,26 @@ def test_counts_of_its_own_for_the_whole_job_are_told_of(
     assert ("however many it gets" in said) == bool(told)
 
 
+@pytest.mark.parametrize(
+    ("commands", "comment", "warned"),
+    [
+        ("srun -N1 -n1 hostname", "reqs=13", True),
+        ("ip=$(srun --nodes=1 --ntasks=1 -w \"$head\" hostname --ip-address)", "reqs=1-16", True),
+        ("srun --label \\\n  --ntasks 1 hostname", "reqs=8;shape=any", True),
+        ("srun -N1 -n1 --gres=none hostname", "reqs=13", False),
+        ("srun -N1 -n1 hostname", "reqs=1", False),
+        ("srun -N1 -n1 hostname", "reqs=8;shape=even", False),
+        ("srun python t.py -n 1", "reqs=8", False),
+        ("srun -n 16 python t.py", "reqs=8", False),
+    ],
+)
+def test_a_step_that_uneven_nodes_refuse_is_told_of(
+    commands: str, comment: str, warned: bool
+) -> None:
+    said = submitted(f"#!/bin/bash\n{commands}\n", f"hops:{comment}")[1]
+    assert ("write --gres=none" in said) == warned
+
+
 @pytest.mark.parametrize("start", ["torchrun --nproc_per_node={}", "export WORLD_SIZE={}\npython"])
 def test_a_count_that_no_job_has_is_none(start: str) -> None:
     """Lua 5.3 and later raise where they print it, and the job was refused."""
