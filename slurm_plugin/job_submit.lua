@@ -388,7 +388,9 @@ end
 local function gpus_of(text)
   local gpus, kind, others
   for _, item in ipairs(gres_items(text)) do
-    if item.name == "gpu" then
+    if item.name == "gpu" and tonumber(item.count) == 0 then
+      -- --gres=gpu:0 of a script for CPUs: nothing is asked.
+    elseif item.name == "gpu" then
       -- --gres=gpu:8 beside --gpus-per-node=8 says the same twice.
       if gpus and (gpus ~= tonumber(item.count) or kind ~= item.kind) then
         return nil, nil, nil, "GPUs of several types in one job are not accepted; ask for one type, or none"
@@ -474,6 +476,7 @@ local function read_options(job)
     o.nodes = math.ceil(o.tasks / o.tasks_each)
   end
   if o.nodes and not o.tasks and o.tasks_each then o.tasks = o.nodes * o.tasks_each end
+  if o.tasks and o.tasks == o.nodes then o.tasks_each = 1 end -- no node is without a task
   o.cores = given(job.cpus_per_task) and job.cpus_per_task > 0 and job.cpus_per_task
     or number_of(job.tres_per_task, "cpu")
   o.cores_per_gpu = number_of(job.cpus_per_tres, "gpu")
@@ -482,6 +485,9 @@ local function read_options(job)
   if not o.per_node and o.per_task and o.tasks_each then o.per_node = o.per_task * o.tasks_each end
   if not o.total and o.per_task then o.total = o.per_task * (o.tasks or 1) end
   if not o.per_node and o.total and o.nodes == 1 then o.per_node = o.total end
+  -- --nodes=2 --gpus=8 --ntasks-per-node=4: a rank a GPU, and so as many GPUs on each node.
+  local ranks_each = o.nodes and o.tasks_each and o.nodes * o.tasks_each == o.total
+  if not o.per_node and ranks_each then o.per_node = o.tasks_each end
   return o
 end
 
@@ -496,6 +502,7 @@ end
 -- Tasks for each GPU as a ratio, or so many on each node whatever its GPUs; nil: one a node.
 local function tasks_of(o)
   if o.tasks_per_gpu then return ratio(o.tasks_per_gpu, 1) end
+  if o.per_task and o.per_task > 1 and (o.tasks_each or o.tasks) == 1 then return nil end -- it starts the others
   if o.per_task then return ratio(1, o.per_task) end
   local nodes = o.nodes or 1
   local each = o.tasks_each or o.tasks and o.tasks / nodes or 1
@@ -630,13 +637,6 @@ local function letters_of_apptainer(line)
   return clean, writable
 end
 
--- deepspeed on several nodes, unless it is told of another way than its own.
-local function starts_pdsh(line)
-  local launcher = line:find("deepspeed", 1, true)
-  local words = launcher and line:sub(launcher)
-  if not words or not (words:find("%-%-hostfile") or words:find("%s%-H%s")) then return false end
-  return (words:match("%-%-launcher[=%s]+(%a+)") or "pdsh") == "pdsh"
-end
 -- The words after a command's name, up to the first that is neither an option nor could be the value of
 -- one. A command has few of them, so that no line takes long.
 local function options_after(line, from)
@@ -665,6 +665,13 @@ local function runs_in_container(line, name)
   return false
 end
 
+-- deepspeed on several nodes, unless it is told of another way than its own.
+local function starts_pdsh(line)
+  local launcher = line:find("deepspeed", 1, true)
+  local words = launcher and line:sub(launcher)
+  if not words or not (words:find("%-%-hostfile") or words:find("%s%-H%s")) then return false end
+  return (words:match("%-%-launcher[=%s]+(%a+)") or "pdsh") == "pdsh"
+end
 
 local function starts_of(job)
   local text, found, seen = "\n" .. commands_of(job.script):gsub("\\\n", " ") .. "\n", {}, {}
@@ -683,6 +690,8 @@ local function starts_of(job)
     if clean then add("cleanenv") end
     if writable then add("writable") end
     if starts_pdsh(line) then add("pdsh") end
+    if runs_in_container(" " .. line, "docker") then add("docker") end
+    if runs_in_container(" " .. line, "podman") or runs_in_container(" " .. line, "podman%-hpc") then add("podman") end
   end
   for line in looked_at(job.script):gmatch("[^\n]+") do
     if line:find("^#SBATCH.*%-%-container%-image") or line:find("^#SBATCH.*%-%-container%-name") then
@@ -690,8 +699,6 @@ local function starts_of(job)
     end
   end
   for value in text:gmatch("[%s;]PYTHONPATH=([^\n]*)") do
-    if runs_in_container(" " .. line, "docker") then add("docker") end
-    if runs_in_container(" " .. line, "podman") or runs_in_container(" " .. line, "podman%-hpc") then add("podman") end
     if not value:find("PYTHONPATH", 1, true) then add("pythonpath") end
   end
   return #found > 0 and table.concat(found, ",") or nil
@@ -772,6 +779,22 @@ local function too_long(job)
   end
 end
 
+-- What keeps tasks that have several GPUs each (--gpus-per-task=2) from getting them; nil: nothing.
+local function why_no_whole_tasks(o, tasks, reqs)
+  local each = tasks and o.per_task or 1
+  if each == 1 or o.shape == "any" then return nil end
+  if o.shape == "even" then
+    if o.each and o.each % each == 0 then return nil end
+    return string.format("each task has %d GPUs (--gpus-per-task), and so each node a multiple of that; accepted are --nodes "
+      .. "with --ntasks-per-node, or per_node=%d in the comment", each, each)
+  end
+  local whole = not reqs:find("-", 1, true)
+  for count in reqs:gmatch("%d+") do whole = whole and tonumber(count) % each == 0 end
+  if whole then return nil end
+  return string.format("reqs=%s has counts that are no multiple of the %d GPUs of a task (--gpus-per-task); accepted is a list "
+    .. "such as reqs=%d,%d", reqs, each, each, 2 * each)
+end
+
 -- Returns what is asked, and the word for it; or nil and what to change.
 local function contract(job, pairs_found)
   local o, problem = read_options(job)
@@ -798,6 +821,8 @@ local function contract(job, pairs_found)
     return nil, "shape=any goes with one task for each GPU (srun python), or one on each node, which starts its own ranks "
       .. "(srun hops-run, torchrun); for others write shape=even, or --ntasks-per-node=1"
   end
+  problem = why_no_whole_tasks(o, tasks, pairs_found.reqs)
+  if problem then return nil, problem end
   local function add(key, value)
     if value then words[#words + 1] = key .. ":" .. value end
   end
@@ -857,6 +882,22 @@ local function doubt_of_total(script, o, pairs_found)
     total.nodes and "nodes" or "ranks", name, instead, wanted and string.format(", or give reqs=%d", wanted) or "")
 end
 
+-- A step on fewer nodes than the job's, which would have all its GPUs: srun refuses it on nodes with
+-- different numbers of them.
+local function doubt_of_steps(script, o, pairs_found)
+  if o.shape ~= "any" or not pairs_found.reqs:find("[2-9]") and not pairs_found.reqs:find("%d%d") then return nil end
+  local text = commands_of(script):gsub("\\\n", " ")
+  for line in text:gmatch("[^\n]+") do
+    local _, last = line:find("srun%s")
+    local options = last and " " .. table.concat(options_after(line, last), " ") .. " " or ""
+    local fewer = options:find("%s%-[Nn]%s?1%s") or options:find("%s%-%-nodes[=%s]1%s") or options:find("%s%-%-ntasks[=%s]1%s")
+    if fewer and not (options:find("%-%-gres[=%s]") or options:find("%-%-gpus")) then
+      return "on nodes with different numbers of GPUs srun refuses a step on fewer nodes than the job has (srun -N1 -n1): "
+        .. "write --gres=none there, or shape=even in the comment"
+    end
+  end
+end
+
 -- What is lost when the job is moved; nil: nothing is seen.
 local function doubt_of_moving(script, o, pairs_found)
   if pairs_found.preempt == "no" then return nil end
@@ -880,22 +921,6 @@ local function tell_contract(o, pairs_found)
       table.concat(unused, ","))
   end
   return text
-end
-
--- A step on fewer nodes than the job's, which would have all its GPUs: srun refuses it on nodes with
--- different numbers of them.
-local function doubt_of_steps(script, o, pairs_found)
-  if o.shape ~= "any" or not pairs_found.reqs:find("[2-9]") and not pairs_found.reqs:find("%d%d") then return nil end
-  local text = commands_of(script):gsub("\\\n", " ")
-  for line in text:gmatch("[^\n]+") do
-    local _, last = line:find("srun%s")
-    local options = last and " " .. table.concat(options_after(line, last), " ") .. " " or ""
-    local fewer = options:find("%s%-[Nn]%s?1%s") or options:find("%s%-%-nodes[=%s]1%s") or options:find("%s%-%-ntasks[=%s]1%s")
-    if fewer and not (options:find("%-%-gres[=%s]") or options:find("%-%-gpus")) then
-      return "on nodes with different numbers of GPUs srun refuses a step on fewer nodes than the job has (srun -N1 -n1): "
-        .. "write --gres=none there, or shape=even in the comment"
-    end
-  end
 end
 
 local function why_not(job, pairs_found)

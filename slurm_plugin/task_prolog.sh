@@ -71,6 +71,19 @@ correct() {
     [ -z "$2" ] || [ "$2" = 0 ] || echo "export $1=$2"
 }
 
+# NAME COUNT LIST: the list, such as "cpu:12,gres/gpu:a100=4", with another count of NAME, or without it.
+with_count() {
+    left=$3, made=
+    while [ "$left" != , ] && [ -n "$left" ]; do
+        item=${left%%,*} left=${left#*,}
+        case $item in
+            "$1"[:=]*) item=${2:+${item%[:=]*}=$2} ;;
+        esac
+        made=$made${item:+,$item}
+    done
+    printf '%s' "${made#,}"
+}
+
 # A task for each GPU of nodes with different numbers of them: srun starts so many where a file names
 # each node as often as it has GPUs. Slurm itself gives tasks by cores, not by GPUs. Where the file
 # cannot be written srun fails, for the lack of it: nobody would notice idle GPUs.
@@ -218,19 +231,14 @@ case ${SLURM_STEP_ID:--5} in
         [ -z "${SLURM_NTASKS_PER_NODE-}" ] || correct SLURM_NTASKS_PER_NODE "$most"
         # From 23.11 on Slurm gives the one core that hops asks for in two variables, and srun fails
         # if they differ.
-        cores=${HOPS_CPUS_PER_TASK-}
+        cores=${HOPS_CPUS_PER_TASK-} tres=${SLURM_TRES_PER_TASK-}
         case $cores in
             *[!0-9]* | "") ;;
             *)
                 cores_for_each # a job has no more than its GPUs' share of a node
                 [ "$share" = 0 ] || [ "$cores" -le "$share" ] || cores=$share
                 correct SLURM_CPUS_PER_TASK "$cores"
-                each=,${SLURM_TRES_PER_TASK-}
-                rest=${each#*,cpu[=:]}
-                [ "$rest" = "$each" ] || {
-                    each=${each%%,cpu[=:]*},cpu=$cores${rest#"${rest%%,*}"}
-                    echo "export SLURM_TRES_PER_TASK=${each#,}"
-                }
+                tres=$(with_count cpu "$cores" "$tres")
                 ;;
         esac
         # Memory per GPU, the site's default or requested, instead of memory per CPU, which Slurm
@@ -238,9 +246,28 @@ case ${SLURM_STEP_ID:--5} in
         case "|${HOPS_ASKS-}|" in
             *"|memory:default|"* | *"|memory:"[0-9]*) echo "unset SLURM_MEM_PER_CPU" ;;
         esac
-        for name in GPUS GPUS_PER_NODE; do # "8" or "a100:8"
+        # The only task of its node (--ntasks-per-node=1 --gpus-per-task=4) has all GPUs there, if
+        # their number is the same on each.
+        of_task=
+        case "|${HOPS_ASKS-}|:${SLURM_GPUS_PER_TASK-}$tres" in
+            "||"* | *"|tasks:"* | *"|tasks_each:"* | *"|:") ;;
+            *)
+                of_task=${SLURM_GPUS_ON_NODE:-0}
+                [ "$((of_task * ${SLURM_JOB_NUM_NODES:-1}))" = "$gpus" ] || {
+                    of_task=
+                    echo "unset SLURM_GPUS_PER_TASK"
+                }
+                tres=$(with_count gres/gpu "$of_task" "$tres")
+                ;;
+        esac
+        [ "$tres" = "${SLURM_TRES_PER_TASK-}" ] || echo "export SLURM_TRES_PER_TASK=$tres"
+        for name in GPUS GPUS_PER_NODE GPUS_PER_TASK; do # "8" or "a100:8"
             eval "asked=\${SLURM_$name-}"
-            case $name in GPUS) given=$gpus ;; *) given=${SLURM_GPUS_ON_NODE-} ;; esac
+            case $name in
+                GPUS) given=$gpus ;;
+                GPUS_PER_NODE) given=${SLURM_GPUS_ON_NODE-} ;;
+                *) given=$of_task ;;
+            esac
             kind=${asked%:*}:
             [ "$kind" = "$asked:" ] && kind=
             [ -z "$asked" ] || [ -z "$given" ] || echo "export SLURM_$name=$kind$given"

@@ -496,6 +496,28 @@ def test_the_batch_script_finds_the_shape_that_it_was_given(
     assert not [name for name in exports(task) if name.startswith("SLURM_")]
 
 
+@pytest.mark.parametrize(
+    ("asks", "gpus", "told"),
+    [
+        ("shape:node|counted:yes", "0-5", {"PER_TASK": "a100:6", "TRES": "cpu=2,gres/gpu:a100=6"}),
+        ("shape:even|counted:yes|tasks:1/4", "0-5", {}),
+        ("shape:node|tasks_each:3", "0-5", {}),
+        ("shape:any", "0-2", {"TRES": "cpu=2"}),  # another number on another node
+    ],
+)
+def test_the_only_task_of_a_node_has_all_gpus_there(
+    node: Node, asks: str, gpus: str, told: Mapping[str, str]
+) -> None:
+    node.start("hops:reqs=1", gpus=gpus)
+    tres = "cpu=2,gres/gpu:a100=4"
+    asked = {"SLURM_GPUS_PER_TASK": "a100:4", "SLURM_TRES_PER_TASK": tres, "HOPS_ASKS": asks}
+    done = node.call("task_prolog.sh", SLURM_GPUS_ON_NODE="6", **asked)
+    found = exports(done)
+    names = {"PER_TASK": "SLURM_GPUS_PER_TASK", "TRES": "SLURM_TRES_PER_TASK"}
+    assert {key: found[name] for key, name in names.items() if name in found} == told
+    assert ("unset SLURM_GPUS_PER_TASK" in done.stdout) == ("any" in asks)
+
+
 DETAILS = (
     "JobId=7 Nodes=n[1-2] CPU_IDs=0-3 Mem=0 GRES=gpu:a100:2(IDX:0-1),gpu:v100:0(IDX:)"
     " Nodes=n4 CPU_IDs=0-5 Mem=0 GRES=gpu:a100:1(IDX:3),nvme:9(CNT:9) JOB_GRES=gpu:a100:5 Network="

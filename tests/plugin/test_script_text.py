@@ -248,7 +248,7 @@ def test_counts_of_its_own_for_the_whole_job_are_told_of(
     ("commands", "comment", "warned"),
     [
         ("srun -N1 -n1 hostname", "reqs=13", True),
-        ("ip=$(srun --nodes=1 --ntasks=1 -w \"$head\" hostname --ip-address)", "reqs=1-16", True),
+        ('ip=$(srun --nodes=1 --ntasks=1 -w "$head" hostname --ip-address)', "reqs=1-16", True),
         ("srun --label \\\n  --ntasks 1 hostname", "reqs=8;shape=any", True),
         ("srun -N1 -n1 --gres=none hostname", "reqs=13", False),
         ("srun -N1 -n1 hostname", "reqs=1", False),

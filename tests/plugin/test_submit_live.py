@@ -104,6 +104,8 @@ def test_an_array_is_accepted_for_each_of_its_tasks(cluster: PrivateCluster) -> 
         ("--constraint=rtx3090*2", "--constraint with a node count is not accepted"),
         ("--gres=gpu:rtx3090:1,gpu:v100:1", "GPUs of several types in one job"),
         ("--gpus-per-node=8 --nodes=2", "reqs=1 has no multiple of the 8 GPUs a node"),
+        ("-N1 -n2 --gpus-per-task=2", "reqs=1 has counts that are no multiple of the 2 GPUs"),
+        ("-n4 --gpus-per-task=2", "each task has 2 GPUs (--gpus-per-task)"),
     ],
 )
 def test_what_hops_cannot_plan_with_is_refused(
@@ -148,6 +150,16 @@ def test_what_hops_cannot_plan_with_is_refused(
             "shape:even|per_node:4|counted:yes|tasks:1/1|memory:default",
         ),
         ("--nodes=2 --gpus=8", "shape:even|memory:default"),
+        (
+            "--nodes=2 --gpus=8 --ntasks-per-node=4",
+            "shape:even|per_node:4|counted:yes|tasks:1/1|memory:default",
+        ),
+        (
+            "--nodes=2 --ntasks=2 --gpus-per-task=1",
+            "shape:even|per_node:1|counted:yes|tasks:1/1|memory:default",
+        ),
+        ("-N1 -n1 --gpus-per-task=4", "shape:node|counted:yes|memory:default"),
+        ("-N1 --gres=gpu:0", "shape:node|memory:default"),
         (
             "-N2 --exclusive --ntasks-per-node=8",
             "shape:even|counted:yes|tasks:1/1|memory:default|exclusive:yes",

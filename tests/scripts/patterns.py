@@ -94,6 +94,28 @@ PATTERNS = [
         "launcher-per-task", "--nodes=2 --ntasks-per-node=1 --gpus-per-task=4", SPREAD_LAUNCHER, 8
     ),
     Pattern(
+        "launcher-of-one-node",
+        "--nodes=1 --ntasks-per-node=1 --gpus-per-task=4 --cpus-per-task=8",
+        "srun torchrun --nproc_per_node=${SLURM_GPUS_PER_TASK#*:} train.py",
+        4,
+    ),
+    Pattern(
+        "task-on-each-node",
+        "--nodes=3 --ntasks=3 --gpus-per-task=1 --cpus-per-task=4",
+        "srun torchrun --nnodes=3 --nproc_per_node=1 train.py",
+        3,
+    ),
+    Pattern(
+        "total-on-two-nodes", "--nodes=2 --gpus=8 --ntasks-per-node=4 -c4", EACH, 8, same=False
+    ),
+    Pattern("tasks-for-cores", "--nodes=1 --ntasks=24 --gres=gpu:2", LAUNCHER, 2),
+    Pattern(
+        "no-environment",
+        "--export=NONE --gres=gpu:2 --ntasks=2",
+        "unset SLURM_EXPORT_ENV\nsrun rank",
+        2,
+    ),
+    Pattern(
         "tasks-anywhere", "--ntasks=4 --gpus-per-task=1 --cpus-per-task=2", EACH, 4, same=False
     ),
     Pattern("total-tasks", "--ntasks=2 --gpus=2", EACH, 2, same=False),
@@ -247,5 +269,6 @@ ELASTIC = [
     ("two-nodes-launcher", "reqs=5;shape=node", {5}),
     ("two-nodes-tasks", "reqs=13;shape=any", {13}),
     ("gpus-per-task", "reqs=13;shape=any", {13}),
+    ("launcher-of-one-node", "reqs=3", {3}),
 ]
 """A pattern on other counts than its own: comment, GPUs that it may get."""

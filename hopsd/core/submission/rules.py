@@ -109,10 +109,11 @@ def gres_count(text: str) -> int:
 
 def _cores(job: JobReading, nodes: Sequence[NodeReading], default: int) -> Fraction:
     asked = job.asked.cores_per_gpu
+    tasks = job.asked.tasks_per_gpu or Fraction(0)  # Slurm gives each a core at least
     if asked is None:
-        return Fraction(default)
+        return max(Fraction(default), tasks)
     share = max((Fraction(n.cores, n.gpus) for n in nodes if n.gpus), default=asked)
-    return Fraction(floor(min(asked, share) * _DECIMALS), _DECIMALS)
+    return max(Fraction(floor(min(asked, share) * _DECIMALS), _DECIMALS), tasks)
 
 
 def _memory_mb(

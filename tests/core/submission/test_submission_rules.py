@@ -113,6 +113,9 @@ def test_cores_are_as_asked_and_at_most_a_gpus_part_of_its_node() -> None:
     assert rules().cores_per_gpu == 2
     assert rules("cores:6/1").cores_per_gpu == 6
     assert rules("cores:40/1").cores_per_gpu == 8
+    assert rules("tasks:12/1").cores_per_gpu == 12  # Slurm gives each task a core at least
+    assert rules("tasks:12/1|cores:24/1").cores_per_gpu == 12
+    assert rules("tasks:1/1").cores_per_gpu == 2
     three = rules("cores:5/3")
     assert [three.cores(gpus) for gpus in (1, 2, 3, 6)] == [2, 4, 5, 10]
 
