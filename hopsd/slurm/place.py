@@ -11,7 +11,7 @@ from hopsd.core.devices import cores_of, is_cpu
 from hopsd.core.submission.rules import rules_of
 from hopsd.model.allocation import Allocation
 from hopsd.model.asked import Asked
-from hopsd.model.ids import JobId, NodeName
+from hopsd.model.ids import JobId, NodeName, host_of
 from hopsd.model.reading import (
     PARTITIONS_MARK,
     PROFILE_MARK,
@@ -28,9 +28,9 @@ from hopsd.slurm.adapter import Adapter, Placement
 from hopsd.slurm.shape import filled, fits, free_gpus
 from hopsd.slurm.watch import ApplySettings, Watch, refusals
 
-# slurmd refuses a credential made in the second of the job's last kill, or earlier: "Job credential
-# revoked", and the job ends as FAILED (seen live on 22.05). Slurm's own guard is a begin time
-# 120 s after the requeue, which a placement clears.
+# slurmd refuses a credential made in the second of the job's last kill there, or earlier: "Job
+# credential revoked", and the job ends as FAILED (seen live on 22.05). Slurm's own guard is a begin
+# time 120 s after the requeue, which a placement clears.
 _REST_SECONDS = 1.1
 
 _HOLDING = frozenset({SlurmState.RUNNING, SlurmState.SUSPENDED})
@@ -184,8 +184,11 @@ class Placer:
             with refusals(errors, step.job):
                 self._prepare(step, job, reading)
         ready = [step.job for step in wave if step.job not in errors]
-        stopped = [left.get(job, 0.0) for job in ready]
-        stopped += [jobs[job].submit for job in ready if jobs[job].restarts]  # the last requeue
+        elsewhere = {step.job for step in wave if _goes_elsewhere(step)}
+        stopped = [left.get(job, 0.0) for job in ready if job not in elsewhere]
+        stopped += [  # the last requeue
+            jobs[job].submit for job in ready if jobs[job].restarts and job not in elsewhere
+        ]
         self._watch.rest_until(max(stopped, default=0.0) + _REST_SECONDS, _REST_SECONDS)
         at = self._watch.now()
         self._release(ready, errors)
@@ -390,6 +393,12 @@ def _may_pass(job: JobReading) -> bool:
 
 def _marked_held(job: JobReading) -> bool:
     return job.state is SlurmState.PENDING and job.begin >= USER_HOLD_BEGIN
+
+
+def _goes_elsewhere(step: Step) -> bool:
+    """Whether it goes to hosts none of which it has just left."""
+    before = {host_of(node) for node in step.current.nodes}
+    return bool(before) and before.isdisjoint(map(host_of, step.target.nodes))
 
 
 def _marked(job: JobReading, step: Step, partition: str) -> str | None:

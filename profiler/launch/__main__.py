@@ -33,10 +33,15 @@ def main() -> None:
     try:
         if here.one_task_a_rank and options.node_rank is None:
             _become_rank(options, here)
-        sys.exit(_start(options, here))
+        code = _start(options, here)
     except NobodyCameError as error:
         _say(str(error))
         sys.exit(1)
+    # Only the launcher comes here. Python would take PyTorch apart for a second, and the job would
+    # keep its GPUs meanwhile.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _on_every_node(here: Place) -> int:

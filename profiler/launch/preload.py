@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -16,7 +17,21 @@ def preload() -> str:
 
     A fork keeps only the calling thread. numpy's OpenBLAS stops its threads before a fork; other
     pools and CUDA contexts do not survive one.
+
+    The garbage collector would go through hundreds of thousands of objects again and again, during the
+    imports and at each rank's end; they are kept out of its sight (gc.freeze).
     """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return _preload()
+    finally:
+        gc.freeze()
+        if collects:
+            gc.enable()
+
+
+def _preload() -> str:
     _import("numpy")
     before = _threads()
     for name in _SLOW:

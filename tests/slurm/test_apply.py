@@ -324,6 +324,14 @@ def test_restart_rests_into_the_next_second(slurm: FakeSlurm) -> None:
     assert int(slurm.released_at[job]) > int(outcome.vacated)
 
 
+def test_a_job_that_goes_to_other_hosts_need_not_rest(slurm: FakeSlurm) -> None:
+    job = slurm.running(1, n0=2)
+    there = Allocation.of({"n1": 2})
+    step = Step(job, StepKind.MOVE, current=slurm.table[job].allocation, target=there)
+    [outcome] = port(slurm).apply([step])
+    assert slurm.released_at[job] == outcome.vacated
+
+
 def test_uneven_job_waits_for_all_others_of_its_nodes(slurm: FakeSlurm) -> None:
     uneven, first, second = slurm.add(1), slurm.add(2), slurm.add(3)
     steps = [start(uneven, n0=2, n1=4), start(first, n0=6), start(second, n1=1)]
