@@ -57,6 +57,16 @@ def state_dir(environ: Mapping[str, str] = os.environ) -> str:
     return environ.get("HOPS_STATE_DIR", "") if environ.get("HOPS_JOB") == "1" else ""
 
 
+def saves_for_frameworks(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether Trainer, Lightning and Accelerate may save on hops' signal: users can turn it off."""
+    return environ.get("HOPS_FRAMEWORK_SAVES", "1") != "0"
+
+
+def tasks(environ: Mapping[str, str] = os.environ) -> int | None:
+    """How many tasks Slurm's step has; None outside of one."""
+    return _whole(environ.get("SLURM_STEP_NUM_TASKS"))
+
+
 def local_ranks(environ: Mapping[str, str] = os.environ) -> int | None:
     """How many ranks of this training run on this node, as launchers tell; None: not told."""
     return _whole(environ.get("LOCAL_WORLD_SIZE"))

@@ -1,4 +1,4 @@
-"""Waits for PyTorch: a program that never imports it pays nothing.
+"""Waits for PyTorch, and for frameworks that save by themselves: who imports none pays nothing.
 
 Imports only ``sys``: this runs in every Python program of a job.
 """
@@ -14,24 +14,36 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+_WAITED_FOR = (
+    "torch",
+    "transformers.trainer",
+    "lightning.pytorch.trainer.trainer",
+    "pytorch_lightning.trainer.trainer",
+    "accelerate.accelerator",
+)
 _suspended = False
 
 
 def install() -> None:
-    """Start measuring as soon as ``torch`` is imported, or now if it is already."""
-    if _suspended or any(isinstance(finder, _TorchTrap) for finder in sys.meta_path):
+    """Start measuring as soon as ``torch`` is imported, or now if it is already; and likewise look
+    after the frameworks' saves.
+    """
+    if _suspended or any(isinstance(finder, _Trap) for finder in sys.meta_path):
         return
-    if "torch" in sys.modules:
-        _start()
-    else:
-        sys.meta_path.insert(0, _TorchTrap())
+    waiting = set(_WAITED_FOR)
+    for name in _WAITED_FOR:
+        if name in sys.modules:
+            waiting.remove(name)
+            _loaded(name)
+    if waiting:
+        sys.meta_path.insert(0, _Trap(waiting))
 
 
 def suspend() -> None:
     """Do not measure this process after ``torch`` is imported: a launcher's ranks train, not it."""
     global _suspended  # noqa: PLW0603 - each of the two ways in asks this module
     _suspended = True
-    sys.meta_path[:] = [f for f in sys.meta_path if not isinstance(f, _TorchTrap)]
+    sys.meta_path[:] = [f for f in sys.meta_path if not isinstance(f, _Trap)]
 
 
 def resume() -> None:
@@ -41,20 +53,21 @@ def resume() -> None:
     install()
 
 
-class _TorchTrap:
-    """An import hook: has the real loader of ``torch`` call us once it has run the module.
+class _Trap:
+    """An import hook: has the real loader of a module in ``waiting`` call us once it has run it.
 
     Stays until then: code that only asks whether there is a ``torch`` (`importlib.util.find_spec`,
     as Transformers does) gets the true answer, however often it asks.
     """
 
-    def __init__(self) -> None:
-        self._asking = False
+    def __init__(self, waiting: set[str]) -> None:
+        self._waiting = waiting
+        self._asking: set[str] = set()
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        if fullname != "torch" or self._asking:
+        if fullname not in self._waiting or fullname in self._asking:
             return None
-        self._asking = True
+        self._asking.add(fullname)
         try:
             for finder in list(sys.meta_path):
                 find = getattr(finder, "find_spec", None)
@@ -63,11 +76,11 @@ class _TorchTrap:
                     self._call_after(spec)
                     return spec
         finally:
-            self._asking = False
+            self._asking.discard(fullname)
         return None
 
     def _call_after(self, spec: ModuleSpec) -> None:
-        """Have ``spec.loader`` start the profiler after it has run the module."""
+        """Have ``spec.loader`` tell us after it has run the module."""
         loader = spec.loader
         if loader is None or not hasattr(loader, "exec_module"):
             return
@@ -78,17 +91,24 @@ class _TorchTrap:
             # for it, and code that inspects the loader still sees its real type.
             del loader.exec_module
             run(module)
-            if self in sys.meta_path:
+            self._waiting.discard(spec.name)
+            if not self._waiting and self in sys.meta_path:
                 sys.meta_path.remove(self)
-            _start()
+            if not _suspended:
+                _loaded(spec.name)
 
         loader.exec_module = exec_module  # type: ignore[method-assign]
 
 
-def _start() -> None:
+def _loaded(name: str) -> None:
     try:
-        from hops_profiler.timing import session  # noqa: PLC0415 - needs torch
+        if name == "torch":
+            from hops_profiler.timing import session  # noqa: PLC0415 - needs torch
 
-        session.start()
+            session.start()
+        else:
+            from hops_profiler.frameworks import attach  # noqa: PLC0415
+
+            attach(name)
     except Exception:  # noqa: S110 - a job runs with or without its profiler
         pass

@@ -16,10 +16,10 @@ from typing import IO, Any
 import torch
 import torch.distributed as dist
 from hops_profiler import environment
+from hops_profiler.checkpoint.leaving import leave
 from hops_profiler.checkpoint.memory import Memory
 from hops_profiler.checkpoint.target import PATIENCE_SECONDS, Target
 from hops_profiler.checkpoint.wishes import Agreement, Asked, first, several
-from hops_profiler.timing.ending import end_run
 
 _RESERVE_AT = 3
 """The step at which memory is reserved: optimizers have their state by then."""
@@ -86,8 +86,8 @@ class Checkpoint:
         if self._steps == _RESERVE_AT:
             self._reserve()
         due = self._every > 0 and time.monotonic() - self._saved_at >= self._every
-        leave, save = self._agreement.reached(self._asked.now, due)
-        if leave:
+        leaves, save = self._agreement.reached(self._asked.now, due)
+        if leaves:
             self._leave()
         elif save:
             self.save()
@@ -183,10 +183,7 @@ class Checkpoint:
             self._failure = None  # of the one before; this one is the epilog's to write
         if several():
             dist.barrier()  # a launcher ends all ranks when the first of them ends
-        job = environment.job()
-        if job is not None and not environment.is_trial():  # the lane ends when its trials have
-            end_run(job.id, first=first())
-        sys.exit(environment.requeue_code() or 128 + signal.SIGUSR1)
+        leave(first=first())
 
 
 def _dump(state: Any, file: IO[Any]) -> None:

@@ -20,7 +20,13 @@ class Asked:
 
     def __init__(self, number: int) -> None:
         self.now = False
+        self._number = number
         signal.signal(number, self._note)
+
+    def listen_no_more(self) -> None:
+        """From now on the signal ends the process again."""
+        if signal.getsignal(self._number) == self._note:
+            signal.signal(self._number, signal.SIG_DFL)
 
     def _note(self, _number: int, _frame: FrameType | None) -> None:
         self.now = True

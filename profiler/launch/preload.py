@@ -18,8 +18,8 @@ def preload() -> str:
     A fork keeps only the calling thread. numpy's OpenBLAS stops its threads before a fork; other
     pools and CUDA contexts do not survive one.
 
-    The garbage collector would go through hundreds of thousands of objects again and again, during the
-    imports and at each rank's end; they are kept out of its sight (gc.freeze).
+    The garbage collector would go through hundreds of thousands of objects again and again, during
+    the imports and at each rank's end; they are kept out of its sight (gc.freeze).
     """
     collects = gc.isenabled()
     gc.disable()

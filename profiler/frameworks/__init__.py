@@ -1,0 +1,27 @@
+"""Hugging Face Trainer, Lightning and Accelerate save on hops' signal, without a line in a script.
+
+By their own checkpoints, at the end of an optimizer's step. The next run of the job goes on from
+there. A training that is not asked to leave runs as without hops.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+from hops_profiler import environment
+
+_MODULES = {
+    "transformers.trainer": "huggingface",
+    "lightning.pytorch.trainer.trainer": "lightning",
+    "pytorch_lightning.trainer.trainer": "lightning",
+    "accelerate.accelerator": "accelerate",
+}
+
+
+def attach(name: str) -> None:
+    """Look after the module ``name``, which has just been imported, if this is a hops job."""
+    wanted = environment.saves_for_frameworks() and not environment.is_trial()
+    if environment.job() is not None and wanted and name in _MODULES:
+        ours = importlib.import_module(f"hops_profiler.frameworks.{_MODULES[name]}")
+        ours.attach(sys.modules[name])

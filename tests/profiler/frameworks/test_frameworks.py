@@ -1,0 +1,69 @@
+"""The real frameworks: asked to leave, and started again. Scripts without a line of ours."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Finished, Node
+
+pytestmark = [pytest.mark.live, pytest.mark.slow]
+
+AT = 15
+
+
+def runs(done: Finished) -> list[tuple[int, list[str]]]:
+    """The exit code and the losses of each run."""
+    found: list[tuple[int, list[str]]] = []
+    losses: list[str] = []
+    for line in done.out.splitlines():
+        if line.startswith("ended"):
+            found.append((int(line.split()[1]), losses))
+            losses = []
+        elif line.startswith(("0x", "-0x")):
+            losses.append(line)
+    return found
+
+
+def restarted(node: Node, program: str) -> list[tuple[int, list[str]]]:
+    pytest.importorskip("torch")
+    # No scontrol: the job is put back by its exit code.
+    settings = {"HOPS_REQUEUE_EXIT_CODE": "85", "PATH": "/nowhere"}
+    return runs(node.program("restarted", program, str(AT), **settings))
+
+
+@pytest.mark.skipif(find_spec("transformers") is None, reason="no Transformers")
+def test_a_trainer_goes_on_to_the_same_bits(node: Node) -> None:
+    (_, alone), (left, first), (ended, second) = restarted(node, "huggingface")
+    assert (left, ended, len(first)) == (85, 0, AT)
+    assert first + second == alone
+    assert names(node.folder / "job" / "unused") == [".hops-17", f"checkpoint-{AT}"]
+    assert names(node.folder / "alone") == ["unused"]
+    assert names(node.folder / "alone" / "unused") == []
+
+
+@pytest.mark.skipif(find_spec("lightning") is None, reason="no Lightning")
+def test_lightning_goes_on_at_the_next_batch(node: Node) -> None:
+    (_, alone), (left, first), (ended, second) = restarted(node, "lightning_loop")
+    assert (left, ended, len(first)) == (85, 0, AT)
+    assert first == alone[:AT]
+    assert len(first + second) == len(alone)
+    sanity_checks = 2
+    assert names(node.folder / "job") == [".hops-17", f"hops-17-{AT - sanity_checks}"]
+    assert names(node.folder / "alone") == []
+
+
+@pytest.mark.skipif(find_spec("accelerate") is None, reason="no Accelerate")
+def test_accelerate_leaves_with_the_scripts_next_save(node: Node) -> None:
+    (_, alone), (left, first), (ended, second) = restarted(node, "accelerate_loop")
+    assert (left, ended) == (85, 0)
+    assert first == alone[:20]
+    assert len(second) == len(alone) - 20
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
