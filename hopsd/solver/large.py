@@ -15,6 +15,7 @@ from hopsd.solver.bound.dual_prices import Prices, find_prices
 from hopsd.solver.bound.reduced_cost import ItemPrices
 from hopsd.solver.prove import NODES, QUICK, Reach, prove
 from hopsd.solver.search.cutting_patterns import class_program, read_class_plan
+from hopsd.solver.search.dive import dive_at_prices
 from hopsd.solver.search.greedy import fill_idle, greedy_by_prices, greedy_by_weight, repair
 from hopsd.solver.search.local_search import Effort, group_gpus, improve
 from hopsd.solver.search.server_assignment import assign_servers
@@ -32,8 +33,8 @@ _MORE = 10
 # CBC and groups twice as large each, up to the last of these turns, whose CBC may branch until the
 # time is over.
 _TURNS, _CASES = 6, 10_000_000
-# The share of the time left that cuts of servers may take.
-_CUTS = 0.4
+# The shares of the time left that a dive and cuts of servers may take.
+_DIVE, _CUTS = 0.85, 0.4
 CBC_TOLERANCE = 2e-6
 """Relative tolerance up to which CBC proves optimality."""
 
@@ -68,13 +69,17 @@ def solve_large(
     choice, bound = max([*starts, greedy_by_prices(program, prices)], key=value), prices.bound
     if len(program.value) <= _WHOLE_MAX and not _enough(program, choice, bound, task):
         choice, bound = _prove(program, choice, prices, task)
+    dived = None
+    if not _enough(program, choice, bound, task):
+        dived = dive_at_prices(program, prices, _share_of(task, _DIVE))
+        choice = choice if dived is None else max(choice, dived, key=value)
     tight: ItemPrices = prices
     if turns != 0 and not _enough(program, choice, bound, task):
         target = value(choice) / (1 - task.gap)
-        tight = tighten(program, prices, target, _share_of(task))
+        tight = tighten(program, prices, target, _share_of(task, _CUTS))
         bound = min(bound, tight.bound)
     if not _enough(program, choice, bound, task):
-        by_class = _class_start(program, parts, prices, task)
+        by_class = _class_start(program, parts, prices, task) if dived is None else None
         choice = choice if by_class is None else max(choice, by_class, key=value)
         choice = _passes(program, choice, prices, bound, task)
     return _close(program, choice, prices, tight, bound, task, turns)
@@ -109,10 +114,10 @@ def _close(
     return choice, bound
 
 
-def _share_of(task: Task) -> float:
-    """When cuts must be found, in monotonic seconds: after a share of the time left."""
+def _share_of(task: Task, share: float) -> float:
+    """When a ``share`` of the time left will be over, in monotonic seconds."""
     now = monotonic()
-    return now + _CUTS * (task.give_up - now)
+    return now + share * (task.give_up - now)
 
 
 def _enough(program: Program, choice: Ints, bound: float, task: Task) -> bool:

@@ -1,0 +1,146 @@
+"""Diving: an integer solution from a sequence of linear programs.
+
+Every round solves the linear relaxation, fixes at 1 the variables with the largest part of its
+value, and at 0 those that no longer fit. Each round starts from the last one's basis, which takes
+``highspy``. HiGHS runs in a child process: inside this one it could not be killed, and its crash
+would be ours.
+"""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from hopsd.model.arrays import Bools, Floats, Ints
+from hopsd.solver.backend.model import Model
+
+# Every round fixes all variables that are whole already, and one more for each so many that are
+# fractional at first: one at a time is best, but a large program would take too many rounds.
+_FRACTIONAL_EACH, _FRACTIONAL_EACH_OF_MANY, _MANY = 160, 80, 15_000
+_WHOLE, _SOME, _ROUNDING = 1 - 1e-4, 1e-6, 1e-9
+# The child stops by itself a little before it is killed.
+_TOLD_SHARE = 0.95
+
+
+def dive(model: Model, seconds: float) -> Floats | None:
+    """A feasible x of 0 and 1; None without ``highspy``, or if there is none within ``seconds``.
+
+    Every variable's bound must be 1, and no factor negative.
+    """
+    if find_spec("highspy") is None or seconds <= 0:
+        return None
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "hopsd.solver.backend.diving"],
+            input=pickle.dumps((model, monotonic() + _TOLD_SHARE * seconds)),
+            timeout=seconds if np.isfinite(seconds) else None,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            check=True,
+        )
+        x = np.frombuffer(done.stdout)
+    except (subprocess.SubprocessError, OSError, ValueError):
+        return None
+    return x if model.holds(x) else None
+
+
+def fix_in_turn(model: Model, give_up: float) -> Floats:
+    """What :func:`dive` returns, in this process; after ``give_up`` (monotonic seconds), what was
+    fixed until then.
+    """
+    relaxation = _Relaxation(model, give_up)
+    left, fixed = model.upper.copy(), np.zeros(len(model.objective))
+    able = np.ones(len(fixed), dtype=np.bool_)
+    each = _FRACTIONAL_EACH if len(fixed) <= _MANY else _FRACTIONAL_EACH_OF_MANY
+    at_once = 0
+    while (x := relaxation.solve()) is not None:
+        worth = np.where(able & (x > _SOME), model.objective * x, 0.0)
+        fractional = np.count_nonzero((worth > 0.0) & (x < _WHOLE))
+        at_once = at_once or 1 + int(fractional) // each
+        taken = _take(model, worth, x, left, at_once)
+        if not len(taken):
+            break
+        fixed[taken] = 1.0
+        closed = able & ~_fits(model, left)
+        able &= ~closed
+        able[taken] = closed[taken] = False
+        relaxation.fix(taken, 1.0)
+        relaxation.fix(np.flatnonzero(closed & (fixed == 0.0)), 0.0)
+    return fixed
+
+
+def _take(model: Model, worth: Floats, x: Floats, left: Floats, fractional: int) -> Ints:
+    """The most valuable variables that fit together, up to so many ``fractional`` ones; they are
+    subtracted from ``left`` (rows,).
+    """
+    taken = []
+    for j in np.argsort(-worth, kind="stable")[: np.count_nonzero(worth)].tolist():
+        if fractional <= 0 and x[j] < _WHOLE:
+            break
+        own = slice(model.start[j], model.start[j + 1])
+        row, factor = model.row[own], model.factor[own]
+        if np.all(factor <= left[row] + _ROUNDING):
+            left[row] -= factor
+            fractional -= x[j] < _WHOLE
+            taken.append(j)
+    return np.array(taken, dtype=np.int64)
+
+
+def _fits(model: Model, left: Floats) -> Bools:
+    lacking = model.factor > left[model.row] + _ROUNDING
+    fits: Bools = np.logical_or.reduceat(lacking, model.start[:-1]) == np.False_
+    return fits
+
+
+class _Relaxation:
+    """The linear relaxation, with bounds that change."""
+
+    def __init__(self, model: Model, give_up: float) -> None:
+        highspy: Any = import_module("highspy")  # optional dependency
+        self._give_up, self._optimal = give_up, highspy.HighsModelStatus.kOptimal
+        self._highs = highspy.Highs()
+        self._highs.setOptionValue("output_flag", False)
+        self._highs.setOptionValue("threads", 1)
+        self._highs.passModel(_lp(highspy, model))
+
+    def solve(self) -> Floats | None:
+        """An optimal x; None if there was no time."""
+        left = self._give_up - monotonic()
+        if left <= 0:
+            return None
+        if np.isfinite(left):
+            self._highs.setOptionValue("time_limit", self._highs.getRunTime() + left)
+        self._highs.run()
+        if self._highs.getModelStatus() != self._optimal:
+            return None
+        return np.array(self._highs.getSolution().col_value)
+
+    def fix(self, columns: Ints, value: float) -> None:
+        """Fix variables at ``value``."""
+        if len(columns):
+            values = np.full(len(columns), value)
+            self._highs.changeColsBounds(len(columns), columns.astype(np.int32), values, values)
+
+
+def _lp(highspy: Any, model: Model) -> Any:
+    lp = highspy.HighsLp()
+    lp.num_col_, lp.num_row_ = len(model.objective), len(model.upper)
+    lp.col_cost_ = -model.objective
+    lp.col_lower_, lp.col_upper_ = np.zeros(lp.num_col_), model.bound
+    lp.row_lower_ = np.full(lp.num_row_, -highspy.kHighsInf)
+    lp.row_upper_ = model.upper
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    lp.a_matrix_.start_, lp.a_matrix_.index_ = model.start, model.row
+    lp.a_matrix_.value_ = model.factor
+    return lp
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(fix_in_turn(*pickle.load(sys.stdin.buffer)).tobytes())  # noqa: S301

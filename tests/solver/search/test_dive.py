@@ -1,0 +1,104 @@
+"""A dive's plans are feasible, leave no GPU idle that a job could use, and are often the best."""
+
+from __future__ import annotations
+
+import subprocess
+from math import inf
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from instances import ruled, snapshot
+from programs import best_value, program_of, usable
+
+from bench.plan import instances as bench
+from hopsd.core.placement.program import Program
+from hopsd.solver.backend import diving
+from hopsd.solver.backend.diving import dive, fix_in_turn
+from hopsd.solver.backend.model import Model, model
+from hopsd.solver.bound.column_groups import column_groups
+from hopsd.solver.bound.dual_prices import Prices, find_prices
+from hopsd.solver.search import dive as dive_module
+from hopsd.solver.search.dive import dive_at_prices
+from hopsd.solver.search.greedy import greedy_by_prices, greedy_by_weight
+
+pytest.importorskip("highspy")
+
+
+def priced(program: Program) -> Prices:
+    floor = program.scaled_objective(greedy_by_weight(program))
+    return find_prices(program, column_groups(program), floor, inf)
+
+
+def whole(program: Program) -> Model:
+    return model(program, np.arange(len(program.value)), program.capacity)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000), st.booleans())
+def test_what_is_fixed_is_feasible_and_nothing_fits_beside_it(seed: int, first: bool) -> None:
+    program = program_of(ruled(snapshot(seed, servers=5, jobs=12, first=first), seed))
+    asked = whole(program)
+    x = fix_in_turn(asked, inf)
+    assert asked.holds(x)
+    used = np.bincount(asked.row, asked.factor * np.repeat(x, np.diff(asked.start)))
+    left = asked.upper - np.pad(used, (0, len(asked.upper) - len(used)))
+    for j in np.flatnonzero(x == 0.0).tolist():
+        own = slice(asked.start[j], asked.start[j + 1])
+        assert np.any(asked.factor[own] > left[asked.row[own]])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_dive_comes_close_to_the_optimum(seed: int) -> None:
+    program = program_of(ruled(snapshot(seed, servers=8, jobs=20), seed))
+    choice = dive_at_prices(program, priced(program), inf)
+    assert choice is not None
+    assert program.feasible(choice)
+    assert not usable(program, choice)
+    best = best_value(program)
+    assert 0.9 * best <= program.scaled_objective(choice) <= best * (1 + 1e-6)
+
+
+def test_it_finds_more_than_the_greedy_plan_where_shapes_are_wide() -> None:
+    case, noise, rules = bench.Case.IDLE, bench.Noise.PAIR, bench.Demands.RULES
+    program = program_of(bench.snapshot(512, case, noise, 0, demands=rules))
+    prices = priced(program)
+    choice = dive_at_prices(program, prices, inf)
+    assert choice is not None
+    greedy = program.scaled_objective(greedy_by_prices(program, prices))
+    assert program.scaled_objective(choice) > 1.02 * greedy
+
+
+def test_a_late_dive_keeps_what_was_fixed() -> None:
+    asked = whole(program_of(snapshot(1, servers=4, jobs=8)))
+    assert not fix_in_turn(asked, 0.0).any()
+
+
+def test_there_is_none_without_highspy_or_time_and_a_broken_child_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = whole(program_of(snapshot(2, servers=4, jobs=8)))
+    assert dive(asked, 0.0) is None
+
+    def answering(*_: object, **__: object) -> SimpleNamespace:
+        return SimpleNamespace(stdout=np.ones(len(asked.objective)).tobytes())
+
+    monkeypatch.setattr(diving.subprocess, "run", answering)
+    assert dive(asked, 10.0) is None  # every job everywhere breaks the rows
+
+    def failing(*_: object, **__: object) -> None:
+        raise subprocess.CalledProcessError(-11, "python")
+
+    monkeypatch.setattr(diving.subprocess, "run", failing)
+    assert dive(asked, 10.0) is None
+    monkeypatch.setattr(diving, "find_spec", lambda _: None)
+    assert dive(asked, 10.0) is None
+
+
+def test_a_program_too_large_for_its_lps_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = program_of(snapshot(3, servers=6, jobs=12))
+    prices = priced(program)
+    monkeypatch.setattr(dive_module, "_COLUMNS_MAX", 40)
+    assert dive_at_prices(program, prices, inf) is None
