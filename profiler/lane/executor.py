@@ -14,6 +14,7 @@ from typing import Any
 
 from hops_profiler.lane import residence
 from hops_profiler.lane.link import Link, pair
+from hops_profiler.lane.order import Order
 from hops_profiler.lane.settings import OUT_OF_MEMORY, Settings
 from hops_profiler.lane.trials import Trial
 from hops_profiler.launch.ranks import exit_code, fork
@@ -25,7 +26,8 @@ UNLIMITED = -1
 class Worker:
     """A process. ``trial`` None: it stands by. ``size``: bytes of its state, None before its first
     gate. ``place`` of the state: on the "device", "leaving", on the "host", "coming". ``copied``:
-    the host has room for it. ``alone``: why it needs all memory.
+    the host has room for it. ``alone``: why it needs all memory. ``pace``: seconds an iteration;
+    ``done`` of those ``planned``, None if unknown.
     """
 
     pid: int
@@ -38,6 +40,8 @@ class Worker:
     alone: str = ""
     stays: bool = False
     pace: float = 0.0
+    done: int = 0
+    planned: float | None = None
     started: bool = False
     ready: bool = False
     free: int = 0
@@ -59,6 +63,7 @@ class Executor:
         self._answer: dict[str, Any] | None = None
         self._drained = False
         self._signal = 0
+        self._order: Order[Worker] = Order(settings.order)
         self._turns = (settings.output / f"turns.{name or 'cpu'}").open("a")
 
     def run(self) -> None:
@@ -111,8 +116,7 @@ class Executor:
         return [*self._active, *self._standby]
 
     def _kill(self, worker: Worker) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(worker.pid, signal.SIGKILL)
+        os.kill(worker.pid, signal.SIGKILL)  # it may not have got to a session of its own
         self._reap(worker, os.waitpid(worker.pid, 0)[1])
 
     def _reap(self, worker: Worker, status: int) -> None:
@@ -167,8 +171,8 @@ class Executor:
         if not answer or not answer["trial"]:
             self._drained = True
             return None
-        number, text, arguments, module = answer["trial"]
-        return Trial(number, text, tuple(arguments), module)
+        told = answer["trial"]
+        return Trial(**{**told, "arguments": tuple(told["arguments"])})
 
     def _choose(self) -> Worker:
         """The next in turn for whom there can be room; one that cannot be moved, until its end."""
@@ -197,6 +201,8 @@ class Executor:
         self._active.remove(worker)
         self._active.insert(0, worker)
         self._make_room(worker)
+        while worker.gone and worker in self._active:
+            self._hear()  # it has closed its link, and not ended yet
         if worker.gone or self._signal:
             return
         kept = worker.place == "device"
@@ -206,8 +212,12 @@ class Executor:
             self._prepare()
             self._hear()
         if self._running is None and worker in self._active:
-            self._active.remove(worker)  # to the end of the round
+            self._active.remove(worker)  # to the end of the circle
             self._active.append(worker)
+            self._order.turned(worker)
+            self._active = self._order.arrange(
+                self._active, {each: self._left(each) for each in self._active}
+            )
 
     def _go(self, worker: Worker, iterations: int, number: int = 0) -> None:
         """Let it run; load what is not there."""
@@ -244,6 +254,13 @@ class Executor:
         if worker.size is None:
             return 1
         return self._settings.iterations or max(1, int(self._settings.turn / worker.pace))
+
+    def _left(self, worker: Worker) -> tuple[float, float] | None:
+        """How many turns it has left, and the seconds of one; None if that is unknown."""
+        if worker.planned is None or worker.size is None or worker.stays:
+            return None
+        each = self._iterations(worker)
+        return max(1.0, (worker.planned - worker.done) / each), each * worker.pace
 
     # Whose state is where
 
@@ -349,6 +366,10 @@ class Executor:
         elif "paused" in message:
             worker.size, worker.peak = message["bytes"], message["peak"]
             worker.pace = max(1e-6, message["seconds"] / message["paused"])
+            worker.done += message["paused"]
+            worker.planned = (
+                message["planned"] or (worker.trial and worker.trial.iterations) or None
+            )
             if message["alone"]:
                 worker.stays, worker.alone = True, message["alone"]
             self._running = None

@@ -81,7 +81,9 @@ def test_losses_and_weights_are_those_of_trials_alone(tmp_path: Path) -> None:
     ).stdout.splitlines()  # fmt: skip
     lines = [f"{TRAIN} 40 '{kind}'" for kind in KINDS]
     _, errors = (
-        running := lane(tmp_path, lines, "--iterations=1", f"--memory={2 * STATE}")
+        running := lane(
+            tmp_path, lines, "--iterations=1", f"--memory={2 * STATE}", "--order=round-robin"
+        )
     ).communicate(timeout=240)
     assert running.returncode == 0, errors
     for number, kind in enumerate(KINDS, 1):
@@ -184,8 +186,9 @@ def test_copies_on_the_host_stay_within_their_budget(tmp_path: Path) -> None:
     assert [trial for trial, _ in itertools.groupby(order)] == [1, 2, 3, 1]
 
 
+@pytest.mark.timeout(240 + 4 * KILLS)
 def test_whatever_is_killed_nothing_hangs_or_stays(tmp_path: Path) -> None:
-    lines = [f"{TRAIN} 12 sgd"] * (KILLS * 2)
+    lines = [f"{TRAIN} 12 sgd"] * (10 + KILLS * 3 // 2)
     running = lane(tmp_path, lines, "--iterations=3", "--memory=300000")
     chance = random.Random(1)
     killed = 0
@@ -196,7 +199,7 @@ def test_whatever_is_killed_nothing_hangs_or_stays(tmp_path: Path) -> None:
             with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
                 os.kill(chance.choice(others), signal.SIGKILL)
                 killed += 1
-    _, errors = running.communicate(timeout=280)
+    _, errors = running.communicate(timeout=200 + 4 * KILLS)
     assert killed == KILLS, errors
     assert left_of(str(tmp_path)) == []
     seen = codes(tmp_path)

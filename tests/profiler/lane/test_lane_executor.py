@@ -1,0 +1,62 @@
+"""An executor and workers that end in ways that a kill meets only now and then."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hops_profiler.lane.executor import Executor, Worker
+from hops_profiler.lane.link import Link, pair
+from hops_profiler.lane.settings import Settings
+from hops_profiler.lane.trials import Trial
+
+TRIAL = Trial(1, "t.py", ("t.py",), module=False)
+
+
+@pytest.fixture
+def tested(tmp_path: Path) -> Iterator[tuple[Executor, Link]]:
+    """An executor, and the lane's end of its link."""
+    lane, own = pair()
+    made = Executor(Settings(tmp_path / "trials", tmp_path, memory=9, host_memory=9), "", own)
+    yield made, lane
+    lane.close()
+    own.close()
+    made._turns.close()
+
+
+def worker(seconds: float) -> Worker:
+    """Of a process that closes its link at once, has no session of its own, and ends later."""
+    own, other = pair()
+    pid = os.fork()
+    if not pid:
+        own.close()
+        other.close()
+        time.sleep(seconds)
+        os._exit(3)
+    other.close()
+    return Worker(pid, own, trial=TRIAL, size=5, started=True)
+
+
+@pytest.mark.timeout(60)
+def test_a_worker_whose_link_is_closed_is_waited_for(tested: tuple[Executor, Link]) -> None:
+    executor, lane = tested
+    of = worker(0.3)
+    of.gone = True
+    executor._active = [of]
+    executor._turn(of)
+    assert executor._active == []
+    assert lane.receive() == {"ended": 1, "code": 3}
+
+
+@pytest.mark.timeout(60)
+def test_a_worker_without_a_session_yet_is_ended(tested: tuple[Executor, Link]) -> None:
+    executor, lane = tested
+    of = worker(1000.0)
+    executor._active = [of]
+    executor._kill(of)
+    assert executor._active == []
+    assert lane.receive() == {"ended": 1, "code": 128 + signal.SIGKILL}
