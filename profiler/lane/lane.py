@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +134,7 @@ class Lane:
         self._failures = 0
         trial = self._left.pop(0)
         gpu.trials[trial.number] = trial
-        gpu.link.send(trial=[trial.number, trial.text, trial.arguments, trial.module])
+        gpu.link.send(trial=asdict(trial))
 
     def _record(self, trial: Trial, code: int) -> None:
         """A trial has ended. If it was told to save and end, it has more to do in the next run."""

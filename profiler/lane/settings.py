@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hops_profiler.lane.order import POLICIES, ROUND_ROBIN
+
 OUT_OF_MEMORY = 79
 """The exit code of a trial that ran out of memory: it is tried again with all memory its own."""
 
@@ -27,6 +29,7 @@ class Settings:
     lasts ``turn`` seconds, or ``iterations`` if those are given. ``memory``, ``host_memory``: bytes
     for the trials' states on a GPU (0: what it has) and on its host. ``grace``: seconds to save.
     ``load``: a state "ahead" of its turn, layer by layer in it ("pipelined"), or whole ("plain").
+    ``order`` of turns: see :mod:`order`.
     """
 
     trials: Path
@@ -39,6 +42,7 @@ class Settings:
     host_memory: int = 0
     grace: float = 25.0
     load: str = "ahead"
+    order: str = POLICIES[0]
 
 
 def parse(arguments: Sequence[str] | None = None) -> Settings:
@@ -56,6 +60,7 @@ def parse(arguments: Sequence[str] | None = None) -> Settings:
         host_memory=seen.host_memory or half,
         grace=seen.grace,
         load=seen.load,
+        order=seen.order,
     )
 
 
@@ -78,6 +83,10 @@ def parser() -> argparse.ArgumentParser:
         "--host-memory", type=size, default=0, metavar="BYTES", help="default: half of what is free"
     )
     add("--grace", type=_seconds, default=25.0, metavar="SECONDS", help="to save; default 25")
+    add(
+        "--order", choices=(*POLICIES, ROUND_ROBIN), default=POLICIES[0],
+        help=f"of turns; default {POLICIES[0]} where lengths are known",
+    )  # fmt: skip
     add("--load", choices=LOADS, default="ahead", help="a state: ahead of its turn, or within it")
     return made
 

@@ -12,6 +12,12 @@ from pathlib import Path
 _PYTHON = re.compile(r"(.*/)?python[0-9.]*")
 
 
+KEYS = ("iterations",)
+"""What may be said of a trial before its command, as ``iterations=3000``."""
+
+_KEY = re.compile(r"([A-Za-z_]\w*)=(.*)")
+
+
 class TrialsError(Exception):
     """A line that is no command of a trial."""
 
@@ -20,12 +26,14 @@ class TrialsError(Exception):
 class Trial:
     """One command: a script, or the name of a ``module``, with its arguments. ``text``: its line,
     with a number if it is there more than once. ``number``: its place in the file, from 1.
+    ``iterations``: how many it has, 0 if its line does not say.
     """
 
     number: int
     text: str
     arguments: tuple[str, ...]
     module: bool
+    iterations: int = 0
 
 
 def read(path: Path) -> list[Trial]:
@@ -45,14 +53,27 @@ def read(path: Path) -> list[Trial]:
         except ValueError as error:
             raise TrialsError(f"{path}, line {place}: {error}: {line.strip()}") from error
         if words:
-            arguments, module = _command(words, f"{path}, line {place}")
+            where = f"{path}, line {place}"
+            keys, words = _keys(words, where)
+            arguments, module = _command(words, where)
             text = " ".join(words)
             again = sum(trial.arguments == arguments for trial in trials)
             text += f"  # {again + 1}" if again else ""
-            trials.append(Trial(len(trials) + 1, text, arguments, module))
+            trials.append(Trial(len(trials) + 1, text, arguments, module, **keys))
     if not trials:
         raise TrialsError(f"{path} has no trial; accepted is one command a line: train.py --lr 0.1")
     return trials
+
+
+def _keys(words: list[str], where: str) -> tuple[dict[str, int], list[str]]:
+    """What stands before the command, and the command."""
+    keys: dict[str, int] = {}
+    while words and (found := _KEY.fullmatch(words[0])):
+        name, value = found.groups()
+        if name not in KEYS or not re.fullmatch("[1-9][0-9]{0,11}", value):
+            raise TrialsError(f"{where}: {words[0]}: accepted before a command is iterations=3000")
+        keys[name], words = int(value), words[1:]
+    return keys, words
 
 
 def _command(words: list[str], where: str) -> tuple[tuple[str, ...], bool]:

@@ -85,7 +85,7 @@ class Gate:
             self._size, self._reason = seen.size, seen.fixed
         self._link.send(
             paused=self._given, seconds=seconds, bytes=self._size,
-            peak=peak(self._state.device), alone=self._reason,
+            peak=peak(self._state.device), alone=self._reason, planned=session.planned(),
         )  # fmt: skip
         told = self._wait()
         if told["pipelined"] and not held.came and not told["signal"]:

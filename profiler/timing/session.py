@@ -81,6 +81,13 @@ def stop_at(gate: Callable[[], None]) -> None:
     _only_session(environment.NO_JOB).stop_at(gate)
 
 
+def planned() -> float | None:
+    """Iterations that this process's training will have done at its end, as its loops show; None if
+    they do not. To be called from within a step, as a gate is.
+    """
+    return None if _session is None else _session.planned()
+
+
 def _only_session(job: environment.Job) -> Session:
     global _session  # noqa: PLW0603 - one PyTorch in a process, one session
     if _session is None:
@@ -113,6 +120,11 @@ class Session:
     def stop_at(self, gate: Callable[[], None]) -> None:
         """See :func:`stop_at`."""
         self._hooks.gate = gate
+
+    def planned(self) -> float | None:
+        """See :func:`planned`."""
+        self._look_ahead(self._hooks.recorder.counts)
+        return self._planned
 
     def resume(self) -> None:
         """Measure again, starting from zero."""

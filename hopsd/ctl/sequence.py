@@ -1,0 +1,47 @@
+"""`hopsctl sequence`: the order in which trainings take turns, by Hare."""
+
+from __future__ import annotations
+
+import re
+
+import click
+
+from hopsd.ctl.terminal import say
+from hopsd.errors import InputError
+from hopsd.policies.hare.schedulers import SCHEDULERS
+from hopsd.policies.hare.sequence import sequence as order
+
+MOST_TURNS = 10_000
+
+
+@click.command()
+@click.argument("trainings", nargs=-1, required=True, metavar="TURNSxSECONDS...")
+@click.option("--gpus", type=click.IntRange(1, 1000), default=1, show_default=True)
+@click.option(
+    "--policy", type=click.Choice(list(SCHEDULERS)), default="hare-dispatch", show_default=True
+)
+def sequence(trainings: tuple[str, ...], gpus: int, policy: str) -> None:
+    """In which order trainings that share equal GPUs take turns, by Hare.
+
+    For each training the turns that it has left, and the seconds of one. Prints a line for each
+    GPU: the trainings by their places in the command, from 1. `hops-lane` asks this.
+
+    \b
+    Example:
+      hopsctl sequence --gpus 1 4x1.0 2x1.0
+
+    Exit codes: 0 done, 2 bad input.
+    """
+    seen = [_read(text) for text in trainings]
+    if sum(turns for turns, _ in seen) > MOST_TURNS:
+        raise InputError(f"more than {MOST_TURNS} turns; put several of a training into one")
+    turns, seconds = [t for t, _ in seen], [s for _, s in seen]
+    for line in order(turns, seconds, gpus, SCHEDULERS[policy]):
+        say(" ".join(str(training + 1) for training in line))
+
+
+def _read(text: str) -> tuple[int, float]:
+    found = re.fullmatch(r"([1-9][0-9]{0,5})x([0-9]{1,9}(?:\.[0-9]{1,9})?)", text)
+    if found is None or not float(found.group(2)):
+        raise InputError(f"{text!r}: accepted are turns and seconds above 0, such as 30x1.5")
+    return int(found.group(1)), float(found.group(2))

@@ -1,0 +1,38 @@
+"""In which order trainings that share the GPUs of one job take turns on each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hopsd.policies.hare.schedulers import Scheduler, schedule
+from hopsd.policies.hare.tasks import Instance
+
+
+def sequence(
+    turns: Sequence[int], seconds: Sequence[float], gpus: int, scheduler: Scheduler
+) -> list[list[int]]:
+    """For each of ``gpus`` equal GPUs the trainings, from 0, in the order of their turns.
+
+    ``turns``: how many each has left. ``seconds``: of one turn, a switch included. All weights
+    are equal: the mean completion is to be small.
+
+    Raises:
+        InputError: a number of turns or seconds that is not above 0, or no GPU.
+    """
+    count = len(turns)
+    instance = Instance(
+        arrival=np.zeros(count),
+        weight=np.ones(count),
+        rounds=np.array(turns, dtype=np.int64),
+        scale=np.ones(count, dtype=np.int64),
+        train=np.array(seconds, dtype=float).reshape(count, 1),
+        sync=np.zeros((count, 1)),
+        gpu_type=np.zeros(gpus, dtype=np.int64),
+        free_from=np.zeros(gpus),
+    )
+    made = schedule(instance, scheduler)
+    order = np.argsort(made.start, kind="stable")
+    job = instance.job_of_task[order]
+    return [job[made.gpu[order] == gpu].tolist() for gpu in range(gpus)]
