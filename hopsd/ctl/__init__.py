@@ -24,7 +24,7 @@ COMMANDS = {
     "comment": ("hopsd.ctl.comment:comment", "Check the text of a job's comment."),
     "completion": ("hopsd.ctl.shell.completion:completion", "Let bash, zsh or fish complete."),
     "config": ("hopsd.ctl.config:config", "Check, show or explain hopsd.toml."),
-    "estimate": ("hopsd.ctl.estimate:estimate", "Throughput by the paper's equations."),
+    "estimate": ("hopsd.ctl.calculators.estimate:estimate", "Throughput by the paper's equations."),
     "explain": ("hopsd.ctl.status:explain", "Why a job runs where it runs, or waits."),
     "import-runs": ("hopsd.ctl.past_runs:import_runs", "Learn run times from Slurm's accounting."),
     "migrate": ("hopsd.ctl.database:migrate", "Bring the database's schema to this release."),
@@ -33,7 +33,7 @@ COMMANDS = {
     "release": ("hopsd.ctl.control:release", "Give held jobs to plain Slurm."),
     "report": ("hopsd.ctl.history.report:report", "What became of the GPUs, who waited how long."),
     "resume": ("hopsd.ctl.control:resume", "Schedule again after a pause."),
-    "sequence": ("hopsd.ctl.sequence:sequence", "Whose turn comes when, where GPUs are shared."),
+    "sequence": ("hopsd.ctl.calculators.sequence:sequence", "Whose turn comes when, where GPUs are shared."),
     "setup": ("hopsd.ctl.setup:setup", "Put hops in place on a controller, or take it back."),
     "shadow": (
         "hopsd.ctl.history.shadow:shadow",

@@ -1,0 +1,1 @@
+"""Commands that calculate from their arguments or a file, and ask nobody."""
