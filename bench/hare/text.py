@@ -17,7 +17,7 @@ task switching (section 4) exists within a job ([switching.md](switching.md)), n
 | `check.py` | checks constraints 4 to 8; shares no code with the schedulers |
 | `baselines.py` | Gavel_FIFO, SRTF, Sched_Homo, Sched_Allox |
 | `policy.py` | Hare in rounds, for `hopsctl simulate` |
-| `sequence.py` | whose turn comes when on GPUs that a lane's trainings share, for `hopsctl sequence` |
+| `sequence.py` | whose turn comes when in a lane, for `hopsctl sequence` |
 
 ## The relaxation
 

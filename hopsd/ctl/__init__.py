@@ -33,7 +33,7 @@ COMMANDS = {
     "release": ("hopsd.ctl.control:release", "Give held jobs to plain Slurm."),
     "report": ("hopsd.ctl.history.report:report", "What became of the GPUs, who waited how long."),
     "resume": ("hopsd.ctl.control:resume", "Schedule again after a pause."),
-    "sequence": ("hopsd.ctl.calculators.sequence:sequence", "Whose turn comes when, where GPUs are shared."),
+    "sequence": ("hopsd.ctl.calculators.sequence:sequence", "Whose turn comes when in a lane."),
     "setup": ("hopsd.ctl.setup:setup", "Put hops in place on a controller, or take it back."),
     "shadow": (
         "hopsd.ctl.history.shadow:shadow",
