@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from hops_profiler.lane.order import ROUND_ROBIN, Order
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hopsd.ctl import cli
 from hopsd.policies.hare.schedulers import SCHEDULERS
 from hopsd.policies.hare.sequence import sequence
 
@@ -92,10 +90,3 @@ def test_on_one_gpu_the_shortest_comes_first() -> None:
     assert sequence([4, 2, 3], [1.0, 1.0, 1.0], 1, SCHEDULERS["hare-dispatch"]) == [
         [1, 1, 2, 2, 2, 0, 0, 0, 0]
     ]
-
-
-def test_hopsctl_prints_a_line_for_each_gpu() -> None:
-    run = CliRunner().invoke(cli, ["sequence", "--gpus", "2", "2x1", "2x1.5"])
-    assert run.output in ("1 1\n2 2\n", "2 2\n1 1\n")
-    for wrong in ("0x1", "3", "3x0", "3x-1", "x", "99999x1"):
-        assert CliRunner().invoke(cli, ["sequence", wrong]).exception is not None
