@@ -1,6 +1,6 @@
-"""``train.py listened BLOCKS`` or ``train.py many ITERATIONS``: prints what it measured, as JSON.
+"""``train.py listened BLOCKS``, ``many ITERATIONS`` or ``paced BLOCKS``: prints what it measured.
 
-Run by ``__main__.py`` with and without the plugin.
+As JSON. Run by ``__main__.py`` with and without the plugin.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ import json
 import resource
 import sys
 import time
+from collections.abc import Iterator
 
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
 BLOCK, WIDTH, BATCH = 4, 1024, 80
+PACE, WARM = 50, 500
 
 
 def listened(blocks: int) -> dict[str, list[list[float]]]:
@@ -51,25 +53,45 @@ def listened(blocks: int) -> dict[str, list[list[float]]]:
     return found
 
 
-def many(iterations: int) -> dict[str, float]:
-    """Least processor time of an iteration of the smallest model, and peak memory (KiB)."""
+def smallest(iterations: int) -> Iterator[int]:
+    """Train the smallest model; yields after each iteration."""
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    times, early = [], 0
-    since = time.process_time()
     for number, row in enumerate(DataLoader(torch.randn(iterations, 4), batch_size=None)):
         model(row).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
-        if number % 1000 == 999:
-            times.append((time.process_time() - since) / 1000)
-            since = time.process_time()
+        yield number
+
+
+def many(iterations: int) -> dict[str, float]:
+    """Peak memory (KiB), and by how much it grew over the last four fifths."""
+    early = 0
+    for number in smallest(iterations):
         if number == iterations // 5:
             early = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {"seconds": min(times), "peak_kib": peak, "grown_kib": peak - early}
+    return {"peak_kib": peak, "grown_kib": peak - early}
+
+
+def paced(blocks: int) -> None:
+    """Processor seconds of an iteration of the smallest model, for each block of ``PACE`` of them.
+
+    A block begins when a line is read, so that another process can do one in turn.
+    """
+    loop = smallest(WARM + (blocks + 1) * PACE)
+    for _ in range(WARM):
+        next(loop)
+    for _ in sys.stdin:
+        since = time.process_time()
+        for _ in range(PACE):
+            next(loop)
+        print((time.process_time() - since) / PACE, flush=True)
 
 
 torch.set_num_threads(1)
-what = {"listened": listened, "many": many}[sys.argv[1]]
-print(json.dumps(what(int(sys.argv[2]))))
+if sys.argv[1] == "paced":
+    paced(int(sys.argv[2]))
+else:
+    what = {"listened": listened, "many": many}[sys.argv[1]]
+    print(json.dumps(what(int(sys.argv[2]))))

@@ -25,7 +25,8 @@ def usable() -> bool:
 
 
 class CudaClock:
-    """Times of the phases on the stream that the loop works on, of each ``every``-th iteration.
+    """Times of the phases on the stream that the loop works on, of each ``every``-th iteration or a
+    few more.
 
     Nothing here waits for the GPU: an event is read once ``query`` says that it has passed.
     Before CUDA is in use, and while a graph is captured (which forbids it), nothing is marked.
@@ -42,23 +43,26 @@ class CudaClock:
         self._usable = usable
         self._resting = 0
         self._free: list[Any] = []
-        self._marks: list[tuple[str, Any]] = []
+        self.marks: list[tuple[str, Any]] = []  # of the present iteration; empty: it is not timed
         self._pending: deque[list[tuple[str, Any]]] = deque()
 
     def mark(self, phase: str) -> None:
         """Mark the end of ``phase`` in the stream."""
-        if self._marks:
+        if self.marks:
             self._record(phase)
 
-    def cut(self, *, keep: bool) -> None:
-        """End an iteration at the last mark; what follows belongs to the next."""
-        done, self._marks = self._marks, []
+    def cut(self, *, keep: bool, iterations: int = 1) -> None:
+        """End an iteration at the last mark; what follows belongs to the next.
+
+        ``iterations``: those since the last call.
+        """
+        done, self.marks = self.marks, []
         if keep and len(done) > 1 and len(self._pending) < MOST_PENDING:
             self._pending.append(done)
             self._resting = self._every
         else:
             self._drop(done)
-        self._resting -= self._resting > 0
+        self._resting = max(0, self._resting - iterations)
         if not self._resting:
             self._record("")
 
@@ -75,13 +79,13 @@ class CudaClock:
         return finished
 
     def _record(self, phase: str) -> None:
-        if len(self._marks) >= MOST_MARKS or not self._usable():
-            self._drop(self._marks)
-            self._marks = []
+        if len(self.marks) >= MOST_MARKS or not self._usable():
+            self._drop(self.marks)
+            self.marks = []
             return
         event = self._free.pop() if self._free else self._new_event()
         event.record()
-        self._marks.append((phase, event))
+        self.marks.append((phase, event))
 
     def _drop(self, marks: list[tuple[str, Any]]) -> None:
         self._free.extend(event for _, event in marks)

@@ -36,7 +36,7 @@ MOST_AHEAD = 4096
 
 
 class Hooks:
-    """Feeds ``recorder``; calls ``iterated`` after each iteration.
+    """Feeds ``recorder``; calls ``iterated`` after each iteration, or after several short ones.
 
     ``failure`` says why it stopped. ``params`` counts the parameters that the optimizers train,
     ``optimizers`` those that were created, ``sharing`` the ranks that train on the same batch. Only
@@ -123,7 +123,10 @@ class Hooks:
             index = next_index(loader)
             try:
                 size = len(index) if loader._auto_collation else 0
-                loader.__dict__.setdefault("_hops_sizes", deque(maxlen=MOST_AHEAD)).append(size)
+                sizes = loader.__dict__.get("_hops_sizes")
+                if sizes is None:
+                    sizes = loader.__dict__["_hops_sizes"] = deque(maxlen=MOST_AHEAD)
+                sizes.append(size)
             except Exception as error:
                 self._fail(error)
             return index
@@ -219,16 +222,17 @@ class Hooks:
 
     def _end_iteration(self) -> None:
         recorder = self.recorder
-        done = recorder.counts.iterations
+        done = recorder.iterations
         look = done in LOOKS
         if not recorder.reads:
             look = look or done == UNSEEN or done % LOOK_AGAIN == 0
         if look != self._inputs.looking:
             if look:
-                self._inputs.look()
+                self._inputs.look(again=done > UNSEEN)
             else:
                 self._inputs.rest()
-        self._iterated()
+        if recorder.judged:
+            self._iterated()
 
 
 def _nothing() -> None:

@@ -10,13 +10,19 @@ from hops_profiler.timing.usual import Usual
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Protocol
+    from typing import Any, Protocol
+
+    Ended = tuple[float, int, int, int, int, float, float, dict[str, float]]
+    """Of an iteration: its end, how many it stands for, backward passes, batches read, evaluations,
+    samples, batches, and seconds by phase."""
 
     class Device(Protocol):
         """A second clock, the GPU's: gets the end of each phase now, has the times later."""
 
+        marks: list[Any]
+
         def mark(self, phase: str) -> None: ...
-        def cut(self, *, keep: bool) -> None: ...
+        def cut(self, *, keep: bool, iterations: int = 1) -> None: ...
         def read(self) -> list[dict[str, float]]: ...
 
 
@@ -34,9 +40,21 @@ come from elsewhere (`torch.autograd.grad`)."""
 DEEPEST = 8
 """Nesting depth of phases; deeper ones are steps ended by an exception that no hook saw."""
 
+TOGETHER = 7
+"""Iterations that are judged together: the code for it has left the processor's caches by the next
+one, which makes it three times as slow. As often as DistributedDataParallel times an all-reduce."""
+
+TOGETHER_SECONDS = 0.1
+"""No iteration waits longer to be judged."""
+
+SINGLY = 14
+"""First iterations, which are judged at once."""
+
 BEFORE = {"data": "rest", "backward": "forward", "update": "update"}
 """The kind of time that ends when a phase begins. Unscaling and clipping belong to the update."""
 
+
+_NOTHING = dict.fromkeys(PHASES, 0.0)
 
 _BACKWARD = 0
 """Stands for an optimizer where backward passes lead; no object has this id."""
@@ -55,11 +73,14 @@ class Recorder:
     forward only (section 3.5 of the paper). The first training forgets it.
     """
 
-    def __init__(self, device: Device | None = None) -> None:
-        self.counts = Counts()
+    def __init__(self, device: Device | None = None, together: int = TOGETHER) -> None:
         self.trains = False
         self.ranks = 1
         self._device = device
+        self._counts = Counts()
+        self._together = together
+        self._ended: list[Ended] = []
+        self._waiting = 0
         self._usual = Usual()
         self._early: list[tuple[int, int, int, float, float]] = []
         self._leader: int | None = None
@@ -77,14 +98,31 @@ class Recorder:
         self._begin_iteration()
 
     @property
+    def counts(self) -> Counts:
+        """Of all iterations so far."""
+        if self._ended:
+            self._judge()
+        return self._counts
+
+    @property
+    def iterations(self) -> int:
+        """Those that wait to be judged are among them."""
+        return self._counts.iterations + self._waiting
+
+    @property
+    def judged(self) -> bool:
+        """True if no iteration waits to be judged."""
+        return not self._ended
+
+    @property
     def samples(self) -> float:
         """All samples trained on, for the first iterations by what is known now."""
-        return self.counts.samples + sum(samples for samples, _ in self._judged())
+        return self.counts.samples + sum(samples for samples, _ in self._first())
 
     @property
     def batches(self) -> float:
         """Like :attr:`samples`, for batches."""
-        return self.counts.batches + sum(batches for _, batches in self._judged())
+        return self.counts.batches + sum(batches for _, batches in self._first())
 
     @property
     def fetches(self) -> float:
@@ -115,7 +153,11 @@ class Recorder:
             before = BEFORE[phase]
         if phase == "update":
             self._leading, self._led = self._led, (0, 0.0)
-        self._pass(before, now)
+        # Twice the same lines, here and below: a call each would cost as much as they do.
+        self._seconds[before] += now - self._mark
+        self._mark = now
+        if self._device is not None and self._device.marks:
+            self._device.mark(before)
         within.append(phase)
 
     def given(self, samples: float) -> None:
@@ -127,7 +169,10 @@ class Recorder:
         if not self._within:
             return False
         phase = self._within.pop()
-        self._pass(phase, now)
+        self._seconds[phase] += now - self._mark
+        self._mark = now
+        if self._device is not None and self._device.marks:
+            self._device.mark(phase)
         if phase != "backward":
             return False
         self._passes += 1
@@ -153,10 +198,11 @@ class Recorder:
         ended = False
         if self._fetches and not self.trains and not self._passes:
             self._seconds["forward"], self._seconds["rest"] = self._seconds["rest"], 0.0
-            self.counts.inference = ended = True
-            self.counts.count(self._samples, 1, read=True)
-            self.counts.end(self._mark, 1)
-            self.counts.time(self._seconds, self._samples, 1)
+            counts = self._counts
+            counts.inference = ended = True
+            counts.count(self._samples, 1, read=True)
+            counts.end(self._mark, 1)
+            counts.time(self._seconds, self._samples, 1)
             self._begin_iteration()
         self._fetches += 1
         self._samples += samples
@@ -192,57 +238,70 @@ class Recorder:
     def _begin_anew(self) -> None:
         """What was taken for iterations were gradient accumulations of a single one."""
         samples, batches = self.samples, self.batches
-        self.counts = Counts()
-        self.counts.count(samples, batches, read=self._read)
+        self._counts = Counts()
+        self._counts.count(samples, batches, read=self._read)
         self._usual, self._early, self._leader = Usual(), [], None
 
     def _begin_iteration(self) -> None:
         self._fetches = self._samples = self._passes = self._evaluations = 0
         self._leading = self._led = 0, 0.0
         self._looked = False
-        self._seconds = dict.fromkeys(PHASES, 0.0)
-
-    def _pass(self, phase: str, now: float) -> None:
-        self._seconds[phase] += now - self._mark
-        self._mark = now
-        if self._device is not None:
-            self._device.mark(phase)
+        self._seconds = _NOTHING.copy()
 
     def _end_iteration(self, now: float, iterations: int = 1) -> bool:
-        counts, passes, fetches = self.counts, self._passes, self._fetches
+        passes, fetches = self._passes, self._fetches
         if not self.trains:
             self.trains = True
-            if counts.inference:  # a validation, before training began
-                counts = self.counts = Counts()
+            if self._counts.inference:  # a validation, before training began
+                self._counts = Counts()
         samples, batches = self._trained_on(iterations)
         self._read = fetches > 0
-        known = counts.iterations
-        # The first one may hold whatever came before.
-        usual = known > 0 and self._usual.holds(passes, fetches, self._evaluations)
-        if usual:
-            self._usual.trained(passes, samples, batches)
-        if known < WARMUP:
-            self._early.append((passes, fetches, self._evaluations, samples, batches))
-        else:
-            if self._early:
-                for earlier in self._judged():
-                    counts.count(*earlier, read=self._read)
-                self._early = []
-            if not usual:
-                samples, batches = self._usual.expected(passes, batches) or (samples, batches)
-            counts.count(samples, batches, read=self._read)
-        counts.end(now, iterations, passes)
-        timed = usual and known >= WARMUP and iterations == 1
-        if timed:
-            counts.time(self._seconds, samples, batches)
-        elif not usual and known > 0:
-            counts.interrupted += 1
+        self._ended.append(
+            (now, iterations, passes, fetches, self._evaluations, samples, batches, self._seconds)
+        )
+        self._waiting += iterations
         self._begin_iteration()
-        if self._device is not None:
-            self._device.cut(keep=timed)
-            for seconds in self._device.read():
-                counts.add_on_device(seconds)
+        if (
+            len(self._ended) >= self._together
+            or now - self._counts.last_step >= TOGETHER_SECONDS
+            or self._counts.iterations < SINGLY
+            or (self._device is not None and self._device.marks)
+        ):
+            self._judge()
         return True
+
+    def _judge(self) -> None:
+        """Count the iterations that ended, and time those that were usual ones."""
+        ended, self._ended, self._waiting = self._ended, [], 0
+        counts, timed = self._counts, False
+        for now, iterations, passes, fetches, evaluations, samples, batches, seconds in ended:
+            known = counts.iterations
+            # The first one may hold whatever came before.
+            usual = known > 0 and self._usual.holds(passes, fetches, evaluations)
+            if usual:
+                self._usual.trained(passes, samples, batches)
+            if known < WARMUP:
+                self._early.append((passes, fetches, evaluations, samples, batches))
+            else:
+                if self._early:
+                    for earlier in self._first():
+                        counts.count(*earlier, read=fetches > 0)
+                    self._early = []
+                if not usual:
+                    trained_on = self._usual.expected(passes, batches) or (samples, batches)
+                else:
+                    trained_on = samples, batches
+                counts.count(*trained_on, read=fetches > 0)
+            counts.end(now, iterations, passes)
+            timed = usual and known >= WARMUP and iterations == 1
+            if timed:
+                counts.time(seconds, samples, batches)
+            elif not usual and known > 0:
+                counts.interrupted += 1
+        if self._device is not None:
+            self._device.cut(keep=timed, iterations=len(ended))
+            for times in self._device.read():
+                counts.add_on_device(times)
 
     def _trained_on(self, iterations: int) -> tuple[float, float]:
         """Samples and batches of the iteration that ends, or of several that were taken for one.
@@ -263,7 +322,7 @@ class Recorder:
             self._share = self.ranks if told else 1
         return self._samples / self._share, min(passes, self._fetches / self._share)
 
-    def _judged(self) -> list[tuple[float, float]]:
+    def _first(self) -> list[tuple[float, float]]:
         """Samples and batches of the first iterations, by what is usual as is known by now."""
         return [
             (samples, batches)

@@ -108,13 +108,14 @@ def test_a_loop_that_never_steps_costs_bounded_memory(gpu: Gpu) -> None:
     assert gpu.made <= MOST_MARKS
 
 
-def test_each_tenth_iteration_is_enough(gpu: Gpu) -> None:
-    clock = CudaClock(10, gpu.new_event, lambda: gpu.usable)
+def test_each_eighth_iteration_is_enough(gpu: Gpu) -> None:
+    """Short iterations are judged several at a time."""
+    clock = CudaClock(7, gpu.new_event, lambda: gpu.usable)
     recorder = train(gpu, clock, WARMUP + 100)
     gpu.catch_up()
     for seconds in clock.read():
         recorder.counts.add_on_device(seconds)
-    assert 9 <= recorder.counts.on_device["backward"].count <= 11
+    assert 100 / 9 <= recorder.counts.on_device["backward"].count <= 100 / 7
     assert recorder.counts.on_device["backward"].mean == pytest.approx(0.3)
 
 
