@@ -15,7 +15,7 @@ import torch.distributed as dist
 from hops_profiler import environment
 from hops_profiler.timing import program, report, saves
 from hops_profiler.timing.basics import basics
-from hops_profiler.timing.communication import OFTEN, Communication
+from hops_profiler.timing.communication import Communication
 from hops_profiler.timing.counts import Counts
 from hops_profiler.timing.device import CudaClock
 from hops_profiler.timing.ending import end_run, enough, out_of_memory
@@ -35,17 +35,18 @@ EXCHANGE_SECONDS = 2.0
 """Longest time that a process waits at its end for the other ranks' times."""
 
 MOST_GLANCES = 14
-"""First iterations, after each of which ranks and communication are read; later every twentieth."""
+"""First iterations, after each of which ranks are read; later every hundredth. Communication is
+read as often as the iterations are judged."""
 
 EXCHANGES = (14, 34, 94)
-"""Iterations after which the ranks exchange communication times; later with each report."""
+"""Iterations from which on the ranks exchange communication times; later with each report."""
 
 LAST_BATCHES = 0.8
 """If batches have on average this share of the comment's size or more, they have that size except
 for shorter ones at the end of epochs: then samples are counted as they are."""
 
-EVERY = 10
-"""In running mode the GPU's clock is read every tenth iteration: it costs 5 us a mark."""
+EVERY = 7
+"""In running mode the GPU's clock is read about every eighth iteration: it costs 5 us a mark."""
 
 _session: Session | None = None
 
@@ -166,7 +167,9 @@ class Session:
         os._exit = report_and_leave  # type: ignore[assignment]
 
     def _new_recorder(self) -> Recorder:
-        return Recorder(CudaClock(every=1 if self._job.profile else EVERY))
+        if self._job.profile:
+            return Recorder(CudaClock(every=1), together=1)
+        return Recorder(CudaClock(every=EVERY))
 
     def _adopt_process(self) -> None:
         self._pid = os.getpid()
@@ -174,6 +177,7 @@ class Session:
         self._began = time.perf_counter()
         self._next_write = 0.0
         self._next_glance = 0
+        self._exchanges = list(EXCHANGES)
         self._place = 0, 1
         self._saved: int | None = None
         self._short = False
@@ -229,16 +233,16 @@ class Session:
         if done == 1:
             watch_pipeline(self._note_sharing)
         reads = self._communication.read()
-        if reads and done in EXCHANGES:
+        if reads and self._exchanges and done >= self._exchanges[0]:
+            self._exchanges = [later for later in self._exchanges if later > done]
             self._writer.do(self._communication.exchange)
-        # The first all-reduces are all timed, later ones every so many iterations.
-        self._next_glance = done + (1 if done < MOST_GLANCES else OFTEN if reads else 100)
+        self._next_glance = done + (1 if done < MOST_GLANCES or reads else 100)
 
     def _note_sharing(self, ranks: int) -> None:
         self._hooks.sharing = max(self._hooks.sharing, ranks)
 
     def _note_save(self) -> None:
-        self._saved = self._hooks.recorder.counts.iterations
+        self._saved = self._hooks.recorder.iterations
 
     def _samples(self, recorder: Recorder) -> tuple[float, float, str]:
         """Samples in all and in the timed iterations, and their source: "" if unknown."""

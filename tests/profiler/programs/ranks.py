@@ -1,8 +1,10 @@
-"""Two ranks: ``local`` (a model that only a function knows, the second rank always late),
-``tensor``, ``pipeline``, or ``dispatched`` (one rank reads for both)."""
+"""Ranks: ``local`` (a model that only a function knows, the second rank always late), ``tensor``,
+``pipeline``, or ``dispatched`` (one rank reads for both)."""
 
+import json
 import sys
 import time
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -11,20 +13,55 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, DistributedSampler
 
+WIDE = 40_000
+TIMED = [*range(2, 10), *range(13, 40, 7)]
+"""Iterations of which DistributedDataParallel keeps the times."""
+
 dist.init_process_group("gloo")
 kind, rank, world = sys.argv[1], dist.get_rank(), dist.get_world_size()
 
 
 def local() -> None:
-    model = nn.parallel.DistributedDataParallel(network())
+    """Prints, of each rank, how long it waits for the last one and how long they then send, by
+    clocks around the all-reduces."""
+    layers = nn.Sequential(network(), *(nn.Linear(4, 4) for _ in range(3)))
+    layers[1] = nn.Linear(4, 4 * WIDE)
+    layers[2] = nn.Linear(4 * WIDE, 4)
+    model = nn.parallel.DistributedDataParallel(layers, bucket_cap_mb=0.2)
+    begun: list[float] = []
+    ended: list[float] = []
+
+    def clocked(_: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        if bucket.index() == 0:
+            begun.append(time.time())
+        gradients = bucket.buffer().div_(world)
+
+        def done(future: Any) -> Any:
+            if bucket.is_last():
+                ended.append(time.time())
+            return future.value()[0]
+
+        return dist.all_reduce(gradients, async_op=True).get_future().then(done)
+
+    model.register_comm_hook(None, clocked)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
-    sampler = DistributedSampler(dataset(2 * 40), shuffle=False)
-    for features, labels in DataLoader(dataset(2 * 40), batch_size=BATCH, sampler=sampler):
+    rows = dataset(world * 40)
+    sampler = DistributedSampler(rows, shuffle=False)
+    for features, labels in DataLoader(rows, batch_size=BATCH, sampler=sampler):
         if rank == 1:
             time.sleep(0.04)
         optimizer.zero_grad()
         cross_entropy(model(features), labels).backward()
         optimizer.step()
+    spans = torch.tensor([begun, ended], dtype=torch.float64)[:, TIMED]
+    every = [torch.empty_like(spans) for _ in range(world)]
+    dist.all_gather(every, spans)
+    if rank == 0:
+        last = torch.stack([spans[0] for spans in every]).amax(0)
+        told = [
+            [float((last - begun).mean()), float((ended - last).mean())] for begun, ended in every
+        ]
+        print(json.dumps(told))
 
 
 def tensor() -> None:

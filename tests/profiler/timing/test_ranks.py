@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,18 +27,25 @@ def test_a_rank_that_reads_for_others_tells_what_it_trains_on(node: Node) -> Non
     assert [r["samples"] for r in reports] == [ITERATIONS * BATCH] * 2
 
 
-def test_a_rank_that_always_waits_knows_it_and_communication_outlives_its_model(node: Node) -> None:
-    """The model is gone when the last report is made. 40 ms late; a busy machine: three tries."""
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_waiting_and_traffic_agree_with_clocks_around_the_all_reduces(
+    node: Node, ranks: int
+) -> None:
+    """The second rank is 40 ms late. The model is gone when the last report is made. For a busy
+    machine there are three tries."""
     seen = []
     for _ in range(3):
-        fast, slow = (r["basics"] for r in node.torchrun(2, "ranks", "local").reports)
-        assert fast["t_c"] is not None
-        assert slow["t_c"] is not None
-        if (
-            fast["t_w"] == pytest.approx(0.04, rel=0.25)
-            and slow["t_w"] < 0.01
-            and fast["t_c"] == pytest.approx(slow["t_c"], abs=0.01)
+        done = node.torchrun(ranks, "ranks", "local")
+        found = [r["basics"] for r in done.reports]
+        told = [(basics["t_w"], basics["t_c"]) for basics in found]
+        clocks = json.loads(done.out.splitlines()[-1])
+        bound = 0.1 * min(basics["t_iter"] for basics in found)
+        if all(
+            mine == pytest.approx(clock, abs=bound)
+            for rank, by_hand in zip(told, clocks, strict=True)
+            for mine, clock in zip(rank, by_hand, strict=True)
         ):
+            assert told[1][0] < min(wait for wait, _ in told[:1] + told[2:])
             return
-        seen.append((fast, slow))
-    pytest.fail(f"basic times of rank 0 and 1: {seen}")
+        seen.append((told, clocks, bound))
+    pytest.fail(f"waiting and traffic of each rank, by clocks, and what is allowed: {seen}")
