@@ -43,9 +43,9 @@ class Length:
     def iterations(self, done: int, read: Pass | None) -> float | None:
         """The iterations of this process in all, of which ``done`` are done; None if unknown.
 
-        transformers' Trainer and Lightning's know. Of other programs, what is left of the loops
-        over ranges and over the loader that is ``read``, or of a number that steadily grows to
-        where the outermost loop ends.
+        transformers' Trainer and Lightning's know, and the loops around them count. Of other
+        programs, what is left of the loops over ranges and over the loader that is ``read``, or of
+        a number that steadily grows to where the outermost loop ends.
         """
         left = self._left(done, read)
         return done + left if left is not None and done + left <= MOST_ITERATIONS else None
@@ -53,14 +53,19 @@ class Length:
     def _left(self, done: int, read: Pass | None) -> float | None:
         around: list[Loop] = []
         readable = True
+        trainer: tuple[float, float] | None = None
         for frame in frames():
             with variables(frame) as local:
-                left = _trainer_left(local.get("self"))
-                if left is not None:
-                    return left
+                known = _trainer(local.get("self"))
+                if known is not None:  # whatever is within it is its own
+                    trainer, around, readable = known, [], True
+                    continue
                 loops = self._loops.around(frame, local)
                 readable = readable and loops is not None
                 around.extend(loops or ())
+        if trainer is not None and readable:
+            left = _times(around, *trainer)
+            return None if left == float("inf") else left
         if not around or not readable:
             return None
         left = _loops_left(around, read)
@@ -101,6 +106,11 @@ def _loops_left(loops: list[Loop], read: Pass | None) -> float | None:
             return None
         left, passes = (read.batches - read.done) / read.each, read.batches / read.each
         loops = loops[within + 1 :]
+    return _times(loops, left, passes)
+
+
+def _times(loops: list[Loop], left: float, passes: float) -> float | None:
+    """Iterations left of ``loops`` around a pass of so many, of which ``left`` are left."""
     for loop in loops:
         if loop.passes is None:
             return None
@@ -109,21 +119,22 @@ def _loops_left(loops: list[Loop], read: Pass | None) -> float | None:
     return left
 
 
-def _trainer_left(owner: Any) -> float | None:
-    """Iterations left if ``owner`` is a trainer that knows.
+def _trainer(owner: Any) -> tuple[float, float] | None:
+    """Iterations left and in all if ``owner`` is a trainer that knows.
 
     It counts a step once it is over, and the one just timed is not: it is within.
     """
     kinds = {(kind.__module__.split(".")[0], kind.__name__) for kind in type(owner).__mro__}
     if ("transformers", "Trainer") in kinds:
-        return max(0.0, float(owner.state.max_steps - owner.state.global_step - 1))
+        end = float(owner.state.max_steps)
+        return max(0.0, end - owner.state.global_step - 1), end
     if any((package, "Trainer") in kinds for package in _LIGHTNING):
-        return _lightning_left(owner)
+        return _lightning(owner)
     return None
 
 
-def _lightning_left(trainer: Any) -> float | None:
-    """Lightning counts the steps of all optimizers."""
+def _lightning(trainer: Any) -> tuple[float, float]:
+    """Infinite without an end. Lightning counts the steps of all optimizers."""
     optimizers = max(1, len(trainer.optimizers))
     ends = []
     if trainer.max_epochs is not None and trainer.max_epochs >= 0:
@@ -132,4 +143,4 @@ def _lightning_left(trainer: Any) -> float | None:
     if trainer.max_steps >= 0:
         ends.append(trainer.max_steps)
     end = min(ends, default=float("inf"))
-    return None if end == float("inf") else max(0.0, (end - trainer.global_step - 1) // optimizers)
+    return max(0.0, (end - trainer.global_step - 1) // optimizers), end // optimizers

@@ -1,7 +1,7 @@
 """The loops around the training step, as their source and their variables tell it.
 
-Nothing of the program is called but the `len` of what it loops over; names and attributes are
-read as the loop itself read them. What cannot be read so is not guessed.
+Nothing of the program is called but the `len` of what it loops over: names and attributes are read
+where they are stored, without running a property. What cannot be read so is not guessed.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import linecache
 import os
 import stat
 import sys
+import types
 from contextlib import contextmanager, suppress
 from multiprocessing.process import BaseProcess
 
@@ -124,15 +125,34 @@ def variables(frame: FrameType) -> Iterator[Mapping[str, Any]]:
                 found.clear()
 
 
+class _Written:
+    """A loop as it is written: the lines of its body, what it goes over and into which variable, if
+    it is no `while`, and the comparisons that end it.
+    """
+
+    def __init__(self, loop: ast.For | ast.While) -> None:
+        body = loop.body
+        self.first = body[0].lineno
+        self.last = body[-1].end_lineno or 0
+        self.over = (loop.iter, loop.target) if isinstance(loop, ast.For) else None
+        sides = [_ascending(loop.test, lasts=True)] if isinstance(loop, ast.While) else []
+        sides += [
+            _ascending(each.test, lasts=False)
+            for each in body
+            if isinstance(each, ast.If) and isinstance(each.body[-1], (ast.Break, ast.Return))
+        ]
+        self.limits = [side for side in sides if side is not None]
+
+
 class Loops:
-    """Finds the loops that a frame is in. Parses each function once.
+    """Finds the loops that a frame is in. Parses each function once, and keeps only its loops.
 
     ``began``: the program's start, in seconds since the epoch.
     """
 
     def __init__(self, began: float) -> None:
         self._began = began
-        self._parsed: dict[CodeType, ast.AST | None] = {}
+        self._parsed: dict[CodeType, list[_Written] | None] = {}
 
     def around(self, frame: FrameType, local: Mapping[str, Any]) -> list[Loop] | None:
         """From the innermost loop outwards. ``local``: the frame's :func:`variables`.
@@ -142,23 +162,28 @@ class Loops:
         code = frame.f_code
         if code not in self._parsed:
             self._parsed[code] = self._parse(code)
-        tree = self._parsed[code]
-        if tree is None:
+        written = self._parsed[code]
+        if written is None:
             return None if _has_loop(code) else []
         first = 1 if code.co_name == "<module>" else code.co_firstlineno - _WITHIN
         names = _Names(local, frame.f_globals)
+        line = frame.f_lineno - first + 1
         found = []
-        for loop in _enclosing(tree, frame.f_lineno - first + 1):
+        for loop in written:
+            if not loop.first <= line <= loop.last:
+                continue
             limits = list(_limits(loop, names, code))
-            if isinstance(loop, ast.While):
+            if loop.over is None:
                 found.append(Loop(None, 0, limits, endless=True))
             else:
-                passes, left = _counted(loop, names) or (None, 0)
+                passes, left = _counted(*loop.over, names) or (None, 0)
                 found.append(Loop(passes, left, limits))
         return found
 
-    def _parse(self, code: CodeType) -> ast.AST | None:
-        """None if there is no source, or it was changed since the program began."""
+    def _parse(self, code: CodeType) -> list[_Written] | None:
+        """The loops, inner ones first. None if there is no source, or it was changed since the
+        program began.
+        """
         try:
             file = os.stat(code.co_filename)  # noqa: PTH116
             if file.st_mtime > self._began:
@@ -174,7 +199,9 @@ class Loops:
                 # Comments and texts may begin left of the function's first line.
                 header = "if True:\n" if lines[0][:1].isspace() else "\n"
                 lines = [header, *lines]
-            return ast.parse("".join(lines))
+            tree = ast.parse("".join(lines))
+            loops = [_Written(n) for n in ast.walk(tree) if isinstance(n, (ast.For, ast.While))]
+            return sorted(loops, key=lambda loop: (-loop.first, loop.last))
         except Exception:  # tokenize and ast raise many
             return None
 
@@ -190,33 +217,6 @@ def _has_loop(code: CodeType) -> bool:
         )
         for each in dis.get_instructions(code)
     )
-
-
-def _enclosing(tree: ast.AST, line: int) -> list[ast.For | ast.While]:
-    """The loops of a function whose bodies hold ``line``, from the innermost outwards."""
-    found: list[ast.For | ast.While] = []
-    node: ast.AST | None = tree
-    while node is not None:
-        inner = None
-        for child in _children(node):
-            first, last = getattr(child, "lineno", None), getattr(child, "end_lineno", None)
-            if first is not None and last is not None and first <= line <= last:
-                inner = child
-        if isinstance(inner, (ast.For, ast.While)):
-            body = inner.body
-            if body[0].lineno <= line <= (body[-1].end_lineno or 0):
-                found.append(inner)
-        node = inner
-    return found[::-1]
-
-
-def _children(node: ast.AST) -> Iterator[ast.AST]:
-    """Those of a `case` for the case itself, which has no lines."""
-    for child in ast.iter_child_nodes(node):
-        if type(child).__name__ == "match_case":
-            yield from ast.iter_child_nodes(child)
-        else:
-            yield child
 
 
 class _Names:
@@ -238,9 +238,9 @@ class _Names:
         elif isinstance(node, ast.Name):
             value = self._local[node.id] if node.id in self._local else self._global[node.id]
         elif isinstance(node, ast.Attribute):
-            value = getattr(self.value(node.value), node.attr)
+            value = _stored(self.value(node.value), node.attr)
         elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
-            value = self.value(node.value)[node.slice.value]
+            value = _item(self.value(node.value), node.slice.value)
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             value = -self.number(node.operand)
         elif isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
@@ -260,7 +260,8 @@ class _Names:
 
     def number(self, node: ast.AST) -> Any:
         value = self.value(node)
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
+        kind = type(value)
+        if kind is bool or not issubclass(kind, (int, float)):
             raise LookupError
         return value
 
@@ -274,10 +275,52 @@ class _Names:
                 return self.range(node.args[0])
             raise LookupError
         value = self.value(node)
-        value = getattr(value, "iterable", value)  # tqdm's
-        if not isinstance(value, range):
+        if type(value) is not range:
+            value = _stored(value, "iterable")  # tqdm's
+        if type(value) is not range:
             raise LookupError
         return value
+
+
+def _stored(owner: Any, name: str) -> Any:
+    """An attribute that is stored, in the object, a slot of it or its class, or as an item of a
+    dictionary or of a configuration that offers its items so.
+
+    Raises:
+        LookupError: a property, or whatever else would have to be computed.
+    """
+    try:
+        found = inspect.getattr_static(owner, name)
+    except AttributeError:
+        return _item(owner, name)
+    if isinstance(found, types.MemberDescriptorType):
+        return found.__get__(owner)
+    if hasattr(type(found), "__get__"):
+        raise LookupError
+    return found
+
+
+def _item(owner: Any, key: Any) -> Any:
+    """An item of a list, a tuple or a dictionary, OmegaConf's and `ml_collections`' among them.
+
+    Raises:
+        LookupError: there is none, or the owner's class has its own way to give it.
+    """
+    kind = type(owner)
+    for plain in (list, tuple, dict):
+        if issubclass(kind, plain):
+            if kind.__getitem__ is not plain.__getitem__ or hasattr(kind, "__missing__"):
+                raise LookupError
+            return owner[key]
+    for place in ("_content", "_fields"):
+        try:
+            content = inspect.getattr_static(owner, place)
+        except AttributeError:
+            continue
+        if type(content) is dict:
+            found = content[key]
+            return getattr(found, "__dict__", {}).get("_val", found)
+    raise LookupError
 
 
 _OPERATORS: Any = {
@@ -296,9 +339,8 @@ def _name(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _counted(loop: ast.For, names: _Names) -> tuple[int, int] | None:
+def _counted(iterable: ast.expr, target: ast.expr, names: _Names) -> tuple[int, int] | None:
     """Passes in all and left; None if the loop is not over a range, or its variable was changed."""
-    iterable, target = loop.iter, loop.target
     if isinstance(iterable, ast.Call) and _name(iterable.func) == "enumerate" and iterable.args:
         if not isinstance(target, ast.Tuple) or len(target.elts) != 2:
             return None
@@ -310,19 +352,12 @@ def _counted(loop: ast.For, names: _Names) -> tuple[int, int] | None:
         return None
 
 
-def _limits(loop: ast.For | ast.While, names: _Names, code: CodeType) -> Iterator[Limit]:
+def _limits(loop: _Written, names: _Names, code: CodeType) -> Iterator[Limit]:
     """Numbers that the loop's test compares, or branches of it that leave it."""
-    sides = [_ascending(loop.test, lasts=True)] if isinstance(loop, ast.While) else []
-    sides += [
-        _ascending(each.test, lasts=False)
-        for each in loop.body
-        if isinstance(each, ast.If) and isinstance(each.body[-1], (ast.Break, ast.Return))
-    ]
-    for pair in sides:
-        if pair is not None:
-            with suppress(Exception):  # the program's own objects may raise anything
-                value, end = (float(names.number(side)) for side in pair)
-                yield Limit((code, pair[0].lineno), value, end)
+    for pair in loop.limits:
+        with suppress(Exception):  # the program's own objects may raise anything
+            value, end = (float(names.number(side)) for side in pair)
+            yield Limit((code, pair[0].lineno), value, end)
 
 
 def _ascending(test: ast.AST, *, lasts: bool) -> tuple[ast.expr, ast.expr] | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import itertools
 import math
 import multiprocessing
 import os
+import pickle
 import runpy
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +19,7 @@ from typing import Any
 
 import pytest
 from hops_profiler.timing.length import Length, Pass
-from hops_profiler.timing.loops import MOST_LINES
+from hops_profiler.timing.loops import MOST_LINES, Loops, _counted, _Names
 
 pytestmark = pytest.mark.live
 
@@ -319,6 +321,118 @@ def test_a_script_of_any_length_is_bounded(tmp_path: Path) -> None:
 def test_a_trainer_knows(tmp_path: Path) -> None:
     source = "trainer.train(step)\n"
     assert told(tmp_path, source, trainer=Trainer()) == [300.0] * 5
+
+
+def test_a_loop_around_a_trainer_counts(tmp_path: Path) -> None:
+    """Of 3 folds, each of 300 iterations, 5 of which are made."""
+    source = """
+from copy import deepcopy
+for fold in range(3):
+    deepcopy(trainer).train(step)
+"""
+    found = told(tmp_path, source, trainer=Trainer())
+    assert found[:5] == [900.0] * 5
+    assert found[-1] == 10 + 300
+
+
+def test_a_trainer_within_a_loop_of_unknown_length_has_none(tmp_path: Path) -> None:
+    source = "for rate in rates():\n    trainer.train(step)\n"
+    assert told(tmp_path, source, trainer=Trainer(), rates=lambda: [0.1]) == [None] * 5
+
+
+class Stored:
+    """Attributes of several kinds; ``asked`` says which of them were computed."""
+
+    __slots__ = ("__dict__", "asked", "slot")
+    of_class = 3
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.slot = 3
+        self.__dict__["own"] = 3
+
+    @property
+    def computed(self) -> int:
+        self.asked.append("computed")
+        return 3
+
+    def __getattr__(self, name: str) -> int:
+        self.asked.append(name)
+        return 3
+
+    def __getitem__(self, name: str) -> int:
+        self.asked.append(name)
+        return 3
+
+
+class Settings(dict[str, int]):
+    """A dictionary whose items are its attributes, too."""
+
+    def __getattr__(self, name: str) -> int:
+        raise AssertionError(name)
+
+
+class Computed(dict[str, int]):
+    def __getitem__(self, name: str) -> int:
+        raise AssertionError(name)
+
+
+class Resolved:
+    """As OmegaConf's and `ml_collections`' dictionaries: attributes are looked up in a place."""
+
+    def __init__(self, place: str, item: object) -> None:
+        self.__dict__[place] = {"epochs": item}
+
+    def __getattr__(self, name: str) -> int:
+        raise AssertionError(name)
+
+
+@pytest.mark.parametrize(
+    ("read", "known"),
+    [
+        ("stored.own", 3.0),
+        ("stored.slot", 3.0),
+        ("stored.of_class", 3.0),
+        ("stored.computed", None),
+        ("stored.missing", None),
+        ("stored['missing']", None),
+        ("settings.epochs", 3.0),
+        ("settings['epochs']", 3.0),
+        ("computed['epochs']", None),
+        ("numbers[1]", 3.0),
+        ("omega.epochs", 3.0),
+        ("collected.epochs", 3.0),
+    ],
+)
+def test_nothing_of_the_program_is_computed(tmp_path: Path, read: str, known: float | None) -> None:
+    """The loop itself goes over another range, so that it computes nothing either."""
+    stored = Stored()
+    loop = ast.parse(f"for epoch in range({read}): pass").body[0]
+    assert isinstance(loop, ast.For)
+    variables = {
+        "epoch": 1,
+        "stored": stored,
+        "settings": Settings(epochs=3),
+        "computed": Computed(epochs=3),
+        "numbers": [1, 3],
+        "omega": Resolved("_content", SimpleNamespace(_val=3)),
+        "collected": Resolved("_fields", 3),
+    }
+    passes = _counted(loop.iter, loop.target, _Names(variables, {}))
+    assert passes == (None if known is None else (3, 1))
+    assert stored.asked == []
+
+
+def test_parsed_functions_are_not_kept(tmp_path: Path) -> None:
+    """Only their loops: the statements around them would hold megabytes."""
+    source = "x = 1\n" * 500 + "for epoch in range(3):\n    step()\n" + "    x = 2\n" * 500
+    script = tmp_path / "train.py"
+    script.write_text(source)
+    loops = Loops(began=time.time() + 60.0)
+    found = loops._parse(compile(source, str(script), "exec"))
+    assert found is not None
+    assert len(found) == 1
+    assert len(pickle.dumps(found)) < 2000
 
 
 def test_a_functions_variables_are_not_kept(tmp_path: Path) -> None:
