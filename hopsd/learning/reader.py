@@ -74,7 +74,7 @@ class Collected:
     programs: Mapping[JobId, str] = field(default_factory=dict)
     saved: Mapping[JobId, bool] = field(default_factory=dict)
     shortages: tuple[Shortage, ...] = ()
-    samples_planned: Mapping[JobId, float] = field(default_factory=dict)
+    samples_planned: Mapping[JobId, float | None] = field(default_factory=dict)
     unread: str = ""
 
 

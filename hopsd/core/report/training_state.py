@@ -12,6 +12,9 @@ from hopsd.model.reading import JobReading, SlurmState
 
 MAX_RESTART_SECONDS = 3600.0
 
+SHOWN_SECONDS = 60.0
+"""From its first step on, a run has shown by then how long it is, if it shows it at all."""
+
 Run = tuple[JobId, int]
 """A job and Slurm's restart count."""
 
@@ -65,22 +68,27 @@ def samples_done(reports: Iterable[Report], jobs: Mapping[JobId, JobReading]) ->
 
 def samples_planned(
     reports: Iterable[Report], jobs: Mapping[JobId, JobReading]
-) -> dict[JobId, float]:
-    """Samples in all by job, as the loops of its newest run show them; omitted where they do not.
+) -> dict[JobId, float | None]:
+    """Samples in all by job, as the loops of its newest run show them; omitted where they do not
+    yet, None where they do not any more.
 
     A profile run counts where there is no other: its training is as long as the job's.
     """
     runs: dict[tuple[JobId, bool, int], list[Report]] = defaultdict(list)
     for report in reports:
         runs[report.job, not report.profiling, report.run].append(report)
-    result: dict[JobId, float] = {}
+    result: dict[JobId, float | None] = {}
     done = samples_done((report for run in runs.values() for report in run), jobs)
-    for (job, trains, _), run in sorted(runs.items(), key=lambda item: item[0]):
+    newest = {job: (job, trains, run) for job, trains, run in sorted(runs)}
+    for job, trains, number in newest.values():
+        run = runs[job, trains, number]
         known = [r.planned / r.iterations for r in run if r.planned is not None and r.iterations]
         if known:
             present = sum(report.samples for report in run)
             result[job] = (done[job] if trains else present) + (max(known) - 1.0) * present
-    return {job: samples for job, samples in result.items() if bounds.SAMPLES.holds(samples)}
+        elif trains and any(r.at - r.first_step >= SHOWN_SECONDS for r in run):
+            result[job] = None
+    return {j: s for j, s in result.items() if s is None or bounds.SAMPLES.holds(s)}
 
 
 def _kept(runs: Mapping[int, Sequence[Report]], present: int) -> float:

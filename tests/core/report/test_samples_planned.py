@@ -69,6 +69,17 @@ def test_a_profile_run_tells_it_until_the_job_itself_does() -> None:
     assert planned(tried, itself, restarts=1) == 12800.0
 
 
+def test_what_a_run_does_not_show_any_more_is_forgotten() -> None:
+    """Another program, or a counter that is no longer steady. A run that has just begun may yet
+    show it.
+    """
+    begun = replace(HALF, run=1, pid=3, planned=None)
+    read = {JOB: replace(READ, restarts=1)}
+    assert samples_planned([HALF, begun], read) == {}
+    later = replace(begun, at=begun.first_step + 60.0)
+    assert samples_planned([HALF, later], read) == {JOB: None}
+
+
 def test_nothing_is_made_up() -> None:
     assert planned(replace(HALF, planned=None)) is None
     assert planned(replace(HALF, iterations=0, samples=0.0)) is None
