@@ -31,9 +31,8 @@ class Inputs:
     def __init__(self) -> None:
         self.looking = False
         self._compiles = False
-        self._owner: Any = None
-        self._original: Any = None
-        self._called: Any = None
+        self._owners: list[Any] = []
+        self._called: dict[Any, tuple[Any, Any]] = {}
         self._thread = 0
         self._depth = 0
         self._most = 0
@@ -63,17 +62,23 @@ class Inputs:
 
         torch.compile = compiled
 
-    def look(self) -> None:
-        """Begin, in this thread."""
+    def look(self, *, again: bool = False) -> None:
+        """Begin, in this thread. ``again``: no new classes of modules are looked for."""
         if self.looking:
             return
         self._compiles = self._compiles or _has_compiled()
-        owner: Any = _compiled_module() if self._compiles else torch.nn.Module
-        original = owner.__call__
-        self._owner = owner
-        self._original = vars(owner).get("__call__")
+        if self._compiles:
+            self._owners = [_compiled_module()]
+        elif not again:
+            self._owners = [torch.nn.Module, *_with_own_calls(torch.nn.Module)]
         self._thread, self._depth = get_ident(), 0
         self._forget()
+        for owner in self._owners:
+            self._hook(owner)
+        self.looking = True
+
+    def _hook(self, owner: Any) -> None:
+        original = owner.__call__
 
         @functools.wraps(original)
         def called(module: Any, *args: Any, **kwargs: Any) -> Any:
@@ -81,20 +86,22 @@ class Inputs:
                 return original(module, *args, **kwargs)
             return self._call(functools.partial(original, module), module, args, kwargs)
 
-        self._called = owner.__call__ = called
-        self.looking = True
+        self._called[owner] = called, vars(owner).get("__call__")
+        owner.__call__ = called
 
     def rest(self) -> None:
         """End; nothing of it is left."""
         if not self.looking:
             return
         self.looking = False
-        if vars(self._owner).get("__call__") is not self._called:
-            return  # other code has wrapped ours, which now only passes calls on
-        if self._original is None:
-            del self._owner.__call__
-        else:
-            self._owner.__call__ = self._original
+        for owner, (called, original) in self._called.items():
+            if vars(owner).get("__call__") is not called:
+                continue  # other code has wrapped ours, which now only passes calls on
+            if original is None:
+                del owner.__call__
+            else:
+                owner.__call__ = original
+        self._called = {}
 
     def _call(self, function: Any, module: Any, args: Any, kwargs: Any) -> Any:
         if get_ident() != self._thread or not torch.is_grad_enabled():
@@ -138,6 +145,16 @@ class Inputs:
             same = tuple(outer.shape[:2]) == tuple(inner.shape[:2])
             if same and self._most == outer.shape[0]:
                 self._most = int(outer.shape[1])
+
+
+def _with_own_calls(owner: Any) -> set[Any]:
+    """Its subclasses, at any depth, that are called in their own way, as GPyTorch's models."""
+    found = set()
+    for kind in type.__subclasses__(owner):
+        if "__call__" in vars(kind):
+            found.add(kind)
+        found |= _with_own_calls(kind)
+    return found
 
 
 def _has_compiled() -> bool:

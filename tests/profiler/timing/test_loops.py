@@ -302,6 +302,33 @@ def test_a_second_axis_that_a_layer_calls_the_batchs() -> None:
     assert measured(train)["samples"] == 200
 
 
+def test_models_that_are_called_in_their_own_way() -> None:
+    """As GPyTorch's, whose constraints on parameters are called as modules are."""
+
+    class Process(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(1, 1))
+            self.positive = nn.Softplus()
+
+        def __call__(self, features: torch.Tensor) -> torch.Tensor:
+            return self.positive(self.scale) * features
+
+    model = Process()
+    call = Process.__call__
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    features = torch.randn(200, 2)
+
+    def train() -> None:
+        for _ in range(60):
+            optimizer.zero_grad()
+            model(features).square().mean().backward()
+            optimizer.step()
+
+    assert counts(measured(train))[:2] == (60, 12_000)
+    assert Process.__call__ is call
+
+
 def test_a_sampler_that_refuses_its_length_is_measured() -> None:
     class Endless(Sampler[list[int]]):
         def __iter__(self) -> Iterator[list[int]]:
