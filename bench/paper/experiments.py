@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hopsd.sim.information.knowledge import Knows
+
 SEEDS = (0, 1, 2, 3, 4)
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One simulation. ``gap`` of the integer program; ``rate``: jobs an hour, None: preset's."""
+    """One simulation. ``gap`` of the integer program; ``rate``: jobs an hour, None: preset's;
+    ``knows``: what the policy knows of the jobs, None: all, as the paper's do.
+    """
 
     preset: str
     policy: str
@@ -17,12 +21,14 @@ class Case:
     rate: float | None = None
     jobs: int | None = None
     gap: float = 0.01
+    knows: Knows | None = None
 
     @property
     def name(self) -> str:
         extra = "" if self.rate is None else f"-{self.rate:g}h"
         extra += "" if self.jobs is None else f"-{self.jobs}j"
         extra += "" if self.gap == 0.01 else f"-gap{self.gap:g}"
+        extra += "" if self.knows is None else f"-{self.knows}"
         return f"{self.preset}-{self.policy}{extra}-{self.seed}"
 
 
@@ -45,6 +51,12 @@ ARRIVALS = [
     for policy in PAPERS_RIVALS
 ]
 NO_GAP = [Case("paper-512", "hops", s, gap=0.0) for s in SEEDS[:2]]
+KNOWLEDGE = [
+    Case("paper-512", policy, seed, knows=knows)
+    for seed in SEEDS[:2]
+    for policy in (*PAPERS_RIVALS, *OTHERS)
+    for knows in Knows
+]
 
 ALL = {
     "table3": TABLE_3,
@@ -54,4 +66,5 @@ ALL = {
     "ftf": FTF,
     "arrivals": ARRIVALS,
     "gap": NO_GAP,
+    "knowledge": KNOWLEDGE,
 }

@@ -12,6 +12,7 @@ from bench.paper.claims import claims
 from bench.paper.experiments import (
     ARRIVALS,
     FTF,
+    KNOWLEDGE,
     NO_GAP,
     PAPERS_RIVALS,
     PRIORITIES,
@@ -24,12 +25,13 @@ from bench.paper.experiments import (
     Case,
 )
 from bench.paper.runs import Kept, kept
-from bench.paper.text import AGREES, CLOSING, FINDINGS, OPENING
+from bench.paper.text import AGREES, CLOSING, FINDINGS, KNOWN, OPENING
 from hopsd.core.queue.priority import age_seconds
 from hopsd.core.queue.window import sensitivities
 from hopsd.model.cluster import Node
 from hopsd.model.plan import PlanSettings
 from hopsd.sim.facts import jobs_of
+from hopsd.sim.information.knowledge import Knows
 from hopsd.sim.presets import preset
 from hopsd.sim.svg import Axis, chart, distribution
 
@@ -80,6 +82,8 @@ def write_page(folder: Path, docs: Path) -> None:
         "## Planning time (figure 14)\n",
         _planning(folder),
         CLOSING,
+        "## What policies know, 512 GPUs\n",
+        _knowledge(folder),
         _findings(),
         _last_jobs(folder),
     ]
@@ -257,6 +261,27 @@ def _planning(folder: Path) -> str:
             *_gaps(own),
         ])  # fmt: skip
     return text if runs else NOT_RUN
+
+
+def _knowledge(folder: Path) -> str:
+    runs = _found(KNOWLEDGE, folder)
+    if not runs:
+        return NOT_RUN
+    shown = ("makespan_h", "avg_jct_h", "max_latency_ratio", "avg_fragments")
+    text = KNOWN.format(seeds=len({k.case.seed for k in runs}))
+    text += _row(["policy", "makespan, h", "mean JCT, h", "max LR", "fragments"])
+    text += _row(["---"] + ["---:"] * len(shown))
+    for policy in _policies(runs):
+        own = [[k for k in runs if (k.case.policy, k.case.knows) == (policy, of)] for of in Knows]
+        if all(own):
+            text += _row([
+                policy,
+                *(
+                    " / ".join(_figure(fmean(k.figures[key] for k in of)) for of in own)
+                    for key in shown
+                ),
+            ])  # fmt: skip
+    return text
 
 
 def _gaps(runs: Sequence[Kept]) -> tuple[str, str]:

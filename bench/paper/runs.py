@@ -14,6 +14,7 @@ from hopsd.policies.protocol import Policy
 from hopsd.policies.registry import get
 from hopsd.sim.engine import PLAN_SECONDS_MAX, SimulationSettings
 from hopsd.sim.facts import facts_of
+from hopsd.sim.information.knowledge import KnowledgeSettings, Knows
 from hopsd.sim.metrics import throughput_over_time
 from hopsd.sim.presets import preset
 from hopsd.sim.study import figures, play
@@ -85,7 +86,8 @@ def run(case: Case, folder: Path) -> Kept:
         time_limit_seconds=PLAN_SECONDS_MAX,
         effort=0,
     )
-    settings = SimulationSettings(ROUND_SECONDS, plan=plan)
+    knows = KnowledgeSettings(case.knows or Knows.PERFECT, seed=case.seed)
+    settings = SimulationSettings(ROUND_SECONDS, plan=plan, knowledge=knows)
     policy = _Timed(get(case.policy))
     result = play(case.policy, policy, cluster, workload, settings)
     facts = facts_of(cluster, workload)

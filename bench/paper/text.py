@@ -69,3 +69,10 @@ CLOSING = """
 CPU seconds of every round's first plan, including the solver's processes. `python -m bench.plan`
 measures how planning scales with GPUs and queue length (figure 15).
 """
+
+KNOWN = """The tables above give every policy the true speeds and samples. Here they know in turn
+all, what hopsd would have had ("measured": the speed of one GPU, that of other shapes with a mean
+error of 10 %, run times by past runs and before those by time limits) and nothing but time limits
+([simulator.md](simulator.md#what-policies-know)). Three figures in each cell; seeds: {seeds}.
+
+"""
