@@ -453,4 +453,91 @@ def neuralforecast():
     NeuralForecast([model], freq="D").fit(frame(8), val_size=12)
 
 
+def diffusion():
+    """Accelerate with accumulated gradients, and an average of the weights."""
+    from pathlib import Path
+
+    from denoising_diffusion_pytorch import GaussianDiffusion, Trainer, Unet
+    from PIL import Image
+
+    Path("images").mkdir()
+    for number in range(200):
+        pixels = made.integers(0, 255, (32, 32, 3)).astype("u1")
+        Image.fromarray(pixels).save(f"images/{number}.png")
+    model = GaussianDiffusion(Unet(dim=8, dim_mults=(1, 2)), image_size=16, timesteps=20)
+    trainer = Trainer(
+        model, "images", train_batch_size=16, gradient_accumulate_every=2, train_num_steps=200,
+        calculate_fid=False, save_and_sample_every=1000,
+    )  # fmt: skip
+    each_step(16 * 2)
+    trainer.train()
+
+
+def pythae():
+    from pythae.models import VAE, VAEConfig
+    from pythae.trainers import BaseTrainer, BaseTrainerConfig
+
+    before(BaseTrainer, "eval_step", hand_clock.pause)
+    each_step(64)
+    model = VAE(VAEConfig(input_dim=(1, 16, 16), latent_dim=4))
+    rows = made.random((640, 1, 16, 16)).astype("f4")
+    BaseTrainer(
+        model, train_dataset=dataset(rows), eval_dataset=dataset(rows[:100]),
+        training_config=BaseTrainerConfig(
+            output_dir="out", num_epochs=20, per_device_train_batch_size=64, no_cuda=True
+        ),
+    ).train()  # fmt: skip
+
+
+def dataset(rows):
+    from pythae.data.datasets import BaseDataset
+
+    return BaseDataset(torch.as_tensor(rows), torch.zeros(len(rows)))
+
+
+def monai():
+    """Its engine on patches of an image, with an evaluator."""
+    from monai.data import DataLoader, Dataset
+    from monai.engines import SupervisedEvaluator, SupervisedTrainer
+    from monai.handlers import ValidationHandler
+    from monai.losses import DiceLoss
+    from monai.networks.nets import UNet
+
+    images = [
+        {"image": torch.rand(1, 32, 32), "label": (torch.rand(1, 32, 32) > 0.5).float()}
+        for _ in range(160)
+    ]
+    network = UNet(2, 1, 1, channels=(8, 16), strides=(2,))
+    before(SupervisedEvaluator, "run", hand_clock.pause)
+    each_step(8)
+    check = SupervisedEvaluator(torch.device("cpu"), DataLoader(Dataset(images[:16]), 8), network)
+    SupervisedTrainer(
+        device=torch.device("cpu"), max_epochs=9, network=network,
+        loss_function=DiceLoss(sigmoid=True),
+        train_data_loader=DataLoader(Dataset(images), batch_size=8),
+        optimizer=torch.optim.Adam(network.parameters()),
+        train_handlers=[ValidationHandler(1, check)],
+    ).run()  # fmt: skip
+
+
+def speechbrain():
+    import speechbrain
+
+    class Brain(speechbrain.Brain):
+        def compute_forward(self, batch, stage):
+            return self.modules.body(batch[0])
+
+        def compute_objectives(self, predictions, batch, stage):
+            return torch.nn.functional.cross_entropy(predictions, batch[1])
+
+    after(Brain, "fit_batch", lambda _, batch: hand_clock.step(len(batch[0])))
+    before(Brain, "evaluate_batch", hand_clock.pause)
+    brain = Brain({"body": tiny.network()}, lambda given: torch.optim.Adam(given, 1e-3))
+    given = {"batch_size": 64}
+    brain.fit(
+        range(9), tiny.rows(64 * 30), tiny.rows(128), progressbar=False,
+        train_loader_kwargs=given, valid_loader_kwargs=given,
+    )  # fmt: skip
+
+
 globals()[sys.argv[1]](*sys.argv[2:])
