@@ -18,7 +18,7 @@ from hopsd.core.snapshot_settings import SnapshotSettings
 from hopsd.core.speed.estimator import Estimate, Estimator
 from hopsd.core.submission.comment import Comment
 from hopsd.core.submission.partitions import Access
-from hopsd.core.submission.rules import rules_of, switches_note
+from hopsd.core.submission.rules import rules_of, switches_note, types_note
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
 from hopsd.model.history import JobRecord
@@ -97,7 +97,8 @@ def snapshot_job(of: Sources, context: Context) -> SnapshotJob:
     rules = _rules(of, context, where)
     unsaved = UNSAVED_NOTE if of.stay is Stay.UNTIL_SAVED else ""
     switches = switches_note(of.read, context.reading.nodes, of.record.wait_seconds)
-    notes = [left_out, _fewer_cores(of.read, rules), switches, unsaved]
+    types = types_note(of.read, context.reading.nodes)
+    notes = [left_out, _fewer_cores(of.read, rules), types, switches, unsaved]
     if left_out:
         of = replace(of, comment=replace(of.comment, reqs=reqs))
     expected = _expected(of, context)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopsd.core.submission.rules import allowed_nodes
+from hopsd.core.submission.rules import allowed_nodes, types_note
 from hopsd.model.allocation import Allocation
 from hopsd.model.asked import NOTHING_ASKED, Asked
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, host_of
@@ -90,6 +90,24 @@ def test_who_may_have_them(asked: Asked, by_type: bool, names: list[str]) -> Non
     assert [n.name for n in allowed_nodes(replace(JOB, asked=asked), nodes)] == names
     kept_out = replace(JOB, excluded=frozenset({NodeName("n0")}))
     assert [n.name for n in allowed_nodes(kept_out, nodes)] == ["n1"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "by_type", "told"),
+    [
+        (NOTHING_ASKED, True, "not on n0/1g.10gb, n0/a100: before Slurm 23.11"),
+        (NOTHING_ASKED, False, ""),
+        (Asked(gpu_type=S), True, ""),
+        (Asked(nodes=frozenset({NodeName("n1")})), True, ""),
+    ],
+)
+def test_who_names_no_type_is_told_of_the_nodes_that_ask_for_one(
+    asked: Asked, by_type: bool, told: str
+) -> None:
+    nodes = [*(replace(node, by_type=by_type) for node in MIXED), PLAIN]
+    note = types_note(replace(JOB, asked=asked), nodes)
+    assert note.startswith(told)
+    assert bool(note) == bool(told)
 
 
 def test_slurm_is_asked_for_the_type_after_the_last_one_is_cleared() -> None:

@@ -15,6 +15,9 @@ from hopsd.model.rules import Rules, ShapeRule
 _DECIMALS = 10**6
 """Fractions of a core per GPU or of a megabyte, rounded down: never more than was requested."""
 
+_NAMED_MOST = 4
+"""Nodes that a note names."""
+
 
 def rules_of(
     job: JobReading,
@@ -90,6 +93,26 @@ def switches_note(job: JobReading, nodes: Iterable[NodeReading], waited: float) 
     kept = waited < limit
     return f"--switches={most} {'counts until' if kept else 'no longer counts:'} it has waited" + (
         f" {timedelta(seconds=limit)}" if kept else f" the {timedelta(seconds=limit)} that it names"
+    )
+
+
+def types_note(job: JobReading, nodes: Iterable[NodeReading]) -> str:
+    """What the user of a job without a GPU type should know of nodes for others; "" if nothing."""
+    if job.asked.gpu_type is not None:
+        return ""
+    names = sorted(
+        node.name
+        for node in nodes
+        if node.by_type
+        and (job.asked.nodes is None or host_of(node.name) in job.asked.nodes)
+        and host_of(node.name) not in job.excluded
+    )
+    if not names:
+        return ""
+    more = f" and {len(names) - _NAMED_MOST} more" if len(names) > _NAMED_MOST else ""
+    return (
+        f"not on {', '.join(names[:_NAMED_MOST])}{more}: before Slurm 23.11 GPUs of a node with"
+        " several types are for jobs that name one, as in --gres=gpu:TYPE:1"
     )
 
 
