@@ -610,7 +610,7 @@ end
 -- word, texts of which one stands in its commands.
 local STARTS = {
   { "apptainer", "[^%w_]apptainer%s", "[^%w_]singularity%s" },
-  { "cleanenv", "%-%-cleanenv", "%-%-containall" },
+  { "cleanenv", "%-%-cleanenv", "%-%-containall", "%-%-compat%s" },
   { "writable", "%-%-writable[%s=]", "APPTAINER_WRITABLE=", "SINGULARITY_WRITABLE=" },
   { "enroot", "[^%w_]enroot%s+start" },
   { "shifter", "[^%w_]shifter%s" },

@@ -180,6 +180,7 @@ def test_no_comment_keeps_slurmctld_busy(inside: str) -> None:
         ("apptainer exec --nv image.sif python train.py", {"apptainer"}),
         ("srun singularity exec -e --nv image.sif python t.py", {"apptainer", "cleanenv"}),
         ("apptainer run --containall image.sif", {"apptainer", "cleanenv"}),
+        ("apptainer exec --compat image.sif python t.py", {"apptainer", "cleanenv"}),
         ("apptainer exec --writable box python t.py", {"apptainer", "writable"}),
         ("apptainer exec --writable-tmpfs i.sif python t.py", {"apptainer"}),
         ("apptainer exec --writable=true box python t.py", {"apptainer", "writable"}),
