@@ -8,7 +8,7 @@ from __future__ import annotations
 from hopsd.model.asked import Asked
 
 _REASONS = {
-    "cleanenv": "apptainer with --cleanenv, --containall or --compat, which keep hops' variables out",
+    "cleanenv": "apptainer with --cleanenv, --containall or --compat, which clears hops' variables",
     "writable": "apptainer with --writable, which cannot bind hops' folders",
     "docker": "docker, which passes on neither hops' variables nor its folders",
     "podman": "podman, which passes on neither hops' variables nor its folders",
