@@ -5,11 +5,21 @@
 #
 # usage: save.sh FOLDER
 
-# is_memory STATE FOLDER: STATE is a file that has as much memory as it says, and FOLDER lies elsewhere.
-# This process is outside of the job's limits: it must not fill the memory that the job could not.
+# is_memory STATE FOLDER: STATE is a file, or a folder of files, that has as much memory as it says, and
+# FOLDER lies elsewhere. This process is outside of the job's limits: it must not fill the memory that
+# the job could not.
 is_memory() {
-    [ -f "$1" ] && [ ! -L "$1" ] && [ "$(stat -c %d -- "$1")" != "$(stat -c %d -- "$2")" ] &&
-        [ "$(($(stat -c '%b * %B' -- "$1")))" -ge "$(stat -c %s -- "$1")" ]
+    [ -e "$1" ] && [ "$(stat -c %d -- "$1")" != "$(stat -c %d -- "$2")" ] &&
+        [ -z "$(find "$1" ! -type f ! -type d)" ] &&
+        find "$1" -type f -printf '%b %s\n' | awk '512 * $1 < $2 { exit 1 }'
+}
+
+# Writes the folder $state into $coming, which is $final from then on. Who gives up waiting renames the
+# former, and nothing by that name is made again.
+publish_folder() {
+    [ ! -e "$final" ] || return 1
+    (cd "$coming" && cp -r --no-dereference -- "$state/." . && find . -exec sync -- {} +) 2> /dev/null &&
+        mv -T -- "$coming" "$final" && sync -- "$folder"
 }
 
 # Writes $state, the save $token, to where $to says. True: it need not be kept.
@@ -21,6 +31,10 @@ publish() {
     # Not there: it has been published, or a run has given up waiting for it.
     if [ -d "$folder" ] && [ ! -e "$coming" ]; then return 0; fi
     is_memory "$state" "$folder" || return 1
+    if [ -d "$state" ]; then
+        publish_folder
+        return
+    fi
     dd if="$state" of="$coming" bs=8M iflag=nofollow,nonblock oflag=nofollow,nonblock \
         conv=fsync,nocreat 2> /dev/null || return 1
     for other in "$folder.$name."*.coming; do
@@ -32,13 +46,13 @@ publish() {
 
 LC_ALL=C
 export LC_ALL
-spares=$(find "${1:?usage: save.sh FOLDER}" -maxdepth 1 -name '*.spare')
+spares=$(find "${1:?usage: save.sh FOLDER}" -maxdepth 1 \( -name '*.spare' -o -name '*.made' \))
 for to in "$1"/*.to; do
     [ -f "$to" ] && [ ! -L "$to" ] || continue
     token=${to##*/} token=${token%.to}
     state=${to%.to}.state
     # One process at a time writes a save.
-    (flock -n 9 || exit 0; if publish; then rm -f -- "$to" "$state"; fi) 9< "$to"
+    (flock -n 9 || exit 0; if publish; then rm -rf -- "$to" "$state"; fi) 9< "$to"
 done
 # Not those that the job's next run here, which may have begun, has made since.
-printf '%s\n' "$spares" | while IFS= read -r spare; do rm -f -- "$spare"; done
+printf '%s\n' "$spares" | while IFS= read -r spare; do rm -rf -- "$spare"; done

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -18,6 +18,7 @@ import torch.distributed as dist
 from hops_profiler import environment
 from hops_profiler.checkpoint.leaving import leave
 from hops_profiler.checkpoint.memory import Memory
+from hops_profiler.checkpoint.size import size_of
 from hops_profiler.checkpoint.target import PATIENCE_SECONDS, Target
 from hops_profiler.checkpoint.wishes import Agreement, Asked, first, several
 
@@ -138,7 +139,7 @@ class Checkpoint:
         """True: it is in memory, and to be written; False: it has been written."""
         self._superseded.set()
         self._join()
-        memory, size = self._memory, _bytes(state)
+        memory, size = self._memory, size_of(state)
         if memory is not None and memory.put(self._target, size, lambda f: _dump(state, f)):
             return True
         self._target.write(lambda file: torch.save(state, file))
@@ -160,7 +161,7 @@ class Checkpoint:
                 self._failure = failure
 
     def _reserve(self) -> None:
-        size = _bytes(self._state())
+        size = size_of(self._state())
         if first() and self._memory is not None:
             threading.Thread(target=self._memory.reserve, args=(size,), daemon=True).start()
 
@@ -204,32 +205,3 @@ def _without_checksums() -> Iterator[None]:
         yield
     finally:
         serialization.set_crc32_options(before)
-
-
-def _bytes(state: Any) -> int:
-    """About as many as a save of it has; what many tensors share counts once."""
-    storages: dict[int, int] = {}
-    _add(state, storages, set())
-    return sum(storages.values()) + 2**20 + 1024 * len(storages)
-
-
-def _add(value: Any, storages: dict[int, int], seen: set[int]) -> None:
-    if id(value) in seen:
-        return
-    seen.add(id(value))
-    if isinstance(value, torch.Tensor):
-        try:
-            storage = value.untyped_storage()
-            storages[storage.data_ptr() or id(value)] = storage.nbytes()
-        except (RuntimeError, AttributeError, NotImplementedError):  # sparse, or of another kind
-            storages[id(value)] = value.numel() * value.element_size()
-    elif isinstance(value, Mapping):
-        for one in value.values():
-            _add(one, storages, seen)
-    elif isinstance(value, (list, tuple)):
-        for one in value:
-            _add(one, storages, seen)
-    elif isinstance(value, (bytes, bytearray)):
-        storages[id(value)] = len(value)
-    elif isinstance(size := getattr(value, "nbytes", None), int):  # NumPy's arrays, and alike
-        storages[id(value)] = size

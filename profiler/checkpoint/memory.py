@@ -1,10 +1,10 @@
 """The node's memory: a folder of this job's, which prolog.sh makes and epilog.sh looks into.
 
-A save is two files. ``TOKEN.state`` has its bytes; ``TOKEN.to``, which comes last and so says that
-the other is complete, names the checkpoint. Whoever writes it to the file system holds a lock on
-the latter. ``OWN.spare`` is a process's room for its next save: pages that are there already are
-filled in half the time. ``mounts`` identifies the file systems that the node sees: in a container
-the same path may lead elsewhere.
+A save is two files. ``TOKEN.state`` has its bytes, or is a folder as the checkpoint will be;
+``TOKEN.to``, which comes last and so says that the other is complete, names the checkpoint. Whoever
+writes it to the file system holds a lock on the latter. ``OWN.spare`` is a process's room for its
+next save: pages that are there already are filled in half the time. ``mounts`` identifies the file
+systems that the node sees: in a container the same path may lead elsewhere.
 """
 
 from __future__ import annotations
@@ -66,9 +66,7 @@ class Memory:
             older = list(self.saves(target))
             token = target.announce()
             self.spare.rename(self.folder / f"{token}.state")
-            partial = self.folder / f"{token}.new"
-            partial.write_text(f"{target.path}\n")
-            partial.rename(self.folder / f"{token}.to")
+            self._direct(token, target)
             target.withdraw(token)
         except (OSError, RuntimeError):
             self.release()
@@ -76,6 +74,28 @@ class Memory:
         for save in older:
             save.drop()
         return True
+
+    def base(self, target: Target, size: int) -> Path | None:
+        """Where a checkpoint that is a folder, of about ``size`` bytes, is to be made; None: there
+        is no room.
+        """
+        try:
+            if size > usable(self.folder) or target.shares(self.folder):
+                return None
+        except OSError:
+            return None
+        return self.folder / f"{self.own}.made"
+
+    def put_folder(self, target: Target, made: Path) -> None:
+        """Keep ``made``, which is whole and in this folder, for ``target``. Raises OSError."""
+        token = target.announce(folder=True)
+        made.rename(self.folder / f"{token}.state")
+        self._direct(token, target)
+
+    def _direct(self, token: str, target: Target) -> None:
+        partial = self.folder / f"{token}.new"
+        partial.write_text(f"{target.path}\n")
+        partial.rename(self.folder / f"{token}.to")
 
     def release(self) -> None:
         """There will be no next save."""

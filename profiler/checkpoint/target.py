@@ -4,6 +4,9 @@ A save that is still to be written has an empty file beside the checkpoint, ``.N
 Its bytes are written there, and one rename publishes them: a run that gives up waiting removes
 that file, and with it the permission to publish. A token begins with the save's number; no save
 is published after a later one.
+
+A checkpoint may be a folder, of a name that no other save has had: then what is coming is one, too,
+and only save.sh fills it.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import contextlib
 import os
 import re
 import secrets
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -54,12 +58,13 @@ class Target:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         return self.path.parent.stat().st_dev == folder.stat().st_dev
 
-    def announce(self) -> str:
+    def announce(self, *, folder: bool = False) -> str:
         """Say that a save is coming; returns its token, by which it is known."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         latest = [int(path.name.split(".")[-2].partition("-")[0]) for path in self.expected()]
         token = f"{max(latest, default=0) + 1:08d}-{secrets.token_hex(4)}"
-        self.coming(token).touch()
+        coming = self.coming(token)
+        coming.mkdir() if folder else coming.touch()
         return token
 
     def withdraw(self, token: str = "") -> None:
@@ -129,12 +134,22 @@ _PART = 8 << 20
 def withdraw(coming: Path) -> None:
     """Whoever writes it can no longer publish it."""
     with contextlib.suppress(FileNotFoundError):
-        coming.unlink()
+        if coming.is_dir():
+            late = coming.with_suffix(".late")
+            coming.rename(late)  # at once: a writer finds nothing there
+            shutil.rmtree(late, ignore_errors=True)
+        else:
+            coming.unlink()
 
 
 def _look(path: Path) -> tuple[int, int] | None:
-    """Size and time; None: it is not there. Opened, as NFS asks its server then."""
+    """Size and time, of a folder of all in it; None: it is not there. Opened, as NFS asks its
+    server then.
+    """
     try:
+        if path.is_dir():
+            found = [seen for file in path.rglob("*") if (seen := _look(file))]
+            return sum(size for size, _ in found), max((time for _, time in found), default=0)
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
     except OSError:

@@ -12,8 +12,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import torch.distributed as dist
 from hops_profiler import environment
+from hops_profiler.checkpoint.folder import Folder
 from hops_profiler.checkpoint.leaving import leave
+from hops_profiler.checkpoint.size import size_of
+from hops_profiler.checkpoint.wishes import first, several
 from hops_profiler.frameworks import request
 from hops_profiler.frameworks.marks import Marks
 
@@ -34,6 +38,8 @@ def attach(module: ModuleType) -> None:
             return fit(self, *args, **kwargs)
         training = request.training(job.id, Path(folder).resolve())
         marks = Marks(Path(folder).resolve(), training, f"hops-{training}", _STATE)
+        if job.run:
+            marks.settle()
         latest = marks.latest() if job.run else None
         if latest is not None:
             args, kwargs = _with_path(args, kwargs, str(latest / _STATE))
@@ -79,12 +85,21 @@ def _callback(base: type) -> Any:
 
         def _save(self, trainer: Any) -> None:
             final = self._marks.folder / f"{self._marks.prefix}-{trainer.global_step}"
-            partial = final.with_name(f".{final.name}.partial")
-            if trainer.is_global_zero:
+            if first():
                 self._marks.add(final.name)
-            trainer.save_checkpoint(partial / _STATE)  # waits for all ranks
-            if trainer.is_global_zero and not final.exists():
-                partial.rename(final)
-            trainer.strategy.barrier()
+            states = [optimizer.state for optimizer in trainer.optimizers]
+            size = size_of([*trainer.model.state_dict().values(), *states])
+            folder = Folder(final, size)
+            try:
+                trainer.save_checkpoint(folder.made / _STATE)
+            except (OSError, RuntimeError):  # memory has filled up meanwhile
+                if several() or not folder.in_memory:
+                    raise
+                folder.discard()
+                folder = Folder(final, size, memory=False)
+                trainer.save_checkpoint(folder.made / _STATE)
+            folder.publish()
+            if several():
+                dist.barrier()
 
     return LeaveOnRequest

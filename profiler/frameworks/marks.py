@@ -13,6 +13,8 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from hops_profiler.checkpoint.target import Target
+
 _SECONDS = 2.0
 """File systems note times to about so much."""
 
@@ -59,6 +61,11 @@ class Marks:
                 if step and (path / self.last).stat().st_mtime >= began:
                     found[int(step[1])] = path
         return found[max(found)] if found else None
+
+    def settle(self) -> None:
+        """Wait for those that are still on their way from a node's memory."""
+        for name in self._names()[1:]:
+            Target(self.folder / name).settle()
 
     def clear(self, but: Path) -> None:
         """Remove the checkpoints on request before ``but``, from which the job goes on."""

@@ -23,6 +23,7 @@ torch = pytest.importorskip("torch")
 from hops_profiler import Checkpoint  # noqa: E402 - it needs torch
 from hops_profiler.checkpoint import kept as kept_module  # noqa: E402
 from hops_profiler.checkpoint import memory, room  # noqa: E402
+from hops_profiler.checkpoint.size import size_of  # noqa: E402
 from hops_profiler.checkpoint.target import Target  # noqa: E402
 
 SAVE = Path(__file__).parents[3] / "slurm_plugin" / "save.sh"
@@ -230,9 +231,9 @@ def test_a_state_is_as_large_as_all_that_is_in_it() -> None:
         nbytes = 10**9
 
     tensor = torch.zeros(1000)
-    empty = kept_module._bytes({})
-    assert kept_module._bytes({"a": [Array()], "b": b"x" * 5000}) - empty > 10**9 + 5000
-    assert kept_module._bytes([tensor, tensor.view(10, 100)]) - empty < 6000
+    empty = size_of({})
+    assert size_of({"a": [Array()], "b": b"x" * 5000}) - empty > 10**9 + 5000
+    assert size_of([tensor, tensor.view(10, 100)]) - empty < 6000
 
 
 @pytest.mark.parametrize("why", ["a container", "no room", "not a hops job", "memory itself"])

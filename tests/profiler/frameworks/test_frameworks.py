@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,16 +30,22 @@ def runs(done: Finished) -> list[tuple[int, list[str]]]:
     return found
 
 
-def restarted(node: Node, program: str) -> list[tuple[int, list[str]]]:
+def restarted(node: Node, program: str, **extra: str) -> list[tuple[int, list[str]]]:
     pytest.importorskip("torch")
     # No scontrol: the job is put back by its exit code.
     settings = {"HOPS_REQUEUE_EXIT_CODE": "85", "PATH": "/nowhere"}
-    return runs(node.program("restarted", program, str(AT), **settings))
+    return runs(node.program("restarted", program, str(AT), **settings, **extra))
 
 
 @pytest.mark.skipif(find_spec("transformers") is None, reason="no Transformers")
-def test_a_trainer_goes_on_to_the_same_bits(node: Node) -> None:
-    (_, alone), (left, first), (ended, second) = restarted(node, "huggingface")
+def test_a_trainer_goes_on_to_the_same_bits_from_memory(node: Node) -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
+        (Path(memory) / "mounts").write_text(str(Path("/proc/self/ns/mnt").readlink()))
+        _, (left, first), (ended, second) = found = restarted(
+            node, "huggingface", HOPS_STATE_DIR=memory
+        )
+        assert names(Path(memory)) == ["mounts"]
+    alone = found[0][1]
     assert (left, ended, len(first)) == (85, 0, AT)
     assert first + second == alone
     assert names(node.folder / "job" / "unused") == [".hops-17", f"checkpoint-{AT}"]

@@ -5,6 +5,7 @@ it is asked to leave, and from there on. "ended CODE" follows the losses of each
 import importlib
 import os
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
@@ -28,4 +29,11 @@ for folder, restarts, at in (("alone", "0", ""), ("job", "0", leave_at), ("job",
         os.environ.update(HOPS_RESTART_COUNT=restarts, LEAVE_AT=at)
         runpy.run_path(str(program), run_name="__main__")
         sys.exit()
-    print("ended", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    memory = os.environ.get("HOPS_STATE_DIR")
+    if memory:  # the epilog, which nobody waits for
+        subprocess.Popen(
+            ["/bin/sh", program.parents[3] / "slurm_plugin" / "save.sh", memory],
+            env={"PATH": "/usr/bin:/bin"},
+        )
+    print("ended", code)

@@ -1,0 +1,66 @@
+"""A checkpoint that is a folder, as frameworks write them: made in memory, or beside its place."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from pathlib import Path
+
+import torch.distributed as dist
+from hops_profiler import environment
+from hops_profiler.checkpoint.memory import Memory
+from hops_profiler.checkpoint.target import Target
+from hops_profiler.checkpoint.wishes import first, several
+
+
+class Folder:
+    """``final``, of a name that no other checkpoint has had, on a file system that all nodes share.
+
+    Called on all ranks, as are its methods. ``size``: bytes that this rank has at most. All ranks
+    write into ``made``, whose last part is that of ``final``. Memory is used where they are on one
+    node: a folder with parts in the memory of several would be published by none of their epilogs.
+    """
+
+    def __init__(self, final: Path, size: int, *, memory: bool = True) -> None:
+        self._target = Target(final)
+        self._memory: Memory | None = None
+        base: Path | None = None
+        if first() and memory:
+            base = self._base(size)
+        if several():
+            told = [str(base or "")]
+            dist.broadcast_object_list(told)
+            base = Path(told[0]) if told[0] else None
+        self.in_memory = base is not None
+        self._base_folder = base or final.with_name(f".{final.name}.partial")
+        self.made = self._base_folder / final.name
+        if first():
+            shutil.rmtree(self._base_folder, ignore_errors=True)
+            self._base_folder.mkdir(parents=True)
+        if several():
+            dist.barrier()
+
+    def publish(self) -> None:
+        """It is whole. Raises OSError."""
+        if several():
+            dist.barrier()
+        if not first():
+            return
+        if self._memory is not None and self.in_memory:
+            self._memory.put_folder(self._target, self.made)
+        else:
+            self.made.rename(self._target.path)
+        with contextlib.suppress(OSError):
+            self._base_folder.rmdir()
+
+    def discard(self) -> None:
+        """It will not be whole."""
+        shutil.rmtree(self._base_folder, ignore_errors=True)
+
+    def _base(self, size: int) -> Path | None:
+        ranks = dist.get_world_size() if several() else 1
+        folder = environment.state_dir()
+        if not folder or (ranks > 1 and environment.local_ranks() != ranks):
+            return None
+        self._memory = Memory(Path(folder))
+        return self._memory.base(self._target, size * ranks) if self._memory.is_served else None

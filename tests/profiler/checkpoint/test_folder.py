@@ -1,0 +1,103 @@
+"""Checkpoints that are folders, in a node whose epilog is run by hand."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from hops_profiler.checkpoint.folder import Folder
+from hops_profiler.checkpoint.target import Target
+
+SAVE = Path(__file__).parents[3] / "slurm_plugin" / "save.sh"
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("HOPS_JOB", "1")
+    with tempfile.TemporaryDirectory(prefix="hops-test-", dir="/dev/shm") as name:
+        (Path(name) / "mounts").write_text(f"{Path('/proc/self/ns/mnt').readlink()}\n")
+        monkeypatch.setenv("HOPS_STATE_DIR", name)
+        yield Path(name)
+
+
+def save(final: Path, size: int = 1000) -> Folder:
+    folder = Folder(final, size)
+    (folder.made / "part").mkdir(parents=True)
+    (folder.made / "part" / "one").write_text("1")
+    (folder.made / "two").write_text("2" * 10_000)
+    folder.publish()
+    return folder
+
+
+def names(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
+
+
+def epilog(memory: Path) -> None:
+    subprocess.run(["/bin/sh", SAVE, memory], cwd="/", check=True)
+
+
+def test_made_in_memory_it_is_written_by_the_epilog(memory: Path, tmp_path: Path) -> None:
+    final = tmp_path / "shared" / "checkpoint-10"
+    assert save(final).in_memory
+    assert not final.exists()
+    assert [path.is_dir() for path in Target(final).expected()] == [True]
+    epilog(memory)
+    assert (final / "part" / "one").read_text() == "1"
+    assert names(memory) == ["mounts"]
+    assert names(final.parent) == [final.name]
+
+
+def test_without_memory_it_is_made_beside_its_place(tmp_path: Path) -> None:
+    final = tmp_path / "checkpoint-10"
+    assert not save(final).in_memory
+    assert (final / "two").exists()
+    assert names(tmp_path) == [final.name]
+
+
+def test_where_there_is_no_room_in_memory_too(memory: Path, tmp_path: Path) -> None:
+    assert not save(tmp_path / "checkpoint-10", size=10**15).in_memory
+    assert names(memory) == ["mounts"]
+
+
+def test_what_was_given_up_is_never_published(memory: Path, tmp_path: Path) -> None:
+    final = tmp_path / "checkpoint-10"
+    save(final)
+    Target(final).settle(patience=0.1)
+    epilog(memory)
+    assert names(tmp_path) == []
+    assert names(memory) == ["mounts"]
+
+
+@pytest.mark.parametrize("trick", ["link", "fifo", "hole"])
+def test_what_is_no_memory_is_not_written(memory: Path, tmp_path: Path, trick: str) -> None:
+    """The epilog's process is outside of the job's limits."""
+    final = tmp_path / "checkpoint-10"
+    save(final)
+    (state,) = memory.glob("*.state")
+    if trick == "link":
+        (state / "three").symlink_to("/etc/passwd")
+    elif trick == "fifo":
+        os.mkfifo(state / "three")
+    else:
+        with (state / "three").open("wb") as file:
+            file.truncate(10**12)
+    epilog(memory)
+    assert not final.exists()
+    assert state.exists()
+
+
+def test_no_checkpoint_of_this_name_is_replaced(memory: Path, tmp_path: Path) -> None:
+    final = tmp_path / "checkpoint-10"
+    save(final)
+    final.mkdir()
+    epilog(memory)
+    assert names(final) == []
+    assert list(memory.glob("*.state"))
