@@ -14,7 +14,7 @@ from hopsd.core.queue.history import OCCUPYING
 from hopsd.core.queue.run_time import Expectation, RunTimes
 from hopsd.core.queue.switches import on_switches
 from hopsd.core.site.limits import limit_rows
-from hopsd.core.site.own_bounds import open_partitions, standing, within_site
+from hopsd.core.site.own_bounds import open_partitions, over_memory, standing, within_site
 from hopsd.core.site.room import Room
 from hopsd.core.snapshot_job import Context, Sources, Speeds, snapshot_job
 from hopsd.core.snapshot_settings import SnapshotSettings
@@ -156,7 +156,10 @@ def _on_site(
     if isinstance(partitions, Reason):
         found = partitions
     else:
-        found = within_site(job, read, reading.site, largest, reading.now)
+        with_gpus = [node for node in reading.nodes if node.gpus]
+        found = over_memory(read, reading.memory_of(read), with_gpus) or within_site(
+            job, read, reading.site, largest, reading.now
+        )
     if isinstance(found, Job):
         return replace(found, **standing(read, reading.site))
     return replace(job, preemptible=False) if job.running else found

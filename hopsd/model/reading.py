@@ -235,7 +235,8 @@ class SiteMemory:
 
     ``counted``: whether Slurm allocates memory to jobs (SelectTypeParameters). A job that requests
     none gets so many megabytes per GPU, CPU or node or, if none is set, all of its nodes' memory.
-    ``cores_per_gpu``: DefCpuPerGPU, None: not set.
+    ``cores_per_gpu``: DefCpuPerGPU, None: not set. ``most_mb_per_node``: MaxMemPerNode of one job,
+    None: unlimited.
     """
 
     counted: bool = False
@@ -243,6 +244,7 @@ class SiteMemory:
     mb_per_cpu: int | None = None
     mb_per_node: int | None = None
     cores_per_gpu: int | None = None
+    most_mb_per_node: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

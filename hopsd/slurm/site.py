@@ -74,6 +74,7 @@ def site_memory(config: str) -> SiteMemory:
         mb_per_cpu=_number(said.get("DefMemPerCPU")),
         mb_per_node=_number(said.get("DefMemPerNode")),
         cores_per_gpu=_found(_CPUS, said.get("JobDefaults", "")),
+        most_mb_per_node=_number(said.get("MaxMemPerNode")),
     )
 
 
@@ -92,6 +93,9 @@ def partition_memory(
             own = replace(own, mb_per_gpu=per_gpu)
         if (cores := _found(_CPUS, defaults)) is not None:
             own = replace(own, cores_per_gpu=cores)
+        most, per_cpu = _number(fields.get("MaxMemPerNode")), _number(fields.get("MaxMemPerCPU"))
+        if most is not None or per_cpu is not None:
+            own = replace(own, most_mb_per_node=most)
         if own != site and "PartitionName" in fields:
             found[fields["PartitionName"]] = own
     return found

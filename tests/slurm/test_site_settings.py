@@ -18,19 +18,24 @@ from hopsd.slurm.site import (
 CONFIG = """JobDefaults             = DefCpuPerGPU=4,DefMemPerGPU=1000
 DefMemPerNode           = UNLIMITED
 SelectTypeParameters    = CR_CORE_MEMORY
+MaxMemPerNode           = 14000
 """
 PARTITIONS = """PartitionName=main AllowGroups=ALL DefMemPerNode=UNLIMITED JobDefaults=(null)
-PartitionName=big AllowGroups=lab,chem DefMemPerCPU=900 JobDefaults=DefMemPerGPU=5000
-PartitionName=small AllowGroups=ALL DefMemPerNode=300 JobDefaults=DefCpuPerGPU=2
+PartitionName=big AllowGroups=lab,chem DefMemPerCPU=900 JobDefaults=DefMemPerGPU=5000 MaxMemPerCPU=1
+PartitionName=small AllowGroups=ALL DefMemPerNode=300 JobDefaults=DefCpuPerGPU=2 MaxMemPerNode=900
 """
 
 
 def test_a_partitions_own_defaults_come_before_the_sites() -> None:
     site = site_memory(CONFIG)
-    assert site == SiteMemory(counted=True, mb_per_gpu=1000, cores_per_gpu=4)
+    assert site == SiteMemory(
+        counted=True, mb_per_gpu=1000, cores_per_gpu=4, most_mb_per_node=14000
+    )
     assert partition_memory(records(PARTITIONS), site) == {
         "big": SiteMemory(True, mb_per_gpu=5000, mb_per_cpu=900, cores_per_gpu=4),
-        "small": SiteMemory(True, mb_per_gpu=1000, mb_per_node=300, cores_per_gpu=2),
+        "small": SiteMemory(
+            True, mb_per_gpu=1000, mb_per_node=300, cores_per_gpu=2, most_mb_per_node=900
+        ),
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import floor
 from typing import Any
@@ -21,7 +21,7 @@ from hopsd.core.site.bounds import (
 )
 from hopsd.core.site.limits import place_of
 from hopsd.model.job import Job
-from hopsd.model.reading import JobReading
+from hopsd.model.reading import JobReading, NodeReading, SiteMemory
 from hopsd.model.reason import Reason, ReasonCode, count_of
 from hopsd.model.rules import Rules, ShapeRule
 from hopsd.model.site import Kind, Partition, SiteRules
@@ -61,6 +61,31 @@ def within_site(
     if not allowed:
         return _of_all(found)
     return max(allowed, key=lambda one: (len(one.reqs), one.rules.max_nodes or 2**16))
+
+
+def over_memory(read: JobReading, site: SiteMemory, nodes: Iterable[NodeReading]) -> Reason | None:
+    """Why MaxMemPerNode lets the job run on none of ``nodes``, if that is so.
+
+    To Slurm a job that asks for memory by GPU, or for none where the site has no default by node or
+    CPU, asks for all memory of its nodes here (22.05, 24.11).
+    """
+    most, asked = site.most_mb_per_node, read.asked
+    if most is None or not site.counted or asked.whole_memory:
+        return None
+    each, per_cpu = read.memory_mb_per_node, read.memory_mb_per_cpu
+    if asked.default_memory:
+        each, per_cpu = site.mb_per_node, site.mb_per_cpu
+    whole = asked.memory_mb_per_gpu is not None or (each is None and per_cpu is None)
+    if whole:
+        each = min((node.memory_mb for node in nodes if node.memory_mb), default=None)
+    elif each is None:
+        return None
+    if each is None or each <= most:
+        return None
+    text = f"it asks for {each} MB of a node, and MaxMemPerNode is {most}"
+    if whole:
+        text += "; without --mem or --mem-per-cpu Slurm counts all memory of a node"
+    return Reason(_NEVER, text)
 
 
 def standing(read: JobReading, rules: SiteRules) -> dict[str, Any]:

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from hopsd.core.site.bounds import Place, bounds
 from hopsd.core.site.limits import limit_rows
-from hopsd.core.site.own_bounds import open_partitions, within_site
+from hopsd.core.site.own_bounds import open_partitions, over_memory, within_site
 from hopsd.core.site.room import Room
 from hopsd.model.allocation import Allocation
 from hopsd.model.asked import Asked
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.job import Job
-from hopsd.model.reading import JobReading, Reading, SlurmState
+from hopsd.model.reading import JobReading, NodeReading, Reading, SiteMemory, SlurmState
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.model.rules import Limit, ShapeRule
 from hopsd.model.site import (
@@ -247,6 +247,40 @@ def test_gpus_of_a_type_count_for_those_who_name_it() -> None:
     reading = Reading(0.0, (), (read(1, asked=Asked(gpu_type=GpuType("a100"))), read(2)), site=site)
     [row] = limit_rows(reading, [job(1), job(2)])
     assert (row.jobs, row.gpus, row.unit) == ({JobId("1")}, 1, "GPUs of type a100")
+
+
+WHOLE = "it asks for 16000 MB of a node, and MaxMemPerNode is 14000; without --mem or"
+EXPLICIT = "it asks for 15000 MB of a node, and MaxMemPerNode is 14000"
+DEFAULT = Asked(default_memory=True)
+
+
+@pytest.mark.parametrize(
+    ("asked", "own", "site", "told"),
+    [
+        (DEFAULT, {}, {}, WHOLE),
+        (DEFAULT, {}, {"mb_per_gpu": 1000}, WHOLE),
+        (DEFAULT, {}, {"mb_per_node": 1000}, ""),
+        (DEFAULT, {}, {"mb_per_cpu": 1000}, ""),
+        (DEFAULT, {}, {"counted": False}, ""),
+        (DEFAULT, {}, {"most_mb_per_node": 16000}, ""),
+        (DEFAULT, {}, {"most_mb_per_node": None}, ""),
+        (Asked(memory_mb_per_gpu=10), {}, {}, WHOLE),
+        (Asked(whole_memory=True), {}, {}, ""),
+        (Asked(), {"memory_mb_per_node": 15000}, {}, EXPLICIT),
+        (Asked(), {"memory_mb_per_node": 14000}, {}, ""),
+        (Asked(), {"memory_mb_per_cpu": 15000}, {}, ""),
+    ],
+)
+def test_memory_that_slurm_starts_no_job_with_is_known(
+    asked: Asked, own: dict[str, int], site: dict[str, int], told: str
+) -> None:
+    """As Slurm 22.05 and 24.11 do: MaxMemPerLimit."""
+    a100 = GpuType("a100")
+    nodes = [NodeReading(NodeName(f"n{mb}"), a100, 4, 16, memory_mb=mb) for mb in (16000, 32000)]
+    memory = replace(SiteMemory(counted=True, most_mb_per_node=14000), **site)  # type: ignore[arg-type]
+    found = over_memory(read(1, asked=asked, **own), memory, nodes)
+    assert (found is not None) == bool(told)
+    assert found is None or (found.code is ReasonCode.NO_CONFIGURATION and told in found.text)
 
 
 def test_what_plain_jobs_have_yet_to_run_is_taken_off() -> None:
