@@ -109,7 +109,8 @@ class Hooks:
                     batch = fetch(loader)
                 finally:
                     self._leave()
-            self._reading = weakref.ref(loader)
+            if loader is not self._reading():
+                self._reading = weakref.ref(loader)
             try:
                 sizes = loader.__dict__.get("_hops_sizes")
                 if self.recorder.fetched((sizes and sizes.popleft()) or samples_of(batch)):
@@ -195,26 +196,31 @@ class Hooks:
         if self.off or compiling() or self._elsewhere():
             return
         self._stepping = id(optimizer)
-        self._enter("update")
+        try:
+            self.recorder.enter("update", perf_counter())
+        except Exception as error:
+            self._fail(error)
 
     def _step_ends(self, optimizer: Any, *_: Any) -> None:
         if self.off or compiling() or self._elsewhere():
             return
         ended = False
         try:
-            now = perf_counter()
-            self.recorder.leave(now)
+            now, recorder = perf_counter(), self.recorder
+            recorder.leave(now)
             key = id(optimizer)
             if self._stepping != key:
                 return  # its base class's step, which it calls, has already counted it
             self._stepping = None
-            self._thread = self._thread or get_ident()
             if key not in self._trained and len(self._trained) < MOST_OPTIMIZERS:
+                self._thread = self._thread or get_ident()
                 self._trained[key] = _params(optimizer)
                 self.sharing = max(self.sharing, sharing(optimizer))
-            if self.recorder.stepped(key, now):
+            if recorder.stepped(key, now):
                 ended = True
-                self._end_iteration()
+                # Where batches are read there is nothing to look at after the first iterations.
+                if recorder.judged or not recorder.reads or self._inputs.looking:
+                    self._end_iteration()
         except Exception as error:
             self._fail(error)
         if ended and self.gate is not None and not self.recorder.within:

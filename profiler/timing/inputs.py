@@ -22,7 +22,8 @@ class Inputs:
 
     In a forward pass the outermost module calls count that build a graph for a backward pass:
     evaluations and rollouts do not. Several of them (an actor and a critic, two views of an
-    image) get the same samples; calls with one sample each (an episode's steps) add up.
+    image) get the same samples; calls with one sample each (an episode's steps) add up. Modules
+    without parameters, such as a loss over all words of all texts, count where nothing else does.
 
     If something is compiled, only calls of compiled objects are inspected: a module's own call may
     be under torch.compile there, which would compile ours.
@@ -37,6 +38,7 @@ class Inputs:
         self._depth = 0
         self._most = 0
         self._singles = 0
+        self._without = 0
         self._sequence: Any = None
 
     def attach(self) -> None:
@@ -115,18 +117,21 @@ class Inputs:
 
     def take(self) -> int:
         """Samples of the forward pass that has just ended; 0 if unknown."""
-        found = max(self._most, self._singles)
+        found = max(self._most, self._singles) or self._without
         self._forget()
         return found
 
     def _forget(self) -> None:
-        self._most = self._singles = 0
+        self._most = self._singles = self._without = 0
         self._sequence = None
 
     def _note(self, module: Any, args: Any, kwargs: Any) -> None:
         try:
             if self._depth == 0:
                 found = samples_of([*args, *kwargs.values()])
+                if module is not None and next(module.parameters(), None) is None:
+                    self._without = max(self._without, found)
+                    return
                 self._sequence = next((a for a in args if isinstance(a, torch.Tensor)), None)
                 if found == 1:
                     self._singles += 1

@@ -71,6 +71,9 @@ class Recorder:
     Where steps cannot be heard, each backward pass ends an iteration. As long as nothing ever went
     backward or stepped, a batch ends the iteration of the one before: inference, with data and
     forward only (section 3.5 of the paper). The first training forgets it.
+
+    ``reads``: the previous iteration read a batch from a loader. ``judged``: no iteration waits to
+    be judged.
     """
 
     def __init__(self, device: Device | None = None, together: int = TOGETHER) -> None:
@@ -92,7 +95,8 @@ class Recorder:
         self._given = self._input = 0.0
         self._last_batch = 0
         self._share = 1
-        self._read = False
+        self.reads = False
+        self.judged = True
         self._leading: tuple[int, float] = 0, 0.0
         self._led: tuple[int, float] = 0, 0.0
         self._begin_iteration()
@@ -110,11 +114,6 @@ class Recorder:
         return self._counts.iterations + self._waiting
 
     @property
-    def judged(self) -> bool:
-        """True if no iteration waits to be judged."""
-        return not self._ended
-
-    @property
     def samples(self) -> float:
         """All samples trained on, for the first iterations by what is known now."""
         return self.counts.samples + sum(samples for samples, _ in self._first())
@@ -128,11 +127,6 @@ class Recorder:
     def fetches(self) -> float:
         """Batches read for each iteration, those for other ranks included."""
         return self.batches * self._share / self.counts.iterations
-
-    @property
-    def reads(self) -> bool:
-        """True if the previous iteration read a batch from a loader."""
-        return self._read
 
     @property
     def within(self) -> bool:
@@ -239,7 +233,7 @@ class Recorder:
         """What was taken for iterations were gradient accumulations of a single one."""
         samples, batches = self.samples, self.batches
         self._counts = Counts()
-        self._counts.count(samples, batches, read=self._read)
+        self._counts.count(samples, batches, read=self.reads)
         self._usual, self._early, self._leader = Usual(), [], None
 
     def _begin_iteration(self) -> None:
@@ -255,12 +249,13 @@ class Recorder:
             if self._counts.inference:  # a validation, before training began
                 self._counts = Counts()
         samples, batches = self._trained_on(iterations)
-        self._read = fetches > 0
+        self.reads = fetches > 0
         self._ended.append(
             (now, iterations, passes, fetches, self._evaluations, samples, batches, self._seconds)
         )
         self._waiting += iterations
         self._begin_iteration()
+        self.judged = False
         if (
             len(self._ended) >= self._together
             or now - self._counts.last_step >= TOGETHER_SECONDS
@@ -273,6 +268,7 @@ class Recorder:
     def _judge(self) -> None:
         """Count the iterations that ended, and time those that were usual ones."""
         ended, self._ended, self._waiting = self._ended, [], 0
+        self.judged = True
         counts, timed = self._counts, False
         for now, iterations, passes, fetches, evaluations, samples, batches, seconds in ended:
             known = counts.iterations

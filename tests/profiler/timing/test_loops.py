@@ -302,6 +302,21 @@ def test_a_second_axis_that_a_layer_calls_the_batchs() -> None:
     assert measured(train)["samples"] == 200
 
 
+def test_a_loss_over_all_words_of_all_texts() -> None:
+    model = nn.Sequential(nn.Embedding(10, 8), nn.Linear(8, 10))
+    loss = nn.CrossEntropyLoss()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def train() -> None:
+        for _ in range(10):
+            optimizer.zero_grad()
+            words = torch.randint(10, (20, 35))
+            loss(model(words).flatten(0, 1), words.flatten()).backward()
+            optimizer.step()
+
+    assert measured(train)["samples"] == 200
+
+
 def test_models_that_are_called_in_their_own_way() -> None:
     """As GPyTorch's, whose constraints on parameters are called as modules are."""
 
