@@ -86,20 +86,21 @@ def _slots(
         whole = sorted((p for p, count in left.items() for _ in range(count)), key=len)
         for server, pattern in zip(free, whole, strict=False):
             for size in pattern:
-                slots[size].append(server)
+                slots[abs(size)].append(server)
     return slots
 
 
 def _rest_of_pattern(left: Counter[Pattern], used: int, idle: int) -> Pattern:
-    """The other slots of a pattern with a slot of ``used``; the pattern is used up."""
-    fitting = [p for p, count in left.items() if count > 0 and used in p]
+    """The other slots of a pattern with a spread job's ``used``; the pattern is used up."""
+    slot = used if used == idle else -used
+    fitting = [p for p, count in left.items() if count > 0 and slot in p]
     if not fitting:
         return ()
-    pattern = min(fitting, key=lambda p: (p.count(used), p))
+    pattern = min(fitting)
     left[pattern] -= 1
     rest = list(pattern)
-    rest.remove(used)
-    return tuple(rest) if used < idle else ()
+    rest.remove(slot)
+    return tuple(rest)
 
 
 def _best_slot(program: Program, parts: ColumnGroups, column_group: int, slots: list[int]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -51,7 +52,8 @@ def test_a_class_plan_has_no_more_slots_than_servers_offer(seed: int) -> None:
     for group, patterns in plan.bins:
         assert patterns.total() <= len(group.servers)
         for pattern, servers in patterns.items():
-            assert sum(pattern) == group.idle
+            assert sum(map(abs, pattern)) == group.idle
+            assert sum(size < 0 for size in pattern) <= 1
             offered[group.pool] += servers * group.idle
     taken: Counter[int] = Counter()
     for group in plan.column_groups.tolist():
@@ -60,6 +62,30 @@ def test_a_class_plan_has_no_more_slots_than_servers_offer(seed: int) -> None:
     choice = assign_servers(program, parts, plan)
     assert program.feasible(choice)
     assert set(np.flatnonzero(choice >= 0)) <= set(parts.job[plan.column_groups].tolist())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_job_of_a_class_plan_has_servers_where_all_are_idle(seed: int) -> None:
+    """Jobs of 9 to 15 GPUs fill one server and end on the next, which no other of them may use."""
+    rng = np.random.default_rng(seed)
+    asked = snapshot(seed, servers=12, jobs=20, factors=False)
+    nodes = tuple(replace(node, gpus=8, idle=8) for node in asked.nodes)
+    jobs = tuple(
+        replace(job, reqs=tuple(sorted({int(rng.integers(1, 8)), int(rng.integers(9, 16))})))
+        for job in asked.jobs
+    )
+    program = program_of(replace(asked, nodes=nodes, jobs=jobs))
+    parts = column_groups(program)
+    floor = program.scaled_objective(greedy_by_weight(program))
+    prices = find_prices(program, parts, floor, inf)
+    classes = class_program(program, parts, prices.rows.per_gpu(prices.row))
+    assert classes is not None
+    plan = read_class_plan(classes, backend()(classes.model, None, 0.01, 60.0, None))
+    assert plan is not None
+    assert any(parts.servers[plan.column_groups] > 1)
+    choice = assign_servers(program, parts, plan)
+    assert program.feasible(choice)
+    assert np.array_equal(np.flatnonzero(choice >= 0), np.sort(parts.job[plan.column_groups]))
 
 
 def test_servers_with_too_many_patterns_are_left_to_the_other_methods() -> None:
