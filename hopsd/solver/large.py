@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from itertools import count
 from time import monotonic
 
+import numpy as np
+
 from hopsd.core.placement.program import Program
 from hopsd.model.arrays import Ints
 from hopsd.solver.backend.checked import CheckedSolver
@@ -14,7 +16,7 @@ from hopsd.solver.bound.column_groups import ColumnGroups, column_groups
 from hopsd.solver.bound.dual_prices import Prices, find_prices
 from hopsd.solver.bound.reduced_cost import ItemPrices
 from hopsd.solver.prove import NODES, QUICK, Reach, prove
-from hopsd.solver.search.cutting_patterns import class_program, read_class_plan
+from hopsd.solver.search.cutting_patterns import class_program, classes_of, read_class_plan
 from hopsd.solver.search.dive import dive_at_prices
 from hopsd.solver.search.greedy import fill_idle, greedy_by_prices, greedy_by_weight, repair
 from hopsd.solver.search.local_search import Effort, group_gpus, improve
@@ -69,18 +71,15 @@ def solve_large(
     choice, bound = max([*starts, greedy_by_prices(program, prices)], key=value), prices.bound
     if len(program.value) <= _WHOLE_MAX and not _enough(program, choice, bound, task):
         choice, bound = _prove(program, choice, prices, task)
-    dived = None
     if not _enough(program, choice, bound, task):
-        dived = dive_at_prices(program, prices, _share_of(task, _DIVE))
-        choice = choice if dived is None else max(choice, dived, key=value)
+        found = _start(program, parts, prices, task)
+        choice = choice if found is None else max(choice, found, key=value)
     tight: ItemPrices = prices
     if turns != 0 and not _enough(program, choice, bound, task):
         target = value(choice) / (1 - task.gap)
         tight = tighten(program, prices, target, _share_of(task, _CUTS))
         bound = min(bound, tight.bound)
     if not _enough(program, choice, bound, task):
-        by_class = _class_start(program, parts, prices, task) if dived is None else None
-        choice = choice if by_class is None else max(choice, by_class, key=value)
         choice = _passes(program, choice, prices, bound, task)
     return _close(program, choice, prices, tight, bound, task, turns)
 
@@ -153,6 +152,27 @@ def _passes(
         choice = fill_idle(program, better)
         history.append(program.scaled_objective(choice))
     return choice
+
+
+def _start(program: Program, parts: ColumnGroups, prices: Prices, task: Task) -> Ints | None:
+    """The plan of the class program or of a dive, whichever there is; the better one first.
+
+    Where all servers of a type are equally idle, a class plan is near the best; elsewhere shapes
+    differ from server to server, which its slots do not know.
+    """
+
+    def dive() -> Ints | None:
+        return dive_at_prices(program, prices, _share_of(task, _DIVE))
+
+    def classes() -> Ints | None:
+        return _class_start(program, parts, prices, task)
+
+    alike = len(classes_of(program)) == len(np.unique(program.configurations.pool))
+    for start in (classes, dive) if alike else (dive, classes):
+        found = start()
+        if found is not None:
+            return found
+    return None
 
 
 def _class_start(program: Program, parts: ColumnGroups, prices: Prices, task: Task) -> Ints | None:
