@@ -85,12 +85,16 @@ class Executor:
     def _stand_by(self) -> None:
         """Have as many workers waiting as are to be made in advance."""
         while len(self._standby) < self._settings.standby and not self._drained:
-            own, other = pair()
-            pid = fork()
-            if not pid:
-                self._become_worker(other, own)
-            other.close()
-            self._standby.append(Worker(pid, own))
+            self._standby.append(self._fork())
+
+    def _fork(self, *, leads: bool = False) -> Worker:
+        """A new process that stands by; ``leads``: for a trial of several ranks."""
+        own, other = pair()
+        pid = fork()
+        if not pid:
+            self._become_worker(other, own, leads=leads)
+        other.close()
+        return Worker(pid, own)
 
     def _find_capacity(self) -> int:
         """What a GPU has left with all the workers' contexts on it, less a tenth; where there is
@@ -103,14 +107,14 @@ class Executor:
         free = min(worker.free for worker in self._standby)
         return int(0.9 * free) or self._settings.host_memory
 
-    def _become_worker(self, link: Link, *others: Link) -> None:
+    def _become_worker(self, link: Link, *others: Link, leads: bool) -> None:
         """Does not return."""
         for other in (*others, self._lane, *(w.link for w in self._everybody())):
             other.close()
         self._standby, self._active = [], []
-        from hops_profiler.lane import worker  # noqa: PLC0415 - needs torch
+        from hops_profiler.lane import gang, worker  # noqa: PLC0415 - needs torch
 
-        worker.serve(link)
+        (gang if leads else worker).serve(link)
 
     def _everybody(self) -> list[Worker]:
         return [*self._active, *self._standby]
@@ -148,8 +152,11 @@ class Executor:
             trial, alone = self._again.pop(0) if self._again else (self._ask(), "")
             if trial is None:
                 return
-            self._stand_by_at_least_one()
-            worker = self._standby.pop(0)
+            if trial.ranks > 1:
+                worker = self._fork(leads=True)  # it must have no context when it forks the ranks
+            else:
+                self._stand_by_at_least_one()
+                worker = self._standby.pop(0)
             worker.trial, worker.alone = trial, alone
             self._active.append(worker)
             self._stand_by()
@@ -230,6 +237,7 @@ class Executor:
             worker.link.send(
                 number=trial.number, arguments=trial.arguments, module=trial.module,
                 log=str(self._settings.output / f"{trial.number}.log"), iterations=iterations,
+                ranks=trial.ranks,
             )  # fmt: skip
         else:
             worker.link.send(

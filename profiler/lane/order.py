@@ -21,8 +21,9 @@ POLICIES = ("hare-dispatch", "hare-eft", "hare")
 MOST_TASKS = 30
 """Of one trial in a question; each stands for as many turns as needed."""
 
-WORTH_SECONDS = 10.0
-"""Trials that end together before this are not worth a question, which takes one or two."""
+WORTH_SECONDS = 60.0
+"""Trials that end together before this are not worth a question: it takes a second of a processor,
+and several on a busy node."""
 
 
 class Order(Generic[T]):

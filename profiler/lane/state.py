@@ -19,6 +19,9 @@ from hops_profiler.lane.pipeline import Moved, Pipeline, can_pipeline, elements
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_flatten
 
+_SHARDED = {"FullyShardedDataParallel", "FSDPModule"}
+"""Classes of modules in torch.distributed.fsdp, of its first and its second version."""
+
 
 @dataclass
 class Seen:
@@ -50,10 +53,15 @@ class Seen:
 
 
 class State:
-    """The state of this process's training on ``device``; to be used by its main thread."""
+    """The state of this process's training on ``device``; to be used by its main thread.
 
-    def __init__(self, device: torch.device) -> None:
+    ``shared``: it is a rank of a trial whose ranks all pause at once; then it may have a process
+    group.
+    """
+
+    def __init__(self, device: torch.device, *, shared: bool = False) -> None:
         self.device = device
+        self._shared = shared
         self._moved: dict[int, Moved] = {}
         self._spare: dict[int, list[torch.Tensor]] = {}
         self._order: dict[int, int] = {}
@@ -78,7 +86,9 @@ class State:
         seen.add([tensor.grad for tensor in used if tensor.is_leaf], 1, self.device)
         kept = [leaf for o in optimizers for leaf in tree_flatten(dict(o.state))[0]]
         seen.add(kept, 2, self.device)
-        seen.fixed = _fixed(used, graphs)
+        seen.fixed = _fixed(modules, used, graphs, shared=self._shared)
+        # DistributedDataParallel sends buffers to the other ranks where no mode sees it.
+        seen.plain = seen.plain or self._shared
         return seen
 
     def evict(self, seen: Seen) -> None:
@@ -151,9 +161,15 @@ class State:
             torch.cuda.synchronize()
 
 
-def _fixed(tensors: Iterable[torch.Tensor], graphs: list[Any]) -> str:
+def _fixed(
+    modules: list[Any], tensors: Iterable[torch.Tensor], graphs: list[Any], *, shared: bool
+) -> str:
+    """Why a training cannot be moved, "" if it can."""
+    names = {kind.__name__ for module in modules for kind in type(module).__mro__}
+    if names & _SHARDED:
+        return "it is sharded by FSDP"
     distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized():
+    if not shared and distributed.is_available() and distributed.is_initialized():
         return "it has a process group"
     if graphs:
         return "it has a CUDA graph"

@@ -12,7 +12,7 @@ from pathlib import Path
 _PYTHON = re.compile(r"(.*/)?python[0-9.]*")
 
 
-KEYS = ("iterations",)
+KEYS = ("iterations", "ranks")
 """What may be said of a trial before its command, as ``iterations=3000``."""
 
 _KEY = re.compile(r"([A-Za-z_]\w*)=(.*)")
@@ -26,7 +26,8 @@ class TrialsError(Exception):
 class Trial:
     """One command: a script, or the name of a ``module``, with its arguments. ``text``: its line,
     with a number if it is there more than once. ``number``: its place in the file, from 1.
-    ``iterations``: how many it has, 0 if its line does not say.
+    ``iterations``: how many it has, 0 if its line does not say. ``ranks``: processes that train
+    together.
     """
 
     number: int
@@ -34,6 +35,7 @@ class Trial:
     arguments: tuple[str, ...]
     module: bool
     iterations: int = 0
+    ranks: int = 1
 
 
 def read(path: Path) -> list[Trial]:
@@ -71,14 +73,15 @@ def _keys(words: list[str], where: str) -> tuple[dict[str, int], list[str]]:
     while words and (found := _KEY.fullmatch(words[0])):
         name, value = found.groups()
         if name not in KEYS or not re.fullmatch("[1-9][0-9]{0,11}", value):
-            raise TrialsError(f"{where}: {words[0]}: accepted before a command is iterations=3000")
+            accepted = " and ".join(f"{key}=NUMBER" for key in KEYS)
+            raise TrialsError(f"{where}: {words[0]}: accepted before a command are {accepted}")
         keys[name], words = int(value), words[1:]
     return keys, words
 
 
 def _command(words: list[str], where: str) -> tuple[tuple[str, ...], bool]:
     text = " ".join(words)
-    if _PYTHON.fullmatch(words[0]):
+    if words and _PYTHON.fullmatch(words[0]):
         words = words[1:]
     while words and words[0] == "-u":
         words = words[1:]

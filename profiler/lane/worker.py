@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import sys
@@ -30,7 +31,10 @@ def serve(link: Link) -> None:
         sys.exit(1)
     os.register_at_fork(after_in_child=link.close)
     _write_to(told["log"])
-    session.stop_at(Gate(link, State(device), told["iterations"]))
+    shared = told["ranks"] > 1
+    if shared and device.type == "cuda":
+        _sum_on_one_gpu()
+    session.stop_at(Gate(link, State(device, shared=shared), told["iterations"]))
     os.environ["HOPS_TRIAL"] = str(told["number"])
     try:
         script.run(told["arguments"], module=told["module"])
@@ -40,6 +44,20 @@ def serve(link: Link) -> None:
         sys.stderr.write(f"hops-lane: out of memory: {error}\n")
         sys.exit(OUT_OF_MEMORY)
     sys.exit(0)
+
+
+def _sum_on_one_gpu() -> None:
+    """NCCL refuses two ranks on one GPU: have Gloo sum their gradients."""
+    original = torch.distributed.init_process_group
+
+    @functools.wraps(original)
+    def initialise(backend: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if backend is None or "nccl" in str(backend):
+            backend = "gloo"
+        kwargs.pop("device_id", None)
+        return original(backend, *args, **kwargs)
+
+    torch.distributed.init_process_group = initialise
 
 
 def _is_out_of_memory(error: Exception) -> bool:

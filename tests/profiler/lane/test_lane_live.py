@@ -19,6 +19,7 @@ import pytest
 pytestmark = pytest.mark.live
 
 TRAIN = Path(__file__).with_name("programs") / "lane_train.py"
+RANKS = Path(__file__).with_name("programs") / "lane_ranks.py"
 KINDS = ("sgd", "adam", "batchnorm", "amp", "accumulate", "keeps gradients")
 STATE = 340_000
 """More than Adam's trial has, with gradients, parameters and two moments: 4 x 17,924 floats."""
@@ -94,6 +95,39 @@ def test_losses_and_weights_are_those_of_trials_alone(tmp_path: Path) -> None:
     assert all(turn["bytes"] <= turn["capacity"] == 2 * STATE for turn in told)  # type: ignore[operator]
     assert max(len(turn["on_device"]) for turn in told) == 2  # type: ignore[arg-type]
     assert any(turn["kept"] for turn in told)
+    assert left_of(str(tmp_path)) == []
+
+
+FAILS = f"""
+import os, runpy, sys, torch
+if os.environ["RANK"] == "1":
+    step = torch.optim.AdamW.step
+    def fail(*args):
+        step(*args)
+        sys.exit(5)
+    torch.optim.AdamW.step = fail
+runpy.run_path({str(RANKS)!r})
+"""
+
+
+def test_ranks_share_a_gpu_and_compute_as_on_several(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hops_profiler.launch", "--nproc-per-node=2", RANKS, "15"]
+    alone = subprocess.run(
+        command, env=environment(), check=True, capture_output=True, text=True
+    ).stdout.splitlines()
+    (tmp_path / "t.py").write_text(FAILS)
+    lines = [f"ranks=2 {RANKS} 15", f"{TRAIN} 40 sgd", "ranks=2 t.py 15"]
+    options = ("--iterations=1", "--memory=220000", "--standby=1", "--order=round-robin")
+    running = lane(tmp_path, lines, *options)
+    _, errors = running.communicate(timeout=200)
+    assert codes(tmp_path) == {1: 0, 2: 0, 3: 5}, errors
+    for rank in "01":
+        own = [line for line in alone if line.startswith(rank)]
+        assert len(own) == 16
+        assert [line for line in log(tmp_path, 1) if line.startswith(rank)] == own
+    told = turns(tmp_path)
+    assert all(turn["bytes"] <= 220_000 for turn in told)  # type: ignore[operator]
+    assert sum(turn["trial"] == 1 and not turn["kept"] for turn in told) > 5
     assert left_of(str(tmp_path)) == []
 
 

@@ -50,7 +50,7 @@ def test_without_a_sequence_they_go_round(tmp_path: Path, monkeypatch: pytest.Mo
     for order, left in (
         (Order[str](ROUND_ROBIN), long),
         (Order[str]("hare"), {**long, "c": None}),
-        (Order[str]("hare"), {"b": (3, 1.0), "a": (2, 1.0)}),  # over before an answer comes
+        (Order[str]("hare"), {"b": (30, 1.0), "a": (20, 1.0)}),  # over before an answer comes
     ):
         assert order.arrange(list(left), left) == list(left)  # type: ignore[arg-type]
     assert not asked.exists()

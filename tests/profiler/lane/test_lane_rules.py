@@ -20,7 +20,8 @@ def test_a_trial_is_an_ordinary_command(tmp_path: Path, monkeypatch: pytest.Monk
     Path("train.py").touch()
     Path("trials.txt").write_text(
         "# a search\n\ntrain.py --lr 0.1\npython -u train.py --name 'a b'  # the second\n"
-        "/usr/bin/python3.11 -m package.train -x\ntrain.py --lr 0.1\n"
+        "/usr/bin/python3.11 -m package.train -x\n"
+        "iterations=300 ranks=2 train.py --lr 0.1\n"
     )
     trials = read(Path("trials.txt"))
     assert [(t.number, t.arguments, t.module) for t in trials] == [
@@ -30,6 +31,7 @@ def test_a_trial_is_an_ordinary_command(tmp_path: Path, monkeypatch: pytest.Monk
         (4, ("train.py", "--lr", "0.1"), False),
     ]
     assert len({trial.text for trial in trials}) == 4
+    assert [(t.iterations, t.ranks) for t in trials] == [(0, 1)] * 3 + [(300, 2)]
 
 
 @pytest.mark.parametrize(
@@ -40,6 +42,9 @@ def test_a_trial_is_an_ordinary_command(tmp_path: Path, monkeypatch: pytest.Monk
         ("python", "accepted is"),
         ("--lr 0.1", "accepted is"),
         ("# nothing", "no trial"),
+        ("rank=2 train.py", "line 1: rank=2: accepted before a command are iterations=NUMBER and"),
+        ("iterations=0 train.py", "iterations=0: accepted"),
+        ("ranks=2", "accepted is"),
     ],
 )
 def test_a_line_that_is_no_command_is_named(

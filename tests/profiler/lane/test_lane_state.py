@@ -196,8 +196,20 @@ def test_what_cannot_be_moved_is_named() -> None:
             pass
         model.odd = nn.Parameter(torch.ones(3).as_subclass(Odd))
         assert "Odd" in state.look().fixed
+        del model.odd
         store = torch.distributed.HashStore()
         torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
-        assert "process group" in state.look().fixed
+        assert state.look().fixed == "it has a process group"
+        assert State(torch.device("cpu"), shared=True).look().fixed == ""
+        from torch.distributed.fsdp import fully_shard
+        mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
+        fully_shard(model, mesh=mesh)
+        assert state.look().fixed == "it is sharded by FSDP"
+        torch.cuda.CUDAGraph = type("CUDAGraph", (), {})  # there is no GPU to make a real one on
+        graph = torch.cuda.CUDAGraph()
+        torch.distributed.destroy_process_group()
+        del model
+        gc.collect()
+        assert state.look().fixed == "it has a CUDA graph"
         """
     )

@@ -1,0 +1,115 @@
+"""A trial of several ranks on one GPU: to its executor, its leader is a worker like any other.
+
+The leader forks a rank for each, hands on what the executor says, and answers once all ranks have:
+they pause after the same iteration, and their states move together. Their gradients are summed by
+the process group that the script makes, as on as many GPUs.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+from types import FrameType
+from typing import Any
+
+from hops_profiler.lane.link import Link, pair
+from hops_profiler.lane.settings import SIGNALS
+from hops_profiler.launch.ranks import exit_code, fork
+from hops_profiler.launch.rendezvous import free_port
+
+
+def serve(link: Link) -> None:
+    """Be the leader of the trial that the executor names next. Does not return."""
+    told = link.receive()
+    if told is None:
+        sys.exit(1)
+    Gang(link, told["ranks"]).run(told)
+
+
+class Gang:
+    """``count`` ranks, the children of this process."""
+
+    def __init__(self, link: Link, count: int) -> None:
+        self._executor = link
+        self._ranks: dict[int, Link] = {}
+        self._said: dict[int, dict[str, Any]] = {}
+        port = str(free_port())
+        for rank in range(count):
+            self._start(rank, count, port)
+        for number in SIGNALS:
+            signal.signal(number, self._pass_on)
+
+    def run(self, told: dict[str, Any]) -> None:
+        """Until all ranks have ended; with the code of the first that failed."""
+        self._tell(told)
+        while self._ranks:
+            poll = select.poll()
+            links = {link.fileno(): (pid, link) for pid, link in self._ranks.items()}
+            for number in (self._executor.fileno(), *links):
+                poll.register(number, select.POLLIN)
+            for number, _ in poll.poll():
+                if number in links:
+                    self._hear(*links[number])
+                    continue
+                message = self._executor.receive()
+                if message is None:
+                    os._exit(1)
+                self._tell(message)
+        os._exit(0)
+
+    def _start(self, rank: int, count: int, port: str) -> None:
+        own, other = pair()
+        pid = fork()
+        if pid:
+            other.close()
+            self._ranks[pid] = own
+            return
+        for link in (own, self._executor, *self._ranks.values()):
+            link.close()
+        # All see the one GPU, as number 0.
+        os.environ.update(
+            RANK=str(rank), WORLD_SIZE=str(count), LOCAL_RANK="0", LOCAL_WORLD_SIZE="1",
+            MASTER_ADDR="127.0.0.1", MASTER_PORT=port,
+        )  # fmt: skip
+        from hops_profiler.lane import worker  # noqa: PLC0415 - needs torch
+
+        worker.serve(other)
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        for link in self._ranks.values():
+            link.send(**message)
+
+    def _hear(self, pid: int, link: Link) -> None:
+        message = link.receive()
+        if message is None:
+            code = exit_code(os.waitpid(pid, 0)[1])
+            if code:
+                os._exit(code)  # the others die with this process
+            del self._ranks[pid]
+            self._said.pop(pid, None)
+        elif "ready" not in message:
+            self._said[pid] = message
+        if self._said and len(self._said) == len(self._ranks):
+            answers, self._said = list(self._said.values()), {}
+            self._executor.send(**joined(answers))
+
+    def _pass_on(self, number: int, _: FrameType | None) -> None:
+        for pid in self._ranks:
+            os.kill(pid, number)
+
+
+def joined(answers: list[dict[str, Any]]) -> dict[str, Any]:
+    """One answer for those of all ranks: bytes add up, the slowest counts."""
+    refused = [answer for answer in answers if "refused" in answer]
+    if refused:
+        return refused[0]
+    result = dict(answers[0])
+    for key in ("bytes", "peak", "evicted"):
+        if key in result:
+            result[key] = sum(answer[key] for answer in answers)
+    if "seconds" in result:
+        result["seconds"] = max(answer["seconds"] for answer in answers)
+        result["alone"] = next((a["alone"] for a in answers if a["alone"]), "")
+    return result
