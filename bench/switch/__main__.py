@@ -1,8 +1,9 @@
 """``python -m bench.switch``: how fast trainings restart and take turns; docs/switching.md.
 
 Without options all parts: restarts by hops' launcher and torchrun, alone and in Slurm, saves that a
-GPU waits for, switches between two trainings, and what the gate costs. ``--cuda`` measures the
-switches on a GPU.
+GPU waits for, switches between two trainings, what the gate costs, and a sweep as lanes and as
+plain jobs. ``--cuda`` measures the switches on a GPU: ``turns --cuda`` needs PyTorch and rich, but
+neither Slurm nor hopsd.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench.switch import gate, live, restarts, saves, turns
+from bench.switch import gate, turns
 
-PARTS = ("restarts", "live", "saves", "turns", "gate")
+PARTS = ("restarts", "live", "saves", "turns", "gate", "sweep")
 
 
 def main() -> None:
@@ -28,6 +29,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=10, help="of restarts")
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--megabytes", type=int, nargs="+", default=[10, 100, 440])
+    parser.add_argument("--ways", nargs="+", choices=turns.WAYS, default=turns.WAYS)
     parser.add_argument("--switches", type=int, default=12)
     parser.add_argument("--folder", type=Path, default=Path(), help="for saves: a file system")
     parser.add_argument("--cuda", action="store_true", help="switches on a GPU")
@@ -35,16 +37,22 @@ def main() -> None:
     console = Console()
     console.print(f"load of this machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     if "restarts" in options.parts:
+        from bench.switch import restarts  # noqa: PLC0415 - a machine with a GPU may lack hopsd
+
         table = Table(*restarts.COLUMNS)
         for ranks in options.ranks:
             table.add_row(*restarts.measure(ranks, options.pairs))
         console.print(table)
     if "live" in options.parts:
+        from bench.switch import live  # noqa: PLC0415
+
         table = Table(*live.COLUMNS)
         for ranks in options.ranks:
             table.add_row(*live.measure(ranks, options.pairs))
         console.print(table)
     if "saves" in options.parts:
+        from bench.switch import saves  # noqa: PLC0415
+
         table = Table(*saves.COLUMNS)
         table.add_row(*saves.measure(1024, options.pairs, options.folder))
         console.print(table)
@@ -54,6 +62,13 @@ def main() -> None:
         _print_turns(options, console)
     if "gate" in options.parts:
         console.print(f"gate: {gate.measure():.2f} us an iteration")
+    if "sweep" in options.parts:
+        from bench.switch import sweep  # noqa: PLC0415
+
+        table = Table(*sweep.COLUMNS)
+        for row in sweep.measure():
+            table.add_row(*row)
+        console.print(table)
     console.print(f"load of this machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
 
 
@@ -62,7 +77,7 @@ def _print_turns(options: argparse.Namespace, console: Console) -> None:
     of the latter, as in Hare's table 3; a line as soon as it is known.
     """
     for size in options.megabytes:
-        for way in turns.WAYS:
+        for way in options.ways:
             found = turns.measure(way, size, options.switches, cuda=options.cuda)
             times = f"{1e3 * found.layer:.1f} / {1e3 * found.iteration:.1f} ms"
             console.print(f"{size} MB, {way}: {times} ({found.share:.0%}), {found.count} switches")

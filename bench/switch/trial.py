@@ -43,9 +43,10 @@ def main() -> None:
     optimizer.register_step_post_hook(lambda *_: note("end"))
     data = torch.randn(4, WIDTH, device=device)
     for _ in range(iterations):
-        model(data).square().mean().backward()
+        loss = model(data).square().mean()
+        optimizer.zero_grad()  # here: freeing gradients is no part of a switch
+        loss.backward()
         optimizer.step()
-        optimizer.zero_grad()
 
 
 main()

@@ -1,0 +1,83 @@
+"""Twelve trainings on two fake GPUs of a live Slurm: as plain jobs, and as one job with lanes.
+
+An iteration of ``sweep_trial.py`` sleeps for most of its time, as a process does whose GPU
+computes; so two cores stand for two GPUs. A GPU is in use while an iteration is running on it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from examples.demo.cluster import NodeSpec, PrivateCluster
+
+TRIAL = Path(__file__).with_name("sweep_trial.py")
+ROOT = Path(__file__).parents[2]
+GPUS = 2
+COLUMNS = (
+    "12 trainings as",
+    "until the last has ended",
+    "until one has ended, mean",
+    "GPUs in use",
+)
+PATIENCE_SECONDS = 280.0
+
+
+def measure(trials: int = 12, iterations: int = 60) -> list[list[str]]:
+    """A row for each way."""
+    rows = []
+    lengths = [iterations // 2 + iterations * n % (iterations + 1) for n in range(trials)]
+    for name, submit in (("plain jobs", _plain), ("lanes", _lanes)):
+        with tempfile.TemporaryDirectory(prefix="hops-bench-") as text:
+            folder = Path(text)
+            folder.chmod(0o755)
+            with PrivateCluster(
+                folder / "slurm", nodes=(NodeSpec("rtx3090", gpus=GPUS),), plugin=False
+            ) as slurm:
+                began = time.monotonic()
+                submit(slurm, folder, [f"{TRIAL} {n} {folder}" for n in lengths])
+                ends, seconds = _wait(folder, trials)
+        whole, mean = max(ends) - began, statistics.mean(ends) - began
+        rows.append([name, f"{whole:.1f} s", f"{mean:.1f} s", f"{seconds / GPUS / whole:.0%}"])
+    return rows
+
+
+def _plain(slurm: PrivateCluster, folder: Path, commands: Iterable[str]) -> None:
+    for command in commands:
+        _submit(slurm, folder, f"{sys.executable} {command}", gpus=1)
+
+
+def _lanes(slurm: PrivateCluster, folder: Path, commands: Iterable[str]) -> None:
+    (folder / "trials").write_text("\n".join(commands))
+    line = f"{sys.executable} -m hops_profiler.lane {folder}/trials"
+    _submit(slurm, folder, line, gpus=GPUS)
+
+
+def _submit(slurm: PrivateCluster, folder: Path, line: str, gpus: int) -> None:
+    subprocess.run(
+        ["sbatch", f"--gres=gpu:{gpus}", f"--output={folder}/log", "--open-mode=append",
+         f"--chdir={folder}", f"--wrap={line}"],
+        env={**os.environ, **slurm.env, "OMP_NUM_THREADS": "1",
+             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        check=True, capture_output=True,
+    )  # fmt: skip
+
+
+def _wait(folder: Path, trials: int) -> tuple[list[float], float]:
+    """When each has ended, and the seconds of all their iterations."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while len(found := list(folder.glob("ended.*"))) < trials:
+        if time.monotonic() > deadline:
+            raise TimeoutError(
+                f"{len(found)} of {trials} have ended: {(folder / 'log').read_text()}"
+            )
+        time.sleep(0.05)
+    read = [json.loads(path.read_text()) for path in found]
+    return [ended for ended, _ in read], sum(seconds for _, seconds in read)
