@@ -6,6 +6,7 @@ About 45 % of the jobs are sensitive (rho above 1.4), requirement sets hold up t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
 
@@ -75,7 +76,10 @@ def _snapshot(gpus: int, case: Case, noise: Noise, seed: int, jobs: int | None) 
     rng = np.random.default_rng(seed)
     nodes = _nodes(gpus, case, rng)
     count = jobs or max(8, gpus // 2)
-    shared = rng.normal(1.0, 0.03, len(nodes)).clip(0.8, 1.2)
+    factors = rng.normal(1.0, 0.03, len(nodes)).clip(0.8, 1.2).tolist()
+    # As from hopsd, where all jobs of a workload have one mapping.
+    names = () if noise is Noise.NONE else (node.name for node in nodes)
+    shared = dict(zip(names, factors, strict=noise is not Noise.NONE))
     queue = tuple(_job(i, nodes, noise, shared, rng) for i in range(count))
     return Snapshot(1e6, RoundInfo(first=case is Case.IDLE, seconds=1800.0), nodes, queue)
 
@@ -149,7 +153,11 @@ _IDLE_SHARES = (0.22, 0.14, 0.16, 0.14, 0.12, 0.08, 0.06, 0.04, 0.04)
 
 
 def _job(
-    i: int, nodes: tuple[Node, ...], noise: Noise, shared: np.ndarray, rng: np.random.Generator
+    i: int,
+    nodes: tuple[Node, ...],
+    noise: Noise,
+    shared: Mapping[NodeName, float],
+    rng: np.random.Generator,
 ) -> Job:
     sizes = rng.integers(1, 9)
     low = int(rng.choice([1, 1, 1, 2, 2, 4, 8]))
@@ -164,8 +172,8 @@ def _job(
         tables[gpu_type] = ThroughputTable(aggregated, distributed)
     factors = shared
     if noise is Noise.PAIR:
-        factors = rng.normal(1.0, 0.03, len(nodes)).clip(0.8, 1.2)
-    names = [node.name for node in nodes]
+        own = rng.normal(1.0, 0.03, len(nodes)).clip(0.8, 1.2)
+        factors = dict(zip((node.name for node in nodes), own.tolist(), strict=True))
     return Job(
         id=JobId(str(i)),
         user=UserName(f"u{i % 20}"),
@@ -174,7 +182,5 @@ def _job(
         age_seconds=float(3600 * rng.lognormal(0.5, 1.0)),
         reqs=tuple(reqs),
         throughput=tables,
-        server_factor={}
-        if noise is Noise.NONE
-        else dict(zip(names, factors.tolist(), strict=True)),
+        server_factor=factors,
     )

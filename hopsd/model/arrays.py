@@ -8,3 +8,6 @@ import numpy.typing as npt
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
+
+NONE: Ints = np.zeros(0, dtype=np.int64)
+"""No numbers."""

@@ -74,7 +74,7 @@ def _whole_values(program: Program) -> list[int]:
     job = program.configurations.job_of_column().tolist()
     values = [
         _PRODUCTS.multiply(weight[i], Decimal(f"{gain:.{_GAIN_DIGITS}g}"))
-        for i, gain in zip(job, program.gain.tolist(), strict=True)
+        for i, gain in zip(job, program.gain(np.arange(len(job))).tolist(), strict=True)
     ]
     triples = [value.as_tuple() for value in values]
     lowest = min((int(triple.exponent) for triple in triples), default=0)

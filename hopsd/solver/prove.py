@@ -8,7 +8,7 @@ from time import monotonic
 import numpy as np
 
 from hopsd.core.placement.program import Program
-from hopsd.model.arrays import Ints
+from hopsd.model.arrays import NONE, Ints
 from hopsd.solver.backend.checked import CheckedSolver
 from hopsd.solver.backend.model import chosen_columns, model
 from hopsd.solver.bound.reduced_cost import ItemPrices
@@ -45,14 +45,13 @@ def prove(
     plans so good that ``choice`` would miss the gap may be: showing that there is none suffices.
     """
     value = program.scaled_objective(choice)
-    loss = prices.losses(program)
     for target in (value, value / (1 - gap)):
-        useful = loss <= (prices.bound - target) * (1 + 1e-9)
-        if np.count_nonzero(useful) <= reach.columns:
+        useful = _useful(program, prices, target, reach.columns)
+        if useful is not None:
             break
     else:
         return choice, prices.bound
-    columns = np.union1d(np.flatnonzero(useful), choice[choice >= 0])
+    columns = np.union1d(useful, choice[choice >= 0])
     start = np.isin(columns, choice).astype(np.float64)
     whole = model(program, columns, program.capacity)
     answer = solver(whole, start, gap, give_up - monotonic(), reach.nodes)
@@ -61,6 +60,17 @@ def prove(
     if found is not None and program.scaled_objective(found) > value:
         choice, value = found, program.scaled_objective(found)
     return choice, min(prices.bound, max(target, value, answer.bound * unit))
+
+
+def _useful(program: Program, prices: ItemPrices, target: float, most: int) -> Ints | None:
+    """The columns that a plan above ``target`` could use; None: more than ``most``."""
+    parts, count = [NONE], 0
+    for part in prices.near(program, absolute=(prices.bound - target) * (1 + 1e-9)):
+        parts.append(part)
+        count += len(part)
+        if count > most:
+            return None
+    return np.concatenate(parts)
 
 
 def _choice(program: Program, columns: Ints | None) -> Ints | None:

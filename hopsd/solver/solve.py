@@ -39,7 +39,7 @@ def solve(
     until the gap is proven or time runs out. ``solver``: by default the configured one.
     """
     part, columns = drop_oversized(program)
-    if part is not program:
+    if columns is not None:
         found = solve(part, gap, seconds, seed=seed, turns=turns, solver=solver)
         choice = np.where(found.choice >= 0, columns[found.choice], -1)
         return replace(found, choice=choice)

@@ -18,7 +18,7 @@ import numpy as np
 from hopsd.core.placement.program import Program
 from hopsd.core.placement.shapes import ramp
 from hopsd.errors import SolverError
-from hopsd.model.arrays import Floats, Ints
+from hopsd.model.arrays import NONE, Floats, Ints
 from hopsd.solver.backend.linear import Constraints
 from hopsd.solver.backend.simplex import Simplex
 from hopsd.solver.bound.cuts import capacity_rows
@@ -112,8 +112,7 @@ class _Relaxation:
         self._job = program.configurations.job_of_column()
         self._scale = float(program.value.max())
         self.best: ItemPrices = prices
-        loss = prices.losses(program)
-        self._active = np.flatnonzero(loss <= _NEAR * program.value)
+        self._active = np.concatenate([NONE, *prices.near(program, relative=_NEAR)])
         self._x = np.zeros(0)
         of_class = np.unique(parts.capacity, axis=0, return_inverse=True)[1].ravel()
         self._classes = []

@@ -206,4 +206,4 @@ def test_a_large_lambda_is_greedy_by_priority_at_scale(seed: int) -> None:
 
 
 def _gains(program: Program, choice: np.ndarray) -> np.ndarray:
-    return np.where(choice >= 0, program.gain[choice], 0.0)
+    return np.where(choice >= 0, program.gain(np.maximum(choice, 0)), 0.0)

@@ -63,6 +63,16 @@ class Configurations:
         """The job of every column, (columns,)."""
         return np.repeat(np.arange(self.jobs, dtype=np.int32), np.diff(self.start))
 
+    def jobs_of(self, columns: Ints) -> Ints:
+        """The jobs of some columns."""
+        jobs: Ints = np.searchsorted(self.start, columns, side="right") - 1
+        return jobs
+
+    def jobs_between(self, first: int, last: int) -> Ints:
+        """The jobs of the columns ``first:last``, all of some jobs."""
+        low, high = np.searchsorted(self.start, [first, last]).tolist()
+        return np.repeat(np.arange(low, high), np.diff(self.start[low : high + 1]))
+
     def some(self, keep: Ints) -> Configurations:
         """Only the columns ``keep``, sorted; jobs keep their numbers."""
         stays = (self.present >= 0) & np.isin(self.present, keep)

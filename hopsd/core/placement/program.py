@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -14,6 +15,10 @@ from hopsd.model.arrays import Bools, Floats, Ints
 
 # Far from the ends of a double, so that sums over a plan neither overflow nor vanish.
 _SAFE_EXPONENT = 600.0
+# Columns at once: 2 MB for each array.
+_AT_ONCE = 1 << 18
+ALL = slice(None)
+"""All columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +26,10 @@ class Program:
     """The integer program: the most valuable choice of at most one column per job within
     ``capacity`` (rows,).
 
-    ``gain`` (columns,) is G of eq. 11 times the restart factor; ``urgency`` (jobs,) is
-    ``prior + bias``; ``weight`` (jobs,) is ``urgency^lam / exp(log_scale)``; ``value`` is weight
-    times gain. A *choice* (jobs,) holds every job's column, -1 for none.
+    ``urgency`` (jobs,) is ``prior + bias``; ``weight`` (jobs,) is ``urgency^lam / exp(log_scale)``;
+    ``value`` (columns,) is weight times gain. The gain is ``base`` (columns,) by ``least`` (jobs,),
+    G of eq. 11, times ``kept`` (jobs,), the share of a round left after a move. A *choice* (jobs,)
+    holds every job's column, -1 for none.
     """
 
     configurations: Configurations
@@ -32,8 +38,29 @@ class Program:
     lam: float
     weight: Floats
     log_scale: float
-    gain: Floats
+    base: Floats
+    least: Floats
+    kept: Floats
     value: Floats
+
+    def gain(self, columns: Ints) -> Floats:
+        """The gain of some columns."""
+        return self.gain_of(columns, self.configurations.jobs_of(columns))
+
+    def gain_of(self, columns: Ints, job: Ints) -> Floats:
+        """The gain of columns of known jobs."""
+        moved = columns != self.configurations.present[job]
+        gain: Floats = self.base[columns] / self.least[job]
+        gain[moved] *= self.kept[job[moved]]
+        return gain
+
+    def slices(self) -> Iterator[tuple[int, int]]:
+        """All columns in slices of whole jobs, not many at once: what is computed from a slice
+        stays in the processor's cache, and never takes memory for all columns.
+        """
+        start = self.configurations.start
+        cuts = np.searchsorted(start, np.arange(0, start[-1], _AT_ONCE))
+        yield from pairwise(np.unique(np.append(start[cuts], start[-1])).tolist())
 
     def by_weight(self) -> Ints:
         """Jobs in descending weight; equal ones in queue order."""
@@ -54,13 +81,18 @@ class Program:
         shapes = own.shape[columns].astype(np.int64)
         return shapes if own.share is None else np.concatenate([shapes, own.share[columns]])
 
-    def per_column(self, of_items: Floats) -> Floats:
+    def per_column(self, of_items: Floats, which: slice | Ints = ALL) -> Floats:
         """The sum of ``of_items`` (items,) over the items of every column, (columns,)."""
         own = self.configurations
-        found: Floats = of_items[own.shape]
+        found: Floats = of_items[own.shape[which]]
         if own.share is not None:
-            found += of_items[own.share]
+            found += of_items[own.share[which]]
         return found
+
+    def profit(self, cost: Floats, which: slice | Ints) -> Floats:
+        """The value less the ``cost`` (items,) of some columns."""
+        profit: Floats = self.value[which] - self.per_column(cost, which)
+        return profit
 
     def gpus_on(self, column: int) -> list[tuple[int, int]]:
         """The servers of a column, and how many GPUs of each it makes unavailable to other jobs."""
@@ -123,16 +155,22 @@ def build(
         smallest[filled] = np.minimum.reduceat(
             configurations.throughput, configurations.start[:-1][filled]
         )
-    gain = configurations.throughput / np.repeat(smallest, lengths)
-    if np.any(restart_share < 1.0):
-        stays = configurations.present[configurations.present >= 0]
-        at_home = gain[stays]
-        gain *= np.repeat(restart_share, lengths)
-        gain[stays] = at_home
-    value = gain * np.repeat(weight, lengths)
-    return Program(
-        configurations, configurations.capacity, urgency, lam, weight, log_scale, gain, value
+    program = Program(
+        configurations,
+        configurations.capacity,
+        urgency,
+        lam,
+        weight,
+        log_scale,
+        configurations.throughput,
+        smallest,
+        restart_share,
+        np.empty(len(configurations)),
     )
+    for first, last in program.slices():
+        job = configurations.jobs_between(first, last)
+        program.value[first:last] = program.gain_of(np.arange(first, last), job) * weight[job]
+    return program
 
 
 def program_of_gains(configurations: Configurations, weight: Floats, gain: Floats) -> Program:
@@ -140,7 +178,9 @@ def program_of_gains(configurations: Configurations, weight: Floats, gain: Float
     both above 0.
     """
     value = gain * np.repeat(weight, np.diff(configurations.start))
-    return Program(configurations, configurations.capacity, weight, 1.0, weight, 0.0, gain, value)
+    ones = np.ones(configurations.jobs)
+    capacity = configurations.capacity
+    return Program(configurations, capacity, weight, 1.0, weight, 0.0, gain, ones, ones, value)
 
 
 def restrict(program: Program, jobs: Bools, capacity: Ints) -> tuple[Program, Ints]:
@@ -157,36 +197,38 @@ def restrict(program: Program, jobs: Bools, capacity: Ints) -> tuple[Program, In
     top = float(log_weight[np.diff(start) > 0].max(initial=-np.inf))
     # Jobs left out may be heavier than a double can hold beside the others.
     weight = np.where(np.diff(start) > 0, np.exp(np.minimum(log_weight - top, 0.0)), 0.0)
-    gain = program.gain[keep]
-    value = gain * np.repeat(weight, np.diff(start))
     part = replace(
         program,
         configurations=columns,
         capacity=capacity,
         weight=weight,
         log_scale=top,
-        gain=gain,
-        value=value,
+        base=_base(program, columns, keep),
+        value=np.zeros(len(keep)),
     )
-    return part, keep
+    gain = part.gain(np.arange(len(keep)))
+    return replace(part, value=gain * np.repeat(weight, np.diff(start))), keep
 
 
-def drop_oversized(program: Program) -> tuple[Program, Ints]:
+def drop_oversized(program: Program) -> tuple[Program, Ints | None]:
     """The program without columns that exceed its capacity, and the others' numbers in the
-    original.
+    original; None if there are no such columns.
 
     Limits cause such columns: their gains count in the means, but no job can have them.
     """
-    keep = np.flatnonzero(program.fits(program.capacity))
-    if len(keep) == len(program.value):
-        return program, keep
-    columns = program.configurations.some(keep)
-    return (
-        replace(
-            program, configurations=columns, gain=program.gain[keep], value=program.value[keep]
-        ),
-        keep,
-    )
+    fits = program.fits(program.capacity)
+    if fits.all():
+        return program, None
+    keep = np.flatnonzero(fits)
+    columns, value = program.configurations.some(keep), program.value[keep]
+    base = _base(program, columns, keep)
+    return replace(program, configurations=columns, base=base, value=value), keep
+
+
+def _base(program: Program, columns: Configurations, keep: Ints) -> Floats:
+    """The base of ``columns``, those that ``keep`` leaves; where it is throughput, not a copy."""
+    throughput = program.base is program.configurations.throughput
+    return columns.throughput if throughput else program.base[keep]
 
 
 def _urgency(priorities: Floats) -> Floats:

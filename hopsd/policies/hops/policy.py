@@ -197,7 +197,7 @@ def _numbers(
         column = column_of.get(job.id)
         gain = throughput = source = between = None
         if column is not None:
-            gain = float(program.gain[column])
+            gain = float(program.gain(np.array([column]))[0])
             throughput = float(program.configurations.throughput[column])
             shape = int(program.configurations.shape[column])
             parts = program.configurations.shapes.parts(shape)

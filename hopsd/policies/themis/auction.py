@@ -15,7 +15,7 @@ from time import monotonic
 import numpy as np
 
 from hopsd.core.placement.configurations import Configurations
-from hopsd.core.placement.program import Program, restrict
+from hopsd.core.placement.program import Program, program_of_gains, restrict
 from hopsd.model.allocation import Allocation
 from hopsd.model.arrays import Floats, Ints
 from hopsd.solver.backend.checked import CheckedSolver
@@ -52,7 +52,7 @@ def program_of(bids: Configurations, capacity: Ints, worth: Floats) -> Program:
     keep = np.flatnonzero(worth > ROUNDING)
     columns = replace(bids.some(keep), present=np.full(bids.jobs, -1, dtype=np.int64))
     ones = np.ones(bids.jobs)
-    return Program(columns, capacity, ones, 1.0, ones, 0.0, worth[keep], worth[keep])
+    return replace(program_of_gains(columns, ones, worth[keep]), capacity=capacity)
 
 
 def auction(program: Program, gap: float, seconds: float, seed: int = 0) -> Outcome:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from hopsd.core.placement.program import Program
-from hopsd.model.arrays import Floats, Ints
+from hopsd.model.arrays import NONE, Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +39,8 @@ def column_groups(program: Program) -> ColumnGroups:
     servers, size = np.diff(shapes.start), shapes.sizes()
     pool = columns.pool[shapes.server[shapes.start[:-1]]]
     kind = np.unique(np.stack([pool, size, servers]), axis=1, return_inverse=True)[1].ravel()
-    kinds = kind.astype(np.int32)[columns.shape]
-    breaks = np.empty(len(kinds), dtype=np.bool_)
-    np.not_equal(kinds[1:], kinds[:-1], out=breaks[1:])
-    breaks[columns.start[:-1][np.diff(columns.start) > 0]] = True
-    first = np.flatnonzero(breaks)
-    end = np.append(first[1:], len(kinds))
+    first = np.concatenate([NONE, *_first_columns(program, kind.astype(np.int32))])
+    end = np.append(first[1:], len(columns))
     shape = columns.shape[first].astype(np.int64)
     return ColumnGroups(
         first,
@@ -54,3 +52,16 @@ def column_groups(program: Program) -> ColumnGroups:
         np.maximum.reduceat(program.value, first),
         np.add.reduceat(program.value, first) / (end - first),
     )
+
+
+def _first_columns(program: Program, kind: npt.NDArray[np.int32]) -> Iterator[Ints]:
+    """The first columns of jobs and of changes of ``kind`` (shapes,) within them, in parts."""
+    columns = program.configurations
+    heads = columns.start[:-1][np.diff(columns.start) > 0]
+    for first, last in program.slices():
+        kinds = kind[columns.shape[first:last]]
+        breaks = np.ones(last - first, dtype=np.bool_)
+        np.not_equal(kinds[1:], kinds[:-1], out=breaks[1:])
+        low, high = np.searchsorted(heads, [first, last])
+        breaks[heads[low:high] - first] = True
+        yield first + np.flatnonzero(breaks)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from hopsd.core.placement.program import Program
-from hopsd.model.arrays import Floats
+from hopsd.model.arrays import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +24,24 @@ class ItemPrices:
     capacity: float
     bound: float
 
-    def losses(self, program: Program) -> Floats:
-        """How far each column's profit is below its job's best, (columns,)."""
-        return reduced_losses(program, self.item, self.job)
+    def near(
+        self, program: Program, absolute: float = 0.0, relative: float = 0.0
+    ) -> Iterator[Ints]:
+        """The columns that lose at most ``absolute + relative * value``, sorted, in parts.
+
+        A column's loss: how far its profit is below its job's best.
+        """
+        for first, last in program.slices():
+            own = slice(first, last)
+            best = self.job[program.configurations.jobs_between(first, last)]
+            loss = best - program.profit(self.item, own)
+            yield first + np.flatnonzero(loss <= absolute + relative * program.value[own])
+
+    def loss(self, program: Program, columns: Ints) -> Floats:
+        """How far the profit of some columns is below their jobs' best, >= 0."""
+        best = self.job[program.configurations.jobs_of(columns)]
+        loss: Floats = best - program.profit(self.item, columns)
+        return loss
 
 
 def prices_of_items(program: Program, item: Floats, capacity: float) -> ItemPrices:
@@ -39,16 +55,12 @@ def best_profits(program: Program, cost: Floats) -> Floats:
 
     ``cost``: of every item, (items,).
     """
-    columns = program.configurations
-    best = np.zeros(columns.jobs)
-    filled = np.diff(columns.start) > 0
-    if filled.any():
-        profit = program.value - program.per_column(cost)
-        best[filled] = np.maximum.reduceat(profit, columns.start[:-1][filled])
+    start = program.configurations.start
+    best = np.zeros(len(start) - 1)
+    filled = np.flatnonzero(np.diff(start) > 0)
+    for first, last in program.slices():
+        low, high = np.searchsorted(start[filled], [first, last])
+        own = filled[low:high]
+        profit = program.profit(cost, slice(first, last))
+        best[own] = np.maximum.reduceat(profit, start[own] - first)
     return np.maximum(best, 0.0)
-
-
-def reduced_losses(program: Program, cost: Floats, best: Floats) -> Floats:
-    """How far each column's profit is below its job's ``best`` (jobs,): (columns,), >= 0."""
-    columns = program.configurations
-    return np.repeat(best, np.diff(columns.start)) - (program.value - program.per_column(cost))

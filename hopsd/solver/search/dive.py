@@ -12,7 +12,7 @@ from time import monotonic
 import numpy as np
 
 from hopsd.core.placement.program import Program
-from hopsd.model.arrays import Ints
+from hopsd.model.arrays import NONE, Ints
 from hopsd.solver.backend.diving import dive
 from hopsd.solver.backend.model import model
 from hopsd.solver.bound.reduced_cost import ItemPrices
@@ -39,20 +39,21 @@ def dive_at_prices(program: Program, prices: ItemPrices, give_up: float) -> Ints
         return None
     choice = np.full(program.configurations.jobs, -1, dtype=np.int64)
     placed = columns[np.round(x) == 1.0]
-    choice[np.searchsorted(program.configurations.start, placed, side="right") - 1] = placed
+    choice[program.configurations.jobs_of(placed)] = placed
     return fill_idle(program, choice) if program.feasible(choice) else None
 
 
 def _promising(program: Program, prices: ItemPrices) -> Ints:
     """The columns of the LP, sorted; none if the program is too large."""
-    start, loss = program.configurations.start, prices.losses(program)
     knapsacks = program.configurations.short_of_more_than_gpus
     most = _KNAPSACK_COLUMNS_MAX if knapsacks else _COLUMNS_MAX
-    useful = np.flatnonzero(loss <= _LOSS_MAX * program.value)
-    job = np.searchsorted(start, useful, side="right") - 1
+    if np.count_nonzero(prices.job) * _PER_JOB_MIN > most:
+        return NONE
+    useful = np.concatenate([NONE, *prices.near(program, relative=_LOSS_MAX)])
+    job = program.configurations.jobs_of(useful)
     per_job = min(_PER_JOB, most // max(1, len(np.unique(job))))
     if per_job < _PER_JOB_MIN:
-        return np.zeros(0, dtype=np.int64)
-    order = np.lexsort((loss[useful], job))
+        return NONE
+    order = np.lexsort((prices.loss(program, useful), job))
     rank = np.arange(len(order)) - np.searchsorted(job, job[order])
     return np.sort(useful[order[rank < per_job]])

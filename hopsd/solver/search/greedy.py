@@ -26,11 +26,12 @@ def greedy_by_prices(program: Program, prices: ItemPrices) -> Ints:
     """
     columns = program.configurations
     choice = np.full(columns.jobs, -1, dtype=np.int64)
-    profit = program.value - program.per_column(prices.item)
     residual = ResidualCapacity(program, choice)
     for job in np.argsort(-prices.job, kind="stable").tolist():
-        column = _best(columns.start, profit, residual, job)
-        if column >= 0 and profit[column] >= 0.0:
+        own = slice(int(columns.start[job]), int(columns.start[job + 1]))
+        profit = program.profit(prices.item, own)
+        column = _best(own, profit, residual)
+        if column >= 0 and profit[column - own.start] >= 0.0:
             choice[job] = column
             residual.take(column)
     return fill_idle(program, choice)
@@ -75,7 +76,8 @@ def _take_idle(program: Program, choice: Ints, residual: ResidualCapacity) -> bo
         held = int(choice[job])
         if held >= 0:
             residual.give_back(held)
-        column = _best(start, value, residual, job)
+        own = slice(int(start[job]), int(start[job + 1]))
+        column = _best(own, value[own], residual)
         if held >= 0 and value[column] <= value[held]:
             column = held
         if column >= 0:
@@ -85,11 +87,10 @@ def _take_idle(program: Program, choice: Ints, residual: ResidualCapacity) -> bo
     return moved
 
 
-def _best(start: Ints, worth: Floats, residual: ResidualCapacity, job: int) -> int:
-    """The job's most valuable free column, the first of equal ones; -1 for none."""
-    first, last = int(start[job]), int(start[job + 1])
-    if first == last:
+def _best(own: slice, worth: Floats, residual: ResidualCapacity) -> int:
+    """The most valuable free column of a job's ``own``, the first of equal ones; -1 for none."""
+    if own.start == own.stop:
         return -1
-    fits = residual.fits(first, last)
-    best = int(np.argmax(np.where(fits, worth[first:last], -np.inf)))
-    return first + best if fits[best] else -1
+    fits = residual.fits(own.start, own.stop)
+    best = int(np.argmax(np.where(fits, worth, -np.inf)))
+    return int(own.start) + best if fits[best] else -1

@@ -7,6 +7,7 @@ cluster. Each pass divides the types into different stretches of neighbours and 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from time import monotonic
@@ -14,7 +15,7 @@ from time import monotonic
 import numpy as np
 
 from hopsd.core.placement.program import Program
-from hopsd.model.arrays import Bools, Floats, Ints
+from hopsd.model.arrays import NONE, Bools, Ints
 from hopsd.solver.backend.checked import Solve
 from hopsd.solver.backend.model import chosen_columns, model
 from hopsd.solver.bound.cuts import KINDS
@@ -54,23 +55,22 @@ def improve(
     effort: Effort,
 ) -> Ints:
     """One local search pass over all groups; never worse than ``choice``."""
-    profit = program.value - program.per_column(prices.item)
     ease = _ease(program)
     size = int(group_gpus(program) * effort.breadth)
-    group_of = group_servers(program, choice, prices, profit, size, seed)
+    group_of = group_servers(program, choice, prices, size, seed)
     rng = np.random.default_rng(seed)
     of_shape = _group_of_shapes(program, group_of)
-    of_job = _group_of_jobs(program, choice, of_shape, profit, rng)
+    of_job = _group_of_jobs(program, choice, of_shape, prices, rng)
     most = int(_GROUP_COLUMNS * ease**0.75 * effort.breadth)
     parts = _Parts(program, choice, group_of, of_job, rng)
-    tasks = _tasks(program, choice, prices, profit, parts, of_shape, of_job, most, effort.gap)
+    tasks = _tasks(program, choice, prices, parts, of_shape, of_job, most, effort.gap)
     with ThreadPoolExecutor(max_workers=max(1, len(os.sched_getaffinity(0)))) as pool:
         answers = list(pool.map(lambda task: _replan(program, task, solve, effort), tasks))
     better = choice.copy()
     for task, columns in zip(tasks, answers, strict=True):
         if columns is not None:
             better[task.jobs] = -1
-            better[_job_of(program, columns)] = columns
+            better[program.configurations.jobs_of(columns)] = columns
     return better if program.feasible(better) else choice
 
 
@@ -106,7 +106,6 @@ def _tasks(
     program: Program,
     choice: Ints,
     prices: Prices,
-    profit: Floats,
     parts: _Parts,
     of_shape: Ints,
     of_job: Ints,
@@ -117,15 +116,15 @@ def _tasks(
     staying = np.where(of_job >= 0, -1, choice)
     held = program.items(staying[staying >= 0])
     slack = prices.rows.limit - prices.rows.used(held, np.ones(len(held)))
-    wanted = np.repeat(np.where(of_job >= 0, of_job, -2), np.diff(columns.start))
-    inside = np.flatnonzero(of_shape[columns.shape] == wanted)
+    wanted = np.where(of_job >= 0, of_job, -2)
+    inside = np.concatenate([NONE, *_inside(program, of_shape, wanted)])
+    group = of_shape[columns.shape[inside]]
     # Relative to the value: by the plain difference heavy jobs would bring a column or two, and
     # light ones all of theirs.
     worth_something = _LEAST * float(program.value.max(initial=1.0))
     value = np.maximum(program.value[inside], worth_something)
-    loss = (prices.job[_job_of(program, inside)] - profit[inside]) / value
-    order = np.lexsort((loss, wanted[inside]))
-    cuts = np.searchsorted(wanted[inside][order], np.arange(parts.groups + 1))
+    order = np.lexsort((prices.loss(program, inside) / value, group))
+    cuts = np.searchsorted(group[order], np.arange(parts.groups + 1))
     tasks = []
     for group in range(parts.groups):
         best = inside[order[cuts[group] : cuts[group + 1]][:columns_max]]
@@ -139,6 +138,14 @@ def _tasks(
             task = _Task(jobs, np.union1d(best, current), current, capacity, most - now)
             tasks.append(task)
     return sorted(tasks, key=lambda task: -task.hope)
+
+
+def _inside(program: Program, of_shape: Ints, wanted: Ints) -> Iterator[Ints]:
+    """The columns whose shape is in the group that their job wants, in parts."""
+    columns = program.configurations
+    for first, last in program.slices():
+        of_job = wanted[columns.jobs_between(first, last)]
+        yield first + np.flatnonzero(of_shape[columns.shape[first:last]] == of_job)
 
 
 class _Parts:
@@ -185,7 +192,7 @@ def _group_of_shapes(program: Program, group_of: Ints) -> Ints:
 
 
 def _group_of_jobs(
-    program: Program, choice: Ints, of_shape: Ints, profit: Floats, rng: np.random.Generator
+    program: Program, choice: Ints, of_shape: Ints, prices: Prices, rng: np.random.Generator
 ) -> Ints:
     """The group in which each job competes, by its placement or else its best column; -1: none."""
     columns = program.configurations
@@ -195,13 +202,9 @@ def _group_of_jobs(
     for job in np.flatnonzero(~placed & (np.diff(columns.start) > 0)).tolist():
         own = slice(columns.start[job], columns.start[job + 1])
         group = of_shape[columns.shape[own]]
-        liked = jittered(profit[own], program.value[own], rng)
+        liked = jittered(program.profit(prices.item, own), program.value[own], rng)
         of_job[job] = group[np.argmax(np.where(group >= 0, liked, -np.inf))]
     return of_job
-
-
-def _job_of(program: Program, columns: Ints) -> Ints:
-    return np.searchsorted(program.configurations.start, columns, side="right") - 1
 
 
 def _replan(program: Program, task: _Task, solve: Solve, effort: Effort) -> Ints | None:
@@ -221,7 +224,7 @@ def _replan(program: Program, task: _Task, solve: Solve, effort: Effort) -> Ints
 
 def _holds(program: Program, task: _Task, columns: Ints) -> bool:
     """Whether the answer is feasible, checked without the model: one column per job, rows kept."""
-    jobs = _job_of(program, columns)
+    jobs = program.configurations.jobs_of(columns)
     return len(np.unique(jobs)) == len(jobs) and bool(
         np.all(program.taken(columns) <= task.capacity)
     )

@@ -31,14 +31,14 @@ class _Losing:
 
 
 def group_servers(
-    program: Program, choice: Ints, prices: Prices, profit: Floats, gpus: int, seed: tuple[int, int]
+    program: Program, choice: Ints, prices: Prices, gpus: int, seed: tuple[int, int]
 ) -> Ints:
     """A group number for every server: about ``gpus`` idle GPUs each, of mixed types."""
     rng = np.random.default_rng(seed)
     stretch_of = _stretches(program, rng)
     size = np.bincount(stretch_of, weights=program.idle.astype(np.float64)).astype(np.float64)
     parent = list(range(len(size)))
-    for job in _losing_jobs(program, choice, prices, profit, stretch_of, rng):
+    for job in _losing_jobs(program, choice, prices, stretch_of, rng):
         first, *others = sorted({_root(parent, stretch) for stretch in job.stretches})
         together = float(size[[first, *others]].sum())
         if others and together <= gpus:
@@ -72,7 +72,6 @@ def _losing_jobs(
     program: Program,
     choice: Ints,
     prices: Prices,
-    profit: Floats,
     stretch_of: Ints,
     rng: np.random.Generator,
 ) -> list[_Losing]:
@@ -80,12 +79,13 @@ def _losing_jobs(
     columns = program.configurations
     placed = choice >= 0
     loss = prices.job.copy()
-    loss[placed] -= profit[choice[placed]]
+    loss[placed] -= program.profit(prices.item, choice[placed])
     losing = np.flatnonzero((loss > 1e-9 * loss.max(initial=0.0)) & (np.diff(columns.start) > 0))
     found = []
     for job in losing[np.argsort(-loss[losing], kind="stable")].tolist():
         own = slice(int(columns.start[job]), int(columns.start[job + 1]))
-        wanted = [own.start + int(np.argmax(jittered(profit[own], program.value[own], rng)))]
+        profit = program.profit(prices.item, own)
+        wanted = [own.start + int(np.argmax(jittered(profit, program.value[own], rng)))]
         wanted += [int(choice[job])] if choice[job] >= 0 else []
         servers = [s for c in wanted for s, _ in columns.shapes.parts(int(columns.shape[c]))]
         found.append(_Losing(float(loss[job]), tuple(stretch_of[servers].tolist())))

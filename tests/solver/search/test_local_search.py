@@ -54,8 +54,7 @@ def test_groups_hold_no_more_gpus_than_asked_and_are_few(seed: int) -> None:
     program = program_of(snapshot(seed, servers=40, jobs=60))
     choice = greedy_by_weight(program)
     prices = find_prices(program, column_groups(program), program.scaled_objective(choice), inf)
-    profit = program.value - program.per_column(prices.item)
-    group = group_servers(program, choice, prices, profit, 64, (seed, 0))
+    group = group_servers(program, choice, prices, 64, (seed, 0))
     gpus = np.bincount(group, weights=program.idle)
     assert len(group) == len(program.idle)
     assert gpus.max() <= 64
