@@ -87,7 +87,9 @@ def build_snapshot(
             pinned.add(read.id)
         if comment is not None and read.state in (SlurmState.PENDING, SlurmState.RUNNING):
             seen = snapshot_job(Sources(read, comment, records[read.id], stay), context)
-            if "," in read.partition and seen.job is not None and not seen.job.running:
+            # At a round's start jobs may leave a partition, and Slurm would start others there.
+            several = "," in read.partition and not info.first
+            if several and seen.job is not None and not seen.job.running:
                 left, told = room.partitions(seen.job, read)
                 if left != read.partition:
                     read = reads[-1] = replace(read, partition=left)

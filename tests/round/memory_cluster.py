@@ -12,6 +12,7 @@ from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
 from hopsd.model.job import ThroughputTable
 from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
+from hopsd.model.site import NO_RULES, SiteRules
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 
 A100 = GpuType("a100")
@@ -30,9 +31,11 @@ class Cluster:
     never: set[JobId] = field(default_factory=set)
     started: list[tuple[JobId, Allocation]] = field(default_factory=list)
     name: str = "memory"
+    site: SiteRules = NO_RULES
 
     def read(self) -> Reading:
-        return Reading(self.now, self.nodes, tuple(self.jobs.values()), "22.05.8")
+        jobs = tuple(self.jobs.values())
+        return Reading(self.now, self.nodes, jobs, "22.05.8", site=self.site)
 
     def apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
         vacating = [replace(s, target=Allocation()) for s in steps if s.current]

@@ -16,6 +16,7 @@ from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
 from hopsd.model.plan import PlanSettings
 from hopsd.model.reading import Hold, JobReading, NodeReading
 from hopsd.model.reason import ReasonCode
+from hopsd.model.site import Kind, Partition, Qos, SiteRules
 from hopsd.policies.registry import get as policy
 from hopsd.round import RoundResult, RoundSettings, run_round
 
@@ -88,6 +89,24 @@ def test_a_job_in_several_partitions_goes_where_it_fits() -> None:
     found = {i: a.nodes for i, a in port.placements().items()}
     assert found["1"] == ("n1", "n2")
     assert {found["2"], found["3"]} == {("n0",), ("n3",)}
+
+
+def test_a_job_goes_on_to_the_partition_that_has_room_in_its_limits() -> None:
+    """At a round's start others may leave the first, where Slurm would then start the job."""
+    port = cluster([node("n0", "a", "b"), node("n1", "a", "b")], [job(1, "a", 4), job(2, "a,b", 4)])
+    port.site = SiteRules(
+        limited=True,
+        qos={"of_a": Qos("of_a", group={Kind.GPUS: 4})},
+        partitions={"a": Partition("a", own_qos="of_a"), "b": Partition("b")},
+    )
+    memory = MemoryStore(tables={WorkloadName("w"): {A100: TABLE}})
+    result = run_round(port, memory, policy("hops"), SETTINGS, None)
+    assert port.placements().keys() == {"1"}
+    assert "QOS of_a" in result.plan.waiting[JobId("2")].text
+    again = run_round(port, memory, policy("hops"), SETTINGS, result.window)
+    assert not again.first
+    assert port.placements().keys() == {"1", "2"}
+    assert "no room in partition a: QOS of_a, 4 of 4 GPUs used" in again.built.notes[JobId("2")]
 
 
 def test_a_partition_without_gpus_is_named_as_the_reason() -> None:
