@@ -34,10 +34,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--executions", type=int, default=60, help="0: leave this part out")
     parser.add_argument("--iterations", type=int, default=40, help="of one execution")
     parser.add_argument("--orders", type=int, default=200, help="in which they could have come")
-    parser.add_argument("--pollux", type=Path, metavar="DIR", help="folder of the T4 CSVs")
+    parser.add_argument("--pollux", type=Path, metavar="DIR", help="folder of APPLICATION.csv")
     parser.add_argument("--formula", action="store_true", help="its forms over placements, too")
     parser.add_argument("--plots", type=Path, default=Path("docs/img"))
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.pollux and not any(options.pollux.glob("*.csv")):
+        parser.error(f"--pollux: {options.pollux} holds no *.csv, one for each application")
+    return options
 
 
 def _executions(options: argparse.Namespace) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from bench.estimate.__main__ import main
 from bench.estimate.placements import (
     CANDIDATES,
     Measurements,
@@ -117,3 +118,13 @@ def test_the_command_line_knows_both_models(tmp_path: Path) -> None:
 
     assert t_c() == t_c("--communication", "paper") == pytest.approx(1.0)
     assert t_c("--communication", "ring") == pytest.approx(2 * 15 / 16 / np.sqrt(2))
+
+
+def test_a_folder_without_measurements_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "bert").mkdir()
+    monkeypatch.setattr("sys.argv", ["estimate", "--executions", "0", "--pollux", str(tmp_path)])
+    with pytest.raises(SystemExit):
+        main()
+    assert "holds no *.csv" in capsys.readouterr().err

@@ -453,26 +453,6 @@ def neuralforecast():
     NeuralForecast([model], freq="D").fit(frame(8), val_size=12)
 
 
-def diffusion():
-    """Accelerate with accumulated gradients, and an average of the weights."""
-    from pathlib import Path
-
-    from denoising_diffusion_pytorch import GaussianDiffusion, Trainer, Unet
-    from PIL import Image
-
-    Path("images").mkdir()
-    for number in range(200):
-        pixels = made.integers(0, 255, (32, 32, 3)).astype("u1")
-        Image.fromarray(pixels).save(f"images/{number}.png")
-    model = GaussianDiffusion(Unet(dim=8, dim_mults=(1, 2)), image_size=16, timesteps=20)
-    trainer = Trainer(
-        model, "images", train_batch_size=16, gradient_accumulate_every=2, train_num_steps=200,
-        calculate_fid=False, save_and_sample_every=1000,
-    )  # fmt: skip
-    each_step(16 * 2)
-    trainer.train()
-
-
 def pythae():
     from pythae.models import VAE, VAEConfig
     from pythae.trainers import BaseTrainer, BaseTrainerConfig
@@ -518,26 +498,6 @@ def monai():
         optimizer=torch.optim.Adam(network.parameters()),
         train_handlers=[ValidationHandler(1, check)],
     ).run()  # fmt: skip
-
-
-def speechbrain():
-    import speechbrain
-
-    class Brain(speechbrain.Brain):
-        def compute_forward(self, batch, stage):
-            return self.modules.body(batch[0])
-
-        def compute_objectives(self, predictions, batch, stage):
-            return torch.nn.functional.cross_entropy(predictions, batch[1])
-
-    after(Brain, "fit_batch", lambda _, batch: hand_clock.step(len(batch[0])))
-    before(Brain, "evaluate_batch", hand_clock.pause)
-    brain = Brain({"body": tiny.network()}, lambda given: torch.optim.Adam(given, 1e-3))
-    given = {"batch_size": 64}
-    brain.fit(
-        range(9), tiny.rows(64 * 30), tiny.rows(128), progressbar=False,
-        train_loader_kwargs=given, valid_loader_kwargs=given,
-    )  # fmt: skip
 
 
 globals()[sys.argv[1]](*sys.argv[2:])
