@@ -96,7 +96,7 @@ PATTERNS = [
     Pattern(
         "launcher-of-one-node",
         "--nodes=1 --ntasks-per-node=1 --gpus-per-task=4 --cpus-per-task=8",
-        "srun torchrun --nproc_per_node=${SLURM_GPUS_PER_TASK#*:} train.py",
+        "srun torchrun --nproc_per_node=$SLURM_GPUS_ON_NODE train.py",
         4,
     ),
     Pattern(
@@ -250,6 +250,7 @@ PATTERNS = [
         'NODES=2\nsrun bash -c "torchrun --nnodes=$NODES --nproc_per_node=4 t.py"',
         8,
     ),
+    Pattern("licences", "--nodes=1 --gres=gpu:1 --licenses=tool:2", EACH, 1),
     Pattern("switches", "--nodes=2 --switches=1 --gres=gpu:2 --ntasks-per-node=2", EACH, 4),
     Pattern("gpu-bind", f"{TWO} --ntasks-per-node=4 --cpus-per-task=2 --gpu-bind=closest", EACH, 8),
 ]

@@ -34,6 +34,7 @@ CONF = [
     "DefMemPerGPU=2000",
     "DefMemPerCPU=500",
     "TopologyPlugin=topology/tree",
+    "Licenses=tool:2",
 ]
 SWITCHES = {"s0": "n0,n1,n2", "s1": "n3,n4,n5"}
 TOPOLOGY = "".join(f"SwitchName={name} Nodes={nodes}\n" for name, nodes in SWITCHES.items())
