@@ -29,7 +29,7 @@ while True:
         if s.connect_ex(("127.0.0.1", port)):
             print(port)
             break') || exit
-# hops' launcher imports PyTorch once and forks the ranks: a restart takes half of torchrun's time.
+# hops' launcher imports PyTorch once and forks the ranks: a restart takes less time.
 if "$PYTHON" -c "import hops_profiler.launch" 2> /dev/null; then
     LAUNCHER=${LAUNCHER:-hops_profiler.launch}
 fi

@@ -10,14 +10,16 @@ from __future__ import annotations
 TYPE_CHECKING = False  # not from typing: importing that takes longer than this whole package
 if TYPE_CHECKING:
     from hops_profiler.checkpoint.kept import Checkpoint
+    from hops_profiler.checkpoint.sharded import ShardedCheckpoint
     from hops_profiler.lr_scaling import learning_rate, scaled
     from hops_profiler.startup import install as start
     from hops_profiler.timing.session import profile
 
-__all__ = ["Checkpoint", "learning_rate", "profile", "scaled", "start"]
+__all__ = ["Checkpoint", "ShardedCheckpoint", "learning_rate", "profile", "scaled", "start"]
 
 _WHERE = {
     "Checkpoint": ("checkpoint.kept", "Checkpoint"),
+    "ShardedCheckpoint": ("checkpoint.sharded", "ShardedCheckpoint"),
     "learning_rate": ("lr_scaling", "learning_rate"),
     "profile": ("timing.session", "profile"),
     "scaled": ("lr_scaling", "scaled"),

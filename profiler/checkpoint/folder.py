@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import threading
 from pathlib import Path
 
 import torch.distributed as dist
@@ -24,6 +25,7 @@ class Folder:
     def __init__(self, final: Path, size: int, *, memory: bool = True) -> None:
         self._target = Target(final)
         self._memory: Memory | None = None
+        self._lock, self._placed = threading.Lock(), False
         base: Path | None = None
         if first() and memory:
             base = self._base(size)
@@ -44,8 +46,17 @@ class Folder:
         """It is whole. Raises OSError."""
         if several():
             dist.barrier()
-        if not first():
-            return
+        if first():
+            self.place()
+
+    def place(self) -> None:
+        """The same, on the first rank alone, in any thread; more than once, too."""
+        with self._lock:
+            if not self._placed:
+                self._place()
+            self._placed = True
+
+    def _place(self) -> None:
         if self._memory is not None and self.in_memory:
             self._memory.put_folder(self._target, self.made)
         else:

@@ -1,0 +1,134 @@
+"""A training's checkpoint whose state is spread over its ranks: FSDP's, DTensors.
+
+By torch.distributed.checkpoint and in its format: ``FOLDER/checkpoint-N``, which any number of
+ranks can load. While training goes on, by its asynchronous save; on hops' signal, to memory where
+all ranks are on one node.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+from hops_profiler.checkpoint.folder import Folder
+from hops_profiler.checkpoint.leaving import leave
+from hops_profiler.checkpoint.size import size_of
+from hops_profiler.checkpoint.target import PATIENCE_SECONDS, Target
+from hops_profiler.checkpoint.wishes import Agreement, Asked, first, several
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import async_save, save
+
+_LAST = ".metadata"
+"""The last file of a checkpoint that torch.distributed.checkpoint writes."""
+
+
+class ShardedCheckpoint:
+    """Checkpoints in ``folder``, on a file system that all nodes share, of what ``state`` returns.
+
+    Every rank has one, made after the process group. ``state``: a dictionary of tensors and plain
+    values, as of `torch.distributed.checkpoint.state_dict.get_state_dict`. ``every``: seconds
+    between saves; 0: only when hops asks, by ``signal_number``. The last two checkpoints stay.
+
+    Raises:
+        ValueError: a negative ``every``.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        state: Callable[[], dict[str, Any]],
+        every: float = 0.0,
+        signal_number: int = signal.SIGUSR1,
+    ) -> None:
+        if not every >= 0:
+            raise ValueError(f"every={every!r}: accepted are seconds from 0")
+        self._folder, self._state, self._every = Path(folder).resolve(), state, every
+        self._asked, self._agreement = Asked(signal_number), Agreement()
+        # Its saves go on beside the training, whose own group must not see their exchanges.
+        self._group = dist.new_group(backend="gloo") if several() else None
+        self._saved_at = time.monotonic()
+        self._writing: tuple[Any, Folder] | None = None
+
+    def load(self, patience: float = PATIENCE_SECONDS) -> dict[str, Any] | None:
+        """The last complete state, read into what ``state`` returns; None if there is none.
+
+        One that is still on its way from a node's memory is waited for as long as it does not stand
+        still for ``patience`` seconds.
+        """
+        told = [""]
+        if first():
+            for coming in self._folder.glob(".checkpoint-*.coming"):
+                Target(self._folder / coming.name.split(".")[1]).settle(patience)
+            numbers = self._numbers()
+            told = [str(self._path(numbers[-1])) if numbers else ""]
+        if several():
+            dist.broadcast_object_list(told)
+        if not told[0]:
+            return None
+        state = self._state()
+        load(state, checkpoint_id=told[0], process_group=self._group)
+        return state
+
+    def step(self) -> None:
+        """Call it after every iteration, on all ranks: saves when it is time to, and when hops has
+        asked. Then it does not return: the process ends, and hops starts the job again.
+        """
+        due = self._every > 0 and time.monotonic() - self._saved_at >= self._every
+        leaves, saves = self._agreement.reached(self._asked.now, due)
+        if leaves:
+            self._leave()
+        elif saves:
+            self.save()
+
+    def save(self) -> None:
+        """Save now, on all ranks; they wait until the state is copied, and for the save before."""
+        self.wait()
+        self._saved_at = time.monotonic()
+        state = self._state()
+        folder = Folder(self._next(), 0, memory=False)
+        writing: Any = async_save(state, checkpoint_id=folder.made, process_group=self._group)
+        self._writing = writing, folder
+        if first():  # which ends its part once all have ended theirs
+            writing.add_done_callback(lambda _: None if writing.exception() else folder.place())
+
+    def wait(self) -> None:
+        """Until what has been saved is a checkpoint. Raises what the save raised."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing[0].result()
+            writing[1].publish()
+            for number in self._numbers()[:-2] if first() else ():
+                shutil.rmtree(self._path(number), ignore_errors=True)
+
+    def _leave(self) -> None:
+        self.wait()
+        state = self._state()
+        folder = Folder(self._next(), size_of(state))
+        save(state, checkpoint_id=folder.made, process_group=self._group)
+        folder.publish()
+        if several():
+            dist.barrier()
+        leave(first=first())
+
+    def _next(self) -> Path:
+        told = [str(self._path(max(self._numbers(), default=0) + 1)) if first() else ""]
+        if several():
+            dist.broadcast_object_list(told)
+        return Path(told[0])
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"checkpoint-{number}"
+
+    def _numbers(self) -> list[int]:
+        """Of complete checkpoints, in order."""
+        paths = self._folder.glob("checkpoint-*")
+        found = [re.fullmatch(r"checkpoint-(\d+)", path.name) for path in paths]
+        numbers = (int(name[1]) for name in found if name)
+        return sorted(number for number in numbers if (self._path(number) / _LAST).exists())

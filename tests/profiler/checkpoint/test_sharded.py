@@ -1,0 +1,79 @@
+"""A state that is spread over ranks, which leave and come back in another number."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch.distributed as dist  # noqa: E402 - it may be missing
+from hops_profiler import ShardedCheckpoint  # noqa: E402
+from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
+from torch.distributed.tensor import Shard, distribute_tensor  # noqa: E402
+
+SAVE = Path(__file__).parents[3] / "slurm_plugin" / "save.sh"
+
+
+def run(rank: int, ranks: int, folder: Path, run: int) -> None:
+    """Counts to four more than it found, in every part of a vector; then hops asks."""
+    torch.set_num_threads(1)
+    os.environ["LOCAL_WORLD_SIZE"] = str(ranks)
+    dist.init_process_group("gloo", f"file://{folder}/store.{run}", rank=rank, world_size=ranks)
+    mesh = init_device_mesh("cpu", (ranks,))
+    part = distribute_tensor(torch.zeros(10), mesh, [Shard(0)])
+    state = {"part": part, "done": torch.zeros(1)}
+    kept = ShardedCheckpoint(folder / "saved", lambda: state)
+    found = kept.load()
+    assert (found is None) == (run == 0)
+    assert state["part"].full_tensor().tolist() == [4.0 * run] * 10
+    assert state["done"].item() == 4 * run
+    for _ in range(4):
+        state["part"] += 1
+        state["done"] += 1
+    if run == 1:
+        for _ in range(3):
+            kept.save()
+        kept.wait()
+    else:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        while True:
+            kept.step()
+
+
+@pytest.mark.slow
+@pytest.mark.live
+def test_ranks_leave_their_parts_and_others_find_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOPS_JOB", "1")
+    monkeypatch.setenv("HOPS_REQUEUE_EXIT_CODE", "85")
+    monkeypatch.delenv("HOPS_REPORT_DIR", raising=False)
+    with tempfile.TemporaryDirectory(prefix="hops-test-", dir="/dev/shm") as memory:
+        (Path(memory) / "mounts").write_text(f"{Path('/proc/self/ns/mnt').readlink()}\n")
+        monkeypatch.setenv("HOPS_STATE_DIR", memory)
+        assert started(2, tmp_path, 0) == [85, 85]
+        assert not (tmp_path / "saved" / "checkpoint-1").exists()
+        subprocess.run(["/bin/sh", SAVE, memory], cwd="/", check=True)
+    saved = tmp_path / "saved"
+    assert [path.name for path in saved.iterdir()] == ["checkpoint-1"]
+    assert started(1, tmp_path, 1) == [0]
+    assert sorted(path.name for path in saved.iterdir()) == ["checkpoint-3", "checkpoint-4"]
+    assert started(2, tmp_path, 2) == [85, 85]
+
+
+def started(ranks: int, folder: Path, number: int) -> list[int | None]:
+    """The exit codes of the ranks."""
+    fork = multiprocessing.get_context("fork")
+    processes = [fork.Process(target=run, args=(r, ranks, folder, number)) for r in range(ranks)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    return [process.exitcode for process in processes]
