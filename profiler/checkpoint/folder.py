@@ -66,7 +66,8 @@ class Folder:
 
     def discard(self) -> None:
         """It will not be whole."""
-        shutil.rmtree(self._base_folder, ignore_errors=True)
+        if first():
+            shutil.rmtree(self._base_folder, ignore_errors=True)
 
     def _base(self, size: int) -> Path | None:
         ranks = dist.get_world_size() if several() else 1

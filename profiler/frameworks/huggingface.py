@@ -82,6 +82,7 @@ def _callback(base: Any) -> Any:
             size = size_of([trainer.model.state_dict(), optimizer.state])
             folder = Folder(self._marks.folder / name, size)
             if not folder.in_memory:
+                folder.discard()
                 return
             trainer._get_output_dir = lambda trial: str(folder.made.parent)  # noqa: ARG005
             try:
