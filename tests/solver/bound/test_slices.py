@@ -1,0 +1,56 @@
+"""What is computed slice by slice is as if computed for all columns at once."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from instances import ruled, snapshot
+from programs import program_of
+
+from hopsd.core.placement import program as program_module
+from hopsd.core.placement.program import restrict
+from hopsd.solver.bound.column_groups import ColumnGroups, column_groups
+from hopsd.solver.bound.reduced_cost import prices_of_items
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 10**6])
+@pytest.mark.parametrize("seed", range(4))
+def test_slices_change_nothing(seed: int, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = ruled(snapshot(seed, servers=6, jobs=15, first=bool(seed % 2)), seed)
+    before = program_of(asked)
+    groups = column_groups(before)
+    monkeypatch.setattr(program_module, "_AT_ONCE", at_once)
+    program = program_of(asked)
+    assert np.array_equal(program.value, before.value)
+    start, job = program.configurations.start, program.configurations.job_of_column()
+    ends = [0, *(last for _, last in program.slices())]
+    assert list(pairwise(ends)) == list(program.slices())
+    assert ends[-1] == len(program.value)
+    assert np.isin(ends, start).all()
+
+    cost = np.random.default_rng(seed).uniform(0, 50, len(program.configurations.demands))
+    prices = prices_of_items(program, cost, 0.0)
+    profit = program.value - program.per_column(cost)
+    best = np.zeros(len(start) - 1)
+    np.maximum.at(best, job, profit)
+    assert np.array_equal(prices.job, best)
+    near = np.concatenate(list(prices.near(program, absolute=3.0, relative=0.1)))
+    loss = best[job] - profit
+    assert np.array_equal(near, np.flatnonzero(loss <= 3.0 + 0.1 * program.value))
+    assert np.array_equal(prices.loss(program, near), loss[near])
+    sliced = column_groups(program)
+    for field in fields(ColumnGroups):
+        assert np.array_equal(getattr(sliced, field.name), getattr(groups, field.name))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_gain_is_the_value_by_weight_also_of_a_part(seed: int) -> None:
+    program = program_of(snapshot(seed, servers=6, jobs=12))
+    jobs = np.arange(program.configurations.jobs) % 2 == 0
+    for one in (program, restrict(program, jobs, program.capacity)[0]):
+        columns = np.arange(len(one.value))
+        weight = one.weight[one.configurations.job_of_column()]
+        assert np.array_equal(one.gain(columns) * weight, one.value)
