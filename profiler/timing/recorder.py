@@ -262,11 +262,18 @@ class Recorder:
             or self._counts.iterations < SINGLY
             or (self._device is not None and self._device.marks)
         ):
-            self._judge()
+            together = len(self._ended)
+            timed = self._judge()
+            if self._device is not None:
+                self._device.cut(keep=timed, iterations=together)
+                for times in self._device.read():
+                    self._counts.add_on_device(times)
         return True
 
-    def _judge(self) -> None:
-        """Count the iterations that ended, and time those that were usual ones."""
+    def _judge(self) -> bool:
+        """Count the iterations that ended, and time those that were usual ones. True if the last of
+        them was.
+        """
         ended, self._ended, self._waiting = self._ended, [], 0
         self.judged = True
         counts, timed = self._counts, False
@@ -294,10 +301,7 @@ class Recorder:
                 counts.time(seconds, samples, batches)
             elif not usual and known > 0:
                 counts.interrupted += 1
-        if self._device is not None:
-            self._device.cut(keep=timed, iterations=len(ended))
-            for times in self._device.read():
-                counts.add_on_device(times)
+        return timed
 
     def _trained_on(self, iterations: int) -> tuple[float, float]:
         """Samples and batches of the iteration that ends, or of several that were taken for one.

@@ -47,14 +47,18 @@ class Event:
         return (end.at - self.at) * 1e3
 
 
-def train(gpu: Gpu, clock: CudaClock, iterations: int) -> Recorder:
-    """The loop only queues work: by the CPU's clock nothing takes any time."""
+def train(gpu: Gpu, clock: CudaClock, iterations: int, *, looks: bool = False) -> Recorder:
+    """The loop only queues work: by the CPU's clock nothing takes any time. ``looks``: it asks for
+    the counts in the middle of each iteration.
+    """
     recorder = Recorder(clock)
     for _ in range(iterations):
         recorder.enter("data", 0.0)
         recorder.leave(0.0)
         recorder.fetched(8)
         gpu.work(0.2)
+        if looks:
+            assert recorder.counts.iterations < iterations
         recorder.enter("backward", 0.0)
         gpu.work(0.3)
         recorder.leave(0.0)
@@ -117,6 +121,15 @@ def test_each_eighth_iteration_is_enough(gpu: Gpu) -> None:
         recorder.counts.add_on_device(seconds)
     assert 100 / 9 <= recorder.counts.on_device["backward"].count <= 100 / 7
     assert recorder.counts.on_device["backward"].mean == pytest.approx(0.3)
+
+
+def test_who_looks_in_the_middle_of_an_iteration_does_not_cut_it(gpu: Gpu) -> None:
+    clock = CudaClock(7, gpu.new_event, lambda: gpu.usable)
+    recorder = train(gpu, clock, WARMUP + 100, looks=True)
+    gpu.catch_up()
+    for seconds in clock.read():
+        recorder.counts.add_on_device(seconds)
+    assert recorder.counts.on_device["forward"].mean == pytest.approx(0.2)
 
 
 def test_nothing_is_recorded_where_it_must_not_be(gpu: Gpu) -> None:
