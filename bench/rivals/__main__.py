@@ -2,19 +2,30 @@
 
     python -m bench.rivals --sia DIR [--trace philly-1 ...] [--policy hops+ ...]
         [--round 60 ...] [--restart 30] [--rigid]
+    python -m bench.rivals --gavel DIR --python PYTHON [--policy gavel-ftf ...] [--round 360 ...]
+        [--jobs 500] [--gpus 256] [--seed 0 ...] [--solver ECOS]
 
-DIR is the authors' ``sia-simulator`` (github: siasosp23/artifacts). Prints mean and 99 % completion
-time and makespan in hours, the largest latency ratio and the largest finish-time fairness. None of
-the authors' code or data is part of this repository.
+``--sia``: the authors' ``sia-simulator`` (github: siasosp23/artifacts). Prints mean and 99 %
+completion time and makespan in hours, the largest latency ratio and the largest finish-time
+fairness.
+
+``--gavel``: the authors' ``scheduler`` (github: stanford-futuredata/gavel). The same jobs are
+played by their simulator, which PYTHON runs (with numpy, cvxpy, psutil and the solver), and by
+ours. Prints mean completion time and makespan of both in hours, ours over theirs, and the
+correlation of the jobs' completion times.
+
+None of the authors' code or data is part of this repository.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.rivals import sia
+from bench.rivals import gavel, sia
+from hopsd.errors import HopsError
 from hopsd.model.plan import PlanSettings
 from hopsd.model.scenario import Workload
 from hopsd.policies.registry import get
@@ -25,13 +36,27 @@ from hopsd.sim.study import play
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.rivals", description=__doc__)
-    parser.add_argument("--sia", type=Path, required=True)
+    rival = parser.add_mutually_exclusive_group(required=True)
+    rival.add_argument("--sia", type=Path)
+    rival.add_argument("--gavel", type=Path)
     parser.add_argument("--trace", action="append")
     parser.add_argument("--policy", action="append")
     parser.add_argument("--round", action="append", type=float)
     parser.add_argument("--restart", type=float, default=30.0)
     parser.add_argument("--rigid", action="store_true")
+    parser.add_argument("--python", help="an interpreter with the requirements of Gavel's authors")
+    parser.add_argument("--solver", default="ECOS")
+    parser.add_argument("--jobs", type=int, default=500)
+    parser.add_argument("--gpus", type=int, default=256)
+    parser.add_argument("--seed", action="append", type=int)
     chosen = parser.parse_args(arguments)
+    if chosen.gavel is not None:
+        _beside_gavel(parser, chosen)
+    else:
+        _on_sias_traces(parser, chosen)
+
+
+def _on_sias_traces(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> None:
     known = sia.traces(chosen.sia)
     names = chosen.trace or ["philly-1", "saturn-1"]
     if unknown := sorted(set(names) - known.keys()):
@@ -45,6 +70,41 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 row = figures(policy, load, seconds, chosen.restart)
                 kind = "rigid" if chosen.rigid else "elastic"
                 print(f"| {name}, {kind} | {seconds:.0f} | `{policy}` | {row} |", flush=True)
+
+
+def _beside_gavel(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> None:
+    policies = chosen.policy or list(gavel.POLICIES)
+    if unknown := sorted(set(policies) - gavel.POLICIES.keys()):
+        parser.error(f"Gavel has no {unknown[0]}; there are {', '.join(gavel.POLICIES)}")
+    if chosen.python is None:
+        parser.error("--gavel needs --python, an interpreter with the authors' requirements")
+    print("| seed | round, s | policy | mean, h: theirs | ours | ratio | end, h: theirs | ours |"
+          " ratio | correlation |")  # fmt: skip
+    print("|---:|---:|---|---:|---:|---:|---:|---:|---:|---:|")
+    for seed in chosen.seed or [0]:
+        try:
+            work = gavel.work(chosen.gavel, seed, chosen.jobs, chosen.gpus)
+        except HopsError as error:
+            parser.error(str(error))
+        for seconds in chosen.round or [360.0]:
+            for policy in policies:
+                theirs = gavel.published(
+                    chosen.gavel, chosen.python, policy, work, seconds, chosen.solver
+                )
+                row = gavel.compared(work, theirs, _completion_hours(policy, work, seconds))
+                print(f"| {seed} | {seconds:.0f} | `{policy}` | {row} |", flush=True)
+
+
+def _completion_hours(policy: str, work: gavel.Work, round_seconds: float) -> list[float]:
+    """In the order of arrival; restarts cost nothing."""
+    settings = SimulationSettings(
+        round_seconds,
+        plan=PlanSettings(effort=0, time_limit_seconds=PLAN_SECONDS_MAX),
+        cluster=ClusterSettings(0.0),
+    )
+    played = play(policy, get(policy), work.cluster, work.workload, settings)
+    ends = {outcome.id: outcome.end or math.inf for outcome in played.outcomes}
+    return [(ends[job.id] - job.submit) / 3600.0 for job in work.workload.jobs]
 
 
 def figures(policy: str, load: Workload, round_seconds: float, restart: float) -> str:

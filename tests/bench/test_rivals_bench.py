@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 
 import pytest
 
-from bench.rivals import sia
+from bench.rivals import gavel, sia
 from bench.rivals.__main__ import main
+from hopsd.errors import InputError
 
 STEPS = "placement,local_bsz,step_time,sync_time\n"
 WIDE = "num_nodes,num_replicas,local_bsz,step_time,sync_time\n"
@@ -59,3 +62,70 @@ def test_a_row_for_every_policy(folder: Path, capsys: pytest.CaptureFixture[str]
     with pytest.raises(SystemExit):
         main(["--sia", str(folder), "--trace", "large-1"])
     assert "there are small-1" in capsys.readouterr().err
+
+
+SCHEDULER = """
+import logging
+from types import SimpleNamespace
+from runtime.rpc import scheduler_client, scheduler_server
+
+class Scheduler:
+    def __init__(self, policy, throughputs_file, simulate, seed, time_per_iteration):
+        assert (policy, simulate, time_per_iteration) == ("max_min_fairness_perf ECOS", True, 360.0)
+        self._logger = SimpleNamespace(logger=logging.getLogger())
+        open(throughputs_file).close()
+
+    def simulate(self, cluster_spec, arrival_times, jobs, num_gpus_per_server):
+        assert (cluster_spec["v100"], num_gpus_per_server["v100"]) == (24, 8)
+        print("much is printed")
+        self._job_completion_times = {
+            number: 3600.0 * job.scale_factor for number, job in enumerate(jobs)
+        }
+"""
+JOB = """
+from types import SimpleNamespace
+
+def Job(job_type, total_steps, scale_factor, **others):
+    assert job_type == "ResNet-50 (batch size 64)" and total_steps >= 1
+    return SimpleNamespace(scale_factor=scale_factor)
+"""
+
+
+@pytest.fixture
+def scheduler(tmp_path: Path) -> Path:
+    """A simulator with the authors' interface in which a job takes an hour for each of its GPUs."""
+    (tmp_path / "scheduler.py").write_text(SCHEDULER)
+    (tmp_path / "job.py").write_text(JOB)
+    (tmp_path / "utils.py").write_text(
+        "def get_policy(name, solver, seed):\n    return f'{name} {solver}'\n"
+    )
+    speeds = {f"('ResNet-50 (batch size 64)', {n})": {"null": 2.0 * n} for n in (1, 2, 4, 8)}
+    (tmp_path / "simulation_throughputs.json").write_text(
+        json.dumps(dict.fromkeys(("v100", "p100", "k80"), speeds))
+    )
+    return tmp_path
+
+
+def test_gavels_simulator_and_ours_play_the_same_jobs(
+    scheduler: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    work = gavel.work(scheduler, 0, jobs=5, gpus=64)
+    theirs = gavel.published(scheduler, sys.executable, "gavel", work, 360.0, "ECOS")
+    assert theirs == [float(job.reqs[0]) for job in work.workload.jobs]
+    assert [job.samples for job in work.workload.jobs] == [64.0 * n for n in work.steps]
+    twice = gavel.compared(work, theirs, [2.0 * hours for hours in theirs]).split(" | ")
+    assert (float(twice[2]), float(twice[-1])) == (2.0, 1.0)
+    common = ["--gavel", str(scheduler), "--python", sys.executable, "--gpus", "64", "--jobs", "5"]
+    main([*common, "--policy", "gavel"])
+    [row] = capsys.readouterr().out.splitlines()[2:]
+    assert row.startswith("| 0 | 360 | `gavel` | ")
+    for wrong in (["--policy", "hops"], ["--gpus", "60"]):
+        with pytest.raises(SystemExit):
+            main([*common, *wrong])
+
+
+def test_what_gavels_simulator_said_last_is_shown(scheduler: Path) -> None:
+    (scheduler / "job.py").write_text("raise RuntimeError('no cvxpy')")
+    work = gavel.work(scheduler, 0, jobs=2, gpus=64)
+    with pytest.raises(InputError, match="no cvxpy"):
+        gavel.published(scheduler, sys.executable, "gavel", work, 360.0, "ECOS")

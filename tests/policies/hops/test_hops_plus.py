@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -56,6 +58,12 @@ def small(draw: st.DrawFn) -> Snapshot:
         Node(NodeName(name), t, gpus, gpus - (name in held)) for name, (t, gpus) in SERVERS.items()
     ]
     return Snapshot(6000.0, RoundInfo(True, 360.0), tuple(nodes), tuple(jobs))
+
+
+def latency_ratio(one: Job) -> float:
+    mean = sum(one.reqs) / len(one.reqs)
+    alone = {t: 5000.0 / (one.throughput[t].aggregated[1] * mean) for t in (A, B)}
+    return one.wait_seconds / max((3 * alone[A] + 2 * alone[B]) / 5, one.run_seconds)
 
 
 def weight(one: Job, snapshot: Snapshot) -> float:
@@ -121,6 +129,23 @@ def test_no_plan_is_worth_more(snapshot: Snapshot) -> None:
         )
     )
     assert plan.objective == pytest.approx(best, rel=1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(snapshot=small())
+def test_a_job_that_waited_for_so_long_runs(snapshot: Snapshot) -> None:
+    """The bound of docs/policies.md: r > sqrt(18.7 g n^(1/2) (1 + R^2))."""
+    waiting = replace(snapshot.jobs[0], running=Allocation.of({}))
+    others = snapshot.jobs[1:]
+    largest = max(map(latency_ratio, others), default=0.0)
+    bound = math.sqrt(18.7 * min(waiting.reqs) * len(snapshot.jobs) ** 0.5 * (1 + largest**2))
+    late = replace(waiting, wait_seconds=1.0)
+    late = replace(late, wait_seconds=1.001 * bound / latency_ratio(late))
+    held = {name for one in others for name in one.running.nodes}
+    nodes = tuple(replace(node, idle=node.gpus - (node.name in held)) for node in snapshot.nodes)
+    asked = replace(snapshot, nodes=nodes, jobs=(late, *others))
+    plan = get("hops+")(asked, PlanSettings(gap=0.0, time_limit_seconds=20.0))
+    assert late.id in plan.placements
 
 
 def played(policy: str, result_of: tuple[object, ...], round_seconds: float) -> Result:

@@ -1,0 +1,135 @@
+"""The same jobs through Gavel's own simulator (stanford-futuredata/gavel) and through hops'.
+
+As in the authors' simulator, a job is rigid, of a size that was measured (1, 2, 4 or 8 GPUs), a
+restart costs nothing, and it does not matter on which servers its GPUs are: here a type's GPUs are
+one server. Only rounds differ: theirs ends with the last of its jobs, and the next starts at once.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median_low
+
+import numpy as np
+
+from bench.rivals import gavel_authors
+from hopsd.errors import InputError
+from hopsd.model.ids import GpuType, NodeName, WorkloadName
+from hopsd.model.scenario import Cluster, Server, Workload
+from hopsd.sim.measured import measured_workload, tables_of
+
+POLICIES = {
+    "gavel": "max_min_fairness_perf",
+    "gavel-ftf": "finish_time_fairness_perf",
+    "gavel-makespan": "min_total_duration_perf",
+    "gavel-max-sum": "max_sum_throughput_perf",
+}
+"""Ours, and the same in the authors' words."""
+
+TYPES = {"v100": 3, "p100": 3, "k80": 2}
+"""The parts of a cluster: 96, 96 and 64 of 256 GPUs."""
+
+GPUS_PER_SERVER = 8
+"""What the authors' simulator is told."""
+
+RATE_PER_GPU = 60.0 / 256
+"""Jobs per hour and GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """``kinds`` and ``steps``: each job's name in the authors' table, and its length."""
+
+    cluster: Cluster
+    workload: Workload
+    kinds: Sequence[str]
+    steps: Sequence[int]
+
+
+def work(folder: Path, seed: int, jobs: int = 500, gpus: int = 256) -> Work:
+    """A draw of jobs with the speeds of the authors' folder.
+
+    Raises:
+        InputError: ``gpus`` cannot be divided into servers of the three types.
+    """
+    parts = GPUS_PER_SERVER * sum(TYPES.values())
+    if gpus < parts or gpus % parts:
+        raise InputError(f"{gpus} GPUs: accepted are multiples of {parts}")
+    cluster = Cluster(
+        tuple(
+            Server(NodeName(name), GpuType(name), gpus * part // sum(TYPES.values()))
+            for name, part in TYPES.items()
+        )
+    )
+    document = (folder / "simulation_throughputs.json").read_text(encoding="utf-8")
+    drawn = measured_workload(document, cluster, seed, jobs, RATE_PER_GPU * gpus)
+    _, batches = tables_of(document)
+    steps = [max(1, round((one.samples or 0.0) / batches[one.workload])) for one in drawn.jobs]
+    rigid = tuple(
+        replace(one, reqs=(measured_size(one.reqs),), samples=float(count * batches[one.workload]))
+        for one, count in zip(drawn.jobs, steps, strict=True)
+    )
+    kinds = [_kind(one.workload, batches) for one in rigid]
+    return Work(cluster, replace(drawn, jobs=rigid), kinds, steps)
+
+
+def measured_size(counts: Sequence[int]) -> int:
+    """The measured size next below the median count."""
+    return max(size for size in (1, 2, 4, 8) if size <= median_low(counts))
+
+
+def _kind(name: WorkloadName, batches: Mapping[WorkloadName, int]) -> str:
+    """The authors' name: ``ResNet-50 (batch size 64)`` for ``ResNet-50-64``."""
+    batch = batches[name]
+    model = name.removesuffix(f"-{batch}").replace("_", " ")
+    return f"{model} (batch size {batch})" if name.endswith(f"-{batch}") else model
+
+
+def published(
+    folder: Path, python: str, policy: str, played: Work, round_seconds: float, solver: str
+) -> list[float]:
+    """Completion times in hours under the authors' own scheduler, in the order of arrival.
+
+    ``python``: an interpreter with their requirements.
+
+    Raises:
+        InputError: their simulator failed.
+    """
+    task = {
+        "policy": POLICIES[policy],
+        "solver": solver,
+        "round_seconds": round_seconds,
+        "gpus": {str(t): count for t, count in played.cluster.gpus_by_type().items()},
+        "gpus_per_server": GPUS_PER_SERVER,
+        "jobs": [
+            [one.submit, kind, one.reqs[0], steps]
+            for one, kind, steps in zip(
+                played.workload.jobs, played.kinds, played.steps, strict=True
+            )
+        ],
+    }
+    done = subprocess.run(
+        [python, gavel_authors.__file__, str(folder)],
+        input=json.dumps(task),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        last = done.stderr.strip().splitlines() or ["no message"]
+        raise InputError(f"Gavel's simulator in {folder} failed: {last[-1]}")
+    return [seconds / 3600.0 for seconds in json.loads(done.stdout.splitlines()[-1])]
+
+
+def compared(played: Work, theirs: Sequence[float], ours: Sequence[float]) -> str:
+    """Mean completion and makespan of both in hours, ours over theirs, and the correlation."""
+    submit = np.array([one.submit for one in played.workload.jobs]) / 3600.0
+    a, b = np.array(theirs), np.array(ours)
+    ends = [float((submit + times).max() - submit.min()) for times in (a, b)]
+    figures = (a.mean(), b.mean(), b.mean() / a.mean(), *ends, ends[1] / ends[0])
+    same = float(np.corrcoef(a, b)[0, 1])
+    return " | ".join(f"{value:.4g}" for value in (*figures, same))
