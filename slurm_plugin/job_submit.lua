@@ -614,6 +614,7 @@ local STARTS = {
   { "writable", "%-%-writable[%s=]", "APPTAINER_WRITABLE=", "SINGULARITY_WRITABLE=" },
   { "enroot", "[^%w_]enroot%s+start" },
   { "shifter", "[^%w_]shifter%s" },
+  { "sarus", "[^%w_]sarus%s+run" },
   { "charliecloud", "[^%w_]ch%-run%s" },
   { "bwrap", "[^%w_]bwrap%s" },
   { "pyxis", "%-%-container%-image", "%-%-container%-name" },
@@ -694,7 +695,8 @@ local function starts_of(job)
     if runs_in_container(" " .. line, "podman") or runs_in_container(" " .. line, "podman%-hpc") then add("podman") end
   end
   for line in looked_at(job.script):gmatch("[^\n]+") do
-    if line:find("^#SBATCH.*%-%-container%-image") or line:find("^#SBATCH.*%-%-container%-name") then
+    if line:find("^#SBATCH.*%-%-container%-image") or line:find("^#SBATCH.*%-%-container%-name")
+      or line:find("^#SBATCH.*%-%-environment[=%s]") then -- of CSCS' container engine
       add("pyxis")
     end
   end

@@ -14,6 +14,7 @@ _REASONS = {
     "podman": "podman, which passes on neither hops' variables nor its folders",
     "enroot": "enroot, which passes on no variables but those named by --env",
     "shifter": "shifter, where hops' folders are missing unless the site mounts them",
+    "sarus": "sarus, where hops' folders are missing unless the site mounts them",
     "charliecloud": "ch-run, where hops' folders are missing unless it binds them",
     "bwrap": "bwrap, where hops' folders are missing unless it binds them",
     "pyxis": "a container (pyxis), where hops' folders are missing unless the site mounts them",
