@@ -110,12 +110,6 @@ PATTERNS = [
     ),
     Pattern("tasks-for-cores", "--nodes=1 --ntasks=24 --gres=gpu:2", LAUNCHER, 2),
     Pattern(
-        "no-environment",
-        "--export=NONE --gres=gpu:2 --ntasks=2",
-        "unset SLURM_EXPORT_ENV\nsrun rank",
-        2,
-    ),
-    Pattern(
         "tasks-anywhere", "--ntasks=4 --gpus-per-task=1 --cpus-per-task=2", EACH, 4, same=False
     ),
     Pattern("total-tasks", "--ntasks=2 --gpus=2", EACH, 2, same=False),
