@@ -25,7 +25,8 @@ UNLIMITED = -1
 @dataclass(eq=False)
 class Worker:
     """A process. ``trial`` None: it stands by. ``size``: bytes of its state, None before its first
-    gate. ``place`` of the state: on the "device", "leaving", on the "host", "coming". ``copied``:
+    gate. ``peak``: most that it has held while it ran; ``held``: since its last turn, if its state
+    stayed. ``place`` of the state: on the "device", "leaving", on the "host", "coming". ``copied``:
     the host has room for it. ``alone``: why it needs all memory. ``pace``: seconds an iteration;
     ``done`` of those ``planned``, None if unknown.
     """
@@ -35,6 +36,7 @@ class Worker:
     trial: Trial | None = None
     size: int | None = None
     peak: int = 0
+    held: int = 0
     place: str = "host"
     copied: bool = False
     alone: str = ""
@@ -242,7 +244,7 @@ class Executor:
         else:
             worker.link.send(
                 do="run", iterations=iterations, signal=number,
-                pipelined=self._settings.load != "plain",
+                pipelined=self._settings.load != "plain", trim=self._tight(),
             )  # fmt: skip
 
     def _note(self, worker: Worker, *, kept: bool) -> None:
@@ -277,9 +279,13 @@ class Executor:
             return self._capacity
         return max(worker.size, worker.peak)
 
+    def _tight(self) -> bool:
+        """True if not all trials can keep what they hold while they run."""
+        return sum(self._need(w) for w in self._active) > self._capacity
+
     def _used(self, but: Worker | None = None) -> int:
         return sum(
-            self._need(w) if w is self._running else w.size or 0
+            self._need(w) if w is self._running else max(w.size or 0, w.held)
             for w in self._active
             if w is not but and w.place != "host"
         )
@@ -370,9 +376,10 @@ class Executor:
 
     def _from_worker(self, worker: Worker, message: dict[str, Any]) -> None:
         if "evicted" in message:
-            worker.place, worker.size = "host", message["evicted"]
+            worker.place, worker.size, worker.held = "host", message["evicted"], 0
         elif "paused" in message:
             worker.size, worker.peak = message["bytes"], message["peak"]
+            worker.held = message["held"]
             worker.pace = max(1e-6, message["seconds"] / message["paused"])
             worker.done += message["paused"]
             worker.planned = (

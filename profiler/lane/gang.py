@@ -106,7 +106,7 @@ def joined(answers: list[dict[str, Any]]) -> dict[str, Any]:
     if refused:
         return refused[0]
     result = dict(answers[0])
-    for key in ("bytes", "peak", "evicted"):
+    for key in ("bytes", "held", "peak", "evicted"):
         if key in result:
             result[key] = sum(answer[key] for answer in answers)
     if "seconds" in result:

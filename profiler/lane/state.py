@@ -190,3 +190,15 @@ def _live(*kinds: Any) -> list[list[Any]]:
 def peak(device: torch.device) -> int:
     """The most bytes that the process has held on a GPU; 0 on a CPU, which does not count."""
     return int(torch.cuda.max_memory_reserved()) if device.type == "cuda" else 0
+
+
+def keeps(device: torch.device, size: int, *, trim: bool) -> int:
+    """Bytes that a trial keeps on the device while it waits, its state of ``size`` bytes there.
+
+    On a GPU PyTorch keeps what intermediates had; ``trim``: that is given back first, for others.
+    """
+    if device.type != "cuda":
+        return size
+    if trim:
+        torch.cuda.empty_cache()
+    return int(torch.cuda.memory_reserved())

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from hops_profiler.lane.link import Link
 from hops_profiler.lane.settings import OUT_OF_MEMORY, SIGNALS
-from hops_profiler.lane.state import State, peak
+from hops_profiler.lane.state import State, keeps, peak
 from hops_profiler.launch import script
 from hops_profiler.timing import session
 
@@ -86,6 +86,7 @@ class Gate:
         self._pauses = 0
         self._size = 0
         self._reason = ""
+        self._trim = True
         self._began = time.monotonic()
 
     def __call__(self) -> None:
@@ -103,7 +104,9 @@ class Gate:
             self._size, self._reason = seen.size, seen.fixed
         self._link.send(
             paused=self._given, seconds=seconds, bytes=self._size,
-            peak=peak(self._state.device), alone=self._reason, planned=session.planned(),
+            peak=peak(self._state.device),
+            held=keeps(self._state.device, self._size, trim=self._trim),
+            alone=self._reason, planned=session.planned(),
         )  # fmt: skip
         told = self._wait()
         if told["pipelined"] and not held.came and not told["signal"]:
@@ -112,6 +115,7 @@ class Gate:
             self._state.load()
         held.release(told["signal"])
         self._left = self._given = told["iterations"]
+        self._trim = told["trim"]
         self._began = time.monotonic()
 
     def _wait(self) -> dict[str, Any]:

@@ -60,3 +60,26 @@ def test_a_worker_without_a_session_yet_is_ended(tested: tuple[Executor, Link]) 
     executor._kill(of)
     assert executor._active == []
     assert lane.receive() == {"ended": 1, "code": 128 + signal.SIGKILL}
+
+
+def test_what_a_waiting_trial_holds_counts(tested: tuple[Executor, Link]) -> None:
+    """On a GPU that is more than its state: what PyTorch keeps of the intermediates' memory."""
+    executor, _ = tested
+    ends = pair()
+    one, other = (Worker(0, end, trial=TRIAL, size=2, peak=4) for end in ends)
+    executor._active = [one, other]
+    assert not executor._tight()
+    for each in (one, other):
+        each.place = "device"
+        executor._from_worker(
+            each,
+            {"paused": 1, "seconds": 1.0, "bytes": 2, "peak": 5, "held": 4, "alone": "",
+             "planned": None},
+        )  # fmt: skip
+    assert executor._used(but=one) == 4
+    assert executor._used(but=one) + executor._need(one) == 9 == executor._capacity
+    assert executor._tight()  # 5 and 5: the next turn ends with what the state needs, no more
+    executor._from_worker(other, {"evicted": 2})
+    assert executor._used(but=one) == 0
+    for each in (one, other):
+        each.link.close()
