@@ -47,7 +47,7 @@ def run(rank: int, ranks: int, folder: Path, run: int) -> None:
             kept.step()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.live
 def test_ranks_leave_their_parts_and_others_find_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -12,7 +12,7 @@ import pytest
 if TYPE_CHECKING:
     from conftest import Finished, Node
 
-pytestmark = [pytest.mark.live, pytest.mark.slow]
+pytestmark = [pytest.mark.live, pytest.mark.long]
 
 AT = 15
 
