@@ -32,11 +32,13 @@ ask_slurmctld() {
     timeout 5 "$HOPS_SCONTROL" show job --details --oneliner "$SLURM_JOB_ID" 2>&1
 }
 
-# STATUS ANSWER of ask_slurmctld: whether slurmctld said nothing at all.
+# STATUS ANSWER of ask_slurmctld, which failed: whether to ask again. There are many words for a
+# slurmctld that says nothing, and more with each release; without scontrol, or for a job that it does
+# not know, it will say nothing later either.
 is_silent() {
     case $1:$2 in
-        124:* | [1-9]*:*[Cc]ontroller* | [1-9]*:*"timed out"*) return 0 ;;
-        *) return 1 ;;
+        126:* | 127:* | *"Invalid job id"*) return 1 ;;
+        *) return 0 ;;
     esac
 }
 
@@ -150,7 +152,7 @@ file=$HOPS_RUN_DIR/$SLURM_JOB_ID.${SLURMD_NODENAME-}
         if told=$(needed_of_slurmctld) || ! is_silent $? "$told"; then
             read_comment "$told" > "$file.new" && mv "$file.new" "$file"
         else
-            rm -f "$file" && : > "$file.left" # task_prolog.sh asks again, for as long as it takes
+            rm -f "$file" && true > "$file.left" # task_prolog.sh asks again, for as long as it takes
         fi
 } || logger -t hops "no environment for job $SLURM_JOB_ID: cannot write $file, or others could"
 make_state_dir 2> /dev/null ||

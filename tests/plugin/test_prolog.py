@@ -151,6 +151,23 @@ def test_a_job_on_several_nodes_waits_for_a_silent_slurmctld(node: Node) -> None
     assert len(times.read_text()) == 3
 
 
+@pytest.mark.parametrize(
+    "refused",
+    [
+        "slurm_load_jobs error: Zero Bytes were transmitted or received",
+        "slurm_load_jobs error: Message receive failure",
+        "fatal: Could not establish a configuration source",
+        "",
+    ],
+)
+def test_no_failure_to_reach_slurmctld_is_taken_for_its_answer(node: Node, refused: str) -> None:
+    (node.folder / "scontrol").write_text(f"#!/bin/sh\necho '{refused}' >&2\nexit 1\n")
+    (node.folder / "scontrol").chmod(0o755)
+    node.call("prolog.sh", SLURM_JOB_COMMENT="hops:reqs=6", SLURM_JOB_NUM_NODES="2")
+    fake_scontrol(node, "JobId=7 Restarts=0 NumNodes=2 JOB_GRES=gpu:6 Comment=hops:reqs=6 ")
+    assert exports(node.call("task_prolog.sh"))["HOPS_GPUS"] == "6"
+
+
 def test_srun_starts_nothing_on_gpus_that_slurmctld_does_not_name(node: Node) -> None:
     node.start("hops:reqs=6")
     node.call("epilog.sh", SLURM_JOB_COMMENT="hops:reqs=6")
@@ -264,7 +281,7 @@ def test_a_job_back_without_a_prolog_asks_slurmctld(node: Node) -> None:
     assert (told["HOPS_GPUS"], told["HOPS_NODES"], told["HOPS_LR"]) == ("4", "2", "0.4")
     assert (told["HOPS_RESTART_COUNT"], told["HOPS_PROFILE"]) == ("2", "20")
     assert told["HOPS_REPORT_DIR"] == "/shared/reports"
-    (node.folder / "scontrol").write_text("#!/bin/sh\nexit 1\n")
+    (node.folder / "scontrol").write_text("#!/bin/sh\necho Invalid job id specified\nexit 1\n")
     assert exports(node.call("task_prolog.sh", SLURM_STEP_ID="0")) == {}
 
 
