@@ -51,7 +51,8 @@ _SECONDS = FiniteRange(min=0.0, max=SPAN_MAX)
 @click.option("--refresh", type=_SECONDS, default=0.0, metavar="SECONDS",
               help="Seconds between plans for idle GPUs; 0: at every event.")  # fmt: skip
 @click.option("--restart-cost", type=_SECONDS, default=30.0, metavar="SECONDS",
-              help="Time a job holds GPUs without training; not at its first start.")  # fmt: skip
+              help="Time a job holds GPUs without training; not at its first start, and not where"
+              " the workload says.")  # fmt: skip
 @click.option("--profiling", type=_SECONDS, default=0.0, metavar="SECONDS",
               help="The same at a job's first start.")  # fmt: skip
 @click.option("--count-planning", is_flag=True, help="Planning takes virtual time, too.")

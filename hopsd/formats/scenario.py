@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from hopsd.core.speed.throughput import theory_table
 from hopsd.errors import FormatError
-from hopsd.formats.item import Item, flag, number, parse, positive, unique
+from hopsd.formats.item import Item, at_least_zero, flag, number, parse, positive, unique
 from hopsd.formats.tables import read_app_of, read_requirements, read_server_factor, read_tables
 from hopsd.formats.theory import read_times
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
@@ -84,7 +84,9 @@ def _factors(item: Item) -> dict[WorkloadName, Mapping[NodeName, float]]:
 
 
 def _job(item: Item, throughput: Mapping[WorkloadName, object]) -> WorkloadJob:
-    fields = item.fields("id user submit workload samples reqs", "batch_size preemptible cpu app")
+    fields = item.fields(
+        "id user submit workload samples reqs", "batch_size preemptible cpu app restart_seconds"
+    )
     workload = WorkloadName(fields["workload"].text())
     if workload not in throughput:
         fields["workload"].refuse("a workload of throughput")
@@ -101,4 +103,5 @@ def _job(item: Item, throughput: Mapping[WorkloadName, object]) -> WorkloadJob:
         cpu=fields.get("cpu", flag, default=False),
         app=app,
         phase=phase,
+        restart_seconds=fields["restart_seconds"].or_none(at_least_zero),
     )

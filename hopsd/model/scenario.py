@@ -50,6 +50,7 @@ class WorkloadJob:
 
     ``cpu``: it may also run on CPUs. ``app``, ``phase``: as in a comment; jobs of a phase wait
     until those of earlier phases have ended. ``time_limit_seconds``: None: not known.
+    ``restart_seconds``: what each start but the first takes; None: as the settings say.
     """
 
     id: JobId
@@ -64,6 +65,7 @@ class WorkloadJob:
     app: AppName | None = None
     phase: int = 0
     time_limit_seconds: float | None = None
+    restart_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

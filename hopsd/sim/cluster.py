@@ -50,8 +50,8 @@ def lost_gpus(cluster: Cluster, failures: Sequence[Failure], now: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
-    """``restart_seconds``: how long a job holds GPUs without training at every start but its first;
-    ``profiling_seconds``: the same at its first.
+    """``restart_seconds``: how long a job holds GPUs without training at every start but its first,
+    where the workload does not say; ``profiling_seconds``: the same at its first.
 
     ``checkpoint_seconds``: how much training a failure may cost; a preemption costs none, since
     the job is warned.
@@ -60,6 +60,10 @@ class ClusterSettings:
     restart_seconds: float = 30.0
     checkpoint_seconds: float = 600.0
     profiling_seconds: float = 0.0
+
+    def restart_of(self, job: WorkloadJob) -> float:
+        """Its own restart seconds, else those of all."""
+        return self.restart_seconds if job.restart_seconds is None else job.restart_seconds
 
 
 class _Kind(IntEnum):
@@ -304,7 +308,7 @@ class VirtualCluster:
 
     def _start(self, job: _VirtualJob, before: _Before, target: Allocation) -> None:
         settings = self.settings
-        overhead = settings.restart_seconds if before.started else settings.profiling_seconds
+        overhead = settings.restart_of(job.spec) if before.started else settings.profiling_seconds
         job.trains_from = self.now + self.planning_seconds + overhead
         job.started = True
         job.reading = replace(

@@ -129,7 +129,7 @@ class Simulation:
         )
         self._store = MemoryStore(
             Speeds(cluster, known.workload).knowledge(),
-            settings.cluster.restart_seconds,
+            {job.id: settings.cluster.restart_of(job) for job in workload.jobs},
             known.past_runs,
         )
         self._round = RoundSettings(settings.round_seconds, settings.plan)
@@ -199,7 +199,8 @@ class Simulation:
     def _patience(self) -> int:
         """In rounds: a job moved in the first of them trains before the last, if it stays."""
         cluster = self._settings.cluster
-        overhead = max(cluster.restart_seconds, cluster.profiling_seconds)
+        restart = max(map(cluster.restart_of, self._workload.jobs), default=0.0)
+        overhead = max(restart, cluster.profiling_seconds)
         return self._settings.idle_rounds + math.ceil(overhead / self._settings.round_seconds)
 
     def _play_round(self, window: RoundWindow, *, news: bool) -> None:

@@ -17,11 +17,12 @@ from hopsd.store.port import PlanId, PlanRecord
 @dataclass(slots=True)
 class MemoryStore:
     """Implements :class:`hopsd.store.port.Store`; keeps only the newest plan, and ended jobs only
-    where ``past_runs`` says how long the next ones run.
+    where ``past_runs`` says how long the next ones run. ``restart_seconds``: as jobs' reports will
+    show them.
     """
 
     known: Knowledge
-    restart_seconds: float = 0.0
+    restart_seconds: Mapping[JobId, float] = field(default_factory=dict)
     past_runs: bool = False
     _ended: list[JobRecord] = field(default_factory=list)
     _jobs: dict[JobId, JobRecord] = field(default_factory=dict)
@@ -44,7 +45,9 @@ class MemoryStore:
             record = self._jobs.get(job)
             if record is not None and record.samples_done != samples:
                 self._jobs[job] = replace(
-                    record, samples_done=samples, restart_seconds=self.restart_seconds
+                    record,
+                    samples_done=samples,
+                    restart_seconds=self.restart_seconds.get(job, 0.0),
                 )
 
     def programs(self, scripts: Iterable[WorkloadName]) -> Mapping[WorkloadName, str]:  # noqa: ARG002

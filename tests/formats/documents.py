@@ -111,6 +111,7 @@ WORKLOAD = {
             "batch_size": 128,
             "reqs": [1, 2, 4],
             "preemptible": True,
+            "restart_seconds": 12.5,
         }
     ],
 }

@@ -48,6 +48,10 @@ def test_basic_times_become_a_table_of_every_gpu_count_of_a_server() -> None:
     [
         ({"workload": "bert"}, "jobs[0].workload: 'bert', but it must be a workload of throughput"),
         ({"samples": 0}, "jobs[0].samples: 0, but it must be a finite number, above 0"),
+        (
+            {"restart_seconds": -1},
+            "jobs[0].restart_seconds: -1, but it must be a finite number, 0 or more",
+        ),
         ({"batch_size": 0}, "jobs[0].batch_size: 0, but it must be a whole number, 1 or more"),
     ],
 )
@@ -57,6 +61,16 @@ def test_a_bad_job_is_refused_by_path(job: Json, said: str) -> None:
     with pytest.raises(FormatError) as caught:
         workload(document)
     assert str(caught.value) == said
+
+
+@pytest.mark.parametrize(("given", "read"), [({}, None), ({"restart_seconds": None}, None),
+                                             ({"restart_seconds": 0}, 0.0)])  # fmt: skip
+def test_a_job_may_say_what_its_restarts_take(given: Json, read: float | None) -> None:
+    document = copy.deepcopy(WORKLOAD)
+    assert workload(document).jobs[0].restart_seconds == 12.5
+    del document["jobs"][0]["restart_seconds"]
+    document["jobs"][0].update(given)
+    assert workload(document).jobs[0].restart_seconds == read
 
 
 def test_factors_of_an_unknown_workload_are_refused() -> None:

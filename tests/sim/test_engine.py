@@ -72,6 +72,33 @@ def test_who_runs_moves_up_to_a_faster_gpu_that_gets_idle(policy: str) -> None:
     assert end <= 1000.0 + 10.0 + (40_000.0 - 999.0) / 4.0
 
 
+@pytest.mark.parametrize(("own", "end"), [(None, 335.0), (200.0, 525.0), (1000.0, 1000.0)])
+def test_what_a_job_s_own_restart_takes_decides_whether_it_moves(
+    own: float | None, end: float
+) -> None:
+    """At 100 the fast GPU gets idle, and the slow job has 900 s left, or 225 there after a restart
+    of 10 s, of 200 s, or of so many that it stays.
+    """
+    slow = replace(job(1, 1000.0, 1), restart_seconds=own)
+    load = workload([slow, job(2, 400.0, 1)], a=1.0, b=4.0)
+    result = run("srtf", cluster(a0=1, b0=1), load)
+    assert spans(result) == {"1": (0.0, end), "2": (0.0, 100.0)}
+
+
+def test_policies_know_a_restart_time_once_the_job_has_reported() -> None:
+    told: list[dict[str, float]] = []
+
+    def watching(snapshot: Snapshot, settings: PlanSettings) -> Plan:
+        told.append({j.id: j.restart_seconds for j in snapshot.jobs})
+        return get("fifo")(snapshot, settings)
+
+    load = workload([replace(job(1, 250.0, 1), restart_seconds=7.0), job(2, 250.0, 1)])
+    settings = SimulationSettings(100.0, cluster=ClusterSettings(10.0))
+    play("watching", watching, cluster(n0=2), load, settings)
+    assert told[0] == {"1": 0.0, "2": 0.0}
+    assert told[-1] == {"1": 7.0, "2": 10.0}
+
+
 def test_las_by_hand() -> None:
     """Two jobs of 150 s on one GPU take turns by the round: who has run less goes first."""
     load = workload([job(1, 150.0, 1), job(2, 150.0, 1)])

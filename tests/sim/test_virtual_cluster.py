@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from sim_cases import cluster, job, workload
 
@@ -50,6 +52,15 @@ def test_a_restart_is_paid_holding_gpus() -> None:
     assert (outcome.status, outcome.actual.gpus) == (OutcomeStatus.DONE, 4)
     assert port.next_event == 330.0
     assert port.read().jobs[0].restarts == 1
+
+
+def test_a_job_may_have_a_restart_time_of_its_own() -> None:
+    """As above, with 5 s of restart in place of the cluster's 30."""
+    port = virtual(replace(job(1, 1000.0, 2, 4), restart_seconds=5.0))
+    port.apply([start("1", n0=2)])
+    port.advance(100.0)
+    port.apply([move("1", n0=4)])
+    assert port.next_event == 305.0
 
 
 def test_two_jobs_change_places_in_one_apply() -> None:
