@@ -1,0 +1,62 @@
+"""What switching GPUs between jobs costs a task schedule.
+
+Hare leaves it out of its problem (section 5.1): tasks of several jobs alternate on a GPU as if that
+took no time. Here a schedule's tasks keep their GPUs and their order, and are as late as the
+switches make them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from hopsd.model.arrays import Bools, Floats, Ints
+from hopsd.policies.hare.tasks import Instance, Schedule
+
+
+def switches(instance: Instance, schedule: Schedule) -> Bools:
+    """Whether another job's task is the one before it on its GPU, of every task: (tasks,)."""
+    order = _in_time(schedule)
+    job, found = instance.job_of_task, np.zeros(instance.tasks, dtype=bool)
+    for gpu in range(len(instance.gpu_type)):
+        here = order[schedule.gpu[order] == gpu]
+        found[here[1:]] = job[here[1:]] != job[here[:-1]]
+    return found
+
+
+def delayed(instance: Instance, schedule: Schedule, seconds: Floats) -> Schedule:
+    """``schedule`` with switches: the GPU is given to a task of job n ``seconds[n]`` (jobs,) after
+    another job's task has trained on it.
+
+    No task starts earlier than scheduled, so a GPU that idles long enough before a task hides the
+    switch. The lower bound stays one.
+    """
+    job, kind = instance.job_of_task, instance.gpu_type[schedule.gpu]
+    train = instance.train[job, kind]
+    whole = (train + instance.sync[job, kind]).tolist()
+    wait = np.where(switches(instance, schedule), seconds[job], 0.0).tolist()
+    turn, ready = [0] * instance.jobs, instance.arrival.tolist()
+    synced, free = instance.arrival.tolist(), instance.free_from.tolist()
+    start, jobs, rounds = schedule.start.tolist(), job.tolist(), instance.round_of_task.tolist()
+    gpus, trains = schedule.gpu.tolist(), train.tolist()
+    for task in _in_time(schedule).tolist():
+        n, m = jobs[task], gpus[task]
+        if rounds[task] != turn[n]:
+            turn[n], ready[n] = rounds[task], synced[n]
+        start[task] = max(start[task], ready[n], free[m] + wait[task])
+        free[m] = start[task] + trains[task]
+        synced[n] = max(synced[n], start[task] + whole[task])
+    return replace(schedule, start=np.array(start))
+
+
+def lent_to_nobody(instance: Instance) -> Instance:
+    """``instance`` where a GPU waits while its job synchronises: T^s is part of T^c."""
+    return replace(
+        instance, train=instance.train + instance.sync, sync=np.zeros_like(instance.sync)
+    )
+
+
+def _in_time(schedule: Schedule) -> Ints:
+    """Tasks by their start; a training takes time, so rounds are in their order."""
+    return np.argsort(schedule.start, kind="stable")
