@@ -13,16 +13,16 @@ import sys
 from pathlib import Path
 
 from bench.hare.experiments import FIGURES
-from bench.hare.page import outcomes, write_page
+from bench.hare.page import outcomes, switched, write_page
 from bench.hare.small import distances
 
 KEPT = Path("build/hare")
 DOCS = Path("docs")
-SMALL = "small"
+SMALL, SWITCHED = "small", "switched"
 
 
 def main() -> None:
-    known = [*(figure.number for figure in FIGURES), SMALL]
+    known = [*(figure.number for figure in FIGURES), SMALL, SWITCHED]
     parser = argparse.ArgumentParser(prog="python -m bench.hare")
     parser.add_argument("--only", help=f"joined by commas: {', '.join(known)}")
     options = parser.parse_args()
@@ -35,6 +35,8 @@ def main() -> None:
             print(f"figure {figure.number}: {label}", file=sys.stderr, flush=True)
     if SMALL in asked:
         distances(KEPT)
+    if SWITCHED in asked:
+        print(switched(KEPT))
     if not options.only:
         write_page(KEPT, DOCS)
 

@@ -12,7 +12,18 @@ from bench.hare.rounds import SEEDS as ROUNDS_SEEDS
 from bench.hare.rounds import rounds
 from bench.hare.runs import SCHEMES, Outcome, outcome
 from bench.hare.small import beyond, distances
-from bench.hare.text import FIGURES_OPENING, FINDINGS, OPENING, SMALL
+from bench.hare.switched import CHANGES, ROUNDS, SCENARIOS, weighted
+from bench.hare.switched import ROUNDS_SEEDS as SWITCHED_SEEDS
+from bench.hare.switched import rounds as by_restart
+from bench.hare.text import (
+    FIGURES_OPENING,
+    FINDINGS,
+    OPENING,
+    SMALL,
+    SWITCHED,
+    SWITCHED_FINDINGS,
+    SWITCHED_ROUNDS,
+)
 from bench.hare.workload import Scenario
 from bench.spread import mean_and_spread
 from hopsd.policies.hare.baselines import BASELINES
@@ -48,7 +59,7 @@ def write_page(folder: Path, docs: Path) -> None:
             parts.append(_lines(figure, found, images))
         if figure.number == "12":
             parts.append(_completions(found["testbed"], images))
-    parts += [SMALL, _small(folder)]
+    parts += [switched(folder), SMALL, _small(folder)]
     (docs / "hare.md").write_text("\n".join(parts))
 
 
@@ -128,6 +139,33 @@ def _save(path: Path, drawn: str, title: str) -> str:
     alone = '<svg xmlns="http://www.w3.org/2000/svg" font-size="11" font-family="sans-serif" '
     path.write_text(drawn.replace("<svg ", alone, 1))
     return f"![{title}](img/{path.name})\n"
+
+
+def switched(folder: Path) -> str:
+    """The section on switching between jobs, run or kept in ``folder``."""
+    parts = [SWITCHED]
+    for label, scenario in SCENARIOS.items():
+        text = _head([f"{label}: how GPUs change jobs", *SCHEMES, "switches a task"])
+        for change in CHANGES:
+            runs = weighted(change, scenario, folder)
+            cells = [mean_and_spread([run["weighted"][s] for run in runs], ".3f") for s in SCHEMES]
+            shares = [fmean(run["switches"][s] for run in runs) for s in SCHEDULERS]
+            text += _row([change.label, *cells, ", ".join(f"{share:.2f}" for share in shares)])
+        parts.append(text)
+    parts += [SWITCHED_ROUNDS, _by_restart(folder), SWITCHED_FINDINGS]
+    return "\n".join(parts)
+
+
+def _by_restart(folder: Path) -> str:
+    """Means over the seeds."""
+    columns = [f"{length:g} s, {restart:g} s" for length, restart in ROUNDS]
+    text = _head([f"25 jobs, 64 GPUs, {len(SWITCHED_SEEDS)} seeds", *columns])
+    cells: dict[str, list[str]] = {}
+    for policy, _, _, runs in by_restart(folder):
+        hours = fmean(run["avg_jct_h"] for run in runs)
+        moves = fmean(run["restarts"] for run in runs)
+        cells.setdefault(policy, []).append(f"{hours:.2f} ({moves:.0f})")
+    return text + "".join(_row([f"`{policy}`", *own]) for policy, own in cells.items())
 
 
 def _small(folder: Path) -> str:

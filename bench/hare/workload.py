@@ -91,11 +91,8 @@ class Scenario:
         rng = np.random.default_rng(self.seed)
         draws = rng.random((self.jobs, 5))
         gaps = rng.exponential(self.hours * 3600.0 / self.jobs, self.jobs)
-        models = [self._model(float(a), float(b)) for a, b in draws[:, :2]]
-        low, high = np.array([m.minutes for m in models]).T
-        seconds = 60.0 * low * (high / low) ** draws[:, 2] / PIECES
+        models, seconds, batch = self._times(draws)
         speeds = np.array([m.speeds for m in models])
-        batch = np.array([m.seconds for m in models]) * self.batch
         send = np.array([m.params for m in models]) * 1e6 * 32 / (self.bandwidth * 1e9) + LATENCY
         sync = np.minimum(send / batch, 1.0) * seconds
         kinds = np.repeat(np.arange(len(TYPES)), [self.gpus.get(t, 0) for t in TYPES])
@@ -109,6 +106,20 @@ class Scenario:
             gpu_type=rng.permutation(kinds),
             free_from=np.zeros(len(kinds)),
         )
+
+    def batches(self) -> Floats:
+        """The mini-batches that a task stands for, (jobs,)."""
+        draws = np.random.default_rng(self.seed).random((self.jobs, 5))
+        _, seconds, batch = self._times(draws)
+        return seconds / batch
+
+    def _times(self, draws: Floats) -> tuple[list[Model], Floats, Floats]:
+        """Each job's model, and seconds of a task and of a mini-batch on a V100."""
+        models = [self._model(float(a), float(b)) for a, b in draws[:, :2]]
+        low, high = np.array([m.minutes for m in models]).T
+        seconds: Floats = 60.0 * low * (high / low) ** draws[:, 2] / PIECES
+        batch: Floats = np.array([m.seconds for m in models]) * self.batch
+        return models, seconds, batch
 
     def _model(self, domain: float, member: float) -> Model:
         """By two uniform draws."""
