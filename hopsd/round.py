@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from hopsd.bulkhead import NOBODYS_FAULT, describe_error, isolate
 from hopsd.core.diff import diff
-from hopsd.core.queue.backoff import Backoff, avoided_nodes, backing_off
+from hopsd.core.queue.backoff import Backoff, avoided_nodes, backing_off, with_avoided
 from hopsd.core.queue.history import with_ages
 from hopsd.core.queue.priority import ages, queue
 from hopsd.core.queue.profile_runs import ProfilingSettings, unstarted
@@ -110,6 +110,8 @@ def run_round(
     window, first = _window(window, now, settings.seconds)
     info = RoundInfo(first=first, seconds=window.end - now)
     decided = _decide_without_culprits(seen, info, _known(store, policy, now, settings), settings)
+    told = with_avoided(decided.plan.waiting, backoffs, now)
+    decided = replace(decided, plan=replace(decided.plan, waiting=told))
     outcomes, profiled = _carry_out(port, store, decided, window, first=first)
     return RoundResult(
         window,

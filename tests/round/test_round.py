@@ -263,6 +263,21 @@ def test_what_slurm_says_tells_what_helps(reason: str, rests: bool, shuns: bool)
     assert not avoided_nodes(backoffs, port.now + 61.0)
 
 
+def test_a_job_that_avoids_its_only_node_says_so_and_for_how_long() -> None:
+    port, memory = choosy("BadConstraints")
+    port.nodes = port.nodes[:1]
+    first = run_round(port, memory, hops, SETTINGS, None)
+    backoffs = after_outcomes({}, first.outcomes, port.now)
+    again = run_round(port, memory, hops, SETTINGS, first.window, backoffs)
+    reason = again.plan.waiting[JobId("1")]
+    assert reason.code is ReasonCode.ERROR
+    name, error = port.nodes[0].name, backoffs[JobId("1")].error
+    assert reason.text == (
+        f"Slurm did not start it on {name}, where it is tried again in 60 s;"
+        f" no other node has a place for it: {error}"
+    )
+
+
 def test_a_job_that_slurm_will_not_start_steps_aside_and_says_so() -> None:
     port, memory = cluster(comment(4), comment(4), comment(4), comment(4)), store()
     stuck = JobId("1")

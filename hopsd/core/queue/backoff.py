@@ -81,6 +81,23 @@ def avoided_nodes(
     return {job: nodes for job, nodes in found.items() if nodes}
 
 
+def with_avoided(
+    waiting: Mapping[JobId, Reason], backoffs: Mapping[JobId, Backoff], now: float
+) -> dict[JobId, Reason]:
+    """``waiting``, where a job that has no place names the nodes that it avoids for a while."""
+    found = dict(waiting)
+    for job, nodes in avoided_nodes(backoffs, now).items():
+        if job in found and found[job].code is ReasonCode.NO_CONFIGURATION:
+            backoff = backoffs[job]
+            soonest = min(backoff.avoided[node] for node in nodes)
+            text = (
+                f"Slurm did not start it on {', '.join(sorted(nodes))}, where it is tried again in"
+                f" {math.ceil(soonest - now)} s; no other node has a place for it: {backoff.error}"
+            )
+            found[job] = Reason(ReasonCode.ERROR, text)
+    return found
+
+
 def after_defects(
     backoffs: Mapping[JobId, Backoff], defects: Mapping[JobId, str], now: float
 ) -> dict[JobId, Backoff]:
