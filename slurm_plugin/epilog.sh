@@ -1,6 +1,6 @@
 #!/bin/sh
 # hops: Epilog (slurm.conf), as root on every node when a job has left it: removes what
-# prolog.sh wrote, and notes for an hour that the job was here, for task_prolog.sh. Has what the job
+# prolog.sh wrote, and notes for a month that the job was here, for task_prolog.sh. Has what the job
 # left in memory written to the file system, and does not wait: the GPUs are free once this ends.
 # Always exits 0: an Epilog that fails drains its node.
 #
@@ -55,7 +55,8 @@ file=$HOPS_RUN_DIR/$SLURM_JOB_ID.${SLURMD_NODENAME-}
 if [ -r "${0%/*}/run_dir.sh" ] && . "${0%/*}/run_dir.sh" && only_ours "$HOPS_RUN_DIR"; then
     if [ "${1-}" != later ]; then
         rm -f "$file"
-        find "$HOPS_RUN_DIR" -name '*.left' -mmin +60 -delete
+        # A job that came back without a Prolog has nothing else here, for as long as it runs.
+        find "$HOPS_RUN_DIR" -name '*.left' -mtime +30 -delete
         touch "$file.left"
         rm -f "${TMPDIR:-/tmp}/hops-hosts.$SLURM_JOB_ID".* # of task_prolog.sh
     fi

@@ -151,8 +151,9 @@ file=$HOPS_RUN_DIR/$SLURM_JOB_ID.${SLURMD_NODENAME-}
         make_ours "$HOPS_RUN_DIR" &&
         if told=$(needed_of_slurmctld) || ! is_silent $? "$told"; then
             read_comment "$told" > "$file.new" && mv "$file.new" "$file"
+            [ -s "$file" ] || rm -f "$file" # the comment is not ours after all
         else
-            rm -f "$file" && true > "$file.left" # task_prolog.sh asks again, for as long as it takes
+            true > "$file" # task_prolog.sh asks again, for as long as it takes
         fi
 } || logger -t hops "no environment for job $SLURM_JOB_ID: cannot write $file, or others could"
 make_state_dir 2> /dev/null ||

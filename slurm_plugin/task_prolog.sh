@@ -122,7 +122,7 @@ one_for_each_gpu() {
 }
 
 file=$HOPS_RUN_DIR/${SLURM_JOB_ID-}.${SLURMD_NODENAME-}
-[ -s "$file" ] || [ -e "$file.left" ] || exit 0 # not a hops job
+[ -e "$file" ] || [ -e "$file.left" ] || exit 0 # not a hops job
 # shellcheck source=slurm_plugin/run_dir.sh
 [ -r "${0%/*}/run_dir.sh" ] && . "${0%/*}/run_dir.sh" && only_ours "$HOPS_RUN_DIR" || exit 0
 [ -z "$HOPS_STATE_DIR" ] || only_ours "$HOPS_STATE_DIR" || HOPS_STATE_DIR=
@@ -131,8 +131,8 @@ if [ -s "$file" ]; then
 else
     # slurmd runs no Prolog while it has the credential of the job's last run here in its cache,
     # which it clears when a job starts or ends, but at most every two seconds (22.05): this
-    # happens to a job that comes back at once, or just after another one's start. Nor does prolog.sh
-    # write anything where slurmctld is silent.
+    # happens to a job that comes back at once, or just after another one's start. Where slurmctld is
+    # silent, prolog.sh leaves the file empty.
     told=$("${0%/*}/prolog.sh" again)
     if [ -z "$told" ]; then
         case "|${HOPS_ASKS-}|" in

@@ -168,6 +168,23 @@ def test_no_failure_to_reach_slurmctld_is_taken_for_its_answer(node: Node, refus
     assert exports(node.call("task_prolog.sh"))["HOPS_GPUS"] == "6"
 
 
+@pytest.mark.parametrize("silent", [True, False], ids=["silent slurmctld", "no Prolog"])
+def test_a_step_hours_later_asks_as_well(node: Node, silent: bool) -> None:
+    """Other jobs have ended on the node meanwhile."""
+    told = {"SLURM_JOB_COMMENT": "hops:reqs=6", "SLURM_JOB_NUM_NODES": "2"}
+    if silent:
+        (node.folder / "scontrol").write_text("#!/bin/sh\nexit 1\n")
+        (node.folder / "scontrol").chmod(0o755)
+    node.call("prolog.sh", **told)
+    if not silent:
+        node.call("epilog.sh", **told)
+    for file in node.run_dir.iterdir():
+        os.utime(file, (time.time() - 9000,) * 2)
+    node.call("epilog.sh", **told, SLURM_JOB_ID="9")
+    fake_scontrol(node, "JobId=7 Restarts=0 NumNodes=2 JOB_GRES=gpu:6 Comment=hops:reqs=6 ")
+    assert exports(node.call("task_prolog.sh"))["HOPS_GPUS"] == "6"
+
+
 def test_srun_starts_nothing_on_gpus_that_slurmctld_does_not_name(node: Node) -> None:
     node.start("hops:reqs=6")
     node.call("epilog.sh", SLURM_JOB_COMMENT="hops:reqs=6")
