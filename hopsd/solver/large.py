@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from itertools import count
 from time import monotonic
 
-import numpy as np
-
 from hopsd.core.placement.program import Program
 from hopsd.model.arrays import Ints
 from hopsd.solver.backend.checked import CheckedSolver
@@ -16,7 +14,12 @@ from hopsd.solver.bound.column_groups import ColumnGroups, column_groups
 from hopsd.solver.bound.dual_prices import Prices, find_prices
 from hopsd.solver.bound.reduced_cost import ItemPrices
 from hopsd.solver.prove import NODES, QUICK, Reach, prove
-from hopsd.solver.search.cutting_patterns import class_program, classes_of, read_class_plan
+from hopsd.solver.search.cutting_patterns import (
+    class_program,
+    classes_of,
+    equally_idle,
+    read_class_plan,
+)
 from hopsd.solver.search.dive import dive_at_prices
 from hopsd.solver.search.greedy import fill_idle, greedy_by_prices, greedy_by_weight, repair
 from hopsd.solver.search.local_search import Effort, group_gpus, improve
@@ -157,8 +160,8 @@ def _passes(
 def _start(program: Program, parts: ColumnGroups, prices: Prices, task: Task) -> Ints | None:
     """The plan of the class program or of a dive, whichever there is; the better one first.
 
-    Where all servers of a type are equally idle, a class plan is near the best; elsewhere shapes
-    differ from server to server, which its slots do not know.
+    Where all servers of a type with idle GPUs have equally many, a class plan is near the best;
+    elsewhere shapes differ from server to server, which its slots do not know.
     """
 
     def dive() -> Ints | None:
@@ -167,7 +170,7 @@ def _start(program: Program, parts: ColumnGroups, prices: Prices, task: Task) ->
     def classes() -> Ints | None:
         return _class_start(program, parts, prices, task)
 
-    alike = len(classes_of(program)) == len(np.unique(program.configurations.pool))
+    alike = equally_idle(classes_of(program))
     for start in (classes, dive) if alike else (dive, classes):
         found = start()
         if found is not None:

@@ -85,6 +85,11 @@ def classes_of(program: Program) -> tuple[ServerClass, ...]:
     return tuple(ServerClass(p, s, np.flatnonzero((pool == p) & (idle == s))) for p, s in kinds)
 
 
+def equally_idle(classes: tuple[ServerClass, ...]) -> bool:
+    """Whether all servers of a type that have idle GPUs have equally many."""
+    return len(classes) == len({group.pool for group in classes})
+
+
 def usual_idle(classes: tuple[ServerClass, ...]) -> dict[int, int]:
     """The most common number of idle GPUs per server, by GPU type."""
     most: dict[int, ServerClass] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import cycle
 from math import inf
 
 import numpy as np
@@ -16,7 +17,13 @@ from programs import program_of
 from hopsd.solver.backend.choose import backend
 from hopsd.solver.bound.column_groups import column_groups
 from hopsd.solver.bound.dual_prices import find_prices
-from hopsd.solver.search.cutting_patterns import class_program, partitions, read_class_plan
+from hopsd.solver.search.cutting_patterns import (
+    class_program,
+    classes_of,
+    equally_idle,
+    partitions,
+    read_class_plan,
+)
 from hopsd.solver.search.greedy import greedy_by_weight
 from hopsd.solver.search.server_assignment import assign_servers
 
@@ -86,6 +93,25 @@ def test_every_job_of_a_class_plan_has_servers_where_all_are_idle(seed: int) -> 
     choice = assign_servers(program, parts, plan)
     assert program.feasible(choice)
     assert np.array_equal(np.flatnonzero(choice >= 0), np.sort(parts.job[plan.column_groups]))
+
+
+def test_a_type_in_full_use_has_no_say_in_whether_servers_are_equally_idle() -> None:
+    asked = snapshot(0, servers=12)
+    types = sorted({node.gpu_type for node in asked.nodes})
+    assert len(types) > 1
+
+    def idle(*of_last: int) -> bool:
+        """The last type's servers have so many idle GPUs in turn, the others none."""
+        turn = cycle(of_last)
+        nodes = tuple(
+            replace(node, gpus=8, idle=next(turn) if node.gpu_type == types[-1] else 0)
+            for node in asked.nodes
+        )
+        return equally_idle(classes_of(program_of(replace(asked, nodes=nodes))))
+
+    assert idle(8)
+    assert idle(8, 0)
+    assert not idle(8, 4)
 
 
 def test_servers_with_too_many_patterns_are_left_to_the_other_methods() -> None:
