@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sim_cases import cluster, job, workload
 
+from hopsd.core.queue.priority import priorities
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
@@ -146,6 +147,41 @@ def test_a_job_that_waited_for_so_long_runs(snapshot: Snapshot) -> None:
     asked = replace(snapshot, nodes=nodes, jobs=(late, *others))
     plan = get("hops+")(asked, PlanSettings(gap=0.0, time_limit_seconds=20.0))
     assert late.id in plan.placements
+
+
+@pytest.mark.parametrize("rules", [Rules(exclusive=True), Rules(memory_mb_per_node=800.0)])
+def test_for_a_whole_server_a_job_waits_until_it_is_worth_all_jobs_there(rules: Rules) -> None:
+    """Eight jobs of one GPU each have to stop for it: the bound's g is 8, and 1 is too few."""
+    fast, slow = ThroughputTable({1: 9.0}), ThroughputTable({1: 1.0})
+    nodes = (
+        Node(NodeName("a0"), A, 8, 0, memory_mb=800.0, idle_memory_mb=0.0),
+        Node(NodeName("b0"), B, 1, 0, memory_mb=800.0, idle_memory_mb=700.0),
+    )
+
+    def one(name: int, samples: float, on: str, rules: Rules, **tables: ThroughputTable) -> Job:
+        return Job(
+            JobId(str(name)), UserName("u"), submit=0.0, wait_seconds=1.0, reqs=(1,),
+            throughput={GpuType(t): table for t, table in tables.items()}, samples=samples,
+            running=Allocation.of({on: 1} if on else {}), run_seconds=100.0 if on else 0.0,
+            rules=rules,
+        )  # fmt: skip
+
+    small = Rules(memory_mb_per_node=100.0)
+    others = [one(k, 9_000.0, "a0", small, a=fast, b=slow) for k in range(8)]
+    others.append(one(8, 1e7, "b0", small, b=slow))
+    late = one(9, 40_000.0, "", rules, a=fast)
+    ratio = priorities([*others, late], nodes, PlanSettings(), 6000.0)
+    others = [replace(job, wait_seconds=1.0 / ratio[job.id]) for job in others]  # R = 1
+
+    def runs(stop: int) -> bool:
+        bound = math.sqrt(18.7 * stop * 10**0.5 * 2.0)
+        waiting = replace(late, wait_seconds=1.001 * bound / ratio[late.id])
+        asked = Snapshot(6000.0, RoundInfo(True, 360.0), nodes, (*others, waiting))
+        plan = get("hops+")(asked, PlanSettings(gap=0.0, time_limit_seconds=20.0))
+        return late.id in plan.placements
+
+    assert runs(8)
+    assert not runs(1)
 
 
 def played(policy: str, result_of: tuple[object, ...], round_seconds: float) -> Result:
