@@ -108,7 +108,7 @@ def standing(read: JobReading, rules: SiteRules) -> dict[str, Any]:
 def _of_all(refused: Mapping[str, Job | Reason | None]) -> Reason:
     """Why none of the partitions lets a job run: the reason of each, once where all have the same.
 
-    It may run again where one of them is only used up.
+    The code is LIMIT if any partition is only used up.
     """
     found = {name: one for name, one in refused.items() if isinstance(one, Reason)}
     texts = [one.text for one in found.values()]

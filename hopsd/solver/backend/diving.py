@@ -1,7 +1,7 @@
 """Diving: an integer solution from a sequence of linear programs.
 
 Every round solves the linear relaxation, fixes at 1 the variables with the largest part of its
-value, and at 0 those that no longer fit. Each round starts from the last one's basis, which takes
+value, and at 0 those that no longer fit. Each round starts from the last one's basis, which needs
 ``highspy``. HiGHS runs in a child process: inside this one it could not be killed, and its crash
 would be ours.
 """

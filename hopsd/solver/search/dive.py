@@ -1,7 +1,7 @@
 """A plan by diving: linear programs place the most valuable jobs one after another.
 
-Where shapes span several servers, prices let many jobs share few places, and the greedy plan closes
-the places of heavy jobs one by one. The LP over what is left weighs every job that is placed
+Where shapes span several servers, prices let many jobs share few places, and the greedy plan takes
+the places that heavy jobs need. The LP over what is left weighs every job that is placed
 against all others.
 """
 
