@@ -120,7 +120,7 @@ if [ "${1-}" = again ]; then
     given_up=$(($(date +%s) + 600))
     until job=$(ask_slurmctld); do
         is_silent $? "$job" && [ "$(date +%s)" -lt "$given_up" ] || exit 0
-        sleep 1
+        sleep $((5 + (SLURM_JOB_ID + ${SLURM_PROCID:-0}) % 11)) # each task asks: not all at once
     done
     SLURM_JOB_COMMENT=${job##* Comment=} # and what follows, which nobody takes for ours
     SLURM_JOB_NUM_NODES=$(word NumNodes "$job")

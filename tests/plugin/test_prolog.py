@@ -145,10 +145,23 @@ def test_a_job_on_several_nodes_waits_for_a_silent_slurmctld(node: Node) -> None
     done = node.call("prolog.sh", SLURM_JOB_COMMENT="hops:reqs=6", SLURM_JOB_NUM_NODES="2")
     assert (done.returncode, done.stdout) == (0, "")
     assert 4 < time.monotonic() - started < 15
-    given = {"HOPS_ASKS": asks, "TMPDIR": str(node.folder), "SLURM_TASKS_PER_NODE": "1(x2)"}
+    sleeps = node.folder / "sleeps"
+    (node.folder / "sleep").write_text(f"#!/bin/sh\necho $1 >> {sleeps}\n")
+    (node.folder / "sleep").chmod(0o755)
+    given = {
+        "HOPS_ASKS": asks, "TMPDIR": str(node.folder), "SLURM_TASKS_PER_NODE": "1(x2)",
+        "PATH": f"{node.folder}:/usr/bin:/bin",
+    }  # fmt: skip
     told = exports(node.call("task_prolog.sh", **given))
     assert (told["HOPS_GPUS"], told["HOPS_GPUS_BY_NODE"]) == ("6", "n1:2;n2:4")
     assert len(times.read_text()) == 3
+    waited = {sleeps.read_text()}
+    for task in range(1, 11):  # all ask, and are not to do so at once
+        sleeps.unlink()
+        times.write_text("\n")
+        exports(node.call("task_prolog.sh", **given, SLURM_PROCID=str(task)))
+        waited.add(sleeps.read_text())
+    assert sorted(int(seconds) for seconds in waited) == list(range(5, 16))
 
 
 @pytest.mark.parametrize(
