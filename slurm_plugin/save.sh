@@ -19,7 +19,10 @@ is_memory() {
 publish_folder() {
     [ ! -e "$final" ] || return 1
     (cd "$coming" && cp -r --no-dereference -- "$state/." . && find . -exec sync -- {} +) 2> /dev/null &&
-        mv -T -- "$coming" "$final" && sync -- "$folder"
+        mv -T -- "$coming" "$final" && sync -- "$folder" && return
+    # If a run has given up, it has renamed and removed it, but for what was written meanwhile.
+    rm -rf -- "${coming%.coming}.late"
+    return 1
 }
 
 # Writes $state, the save $token, to where $to says. True: it need not be kept.

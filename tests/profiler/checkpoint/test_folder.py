@@ -40,8 +40,10 @@ def names(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
 
 
-def epilog(memory: Path) -> None:
-    subprocess.run(["/bin/sh", SAVE, memory], cwd="/", check=True)
+def epilog(memory: Path, **environment: str) -> None:
+    subprocess.run(
+        ["/bin/sh", SAVE, memory], cwd="/", check=True, env={**os.environ, **environment}
+    )
 
 
 def test_made_in_memory_it_is_written_by_the_epilog(memory: Path, tmp_path: Path) -> None:
@@ -74,6 +76,17 @@ def test_what_was_given_up_is_never_published(memory: Path, tmp_path: Path) -> N
     epilog(memory)
     assert names(tmp_path) == []
     assert names(memory) == ["mounts"]
+
+
+def test_what_is_given_up_while_it_is_written_is_removed(memory: Path, tmp_path: Path) -> None:
+    """The run's own removal ends before save.sh has written the rest."""
+    final, tools = tmp_path / "shared" / "checkpoint-10", tmp_path / "tools"
+    save(final)
+    tools.mkdir()
+    (tools / "cp").write_text('#!/bin/sh\nmv "$PWD" "${PWD%.coming}.late" && exec /bin/cp "$@"\n')
+    (tools / "cp").chmod(0o755)
+    epilog(memory, PATH=f"{tools}:{os.environ['PATH']}")
+    assert names(final.parent) == []
 
 
 @pytest.mark.parametrize("trick", ["link", "fifo", "hole"])
