@@ -15,10 +15,10 @@ is_memory() {
 }
 
 # Writes the folder $state into $coming, which is $final from then on. Who gives up waiting renames the
-# former, and nothing by that name is made again.
+# former, and nothing by that name is made again. Modes are as the job made them, by its own umask.
 publish_folder() {
     [ ! -e "$final" ] || return 1
-    (cd "$coming" && cp -r --no-dereference -- "$state/." . && find . -exec sync -- {} +) 2> /dev/null &&
+    (umask 0 && cd "$coming" && cp -r --no-dereference -- "$state/." . && find . -exec sync -- {} +) 2> /dev/null &&
         mv -T -- "$coming" "$final" && sync -- "$folder" && return
     # If a run has given up, it has renamed and removed it, but for what was written meanwhile.
     rm -rf -- "${coming%.coming}.late"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -34,6 +36,13 @@ def save(final: Path, size: int = 1000) -> Folder:
     (folder.made / "two").write_text("2" * 10_000)
     folder.publish()
     return folder
+
+
+@contextlib.contextmanager
+def umask(bits: int) -> Iterator[None]:
+    before = os.umask(bits)
+    yield
+    os.umask(before)
 
 
 def names(folder: Path) -> list[str]:
@@ -87,6 +96,16 @@ def test_what_is_given_up_while_it_is_written_is_removed(memory: Path, tmp_path:
     (tools / "cp").chmod(0o755)
     epilog(memory, PATH=f"{tools}:{os.environ['PATH']}")
     assert names(final.parent) == []
+
+
+def test_a_group_may_write_what_the_jobs_umask_lets_it(memory: Path, tmp_path: Path) -> None:
+    final = tmp_path / "checkpoint-10"
+    with umask(0o002):
+        save(final)
+    with umask(0o077):
+        epilog(memory)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (final, *final.rglob("*"))}
+    assert modes == {"checkpoint-10": 0o775, "part": 0o775, "one": 0o664, "two": 0o664}
 
 
 @pytest.mark.parametrize("trick", ["link", "fifo", "hole"])
