@@ -20,6 +20,7 @@ from hopsd.core.queue.backoff import Backoff, after_defects, after_outcomes, bac
 from hopsd.core.queue.history import eligible
 from hopsd.core.queue.profile_runs import run_summary
 from hopsd.core.queue.restarts import needless_restarts
+from hopsd.core.queue.trials import Trial, TrialSettings
 from hopsd.core.snapshot_settings import SnapshotSettings
 from hopsd.core.speed.estimator import EstimatorSettings
 from hopsd.core.speed.throughput import Communication, IterationModel
@@ -100,6 +101,7 @@ def round_settings(config: Config) -> RoundSettings:
             config.profiling.settings,
             enabled=config.profiling.enabled and config.slurm.port is not PortName.SHADOW,
         ),
+        trials=TrialSettings(enabled=config.plan.try_shapes and not config.plan.paper_exact),
         requirements_max=config.plan.requirements_max,
     )
 
@@ -140,6 +142,7 @@ class Controller:
         self._result: RoundResult | None = None
         self._needless = 0
         self._backoffs: dict[JobId, Backoff] = {}
+        self._trials: list[Trial] = []
         self._told_aside: set[str] = set()
         self._defects = _Defects()
         self._pruned = -inf
@@ -281,12 +284,14 @@ class Controller:
                 self._settings,
                 self._window,
                 self._backoffs,
+                self._trials,
             )
         except PlanLateError as late:
             self._seen = self._observe()
             return str(late)
         before = self._seen.reading.now if self._seen is not None else -inf
         self._window, self._result = result.window, result
+        self._trials += result.trials
         shadow = self._config.slurm.port is PortName.SHADOW
         acted = bool(result.outcomes) and not shadow
         if acted:

@@ -5,7 +5,7 @@ The daemon and the simulator run this same code; only their port, store and cloc
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 from types import MappingProxyType
@@ -17,6 +17,7 @@ from hopsd.core.queue.history import with_ages
 from hopsd.core.queue.priority import ages, queue
 from hopsd.core.queue.profile_runs import ProfilingSettings, unstarted
 from hopsd.core.queue.profiling import Profiling, Seen, known_pairs, profiling
+from hopsd.core.queue.trials import Trial, TrialSettings, begun, hopeful, measured, trials
 from hopsd.core.snapshot import Built, build_snapshot
 from hopsd.core.snapshot_settings import SnapshotSettings
 from hopsd.core.speed.inferred import with_implied_bandwidths
@@ -41,6 +42,7 @@ class RoundSettings:
     plan: PlanSettings = field(default_factory=PlanSettings)
     snapshot: SnapshotSettings = field(default_factory=SnapshotSettings)
     profiling: ProfilingSettings = field(default_factory=ProfilingSettings)
+    trials: TrialSettings = field(default_factory=TrialSettings)
     requirements_max: int = 8
 
 
@@ -60,7 +62,8 @@ class RoundWindow:
 class RoundResult:
     """All that a round saw and did. ``profiled``: profile runs that it began or changed.
 
-    ``defects``: the exceptions of the jobs that were set aside.
+    ``defects``: the exceptions of the jobs that were set aside. ``trials``: of shapes, begun by
+    this plan.
     """
 
     window: RoundWindow
@@ -71,6 +74,7 @@ class RoundResult:
     outcomes: tuple[StepOutcome, ...]
     profiled: tuple[ProfileRun, ...] = ()
     defects: Mapping[JobId, str] = field(default_factory=dict)
+    trials: tuple[Trial, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,7 @@ class _Decision:
     profiles: Profiling
     plan: Plan
     steps: tuple[Step, ...]
+    trials: tuple[Trial, ...] = ()
     defects: Mapping[JobId, str] = field(default_factory=dict)
 
 
@@ -93,11 +98,12 @@ def run_round(
     settings: RoundSettings,
     window: RoundWindow | None,
     backoffs: Mapping[JobId, Backoff] = MappingProxyType({}),
+    tried: Collection[Trial] = (),
 ) -> RoundResult:
     """Plan and apply once; a new round begins where ``window`` is None or has ended.
 
     Jobs whose back-off is not over are left out of the plan, and so is any job or node that makes
-    planning raise.
+    planning raise. What ``tried`` has is not tried again.
 
     Raises:
         SlurmUnavailableError, StoreUnavailableError: a plan already begun may be half applied;
@@ -109,7 +115,8 @@ def run_round(
     seen = seen.without(backing_off(backoffs, now)).avoiding(avoided_nodes(backoffs, now))
     window, first = _window(window, now, settings.seconds)
     info = RoundInfo(first=first, seconds=window.end - now)
-    decided = _decide_without_culprits(seen, info, _known(store, policy, now, settings), settings)
+    known = replace(_known(store, policy, now, settings), tried=tuple(tried))
+    decided = _decide_without_culprits(seen, info, known, settings)
     told = with_avoided(decided.plan.waiting, backoffs, now)
     decided = replace(decided, plan=replace(decided.plan, waiting=told))
     outcomes, profiled = _carry_out(port, store, decided, window, first=first)
@@ -122,6 +129,7 @@ def run_round(
         outcomes,
         profiled,
         decided.defects,
+        decided.trials,
     )
 
 
@@ -190,6 +198,7 @@ class _Known:
     knowledge: Knowledge
     profile_runs: Sequence[ProfileRun]
     policy: Policy
+    tried: tuple[Trial, ...] = ()
 
 
 def _known(store: Store, policy: Policy, now: float, settings: RoundSettings) -> _Known:
@@ -273,11 +282,16 @@ def _decide(
     anew = [job for job in jobs if info.first or seen.records[job.id].age_seconds is None]
     expected = ages(anew, nodes)
     profiles = _profile(seen, built.snapshot, known, settings)
-    plan = known.policy(profiles.snapshot, settings.plan)
+    hopes = _hopes(seen, built, profiles, knowledge, known.tried, settings)
+    plan = known.policy(hopeful(profiles.snapshot, hopes), settings.plan)
+    plan, trying = begun(plan, profiles.snapshot, hopes)
     profiles = profiles.beside(plan)
     waiting = {**plan.waiting, **built.refused, **seen.errors}
     plan = replace(plan, waiting=profiles.explained(waiting))
     built = built.with_notes(profiles.unmeasurable)
+    told = measured(knowledge) if known.tried else set()
+    tried = [trial for trial in known.tried if trial.key not in told]
+    built = built.with_notes(_trial_notes(built.snapshot, plan, (*tried, *trying)))
     _check_finite(plan, expected)
     steps = diff(
         seen.reading,
@@ -286,7 +300,39 @@ def _decide(
         ignored=seen.released | profiles.moving,
         first=info.first,
     )
-    return _Decision(seen, built, expected, profiles, plan, (*profiles.steps, *steps))
+    return _Decision(seen, built, expected, profiles, plan, (*profiles.steps, *steps), trying)
+
+
+def _hopes(
+    seen: Observation,
+    built: Built,
+    profiles: Profiling,
+    knowledge: Knowledge,
+    tried: Iterable[Trial],
+    settings: RoundSettings,
+) -> tuple[Trial, ...]:
+    """The shapes that this plan may try, of workloads whose speed is reported."""
+    if not settings.trials.enabled:
+        return ()
+    told = {r.workload for r in knowledge.records} | {fit.workload for fit in knowledge.theory}
+    workloads = {job: seen.records[job].workload for job in built.movable}
+    return trials(
+        profiles.snapshot,
+        {job: workload for job, workload in workloads.items() if workload in told},
+        measured(knowledge) | {trial.key for trial in tried},
+        settings.trials,
+        settings.plan.sigma,
+    )
+
+
+def _trial_notes(snapshot: Snapshot, plan: Plan, tried: Iterable[Trial]) -> dict[JobId, str]:
+    """Of the jobs that run in the shape that they try, or will with this plan."""
+    at = {job.id: plan.placements.get(job.id, job.running) for job in snapshot.jobs}
+    return {
+        trial.job: trial.note
+        for trial in tried
+        if (given := at.get(trial.job)) and (given.gpus, len(given.parts)) == trial.shape
+    }
 
 
 def _about(knowledge: Knowledge, workloads: Collection[WorkloadName]) -> Knowledge:

@@ -232,6 +232,12 @@ class PlanConfig:
         " to save: it stays, also where its training is not seen at all; it stays if its PyTorch"
         " training is seen; or it may be moved.",
     )
+    try_shapes: bool = option(
+        False,
+        "Try a shape once that a workload was never measured in, where its estimate leaves room for"
+        " a clear gain: in one round of four, on a quarter of the GPUs at most, by jobs that lose"
+        " no work. Never with paper_exact.",
+    )
     requirements_max: int = option(
         8, "How many GPU counts a range such as reqs=1-16 is cut to.", minimum=2, maximum=65536
     )

@@ -38,7 +38,8 @@ class Built:
 
     ``pinned``: running jobs that the round must leave where they are. ``notes``: what a job's user
     should know about how it is planned. ``refused``: waiting jobs that Slurm would never start;
-    they are not in the snapshot. ``expected``: run times that users did not tell.
+    they are not in the snapshot. ``expected``: run times that users did not tell. ``movable``: jobs
+    that lose no work if a later plan moves them.
     """
 
     snapshot: Snapshot
@@ -46,6 +47,7 @@ class Built:
     notes: Mapping[JobId, str] = field(default_factory=dict)
     refused: Mapping[JobId, Reason] = field(default_factory=dict)
     expected: Mapping[JobId, Expectation] = field(default_factory=dict)
+    movable: frozenset[JobId] = frozenset()
 
     def with_notes(self, more: Mapping[JobId, str]) -> Built:
         """The same with further notes."""
@@ -72,6 +74,7 @@ def build_snapshot(
     notes: dict[JobId, str] = {}
     refused: dict[JobId, Reason] = {}
     expected: dict[JobId, Expectation] = {}
+    movable: set[JobId] = set()
     reads: list[JobReading] = []
     room = Room(reading)
     largest = max((node.gpus for node in reading.nodes), default=0)
@@ -99,6 +102,8 @@ def build_snapshot(
                 found = _on_site(seen.job, read, partitions, reading, largest)
                 if isinstance(found, Job):
                     jobs.append(found)
+                    if pinning.may_restart(read, comment, records[read.id]):
+                        movable.add(read.id)
                 else:
                     refused[read.id] = found
             if seen.note:
@@ -112,7 +117,7 @@ def build_snapshot(
         _switches_wanted(reading.jobs, records),
         {node.name: node.switch for node in reading.nodes},
     )
-    return Built(snapshot, frozenset(pinned), notes, refused, expected)
+    return Built(snapshot, frozenset(pinned), notes, refused, expected, frozenset(movable))
 
 
 def _switches_wanted(

@@ -12,6 +12,7 @@ from hopsd.core.devices import is_cpu
 from hopsd.errors import HopsError
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import AppName, JobId, NodeName, UserName
+from hopsd.model.knowledge import ThroughputRecord
 from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
 from hopsd.model.scenario import Cluster, Workload, WorkloadJob
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
@@ -211,6 +212,24 @@ class VirtualCluster:
         """
         running = {job_id: job.done(self.now) for job_id, job in self._jobs.items() if job.rate}
         return self._final | running
+
+    def reports(self) -> list[ThroughputRecord]:
+        """The speed of each job that has trained since its last start, one report for a node."""
+        return [
+            ThroughputRecord(
+                self._speeds.safe_name(job.spec.workload),
+                self._nodes[node].gpu_type,
+                node,
+                job.reading.allocation.gpus,
+                len(job.reading.allocation.parts),
+                job.rate / job.reading.allocation.gpus,
+                self.now,
+                job.spec.user,
+            )
+            for job in self._jobs.values()
+            if job.rate and self.now > job.trains_from
+            for node in job.reading.allocation.nodes
+        ]
 
     def advance(self, until: float) -> bool:
         """Process all events up to and at ``until``; returns whether there were any."""

@@ -9,7 +9,10 @@ from time import perf_counter
 from types import MappingProxyType
 
 from hopsd.core.queue.restarts import needless_restarts
+from hopsd.core.queue.trials import Trial, TrialSettings
+from hopsd.core.snapshot_settings import SnapshotSettings
 from hopsd.model.ids import JobId, UserName
+from hopsd.model.knowledge import Knowledge
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.model.scenario import Cluster, Workload
 from hopsd.model.step import StepKind
@@ -54,6 +57,8 @@ class SimulationSettings:
     )
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
     knowledge: KnowledgeSettings = field(default_factory=KnowledgeSettings)
+    snapshot: SnapshotSettings = field(default_factory=SnapshotSettings)
+    trials: TrialSettings = field(default_factory=TrialSettings)
     idle_rounds: int = 50
     horizon: float = math.inf
     count_planning: bool = False
@@ -75,7 +80,7 @@ class PlanMade:
 class Run:
     """What a simulation leaves behind. ``rounds``: the times at which rounds started;
     ``unfinished``: jobs submitted and not ended. ``needless_restarts``: moves and stops by which
-    no job gained.
+    no job gained. ``trials``: of shapes never measured.
     """
 
     changes: tuple[Change, ...]
@@ -85,6 +90,7 @@ class Run:
     unfinished: frozenset[JobId]
     wall_seconds: float
     needless_restarts: int = 0
+    trials: tuple[Trial, ...] = ()
 
 
 Progress = Callable[[float, int, int], None]
@@ -104,9 +110,11 @@ class Simulation:
         progress: Progress | None = None,
         told: Workload | None = None,
         shares: Mapping[UserName, float] = MappingProxyType({}),
+        learns: Knowledge | None = None,
     ) -> None:
         """``told``: what the scheduler learns of the jobs and their speeds, if users lie; it
-        replaces ``settings.knowledge``. ``shares``: the users' shares of the cluster.
+        replaces ``settings.knowledge``. ``shares``: the users' shares of the cluster. ``learns``:
+        what is known of the speeds at first, instead of tables; what jobs report is added.
         """
         self._workload = workload
         self._settings = settings
@@ -128,11 +136,18 @@ class Simulation:
             shares=shares,
         )
         self._store = MemoryStore(
-            Speeds(cluster, known.workload).knowledge(),
+            learns or Speeds(cluster, known.workload).knowledge(),
             {job.id: settings.cluster.restart_of(job) for job in workload.jobs},
             known.past_runs,
         )
-        self._round = RoundSettings(settings.round_seconds, settings.plan)
+        self._learns = learns is not None
+        self._trials: list[Trial] = []
+        self._round = RoundSettings(
+            settings.round_seconds,
+            settings.plan,
+            snapshot=settings.snapshot,
+            trials=settings.trials,
+        )
         self._plans: list[PlanMade] = []
         self._needless = 0
         self._rounds: list[float] = []
@@ -172,6 +187,7 @@ class Simulation:
             self.port.unfinished,
             perf_counter() - began,
             self._needless,
+            tuple(self._trials),
         )
 
     def _counted(self, policy: Policy) -> Policy:
@@ -238,11 +254,32 @@ class Simulation:
         idle = self.port.idle_gpus
         return idle >= self._smallest and any(job.reqs[0] <= idle for job in self.port.waiting())
 
+    def _learn(self) -> None:
+        """The speeds that jobs have reported since their last start, each shape's once a node."""
+        known = {
+            (r.workload, r.gpu_type, r.node, r.gpus, r.nodes) for r in self._store.known.records
+        }
+        least = self._round.snapshot.estimator.min_records
+        for record in self.port.reports():
+            if (
+                record.workload,
+                record.gpu_type,
+                record.node,
+                record.gpus,
+                record.nodes,
+            ) not in known:
+                self._store.add_throughput([record] * least)
+
     def _plan(self, window: RoundWindow | None) -> int:
         """Run one round of the daemon; returns how many steps it took."""
         self._store.report(self.port.samples_done())
         began = perf_counter()
-        result = run_round(self.port, self._store, self._policy, self._round, window)
+        if self._learns:
+            self._learn()
+        result = run_round(
+            self.port, self._store, self._policy, self._round, window, tried=self._trials
+        )
+        self._trials += result.trials
         for job, defect in result.defects.items():
             raise BrokenPlanError(f"no plan can be made with job {job}: {defect}")
         self._needless += len(needless_restarts(result.built.snapshot, result.plan))
