@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import torch.distributed as dist
 from hops_profiler import environment
 from hops_profiler.checkpoint.memory import Memory
-from hops_profiler.checkpoint.target import Target
+from hops_profiler.checkpoint.target import PATIENCE_SECONDS, Target
 from hops_profiler.checkpoint.wishes import first, several
 
 
@@ -43,11 +45,19 @@ class Folder:
             dist.barrier()
 
     def publish(self) -> None:
-        """It is whole. Raises OSError."""
+        """It is whole. Raises OSError, on all ranks."""
         if several():
             dist.barrier()
+        told = [""]
         if first():
-            self.place()
+            try:
+                self.place()
+            except OSError as failure:
+                told = [str(failure)]
+        if several():
+            dist.broadcast_object_list(told)
+        if told[0]:
+            raise OSError(told[0])
 
     def place(self) -> None:
         """The same, on the first rank alone, in any thread; more than once, too."""
@@ -76,3 +86,41 @@ class Folder:
             return None
         self._memory = Memory(Path(folder))
         return self._memory.base(self._target, size * ranks) if self._memory.is_served else None
+
+
+def save(final: Path, size: int, write: Callable[[Path], object]) -> None:
+    """Have ``write`` make the checkpoint ``final`` in the folder that it is given, on all ranks.
+
+    In memory only if there is one rank: of several, one may find it full while the others wait for
+    it. Raises what ``write`` raises, and OSError.
+    """
+    folder = Folder(final, size, memory=not several())
+    if folder.in_memory:
+        try:
+            write(folder.made)
+            folder.publish()
+        except (OSError, RuntimeError):  # memory has filled up meanwhile
+            folder.discard()
+            folder = Folder(final, size, memory=False)
+        else:
+            return
+    write(folder.made)
+    folder.publish()
+
+
+def settle(folder: Path, patience: float = PATIENCE_SECONDS) -> None:
+    """Wait for the ``checkpoint-N`` that are on their way to ``folder``, as `Target.settle` does.
+
+    What is in this node's memory, and nobody is writing, is written now. If that fails it stays
+    there, for the job's next end.
+    """
+    memory = Memory(Path(environment.state_dir() or "/nonexistent"))
+    for coming in sorted(folder.glob(".checkpoint-*.coming")):
+        target = Target(folder / coming.name.split(".")[1])
+        try:
+            for kept in memory.saves(target) if memory.is_served else ():
+                kept.write(lambda: True, reuse=False)
+        except OSError as failure:
+            sys.stderr.write(f"hops: {target.path}: not written: {failure}\n")
+            continue
+        target.settle(patience)

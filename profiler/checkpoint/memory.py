@@ -13,6 +13,7 @@ import contextlib
 import fcntl
 import os
 import secrets
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,7 +81,7 @@ class Memory:
         is no room.
         """
         try:
-            if size > usable(self.folder) or target.shares(self.folder):
+            if size > usable(self.folder) or target.shares(self.folder) or target.path.exists():
                 return None
         except OSError:
             return None
@@ -89,8 +90,12 @@ class Memory:
     def put_folder(self, target: Target, made: Path) -> None:
         """Keep ``made``, which is whole and in this folder, for ``target``. Raises OSError."""
         token = target.announce(folder=True)
-        made.rename(self.folder / f"{token}.state")
-        self._direct(token, target)
+        try:
+            made.rename(self.folder / f"{token}.state")
+            self._direct(token, target)
+        except OSError:
+            target.withdraw()  # no later run is to wait for it
+            raise
 
     def _direct(self, token: str, target: Target) -> None:
         partial = self.folder / f"{token}.new"
@@ -152,6 +157,8 @@ class Save:
                 to.unlink()
                 if reuse:
                     self.state.rename(self.memory.spare)
+                elif self.state.is_dir():
+                    shutil.rmtree(self.state)
                 else:
                     self.state.unlink()
 

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
-from hops_profiler.checkpoint.folder import Folder
+from hops_profiler.checkpoint.folder import Folder, settle
 from hops_profiler.checkpoint.leaving import leave
 from hops_profiler.checkpoint.size import size_of
-from hops_profiler.checkpoint.target import PATIENCE_SECONDS, Target
+from hops_profiler.checkpoint.target import PATIENCE_SECONDS
 from hops_profiler.checkpoint.wishes import Agreement, Asked, first, several
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save, save
 
@@ -64,8 +65,7 @@ class ShardedCheckpoint:
         """
         told = [""]
         if first():
-            for coming in self._folder.glob(".checkpoint-*.coming"):
-                Target(self._folder / coming.name.split(".")[1]).settle(patience)
+            settle(self._folder, patience)
             numbers = self._numbers()
             told = [str(self._path(numbers[-1])) if numbers else ""]
         if several():
@@ -111,10 +111,16 @@ class ShardedCheckpoint:
         self.wait()
         state = self._state()
         folder = Folder(self._next(), size_of(state))
-        save(state, checkpoint_id=folder.made, process_group=self._group)
-        folder.publish()
-        if several():
-            dist.barrier()
+        try:
+            save(state, checkpoint_id=folder.made, process_group=self._group)
+            folder.publish()
+        except (CheckpointException, OSError):  # on all ranks
+            if not folder.in_memory:
+                raise
+            folder.discard()  # memory has filled up meanwhile
+            folder = Folder(self._next(), 0, memory=False)
+            save(state, checkpoint_id=folder.made, process_group=self._group)
+            folder.publish()
         leave(first=first())
 
     def _next(self) -> Path:

@@ -19,6 +19,8 @@ def _add(value: Any, storages: dict[int, int], seen: set[int]) -> None:
     if id(value) in seen:
         return
     seen.add(id(value))
+    if hasattr(value, "to_local"):  # a DTensor, of which this rank has a part
+        value = value.to_local()
     if isinstance(value, torch.Tensor):
         try:
             storage = value.untyped_storage()

@@ -6,7 +6,7 @@ that file, and with it the permission to publish. A token begins with the save's
 is published after a later one.
 
 A checkpoint may be a folder, of a name that no other save has had: then what is coming is one, too,
-and only save.sh fills it.
+and save.sh fills it, or the next run if it is on the same node.
 """
 
 from __future__ import annotations
@@ -103,6 +103,8 @@ class Target:
         ``go_on`` is asked between parts. Raises OSError as the file system does.
         """
         coming = self.coming(token)
+        if source.is_dir():
+            return self._publish_folder(coming, source)
         try:
             with source.open("rb", buffering=0) as from_, coming.open("r+b", buffering=0) as to:
                 while part := from_.read(_PART):
@@ -119,16 +121,30 @@ class Target:
         self._sync()
         return True
 
+    def _publish_folder(self, coming: Path, source: Path) -> bool:
+        if not coming.exists():
+            return False
+        shutil.copytree(source, coming, dirs_exist_ok=True)
+        for path in [coming, *coming.rglob("*")]:
+            _sync(path)
+        coming.rename(self.path)
+        _sync(self.path.parent)
+        return True
+
     def _sync(self) -> None:
         """Have the name on the disk, too."""
-        folder = os.open(self.path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        _sync(self.path.parent)
 
 
 _PART = 8 << 20
+
+
+def _sync(path: Path) -> None:
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
 
 
 def withdraw(coming: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import subprocess
@@ -14,7 +15,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from hops_profiler.checkpoint.folder import Folder
+from hops_profiler.checkpoint.folder import Folder, settle
+from hops_profiler.checkpoint.folder import save as save_by
+from hops_profiler.checkpoint.size import size_of
 from hops_profiler.checkpoint.target import Target
 
 SAVE = Path(__file__).parents[3] / "slurm_plugin" / "save.sh"
@@ -133,3 +136,52 @@ def test_no_checkpoint_of_this_name_is_replaced(memory: Path, tmp_path: Path) ->
     epilog(memory)
     assert names(final) == []
     assert list(memory.glob("*.state"))
+    assert not Folder(final, 1000).in_memory
+
+
+def test_what_the_epilog_could_not_write_the_next_run_does(memory: Path, tmp_path: Path) -> None:
+    final = tmp_path / "checkpoint-10"
+    save(final)
+    settle(tmp_path, patience=0.1)
+    assert (final / "part" / "one").read_text() == "1"
+    assert names(memory) == ["mounts"]
+    assert names(tmp_path) == [final.name]
+
+
+def test_what_cannot_be_written_stays_in_memory(
+    memory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    final = tmp_path / "checkpoint-10"
+    save(final)
+    final.touch()
+    settle(tmp_path, patience=0.1)
+    assert "checkpoint-10: not written" in capsys.readouterr().err
+    assert list(memory.glob("*.state"))
+    final.unlink()
+    epilog(memory)
+    assert (final / "two").exists()
+
+
+def test_memory_that_fills_up_is_given_back(memory: Path, tmp_path: Path) -> None:
+    final = tmp_path / "checkpoint-10"
+
+    def write(made: Path) -> None:
+        made.mkdir()
+        (made / "part").touch()
+        if memory in made.parents:
+            raise OSError(errno.ENOSPC, "full")
+
+    save_by(final, 1000, write)
+    assert names(final) == ["part"]
+    assert names(memory) == ["mounts"]
+
+
+def test_of_a_spread_tensor_a_rank_has_a_part() -> None:
+    torch = pytest.importorskip("torch")
+
+    class Spread(torch.Tensor):  # type: ignore[name-defined, misc]
+        def to_local(self) -> torch.Tensor:
+            return torch.zeros(10)
+
+    whole = torch.zeros(1_000_000)
+    assert size_of([whole]) - size_of([whole.as_subclass(Spread)]) > 10**6
