@@ -33,18 +33,33 @@ NO_JOB = Job("", 0, "", "", REPORT_SECONDS, None, profile=0)
 
 def job(environ: Mapping[str, str] = os.environ) -> Job | None:
     """The job of this process; None outside a hops job or without a report folder."""
-    number, folder = environ.get("SLURM_JOB_ID", ""), environ.get("HOPS_REPORT_DIR", "")
-    if environ.get("HOPS_JOB") != "1" or not number or not folder:
+    job_id, folder = number(environ), environ.get("HOPS_REPORT_DIR", "")
+    if not job_id or not folder:
         return None
     return Job(
-        id=number,
-        run=_whole(environ.get("HOPS_RESTART_COUNT") or environ.get("SLURM_RESTART_COUNT")) or 0,
+        id=job_id,
+        run=restarts(environ),
         node=environ.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0],
         report_dir=folder,
         report_seconds=_positive(environ.get("HOPS_REPORT_SECONDS")) or REPORT_SECONDS,
         batch=_whole(environ.get("HOPS_BATCH")),
         profile=_whole(environ.get("HOPS_PROFILE")) or 0,
     )
+
+
+def number(environ: Mapping[str, str] = os.environ) -> str:
+    """The number of this process's hops job; "" outside of one."""
+    return environ.get("SLURM_JOB_ID", "") if environ.get("HOPS_JOB") == "1" else ""
+
+
+def restarts(environ: Mapping[str, str] = os.environ) -> int:
+    """How often Slurm has started the job again."""
+    return _whole(environ.get("HOPS_RESTART_COUNT") or environ.get("SLURM_RESTART_COUNT")) or 0
+
+
+def step(environ: Mapping[str, str] = os.environ) -> str:
+    """The number of the job's step that this process is in; "" in the batch script itself."""
+    return environ.get("SLURM_STEP_ID", "")
 
 
 def learning_rate(environ: Mapping[str, str] = os.environ) -> float | None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _WAITED_FOR = (
     "torch",
+    "transformers.trainer_utils",
     "transformers.trainer",
     "lightning.pytorch.trainer.trainer",
     "pytorch_lightning.trainer.trainer",

@@ -18,7 +18,7 @@ def leave(*, first: bool) -> NoReturn:
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Slurm's, which ends the job
-    job = environment.job()
-    if job is not None and not environment.is_trial():  # the lane ends when its trials have
-        end_run(job.id, first=first)
+    job = environment.number()
+    if job and not environment.is_trial():  # the lane ends when its trials have
+        end_run(job, first=first)
     sys.exit(environment.requeue_code() or 128 + signal.SIGUSR1)

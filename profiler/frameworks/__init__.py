@@ -11,17 +11,19 @@ import sys
 
 from hops_profiler import environment
 
-_MODULES = {
-    "transformers.trainer": "huggingface",
-    "lightning.pytorch.trainer.trainer": "lightning",
-    "pytorch_lightning.trainer.trainer": "lightning",
-    "accelerate.accelerator": "accelerate",
+_ATTACH = {
+    "transformers.trainer_utils": ("huggingface", "attach_search"),
+    "transformers.trainer": ("huggingface", "attach"),
+    "lightning.pytorch.trainer.trainer": ("lightning", "attach"),
+    "pytorch_lightning.trainer.trainer": ("lightning", "attach"),
+    "accelerate.accelerator": ("accelerate", "attach"),
 }
 
 
 def attach(name: str) -> None:
     """Look after the module ``name``, which has just been imported, if this is a hops job."""
     wanted = environment.saves_for_frameworks() and not environment.is_trial()
-    if environment.job() is not None and wanted and name in _MODULES:
-        ours = importlib.import_module(f"hops_profiler.frameworks.{_MODULES[name]}")
-        ours.attach(sys.modules[name])
+    if environment.number() and wanted and name in _ATTACH:
+        ours, function = _ATTACH[name]
+        module = importlib.import_module(f"hops_profiler.frameworks.{ours}")
+        getattr(module, function)(sys.modules[name])

@@ -51,8 +51,11 @@ def _all_have(saves: int) -> bool:
     store = dist.distributed_c10d._get_default_store()
     here = [f"hops/{saves}/{rank}" for rank in range(dist.get_world_size())]
     store.set(here[dist.get_rank()], "saved")
+    verdict = b"leave"
     try:
         store.wait(here, _PATIENCE)
     except RuntimeError:
-        return False
-    return True
+        verdict = b"stay"
+    # The first to know decides: one that comes later may see what another has given up on.
+    decided: bytes = store.compare_set(f"hops/{saves}", "", verdict.decode())
+    return decided == b"leave"

@@ -1,123 +1,144 @@
-"""Hugging Face Trainer: its own ``checkpoint-STEP``, saved by its own loop.
+"""Hugging Face Trainer: its own checkpoint of a step, in a folder of this training's own.
 
-Looked at: transformers 5.23 (``trainer.py``, ``trainer_callback.py``,
-``trainer_jit_checkpoint.py``).
+Looked at: transformers 5.23 (``trainer.py``, ``trainer_callback.py``, ``trainer_utils.py``).
 """
 
 from __future__ import annotations
 
 import functools
+import importlib
+import json
+import os
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch.distributed as dist
 from hops_profiler import environment
-from hops_profiler.checkpoint.folder import Folder
+from hops_profiler.checkpoint.folder import save
 from hops_profiler.checkpoint.leaving import leave
 from hops_profiler.checkpoint.size import size_of
 from hops_profiler.checkpoint.wishes import first, several
 from hops_profiler.frameworks import request
-from hops_profiler.frameworks.marks import Marks
+from hops_profiler.frameworks.own import Own
 
 _LAST = "trainer_state.json"
 """The last file of a checkpoint that Trainer writes."""
+
+_USED = ("_maybe_log_save_evaluate", "_save_checkpoint", "_get_output_dir")
+"""What is used of Trainer that it does not promise."""
+
+
+def attach_search(module: ModuleType) -> None:
+    """Have ``module.get_last_checkpoint`` find the job's own where there is no other.
+
+    Scripts look before they train, and stop at a folder that has files but no checkpoint.
+    """
+    search = vars(module)["get_last_checkpoint"]
+
+    @functools.wraps(search)
+    def found(folder: Any, *args: Any, **kwargs: Any) -> Any:
+        path = search(folder, *args, **kwargs)
+        if path is None and environment.restarts():
+            own = Own(request.folder_in(Path(folder).resolve()), _LAST).latest()
+            path = str(own) if own else None
+        return path
+
+    vars(module)["get_last_checkpoint"] = found
 
 
 def attach(module: ModuleType) -> None:
     """Have ``module.Trainer`` save on request, and resume."""
     train = module.Trainer.train
-    callback = _callback(module.TrainerCallback)
 
     @functools.wraps(train)
     def resumed(self: Any, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
-        job = environment.job()
         trial = args[0] if args else kwargs.get("trial")  # one of a search's many trainings
-        saves = trial is None and not self.args.save_only_model
-        if job is None or not saves or not request.possible(self.args.world_size):
+        if trial is not None or not _can_leave(self):
             return train(self, resume_from_checkpoint, *args, **kwargs)
-        folder = Path(self.args.output_dir).resolve()
-        marks = Marks(folder, request.training(job.id, folder), "checkpoint", _LAST)
-        if job.run:
-            resume_from_checkpoint = _found(marks) or resume_from_checkpoint
+        base = Path(self.args.output_dir).resolve()
+        own = Own(request.folder_in(base), _LAST)
+        if environment.restarts():
+            resume_from_checkpoint = _chosen(own, resume_from_checkpoint, self.args.output_dir)
         with request.listening() as asked:
-            own = callback(self, asked, marks)
-            self.add_callback(own)
+            self._maybe_log_save_evaluate = _Step(self, asked, own)
             try:
                 return train(self, resume_from_checkpoint, *args, **kwargs)
             finally:
-                self.remove_callback(own)
+                del self._maybe_log_save_evaluate
+                request.ended(base)
 
     module.Trainer.train = resumed
 
 
-def _callback(base: Any) -> Any:
-    class LeaveOnRequest(base):  # type: ignore[misc]
-        """Has the loop save when hops asks, and ends the process once it has."""
-
-        def __init__(self, trainer: Any, asked: request.Request, marks: Marks) -> None:
-            self._trainer, self._asked, self._marks = trainer, asked, marks
-            self._leaves = False
-
-        def on_step_end(self, _args: Any, state: Any, control: Any, **_: Any) -> Any:
-            if self._asked.reached():
-                name = f"checkpoint-{state.global_step}"
-                if first():
-                    self._marks.add(name, scheduled=control.should_save)
-                if not control.should_save and not self._is_looked_at():
-                    self._save_to_memory(name)
-                self._leaves = control.should_save = True
-            return control
-
-        def _is_looked_at(self) -> bool:
-            """Whether others want to see what is saved, in its place: a logger that uploads it."""
-            others = (one for one in self._trainer.callback_handler.callbacks if one is not self)
-            looks = any(type(one).on_save is not base.on_save for one in others)
-            return looks or self._trainer.args.push_to_hub
-
-        def _save_to_memory(self, name: str) -> None:
-            """Leaves, if there is room for it."""
-            trainer = self._trainer
-            optimizer = getattr(trainer.optimizer, "optimizer", trainer.optimizer)
-            size = size_of([trainer.model.state_dict(), optimizer.state])
-            folder = Folder(self._marks.folder / name, size)
-            if not folder.in_memory:
-                folder.discard()
-                return
-            trainer._get_output_dir = lambda trial: str(folder.made.parent)  # noqa: ARG005
-            try:
-                trainer._save_checkpoint(trainer.model, trial=None)
-                folder.publish()
-            except (OSError, RuntimeError):  # memory has filled up meanwhile
-                if several():
-                    raise
-                folder.discard()
-                return
-            finally:
-                del trainer._get_output_dir
-            self._leave()
-
-        def _leave(self) -> None:
-            if several():
-                dist.barrier()  # every rank writes its random numbers' state
-            leave(first=first())
-
-        def on_save(self, *_: Any, **__: Any) -> None:
-            if self._leaves:
-                self._leave()
-
-    return LeaveOnRequest
+def _can_leave(trainer: Any) -> bool:
+    options = trainer.args
+    differs = options.save_only_model or options.push_to_hub or options.save_on_each_node
+    known = all(hasattr(trainer, name) for name in _USED)
+    return known and not differs and request.possible(options.world_size)
 
 
-def _found(marks: Marks) -> str | None:
-    """The first rank looks: on a network's file system others may still see what was."""
-    latest = None
+class _Step:
+    """What Trainer does after each step, and again after an epoch's last: it logs, evaluates and
+    saves what is due. After that the training can leave, with nothing still to be done.
+    """
+
+    def __init__(self, trainer: Any, asked: request.Request, own: Own) -> None:
+        self._trainer, self._asked, self._own = trainer, asked, own
+        self._do = trainer._maybe_log_save_evaluate
+        self._seen, self._has_saved = -1, False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        self._do(*args, **kwargs)
+        state, stops = self._trainer.state, self._trainer.control.should_training_stop
+        again, self._seen = state.global_step == self._seen, state.global_step
+        ends = stops or self._trainer.control.should_epoch_stop or state.epoch % 1 == 0
+        if self._asked.reached() and (again or not ends) and not self._has_saved:
+            self._has_saved = True
+            request.tried(self._own.at(state.global_step), self._save)
+            if not stops:  # else the training is at its end
+                leave(first=first())
+
+    def _save(self, final: Path) -> None:
+        trainer = self._trainer
+        optimizer = getattr(trainer.optimizer, "optimizer", trainer.optimizer)
+        held = [list(trainer.model.parameters()), list(trainer.model.buffers()), optimizer.state]
+        save(final, 0 if several() else size_of(held), self._write)
+
+    def _write(self, made: Path) -> None:
+        trainer = self._trainer
+        trainer._get_output_dir = lambda trial: str(made.parent)  # noqa: ARG005
+        try:
+            trainer._save_checkpoint(trainer.model, trial=None)
+        finally:
+            del trainer._get_output_dir
+
+
+def _chosen(own: Own, script: Any, folder: str) -> Any:
+    """What to go on from: the job's own checkpoint, or the script's choice if that has more steps.
+
+    The first rank looks: on a network's file system others may still see what was.
+    """
+    told: list[str | None] = [None]
     if first():
-        marks.settle()
-        latest = marks.latest()
-    told = [str(latest) if latest else None]
+        latest = own.latest()
+        if latest is not None and _steps(latest) >= _steps(_named(script, folder)):
+            told = [str(latest)]
+            own.clear(latest)
     if several():
         dist.broadcast_object_list(told)
-    if latest is not None:
-        marks.clear(latest)
-    return told[0]
+    return told[0] or script
+
+
+def _named(script: Any, folder: str) -> Path | None:
+    """The checkpoint that ``train(script)`` takes; True is the last in ``folder``."""
+    if script is True:
+        script = importlib.import_module("transformers.trainer_utils").get_last_checkpoint(folder)
+    return Path(script) if isinstance(script, (str, os.PathLike)) else None
+
+
+def _steps(checkpoint: Path | None) -> int:
+    try:
+        return int(json.loads((checkpoint / _LAST).read_text())["global_step"]) if checkpoint else 0
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -36,13 +37,25 @@ def possible(ranks: int) -> bool:
     return free and (environment.tasks() or 1) <= ranks
 
 
-def training(job: str, folder: Path) -> str:
-    """A name for this training in ``folder``, the same in each of the job's runs."""
-    _begun[folder] += 1
-    return job if _begun[folder] == 1 else f"{job}.{_begun[folder]}"
+def folder_in(base: Path) -> Path:
+    """Where this training saves on request, one of several in ``base`` perhaps: the same folder in
+    each of the job's runs. `ended` counts on.
+    """
+    step, before = environment.step(), _ended[base]
+    parts = [
+        environment.number(),
+        *([step] if step else []),
+        *([str(before + 1)] if before else []),
+    ]
+    return base / f"_hops-{'.'.join(parts)}"
 
 
-_begun: Counter[Path] = Counter()
+def ended(base: Path) -> None:
+    """The next training in ``base`` is another."""
+    _ended[base] += 1
+
+
+_ended: Counter[Path] = Counter()
 
 
 @contextmanager
@@ -53,3 +66,13 @@ def listening() -> Iterator[Request]:
         yield Request(asked)
     finally:
         asked.listen_no_more()
+
+
+def tried(final: Path, save: Callable[[Path], None]) -> None:
+    """Have ``save`` write ``final``. If it cannot, the training is as one that was ended unsaved:
+    it begins again from its last checkpoint, and has not failed.
+    """
+    try:
+        save(final)
+    except Exception as failure:  # of any framework, logger or file system
+        sys.stderr.write(f"hops: {final}: not saved: {failure}\n")

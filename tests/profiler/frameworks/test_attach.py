@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 
 from hops_profiler.frameworks import attach
 
-IN_A_JOB = {"HOPS_JOB": "1", "HOPS_REPORT_DIR": "/r", "SLURM_JOB_ID": "17"}
+IN_A_JOB = {"HOPS_JOB": "1", "SLURM_JOB_ID": "17"}
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_only_in_hops_jobs_that_do_not_turn_it_off(
     module = ModuleType("accelerate.accelerator")
     module.Accelerator = accelerator  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "accelerate.accelerator", module)
-    for name in ("HOPS_JOB", "HOPS_FRAMEWORK_SAVES", "HOPS_TRIAL"):
+    for name in ("HOPS_JOB", "HOPS_REPORT_DIR", "HOPS_FRAMEWORK_SAVES", "HOPS_TRIAL"):
         monkeypatch.delenv(name, raising=False)
     for name, value in settings.items():
         monkeypatch.setenv(name, value)

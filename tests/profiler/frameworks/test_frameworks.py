@@ -48,7 +48,8 @@ def test_a_trainer_goes_on_to_the_same_bits_from_memory(node: Node) -> None:
     alone = found[0][1]
     assert (left, ended, len(first)) == (85, 0, AT)
     assert first + second == alone
-    assert names(node.folder / "job" / "unused") == [".hops-17", f"checkpoint-{AT}"]
+    assert names(node.folder / "job" / "unused") == ["_hops-17"]
+    assert names(node.folder / "job" / "unused" / "_hops-17") == [f"checkpoint-{AT}"]
     assert names(node.folder / "alone") == ["unused"]
     assert names(node.folder / "alone" / "unused") == []
 
@@ -60,7 +61,8 @@ def test_lightning_goes_on_at_the_next_batch(node: Node) -> None:
     assert first == alone[:AT]
     assert len(first + second) == len(alone)
     sanity_checks = 2
-    assert names(node.folder / "job") == [".hops-17", f"hops-17-{AT - sanity_checks}"]
+    assert names(node.folder / "job") == ["_hops-17"]
+    assert names(node.folder / "job" / "_hops-17") == [f"checkpoint-{AT - sanity_checks}"]
     assert names(node.folder / "alone") == []
 
 

@@ -1,61 +1,66 @@
-"""Which checkpoints are a job's own."""
+"""Which checkpoints on request a training goes on from."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
 
-from hops_profiler.frameworks.marks import Marks
-
-
-def checkpoint(folder: Path, step: int, age: float = 0.0, *, complete: bool = True) -> Path:
-    path = folder / f"checkpoint-{step}"
-    path.mkdir()
-    if complete:
-        state = path / "state.json"
-        state.touch()
-        written = state.stat().st_mtime - age
-        os.utime(state, (written, written))
-    return path
+from hops_profiler.frameworks import request
+from hops_profiler.frameworks.own import Own
 
 
 @pytest.fixture
-def marks(tmp_path: Path) -> Marks:
-    return Marks(tmp_path, "17", "checkpoint", "state.json")
+def own(tmp_path: Path) -> Own:
+    return Own(tmp_path / "_hops-17", "state.json")
 
 
-def test_without_a_request_no_checkpoint_is_the_jobs(marks: Marks) -> None:
-    checkpoint(marks.folder, 10)
-    assert marks.latest() is None
+def checkpoint(folder: Path, step: int, *, complete: bool = True) -> Path:
+    path = folder / f"checkpoint-{step}"
+    path.mkdir(parents=True)
+    if complete:
+        (path / "state.json").touch()
+    return path
 
 
-def test_the_latest_since_the_first_request_counts_if_it_is_complete(marks: Marks) -> None:
-    checkpoint(marks.folder, 900, age=60.0)  # another training's
-    marks.add("checkpoint-10")
-    checkpoint(marks.folder, 10)
-    scheduled = checkpoint(marks.folder, 20)
-    checkpoint(marks.folder, 30, complete=False)
-    (marks.folder / "checkpoint-x").mkdir()
-    assert marks.latest() == scheduled
+def test_the_latest_complete_one_counts(own: Own) -> None:
+    assert own.latest() is None
+    checkpoint(own.folder, 9)
+    latest = checkpoint(own.folder, 10)
+    checkpoint(own.folder, 30, complete=False)
+    (own.folder / "checkpoint-x").mkdir()
+    assert own.latest() == latest
 
 
-def test_what_was_saved_on_request_goes_once_the_job_goes_on_from_another(marks: Marks) -> None:
-    for step in (10, 20):
-        marks.add(f"checkpoint-{step}", scheduled=step == 20)
-        checkpoint(marks.folder, step)
-    last = checkpoint(marks.folder, 30)
-    marks.clear(last)
-    assert sorted(path.name for path in marks.folder.glob("c*")) == ["checkpoint-20", last.name]
+def test_what_others_wrote_meanwhile_does_not(own: Own) -> None:
+    latest = checkpoint(own.folder, 120)
+    for folder in (own.folder.parent, own.folder.with_name("_hops-18")):
+        checkpoint(folder, 340)
+    assert own.latest() == latest
 
 
-def test_a_mark_that_says_something_else_removes_nothing(marks: Marks, tmp_path: Path) -> None:
-    kept = tmp_path / "mine"
-    kept.mkdir()
-    marks.path.write_text("no time\n../mine\nmine\n/\n")
-    assert marks.latest() is None
-    marks.clear(tmp_path / "checkpoint-1")
-    assert kept.exists()
+def test_once_the_job_goes_on_the_others_of_its_own_go(own: Own) -> None:
+    scheduled = checkpoint(own.folder.parent, 5)
+    checkpoint(own.folder, 10)
+    checkpoint(own.folder / ".checkpoint-15.partial", 15)
+    last = checkpoint(own.folder, 20)
+    own.clear(last)
+    assert list(own.folder.iterdir()) == [last]
+    assert scheduled.exists()
+
+
+def test_each_training_of_a_job_has_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOPS_JOB", "1")
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    monkeypatch.delenv("SLURM_STEP_ID", raising=False)
+    names = [request.folder_in(tmp_path).name]
+    request.ended(tmp_path)
+    names.append(request.folder_in(tmp_path).name)
+    monkeypatch.setenv("SLURM_STEP_ID", "3")
+    names.append(request.folder_in(tmp_path).name)
+    names.append(request.folder_in(tmp_path / "other").name)
+    assert names == ["_hops-17", "_hops-17.2", "_hops-17.3.2", "_hops-17.3"]

@@ -1,0 +1,269 @@
+"""Our own logic, with trainers that only count."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from threading import Thread
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch.distributed as dist  # noqa: E402 - it may be missing
+from hops_profiler.frameworks import accelerate, huggingface, lightning, request  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in ("HOPS_REPORT_DIR", "HOPS_STATE_DIR", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in (("HOPS_JOB", "1"), ("HOPS_TRIAL", "1"), ("HOPS_REQUEUE_EXIT_CODE", "85")):
+        monkeypatch.setenv(name, value)  # a trial does not ask Slurm
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    monkeypatch.setenv("HOPS_RESTART_COUNT", "0")
+    monkeypatch.setattr(request, "_ended", Counter())
+    before = signal.getsignal(signal.SIGTERM)
+    signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, before)
+
+
+def started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOPS_RESTART_COUNT", "1")
+    monkeypatch.setattr(request, "_ended", Counter())
+
+
+class Trainer:
+    """Two epochs of three steps; asked to leave at the step ``asked``."""
+
+    def __init__(self, folder: Path, asked: int = 0, stops: int = 6) -> None:
+        self.args = SimpleNamespace(
+            output_dir=str(folder),
+            world_size=1,
+            save_only_model=False,
+            push_to_hub=False,
+            save_on_each_node=False,
+        )
+        self.model = torch.nn.Linear(2, 2)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.state = SimpleNamespace(global_step=0, epoch=0.0)
+        self.control = SimpleNamespace(should_training_stop=False, should_epoch_stop=False)
+        self.asked, self.stops, self.resumed = asked, stops, None
+        self.log = list[str]()
+
+    def train(self, resume_from_checkpoint: Any = None) -> None:
+        self.resumed = resume_from_checkpoint
+        while not self.control.should_training_stop:
+            self.state.global_step += 1
+            self.state.epoch = self.state.global_step / 3
+            if self.state.global_step == self.asked:
+                signal.raise_signal(signal.SIGUSR1)
+            self.control.should_training_stop = self.state.global_step >= self.stops
+            self._maybe_log_save_evaluate("step")
+            if self.state.epoch % 1 == 0:
+                self._maybe_log_save_evaluate("epoch")
+
+    def _maybe_log_save_evaluate(self, when: str) -> None:
+        self.log.append(f"{when} {self.state.global_step}")
+
+    def _get_output_dir(self, trial: None) -> str:
+        return self.args.output_dir
+
+    def _save_checkpoint(self, _model: object, trial: None) -> None:
+        made = Path(self._get_output_dir(trial)) / f"checkpoint-{self.state.global_step}"
+        saved(made, self.state.global_step)
+
+
+def saved(folder: Path, step: int) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "trainer_state.json").write_text(json.dumps({"global_step": step}))
+    return folder
+
+
+@pytest.fixture
+def trainer(monkeypatch: pytest.MonkeyPatch) -> type[Trainer]:
+    attached = type("Attached", (Trainer,), {"train": Trainer.train})
+    utils = ModuleType("transformers.trainer_utils")
+    vars(utils)["get_last_checkpoint"] = last_in
+    monkeypatch.setitem(sys.modules, "transformers", ModuleType("transformers"))
+    monkeypatch.setitem(sys.modules, "transformers.trainer_utils", utils)
+    huggingface.attach_search(utils)
+    huggingface.attach(SimpleNamespace(Trainer=attached))  # type: ignore[arg-type]
+    return attached
+
+
+def last_in(folder: str) -> str | None:
+    steps = [int(path.name.split("-")[1]) for path in Path(folder).glob("checkpoint-*")]
+    return f"{folder}/checkpoint-{max(steps)}" if steps else None
+
+
+def left(one: Trainer) -> Trainer:
+    with pytest.raises(SystemExit) as end:
+        one.train()
+    assert end.value.code == 85
+    return one
+
+
+def test_another_jobs_checkpoint_is_never_taken(
+    trainer: type[Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left(trainer(tmp_path, 2))
+    saved(tmp_path / "_hops-18" / "checkpoint-340", 340)
+    saved(tmp_path / "checkpoint-340", 340)
+    started_again(monkeypatch)
+    again = trainer(tmp_path)
+    again.train()
+    assert again.resumed == str(tmp_path / "_hops-17" / "checkpoint-2")
+    assert (tmp_path / "_hops-18" / "checkpoint-340").exists()
+
+
+def test_nor_that_of_another_training_of_the_job(
+    trainer: type[Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer(tmp_path).train()
+    left(trainer(tmp_path, 2))
+    started_again(monkeypatch)
+    first, second = trainer(tmp_path), trainer(tmp_path)
+    first.train()
+    saved(tmp_path / "checkpoint-6", 6)  # on its schedule
+    second.train()
+    assert first.resumed is None
+    assert second.resumed == str(tmp_path / "_hops-17.2" / "checkpoint-2")
+
+
+def test_what_the_script_names_counts_if_it_has_more_steps(
+    trainer: type[Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left(trainer(tmp_path, 4))
+    started_again(monkeypatch)
+    for steps, resumed in ((1, str(tmp_path / "_hops-17" / "checkpoint-4")), (5, True)):
+        monkeypatch.setattr(request, "_ended", Counter())
+        saved(tmp_path / f"checkpoint-{steps}", steps)
+        again = trainer(tmp_path)
+        again.train(True)
+        assert again.resumed == resumed
+
+
+def test_a_script_that_looks_first_finds_the_jobs_own(
+    trainer: type[Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Run_clm stops where a folder has files but no checkpoint."""
+    left(trainer(tmp_path, 2))
+    look = sys.modules["transformers.trainer_utils"].get_last_checkpoint
+    assert look(str(tmp_path)) is None
+    started_again(monkeypatch)
+    assert look(str(tmp_path)) == str(tmp_path / "_hops-17" / "checkpoint-2")
+
+
+@pytest.mark.parametrize(("asked", "last"), [(2, "step 2"), (3, "epoch 3"), (4, "step 4")])
+def test_what_is_due_is_done_first(
+    trainer: type[Trainer], tmp_path: Path, asked: int, last: str
+) -> None:
+    assert left(trainer(tmp_path, asked)).log[-1] == last
+
+
+def test_a_training_at_its_end_ends(trainer: type[Trainer], tmp_path: Path) -> None:
+    one = trainer(tmp_path, asked=6)
+    one.train()
+    assert [path.name for path in (tmp_path / "_hops-17").iterdir()] == ["checkpoint-6"]
+
+
+def test_a_save_that_fails_is_as_none(
+    trainer: type[Trainer], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "_hops-17").touch()
+    left(trainer(tmp_path, 2))
+    assert "checkpoint-2: not saved" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["push_to_hub", "save_only_model", "save_on_each_node"])
+def test_it_keeps_out(trainer: type[Trainer], tmp_path: Path, option: str) -> None:
+    one = trainer(tmp_path)
+    setattr(one.args, option, True)
+    seen = []
+    one._maybe_log_save_evaluate = lambda _: seen.append(signal.getsignal(signal.SIGUSR1))  # type: ignore[method-assign]
+    one.train()
+    assert set(seen) == {signal.SIG_DFL}
+
+
+class Fit:
+    """Lightning's Trainer, of one step."""
+
+    def __init__(self, folder: Path, launcher: str = "_Launcher") -> None:
+        base = type(launcher, (), {})
+        self.log = list[str]()
+        self.strategy = SimpleNamespace(
+            launcher=type("Ours", (base,), {})(),
+            checkpoint_io=SimpleNamespace(teardown=self._written),
+        )
+        self.lightning_module, self.optimizers = torch.nn.Linear(2, 2), list[Any]()
+        self.default_root_dir, self.callbacks = str(folder), list[Any]()
+        self.num_nodes = self.world_size = 1
+        self.is_global_zero, self.global_step = True, 0
+        self.pending: Path | None = None
+
+    def fit(self) -> None:
+        for one in self.callbacks:
+            self.global_step = 1
+            signal.raise_signal(signal.SIGUSR1)
+            one.on_train_batch_end(self)
+
+    def save_checkpoint(self, path: Path) -> None:
+        self.pending = path  # by a thread
+
+    def _written(self) -> None:
+        assert self.pending is not None
+        self.pending.parent.mkdir()
+        self.pending.touch()
+
+
+@pytest.fixture
+def fit() -> type[Fit]:
+    attached = type("Attached", (Fit,), {"fit": Fit.fit})
+    module = SimpleNamespace(Trainer=attached, Callback=object)
+    lightning.attach(module)  # type: ignore[arg-type]
+    return attached
+
+
+def test_an_asynchronous_save_is_waited_for(fit: type[Fit], tmp_path: Path) -> None:
+    with pytest.raises(SystemExit):
+        fit(tmp_path).fit()
+    assert (tmp_path / "_hops-17" / "checkpoint-1" / "lightning.ckpt").exists()
+
+
+def test_where_fit_spawns_the_ranks_it_keeps_out(fit: type[Fit], tmp_path: Path) -> None:
+    fit(tmp_path, "_MultiProcessingLauncher").fit()
+    assert not list(tmp_path.iterdir())
+
+
+def test_on_several_nodes_too(fit: type[Fit], tmp_path: Path) -> None:
+    one = fit(tmp_path)
+    one.num_nodes = 2
+    one.fit()
+    assert not list(tmp_path.iterdir())
+
+
+def test_ranks_that_save_at_other_times_agree_to_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first has given up when the second comes; alone, that would leave the job unrequeued."""
+    store = dist.HashStore()
+    monkeypatch.setattr(dist.distributed_c10d, "_get_default_store", lambda: store)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 2)
+    monkeypatch.setattr(accelerate, "several", lambda: True)
+    monkeypatch.setattr(accelerate, "_PATIENCE", timedelta(seconds=0.1))
+    monkeypatch.setattr(dist, "get_rank", lambda: 0)
+    assert not accelerate._all_have(1)
+    monkeypatch.setattr(dist, "get_rank", lambda: 1)
+    assert not accelerate._all_have(1)
+    other = Thread(target=lambda: store.set("hops/2/0", "saved"))
+    other.start()
+    assert accelerate._all_have(2)
+    other.join()
