@@ -12,9 +12,7 @@ from bench.hare.rounds import SEEDS as ROUNDS_SEEDS
 from bench.hare.rounds import rounds
 from bench.hare.runs import SCHEMES, Outcome, outcome
 from bench.hare.small import beyond, distances
-from bench.hare.switched import CHANGES, ROUNDS, SCENARIOS, weighted
-from bench.hare.switched import ROUNDS_SEEDS as SWITCHED_SEEDS
-from bench.hare.switched import rounds as by_restart
+from bench.hare.switched import CHANGES, SCENARIOS, weighted
 from bench.hare.text import (
     FIGURES_OPENING,
     FINDINGS,
@@ -22,7 +20,6 @@ from bench.hare.text import (
     SMALL,
     SWITCHED,
     SWITCHED_FINDINGS,
-    SWITCHED_ROUNDS,
 )
 from bench.hare.workload import Scenario
 from bench.spread import mean_and_spread
@@ -152,20 +149,8 @@ def switched(folder: Path) -> str:
             shares = [fmean(run["switches"][s] for run in runs) for s in SCHEDULERS]
             text += _row([change.label, *cells, ", ".join(f"{share:.2f}" for share in shares)])
         parts.append(text)
-    parts += [SWITCHED_ROUNDS, _by_restart(folder), SWITCHED_FINDINGS]
+    parts.append(SWITCHED_FINDINGS)
     return "\n".join(parts)
-
-
-def _by_restart(folder: Path) -> str:
-    """Means over the seeds."""
-    columns = [f"{length:g} s, {restart:g} s" for length, restart in ROUNDS]
-    text = _head([f"25 jobs, 64 GPUs, {len(SWITCHED_SEEDS)} seeds", *columns])
-    cells: dict[str, list[str]] = {}
-    for policy, _, _, runs in by_restart(folder):
-        hours = fmean(run["avg_jct_h"] for run in runs)
-        moves = fmean(run["restarts"] for run in runs)
-        cells.setdefault(policy, []).append(f"{hours:.2f} ({moves:.0f})")
-    return text + "".join(_row([f"`{policy}`", *own]) for policy, own in cells.items())
 
 
 def _small(folder: Path) -> str:

@@ -1,9 +1,9 @@
-"""The paper's experiments where GPUs alternate between jobs, and where each change is a restart."""
+"""Figure 12's jobs where GPUs switch between jobs, and where each change is a restart."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from hashlib import sha256
@@ -15,24 +15,14 @@ import numpy as np
 from bench.hare.experiments import SEEDS, TESTBED
 from bench.hare.runs import INTERVALS
 from bench.hare.workload import Scenario
-from hopsd.model.arrays import Floats
-from hopsd.model.plan import PlanSettings
 from hopsd.policies.hare.baselines import BASELINES
 from hopsd.policies.hare.check import violations
 from hopsd.policies.hare.relaxation import relax
 from hopsd.policies.hare.schedulers import SCHEDULERS
 from hopsd.policies.hare.switching import delayed, lent_to_nobody, switches
-from hopsd.policies.hare.tasks import Instance
-from hopsd.policies.registry import get
-from hopsd.sim.cluster import ClusterSettings
-from hopsd.sim.engine import PLAN_SECONDS_MAX, SimulationSettings
-from hopsd.sim.presets import preset
-from hopsd.sim.study import play
+from hopsd.policies.hare.tasks import Instance, Schedule
 
-SCENARIOS = {
-    "15 GPUs, 40 jobs": Scenario(jobs=40, gpus=TESTBED),
-    "160 GPUs, 200 jobs": Scenario(),
-}
+SCENARIOS = {"15 GPUs, 40 jobs": Scenario(jobs=40, gpus=TESTBED)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +37,14 @@ class Change:
 
 
 CHANGES = (
-    Change("alternating, 0 ms (the paper's model)", 0.0, lends=True),
-    Change("alternating, 10 ms (kept)", 0.010, lends=True),
-    Change("alternating, 80 ms (standby)", 0.080, lends=True),
-    Change("not alternating, 0 s", 0.0, lends=False),
-    Change("not alternating, 7.2 s (hops' launcher)", 7.2, lends=False),
-    Change("not alternating, 30 s (assumed)", 30.0, lends=False),
+    Change("switching in 0 ms, the paper's model", 0.0, lends=True),
+    Change("switching in 10 ms, kept", 0.010, lends=True),
+    Change("switching in 80 ms, standby", 0.080, lends=True),
+    Change("restarting in 0 s", 0.0, lends=False),
+    Change("restarting in 7.2 s, `hops-run`", 7.2, lends=False),
+    Change("restarting in 30 s, assumed", 30.0, lends=False),
 )
 """10 and 80 ms, 7.2 s: as docs/switching.md measures them."""
-
-ROUNDS = ((360.0, 30.0), (360.0, 7.2), (360.0, 0.010), (60.0, 30.0), (60.0, 7.2), (60.0, 0.010))
-"""Lengths of a scheduling round, and what a restart takes, in the round-based simulator."""
-
-ROUNDS_SEEDS = (0, 1, 2)
 
 Found = dict[str, Any]
 
@@ -69,57 +54,40 @@ def weighted(change: Change, scenario: Scenario, folder: Path) -> list[Found]:
     scheme.
     """
     drawn = [replace(scenario, seed=seed) for seed in SEEDS]
-    return [
-        _kept(folder, (asdict(own), change.seconds, change.lends), partial(_run, change, own))
+    runs = [
+        _kept(folder, (asdict(own), change.lends), partial(_run, own, lends=change.lends))
         for own in drawn
     ]
+    return [run[str(change.seconds)] for run in runs]
 
 
-def rounds(folder: Path) -> Iterator[tuple[str, float, float, list[Found]]]:
-    """By policy, length of a round and restart: the figures of each seed."""
-    for policy in SCHEDULERS:
-        for length, restart in ROUNDS:
-            cases = [(policy, length, restart, seed) for seed in ROUNDS_SEEDS]
-            runs = [_kept(folder, case, partial(_play, *case)) for case in cases]
-            yield policy, length, restart, runs
-
-
-def _run(change: Change, scenario: Scenario) -> Found:
-    """Every schedule is checked; the baselines never alternate.
+def _run(scenario: Scenario, *, lends: bool) -> Found:
+    """By the seconds of each such change. Schedules are checked.
 
     Raises:
         AssertionError: a schedule breaks a constraint.
     """
     instance = scenario.instance()
-    once = np.full(instance.jobs, change.seconds)
-    each = once * scenario.batches() if change.lends else once
-    seen = instance if change.lends else lent_to_nobody(instance)
+    seen = instance if lends else lent_to_nobody(instance)
     relaxed = relax(seen, INTERVALS)
-    found: Found = {"weighted": {}, "switches": {}}
-    for name, scheduler in SCHEDULERS.items():
-        _note(found, name, seen, scheduler(seen, relaxed), each)
+    made: dict[str, tuple[Instance, Schedule]] = {
+        name: (seen, scheduler(seen, relaxed)) for name, scheduler in SCHEDULERS.items()
+    }
     for name, scheme in BASELINES.items():
-        _note(found, name, instance, scheme(instance, relaxed.lower_bound), once)
+        made[name] = instance, scheme(instance, relaxed.lower_bound)
+    found: Found = {}
+    for seconds in (change.seconds for change in CHANGES if change.lends == lends):
+        once = np.full(instance.jobs, seconds)
+        each = once * scenario.batches() if lends else once
+        own: Found = {"weighted": {}, "switches": {}}
+        for name, (of, schedule) in made.items():
+            later = delayed(of, schedule, each if name in SCHEDULERS else once)
+            assert not violations(of, later), name
+            spent = of.weight @ (later.completion(of) - of.arrival)
+            own["weighted"][name] = float(spent) / 3.6e6
+            own["switches"][name] = float(switches(of, later).mean())
+        found[str(seconds)] = own
     return found
-
-
-def _note(found: Found, name: str, instance: Instance, made: Any, seconds: Floats) -> None:
-    later = delayed(instance, made, seconds)
-    assert not violations(instance, later), name
-    spent = instance.weight @ (later.completion(instance) - instance.arrival)
-    found["weighted"][name] = float(spent) / 3.6e6
-    found["switches"][name] = float(switches(instance, later).mean())
-
-
-def _play(policy: str, length: float, restart: float, seed: int) -> Found:
-    made = preset("paper-64")
-    cluster, workload = made.cluster(), made.workload(seed, jobs=None, rate_per_hour=None)
-    settings = SimulationSettings(
-        length,
-        plan=PlanSettings(policy=policy, seed=seed, effort=0, time_limit_seconds=PLAN_SECONDS_MAX),
-        cluster=ClusterSettings(restart_seconds=restart),
-    )
-    return asdict(play(policy, get(policy), cluster, workload, settings).summary)
 
 
 def _kept(folder: Path, key: object, make: Callable[[], Found]) -> Found:
