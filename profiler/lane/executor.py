@@ -13,13 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from hops_profiler.lane import residence
-from hops_profiler.lane.link import Link, pair
+from hops_profiler.lane.link import UNLIMITED, Link, pair
 from hops_profiler.lane.order import Order
 from hops_profiler.lane.settings import OUT_OF_MEMORY, Settings
 from hops_profiler.lane.trials import Trial
 from hops_profiler.launch.ranks import exit_code, fork
-
-UNLIMITED = -1
 
 
 @dataclass(eq=False)

@@ -1,12 +1,14 @@
 """A trial of several ranks on one GPU: to its executor, its leader is a worker like any other.
 
 The leader forks a rank for each, hands on what the executor says, and answers once all ranks have:
-they pause after the same iteration, and their states move together. Their gradients are summed by
+they pause after the same iteration, and their states move together. When one fails, the others are
+asked to end, as hops-run's ranks are, and have as long for it. Their gradients are summed by
 the process group that the script makes, as on as many GPUs.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -14,9 +16,9 @@ import sys
 from types import FrameType
 from typing import Any
 
-from hops_profiler.lane.link import Link, pair
+from hops_profiler.lane.link import UNLIMITED, Link, pair
 from hops_profiler.lane.settings import SIGNALS
-from hops_profiler.launch.ranks import exit_code, fork
+from hops_profiler.launch.ranks import GRACE_SECONDS, exit_code, fork
 from hops_profiler.launch.rendezvous import free_port
 
 
@@ -35,10 +37,12 @@ class Gang:
         self._executor = link
         self._ranks: dict[int, Link] = {}
         self._said: dict[int, dict[str, Any]] = {}
+        self._has_turn = True
+        self._code = 0
         port = str(free_port())
         for rank in range(count):
             self._start(rank, count, port)
-        for number in SIGNALS:
+        for number in (*SIGNALS, signal.SIGALRM):
             signal.signal(number, self._pass_on)
 
     def run(self, told: dict[str, Any]) -> None:
@@ -56,8 +60,9 @@ class Gang:
                 message = self._executor.receive()
                 if message is None:
                     os._exit(1)
+                self._has_turn = message["do"] == "run"
                 self._tell(message)
-        os._exit(0)
+        os._exit(self._code)
 
     def _start(self, rank: int, count: int, port: str) -> None:
         own, other = pair()
@@ -85,19 +90,39 @@ class Gang:
         message = link.receive()
         if message is None:
             code = exit_code(os.waitpid(pid, 0)[1])
-            if code:
-                os._exit(code)  # the others die with this process
             del self._ranks[pid]
             self._said.pop(pid, None)
+            if code and not self._code:
+                self._fail(code)
         elif "ready" not in message:
             self._said[pid] = message
-        if self._said and len(self._said) == len(self._ranks):
+        if self._code:
+            self._let_end()
+        elif self._said and len(self._said) == len(self._ranks):
             answers, self._said = list(self._said.values()), {}
+            self._has_turn = False
             self._executor.send(**joined(answers))
 
-    def _pass_on(self, number: int, _: FrameType | None) -> None:
-        for pid in self._ranks:
-            os.kill(pid, number)
+    def _fail(self, code: int) -> None:
+        """A rank has failed: in their turn the others may be about to save."""
+        self._code = code
+        if not self._has_turn:
+            os._exit(code)  # they wait, and die with this process
+        self._pass_on(signal.SIGTERM)
+        signal.setitimer(signal.ITIMER_REAL, GRACE_SECONDS)
+
+    def _let_end(self) -> None:
+        """Ranks at their gate go on: it is still their turn, and there is no further one."""
+        for pid in self._said:
+            self._ranks[pid].send(
+                do="run", iterations=UNLIMITED, signal=0, pipelined=False, trim=False
+            )
+        self._said = {}
+
+    def _pass_on(self, number: int, _: FrameType | None = None) -> None:
+        for pid in list(self._ranks):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL if number == signal.SIGALRM else number)
 
 
 def joined(answers: list[dict[str, Any]]) -> dict[str, Any]:

@@ -7,6 +7,9 @@ import json
 import socket
 from typing import Any
 
+UNLIMITED = -1
+"""Iterations of a turn that lasts until the trial has ended."""
+
 _LONGEST = 1 << 17
 
 

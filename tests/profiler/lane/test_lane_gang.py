@@ -1,0 +1,114 @@
+"""The leader of a trial of several ranks, when one of them fails."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import hops_profiler.lane
+import pytest
+from hops_profiler.lane import gang
+from hops_profiler.lane.link import Link, pair
+
+TOLD = {"number": 1, "ranks": 3, "iterations": 5}
+
+
+@pytest.fixture
+def lead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """Starts a leader of three ranks that call a function; its process, and the executor's link."""
+
+    def start(rank: Any) -> tuple[int, Link]:
+        def serve(link: Link) -> None:
+            link.receive()
+            rank(int(os.environ["RANK"]), link)
+            os._exit(0)
+
+        fake = SimpleNamespace(serve=serve)
+        monkeypatch.setattr(hops_profiler.lane, "worker", fake, raising=False)
+        own, other = pair()
+        pid = os.fork()
+        if not pid:
+            own.close()
+            try:
+                gang.serve(other)
+            finally:
+                os._exit(99)
+        other.close()
+        own.send(**TOLD)
+        return pid, own
+
+    return start
+
+
+def until(file: Path) -> None:
+    while not file.exists():
+        time.sleep(0.01)
+
+
+@pytest.mark.timeout(60)
+def test_the_others_have_time_to_save(lead: Any, tmp_path: Path) -> None:
+    """One in the middle of its iteration, and one that is at its gate already."""
+
+    def rank(number: int, link: Link) -> None:
+        if number == 1:
+            until(tmp_path / "ready0")
+            until(tmp_path / "ready2")
+            os._exit(7)
+        asked: list[int] = []
+        signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
+        (tmp_path / f"ready{number}").touch()
+        if number == 2:
+            link.send(paused=5)
+            told = link.receive()
+            assert told is not None
+            assert told["do"] == "run"
+        while not asked:
+            time.sleep(0.01)
+        time.sleep(0.3)
+        (tmp_path / f"saved{number}").touch()
+        os._exit(85)
+
+    pid, link = lead(rank)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    assert {path.name for path in tmp_path.glob("saved*")} == {"saved0", "saved2"}
+    link.close()
+
+
+@pytest.mark.timeout(60)
+def test_between_turns_all_end_at_once(lead: Any) -> None:
+    """Their state is away: there is nothing that they could save."""
+
+    def rank(number: int, link: Link) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        link.send(paused=5)
+        link.receive()
+        if number == 1:
+            os._exit(7)
+        time.sleep(60)
+
+    pid, link = lead(rank)
+    assert link.receive() == {"paused": 5}
+    began = time.monotonic()
+    link.send(do="evict")
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    assert time.monotonic() - began < 20
+    link.close()
+
+
+@pytest.mark.timeout(60)
+def test_a_rank_that_does_not_end_is_killed(lead: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gang, "GRACE_SECONDS", 0.3)
+
+    def rank(number: int, link: Link) -> None:
+        if number == 1:
+            os._exit(7)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(60)
+
+    pid, link = lead(rank)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    link.close()
