@@ -318,3 +318,12 @@ def test_no_value_is_a_crash(section: str, key: str, value: object) -> None:
 @given(st.text())
 def test_any_text_is_toml_again(text: str) -> None:
     assert tomllib.loads(f"x = {toml_value(text)}") == {"x": text}
+
+
+def test_shapes_are_tried_only_where_asked_for_and_never_under_paper_exact() -> None:
+    def tries(text: str) -> bool:
+        return round_settings(parse(f"[plan]\n{text}")).trials.enabled
+
+    assert tries("try_shapes = true")
+    assert not tries("")
+    assert not tries("try_shapes = true\npaper_exact = true")

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from sim_cases import cluster, job, workload
 
 from hopsd.model.ids import JobId, NodeName
+from hopsd.model.knowledge import Knowledge
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.model.scenario import Cluster, Workload, WorkloadJob
 from hopsd.policies.registry import get
 from hopsd.sim.cluster import ClusterSettings, Failure
-from hopsd.sim.engine import SimulationSettings
+from hopsd.sim.engine import Simulation, SimulationSettings
 from hopsd.sim.study import Result, play
 
 
@@ -348,3 +349,13 @@ def test_a_long_first_start_ends_no_run_in_which_jobs_still_come(policy: str) ->
     rounds = SimulationSettings(100.0, cluster=ClusterSettings(10.0, profiling_seconds=6000.0))
     result = play(policy, get(policy), cluster(n0=80), load, rounds)
     assert result.unfinished == []
+
+
+def test_a_simulation_learns_the_speeds_that_jobs_report() -> None:
+    """Nothing is known at first; each shape's true speed is once a job has run in it."""
+    load = workload([job(1, 600.0, 2), job(2, 300.0, 1, submit=10.0)])
+    settings = SimulationSettings(100.0)
+    simulation = Simulation(cluster(n0=4), load, get("hops"), settings, learns=Knowledge())
+    assert simulation.run().finished == 2
+    known = simulation._store.known.records
+    assert {(r.gpus, r.nodes, r.per_gpu) for r in known} == {(2, 1, 1.0), (1, 1, 1.0)}
