@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, sqrt
+
+import numpy as np
 
 from hopsd.core.placement.allowances import allowances
 from hopsd.core.placement.pools import could_run, pools_of
-from hopsd.core.queue.competing import idle_gpus, staying_jobs
+from hopsd.core.queue.competing import available_resources, idle_gpus, staying_jobs
 from hopsd.core.queue.window import Entrance
+from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId, UserName, job_order
 from hopsd.model.job import Job, JobState
 from hopsd.model.plan import PlanSettings, Snapshot
@@ -25,6 +28,8 @@ STAYING = 2.0
 changing places otherwise.
 """
 
+GOLDEN = (sqrt(5.0) - 1.0) / 2.0
+
 
 @dataclass(frozen=True, slots=True)
 class Boost:
@@ -34,6 +39,11 @@ class Boost:
 
     counts: tuple[int, ...]
     turn: bool = False
+
+    def of(self, job: Job) -> Job:
+        """The job with these counts; one that runs on another may not stay in its place."""
+        running = job.running if job.running.gpus in self.counts else Allocation.of({})
+        return replace(job, reqs=self.counts, running=running)
 
 
 def overdue(
@@ -47,21 +57,23 @@ def overdue(
     count is more than that part, the most overdue comes first in one round of so many that it has
     no more than the part in the mean.
 
-    None of them is a job with a priority of its own, one that gets its largest count anyhow, one
-    that no idle cluster or no limit lets run, and one that has more GPUs now than it would get.
+    None of them is a job with a priority of its own, or one that no idle cluster or no limit lets
+    run. Running jobs that would run on by the factors alone come after the others, and only if they
+    may keep every count: a boost is not to shrink them.
     """
     competing = {job.id for job in order}
-    late = _late(snapshot, order, ages, settings)
     pools = pools_of(snapshot.nodes)
-    entrance = Entrance(allowances(snapshot.limits, staying_jobs(snapshot)))
 
-    def may_enter(job: Job) -> bool:
+    def may_enter(job: Job, entrance: Entrance) -> bool:
         return could_run(job, pools, settings.sigma) and entrance.blocks(job) is None
 
+    safe = _run_on(snapshot, order, may_enter)
+    late = _late(snapshot, ages, safe, settings)
+    entrance = _entrance(snapshot)
     part = left = PART * sum(node.gpus for node in snapshot.nodes)
     chosen: list[Job] = []
     for job in late:
-        if job.id in competing and min(job.reqs) > part and may_enter(job):
+        if job.id in competing and min(job.reqs) > part and may_enter(job, entrance):
             if _has_its_turn(snapshot, ceil(min(job.reqs) / part)):
                 entrance.enter(job)
                 chosen.append(job)
@@ -70,30 +82,56 @@ def overdue(
     for job in late:
         stays = job.id not in competing
         least = job.running.gpus if stays else min(job.reqs)
-        if job.user not in users and least <= left and (stays or may_enter(job)):
+        if job.user not in users and least <= left and (stays or may_enter(job, entrance)):
             users.add(job.user)
             left -= least
             if not stays:
                 entrance.enter(job)
                 chosen.append(job)
-    return _boosts(snapshot, order, chosen, part)
+    boosts = _boosts(snapshot, order, chosen, part)
+    whole = {job.id for job in chosen if boosts[job.id].counts == job.reqs}
+    return {job: boost for job, boost in boosts.items() if job not in safe or job in whole}
+
+
+def _entrance(snapshot: Snapshot) -> Entrance:
+    return Entrance(allowances(snapshot.limits, staying_jobs(snapshot)))
+
+
+def _run_on(
+    snapshot: Snapshot, order: Sequence[Job], may_enter: Callable[[Job, Entrance], bool]
+) -> frozenset[JobId]:
+    """The running jobs of ``order`` that those before them, at their smallest counts, leave idle
+    GPUs of their own types and nodes.
+
+    An estimate: fragments are not looked at. A job that stops for that waits, and then comes first.
+    """
+    available = available_resources(snapshot)
+    entrance = _entrance(snapshot)
+    types = np.array([node.gpu_type for node in snapshot.nodes])
+    idle, ahead = int(available.gpus.sum()), 0
+    found = set()
+    for job in order:
+        if ahead >= idle:
+            break
+        if may_enter(job, entrance):
+            entrance.enter(job)
+            ahead += min(job.reqs)
+            if job.running:
+                own = available.usable_gpus(job.rules)[np.isin(types, list(job.throughput))]
+                if ahead <= own.sum():
+                    found.add(job.id)
+    return frozenset(found)
 
 
 def _late(
-    snapshot: Snapshot, order: Sequence[Job], ages: Mapping[JobId, float], settings: PlanSettings
+    snapshot: Snapshot, ages: Mapping[JobId, float], safe: Set[JobId], settings: PlanSettings
 ) -> list[Job]:
-    """The overdue jobs that need to come first, most overdue first, with the counts that their
-    rules allow.
+    """The overdue jobs, most overdue first and those that are ``safe`` last, with the counts that
+    their rules allow.
     """
-    ahead, gpus = 0, sum(idle_gpus(snapshot))
-    secure = set()
-    for job in order:
-        ahead += max(job.reqs)
-        if ahead <= gpus:
-            secure.add(job.id)
     late = []
     for job in snapshot.jobs:
-        if job.state is not JobState.WAITING or job.priority is not None or job.id in secure:
+        if job.state is not JobState.WAITING or job.priority is not None:
             continue
         ratio = job.wait_seconds / max(ages[job.id], LEAST_AGE)
         counts = tuple(
@@ -102,15 +140,19 @@ def _late(
             if any(job.rules.enough(kind, count) for kind in job.throughput)
         )
         if counts and ratio > settings.overdue_ratio:
-            rank = ratio * (STAYING if job.running else 1.0)
-            late.append((-rank, job.submit, job_order(job.id), replace(job, reqs=counts)))
+            rank = job.id in safe, -ratio * (STAYING if job.running else 1.0)
+            late.append((rank, job.submit, job_order(job.id), replace(job, reqs=counts)))
     return [job for *_, job in sorted(late, key=lambda entry: entry[:-1])]
 
 
 def _has_its_turn(snapshot: Snapshot, turns: int) -> bool:
-    """Whether this is a round's first plan, and the round one of ``turns``."""
-    seconds = max(1, round(snapshot.round.seconds))
-    return snapshot.round.first and int(snapshot.now // seconds) % turns == 0
+    """Whether this is a round's first plan, and the round one of ``turns`` in the mean.
+
+    Multiples of the golden ratio are spread evenly however far apart two rounds are: a plan knows
+    only their nominal length, and every second or third number might be left out.
+    """
+    number = snapshot.now // max(1, round(snapshot.round.seconds))
+    return snapshot.round.first and number * GOLDEN % 1.0 < 1.0 / turns
 
 
 def _boosts(
@@ -122,7 +164,6 @@ def _boosts(
     found = {}
     for job in chosen:
         counts = tuple(n for n in job.reqs if n <= least[job.id] + max(0, free))
-        if job.running.gpus <= max(counts):
-            free -= max(counts) - least[job.id]
-            found[job.id] = Boost(counts, turn=least[job.id] > part)
+        free -= max(counts) - least[job.id]
+        found[job.id] = Boost(counts, turn=least[job.id] > part)
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from math import fsum
 
@@ -237,7 +237,7 @@ def queue(snapshot: Snapshot, settings: PlanSettings) -> Queue:
     priority |= {
         job: _OVERDUE ** (2 if boost.turn else 1) * priority[job] for job, boost in boosts.items()
     }
-    jobs = [replace(job, reqs=boosts[job.id].counts) if job.id in boosts else job for job in jobs]
+    jobs = [boosts[job.id].of(job) if job.id in boosts else job for job in jobs]
     return _in_order(jobs, priority)
 
 
