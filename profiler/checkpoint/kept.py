@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,6 +21,7 @@ from hops_profiler.checkpoint.memory import Memory
 from hops_profiler.checkpoint.size import size_of
 from hops_profiler.checkpoint.target import PATIENCE_SECONDS, Target
 from hops_profiler.checkpoint.wishes import Agreement, Asked, first, several
+from hops_profiler.timing.ending import flush
 
 _RESERVE_AT = 3
 """The step at which memory is reserved: optimizers have their state by then."""
@@ -130,9 +131,9 @@ class Checkpoint:
         self._join()
         self._memory.release()
         if self._failure is not None:
-            sys.stderr.write(f"hops: {self._target.path}: not saved: {self._failure}\n")
-            sys.stdout.flush()
-            sys.stderr.flush()
+            with suppress(AttributeError, OSError, ValueError):  # as in flush()
+                sys.stderr.write(f"hops: {self._target.path}: not saved: {self._failure}\n")
+            flush()
             os._exit(1)  # nothing else changes an exit code this late
 
     def _put(self, state: Any) -> bool:

@@ -10,10 +10,12 @@ from hops_profiler.lane.settings import parse
 from hops_profiler.lane.trials import Journal, TrialsError, read
 from hops_profiler.launch import place
 from hops_profiler.launch.preload import preload
+from hops_profiler.launch.streams import open_closed
 
 
 def main() -> None:
     """Run the trials that have not ended; exits with 0 once all have ended well."""
+    open_closed()
     settings = parse()
     startup.suspend()  # the trials train, not the lane
     try:

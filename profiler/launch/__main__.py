@@ -15,6 +15,7 @@ from hops_profiler.launch.preload import preload
 from hops_profiler.launch.ranks import Ranks, command
 from hops_profiler.launch.rendezvous import NobodyCameError, World
 from hops_profiler.launch.script import run
+from hops_profiler.launch.streams import open_closed
 
 MEET_SECONDS = 600.0
 """How long nodes wait for one another: torchrun's own limit."""
@@ -22,6 +23,7 @@ MEET_SECONDS = 600.0
 
 def main() -> None:
     """Start the ranks and wait for them; ends with the code of the first that failed."""
+    open_closed()
     options = parse(sys.argv[1:])
     here = place.find()
     if options.ignored:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import subprocess
@@ -52,12 +53,18 @@ def end_run(job: str, *, first: bool) -> None:
     model that has seen 50 batches, either. If Slurm is out of reach (a container without its
     commands), training continues until hopsd requeues the job.
     """
-    sys.stdout.flush()
-    sys.stderr.flush()
+    flush()
     for handler in logging.getLogger().handlers:
         handler.flush()
     if not first or _requeue(job):
         time.sleep(PATIENCE_SECONDS)
+
+
+def flush() -> None:
+    """Write what was printed, before an end that is not Python's own."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # closed (``>&-``), or full
+            stream.flush()
 
 
 def _requeue(job: str) -> bool:

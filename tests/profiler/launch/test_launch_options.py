@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -143,3 +144,10 @@ def test_strangers_do_not_join() -> None:
     first.join()
     assert found[0].ranks == joined.ranks == 5
     assert joined.offset == 2
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_training_ends_well_whatever_streams_are_closed(tmp_path: Path, closed: str) -> None:
+    line = f'exec "$0" -m hops_profiler.launch --no-python touch done {closed}'
+    subprocess.run(["/bin/sh", "-c", line, sys.executable], cwd=tmp_path, check=True, timeout=60)
+    assert (tmp_path / "done").exists()

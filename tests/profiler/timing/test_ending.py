@@ -1,0 +1,16 @@
+"""How a process ends that gives its GPU back."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from hops_profiler.timing import ending
+
+
+def test_closed_streams_do_not_keep_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python has None for them."""
+    monkeypatch.setattr(ending, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stderr", None)
+    ending.end_run("7", first=False)
