@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from task_cases import instance, small_instances
 
@@ -59,6 +59,7 @@ def test_nobody_gets_a_gpu_while_its_job_synchronises() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @given(case=small_instances(), seconds=st.floats(0.0, 3.0))
+@settings(max_examples=30)
 def test_schedules_with_switches_are_feasible_and_keep_their_distance(
     name: str, case: Instance, seconds: float
 ) -> None:
@@ -78,6 +79,7 @@ def test_schedules_with_switches_are_feasible_and_keep_their_distance(
 
 @pytest.mark.parametrize("name", NAMES)
 @given(case=small_instances())
+@settings(max_examples=30)
 def test_switches_that_take_no_time_change_nothing(name: str, case: Instance) -> None:
     made = schedule(case, SCHEDULERS[name])
     later = delayed(case, made, np.zeros(case.jobs))
