@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from importlib.util import find_spec
 from math import inf
 from types import SimpleNamespace
 
@@ -24,7 +25,7 @@ from hopsd.solver.search import dive as dive_module
 from hopsd.solver.search.dive import dive_at_prices
 from hopsd.solver.search.greedy import greedy_by_prices, greedy_by_weight
 
-pytest.importorskip("highspy")
+needs_highspy = pytest.mark.skipif(find_spec("highspy") is None, reason="highspy is optional")
 
 
 def priced(program: Program) -> Prices:
@@ -36,6 +37,7 @@ def whole(program: Program) -> Model:
     return model(program, np.arange(len(program.value)), program.capacity)
 
 
+@needs_highspy
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10_000), st.booleans())
 def test_what_is_fixed_is_feasible_and_nothing_fits_beside_it(seed: int, first: bool) -> None:
@@ -50,6 +52,7 @@ def test_what_is_fixed_is_feasible_and_nothing_fits_beside_it(seed: int, first: 
         assert np.any(asked.factor[own] > left[asked.row[own]])
 
 
+@needs_highspy
 @pytest.mark.parametrize("seed", range(6))
 def test_a_dive_comes_close_to_the_optimum(seed: int) -> None:
     program = program_of(ruled(snapshot(seed, servers=8, jobs=20), seed))
@@ -61,6 +64,7 @@ def test_a_dive_comes_close_to_the_optimum(seed: int) -> None:
     assert 0.9 * best <= program.scaled_objective(choice) <= best * (1 + 1e-6)
 
 
+@needs_highspy
 def test_it_finds_more_than_the_greedy_plan_where_shapes_are_wide() -> None:
     case, noise, rules = bench.Case.IDLE, bench.Noise.PAIR, bench.Demands.RULES
     program = program_of(bench.snapshot(512, case, noise, 0, demands=rules))
@@ -71,16 +75,22 @@ def test_it_finds_more_than_the_greedy_plan_where_shapes_are_wide() -> None:
     assert program.scaled_objective(choice) > 1.02 * greedy
 
 
+@needs_highspy
 def test_a_late_dive_keeps_what_was_fixed() -> None:
     asked = whole(program_of(snapshot(1, servers=4, jobs=8)))
     assert not fix_in_turn(asked, 0.0).any()
 
 
-def test_there_is_none_without_highspy_or_time_and_a_broken_child_is_none(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_there_is_none_without_highspy_or_time(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = whole(program_of(snapshot(2, servers=4, jobs=8)))
     assert dive(asked, 0.0) is None
+    monkeypatch.setattr(diving, "find_spec", lambda _: None)
+    assert dive(asked, 10.0) is None
+
+
+def test_a_broken_child_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = whole(program_of(snapshot(2, servers=4, jobs=8)))
+    monkeypatch.setattr(diving, "find_spec", lambda _: object())  # also where it is missing
 
     def answering(*_: object, **__: object) -> SimpleNamespace:
         return SimpleNamespace(stdout=np.ones(len(asked.objective)).tobytes())
@@ -93,10 +103,9 @@ def test_there_is_none_without_highspy_or_time_and_a_broken_child_is_none(
 
     monkeypatch.setattr(diving.subprocess, "run", failing)
     assert dive(asked, 10.0) is None
-    monkeypatch.setattr(diving, "find_spec", lambda _: None)
-    assert dive(asked, 10.0) is None
 
 
+@needs_highspy
 def test_a_program_too_large_for_its_lps_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     program = program_of(snapshot(3, servers=6, jobs=12))
     prices = priced(program)
