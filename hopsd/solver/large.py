@@ -17,6 +17,7 @@ from hopsd.solver.prove import NODES, QUICK, Reach, prove
 from hopsd.solver.search.cutting_patterns import (
     class_program,
     classes_of,
+    ends_could_share,
     equally_idle,
     read_class_plan,
 )
@@ -161,7 +162,8 @@ def _start(program: Program, parts: ColumnGroups, prices: Prices, task: Task) ->
     """The plan of the class program or of a dive, whichever there is; the better one first.
 
     Where all servers of a type with idle GPUs have equally many, a class plan is near the best;
-    elsewhere shapes differ from server to server, which its slots do not know.
+    elsewhere shapes differ from server to server, which its slots do not know. Nor do its patterns
+    let the ends of even shapes share a server.
     """
 
     def dive() -> Ints | None:
@@ -170,7 +172,8 @@ def _start(program: Program, parts: ColumnGroups, prices: Prices, task: Task) ->
     def classes() -> Ints | None:
         return _class_start(program, parts, prices, task)
 
-    alike = equally_idle(classes_of(program))
+    groups = classes_of(program)
+    alike = equally_idle(groups) and not ends_could_share(parts, groups)
     for start in (classes, dive) if alike else (dive, classes):
         found = start()
         if found is not None:

@@ -4,9 +4,10 @@ With all servers idle the program as written has thousands of columns that diffe
 server, and branching among them never ends. Here a job takes a *slot*, a size on a GPU type, and a
 pattern says which slots a server offers: 8 GPUs as 8, as 5+3, as 4+2+2, ... Server factors are
 replaced by their mean. A job spread over ``d`` servers takes ``d - 1`` full slots and an end for
-the rest, as its shape does where all servers of the type are equally idle. Such shapes fill
-neighbours in node order, so the ends of two jobs are never on one server: with patterns that let
-them share, up to an eighth of a class plan's jobs had no servers (512 GPUs).
+the rest, as its shape does where all servers of the type are equally idle. Shapes that fill
+neighbours in node order never end with two jobs on one server: with patterns that let them share,
+up to an eighth of a class plan's jobs had no servers (512 GPUs). Two even shapes could share their
+servers (4+4 on servers of 8); patterns give each its own, so such plans hold fewer than they could.
 """
 
 from __future__ import annotations
@@ -88,6 +89,14 @@ def classes_of(program: Program) -> tuple[ServerClass, ...]:
 def equally_idle(classes: tuple[ServerClass, ...]) -> bool:
     """Whether all servers of a type that have idle GPUs have equally many."""
     return len(classes) == len({group.pool for group in classes})
+
+
+def ends_could_share(parts: ColumnGroups, classes: tuple[ServerClass, ...]) -> bool:
+    """Whether a server has room for the ends of two equal shapes, which no pattern has."""
+    usual = usual_idle(classes)
+    idle = np.array([usual.get(pool, 0) for pool in parts.pool.tolist()], dtype=np.int64)
+    # Shapes that fill servers take more than half of them.
+    return bool(np.any((parts.servers > 1) & (2 * parts.size <= idle * parts.servers)))
 
 
 def usual_idle(classes: tuple[ServerClass, ...]) -> dict[int, int]:

@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 from instances import snapshot
 from programs import program_of
 
+from hopsd.model.rules import Rules, ShapeRule
 from hopsd.solver.backend.choose import backend
 from hopsd.solver.bound.column_groups import column_groups
 from hopsd.solver.bound.dual_prices import find_prices
 from hopsd.solver.search.cutting_patterns import (
     class_program,
     classes_of,
+    ends_could_share,
     equally_idle,
     partitions,
     read_class_plan,
@@ -112,6 +114,30 @@ def test_a_type_in_full_use_has_no_say_in_whether_servers_are_equally_idle() -> 
     assert idle(8)
     assert idle(8, 0)
     assert not idle(8, 4)
+
+
+@pytest.mark.parametrize(
+    ("shape", "size", "share"),
+    [
+        (ShapeRule.EVEN, 12, False),  # 6+6
+        (ShapeRule.EVEN, 11, True),  # 1 on each of 11
+        (ShapeRule.EVEN, 9, True),  # 3+3+3
+        (ShapeRule.EVEN, 16, False),
+        (ShapeRule.ANY, 9, False),  # 8+1
+        (ShapeRule.ANY, 4, False),
+    ],
+)
+def test_only_even_shapes_of_half_servers_could_share_them(
+    shape: ShapeRule, size: int, share: bool
+) -> None:
+    asked = snapshot(0, servers=24, jobs=4, factors=False)
+    gpu_type = asked.nodes[0].gpu_type
+    nodes = tuple(replace(node, gpu_type=gpu_type, gpus=8, idle=8) for node in asked.nodes)
+    jobs = tuple(replace(job, reqs=(size,), rules=Rules(shape=shape)) for job in asked.jobs)
+    program = program_of(replace(asked, nodes=nodes, jobs=jobs))
+    parts = column_groups(program)
+    assert set(parts.size.tolist()) == {size}
+    assert ends_could_share(parts, classes_of(program)) == share
 
 
 def test_servers_with_too_many_patterns_are_left_to_the_other_methods() -> None:
