@@ -9,7 +9,7 @@ inputs give equal answers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 
 import numpy as np
@@ -71,7 +71,16 @@ def _relaxation(items: Items) -> Optimum:
     )
     if relaxed is None:
         raise SolverError("a capacity is below 0")
-    return relaxed
+    # The LP is optimal up to a tolerance: its prices prove this much.
+    below = np.minimum(_reduced(items, relaxed), 0.0).sum()
+    return replace(relaxed, objective=relaxed.objective + float(below))
+
+
+def _reduced(items: Items, relaxed: Optimum) -> Floats:
+    """The reduced cost of each column."""
+    of_job, of_kind = relaxed.prices[: items.jobs], relaxed.prices[items.jobs :]
+    reduced: Floats = items.cost + of_job[items.job] + of_kind[items.kind] * items.size
+    return reduced
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +113,7 @@ class _Search:
         Jobs with the fewest columns come first, so that labels stay few for long.
         """
         of_job, of_kind = relaxed.prices[: items.jobs], relaxed.prices[items.jobs :]
-        reduced = items.cost + of_job[items.job] + of_kind[items.kind] * items.size
+        reduced = _reduced(items, relaxed)
         reach = limit - relaxed.objective
         fits = items.size <= items.capacity[items.kind]
         useful = np.flatnonzero((reduced < reach) & fits)

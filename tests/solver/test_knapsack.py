@@ -72,6 +72,12 @@ def test_the_least_cost_is_found_and_proven(items: Items) -> None:
     assert found.cost - found.bound <= GAP * abs(found.cost) + 1e-9
 
 
+def test_a_cost_below_the_tolerance_of_the_relaxation_counts() -> None:
+    none = np.zeros(2, dtype=np.int64)
+    items = Items(none, none, none + 1, np.array([-(2.0**-24), 0.0]), np.array([1]))
+    check(items, choose(items, GAP, 60.0), -(2.0**-24))
+
+
 @pytest.mark.parametrize("width", [1, 10])
 @pytest.mark.parametrize("seed", [4, 5])
 def test_a_search_that_is_too_narrow_does_not_claim_a_proof(seed: int, width: int) -> None:
