@@ -135,7 +135,7 @@ class ScontrolAdapter:
             slurm_version=_full_release(answer),
             memory=memory,
             others=tuple(others),
-            site=self._site.read(),
+            site=self._site.read(jobs),
             partition_memory=partition_memory(partitions, memory),
             licences=self._licences() if any(job.licences for job in jobs) else {},
         )

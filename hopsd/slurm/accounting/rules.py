@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from math import inf
 
@@ -16,6 +16,7 @@ import structlog
 
 from hopsd.errors import SlurmError, SlurmUnavailableError
 from hopsd.model.ids import UserName
+from hopsd.model.reading import JobReading
 from hopsd.model.site import NO_RULES, Association, Bounds, Kind, Partition, Qos, SiteRules
 from hopsd.slurm.command import SlurmCommands
 from hopsd.slurm.parse import kind_of, records
@@ -47,16 +48,22 @@ class SiteRulesReader:
         self._clock = clock
         self._good_until = -inf
         self._rules = NO_RULES
+        self._known: set[tuple[str, str, str]] = set()
 
-    def read(self) -> SiteRules:
-        """The current rules; if an answer cannot be parsed, the last ones: Slurm itself refuses any
-        excess.
+    def read(self, jobs: Iterable[JobReading] = ()) -> SiteRules:
+        """The current rules for ``jobs``; if an answer cannot be parsed, the last ones: Slurm
+        itself refuses any excess.
+
+        Slurm tells a QOS' limits by user and account only of those with jobs in it: they are read
+        anew when a job of another one is there.
 
         Raises:
             SlurmUnavailableError: slurmctld does not answer.
         """
         begun = self._clock()
-        if begun >= self._good_until:
+        known = {(job.qos, job.user, job.account) for job in jobs}
+        if begun >= self._good_until or not known <= self._known:
+            self._known = known
             try:
                 self._rules = self._ask()
             except SlurmUnavailableError:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
 
 from hopsd.errors import SlurmError, SlurmUnavailableError
-from hopsd.model.ids import UserName
+from hopsd.model.ids import JobId, UserName
+from hopsd.model.reading import JobReading, SlurmState
 from hopsd.model.site import Association, Kind, Partition, Qos, typed
 from hopsd.slurm.accounting.rules import (
     SiteRulesReader,
@@ -163,6 +166,28 @@ def test_the_rules_are_read_once_in_a_while_and_slurmdbd_only_where_it_is_needed
     said.said["partition"] = SlurmUnavailableError("slurmctld is away")  # type: ignore[attr-defined]
     with pytest.raises(SlurmUnavailableError):
         reader.read()
+
+
+def test_the_rules_are_read_anew_when_a_user_has_a_first_job_in_a_qos() -> None:
+    """Slurm 22.05 tells of a QOS' limits by user only for users with jobs in it."""
+    said = Answers(partition=PARTITIONS, config=CONFIG, assoc_mgr=ASSOCIATIONS, sacctmgr="")
+    reader = SiteRulesReader(said, share=0.05, clock=map(float, count()).__next__)
+
+    def asked(*users: str) -> int:
+        before = len(said.asked)  # type: ignore[attr-defined]
+        reader.read([job_in(user) for user in users])
+        return len(said.asked) - before  # type: ignore[attr-defined]
+
+    assert asked("alice") > 0
+    assert (asked("alice"), asked()) == (0, 0)
+    assert asked("alice", "bob") > 0
+
+
+def job_in(user: str) -> JobReading:
+    return JobReading(
+        JobId("1"), UserName(user), 1, "", "hops:reqs=1", state=SlurmState.PENDING,
+        submit=0.0, account="lab", qos="small", partition="main",
+    )  # fmt: skip
 
 
 def test_a_site_without_accounting_has_its_partitions_alone() -> None:
