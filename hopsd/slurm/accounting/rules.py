@@ -48,7 +48,7 @@ class SiteRulesReader:
         self._clock = clock
         self._good_until = -inf
         self._rules = NO_RULES
-        self._known: set[tuple[str, str, str]] = set()
+        self._known: set[tuple[str, UserName, str]] = set()
 
     def read(self, jobs: Iterable[JobReading] = ()) -> SiteRules:
         """The current rules for ``jobs``; if an answer cannot be parsed, the last ones: Slurm
