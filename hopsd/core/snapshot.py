@@ -14,7 +14,7 @@ from hopsd.core.queue.history import OCCUPYING
 from hopsd.core.queue.run_time import Expectation, RunTimes
 from hopsd.core.queue.switches import on_switches
 from hopsd.core.site.limits import limit_rows
-from hopsd.core.site.own_bounds import open_partitions, over_memory, standing, within_site
+from hopsd.core.site.own_bounds import open_partitions, standing, within_site
 from hopsd.core.site.room import Room
 from hopsd.core.snapshot_job import Context, Sources, Speeds, snapshot_job
 from hopsd.core.snapshot_settings import SnapshotSettings
@@ -80,7 +80,7 @@ def build_snapshot(
     largest = max((node.gpus for node in reading.nodes), default=0)
     for asked in reading.jobs:
         comment = comments.get(asked.id)
-        partitions = open_partitions(asked, reading.site) if comment else asked.partition
+        partitions = open_partitions(asked, reading) if comment else asked.partition
         read = asked
         if not isinstance(partitions, Reason) and partitions != asked.partition:
             read = replace(asked, partition=partitions)
@@ -163,10 +163,7 @@ def _on_site(
     if isinstance(partitions, Reason):
         found = partitions
     else:
-        with_gpus = [node for node in reading.nodes if node.gpus]
-        found = over_memory(read, reading.memory_of(read), with_gpus) or within_site(
-            job, read, reading.site, largest, reading.now
-        )
+        found = within_site(job, read, reading.site, largest, reading.now)
     if isinstance(found, Job):
         return replace(found, **standing(read, reading.site))
     return replace(job, preemptible=False) if job.running else found

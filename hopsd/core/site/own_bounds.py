@@ -21,7 +21,7 @@ from hopsd.core.site.bounds import (
 )
 from hopsd.core.site.limits import place_of
 from hopsd.model.job import Job
-from hopsd.model.reading import JobReading, NodeReading, SiteMemory
+from hopsd.model.reading import JobReading, NodeReading, Reading, SiteMemory
 from hopsd.model.reason import Reason, ReasonCode, count_of
 from hopsd.model.rules import Rules, ShapeRule
 from hopsd.model.site import Kind, Partition, SiteRules
@@ -29,13 +29,17 @@ from hopsd.model.site import Kind, Partition, SiteRules
 _NEVER = ReasonCode.NO_CONFIGURATION
 
 
-def open_partitions(read: JobReading, rules: SiteRules) -> str | Reason:
+def open_partitions(read: JobReading, reading: Reading) -> str | Reason:
     """The requested partitions in which Slurm would accept the job, or why none would.
 
     In the order in which Slurm tries them: the highest tier first.
     """
+    rules = reading.site
     names = sorted(read.partition.split(","), key=lambda name: -_tier(name, rules))
-    refused = {name: _refused(read, place_of(read, name), rules) for name in names}
+    refused = {
+        name: _refused(read, place_of(read, name), rules) or _over_memory(read, name, reading)
+        for name in names
+    }
     left = [name for name in names if refused[name] is None]
     return ",".join(left) or _of_all(refused)
 
@@ -61,6 +65,12 @@ def within_site(
     if not allowed:
         return _of_all(found)
     return max(allowed, key=lambda one: (len(one.reqs), one.rules.max_nodes or 2**16))
+
+
+def _over_memory(read: JobReading, partition: str, reading: Reading) -> Reason | None:
+    site = reading.memory_of(replace(read, partition=partition))
+    nodes = (node for node in reading.nodes if node.gpus and partition in node.partitions)
+    return over_memory(read, site, nodes)
 
 
 def over_memory(read: JobReading, site: SiteMemory, nodes: Iterable[NodeReading]) -> Reason | None:

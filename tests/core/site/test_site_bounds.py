@@ -156,10 +156,14 @@ def test_who_is_exempt_from_a_bound_uses_it_up_for_the_others() -> None:
     assert limit_rows(waits, [job(1), *jobs]) == (row,)
 
 
+def where(asked: JobReading, site: SiteRules) -> str | Reason:
+    return open_partitions(asked, Reading(0.0, (), (asked,), site=site))
+
+
 def test_of_several_partitions_the_highest_tier_is_tried_first() -> None:
     site = rules(Partition("low", tier=1), Partition("high", tier=5), Partition("same", tier=1))
     asked = read(1, partition="low,high,same,unknown")
-    assert open_partitions(asked, site) == "high,low,same,unknown"
+    assert where(asked, site) == "high,low,same,unknown"
 
 
 def test_who_is_refused_in_all_partitions_is_told_of_each() -> None:
@@ -168,7 +172,7 @@ def test_who_is_refused_in_all_partitions_is_told_of_each() -> None:
         Partition("b", seconds=600.0),
         Qos("small", each={Kind.GPUS: 1}),
     )
-    told = open_partitions(read(1, partition="a,b"), site)
+    told = where(read(1, partition="a,b"), site)
     assert told == Reason(
         ReasonCode.NO_CONFIGURATION,
         "in partition a partition a is for the accounts ops, not lab; in partition b its time limit"
@@ -288,6 +292,40 @@ def test_memory_that_slurm_starts_no_job_with_is_known(
     assert found is None or (found.code is ReasonCode.NO_CONFIGURATION and told in found.text)
 
 
+def test_of_several_partitions_those_whose_memory_is_enough_are_left() -> None:
+    """MaxMemPerNode, and the smallest node, of each partition for itself."""
+    a100 = GpuType("a100")
+    nodes = tuple(
+        NodeReading(NodeName(name), a100, 4, 4, memory_mb=mb, partitions=(name,))
+        for name, mb in (("a", 16000), ("b", 64000), ("c", 8000))
+    )
+    small = SiteMemory(counted=True, most_mb_per_node=14000)
+
+    def left(*, bounded: str, **own: object) -> str | Reason:
+        asked = read(1, partition="a,b", **own)
+        site = dict.fromkeys(bounded, small)
+        return open_partitions(
+            asked,
+            Reading(
+                0.0,
+                nodes,
+                (asked,),
+                memory=SiteMemory(counted=True),
+                partition_memory=site,
+                site=rules(),
+            ),
+        )
+
+    assert left(bounded="", memory_mb_per_node=15000) == "a,b"
+    assert left(bounded="a", memory_mb_per_node=15000) == "b"
+    assert left(bounded="b", memory_mb_per_node=15000) == "a"
+    assert left(bounded="a", asked=Asked(default_memory=True)) == "b"  # node c is in neither
+    told = left(bounded="ab", memory_mb_per_node=15000)
+    assert isinstance(told, Reason)
+    assert told.code is ReasonCode.NO_CONFIGURATION
+    assert "MaxMemPerNode is 14000" in told.text
+
+
 def test_what_plain_jobs_have_yet_to_run_is_taken_off() -> None:
     site = rules(Qos("small", group={Kind.RUNNING_GPU_MINUTES: 100}))
     plain = Holder(
@@ -314,10 +352,10 @@ def test_licences_let_as_many_jobs_run_as_there_are() -> None:
 
 def allowed(asks: Job, site: SiteRules, largest: int = 8, **other: object) -> Job | Reason:
     reading = read(1, **{"time_limit_seconds": 1200.0, **other})
-    where = open_partitions(reading, site)
-    if isinstance(where, Reason):
-        return where
-    return within_site(asks, replace(reading, partition=where), site, largest, 0.0)
+    found = where(reading, site)
+    if isinstance(found, Reason):
+        return found
+    return within_site(asks, replace(reading, partition=found), site, largest, 0.0)
 
 
 def test_one_job_keeps_the_counts_that_it_may_have() -> None:
@@ -378,7 +416,7 @@ def test_a_job_that_no_rule_lets_run_is_told_which() -> None:
     over = told(rules(Qos("small", **wall), safe=True))
     assert (over.code, "15 of 30 minutes of run time" in over.text) == (ReasonCode.LIMIT, True)
     either = rules(Partition("gpu", accounts=frozenset({"chem"})), Partition("debug"))
-    assert open_partitions(read(1, partition="gpu,debug"), either) == "debug"
+    assert where(read(1, partition="gpu,debug"), either) == "debug"
 
 
 def test_minutes_of_all_time_are_kept_for_what_runs_where_slurm_is_safe() -> None:
