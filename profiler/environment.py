@@ -73,8 +73,8 @@ def state_dir(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def saves_for_frameworks(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether Trainer, Lightning and Accelerate may save on hops' signal: users can turn it off."""
-    return environ.get("HOPS_FRAMEWORK_SAVES", "1") != "0"
+    """Whether Trainer, Lightning and Accelerate save on hops' signal: where users turn it on."""
+    return environ.get("HOPS_FRAMEWORK_SAVES") == "1"
 
 
 def tasks(environ: Mapping[str, str] = os.environ) -> int | None:

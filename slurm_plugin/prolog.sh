@@ -33,11 +33,11 @@ ask_slurmctld() {
 }
 
 # STATUS ANSWER of ask_slurmctld, which failed: whether to ask again. There are many words for a
-# slurmctld that says nothing, and more with each release; without scontrol, or for a job that it does
-# not know, it will say nothing later either.
+# slurmctld that says nothing, and more with each release; without scontrol, for a job that it does not
+# know, or for somebody that it does not trust, it will say nothing later either.
 is_silent() {
     case $1:$2 in
-        126:* | 127:* | *"Invalid job id"*) return 1 ;;
+        126:* | 127:* | *"Invalid job id"* | *uthentication* | *"ermission denied"* | *"onfiguration file"*) return 1 ;;
         *) return 0 ;;
     esac
 }

@@ -18,7 +18,7 @@ from typing import Any
 
 from hops_profiler.lane.link import UNLIMITED, Link, pair
 from hops_profiler.lane.settings import SIGNALS
-from hops_profiler.launch.ranks import GRACE_SECONDS, exit_code, fork
+from hops_profiler.launch.ranks import GRACE_SECONDS, ends_others, exit_code, fork
 from hops_profiler.launch.rendezvous import free_port
 
 
@@ -108,7 +108,8 @@ class Gang:
         self._code = code
         if not self._has_turn:
             os._exit(code)  # they wait, and die with this process
-        self._pass_on(signal.SIGTERM)
+        if ends_others(code):
+            self._pass_on(signal.SIGTERM)
         signal.setitimer(signal.ITIMER_REAL, GRACE_SECONDS)
 
     def _let_end(self) -> None:

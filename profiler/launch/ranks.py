@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
 
+from hops_profiler import environment
+
 GRACE_SECONDS = 30.0
-"""From SIGTERM to SIGKILL for the other ranks when one has failed: Slurm's KillWait."""
+"""Until SIGKILL for the other ranks when one has failed: Slurm's KillWait."""
 
 _PASSED_ON = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGCONT")
 _PR_SET_PDEATHSIG = 1
@@ -45,7 +47,8 @@ class Ranks:
             code = exit_code(status)
             if code and not self.code:
                 self.code = code
-                self.send(signal.SIGTERM)
+                if ends_others(code):
+                    self.send(signal.SIGTERM)
                 signal.setitimer(signal.ITIMER_REAL, GRACE_SECONDS)
         signal.setitimer(signal.ITIMER_REAL, 0)
         return self.code
@@ -70,6 +73,13 @@ class Ranks:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def ends_others(code: int) -> bool:
+    """Whether the others are told to end when a rank ended with ``code``: not where it left as hops
+    asked, since they may be in the middle of a save, which SIGTERM would cut short.
+    """
+    return code != environment.requeue_code()
 
 
 def fork() -> int:

@@ -18,12 +18,13 @@ IN_A_JOB = {"HOPS_JOB": "1", "SLURM_JOB_ID": "17"}
     ("settings", "changes"),
     [
         ({}, False),
-        (IN_A_JOB, True),
-        ({**IN_A_JOB, "HOPS_FRAMEWORK_SAVES": "0"}, False),
-        ({**IN_A_JOB, "HOPS_TRIAL": "3"}, False),
+        (IN_A_JOB, False),
+        ({**IN_A_JOB, "HOPS_FRAMEWORK_SAVES": "1"}, True),
+        ({"HOPS_FRAMEWORK_SAVES": "1"}, False),
+        ({**IN_A_JOB, "HOPS_FRAMEWORK_SAVES": "1", "HOPS_TRIAL": "3"}, False),
     ],
 )
-def test_only_in_hops_jobs_that_do_not_turn_it_off(
+def test_only_in_hops_jobs_that_turn_it_on(
     settings: dict[str, str], changes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def save_state(self: object) -> None:
