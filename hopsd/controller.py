@@ -35,7 +35,6 @@ from hopsd.model.profiling import ProfileRun
 from hopsd.model.reading import JobReading, SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.observation import SET_ASIDE, Observation, observe
-from hopsd.policies.past_limits import PastLimits
 from hopsd.policies.registry import get as get_policy
 from hopsd.round import RoundResult, RoundSettings, RoundWindow, recover, run_round
 from hopsd.slurm.port import Port
@@ -150,7 +149,7 @@ class Controller:
         self._meter = Meter()
         self._diary = Diary(store)
         self._config = self._wanted = config
-        self._policy = WithDeadline(PastLimits(get_policy(config.plan.policy)))
+        self._policy = WithDeadline(get_policy(config.plan.policy))
         self._learner = Learner(store, config.knowledge.report_dir)
         self._take(config)
         self.document = self._document("standby", "starting", None)
@@ -167,7 +166,7 @@ class Controller:
     def _take(self, config: Config) -> None:
         if config.plan.policy != self._config.plan.policy:
             self._policy.close()
-            self._policy = WithDeadline(PastLimits(get_policy(config.plan.policy)))
+            self._policy = WithDeadline(get_policy(config.plan.policy))
         if config.knowledge.report_dir != self._config.knowledge.report_dir:
             self._learner.use_folder(config.knowledge.report_dir)
         self._config = config

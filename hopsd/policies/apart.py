@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 from hopsd.errors import HopsError
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
-from hopsd.policies.past_limits import PastLimits
 from hopsd.policies.registry import get
 
 NICENESS = 5
@@ -50,7 +49,7 @@ def main() -> None:
     """What `plans_apart` starts: snapshots from standard input, plans to standard output."""
     os.nice(NICENESS)
     settings, snapshots = pickle.load(sys.stdin.buffer)  # noqa: S301 - from hopsd alone
-    policy = PastLimits(get(settings.policy))
+    policy = get(settings.policy)
     pickle.dump(tuple(policy(each, settings) for each in snapshots), sys.stdout.buffer)
 
 

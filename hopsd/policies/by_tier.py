@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hopsd.core.queue.competing import competes
@@ -42,18 +42,6 @@ class ByTier(Wrapper):
             plans.append(self._policy(_of_tier(snapshot, tier, given), own))
             given |= plans[-1].placements
         return _joined(plans)
-
-
-def as_lower_tier(
-    snapshot: Snapshot, jobs: Collection[JobId], given: Mapping[JobId, Allocation]
-) -> Snapshot:
-    """The snapshot as ``jobs``, which wait, would see it if all others were of a higher tier;
-    ``given``: what these got.
-    """
-    two = tuple(replace(job, tier=0 if job.id in jobs else 1) for job in snapshot.jobs)
-    seen = _of_tier(replace(snapshot, jobs=two), 0, given)
-    tier = {job.id: job.tier for job in snapshot.jobs}
-    return replace(seen, jobs=tuple(replace(job, tier=tier[job.id]) for job in seen.jobs))
 
 
 def _of_tier(snapshot: Snapshot, tier: int, given: Mapping[JobId, Allocation]) -> Snapshot:
