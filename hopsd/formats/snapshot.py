@@ -144,20 +144,15 @@ def _names(item: Item) -> frozenset[NodeName]:
 
 
 def _limit(item: Item) -> Limit:
-    fields = item.fields("name jobs", "gpus count per_gpu unit exempt")
+    fields = item.fields("name jobs", "gpus count per_gpu unit")
     return Limit(
         fields["name"].text(),
-        _ids(fields["jobs"]),
+        frozenset(JobId(job.text()) for job in fields["jobs"].items()),
         gpus=fields["gpus"].or_none(Item.whole),
         count=fields["count"].or_none(Item.whole),
         per_gpu=fields.get("per_gpu", _amounts, {}),
         unit=fields.get("unit", Item.text, "GPUs"),
-        exempt=fields.get("exempt", _ids, frozenset()),
     )
-
-
-def _ids(item: Item) -> frozenset[JobId]:
-    return frozenset(JobId(job.text()) for job in item.items())
 
 
 def _factor(item: Item) -> float:

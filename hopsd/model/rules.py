@@ -78,8 +78,7 @@ ANYWHERE = Rules()
 @dataclass(frozen=True, slots=True)
 class Limit:
     """``jobs`` hold at most ``gpus`` GPUs together and at most ``count`` of them run; None: no
-    bound. GPUs that running jobs keep count, too. ``name`` is shown to users. The jobs of
-    ``exempt`` count as well, but the bound does not hold for them.
+    bound. GPUs that running jobs keep count, too. ``name`` is shown to users.
 
     ``per_gpu``: what each GPU of a job takes, where that is not 1; the limit is then in ``unit``
     (CPUs, memory, minutes), multiplied by ``scale`` where jobs take fractions of one.
@@ -92,7 +91,6 @@ class Limit:
     per_gpu: Mapping[JobId, int] = field(default_factory=dict, hash=False)
     unit: str = "GPUs"
     scale: int = 1
-    exempt: frozenset[JobId] = frozenset()
 
     def taken(self, job: JobId, gpus: int) -> int:
         """How much of the limit ``gpus`` GPUs of ``job`` take."""

@@ -39,8 +39,7 @@ def allowances(limits: Iterable[Limit], staying: Sequence[Job]) -> tuple[Allowan
     """One allowance per limit, given the running jobs that are ``staying``."""
     found = []
     for limit in limits:
-        counted = limit.jobs | limit.exempt
-        own = [job for job in staying if job.id in counted and job.running]
+        own = [job for job in staying if job.id in limit.jobs and job.running]
         ids = tuple(sorted((job.id for job in own), key=job_order))
         found.append(
             Allowance(limit, ids, sum(limit.taken(job.id, job.running.gpus) for job in own))

@@ -32,8 +32,6 @@ class Configurations:
     ``capacity`` (rows,): how much there is of each row, the GPUs of every server first.
     ``server`` (rows,): the server of each row, -1 for a limit. A column takes what the item
     ``shape`` of ``demands`` takes and, if limits could bind any job, the item ``share``.
-    ``counted``: pairs of rows; what is taken of the first, by jobs that a limit does not hold for,
-    is no longer there in the second, the limit's.
     """
 
     start: Ints
@@ -47,7 +45,6 @@ class Configurations:
     capacity: Ints
     server: Ints
     share: npt.NDArray[np.int32] | None = None
-    counted: tuple[tuple[int, int], ...] = ()
 
     @property
     def jobs(self) -> int:

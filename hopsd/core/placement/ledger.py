@@ -37,13 +37,11 @@ class Ledger:
         self._used: set[int] = set()
         self._closed: set[int] = set()
         self._held = [(0, 0) for _ in allowances]
-        self._promised = [False for _ in allowances]
 
     def may(self, job: Job, allocation: Allocation) -> bool:
         """Whether the job's rules, its limits and the other placements allow the allocation.
 
-        A job may always stay where it runs now, whatever its rules say today. One that a limit does
-        not hold for takes nothing of it that others will start on: it may start after them.
+        A job may always stay where it runs now, whatever its rules say today.
         """
         if any(name not in self._at for name in allocation.nodes):
             return False
@@ -64,10 +62,8 @@ class Ledger:
             return False
         return all(
             allowance.leaves(gpus + allowance.limit.taken(job.id, allocation.gpus), count + 1)
-            for allowance, (gpus, count), promised in zip(
-                self._allowances, self._held, self._promised, strict=True
-            )
-            if job.id in allowance.limit.jobs or (promised and job.id in allowance.limit.exempt)
+            for allowance, (gpus, count) in zip(self._allowances, self._held, strict=True)
+            if job.id in allowance.limit.jobs
         )
 
     def take(self, job: Job, allocation: Allocation) -> None:
@@ -78,9 +74,7 @@ class Ledger:
         if job.rules.exclusive:
             self._closed.update(places)
         for i, allowance in enumerate(self._allowances):
-            if job.id in allowance.limit.jobs | allowance.limit.exempt:
-                starts = allocation != job.running
-                self._promised[i] |= starts and job.id in allowance.limit.jobs
+            if job.id in allowance.limit.jobs:
                 gpus, count = self._held[i]
                 self._held[i] = gpus + allowance.limit.taken(job.id, allocation.gpus), count + 1
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -30,58 +30,39 @@ def with_limits(
         capacity=np.concatenate([columns.capacity, np.array(rows.capacity, dtype=np.int64)]),
         server=np.concatenate([columns.server, np.full(len(rows.capacity), -1)]),
         share=share,
-        counted=tuple(rows.counted),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
     """``capacity`` of each row. By job, ``of_gpus``: its rows with what each GPU takes there;
-    ``of_count``: those that count jobs. ``counted``: as in :class:`Configurations`.
+    ``of_count``: those that count jobs.
     """
 
     capacity: list[int]
     of_gpus: list[list[tuple[int, int]]]
     of_count: list[list[int]]
-    counted: list[tuple[int, int]] = field(default_factory=list)
 
 
 def _rows_that_bind(
     columns: Configurations, jobs: Sequence[Job], allowances: Sequence[Allowance]
 ) -> _Rows:
-    """A row for each allowance that its jobs together could exceed, beside the exempt ones; and one
-    of what these could take at most.
-    """
+    """A row for each allowance that its jobs together could exceed."""
     rows = _Rows([], [[] for _ in jobs], [[] for _ in jobs])
     first, largest = len(columns.capacity), _largest(columns) if allowances else ()
-
-    def add(capacity: int, members: Sequence[int], taken: Sequence[int] | None) -> int:
-        row = first + len(rows.capacity)
-        rows.capacity.append(capacity)
-        for at, i in enumerate(members):
-            if taken is None:
-                rows.of_count[i].append(row)
-            else:
-                rows.of_gpus[i].append((row, taken[at]))
-        return row
-
     for allowance in allowances:
-        limit = allowance.limit
-        members = [i for i, job in enumerate(jobs) if job.id in limit.jobs and largest[i]]
-        exempt = [i for i, job in enumerate(jobs) if job.id in limit.exempt and largest[i]]
-        each, beside = ([limit.taken(jobs[i].id, 1) for i in of] for of in (members, exempt))
-        most, more = (
-            sum(int(largest[i]) * n for i, n in zip(of, taken, strict=True))
-            for of, taken in ((members, each), (exempt, beside))
-        )
-        if allowance.gpus is not None and members and allowance.gpus < most + more:
-            row = add(allowance.gpus, members, each)
-            if more:
-                rows.counted.append((add(more, exempt, beside), row))
-        if allowance.count is not None and members and allowance.count < len(members + exempt):
-            row = add(allowance.count, members, None)
-            if exempt:
-                rows.counted.append((add(len(exempt), exempt, None), row))
+        members = [i for i, job in enumerate(jobs) if job.id in allowance.limit.jobs and largest[i]]
+        taken = allowance.limit.taken
+        if allowance.gpus is not None and allowance.gpus < sum(
+            taken(jobs[i].id, int(largest[i])) for i in members
+        ):
+            for i in members:
+                rows.of_gpus[i].append((first + len(rows.capacity), taken(jobs[i].id, 1)))
+            rows.capacity.append(allowance.gpus)
+        if allowance.count is not None and allowance.count < len(members):
+            for i in members:
+                rows.of_count[i].append(first + len(rows.capacity))
+            rows.capacity.append(allowance.count)
     return rows
 
 

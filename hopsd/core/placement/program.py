@@ -123,16 +123,6 @@ class Program:
         own = (start[:-1] <= choice) & (choice < start[1:])
         return bool(np.all(own[chosen]) and np.all(self.taken(choice) <= self.capacity))
 
-    def beside_exempt(self, choice: Ints) -> Program:
-        """The program in which no job gets what the exempt jobs of ``choice`` use up of its limits,
-        and these no more than they have there.
-        """
-        taken, capacity = self.taken(choice), self.capacity.copy()
-        for exempt, limit in self.configurations.counted:
-            capacity[exempt] = taken[exempt]
-            capacity[limit] = max(0, capacity[limit] - taken[exempt])
-        return replace(self, capacity=capacity)
-
     def scaled_objective(self, choice: Ints) -> float:
         """Eq. 11 divided by ``exp(log_scale)``."""
         return math.fsum(self.value[choice[choice >= 0]])

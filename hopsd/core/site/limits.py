@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from math import floor
+from math import ceil, floor
 
 from hopsd.core.queue.history import OCCUPYING
 from hopsd.core.site.amounts import minutes_left, per_gpu
@@ -54,13 +54,13 @@ class _Row:
 class Use:
     """What jobs outside the plan hold already, by kind; ``by`` names them.
 
-    ``planned``: the jobs of the plan that count there, if they run. The bound is not theirs where
+    ``exempt``: running jobs of the plan, which count as well where the bound is not theirs, since
     one of their QOS comes before it.
     """
 
     amount: Counter[str] = field(default_factory=Counter)
     by: list[JobId] = field(default_factory=list)
-    planned: set[JobId] = field(default_factory=set)
+    exempt: set[JobId] = field(default_factory=set)
 
     def add(self, job: JobId, tres: Mapping[str, int], minutes: int) -> None:
         self.by.append(job)
@@ -112,7 +112,7 @@ def licence_rows(reading: Reading, jobs: Sequence[Job]) -> tuple[Limit, ...]:
 
 
 def uses_of(reading: Reading, planned: Mapping[JobId, Job]) -> dict[Counted, Use]:
-    """Usage by plain jobs, and by hops jobs that are not in the plan; who else would count."""
+    """Usage by plain jobs, and by hops jobs that are not in the plan."""
     uses: dict[Counted, Use] = defaultdict(Use)
     rules = reading.site
     for other in reading.others:
@@ -124,9 +124,9 @@ def uses_of(reading: Reading, planned: Mapping[JobId, Job]) -> dict[Counted, Use
             minutes = minutes_left(job.time_limit_seconds, job.start, reading.now)
             for counted in counted_at(rules, place_of(job)):
                 uses[counted].add(job.id, {Kind.GPUS: job.allocation.gpus}, minutes)
-        elif job.id in planned:
+        elif job.id in planned and job.allocation:
             for counted in counted_at(rules, place_of(job)):
-                uses[counted].planned.add(job.id)
+                uses[counted].exempt.add(job.id)
     return uses
 
 
@@ -150,24 +150,23 @@ def _limits(
         found = ((j, per_gpu(kind, planned[j], read[j], reading.site, reading.now)) for j in jobs)
         return {job: taken for job, taken in found if taken}
 
-    count, beside = None, frozenset[JobId]()
+    count, more = None, []
     if Kind.JOBS in row.bounds:
-        beside = frozenset(use.planned - row.members[Kind.JOBS])
-        count = max(0, row.bounds[Kind.JOBS].most - len(use.by))
-        if count >= len(row.members[Kind.JOBS] | beside):
+        more = sorted(use.exempt - row.members[Kind.JOBS])
+        count = max(0, row.bounds[Kind.JOBS].most - len(use.by) - len(more))
+        if count >= len(row.members[Kind.JOBS]):
             count = None
     for kind, bound in row.bounds.items():
         if not is_added(kind, reading.site):
             continue
         each = each_gpu(kind, row.members[kind])
-        exempt = each_gpu(kind, use.planned - row.members[kind])
-        left = max(0, bound.most - bound.used - use.amount[kind])
-        everyone = {**each, **exempt}
-        if sum(taken * _most(planned[job]) for job, taken in everyone.items()) <= left:
+        exempt = each_gpu(kind, use.exempt - row.members[kind])
+        beside = ceil(sum(n * read[job].allocation.gpus for job, n in exempt.items()))
+        left = max(0, bound.most - bound.used - use.amount[kind] - beside)
+        if sum(taken * max(planned[job].reqs) for job, taken in each.items()) <= left:
             continue
-        scale = 1 if all(taken.denominator == 1 for taken in everyone.values()) else _SCALE
-        same = each.keys() == row.members[Kind.JOBS] and exempt.keys() == beside
-        with_count = count if same else None
+        scale = 1 if all(taken.denominator == 1 for taken in each.values()) else _SCALE
+        with_count = count if each.keys() == row.members[Kind.JOBS] else None
         if with_count is not None:
             count = None
         yield Limit(
@@ -176,37 +175,41 @@ def _limits(
                 bound,
                 use,
                 with_count is not None and row.bounds[Kind.JOBS].most,
+                (beside, sorted(exempt)),
             ),
             frozenset(each),
             gpus=left * scale,
             count=with_count,
-            per_gpu={} if kind == Kind.GPUS else _scaled(everyone, scale),
+            per_gpu={} if kind == Kind.GPUS else _scaled(each, scale),
             unit=str(kind),
             scale=scale,
-            exempt=frozenset(exempt),
         )
     if count is not None:
         yield Limit(
-            _described(counted, row.bounds[Kind.JOBS], use),
+            _described(counted, row.bounds[Kind.JOBS], use, beside=(len(more), more)),
             frozenset(row.members[Kind.JOBS]),
             count=count,
-            exempt=beside,
         )
-
-
-def _most(job: Job) -> int:
-    return max(*job.reqs, job.running.gpus)
 
 
 def _scaled(each: Mapping[JobId, Fraction], scale: int) -> dict[JobId, int]:
     return {job: floor(taken * scale) for job, taken in each.items()}
 
 
-def _described(counted: Counted, bound: Bound, use: Use, jobs: int | bool = False) -> str:
-    """The bound's name, with other jobs' usage if there is any."""
-    used = bound.used + use.amount[bound.kind]
+def _described(
+    counted: Counted,
+    bound: Bound,
+    use: Use,
+    jobs: int | bool = False,
+    beside: tuple[int, Sequence[JobId]] = (0, ()),
+) -> str:
+    """The bound's name, with other jobs' usage if there is any.
+
+    ``beside``: what jobs of the plan use that the bound does not hold for.
+    """
+    used = bound.used + use.amount[bound.kind] + beside[0]
     if bound.kind == Kind.JOBS:
-        used = len(use.by)
+        used = len(use.by) + beside[0]
     if not used and not (use.by and jobs):
         return counted.name
     of = count_of(bound.most, bound.kind) + (f" and {count_of(jobs, 'jobs')}" if jobs else "")
@@ -217,6 +220,9 @@ def _described(counted: Counted, bound: Bound, use: Use, jobs: int | bool = Fals
         else:
             taken = count_of(use.amount[bound.kind], bound.kind)
             usage.append(f"{taken} in use outside hops by {_some(use.by)}")
+    if beside[0]:
+        taken = count_of(beside[0], bound.kind)
+        usage.append(f"{taken} in use by {_some(beside[1])}, for which it does not hold")
     return f"{counted.name} ({of}, {', '.join(usage)})"
 
 

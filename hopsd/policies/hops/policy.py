@@ -56,30 +56,10 @@ def place(snapshot: Snapshot, settings: PlanSettings, worth: Worth, reach: int =
     program = worth(chosen, configurations, snapshot.round, settings)
     clock.lap("model")
     left = settings.time_limit_seconds - clock.total()
-    program, solution = _solved(program, settings, left)
+    solution = solve(program, settings.gap, left, seed=settings.seed, turns=settings.effort)
     solution = replace(solution, choice=without_needless_moves(program, solution.choice))
     clock.lap("solve")
     return _plan(snapshot, chosen, program, solution, clock)
-
-
-def _solved(program: Program, settings: PlanSettings, seconds: float) -> tuple[Program, Solution]:
-    """The best choice, and the program that it is the best of.
-
-    Jobs for which a limit does not hold, but which use it up, get what they would without it; then
-    the others share what is left.
-    """
-
-    def found(program: Program, seconds: float) -> Solution:
-        return solve(program, settings.gap, seconds, seed=settings.seed, turns=settings.effort)
-
-    if not program.configurations.counted:
-        return program, found(program, seconds)
-    began = perf_counter()
-    solution = found(program, seconds / 2)
-    left = program.beside_exempt(solution.choice)
-    if left.feasible(solution.choice):
-        return program, solution
-    return left, found(left, seconds - (perf_counter() - began))
 
 
 def _eq11(

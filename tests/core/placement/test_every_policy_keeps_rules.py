@@ -9,10 +9,8 @@ import pytest
 from ruled_reference import RuledReference
 from small_snapshots import ruled_snapshot
 
-from hopsd.core.queue.competing import staying_jobs
 from hopsd.formats.plan import plan_json
 from hopsd.formats.snapshot import read_snapshot
-from hopsd.model.plan import PlanSettings, Snapshot
 from hopsd.policies.registry import POLICIES, get
 
 Json = dict[str, Any]
@@ -46,60 +44,6 @@ def check(doc: Json, name: str) -> int:
 def test_no_policy_breaks_a_rule_or_a_limit(name: str) -> None:
     placed = sum(check(ruled_snapshot(seed, time_limit=2), name) for seed in range(60))
     assert placed > 20
-
-
-def with_exempt(seed: int) -> Json:
-    """A limit for some of the jobs, which others use up without being bound."""
-    doc = ruled_snapshot(seed, time_limit=2)
-    ids = sorted(job["id"] for job in doc["jobs"])
-    bound = {"gpus": 1 + seed % 5} if seed % 3 else {"count": 1 + seed % 2}
-    doc["limits"] = [{"name": "account", "jobs": ids[::2], "exempt": ids[1::2], **bound}]
-    return doc
-
-
-@pytest.mark.parametrize("name", sorted(POLICIES))
-def test_what_exempt_jobs_use_up_of_a_limit_is_given_to_nobody_else(name: str) -> None:
-    started = 0
-    for doc in map(with_exempt, range(20, 40)):
-        snapshot, settings = read_snapshot(json.dumps(doc))
-        given = get(name)(snapshot, settings).placements
-        [limit] = snapshot.limits
-        jobs = {job.id: job for job in snapshot.jobs}
-        held = {job.id: job.running for job in staying_jobs(snapshot)} | given
-        counted = [job for job in held if job in limit.jobs | limit.exempt]
-        if any(job in limit.jobs and given[job] != jobs[job].running for job in given):
-            assert limit.gpus is None or sum(held[job].gpus for job in counted) <= limit.gpus
-            assert limit.count is None or len(counted) <= limit.count
-            started += 1
-    assert started
-
-
-def at_limit(ids: str, *jobs: Json, gpus: int) -> Snapshot:
-    """``jobs`` on two servers of four GPUs; ``ids`` are exempt from a limit of ``gpus`` for all."""
-    nodes = [{"name": f"n{i}", "gpu_type": "a", "gpus": 4, "idle": 4} for i in range(2)]
-    limit = {"name": "account", "gpus": gpus, "exempt": list(ids)}
-    limit["jobs"] = [job["id"] for job in jobs if job["id"] not in ids]
-    doc = {"now": 0, "round": {"first": True, "seconds": 60}, "nodes": nodes, "jobs": list(jobs)}
-    return read_snapshot(json.dumps({**doc, "limits": [limit]}))[0]
-
-
-def waits(name: str, priority: float, *reqs: int) -> Json:
-    table = {"a": {"aggregated": {str(n): float(n) for n in reqs}}}
-    whose = {"id": name, "user": "u", "submit": 0, "wait": 0, "age": 1, "preemptible": True}
-    asks = {"reqs": list(reqs), "priority": priority, "sensitivity": None, "throughput": table}
-    return {**whose, **asks, "running": {}}
-
-
-def test_an_exempt_job_is_placed_as_without_the_limit_and_the_others_get_the_rest() -> None:
-    def placed(snapshot: Snapshot) -> dict[str, int]:
-        given = get("hops")(snapshot, PlanSettings()).placements
-        return {job: place.gpus for job, place in given.items()}
-
-    exempt, other = waits("1", 2.0, 3), waits("2", 1.0, 1, 4)
-    assert placed(at_limit("1", exempt, other, gpus=4)) == {"1": 3, "2": 1}
-    assert placed(at_limit("1", exempt, other, gpus=3)) == {"1": 3}
-    both = waits("1", 2.0, 4), waits("3", 2.0, 4)
-    assert placed(at_limit("13", *both, other, gpus=4)) == {"1": 4, "3": 4}
 
 
 def alone(seed: int) -> Json | None:

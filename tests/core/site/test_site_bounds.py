@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopsd.core.placement.allowances import allowances
 from hopsd.core.site.bounds import Place, bounds
 from hopsd.core.site.limits import limit_rows
 from hopsd.core.site.own_bounds import open_partitions, over_memory, within_site
@@ -141,19 +140,15 @@ def test_who_is_exempt_from_a_bound_uses_it_up_for_the_others() -> None:
     own = Qos("own", group={Kind.GPUS: 8, Kind.JOBS: 8})
     site = rules(own, lab(group={Kind.GPUS: 5, Kind.JOBS: 3}), in_lab("alice"), in_lab("bob"))
     runs = Allocation.of({NodeName("n0"): 4})
-    others = tuple(read(n, "bob", qos="none") for n in (2, 3, 4))
-    running, *jobs = [
-        replace(job(1), running=runs, preemptible=False),
-        *(job(n, "bob") for n in (2, 3, 4)),
-    ]
-    reading = Reading(0.0, (), (read(1, qos="own", allocation=runs), *others), site=site)
-    [row] = limit_rows(reading, [running, *jobs])
-    assert (row.gpus, row.count, row.jobs) == (5, 3, frozenset(map(JobId, "234")))
-    assert (row.exempt, row.name) == ({JobId("1")}, "account lab")
-    [left] = allowances([row], [running])
-    assert (left.gpus, left.count, left.kept) == (1, 2, (JobId("1"),))
-    waits = replace(reading, jobs=(read(1, qos="own"), *others))
-    assert limit_rows(waits, [job(1), *jobs]) == (row,)
+    reads = (
+        read(1, qos="own", allocation=runs),
+        *(read(n, "bob", qos="none") for n in (2, 3, 4)),
+    )
+    jobs = [job(1), *(job(n, "bob") for n in (2, 3, 4))]
+    [row] = limit_rows(Reading(0.0, (), reads, site=site), jobs)
+    assert (row.gpus, row.count, row.jobs) == (1, 2, frozenset(map(JobId, "234")))
+    text = "account lab (5 GPUs and 3 jobs, 4 GPUs in use by 1, for which it does not hold)"
+    assert row.name == text
 
 
 def where(asked: JobReading, site: SiteRules) -> str | Reason:
