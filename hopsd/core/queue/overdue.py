@@ -67,6 +67,8 @@ def overdue(
     def may_enter(job: Job, entrance: Entrance) -> bool:
         return could_run(job, pools, settings.sigma) and entrance.blocks(job) is None
 
+    if not _late(snapshot, ages, frozenset(), settings):
+        return {}
     safe = _run_on(snapshot, order, may_enter)
     late = _late(snapshot, ages, safe, settings)
     entrance = _entrance(snapshot)

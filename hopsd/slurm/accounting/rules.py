@@ -31,7 +31,8 @@ _SHARES = "SharesRaw/Norm/Level/Factor"
 
 
 class SiteRulesReader:
-    """Reads the rules with three short commands, in at most ``share`` of the time.
+    """Reads the rules with three short commands, in at most ``share`` of the time, and once more
+    for who has a first job.
 
     The limits of a user in a QOS are known only once the user has jobs in it, so they must be fresh
     on a site where asking is quick.
@@ -48,7 +49,7 @@ class SiteRulesReader:
         self._clock = clock
         self._good_until = -inf
         self._rules = NO_RULES
-        self._known: set[tuple[str, UserName, str]] = set()
+        self._known: set[tuple[str, str, UserName, str]] = set()
 
     def read(self, jobs: Iterable[JobReading] = ()) -> SiteRules:
         """The current rules for ``jobs``; if an answer cannot be parsed, the last ones: Slurm
@@ -61,15 +62,16 @@ class SiteRulesReader:
             SlurmUnavailableError: slurmctld does not answer.
         """
         begun = self._clock()
-        known = {(job.qos, job.user, job.account) for job in jobs}
-        if begun >= self._good_until or not known <= self._known:
-            self._known = known
+        known = {(job.partition, job.qos, job.user, job.account) for job in jobs}
+        due = begun >= self._good_until
+        if due or not known <= self._known:
             try:
                 self._rules = self._ask()
             except SlurmUnavailableError:
                 raise
             except (SlurmError, LookupError, ValueError) as error:
                 log.warning("site rules", problem=f"{type(error).__name__}: {error}")
+            self._known = known if due else known | self._known
             now = self._clock()
             self._good_until = now + (now - begun) / self._share
         return self._rules

@@ -173,20 +173,35 @@ def test_the_rules_are_read_anew_when_a_user_has_a_first_job_in_a_qos() -> None:
     said = Answers(partition=PARTITIONS, config=CONFIG, assoc_mgr=ASSOCIATIONS, sacctmgr="")
     reader = SiteRulesReader(said, share=0.05, clock=map(float, count()).__next__)
 
-    def asked(*users: str) -> int:
+    def asked(*users: str, partition: str = "main") -> int:
         before = len(said.asked)  # type: ignore[attr-defined]
-        reader.read([job_in(user) for user in users])
+        reader.read([job_in(user, partition) for user in users])
         return len(said.asked) - before  # type: ignore[attr-defined]
 
     assert asked("alice") > 0
     assert (asked("alice"), asked()) == (0, 0)
     assert asked("alice", "bob") > 0
+    assert (asked("bob"), asked("alice")) == (0, 0), "who comes back is known"
+    assert asked("alice", partition="debug") > 0, "which may have a QOS of its own"
 
 
-def job_in(user: str) -> JobReading:
+def test_a_first_job_is_no_known_one_until_slurmctld_has_answered() -> None:
+    said = Answers(partition=PARTITIONS, config=CONFIG, assoc_mgr=ASSOCIATIONS, sacctmgr="")
+    reader = SiteRulesReader(said, share=0.05, clock=map(float, count()).__next__)
+    reader.read([job_in("alice")])
+    said.said["partition"] = SlurmUnavailableError("no answer")  # type: ignore[attr-defined]
+    with pytest.raises(SlurmUnavailableError):
+        reader.read([job_in("bob")])
+    said.said["partition"] = PARTITIONS  # type: ignore[attr-defined]
+    before = len(said.asked)  # type: ignore[attr-defined]
+    reader.read([job_in("bob")])
+    assert len(said.asked) > before  # type: ignore[attr-defined]
+
+
+def job_in(user: str, partition: str = "main") -> JobReading:
     return JobReading(
         JobId("1"), UserName(user), 1, "", "hops:reqs=1", state=SlurmState.PENDING,
-        submit=0.0, account="lab", qos="small", partition="main",
+        submit=0.0, account="lab", qos="small", partition=partition,
     )  # fmt: skip
 
 
