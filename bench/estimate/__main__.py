@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 
 from bench.estimate import placements, unseen, unstable
-from bench.estimate.plot import draw_executions, draw_placements
 from hopsd.ctl.render import show, table
 
 KNOWN = (1, 2, 3, 5, 8, 12, 20, 30, 40)
@@ -50,6 +49,8 @@ def _executions(options: argparse.Namespace) -> None:
     rows = [(e.known, _percent(e.median), _percent(e.p90), _percent(e.two_modes)) for e in errors]
     title = f"Error of predicted throughput, executions of {options.iterations} iterations"
     show(table(title, ["executions", "median", "90th percentile", "two modes found"], rows))
+    from bench.estimate.plot import draw_executions  # noqa: PLC0415  # needs matplotlib
+
     draw_executions(options.plots / "estimator-executions.svg", errors, options.iterations)
 
 
@@ -113,6 +114,8 @@ def _placements(folder: Path, plots: Path) -> None:
         if any(result.exponents):
             print(f"B_net from {result.net}, {result.candidate}: {result.exponents}")
     drawn = [r for r in results if r.candidate.partition(":")[0] in ("paper", "ring")]
+    from bench.estimate.plot import draw_placements  # noqa: PLC0415  # needs matplotlib
+
     draw_placements(plots / "estimator-placements.svg", drawn)
 
 
