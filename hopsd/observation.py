@@ -79,7 +79,9 @@ class Observation:
         if not avoided:
             return self
         jobs = tuple(
-            replace(job, excluded=job.excluded | avoided[job.id]) if job.id in avoided else job
+            replace(job, excluded=job.excluded | avoided[job.id], avoids=avoided[job.id])
+            if job.id in avoided
+            else job
             for job in self.reading.jobs
         )
         return replace(self, reading=replace(self.reading, jobs=jobs))

@@ -105,7 +105,7 @@ def snapshot_job(of: Sources, context: Context) -> SnapshotJob:
     job = _job(of, context, speeds, rules, expected)
     if job is not None:
         job, short = context.shortages.avoided(
-            kept_to_counts(job), of.record.workload, context.pools
+            kept_to_counts(job), of.record.workload, context.pools, lasting=not of.read.avoids
         )
         job = _left_alone(job, context.pools)
         notes.append(short)

@@ -192,6 +192,8 @@ class JobReading:
     asked: Asked = NOTHING_ASKED
     features: str = ""
     excluded: frozenset[NodeName] = frozenset()
+    avoids: frozenset[NodeName] = frozenset()
+    """Those of the excluded ones that hops keeps it from for a while: it was not started there."""
     reservation: str = ""
     memory_mb_per_node: int | None = None
     memory_mb_per_cpu: int | None = None

@@ -71,7 +71,8 @@ class Learning:
         try:
             wait_until(holds, seconds)
         except AssertionError:
-            pytest.fail(f"{self.cluster.run('squeue')}\n{self.log.read_text()[-3000:]}")
+            jobs = self.cluster.run("scontrol", "show", "job")
+            pytest.fail(f"{jobs}\n{self.log.read_text()[-3000:]}")
 
 
 @pytest.fixture
@@ -188,6 +189,7 @@ def test_a_type_whose_memory_was_too_small_is_not_given_again(
         learning.wait_for(lambda: bool(store.knowledge().shortages), 150)
     assert "JobState=FAILED" in shown(failed)
     other = submit("--gres=gpu:2", "--nodelist=n0", wrap="sleep 600")
+    learning.wait_for(lambda: "JobState=RUNNING" in shown(other))
     again = submit(comment, wrap="sleep 1")
 
     def noticed() -> str:

@@ -25,18 +25,21 @@ class Shortages:
                 of_workload = self._of[shortage.user, shortage.workload]
                 of_workload[shortage.gpu_type] = shortage.gpus
 
-    def avoided(self, job: Job, workload: WorkloadName, pools: Pools) -> tuple[Job, str]:
+    def avoided(
+        self, job: Job, workload: WorkloadName, pools: Pools, *, lasting: bool = True
+    ) -> tuple[Job, str]:
         """The job without the counts with which it ran out of memory, and a note for its user.
 
         If that left it nowhere to run, it keeps them all: it may have been changed, or other
-        processes may have used the memory.
+        processes may have used the memory. Not while that does not last: it avoids nodes for a
+        while on which Slurm did not start it.
         """
         short = {t: n for t, n in self._of.get((job.user, workload), {}).items() if t in pools}
         if not short:
             return job, ""
         least = tuple(sorted((gpu_type, gpus + 1) for gpu_type, gpus in short.items()))
         avoiding = replace(job, rules=replace(job.rules, min_gpus=least))
-        if could_run(job, pools) and not could_run(avoiding, pools):
+        if lasting and could_run(job, pools) and not could_run(avoiding, pools):
             return job, (
                 f"it ran out of GPU memory on {_listed(short)}, which leaves it no other GPUs:"
                 " it may get the same again"

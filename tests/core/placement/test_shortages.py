@@ -41,6 +41,10 @@ def test_a_job_that_had_nowhere_left_to_run_keeps_all() -> None:
     kept, note = Shortages([short(OLD, 4), short(NEW, 4)], 1.0).avoided(asked, WORKLOAD, POOLS)
     assert kept == asked
     assert "on 4 a100 and 4 v100" in note
+    for_now = Shortages([short(OLD, 4), short(NEW, 4)], 1.0)
+    waits, note = for_now.avoided(asked, WORKLOAD, POOLS, lasting=False)
+    assert not waits.rules.enough(OLD, 4)
+    assert "it gets no" in note
     larger = Shortages([short(OLD, 1), short(NEW, 4)], 1.0).avoided(asked, WORKLOAD, POOLS)[0]
     assert larger.rules.enough(OLD, 4)
     assert not larger.rules.enough(NEW, 4)
