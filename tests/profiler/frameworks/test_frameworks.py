@@ -33,7 +33,7 @@ def runs(done: Finished) -> list[tuple[int, list[str]]]:
 def restarted(node: Node, program: str, **extra: str) -> list[tuple[int, list[str]]]:
     pytest.importorskip("torch")
     # No scontrol: the job is put back by its exit code.
-    settings = {"HOPS_REQUEUE_EXIT_CODE": "85", "PATH": "/nowhere"}
+    settings = {"HOPS_REQUEUE_EXIT_CODE": "85", "HOPS_FRAMEWORK_SAVES": "1", "PATH": "/nowhere"}
     return runs(node.program("restarted", program, str(AT), **settings, **extra))
 
 
