@@ -13,7 +13,7 @@ from hopsd.core.devices import CPU
 from hopsd.local_socket import ask
 from hopsd.model.ids import JobId
 
-pytestmark = [pytest.mark.live, pytest.mark.slow]
+pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.timeout(600)]
 
 NODES = [NodeSpec("rtx3090", gpus=1, cpus=4), NodeSpec("cpu", gpus=2, cpus=3)]
 
@@ -41,7 +41,7 @@ def test_cpus_run_jobs_whose_users_want_them_and_no_others(site: Site, policy: s
     others = [train(site, "reqs=1") for _ in range(2)]
     never = train(site, "reqs=2")
     site.hopsd.wait_for(
-        lambda _: all(site.states()[job] == "COMPLETED" for job in [*willing, pair, *others]), 240.0
+        lambda _: all(site.states()[job] == "COMPLETED" for job in [*willing, pair, *others]), 480.0
     )
     where = {job: placements(site, job) for job in [*willing, pair, *others, never]}
     for job in others:
