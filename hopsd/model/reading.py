@@ -270,4 +270,8 @@ class Reading:
 
     def memory_of(self, job: JobReading) -> SiteMemory:
         """The memory defaults of the job's first partition."""
-        return self.partition_memory.get(job.partition.split(",")[0], self.memory)
+        return self.memory_in(job.partition.split(",")[0])
+
+    def memory_in(self, partition: str) -> SiteMemory:
+        """The memory defaults of a partition."""
+        return self.partition_memory.get(partition, self.memory)

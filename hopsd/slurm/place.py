@@ -185,10 +185,9 @@ class Placer:
                 self._prepare(step, job, reading)
         ready = [step.job for step in wave if step.job not in errors]
         elsewhere = {step.job for step in wave if _goes_elsewhere(step)}
-        stopped = [left.get(job, 0.0) for job in ready if job not in elsewhere]
-        stopped += [  # the last requeue
-            jobs[job].submit for job in ready if jobs[job].restarts and job not in elsewhere
-        ]
+        back = [job for job in ready if job not in elsewhere]
+        stopped = [left.get(job, 0.0) for job in back]
+        stopped += [jobs[job].submit for job in back if jobs[job].restarts]  # the last requeue
         self._watch.rest_until(max(stopped, default=0.0) + _REST_SECONDS, _REST_SECONDS)
         at = self._watch.now()
         self._release(ready, errors)

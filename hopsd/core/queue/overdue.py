@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, sqrt
 
@@ -67,10 +67,11 @@ def overdue(
     def may_enter(job: Job, entrance: Entrance) -> bool:
         return could_run(job, pools, settings.sigma) and entrance.blocks(job) is None
 
-    if not _late(snapshot, ages, frozenset(), settings):
+    late = _late(snapshot, ages, settings)
+    if not late:
         return {}
     safe = _run_on(snapshot, order, may_enter)
-    late = _late(snapshot, ages, safe, settings)
+    late.sort(key=lambda job: job.id in safe)
     entrance = _entrance(snapshot)
     part = left = PART * sum(node.gpus for node in snapshot.nodes)
     chosen: list[Job] = []
@@ -125,12 +126,8 @@ def _run_on(
     return frozenset(found)
 
 
-def _late(
-    snapshot: Snapshot, ages: Mapping[JobId, float], safe: Set[JobId], settings: PlanSettings
-) -> list[Job]:
-    """The overdue jobs, most overdue first and those that are ``safe`` last, with the counts that
-    their rules allow.
-    """
+def _late(snapshot: Snapshot, ages: Mapping[JobId, float], settings: PlanSettings) -> list[Job]:
+    """The overdue jobs, most overdue first, with the counts that their rules allow."""
     late = []
     for job in snapshot.jobs:
         if job.state is not JobState.WAITING or job.priority is not None:
@@ -142,7 +139,7 @@ def _late(
             if any(job.rules.enough(kind, count) for kind in job.throughput)
         )
         if counts and ratio > settings.overdue_ratio:
-            rank = job.id in safe, -ratio * (STAYING if job.running else 1.0)
+            rank = -ratio * (STAYING if job.running else 1.0)
             late.append((rank, job.submit, job_order(job.id), replace(job, reqs=counts)))
     return [job for *_, job in sorted(late, key=lambda entry: entry[:-1])]
 

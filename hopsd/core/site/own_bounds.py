@@ -68,9 +68,8 @@ def within_site(
 
 
 def _over_memory(read: JobReading, partition: str, reading: Reading) -> Reason | None:
-    site = reading.memory_of(replace(read, partition=partition))
     nodes = (node for node in reading.nodes if node.gpus and partition in node.partitions)
-    return over_memory(read, site, nodes)
+    return over_memory(read, reading.memory_in(partition), nodes)
 
 
 def over_memory(read: JobReading, site: SiteMemory, nodes: Iterable[NodeReading]) -> Reason | None:
