@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import sys
 import threading
@@ -106,6 +107,16 @@ def save(final: Path, size: int, write: Callable[[Path], object]) -> None:
             return
     write(folder.made)
     folder.publish()
+
+
+def complete(folder: Path, last: str) -> dict[int, Path]:
+    """The ``checkpoint-N`` of ``folder`` that have the file ``last``, by number, in order."""
+    found = {}
+    for path in folder.glob("checkpoint-*"):
+        number = re.fullmatch(r"checkpoint-(0|[1-9]\d*)", path.name)
+        if number and (path / last).exists():
+            found[int(number[1])] = path
+    return dict(sorted(found.items()))
 
 
 def settle(folder: Path, patience: float = PATIENCE_SECONDS) -> None:

@@ -8,7 +8,6 @@ all ranks are on one node.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 import time
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
-from hops_profiler.checkpoint.folder import Folder, settle
+from hops_profiler.checkpoint.folder import Folder, complete, settle
 from hops_profiler.checkpoint.leaving import leave
 from hops_profiler.checkpoint.size import size_of
 from hops_profiler.checkpoint.target import PATIENCE_SECONDS
@@ -134,7 +133,4 @@ class ShardedCheckpoint:
 
     def _numbers(self) -> list[int]:
         """Of complete checkpoints, in order."""
-        paths = self._folder.glob("checkpoint-*")
-        found = [re.fullmatch(r"checkpoint-(\d+)", path.name) for path in paths]
-        numbers = (int(name[1]) for name in found if name)
-        return sorted(number for number in numbers if (self._path(number) / _LAST).exists())
+        return list(complete(self._folder, _LAST))

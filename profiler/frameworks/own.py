@@ -6,12 +6,11 @@ schedule counts or removes them. Trainer uploads nothing that begins with an und
 
 from __future__ import annotations
 
-import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from hops_profiler.checkpoint.folder import settle
+from hops_profiler.checkpoint.folder import complete, settle
 
 
 @dataclass(frozen=True)
@@ -27,11 +26,7 @@ class Own:
     def latest(self) -> Path | None:
         """That with the most steps, waited for if it is on its way; None: there is none."""
         settle(self.folder)
-        found = {}
-        for path in self.folder.glob("checkpoint-*"):
-            step = re.fullmatch(r"checkpoint-(\d+)", path.name)
-            if step and (path / self.last).exists():
-                found[int(step[1])] = path
+        found = complete(self.folder, self.last)
         return found[max(found)] if found else None
 
     def clear(self, but: Path) -> None:
