@@ -351,6 +351,8 @@ def test_killed_at_any_moment_a_run_leaves_the_last_complete_one(node: Node) -> 
                 run()
             finally:
                 os._exit(1)
+        while turn == 0 and reached.read_text() == "0":  # on a busy machine no short run gets there
+            time.sleep(0.005)
         time.sleep(dice.uniform(0.005, 0.15))
         os.kill(pid, signal.SIGKILL)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
@@ -360,7 +362,6 @@ def test_killed_at_any_moment_a_run_leaves_the_last_complete_one(node: Node) -> 
                 time.sleep(dice.uniform(0, 0.03))
                 epilog.kill()
             epilog.wait()
-    assert int(reached.read_text()) > 0
 
 
 def test_room_is_half_of_what_the_narrowest_limit_leaves(tmp_path: Path) -> None:
