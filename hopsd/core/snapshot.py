@@ -8,20 +8,20 @@ from dataclasses import dataclass, field, replace
 
 from hopsd.core.devices import is_cpu
 from hopsd.core.pinning import Pinning, Stay
-from hopsd.core.placement.pools import pools_of
+from hopsd.core.placement.pools import could_run, pools_of
 from hopsd.core.placement.shortages import Shortages
 from hopsd.core.queue.history import OCCUPYING
 from hopsd.core.queue.run_time import Expectation, RunTimes
 from hopsd.core.queue.switches import on_switches
-from hopsd.core.site.limits import limit_rows
+from hopsd.core.site.limits import limit_rows, over_limits
 from hopsd.core.site.own_bounds import open_partitions, standing, within_site
 from hopsd.core.site.room import Room
-from hopsd.core.snapshot_job import Context, Sources, Speeds, snapshot_job
+from hopsd.core.snapshot_job import Context, SnapshotJob, Sources, Speeds, snapshot_job
 from hopsd.core.snapshot_settings import SnapshotSettings
 from hopsd.core.speed.estimator import Estimator
 from hopsd.core.submission.comment import Comment
 from hopsd.core.submission.partitions import Access
-from hopsd.core.submission.rules import switches_wanted
+from hopsd.core.submission.rules import TypesNotes, switches_wanted
 from hopsd.model.cluster import Node
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId, NodeName, RackName, host_of
@@ -76,7 +76,7 @@ def build_snapshot(
     expected: dict[JobId, Expectation] = {}
     movable: set[JobId] = set()
     reads: list[JobReading] = []
-    room = Room(reading)
+    choice = _Choice(context, first=info.first)
     largest = max((node.gpus for node in reading.nodes), default=0)
     for asked in reading.jobs:
         comment = comments.get(asked.id)
@@ -89,15 +89,8 @@ def build_snapshot(
         if stay is not Stay.NO:
             pinned.add(read.id)
         if comment is not None and read.state in (SlurmState.PENDING, SlurmState.RUNNING):
-            seen = snapshot_job(Sources(read, comment, records[read.id], stay), context)
-            # At a round's start jobs may leave a partition, and Slurm would start others there.
-            several = "," in read.partition and not info.first
-            if several and seen.job is not None and not seen.job.running:
-                left, told = room.partitions(seen.job, read)
-                if left != read.partition:
-                    read = reads[-1] = replace(read, partition=left)
-                    seen = snapshot_job(Sources(read, comment, records[read.id], stay), context)
-                seen = replace(seen, note="; ".join(filter(None, [seen.note, told])))
+            read, seen = choice.job(Sources(read, comment, records[read.id], stay))
+            reads[-1] = read
             if seen.job is not None:
                 found = _on_site(seen.job, read, partitions, reading, largest)
                 if isinstance(found, Job):
@@ -110,14 +103,64 @@ def build_snapshot(
                 notes[read.id] = seen.note
             if seen.expected is not None:
                 expected[read.id] = seen.expected
+    counted = replace(reading, jobs=tuple(reads))
+    limits = limit_rows(counted, jobs)
+    if over := over_limits(counted, jobs):
+        jobs = [replace(job, preemptible=False) if job.id in over else job for job in jobs]
     pinned |= {job.id for job in jobs if job.running and not job.preemptible}
-    limits = limit_rows(replace(reading, jobs=tuple(reads)), jobs)
     snapshot = on_switches(
         Snapshot(reading.now, info, nodes, tuple(jobs), limits=limits),
         _switches_wanted(reading.jobs, records),
         {node.name: node.switch for node in reading.nodes},
     )
     return Built(snapshot, frozenset(pinned), notes, refused, expected, frozenset(movable))
+
+
+class _Choice:
+    """Which of a waiting job's partitions it is counted in, and may use."""
+
+    def __init__(self, context: Context, *, first: bool) -> None:
+        reading = context.reading
+        self._context, self._room, self._first = context, Room(reading), first
+        self._open = frozenset(node.name for node in reading.nodes if not node.partitions)
+        self._nodes: dict[str, set[NodeName]] = defaultdict(set)
+        for node in reading.nodes:
+            for name in node.partitions:
+                self._nodes[name].add(node.name)
+        self._found: dict[object, bool] = {}
+
+    def job(self, of: Sources) -> tuple[JobReading, SnapshotJob]:
+        """The job, waiting ones in the chosen partitions."""
+        read, seen = of.read, snapshot_job(of, self._context)
+        if "," not in read.partition or seen.job is None or seen.job.running:
+            return read, seen
+        left, told = self._partitions(seen.job, read)
+        if left != read.partition:
+            read = replace(read, partition=left)
+            seen = snapshot_job(replace(of, read=read), self._context)
+        return read, replace(seen, note="; ".join(filter(None, [seen.note, told])))
+
+    def _partitions(self, job: Job, read: JobReading) -> tuple[str, str]:
+        """Those that could hold it when idle, of them those with room in their limits; and what to
+        tell of the others.
+
+        At a round's start jobs may leave a partition, and Slurm would start others there: all count
+        as having room.
+        """
+        names = read.partition.split(",")
+        able = ",".join(name for name in names if self._could_hold(job, name)) or read.partition
+        if self._first:
+            return able, ""
+        return self._room.partitions(job, replace(read, partition=able))
+
+    def _could_hold(self, job: Job, partition: str) -> bool:
+        key = id(job.throughput), job.reqs, job.rules, partition
+        if key not in self._found:
+            there, rules = self._open | self._nodes[partition], job.rules
+            nodes = there if rules.nodes is None else there & rules.nodes
+            one = replace(job, rules=replace(rules, nodes=nodes))
+            self._found[key] = could_run(one, self._context.pools)
+        return self._found[key]
 
 
 def _switches_wanted(
@@ -149,6 +192,8 @@ def _context(
         Speeds(estimator, nodes),
         RunTimes(knowledge.runs),
         Shortages(knowledge.shortages, reading.now),
+        [node for node in reading.nodes if node.gpus],
+        TypesNotes(reading.nodes),
     )
 
 

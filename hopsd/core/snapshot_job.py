@@ -18,13 +18,13 @@ from hopsd.core.snapshot_settings import SnapshotSettings
 from hopsd.core.speed.estimator import Estimate, Estimator
 from hopsd.core.submission.comment import Comment
 from hopsd.core.submission.partitions import Access
-from hopsd.core.submission.rules import rules_of, switches_note, types_note
+from hopsd.core.submission.rules import TypesNotes, rules_of, switches_note
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import GpuType, NodeName, WorkloadName
 from hopsd.model.job import Job, JobState
-from hopsd.model.reading import Hold, JobReading, Reading, SlurmState
+from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
 from hopsd.model.rules import ANYWHERE, Rules
 
 
@@ -55,7 +55,9 @@ class Speeds:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What all jobs of a reading have in common. ``up``, ``pools``: the schedulable nodes."""
+    """What all jobs of a reading have in common. ``up``, ``pools``: the schedulable nodes;
+    ``with_gpus``: all that have GPUs.
+    """
 
     reading: Reading
     settings: SnapshotSettings
@@ -65,6 +67,8 @@ class Context:
     speeds: Speeds
     run_times: RunTimes
     shortages: Shortages
+    with_gpus: Sequence[NodeReading]
+    types: TypesNotes
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,7 @@ def snapshot_job(of: Sources, context: Context) -> SnapshotJob:
     rules = _rules(of, context, where)
     unsaved = UNSAVED_NOTE if of.stay is Stay.UNTIL_SAVED else ""
     switches = switches_note(of.read, context.reading.nodes, of.record.wait_seconds)
-    types = types_note(of.read, context.reading.nodes)
+    types = context.types.of(of.read)
     notes = [left_out, _fewer_cores(of.read, rules), types, switches, unsaved]
     if left_out:
         of = replace(of, comment=replace(of.comment, reqs=reqs))
@@ -194,16 +198,15 @@ def _fewer_cores(job: JobReading, rules: Rules) -> str:
 
 def _rules(of: Sources, context: Context, where: frozenset[NodeName]) -> Rules:
     """The job's rules, with ``where`` unless that is every node with GPUs."""
-    with_gpus = [node for node in context.reading.nodes if node.gpus]
     rules = rules_of(
         of.read,
-        with_gpus,
+        context.with_gpus,
         context.reading.memory_of(of.read),
         context.settings.cpus_per_gpu,
         of.comment.shape,
         of.comment.per_node,
     )
-    if all(node.name in where for node in with_gpus):
+    if all(node.name in where for node in context.with_gpus):
         return rules
     return replace(rules, nodes=where if rules.nodes is None else where & rules.nodes)
 

@@ -144,15 +144,20 @@ def _names(item: Item) -> frozenset[NodeName]:
 
 
 def _limit(item: Item) -> Limit:
-    fields = item.fields("name jobs", "gpus count per_gpu unit")
+    fields = item.fields("name jobs", "gpus count per_gpu unit exempt")
     return Limit(
         fields["name"].text(),
-        frozenset(JobId(job.text()) for job in fields["jobs"].items()),
+        _ids(fields["jobs"]),
         gpus=fields["gpus"].or_none(Item.whole),
         count=fields["count"].or_none(Item.whole),
         per_gpu=fields.get("per_gpu", _amounts, {}),
         unit=fields.get("unit", Item.text, "GPUs"),
+        exempt=fields.get("exempt", _ids, frozenset()),
     )
+
+
+def _ids(item: Item) -> frozenset[JobId]:
+    return frozenset(JobId(job.text()) for job in item.items())
 
 
 def _factor(item: Item) -> float:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from hopsd.model.allocation import Allocation
 from hopsd.model.asked import NOTHING_ASKED, Asked
 from hopsd.model.ids import GpuType, JobId, NodeName, Tasks, UserName, host_of
-from hopsd.model.site import NO_RULES, Holder, Licence, SiteRules
+from hopsd.model.site import NO_RULES, Bounds, Holder, Licence, SiteRules
 
 
 class SlurmState(StrEnum):
@@ -201,6 +201,8 @@ class JobReading:
     account: str = ""
     qos: str = ""
     licences: Mapping[str, int] = field(default_factory=dict)
+    tres: Bounds = field(default_factory=dict)
+    """What it holds, by kind, as far as the port tells."""
     number: str = ""
     array: JobId = NO_ARRAY
     task_limit: int = 0

@@ -82,6 +82,9 @@ class Limit:
 
     ``per_gpu``: what each GPU of a job takes, where that is not 1; the limit is then in ``unit``
     (CPUs, memory, minutes), multiplied by ``scale`` where jobs take fractions of one.
+
+    ``exempt``: jobs for which the bound does not hold, but which use it up when they start: Slurm
+    then starts no other beyond it. What those that run hold is already subtracted.
     """
 
     name: str
@@ -91,6 +94,7 @@ class Limit:
     per_gpu: Mapping[JobId, int] = field(default_factory=dict, hash=False)
     unit: str = "GPUs"
     scale: int = 1
+    exempt: frozenset[JobId] = frozenset()
 
     def taken(self, job: JobId, gpus: int) -> int:
         """How much of the limit ``gpus`` GPUs of ``job`` take."""

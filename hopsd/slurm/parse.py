@@ -299,6 +299,7 @@ def job_reading(
         account=job.get("account") or "",
         qos=job.get("qos") or "",
         licences=licences(job.get("licenses") or ""),
+        tres=tres(job.get("tres_alloc_str") or "") if held else {},
         number="" if rest else own,
         array=array if rest is None else NO_ARRAY,
         task_limit=int(number(job.get("array_max_tasks")) or 0),

@@ -12,11 +12,11 @@ from memory_cluster import A100, TABLE, Cluster, comment, submitted
 from memory_store import MemoryStore
 
 from hopsd.core.queue.profile_runs import ProfilingSettings
-from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
 from hopsd.model.plan import PlanSettings
 from hopsd.model.reading import Hold, JobReading, NodeReading
 from hopsd.model.reason import ReasonCode
-from hopsd.model.site import Kind, Partition, Qos, SiteRules
+from hopsd.model.site import Association, Kind, Partition, Qos, SiteRules
 from hopsd.policies.registry import get as policy
 from hopsd.round import RoundResult, RoundSettings, run_round
 
@@ -107,6 +107,44 @@ def test_a_job_goes_on_to_the_partition_that_has_room_in_its_limits() -> None:
     assert not again.first
     assert port.placements().keys() == {"1", "2"}
     assert "no room in partition a: QOS of_a, 4 of 4 GPUs used" in again.built.notes[JobId("2")]
+
+
+def test_a_job_waits_for_the_partition_that_can_hold_it() -> None:
+    """The other has room in its limits, and no server that is large enough."""
+    port = cluster([node("n0", "a"), node("n1", "a"), replace(node("n2", "b"), gpus=2)], [])
+    port.jobs = {one.id: one for one in (job(1, "a", 4), job(2, "a,b", 4), job(3, "b,a", 4))}
+    port.site = SiteRules(
+        limited=True,
+        qos={"of_a": Qos("of_a", group={Kind.GPUS: 4})},
+        partitions={"a": Partition("a", own_qos="of_a"), "b": Partition("b")},
+    )
+    memory = MemoryStore(tables={WorkloadName("w"): {A100: TABLE}})
+    result = run_round(port, memory, policy("hops"), SETTINGS, None)
+    for _ in range(2):
+        result = run_round(port, memory, policy("hops"), SETTINGS, result.window)
+        assert port.placements().keys() == {"1"}
+        for waits in map(JobId, "23"):
+            told = result.plan.waiting[waits]
+            assert (told.code, "QOS of_a" in told.text) == (ReasonCode.LIMIT, True)
+
+
+def test_no_job_stops_at_a_rounds_start_because_others_use_up_its_limit() -> None:
+    """Job 2 counts in the account without being bound, since its QOS has a limit of its own."""
+    own = replace(job(2, "a", 4), qos="own", account="lab")
+    port = cluster([node("n0", "a"), node("n1", "a")], [replace(job(1, "a", 4), account="lab")])
+    port.site = SiteRules(
+        limited=True,
+        associations={("lab", "", ""): Association("lab", UserName(""), group={Kind.GPUS: 4})},
+        qos={"own": Qos("own", group={Kind.GPUS: 8})},
+    )
+    memory = MemoryStore(tables={WorkloadName("w"): {A100: TABLE}})
+    result = run_round(port, memory, policy("hops"), SETTINGS, None)
+    port.jobs[own.id] = own
+    run_round(port, memory, policy("hops"), SETTINGS, result.window)
+    assert port.placements().keys() == {"1", "2"}
+    again = run_round(port, memory, policy("hops"), SETTINGS, None)
+    assert (again.first, again.outcomes) == (True, ())
+    assert port.placements().keys() == {"1", "2"}
 
 
 def test_a_partition_without_gpus_is_named_as_the_reason() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopsd.core.submission.rules import allowed_nodes, types_note
+from hopsd.core.submission.rules import TypesNotes, allowed_nodes
 from hopsd.model.allocation import Allocation
 from hopsd.model.asked import NOTHING_ASKED, Asked
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, host_of
@@ -105,7 +105,7 @@ def test_who_names_no_type_is_told_of_the_nodes_that_ask_for_one(
     asked: Asked, by_type: bool, told: str
 ) -> None:
     nodes = [*(replace(node, by_type=by_type) for node in MIXED), PLAIN]
-    note = types_note(replace(JOB, asked=asked), nodes)
+    note = TypesNotes(nodes).of(replace(JOB, asked=asked))
     assert note.startswith(told)
     assert bool(note) == bool(told)
 

@@ -6,6 +6,7 @@ joins a window because of a rounding error.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -53,21 +54,25 @@ class Entrance:
     def __init__(self, allowances: Sequence[Allowance]) -> None:
         self._allowances = allowances
         self._inside: list[list[Job]] = [[] for _ in allowances]
+        self._asked = [0 for _ in allowances]
+        self._of: dict[JobId, list[int]] = defaultdict(list)
+        for i, allowance in enumerate(allowances):
+            for job in allowance.limit.jobs:
+                self._of[job].append(i)
 
     def blocks(self, job: Job) -> Blocked | None:
         """The first limit without room for one more job and for its smallest requirement."""
-        for allowance, inside in zip(self._allowances, self._inside, strict=True):
-            if job.id in allowance.limit.jobs:
-                taken = allowance.limit.taken
-                asked = sum(taken(other.id, min(other.reqs)) for other in (*inside, job))
-                if not allowance.leaves(asked, len(inside) + 1):
-                    return Blocked(allowance, tuple(inside))
+        for i in self._of.get(job.id, ()):
+            allowance, inside = self._allowances[i], self._inside[i]
+            asked = self._asked[i] + allowance.limit.taken(job.id, min(job.reqs))
+            if not allowance.leaves(asked, len(inside) + 1):
+                return Blocked(allowance, tuple(inside))
         return None
 
     def enter(self, job: Job) -> None:
-        for allowance, inside in zip(self._allowances, self._inside, strict=True):
-            if job.id in allowance.limit.jobs:
-                inside.append(job)
+        for i in self._of.get(job.id, ()):
+            self._inside[i].append(job)
+            self._asked[i] += self._allowances[i].limit.taken(job.id, min(job.reqs))
 
 
 def limited(

@@ -54,13 +54,13 @@ class _Row:
 class Use:
     """What jobs outside the plan hold already, by kind; ``by`` names them.
 
-    ``exempt``: running jobs of the plan, which count as well where the bound is not theirs, since
-    one of their QOS comes before it.
+    ``planned``: jobs of the plan, which count once they run, also where the bound is not theirs,
+    since one of their QOS comes before it.
     """
 
     amount: Counter[str] = field(default_factory=Counter)
     by: list[JobId] = field(default_factory=list)
-    exempt: set[JobId] = field(default_factory=set)
+    planned: set[JobId] = field(default_factory=set)
 
     def add(self, job: JobId, tres: Mapping[str, int], minutes: int) -> None:
         self.by.append(job)
@@ -75,24 +75,30 @@ def limit_rows(reading: Reading, jobs: Sequence[Job]) -> tuple[Limit, ...]:
     Other jobs' usage is subtracted from each bound. Node limits of a group are left out: Slurm
     counts a node that two jobs share only once, so that sum depends on the plan itself.
     """
-    rules = reading.site
-    if not rules.limited:
+    if not reading.site.limited:
         return licence_rows(reading, jobs)
-    planned = {job.id: job for job in jobs}
-    read = {job.id: job for job in reading.jobs}
-    found: dict[Counted, _Row] = defaultdict(_Row)
-    for job in planned:
-        for bound in bounds(rules, place_of(read[job])):
-            row = found[bound.counted]
-            row.bounds[bound.kind] = bound
-            row.members[bound.kind].add(job)
-    uses = uses_of(reading, planned)
-    rows = [
-        limit
-        for counted, row in sorted(found.items(), key=lambda item: item[0].name)
-        for limit in _limits(counted, row, uses.get(counted, Use()), planned, read, reading)
-    ]
+    groups = _Groups(reading, jobs)
+    rows = [limit for counted in groups.counted() for limit in _limits(counted, groups)]
     return (*rows, *licence_rows(reading, jobs))
+
+
+def over_limits(reading: Reading, jobs: Sequence[Job]) -> frozenset[JobId]:
+    """The running ``jobs`` of groups that would be within a bound, had no other job used it up.
+
+    Slurm stops none of them, and starts none of them again before the others end.
+    """
+    if not reading.site.limited:
+        return frozenset()
+    groups = _Groups(reading, jobs)
+    found: set[JobId] = set()
+    for counted in groups.counted():
+        row = groups.rows[counted]
+        for kind, bound in row.bounds.items():
+            running = {job for job in row.members[kind] if groups.planned[job].running}
+            held = len(running) if kind == Kind.JOBS else groups.held(kind, running)
+            if groups.left(counted, bound) < held <= bound.most - bound.used:
+                found |= running
+    return frozenset(found)
 
 
 def licence_rows(reading: Reading, jobs: Sequence[Job]) -> tuple[Limit, ...]:
@@ -123,10 +129,10 @@ def uses_of(reading: Reading, planned: Mapping[JobId, Job]) -> dict[Counted, Use
         if job.id not in planned and job.state in OCCUPYING:
             minutes = minutes_left(job.time_limit_seconds, job.start, reading.now)
             for counted in counted_at(rules, place_of(job)):
-                uses[counted].add(job.id, {Kind.GPUS: job.allocation.gpus}, minutes)
-        elif job.id in planned and job.allocation:
+                uses[counted].add(job.id, {**job.tres, Kind.GPUS: job.allocation.gpus}, minutes)
+        elif job.id in planned:
             for counted in counted_at(rules, place_of(job)):
-                uses[counted].exempt.add(job.id)
+                uses[counted].planned.add(job.id)
     return uses
 
 
@@ -138,58 +144,112 @@ def _minutes(other: Holder, now: float) -> int:
     return minutes_left(other.time_limit_seconds, other.start, now)
 
 
-def _limits(
-    counted: Counted,
-    row: _Row,
-    use: Use,
-    planned: Mapping[JobId, Job],
-    read: Mapping[JobId, JobReading],
-    reading: Reading,
-) -> Iterable[Limit]:
-    def each_gpu(kind: str, jobs: Iterable[JobId]) -> dict[JobId, Fraction]:
-        found = ((j, per_gpu(kind, planned[j], read[j], reading.site, reading.now)) for j in jobs)
+class _Groups:
+    """Jobs of a plan by what counts them together, and what others use there."""
+
+    def __init__(self, reading: Reading, jobs: Sequence[Job]) -> None:
+        self.planned = {job.id: job for job in jobs}
+        self._read = {job.id: job for job in reading.jobs}
+        self._reading = reading
+        self._uses = uses_of(reading, self.planned)
+        self.rows: dict[Counted, _Row] = defaultdict(_Row)
+        for job in self.planned:
+            for bound in bounds(reading.site, place_of(self._read[job])):
+                row = self.rows[bound.counted]
+                row.bounds[bound.kind] = bound
+                row.members[bound.kind].add(job)
+
+    def counted(self) -> list[Counted]:
+        return sorted(self.rows, key=lambda counted: counted.name)
+
+    def use(self, counted: Counted) -> Use:
+        return self._uses.get(counted, Use())
+
+    def adds(self, kind: str) -> bool:
+        return is_added(kind, self._reading.site)
+
+    def exempt(self, counted: Counted, kind: str) -> set[JobId]:
+        """Jobs that count, without being bound."""
+        return self.use(counted).planned - self.rows[counted].members[kind]
+
+    def each_gpu(self, kind: str, jobs: Iterable[JobId]) -> dict[JobId, Fraction]:
+        """What each GPU of ``jobs`` takes, of those that take anything."""
+        site, now = self._reading.site, self._reading.now
+        found = ((j, per_gpu(kind, self.planned[j], self._read[j], site, now)) for j in jobs)
         return {job: taken for job, taken in found if taken}
 
-    count, more = None, []
+    def held(self, kind: str, jobs: Iterable[JobId]) -> int:
+        """What running jobs hold together; 0 of a kind that is not added up."""
+        if not self.adds(kind):
+            return 0
+        each = self.each_gpu(kind, jobs)
+        return ceil(sum(n * self._read[job].allocation.gpus for job, n in each.items()))
+
+    def running_exempt(self, counted: Counted, kind: str) -> list[JobId]:
+        return sorted(j for j in self.exempt(counted, kind) if self._read[j].allocation)
+
+    def left(self, counted: Counted, bound: Bound) -> int:
+        """What the bound leaves for its own jobs, the running ones included."""
+        use, exempt = self.use(counted), self.running_exempt(counted, bound.kind)
+        if bound.kind == Kind.JOBS:
+            return max(0, bound.most - len(use.by) - len(exempt))
+        beside = self.held(bound.kind, exempt)
+        return max(0, bound.most - bound.used - use.amount[bound.kind] - beside)
+
+
+def _limits(counted: Counted, groups: _Groups) -> Iterable[Limit]:
+    row, use, planned = groups.rows[counted], groups.use(counted), groups.planned
+    count, others = None, frozenset[JobId]()
     if Kind.JOBS in row.bounds:
-        more = sorted(use.exempt - row.members[Kind.JOBS])
-        count = max(0, row.bounds[Kind.JOBS].most - len(use.by) - len(more))
-        if count >= len(row.members[Kind.JOBS]):
+        others = frozenset(groups.exempt(counted, Kind.JOBS))
+        count = groups.left(counted, row.bounds[Kind.JOBS])
+        if count >= len(row.members[Kind.JOBS]) + sum(not planned[job].running for job in others):
             count = None
     for kind, bound in row.bounds.items():
-        if not is_added(kind, reading.site):
+        if not groups.adds(kind):
             continue
-        each = each_gpu(kind, row.members[kind])
-        exempt = each_gpu(kind, use.exempt - row.members[kind])
-        beside = ceil(sum(n * read[job].allocation.gpus for job, n in exempt.items()))
-        left = max(0, bound.most - bound.used - use.amount[kind] - beside)
-        if sum(taken * max(planned[job].reqs) for job, taken in each.items()) <= left:
+        each = groups.each_gpu(kind, row.members[kind])
+        exempt = groups.each_gpu(kind, groups.exempt(counted, kind))
+        left = groups.left(counted, bound)
+        most = [taken * max(planned[job].reqs) for job, taken in each.items()]
+        most += [taken * _more(planned[job]) for job, taken in exempt.items()]
+        if sum(most) <= left:
             continue
-        scale = 1 if all(taken.denominator == 1 for taken in each.values()) else _SCALE
-        with_count = count if each.keys() == row.members[Kind.JOBS] else None
+        scale = 1 if all(n.denominator == 1 for n in (*each.values(), *exempt.values())) else _SCALE
+        same = each.keys() == row.members[Kind.JOBS] and exempt.keys() == others
+        with_count = count if same else None
         if with_count is not None:
             count = None
+        beside = groups.running_exempt(counted, kind)
         yield Limit(
             _described(
                 counted,
                 bound,
                 use,
                 with_count is not None and row.bounds[Kind.JOBS].most,
-                (beside, sorted(exempt)),
+                (groups.held(kind, beside), beside),
             ),
             frozenset(each),
             gpus=left * scale,
             count=with_count,
-            per_gpu={} if kind == Kind.GPUS else _scaled(each, scale),
+            per_gpu={} if kind == Kind.GPUS else _scaled({**each, **exempt}, scale),
             unit=str(kind),
             scale=scale,
+            exempt=frozenset(exempt),
         )
     if count is not None:
+        beside = groups.running_exempt(counted, Kind.JOBS)
         yield Limit(
-            _described(counted, row.bounds[Kind.JOBS], use, beside=(len(more), more)),
+            _described(counted, row.bounds[Kind.JOBS], use, beside=(len(beside), beside)),
             frozenset(row.members[Kind.JOBS]),
             count=count,
+            exempt=others,
         )
+
+
+def _more(job: Job) -> int:
+    """GPUs that the job may get beside those that it has."""
+    return max(0, max(job.reqs) - job.running.gpus)
 
 
 def _scaled(each: Mapping[JobId, Fraction], scale: int) -> dict[JobId, int]:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from math import floor
 
 from hopsd.core.submission.features import alternatives, holds
-from hopsd.model.ids import host_of
+from hopsd.model.ids import NodeName, host_of
 from hopsd.model.reading import JobReading, NodeReading, SiteMemory
 from hopsd.model.rules import Rules, ShapeRule
 
@@ -96,17 +96,32 @@ def switches_note(job: JobReading, nodes: Iterable[NodeReading], waited: float) 
     )
 
 
-def types_note(job: JobReading, nodes: Iterable[NodeReading]) -> str:
-    """What the user of a job without a GPU type should know of nodes for others; "" if nothing."""
-    if job.asked.gpu_type is not None:
-        return ""
-    names = sorted(
-        node.name
-        for node in nodes
-        if node.by_type
-        and (job.asked.nodes is None or host_of(node.name) in job.asked.nodes)
-        and host_of(node.name) not in job.excluded
-    )
+class TypesNotes:
+    """What users of jobs without a GPU type should know of nodes for others, worked out once for
+    all jobs with the same choice of nodes.
+    """
+
+    def __init__(self, nodes: Iterable[NodeReading]) -> None:
+        self._by_type = sorted(node.name for node in nodes if node.by_type)
+        self._found: dict[object, str] = {}
+
+    def of(self, job: JobReading) -> str:
+        """The note, "" if nothing."""
+        if job.asked.gpu_type is not None or not self._by_type:
+            return ""
+        key = job.asked.nodes, job.excluded
+        if key not in self._found:
+            self._found[key] = _types_note(job, self._by_type)
+        return self._found[key]
+
+
+def _types_note(job: JobReading, by_type: Iterable[NodeName]) -> str:
+    names = [
+        name
+        for name in by_type
+        if (job.asked.nodes is None or host_of(name) in job.asked.nodes)
+        and host_of(name) not in job.excluded
+    ]
     if not names:
         return ""
     more = f" and {len(names) - _NAMED_MOST} more" if len(names) > _NAMED_MOST else ""

@@ -9,8 +9,12 @@ import pytest
 from ruled_reference import RuledReference
 from small_snapshots import ruled_snapshot
 
+from hopsd.core.queue.competing import staying_jobs
 from hopsd.formats.plan import plan_json
 from hopsd.formats.snapshot import read_snapshot
+from hopsd.model.ids import JobId
+from hopsd.model.plan import PlanSettings, Snapshot
+from hopsd.model.reason import ReasonCode
 from hopsd.policies.registry import POLICIES, get
 
 Json = dict[str, Any]
@@ -44,6 +48,89 @@ def check(doc: Json, name: str) -> int:
 def test_no_policy_breaks_a_rule_or_a_limit(name: str) -> None:
     placed = sum(check(ruled_snapshot(seed, time_limit=2), name) for seed in range(60))
     assert placed > 20
+
+
+def with_exempt(seed: int) -> Json:
+    """A limit for some of the jobs, which others use up without being bound."""
+    doc = ruled_snapshot(seed, time_limit=2)
+    ids = sorted(job["id"] for job in doc["jobs"])
+    bound = {"gpus": 1 + seed % 5} if seed % 3 else {"count": 1 + seed % 2}
+    doc["limits"] = [{"name": "account", "jobs": ids[::2], "exempt": ids[1::2], **bound}]
+    return doc
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_what_exempt_jobs_use_up_of_a_limit_starts_nobody_else(name: str) -> None:
+    started = 0
+    for doc in map(with_exempt, range(20, 40)):
+        snapshot, settings = read_snapshot(json.dumps(doc))
+        given = get(name)(snapshot, settings).placements
+        [limit] = snapshot.limits
+        jobs = {job.id: job for job in snapshot.jobs}
+        held = {job.id: job.running for job in staying_jobs(snapshot)} | given
+        members = [job for job in held if job in limit.jobs]
+        if any(held[job] != jobs[job].running for job in members):
+            before = {job: jobs[job].running for job in held if job in limit.exempt}
+            more = sum(max(0, held[job].gpus - ran.gpus) for job, ran in before.items())
+            gpus = sum(held[job].gpus for job in members) + more
+            count = len(members) + sum(not ran for ran in before.values())
+            assert limit.gpus is None or gpus <= limit.gpus
+            assert limit.count is None or count <= limit.count
+            started += 1
+    assert started
+
+
+def at_limit(exempt: str, *jobs: Json, first: bool = True, gpus: int = 4) -> Snapshot:
+    """``jobs`` on two servers of four GPUs; all but ``exempt`` are bound by a limit of ``gpus``."""
+    held = [name for job in jobs for name, n in job["running"].items() for _ in range(n)]
+    nodes = [
+        {"name": name, "gpu_type": "a", "gpus": 4, "idle": 4 - held.count(name)}
+        for name in ("n0", "n1")
+    ]
+    limit = {"name": "account", "gpus": gpus, "exempt": list(exempt)}
+    limit["jobs"] = [job["id"] for job in jobs if job["id"] not in exempt]
+    info = {"first": first, "seconds": 60}
+    doc = {"now": 0, "round": info, "nodes": nodes, "jobs": list(jobs), "limits": [limit]}
+    return read_snapshot(json.dumps(doc))[0]
+
+
+def asks(name: str, priority: float, *reqs: int, on: str = "") -> Json:
+    table = {"a": {"aggregated": {str(n): float(n) for n in reqs}}}
+    whose = {"id": name, "user": "u", "submit": 0, "wait": 0, "age": 1, "preemptible": True}
+    wants = {"reqs": list(reqs), "priority": priority, "sensitivity": None, "throughput": table}
+    return {**whose, **wants, "running": {on: min(reqs)} if on else {}}
+
+
+def placed(snapshot: Snapshot) -> dict[str, int]:
+    given = get("hops")(snapshot, PlanSettings()).placements
+    return {job: place.gpus for job, place in given.items()}
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_behind_an_exempt_job_others_get_what_it_leaves_of_the_limit(first: bool) -> None:
+    exempt, other = asks("1", 2.0, 3), asks("2", 1.0, 1, 4)
+    assert placed(at_limit("1", exempt, other, first=first)) == {"1": 3, "2": 1}
+    assert placed(at_limit("1", exempt, other, first=first, gpus=3)) == {"1": 3}
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_before_an_exempt_job_others_start_and_it_starts_in_the_next_plan(first: bool) -> None:
+    other, exempt = asks("1", 2.0, 4), asks("2", 1.0, 3)
+    now = at_limit("2", other, exempt, first=first)
+    plan = get("hops")(now, PlanSettings())
+    assert {job: place.gpus for job, place in plan.placements.items()} == {"1": 4}
+    told = plan.waiting[JobId("2")]
+    assert (told.code, "account" in told.text) == (ReasonCode.LIMIT, True)
+    assert placed(at_limit("2", asks("1", 2.0, 4, on="n0"), exempt, first=False)) == {"2": 3}
+    fits = at_limit("2", asks("1", 2.0, 1), exempt, first=first)
+    assert placed(fits) == {"1": 1, "2": 3}
+
+
+def test_no_running_job_stops_for_an_exempt_job_or_one_that_is_held_back_for_it() -> None:
+    runs, exempt = asks("1", 1.0, 4, on="n0"), asks("2", 3.0, 4)
+    assert placed(at_limit("2", runs, exempt)) == {"1": 4, "2": 4}
+    better = asks("3", 2.0, 4)  # takes the place of job 1 in the limit, and job 2 the servers' rest
+    assert placed(at_limit("2", runs, exempt, better)) == {"1": 4, "2": 4}
 
 
 def alone(seed: int) -> Json | None:

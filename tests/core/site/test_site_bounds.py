@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hopsd.core.site.bounds import Place, bounds
-from hopsd.core.site.limits import limit_rows
+from hopsd.core.site.limits import limit_rows, over_limits
 from hopsd.core.site.own_bounds import open_partitions, over_memory, within_site
 from hopsd.core.site.room import Room
 from hopsd.model.allocation import Allocation
@@ -148,7 +148,33 @@ def test_who_is_exempt_from_a_bound_uses_it_up_for_the_others() -> None:
     [row] = limit_rows(Reading(0.0, (), reads, site=site), jobs)
     assert (row.gpus, row.count, row.jobs) == (1, 2, frozenset(map(JobId, "234")))
     text = "account lab (5 GPUs and 3 jobs, 4 GPUs in use by 1, for which it does not hold)"
-    assert row.name == text
+    assert (row.name, row.exempt) == (text, {JobId("1")})
+    waits = tuple(replace(one, allocation=Allocation()) for one in reads)
+    [row] = limit_rows(Reading(0.0, (), waits, site=site), jobs)
+    assert (row.gpus, row.count, row.exempt) == (5, 3, {JobId("1")})
+
+
+def test_running_jobs_stay_where_others_use_up_their_limit() -> None:
+    """Slurm stops no job for a limit, and would not start one of them again."""
+    own = Qos("own", group={Kind.GPUS: 8, Kind.JOBS: 8})
+    site = rules(own, lab(group={Kind.GPUS: 4}), in_lab("alice"), in_lab("bob"))
+    runs, more = (Allocation.of({NodeName(name): 3}) for name in ("n0", "n1"))
+    exempt = read(1, qos="own", allocation=more)
+    reads = exempt, read(2, "bob", qos="none", allocation=runs), read(3, "bob", qos="none")
+    jobs = [replace(job(1), running=more), replace(job(2, "bob"), running=runs), job(3, "bob")]
+
+    def staying(site: SiteRules, *changed: JobReading, **other: object) -> frozenset[JobId]:
+        reading = Reading(0.0, (), changed or reads, site=site)
+        return over_limits(replace(reading, **other), jobs)  # type: ignore[arg-type]
+
+    assert staying(site) == {JobId("2")}
+    waits = replace(exempt, allocation=Allocation())
+    assert staying(site, waits, *reads[1:]) == frozenset()
+    plain = Holder(JobId("9"), UserName("bob"), "lab", "own", "gpu", 2, 2)
+    assert staying(site, waits, *reads[1:], others=(plain,)) == {JobId("2")}
+    lowered = rules(own, lab(group={Kind.GPUS: 2}), in_lab("alice"), in_lab("bob"))
+    assert staying(lowered) == frozenset()
+    assert staying(replace(site, limited=False)) == frozenset()
 
 
 def where(asked: JobReading, site: SiteRules) -> str | Reason:
@@ -209,6 +235,17 @@ def test_a_job_is_counted_in_a_partition_that_has_room_for_it() -> None:
     one = Qos("small", group={Kind.GPUS: 2})
     alike = replace(reading, site=rules(one))
     assert Room(alike).partitions(asks, where) == ("a,b", "")
+
+
+@pytest.mark.parametrize("kind", [Kind.CPUS, Kind.MEMORY, Kind.BILLING])
+def test_running_hops_jobs_fill_limits_on_cores_and_memory(kind: Kind) -> None:
+    site = rules(*FULL[:2], Qos("of_a", group={kind: 16}))
+    runs = {"allocation": Allocation.of({NodeName("n0"): 1}), "tres": {kind: 14}}
+    other = replace(read(8, partition="a", **runs), state=SlurmState.RUNNING)
+    asks = with_rules(1, cores_per_gpu=4.0, memory_mb_per_gpu=4.0)
+    where = read(1, partition="a,b")
+    told = f"no room in partition a: QOS of_a, 14 of 16 {kind} used"
+    assert Room(Reading(0.0, (), (other, where), site=site)).partitions(asks, where) == ("b", told)
 
 
 def with_rules(number: int, *, reqs: tuple[int, ...] = (1, 2), **given: object) -> Job:
