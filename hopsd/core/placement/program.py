@@ -177,10 +177,13 @@ def program_of_gains(configurations: Configurations, weight: Floats, gain: Float
     """A program where a column is worth ``gain`` (columns,) times its job's ``weight`` (jobs,),
     both above 0.
     """
-    value = gain * np.repeat(weight, np.diff(configurations.start))
+    scaled, log_scale = _weights(weight, 1.0)
+    value = gain * np.repeat(scaled, np.diff(configurations.start))
     ones = np.ones(configurations.jobs)
     capacity = configurations.capacity
-    return Program(configurations, capacity, weight, 1.0, weight, 0.0, gain, ones, ones, value)
+    return Program(
+        configurations, capacity, weight, 1.0, scaled, log_scale, gain, ones, ones, value
+    )
 
 
 def restrict(program: Program, jobs: Bools, capacity: Ints) -> tuple[Program, Ints]:

@@ -9,7 +9,7 @@ from math import fsum
 
 from hopsd.core.placement.pools import DEFAULT_SIGMA, Pools, pools_for, pools_of
 from hopsd.core.queue.competing import competing_jobs
-from hopsd.core.queue.overdue import overdue
+from hopsd.core.queue.overdue import Boost, overdue
 from hopsd.core.speed.throughput import single_gpu
 from hopsd.model.cluster import Node
 from hopsd.model.ids import JobId, job_order
@@ -229,16 +229,21 @@ def queue(snapshot: Snapshot, settings: PlanSettings) -> Queue:
     jobs = competing_jobs(snapshot)
     present = sum(job.state is JobState.WAITING for job in snapshot.jobs)
     priority = priorities(jobs, snapshot.nodes, settings, snapshot.now, present)
+    found = boosts(snapshot, _in_order(jobs, priority).jobs, settings)
+    priority |= {
+        job: _OVERDUE ** (2 if boost.turn else 1) * priority[job] for job, boost in found.items()
+    }
+    jobs = [found[job.id].of(job) if job.id in found else job for job in jobs]
+    return _in_order(jobs, priority)
+
+
+def boosts(snapshot: Snapshot, order: Sequence[Job], settings: PlanSettings) -> dict[JobId, Boost]:
+    """The overdue jobs of ``order``, where a factor comes before the time waited."""
     if settings.priority not in _FIRST:
-        return _in_order(jobs, priority)
+        return {}
     alone = _Alone(pools_of(snapshot.nodes), settings.sigma)
     expected = {job.id: _age(job, alone) for job in snapshot.jobs}
-    boosts = overdue(snapshot, _in_order(jobs, priority).jobs, expected, settings)
-    priority |= {
-        job: _OVERDUE ** (2 if boost.turn else 1) * priority[job] for job, boost in boosts.items()
-    }
-    jobs = [boosts[job.id].of(job) if job.id in boosts else job for job in jobs]
-    return _in_order(jobs, priority)
+    return overdue(snapshot, order, expected, settings)
 
 
 def _in_order(jobs: Sequence[Job], priority: Mapping[JobId, float]) -> Queue:

@@ -23,10 +23,11 @@ import numpy as np
 from hopsd.core.placement.configurations import Configurations
 from hopsd.core.placement.pools import Pools, pools_for, pools_of
 from hopsd.core.placement.program import Program, program_of_gains
-from hopsd.core.queue.priority import ages, mean_count, priorities, remaining_seconds
+from hopsd.core.queue.competing import competing_jobs
+from hopsd.core.queue.priority import ages, boosts, mean_count, priorities, remaining_seconds
 from hopsd.core.speed.throughput import per_gpu, single_gpu
 from hopsd.model.arrays import Floats
-from hopsd.model.ids import JobId
+from hopsd.model.ids import JobId, job_order
 from hopsd.model.job import Job, JobState
 from hopsd.model.plan import Plan, PlanSettings, RoundInfo, Snapshot
 from hopsd.policies.hops.candidates import Candidates
@@ -56,12 +57,23 @@ def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
     """Plan as :func:`hopsd.policies.hops.policy.plan`, but for the largest sum of W U.
 
     A job's priority is its W. Spreading does not depend on sigma: columns are valued by their
-    speed.
+    speed. Where shares or QOS come first, each overdue job counts more than all others together.
     """
     outlooks = _remaining_work(snapshot)
     weight = _weights(snapshot, settings, outlooks)
+    competing = [job for job in competing_jobs(snapshot) if job.id in weight]
+    order = sorted(competing, key=lambda job: (-weight[job.id], job.submit, job_order(job.id)))
+    first = boosts(snapshot, order, settings)
+    above = _above(weight)
+    weight |= {
+        job: above ** (2 if boost.turn else 1) * max(1.0, weight[job])
+        for job, boost in first.items()
+    }
     jobs = tuple(
-        replace(job, priority=weight[job.id]) if job.id in weight else job for job in snapshot.jobs
+        replace(first[job.id].of(job) if job.id in first else job, priority=weight[job.id])
+        if job.id in weight
+        else job
+        for job in snapshot.jobs
     )
 
     def worth(
@@ -73,6 +85,13 @@ def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
         return program_of_gains(configurations, weights, gain)
 
     return place(replace(snapshot, jobs=jobs), replace(settings, sigma=inf), worth, REACH)
+
+
+def _above(weight: Mapping[JobId, float]) -> float:
+    """A weight with which the slowest configuration is worth more than the fastest of all others
+    together.
+    """
+    return TOP / (TOP - 1.0) * (len(weight) + 1) * max(weight.values(), default=1.0)
 
 
 @dataclass(frozen=True, slots=True)

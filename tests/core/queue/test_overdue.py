@@ -21,6 +21,7 @@ from hopsd.model.job import Job, ThroughputTable
 from hopsd.model.plan import PlanSettings, PriorityName, RoundInfo, Snapshot
 from hopsd.model.rules import Limit, Rules, ShapeRule
 from hopsd.policies.hops.policy import plan
+from hopsd.policies.registry import get
 
 SHARES = PlanSettings(priority=PriorityName.FAIR_SHARE_FIRST)
 HOUR = 3600.0
@@ -227,9 +228,12 @@ ALONE = {V100: ThroughputTable({8: 1.0})}
 """The speeds of a job that was never seen on several servers."""
 
 
+@pytest.mark.parametrize("policy", ["hops", "hops+"])
 @pytest.mark.parametrize("first", [False, True])
 @pytest.mark.parametrize("scene", ["types", "limit", "fragments"])
-def test_idle_gpus_that_it_cannot_have_keep_no_late_job_waiting(scene: str, first: bool) -> None:
+def test_idle_gpus_that_it_cannot_have_keep_no_late_job_waiting(
+    scene: str, first: bool, policy: str
+) -> None:
     low = late("9", reqs=(8,), ratio=500.0, throughput=ALONE)
     high = [
         late(f"1{n}", user="high", reqs=(8,), ratio=0.0, share=1.0, throughput=ALONE)
@@ -243,7 +247,7 @@ def test_idle_gpus_that_it_cannot_have_keep_no_late_job_waiting(scene: str, firs
     else:
         limits = [Limit("account", frozenset(job.id for job in (*high, low)), gpus=8)]
     where = Snapshot(9.0, RoundInfo(first, 1800.0), nodes, (*high, low), tuple(limits))
-    assert plan(where, SHARES).placements.keys() == {"9"}
+    assert get(policy)(where, SHARES).placements.keys() == {"9"}
 
 
 def test_a_job_that_may_not_run_takes_nothing_of_the_part() -> None:
@@ -280,3 +284,13 @@ def test_an_overdue_job_has_a_count_that_its_rules_allow() -> None:
     waits = late("1", reqs=(4, 8, 32, 64), rules=rules)
     assert [one.reqs for one in boosted(at(waits))] == [(32,)]
     assert names(at(replace(waits, reqs=(8, 64)))) == []
+
+
+@pytest.mark.parametrize("policy", ["hops", "hops+"])
+def test_the_plan_gives_late_jobs_their_gpus_before_all_shares(policy: str) -> None:
+    small = late("1", reqs=(8, 16)), late("2", reqs=(4,), share=1.0, ratio=15.0)
+    large = late("3", reqs=(128,), ratio=99.0)
+    for turn in range(2):
+        given = get(policy)(at(*small, large, turn=turn), SHARES).placements
+        held = {job: given[job].gpus for job in given if not job.startswith("other")}
+        assert held == {"1": 8, "2": 4} | ({"3": 128} if turn == 0 else {})
