@@ -19,9 +19,23 @@ trap 'mkdir -p "$folder" && touch "$folder/stop.$run"' USR1 USR2
 mkdir -p "$folder" && cd "$SLURM_SUBMIT_DIR" || exit
 
 : "${PYTHON:=python3}"
-# Below the range from which Linux gives ports to outgoing connections: one of those may take a
-# free port before torchrun listens there, seconds later.
-MASTER_PORT=$("$PYTHON" -c '
+if [[ -z ${LAUNCHER:-} ]]; then
+    "$PYTHON" -c "import hops_profiler.launch" 2> /dev/null && LAUNCHER=hops_profiler.launch
+    : "${LAUNCHER:=torch.distributed.run}"
+fi
+
+if [[ $LAUNCHER == hops_profiler.launch ]]; then
+    # It imports PyTorch once and forks a rank for each GPU, or for each CPU that stands for one. It
+    # finds GPUs, nodes and a port itself, and needs srun on several nodes only: a restart takes less
+    # time. All nodes have the same number of cores for each GPU.
+    IFS=, read -ra gpus <<< "${CUDA_VISIBLE_DEVICES:-0}"
+    threads=$((${SLURM_CPUS_ON_NODE:-1} / ${#gpus[@]}))
+    export OMP_NUM_THREADS=$((threads > 0 ? threads : 1))
+    start=("$PYTHON" -m "$LAUNCHER")
+else
+    # Below the range from which Linux gives ports to outgoing connections: one of those may take a
+    # free port before torchrun listens there, seconds later.
+    MASTER_PORT=$("$PYTHON" -c '
 import random, socket
 while True:
     port = random.randrange(20000, 32000)
@@ -29,29 +43,25 @@ while True:
         if s.connect_ex(("127.0.0.1", port)):
             print(port)
             break') || exit
-# hops' launcher imports PyTorch once and forks the ranks: a restart takes less time.
-if "$PYTHON" -c "import hops_profiler.launch" 2> /dev/null; then
-    LAUNCHER=${LAUNCHER:-hops_profiler.launch}
+    export MASTER_PORT PYTHON LAUNCHER
+    # One task a node starts one process for each GPU there: CUDA_VISIBLE_DEVICES is the node's own.
+    # They share the cores that the job has there.
+    start=(srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1
+        --kill-on-bad-exit=1 bash -c '
+            IFS=, read -ra gpus <<< "${CUDA_VISIBLE_DEVICES:-0}"
+            threads=$((${SLURM_CPUS_ON_NODE:-1} / ${#gpus[@]}))
+            export OMP_NUM_THREADS=$((threads > 0 ? threads : 1))
+            exec "$PYTHON" -m "$LAUNCHER" \
+                --nnodes="$SLURM_JOB_NUM_NODES" --node-rank="$SLURM_NODEID" \
+                --nproc-per-node="${#gpus[@]}" \
+                --master-addr="$SLURM_LAUNCH_NODE_IPADDR" --master-port="$MASTER_PORT" "$@"
+        ' "$LAUNCHER")
 fi
-: "${LAUNCHER:=torch.distributed.run}"
-export MASTER_PORT PYTHON LAUNCHER
-
-# One task a node starts one process for each GPU there, or for each CPU that stands for one:
-# CUDA_VISIBLE_DEVICES is the node's own. They share the cores that the job has there.
-srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 \
-    --kill-on-bad-exit=1 bash -c '
-        IFS=, read -ra gpus <<< "${CUDA_VISIBLE_DEVICES:-0}"
-        threads=$((${SLURM_CPUS_ON_NODE:-1} / ${#gpus[@]}))
-        export OMP_NUM_THREADS=$((threads > 0 ? threads : 1))
-        exec "$PYTHON" -m "$LAUNCHER" \
-            --nnodes="$SLURM_JOB_NUM_NODES" --node-rank="$SLURM_NODEID" \
-            --nproc-per-node="${#gpus[@]}" \
-            --master-addr="$SLURM_LAUNCH_NODE_IPADDR" --master-port="$MASTER_PORT" "$@"
-    ' "$LAUNCHER" "${TRAIN:-examples/train.py}" --checkpoints "$folder" "$@" &
-srun=$!
-# A trapped signal ends `wait` early: go on until srun itself has ended.
-while kill -0 "$srun" 2> /dev/null; do wait "$srun"; done
-wait "$srun"; status=$?
+"${start[@]}" "${TRAIN:-examples/train.py}" --checkpoints "$folder" "$@" &
+launcher=$!
+# A trapped signal ends `wait` early: go on until the launcher itself has ended.
+while kill -0 "$launcher" 2> /dev/null; do wait "$launcher"; done
+wait "$launcher"; status=$?
 
 if [[ $status -ne 0 || -e $folder/finished || ! -e $folder/stop.$run ]]; then
     exit "$status"
