@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
+from typing import Any
 
 REPORT_SECONDS = 5.0
 
@@ -75,6 +77,18 @@ def state_dir(environ: Mapping[str, str] = os.environ) -> str:
 def saves_for_frameworks(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether Trainer, Lightning and Accelerate save on hops' signal: where users turn it on."""
     return environ.get("HOPS_FRAMEWORK_SAVES") == "1"
+
+
+def command(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """``words``: this program's command line. ``given``: what hops and Slurm say about this
+    run, but not which run of the job it is.
+    """
+    given = {
+        name: value
+        for name, value in environ.items()
+        if name.startswith(("HOPS_", "SLURM_", "MASTER_")) and "RESTART" not in name
+    }
+    return {"words": list(sys.argv), "given": given}
 
 
 def tasks(environ: Mapping[str, str] = os.environ) -> int | None:

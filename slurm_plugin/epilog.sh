@@ -59,6 +59,7 @@ if [ -r "${0%/*}/run_dir.sh" ] && . "${0%/*}/run_dir.sh" && only_ours "$HOPS_RUN
         find "$HOPS_RUN_DIR" -name '*.left' -mtime +30 -delete
         touch "$file.left"
         rm -f "${TMPDIR:-/tmp}/hops-hosts.$SLURM_JOB_ID".* # of task_prolog.sh
+        rm -f "${TMPDIR:-/tmp}/hops-training.$SLURM_JOB_ID".* # of frameworks/request.py
     fi
     case $HOPS_STATE_DIR:${SLURM_JOB_UID-} in :* | *: | *:*[!0-9]*) exit 0 ;; esac
     only_ours "$HOPS_STATE_DIR" || exit 0

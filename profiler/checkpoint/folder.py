@@ -105,8 +105,12 @@ def save(final: Path, size: int, write: Callable[[Path], object]) -> None:
             folder = Folder(final, size, memory=False)
         else:
             return
-    write(folder.made)
-    folder.publish()
+    try:
+        write(folder.made)
+        folder.publish()
+    except Exception:
+        folder.discard()  # a part of a checkpoint may be as large as a full disk
+        raise
 
 
 def complete(folder: Path, last: str) -> dict[int, Path]:

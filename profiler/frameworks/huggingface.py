@@ -39,8 +39,9 @@ def attach_search(module: ModuleType) -> None:
     @functools.wraps(search)
     def found(folder: Any, *args: Any, **kwargs: Any) -> Any:
         path = search(folder, *args, **kwargs)
-        if path is None and environment.restarts():
-            own = Own(request.folder_in(Path(folder).resolve()), _LAST).latest()
+        base = Path(folder).resolve()
+        if path is None and environment.restarts() and base not in _begun:
+            own = Own(request.folder_in(base), _LAST).latest()
             path = str(own) if own else None
         return path
 
@@ -54,28 +55,55 @@ def attach(module: ModuleType) -> None:
     @functools.wraps(train)
     def resumed(self: Any, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
         trial = args[0] if args else kwargs.get("trial")  # one of a search's many trainings
-        if trial is not None or not _can_leave(self):
-            return train(self, resume_from_checkpoint, *args, **kwargs)
         base = Path(self.args.output_dir).resolve()
+        turn = request.Turn(base)
+        if trial is not None or not _can_leave(self) or not _told(turn.take() if first() else None):
+            _begun.add(base)
+            return train(self, resume_from_checkpoint, *args, **kwargs)
+        _begun.add(base)
         own = Own(request.folder_in(base), _LAST)
+        before = None
         if environment.restarts():
-            resume_from_checkpoint = _chosen(own, resume_from_checkpoint, self.args.output_dir)
+            before = _chosen(own, resume_from_checkpoint, self.args.output_dir)
         with request.listening() as asked:
-            self._maybe_log_save_evaluate = _Step(self, asked, own)
+            step = _Step(self, asked, own, turn)
+            save = self._save_checkpoint
+            self._maybe_log_save_evaluate = step
+            self._save_checkpoint = functools.partial(_noted, self, save, own)
             try:
-                return train(self, resume_from_checkpoint, *args, **kwargs)
+                done = train(self, before or resume_from_checkpoint, *args, **kwargs)
+            except Exception as failure:
+                if before and not step.taken:
+                    request.unusable(own, failure, first=first())
+                raise
             finally:
-                del self._maybe_log_save_evaluate
-                request.ended(base)
+                del self._maybe_log_save_evaluate, self._save_checkpoint
+            if first():
+                own.remove()
+            return done
 
     module.Trainer.train = resumed
+
+
+_begun: set[Path] = set()
+"""The folders in which trainings of this process have begun."""
+
+
+def _noted(trainer: Any, save: Any, own: Own, *args: Any, **kwargs: Any) -> None:
+    """A save on the training's own schedule: one that follows ours counts when it goes on."""
+    save(*args, **kwargs)
+    if first():
+        trial = args[1] if len(args) > 1 else kwargs.get("trial")
+        folder = Path(trainer._get_output_dir(trial)).resolve()
+        own.note_scheduled(folder / f"checkpoint-{trainer.state.global_step}")
 
 
 def _can_leave(trainer: Any) -> bool:
     options = trainer.args
     differs = options.save_only_model or options.push_to_hub or options.save_on_each_node
     known = all(hasattr(trainer, name) for name in _USED)
-    return known and not differs and request.possible(options.world_size)
+    joined = several() or options.world_size == 1
+    return known and joined and not differs and request.possible(options.world_size)
 
 
 class _Step:
@@ -83,51 +111,75 @@ class _Step:
     saves what is due. After that the training can leave, with nothing still to be done.
     """
 
-    def __init__(self, trainer: Any, asked: request.Request, own: Own) -> None:
-        self._trainer, self._asked, self._own = trainer, asked, own
-        self._do = trainer._maybe_log_save_evaluate
-        self._seen, self._has_saved = -1, False
+    def __init__(self, trainer: Any, asked: request.Request, own: Own, turn: request.Turn) -> None:
+        self._trainer, self._asked, self._own, self._turn = trainer, asked, own, turn
+        self._do, self._save_checkpoint = trainer._maybe_log_save_evaluate, trainer._save_checkpoint
+        self._seen = -1
+        self.taken = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         self._do(*args, **kwargs)
-        state, stops = self._trainer.state, self._trainer.control.should_training_stop
+        self.taken = True
+        state, control = self._trainer.state, self._trainer.control
         again, self._seen = state.global_step == self._seen, state.global_step
-        ends = stops or self._trainer.control.should_epoch_stop or state.epoch % 1 == 0
-        if self._asked.reached() and (again or not ends) and not self._has_saved:
-            self._has_saved = True
+        ends = control.should_epoch_stop or state.epoch % 1 == 0
+        if (
+            self._asked.reached()
+            and (again or not ends)
+            and not control.should_training_stop  # it is at its end
+        ):
             request.tried(self._own.at(state.global_step), self._save)
-            if not stops:  # else the training is at its end
-                leave(first=first())
+            leave(first=first())
 
     def _save(self, final: Path) -> None:
         trainer = self._trainer
+        if _told(self._turn.is_shared() if first() else None):
+            raise OSError("another training of the job runs in the same folder")
+        if first():
+            self._own.sign()
         optimizer = getattr(trainer.optimizer, "optimizer", trainer.optimizer)
         held = [list(trainer.model.parameters()), list(trainer.model.buffers()), optimizer.state]
         save(final, 0 if several() else size_of(held), self._write)
 
     def _write(self, made: Path) -> None:
+        """By Trainer, which takes this folder for that of its best checkpoint."""
         trainer = self._trainer
+        best = trainer.state.best_model_checkpoint
         trainer._get_output_dir = lambda trial: str(made.parent)  # noqa: ARG005
         try:
-            trainer._save_checkpoint(trainer.model, trial=None)
+            self._save_checkpoint(trainer.model, trial=None)
         finally:
             del trainer._get_output_dir
+        if trainer.state.best_model_checkpoint != best:
+            trainer.state.best_model_checkpoint = best
+            if trainer.args.should_save:
+                trainer.state.save_to_json(str(made / _LAST))
 
 
-def _chosen(own: Own, script: Any, folder: str) -> Any:
-    """What to go on from: the job's own checkpoint, or the script's choice if that has more steps.
+def _chosen(own: Own, script: Any, folder: str) -> str | None:
+    """What to go on from: the job's own checkpoint, or a later one of the training's schedule;
+    None: the script's choice, which has more steps.
 
     The first rank looks: on a network's file system others may still see what was.
     """
-    told: list[str | None] = [None]
+    path = None
     if first():
-        latest = own.latest()
-        if latest is not None and _steps(latest) >= _steps(_named(script, folder)):
-            told = [str(latest)]
-            own.clear(latest)
+        ours = own.latest()
+        found = [one for one in (ours, own.scheduled() if ours else None) if one]
+        latest = max(found, key=_steps, default=None)
+        if ours and latest and _steps(latest) >= _steps(_named(script, folder)):
+            path = str(latest)
+            own.clear(ours)
+    told: str | None = _told(path)
+    return told
+
+
+def _told(word: Any) -> Any:
+    """What the first rank says."""
+    told = [word]
     if several():
         dist.broadcast_object_list(told)
-    return told[0] or script
+    return told[0]
 
 
 def _named(script: Any, folder: str) -> Path | None:

@@ -9,6 +9,7 @@ lightning 2.6 (``signal_connector.py``, ``checkpoint_connector.py``, ``training_
 from __future__ import annotations
 
 import functools
+import os
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -31,25 +32,42 @@ def attach(module: ModuleType) -> None:
 
     @functools.wraps(fit)
     def resumed(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not _can_leave(self):
-            return fit(self, *args, **kwargs)
         base = Path(self.default_root_dir).resolve()
+        if base in _begun or not _can_leave(self):
+            if not _searches(self):
+                _begun.add(base)
+            return fit(self, *args, **kwargs)
+        _begun.add(base)
         own = Own(request.folder_in(base), _STATE)
         latest = own.latest() if environment.restarts() else None
         if latest is not None:
+            named = _named(
+                self, args[_POSITION] if len(args) > _POSITION else kwargs.get("ckpt_path")
+            )
+            if named is not None and _time(named) > _time(latest / _STATE):
+                latest = None
+        if latest is not None:
             args, kwargs = _with_path(args, kwargs, str(latest / _STATE))
-            if self.is_global_zero:
-                own.clear(latest)
         with request.listening() as asked:
-            ours = callback(asked, own)
+            ours = callback(asked, own, request.Turn(base), latest)
             self.callbacks.append(ours)
             try:
-                return fit(self, *args, **kwargs)
+                done = fit(self, *args, **kwargs)
+            except Exception as failure:
+                if latest is not None and not ours.stepped:
+                    request.unusable(own, failure, first=self.is_global_zero)
+                raise
             finally:
                 self.callbacks.remove(ours)
-                request.ended(base)
+            if ours.leads and self.is_global_zero and self.state.finished:
+                own.remove()
+            return done
 
     module.Trainer.fit = resumed
+
+
+_begun: set[Path] = set()
+"""The folders in which trainings of this process have begun."""
 
 
 def _can_leave(trainer: Any) -> bool:
@@ -59,7 +77,12 @@ def _can_leave(trainer: Any) -> bool:
     launcher = type(trainer.strategy.launcher).__mro__
     spawns = any(one.__name__ == "_MultiProcessingLauncher" for one in launcher)  # not the ranks
     local = trainer.num_nodes == 1 and "://" not in str(trainer.default_root_dir)
-    return local and not spawns and request.possible(trainer.world_size)
+    return local and not spawns and not _searches(trainer) and request.possible(trainer.world_size)
+
+
+def _searches(trainer: Any) -> bool:
+    """Whether this looks for a learning rate or a batch size, and the training comes after it."""
+    return any(getattr(one, "_early_exit", False) for one in trainer.callbacks)
 
 
 _POSITION = 4
@@ -72,22 +95,60 @@ def _with_path(args: Any, kwargs: Any, path: str) -> tuple[Any, Any]:
     return args, {**kwargs, "ckpt_path": path}
 
 
+def _named(trainer: Any, script: Any) -> Path | None:
+    """The checkpoint that ``fit(ckpt_path=script)`` takes, on a local file system."""
+    if script == "last":
+        finds = [getattr(one, "_find_last_checkpoints", None) for one in trainer.callbacks]
+        found = [Path(path) for find in finds if find for path in find(trainer)]
+        return max(found, key=_time, default=None)
+    return Path(script) if isinstance(script, (str, os.PathLike)) else None
+
+
+def _time(path: Path) -> float:
+    """When it was written, 0: it is not there."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
 def _callback(base: type) -> Any:
     class LeaveOnRequest(base):  # type: ignore[misc]
         """Saves when hops asks, after a batch with which the optimizer has stepped; then leaves."""
 
-        def __init__(self, asked: request.Request, own: Own) -> None:
-            self._asked, self._own = asked, own
+        def __init__(
+            self, asked: request.Request, own: Own, turn: request.Turn, latest: Path | None
+        ) -> None:
+            self._asked, self._own, self._turn, self._latest = asked, own, turn, latest
             self._step = 0
+            self.leads = self.stepped = False
+
+        def on_fit_start(self, trainer: Any, *_: Any) -> None:
+            """All ranks have looked for the checkpoint by now."""
+            first = trainer.is_global_zero
+            self.leads = trainer.strategy.broadcast(first and self._turn.take())
+            if first and self._latest is not None:
+                self._own.take()
+                self._own.clear(self._latest)
 
         def on_train_start(self, trainer: Any, *_: Any) -> None:
             self._step = trainer.global_step
 
         def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
+            self.stepped |= trainer.global_step != self._step
             stepped, self._step = trainer.global_step != self._step, trainer.global_step
             if stepped and self._asked.reached():
-                request.tried(self._own.at(self._step), lambda final: _save(trainer, final))
+                request.tried(self._own.at(self._step), lambda final: self._save(trainer, final))
                 leave(first=trainer.is_global_zero)
+
+        def _save(self, trainer: Any, final: Path) -> None:
+            first = trainer.is_global_zero
+            alone = self.leads and not trainer.strategy.broadcast(first and self._turn.is_shared())
+            if not alone:
+                raise OSError("it is not the only training of the job in this folder")
+            if first:
+                self._own.sign()
+            _save(trainer, final)
 
     return LeaveOnRequest
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import os
 import signal
 import sys
+import tempfile
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 from hops_profiler import environment
+from hops_profiler.checkpoint.leaving import leave
 from hops_profiler.checkpoint.wishes import Agreement, Asked
+from hops_profiler.frameworks.own import Own
 
 
 class Request:
@@ -38,27 +43,46 @@ def possible(ranks: int) -> bool:
 
 
 def folder_in(base: Path) -> Path:
-    """Where this training saves on request, one of several in ``base`` perhaps: the same folder in
-    each of the job's runs. `ended` counts on.
+    """Where a training saves on request: the same folder in each of the job's runs."""
+    return base / f"_hops-{environment.number()}"
+
+
+class Turn:
+    """Of the trainings in ``base`` in this run of the job, one saves on request: the first.
+
+    It is the first in the next run, too, since it has not ended. Which others follow a script may
+    decide by what has ended, and a later one would go on from the wrong checkpoint. While another
+    runs beside it, it is not known which is the first. Asked on the first rank. Notes are kept on
+    this node; epilog.sh removes them.
     """
-    step, before = environment.step(), _ended[base]
-    parts = [
-        environment.number(),
-        *([step] if step else []),
-        *([str(before + 1)] if before else []),
-    ]
-    return base / f"_hops-{'.'.join(parts)}"
+
+    def __init__(self, base: Path) -> None:
+        name = hashlib.sha256(os.fsencode(base)).hexdigest()[:16]
+        run = f"{environment.number()}.{environment.restarts()}"
+        self._first = Path(tempfile.gettempdir()) / f"hops-training.{run}.{name}"
+        self._others = self._first.with_name(f"{self._first.name}.others")
+
+    def take(self) -> bool:
+        """Whether it is this training's."""
+        if _made(self._first):
+            return True
+        _made(self._others)
+        return False
+
+    def is_shared(self) -> bool:
+        """Whether another training has asked since."""
+        return os.path.lexists(self._others)
 
 
-def ended(base: Path) -> None:
-    """The next training in ``base`` is another."""
-    _ended[base] += 1
+def _made(path: Path) -> bool:
+    try:
+        path.touch(0o600, exist_ok=False)
+    except OSError:
+        return False
+    return True
 
 
-_ended: Counter[Path] = Counter()
-
-
-@contextmanager
+@contextlib.contextmanager
 def listening() -> Iterator[Request]:
     """While this lasts hops' signal does not end the process, but is a request."""
     asked = Asked(signal.SIGUSR1)
@@ -76,3 +100,13 @@ def tried(final: Path, save: Callable[[Path], None]) -> None:
         save(final)
     except Exception as failure:  # of any framework, logger or file system
         sys.stderr.write(f"hops: {final}: not saved: {failure}\n")
+
+
+def unusable(own: Own, failure: Exception, *, first: bool) -> NoReturn:
+    """The training failed before a step when it went on from ``own``: the next run begins as
+    without it. Does not return.
+    """
+    sys.stderr.write(f"hops: cannot go on from {own.folder}, kept as .failed: {failure!r}\n")
+    if first:
+        own.set_aside()
+    leave(first=first)

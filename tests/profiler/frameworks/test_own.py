@@ -8,13 +8,16 @@ import pytest
 
 pytest.importorskip("torch")
 
+from hops_profiler import environment
 from hops_profiler.frameworks import request
-from hops_profiler.frameworks.own import Own
+from hops_profiler.frameworks.own import Own, same_command
 
 
 @pytest.fixture
 def own(tmp_path: Path) -> Own:
-    return Own(tmp_path / "_hops-17", "state.json")
+    own = Own(tmp_path / "_hops-17", "state.json")
+    own.sign()
+    return own
 
 
 def checkpoint(folder: Path, step: int, *, complete: bool = True) -> Path:
@@ -47,20 +50,84 @@ def test_once_the_job_goes_on_the_others_of_its_own_go(own: Own) -> None:
     checkpoint(own.folder / ".checkpoint-15.partial", 15)
     last = checkpoint(own.folder, 20)
     own.clear(last)
-    assert list(own.folder.iterdir()) == [last]
+    assert list(own.folder.glob("*checkpoint*")) == [last]
     assert scheduled.exists()
 
 
-def test_each_training_of_a_job_has_its_own(
+def test_a_training_of_another_command_does_not_take_it(
+    own: Own, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint(own.folder, 10)
+    monkeypatch.setattr("sys.argv", ["finetune.py"])
+    assert own.latest() is None
+
+
+@pytest.mark.parametrize(
+    ("words", "lr", "same"),
+    [
+        (["train.py", "--lr", "0.1"], "0.1", True),
+        (["train.py", "--lr", "0.2"], "0.2", True),  # for another number of GPUs
+        (["train.py", "--lr", "0.2"], "0.1", False),
+        (["train.py", "--fold", "2"], "2", False),
+        (["train.py"], "0.1", False),
+    ],
+)
+def test_what_hops_has_given_is_not_another_command(
+    words: list[str], lr: str, same: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["train.py", "--lr", "0.1"])
+    before = environment.command({"HOPS_LR": "0.1", "HOPS_RESTART_COUNT": "0"})
+    monkeypatch.setattr("sys.argv", words)
+    now = environment.command({"HOPS_LR": lr, "HOPS_RESTART_COUNT": "1"})
+    assert same_command(before, now) is same
+    assert not same_command(None, now)
+
+
+def test_which_run_it_is_does_not_excuse_another_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """``--fold $SLURM_RESTART_COUNT`` is another training in each run."""
+    seen = []
+    for run in ("0", "1"):
+        monkeypatch.setattr("sys.argv", ["train.py", "--fold", run])
+        seen.append(environment.command({"SLURM_RESTART_COUNT": run}))
+    assert not same_command(*seen)
+
+
+def test_one_training_of_a_run_goes_on_from_it(own: Own, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second one of the same command may be of other data."""
+    latest = checkpoint(own.folder, 10)
+    monkeypatch.setenv("HOPS_RESTART_COUNT", "1")
+    assert own.latest() == latest
+    own.take()
+    assert own.latest() is None
+    monkeypatch.setenv("HOPS_RESTART_COUNT", "2")
+    assert own.latest() == latest
+
+
+def test_the_folder_does_not_depend_on_the_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A later run may skip the steps before."""
     monkeypatch.setenv("HOPS_JOB", "1")
     monkeypatch.setenv("SLURM_JOB_ID", "17")
-    monkeypatch.delenv("SLURM_STEP_ID", raising=False)
-    names = [request.folder_in(tmp_path).name]
-    request.ended(tmp_path)
-    names.append(request.folder_in(tmp_path).name)
-    monkeypatch.setenv("SLURM_STEP_ID", "3")
-    names.append(request.folder_in(tmp_path).name)
-    names.append(request.folder_in(tmp_path / "other").name)
-    assert names == ["_hops-17", "_hops-17.2", "_hops-17.3.2", "_hops-17.3"]
+    names = set()
+    for step in ("0", "3"):
+        monkeypatch.setenv("SLURM_STEP_ID", step)
+        names.add(request.folder_in(tmp_path).name)
+    assert names == {"_hops-17"}
+
+
+def test_of_several_trainings_in_a_folder_the_first_has_the_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    first, second, elsewhere = (request.Turn(tmp_path / name) for name in ("out", "out", "other"))
+    assert first.take()
+    assert not first.is_shared()
+    assert not second.take()
+    assert first.is_shared()
+    assert elsewhere.take()
+    assert not elsewhere.is_shared()
+    monkeypatch.setenv("HOPS_RESTART_COUNT", "1")
+    assert request.Turn(tmp_path / "out").take()

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from threading import Thread
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -22,14 +23,18 @@ from hops_profiler.frameworks import accelerate, huggingface, lightning, request
 
 
 @pytest.fixture(autouse=True)
-def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def job(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
     for name in ("HOPS_REPORT_DIR", "HOPS_STATE_DIR", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS"):
         monkeypatch.delenv(name, raising=False)
     for name, value in (("HOPS_JOB", "1"), ("HOPS_TRIAL", "1"), ("HOPS_REQUEUE_EXIT_CODE", "85")):
         monkeypatch.setenv(name, value)  # a trial does not ask Slurm
     monkeypatch.setenv("SLURM_JOB_ID", "17")
     monkeypatch.setenv("HOPS_RESTART_COUNT", "0")
-    monkeypatch.setattr(request, "_ended", Counter())
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path_factory.mktemp("node")))
+    monkeypatch.setattr(huggingface, "_begun", set())
+    monkeypatch.setattr(lightning, "_begun", set())
     before = signal.getsignal(signal.SIGTERM)
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)
     yield
@@ -38,8 +43,21 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def started_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOPS_RESTART_COUNT", "1")
-    monkeypatch.setattr(request, "_ended", Counter())
+    runs = int(os.environ["HOPS_RESTART_COUNT"])
+    monkeypatch.setenv("HOPS_RESTART_COUNT", str(runs + 1))
+    for framework in (huggingface, lightning):
+        monkeypatch.setattr(framework, "_begun", set())
+
+
+class State:
+    """Trainer's, as far as it counts here."""
+
+    def __init__(self) -> None:
+        self.global_step, self.epoch = 0, 0.0
+        self.best_model_checkpoint: str | None = None
+
+    def save_to_json(self, path: str) -> None:
+        Path(path).write_text(json.dumps(vars(self)))
 
 
 class Trainer:
@@ -52,16 +70,22 @@ class Trainer:
             save_only_model=False,
             push_to_hub=False,
             save_on_each_node=False,
+            should_save=True,
         )
         self.model = torch.nn.Linear(2, 2)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
-        self.state = SimpleNamespace(global_step=0, epoch=0.0)
+        self.state = State()
         self.control = SimpleNamespace(should_training_stop=False, should_epoch_stop=False)
         self.asked, self.stops, self.resumed = asked, stops, None
+        self.best, self.every, self.fails = 0, 0, False
         self.log = list[str]()
 
     def train(self, resume_from_checkpoint: Any = None) -> None:
         self.resumed = resume_from_checkpoint
+        if self.resumed and self.fails:
+            raise ValueError("cannot be loaded")
+        if isinstance(self.resumed, str):
+            self.state.global_step = int(self.resumed.rpartition("-")[2])
         while not self.control.should_training_stop:
             self.state.global_step += 1
             self.state.epoch = self.state.global_step / 3
@@ -74,13 +98,19 @@ class Trainer:
 
     def _maybe_log_save_evaluate(self, when: str) -> None:
         self.log.append(f"{when} {self.state.global_step}")
+        if self.every and when == "step" and self.state.global_step % self.every == 0:
+            self._save_checkpoint(self.model, trial=None)
 
     def _get_output_dir(self, trial: None) -> str:
         return self.args.output_dir
 
     def _save_checkpoint(self, _model: object, trial: None) -> None:
-        made = Path(self._get_output_dir(trial)) / f"checkpoint-{self.state.global_step}"
+        run = Path(self._get_output_dir(trial))
+        made = run / f"checkpoint-{self.state.global_step}"
         saved(made, self.state.global_step)
+        if self.best and (run / f"checkpoint-{self.best}").exists():
+            self.state.best_model_checkpoint = str(run / f"checkpoint-{self.best}")
+        self.state.save_to_json(str(made / "trainer_state.json"))
 
 
 def saved(folder: Path, step: int) -> Path:
@@ -126,31 +156,128 @@ def test_another_jobs_checkpoint_is_never_taken(
     assert (tmp_path / "_hops-18" / "checkpoint-340").exists()
 
 
-def test_nor_that_of_another_training_of_the_job(
+def test_a_later_training_in_a_folder_saves_nothing(
     trainer: type[Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """In the next run it may be the first, and what comes after it the second."""
     trainer(tmp_path).train()
+    second = trainer(tmp_path)
+    seen = []
+    second._maybe_log_save_evaluate = lambda _: seen.append(signal.getsignal(signal.SIGUSR1))  # type: ignore[method-assign]
+    second.train()
+    assert set(seen) == {signal.SIG_DFL}
+
+
+def test_folds_of_which_a_later_run_skips_those_that_have_ended(
+    trainer: type[Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     left(trainer(tmp_path, 2))
     started_again(monkeypatch)
-    first, second = trainer(tmp_path), trainer(tmp_path)
+    first = trainer(tmp_path)
     first.train()
-    saved(tmp_path / "checkpoint-6", 6)  # on its schedule
+    assert first.resumed == str(tmp_path / "_hops-17" / "checkpoint-2")
+    assert not (tmp_path / "_hops-17").exists()
+    started_again(monkeypatch)  # without the first fold, which has ended
+    second = left(trainer(tmp_path, 4))
+    assert second.resumed is None
+    started_again(monkeypatch)
+    second, third = trainer(tmp_path), trainer(tmp_path)
     second.train()
-    assert first.resumed is None
-    assert second.resumed == str(tmp_path / "_hops-17.2" / "checkpoint-2")
+    third.train()
+    assert second.resumed == str(tmp_path / "_hops-17" / "checkpoint-4")
+    assert third.resumed is None
 
 
-def test_what_the_script_names_counts_if_it_has_more_steps(
+def test_two_trainings_at_a_time_in_a_folder_save_nothing(
+    trainer: type[Trainer], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = trainer(tmp_path, 4)
+    do = one._maybe_log_save_evaluate
+
+    def beside(when: str) -> None:
+        if one.state.global_step == 1:
+            request.Turn(tmp_path).take()  # as another process does
+        do(when)
+
+    one._maybe_log_save_evaluate = beside  # type: ignore[method-assign]
+    left(one)
+    assert "another training" in capsys.readouterr().err
+    assert not list(tmp_path.glob("_hops-17/checkpoint-*"))
+
+
+@pytest.mark.parametrize("best", [2, 4])
+def test_the_best_checkpoint_stays_where_it_is(
+    trainer: type[Trainer], tmp_path: Path, best: int
+) -> None:
+    """Trainer takes the folder in which it saves for the one with the best, too."""
+    one = trainer(tmp_path, 4)
+    one.best, one.every = best, 2
+    left(one)
+    written = json.loads((tmp_path / "_hops-17/checkpoint-4/trainer_state.json").read_text())
+    wanted = str(tmp_path / f"checkpoint-{best}")
+    assert [written["best_model_checkpoint"], one.state.best_model_checkpoint] == [wanted] * 2
+
+
+def test_what_was_saved_on_schedule_afterwards_counts(
     trainer: type[Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that ends by itself, as where a node fails, leaves it to the next."""
+    left(trainer(tmp_path, 2))
+    saved(tmp_path / "checkpoint-9", 9)  # another training's
+    started_again(monkeypatch)
+    again = trainer(tmp_path)
+    again.every = 3
+
+    def fails() -> None:
+        raise RuntimeError("the node fails")
+
+    do = again._maybe_log_save_evaluate
+    again._maybe_log_save_evaluate = lambda when: (
+        fails() if again.state.global_step > 4 else do(when)
+    )  # type: ignore[func-returns-value, method-assign]
+    with pytest.raises(RuntimeError):
+        again.train()
+    started_again(monkeypatch)
+    last = trainer(tmp_path)
+    last.train()
+    assert last.resumed == str(tmp_path / "checkpoint-3")
+
+
+def test_what_cannot_be_loaded_is_not_tried_again(
+    trainer: type[Trainer],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As without hops the job then begins anew."""
+    left(trainer(tmp_path, 2))
+    started_again(monkeypatch)
+    again = trainer(tmp_path)
+    again.fails = True
+    left(again)
+    assert "cannot be loaded" in capsys.readouterr().err
+    started_again(monkeypatch)
+    last = trainer(tmp_path)
+    last.fails = True
+    last.train()
+    assert last.resumed is None
+    assert (tmp_path / "_hops-17.failed" / "checkpoint-2").exists()
+
+
+@pytest.mark.parametrize(("steps", "resumed"), [(1, "_hops-17/checkpoint-4"), (5, None)])
+def test_what_the_script_names_counts_if_it_has_more_steps(
+    trainer: type[Trainer],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    steps: int,
+    resumed: str | None,
 ) -> None:
     left(trainer(tmp_path, 4))
     started_again(monkeypatch)
-    for steps, resumed in ((1, str(tmp_path / "_hops-17" / "checkpoint-4")), (5, True)):
-        monkeypatch.setattr(request, "_ended", Counter())
-        saved(tmp_path / f"checkpoint-{steps}", steps)
-        again = trainer(tmp_path)
-        again.train(True)
-        assert again.resumed == resumed
+    saved(tmp_path / f"checkpoint-{steps}", steps)
+    again = trainer(tmp_path)
+    again.train(True)
+    assert again.resumed == (str(tmp_path / resumed) if resumed else True)
 
 
 def test_a_script_that_looks_first_finds_the_jobs_own(
@@ -172,9 +299,8 @@ def test_what_is_due_is_done_first(
 
 
 def test_a_training_at_its_end_ends(trainer: type[Trainer], tmp_path: Path) -> None:
-    one = trainer(tmp_path, asked=6)
-    one.train()
-    assert [path.name for path in (tmp_path / "_hops-17").iterdir()] == ["checkpoint-6"]
+    trainer(tmp_path, asked=6).train()
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_save_that_fails_is_as_none(
@@ -198,10 +324,13 @@ def test_it_keeps_out(trainer: type[Trainer], tmp_path: Path, option: str) -> No
 class Fit:
     """Lightning's Trainer, of one step."""
 
-    def __init__(self, folder: Path, launcher: str = "_Launcher") -> None:
+    def __init__(self, folder: Path, launcher: str = "_Launcher", *, asked: bool = True) -> None:
+        self.asked, self.resumed = asked, None
         base = type(launcher, (), {})
         self.log = list[str]()
+        self.state = SimpleNamespace(finished=True)
         self.strategy = SimpleNamespace(
+            broadcast=lambda word: word,
             launcher=type("Ours", (base,), {})(),
             checkpoint_io=SimpleNamespace(teardown=self._written),
         )
@@ -211,10 +340,14 @@ class Fit:
         self.is_global_zero, self.global_step = True, 0
         self.pending: Path | None = None
 
-    def fit(self) -> None:
+    def fit(self, ckpt_path: Any = None) -> None:
+        self.resumed = ckpt_path
         for one in self.callbacks:
-            self.global_step = 1
-            signal.raise_signal(signal.SIGUSR1)
+            one.on_fit_start(self)
+            one.on_train_start(self)
+            self.global_step += 1
+            if self.asked:
+                signal.raise_signal(signal.SIGUSR1)
             one.on_train_batch_end(self)
 
     def save_checkpoint(self, path: Path) -> None:
@@ -238,6 +371,56 @@ def test_an_asynchronous_save_is_waited_for(fit: type[Fit], tmp_path: Path) -> N
     with pytest.raises(SystemExit):
         fit(tmp_path).fit()
     assert (tmp_path / "_hops-17" / "checkpoint-1" / "lightning.ckpt").exists()
+
+
+def lightning_left(one: Fit) -> Fit:
+    with pytest.raises(SystemExit):
+        one.fit()
+    return one
+
+
+def test_lightning_goes_on_in_its_first_training_only(
+    fit: type[Fit], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lightning_left(fit(tmp_path))
+    started_again(monkeypatch)
+    first, second = fit(tmp_path, asked=False), fit(tmp_path)
+    first.fit()
+    second.fit()
+    assert first.resumed == str(tmp_path / "_hops-17" / "checkpoint-1" / "lightning.ckpt")
+    assert (second.resumed, second.callbacks) == (None, [])
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_search_for_the_learning_rate_is_not_the_training(
+    fit: type[Fit], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lightning_left(fit(tmp_path))
+    started_again(monkeypatch)
+    search, training = fit(tmp_path, asked=False), fit(tmp_path, asked=False)
+    search.callbacks = [Mock(_early_exit=True)]
+    search.fit()
+    training.fit()
+    assert search.resumed is None
+    assert training.resumed is not None
+
+
+def test_a_later_checkpoint_that_the_script_names_counts(
+    fit: type[Fit], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lightning_left(fit(tmp_path))
+    ours = tmp_path / "_hops-17" / "checkpoint-1" / "lightning.ckpt"
+    theirs = tmp_path / "last.ckpt"
+    theirs.touch()
+    for seconds, resumed in ((-9, ours), (9, theirs)):
+        started_again(monkeypatch)
+        when = ours.stat().st_mtime + seconds
+        os.utime(theirs, (when, when))
+        one = fit(tmp_path)
+        one.state.finished = False
+        with pytest.raises(SystemExit):
+            one.fit(ckpt_path=str(theirs))
+        assert str(one.resumed) == str(resumed)
 
 
 def test_where_fit_spawns_the_ranks_it_keeps_out(fit: type[Fit], tmp_path: Path) -> None:
