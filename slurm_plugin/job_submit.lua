@@ -26,6 +26,9 @@ local DENIED = slurm.ESLURM_ACCESS_DENIED or slurm.ERROR -- scontrol shows the c
 -- As sbatch writes it: with '/' from 23.11 on, which has this constant since 23.11.3.
 local GPU = slurm.GRES_ALLOW_TASK_SHARING and "gres/gpu:" or "gres:gpu:"
 
+-- --ntasks-per-node alone sets SLURM_NTASKS: from 23.02 on, which can be told from 23.11.3 on.
+local COUNTS_TASKS_OF_NODE = slurm.GRES_ALLOW_TASK_SHARING ~= nil
+
 local PREFIX = "hops:"
 
 -- The bounds of what a comment may say; hopsd/model/bounds.py has the same, and why.
@@ -466,8 +469,16 @@ local function read_options(job)
   if problem then return nil, problem end
   o.per_task, task_kind, _, problem = gpus_of(job.tres_per_task)
   if problem then return nil, problem end
-  if given(job.tres_per_socket) then return nil, "--gpus-per-socket is not accepted; ask for --gpus-per-node" end
-  o.kind = kind or total_kind or task_kind
+  local per_socket, socket_kind
+  per_socket, socket_kind, _, problem = gpus_of(job.tres_per_socket)
+  if problem then return nil, problem end
+  if per_socket and not o.per_node then
+    if not given(job.sockets_per_node) then
+      return nil, "--gpus-per-socket without --sockets-per-node is not accepted; ask for --gpus-per-node"
+    end
+    o.per_node = per_socket * job.sockets_per_node
+  end
+  o.kind = kind or total_kind or task_kind or socket_kind
   o.nodes = given(job.max_nodes) and job.max_nodes or given(job.min_nodes) and job.min_nodes > 1 and job.min_nodes or nil
   o.tasks_each = given(job.ntasks_per_node) and job.ntasks_per_node > 0 and job.ntasks_per_node or nil
   o.tasks = given(job.num_tasks) and job.num_tasks > 0 and job.num_tasks or nil
@@ -480,6 +491,9 @@ local function read_options(job)
   o.cores = given(job.cpus_per_task) and job.cpus_per_task > 0 and job.cpus_per_task
     or number_of(job.tres_per_task, "cpu")
   o.cores_per_gpu = number_of(job.cpus_per_tres, "gpu")
+  o.least_cores = given(job.pn_min_cpus) and job.pn_min_cpus or 0
+  o.memory_per_core = given(job.min_mem_per_cpu)
+  o.disk = given(job.pn_min_tmp_disk) and job.pn_min_tmp_disk > 0 and job.pn_min_tmp_disk or nil
   o.memory_per_gpu, o.memory_text = number_of(job.mem_per_tres, "gpu"), job.mem_per_tres
   o.exclusive = job.shared == EXCLUSIVE
   if not o.per_node and o.per_task and o.tasks_each then o.per_node = o.per_task * o.tasks_each end
@@ -513,16 +527,25 @@ local function tasks_of(o)
   return nil, math.floor(each)
 end
 
+-- Cores for each GPU as a ratio. --mincpus is for each node. With memory by cores, one core for each
+-- task, as Slurm gives it: more of them would multiply the memory.
 local function cores_of(o, tasks, tasks_each, smallest)
   if o.cores_per_gpu then return ratio(o.cores_per_gpu, 1) end
-  if not o.cores then return nil end
-  if tasks then
-    local a, b = tasks:match("(%d+)/(%d+)")
-    return ratio(o.cores * a, tonumber(b))
-  end
   local nodes = o.nodes or 1
-  local gpus = o.per_node and o.per_node * nodes or o.total or math.max(smallest, nodes)
-  return ratio(o.cores * (tasks_each or 1) * nodes, gpus > 0 and gpus or nodes)
+  local own = o.per_node and o.per_node * nodes or o.total
+  local gpus = own or math.max(smallest, nodes)
+  if gpus == 0 then gpus = nodes end
+  local count, of = 0, 1
+  local each = o.cores or own and o.memory_per_core and 1
+  if each and tasks then
+    local a, b = tasks:match("(%d+)/(%d+)")
+    count, of = each * a, tonumber(b)
+  elseif each then
+    count, of = each * (tasks_each or 1) * nodes, gpus
+  end
+  local least = o.least_cores * nodes
+  if least * of > count * gpus then count, of = least, gpus end
+  return count > 0 and ratio(count, of) or nil
 end
 
 -- The smallest of the counts that are a multiple of `each`.
@@ -736,6 +759,7 @@ local function fixed_ranks(script, shape)
   local text = "\n" .. commands_of(script)
   local numbers = numbers_of(text)
   local ranks = count_in(text, "%-%-nproc[_-]per[_-]node", numbers) or count_in(text, "%-%-num_gpus", numbers)
+    or count_in(text, "trainer%.devices", numbers)
   if ranks or shape ~= "node" then return ranks end
   for line in text:gmatch("[^\n]+") do
     local _, launched = line:find("accelerate launch", 1, true)
@@ -761,6 +785,19 @@ local function fixed_total(script, shape)
   local processes = shape ~= "node" and count_in(text, "%-%-num_processes", numbers)
   if processes and processes > 1 then
     return { "--num_processes", processes, "$((SLURM_NNODES * SLURM_GPUS_ON_NODE)) in place of the number" }
+  end
+end
+
+-- The tasks that a step asks for by a number: srun -n 4 of a script that asks for 4 tasks.
+local function fixed_tasks(script, o)
+  if not o.tasks or o.tasks < 2 or not o.tasks_ratio then return nil end
+  for line in commands_of(script):gsub("\\\n", " "):gmatch("[^\n]+") do
+    local _, last = line:find("srun%s")
+    local options = last and " " .. table.concat(options_after(line, last), " ") .. " " or ""
+    local count = options:match("%s%-n%s?(%d+)%s") or options:match("%s%-%-ntasks[=%s](%d+)%s")
+    if tonumber(count) == o.tasks then
+      return { "srun -n", o.tasks, "$SLURM_NTASKS in place of the number" }
+    end
   end
 end
 
@@ -831,7 +868,8 @@ local function contract(job, pairs_found)
   o.tasks_ratio, o.tasks_of_node = tasks, tasks_each
   add("shape", o.shape)
   add("per_node", o.each and string.format("%d", o.each))
-  add("counted", o.tasks and "yes") -- else Slurm sets no SLURM_NTASKS
+  -- Otherwise Slurm sets no SLURM_NTASKS.
+  add("counted", (o.tasks or COUNTS_TASKS_OF_NODE and o.tasks_each) and "yes")
   add("tasks", tasks)
   add("tasks_each", tasks_each and string.format("%d", tasks_each))
   o.cores_ratio = cores_of(o, tasks, tasks_each, smallest_count(pairs_found.reqs))
@@ -843,6 +881,7 @@ local function contract(job, pairs_found)
   add("signal", o.signal)
   add("type", o.kind)
   add("gres", o.gres)
+  add("disk", o.disk and string.format("%.0f", o.disk))
   add("nodes", given(job.req_nodes) and job.req_nodes)
   add("traps", o.traps)
   add("starts", starts_of(job))
@@ -868,7 +907,7 @@ local function doubt_of_ranks(_, o, pairs_found)
 end
 
 local function doubt_of_total(script, o, pairs_found)
-  local total = fixed_total(script, o.shape)
+  local total = fixed_total(script, o.shape) or fixed_tasks(script, o)
   if not total then return nil end
   local name, count, instead = total[1], total[2], total[3]
   local own = o.per_node and o.per_node * (o.nodes or 1) or o.total

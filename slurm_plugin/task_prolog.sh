@@ -272,7 +272,7 @@ case ${SLURM_STEP_ID:--5} in
             [ "$kind" = "$asked:" ] && kind=
             [ -z "$asked" ] || [ -z "$given" ] || echo "export SLURM_$name=$kind$given"
         done
-        for name in NTASKS_PER_SOCKET; do # job_submit.lua says that they are ignored
+        for name in NTASKS_PER_SOCKET GPUS_PER_SOCKET; do # job_submit.lua says that they are ignored
             echo "unset SLURM_$name"
         done
         ;;

@@ -17,10 +17,11 @@ class Asked:
     specified. Tasks: ``tasks_per_gpu``, else ``tasks_each`` on each node. ``cores_per_gpu`` None:
     the site's default. ``memory_mb_per_gpu``: from ``--mem-per-gpu``; ``whole_memory``:
     ``--mem=0``; ``default_memory``: no memory option. ``gres``: other than GPUs, per node, such as
-    ``VRAM:12G,nvme:1``. ``nodes``: from ``--nodelist``, None: any. ``signal``: the one the script
-    wants before it is stopped, "": the site's; sent to its steps only if ``signal_steps``, else to
-    its shell, ``signal_seconds`` ahead. ``traps``: the signals that the script handles, None:
-    unknown. ``ranks``: started on each node whatever the job gets there, None: one per GPU.
+    ``VRAM:12G,nvme:1``. ``disk_mb``: from ``--tmp``, per node. ``nodes``: from ``--nodelist``,
+    None: any. ``signal``: the one the script wants before it is stopped, "": the site's; sent to
+    its steps only if ``signal_steps``, else to its shell, ``signal_seconds`` ahead. ``traps``: the
+    signals that the script handles, None: unknown. ``ranks``: started on each node whatever the job
+    gets there, None: one per GPU.
     ``switches``: the most leaf switches that its nodes may be on, None: any number;
     ``switches_seconds``: how long it would wait for that, None: for ever. ``starts``: what the
     script starts its training by, where that matters to measuring it
@@ -38,6 +39,7 @@ class Asked:
     exclusive: bool = False
     gpu_type: GpuType | None = None
     gres: str = ""
+    disk_mb: int = 0
     nodes: frozenset[NodeName] | None = None
     signal: str = ""
     signal_steps: bool = False

@@ -107,7 +107,7 @@ class NodeReading:
     never; ``reservation``: the name of the current one. ``idle_cores``, ``idle_memory_mb``: free
     now, None: unknown. ``gres``: counts of other resources than GPUs. ``switch``: its leaf switch,
     "": unknown. A node with several GPU types is one for each (:func:`hopsd.model.ids.part_of`);
-    ``by_type``: Slurm gives its GPUs only to jobs that ask for the type.
+    ``by_type``: Slurm gives its GPUs only to jobs that ask for the type. ``disk_mb``: TmpDisk.
     """
 
     name: NodeName
@@ -128,6 +128,7 @@ class NodeReading:
     reservation: str = ""
     switch: str = ""
     by_type: bool = False
+    disk_mb: int = 0
 
     @property
     def mixed(self) -> bool:

@@ -509,6 +509,7 @@ def _node(
         features=frozenset(_words(fields.get("ActiveFeatures"))),
         gres=_other_gres(fields.get("Gres", "")),
         reservation=UNNAMED if "RESERVED" in flags else "",
+        disk_mb=_digits(fields.get("TmpDisk")) or 0,
     )
 
 

@@ -138,7 +138,14 @@ def test_what_hops_cannot_plan_with_is_refused(
             "shape:even|per_node:4|counted:yes|tasks:1/2|cores:3/1|memory:default",
         ),
         ("--ntasks=4 --gpus-per-task=1", "shape:even|counted:yes|tasks:1/1|memory:default"),
-        ("--ntasks=4 --gpus=4 --mem-per-cpu=1G", "shape:even|counted:yes|tasks:1/1"),
+        ("--ntasks=4 --gpus=4 --mem-per-cpu=1G", "shape:even|counted:yes|tasks:1/1|cores:1/1"),
+        ("-n1 --gpus=2 --mem-per-cpu=1G", "shape:node|counted:yes|cores:1/2"),
+        ("--gres=gpu:4 --mincpus=8", "shape:node|cores:2/1|memory:default"),
+        ("--gres=gpu:4 --mincpus=8 -c12", "shape:node|cores:3/1|memory:default"),
+        (
+            "--gpus-per-socket=4 --sockets-per-node=1 --ntasks-per-node=1",
+            "shape:node|counted:yes|memory:default",
+        ),
         ("--gpus=4 --ntasks-per-gpu=1", "shape:even|counted:yes|tasks:1/1|memory:default"),
         ("-N1 --gpus=2 --mem-per-gpu=3G --cpus-per-gpu=4", "shape:node|cores:4/1|memory:3072"),
         (
@@ -204,6 +211,7 @@ def test_the_comment_has_the_last_word_on_the_shape(
         ("--gres=gpu:8 -N2", "8,16", "torchrun --nproc_per_node=8", False),
         ("--gres=gpu:8 -N2", "8,16", "torchrun --nproc_per_node=4", True),
         ("", "8", "torchrun --nproc_per_node=8", True),
+        ("--gres=gpu:2", "1,2", "srun python t.py trainer.devices=2", True),
     ],
 )
 def test_a_count_that_the_script_does_not_take_from_its_allocation_is_named(
@@ -213,6 +221,27 @@ def test_a_count_that_the_script_does_not_take_from_its_allocation_is_named(
     done = as_user(cluster, OWNER, *command, *options.split(), f"--wrap={launch} train.py")
     assert done.returncode == 0
     assert ("write --nproc_per_node=gpu" in done.stderr) == warned
+
+
+@pytest.mark.parametrize(
+    ("reqs", "step", "warned"),
+    [
+        ("4,8", "srun -n 8 -c 2 python", True),
+        ("4,8", "srun --label \\\n --ntasks=8 python", True),
+        ("8", "srun -n8 python", False),
+        ("4,8", "srun -n 2 -N2 hostname", False),
+        ("4,8", "srun python t.py -n 8", False),
+        ("4,8", "srun -n $SLURM_NTASKS python", False),
+    ],
+)
+def test_a_step_with_the_scripts_own_number_of_tasks_is_named(
+    cluster: PrivateCluster, reqs: str, step: str, warned: bool
+) -> None:
+    options = "--output=/dev/null --chdir=/ --nodes=2 --gpus-per-node=4 --ntasks-per-node=4"
+    wrap = (f"--comment=hops:reqs={reqs}", f"--wrap={step}")
+    done = as_user(cluster, OWNER, "sbatch", *options.split(), *wrap)
+    assert done.returncode == 0
+    assert ("8 ranks (srun -n)" in done.stderr) == warned
 
 
 def test_uneven_nodes_take_no_tasks_for_several_gpus(cluster: PrivateCluster) -> None:

@@ -244,6 +244,29 @@ PATTERNS = [
         'NODES=2\nsrun bash -c "torchrun --nnodes=$NODES --nproc_per_node=4 t.py"',
         8,
     ),
+    Pattern(
+        "gpus-per-socket",
+        "--ntasks-per-node=1 --cpus-per-task=10 --gpus-per-socket=2 --sockets-per-node=1",
+        LAUNCHER,
+        2,
+    ),
+    Pattern("tasks-without-nodes", "--ntasks-per-node=2 --gres=gpu:2 --cpus-per-task=4", EACH, 2),
+    Pattern("cores-of-a-node", "--nodes=1 --gres=gpu:2 --mincpus=8", LAUNCHER, 2),
+    Pattern("memory-of-one-core", "--ntasks=1 --gpus=2 --mem-per-cpu=6G", LAUNCHER, 2),
+    Pattern("local-disk", "--nodes=1 --gres=gpu:2 --tmp=500M", LAUNCHER, 2),
+    Pattern(
+        "overcommit",
+        "--nodes=2 --gpus-per-node=v100:4 --ntasks-per-node=4 --exclusive --overcommit --mem=0",
+        EACH,
+        8,
+    ),
+    Pattern(
+        "binding",
+        "--nodes=1 --gres=gpu:2 --ntasks-per-node=2 --cpus-per-task=4 --ntasks-per-core=1"
+        " --mem-bind=local --gres-flags=enforce-binding --distribution=cyclic --time=9 --time-min=5",
+        EACH,
+        2,
+    ),
     Pattern("licences", "--nodes=1 --gres=gpu:1 --licenses=tool:2", EACH, 1),
     Pattern("switches", "--nodes=2 --switches=1 --gres=gpu:2 --ntasks-per-node=2", EACH, 4),
     Pattern("gpu-bind", f"{TWO} --ntasks-per-node=4 --cpus-per-task=2 --gpu-bind=closest", EACH, 8),
@@ -265,5 +288,7 @@ ELASTIC = [
     ("two-nodes-tasks", "reqs=13;shape=any", {13}),
     ("gpus-per-task", "reqs=13;shape=any", {13}),
     ("launcher-of-one-node", "reqs=3", {3}),
+    ("gpus-per-socket", "reqs=4", {4}),
+    ("memory-of-one-core", "reqs=4", {4}),
 ]
 """A pattern on other counts than its own: comment, GPUs that it may get."""

@@ -35,6 +35,7 @@ CONF = [
     "DefMemPerCPU=500",
     "TopologyPlugin=topology/tree",
     "Licenses=tool:2",
+    "NodeName=DEFAULT TmpDisk=1000",
 ]
 SWITCHES = {"s0": "n0,n1,n2", "s1": "n3,n4,n5"}
 TOPOLOGY = "".join(f"SwitchName={name} Nodes={nodes}\n" for name, nodes in SWITCHES.items())

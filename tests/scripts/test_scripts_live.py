@@ -59,7 +59,8 @@ def check_same(pattern: Pattern, plain: Run, hops: Run) -> None:
     assert plain.state == "COMPLETED", plain.told + plain.output
     check_ranks(hops, pattern.gpus)
     if pattern.same:
-        cores = "--cpus-per" in pattern.options  # else hops gives one with each GPU
+        # Where no cores are asked for, hops gives one with each GPU.
+        cores = any(option in pattern.options for option in ("--cpus-per", "--mincpus"))
         assert figures(hops, cores=cores) == figures(plain, cores=cores)
         assert hops.memory == plain.memory
     if "--switches=1" in pattern.options:

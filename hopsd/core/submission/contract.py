@@ -79,6 +79,7 @@ def _asked(said: Mapping[str, str]) -> Asked:
         exclusive=said.get("exclusive") == "yes",
         gpu_type=GpuType(said["type"]) if said.get("type") else None,
         gres=said.get("gres", ""),
+        disk_mb=_whole(said.get("disk")) or 0,
         nodes=_nodes(said.get("nodes")),
         signal=name if name in SIGNALS else "",
         signal_steps=name in SIGNALS and target == "steps",

@@ -50,7 +50,7 @@ def rules_of(
 
 
 def allowed_nodes(job: JobReading, nodes: Iterable[NodeReading]) -> list[NodeReading]:
-    """The nodes with the GPU type, features and other GRES that the job asks for.
+    """The nodes with the GPU type, features, disk and other GRES that the job asks for.
 
     For ``[a|b]`` the alternative with most GPUs; ``--switches`` is for ``core/queue/switches.py``.
     Jobs on a node with several GPU types share it, so it is for none with ``--exclusive``.
@@ -65,6 +65,7 @@ def allowed_nodes(job: JobReading, nodes: Iterable[NodeReading]) -> list[NodeRea
         and host_of(node.name) not in job.excluded
         and not (asked.exclusive and node.mixed)
         and all(node.gres.get(name, 0) >= count for name, count in wanted.items())
+        and node.disk_mb >= asked.disk_mb
     ]
     if job.features:
         choices = [

@@ -26,6 +26,7 @@ BIG = NodeReading(
     memory_mb=512_000,
     features=frozenset({"a100", "ib"}),
     gres={"VRAM": 40 << 30},
+    disk_mb=900_000,
 )
 SMALL = NodeReading(
     NodeName("n1"),
@@ -53,7 +54,7 @@ def rules(words: str = "", site: SiteMemory = COUNTED, **fields: object) -> Rule
 def test_the_word_of_the_submit_plugin_is_read() -> None:
     word = (
         "shape:even|per_node:4|counted:yes|tasks:1/2|cores:24/4|memory:7000|exclusive:yes"
-        "|signal:steps:USR2|type:a100|gres:VRAM:12G,nvme:1|nodes:n[0-1],m3"
+        "|signal:steps:USR2|type:a100|gres:VRAM:12G,nvme:1|disk:500|nodes:n[0-1],m3"
     )
     assert read_asked(f"hops:asks|{word}") == Asked(
         shape=ShapeRule.EVEN,
@@ -64,6 +65,7 @@ def test_the_word_of_the_submit_plugin_is_read() -> None:
         exclusive=True,
         gpu_type=GpuType("a100"),
         gres="VRAM:12G,nvme:1",
+        disk_mb=500,
         nodes=frozenset(map(NodeName, ("n0", "n1", "m3"))),
         signal="USR2",
         signal_steps=True,
@@ -105,6 +107,7 @@ def test_types_nodes_and_other_gres_name_the_nodes() -> None:
     assert rules(excluded=frozenset({"n0"})).nodes == {"n1", "n2"}
     assert rules("gres:VRAM:20G").nodes == {"n0", "n2"}
     assert rules("gres:VRAM:50G").nodes == set()
+    assert rules("disk:900000").nodes == {"n0", "n2"}
     assert gres_count("12G") == 12 << 30
     assert gres_count("7") == 7
 
