@@ -1,0 +1,53 @@
+"""Every option of this release's sbatch is in the users' table; what hops has no need of is kept."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from submit_live import queue, sbatch, shown
+
+from examples.demo.cluster import PrivateCluster
+
+pytestmark = pytest.mark.live
+
+USERS = Path(__file__).parents[2] / "docs" / "users.md"
+
+KEPT = """
+    --acctg-freq=30 --bb=x --cluster-constraint=x --container=/x --cpu-freq=low --deadline=now+2days
+    --delay-boot=5 --dependency=afterany:1 --distribution=cyclic --export=HOME --gpu-freq=low
+    --kill-on-invalid-dep=yes --mail-type=END --mail-user=x --mcs-label=x --mem-bind=local
+    --network=x --nice=10 --no-kill --ntasks-per-core=1 --oom-kill-step=1 --open-mode=append
+    --overcommit --profile=none --stepmgr --time=9 --time-min=5 --wait-all-nodes=1 --wckey=x
+"""
+
+
+def options_of(cluster: PrivateCluster) -> set[str]:
+    return set(re.findall(r"--[a-z][a-z-]+", cluster.run("sbatch", "--help")))
+
+
+def test_the_users_table_has_every_option(cluster: PrivateCluster) -> None:
+    section = USERS.read_text().partition("## What becomes of your other options")[2]
+    table = "\n".join(line for line in section.splitlines() if line.startswith("|"))
+    assert "--gres" in options_of(cluster)
+    assert options_of(cluster) - set(re.findall(r"--[a-z][a-z-]+", table)) == set()
+
+
+def test_options_that_hops_has_no_need_of_are_kept(cluster: PrivateCluster) -> None:
+    known = options_of(cluster)
+    kept = [option for option in KEPT.split() if option.partition("=")[0] in known]
+
+    def submitted(*options: str) -> dict[str, str]:
+        made, told = sbatch(cluster, "--gpus-per-node=1", *options)
+        assert made, told
+        assert "ignored" not in told
+        return shown(cluster, max(queue(cluster), key=int))
+
+    bare, plain = submitted(), submitted(*kept)
+    ours = submitted(*kept, "--comment=hops:reqs=1")
+    asked = {name: said for name, said in plain.items() if bare.get(name) != said}
+    for name in ("JobId", "Priority", "Reason", "SubmitTime", "EligibleTime", "AccrueTime"):
+        asked.pop(name, None)
+    assert "Deadline" in asked
+    assert {name: ours.get(name) for name in asked} == asked
