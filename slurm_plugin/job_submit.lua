@@ -788,7 +788,8 @@ local function fixed_total(script, shape)
   end
 end
 
--- The tasks that a step asks for by a number: srun -n 4 of a script that asks for 4 tasks.
+-- The tasks that a step asks for by a number, as srun -n 4 of a script that asks for 4 tasks, or those of each
+-- node, where their number there changes.
 local function fixed_tasks(script, o)
   if not o.tasks or o.tasks < 2 or not o.tasks_ratio then return nil end
   for line in commands_of(script):gsub("\\\n", " "):gmatch("[^\n]+") do
@@ -797,6 +798,10 @@ local function fixed_tasks(script, o)
     local count = options:match("%s%-n%s?(%d+)%s") or options:match("%s%-%-ntasks[=%s](%d+)%s")
     if tonumber(count) == o.tasks then
       return { "srun -n", o.tasks, "$SLURM_NTASKS in place of the number" }
+    end
+    count = not o.each and o.tasks_each and options:match("%s%-%-ntasks%-per%-node[=%s](%d+)%s")
+    if count and tonumber(count) > 1 and tonumber(count) == o.tasks_each then
+      return { "srun --ntasks-per-node", o.tasks, "$SLURM_NTASKS_PER_NODE in place of the number" }
     end
   end
 end
@@ -874,8 +879,10 @@ local function contract(job, pairs_found)
   add("tasks_each", tasks_each and string.format("%d", tasks_each))
   o.cores_ratio = cores_of(o, tasks, tasks_each, smallest_count(pairs_found.reqs))
   add("cores", o.cores_ratio)
-  add("memory", job.min_mem_per_node == 0 and "node" or o.memory_per_gpu and string.format("%d", o.memory_per_gpu)
-    or not given(job.min_mem_per_node) and not given(job.min_mem_per_cpu) and "default" or nil)
+  -- Slurm gives whole nodes without GPUs of their own memory by the core: nearly all there is.
+  local unasked = not given(job.min_mem_per_node) and not o.memory_per_core and not o.memory_per_gpu
+  local whole = job.min_mem_per_node == 0 or unasked and o.exclusive and not (o.per_node or o.total)
+  add("memory", whole and "node" or o.memory_per_gpu and string.format("%d", o.memory_per_gpu) or unasked and "default" or nil)
   add("exclusive", o.exclusive and "yes")
   o.signal, o.traps = signal_of(job), traps_of(job.script)
   add("signal", o.signal)
@@ -1056,7 +1063,9 @@ local function accept(job, partitions, pairs_found, asked, word)
   job.admin_comment = words .. ASKS_MARK .. "|" .. word
   if job.environment then
     job.environment.HOPS_ASKS = word
-    if asked.cores then job.environment.HOPS_CPUS_PER_TASK = string.format("%d", asked.cores) end
+    if asked.cores and not asked.cores_per_gpu then -- sbatch derives the first from the second
+      job.environment.HOPS_CPUS_PER_TASK = string.format("%d", asked.cores)
+    end
     if job.environment.HOPS_CHECK == "1" then tell_all(job, partitions, word) end
   end
   clear_shape(job)

@@ -1,4 +1,4 @@
-"""Every option of this release's sbatch is in the users' table; what hops has no need of is kept."""
+"""Every option of this release's sbatch is in the users' table; those that hops leaves alone."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def test_what_hops_cannot_plan_with_is_refused(
     [
         ("--gpus=1", "shape:node|memory:default"),
         ("-N2 --gres=gpu:4 --gpus-per-node=4", "shape:even|per_node:4|memory:default"),
-        ("-N2 --exclusive -c4", "shape:even|cores:2/1|memory:default|exclusive:yes"),
+        ("-N2 --exclusive -c4", "shape:even|cores:2/1|memory:node|exclusive:yes"),
         ("--gres=gpu:4 --mem=0", "shape:node|memory:node"),
         ("--nodes=2 --gres=gpu:4 --mem=4G --exclusive", "shape:even|per_node:4|exclusive:yes"),
         (
@@ -169,7 +169,7 @@ def test_what_hops_cannot_plan_with_is_refused(
         ("-N1 --gres=gpu:0", "shape:node|memory:default"),
         (
             "-N2 --exclusive --ntasks-per-node=8",
-            "shape:even|counted:yes|tasks:1/1|memory:default|exclusive:yes",
+            "shape:even|counted:yes|tasks:1/1|memory:node|exclusive:yes",
         ),
         ("--time=5", "shape:any|memory:default"),
     ],
@@ -242,6 +242,19 @@ def test_a_step_with_the_scripts_own_number_of_tasks_is_named(
     done = as_user(cluster, OWNER, "sbatch", *options.split(), *wrap)
     assert done.returncode == 0
     assert ("8 ranks (srun -n)" in done.stderr) == warned
+
+
+@pytest.mark.parametrize(
+    ("options", "warned"), [("--gpus=4 --nodes=1", True), ("--gpus-per-node=4 --nodes=2", False)]
+)
+def test_a_step_with_the_scripts_own_tasks_of_a_node_is_named(
+    cluster: PrivateCluster, options: str, warned: bool
+) -> None:
+    command = ("sbatch", "--output=/dev/null", "--chdir=/", "--comment=hops:reqs=4,8")
+    wrap = "--wrap=srun -n$((SLURM_NNODES*4)) --ntasks-per-node=4 python"
+    done = as_user(cluster, OWNER, *command, *options.split(), "--ntasks-per-node=4", wrap)
+    assert done.returncode == 0
+    assert ("4 ranks (srun --ntasks-per-node)" in done.stderr) == warned
 
 
 def test_uneven_nodes_take_no_tasks_for_several_gpus(cluster: PrivateCluster) -> None:
