@@ -51,18 +51,18 @@ class CudaClock:
         if self.marks:
             self._record(phase)
 
-    def cut(self, *, keep: bool, iterations: int = 1) -> None:
-        """End an iteration at the last mark; what follows belongs to the next.
-
-        ``iterations``: those since the last call.
-        """
+    def cut(self, *, keep: bool) -> None:
+        """End an iteration at the last mark."""
         done, self.marks = self.marks, []
         if keep and len(done) > 1 and len(self._pending) < MOST_PENDING:
             self._pending.append(done)
             self._resting = self._every
         else:
             self._drop(done)
-        self._resting = max(0, self._resting - iterations)
+        self._resting = max(0, self._resting - 1)
+
+    def begin(self) -> None:
+        """An iteration begins now."""
         if not self._resting:
             self._record("")
 

@@ -2,6 +2,9 @@
 
 Every hook calls PyTorch with the same arguments, and reads a clock before and after. An error
 in a hook of ours switches the profiler off and never affects training.
+
+A hook only notes what happened: a method of the recorder and its arguments. The recorder is told
+of several short iterations together.
 """
 
 from __future__ import annotations
@@ -22,6 +25,9 @@ from hops_profiler.timing.recorder import UNSEEN, Recorder
 from torch.optim import optimizer as optim
 from torch.utils.data import dataloader
 
+enter, leave, given = Recorder.enter, Recorder.leave, Recorder.given
+fetched, evaluates, stepped = Recorder.fetched, Recorder.evaluates, Recorder.stepped
+
 LOOKS = (1, 2)
 """Iterations after which the forward passes' inputs are inspected; those are not timed."""
 
@@ -34,6 +40,19 @@ MOST_OPTIMIZERS = 1024
 MOST_AHEAD = 4096
 """Batches that a loader's workers are asked for ahead of the loop."""
 
+SINGLY = 14
+"""First iterations, whose events are told at once."""
+
+TOGETHER = 64
+"""Steps whose events the recorder is told together: its code has left the processor's caches by the
+next iteration, which makes it three times as slow."""
+
+TOGETHER_SECONDS = 0.1
+"""No step waits longer to be told."""
+
+MOST_EVENTS = 1000
+"""More are told wherever the loop is: an evaluation has no steps."""
+
 
 class Hooks:
     """Feeds ``recorder``; calls ``iterated`` after each iteration, or after several short ones.
@@ -42,21 +61,34 @@ class Hooks:
     ``optimizers`` those that were created, ``sharing`` the ranks that train on the same batch. Only
     the training thread is timed; a batch that another thread fetches for it counts. ``gate``, if
     any, is called after an iteration that an optimizer's step ended, outside of backward passes.
+    ``together``: of so many steps the recorder is told together.
     """
 
     def __init__(self, recorder: Recorder, iterated: Callable[[], None]) -> None:
-        self.recorder = recorder
         self.failure = ""
         self.off = False
         self.optimizers = 0
         self.sharing = 1
-        self.gate: Callable[[], None] | None = None
+        self.together = TOGETHER
+        self._gate: Callable[[], None] | None = None
+        self._recorder = recorder
         self._iterated = iterated
         self._inputs = Inputs()
+        self._events: deque[tuple[Any, ...]] = deque()
+        self._note = self._events.append
+        self._at_once = True  # each event is told
+        self._left, self._due = 0, 0.0  # steps and time until the recorder is told
         self._thread: int | None = None
         self._stepping: int | None = None
         self._trained: dict[int, int] = {}
         self._reading: Callable[[], Any] = _nothing
+        self._sizes: Any = None
+
+    @property
+    def recorder(self) -> Recorder:
+        """Told of all so far."""
+        self._tell()
+        return self._recorder
 
     @property
     def params(self) -> int:
@@ -80,12 +112,17 @@ class Hooks:
         optim.register_optimizer_step_pre_hook(self._step_begins)
         optim.register_optimizer_step_post_hook(self._step_ends)
 
+    def stop_at(self, gate: Callable[[], None]) -> None:
+        """Have ``gate`` called."""
+        self._gate, self._at_once = gate, True
+
     def begin_anew(self, recorder: Recorder) -> None:
         """Forget everything so far: a measured block begins, or a forked process."""
         self._inputs.rest()
-        self.recorder = recorder
+        self._events.clear()
+        self._recorder, self._at_once = recorder, True
         self._thread = self._stepping = None
-        self._trained, self.sharing, self._reading = {}, 1, _nothing
+        self._trained, self.sharing, self._reading, self._sizes = {}, 1, _nothing, None
         self.off = bool(self.failure)
 
     def _fail(self, error: Exception) -> None:
@@ -97,24 +134,34 @@ class Hooks:
         kind: Any = dataloader._BaseDataLoaderIter
         fetch, next_index, reset = kind.__next__, kind._next_index, kind._reset
 
+        note, events = self._note, self._events
+
         @functools.wraps(fetch)
         def timed(loader: Any) -> Any:
             if self.off:
                 return fetch(loader)
-            if self._thread is not None and self._thread != get_ident():
+            if self._thread != get_ident() and self._thread is not None:
                 batch = fetch(loader)
             else:
-                self._enter("data")
+                note((enter, "data", perf_counter()))
+                if self._at_once:
+                    self._tell()
                 try:
                     batch = fetch(loader)
                 finally:
-                    self._leave()
-            if loader is not self._reading():
-                self._reading = weakref.ref(loader)
+                    note((leave, perf_counter()))
+                    if self._at_once:
+                        self._tell()
             try:
                 sizes = loader.__dict__.get("_hops_sizes")
-                if self.recorder.fetched((sizes and sizes.popleft()) or samples_of(batch)):
-                    self._iterated()
+                if sizes is not self._sizes or not sizes:
+                    self._sizes, self._reading = sizes, weakref.ref(loader)
+                note((fetched, (sizes and sizes.popleft()) or samples_of(batch)))
+                if self._at_once:
+                    if self._tell():
+                        self._iterated()
+                elif len(events) > MOST_EVENTS:
+                    self._tell()
             except Exception as error:
                 self._fail(error)
             return batch
@@ -141,18 +188,26 @@ class Hooks:
 
     def _attach_backward(self) -> None:
         original = torch.autograd.backward
+        note, events = self._note, self._events
 
         @functools.wraps(original)
         def backward(*args: Any, **kwargs: Any) -> Any:
             if self.off or compiling() or self._elsewhere():
                 return original(*args, **kwargs)
             if self._inputs.looking:
-                self.recorder.given(self._inputs.take())
-            self._enter("backward")
+                note((given, self._inputs.take()))
+            note((enter, "backward", perf_counter()))
+            if self._at_once:
+                self._tell()
             try:
                 return original(*args, **kwargs)
             finally:
-                self._leave()
+                note((leave, perf_counter()))
+                if self._at_once:
+                    if self._tell():
+                        self._end_iteration()
+                elif len(events) > MOST_EVENTS:
+                    self._tell()
 
         torch.autograd.backward = backward
 
@@ -163,7 +218,7 @@ class Hooks:
         @functools.wraps(evaluate)
         def evaluated(module: Any) -> Any:
             if not compiling():
-                self.recorder.evaluates()
+                self._note((evaluates,))
             return evaluate(module)
 
         @functools.wraps(make)
@@ -178,67 +233,83 @@ class Hooks:
         """True in another thread than the one that trains."""
         return self._thread is not None and self._thread != get_ident()
 
-    def _enter(self, phase: str) -> None:
+    def _tell(self) -> bool:
+        """Tell the recorder of all events so far. True if the last one ended an iteration."""
+        events, recorder, ended = self._events, self._recorder, False
         try:
-            self.recorder.enter(phase, perf_counter())
+            while events:
+                what, *arguments = events.popleft()
+                ended = what(recorder, *arguments)
         except Exception as error:
             self._fail(error)
-
-    def _leave(self) -> None:
-        try:
-            if self.recorder.leave(perf_counter()):
-                self._thread = self._thread or get_ident()
-                self._end_iteration()
-        except Exception as error:
-            self._fail(error)
+        return ended
 
     def _step_begins(self, optimizer: Any, *_: Any) -> None:
         if self.off or compiling() or self._elsewhere():
             return
         self._stepping = id(optimizer)
-        try:
-            self.recorder.enter("update", perf_counter())
-        except Exception as error:
-            self._fail(error)
+        self._note((enter, "update", perf_counter()))
+        if self._at_once:
+            self._tell()
 
     def _step_ends(self, optimizer: Any, *_: Any) -> None:
         if self.off or compiling() or self._elsewhere():
             return
-        ended = False
-        try:
-            now, recorder = perf_counter(), self.recorder
-            recorder.leave(now)
-            key = id(optimizer)
-            if self._stepping != key:
-                return  # its base class's step, which it calls, has already counted it
+        now, key = perf_counter(), id(optimizer)
+        self._note((leave, now))
+        if self._stepping == key:
             self._stepping = None
-            if key not in self._trained and len(self._trained) < MOST_OPTIMIZERS:
+            if key not in self._trained:
+                self._meet(optimizer)
+            self._note((stepped, key, now))
+            self._left -= 1
+        # else its base class's step, which it calls, has already counted it
+        if self._left <= 0 or self._at_once or now >= self._due:
+            self._left = 0  # where no iteration ends with it, the next step is told, too
+            if self._tell():
+                self._end_iteration()
+                if self._gate is not None and not self._recorder.within:
+                    self._gate()
+
+    def _meet(self, optimizer: Any) -> None:
+        """Note an optimizer that steps for the first time."""
+        try:
+            if len(self._trained) < MOST_OPTIMIZERS:
                 self._thread = self._thread or get_ident()
-                self._trained[key] = _params(optimizer)
+                self._trained[id(optimizer)] = _params(optimizer)
                 self.sharing = max(self.sharing, sharing(optimizer))
-            if recorder.stepped(key, now):
-                ended = True
-                # Where batches are read there is nothing to look at after the first iterations.
-                if recorder.judged or not recorder.reads or self._inputs.looking:
-                    self._end_iteration()
         except Exception as error:
             self._fail(error)
-        if ended and self.gate is not None and not self.recorder.within:
-            self.gate()
 
     def _end_iteration(self) -> None:
-        recorder = self.recorder
-        done = recorder.iterations
-        look = done in LOOKS
-        if not recorder.reads:
-            look = look or done == UNSEEN or done % LOOK_AGAIN == 0
-        if look != self._inputs.looking:
-            if look:
-                self._inputs.look(again=done > UNSEEN)
-            else:
-                self._inputs.rest()
-        if recorder.judged:
+        """The last event that the recorder was told ended an iteration."""
+        try:
+            recorder = self._recorder
+            self._thread = self._thread or get_ident()
+            recorder.present()
+            done = recorder.counts.iterations
+            look = done in LOOKS
+            if not recorder.reads:
+                look = look or done == UNSEEN or done % LOOK_AGAIN == 0
+            if look != self._inputs.looking:
+                if look:
+                    self._inputs.look(again=done > UNSEEN)
+                else:
+                    self._inputs.rest()
             self._iterated()
+            self._at_once = (
+                done < SINGLY
+                or look
+                or self._gate is not None
+                or not recorder.steady
+                or recorder.marking
+            )
+            # Where batches are read there is nothing to look at after the first iterations.
+            left = self.together if recorder.reads else LOOK_AGAIN - done % LOOK_AGAIN
+            self._left = min(self.together, left)
+            self._due = perf_counter() + TOGETHER_SECONDS
+        except Exception as error:
+            self._fail(error)
 
 
 def _nothing() -> None:

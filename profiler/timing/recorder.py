@@ -12,17 +12,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Protocol
 
-    Ended = tuple[float, int, int, int, int, float, float, dict[str, float]]
-    """Of an iteration: its end, how many it stands for, backward passes, batches read, evaluations,
-    samples, batches, and seconds by phase."""
-
     class Device(Protocol):
         """A second clock, the GPU's: gets the end of each phase now, has the times later."""
 
         marks: list[Any]
 
         def mark(self, phase: str) -> None: ...
-        def cut(self, *, keep: bool, iterations: int = 1) -> None: ...
+        def cut(self, *, keep: bool) -> None: ...
+        def begin(self) -> None: ...
         def read(self) -> list[dict[str, float]]: ...
 
 
@@ -39,16 +36,6 @@ come from elsewhere (`torch.autograd.grad`)."""
 
 DEEPEST = 8
 """Nesting depth of phases; deeper ones are steps ended by an exception that no hook saw."""
-
-TOGETHER = 7
-"""Iterations that are judged together: the code for it has left the processor's caches by the next
-one, which makes it three times as slow. As often as DistributedDataParallel times an all-reduce."""
-
-TOGETHER_SECONDS = 0.1
-"""No iteration waits longer to be judged."""
-
-SINGLY = 14
-"""First iterations, which are judged at once."""
 
 BEFORE = {"data": "rest", "backward": "forward", "update": "update"}
 """The kind of time that ends when a phase begins. Unscaling and clipping belong to the update."""
@@ -72,18 +59,15 @@ class Recorder:
     backward or stepped, a batch ends the iteration of the one before: inference, with data and
     forward only (section 3.5 of the paper). The first training forgets it.
 
-    ``reads``: the previous iteration read a batch from a loader. ``judged``: no iteration waits to
-    be judged.
+    ``counts``: of all iterations so far. ``reads``: the previous iteration read a batch from a
+    loader.
     """
 
-    def __init__(self, device: Device | None = None, together: int = TOGETHER) -> None:
+    def __init__(self, device: Device | None = None) -> None:
         self.trains = False
         self.ranks = 1
         self._device = device
-        self._counts = Counts()
-        self._together = together
-        self._ended: list[Ended] = []
-        self._waiting = 0
+        self.counts = Counts()
         self._usual = Usual()
         self._early: list[tuple[int, int, int, float, float]] = []
         self._leader: int | None = None
@@ -96,22 +80,9 @@ class Recorder:
         self._last_batch = 0
         self._share = 1
         self.reads = False
-        self.judged = True
         self._leading: tuple[int, float] = 0, 0.0
         self._led: tuple[int, float] = 0, 0.0
         self._begin_iteration()
-
-    @property
-    def counts(self) -> Counts:
-        """Of all iterations so far."""
-        if self._ended:
-            self._judge()
-        return self._counts
-
-    @property
-    def iterations(self) -> int:
-        """Those that wait to be judged are among them."""
-        return self._counts.iterations + self._waiting
 
     @property
     def samples(self) -> float:
@@ -127,6 +98,23 @@ class Recorder:
     def fetches(self) -> float:
         """Batches read for each iteration, those for other ranks included."""
         return self.batches * self._share / self.counts.iterations
+
+    @property
+    def steady(self) -> bool:
+        """True while an optimizer's steps end the iterations."""
+        return self.trains and self._leader != _BACKWARD
+
+    @property
+    def marking(self) -> bool:
+        """True while the device's clock times this iteration."""
+        return self._device is not None and bool(self._device.marks)
+
+    def present(self) -> None:
+        """All is known up to now, the end of an iteration: the device's clock may time the next."""
+        if self._device is not None:
+            self._device.begin()
+            for times in self._device.read():
+                self.counts.add_on_device(times)
 
     @property
     def within(self) -> bool:
@@ -192,7 +180,7 @@ class Recorder:
         ended = False
         if self._fetches and not self.trains and not self._passes:
             self._seconds["forward"], self._seconds["rest"] = self._seconds["rest"], 0.0
-            counts = self._counts
+            counts = self.counts
             counts.inference = ended = True
             counts.count(self._samples, 1, read=True)
             counts.end(self._mark, 1)
@@ -232,8 +220,8 @@ class Recorder:
     def _begin_anew(self) -> None:
         """What was taken for iterations were gradient accumulations of a single one."""
         samples, batches = self.samples, self.batches
-        self._counts = Counts()
-        self._counts.count(samples, batches, read=self.reads)
+        self.counts = Counts()
+        self.counts.count(samples, batches, read=self.reads)
         self._usual, self._early, self._leader = Usual(), [], None
 
     def _begin_iteration(self) -> None:
@@ -243,64 +231,45 @@ class Recorder:
         self._seconds = _NOTHING.copy()
 
     def _end_iteration(self, now: float, iterations: int = 1) -> bool:
-        passes, fetches = self._passes, self._fetches
+        fetches = self._fetches
         if not self.trains:
             self.trains = True
-            if self._counts.inference:  # a validation, before training began
-                self._counts = Counts()
+            if self.counts.inference:  # a validation, before training began
+                self.counts = Counts()
         samples, batches = self._trained_on(iterations)
         self.reads = fetches > 0
-        self._ended.append(
-            (now, iterations, passes, fetches, self._evaluations, samples, batches, self._seconds)
-        )
-        self._waiting += iterations
+        timed = self._judge(now, iterations, samples, batches)
+        if self._device is not None:
+            self._device.cut(keep=timed)
         self._begin_iteration()
-        self.judged = False
-        if (
-            len(self._ended) >= self._together
-            or now - self._counts.last_step >= TOGETHER_SECONDS
-            or self._counts.iterations < SINGLY
-            or (self._device is not None and self._device.marks)
-        ):
-            together = len(self._ended)
-            timed = self._judge()
-            if self._device is not None:
-                self._device.cut(keep=timed, iterations=together)
-                for times in self._device.read():
-                    self._counts.add_on_device(times)
         return True
 
-    def _judge(self) -> bool:
-        """Count the iterations that ended, and time those that were usual ones. True if the last of
-        them was.
-        """
-        ended, self._ended, self._waiting = self._ended, [], 0
-        self.judged = True
-        counts, timed = self._counts, False
-        for now, iterations, passes, fetches, evaluations, samples, batches, seconds in ended:
-            known = counts.iterations
-            # The first one may hold whatever came before.
-            usual = known > 0 and self._usual.holds(passes, fetches, evaluations)
-            if usual:
-                self._usual.trained(passes, samples, batches)
-            if known < WARMUP:
-                self._early.append((passes, fetches, evaluations, samples, batches))
+    def _judge(self, now: float, iterations: int, samples: float, batches: float) -> bool:
+        """Count the iteration that ends, and time it if it was a usual one: True if so."""
+        counts, passes, fetches = self.counts, self._passes, self._fetches
+        known = counts.iterations
+        # The first one may hold whatever came before.
+        usual = known > 0 and self._usual.holds(passes, fetches, self._evaluations)
+        if usual:
+            self._usual.trained(passes, samples, batches)
+        if known < WARMUP:
+            self._early.append((passes, fetches, self._evaluations, samples, batches))
+        else:
+            if self._early:
+                for earlier in self._first():
+                    counts.count(*earlier, read=fetches > 0)
+                self._early = []
+            if not usual:
+                trained_on = self._usual.expected(passes, batches) or (samples, batches)
             else:
-                if self._early:
-                    for earlier in self._first():
-                        counts.count(*earlier, read=fetches > 0)
-                    self._early = []
-                if not usual:
-                    trained_on = self._usual.expected(passes, batches) or (samples, batches)
-                else:
-                    trained_on = samples, batches
-                counts.count(*trained_on, read=fetches > 0)
-            counts.end(now, iterations, passes)
-            timed = usual and known >= WARMUP and iterations == 1
-            if timed:
-                counts.time(seconds, samples, batches)
-            elif not usual and known > 0:
-                counts.interrupted += 1
+                trained_on = samples, batches
+            counts.count(*trained_on, read=fetches > 0)
+        counts.end(now, iterations, passes)
+        timed = usual and known >= WARMUP and iterations == 1
+        if timed:
+            counts.time(self._seconds, samples, batches)
+        elif not usual and known > 0:
+            counts.interrupted += 1
         return timed
 
     def _trained_on(self, iterations: int) -> tuple[float, float]:

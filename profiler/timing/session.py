@@ -15,7 +15,7 @@ import torch.distributed as dist
 from hops_profiler import environment
 from hops_profiler.timing import program, report, saves
 from hops_profiler.timing.basics import basics
-from hops_profiler.timing.communication import Communication
+from hops_profiler.timing.communication import OFTEN, Communication
 from hops_profiler.timing.counts import Counts
 from hops_profiler.timing.device import CudaClock
 from hops_profiler.timing.ending import end_run, enough, out_of_memory
@@ -36,7 +36,7 @@ EXCHANGE_SECONDS = 2.0
 
 MOST_GLANCES = 14
 """First iterations, after each of which ranks are read; later every hundredth. Communication is
-read as often as the iterations are judged."""
+read as often as it is timed."""
 
 EXCHANGES = (14, 34, 94)
 """Iterations from which on the ranks exchange communication times; later with each report."""
@@ -46,7 +46,7 @@ LAST_BATCHES = 0.8
 for shorter ones at the end of epochs: then samples are counted as they are."""
 
 EVERY = 7
-"""In running mode the GPU's clock is read about every eighth iteration: it costs 5 us a mark."""
+"""In running mode the GPU's clock times at most every so many iterations: it costs 5 us a mark."""
 
 _session: Session | None = None
 
@@ -106,6 +106,8 @@ class Session:
         self._program = program.digest()
         self._below = environment.is_below_training()
         self._hooks = Hooks(self._new_recorder(), self._iterated)
+        if job.profile:
+            self._hooks.together = 1
         self._communication = Communication()
         self._closed = False
         self._adopt_process()
@@ -120,7 +122,7 @@ class Session:
 
     def stop_at(self, gate: Callable[[], None]) -> None:
         """See :func:`stop_at`."""
-        self._hooks.gate = gate
+        self._hooks.stop_at(gate)
 
     def planned(self) -> float | None:
         """See :func:`planned`."""
@@ -168,7 +170,7 @@ class Session:
 
     def _new_recorder(self) -> Recorder:
         if self._job.profile:
-            return Recorder(CudaClock(every=1), together=1)
+            return Recorder(CudaClock(every=1))
         return Recorder(CudaClock(every=EVERY))
 
     def _adopt_process(self) -> None:
@@ -233,6 +235,8 @@ class Session:
         if done == 1:
             watch_pipeline(self._note_sharing)
         reads = self._communication.read()
+        if reads:
+            self._hooks.together = min(self._hooks.together, OFTEN)
         if reads and self._exchanges and done >= self._exchanges[0]:
             self._exchanges = [later for later in self._exchanges if later > done]
             self._writer.do(self._communication.exchange)
@@ -242,7 +246,7 @@ class Session:
         self._hooks.sharing = max(self._hooks.sharing, ranks)
 
     def _note_save(self) -> None:
-        self._saved = self._hooks.recorder.iterations
+        self._saved = self._hooks.recorder.counts.iterations
 
     def _samples(self, recorder: Recorder) -> tuple[float, float, str]:
         """Samples in all and in the timed iterations, and their source: "" if unknown."""

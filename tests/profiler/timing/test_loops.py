@@ -10,7 +10,7 @@ from typing import Any
 import hops_profiler
 import pytest
 import torch
-from hops_profiler.timing import session
+from hops_profiler.timing import hooks, session
 from hops_profiler.timing.batch import samples_of
 from torch import nn
 from torch.nn.utils.rnn import pack_sequence
@@ -444,3 +444,41 @@ def test_modules_are_called_as_ever_after_a_look() -> None:
     loop = Loop()
     measured(lambda: [loop.step(torch.randn(2, FEATURES)) for _ in range(7)])
     assert nn.Module.__call__ is before
+
+
+@pytest.mark.parametrize("loader", [True, False])
+def test_what_is_told_together_gives_the_same_result(
+    loader: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of short iterations, among them evaluations, accumulations and a late second optimizer."""
+    now = 0.0
+    monkeypatch.setattr(hooks, "perf_counter", lambda: now)
+
+    def train() -> None:
+        nonlocal now
+        now, loop = 100.0, Loop()
+        other = torch.optim.SGD(loop.model.parameters(), lr=0.01)
+        batches = iter(DataLoader(rows(6000), batch_size=8))
+        for number in range(300):
+            for part in range(1 + number % 3):
+                now += 0.0001
+                features = next(batches)[0] if loader else torch.randn(8, FEATURES)
+                now += 0.0002 * (1 + part)
+                loop.model(features).square().mean().backward()
+            now += 0.0003
+            loop.optimizer.step()
+            if number % 23 == 0:
+                loop.evaluate(DataLoader(rows(8), batch_size=8))
+            if number > 150:
+                other.step()
+
+    found = []
+    for together in (1, 7, 64):
+        with hops_profiler.profile() as seen:
+            monkeypatch.setattr(seen._hooks, "together", together)
+            train()
+        told = seen.summary()
+        assert (told["failure"], told["iterations"]) == ("", 300)
+        same = ("samples", "timed", "phases", "interrupted", "basics")
+        found.append({name: told[name] for name in same})
+    assert found[0] == found[1] == found[2]

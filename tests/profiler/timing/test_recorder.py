@@ -214,38 +214,3 @@ def test_the_pattern_is_the_form_that_fits(
     sequential = data + forward + backward_update
     assert pattern(overlapped * 1.02, data, forward, backward_update) == 1
     assert pattern(sequential * 0.99, data, forward, backward_update) == 2
-
-
-def test_short_iterations_are_judged_together_with_the_same_result() -> None:
-    """Among them evaluations, accumulations and an optimizer that begins late."""
-    found = []
-    for together in (1, 7):
-        loop = Loop()
-        loop.recorder = Recorder(together=together)
-        for number in range(200):
-            for part in range(1 + number % 3):
-                loop.fetch(0.0001)
-                loop.now += 0.0002
-                loop.phase("backward", 0.0003 * (1 + part))
-            loop.step(seconds=0.0001)
-            if number % 23 == 0:
-                loop.recorder.evaluates()
-                loop.fetch(0.0001)
-            if number > 150:
-                loop.step(optimizer=2, seconds=0.0001)
-            assert loop.recorder.iterations == number + 1
-        counts = loop.recorder.counts
-        assert loop.recorder.judged
-        told = dict(vars(counts))
-        told |= {name: series.as_json() for name, series in counts.phases.items()}
-        told["iteration"] = counts.iteration.as_json()
-        told.pop("phases"), told.pop("on_device")
-        found.append((told, loop.recorder.samples, loop.recorder.batches))
-    assert found[0] == found[1]
-
-
-def test_a_long_iteration_is_judged_at_its_end() -> None:
-    loop = Loop()
-    for _ in range(30):
-        loop.iteration()
-        assert loop.recorder.judged
