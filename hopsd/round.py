@@ -300,7 +300,11 @@ def _decide(
         ignored=seen.released | profiles.moving,
         first=info.first,
     )
-    return _Decision(seen, built, expected, profiles, plan, (*profiles.steps, *steps), trying)
+    wanted = tuple(
+        replace(step, partition=built.partitions.get(step.job, "")) if step.target else step
+        for step in (*profiles.steps, *steps)
+    )
+    return _Decision(seen, built, expected, profiles, plan, wanted, trying)
 
 
 def _hopes(

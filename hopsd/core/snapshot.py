@@ -39,7 +39,8 @@ class Built:
     ``pinned``: running jobs that the round must leave where they are. ``notes``: what a job's user
     should know about how it is planned. ``refused``: waiting jobs that Slurm would never start;
     they are not in the snapshot. ``expected``: run times that users did not tell. ``movable``: jobs
-    that lose no work if a later plan moves them.
+    that lose no work if a later plan moves them. ``partitions``: of jobs that are counted in a part
+    of those that they ask for.
     """
 
     snapshot: Snapshot
@@ -48,6 +49,7 @@ class Built:
     refused: Mapping[JobId, Reason] = field(default_factory=dict)
     expected: Mapping[JobId, Expectation] = field(default_factory=dict)
     movable: frozenset[JobId] = frozenset()
+    partitions: Mapping[JobId, str] = field(default_factory=dict)
 
     def with_notes(self, more: Mapping[JobId, str]) -> Built:
         """The same with further notes."""
@@ -113,7 +115,14 @@ def build_snapshot(
         _switches_wanted(reading.jobs, records),
         {node.name: node.switch for node in reading.nodes},
     )
-    return Built(snapshot, frozenset(pinned), notes, refused, expected, frozenset(movable))
+    narrowed = {
+        read.id: read.partition
+        for read, asked in zip(reads, reading.jobs, strict=True)
+        if set(read.partition.split(",")) != set(asked.partition.split(","))
+    }
+    return Built(
+        snapshot, frozenset(pinned), notes, refused, expected, frozenset(movable), narrowed
+    )
 
 
 class _Choice:

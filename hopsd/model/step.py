@@ -33,6 +33,7 @@ class Step:
 
     ``gpus``, ``avoid`` and ``least_nodes`` are for RELEASE only: how many GPUs plain Slurm gives
     the job, which nodes it must not use, and the fewest nodes that hold so many GPUs.
+    ``partition``: those of its partitions in which the plan counts it, "": all it asks for.
     ``profiling``: the step belongs to a profile run, which measures at most ``iterations`` (0: the
     profiler's default).
     """
@@ -46,6 +47,7 @@ class Step:
     avoid: tuple[NodeName, ...] = ()
     least_nodes: int = 1
     iterations: int = 0
+    partition: str = ""
 
 
 class OutcomeStatus(StrEnum):

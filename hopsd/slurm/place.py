@@ -202,7 +202,7 @@ class Placer:
     def _prepare(self, step: Step, job: JobReading, reading: Reading) -> None:
         if job.hold is Hold.NONE:
             self._adapter.hold(job.id)
-        partition = partitions_of(job, step.target, reading)
+        partition = partitions_of(job, step.target, reading, step.partition)
         comment = _marked(job, step, partition)
         placement = placement_of(job, step.target, reading, self._settings, comment)
         self._adapter.place(replace(placement, partition=partition))
@@ -295,15 +295,18 @@ def placement_of(
     )
 
 
-def partitions_of(job: JobReading, target: Allocation, reading: Reading) -> str:
-    """The job's partitions that hold all nodes of ``target``; "" where it names but one.
+def partitions_of(job: JobReading, target: Allocation, reading: Reading, counted: str = "") -> str:
+    """The job's partitions that hold all nodes of ``target``, of them those where the plan has it
+    ``counted``; "" where it names but one.
 
     Slurm tries one partition after the other, and gives up on the named nodes for the whole cycle
-    where the first lacks them (22.05): the job would not start, nor any other there.
+    where the first lacks them or a limit of it is reached (22.05, job_scheduler.c): the job would
+    not start, nor any other there.
     """
     asked = job.partition.split(",")
     if len(asked) == 1:
         return ""
+    asked = [name for name in asked if name in counted.split(",")] or asked
     nodes = [node for node in reading.nodes if target.on(node.name)]
     hold = [name for name in asked if all(name in node.partitions for node in nodes)]
     return ",".join(hold or asked)

@@ -106,6 +106,7 @@ def test_a_job_goes_on_to_the_partition_that_has_room_in_its_limits() -> None:
     again = run_round(port, memory, policy("hops"), SETTINGS, result.window)
     assert not again.first
     assert port.placements().keys() == {"1", "2"}
+    assert [(one.step.job, one.step.partition) for one in again.outcomes] == [("2", "b")]
     assert "no room in partition a: QOS of_a, 4 of 4 GPUs used" in again.built.notes[JobId("2")]
 
 

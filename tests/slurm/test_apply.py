@@ -450,8 +450,11 @@ def test_a_job_is_placed_in_those_of_its_partitions_that_hold_its_nodes(slurm: F
 
     slurm.place = noted  # type: ignore[method-assign]
     wide, narrow = slurm.add(1, partition="short,main"), slurm.add(2, partition="short,main")
-    port(slurm).apply([start(wide, n0=2, n1=2), start(narrow, n0=2), start(slurm.add(3), n2=1)])
+    full = slurm.add(4, partition="short,main")
+    steps = [start(wide, n0=2, n1=2), start(narrow, n0=2), start(slurm.add(3), n2=1)]
+    port(slurm).apply([*steps, replace(start(full, n0=2), partition="main")])
     assert asked == {
+        full: ("main", "hops:reqs=1 #hops-partitions=short,main>main"),
         wide: ("main", "hops:reqs=1 #hops-partitions=short,main>main"),
         narrow: ("short,main", None),
         "3": ("", None),

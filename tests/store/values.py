@@ -78,6 +78,7 @@ steps = every_field(
     avoid=st.lists(names, max_size=3).map(tuple),
     iterations=counts,
     least_nodes=counts,
+    partition=texts,
 )
 outcomes = every_field(
     StepOutcome,
