@@ -12,13 +12,15 @@ itself takes all its GPUs. ``generate.py`` makes them.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from hopsd.core.placement.demands import Demands
+from hopsd.core.placement.segments import Segments, Unwritten
 from hopsd.core.placement.shapes import Shapes
-from hopsd.model.arrays import Floats, Ints
+from hopsd.model.arrays import Bools, Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,9 @@ class Configurations:
     ``capacity`` (rows,): how much there is of each row, the GPUs of every server first.
     ``server`` (rows,): the server of each row, -1 for a limit. A column takes what the item
     ``shape`` of ``demands`` takes and, if limits could bind any job, the item ``share``.
+
+    ``segments``: of columns that are not written out; what stands for ``shape``, ``throughput`` and
+    ``share`` then computes them where they are read.
     """
 
     start: Ints
@@ -45,6 +50,7 @@ class Configurations:
     capacity: Ints
     server: Ints
     share: npt.NDArray[np.int32] | None = None
+    segments: Segments | None = None
 
     @property
     def jobs(self) -> int:
@@ -58,6 +64,33 @@ class Configurations:
 
     def __len__(self) -> int:
         return len(self.shape)
+
+    def of_shapes(self, of_items: npt.NDArray[Any], which: slice | Ints) -> npt.NDArray[Any]:
+        """The entry of ``of_items`` (items,) for the shape of each of some columns."""
+        if self.segments is None or not isinstance(which, slice):
+            return of_items[self.shape[which]]
+        part = slice(*which.indices(len(self))[:2])
+        return self.segments.gather(of_items, self.segments.item, part)
+
+    def with_segments(self, segments: Segments) -> Configurations:
+        """The columns of ``segments``, not written out; ``start`` and ``present`` as they are."""
+        share, length = segments.share, segments.columns
+        return replace(
+            self,
+            shape=cast(npt.NDArray[np.int32], Unwritten(length, segments.shapes_of)),
+            throughput=cast(Floats, Unwritten(length, segments.throughput_of)),
+            share=None
+            if share is None
+            else cast(npt.NDArray[np.int32], Unwritten(length, segments.shares_of)),
+            segments=segments,
+        )
+
+    def written(self) -> Configurations:
+        """The same with all columns written out."""
+        share = None if self.share is None else self.share[:]
+        return replace(
+            self, shape=self.shape[:], throughput=self.throughput[:], share=share, segments=None
+        )
 
     def job_of_column(self) -> npt.NDArray[np.int32]:
         """The job of every column, (columns,)."""
@@ -82,5 +115,29 @@ class Configurations:
             shape=self.shape[keep],
             share=None if self.share is None else self.share[keep],
             throughput=self.throughput[keep],
+            segments=None,
             present=np.where(stays, np.searchsorted(keep, self.present), -1),
         )
+
+    def some_segments(self, old: Segments, able: Bools) -> tuple[Configurations, Ints]:
+        """Only the segments ``able`` of ``old``, this one's, and their columns' numbers here.
+
+        Jobs keep their numbers.
+        """
+        new = old.some(able)
+        shift = old.start[:-1][able] - new.start[:-1]
+
+        def before(which: slice | Ints) -> Ints:
+            if isinstance(which, slice):
+                moved: Ints = np.arange(which.start, which.stop) + new.each(shift, which)
+                return moved
+            return which + shift[new.find(which)]
+
+        numbers = cast(Ints, Unwritten(new.columns, before))
+        of = np.where(able, np.cumsum(able) - 1, -1)
+        own = of[old.find(np.maximum(self.present, 0))]
+        stays = (self.present >= 0) & (own >= 0)
+        present = np.where(stays, self.present - shift[own] if len(shift) else -1, -1)
+        count = np.bincount(new.job, np.diff(new.start), minlength=self.jobs).astype(np.int64)
+        start = np.concatenate([[0], np.cumsum(count)])
+        return replace(self, start=start, present=present).with_segments(new), numbers

@@ -12,7 +12,10 @@ from hopsd.model.job import Job
 
 
 class Factors:
-    """Server factors as a matrix (jobs with any, nodes); equal mappings are read once."""
+    """Server factors as a matrix (jobs with any, nodes); equal mappings are read once.
+
+    ``kinds``: how many kinds of jobs there are with factors of their own.
+    """
 
     def __init__(self, jobs: Sequence[Job], nodes: Sequence[Node]) -> None:
         names = [node.name for node in nodes]
@@ -31,6 +34,10 @@ class Factors:
         self._matrix = np.array(matrix)
         self._at = {i: job.server_factor_at for i, job in enumerate(jobs) if job.server_factor_at}
         self._index = {name: i for i, name in enumerate(names)}
+        kinds: dict[object, int] = {}
+        alike = [(row, id(self._at.get(i))) for i, row in enumerate(self._row.tolist())]
+        self._kind = np.array([kinds.setdefault(key, len(kinds)) for key in alike], dtype=np.int64)
+        self.kinds = len(kinds)
 
     def slowest(self, jobs: Ints, servers: Ints, gpus: int) -> Floats:
         """The smallest factor over each shape's servers: (jobs, n) from ``servers`` (n, d).
@@ -50,6 +57,11 @@ class Factors:
         for column in servers.T[1:]:
             np.minimum(slowest, rows[:, column], out=slowest)
         return slowest
+
+    def slowest_by_kind(self, jobs: Ints, servers: Ints, gpus: int) -> tuple[Floats, Ints]:
+        """:meth:`slowest` without repetition: a row for each kind of job, and each job's row."""
+        _, first, row = np.unique(self._kind[jobs], return_index=True, return_inverse=True)
+        return self.slowest(jobs[first], servers, gpus), row.ravel()
 
     def mean(self) -> Floats:
         """The mean factor of every node over the jobs, (nodes,)."""

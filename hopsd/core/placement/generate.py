@@ -7,7 +7,7 @@ shapes: such a block holds a column for every pair of one of its jobs and one of
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from hopsd.core.placement.contract import ONE, Form, form_of, in_one, may_spread
 from hopsd.core.placement.demands import Demands
 from hopsd.core.placement.factors import Factors
 from hopsd.core.placement.limit_rows import with_limits
+from hopsd.core.placement.segments import Segments
 from hopsd.core.placement.server_rows import ServerRows
 from hopsd.core.placement.shapes import Neighbours, ShapesOfSize, join
 from hopsd.core.speed.throughput import configuration_throughput, per_gpu
@@ -25,6 +26,11 @@ from hopsd.model.arrays import Bools, Floats, Ints
 from hopsd.model.ids import GpuType
 from hopsd.model.job import Job
 from hopsd.model.rules import Rules
+
+WRITTEN_MAX = 1 << 21
+"""More columns than this are not written out, if the jobs share their server factors."""
+
+_SHARED = 4
 
 
 def generate(
@@ -207,16 +213,12 @@ def _fill(
     for present, place in zip(presents, found, strict=True):
         columns_of[present.job] += place is None
     start = np.concatenate([[0], np.cumsum(columns_of)])
-    shape = np.empty(start[-1], dtype=np.int32)
-    throughput = np.empty(start[-1])
+    lines = _lines(len(jobs), int(start[-1]), factors)
     cursor, first_shape, first_column = start[:-1].copy(), 0, {}
     demands = []
     for key, block in blocks.items():
         first_column[key] = cursor[block.jobs]
-        at = first_column[key][:, None] + np.arange(len(block.shapes))
-        shape[at] = first_shape + np.arange(len(block.shapes))
-        slowest = factors.slowest(block.jobs, block.shapes.servers, key[2])
-        throughput[at] = block.per_gpu[:, None] * slowest * key[2]
+        lines.add(first_column[key], block, first_shape, key[2], factors)
         cursor[block.jobs] += len(block.shapes)
         first_shape += len(block.shapes)
         demands.append(rows.demands(block.shapes, classes.rules[key[0]]))
@@ -224,26 +226,90 @@ def _fill(
     own_shapes: list[ShapesOfSize] = []
     for present, place in zip(presents, found, strict=True):
         if place is None:
-            at = cursor[present.job]
-            shape[at] = first_shape + len(own_shapes)
-            throughput[at] = present.throughput
+            at = int(cursor[present.job])
+            lines.add_one(at, present, first_shape + len(own_shapes))
             own_shapes.append(present.shape)
             demands.append(rows.demands(present.shape, present.rules))
         else:
             at = first_column[present.key][place[0]] + place[1]
         present_column[present.job] = at
-    return Configurations(
-        start,
-        shape,
-        throughput,
-        present_column,
-        join([*(block.shapes for block in blocks.values()), *own_shapes]),
-        pool,
-        factors.mean(),
-        Demands.joined(demands),
-        rows.capacity,
-        rows.server,
+    return lines.configurations(
+        Configurations(
+            start,
+            np.zeros(0, dtype=np.int32),
+            np.zeros(0),
+            present_column,
+            join([*(block.shapes for block in blocks.values()), *own_shapes]),
+            pool,
+            factors.mean(),
+            Demands.joined(demands),
+            rows.capacity,
+            rows.server,
+        )
     )
+
+
+def _lines(jobs: int, columns: int, factors: Factors) -> _Written | _Segments:
+    """Where to put columns. Segments save nothing where each job has server factors of its own."""
+    shared = _SHARED * factors.kinds <= jobs
+    return _Segments() if shared and columns > WRITTEN_MAX else _Written(columns)
+
+
+class _Written:
+    """Columns, written out."""
+
+    def __init__(self, columns: int) -> None:
+        self._shape, self._throughput = np.empty(columns, dtype=np.int32), np.empty(columns)
+
+    def add(self, first: Ints, block: _Block, shape: int, size: int, factors: Factors) -> None:
+        """The columns of a block's jobs, from ``first`` (jobs,) on."""
+        at = first[:, None] + np.arange(len(block.shapes))
+        self._shape[at] = shape + np.arange(len(block.shapes))
+        slowest = factors.slowest(block.jobs, block.shapes.servers, size)
+        self._throughput[at] = block.per_gpu[:, None] * slowest * size
+
+    def add_one(self, at: int, present: _Present, shape: int) -> None:
+        """The column ``at`` of a job that can only stay there."""
+        self._shape[at], self._throughput[at] = shape, present.throughput
+
+    def configurations(self, rest: Configurations) -> Configurations:
+        """The configurations, beside what does not depend on how columns are kept."""
+        return replace(rest, shape=self._shape, throughput=self._throughput)
+
+
+class _Segments:
+    """Columns as segments."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[Ints, Ints, Ints, Floats, Ints, Floats]] = []
+        self._slowness = [np.ones(1)]
+        self._at = 1
+
+    def add(self, first: Ints, block: _Block, shape: int, size: int, factors: Factors) -> None:
+        """The columns of a block's jobs, from ``first`` (jobs,) on."""
+        slowest, row = factors.slowest_by_kind(block.jobs, block.shapes.servers, size)
+        count, each = len(block.shapes), np.ones(len(first), dtype=np.int64)
+        at, sizes = self._at + count * row, np.full(len(first), float(size))
+        self._parts.append((first, block.jobs, shape * each, block.per_gpu, at, sizes))
+        self._slowness.append(slowest.ravel())
+        self._at += slowest.size
+
+    def add_one(self, at: int, present: _Present, shape: int) -> None:
+        """The column ``at`` of a job that can only stay there."""
+        one = np.ones(1, dtype=np.int64)
+        throughput = np.array([present.throughput])
+        own = at * one, present.job * one, shape * one, throughput, 0 * one, np.ones(1)
+        self._parts.append(own)
+
+    def configurations(self, rest: Configurations) -> Configurations:
+        """The configurations, beside what does not depend on how columns are kept."""
+        first, job, item, per_gpu, at, size = (
+            np.concatenate(arrays) for arrays in zip(*self._parts, strict=True)
+        )
+        order = np.argsort(first)
+        start = np.append(first[order], rest.start[-1])
+        own = (array[order] for array in (job, item, per_gpu, at, size))
+        return rest.with_segments(Segments.of(start, *own, np.concatenate(self._slowness)))
 
 
 def _find(present: _Present, block: _Block | None) -> tuple[int, int] | None:

@@ -24,13 +24,15 @@ def with_limits(
     if not rows.capacity:
         return columns
     share, shares = _shares(columns, rows)
-    return replace(
+    limited = replace(
         columns,
         demands=Demands.joined([columns.demands, shares]),
         capacity=np.concatenate([columns.capacity, np.array(rows.capacity, dtype=np.int64)]),
         server=np.concatenate([columns.server, np.full(len(rows.capacity), -1)]),
-        share=share,
     )
+    if columns.segments is not None:
+        return limited.with_segments(replace(columns.segments, share=share))
+    return replace(limited, share=share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +69,19 @@ def _rows_that_bind(
 
 
 def _shares(columns: Configurations, rows: _Rows) -> tuple[npt.NDArray[np.int32], Demands]:
-    """What every column takes of the rows: the number of its item, (columns,), and the items.
+    """What every column, or segment of them, takes of the rows: the number of its item, and the
+    items.
 
     They are numbered on from the shapes; the first takes nothing.
     """
-    sizes, first_item = columns.shapes.sizes(), len(columns.shapes)
-    share = np.full(len(columns), first_item, dtype=np.int32)
+    (start, sizes), first_item = _sizes(columns), len(columns.shapes)
+    share = np.full(len(sizes), first_item, dtype=np.int32)
     items: dict[object, int] = {None: first_item}
     entries: list[list[tuple[int, int]]] = [[(0, 0)]]
-    for i, (first, end) in enumerate(pairwise(columns.start.tolist())):
+    for i, (first, end) in enumerate(pairwise(start.tolist())):
         if not rows.of_gpus[i] and not rows.of_count[i]:
             continue
-        own, which = np.unique(sizes[columns.shape[first:end]], return_inverse=True)
+        own, which = np.unique(sizes[first:end], return_inverse=True)
         numbers = []
         for size in own.tolist():
             entry = [(row, size * each) for row, each in rows.of_gpus[i]]
@@ -97,11 +100,21 @@ def _shares(columns: Configurations, rows: _Rows) -> tuple[npt.NDArray[np.int32]
     return share, shares
 
 
+def _sizes(columns: Configurations) -> tuple[Ints, Ints]:
+    """The GPUs of columns, or of segments of them, by job: those of job ``i`` are
+    ``start[i]:start[i + 1]``.
+    """
+    sizes, own = columns.shapes.sizes(), columns.segments
+    if own is None:
+        return columns.start, sizes[columns.shape]
+    return np.searchsorted(own.start, columns.start), sizes[own.item]
+
+
 def _largest(columns: Configurations) -> Ints:
     """The GPUs of every job's largest column, (jobs,); 0 for one without."""
     largest = np.zeros(columns.jobs, dtype=np.int64)
-    filled = np.diff(columns.start) > 0
+    start, sizes = _sizes(columns)
+    filled = np.diff(start) > 0
     if filled.any():
-        sizes = columns.shapes.sizes()[columns.shape]
-        largest[filled] = np.maximum.reduceat(sizes, columns.start[:-1][filled])
+        largest[filled] = np.maximum.reduceat(sizes, start[:-1][filled])
     return largest

@@ -7,16 +7,19 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any, cast
 
 import numpy as np
 
 from hopsd.core.placement.configurations import Configurations
+from hopsd.core.placement.segments import Segments, Unwritten
 from hopsd.model.arrays import Bools, Floats, Ints
 
 # Far from the ends of a double, so that sums over a plan neither overflow nor vanish.
 _SAFE_EXPONENT = 600.0
-# Columns at once: 2 MB for each array.
-_AT_ONCE = 1 << 18
+SLICE = 1 << 18
+"""Columns at once: 2 MB for each array."""
+
 ALL = slice(None)
 """All columns."""
 
@@ -59,7 +62,7 @@ class Program:
         stays in the processor's cache, and never takes memory for all columns.
         """
         start = self.configurations.start
-        cuts = np.searchsorted(start, np.arange(0, start[-1], _AT_ONCE))
+        cuts = np.searchsorted(start, np.arange(0, start[-1], SLICE))
         yield from pairwise(np.unique(np.append(start[cuts], start[-1])).tolist())
 
     def by_weight(self) -> Ints:
@@ -84,10 +87,23 @@ class Program:
     def per_column(self, of_items: Floats, which: slice | Ints = ALL) -> Floats:
         """The sum of ``of_items`` (items,) over the items of every column, (columns,)."""
         own = self.configurations
-        found: Floats = of_items[own.shape[which]]
+        found: Floats = own.of_shapes(of_items, which)
         if own.share is not None:
             found += of_items[own.share[which]]
         return found
+
+    def most(self) -> Floats:
+        """The value of every job's most valuable column, (jobs,); ``-inf`` where it has none."""
+        most, parts = np.full(self.configurations.jobs, -np.inf), segment_values(self)
+        filled = np.diff(self.configurations.start) > 0
+        if filled.any():
+            first = self.configurations.start[:-1][filled]
+            most[filled] = (
+                np.maximum.reduceat(self.value, first)
+                if parts is None
+                else np.maximum.reduceat(parts.most(), parts.segments.of_job())
+            )
+        return most
 
     def profit(self, cost: Floats, which: slice | Ints) -> Floats:
         """The value less the ``cost`` (items,) of some columns."""
@@ -113,8 +129,18 @@ class Program:
     def fits(self, capacity: Ints) -> Bools:
         """Which columns fit into ``capacity`` (rows,)."""
         own, fit = self.configurations, self.configurations.demands.fit(capacity)
-        fits: Bools = fit[own.shape]
-        return fits if own.share is None else fits & fit[own.share]
+        fits: Bools = own.of_shapes(fit, ALL)
+        return fits if own.share is None else fits & fit[own.share[ALL]]
+
+    def fitting(self, jobs: Bools, capacity: Ints) -> Ints:
+        """The columns of some ``jobs`` that fit into ``capacity`` (rows,), sorted."""
+        own = self.configurations.segments
+        if own is None:
+            of_job = np.repeat(jobs, np.diff(self.configurations.start))
+            return np.flatnonzero(self.fits(capacity) & of_job)
+        fit = self.configurations.demands.fit(capacity)
+        able = jobs[own.job] if own.share is None else jobs[own.job] & fit[own.share]
+        return own.with_items(able, fit)
 
     def feasible(self, choice: Ints) -> bool:
         """Whether every chosen column belongs to its job and no row is exceeded."""
@@ -148,13 +174,7 @@ def build(
     """
     urgency = _urgency(np.array(priorities, dtype=np.float64))
     weight, log_scale = _weights(urgency, lam)
-    lengths = np.diff(configurations.start)
-    filled = lengths > 0
-    smallest = np.ones(configurations.jobs)
-    if len(configurations):
-        smallest[filled] = np.minimum.reduceat(
-            configurations.throughput, configurations.start[:-1][filled]
-        )
+    smallest = _smallest(configurations)
     program = Program(
         configurations,
         configurations.capacity,
@@ -165,12 +185,95 @@ def build(
         configurations.throughput,
         smallest,
         restart_share,
-        np.empty(len(configurations)),
+        np.empty(0 if configurations.segments else len(configurations)),
     )
+    if configurations.segments is not None:
+        return replace(program, value=_unwritten(program))
     for first, last in program.slices():
         job = configurations.jobs_between(first, last)
         program.value[first:last] = program.gain_of(np.arange(first, last), job) * weight[job]
     return program
+
+
+def _smallest(configurations: Configurations) -> Floats:
+    """The smallest throughput of every job, (jobs,); 1 where it has no column."""
+    smallest, own = np.ones(configurations.jobs), configurations.segments
+    filled = np.diff(configurations.start) > 0
+    if not filled.any():
+        return smallest
+    if own is None:
+        first = configurations.start[:-1][filled]
+        smallest[filled] = np.minimum.reduceat(configurations.throughput, first)
+    else:
+        least = own.per_gpu * own.extremes()[0] * own.size
+        smallest[filled] = np.minimum.reduceat(least, own.of_job())
+    return smallest
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentValues:
+    """The values of columns that are not written out: ``factor`` (segments,) times slowness, but
+    ``worth`` for the columns ``stay`` (sorted), whose jobs do not move.
+    """
+
+    segments: Segments
+    factor: Floats
+    stay: Ints
+    worth: Floats
+
+    def of(self, which: slice | Ints) -> Floats:
+        """The values of some columns."""
+        found, own = self.segments.slowness_of(which)
+        found *= own(self.factor)
+        if isinstance(which, slice):
+            low, high = np.searchsorted(self.stay, [which.start, which.stop])
+            found[self.stay[low:high] - which.start] = self.worth[low:high]
+        elif len(self.stay):
+            at = np.minimum(np.searchsorted(self.stay, which), len(self.stay) - 1)
+            same = self.stay[at] == which
+            found[same] = self.worth[at[same]]
+        return found
+
+    def most(self) -> Floats:
+        """The largest value of every segment, (segments,)."""
+        most: Floats = self.factor * self.segments.extremes()[2]
+        np.maximum.at(most, self.segments.find(self.stay), self.worth)
+        return most
+
+    def mean(self) -> Floats:
+        """The mean value of every segment, but for a job that stays: (segments,)."""
+        mean: Floats = self.factor * self.segments.extremes()[1]
+        return mean
+
+
+@dataclass(frozen=True, slots=True)
+class UnwrittenValues(Unwritten):
+    """Values that are not written out, and what they are made of."""
+
+    parts: SegmentValues
+
+    def max(self, initial: float = -np.inf) -> Any:
+        """The largest value."""
+        return self.parts.most().max(initial=initial)
+
+
+def segment_values(program: Program) -> SegmentValues | None:
+    """What the values of columns that are not written out are made of; None for others."""
+    return program.value.parts if isinstance(program.value, UnwrittenValues) else None
+
+
+def _unwritten(program: Program) -> Floats:
+    """The values of columns that are not written out."""
+    own, present = program.configurations.segments, program.configurations.present
+    if own is None:
+        raise ValueError("the columns are written out")
+    stay = np.sort(present[present >= 0])
+    factor = own.per_gpu * own.size / program.least[own.job]
+    factor *= program.kept[own.job] * program.weight[own.job]
+    jobs = program.configurations.jobs_of(stay)
+    worth = program.gain_of(stay, jobs) * program.weight[jobs]
+    values = SegmentValues(own, factor, stay, worth)
+    return cast(Floats, UnwrittenValues(own.columns, values.of, values))
 
 
 def program_of_gains(configurations: Configurations, weight: Floats, gain: Floats) -> Program:
@@ -193,7 +296,7 @@ def restrict(program: Program, jobs: Bools, capacity: Ints) -> tuple[Program, In
     that differences between light jobs count.
     """
     old = program.configurations
-    keep = np.flatnonzero(program.fits(capacity) & np.repeat(jobs, np.diff(old.start)))
+    keep = program.fitting(jobs, capacity)
     columns = old.some(keep)
     start = columns.start
     log_weight = program.log_weight()
@@ -219,6 +322,8 @@ def drop_oversized(program: Program) -> tuple[Program, Ints | None]:
 
     Limits cause such columns: their gains count in the means, but no job can have them.
     """
+    if program.configurations.segments is not None:
+        return _drop_segments(program, program.configurations.segments)
     fits = program.fits(program.capacity)
     if fits.all():
         return program, None
@@ -226,6 +331,16 @@ def drop_oversized(program: Program) -> tuple[Program, Ints | None]:
     columns, value = program.configurations.some(keep), program.value[keep]
     base = _base(program, columns, keep)
     return replace(program, configurations=columns, base=base, value=value), keep
+
+
+def _drop_segments(program: Program, own: Segments) -> tuple[Program, Ints | None]:
+    """:func:`drop_oversized` by segment: what servers have fits, so limits alone are exceeded."""
+    fit = program.configurations.demands.fit(program.capacity)
+    if own.share is None or fit[own.share].all():
+        return program, None
+    columns, keep = program.configurations.some_segments(own, fit[own.share])
+    part = replace(program, configurations=columns, base=columns.throughput)
+    return replace(part, value=_unwritten(part)), keep
 
 
 def _base(program: Program, columns: Configurations, keep: Ints) -> Floats:

@@ -79,6 +79,7 @@ def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
     def worth(
         chosen: Candidates, configurations: Configurations, _: RoundInfo, __: PlanSettings
     ) -> Program:
+        configurations = configurations.written()
         own = [outlooks[job.id] for job in chosen.jobs]
         weights = np.array([weight[job.id] for job in chosen.jobs])
         gain = _gains(chosen.jobs, own, configurations)

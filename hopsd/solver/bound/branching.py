@@ -47,10 +47,11 @@ def bound_by_branching(
 ) -> float:
     """An upper bound on any plan's value, between ``target`` and the bound of ``prices``.
 
+    The bound of ``prices`` where columns are not written out: cases take memory for all of them.
     Stops when the target is proven, after ``effort`` (columns times steps of descent), when no job
     divides the worst case into few, or at ``give_up`` (monotonic seconds).
     """
-    if prices.bound <= target:
+    if prices.bound <= target or program.configurations.segments is not None:
         return prices.bound
     order = count()
     whole = np.arange(len(program.value))

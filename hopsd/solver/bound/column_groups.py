@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hopsd.core.placement.program import Program
+from hopsd.core.placement.program import Program, segment_values
 from hopsd.model.arrays import NONE, Floats, Ints
 
 
@@ -33,12 +33,27 @@ class ColumnGroups:
 
 
 def column_groups(program: Program) -> ColumnGroups:
-    """The column groups of a program, in column order."""
+    """The column groups of a program, in column order; of columns that are not written out, a
+    group for each segment.
+    """
     columns = program.configurations
     shapes = columns.shapes
     servers, size = np.diff(shapes.start), shapes.sizes()
     pool = columns.pool[shapes.server[shapes.start[:-1]]]
     kind = np.unique(np.stack([pool, size, servers]), axis=1, return_inverse=True)[1].ravel()
+    values = segment_values(program)
+    if values is not None:
+        own = values.segments
+        return ColumnGroups(
+            own.start[:-1],
+            own.start[1:],
+            own.job,
+            pool[own.item],
+            size[own.item],
+            servers[own.item],
+            values.most(),
+            values.mean(),
+        )
     first = np.concatenate([NONE, *_first_columns(program, kind.astype(np.int32))])
     end = np.append(first[1:], len(columns))
     shape = columns.shape[first].astype(np.int64)

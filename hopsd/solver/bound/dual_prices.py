@@ -15,7 +15,7 @@ import numpy as np
 
 from hopsd.core.placement.program import Program
 from hopsd.core.placement.shapes import ramp
-from hopsd.model.arrays import NONE, Floats, Ints
+from hopsd.model.arrays import Floats, Ints
 from hopsd.solver.bound.column_groups import ColumnGroups
 from hopsd.solver.bound.cuts import KINDS, CapacityRows, capacity_rows
 from hopsd.solver.bound.reduced_cost import ItemPrices, prices_of_items
@@ -101,7 +101,7 @@ def _descend_in_rounds(
 def _near_best(program: Program, at: Prices, rng: np.random.Generator) -> Ints:
     """The columns within 5 % of each job's best; of many, an evenly spaced sample."""
     columns = program.configurations
-    near = np.concatenate([NONE, *at.near(program, relative=_NEAR)])
+    near = at.sample(program, _NEAR, _ACTIVE_PER_JOB, rng)
     bounds = np.searchsorted(near, columns.start)
     count = np.diff(bounds)
     stride = np.maximum(1, count // _ACTIVE_PER_JOB)

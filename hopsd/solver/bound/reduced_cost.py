@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hopsd.core.placement.program import Program
-from hopsd.model.arrays import Floats, Ints
+from hopsd.core.placement.program import SLICE, Program, SegmentValues, segment_values
+from hopsd.model.arrays import NONE, Floats, Ints
+from hopsd.solver.bound.envelope import best_of_segments
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +32,47 @@ class ItemPrices:
 
         A column's loss: how far its profit is below its job's best.
         """
+        values = segment_values(program)
+        if values is not None:
+            yield from self._near_in_segments(program, values, absolute, relative)
+            return
         for first, last in program.slices():
             own = slice(first, last)
             best = self.job[program.configurations.jobs_between(first, last)]
             loss = best - program.profit(self.item, own)
             yield first + np.flatnonzero(loss <= absolute + relative * program.value[own])
+
+    def _near_in_segments(
+        self, program: Program, values: SegmentValues, absolute: float, relative: float
+    ) -> Iterator[Ints]:
+        """:meth:`near`, computed only for segments whose best column could be near."""
+        own = values.segments
+        loss = self.job[own.job] - best_of_segments(program, values, self.item)[0]
+        able = np.flatnonzero(loss <= absolute + relative * values.most())
+        for part in own.in_parts(able, SLICE):
+            columns = own.columns_of(part)
+            near = self.loss(program, columns) <= absolute + relative * program.value[columns]
+            yield columns[near]
+
+    def sample(
+        self, program: Program, relative: float, most: int, rng: np.random.Generator
+    ) -> Ints:
+        """Some of the columns that lose at most ``relative * value``, sorted: of one job with one
+        block of shapes the best and about ``most`` others, or all if there are fewer.
+        """
+        values = segment_values(program)
+        if values is None:
+            return np.concatenate([NONE, *self.near(program, relative=relative)])
+        own = values.segments
+        profit, best = best_of_segments(program, values, self.item)
+        able = np.flatnonzero(self.job[own.job] - profit <= relative * values.most())
+        step = np.maximum(1, np.diff(own.start) // most)
+        offset = rng.integers(0, step)
+        found = [best[able]]
+        for part in own.in_parts(able, SLICE * most):
+            columns = own.columns_of(part, step[part], offset[part])
+            found.append(columns[self.loss(program, columns) <= relative * program.value[columns]])
+        return np.unique(np.concatenate(found))
 
     def loss(self, program: Program, columns: Ints) -> Floats:
         """How far the profit of some columns is below their jobs' best, >= 0."""
@@ -56,6 +93,13 @@ def best_profits(program: Program, cost: Floats) -> Floats:
     ``cost``: of every item, (items,).
     """
     start = program.configurations.start
+    values = segment_values(program)
+    if values is not None:
+        found, own = np.zeros(len(start) - 1), values.segments
+        profit, _ = best_of_segments(program, values, cost)
+        if len(own):
+            found[own.job[own.of_job()]] = np.maximum.reduceat(profit, own.of_job())
+        return np.maximum(found, 0.0)
     best = np.zeros(len(start) - 1)
     filled = np.flatnonzero(np.diff(start) > 0)
     for first, last in program.slices():

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from hopsd.core.placement.program import Program
-from hopsd.model.arrays import Floats, Ints
+from hopsd.model.arrays import Ints
 from hopsd.solver.bound.reduced_cost import ItemPrices
+from hopsd.solver.search.free_columns import FreeColumns
 from hopsd.solver.search.residual_capacity import ResidualCapacity
 
 
@@ -27,11 +28,10 @@ def greedy_by_prices(program: Program, prices: ItemPrices) -> Ints:
     columns = program.configurations
     choice = np.full(columns.jobs, -1, dtype=np.int64)
     residual = ResidualCapacity(program, choice)
+    free = FreeColumns(program, residual, prices.item)
     for job in np.argsort(-prices.job, kind="stable").tolist():
-        own = slice(int(columns.start[job]), int(columns.start[job + 1]))
-        profit = program.profit(prices.item, own)
-        column = _best(own, profit, residual)
-        if column >= 0 and profit[column - own.start] >= 0.0:
+        column, profit = free.best(job)
+        if column >= 0 and profit >= 0.0:
             choice[job] = column
             residual.take(column)
     return fill_idle(program, choice)
@@ -45,7 +45,8 @@ def fill_idle(program: Program, choice: Ints) -> Ints:
     """
     choice = choice.copy()
     residual = ResidualCapacity(program, choice)
-    while _take_idle(program, choice, residual):
+    free, most = FreeColumns(program, residual), program.most().tolist()
+    while _take_idle(program, choice, residual, free, most):
         pass
     return choice
 
@@ -68,29 +69,29 @@ def repair(program: Program, choice: Ints) -> Ints:
     return kept
 
 
-def _take_idle(program: Program, choice: Ints, residual: ResidualCapacity) -> bool:
-    """Let every job take a better free column; returns whether a job left its former one."""
-    start, value = program.configurations.start, program.value
+def _take_idle(
+    program: Program,
+    choice: Ints,
+    residual: ResidualCapacity,
+    free: FreeColumns,
+    most: list[float],
+) -> bool:
+    """Let every job take a better free column; returns whether a job left its former one.
+
+    ``most`` (jobs,): what each job's most valuable column is worth.
+    """
     moved = False
     for job in program.by_weight().tolist():
         held = int(choice[job])
+        worth = float(program.value[held]) if held >= 0 else -np.inf
+        if most[job] <= worth:
+            continue
         if held >= 0:
             residual.give_back(held)
-        own = slice(int(start[job]), int(start[job + 1]))
-        column = _best(own, value[own], residual)
-        if held >= 0 and value[column] <= value[held]:
-            column = held
+        better, _ = free.best(job, worth)
+        column = better if better >= 0 else held
         if column >= 0:
             choice[job] = column
             residual.take(column)
         moved |= held not in (-1, column)
     return moved
-
-
-def _best(own: slice, worth: Floats, residual: ResidualCapacity) -> int:
-    """The most valuable free column of a job's ``own``, the first of equal ones; -1 for none."""
-    if own.start == own.stop:
-        return -1
-    fits = residual.fits(own.start, own.stop)
-    best = int(np.argmax(np.where(fits, worth, -np.inf)))
-    return int(own.start) + best if fits[best] else -1

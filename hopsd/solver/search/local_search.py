@@ -145,7 +145,7 @@ def _inside(program: Program, of_shape: Ints, wanted: Ints) -> Iterator[Ints]:
     columns = program.configurations
     for first, last in program.slices():
         of_job = wanted[columns.jobs_between(first, last)]
-        yield first + np.flatnonzero(of_shape[columns.shape[first:last]] == of_job)
+        yield first + np.flatnonzero(columns.of_shapes(of_shape, slice(first, last)) == of_job)
 
 
 class _Parts:
@@ -201,7 +201,7 @@ def _group_of_jobs(
     of_job[placed] = of_shape[columns.shape[choice[placed]]]
     for job in np.flatnonzero(~placed & (np.diff(columns.start) > 0)).tolist():
         own = slice(columns.start[job], columns.start[job + 1])
-        group = of_shape[columns.shape[own]]
+        group = columns.of_shapes(of_shape, own)
         liked = jittered(program.profit(prices.item, own), program.value[own], rng)
         of_job[job] = group[np.argmax(np.where(group >= 0, liked, -np.inf))]
     return of_job

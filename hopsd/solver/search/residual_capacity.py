@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hopsd.core.placement.program import Program
-from hopsd.model.arrays import Bools, Ints
+from hopsd.model.arrays import NONE, Bools, Ints
 
 
 class ResidualCapacity:
@@ -14,8 +14,8 @@ class ResidualCapacity:
     def __init__(self, program: Program, choice: Ints) -> None:
         demands = program.configurations.demands
         self.free = program.capacity - program.taken(choice)
-        self._demands, self._shape = demands, program.configurations.shape
-        self._share = program.configurations.share
+        self._demands, self._columns = demands, program.configurations
+        self._shape, self._share = program.configurations.shape, program.configurations.share
         self._order = np.argsort(demands.row, kind="stable")
         self._item_of = np.repeat(np.arange(len(demands)), np.diff(demands.start))[self._order]
         self._amount = demands.amount[self._order]
@@ -25,13 +25,25 @@ class ResidualCapacity:
         if len(demands):
             lacking = (demands.amount > self.free[demands.row]).astype(np.int32)
             self._short = np.add.reduceat(lacking, demands.start[:-1])
+        self._room = NONE
+        segments = program.configurations.segments
+        if segments is not None:
+            first = np.unique(segments.item)
+            self._kind = np.searchsorted(first, np.arange(len(demands)), side="right") - 1
+            self._of_segment = self._kind[segments.item]
+            self._room = np.bincount(self._kind[self._short == 0], minlength=len(first))
 
     def fits(self, first: int, last: int) -> Bools:
         """Which of the columns ``first:last`` still fit."""
-        fits: Bools = self._short[self._shape[first:last]] == 0
+        fits: Bools = self._columns.of_shapes(self._short, slice(first, last)) == 0
         if self._share is not None:
             fits &= self._short[self._share[first:last]] == 0
         return fits
+
+    def has_room(self, segments: slice) -> Bools:
+        """Whether a column of each of some segments could still fit, limits apart."""
+        room: Bools = self._room[self._of_segment[segments]] > 0
+        return room
 
     def take(self, column: int) -> None:
         """Subtract what a column takes."""
@@ -54,4 +66,9 @@ class ResidualCapacity:
             touched = slice(self._first[row], self._first[row + 1])
             needed = self._amount[touched]
             change = (needed > after).astype(np.int32) - (needed > before)
-            self._short[self._item_of[touched]] += change
+            items = self._item_of[touched]
+            short = self._short[items]
+            self._short[items] = short + change
+            if len(self._room):
+                fitting = (short + change == 0).astype(np.int64) - (short == 0)
+                np.add.at(self._room, self._kind[items], fitting)

@@ -11,6 +11,7 @@ import pytest
 from ruled_reference import RuledReference
 from small_snapshots import ruled_snapshot, small_snapshot
 
+from hopsd.core.placement import generate
 from hopsd.formats.plan import plan_json
 from hopsd.formats.snapshot import read_snapshot
 from hopsd.policies.registry import get
@@ -45,6 +46,13 @@ def check(doc: Json) -> None:
 
 @pytest.mark.parametrize("seed", range(500))
 def test_the_plan_is_the_best_of_all_that_keep_the_rules(seed: int) -> None:
+    check(ruled_snapshot(seed))
+
+
+@pytest.mark.parametrize("seed", range(500, 600))
+def test_columns_that_are_not_written_out(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generate, "WRITTEN_MAX", -1)
+    monkeypatch.setattr(generate, "_SHARED", 0)
     check(ruled_snapshot(seed))
 
 

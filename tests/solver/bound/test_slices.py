@@ -22,7 +22,7 @@ def test_slices_change_nothing(seed: int, at_once: int, monkeypatch: pytest.Monk
     asked = ruled(snapshot(seed, servers=6, jobs=15, first=bool(seed % 2)), seed)
     before = program_of(asked)
     groups = column_groups(before)
-    monkeypatch.setattr(program_module, "_AT_ONCE", at_once)
+    monkeypatch.setattr(program_module, "SLICE", at_once)
     program = program_of(asked)
     assert np.array_equal(program.value, before.value)
     start, job = program.configurations.start, program.configurations.job_of_column()

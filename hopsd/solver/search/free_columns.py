@@ -1,0 +1,76 @@
+"""The best column of a job that still fits, found without a look at all of its columns."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hopsd.core.placement.program import Program, SegmentValues, segment_values
+from hopsd.model.arrays import Floats
+from hopsd.solver.bound.envelope import best_of_segments
+from hopsd.solver.search.residual_capacity import ResidualCapacity
+
+# Relative to the largest profit: an envelope rounds otherwise than the columns' own figures.
+_ROUNDING = 1e-12
+
+
+class FreeColumns:
+    """The columns that ``residual`` has room for, by what they are worth: value less ``cost``
+    (items,), by default value alone.
+
+    Where columns are not written out, no more of a job's segments are looked at than could hold its
+    best: what each is worth at most is known.
+    """
+
+    def __init__(
+        self, program: Program, residual: ResidualCapacity, cost: Floats | None = None
+    ) -> None:
+        self._program, self._residual, self._cost = program, residual, cost
+        self._values = segment_values(program)
+        if self._values is not None:
+            own = self._values.segments
+            self._most = _most(program, self._values, cost)
+            self._first = np.searchsorted(own.start, program.configurations.start).tolist()
+
+    def best(self, job: int, above: float = -np.inf) -> tuple[int, float]:
+        """The job's best free column, the first of equal ones, and what it is worth; -1 if none is
+        worth more than ``above``.
+        """
+        if self._values is not None:
+            return self._best_by_segment(self._values, job, above)
+        start = self._program.configurations.start
+        return self._best_of(slice(int(start[job]), int(start[job + 1])), above)
+
+    def _best_by_segment(self, values: SegmentValues, job: int, above: float) -> tuple[int, float]:
+        first, end = self._first[job], self._first[job + 1]
+        most, start = self._most[first:end], values.segments.start
+        found = -1, above
+        able = np.flatnonzero((most > above) & self._residual.has_room(slice(first, end)))
+        for number in able[np.argsort(-most[able], kind="stable")].tolist():
+            if most[number] <= found[1]:
+                break
+            own = slice(int(start[first + number]), int(start[first + number + 1]))
+            column, worth = self._best_of(own, found[1])
+            if column >= 0:
+                found = column, worth
+        return found
+
+    def _best_of(self, own: slice, above: float) -> tuple[int, float]:
+        """As :meth:`best`, of some columns that follow each other."""
+        if own.start == own.stop:
+            return -1, above
+        fits = self._residual.fits(own.start, own.stop)
+        if not fits.any():
+            return -1, above
+        program, cost = self._program, self._cost
+        worth = program.value[own] if cost is None else program.profit(cost, own)
+        free = np.where(fits, worth, -np.inf)
+        best = int(np.argmax(free))
+        return (own.start + best, float(free[best])) if free[best] > above else (-1, above)
+
+
+def _most(program: Program, values: SegmentValues, cost: Floats | None) -> Floats:
+    """At least what any column of each segment is worth, (segments,)."""
+    if cost is None:
+        return values.most()
+    most, _ = best_of_segments(program, values, cost)
+    return most + _ROUNDING * np.abs(most).max(initial=0.0)

@@ -1,0 +1,168 @@
+"""Columns that are not written out are as if they were, and so is what is computed from them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from instances import ruled, snapshot
+from programs import program_of
+
+from hopsd.core.placement import generate
+from hopsd.core.placement.program import Program, drop_oversized, restrict, segment_values
+from hopsd.model.arrays import NONE
+from hopsd.model.plan import Snapshot
+from hopsd.solver.bound.column_groups import column_groups
+from hopsd.solver.bound.envelope import upper_envelope
+from hopsd.solver.bound.reduced_cost import prices_of_items
+from hopsd.solver.search.free_columns import FreeColumns
+from hopsd.solver.search.greedy import fill_idle, greedy_by_prices, greedy_by_weight
+from hopsd.solver.search.residual_capacity import ResidualCapacity
+from hopsd.solver.solve import solve
+
+
+def both(seed: int, monkeypatch: pytest.MonkeyPatch) -> tuple[Program, Program]:
+    """The program of one snapshot with its columns written out, and without."""
+    asked: Snapshot = snapshot(seed, servers=6, jobs=15, first=bool(seed % 2))
+    asked = ruled(asked, seed) if seed > 1 else asked
+    written = program_of(asked)
+    monkeypatch.setattr(generate, "WRITTEN_MAX", -1)
+    monkeypatch.setattr(generate, "_SHARED", 0)
+    return written, program_of(asked)
+
+
+SEEDS = pytest.mark.parametrize("seed", range(6))
+
+
+@SEEDS
+def test_every_column_is_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    written, program = both(seed, monkeypatch)
+    own, other = written.configurations, program.configurations
+    assert own.segments is None
+    assert other.segments is not None
+    assert len(own) == len(other) == other.segments.columns
+    for name in ("start", "present", "capacity", "server"):
+        assert np.array_equal(getattr(own, name), getattr(other, name))
+    again = other.written()
+    numbers = np.random.default_rng(seed).integers(-len(own), len(own), 50)
+    for name in ("shape", "throughput", "share"):
+        values = getattr(own, name)
+        if values is None:
+            assert getattr(other, name) is None
+            continue
+        assert np.array_equal(getattr(other, name)[:], values)
+        assert np.array_equal(getattr(again, name), values)
+        assert np.array_equal(getattr(other, name)[numbers], values[numbers])
+        assert getattr(other, name)[3] == values[3]
+    np.testing.assert_allclose(program.value[:], written.value, rtol=1e-12)
+    assert np.array_equal(program.value[numbers], program.value[:][numbers])
+    assert program.value.max() == program.value[:].max()
+    assert np.array_equal(program.least, written.least)
+    for first, last in [*pairwise(own.start.tolist()), (2, 5), (4, 4)]:
+        part = slice(first, last)
+        assert np.array_equal(program.value[part], program.value[:][part])
+        assert np.array_equal(other.shape[part], own.shape[part])
+
+
+@SEEDS
+def test_profits_and_what_is_near_the_best(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    written, program = both(seed, monkeypatch)
+    rng = np.random.default_rng(seed)
+    for highest in (0.0, 5.0, 50.0):
+        cost = rng.uniform(0, highest, len(program.configurations.demands))
+        expected, found = (prices_of_items(p, cost, 0.0) for p in (written, program))
+        np.testing.assert_allclose(found.job, expected.job, rtol=1e-12, atol=1e-9)
+        for absolute, relative in ((3.0, 0.1), (0.5, 0.0), (0.0, 0.47)):
+            near, also = (
+                np.concatenate([NONE, *prices.near(p, absolute, relative)])
+                for p, prices in ((written, expected), (program, found))
+            )
+            assert np.array_equal(near, also)
+        sample = found.sample(program, 0.47, 2, rng)
+        assert np.isin(sample, near).all()
+        values = segment_values(program)
+        assert values is not None
+        reached = set(values.segments.find(sample).tolist())
+        assert reached == set(values.segments.find(near).tolist())
+
+
+@SEEDS
+def test_parts_of_a_program(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    written, program = both(seed, monkeypatch)
+    jobs = np.arange(program.configurations.jobs) % 2 == 0
+    left = program.capacity - program.taken(greedy_by_weight(program)) // 2
+    for part, also in (
+        (restrict(written, jobs, left), restrict(program, jobs, left)),
+        (drop_oversized(written), drop_oversized(program)),
+    ):
+        (own, kept), (other, others_kept) = part, also
+        np.testing.assert_allclose(other.value[:], own.value, rtol=1e-12)
+        assert np.array_equal(own.configurations.present, other.configurations.present)
+        assert (kept is None) == (others_kept is None)
+        if kept is not None and others_kept is not None:
+            assert np.array_equal(kept, others_kept[:])
+            assert np.array_equal(kept[[0, -1]], others_kept[np.array([0, -1])])
+
+
+@SEEDS
+def test_groups_hold_all_columns(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, program = both(seed, monkeypatch)
+    groups = column_groups(program)
+    assert groups.first[0] == 0
+    assert groups.end[-1] == len(program.value)
+    best = [program.value[a:b].max() for a, b in zip(groups.first, groups.end, strict=True)]
+    assert np.array_equal(groups.best, best)
+
+
+@SEEDS
+def test_free_columns(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(seed)
+    for program in both(seed, monkeypatch):
+        columns = program.configurations
+        choice = greedy_by_weight(program)
+        choice[rng.random(len(choice)) < 0.3] = -1
+        residual = ResidualCapacity(program, choice)
+        held = np.flatnonzero(choice >= 0)
+        residual.give_back(int(choice[held[0]]))
+        choice[held[0]] = -1
+        cost = rng.uniform(0, 5, len(columns.demands))
+        fits = program.fits(program.capacity - program.taken(choice))
+        starts = pairwise(columns.start.tolist())
+        most = [max(program.value[a:b], default=-np.inf) for a, b in starts]
+        assert np.array_equal(program.most(), most)
+        for prices, worth in ((None, program.value[:]), (cost, program.profit(cost, slice(None)))):
+            free = FreeColumns(program, residual, prices)
+            for job, (first, end) in enumerate(pairwise(columns.start.tolist())):
+                own = np.where(fits[first:end], worth[first:end], -np.inf)
+                best = max(own, default=-np.inf)
+                column, found = free.best(job)
+                assert found == best
+                assert column < 0 if best == -np.inf else worth[column] == best
+                assert free.best(job, found)[0] == -1
+
+
+@SEEDS
+def test_a_plan_is_feasible_and_its_bound_holds(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    written, program = both(seed, monkeypatch)
+    expected = solve(written, 0.0, 20.0)
+    found = solve(program, 0.0, 20.0)
+    assert program.feasible(found.choice)
+    assert np.array_equal(fill_idle(program, found.choice), found.choice)
+    value = written.scaled_objective(found.choice)
+    assert value <= expected.bound * (1 + 1e-6)
+    assert found.bound >= written.scaled_objective(expected.choice) * (1 - 1e-6)
+    prices = prices_of_items(program, np.zeros(len(program.configurations.demands)), 0.0)
+    assert program.feasible(greedy_by_prices(program, prices))
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(-9, 9)), min_size=1, max_size=12))
+@settings(deadline=None, max_examples=200)
+def test_the_envelope_has_the_highest_line_everywhere(lines: list[tuple[int, int]]) -> None:
+    slope, less = (part.astype(np.float64) for part in np.array(sorted(lines, reverse=True)).T)
+    kept = upper_envelope(slope, less)
+    assert len(set(kept.tolist())) == len(kept)
+    for x in np.linspace(0.0, 30.0, 61)[1:]:
+        assert (slope * x - less).max() == pytest.approx((slope[kept] * x - less[kept]).max())
