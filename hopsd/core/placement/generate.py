@@ -308,8 +308,16 @@ class _Segments:
         )
         order = np.argsort(first)
         start = np.append(first[order], rest.start[-1])
-        own = (array[order] for array in (job, item, per_gpu, at, size))
-        return rest.with_segments(Segments.of(start, *own, np.concatenate(self._slowness)))
+        segments = Segments.of(
+            start,
+            job[order],
+            item[order],
+            per_gpu[order],
+            at[order],
+            size[order],
+            np.concatenate(self._slowness),
+        )
+        return rest.with_segments(segments)
 
 
 def _find(present: _Present, block: _Block | None) -> tuple[int, int] | None:

@@ -48,7 +48,7 @@ class Segments:
     size: Floats
     slowness: Floats
     blocks: tuple[Block, ...]
-    share: Ints | None = None
+    share: npt.NDArray[np.int32] | None = None
 
     @classmethod
     def of(
@@ -124,8 +124,10 @@ class Segments:
         if self.share is None:
             raise ValueError("no limit binds any column")
         if isinstance(which, slice):
-            return self.each(self.share, which).astype(np.int32)
-        return self.share[self.find(which)].astype(np.int32)
+            shares: npt.NDArray[np.int32] = self.each(self.share, which)
+        else:
+            shares = self.share[self.find(which)]
+        return shares
 
     def slowness_of(self, which: slice | Ints) -> tuple[Floats, Callable[[Floats], Floats]]:
         """The slowness of some columns, and what gives them their segment's value."""

@@ -60,4 +60,5 @@ def upper_envelope(slope: Floats, less: Floats) -> Ints:
                 break
             kept.pop()
         kept.append(line)
-    return some[kept]
+    found: Ints = some[kept]
+    return found

@@ -73,4 +73,5 @@ def _most(program: Program, values: SegmentValues, cost: Floats | None) -> Float
     if cost is None:
         return values.most()
     most, _ = best_of_segments(program, values, cost)
-    return most + _ROUNDING * np.abs(most).max(initial=0.0)
+    most += _ROUNDING * np.abs(most).max(initial=0.0)
+    return most
