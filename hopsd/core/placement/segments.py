@@ -111,7 +111,8 @@ class Segments:
         else:
             own = self.find(which)
             found = which + (self.item - self.start[:-1])[own]
-        return found.astype(np.int32)
+        shapes: npt.NDArray[np.int32] = found.astype(np.int32)
+        return shapes
 
     def throughput_of(self, which: slice | Ints) -> Floats:
         """Samples per second of some columns."""

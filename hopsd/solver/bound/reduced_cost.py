@@ -95,10 +95,10 @@ def best_profits(program: Program, cost: Floats) -> Floats:
     start = program.configurations.start
     values = segment_values(program)
     if values is not None:
-        found, first = np.zeros(len(start) - 1), values.segments.of_job()
+        found, heads = np.zeros(len(start) - 1), values.segments.of_job()
         profit, _ = best_of_segments(program, values, cost)
-        if len(first):
-            found[values.segments.job[first]] = np.maximum.reduceat(profit, first)
+        if len(heads):
+            found[values.segments.job[heads]] = np.maximum.reduceat(profit, heads)
         return np.maximum(found, 0.0)
     best = np.zeros(len(start) - 1)
     filled = np.flatnonzero(np.diff(start) > 0)
