@@ -29,7 +29,7 @@ def both(seed: int, monkeypatch: pytest.MonkeyPatch) -> tuple[Program, Program]:
     asked: Snapshot = snapshot(seed, servers=6, jobs=15, first=bool(seed % 2))
     asked = ruled(asked, seed) if seed > 1 else asked
     written = program_of(asked)
-    monkeypatch.setattr(generate, "WRITTEN_MAX", -1)
+    monkeypatch.setattr(generate, "WRITTEN_MAX", 0)
     monkeypatch.setattr(generate, "_SHARED", 0)
     return written, program_of(asked)
 
