@@ -3,7 +3,7 @@
     python -m bench.rivals --sia DIR [--trace philly-1 ...] [--policy hops+ ...]
         [--round 60 ...] [--restart 30] [--rigid]
     python -m bench.rivals --gavel DIR --python PYTHON [--policy gavel-ftf ...] [--round 360 ...]
-        [--jobs 500] [--gpus 256] [--seed 0 ...] [--solver ECOS]
+        [--reset 1920 ...] [--jobs 500] [--gpus 256] [--seed 0 ...] [--solver ECOS]
 
 ``--sia``: the authors' ``sia-simulator`` (github: siasosp23/artifacts). Prints mean and 99 %
 completion time and makespan in hours, the largest latency ratio and the largest finish-time
@@ -12,7 +12,8 @@ fairness.
 ``--gavel``: the authors' ``scheduler`` (github: stanford-futuredata/gavel). The same jobs are
 played by their simulator, which PYTHON runs (with numpy, cvxpy, psutil and the solver), and by
 ours. Prints mean completion time and makespan of both in hours, ours over theirs, and the
-correlation of the jobs' completion times.
+correlation of the jobs' completion times. ``--reset``: how long the authors' scheduler keeps its
+shares of time, in seconds; 0: a round, as ours.
 
 None of the authors' code or data is part of this repository.
 """
@@ -46,6 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rigid", action="store_true")
     parser.add_argument("--python", help="an interpreter with the requirements of Gavel's authors")
     parser.add_argument("--solver", default="ECOS")
+    parser.add_argument("--reset", action="append", type=float)
     parser.add_argument("--jobs", type=int, default=500)
     parser.add_argument("--gpus", type=int, default=256)
     parser.add_argument("--seed", action="append", type=int)
@@ -78,9 +80,9 @@ def _beside_gavel(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -
         parser.error(f"Gavel has no {unknown[0]}; there are {', '.join(gavel.POLICIES)}")
     if chosen.python is None:
         parser.error("--gavel needs --python, an interpreter with the authors' requirements")
-    print("| seed | round, s | policy | mean, h: theirs | ours | ratio | end, h: theirs | ours |"
-          " ratio | correlation |")  # fmt: skip
-    print("|---:|---:|---|---:|---:|---:|---:|---:|---:|---:|")
+    print("| seed | round, s | reset, s | policy | mean, h: theirs | ours | ratio"
+          " | end, h: theirs | ours | ratio | correlation |")  # fmt: skip
+    print("|---:|---:|---:|---|---:|---:|---:|---:|---:|---:|---:|")
     for seed in chosen.seed or [0]:
         try:
             work = gavel.work(chosen.gavel, seed, chosen.jobs, chosen.gpus)
@@ -88,11 +90,14 @@ def _beside_gavel(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -
             parser.error(str(error))
         for seconds in chosen.round or [360.0]:
             for policy in policies:
-                theirs = gavel.published(
-                    chosen.gavel, chosen.python, policy, work, seconds, chosen.solver
-                )
-                row = gavel.compared(work, theirs, _completion_hours(policy, work, seconds))
-                print(f"| {seed} | {seconds:.0f} | `{policy}` | {row} |", flush=True)
+                ours = _completion_hours(policy, work, seconds)
+                for reset in chosen.reset or [gavel.RESET_SECONDS]:
+                    theirs = gavel.published(
+                        chosen.gavel, chosen.python, policy, work, seconds, chosen.solver, reset
+                    )
+                    row = gavel.compared(work, theirs, ours)
+                    print(f"| {seed} | {seconds:.0f} | {reset:.0f} | `{policy}` | {row} |",
+                          flush=True)  # fmt: skip
 
 
 def _completion_hours(policy: str, work: gavel.Work, round_seconds: float) -> list[float]:

@@ -2,7 +2,9 @@
 
 As in the authors' simulator, a job is rigid, of a size that was measured (1, 2, 4 or 8 GPUs), a
 restart costs nothing, and it does not matter on which servers its GPUs are: here a type's GPUs are
-one server. Only rounds differ: theirs ends with the last of its jobs, and the next starts at once.
+one server. Two things differ. Their round ends with the last of its jobs, and the next starts at
+once. And they keep shares of time for ``RESET_SECONDS``: a job that arrives meanwhile gets no
+GPUs, even idle ones. Ours computes them every round.
 """
 
 from __future__ import annotations
@@ -38,6 +40,9 @@ GPUS_PER_SERVER = 8
 
 RATE_PER_GPU = 60.0 / 256
 """Jobs per hour and GPU."""
+
+RESET_SECONDS = 1920.0
+"""The least time between two computations of shares in the authors' scheduler, as published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +95,18 @@ def _kind(name: WorkloadName, batches: Mapping[WorkloadName, int]) -> str:
 
 
 def published(
-    folder: Path, python: str, policy: str, played: Work, round_seconds: float, solver: str
+    folder: Path,
+    python: str,
+    policy: str,
+    played: Work,
+    round_seconds: float,
+    solver: str,
+    reset_seconds: float = RESET_SECONDS,
 ) -> list[float]:
     """Completion times in hours under the authors' own scheduler, in the order of arrival.
 
-    ``python``: an interpreter with their requirements.
+    ``python``: an interpreter with their requirements. ``reset_seconds``: 0 computes shares in each
+    round, as ours does.
 
     Raises:
         InputError: their simulator failed.
@@ -103,6 +115,7 @@ def published(
         "policy": POLICIES[policy],
         "solver": solver,
         "round_seconds": round_seconds,
+        "reset_seconds": reset_seconds,
         "gpus": {str(t): count for t, count in played.cluster.gpus_by_type().items()},
         "gpus_per_server": GPUS_PER_SERVER,
         "jobs": [

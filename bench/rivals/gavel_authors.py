@@ -3,9 +3,10 @@
     PYTHON gavel_authors.py DIR < task.json
 
 DIR is their ``scheduler`` folder (github: stanford-futuredata/gavel); PYTHON has numpy, cvxpy,
-psutil and their solver. The task: ``policy``, ``solver``, ``round_seconds``, ``gpus`` by type,
-``gpus_per_server``, ``jobs`` as ``[submit, job_type, gpus, steps]`` in order of arrival. The last
-line printed is a JSON array of the jobs' completion times in seconds.
+psutil and their solver. The task: ``policy``, ``solver``, ``round_seconds``, ``reset_seconds`` (how
+long shares are kept, whoever arrives), ``gpus`` by type, ``gpus_per_server``, ``jobs`` as
+``[submit, job_type, gpus, steps]`` in order of arrival. The last line printed is a JSON array of
+the jobs' completion times in seconds.
 
 What only a real cluster needs is replaced by empty modules: gRPC, whose stubs are not in their
 repository, and the completion of unknown throughputs.
@@ -35,6 +36,7 @@ def play(folder: str, task: dict[str, Any]) -> list[float]:
         simulate=True,
         seed=0,
         time_per_iteration=task["round_seconds"],
+        minimum_time_between_allocation_resets=task["reset_seconds"],
     )
     running._logger.logger.disabled = True  # it writes megabytes
     jobs = [

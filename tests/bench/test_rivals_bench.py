@@ -70,8 +70,12 @@ from types import SimpleNamespace
 from runtime.rpc import scheduler_client, scheduler_server
 
 class Scheduler:
-    def __init__(self, policy, throughputs_file, simulate, seed, time_per_iteration):
+    def __init__(
+        self, policy, throughputs_file, simulate, seed, time_per_iteration,
+        minimum_time_between_allocation_resets,
+    ):
         assert (policy, simulate, time_per_iteration) == ("max_min_fairness_perf ECOS", True, 360.0)
+        self._reset = minimum_time_between_allocation_resets
         self._logger = SimpleNamespace(logger=logging.getLogger())
         open(throughputs_file).close()
 
@@ -79,7 +83,7 @@ class Scheduler:
         assert (cluster_spec["v100"], num_gpus_per_server["v100"]) == (24, 8)
         print("much is printed")
         self._job_completion_times = {
-            number: 3600.0 * job.scale_factor for number, job in enumerate(jobs)
+            number: 3600.0 * job.scale_factor + self._reset for number, job in enumerate(jobs)
         }
 """
 JOB = """
@@ -93,7 +97,9 @@ def Job(job_type, total_steps, scale_factor, **others):
 
 @pytest.fixture
 def scheduler(tmp_path: Path) -> Path:
-    """A simulator with the authors' interface in which a job takes an hour for each of its GPUs."""
+    """A simulator with the authors' interface in which a job takes an hour for each of its GPUs,
+    and the time for which shares are kept.
+    """
     (tmp_path / "scheduler.py").write_text(SCHEDULER)
     (tmp_path / "job.py").write_text(JOB)
     (tmp_path / "utils.py").write_text(
@@ -110,15 +116,17 @@ def test_gavels_simulator_and_ours_play_the_same_jobs(
     scheduler: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     work = gavel.work(scheduler, 0, jobs=5, gpus=64)
-    theirs = gavel.published(scheduler, sys.executable, "gavel", work, 360.0, "ECOS")
+    theirs = gavel.published(scheduler, sys.executable, "gavel", work, 360.0, "ECOS", 0.0)
     assert theirs == [float(job.reqs[0]) for job in work.workload.jobs]
     assert [job.samples for job in work.workload.jobs] == [64.0 * n for n in work.steps]
     twice = gavel.compared(work, theirs, [2.0 * hours for hours in theirs]).split(" | ")
     assert (float(twice[2]), float(twice[-1])) == (2.0, 1.0)
     common = ["--gavel", str(scheduler), "--python", sys.executable, "--gpus", "64", "--jobs", "5"]
-    main([*common, "--policy", "gavel"])
-    [row] = capsys.readouterr().out.splitlines()[2:]
-    assert row.startswith("| 0 | 360 | `gavel` | ")
+    main([*common, "--policy", "gavel", "--reset", "0", "--reset", "1920"])
+    rows = [row.split(" | ") for row in capsys.readouterr().out.splitlines()[2:]]
+    assert [row[1:4] for row in rows] == [["360", "0", "`gavel`"], ["360", "1920", "`gavel`"]]
+    means = [float(row[4]) for row in rows]
+    assert means[1] - means[0] == pytest.approx(1920 / 3600, rel=1e-3)
     for wrong in (["--policy", "hops"], ["--gpus", "60"]):
         with pytest.raises(SystemExit):
             main([*common, *wrong])
