@@ -1,9 +1,10 @@
 """A trial of several ranks on one GPU: to its executor, its leader is a worker like any other.
 
 The leader forks a rank for each, hands on what the executor says, and answers once all ranks have:
-they pause after the same iteration, and their states move together. When one fails, the others are
-asked to end, as hops-run's ranks are, and have as long for it. Their gradients are summed by
-the process group that the script makes, as on as many GPUs.
+they pause after the same iteration, and their states move together. In between they compute one
+after the other (`turnstile.py`). When one fails, the others are asked to end, as hops-run's ranks
+are, and have as long for it. Their gradients are summed by the process group that the script makes,
+as on as many GPUs.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ import select
 import signal
 import sys
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hops_profiler.lane.link import UNLIMITED, Link, pair
 from hops_profiler.lane.settings import SIGNALS
 from hops_profiler.launch.ranks import GRACE_SECONDS, ends_others, exit_code, fork
 from hops_profiler.launch.rendezvous import free_port
+
+if TYPE_CHECKING:
+    from hops_profiler.lane.turnstile import Turnstile
 
 
 def serve(link: Link) -> None:
@@ -40,8 +44,11 @@ class Gang:
         self._has_turn = True
         self._code = 0
         port = str(free_port())
+        from hops_profiler.lane.turnstile import Turnstile  # noqa: PLC0415 - needs torch
+
+        turnstile = Turnstile(count)
         for rank in range(count):
-            self._start(rank, count, port)
+            self._start(rank, count, port, turnstile)
         for number in (*SIGNALS, signal.SIGALRM):
             signal.signal(number, self._pass_on)
 
@@ -64,7 +71,7 @@ class Gang:
                 self._tell(message)
         os._exit(self._code)
 
-    def _start(self, rank: int, count: int, port: str) -> None:
+    def _start(self, rank: int, count: int, port: str, turnstile: Turnstile) -> None:
         own, other = pair()
         pid = fork()
         if pid:
@@ -80,7 +87,7 @@ class Gang:
         )  # fmt: skip
         from hops_profiler.lane import worker  # noqa: PLC0415 - needs torch
 
-        worker.serve(other)
+        worker.serve(other, turnstile)
 
     def _tell(self, message: dict[str, Any]) -> None:
         for link in self._ranks.values():

@@ -14,12 +14,16 @@ import torch
 from hops_profiler.lane.link import Link
 from hops_profiler.lane.settings import OUT_OF_MEMORY, SIGNALS
 from hops_profiler.lane.state import State, keeps, peak
+from hops_profiler.lane.turnstile import Turnstile
 from hops_profiler.launch import script
 from hops_profiler.timing import session
 
 
-def serve(link: Link) -> None:
-    """Be a worker until its trial has ended: on the GPU, or on the CPU where there is none."""
+def serve(link: Link, turnstile: Turnstile | None = None) -> None:
+    """Be a worker until its trial has ended: on the GPU, or on the CPU where there is none.
+
+    ``turnstile``: of the ranks of a trial that has several.
+    """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     free = 0
     if device.type == "cuda":
@@ -34,7 +38,10 @@ def serve(link: Link) -> None:
     shared = told["ranks"] > 1
     if shared and device.type == "cuda":
         _sum_on_one_gpu()
-    session.stop_at(Gate(link, State(device, shared=shared), told["iterations"]))
+    gate = Gate(link, State(device, shared=shared), told["iterations"], turnstile)
+    session.stop_at(gate)
+    if turnstile is not None:
+        turnstile.attach()
     os.environ["HOPS_TRIAL"] = str(told["number"])
     try:
         script.run(told["arguments"], module=told["module"])
@@ -79,8 +86,11 @@ def _write_to(log: str) -> None:
 class Gate:
     """Called after each optimizer step: lets ``iterations`` pass, then waits for its next turn."""
 
-    def __init__(self, link: Link, state: State, iterations: int) -> None:
+    def __init__(
+        self, link: Link, state: State, iterations: int, turnstile: Turnstile | None = None
+    ) -> None:
         self._link = link
+        self._turnstile = turnstile
         self._state = state
         self._left = self._given = iterations
         self._pauses = 0
@@ -90,6 +100,8 @@ class Gate:
         self._began = time.monotonic()
 
     def __call__(self) -> None:
+        if self._turnstile is not None:
+            self._turnstile.leave()  # of a forward pass without a backward pass
         self._left -= 1
         if self._left == 0:
             self._pause()

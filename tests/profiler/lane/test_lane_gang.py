@@ -22,7 +22,7 @@ def lead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """Starts a leader of three ranks that call a function; its process, and the executor's link."""
 
     def start(rank: Any) -> tuple[int, Link]:
-        def serve(link: Link) -> None:
+        def serve(link: Link, _turnstile: object) -> None:
             link.receive()
             rank(int(os.environ["RANK"]), link)
             os._exit(0)

@@ -131,6 +131,39 @@ def test_ranks_share_a_gpu_and_compute_as_on_several(tmp_path: Path) -> None:
     assert left_of(str(tmp_path)) == []
 
 
+PASSES = f"""
+import runpy, time, torch
+def say(what):
+    print(what, time.monotonic(), flush=True)
+def first(layers, x, forward=torch.nn.Sequential.forward):
+    say("first")
+    return forward(layers, x)
+def last(gradient):
+    time.sleep(0.02)
+    say("last")
+class Wrap(torch.nn.parallel.DistributedDataParallel):
+    def __init__(self, model):
+        super().__init__(model)
+        model[0].weight.register_post_accumulate_grad_hook(last)
+torch.nn.Sequential.forward = first
+torch.nn.parallel.DistributedDataParallel = Wrap
+runpy.run_path({str(RANKS)!r})
+"""
+
+
+def test_ranks_of_a_round_compute_one_after_the_other(tmp_path: Path) -> None:
+    (tmp_path / "t.py").write_text(PASSES)
+    running = lane(tmp_path, ["ranks=2 t.py 20"], "--iterations=2", "--standby=1")
+    _, errors = running.communicate(timeout=200)
+    assert running.returncode == 0, errors
+    words = (tmp_path / "trials.lane" / "1.log").read_text().split()
+    assert "side" not in words
+    marks = sorted(
+        (float(when), what) for what, when in itertools.pairwise(words) if what in ("first", "last")
+    )
+    assert [what for _, what in marks] == ["first", "last"] * 40
+
+
 ON_SIGNAL = """
 import os, signal, sys
 import torch

@@ -1,0 +1,91 @@
+"""Ranks on one GPU compute one after the other: only one has intermediates in memory at a time.
+
+As Hare runs the tasks of a round. A rank has its turn from the first layer of its forward pass
+until its backward pass has computed all gradients; it waits for their sum outside of it. Results do
+not depend on it, so nobody waits for ever: where a rank waits for others within its turn, as for
+SyncBatchNorm, those that wait for the turn give up after a while, and compute side by side.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import os
+import sys
+import time
+from typing import Any
+
+import torch
+from torch.autograd import Variable
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+PATIENCE_SECONDS = 5.0
+"""How long to wait at least; else twice what all ranks would take."""
+
+_LOOK_SECONDS = 0.001
+
+
+class Turnstile:
+    """Made before the ranks are forked. If one dies the kernel gives back its turn (fcntl(2))."""
+
+    def __init__(self, ranks: int) -> None:
+        self._ranks = ranks
+        self._file = os.memfd_create("hops-turnstile")
+        self._inside = self._given_up = False
+        self._longest, self._since = 0.0, 0.0
+
+    def attach(self) -> None:
+        """Have this rank pass through it with each forward and backward pass."""
+        register_module_forward_pre_hook(self._before_layer)
+        original = torch.autograd.backward
+
+        @functools.wraps(original)
+        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            root = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
+            if not self._inside or root is None or not root.requires_grad:
+                return original(tensors, *args, **kwargs)
+            handle = root.register_hook(self._begins)
+            try:
+                return original(tensors, *args, **kwargs)
+            finally:
+                handle.remove()
+                self.leave()
+
+        torch.autograd.backward = backward
+
+    def leave(self) -> None:
+        """Let the next rank in."""
+        if self._inside:
+            self._inside = False
+            self._longest = max(self._longest, time.monotonic() - self._since)
+            fcntl.lockf(self._file, fcntl.LOCK_UN)
+
+    def _before_layer(self, module: Any, _: Any) -> None:
+        """DistributedDataParallel sends its buffers before it calls the first layer."""
+        if self._inside or self._given_up or not module.training or not torch.is_grad_enabled():
+            return
+        if not isinstance(module, torch.nn.parallel.DistributedDataParallel):
+            self._enter()
+
+    def _enter(self) -> None:
+        patience = max(PATIENCE_SECONDS, 2 * self._ranks * self._longest)
+        until = time.monotonic() + patience
+        while not self._is_free():
+            if time.monotonic() > until:
+                self._given_up = True
+                sys.stderr.write("hops-lane: a rank waits in its turn: side by side from now on\n")
+                return
+            time.sleep(_LOOK_SECONDS)
+        self._inside, self._since = True, time.monotonic()
+
+    def _is_free(self) -> bool:
+        """It is this rank's then."""
+        try:
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _begins(self, _: torch.Tensor) -> None:
+        """The first of backward's callbacks: that in which DDP waits for sums comes after it."""
+        Variable._execution_engine.queue_callback(self.leave)
