@@ -42,6 +42,15 @@ is_silent() {
     esac
 }
 
+# STATUS ANSWER: seconds to wait for slurmctld. What does not say that it is out of reach may be a
+# lasting fault of this node.
+patience() {
+    case $1:$2 in
+        124:* | *ontroller* | *"imed out"* | *"ytes were"* | *"essage receive"* | *onnection* | *"onfiguration source"*) echo 600 ;;
+        *) echo 120 ;;
+    esac
+}
+
 # GPUs of the whole allocation, from slurmctld's answer or, on one node, from the environment.
 count_gpus() {
     if [ "${SLURM_JOB_NUM_NODES:-1}" = 1 ] && [ -n "${SLURM_JOB_GPUS-}" ]; then
@@ -117,9 +126,11 @@ word() {
 
 if [ "${1-}" = again ]; then
     # Without slurmctld srun can start nothing either: the job waits for ten minutes at most.
-    given_up=$(($(date +%s) + 600))
+    began=$(date +%s)
     until job=$(ask_slurmctld); do
-        is_silent $? "$job" && [ "$(date +%s)" -lt "$given_up" ] || exit 0
+        status=$?
+        is_silent $status "$job" &&
+            [ "$(date +%s)" -lt $((began + $(patience $status "$job"))) ] || exit 0
         sleep $((5 + (SLURM_JOB_ID + ${SLURM_PROCID:-0}) % 11)) # each task asks: not all at once
     done
     SLURM_JOB_COMMENT=${job##* Comment=} # and what follows, which nobody takes for ours

@@ -181,6 +181,27 @@ def test_no_failure_to_reach_slurmctld_is_taken_for_its_answer(node: Node, refus
     assert exports(node.call("task_prolog.sh"))["HOPS_GPUS"] == "6"
 
 
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [("Unable to contact slurm controller (connect failure)", 7), ("error: no such plugin", 3)],
+)
+def test_a_fault_of_the_node_is_not_waited_for_as_long(node: Node, said: str, asked: int) -> None:
+    """A clock on which each look takes 100 s."""
+    times, clock = node.folder / "times", node.folder / "clock"
+    programs = {
+        "scontrol": f"echo >> {times}; echo '{said}' >&2; exit 1",
+        "sleep": "exit 0",
+        "date": f"echo >> {clock}; echo $(($(wc -l < {clock}) * 100))",
+    }
+    for name, body in programs.items():
+        (node.folder / name).write_text(f"#!/bin/sh\n{body}\n")
+        (node.folder / name).chmod(0o755)
+    node.call("prolog.sh", SLURM_JOB_COMMENT="hops:reqs=6", SLURM_JOB_NUM_NODES="2")
+    times.unlink()
+    node.call("task_prolog.sh", PATH=f"{node.folder}:/usr/bin:/bin")
+    assert len(times.read_text()) == asked - 1
+
+
 @pytest.mark.parametrize("silent", [True, False], ids=["silent slurmctld", "no Prolog"])
 def test_a_step_hours_later_asks_as_well(node: Node, silent: bool) -> None:
     """Other jobs have ended on the node meanwhile."""
