@@ -12,8 +12,16 @@ from bench.hare.rounds import SEEDS as ROUNDS_SEEDS
 from bench.hare.rounds import rounds
 from bench.hare.runs import SCHEMES, Outcome, outcome
 from bench.hare.small import beyond, distances
-from bench.hare.switched import CHANGES, SCENARIOS, weighted
+from bench.hare.switched import (
+    CHANGES,
+    COMPARED,
+    COMPARED_SEEDS,
+    QUARTERS,
+    SCENARIOS,
+    weighted,
+)
 from bench.hare.text import (
+    COMPARED_OPENING,
     FIGURES_OPENING,
     FINDINGS,
     OPENING,
@@ -149,8 +157,18 @@ def switched(folder: Path) -> str:
             shares = [fmean(run["switches"][s] for run in runs) for s in SCHEDULERS]
             text += _row([change.label, *cells, ", ".join(f"{share:.2f}" for share in shares)])
         parts.append(text)
-    parts.append(SWITCHED_FINDINGS)
+    parts += [SWITCHED_FINDINGS, COMPARED_OPENING, _compared(folder)]
     return "\n".join(parts)
+
+
+def _compared(folder: Path) -> str:
+    """Means over the seeds."""
+    text = _head(["figure", *SCHEMES])
+    for name, scenario in QUARTERS:
+        runs = [weighted(change, scenario, folder, COMPARED_SEEDS) for change in COMPARED]
+        means = [[fmean(run["weighted"][s] for run in own) for own in runs] for s in SCHEMES]
+        text += _row([name, *(" / ".join(f"{mean:.3f}" for mean in own) for own in means)])
+    return text
 
 
 def _small(folder: Path) -> str:

@@ -1,9 +1,9 @@
-"""Figure 12's jobs where GPUs switch between jobs, and where each change is a restart."""
+"""The figures' jobs where GPUs switch between jobs, and where each change is a restart."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from hashlib import sha256
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.hare.experiments import SEEDS, TESTBED
+from bench.hare.experiments import FIGURES, SEEDS, TESTBED
 from bench.hare.runs import INTERVALS
 from bench.hare.workload import Scenario
 from hopsd.policies.hare.baselines import BASELINES
@@ -41,19 +41,42 @@ CHANGES = (
     Change("switching in 10 ms, kept", 0.010, lends=True),
     Change("switching in 80 ms, standby", 0.080, lends=True),
     Change("restarting in 0 s", 0.0, lends=False),
-    Change("restarting in 7.2 s, `hops-run`", 7.2, lends=False),
+    Change("restarting in 3.2 s, `hops-run`", 3.2, lends=False),
+    Change("restarting in 7.2 s, on a busy machine", 7.2, lends=False),
     Change("restarting in 30 s, assumed", 30.0, lends=False),
 )
-"""10 and 80 ms, 7.2 s: as docs/switching.md measures them."""
+"""10 and 80 ms, 3.2 and 7.2 s: as docs/switching.md measures them."""
+
+COMPARED = (CHANGES[1], CHANGES[4])
+"""Of figures 14 to 19: with switching, and without."""
+
+COMPARED_SEEDS = SEEDS[:1]
+
+QUARTERS = tuple(
+    (
+        f"{figure.number}: {label} {figure.label}".rstrip(),
+        replace(
+            scenario,
+            jobs=scenario.jobs // 4,
+            gpus={kind: count // 4 for kind, count in scenario.gpus.items()},
+        ),
+    )
+    for figure in FIGURES
+    if figure.number != "12"
+    for label, scenario in figure.cases
+)
+"""Figures 14 to 19 with a quarter of their jobs and GPUs."""
 
 Found = dict[str, Any]
 
 
-def weighted(change: Change, scenario: Scenario, folder: Path) -> list[Found]:
+def weighted(
+    change: Change, scenario: Scenario, folder: Path, seeds: Sequence[int] = SEEDS
+) -> list[Found]:
     """Of each seed: the sum of w_n (C_n - a_n) in thousands of hours, and switches a task, both by
     scheme.
     """
-    drawn = [replace(scenario, seed=seed) for seed in SEEDS]
+    drawn = [replace(scenario, seed=seed) for seed in seeds]
     runs = [
         _kept(folder, (asdict(own), change.lends), partial(_run, own, lends=change.lends))
         for own in drawn
