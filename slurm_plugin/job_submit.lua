@@ -881,8 +881,8 @@ local function contract(job, pairs_found)
   add("cores", o.cores_ratio)
   -- Slurm gives whole nodes without GPUs of their own memory by the core: nearly all there is.
   local unasked = not given(job.min_mem_per_node) and not o.memory_per_core and not o.memory_per_gpu
-  local whole = job.min_mem_per_node == 0 or unasked and o.exclusive and not (o.per_node or o.total)
-  add("memory", whole and "node" or o.memory_per_gpu and string.format("%d", o.memory_per_gpu) or unasked and "default" or nil)
+  o.whole_memory = job.min_mem_per_node == 0 or unasked and o.exclusive and not (o.per_node or o.total)
+  add("memory", o.whole_memory and "node" or o.memory_per_gpu and string.format("%d", o.memory_per_gpu) or unasked and "default" or nil)
   add("exclusive", o.exclusive and "yes")
   o.signal, o.traps = signal_of(job), traps_of(job.script)
   add("signal", o.signal)
@@ -1033,6 +1033,7 @@ local function keep_smallest(job, asked, gpus)
     job.min_cpus = math.max(job.min_cpus, math.ceil(count * gpus / of))
   end
   if asked.memory_per_gpu then job.mem_per_tres = asked.memory_text end
+  if asked.whole_memory then job.min_mem_per_node = 0 end
 end
 
 -- For `hopsctl check`, which asks what a script would be.

@@ -166,7 +166,7 @@ file=$HOPS_RUN_DIR/$SLURM_JOB_ID.${SLURMD_NODENAME-}
         else
             true > "$file" # task_prolog.sh asks again, for as long as it takes
         fi
-} || logger -t hops "no environment for job $SLURM_JOB_ID: cannot write $file, or others could"
+} || timeout 5 logger -t hops "no environment for job $SLURM_JOB_ID: cannot write $file, or others could"
 make_state_dir 2> /dev/null ||
-    logger -t hops "no folder in memory for job $SLURM_JOB_ID: HOPS_STATE_DIR=$HOPS_STATE_DIR is not root's own"
+    timeout 5 logger -t hops "no folder in memory for job $SLURM_JOB_ID: HOPS_STATE_DIR=$HOPS_STATE_DIR is not root's own"
 exit 0

@@ -96,7 +96,7 @@ one_for_each_gpu() {
         item=${rest%%;*} rest=${rest#*;} names=${item%:*} count=${item##*:}
         case $count in *[!0-9]* | "") return 1 ;; esac
         [ "$count" -le "$most" ] || most=$count
-        for name in $("$HOPS_SCONTROL" show hostnames "$names"); do
+        for name in $(timeout 5 "$HOPS_SCONTROL" show hostnames "$names"); do
             each=${each:+$each,}$count left=$count
             while [ "$left" -gt 0 ]; do echo "$name" && left=$((left - 1)); done
         done

@@ -403,6 +403,19 @@ def test_a_task_is_told_names_of_hops_alone(node: Node) -> None:
     assert "LD_PRELOAD" not in told
 
 
+@pytest.mark.parametrize("name", ["prolog", "task_prolog", "epilog"])
+def test_whatever_may_not_answer_is_waited_for_with_a_limit(name: str) -> None:
+    """srun's tasks, and a node's next job, wait for these scripts."""
+    text = (PLUGIN / f"{name}.sh").read_text()
+    commands = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+    asks = [line for line in commands if re.search(r'"\$HOPS_SCONTROL" |\blogger |setpriv ', line)]
+    limited = [line for line in asks if re.search(r"timeout (-k 10 )?\S+ ", line)]
+    if name == "epilog":  # as() sets what it runs by timeout
+        limited += [line for line in asks if line.strip().startswith("set -- setpriv")]
+    assert asks
+    assert limited == asks
+
+
 def test_no_failure_drains_a_node(node: Node) -> None:
     (node.folder / "run").write_text("a file where the folder should be")
     for script in ("prolog.sh", "epilog.sh", "task_prolog.sh"):

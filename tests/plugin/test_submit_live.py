@@ -184,6 +184,12 @@ def test_what_the_options_ask_for_is_handed_on(
     assert shown(cluster, queue(cluster)[0])["AdminComment"] == f"hops:asks|{word}|traps:none"
 
 
+def test_whole_nodes_without_a_word_of_gpus_have_their_memory(cluster: PrivateCluster) -> None:
+    """Plain Slurm gives memory for each of their cores; a job with GPUs gets it for each GPU."""
+    assert sbatch(cluster, "--comment=hops:reqs=8", "--nodes=2", "--exclusive")[0]
+    assert shown(cluster, queue(cluster)[0])["MinMemoryNode"] == "0"
+
+
 @pytest.mark.parametrize(
     ("comment", "word"),
     [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
-_TOKEN = re.compile(r"\s*([&|()\[\]]|[^&|()\[\]\s]+)")
+_TOKEN = re.compile(r"\s*([&,|()\[\]]|[^&,|()\[\]\s]+)")
 _MATCHING = re.compile(r"\[([^\[\]]*)\]")
 
 
@@ -37,7 +37,8 @@ def _expression(tokens: Iterator[str], features: Collection[str]) -> bool:
         if operator in ")]":
             break
         other = _operand(tokens, features)
-        value = (value and other) if operator == "&" else (value or other)
+        # Slurm takes a comma for "&", and writes it so: only a script's own text has one.
+        value = (value and other) if operator in "&," else (value or other)
     return value
 
 

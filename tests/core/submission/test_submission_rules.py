@@ -85,6 +85,8 @@ def test_any_admin_comment_is_read(text: str) -> None:
         ("a100", {"n0", "n2"}),
         ("a100|v100", None),
         ("a100&ib", {"n0", "n2"}),
+        ("a100,ib", {"n0", "n2"}),
+        ("v100,ib", set()),
         ("(a100|v100)&eth", {"n1"}),
         ("[a100|v100]", {"n0", "n2"}),
         ("nothing", set()),
@@ -95,7 +97,7 @@ def test_features_name_the_nodes(constraint: str, allowed: set[str] | None) -> N
     assert rules(features=constraint).nodes == allowed
 
 
-@given(st.text(alphabet="ab&|()[] ", max_size=12))
+@given(st.text(alphabet="ab&,|()[] ", max_size=12))
 def test_every_constraint_is_read(text: str) -> None:
     assert all(holds(one, {"a"}) in (True, False) for one in alternatives(text))
 
