@@ -20,7 +20,7 @@ from hopsd.solver.backend.checked import Solve
 from hopsd.solver.backend.model import chosen_columns, model
 from hopsd.solver.bound.cuts import KINDS
 from hopsd.solver.bound.dual_prices import Prices
-from hopsd.solver.search.neighbourhoods import group_servers, jittered
+from hopsd.solver.search.neighbourhoods import group_servers, jittered, wanted_of_all
 
 # Measured on 512 to 2,048 GPUs: smaller groups gain less a pass, larger ones take CBC too long.
 # Groups of fragments are easier, and must be larger: few placements suit a job of 16 GPUs there.
@@ -199,6 +199,11 @@ def _group_of_jobs(
     of_job = np.full(columns.jobs, -1, dtype=np.int64)
     placed = choice >= 0
     of_job[placed] = of_shape[columns.shape[choice[placed]]]
+    if columns.segments is not None:
+        wanted = wanted_of_all(program, prices, rng, of_shape >= 0)
+        some = np.flatnonzero(~placed & (wanted >= 0))
+        of_job[some] = of_shape[columns.shape[wanted[some]]]
+        return of_job
     for job in np.flatnonzero(~placed & (np.diff(columns.start) > 0)).tolist():
         own = slice(columns.start[job], columns.start[job + 1])
         group = columns.of_shapes(of_shape, own)

@@ -7,12 +7,13 @@ a job that loses much, its present servers and those of its best column go into 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from hopsd.core.placement.program import Program
-from hopsd.model.arrays import Floats, Ints
+from hopsd.model.arrays import Bools, Floats, Ints
 from hopsd.solver.bound.dual_prices import Prices
 
 # Neighbours stay together in stretches of this many servers, so that spread shapes fit inside.
@@ -20,6 +21,8 @@ _STRETCH = 4
 # Relative to a job's value: smaller differences in profit do not decide which column it wants.
 # Otherwise all jobs would want the cheapest of many servers that are nearly alike.
 _JITTER = 0.02
+# Columns of a job with one block of shapes.
+_SAMPLE = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +84,47 @@ def _losing_jobs(
     loss = prices.job.copy()
     loss[placed] -= program.profit(prices.item, choice[placed])
     losing = np.flatnonzero((loss > 1e-9 * loss.max(initial=0.0)) & (np.diff(columns.start) > 0))
+    order = losing[np.argsort(-loss[losing], kind="stable")]
     found = []
-    for job in losing[np.argsort(-loss[losing], kind="stable")].tolist():
-        own = slice(int(columns.start[job]), int(columns.start[job + 1]))
-        profit = program.profit(prices.item, own)
-        wanted = [own.start + int(np.argmax(jittered(profit, program.value[own], rng)))]
-        wanted += [int(choice[job])] if choice[job] >= 0 else []
+    for job, best in zip(order.tolist(), _wanted(program, prices, order, rng), strict=True):
+        wanted = [column for column in (best, int(choice[job])) if column >= 0]
         servers = [s for c in wanted for s, _ in columns.shapes.parts(int(columns.shape[c]))]
-        found.append(_Losing(float(loss[job]), tuple(stretch_of[servers].tolist())))
+        if servers:
+            found.append(_Losing(float(loss[job]), tuple(stretch_of[servers].tolist())))
     return found
+
+
+def _wanted(
+    program: Program, prices: Prices, jobs: Ints, rng: np.random.Generator
+) -> Iterator[int]:
+    """The best column of each of ``jobs``, ties and near ties broken at random."""
+    if program.configurations.segments is not None:
+        yield from wanted_of_all(program, prices, rng)[jobs].tolist()
+        return
+    start = program.configurations.start
+    for job in jobs.tolist():
+        own = slice(int(start[job]), int(start[job + 1]))
+        profit = program.profit(prices.item, own)
+        yield own.start + int(np.argmax(jittered(profit, program.value[own], rng)))
+
+
+def wanted_of_all(
+    program: Program, prices: Prices, rng: np.random.Generator, able: Bools | None = None
+) -> Ints:
+    """The best column of every job, (jobs,), ties and near ties broken at random, out of a sample
+    of those that are nearly as good; only of shapes that are ``able``, -1 for none.
+    """
+    columns = program.configurations
+    some = prices.sample(program, _JITTER, _SAMPLE, rng)
+    if able is not None:
+        some = some[able[columns.shape[some]]]
+    job = columns.jobs_of(some)
+    profit = jittered(program.profit(prices.item, some), program.value[some], rng)
+    order = np.lexsort((profit, job))
+    wanted = np.full(columns.jobs, -1, dtype=np.int64)
+    # The last one of a job is its best, and is written last.
+    wanted[job[order]] = some[order]
+    return wanted
 
 
 def jittered(profit: Floats, value: Floats, rng: np.random.Generator) -> Floats:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from math import inf
+from time import monotonic
 
 import numpy as np
 import pytest
@@ -15,11 +17,15 @@ from hopsd.core.placement import generate
 from hopsd.core.placement.program import Program, drop_oversized, restrict, segment_values
 from hopsd.model.arrays import NONE
 from hopsd.model.plan import Snapshot
+from hopsd.solver.backend.choose import backend
 from hopsd.solver.bound.column_groups import column_groups
+from hopsd.solver.bound.dual_prices import find_prices
 from hopsd.solver.bound.envelope import upper_envelope
 from hopsd.solver.bound.reduced_cost import prices_of_items
 from hopsd.solver.search.free_columns import FreeColumns
 from hopsd.solver.search.greedy import fill_idle, greedy_by_prices, greedy_by_weight
+from hopsd.solver.search.local_search import Effort, improve
+from hopsd.solver.search.neighbourhoods import wanted_of_all
 from hopsd.solver.search.residual_capacity import ResidualCapacity
 from hopsd.solver.solve import solve
 
@@ -166,3 +172,27 @@ def test_the_envelope_has_the_highest_line_everywhere(lines: list[tuple[int, int
     assert len(set(kept.tolist())) == len(kept)
     for x in np.linspace(0.0, 30.0, 61)[1:]:
         assert (slope * x - less).max() == pytest.approx((slope[kept] * x - less[kept]).max())
+
+
+@SEEDS
+def test_a_pass_of_the_search(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, program = both(seed, monkeypatch)
+    choice = greedy_by_weight(program)
+    before = program.scaled_objective(choice)
+    prices = find_prices(program, column_groups(program), before, inf)
+    job = program.configurations.job_of_column()
+    profit = program.profit(prices.item, slice(None))
+    for able in (None, np.arange(len(program.configurations.demands)) % 2 == 0):
+        wanted = wanted_of_all(program, prices, np.random.default_rng(seed), able)
+        some = np.flatnonzero(wanted >= 0)
+        assert np.array_equal(job[wanted[some]], some)
+        near = prices.job[some] - profit[wanted[some]] <= 0.021 * program.value[wanted[some]]
+        assert near.all()
+        if able is None:
+            assert set(np.flatnonzero(prices.job > 0).tolist()) <= set(some.tolist())
+        else:
+            assert able[program.configurations.shape[wanted[some]]].all()
+    effort = Effort(0.0, monotonic() + 60.0)
+    better = improve(program, choice, prices, (seed, 0), backend(), effort)
+    assert program.feasible(better)
+    assert before <= program.scaled_objective(better) <= prices.bound * (1 + 1e-9)
