@@ -25,6 +25,14 @@ from hops_profiler.frameworks.own import Own
 _LAST = "trainer_state.json"
 """The last file of a checkpoint that Trainer writes."""
 
+_LOADS = frozenset(
+    {
+        "_load_from_checkpoint", "_load_optimizer_and_scheduler", "_load_rng_state", "_load_scaler",
+        "_load_callback_state", "load_from_json", "deepspeed_load_checkpoint",
+    }
+)  # fmt: skip
+"""Where Trainer reads a checkpoint."""
+
 _USED = ("_maybe_log_save_evaluate", "_save_checkpoint", "_get_output_dir")
 """What is used of Trainer that it does not promise."""
 
@@ -66,14 +74,13 @@ def attach(module: ModuleType) -> None:
         if environment.restarts():
             before = _chosen(own, resume_from_checkpoint, self.args.output_dir)
         with request.listening() as asked:
-            step = _Step(self, asked, own, turn)
             save = self._save_checkpoint
-            self._maybe_log_save_evaluate = step
+            self._maybe_log_save_evaluate = _Step(self, asked, own, turn)
             self._save_checkpoint = functools.partial(_noted, self, save, own)
             try:
                 done = train(self, before or resume_from_checkpoint, *args, **kwargs)
             except Exception as failure:
-                if before and not step.taken:
+                if before and request.failed_in(_LOADS, failure):
                     request.unusable(own, failure, first=first())
                 raise
             finally:
@@ -115,11 +122,9 @@ class _Step:
         self._trainer, self._asked, self._own, self._turn = trainer, asked, own, turn
         self._do, self._save_checkpoint = trainer._maybe_log_save_evaluate, trainer._save_checkpoint
         self._seen = -1
-        self.taken = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         self._do(*args, **kwargs)
-        self.taken = True
         state, control = self._trainer.state, self._trainer.control
         again, self._seen = state.global_step == self._seen, state.global_step
         ends = control.should_epoch_stop or state.epoch % 1 == 0

@@ -24,6 +24,9 @@ from hops_profiler.frameworks.own import Own
 
 _STATE = "lightning.ckpt"
 
+_LOADS = frozenset({"resume_start", "_restore_modules_and_callbacks", "restore_training_state"})
+"""Where Lightning reads a checkpoint."""
+
 
 def attach(module: ModuleType) -> None:
     """Have ``module.Trainer`` save on request, and resume."""
@@ -54,7 +57,7 @@ def attach(module: ModuleType) -> None:
             try:
                 done = fit(self, *args, **kwargs)
             except Exception as failure:
-                if latest is not None and not ours.stepped:
+                if latest is not None and request.failed_in(_LOADS, failure):
                     request.unusable(own, failure, first=self.is_global_zero)
                 raise
             finally:
@@ -121,7 +124,7 @@ def _callback(base: type) -> Any:
         ) -> None:
             self._asked, self._own, self._turn, self._latest = asked, own, turn, latest
             self._step = 0
-            self.leads = self.stepped = False
+            self.leads = False
 
         def on_fit_start(self, trainer: Any, *_: Any) -> None:
             """All ranks have looked for the checkpoint by now."""
@@ -135,7 +138,6 @@ def _callback(base: type) -> Any:
             self._step = trainer.global_step
 
         def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
-            self.stepped |= trainer.global_step != self._step
             stepped, self._step = trainer.global_step != self._step, trainer.global_step
             if stepped and self._asked.reached():
                 request.tried(self._own.at(self._step), lambda final: self._save(trainer, final))

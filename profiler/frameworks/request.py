@@ -9,10 +9,12 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import NoReturn
 
+import torch
 from hops_profiler import environment
 from hops_profiler.checkpoint.leaving import leave
 from hops_profiler.checkpoint.wishes import Agreement, Asked
@@ -102,10 +104,18 @@ def tried(final: Path, save: Callable[[Path], None]) -> None:
         sys.stderr.write(f"hops: {final}: not saved: {failure}\n")
 
 
-def unusable(own: Own, failure: Exception, *, first: bool) -> NoReturn:
-    """The training failed before a step when it went on from ``own``: the next run begins as
-    without it. Does not return.
+def failed_in(names: Collection[str], failure: Exception) -> bool:
+    """Whether one of the functions ``names`` raised it, for another reason than memory or files,
+    which may have what it takes in the next run.
     """
+    if isinstance(failure, (OSError, MemoryError, torch.cuda.OutOfMemoryError)):
+        return False
+    frames = traceback.walk_tb(failure.__traceback__)
+    return any(frame.f_code.co_name in names for frame, _ in frames)
+
+
+def unusable(own: Own, failure: Exception, *, first: bool) -> NoReturn:
+    """The training could not load ``own``: the next run begins as without it. Does not return."""
     sys.stderr.write(f"hops: cannot go on from {own.folder}, kept as .failed: {failure!r}\n")
     if first:
         own.set_aside()

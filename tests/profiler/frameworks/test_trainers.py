@@ -77,13 +77,14 @@ class Trainer:
         self.state = State()
         self.control = SimpleNamespace(should_training_stop=False, should_epoch_stop=False)
         self.asked, self.stops, self.resumed = asked, stops, None
-        self.best, self.every, self.fails = 0, 0, False
+        self.best, self.every = 0, 0
+        self.fails: type[Exception] | None = None
         self.log = list[str]()
 
     def train(self, resume_from_checkpoint: Any = None) -> None:
         self.resumed = resume_from_checkpoint
-        if self.resumed and self.fails:
-            raise ValueError("cannot be loaded")
+        if self.resumed:
+            self._load_from_checkpoint()
         if isinstance(self.resumed, str):
             self.state.global_step = int(self.resumed.rpartition("-")[2])
         while not self.control.should_training_stop:
@@ -95,6 +96,10 @@ class Trainer:
             self._maybe_log_save_evaluate("step")
             if self.state.epoch % 1 == 0:
                 self._maybe_log_save_evaluate("epoch")
+
+    def _load_from_checkpoint(self) -> None:
+        if self.fails:
+            raise self.fails("cannot be loaded")
 
     def _maybe_log_save_evaluate(self, when: str) -> None:
         self.log.append(f"{when} {self.state.global_step}")
@@ -253,15 +258,34 @@ def test_what_cannot_be_loaded_is_not_tried_again(
     left(trainer(tmp_path, 2))
     started_again(monkeypatch)
     again = trainer(tmp_path)
-    again.fails = True
+    again.fails = ValueError
     left(again)
     assert "cannot be loaded" in capsys.readouterr().err
     started_again(monkeypatch)
     last = trainer(tmp_path)
-    last.fails = True
+    last.fails = ValueError
     last.train()
     assert last.resumed is None
     assert (tmp_path / "_hops-17.failed" / "checkpoint-2").exists()
+
+
+@pytest.mark.parametrize("transient", [OSError, MemoryError, torch.cuda.OutOfMemoryError])
+def test_what_the_next_run_may_load_is_kept(
+    trainer: type[Trainer],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    transient: type[Exception],
+) -> None:
+    left(trainer(tmp_path, 2))
+    started_again(monkeypatch)
+    again = trainer(tmp_path)
+    again.fails = transient
+    with pytest.raises(transient):
+        again.train()
+    started_again(monkeypatch)
+    last = trainer(tmp_path)
+    last.train()
+    assert last.resumed == str(tmp_path / "_hops-17" / "checkpoint-2")
 
 
 @pytest.mark.parametrize(("steps", "resumed"), [(1, "_hops-17/checkpoint-4"), (5, None)])
