@@ -41,13 +41,17 @@ class Own:
             return None
         settle(self.folder)
         found = complete(self.folder, self.last)
-        if found and not same_command(_read(self.folder / _STARTED), environment.command()):
+        if found and not self._is_ours():
             sys.stderr.write(f"hops: {self.folder}: not used, since another command has made it\n")
             return None
         return found[max(found)] if found else None
 
     def sign(self) -> None:
-        """Note who makes what is about to be saved. Raises OSError."""
+        """Note who makes what is about to be saved; what another command has made goes. Raises
+        OSError.
+        """
+        if not self._is_ours():
+            shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / _STARTED).write_text(json.dumps(environment.command()))
 
@@ -66,7 +70,7 @@ class Own:
 
     def note_scheduled(self, path: Path) -> None:
         """``path`` follows those of this folder, if there are any."""
-        if self.folder.is_dir():
+        if self._is_ours():
             partial = self.folder / f".{_SCHEDULED}"
             with contextlib.suppress(OSError):
                 partial.write_text(str(path))
@@ -81,12 +85,21 @@ class Own:
 
     def remove(self) -> None:
         """The training has ended."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        if self._is_ours():
+            shutil.rmtree(self.folder, ignore_errors=True)
 
-    def set_aside(self) -> None:
-        """The training could not go on from it. It is kept, but not tried again."""
-        with contextlib.suppress(OSError):
-            self.folder.rename(self.folder.with_name(f"{self.folder.name}.failed"))
+    def set_aside(self) -> bool:
+        """Keep it, but do not try it again; False if that cannot be done."""
+        aside = self.folder.with_name(f"{self.folder.name}.failed")
+        shutil.rmtree(aside, ignore_errors=True)
+        try:
+            self.folder.rename(aside)
+        except OSError:
+            return False
+        return True
+
+    def _is_ours(self) -> bool:
+        return same_command(_read(self.folder / _STARTED), environment.command())
 
 
 def same_command(before: Any, now: dict[str, Any]) -> bool:

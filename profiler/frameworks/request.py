@@ -12,7 +12,6 @@ import threading
 import traceback
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import NoReturn
 
 import torch
 from hops_profiler import environment
@@ -114,9 +113,11 @@ def failed_in(names: Collection[str], failure: Exception) -> bool:
     return any(frame.f_code.co_name in names for frame, _ in frames)
 
 
-def unusable(own: Own, failure: Exception, *, first: bool) -> NoReturn:
-    """The training could not load ``own``: the next run begins as without it. Does not return."""
+def unusable(own: Own, failure: Exception, *, first: bool) -> None:
+    """The training could not load ``own``: the next run begins as without it. Returns only where it
+    would try ``own`` again.
+    """
+    if first and not own.set_aside():
+        return
     sys.stderr.write(f"hops: cannot go on from {own.folder}, kept as .failed: {failure!r}\n")
-    if first:
-        own.set_aside()
     leave(first=first)

@@ -62,6 +62,32 @@ def test_a_training_of_another_command_does_not_take_it(
     assert own.latest() is None
 
 
+def test_it_does_not_mix_with_that_of_another_command(
+    own: Own, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint(own.folder, 10)
+    monkeypatch.setattr("sys.argv", ["finetune.py"])
+    own.note_scheduled(checkpoint(own.folder.parent, 20))
+    own.remove()
+    monkeypatch.undo()
+    assert own.latest() == own.folder / "checkpoint-10"
+    assert own.scheduled() is None
+    monkeypatch.setattr("sys.argv", ["finetune.py"])
+    own.sign()
+    mine = checkpoint(own.folder, 5)
+    assert own.latest() == mine
+
+
+def test_what_cannot_be_set_aside_is_said(own: Own) -> None:
+    """Else each run would try it again, and hand the job back for ever."""
+    aside = own.folder.with_name("_hops-17.failed")
+    checkpoint(aside, 3)
+    checkpoint(own.folder, 10)
+    assert own.set_aside()
+    assert [path.name for path in aside.glob("checkpoint-*")] == ["checkpoint-10"]
+    assert not own.set_aside()
+
+
 @pytest.mark.parametrize(
     ("words", "lr", "same"),
     [
