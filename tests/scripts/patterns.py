@@ -264,9 +264,9 @@ PATTERNS = [
     Pattern("local-disk", "--nodes=1 --gres=gpu:2 --tmp=500M", LAUNCHER, 2),
     Pattern(
         "overcommit",
-        "--nodes=2 --gpus-per-node=v100:4 --ntasks-per-node=4 --exclusive --overcommit --mem=0",
+        "--nodes=1 --gpus-per-node=v100:4 --ntasks-per-node=4 --exclusive --overcommit --mem=0",
         EACH,
-        8,
+        4,
     ),
     Pattern(
         "binding",

@@ -13,7 +13,7 @@ from script_site import BUSY, SWITCHES, Run, Script, ScriptSite
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
-TOGETHER = 16
+TOGETHER = 21
 """Scripts that run beside each other."""
 
 BY_NAME = {pattern.name: pattern for pattern in PATTERNS}
