@@ -107,7 +107,7 @@ def build_snapshot(
                 expected[read.id] = seen.expected
     counted = replace(reading, jobs=tuple(reads))
     limits = limit_rows(counted, jobs)
-    if over := over_limits(counted, jobs):
+    if info.first and (over := over_limits(counted, jobs)):
         jobs = [replace(job, preemptible=False) if job.id in over else job for job in jobs]
     pinned |= {job.id for job in jobs if job.running and not job.preemptible}
     snapshot = on_switches(
