@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from time import monotonic
 
-import numpy as np
-
 from hopsd.core.placement.program import Program, drop_oversized
 from hopsd.model.plan import PlanStatus
 from hopsd.solver.backend.checked import CheckedSolver, Solve
@@ -41,8 +39,9 @@ def solve(
     part, columns = drop_oversized(program)
     if columns is not None:
         found = solve(part, gap, seconds, seed=seed, turns=turns, solver=solver)
-        choice = np.where(found.choice >= 0, columns[found.choice], -1)
-        return replace(found, choice=choice)
+        held = found.choice >= 0
+        found.choice[held] = columns[found.choice[held]]
+        return found
     began = monotonic()
     give_up = began + _SEARCH_SHARE * seconds
     if not len(program.value):

@@ -22,6 +22,9 @@ from hopsd.core.placement.segments import Segments, Unwritten
 from hopsd.core.placement.shapes import Shapes
 from hopsd.model.arrays import Bools, Floats, Ints
 
+# Columns that are written out at once: what they are computed from takes some MB.
+_AT_ONCE = 1 << 18
+
 
 @dataclass(frozen=True, slots=True)
 class Configurations:
@@ -87,10 +90,16 @@ class Configurations:
 
     def written(self) -> Configurations:
         """The same with all columns written out."""
-        share = None if self.share is None else self.share[:]
-        return replace(
-            self, shape=self.shape[:], throughput=self.throughput[:], share=share, segments=None
-        )
+        if self.segments is None:
+            return self
+        shape, throughput = np.empty(len(self), dtype=np.int32), np.empty(len(self))
+        share = None if self.share is None else np.empty_like(shape)
+        for first in range(0, len(self), _AT_ONCE):
+            part = slice(first, first + _AT_ONCE)
+            shape[part], throughput[part] = self.shape[part], self.throughput[part]
+            if share is not None and self.share is not None:
+                share[part] = self.share[part]
+        return replace(self, shape=shape, throughput=throughput, share=share, segments=None)
 
     def job_of_column(self) -> npt.NDArray[np.int32]:
         """The job of every column, (columns,)."""

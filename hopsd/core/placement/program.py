@@ -322,8 +322,11 @@ def drop_oversized(program: Program) -> tuple[Program, Ints | None]:
 
     Limits cause such columns: their gains count in the means, but no job can have them.
     """
-    if program.configurations.segments is not None:
-        return _drop_segments(program, program.configurations.segments)
+    own, shapes = program.configurations.segments, len(program.configurations.shapes)
+    if own is not None:
+        fit = program.configurations.demands.fit(program.capacity)
+        if fit[:shapes].all():
+            return _drop_segments(program, own, fit)
     fits = program.fits(program.capacity)
     if fits.all():
         return program, None
@@ -333,9 +336,8 @@ def drop_oversized(program: Program) -> tuple[Program, Ints | None]:
     return replace(program, configurations=columns, base=base, value=value), keep
 
 
-def _drop_segments(program: Program, own: Segments) -> tuple[Program, Ints | None]:
-    """:func:`drop_oversized` by segment: what servers have fits, so limits alone are exceeded."""
-    fit = program.configurations.demands.fit(program.capacity)
+def _drop_segments(program: Program, own: Segments, fit: Bools) -> tuple[Program, Ints | None]:
+    """:func:`drop_oversized` by segment, where limits alone are exceeded. ``fit``: of all items."""
     if own.share is None or fit[own.share].all():
         return program, None
     columns, keep = program.configurations.some_segments(own, fit[own.share])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from math import inf
 from time import monotonic
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from instances import ruled, snapshot
 from programs import program_of
 
-from hopsd.core.placement import generate
+from hopsd.core.placement import configurations, generate
 from hopsd.core.placement.program import Program, drop_oversized, restrict, segment_values
 from hopsd.model.arrays import NONE
 from hopsd.model.plan import Snapshot
@@ -196,3 +197,21 @@ def test_a_pass_of_the_search(seed: int, monkeypatch: pytest.MonkeyPatch) -> Non
     better = improve(program, choice, prices, (seed, 0), backend(), effort)
     assert program.feasible(better)
     assert before <= program.scaled_objective(better) <= prices.bound * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("at_once", [1, 5, 1000])
+def test_all_are_written_out_in_parts(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    written, program = both(2, monkeypatch)
+    monkeypatch.setattr(configurations, "_AT_ONCE", at_once)
+    again = program.configurations.written()
+    assert np.array_equal(again.shape, written.configurations.shape)
+    assert np.array_equal(again.throughput, written.configurations.throughput)
+
+
+@SEEDS
+def test_no_column_fits(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for program in both(seed, monkeypatch):
+        full = replace(program, capacity=np.zeros_like(program.capacity))
+        found = solve(full, 0.0, 5.0)
+        assert (found.choice == -1).all()
+        assert found.bound == 0.0
