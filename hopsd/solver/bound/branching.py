@@ -23,6 +23,8 @@ from hopsd.solver.bound.dual_prices import Prices, descend_over
 _STEPS = 60
 # A job with more places than this within reach makes too many cases.
 _PLACES_MAX = 48
+# A step takes as long as if it had so many more columns.
+_OVERHEAD = 2_000
 _ROUNDING = 1e-9
 
 
@@ -63,7 +65,7 @@ def bound_by_branching(
             break
         _, _, case = heapq.heappop(open_cases)
         columns, others = divided
-        effort -= len(case.columns) + _STEPS * len(columns) * len(others)
+        effort -= len(case.columns) + _STEPS * len(columns) * (_OVERHEAD + len(others))
         for column in columns.tolist():
             part = _part(program, case, others, column, target, give_up)
             if part.bound > target:
