@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from time import monotonic
@@ -25,7 +26,7 @@ from hopsd.solver.search.dive import dive_at_prices
 from hopsd.solver.search.greedy import fill_idle, greedy_by_prices, greedy_by_weight, repair
 from hopsd.solver.search.local_search import Effort, group_gpus, improve
 from hopsd.solver.search.server_assignment import assign_servers
-from hopsd.solver.tighten import tighten
+from hopsd.solver.tighten import Tightened, tighten
 
 _PASSES_MAX = 30
 # Up to this size CBC solves the program as written in less time than a pass.
@@ -39,8 +40,9 @@ _MORE = 10
 # CBC and groups twice as large each, up to the last of these turns, whose CBC may branch until the
 # time is over.
 _TURNS, _CASES = 6, 10_000_000
-# The shares of the time left that a dive and cuts of servers may take.
-_DIVE, _CUTS = 0.85, 0.4
+# The shares of the time left that a dive, and cuts with a dive of their own, may take.
+_DIVE, _CUTS = 0.85, 0.8
+_CUTS_FIRST_MAX = 50_000
 CBC_TOLERANCE = 2e-6
 """Relative tolerance up to which CBC proves optimality."""
 
@@ -75,17 +77,44 @@ def solve_large(
     choice, bound = max([*starts, greedy_by_prices(program, prices)], key=value), prices.bound
     if len(program.value) <= _WHOLE_MAX and not _enough(program, choice, bound, task):
         choice, bound = _prove(program, choice, prices, task)
-    if not _enough(program, choice, bound, task):
-        found = _start(program, parts, prices, task)
-        choice = choice if found is None else max(choice, found, key=value)
     tight: ItemPrices = prices
-    if turns != 0 and not _enough(program, choice, bound, task):
-        target = value(choice) / (1 - task.gap)
-        tight = tighten(program, prices, target, _share_of(task, _CUTS))
-        bound = min(bound, tight.bound)
+    for step in _steps(program, parts, turns):
+        if _enough(program, choice, bound, task):
+            break
+        found = step(program, parts, prices, value(choice), task)
+        tight = min(tight, found.prices, key=lambda known: known.bound)
+        choice, bound = _better(program, choice, found.choice), min(bound, tight.bound)
     if not _enough(program, choice, bound, task):
         choice = _passes(program, choice, prices, bound, task)
     return _close(program, choice, prices, tight, bound, task, turns)
+
+
+_Step = Callable[[Program, ColumnGroups, Prices, float, Task], Tightened]
+"""Looks for prices or a choice that are better than some known, and than a value."""
+
+
+def _steps(program: Program, parts: ColumnGroups, turns: int | None) -> tuple[_Step, ...]:
+    """A start and the relaxation's cuts, or the cuts first where they soon give a better plan.
+
+    That is where equal servers could hold the ends of several even shapes: a class plan has none of
+    that, and before cliques the LP gives many jobs a part of the same servers. A large program's
+    first LPs take longer than a dive.
+    """
+    if turns == 0:
+        return (_start,)
+    groups = classes_of(program)
+    crowded = equally_idle(groups) and ends_could_share(parts, groups)
+    if crowded and len(program.value) <= _CUTS_FIRST_MAX:
+        return _cuts, _start
+    return _start, _cuts
+
+
+def _cuts(program: Program, _: ColumnGroups, prices: Prices, value: float, task: Task) -> Tightened:
+    return tighten(program, prices, value, task.gap, _share_of(task, _CUTS))
+
+
+def _better(program: Program, choice: Ints, other: Ints | None) -> Ints:
+    return choice if other is None else max(choice, other, key=program.scaled_objective)
 
 
 def _close(
@@ -158,7 +187,9 @@ def _passes(
     return choice
 
 
-def _start(program: Program, parts: ColumnGroups, prices: Prices, task: Task) -> Ints | None:
+def _start(
+    program: Program, parts: ColumnGroups, prices: Prices, _: float, task: Task
+) -> Tightened:
     """The plan of the class program or of a dive, whichever there is; the better one first.
 
     Where all servers of a type with idle GPUs have equally many, a class plan is near the best;
@@ -177,8 +208,8 @@ def _start(program: Program, parts: ColumnGroups, prices: Prices, task: Task) ->
     for start in (classes, dive) if alike else (dive, classes):
         found = start()
         if found is not None:
-            return found
-    return None
+            return Tightened(prices, found)
+    return Tightened(prices)
 
 
 def _class_start(program: Program, parts: ColumnGroups, prices: Prices, task: Task) -> Ints | None:

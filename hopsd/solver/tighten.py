@@ -1,8 +1,8 @@
-"""Tighten the bound where servers are short of cores or memory: an LP with cuts, round by round.
+"""The relaxation as an LP with cuts, round by round: a tighter bound, and a plan by diving in it.
 
-Every round solves the LP relaxation over the columns that could matter, and adds the cuts of single
-servers that its solution violates most. It runs in a child process: HiGHS inside this one could
-not be killed, and its crash would be ours.
+Every round solves the LP over the columns that could matter, and adds the cliques and, where cores
+or memory are short, the cuts of single servers that its solution violates most. It runs in a child
+process: HiGHS inside this one could not be killed, and its crash would be ours.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import pickle
 import subprocess
 import sys
 from dataclasses import dataclass, field
+from io import BytesIO
 from time import monotonic
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -19,12 +21,17 @@ from hopsd.core.placement.program import Program
 from hopsd.core.placement.shapes import ramp
 from hopsd.errors import SolverError
 from hopsd.model.arrays import NONE, Floats, Ints
+from hopsd.solver.backend.diving import able_to_dive, fix_in_turn
 from hopsd.solver.backend.linear import Constraints
+from hopsd.solver.backend.model import Model
 from hopsd.solver.backend.simplex import Simplex
+from hopsd.solver.bound import clique_cuts
+from hopsd.solver.bound.clique_cuts import Clique, CliqueFinder
 from hopsd.solver.bound.cuts import capacity_rows
 from hopsd.solver.bound.dual_prices import Prices
 from hopsd.solver.bound.knapsack_cuts import Cuts, ServerParts, factors, patterns
-from hopsd.solver.bound.reduced_cost import ItemPrices, prices_of_items
+from hopsd.solver.bound.reduced_cost import ColumnCosts, ItemPrices, prices_of_items
+from hopsd.solver.search.dive import COLUMNS_MAX, plan_of, promising
 
 # A server's cuts give weights to this many of its kinds at most, with so many patterns.
 _KINDS_MAX, _PATTERNS_MAX = 12, 3_000
@@ -35,58 +42,83 @@ _SERVERS_MAX = 400
 _NEAR, _MORE_COLUMNS, _PRICINGS = 0.03, 1_500, 2
 # Steps from the best prices known towards those of an LP.
 _STEPS = (1.0, 0.5, 0.25, 0.1)
-# Relative: a bound so close to the LP's is the LP's; two rounds with less progress are the last.
-_CLOSE, _PROGRESS = 2e-4, 5e-4
+# Relative: a bound so close to the LP's is the LP's.
+_CLOSE = 2e-4
+# Relative, for each dive: a round with less progress is the last before it, once the bound is so
+# close to the LP's; and the share of the time in which cuts are made.
+_PROGRESS, _REACHED, _CUTTING = (5e-4, 1e-4), 2e-3, 0.5
 _VIOLATED, _USED = 1e-4, 1e-6
 # The child stops by itself a little before it is killed.
 _TOLD_SHARE = 0.9
 
 
-def tighten(program: Program, prices: Prices, target: float, give_up: float) -> ItemPrices:
-    """Prices that prove a lower bound than ``prices``; these where there is nothing to gain.
+@dataclass(frozen=True, slots=True)
+class Tightened:
+    """Prices that prove a bound, and a choice (jobs,), -1 for none, if one was found."""
 
-    Stops once ``target`` is proven or, with the best so far, at ``give_up`` (monotonic seconds).
+    prices: ItemPrices
+    choice: Ints | None = None
+
+
+def tighten(
+    program: Program, prices: Prices, value: float, gap: float, give_up: float
+) -> Tightened:
+    """Prices that prove a lower bound than ``prices``, and a plan; these prices alone where there
+    is nothing to gain.
+
+    Stops once a plan, or ``value``, that of one known, is within the ``gap`` or, with the best so
+    far, at ``give_up`` (monotonic seconds).
     """
-    servers = len(program.configurations.pool)
-    if servers > _SERVERS_MAX or not program.configurations.short_of_more_than_gpus:
-        return prices
-    seconds = give_up - monotonic()
-    if seconds <= 0:
-        return prices
+    columns, seconds = program.configurations, give_up - monotonic()
+    large = len(columns.pool) > _SERVERS_MAX or columns.segments is not None
+    if large or seconds <= 0:
+        return Tightened(prices)
     told = monotonic() + _TOLD_SHARE * seconds
     try:
         done = subprocess.run(
             [sys.executable, "-P", "-m", "hopsd.solver.tighten"],
-            input=pickle.dumps((program, prices, target, told)),
+            input=pickle.dumps((program, prices, value, gap, told)),
             timeout=seconds if np.isfinite(seconds) else None,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             check=True,
         )
-        capacity, *item = np.frombuffer(done.stdout)
-    except (subprocess.SubprocessError, OSError, ValueError):
-        return prices
-    found = prices_of_items(program, np.array(item), float(capacity))
-    return min(prices, found, key=lambda known: known.bound)
+        return _read(program, prices, done.stdout)
+    except (subprocess.SubprocessError, OSError, ValueError, EOFError, BadZipFile, KeyError):
+        return Tightened(prices)
 
 
-def find_cuts(program: Program, prices: Prices, target: float, give_up: float) -> ItemPrices:
+def _read(program: Program, prices: Prices, answer: bytes) -> Tightened:
+    """The child's answer, checked.
+
+    Raises:
+        ValueError: it is none.
+    """
+    with np.load(BytesIO(answer), allow_pickle=False) as given:
+        own = ColumnCosts(given["columns"], given["cost"])
+        found = prices_of_items(program, given["item"], float(given["capacity"]), own)
+        choice = given["choice"]
+    feasible = choice.shape == program.weight.shape and program.feasible(choice)
+    best = min(prices, found, key=lambda known: known.bound)
+    return Tightened(best, choice if feasible else None)
+
+
+def find_cuts(
+    program: Program, prices: Prices, value: float, gap: float, give_up: float
+) -> Tightened:
     """What :func:`tighten` returns, in this process."""
     relaxation = _Relaxation(program, prices)
-    bounds = [prices.bound]
-    try:
-        for _ in range(_ROUNDS):
-            relaxation.solve(give_up)
-            best = relaxation.best
-            bounds.append(best.bound)
-            stalled = bounds[-3:][0] - best.bound < 2 * _PROGRESS * best.bound
-            if best.bound <= target or monotonic() > give_up or not relaxation.cut(give_up):
-                break
-            if len(bounds) > 3 and stalled:
-                break
-    except SolverError:
-        pass
-    return relaxation.best
+    cutting = monotonic() + _CUTTING * (give_up - monotonic())
+    choice = None
+    for progress in _PROGRESS:
+        if relaxation.best.bound > value / (1 - gap):
+            relaxation.tighten(value / (1 - gap), progress, cutting)
+        if relaxation.best.bound <= value / (1 - gap):
+            break
+        found = relaxation.dive(give_up)
+        if found is not None and program.scaled_objective(found) > value:
+            choice, value = found, program.scaled_objective(found)
+    return Tightened(relaxation.best, choice)
 
 
 @dataclass(slots=True)
@@ -122,23 +154,42 @@ class _Relaxation:
         # Of every cut: its class, its server and its number in the class.
         self._keys: list[tuple[int, int, int]] = []
         self._price = np.zeros(0)
+        self._finder = CliqueFinder(program)
+        self._cliques: list[Clique] = []
         self._simplex = Simplex()
 
-    def solve(self, give_up: float) -> None:
-        """Find better prices than the best so far, while columns with a profit are added.
+    def tighten(self, target: float, progress: float, give_up: float) -> None:
+        """Solve and cut until the ``target`` is proven or, at the LP's own value, a round lowers
+        the bound by less than ``progress`` of it.
+        """
+        before = np.inf
+        try:
+            for _ in range(_ROUNDS):
+                value = self._solve(give_up)
+                bound = self.best.bound
+                slow = before - bound < progress * bound and bound - value < _REACHED * bound
+                before = bound
+                if bound <= target or slow or monotonic() > give_up or not self._cut(give_up):
+                    break
+        except SolverError:
+            pass
+
+    def _solve(self, give_up: float) -> float:
+        """Find better prices than the best so far, while columns with a profit are added; returns
+        the value of the last LP.
 
         Few are added a round, and the prices of an LP without the others are far off. The bound is
         convex, so it is lower on the way from the best prices known towards them (smoothing:
         Wentges, Int. Trans. Oper. Res. 4, 1997).
         """
-        program = self._program
+        program, value = self._program, -np.inf
         for _ in range(_PRICINGS):
             value, job, found = self._solve_lp(give_up)
             steps = [_between(program, self.best, found, share) for share in _STEPS]
             self.best = min(self.best, *steps, key=lambda known: known.bound)
             if self.best.bound - value <= _CLOSE * value:
                 break
-            profit = program.value - program.per_column(found.item) - job[self._job]
+            profit = found.profit(program, slice(0, len(program.value))) - job[self._job]
             more = np.flatnonzero(profit > _USED * self._scale)
             if len(more) > _MORE_COLUMNS:
                 relative = profit[more] / program.value[more]
@@ -150,17 +201,20 @@ class _Relaxation:
             x = np.zeros(len(columns))
             x[np.searchsorted(columns, self._active)] = self._x
             self._active, self._x = columns, x
+        return value
 
     def _solve_lp(self, give_up: float) -> tuple[float, Floats, ItemPrices]:
         """The LP over the active columns: its value, the jobs' prices (jobs,) and the items'."""
         program, rows, cuts = self._program, self._rows, self._cuts
         jobs, active = program.configurations.jobs, self._active
-        column, row, amount = self._entries()
+        column, row, amount = self._entries(active)
         known, row = np.unique(row, return_inverse=True)
-        limit = np.concatenate([np.ones(jobs), rows.limit, cuts.limit])[known]
-        constraints = Constraints(row.ravel(), column, amount, limit)
+        limit = self._limits()
+        constraints = Constraints(row, column, amount, limit[known])
         beside = jobs + len(rows.limit)
-        labels = [r if r < beside else self._keys[r - beside] for r in known.tolist()]
+        cliques = [(number,) for number in range(len(self._cliques))]
+        keys: list[tuple[int, ...]] = [*self._keys, *cliques]
+        labels = [r if r < beside else keys[r - beside] for r in known.tolist()]
         found = self._simplex.minimise(
             -program.value[active] / self._scale,
             constraints,
@@ -170,53 +224,84 @@ class _Relaxation:
         )
         if found is None:
             raise SolverError("a capacity is below 0")
-        price = np.zeros(jobs + len(rows.limit) + len(cuts.limit))
+        price = np.zeros(len(limit))
         price[known] = np.maximum(found.prices, 0.0) * self._scale
-        of_rows, of_cuts = price[jobs : jobs + len(rows.limit)], price[jobs + len(rows.limit) :]
+        of_job, of_rows, of_cuts, of_cliques = np.split(
+            price, [jobs, beside, beside + len(cuts.limit)]
+        )
         self._price = of_cuts
-        item = rows.cost(of_rows)
+        item, own = clique_cuts.costs(self._cliques, of_cliques, len(rows.start) - 1)
+        item += rows.cost(of_rows)
         of_parts = cuts.costs(self._parts, of_cuts)
         item[: len(of_parts)] += of_parts
-        capacity = float(of_rows @ rows.limit + of_cuts @ cuts.limit)
+        capacity = float(of_rows @ rows.limit + of_cuts @ cuts.limit + of_cliques.sum())
         self._x = found.x
         return (
             -found.objective * self._scale,
-            price[:jobs],
-            prices_of_items(program, item, capacity),
+            of_job,
+            prices_of_items(program, item, capacity, own),
         )
 
-    def _entries(self) -> tuple[Ints, Ints, Floats]:
-        """Columns (positions among the active), rows and amounts of the LP's matrix."""
+    def _limits(self) -> Floats:
+        """The limits of the LP's rows: jobs, the program's with their cuts, servers', cliques."""
+        jobs, cliques = self._program.configurations.jobs, len(self._cliques)
+        parts = np.ones(jobs), self._rows.limit, self._cuts.limit, np.ones(cliques)
+        return np.concatenate(parts)
+
+    def _entries(self, columns: Ints) -> tuple[Ints, Ints, Floats]:
+        """Columns (positions), rows and amounts of the LP's matrix over ``columns`` (sorted)."""
         program, rows, cuts = self._program, self._rows, self._cuts
-        active, jobs = self._active, program.configurations.jobs
-        count = len(active)
-        items = program.items(active)
+        jobs, count = program.configurations.jobs, len(columns)
+        items = program.items(columns)
         lengths = rows.start[items + 1] - rows.start[items]
         at = np.repeat(rows.start[items], lengths) + ramp(lengths)
         own = np.repeat(np.arange(len(items)) % count, lengths)
-        holder, part = self._active_parts()
+        holder, part = self._parts_of(columns)
         server, kind = self._parts.server[part], self._parts.kind[part]
         first = np.searchsorted(cuts.server, server)
         several = np.searchsorted(cuts.server, server, side="right") - first
         cut = np.repeat(first, several) + ramp(several)
         factor = cuts.factor[cut, np.repeat(kind, several)]
-        column = np.concatenate([np.arange(count), own, np.repeat(holder, several)])
-        row = [self._job[active], jobs + rows.row[at], jobs + len(rows.limit) + cut]
-        amount = np.concatenate([np.ones(count), rows.amount[at], factor])
+        inside, clique = clique_cuts.entries(self._cliques, program, columns)
+        beside = jobs + len(rows.limit)
+        column = np.concatenate([np.arange(count), own, np.repeat(holder, several), inside])
+        row = [self._job[columns], jobs + rows.row[at], beside + cut]
+        row.append(beside + len(cuts.limit) + clique)
+        amount = np.concatenate([np.ones(count), rows.amount[at], factor, np.ones(len(inside))])
         used = amount > 0.0
         return column[used], np.concatenate(row)[used], amount[used]
 
-    def _active_parts(self) -> tuple[Ints, Ints]:
-        """The positions among the active columns of those that have each part, and the part."""
-        items = self._program.configurations.shape[self._active].astype(np.int64)
+    def _parts_of(self, columns: Ints) -> tuple[Ints, Ints]:
+        """The positions among ``columns`` of those that have each part, and the part."""
+        items = self._program.configurations.shape[columns].astype(np.int64)
         holder, entry = self._parts.entries(items)
         return holder, self._parts.part[entry]
 
-    def cut(self, give_up: float) -> bool:
-        """Add cuts that the LP's solution violates, without those that no longer bind; returns
-        whether there are any.
-        """
-        holder, part = self._active_parts()
+    def dive(self, give_up: float) -> Ints | None:
+        """A choice (jobs,) by diving in the LP; None without ``highspy``, or if it is too large."""
+        program = self._program
+        columns = np.union1d(self._active[self._x > _USED], promising(program, self.best))
+        if not able_to_dive() or len(columns) > COLUMNS_MAX:
+            return None
+        column, row, amount = self._entries(columns)
+        used, row = np.unique(row, return_inverse=True)
+        order = np.argsort(column, kind="stable")
+        start = np.searchsorted(column[order], np.arange(len(columns) + 1))
+        value, ones = program.value[columns] / self._scale, np.ones(len(columns))
+        asked = Model(value, start, row[order], amount[order], self._limits()[used], ones)
+        x = fix_in_turn(asked, give_up)
+        return plan_of(program, columns, x) if asked.holds(x) else None
+
+    def _cut(self, give_up: float) -> bool:
+        """Add cuts that the LP's solution violates; returns whether there are any."""
+        cliques = self._finder.find(self._active, self._x)
+        self._cliques += cliques
+        short = self._program.configurations.short_of_more_than_gpus
+        return (short and self._cut_knapsacks(give_up)) or bool(cliques)
+
+    def _cut_knapsacks(self, give_up: float) -> bool:
+        """Add cuts of servers, without those that no longer bind; returns whether there are any."""
+        holder, part = self._parts_of(self._active)
         parts = self._parts
         held = np.zeros((len(parts.capacity), len(parts.weight)))
         np.add.at(held, (parts.server[part], parts.kind[part]), self._x[holder])
@@ -303,9 +388,17 @@ def _between(program: Program, first: ItemPrices, second: ItemPrices, share: flo
     """The prices at a ``share`` of the way from the first to the second."""
     item = first.item + share * (second.item - first.item)
     capacity = first.capacity + share * (second.capacity - first.capacity)
-    return prices_of_items(program, item, capacity)
+    return prices_of_items(program, item, capacity, first.own.between(second.own, share))
 
 
 if __name__ == "__main__":
     made = find_cuts(*pickle.load(sys.stdin.buffer))  # noqa: S301  # from our own parent
-    sys.stdout.buffer.write(np.array([made.capacity, *made.item]).tobytes())
+    known = made.prices
+    np.savez(
+        sys.stdout.buffer,
+        item=known.item,
+        columns=known.own.columns,
+        cost=known.own.cost,
+        capacity=known.capacity,
+        choice=np.zeros(0) if made.choice is None else made.choice,
+    )

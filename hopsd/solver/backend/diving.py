@@ -34,7 +34,7 @@ def dive(model: Model, seconds: float) -> Floats | None:
 
     Every variable's bound must be 1, and no factor negative.
     """
-    if find_spec("highspy") is None or seconds <= 0:
+    if not able_to_dive() or seconds <= 0:
         return None
     try:
         done = subprocess.run(
@@ -49,6 +49,11 @@ def dive(model: Model, seconds: float) -> Floats | None:
     except (subprocess.SubprocessError, OSError, ValueError):
         return None
     return x if model.holds(x) else None
+
+
+def able_to_dive() -> bool:
+    """Whether ``highspy`` is installed."""
+    return find_spec("highspy") is not None
 
 
 def fix_in_turn(model: Model, give_up: float) -> Floats:

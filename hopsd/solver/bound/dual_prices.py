@@ -76,7 +76,8 @@ def prices_at(program: Program, rows: CapacityRows, row: Floats) -> Prices:
     """
     row = np.maximum(row, 0.0)
     of_items = prices_of_items(program, rows.cost(row), float(row @ rows.limit))
-    return Prices(of_items.item, of_items.job, of_items.capacity, of_items.bound, rows, row)
+    job, capacity = of_items.job, of_items.capacity
+    return Prices(of_items.item, of_items.own, job, capacity, of_items.bound, rows, row)
 
 
 def _descend_in_rounds(

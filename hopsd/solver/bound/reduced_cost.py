@@ -13,17 +13,55 @@ from hopsd.solver.bound.envelope import best_of_segments
 
 
 @dataclass(frozen=True, slots=True)
+class ColumnCosts:
+    """What some ``columns`` (sorted) cost beside their items, ``cost`` each."""
+
+    columns: Ints
+    cost: Floats
+
+    @classmethod
+    def of(cls, columns: Ints, cost: Floats) -> ColumnCosts:
+        """Costs of ``columns`` in any order; those of the same column add up."""
+        own, which = np.unique(columns, return_inverse=True)
+        return cls(own, np.bincount(which.ravel(), cost, len(own)).astype(np.float64))
+
+    def between(self, other: ColumnCosts, share: float) -> ColumnCosts:
+        """The costs at a ``share`` of the way to the others."""
+        costs = np.concatenate([(1 - share) * self.cost, share * other.cost])
+        return self.of(np.concatenate([self.columns, other.columns]), costs)
+
+    def charge(self, profit: Floats, which: slice | Ints) -> None:
+        """Subtract the costs from the ``profit`` of some columns, a slice or their numbers."""
+        if isinstance(which, slice):
+            first, last = np.searchsorted(self.columns, [which.start, which.stop])
+            profit[self.columns[first:last] - which.start] -= self.cost[first:last]
+        elif len(self.columns):
+            at = np.minimum(np.searchsorted(self.columns, which), len(self.columns) - 1)
+            profit -= np.where(self.columns[at] == which, self.cost[at], 0.0)
+
+
+FREE = ColumnCosts(NONE, np.zeros(0))
+"""No column costs more than its items."""
+
+
+@dataclass(frozen=True, slots=True)
 class ItemPrices:
     """What every item of a program's demands costs, ``item`` (items,), and what follows.
 
-    ``capacity``: at least the cost of what any plan takes. ``job`` (jobs,): the profit of its best
-    column. ``bound``: on any plan's value, the sum of both.
+    ``own``: what some columns cost besides, none if columns are not written out. ``capacity``: at
+    least the cost of what any plan takes. ``job`` (jobs,): the profit of its best column.
+    ``bound``: on any plan's value, the sum of both.
     """
 
     item: Floats
+    own: ColumnCosts
     job: Floats
     capacity: float
     bound: float
+
+    def profit(self, program: Program, which: slice | Ints) -> Floats:
+        """The value less the cost of some columns, a slice or their numbers."""
+        return _profit(program, self.item, self.own, which)
 
     def near(
         self, program: Program, absolute: float = 0.0, relative: float = 0.0
@@ -39,7 +77,7 @@ class ItemPrices:
         for first, last in program.slices():
             own = slice(first, last)
             best = self.job[program.configurations.jobs_between(first, last)]
-            loss = best - program.profit(self.item, own)
+            loss = best - self.profit(program, own)
             yield first + np.flatnonzero(loss <= absolute + relative * program.value[own])
 
     def _near_in_segments(
@@ -77,20 +115,22 @@ class ItemPrices:
     def loss(self, program: Program, columns: Ints) -> Floats:
         """How far the profit of some columns is below their jobs' best, >= 0."""
         best = self.job[program.configurations.jobs_of(columns)]
-        loss: Floats = best - program.profit(self.item, columns)
+        loss: Floats = best - self.profit(program, columns)
         return loss
 
 
-def prices_of_items(program: Program, item: Floats, capacity: float) -> ItemPrices:
+def prices_of_items(
+    program: Program, item: Floats, capacity: float, own: ColumnCosts = FREE
+) -> ItemPrices:
     """Prices with their bound; see :class:`ItemPrices`."""
-    job = best_profits(program, item)
-    return ItemPrices(item, job, capacity, float(job.sum()) + capacity)
+    job = best_profits(program, item, own)
+    return ItemPrices(item, own, job, capacity, float(job.sum()) + capacity)
 
 
-def best_profits(program: Program, cost: Floats) -> Floats:
+def best_profits(program: Program, cost: Floats, own: ColumnCosts = FREE) -> Floats:
     """The best profit of every job i, ``max(0, max_j(value_ij - cost of what j takes))``: (jobs,).
 
-    ``cost``: of every item, (items,).
+    ``cost``: of every item, (items,); ``own``: of some columns besides, if all are written out.
     """
     start = program.configurations.start
     values = segment_values(program)
@@ -104,7 +144,13 @@ def best_profits(program: Program, cost: Floats) -> Floats:
     filled = np.flatnonzero(np.diff(start) > 0)
     for first, last in program.slices():
         low, high = np.searchsorted(start[filled], [first, last])
-        own = filled[low:high]
-        profit = program.profit(cost, slice(first, last))
-        best[own] = np.maximum.reduceat(profit, start[own] - first)
+        inside = filled[low:high]
+        profit = _profit(program, cost, own, slice(first, last))
+        best[inside] = np.maximum.reduceat(profit, start[inside] - first)
     return np.maximum(best, 0.0)
+
+
+def _profit(program: Program, cost: Floats, own: ColumnCosts, which: slice | Ints) -> Floats:
+    profit = program.profit(cost, which)
+    own.charge(profit, which)
+    return profit

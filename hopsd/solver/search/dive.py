@@ -12,7 +12,7 @@ from time import monotonic
 import numpy as np
 
 from hopsd.core.placement.program import Program
-from hopsd.model.arrays import NONE, Ints
+from hopsd.model.arrays import NONE, Floats, Ints
 from hopsd.solver.backend.diving import dive
 from hopsd.solver.backend.model import model
 from hopsd.solver.bound.reduced_cost import ItemPrices
@@ -23,30 +23,34 @@ from hopsd.solver.search.greedy import fill_idle
 _PER_JOB, _PER_JOB_MIN, _LOSS_MAX = 60, 8, 0.5
 # HiGHS takes 0.3 s for the first LP over so many; where servers are short of cores or memory,
 # 0.1 s over so many, and without the rounded rows of larger ones.
-_COLUMNS_MAX, _KNAPSACK_COLUMNS_MAX, _ROUNDED_COLUMNS_MAX = 30_000, 9_000, 5_000
+COLUMNS_MAX = 30_000
+_KNAPSACK_COLUMNS_MAX, _ROUNDED_COLUMNS_MAX = 9_000, 5_000
 
 
 def dive_at_prices(program: Program, prices: ItemPrices, give_up: float) -> Ints | None:
     """A choice with idle GPUs filled; None if there is none by ``give_up`` (monotonic seconds)."""
-    columns = _promising(program, prices)
+    columns = promising(program, prices)
     if not len(columns):
         return None
     knapsacks = program.configurations.short_of_more_than_gpus
     loose = knapsacks and len(columns) > _ROUNDED_COLUMNS_MAX
     relaxed = model(program, columns, program.capacity, as_written=loose)
     x = dive(relaxed, give_up - monotonic())
-    if x is None:
-        return None
+    return None if x is None else plan_of(program, columns, x)
+
+
+def plan_of(program: Program, columns: Ints, x: Floats) -> Ints | None:
+    """The choice of the ``columns`` with an ``x`` of 1, idle GPUs filled; None if infeasible."""
     choice = np.full(program.configurations.jobs, -1, dtype=np.int64)
     placed = columns[np.round(x) == 1.0]
     choice[program.configurations.jobs_of(placed)] = placed
     return fill_idle(program, choice) if program.feasible(choice) else None
 
 
-def _promising(program: Program, prices: ItemPrices) -> Ints:
-    """The columns of the LP, sorted; none if the program is too large."""
+def promising(program: Program, prices: ItemPrices) -> Ints:
+    """The columns of a dive's LP, sorted; none if the program is too large."""
     knapsacks = program.configurations.short_of_more_than_gpus
-    most = _KNAPSACK_COLUMNS_MAX if knapsacks else _COLUMNS_MAX
+    most = _KNAPSACK_COLUMNS_MAX if knapsacks else COLUMNS_MAX
     if np.count_nonzero(prices.job) * _PER_JOB_MIN > most:
         return NONE
     useful = np.concatenate([NONE, *prices.near(program, relative=_LOSS_MAX)])

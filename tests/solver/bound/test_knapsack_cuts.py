@@ -82,7 +82,7 @@ def test_parts_hold_what_items_take_of_servers() -> None:
 def test_no_plan_is_worth_more_than_the_bound(seed: int, first: bool) -> None:
     program = program_of(ruled(snapshot(seed, servers=8, jobs=20, first=first), seed))
     prices = priced(program)
-    found = find_cuts(program, prices, 0.0, inf)
+    found = find_cuts(program, prices, 0.0, 0.0, inf).prices
     assert found.bound <= prices.bound
     assert found.bound >= best_value(program) * (1 - 1e-6)
 
@@ -91,7 +91,7 @@ def test_cuts_lower_the_bound_where_memory_and_cores_are_short() -> None:
     """From 690.9 to 681.8."""
     program = fragments(128)
     prices = priced(program)
-    found = tighten(program, prices, 0.0, monotonic() + 300.0)
+    found = tighten(program, prices, 0.0, 0.0, monotonic() + 300.0).prices
     assert found.bound < 0.99 * prices.bound
 
 
@@ -99,8 +99,10 @@ def test_without_an_answer_the_prices_stay(monkeypatch: pytest.MonkeyPatch) -> N
     program = fragments(128)
     prices = priced(program)
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    assert tighten(program, prices, 0.0, monotonic() + 60.0) is prices
-    assert tighten(program, prices, 0.0, monotonic() - 1.0) is prices
+    for left in 60.0, -1.0:
+        found = tighten(program, prices, 0.0, 0.0, monotonic() + left)
+        assert found.prices is prices
+        assert found.choice is None
 
 
 @pytest.mark.parametrize("programs", range(2, 9))
@@ -124,4 +126,4 @@ def test_what_was_found_before_the_solver_gave_up_is_kept(
 
     monkeypatch.setattr(Simplex, "minimise", gives_up)
     monkeypatch.setattr(tighten_module, "_between", watched)
-    assert find_cuts(program, prices, 0.0, inf).bound == min(seen)
+    assert find_cuts(program, prices, 0.0, 0.0, inf).prices.bound == min(seen)

@@ -109,5 +109,5 @@ def test_a_broken_child_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_program_too_large_for_its_lps_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     program = program_of(snapshot(3, servers=6, jobs=12))
     prices = priced(program)
-    monkeypatch.setattr(dive_module, "_COLUMNS_MAX", 40)
+    monkeypatch.setattr(dive_module, "COLUMNS_MAX", 40)
     assert dive_at_prices(program, prices, inf) is None

@@ -1,0 +1,190 @@
+"""Clique cuts: of columns that exclude one another pairwise, a plan has at most one.
+
+The rounded rows of :mod:`hopsd.solver.bound.cuts` know the cliques of one server, and eq. 12 those
+of one job. Cliques of both are stronger: if a job takes more than half of server 1 and of server 2,
+another one has none of its columns with more than half of server 1 or 2, wherever the rest of it
+is. Shapes of several servers meet in many such cliques, so that the relaxation gives several heavy
+jobs a part of the same few places (Padberg, Math. Programming 5, 1973).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hopsd.core.placement.program import Program
+from hopsd.core.placement.shapes import ramp
+from hopsd.model.arrays import NONE, Bools, Floats, Ints
+from hopsd.solver.bound.reduced_cost import ColumnCosts
+
+# A clique must be violated by so much, and shares its columns with few others of its round.
+_VIOLATED, _SHARED = 0.02, 6
+# How often columns are tried as the first of a clique, and how many new cliques a round has.
+_TRIES, _NEW = 3, 150
+_JITTER = 0.3
+_ITEMS_MAX = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Clique:
+    """Columns of which no two fit together: every column that takes one of ``items`` (sorted), and
+    besides the ``columns`` (sorted), most of them of one job or two.
+    """
+
+    items: Ints
+    columns: Ints
+
+
+class CliqueFinder:
+    """Finds cliques that a solution of the relaxation violates; knows those found before."""
+
+    def __init__(self, program: Program) -> None:
+        self._program, self._shape = program, program.configurations.shape
+        self._conflicts = _Conflicts(program)
+        self._known: set[tuple[bytes, bytes]] = set()
+        self._rng = np.random.default_rng(0)
+
+    def find(self, columns: Ints, x: Floats) -> list[Clique]:
+        """New cliques whose ``columns`` (sorted) have a sum of ``x`` above 1, the worst first."""
+        held = np.flatnonzero(x > 1e-6)
+        exclude = self._excluding(columns[held])
+        likely = np.bincount(self._shape[columns], minlength=len(self._conflicts)).astype(float)
+        times = np.zeros(len(held), dtype=np.int64)
+        found: list[Clique] = []
+        for members in _violated(exclude, x[held], self._rng):
+            if len(found) == _NEW:
+                break
+            if times[members].max() >= _SHARED:
+                continue
+            clique = self._lifted(columns[held[members]], likely)
+            key = clique.items.tobytes(), clique.columns.tobytes()
+            if key not in self._known:
+                self._known.add(key)
+                found.append(clique)
+                times[members] += 1
+        return found
+
+    def _excluding(self, columns: Ints) -> Bools:
+        """Which of ``columns`` exclude which, (n, n); none excludes itself."""
+        shapes, which = np.unique(self._shape[columns], return_inverse=True)
+        job = self._program.configurations.jobs_of(columns)
+        of_shapes = np.stack([self._conflicts.of(s)[shapes] for s in shapes.tolist()])
+        exclude: Bools = of_shapes[np.ix_(which, which)] | (job[:, None] == job)
+        np.fill_diagonal(exclude, val=False)
+        return exclude
+
+    def _lifted(self, members: Ints, likely: Floats) -> Clique:
+        """The clique ``members`` with more columns: first of the jobs that have several in it, then
+        everyone's with an item that excludes all, the most ``likely`` (items,) first.
+        """
+        conflicts, start = self._conflicts, self._program.configurations.start
+        job, shape = self._program.configurations.jobs_of(members), self._shape[members]
+        # Two jobs could take the same item, unless it excludes itself.
+        common = conflicts.itself[shape] & (np.bincount(job)[job] == 1)
+        items = np.unique(shape[common]).tolist()
+        own = {j: members[(job == j) & ~common] for j in np.unique(job[~common]).tolist()}
+        for j in own:
+            others = [self._shape[taken] for other, taken in own.items() if other != j]
+            able = conflicts.with_all({*items, *np.concatenate([shape[:0], *others]).tolist()})
+            every = np.arange(start[j], start[j + 1])
+            own[j] = every[able[self._shape[every]]]
+        columns = np.sort(np.concatenate([members[:0], *own.values()]))
+        able = conflicts.itself & conflicts.with_all({*items, *self._shape[columns].tolist()})
+        able[items] = False
+        worth = np.where(able, likely, 0.0)
+        while len(items) < _ITEMS_MAX and worth.any():
+            item = int(np.argmax(worth))
+            items.append(item)
+            worth[~conflicts.of(item)] = 0.0
+            worth[item] = 0.0
+        besides = np.isin(self._shape[columns], items, invert=True)
+        return Clique(np.array(sorted(items), dtype=np.int64), columns[besides])
+
+
+def _violated(exclude: Bools, x: Floats, rng: np.random.Generator) -> Iterator[Ints]:
+    """Cliques of a graph (n, n) with a weight ``x`` (n,) above 1, greedily grown from every vertex,
+    the heaviest first.
+    """
+    found: dict[bytes, tuple[float, Ints]] = {}
+    for number in range(_TRIES if len(x) else 0):
+        worth = x if number == 0 else x * (_JITTER + rng.random(len(x)))
+        inside, able = np.eye(len(x), dtype=np.bool_), exclude.copy()
+        while (growing := np.flatnonzero(able.any(axis=1))).size:
+            best = np.argmax(np.where(able[growing], worth, 0.0), axis=1)
+            inside[growing, best] = True
+            able[growing] &= exclude[best]
+        for row in inside[inside @ x > 1 + _VIOLATED]:
+            found[row.tobytes()] = float(x[row].sum()), np.flatnonzero(row)
+    for _, members in sorted(found.values(), key=lambda clique: -clique[0]):
+        yield members
+
+
+class _Conflicts:
+    """Which items of a program's demands do not fit together within some row.
+
+    ``itself`` (items,): which do not fit twice.
+    """
+
+    def __init__(self, program: Program) -> None:
+        demands, self._capacity = program.configurations.demands, program.capacity
+        self._demands, self._items = demands, len(demands)
+        order = np.argsort(demands.row, kind="stable")
+        self._item = np.repeat(np.arange(len(demands)), np.diff(demands.start))[order]
+        self._amount = demands.amount[order]
+        self._first = np.searchsorted(demands.row[order], np.arange(len(self._capacity) + 1))
+        self._known: dict[int, Bools] = {}
+        doubled = 2 * demands.amount > self._capacity[demands.row]
+        self.itself: Bools = np.zeros(0, dtype=np.bool_)
+        if len(demands):
+            self.itself = np.logical_or.reduceat(doubled, demands.start[:-1])
+
+    def __len__(self) -> int:
+        return self._items
+
+    def of(self, item: int) -> Bools:
+        """The items that do not fit beside ``item``, (items,)."""
+        known = self._known.get(item)
+        if known is None:
+            known = np.zeros(self._items, dtype=np.bool_)
+            for row, amount in self._demands.of(item):
+                if amount:
+                    on = slice(self._first[row], self._first[row + 1])
+                    beside = self._amount[on] > self._capacity[row] - amount
+                    known[self._item[on][beside]] = True
+            self._known[item] = known
+        return known
+
+    def with_all(self, items: Iterable[int]) -> Bools:
+        """The items that fit beside none of ``items``, (items,)."""
+        all_ = np.ones(self._items, dtype=np.bool_)
+        for item in items:
+            all_ &= self.of(item)
+        return all_
+
+
+def costs(cliques: Sequence[Clique], prices: Floats, items: int) -> tuple[Floats, ColumnCosts]:
+    """The costs at ``prices`` (cliques,): of every item, (items,), and of columns besides."""
+    item, columns, each = np.zeros(items), [NONE], [np.zeros(0)]
+    for clique, price in zip(cliques, prices.tolist(), strict=True):
+        if price > 0.0:
+            item[clique.items] += price
+            columns.append(clique.columns)
+            each.append(np.full(len(clique.columns), price))
+    return item, ColumnCosts.of(np.concatenate(columns), np.concatenate(each))
+
+
+def entries(cliques: Sequence[Clique], program: Program, columns: Ints) -> tuple[Ints, Ints]:
+    """Which of ``columns`` (by position, sorted) are in which clique: (entries,) each."""
+    shape = program.configurations.shape[columns].astype(np.int64)
+    by_shape = np.argsort(shape, kind="stable")
+    first = np.searchsorted(shape[by_shape], np.arange(len(program.configurations.demands) + 1))
+    holder = []
+    for clique in cliques:
+        lengths = first[clique.items + 1] - first[clique.items]
+        of_items = by_shape[np.repeat(first[clique.items], lengths) + ramp(lengths)]
+        own = np.flatnonzero(np.isin(columns, clique.columns, assume_unique=True))
+        holder.append(np.concatenate([of_items, own]))
+    lengths = np.array([len(own) for own in holder], dtype=np.int64)
+    return np.concatenate([NONE, *holder]), np.repeat(np.arange(len(cliques)), lengths)
