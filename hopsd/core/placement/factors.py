@@ -12,10 +12,7 @@ from hopsd.model.job import Job
 
 
 class Factors:
-    """Server factors as a matrix (jobs with any, nodes); equal mappings are read once.
-
-    ``kinds``: how many kinds of jobs there are with factors of their own.
-    """
+    """Server factors as a matrix (jobs with any, nodes); equal mappings are read once."""
 
     def __init__(self, jobs: Sequence[Job], nodes: Sequence[Node]) -> None:
         names = [node.name for node in nodes]
@@ -37,7 +34,6 @@ class Factors:
         kinds: dict[object, int] = {}
         alike = [(row, id(self._at.get(i))) for i, row in enumerate(self._row.tolist())]
         self._kind = np.array([kinds.setdefault(key, len(kinds)) for key in alike], dtype=np.int64)
-        self.kinds = len(kinds)
 
     def slowest(self, jobs: Ints, servers: Ints, gpus: int) -> Floats:
         """The smallest factor over each shape's servers: (jobs, n) from ``servers`` (n, d).
@@ -57,6 +53,10 @@ class Factors:
         for column in servers.T[1:]:
             np.minimum(slowest, rows[:, column], out=slowest)
         return slowest
+
+    def kinds_of(self, jobs: Ints) -> int:
+        """How many kinds of jobs there are among some: those of one kind have equal factors."""
+        return len(np.unique(self._kind[jobs]))
 
     def slowest_by_kind(self, jobs: Ints, servers: Ints, gpus: int) -> tuple[Floats, Ints]:
         """:meth:`slowest` without repetition: a row for each kind of job, and each job's row."""

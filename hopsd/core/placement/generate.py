@@ -28,9 +28,10 @@ from hopsd.model.job import Job
 from hopsd.model.rules import Rules
 
 WRITTEN_MAX = 1 << 21
-"""More columns than this are not written out, if the jobs share their server factors."""
+"""More columns than this are not written out, if many jobs share their shapes and their factors."""
 
-_SHARED = 4
+# Columns for each set of shapes and factors. With fewer, written ones are priced in less time.
+_SHARED = 10_000
 
 
 def generate(
@@ -213,7 +214,9 @@ def _fill(
     for present, place in zip(presents, found, strict=True):
         columns_of[present.job] += place is None
     start = np.concatenate([[0], np.cumsum(columns_of)])
-    lines = _lines(len(jobs), int(start[-1]), factors)
+    sets = sum(factors.kinds_of(block.jobs) for block in blocks.values())
+    shared = int(start[-1]) > WRITTEN_MAX and int(start[-1]) >= _SHARED * sets
+    lines = _Segments() if shared else _Written(int(start[-1]))
     cursor, first_shape, first_column = start[:-1].copy(), 0, {}
     demands = []
     for key, block in blocks.items():
@@ -247,12 +250,6 @@ def _fill(
             rows.server,
         )
     )
-
-
-def _lines(jobs: int, columns: int, factors: Factors) -> _Written | _Segments:
-    """Where to put columns. Segments save nothing where each job has server factors of its own."""
-    shared = _SHARED * factors.kinds <= jobs
-    return _Segments() if shared and columns > WRITTEN_MAX else _Written(columns)
 
 
 class _Written:

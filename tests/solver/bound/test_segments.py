@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from itertools import pairwise
 from math import inf
@@ -215,3 +216,21 @@ def test_no_column_fits(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
         found = solve(full, 0.0, 5.0)
         assert (found.choice == -1).all()
         assert found.bound == 0.0
+
+
+@SEEDS
+def test_a_program_survives_pickling(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Children that solve linear programs get it so."""
+    _, program = both(seed, monkeypatch)
+    again = pickle.loads(pickle.dumps(program))  # noqa: S301  # our own
+    assert np.array_equal(again.value[:], program.value[:])
+    assert np.array_equal(again.configurations.shape[:], program.configurations.shape[:])
+    assert np.array_equal(again.value - np.ones(len(again.value)), program.value[:] - 1.0)
+
+
+def test_what_few_jobs_share_is_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = snapshot(0, servers=6, jobs=15)
+    monkeypatch.setattr(generate, "WRITTEN_MAX", 0)
+    assert program_of(asked).configurations.segments is None
+    monkeypatch.setattr(generate, "_SHARED", 1)
+    assert program_of(asked).configurations.segments is not None
