@@ -1,7 +1,9 @@
-"""Accelerate: the job leaves with the script's own next ``save_state``.
+"""Accelerate: the job leaves after the script's own next ``save_state``.
 
 Accelerate has no loop: which epoch and batch a training is at, only its script knows. A state that
-was saved elsewhere could not be resumed; what the script itself has saved it can. Looked at:
+was saved elsewhere could not be resumed; what the script itself has saved it can. It leaves at the
+next backward pass: scripts note beside a state which step it is of, and the last save is of a
+training that ends. Looked at:
 accelerate 1.15 (``accelerator.py``, ``checkpointing.py``).
 """
 
@@ -24,22 +26,27 @@ _PATIENCE = timedelta(seconds=20)
 
 def attach(module: ModuleType) -> None:
     """Have ``module.Accelerator`` leave after a save, once hops has asked."""
-    save = module.Accelerator.save_state
+    save, backward = module.Accelerator.save_state, module.Accelerator.backward
     asked: list[Asked] = []
-    saves = 0
+    saves, leaves = 0, False
 
     @functools.wraps(save)
     def saved(self: Any, *args: Any, **kwargs: Any) -> Any:
-        nonlocal saves
+        nonlocal saves, leaves
         saves += 1
         if not asked and request.possible(self.num_processes):
             asked.append(Asked(signal.SIGUSR1))  # from here on: now it is known that it saves
         result = save(self, *args, **kwargs)
-        if asked and asked[0].now and _all_have(saves):
-            leave(first=first())
+        leaves = leaves or bool(asked and asked[0].now and _all_have(saves))
         return result
 
-    module.Accelerator.save_state = saved
+    @functools.wraps(backward)
+    def left(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if leaves:
+            leave(first=first())
+        return backward(self, *args, **kwargs)
+
+    module.Accelerator.save_state, module.Accelerator.backward = saved, left
 
 
 def _all_have(saves: int) -> bool:

@@ -65,10 +65,11 @@ def attach(module: ModuleType) -> None:
         trial = args[0] if args else kwargs.get("trial")  # one of a search's many trainings
         base = Path(self.args.output_dir).resolve()
         turn = request.Turn(base)
-        if trial is not None or not _can_leave(self) or not _told(turn.take() if first() else None):
-            _begun.add(base)
-            return train(self, resume_from_checkpoint, *args, **kwargs)
+        # A script may handle the signal on its first rank alone: all ranks have to agree.
+        able = _all(trial is None and _can_leave(self))
         _begun.add(base)
+        if not able or not _told(turn.take() if first() else None):
+            return train(self, resume_from_checkpoint, *args, **kwargs)
         own = Own(request.folder_in(base), _LAST)
         before = None
         if environment.restarts():
@@ -177,6 +178,15 @@ def _chosen(own: Own, script: Any, folder: str) -> str | None:
             own.clear(ours)
     told: str | None = _told(path)
     return told
+
+
+def _all(wish: bool) -> bool:
+    """Whether all ranks have it."""
+    told = [wish]
+    if several():
+        told *= dist.get_world_size()
+        dist.all_gather_object(told, wish)
+    return all(told)
 
 
 def _told(word: Any) -> Any:

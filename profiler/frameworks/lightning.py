@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -51,7 +52,8 @@ def attach(module: ModuleType) -> None:
                 latest = None
         if latest is not None:
             args, kwargs = _with_path(args, kwargs, str(latest / _STATE))
-        with request.listening() as asked:
+        free = request.is_free()
+        with request.listening() if free else nullcontext() as asked:
             ours = callback(asked, own, request.Turn(base), latest)
             self.callbacks.append(ours)
             try:
@@ -80,7 +82,7 @@ def _can_leave(trainer: Any) -> bool:
     launcher = type(trainer.strategy.launcher).__mro__
     spawns = any(one.__name__ == "_MultiProcessingLauncher" for one in launcher)  # not the ranks
     local = trainer.num_nodes == 1 and "://" not in str(trainer.default_root_dir)
-    return local and not spawns and not _searches(trainer) and request.possible(trainer.world_size)
+    return local and not spawns and not _searches(trainer) and request.is_alone(trainer.world_size)
 
 
 def _searches(trainer: Any) -> bool:
@@ -120,16 +122,21 @@ def _callback(base: type) -> Any:
         """Saves when hops asks, after a batch with which the optimizer has stepped; then leaves."""
 
         def __init__(
-            self, asked: request.Request, own: Own, turn: request.Turn, latest: Path | None
+            self, asked: request.Request | None, own: Own, turn: request.Turn, latest: Path | None
         ) -> None:
             self._asked, self._own, self._turn, self._latest = asked, own, turn, latest
             self._step = 0
             self.leads = False
 
         def on_fit_start(self, trainer: Any, *_: Any) -> None:
-            """All ranks have looked for the checkpoint by now."""
+            """All ranks have looked for the checkpoint by now. A script may handle the signal on
+            its first rank alone: all ranks have to agree.
+            """
             first = trainer.is_global_zero
-            self.leads = trainer.strategy.broadcast(first and self._turn.take())
+            able = trainer.strategy.reduce_boolean_decision(self._asked is not None)
+            self.leads = trainer.strategy.broadcast(able and first and self._turn.take())
+            if self._asked is not None and not self.leads:
+                self._asked.decline()
             if first and self._latest is not None:
                 self._own.take()
                 self._own.clear(self._latest)
@@ -139,15 +146,14 @@ def _callback(base: type) -> Any:
 
         def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
             stepped, self._step = trainer.global_step != self._step, trainer.global_step
-            if stepped and self._asked.reached():
+            if stepped and self.leads and self._asked.reached():
                 request.tried(self._own.at(self._step), lambda final: self._save(trainer, final))
                 leave(first=trainer.is_global_zero)
 
         def _save(self, trainer: Any, final: Path) -> None:
             first = trainer.is_global_zero
-            alone = self.leads and not trainer.strategy.broadcast(first and self._turn.is_shared())
-            if not alone:
-                raise OSError("it is not the only training of the job in this folder")
+            if trainer.strategy.broadcast(first and self._turn.is_shared()):
+                raise OSError("another training of the job runs in the same folder")
             if first:
                 self._own.sign()
             _save(trainer, final)

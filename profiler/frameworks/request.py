@@ -33,14 +33,25 @@ class Request:
             (self._granted,) = self._agreement.reached(self._asked.now)
         return self._granted
 
+    def decline(self) -> None:
+        """From now on the signal ends the process, as without us."""
+        self._asked.listen_no_more()
+
 
 def possible(ranks: int) -> bool:
-    """Whether a training of ``ranks`` ranks can leave: a script that handles the signal itself
-    knows how it saves, and of several trainings in a step, the first to leave would end the others.
-    """
+    """Whether a training of ``ranks`` ranks can leave."""
+    return is_free() and is_alone(ranks)
+
+
+def is_free() -> bool:
+    """False where a script handles the signal itself: it knows how it saves. Ranks may differ."""
     main = threading.current_thread() is threading.main_thread()
-    free = main and signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
-    return free and (environment.tasks() or 1) <= ranks
+    return main and signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
+
+
+def is_alone(ranks: int) -> bool:
+    """Of several trainings in a step, the first to leave would end the others."""
+    return (environment.tasks() or 1) <= ranks
 
 
 def folder_in(base: Path) -> Path:

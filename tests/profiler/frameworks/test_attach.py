@@ -30,7 +30,7 @@ def test_only_in_hops_jobs_that_turn_it_on(
     def save_state(self: object) -> None:
         pass
 
-    accelerator = type("Accelerator", (), {"save_state": save_state})
+    accelerator = type("Accelerator", (), {"save_state": save_state, "backward": save_state})
     module = ModuleType("accelerate.accelerator")
     module.Accelerator = accelerator  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "accelerate.accelerator", module)

@@ -67,7 +67,7 @@ def test_lightning_goes_on_at_the_next_batch(node: Node) -> None:
 def test_accelerate_leaves_with_the_scripts_next_save(node: Node) -> None:
     (_, alone), (left, first), (ended, second) = restarted(node, "accelerate_loop")
     assert (left, ended) == (85, 0)
-    assert first == alone[:20]
+    assert first == alone[:21]  # the first forward pass after the save
     assert len(second) == len(alone) - 20
 
 

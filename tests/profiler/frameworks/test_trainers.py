@@ -349,12 +349,13 @@ class Fit:
     """Lightning's Trainer, of one step."""
 
     def __init__(self, folder: Path, launcher: str = "_Launcher", *, asked: bool = True) -> None:
-        self.asked, self.resumed = asked, None
+        self.asked, self.resumed, self.others = asked, None, True
         base = type(launcher, (), {})
         self.log = list[str]()
         self.state = SimpleNamespace(finished=True)
         self.strategy = SimpleNamespace(
             broadcast=lambda word: word,
+            reduce_boolean_decision=lambda wish: wish and self.others,
             launcher=type("Ours", (base,), {})(),
             checkpoint_io=SimpleNamespace(teardown=self._written),
         )
@@ -445,6 +446,65 @@ def test_a_later_checkpoint_that_the_script_names_counts(
         with pytest.raises(SystemExit):
             one.fit(ckpt_path=str(theirs))
         assert str(one.resumed) == str(resumed)
+
+
+def test_where_another_rank_handles_the_signal_no_rank_leaves(
+    fit: type[Fit], tmp_path: Path
+) -> None:
+    """As a script does that saves on its first rank."""
+    one = fit(tmp_path, asked=False)
+    one.others = False
+    seen = []
+    one.strategy.checkpoint_io = None
+    callback = Mock(on_train_batch_end=lambda _: seen.append(signal.getsignal(signal.SIGUSR1)))
+    callback._early_exit = False
+    one.callbacks = [callback]
+    one.fit()
+    assert seen  # ours comes after it, and has declined by the step's end
+    assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
+    assert not list(tmp_path.iterdir())
+
+
+def test_of_trainers_ranks_all_agree(
+    trainer: type[Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(huggingface, "several", lambda: True)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 2)
+
+    def gather(told: list[bool], mine: bool) -> None:
+        told[:] = [mine, False]
+
+    monkeypatch.setattr(dist, "all_gather_object", gather)
+    one = trainer(tmp_path, 0)
+    seen = []
+    one._maybe_log_save_evaluate = lambda _: seen.append(signal.getsignal(signal.SIGUSR1))  # type: ignore[method-assign]
+    one.train()  # without a broadcast, for which the other would not be there
+    assert set(seen) == {signal.SIG_DFL}
+
+
+def test_accelerate_leaves_once_the_script_has_noted_its_save(tmp_path: Path) -> None:
+    def save_state(_: object) -> None:
+        (tmp_path / "state").touch()
+
+    def backward(_: object) -> None:
+        (tmp_path / "backward").touch()
+
+    module = SimpleNamespace()
+    module.Accelerator = type(
+        "Accelerator", (), {"save_state": save_state, "backward": backward, "num_processes": 1}
+    )
+    accelerate.attach(module)
+    one = module.Accelerator()
+    one.save_state()
+    signal.raise_signal(signal.SIGUSR1)
+    one.backward()
+    (tmp_path / "backward").unlink()
+    one.save_state()
+    (tmp_path / "noted").touch()
+    with pytest.raises(SystemExit) as end:
+        one.backward()
+    assert end.value.code == 85
+    assert not (tmp_path / "backward").exists()
 
 
 def test_where_fit_spawns_the_ranks_it_keeps_out(fit: type[Fit], tmp_path: Path) -> None:
