@@ -146,7 +146,7 @@ def _callback(base: type) -> Any:
 
         def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
             stepped, self._step = trainer.global_step != self._step, trainer.global_step
-            if stepped and self.leads and self._asked.reached():
+            if stepped and self.leads and self._asked is not None and self._asked.reached():
                 request.tried(self._own.at(self._step), lambda final: self._save(trainer, final))
                 leave(first=trainer.is_global_zero)
 
