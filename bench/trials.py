@@ -1,6 +1,8 @@
 """Whether trials of shapes never measured pay: simulations with and without them.
 
-    python -m bench.trials [--seeds 5] [--jobs 60] [--policy hops]
+    python -m bench.trials [--seeds 5] [--jobs 60] [--rate 8] [--policy hops]
+
+A third simulation, whose scheduler knows all true speeds, shows what there is to gain.
 
 The scheduler knows basic times of one GPU of each type, as from profile runs, and learns the speed
 of a shape when a job runs in it. True speeds are equations 1 to 5 with an error of each shape's
@@ -81,8 +83,8 @@ def times_of(scenario: Preset) -> Times:
     }
 
 
-def truth(scenario: Preset, times: Times, seed: int, jobs: int) -> Workload:
-    workload = scenario.workload(seed, jobs=jobs, rate_per_hour=RATE)
+def truth(scenario: Preset, times: Times, seed: int, jobs: int, rate: float = RATE) -> Workload:
+    workload = scenario.workload(seed, jobs=jobs, rate_per_hour=rate)
 
     def table(name: WorkloadName, gpu_type: GpuType, known: ThroughputTable) -> ThroughputTable:
         speeds = TrueSpeeds(times[name, gpu_type], f"{name} {gpu_type}", seed)
@@ -140,9 +142,13 @@ class Played:
 
 
 def play(
-    cluster: Cluster, workload: Workload, known: Knowledge, policy: str, trials: TrialSettings
+    cluster: Cluster,
+    workload: Workload,
+    known: Knowledge | None,
+    policy: str,
+    trials: TrialSettings,
 ) -> Played:
-    """One simulation of jobs that say their samples."""
+    """One simulation of jobs that say their samples. ``known``: at first; None: all true speeds."""
     defaults = SimulationSettings()
     settings = SimulationSettings(
         plan=replace(defaults.plan, policy=policy),
@@ -166,6 +172,7 @@ def play(
 @click.option("--seeds", default=8)
 @click.option("--first", default=0, help="The first seed.")
 @click.option("--jobs", default=25)
+@click.option("--rate", default=RATE, help="Jobs an hour.")
 @click.option("--policy", default="hops")
 @click.option("--calibrated", is_flag=True, help="Bandwidths are known.")
 @click.option("--gain", default=TrialSettings().gain)
@@ -175,27 +182,37 @@ def main(
     seeds: int,
     first: int,
     jobs: int,
+    rate: float,
     policy: str,
     calibrated: bool,
     gain: float,
     every: int,
     share: float,
 ) -> None:
-    """Means without and with trials, and the mean change with its standard error."""
+    """Means without and with trials and with true speeds, and the mean changes to the first with
+    their standard errors.
+    """
     scenario = preset(PRESET)
     times, cluster = times_of(scenario), scenario.cluster()
     known = known_at_first(scenario, times, calibrated=calibrated)
-    ways = TrialSettings(), TrialSettings(enabled=True, gain=gain, every=every, share=share)
+    on = TrialSettings(enabled=True, gain=gain, every=every, share=share)
+    ways = (known, TrialSettings()), (known, on), (None, TrialSettings())
     found = []
     for seed in range(first, first + seeds):
-        workload = truth(scenario, times, seed, jobs)
-        found.append([play(cluster, workload, known, policy, way) for way in ways])
+        workload = truth(scenario, times, seed, jobs, rate)
+        found.append([play(cluster, workload, knows, policy, tries) for knows, tries in ways])
         print(seed, *found[-1], flush=True)
     for name in ("mean", "makespan", "restarts", "trials"):
-        off, on = np.array([[getattr(one, name) for one in pair] for pair in found]).T
-        change = on - off
-        error = change.std(ddof=1) / np.sqrt(len(change)) if len(change) > 1 else 0.0
-        print(f"{name}: {off.mean():.2f}, {on.mean():.2f} ({change.mean():+.3f} +- {error:.3f})")
+        values = np.array([[getattr(one, name) for one in each] for each in found])
+        change = values - values[:, :1]
+        error = (
+            change.std(axis=0, ddof=1) / np.sqrt(len(found)) if len(found) > 1 else 0 * change[0]
+        )
+        told = [
+            f"{mean:.2f} ({more:+.3f} +- {off:.3f})"
+            for mean, more, off in zip(values.mean(0), change.mean(0), error, strict=True)
+        ]
+        print(f"{name}: {', '.join(told)}")
 
 
 if __name__ == "__main__":
