@@ -234,3 +234,18 @@ def test_what_few_jobs_share_is_written_out(monkeypatch: pytest.MonkeyPatch) -> 
     assert program_of(asked).configurations.segments is None
     monkeypatch.setattr(generate, "_SHARED", 1)
     assert program_of(asked).configurations.segments is not None
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_larger_plan_is_as_good(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = snapshot(seed, servers=40, jobs=80)
+    written = program_of(asked)
+    monkeypatch.setattr(generate, "WRITTEN_MAX", 0)
+    monkeypatch.setattr(generate, "_SHARED", 0)
+    program = program_of(asked)
+    assert program.configurations.segments is not None
+    expected, found = (solve(p, 0.01, 100.0, turns=1) for p in (written, program))
+    value = program.scaled_objective(found.choice)
+    assert value >= 0.98 * written.scaled_objective(expected.choice)
+    assert value <= min(found.bound, expected.bound) * (1 + 1e-9)
+    assert found.bound <= 1.02 * expected.bound
