@@ -13,7 +13,7 @@ import functools
 import weakref
 from collections import deque
 from collections.abc import Callable
-from threading import get_ident
+from threading import Lock, get_ident
 from time import perf_counter
 from typing import Any
 
@@ -76,6 +76,7 @@ class Hooks:
         self._inputs = Inputs()
         self._events: deque[tuple[Any, ...]] = deque()
         self._note = self._events.append
+        self._telling = Lock()
         self._at_once = True  # each event is told
         self._left, self._due = 0, 0.0  # steps and time until the recorder is told
         self._thread: int | None = None
@@ -120,6 +121,7 @@ class Hooks:
         """Forget everything so far: a measured block begins, or a forked process."""
         self._inputs.rest()
         self._events.clear()
+        self._telling = Lock()  # another thread may have held it when the process was forked
         self._recorder, self._at_once = recorder, True
         self._thread = self._stepping = None
         self._trained, self.sharing, self._reading, self._sizes = {}, 1, _nothing, None
@@ -214,11 +216,14 @@ class Hooks:
     def _attach_modes(self) -> None:
         """Hook into the calls that begin a training or an evaluation."""
         evaluate, make = torch.nn.Module.eval, optim.Optimizer.__init__
+        events = self._events
 
         @functools.wraps(evaluate)
         def evaluated(module: Any) -> Any:
-            if not compiling():
+            if not (self.off or compiling()):
                 self._note((evaluates,))
+                if len(events) > MOST_EVENTS:
+                    self._tell()
             return evaluate(module)
 
         @functools.wraps(make)
@@ -236,12 +241,17 @@ class Hooks:
     def _tell(self) -> bool:
         """Tell the recorder of all events so far. True if the last one ended an iteration."""
         events, recorder, ended = self._events, self._recorder, False
+        # A save in another thread, or in a signal's handler, may ask for the counts in the middle.
+        if not self._telling.acquire(blocking=False):
+            return False
         try:
             while events:
                 what, *arguments = events.popleft()
                 ended = what(recorder, *arguments)
         except Exception as error:
             self._fail(error)
+        finally:
+            self._telling.release()
         return ended
 
     def _step_begins(self, optimizer: Any, *_: Any) -> None:

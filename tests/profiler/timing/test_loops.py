@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -482,3 +483,34 @@ def test_what_is_told_together_gives_the_same_result(
         same = ("samples", "timed", "phases", "interrupted", "basics")
         found.append({name: told[name] for name in same})
     assert found[0] == found[1] == found[2]
+
+
+def test_another_thread_may_ask_for_the_counts_at_any_time() -> None:
+    """As one does that saves checkpoints in the background: the order of events stays."""
+    asked, over, told = threading.Event(), threading.Event(), []
+
+    def slow(_: object) -> None:
+        asked.set()
+        over.wait()
+        told.append("first")
+
+    with hops_profiler.profile() as seen:
+        seen._hooks._note((slow,))
+        asking = threading.Thread(target=lambda: seen._hooks.recorder)
+        asking.start()
+        asked.wait()
+        seen._hooks._note((lambda _: told.append("second"),))
+        assert (seen._hooks._tell(), told) == (False, [])
+        over.set()
+        asking.join()
+        seen.summary()
+    assert told == ["first", "second"]
+
+
+def test_what_is_noted_between_steps_does_not_grow_for_ever() -> None:
+    """A server of inference requests that calls ``eval()`` before each."""
+    model = nn.Linear(1, 1)
+    with hops_profiler.profile() as seen:
+        for _ in range(2 * hooks.MOST_EVENTS):
+            model.eval()
+        assert len(seen._hooks._events) <= hooks.MOST_EVENTS + 1
