@@ -21,6 +21,7 @@ from bench.hare.switched import (
     weighted,
 )
 from bench.hare.text import (
+    COMPARED_FINDINGS,
     COMPARED_OPENING,
     FIGURES_OPENING,
     FINDINGS,
@@ -157,7 +158,7 @@ def switched(folder: Path) -> str:
             shares = [fmean(run["switches"][s] for run in runs) for s in SCHEDULERS]
             text += _row([change.label, *cells, ", ".join(f"{share:.2f}" for share in shares)])
         parts.append(text)
-    parts += [SWITCHED_FINDINGS, COMPARED_OPENING, _compared(folder)]
+    parts += [SWITCHED_FINDINGS, COMPARED_OPENING, _compared(folder), COMPARED_FINDINGS]
     return "\n".join(parts)
 
 
