@@ -229,7 +229,9 @@ class Session:
 
     def _glance(self, counts: Counts) -> None:
         done = counts.iterations
-        _, self._hooks.recorder.ranks = self._find_place()
+        _, world = self._find_place()
+        # Where they share a batch, none reads for the others; parts of it may look as if.
+        self._hooks.recorder.ranks = world if self._hooks.sharing == 1 else 1
         if not counts.inference:
             environment.tell_children()
         if done == 1:
@@ -244,6 +246,8 @@ class Session:
 
     def _note_sharing(self, ranks: int) -> None:
         self._hooks.sharing = max(self._hooks.sharing, ranks)
+        if ranks > 1:
+            self._hooks.recorder.ranks = 1
 
     def _note_save(self) -> None:
         self._saved = self._hooks.recorder.counts.iterations

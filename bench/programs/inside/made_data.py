@@ -61,3 +61,16 @@ def masks(folder: str, images: int = 40) -> None:
         Image.frombytes("L", (64, 64), bytes(255 * made.randrange(2) for _ in range(64 * 64))).save(
             Path(folder, "masks", f"{number}.png")
         )
+
+
+def citations(folder: str, name: str, papers: int = 1600) -> None:
+    """``name.content`` and ``name.cites``: papers with words and a class, and who cites whom."""
+    made = random.Random(0)
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    lines = (
+        " ".join([str(n), *(str(made.randrange(2)) for _ in range(50)), f"class{n % 7}"])
+        for n in range(papers)
+    )
+    Path(folder, f"{name}.content").write_text("\n".join(lines) + "\n")
+    cites = (f"{made.randrange(papers)} {made.randrange(papers)}" for _ in range(3 * papers))
+    Path(folder, f"{name}.cites").write_text("\n".join(cites) + "\n")

@@ -1,4 +1,4 @@
-"""Two ranks on CPUs: ``ddp``, ``fsdp2``, ``deepspeed`` (ZeRO 1), ``tensor`` or ``pipeline``."""
+"""Ranks on CPUs: ``ddp``, ``fsdp2``, ``deepspeed`` (ZeRO 1), ``tensor`` or ``pipeline``."""
 
 import sys
 
@@ -43,7 +43,8 @@ elif KIND == "tensor":
 if KIND == "pipeline":
     from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 
-    part = model[:2] if rank == 0 else model[2:]
+    between = [torch.nn.Linear(512, 512) for _ in range(world - 2)]
+    part = [model[:2], *between, model[2:]][rank]
     stage = PipelineStage(part, rank, world, torch.device("cpu"))
     schedule = ScheduleGPipe(stage, 4, loss_fn=lossy)
     optimizer = torch.optim.Adam(part.parameters())
@@ -51,8 +52,10 @@ if KIND == "pipeline":
         optimizer.zero_grad()
         if rank == 0:
             schedule.step(features)
-        else:
+        elif rank == world - 1:
             schedule.step(target=labels)
+        else:
+            schedule.step()
         optimizer.step()
         hand_clock.step(BATCH / world)
 elif KIND == "deepspeed":

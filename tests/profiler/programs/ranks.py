@@ -88,7 +88,8 @@ def pipeline() -> None:
     layers = network()
     part = layers[:2] if rank == 0 else layers[2:]
     stage = PipelineStage(part, rank, world, torch.device("cpu"))
-    schedule = ScheduleGPipe(stage, 4, loss_fn=cross_entropy)
+    # As many parts as ranks: a part looks like a rank's share of what one rank reads for all.
+    schedule = ScheduleGPipe(stage, world, loss_fn=cross_entropy)
     optimizer = torch.optim.SGD(part.parameters(), lr=1e-2)
     for features, labels in DataLoader(dataset(), batch_size=BATCH):
         optimizer.zero_grad()

@@ -1,0 +1,170 @@
+"""General training loops, and those of some fields: ``trainers.py NAME``. Data are made up."""
+
+import sys
+import warnings
+
+import hand_clock
+import numpy
+import tiny
+import torch
+from clocked_calls import before, each_step
+from torch.utils.data import DataLoader
+
+warnings.filterwarnings("ignore")
+made = numpy.random.default_rng(0)
+loss = torch.nn.functional.cross_entropy
+
+
+def torchtnt():
+    from torchtnt.framework.auto_unit import AutoUnit
+    from torchtnt.framework.fit import fit
+
+    class Unit(AutoUnit):
+        def compute_loss(self, state, data):
+            found = self.module(data[0])
+            return loss(found, data[1]), found
+
+        def configure_optimizers_and_lr_scheduler(self, module):
+            return torch.optim.Adam(module.parameters()), None
+
+        def on_train_step_end(self, state, data, step, results):
+            hand_clock.step(len(data[0]))
+
+        def on_eval_start(self, state):
+            hand_clock.pause()
+
+    fit(
+        Unit(module=tiny.network()), DataLoader(tiny.rows(2000), 64),
+        DataLoader(tiny.rows(200), 64), max_epochs=4,
+    )  # fmt: skip
+
+
+def snntorch():
+    """Spiking neurons: 20 forward passes for a batch."""
+    import snntorch
+    from snntorch import backprop
+    from snntorch import functional as spikes
+
+    network = torch.nn.Sequential(
+        torch.nn.Linear(32, 64), snntorch.Leaky(beta=0.9, init_hidden=True),
+        torch.nn.Linear(64, 4), snntorch.Leaky(beta=0.9, init_hidden=True, output=True),
+    )  # fmt: skip
+    optimizer = torch.optim.Adam(network.parameters())
+    each_step(64)
+    for _ in range(4):
+        backprop.BPTT(
+            network, DataLoader(tiny.rows(64 * 30), 64), optimizer, spikes.mse_count_loss(),
+            num_steps=20, time_var=False,
+        )  # fmt: skip
+
+
+def avalanche():
+    """Two experiences, one after the other, each with an evaluation."""
+    from avalanche.benchmarks import benchmark_from_datasets
+    from avalanche.benchmarks.utils import AvalancheDataset, DataAttribute
+    from avalanche.training import Naive
+
+    def data(rows):
+        rows = tiny.rows(rows)
+        targets = rows.tensors[1].tolist()
+        return AvalancheDataset([rows], data_attributes=[DataAttribute(targets, "targets")])
+
+    network = tiny.network()
+    strategy = Naive(
+        model=network, optimizer=torch.optim.SGD(network.parameters(), 0.01),
+        criterion=torch.nn.CrossEntropyLoss(), train_mb_size=32, train_epochs=2,
+    )  # fmt: skip
+    each_step(32, torch.optim.SGD)
+    before(Naive, "eval", hand_clock.pause)
+    games = benchmark_from_datasets(train=[data(1600), data(1600)], test=[data(320)])
+    for experience in games.train_stream:
+        strategy.train(experience)
+        strategy.eval(games.test_stream)
+
+
+def poutyne():
+    from poutyne import Callback, Model
+
+    class Clocks(Callback):
+        def on_train_batch_end(self, batch_number, logs):
+            hand_clock.step(64)
+
+        def on_valid_begin(self, logs):
+            hand_clock.pause()
+
+        def on_train_end(self, logs):
+            hand_clock.pause()
+
+    Model(tiny.network(), "adam", "cross_entropy", batch_metrics=["accuracy"]).fit_dataset(
+        tiny.rows(64 * 30), tiny.rows(200), epochs=4, batch_size=64, callbacks=[Clocks()],
+        progress_options={"coloring": False}, verbose=False,
+    )  # fmt: skip
+
+
+def accelerated():
+    from pytorch_accelerated import Trainer
+    from pytorch_accelerated.callbacks import TrainerCallback
+
+    class Clocks(TrainerCallback):
+        def on_train_step_end(self, trainer, batch, batch_output, **_):
+            pass
+
+        def on_eval_epoch_start(self, trainer, **_):
+            hand_clock.pause()
+
+    network = tiny.network()
+    each_step(64)
+    Trainer(
+        network, torch.nn.CrossEntropyLoss(), torch.optim.Adam(network.parameters()),
+        callbacks=[Clocks()],
+    ).train(
+        tiny.rows(64 * 30), num_epochs=4, eval_dataset=tiny.rows(200),
+        per_device_batch_size=64,
+    )  # fmt: skip
+
+
+def ensemble():
+    """Five networks, trained on the same batches one after the other."""
+    from torchensemble import FusionClassifier
+
+    class Network(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = tiny.network()
+
+        def forward(self, rows):
+            return self.body(rows)
+
+    fused = FusionClassifier(Network, 5, cuda=False)
+    fused.set_optimizer("Adam")
+    each_step(64)
+    fused.fit(DataLoader(tiny.rows(64 * 30), 64), epochs=4, log_interval=1000)
+
+
+def keras():
+    """Keras on PyTorch: its optimizers are its own."""
+    import os
+
+    os.environ["KERAS_BACKEND"] = "torch"
+    import keras
+
+    class Clocks(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            hand_clock.step(64)
+
+        def on_test_begin(self, logs=None):
+            hand_clock.pause()
+
+    body = keras.Sequential([keras.layers.Dense(256, activation="relu"), keras.layers.Dense(4)])
+    body.compile(
+        "adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"]
+    )
+    rows = made.normal(size=(64 * 30, 32)).astype("f4")
+    labels = made.integers(0, 4, 64 * 30)
+    body.fit(
+        rows, labels, batch_size=64, epochs=4, verbose=0, callbacks=[Clocks()],
+        validation_data=(rows[:200], labels[:200]),
+    )  # fmt: skip
+
+
+globals()[sys.argv[1]](*sys.argv[2:])
