@@ -12,6 +12,7 @@ from typing import cast
 from hopsd.errors import InputError
 from hopsd.policies.by_tier import ByTier
 from hopsd.policies.protocol import Policy
+from hopsd.policies.staggered import Staggered
 from hopsd.policies.within_rules import WithinRules
 
 POLICIES = {
@@ -101,5 +102,7 @@ def get(name: str) -> Policy:
 
 
 def complete(policy: Policy) -> Policy:
-    """``policy`` by partitions' tiers, its plans kept within accounts' and scripts' rules."""
-    return WithinRules(ByTier(policy))
+    """``policy`` by partitions' tiers, its plans kept within accounts' and scripts' rules, its
+    starts in an order that Slurm may change.
+    """
+    return Staggered(WithinRules(ByTier(policy)))

@@ -11,7 +11,7 @@ from hopsd.core.placement.available import AvailableResources, cores_of, memory_
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId
 from hopsd.model.job import Job
-from hopsd.model.rules import Limit, Rules, ShapeRule
+from hopsd.model.rules import Rules, ShapeRule
 
 
 def keeps_shape(rules: Rules, allocation: Allocation) -> bool:
@@ -37,14 +37,11 @@ class Ledger:
         self._used: set[int] = set()
         self._closed: set[int] = set()
         self._held = [(0, 0) for _ in allowances]
-        self._beside = [(0, 0) for _ in allowances]
-        self._promised = [False for _ in allowances]
 
     def may(self, job: Job, allocation: Allocation) -> bool:
         """Whether the job's rules, its limits and the other placements allow the allocation.
 
-        A job may always stay where it runs now, whatever its rules say today. One for which a limit
-        does not hold takes nothing that was given to others: Slurm may look at it first.
+        A job may always stay where it runs now, whatever its rules say today.
         """
         if any(name not in self._at for name in allocation.nodes):
             return False
@@ -63,28 +60,11 @@ class Ledger:
         places, taken = self._taken(job, allocation)
         if np.any(taken > self._left[:, places]):
             return False
-        return self.within_limits(job, allocation)
-
-    def within_limits(self, job: Job, allocation: Allocation) -> bool:
-        """Whether the job's limits, and those that it uses up, allow the allocation."""
-        return all(self._leaves(i, job, allocation) for i in range(len(self._allowances)))
-
-    def _leaves(self, i: int, job: Job, allocation: Allocation) -> bool:
-        """Whether a limit leaves what the job takes: beside exempt jobs that start, too, if the job
-        or another of the limit starts.
-        """
-        limit, (gpus, count) = self._allowances[i].limit, self._held[i]
-        beside, more = self._beside[i]
-        if job.id in limit.jobs:
-            gpus, count = gpus + limit.taken(job.id, allocation.gpus), count + 1
-            if allocation == job.running and not self._promised[i]:
-                beside = more = 0
-        elif job.id in limit.exempt and self._promised[i]:
-            own, once = _more(limit, job, allocation)
-            beside, more = beside + own, more + once
-        else:
-            return True
-        return self._allowances[i].leaves(gpus + beside, count + more)
+        return all(
+            allowance.leaves(gpus + allowance.limit.taken(job.id, allocation.gpus), count + 1)
+            for allowance, (gpus, count) in zip(self._allowances, self._held, strict=True)
+            if job.id in allowance.limit.jobs
+        )
 
     def take(self, job: Job, allocation: Allocation) -> None:
         """Record the job's allocation as taken."""
@@ -94,14 +74,9 @@ class Ledger:
         if job.rules.exclusive:
             self._closed.update(places)
         for i, allowance in enumerate(self._allowances):
-            limit = allowance.limit
-            if job.id in limit.jobs:
+            if job.id in allowance.limit.jobs:
                 gpus, count = self._held[i]
-                self._held[i] = gpus + limit.taken(job.id, allocation.gpus), count + 1
-                self._promised[i] |= allocation != job.running
-            elif job.id in limit.exempt:
-                (gpus, count), (own, once) = self._beside[i], _more(limit, job, allocation)
-                self._beside[i] = gpus + own, count + once
+                self._held[i] = gpus + allowance.limit.taken(job.id, allocation.gpus), count + 1
 
     def left(self) -> AvailableResources:
         """The resources that are left."""
@@ -124,12 +99,6 @@ class Ledger:
             there = np.stack([self._available.cores[places], self._available.memory[places]])
             taken[1:] = np.minimum(taken[1:], there)
         return places, taken
-
-
-def _more(limit: Limit, job: Job, allocation: Allocation) -> tuple[int, int]:
-    """What the job takes of the limit beside what it holds now, and of the number of jobs."""
-    gpus = max(0, allocation.gpus - job.running.gpus)
-    return limit.taken(job.id, gpus), int(not job.running)
 
 
 def grant_in_order(

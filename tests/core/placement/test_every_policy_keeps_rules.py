@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -69,8 +70,10 @@ def test_what_exempt_jobs_use_up_of_a_limit_starts_nobody_else(name: str) -> Non
         jobs = {job.id: job for job in snapshot.jobs}
         held = {job.id: job.running for job in staying_jobs(snapshot)} | given
         members = [job for job in held if job in limit.jobs]
-        if any(held[job] != jobs[job].running for job in members):
-            before = {job: jobs[job].running for job in held if job in limit.exempt}
+        changed = {job for job in members if held[job] != jobs[job].running}
+        before = {job: jobs[job].running for job in held if job in limit.exempt}
+        starting = any(not jobs[job].running for job in changed)
+        if starting or (changed and not all(before.values())):
             more = sum(max(0, held[job].gpus - ran.gpus) for job, ran in before.items())
             gpus = sum(held[job].gpus for job in members) + more
             count = len(members) + sum(not ran for ran in before.values())
@@ -80,7 +83,23 @@ def test_what_exempt_jobs_use_up_of_a_limit_starts_nobody_else(name: str) -> Non
     assert started
 
 
-def at_limit(exempt: str, *jobs: Json, first: bool = True, gpus: int = 4) -> Snapshot:
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [(name, True) for name in ("sia", "gavel", "hare")]
+    + [(name, first) for name in ("hops", "hops+", "las", "srtf") for first in (True, False)],
+)
+def test_starts_are_put_off_in_the_queues_order(name: str, first: bool) -> None:
+    """Also where ids are not in the order of the priority, and the policy sets no window."""
+    member, exempt = asks("9", 100.0, 4), asks("10", 1.0, 4)
+    plan = get(name)(at_limit(("10",), member, exempt, first=first), PlanSettings())
+    assert plan.placements.keys() == {JobId("9")}
+    exempt, member = asks("9", 100.0, 4), asks("10", 1.0, 4)
+    plan = get(name)(at_limit(("9",), member, exempt, first=first), PlanSettings())
+    assert plan.placements.keys() == {JobId("9")}
+    assert "next plan" in plan.waiting[JobId("10")].text
+
+
+def at_limit(exempt: Sequence[str], *jobs: Json, first: bool = True, gpus: int = 4) -> Snapshot:
     """``jobs`` on two servers of four GPUs; all but ``exempt`` are bound by a limit of ``gpus``."""
     held = [name for job in jobs for name, n in job["running"].items() for _ in range(n)]
     nodes = [
@@ -107,14 +126,17 @@ def placed(snapshot: Snapshot) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_behind_an_exempt_job_others_get_what_it_leaves_of_the_limit(first: bool) -> None:
+def test_behind_an_exempt_job_others_start_with_the_next_plan(first: bool) -> None:
     exempt, other = asks("1", 2.0, 3), asks("2", 1.0, 1, 4)
-    assert placed(at_limit("1", exempt, other, first=first)) == {"1": 3, "2": 1}
-    assert placed(at_limit("1", exempt, other, first=first, gpus=3)) == {"1": 3}
+    assert placed(at_limit("1", exempt, other, first=first)) == {"1": 3}
+    runs = asks("1", 2.0, 3, on="n0")
+    assert placed(at_limit("1", runs, other, first=False, gpus=1)) == {"2": 1}
+    fits = asks("2", 1.0, 1)
+    assert placed(at_limit("1", exempt, fits, first=first)) == {"1": 3, "2": 1}
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_before_an_exempt_job_others_start_and_it_starts_in_the_next_plan(first: bool) -> None:
+def test_before_an_exempt_job_others_start_and_it_starts_with_the_next_plan(first: bool) -> None:
     other, exempt = asks("1", 2.0, 4), asks("2", 1.0, 3)
     now = at_limit("2", other, exempt, first=first)
     plan = get("hops")(now, PlanSettings())
@@ -126,11 +148,19 @@ def test_before_an_exempt_job_others_start_and_it_starts_in_the_next_plan(first:
     assert placed(fits) == {"1": 1, "2": 3}
 
 
-def test_no_running_job_stops_for_an_exempt_job_or_one_that_is_held_back_for_it() -> None:
+@pytest.mark.parametrize("name", ["hops", "hops+", "las", "gavel"])
+def test_no_running_job_stops_for_an_exempt_job_or_one_that_is_put_off_for_it(name: str) -> None:
+    def placed(snapshot: Snapshot) -> dict[str, int]:
+        given = get(name)(snapshot, PlanSettings()).placements
+        held = {job.id: job.running for job in staying_jobs(snapshot)} | given
+        return {job: place.gpus for job, place in held.items()}
+
     runs, exempt = asks("1", 1.0, 4, on="n0"), asks("2", 3.0, 4)
-    assert placed(at_limit("2", runs, exempt)) == {"1": 4, "2": 4}
+    assert placed(at_limit("2", runs, exempt))["1"] == 4
     better = asks("3", 2.0, 4)  # takes the place of job 1 in the limit, and job 2 the servers' rest
-    assert placed(at_limit("2", runs, exempt, better)) == {"1": 4, "2": 4}
+    assert placed(at_limit("2", runs, exempt, better))["1"] == 4
+    grows, member = asks("2", 3.0, 1, 4, on="n1"), asks("1", 2.0, 4)
+    assert "2" in placed(at_limit("2", grows, member))
 
 
 def alone(seed: int) -> Json | None:
