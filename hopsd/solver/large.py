@@ -98,14 +98,17 @@ def _steps(program: Program, parts: ColumnGroups, turns: int | None) -> tuple[_S
 
     That is where equal servers could hold the ends of several even shapes: a class plan has none of
     that, and before cliques the LP gives many jobs a part of the same servers. A large program's
-    first LPs take longer than a dive.
+    first LPs take longer than a dive. On other equal servers that are short of GPUs only, passes
+    over a class plan take less time than the cuts (2,048 idle GPUs: 2.7 instead of 6 s).
     """
     if turns == 0:
         return (_start,)
     groups = classes_of(program)
-    crowded = equally_idle(groups) and ends_could_share(parts, groups)
-    if crowded and len(program.value) <= _CUTS_FIRST_MAX:
+    alike, crowded = equally_idle(groups), ends_could_share(parts, groups)
+    if alike and crowded and len(program.value) <= _CUTS_FIRST_MAX:
         return _cuts, _start
+    if alike and not (crowded or program.configurations.short_of_more_than_gpus):
+        return (_start,)
     return _start, _cuts
 
 

@@ -12,6 +12,7 @@ from bench.plan import instances as bench
 from hopsd.core.queue.competing import ledger_of
 from hopsd.model.plan import PlanSettings
 from hopsd.policies.hops.policy import plan
+from hopsd.solver import large
 from hopsd.solver import solve as solving
 from hopsd.solver.bound.column_groups import column_groups
 from hopsd.solver.bound.dual_prices import find_prices
@@ -58,3 +59,16 @@ def test_passes_gain_where_cores_and_memory_are_short(seed: int) -> None:
     prices = find_prices(program, column_groups(program), by_weight, inf)
     made = solve(program, 0.01, 300.0, turns=0)
     assert value(made.choice) > 1.01 * value(greedy_by_prices(program, prices))
+
+
+def test_idle_servers_short_of_gpus_alone_need_no_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They cost 2,048 GPUs twice the time that passes over the class plan take."""
+
+    def unwanted(*_: object) -> None:
+        raise AssertionError("cuts")
+
+    monkeypatch.setattr(large, "tighten", unwanted)
+    case, noise = bench.Case.IDLE, bench.Noise.PAIR
+    program = program_of(bench.snapshot(512, case, noise, 0))
+    made = solve(program, 0.01, 300.0)
+    assert program.scaled_objective(made.choice) >= 0.99 * made.bound
