@@ -49,6 +49,8 @@ class CliqueFinder:
     def find(self, columns: Ints, x: Floats) -> list[Clique]:
         """New cliques whose ``columns`` (sorted) have a sum of ``x`` above 1, the worst first."""
         held = np.flatnonzero(x > 1e-6)
+        if not len(held):
+            return []
         exclude = self._excluding(columns[held])
         likely = np.bincount(self._shape[columns], minlength=len(self._conflicts)).astype(float)
         times = np.zeros(len(held), dtype=np.int64)
