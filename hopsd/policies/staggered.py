@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from hopsd.core.queue.competing import staying_jobs
+from hopsd.core.placement.ledger import grant_in_order
+from hopsd.core.queue.competing import competes, ledger_of, staying_jobs
 from hopsd.core.queue.priority import queue
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId
@@ -14,52 +16,38 @@ from hopsd.model.reason import Reason, ReasonCode
 from hopsd.model.rules import Limit
 from hopsd.policies.wrapper import Wrapper
 
-PLANS = 4
-"""Plans that are made, each without the starts that the ones before it had to put off."""
-
 
 class Staggered(Wrapper):
     """A policy whose plans' starts may reach Slurm in any order.
 
     A job that a limit does not bind may still use it up (``Limit.exempt``); to the jobs of the
     limit it counts once it runs. Where a plan starts such a job beside jobs of the limit, and too
-    little is left for all, the later ones in the queue start with the next plan, and this one is
-    made without them: no running job stops for a start that is put off.
+    little is left for all, the later ones in the queue are put off to the next plan, which follows
+    soon; their GPUs stay free for them until then. A running job that was to stop for one of them
+    stays if it can. Running jobs that a plan moves or lets grow are not put off.
     """
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
         plan = self._policy(snapshot, settings)
-        late = more = _late(plan, snapshot, settings)
-        for _ in range(1, PLANS):
-            if not more:
-                break
-            left = replace(snapshot, jobs=tuple(j for j in snapshot.jobs if j.id not in late))
-            plan = self._policy(left, settings)
-            more = _late(plan, left, settings)
-            late = {**late, **more}
-        if not late:
+        used = [_Used(limit, plan, snapshot) for limit in _contested(plan, snapshot)]
+        if not used:
             return plan
-        given = {job: place for job, place in plan.placements.items() if job not in more}
-        return replace(plan, placements=given, waiting={**plan.waiting, **late})
-
-
-def _late(plan: Plan, snapshot: Snapshot, settings: PlanSettings) -> dict[JobId, Reason]:
-    """The starts to put off, and why."""
-    used = [_Used(limit, plan, snapshot) for limit in _contested(plan, snapshot)]
-    late: dict[JobId, Reason] = {}
-    if not used:
-        return late
-    for job in sorted(queue(snapshot, settings).jobs, key=lambda job: -job.tier):
-        place = plan.placements.get(job.id)
-        if job.running or not place:
-            continue
-        full = next((one for one in used if not one.leaves(job, place.gpus)), None)
-        if full is not None:
-            late[job.id] = _next_plan(job, full.limit)
-            continue
-        for one in used:
-            one.start(job, place.gpus)
-    return late
+        jobs = {job.id: job for job in snapshot.jobs}
+        # The queue has overdue jobs as they should be, not as they are.
+        ahead = sorted(queue(snapshot, settings).jobs, key=lambda job: -job.tier)
+        order = [jobs[job.id] for job in ahead]
+        late: dict[JobId, Reason] = {}
+        for job in order:
+            place = plan.placements.get(job.id)
+            if job.running or not place:
+                continue
+            full = next((one for one in used if not one.leaves(job, place.gpus)), None)
+            if full is not None:
+                late[job.id] = _next_plan(job, full.limit)
+                continue
+            for one in used:
+                one.start(job, place.gpus)
+        return _without(late, plan, snapshot, order) if late else plan
 
 
 def _contested(plan: Plan, snapshot: Snapshot) -> list[Limit]:
@@ -114,4 +102,25 @@ def _next_plan(job: Job, limit: Limit) -> Reason:
         text = f"it counts towards {limit.name}, which other starts use up"
     else:
         text = f"a job that starts now counts towards {limit.name}"
-    return Reason(ReasonCode.LIMIT, f"starts with the next plan: {text}")
+    return Reason(ReasonCode.LIMIT, f"put off to the next plan: {text}")
+
+
+def _without(
+    late: Mapping[JobId, Reason], plan: Plan, snapshot: Snapshot, order: Sequence[Job]
+) -> Plan:
+    """``plan`` without the starts of ``late``; who runs on their GPUs stays."""
+    given = {job: place for job, place in plan.placements.items() if job not in late}
+    ledger, first = ledger_of(snapshot), snapshot.round.first
+    for job in snapshot.jobs:
+        if job.id in given and competes(job, first=first):
+            ledger.take(job, given[job.id])
+    stopped = (job for job in order if job.running and job.id not in given)
+    stays = grant_in_order(ledger, ((job, job.running) for job in stopped))
+    waiting = {job: reason for job, reason in plan.waiting.items() if job not in stays}
+    put_off = sum(plan.placements[job].gpus for job in late)
+    return replace(
+        plan,
+        placements={**given, **stays},
+        waiting={**waiting, **late},
+        fragments=max(0, plan.fragments + put_off - sum(a.gpus for a in stays.values())),
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,8 +14,8 @@ from small_snapshots import ruled_snapshot
 from hopsd.core.queue.competing import staying_jobs
 from hopsd.formats.plan import plan_json
 from hopsd.formats.snapshot import read_snapshot
-from hopsd.model.ids import JobId
-from hopsd.model.plan import PlanSettings, Snapshot
+from hopsd.model.ids import JobId, UserName
+from hopsd.model.plan import PlanSettings, PriorityName, Snapshot
 from hopsd.model.reason import ReasonCode
 from hopsd.policies.registry import POLICIES, get
 
@@ -99,12 +100,14 @@ def test_starts_are_put_off_in_the_queues_order(name: str, first: bool) -> None:
     assert "next plan" in plan.waiting[JobId("10")].text
 
 
-def at_limit(exempt: Sequence[str], *jobs: Json, first: bool = True, gpus: int = 4) -> Snapshot:
-    """``jobs`` on two servers of four GPUs; all but ``exempt`` are bound by a limit of ``gpus``."""
+def at_limit(
+    exempt: Sequence[str], *jobs: Json, first: bool = True, gpus: int = 4, servers: int = 2
+) -> Snapshot:
+    """``jobs`` on servers of four GPUs; all but ``exempt`` are bound by a limit of ``gpus``."""
     held = [name for job in jobs for name, n in job["running"].items() for _ in range(n)]
     nodes = [
         {"name": name, "gpu_type": "a", "gpus": 4, "idle": 4 - held.count(name)}
-        for name in ("n0", "n1")
+        for name in (f"n{number}" for number in range(servers))
     ]
     limit = {"name": "account", "gpus": gpus, "exempt": list(exempt)}
     limit["jobs"] = [job["id"] for job in jobs if job["id"] not in exempt]
@@ -148,19 +151,35 @@ def test_before_an_exempt_job_others_start_and_it_starts_with_the_next_plan(firs
     assert placed(fits) == {"1": 1, "2": 3}
 
 
-@pytest.mark.parametrize("name", ["hops", "hops+", "las", "gavel"])
-def test_no_running_job_stops_for_an_exempt_job_or_one_that_is_put_off_for_it(name: str) -> None:
-    def placed(snapshot: Snapshot) -> dict[str, int]:
-        given = get(name)(snapshot, PlanSettings()).placements
-        held = {job.id: job.running for job in staying_jobs(snapshot)} | given
-        return {job: place.gpus for job, place in held.items()}
+def test_who_runs_stays_where_the_start_it_was_to_stop_for_is_put_off() -> None:
+    """Of four that leave for starts, those stay whose servers the exempt job does not take."""
+    exempt = asks("1", 9.0, 4)
+    members = [asks(str(n), 5.0, 2) for n in range(2, 8)]
+    others = [asks(str(n), 1.0, 2, on=f"n{n % 2}") for n in range(10, 14)]
+    snapshot = at_limit(["1", *(job["id"] for job in others)], exempt, *members, *others)
+    plan = get("hops")(snapshot, PlanSettings())
+    assert {job: place.gpus for job, place in plan.placements.items() if place.gpus == 4} == {
+        "1": 4
+    }
+    assert sorted(place.gpus for place in plan.placements.values()) == [2, 2, 4]
+    assert not plan.placements.keys() & {job["id"] for job in members}
+    assert plan.fragments == 0
 
-    runs, exempt = asks("1", 1.0, 4, on="n0"), asks("2", 3.0, 4)
-    assert placed(at_limit("2", runs, exempt))["1"] == 4
-    better = asks("3", 2.0, 4)  # takes the place of job 1 in the limit, and job 2 the servers' rest
-    assert placed(at_limit("2", runs, exempt, better))["1"] == 4
-    grows, member = asks("2", 3.0, 1, 4, on="n1"), asks("1", 2.0, 4)
-    assert "2" in placed(at_limit("2", grows, member))
+
+@pytest.mark.parametrize("name", ["hops", "hops+"])
+def test_an_overdue_job_that_runs_is_not_taken_for_a_start(name: str) -> None:
+    """It is to shrink from 4 GPUs, so the queue has it as one that waits for 1."""
+    runs, exempt = {**asks("1", 1.0, 1, 4), "running": {"n0": 4}}, asks("2", 1.0, 3)
+    others = [asks(str(number), 1.0, 4) for number in range(10, 50)]
+    doc = at_limit("2", runs, exempt, *others, servers=16)
+    waits = {"1": (0.01, 50), "2": (0.02, 500)}
+    jobs = []
+    for job in doc.jobs:
+        share, ratio = waits.get(job.id, (0.8, 0))
+        late = replace(job, priority=None, share=share, age_seconds=600, wait_seconds=600 * ratio)
+        jobs.append(replace(late, user=UserName(job.id if job.id in waits else "w")))
+    settings = PlanSettings(priority=PriorityName.FAIR_SHARE_FIRST, overdue_ratio=2.0)
+    assert JobId("1") in get(name)(replace(doc, jobs=tuple(jobs)), settings).placements
 
 
 def alone(seed: int) -> Json | None:
