@@ -40,7 +40,7 @@ _MORE = 10
 # CBC and groups twice as large each, up to the last of these turns, whose CBC may branch until the
 # time is over.
 _TURNS, _CASES = 6, 10_000_000
-# The shares of the time left that a dive, and cuts with a dive of their own, may take.
+# The shares of the time left that a dive or a class plan, and cuts with a dive, may take.
 _DIVE, _CUTS = 0.85, 0.8
 _CUTS_FIRST_MAX = 50_000
 CBC_TOLERANCE = 2e-6
@@ -227,7 +227,7 @@ def _class_start(program: Program, parts: ColumnGroups, prices: Prices, task: Ta
     classes = class_program(program, parts, prices.rows.per_gpu(prices.row))
     if classes is None:
         return None
-    left = task.give_up - monotonic()
+    left = _share_of(task, _DIVE) - monotonic()
     plan = read_class_plan(classes, task.solver(classes.model, None, _PART * task.gap, left))
     choice = None if plan is None else assign_servers(program, parts, plan)
     return None if choice is None else fill_idle(program, repair(program, choice))

@@ -64,6 +64,6 @@ def _status(objective: float, bound: float, gap: float, solver: CheckedSolver) -
     """``TIME_LIMIT``: the requested gap was not proven before the time or the turns ran out."""
     if objective >= bound * (1 - CBC_TOLERANCE):
         return PlanStatus.OPTIMAL
-    if solver.failed:
-        return PlanStatus.FALLBACK
-    return PlanStatus.WITHIN_GAP if objective >= (1 - gap) * bound else PlanStatus.TIME_LIMIT
+    if objective >= (1 - gap) * bound:
+        return PlanStatus.WITHIN_GAP
+    return PlanStatus.FALLBACK if solver.failed else PlanStatus.TIME_LIMIT

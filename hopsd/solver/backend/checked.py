@@ -32,6 +32,8 @@ class CheckedSolver:
         seconds: float,
         nodes_max: int | None = None,
     ) -> Answer:
+        if seconds <= 0:
+            return Answer()
         self.asked += 1
         try:
             answer = self.solve(model, start, gap, seconds, nodes_max)

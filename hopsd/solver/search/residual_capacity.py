@@ -28,7 +28,7 @@ class ResidualCapacity:
         self._room = NONE
         segments = program.configurations.segments
         if segments is not None:
-            first = np.unique(segments.item)
+            first = np.unique(np.append(0, segments.item))  # the first block's may all be gone
             self._kind = np.searchsorted(first, np.arange(len(demands)), side="right") - 1
             self._of_segment = self._kind[segments.item]
             self._room = np.bincount(self._kind[self._short == 0], minlength=len(first))

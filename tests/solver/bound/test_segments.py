@@ -19,6 +19,7 @@ from hopsd.core.placement import configurations, generate
 from hopsd.core.placement.program import Program, drop_oversized, restrict, segment_values
 from hopsd.model.arrays import NONE
 from hopsd.model.plan import Snapshot
+from hopsd.model.rules import Limit, Rules
 from hopsd.solver.backend.choose import backend
 from hopsd.solver.bound.column_groups import column_groups
 from hopsd.solver.bound.dual_prices import find_prices
@@ -249,3 +250,15 @@ def test_a_larger_plan_is_as_good(seed: int, monkeypatch: pytest.MonkeyPatch) ->
     assert value >= 0.98 * written.scaled_objective(expected.choice)
     assert value <= min(found.bound, expected.bound) * (1 + 1e-9)
     assert found.bound <= 1.02 * expected.bound
+
+
+def test_all_shapes_of_the_first_block_may_be_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each job has a limit below what it needs on the first type: no column there is left."""
+    monkeypatch.setattr(generate, "WRITTEN_MAX", 0)
+    monkeypatch.setattr(generate, "_SHARED", 0)
+    asked = snapshot(0, servers=40, jobs=120)
+    rules = Rules(min_gpus=((asked.nodes[0].gpu_type, 4),))
+    jobs = tuple(replace(job, reqs=(1, 2, 4), rules=rules) for job in asked.jobs)
+    limits = tuple(Limit(job.id, frozenset([job.id]), gpus=3) for job in jobs)
+    program = program_of(replace(asked, jobs=jobs, limits=limits))
+    assert program.feasible(solve(program, 0.01, 10.0).choice)

@@ -17,13 +17,18 @@ from programs import best_value, program_of, usable
 from bench.plan import instances as bench
 from hopsd.core.placement.program import Program
 from hopsd.solver.backend import diving
+from hopsd.solver.backend.checked import CheckedSolver
 from hopsd.solver.backend.diving import dive, fix_in_turn
-from hopsd.solver.backend.model import Model, model
+from hopsd.solver.backend.model import Answer, Model, model
 from hopsd.solver.bound.column_groups import column_groups
 from hopsd.solver.bound.dual_prices import Prices, find_prices
 from hopsd.solver.search import dive as dive_module
 from hopsd.solver.search.dive import dive_at_prices
 from hopsd.solver.search.greedy import greedy_by_prices, greedy_by_weight
+
+ONE = Model(
+    np.ones(1), np.array([0, 1]), np.zeros(1, dtype=np.int64), np.ones(1), np.ones(1), np.ones(1)
+)
 
 needs_highspy = pytest.mark.skipif(find_spec("highspy") is None, reason="highspy is optional")
 
@@ -111,3 +116,20 @@ def test_a_program_too_large_for_its_lps_has_none(monkeypatch: pytest.MonkeyPatc
     prices = priced(program)
     monkeypatch.setattr(dive_module, "COLUMNS_MAX", 40)
     assert dive_at_prices(program, prices, inf) is None
+
+
+def test_a_child_that_had_no_time_for_its_first_relaxation_has_no_plan(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done = subprocess.CompletedProcess([], 0, stdout=np.zeros(1).tobytes())
+    monkeypatch.setattr(diving, "able_to_dive", lambda: True)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
+    assert dive(ONE, 1.0) is None
+
+
+def test_a_call_without_time_is_no_failure_of_the_solver() -> None:
+    solver = CheckedSolver(lambda *_: Answer())
+    solver(ONE, None, 0.01, -1.0)
+    assert not solver.failed
+    solver(ONE, None, 0.01, 1.0)
+    assert solver.failed
