@@ -46,7 +46,7 @@ class Gang:
         port = str(free_port())
         from hops_profiler.lane.turnstile import Turnstile  # noqa: PLC0415 - needs torch
 
-        turnstile = Turnstile(count)
+        turnstile = Turnstile()
         for rank in range(count):
             self._start(rank, count, port, turnstile)
         for number in (*SIGNALS, signal.SIGALRM):

@@ -19,8 +19,8 @@ import torch
 from torch.autograd import Variable
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-PATIENCE_SECONDS = 5.0
-"""How long to wait at least; else twice what all ranks would take."""
+PATIENCE_SECONDS = 20.0
+"""How long to wait at least for the rank that has its turn; else four times a turn of one's own."""
 
 _LOOK_SECONDS = 0.001
 
@@ -28,8 +28,7 @@ _LOOK_SECONDS = 0.001
 class Turnstile:
     """Made before the ranks are forked. If one dies the kernel gives back its turn (fcntl(2))."""
 
-    def __init__(self, ranks: int) -> None:
-        self._ranks = ranks
+    def __init__(self) -> None:
         self._file = os.memfd_create("hops-turnstile")
         self._inside = self._given_up = False
         self._longest, self._since = 0.0, 0.0
@@ -41,10 +40,12 @@ class Turnstile:
 
         @functools.wraps(original)
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            if not isinstance(tensors, torch.Tensor):
+                tensors = tuple(tensors)  # an iterator is not to lose its first one
             root = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
-            if not self._inside or root is None or not root.requires_grad:
+            if not (self._inside and isinstance(root, torch.Tensor) and root.requires_grad):
                 return original(tensors, *args, **kwargs)
-            handle = root.register_hook(self._begins)
+            handle = root.register_hook(self._begins)  # type: ignore[no-untyped-call]
             try:
                 return original(tensors, *args, **kwargs)
             finally:
@@ -58,6 +59,7 @@ class Turnstile:
         if self._inside:
             self._inside = False
             self._longest = max(self._longest, time.monotonic() - self._since)
+            os.pwrite(self._file, os.urandom(8), 0)
             fcntl.lockf(self._file, fcntl.LOCK_UN)
 
     def _before_layer(self, module: Any, _: Any) -> None:
@@ -68,9 +70,11 @@ class Turnstile:
             self._enter()
 
     def _enter(self) -> None:
-        patience = max(PATIENCE_SECONDS, 2 * self._ranks * self._longest)
-        until = time.monotonic() + patience
+        patience = max(PATIENCE_SECONDS, 4 * self._longest)
+        until, turn = time.monotonic() + patience, os.pread(self._file, 8, 0)
         while not self._is_free():
+            if turn != (turn := os.pread(self._file, 8, 0)):  # another's turn has ended meanwhile
+                until = time.monotonic() + patience
             if time.monotonic() > until:
                 self._given_up = True
                 sys.stderr.write("hops-lane: a rank waits in its turn: side by side from now on\n")
