@@ -81,6 +81,7 @@ class Hooks:
         self._left, self._due = 0, 0.0  # steps and time until the recorder is told
         self._thread: int | None = None
         self._stepping: int | None = None
+        self._stepped = False  # a step ended an iteration, and nothing was done about it yet
         self._trained: dict[int, int] = {}
         self._reading: Callable[[], Any] = _nothing
         self._sizes: Any = None
@@ -129,7 +130,7 @@ class Hooks:
 
     def _fail(self, error: Exception) -> None:
         self._inputs.rest()
-        self.off, self.failure = True, repr(error)[:500]
+        self.off, self.failure = True, self.failure or repr(error)[:500]
 
     def _attach_loader(self) -> None:
         """Hook into loaders: batches, and how many samples the loader put into each."""
@@ -238,16 +239,21 @@ class Hooks:
         """True in another thread than the one that trains."""
         return self._thread is not None and self._thread != get_ident()
 
-    def _tell(self) -> bool:
-        """Tell the recorder of all events so far. True if the last one ended an iteration."""
+    def _tell(self, *, wait: bool = False) -> bool:
+        """Tell the recorder of all events so far. True if the last one ended an iteration.
+
+        ``wait``: also if another thread does so at this moment.
+        """
         events, recorder, ended = self._events, self._recorder, False
         # A save in another thread, or in a signal's handler, may ask for the counts in the middle.
-        if not self._telling.acquire(blocking=False):
+        if not self._telling.acquire(blocking=wait):
             return False
         try:
             while events:
                 what, *arguments = events.popleft()
                 ended = what(recorder, *arguments)
+                if ended and what is stepped:
+                    self._stepped = True
         except Exception as error:
             self._fail(error)
         finally:
@@ -276,7 +282,11 @@ class Hooks:
         # else its base class's step, which it calls, has already counted it
         if self._left <= 0 or self._at_once or now >= self._due:
             self._left = 0  # where no iteration ends with it, the next step is told, too
-            if self._tell():
+            # Ranks meet at the gate: also if another thread has told of this step.
+            gated = self._gate is not None
+            ended = self._tell(wait=gated) or (gated and self._stepped)
+            self._stepped = False
+            if ended:
                 self._end_iteration()
                 if self._gate is not None and not self._recorder.within:
                     self._gate()
