@@ -86,7 +86,9 @@ def command(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
     given = {
         name: value
         for name, value in environ.items()
-        if name.startswith(("HOPS_", "SLURM_", "MASTER_")) and "RESTART" not in name
+        if name.startswith(("HOPS_", "SLURM_", "MASTER_"))
+        and "RESTART" not in name
+        and name != "SLURM_JWT"  # a token
     }
     return {"words": list(sys.argv), "given": given}
 

@@ -1064,9 +1064,9 @@ local function accept(job, partitions, pairs_found, asked, word)
   job.admin_comment = words .. ASKS_MARK .. "|" .. word
   if job.environment then
     job.environment.HOPS_ASKS = word
-    if asked.cores and not asked.cores_per_gpu then -- sbatch derives the first from the second
-      job.environment.HOPS_CPUS_PER_TASK = string.format("%d", asked.cores)
-    end
+    -- sbatch derives the first from the second. Empty: another job's may have been handed on.
+    local cores = asked.cores and not asked.cores_per_gpu and string.format("%d", asked.cores)
+    job.environment.HOPS_CPUS_PER_TASK = cores or ""
     if job.environment.HOPS_CHECK == "1" then tell_all(job, partitions, word) end
   end
   clear_shape(job)
