@@ -48,7 +48,7 @@ TOGETHER = 64
 next iteration, which makes it three times as slow."""
 
 TOGETHER_SECONDS = 0.1
-"""No step waits longer to be told."""
+"""The first step after so long is told, with those before it."""
 
 MOST_EVENTS = 1000
 """More are told wherever the loop is: an evaluation has no steps."""
