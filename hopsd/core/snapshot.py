@@ -78,7 +78,9 @@ def build_snapshot(
     expected: dict[JobId, Expectation] = {}
     movable: set[JobId] = set()
     reads: list[JobReading] = []
-    choice = _Choice(context, first=info.first)
+    # At a round's start jobs may leave a partition, and Slurm would start others there.
+    leaving = [job for job, comment in comments.items() if info.first and comment.preempt]
+    choice = _Choice(context, Room(reading, frozenset(leaving)))
     largest = max((node.gpus for node in reading.nodes), default=0)
     for asked in reading.jobs:
         comment = comments.get(asked.id)
@@ -128,9 +130,9 @@ def build_snapshot(
 class _Choice:
     """Which of a waiting job's partitions it is counted in, and may use."""
 
-    def __init__(self, context: Context, *, first: bool) -> None:
+    def __init__(self, context: Context, room: Room) -> None:
         reading = context.reading
-        self._context, self._room, self._first = context, Room(reading), first
+        self._context, self._room = context, room
         self._open = frozenset(node.name for node in reading.nodes if not node.partitions)
         self._nodes: dict[str, set[NodeName]] = defaultdict(set)
         for node in reading.nodes:
@@ -152,14 +154,9 @@ class _Choice:
     def _partitions(self, job: Job, read: JobReading) -> tuple[str, str]:
         """Those that could hold it when idle, of them those with room in their limits; and what to
         tell of the others.
-
-        At a round's start jobs may leave a partition, and Slurm would start others there: all count
-        as having room.
         """
         names = read.partition.split(",")
         able = ",".join(name for name in names if self._could_hold(job, name)) or read.partition
-        if self._first:
-            return able, ""
         return self._room.partitions(job, replace(read, partition=able))
 
     def _could_hold(self, job: Job, partition: str) -> bool:

@@ -12,7 +12,7 @@ from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
 from hopsd.model.job import ThroughputTable
 from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
-from hopsd.model.site import NO_RULES, SiteRules
+from hopsd.model.site import NO_RULES, Holder, SiteRules
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 
 A100 = GpuType("a100")
@@ -32,10 +32,11 @@ class Cluster:
     started: list[tuple[JobId, Allocation]] = field(default_factory=list)
     name: str = "memory"
     site: SiteRules = NO_RULES
+    others: tuple[Holder, ...] = ()
 
     def read(self) -> Reading:
         jobs = tuple(self.jobs.values())
-        return Reading(self.now, self.nodes, jobs, "22.05.8", site=self.site)
+        return Reading(self.now, self.nodes, jobs, "22.05.8", site=self.site, others=self.others)
 
     def apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
         vacating = [replace(s, target=Allocation()) for s in steps if s.current]

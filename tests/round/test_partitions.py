@@ -16,7 +16,7 @@ from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
 from hopsd.model.plan import PlanSettings
 from hopsd.model.reading import Hold, JobReading, NodeReading
 from hopsd.model.reason import ReasonCode
-from hopsd.model.site import Association, Kind, Partition, Qos, SiteRules
+from hopsd.model.site import Association, Holder, Kind, Partition, Qos, SiteRules
 from hopsd.policies.registry import get as policy
 from hopsd.round import RoundResult, RoundSettings, run_round
 
@@ -108,6 +108,21 @@ def test_a_job_goes_on_to_the_partition_that_has_room_in_its_limits() -> None:
     assert port.placements().keys() == {"1", "2"}
     assert [(one.step.job, one.step.partition) for one in again.outcomes] == [("2", "b")]
     assert "no room in partition a: QOS of_a, 4 of 4 GPUs used" in again.built.notes[JobId("2")]
+
+
+def test_a_partition_that_a_plain_job_fills_is_left_out_at_a_rounds_start() -> None:
+    """On a full cluster there may be nothing left to start on after that."""
+    port = cluster([node("n0", "a", "b"), node("n1", "a", "b")], [job(2, "a,b", 4)])
+    port.others = (Holder(JobId("1"), UserName("bob"), "", "", "a", 4, 4),)
+    port.site = SiteRules(
+        limited=True,
+        qos={"of_a": Qos("of_a", group={Kind.GPUS: 4})},
+        partitions={"a": Partition("a", own_qos="of_a"), "b": Partition("b")},
+    )
+    memory = MemoryStore(tables={WorkloadName("w"): {A100: TABLE}})
+    result = run_round(port, memory, policy("hops"), SETTINGS, None)
+    assert result.first
+    assert [(one.step.job, one.step.partition) for one in result.outcomes] == [("2", "b")]
 
 
 def test_a_job_waits_for_the_partition_that_can_hold_it() -> None:

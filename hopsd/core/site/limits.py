@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil, floor
@@ -117,7 +117,7 @@ def licence_rows(reading: Reading, jobs: Sequence[Job]) -> tuple[Limit, ...]:
     return tuple(rows)
 
 
-def uses_of(reading: Reading, planned: Mapping[JobId, Job]) -> dict[Counted, Use]:
+def uses_of(reading: Reading, planned: Container[JobId]) -> dict[Counted, Use]:
     """Usage by plain jobs, and by hops jobs that are not in the plan."""
     uses: dict[Counted, Use] = defaultdict(Use)
     rules = reading.site

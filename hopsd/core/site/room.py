@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from functools import cached_property
 
 from hopsd.core.site.amounts import per_gpu
 from hopsd.core.site.bounds import Bound, Counted, bounds
 from hopsd.core.site.limits import Use, is_added, place_of, uses_of
+from hopsd.model.ids import JobId
 from hopsd.model.job import Job
 from hopsd.model.reading import JobReading, Reading
 from hopsd.model.reason import count_of
@@ -15,10 +17,10 @@ from hopsd.model.site import Kind
 
 
 class Room:
-    """What the bounds of a reading leave beside all running jobs."""
+    """What the bounds of a reading leave beside all running jobs but those that ``may_leave``."""
 
-    def __init__(self, reading: Reading) -> None:
-        self._reading = reading
+    def __init__(self, reading: Reading, may_leave: Collection[JobId] = ()) -> None:
+        self._reading, self._may_leave = reading, may_leave
 
     def partitions(self, job: Job, read: JobReading) -> tuple[str, str]:
         """Those of the job's partitions whose bounds leave its smallest count, and what to tell of
@@ -57,4 +59,4 @@ class Room:
 
     @cached_property
     def _uses(self) -> dict[Counted, Use]:
-        return uses_of(self._reading, {})
+        return uses_of(self._reading, self._may_leave)
