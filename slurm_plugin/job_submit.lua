@@ -386,6 +386,8 @@ local function gres_items(text)
   return items
 end
 
+local SEVERAL_TYPES = "GPUs of several types in one job are not accepted; ask for one type, or none"
+
 -- GPUs of one option, their type, and what else the option asks for. A count of several types is
 -- none that one GPU type could give.
 local function gpus_of(text)
@@ -396,7 +398,7 @@ local function gpus_of(text)
     elseif item.name == "gpu" then
       -- --gres=gpu:8 beside --gpus-per-node=8 says the same twice.
       if gpus and (gpus ~= tonumber(item.count) or kind ~= item.kind) then
-        return nil, nil, nil, "GPUs of several types in one job are not accepted; ask for one type, or none"
+        return nil, nil, nil, SEVERAL_TYPES
       end
       gpus, kind = tonumber(item.count), item.kind
     elseif item.name == "shard" or item.name == "mps" then
@@ -477,8 +479,12 @@ local function read_options(job)
       return nil, "--gpus-per-socket without --sockets-per-node is not accepted; ask for --gpus-per-node"
     end
     o.per_node = per_socket * job.sockets_per_node
+    job.sockets_per_node = NO_VAL16 -- or it would be said to be ignored
   end
   o.kind = kind or total_kind or task_kind or socket_kind
+  for _, other in pairs({ total_kind, task_kind, socket_kind }) do
+    if other ~= o.kind then return nil, SEVERAL_TYPES end
+  end
   o.nodes = given(job.max_nodes) and job.max_nodes or given(job.min_nodes) and job.min_nodes > 1 and job.min_nodes or nil
   o.tasks_each = given(job.ntasks_per_node) and job.ntasks_per_node > 0 and job.ntasks_per_node or nil
   o.tasks = given(job.num_tasks) and job.num_tasks > 0 and job.num_tasks or nil

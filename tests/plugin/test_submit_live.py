@@ -103,6 +103,10 @@ def test_an_array_is_accepted_for_each_of_its_tasks(cluster: PrivateCluster) -> 
         ("--array=1-3 --dependency=singleton", "--dependency=singleton of a job array"),
         ("--constraint=rtx3090*2", "--constraint with a node count is not accepted"),
         ("--gres=gpu:rtx3090:1,gpu:v100:1", "GPUs of several types in one job"),
+        (
+            "--gpus-per-node=rtx3090:1 --gpus-per-socket=v100:1 --sockets-per-node=1",
+            "GPUs of several types in one job",
+        ),
         ("--gpus-per-node=8 --nodes=2", "reqs=1 has no multiple of the 8 GPUs a node"),
         ("-N1 -n2 --gpus-per-task=2", "reqs=1 has counts that are no multiple of the 2 GPUs"),
         ("-n4 --gpus-per-task=2", "each task has 2 GPUs (--gpus-per-task)"),
@@ -181,6 +185,7 @@ def test_what_the_options_ask_for_is_handed_on(
     if "mutually exclusive" in told:
         pytest.skip(told)  # sbatch itself sends no such job any more
     assert made, told
+    assert "ignored" not in told
     assert shown(cluster, queue(cluster)[0])["AdminComment"] == f"hops:asks|{word}|traps:none"
 
 
@@ -204,6 +209,7 @@ def test_the_comment_has_the_last_word_on_the_shape(
     options = "--nodes=2 --gpus-per-node=4 --ntasks-per-node=4"
     made, told = sbatch(cluster, f"--comment=hops:{comment}", *options.split())
     assert made, told
+    assert "ignored" not in told
     assert shown(cluster, queue(cluster)[0])["AdminComment"] == f"hops:asks|{word}|traps:none"
 
 
