@@ -22,6 +22,11 @@ from hopsd.round import RoundResult, RoundSettings, run_round
 
 V100 = GpuType("v100")
 SETTINGS = RoundSettings(seconds=60.0, plan=PlanSettings(time_limit_seconds=5.0))
+FOUR_IN_A = SiteRules(
+    limited=True,
+    qos={"of_a": Qos("of_a", group={Kind.GPUS: 4})},
+    partitions={"a": Partition("a", own_qos="of_a"), "b": Partition("b")},
+)
 
 
 def node(name: str, *partitions: str, gpu_type: GpuType = A100) -> NodeReading:
@@ -94,11 +99,7 @@ def test_a_job_in_several_partitions_goes_where_it_fits() -> None:
 def test_a_job_goes_on_to_the_partition_that_has_room_in_its_limits() -> None:
     """At a round's start others may leave the first, where Slurm would then start the job."""
     port = cluster([node("n0", "a", "b"), node("n1", "a", "b")], [job(1, "a", 4), job(2, "a,b", 4)])
-    port.site = SiteRules(
-        limited=True,
-        qos={"of_a": Qos("of_a", group={Kind.GPUS: 4})},
-        partitions={"a": Partition("a", own_qos="of_a"), "b": Partition("b")},
-    )
+    port.site = FOUR_IN_A
     memory = MemoryStore(tables={WorkloadName("w"): {A100: TABLE}})
     result = run_round(port, memory, policy("hops"), SETTINGS, None)
     assert port.placements().keys() == {"1"}
@@ -114,11 +115,7 @@ def test_a_partition_that_a_plain_job_fills_is_left_out_at_a_rounds_start() -> N
     """On a full cluster there may be nothing left to start on after that."""
     port = cluster([node("n0", "a", "b"), node("n1", "a", "b")], [job(2, "a,b", 4)])
     port.others = (Holder(JobId("1"), UserName("bob"), "", "", "a", 4, 4),)
-    port.site = SiteRules(
-        limited=True,
-        qos={"of_a": Qos("of_a", group={Kind.GPUS: 4})},
-        partitions={"a": Partition("a", own_qos="of_a"), "b": Partition("b")},
-    )
+    port.site = FOUR_IN_A
     memory = MemoryStore(tables={WorkloadName("w"): {A100: TABLE}})
     result = run_round(port, memory, policy("hops"), SETTINGS, None)
     assert result.first
@@ -129,11 +126,7 @@ def test_a_job_waits_for_the_partition_that_can_hold_it() -> None:
     """The other has room in its limits, and no server that is large enough."""
     port = cluster([node("n0", "a"), node("n1", "a"), replace(node("n2", "b"), gpus=2)], [])
     port.jobs = {one.id: one for one in (job(1, "a", 4), job(2, "a,b", 4), job(3, "b,a", 4))}
-    port.site = SiteRules(
-        limited=True,
-        qos={"of_a": Qos("of_a", group={Kind.GPUS: 4})},
-        partitions={"a": Partition("a", own_qos="of_a"), "b": Partition("b")},
-    )
+    port.site = FOUR_IN_A
     memory = MemoryStore(tables={WorkloadName("w"): {A100: TABLE}})
     result = run_round(port, memory, policy("hops"), SETTINGS, None)
     for _ in range(2):
