@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from hopsd.core.placement.allowances import Allowance
 from hopsd.core.placement.ledger import grant_in_order
 from hopsd.core.queue.competing import competes, ledger_of, staying_jobs
 from hopsd.core.queue.priority import queue
@@ -46,7 +47,7 @@ class Staggered(Wrapper):
                 late[job.id] = _next_plan(job, full.limit)
                 continue
             for one in used:
-                one.start(job, place.gpus)
+                one.add(job, place)
         return _without(late, plan, snapshot, order) if late else plan
 
 
@@ -63,22 +64,24 @@ class _Used:
     """What a plan's jobs use of a limit: at first those that run, and then those that start."""
 
     def __init__(self, limit: Limit, plan: Plan, snapshot: Snapshot) -> None:
-        self.limit = limit
+        self.limit, self._most = limit, Allowance(limit)
         self._gpus = self._count = 0
         self._starts = False  # jobs of the limit start, which Slurm may refuse
         stays = {job.id: job.running for job in staying_jobs(snapshot)}
         for job in snapshot.jobs:
             place = plan.placements.get(job.id) or stays.get(job.id)
             if job.running and place:
-                self._add(job, place)
+                self.add(job, place)
 
-    def _add(self, job: Job, place: Allocation) -> None:
+    def add(self, job: Job, place: Allocation) -> None:
+        """Note that the job has its place in the plan."""
         if job.id in self.limit.jobs:
             self._gpus += self.limit.taken(job.id, place.gpus)
             self._count += 1
             self._starts |= place != job.running
         elif job.id in self.limit.exempt:  # what it has now is subtracted from the limit
             self._gpus += self.limit.taken(job.id, max(0, place.gpus - job.running.gpus))
+            self._count += not job.running
 
     def leaves(self, job: Job, gpus: int) -> bool:
         """Whether the waiting job may start beside the others."""
@@ -86,15 +89,7 @@ class _Used:
         bound = job.id in limit.jobs or (job.id in limit.exempt and self._starts)
         if not bound or (not taken and limit.count is None):
             return True
-        return (limit.gpus is None or self._gpus + taken <= limit.gpus) and (
-            limit.count is None or self._count + 1 <= limit.count
-        )
-
-    def start(self, job: Job, gpus: int) -> None:
-        if job.id in self.limit.jobs or job.id in self.limit.exempt:
-            self._gpus += self.limit.taken(job.id, gpus)
-            self._count += 1
-            self._starts |= job.id in self.limit.jobs
+        return self._most.leaves(self._gpus + taken, self._count + 1)
 
 
 def _next_plan(job: Job, limit: Limit) -> Reason:
