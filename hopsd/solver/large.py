@@ -104,7 +104,7 @@ def _steps(program: Program, parts: ColumnGroups, turns: int | None) -> tuple[_S
     if turns == 0:
         return (_start,)
     groups = classes_of(program)
-    alike, crowded = equally_idle(groups), ends_could_share(parts, groups)
+    alike, crowded = equally_idle(groups), ends_could_share(program, parts, groups)
     if alike and crowded and len(program.value) <= _CUTS_FIRST_MAX:
         return _cuts, _start
     if alike and not (crowded or program.configurations.short_of_more_than_gpus):
@@ -207,7 +207,7 @@ def _start(
         return _class_start(program, parts, prices, task)
 
     groups = classes_of(program)
-    alike = equally_idle(groups) and not ends_could_share(parts, groups)
+    alike = equally_idle(groups) and not ends_could_share(program, parts, groups)
     for start in (classes, dive) if alike else (dive, classes):
         found = start()
         if found is not None:

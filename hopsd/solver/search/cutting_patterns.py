@@ -91,12 +91,21 @@ def equally_idle(classes: tuple[ServerClass, ...]) -> bool:
     return len(classes) == len({group.pool for group in classes})
 
 
-def ends_could_share(parts: ColumnGroups, classes: tuple[ServerClass, ...]) -> bool:
-    """Whether a server has room for the ends of two equal shapes, which no pattern has."""
+def ends_could_share(
+    program: Program, parts: ColumnGroups, classes: tuple[ServerClass, ...]
+) -> bool:
+    """Whether a server has room for the ends of two equal shapes, which no pattern has.
+
+    A placement that a running job has on its own, left over from fuller servers, is no such shape.
+    """
     usual = usual_idle(classes)
     idle = np.array([usual.get(pool, 0) for pool in parts.pool.tolist()], dtype=np.int64)
+    left_over = (parts.end - parts.first == 1) & np.isin(
+        parts.first, program.configurations.present
+    )
     # Shapes that fill servers take more than half of them.
-    return bool(np.any((parts.servers > 1) & (2 * parts.size <= idle * parts.servers)))
+    even = (parts.servers > 1) & (2 * parts.size <= idle * parts.servers)
+    return bool(np.any(even & ~left_over))
 
 
 def usual_idle(classes: tuple[ServerClass, ...]) -> dict[int, int]:

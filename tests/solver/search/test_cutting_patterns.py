@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from instances import snapshot
 from programs import program_of
 
+from hopsd.model.allocation import Allocation
 from hopsd.model.rules import Rules, ShapeRule
 from hopsd.solver.backend.choose import backend
 from hopsd.solver.bound.column_groups import column_groups
@@ -137,7 +138,21 @@ def test_only_even_shapes_of_half_servers_could_share_them(
     program = program_of(replace(asked, nodes=nodes, jobs=jobs))
     parts = column_groups(program)
     assert set(parts.size.tolist()) == {size}
-    assert ends_could_share(parts, classes_of(program)) == share
+    assert ends_could_share(program, parts, classes_of(program)) == share
+
+
+def test_a_placement_left_over_from_fuller_servers_is_no_even_shape() -> None:
+    """Every other cluster in use has one, and class plans would never come first there."""
+    asked = snapshot(0, servers=24, jobs=4, factors=False)
+    gpu_type = asked.nodes[0].gpu_type
+    nodes = tuple(replace(node, gpu_type=gpu_type, gpus=8, idle=8) for node in asked.nodes)
+    spread = Allocation.of({nodes[0].name: 2, nodes[1].name: 2})
+    jobs = tuple(replace(job, reqs=(4,), running=spread) for job in asked.jobs[:1])
+    program = program_of(replace(asked, nodes=nodes, jobs=jobs))
+    parts = column_groups(program)
+    assert program.configurations.present[0] >= 0
+    assert set(zip(parts.size.tolist(), parts.servers.tolist(), strict=True)) == {(4, 1), (4, 2)}
+    assert not ends_could_share(program, parts, classes_of(program))
 
 
 def test_servers_with_too_many_patterns_are_left_to_the_other_methods() -> None:
