@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from typing import NoReturn
 
 from hops_profiler import startup
 from hops_profiler.launch import place, rendezvous
@@ -85,15 +86,18 @@ def _start(options: Options, here: Place) -> int:
     if reason:
         _say(f"every rank starts as a process of its own: {reason}")
     restarts = options.restarts if nodes == 1 else 0
+    if count == 1 and not restarts:
+        # Nobody to supervise: a fork would copy the pages that the rank touches, at its end all.
+        os.environ.update(_of_rank(world, here, options, 0, count, node))
+        _train(options, imported=not reason)
     for attempt in range(restarts + 1):
         ranks = Ranks()
         with ranks.signalled():
             for local in range(count):
-                own = _environment(world, here, options, local, count, world.offset + local)
-                own["GROUP_RANK"] = str(node)
+                own = _of_rank(world, here, options, local, count, node)
                 own["TORCHELASTIC_RESTART_COUNT"] = str(attempt)
                 if ranks.start(local, lambda own=own: os.environ.update(own)):  # type: ignore[misc]
-                    _train(options, forked=not reason)
+                    _train(options, imported=not reason)
             code = ranks.wait()
         if not code or attempt == restarts:
             return code
@@ -102,9 +106,16 @@ def _start(options: Options, here: Place) -> int:
     return code
 
 
-def _train(options: Options, *, forked: bool) -> None:
-    """Run the script in a rank. Does not return."""
-    if forked:
+def _of_rank(
+    world: World, here: Place, options: Options, local: int, count: int, node: int
+) -> dict[str, str]:
+    own = _environment(world, here, options, local, count, world.offset + local)
+    return {**own, "GROUP_RANK": str(node)}
+
+
+def _train(options: Options, *, imported: bool) -> NoReturn:
+    """Run the script in a rank. ``imported``: PyTorch is, in this process."""
+    if imported:
         run(options.arguments, module=options.module)
         sys.exit(0)
     line = command(options.arguments, module=options.module, python=options.python)

@@ -108,27 +108,49 @@ def test_one_rank_that_fails_ends_the_others_with_its_code(tmp_path: Path) -> No
     assert done.returncode == 7
 
 
-@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
-def test_signals_reach_every_rank(tmp_path: Path, number: signal.Signals) -> None:
+def test_signals_reach_every_rank(tmp_path: Path) -> None:
     script = program(
         tmp_path,
         f"""
         import os, pathlib, signal, sys, time
         here = pathlib.Path({str(tmp_path)!r})
+        def told(name):
+            (here / (name + os.environ["RANK"])).touch()
         def stop(*_):
-            (here / ("stopped" + os.environ["RANK"])).touch()
+            told("stopped")
             sys.exit(0)
-        signal.signal({int(number)}, stop)
-        (here / ("ready" + os.environ["RANK"])).touch()
+        signal.signal(signal.SIGUSR1, lambda *_: told("asked"))
+        signal.signal(signal.SIGTERM, stop)
+        told("ready")
         while True:
             time.sleep(60)
         """,
     )
     launcher = subprocess.Popen([*LAUNCH, "--nproc-per-node=2", script], env=environment())
     until(lambda: len(list(tmp_path.glob("ready*"))) == 2)
-    launcher.send_signal(number)
+    launcher.send_signal(signal.SIGUSR1)
+    until(lambda: len(list(tmp_path.glob("asked*"))) == 2)
+    launcher.send_signal(signal.SIGTERM)
     assert launcher.wait(timeout=120) == 0
     assert len(list(tmp_path.glob("stopped*"))) == 2
+
+
+def test_a_single_rank_is_the_launcher_itself(tmp_path: Path) -> None:
+    """One process less to fork, and to take apart before the job's GPUs are free."""
+    script = program(
+        tmp_path,
+        """
+        import os, sys
+        print(os.getpid(), os.environ["RANK"], os.environ["WORLD_SIZE"], sys.argv[1:], flush=True)
+        os.kill(os.getpid(), 10)
+        """,
+    )
+    launcher = subprocess.Popen(
+        [*LAUNCH, script, "x"], env=environment(), stdout=subprocess.PIPE, text=True
+    )
+    said, _ = launcher.communicate(timeout=120)
+    assert said == f"{launcher.pid} 0 1 ['x']\n"
+    assert launcher.returncode == -signal.SIGUSR1
 
 
 def test_ranks_end_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
