@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import statistics
 import subprocess
@@ -35,6 +36,8 @@ ROOT = Path(__file__).parents[2]
 TRAIN = ROOT / "examples" / "train.py"
 COLUMNS = ("ranks", "launcher s", "torchrun s", "ratio, median of pairs", "range", "checkpoints")
 PATIENCE_SECONDS = 300.0
+SLURMCTLD_SECONDS = 1.0
+"""How often slurmctld looks for jobs to start (22.05)."""
 BATCH = 16
 
 
@@ -97,7 +100,12 @@ class _Moved:
         return self.folder / self.id / "checkpoint.pt"
 
     def restart(self) -> float:
-        """Seconds from the request until the first iteration elsewhere."""
+        """Seconds from the request until the first iteration elsewhere.
+
+        Asked for at any moment of slurmctld's second: that one restart follows another would set
+        how long slurmctld lets each wait.
+        """
+        time.sleep(random.uniform(0.0, SLURMCTLD_SECONDS))
         here, runs = self._place(), len(self._ends())
         self.at = 1 - self.at
         step = Step(self.id, StepKind.MOVE, current=here, target=self._place())
