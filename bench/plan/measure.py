@@ -64,7 +64,9 @@ def measure(
     before = cpu_seconds()
     made = plan(instance, settings)
     cpu = cpu_seconds() - before
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    # Of this process, or of the largest child.
+    who = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
+    peak = max(resource.getrusage(one).ru_maxrss for one in who) / 2**20
     alone = {}
     if plain and made.configurations <= _PLAIN_COLUMNS_MAX:
         alone = _plain(instance, settings, made.upper_bound)

@@ -7,10 +7,10 @@ process: HiGHS inside this one could not be killed, and its crash would be ours.
 
 from __future__ import annotations
 
-import pickle
-import subprocess
-import sys
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import reduce
 from io import BytesIO
 from time import monotonic
 from zipfile import BadZipFile
@@ -21,6 +21,7 @@ from hopsd.core.placement.program import Program
 from hopsd.core.placement.shapes import ramp
 from hopsd.errors import SolverError
 from hopsd.model.arrays import NONE, Floats, Ints
+from hopsd.solver.backend import child
 from hopsd.solver.backend.diving import able_to_dive, fix_in_turn
 from hopsd.solver.backend.linear import Constraints
 from hopsd.solver.backend.model import Model
@@ -69,32 +70,40 @@ def tighten(
     Stops once a plan, or ``value``, that of one known, is within the ``gap`` or, with the best so
     far, at ``give_up`` (monotonic seconds).
     """
+    with tightening(program, prices, value, gap, give_up) as found:
+        return _last(found, prices)
+
+
+@contextmanager
+def tightening(
+    program: Program, prices: Prices, value: float, gap: float, give_up: float
+) -> Iterator[Iterator[Tightened]]:
+    """What :func:`tighten` has found after each linear program and each dive, as it comes; it goes
+    on meanwhile, and stops when the ``with`` ends.
+    """
     columns, seconds = program.configurations, give_up - monotonic()
     large = len(columns.pool) > _SERVERS_MAX or columns.segments is not None
     if large or seconds <= 0:
-        return Tightened(prices)
-    told = monotonic() + _TOLD_SHARE * seconds
-    try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "hopsd.solver.tighten"],
-            input=pickle.dumps((program, prices, value, gap, told)),
-            timeout=seconds if np.isfinite(seconds) else None,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            check=True,
-        )
-        return _read(program, prices, done.stdout)
-    except (subprocess.SubprocessError, OSError, ValueError, EOFError, BadZipFile, KeyError):
-        return Tightened(prices)
+        yield iter(())
+        return
+    with child.Child("hopsd.solver.tighten") as cutting:
+        cutting.ask((program, prices, value, gap, monotonic() + _TOLD_SHARE * seconds))
+        yield _known(program, prices, cutting.answers(give_up))
 
 
-def _read(program: Program, prices: Prices, answer: bytes) -> Tightened:
-    """The child's answer, checked.
+def _known(program: Program, prices: Prices, records: Iterator[bytes]) -> Iterator[Tightened]:
+    for record in records:
+        with suppress(ValueError, EOFError, BadZipFile, KeyError):
+            yield _read(program, prices, record)
+
+
+def _read(program: Program, prices: Prices, record: bytes) -> Tightened:
+    """A record of the child, checked.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is none; EOFError, BadZipFile and KeyError mean the same.
     """
-    with np.load(BytesIO(answer), allow_pickle=False) as given:
+    with np.load(BytesIO(record), allow_pickle=False) as given:
         own = ColumnCosts(given["columns"], given["cost"])
         found = prices_of_items(program, given["item"], float(given["capacity"]), own)
         choice = given["choice"]
@@ -103,22 +112,48 @@ def _read(program: Program, prices: Prices, answer: bytes) -> Tightened:
     return Tightened(best, choice if feasible else None)
 
 
+def _written(found: Tightened) -> bytes:
+    """A record of what was found so far."""
+    prices, record = found.prices, BytesIO()
+    np.savez(
+        record,
+        item=prices.item,
+        columns=prices.own.columns,
+        cost=prices.own.cost,
+        capacity=prices.capacity,
+        choice=NONE if found.choice is None else found.choice,
+    )
+    return record.getvalue()
+
+
 def find_cuts(
     program: Program, prices: Prices, value: float, gap: float, give_up: float
 ) -> Tightened:
     """What :func:`tighten` returns, in this process."""
+    return _last(rounds(program, prices, value, gap, give_up), prices)
+
+
+def _last(found: Iterator[Tightened], prices: Prices) -> Tightened:
+    return reduce(lambda _, later: later, found, Tightened(prices))
+
+
+def rounds(
+    program: Program, prices: Prices, value: float, gap: float, give_up: float
+) -> Iterator[Tightened]:
+    """The best prices and choice after each linear program and each dive; see :func:`tighten`."""
     relaxation = _Relaxation(program, prices)
     cutting = monotonic() + _CUTTING * (give_up - monotonic())
     choice = None
     for progress in _PROGRESS:
         if relaxation.best.bound > value / (1 - gap):
-            relaxation.tighten(value / (1 - gap), progress, cutting)
+            for best in relaxation.tighten(value / (1 - gap), progress, cutting):
+                yield Tightened(best, choice)
         if relaxation.best.bound <= value / (1 - gap):
             break
         found = relaxation.dive(give_up)
         if found is not None and program.scaled_objective(found) > value:
             choice, value = found, program.scaled_objective(found)
-    return Tightened(relaxation.best, choice)
+            yield Tightened(relaxation.best, choice)
 
 
 @dataclass(slots=True)
@@ -158,14 +193,14 @@ class _Relaxation:
         self._cliques: list[Clique] = []
         self._simplex = Simplex()
 
-    def tighten(self, target: float, progress: float, give_up: float) -> None:
+    def tighten(self, target: float, progress: float, give_up: float) -> Iterator[ItemPrices]:
         """Solve and cut until the ``target`` is proven or, at the LP's own value, a round lowers
-        the bound by less than ``progress`` of it.
+        the bound by less than ``progress`` of it. Yields the best prices after each LP.
         """
         before = np.inf
         try:
             for _ in range(_ROUNDS):
-                value = self._solve(give_up)
+                value = yield from self._solve(give_up)
                 bound = self.best.bound
                 slow = before - bound < progress * bound and bound - value < _REACHED * bound
                 before = bound
@@ -174,9 +209,9 @@ class _Relaxation:
         except SolverError:
             pass
 
-    def _solve(self, give_up: float) -> float:
-        """Find better prices than the best so far, while columns with a profit are added; returns
-        the value of the last LP.
+    def _solve(self, give_up: float) -> Generator[ItemPrices, None, float]:
+        """Find better prices than the best so far, while columns with a profit are added; yields
+        the best after each LP and returns the value of the last one.
 
         Few are added a round, and the prices of an LP without the others are far off. The bound is
         convex, so it is lower on the way from the best prices known towards them (smoothing:
@@ -187,6 +222,7 @@ class _Relaxation:
             value, job, found = self._solve_lp(give_up)
             steps = [_between(program, self.best, found, share) for share in _STEPS]
             self.best = min(self.best, *steps, key=lambda known: known.bound)
+            yield self.best
             if self.best.bound - value <= _CLOSE * value:
                 break
             profit = found.profit(program, slice(0, len(program.value))) - job[self._job]
@@ -280,21 +316,23 @@ class _Relaxation:
     def dive(self, give_up: float) -> Ints | None:
         """A choice (jobs,) by diving in the LP; None without ``highspy``, or if it is too large."""
         program = self._program
-        columns = np.union1d(self._active[self._x > _USED], promising(program, self.best))
+        used = self._active[self._x > _USED]
+        some, likely = promising(program, self.best)
+        columns = np.union1d(used, some)
         if not able_to_dive() or len(columns) > COLUMNS_MAX:
             return None
         column, row, amount = self._entries(columns)
-        used, row = np.unique(row, return_inverse=True)
+        known, row = np.unique(row, return_inverse=True)
         order = np.argsort(column, kind="stable")
         start = np.searchsorted(column[order], np.arange(len(columns) + 1))
         value, ones = program.value[columns] / self._scale, np.ones(len(columns))
-        asked = Model(value, start, row[order], amount[order], self._limits()[used], ones)
-        x = fix_in_turn(asked, give_up)
+        asked = Model(value, start, row[order], amount[order], self._limits()[known], ones)
+        x = fix_in_turn(asked, np.isin(columns, np.union1d(used, some[likely])), give_up)
         return plan_of(program, columns, x) if asked.holds(x) else None
 
     def _cut(self, give_up: float) -> bool:
         """Add cuts that the LP's solution violates; returns whether there are any."""
-        cliques = self._finder.find(self._active, self._x)
+        cliques = self._finder.find(self._active, self._x, give_up)
         self._cliques += cliques
         short = self._program.configurations.short_of_more_than_gpus
         return (short and self._cut_knapsacks(give_up)) or bool(cliques)
@@ -392,13 +430,5 @@ def _between(program: Program, first: ItemPrices, second: ItemPrices, share: flo
 
 
 if __name__ == "__main__":
-    made = find_cuts(*pickle.load(sys.stdin.buffer))  # noqa: S301  # from our own parent
-    known = made.prices
-    np.savez(
-        sys.stdout.buffer,
-        item=known.item,
-        columns=known.own.columns,
-        cost=known.own.cost,
-        capacity=known.capacity,
-        choice=np.zeros(0) if made.choice is None else made.choice,
-    )
+    for tightened in rounds(*child.question()):
+        child.answer(_written(tightened))

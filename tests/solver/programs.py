@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from time import monotonic
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import numpy as np
 import pytest
@@ -90,3 +90,25 @@ def best_value(program: Program) -> float:
     )
     assert answer.status == 0
     return -float(answer.fun) * float(program.value.max())
+
+
+class Answering:
+    """A child that is killed after some records."""
+
+    def __init__(self, *records: bytes) -> None:
+        self.records = records
+
+    def __call__(self, _module: str) -> Self:
+        return self
+
+    def ask(self, question: object) -> None:
+        self.question = question
+
+    def answers(self, _give_up: float) -> Iterator[bytes]:
+        yield from self.records
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass

@@ -8,9 +8,8 @@ would be ours.
 
 from __future__ import annotations
 
-import pickle
-import subprocess
-import sys
+from collections.abc import Iterator
+from functools import reduce
 from importlib import import_module
 from importlib.util import find_spec
 from time import monotonic
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from hopsd.model.arrays import Bools, Floats, Ints
+from hopsd.solver.backend import child
 from hopsd.solver.backend.model import Model
 
 # Every round fixes all variables that are whole already, and one more for each so many that are
@@ -29,26 +29,27 @@ _WHOLE, _SOME, _ROUNDING = 1 - 1e-4, 1e-6, 1e-9
 _TOLD_SHARE = 0.95
 
 
-def dive(model: Model, seconds: float) -> Floats | None:
+def dive(model: Model, likely: Bools, seconds: float) -> Floats | None:
     """A feasible x of 0 and 1; None without ``highspy``, or if there is none within ``seconds``.
 
-    Every variable's bound must be 1, and no factor negative.
+    Every variable's bound must be 1, and no factor negative. ``likely`` (n,): those that the first
+    linear program's solution probably consists of; with a good guess it takes a fraction of the
+    time, and any guess will do.
     """
     if not able_to_dive() or seconds <= 0:
         return None
-    try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "hopsd.solver.backend.diving"],
-            input=pickle.dumps((model, monotonic() + _TOLD_SHARE * seconds)),
-            timeout=seconds if np.isfinite(seconds) else None,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            check=True,
-        )
-        x = np.frombuffer(done.stdout)
-    except (subprocess.SubprocessError, OSError, ValueError):
+    now = monotonic()
+    with child.Child("hopsd.solver.backend.diving") as diving:
+        diving.ask((model, likely, now + _TOLD_SHARE * seconds))
+        return _read(model, reduce(lambda _, later: later, diving.answers(now + seconds), b""))
+
+
+def _read(model: Model, fixed: bytes) -> Floats | None:
+    """The x of a record; None if it is none, or where nothing is fixed."""
+    count = len(model.objective)
+    if len(fixed) != (count + 7) // 8:
         return None
-    # Nothing is fixed where there was no time for the first relaxation: that is no plan.
+    x = np.unpackbits(np.frombuffer(fixed, dtype=np.uint8), count=count).astype(np.float64)
     return x if x.any() and model.holds(x) else None
 
 
@@ -57,12 +58,24 @@ def able_to_dive() -> bool:
     return find_spec("highspy") is not None
 
 
-def fix_in_turn(model: Model, give_up: float) -> Floats:
+def fix_in_turn(model: Model, likely: Bools, give_up: float) -> Floats:
     """What :func:`dive` returns, in this process; after ``give_up`` (monotonic seconds), what was
     fixed until then.
     """
+    none = np.zeros(len(model.objective), dtype=np.bool_)
+    last: Bools = reduce(lambda _, later: later, rounds(model, likely, give_up), none)
+    return last.astype(np.float64)
+
+
+def rounds(model: Model, likely: Bools, give_up: float) -> Iterator[Bools]:
+    """The variables that are fixed at 1 after each linear program, (n,)."""
     relaxation = _Relaxation(model, give_up)
-    left, fixed = model.upper.copy(), np.zeros(len(model.objective))
+    # From the optimum over a few columns, it is not far to that over all (sifting).
+    others = np.flatnonzero(~likely)
+    relaxation.bound(others, 0.0)
+    relaxation.solve()
+    relaxation.bound(others, 1.0)
+    left, fixed = model.upper.copy(), np.zeros(len(model.objective), dtype=np.bool_)
     able = np.ones(len(fixed), dtype=np.bool_)
     each = _FRACTIONAL_EACH if len(fixed) <= _MANY else _FRACTIONAL_EACH_OF_MANY
     at_once = 0
@@ -73,13 +86,13 @@ def fix_in_turn(model: Model, give_up: float) -> Floats:
         taken = _take(model, worth, x, left, at_once)
         if not len(taken):
             break
-        fixed[taken] = 1.0
+        fixed[taken] = True
+        yield fixed.copy()
         closed = able & ~_fits(model, left)
         able &= ~closed
         able[taken] = closed[taken] = False
         relaxation.fix(taken, 1.0)
-        relaxation.fix(np.flatnonzero(closed & (fixed == 0.0)), 0.0)
-    return fixed
+        relaxation.fix(np.flatnonzero(closed & ~fixed), 0.0)
 
 
 def _take(model: Model, worth: Floats, x: Floats, left: Floats, fractional: int) -> Ints:
@@ -130,9 +143,17 @@ class _Relaxation:
 
     def fix(self, columns: Ints, value: float) -> None:
         """Fix variables at ``value``."""
-        if len(columns):
-            values = np.full(len(columns), value)
-            self._highs.changeColsBounds(len(columns), columns.astype(np.int32), values, values)
+        self._between(columns, value, value)
+
+    def bound(self, columns: Ints, most: float) -> None:
+        """Let variables be between 0 and ``most``."""
+        self._between(columns, 0.0, most)
+
+    def _between(self, columns: Ints, least: float, most: float) -> None:
+        count = len(columns)
+        if count:
+            bounds = np.full(count, least), np.full(count, most)
+            self._highs.changeColsBounds(count, columns.astype(np.int32), *bounds)
 
 
 def _lp(highspy: Any, model: Model) -> Any:
@@ -149,4 +170,5 @@ def _lp(highspy: Any, model: Model) -> Any:
 
 
 if __name__ == "__main__":
-    sys.stdout.buffer.write(fix_in_turn(*pickle.load(sys.stdin.buffer)).tobytes())  # noqa: S301
+    for fixed in rounds(*child.question()):
+        child.answer(np.packbits(fixed).tobytes())

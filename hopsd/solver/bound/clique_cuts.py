@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from math import inf
+from time import monotonic
 
 import numpy as np
 
@@ -25,6 +27,9 @@ _VIOLATED, _SHARED = 0.02, 6
 _TRIES, _NEW = 3, 150
 _JITTER = 0.3
 _ITEMS_MAX = 300
+# Bounds of memory: how many columns are looked at, those with the most of a job; how many of them
+# grow a clique at a time; and how much is kept of which items exclude which, in bytes.
+_HELD_MAX, _AT_ONCE, _KEPT_MAX = 4_000, 256, 1 << 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +51,22 @@ class CliqueFinder:
         self._known: set[tuple[bytes, bytes]] = set()
         self._rng = np.random.default_rng(0)
 
-    def find(self, columns: Ints, x: Floats) -> list[Clique]:
-        """New cliques whose ``columns`` (sorted) have a sum of ``x`` above 1, the worst first."""
+    def find(self, columns: Ints, x: Floats, give_up: float = inf) -> list[Clique]:
+        """New cliques whose ``columns`` (sorted) have a sum of ``x`` above 1, the worst first.
+
+        After ``give_up`` (monotonic seconds) those found until then.
+        """
         held = np.flatnonzero(x > 1e-6)
+        if len(held) > _HELD_MAX:
+            held = np.sort(held[np.argsort(-x[held], kind="stable")[:_HELD_MAX]])
         if not len(held):
             return []
         exclude = self._excluding(columns[held])
         likely = np.bincount(self._shape[columns], minlength=len(self._conflicts)).astype(float)
         times = np.zeros(len(held), dtype=np.int64)
         found: list[Clique] = []
-        for members in _violated(exclude, x[held], self._rng):
-            if len(found) == _NEW:
+        for members in _violated(exclude, x[held], self._rng, give_up):
+            if len(found) == _NEW or monotonic() > give_up:
                 break
             if times[members].max() >= _SHARED:
                 continue
@@ -105,22 +115,34 @@ class CliqueFinder:
         return Clique(np.array(sorted(items), dtype=np.int64), columns[besides])
 
 
-def _violated(exclude: Bools, x: Floats, rng: np.random.Generator) -> Iterator[Ints]:
+def _violated(
+    exclude: Bools, x: Floats, rng: np.random.Generator, give_up: float
+) -> Iterator[Ints]:
     """Cliques of a graph (n, n) with a weight ``x`` (n,) above 1, greedily grown from every vertex,
     the heaviest first.
     """
     found: dict[bytes, tuple[float, Ints]] = {}
-    for number in range(_TRIES if len(x) else 0):
+    for number in range(_TRIES):
         worth = x if number == 0 else x * (_JITTER + rng.random(len(x)))
-        inside, able = np.eye(len(x), dtype=np.bool_), exclude.copy()
-        while (growing := np.flatnonzero(able.any(axis=1))).size:
-            best = np.argmax(np.where(able[growing], worth, 0.0), axis=1)
-            inside[growing, best] = True
-            able[growing] &= exclude[best]
-        for row in inside[inside @ x > 1 + _VIOLATED]:
-            found[row.tobytes()] = float(x[row].sum()), np.flatnonzero(row)
+        for first in range(0, len(x), _AT_ONCE):
+            if monotonic() > give_up:
+                break
+            inside = _grown(exclude, worth, np.arange(first, min(first + _AT_ONCE, len(x))))
+            for row in inside[inside @ x > 1 + _VIOLATED]:
+                found[row.tobytes()] = float(x[row].sum()), np.flatnonzero(row)
     for _, members in sorted(found.values(), key=lambda clique: -clique[0]):
         yield members
+
+
+def _grown(exclude: Bools, worth: Floats, seeds: Ints) -> Bools:
+    """A clique from each of some vertices, the worthiest vertex added first: (seeds, n)."""
+    inside, able = np.zeros((len(seeds), len(worth)), dtype=np.bool_), exclude[seeds]
+    inside[np.arange(len(seeds)), seeds] = True
+    while (growing := np.flatnonzero(able.any(axis=1))).size:
+        best = np.argmax(np.where(able[growing], worth, 0.0), axis=1)
+        inside[growing, best] = True
+        able[growing] &= exclude[best]
+    return inside
 
 
 class _Conflicts:
@@ -155,6 +177,8 @@ class _Conflicts:
                     on = slice(self._first[row], self._first[row + 1])
                     beside = self._amount[on] > self._capacity[row] - amount
                     known[self._item[on][beside]] = True
+            if (len(self._known) + 1) * self._items > _KEPT_MAX:
+                self._known.clear()
             self._known[item] = known
         return known
 

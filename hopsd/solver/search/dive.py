@@ -12,7 +12,7 @@ from time import monotonic
 import numpy as np
 
 from hopsd.core.placement.program import Program
-from hopsd.model.arrays import NONE, Floats, Ints
+from hopsd.model.arrays import NONE, Bools, Floats, Ints
 from hopsd.solver.backend.diving import dive
 from hopsd.solver.backend.model import model
 from hopsd.solver.bound.reduced_cost import ItemPrices
@@ -21,6 +21,8 @@ from hopsd.solver.search.greedy import fill_idle
 # Columns of each job, those with the least loss, and none that loses more than half of its value;
 # with too few of them a plan is worse than the greedy one.
 _PER_JOB, _PER_JOB_MIN, _LOSS_MAX = 60, 8, 0.5
+# An LP's solution mostly consists of so many columns of each job, those with the least loss.
+_LIKELY = 8
 # HiGHS takes 0.3 s for the first LP over so many; where servers are short of cores or memory,
 # 0.1 s over so many, and without the rounded rows of larger ones.
 COLUMNS_MAX = 30_000
@@ -29,13 +31,13 @@ _KNAPSACK_COLUMNS_MAX, _ROUNDED_COLUMNS_MAX = 9_000, 5_000
 
 def dive_at_prices(program: Program, prices: ItemPrices, give_up: float) -> Ints | None:
     """A choice with idle GPUs filled; None if there is none by ``give_up`` (monotonic seconds)."""
-    columns = promising(program, prices)
+    columns, likely = promising(program, prices)
     if not len(columns):
         return None
     knapsacks = program.configurations.short_of_more_than_gpus
     loose = knapsacks and len(columns) > _ROUNDED_COLUMNS_MAX
     relaxed = model(program, columns, program.capacity, as_written=loose)
-    x = dive(relaxed, give_up - monotonic())
+    x = dive(relaxed, likely, give_up - monotonic())
     return None if x is None else plan_of(program, columns, x)
 
 
@@ -47,17 +49,22 @@ def plan_of(program: Program, columns: Ints, x: Floats) -> Ints | None:
     return fill_idle(program, choice) if program.feasible(choice) else None
 
 
-def promising(program: Program, prices: ItemPrices) -> Ints:
-    """The columns of a dive's LP, sorted; none if the program is too large."""
+def promising(program: Program, prices: ItemPrices) -> tuple[Ints, Bools]:
+    """The columns of a dive's LP, sorted, and which of them its solution probably consists of;
+    none if the program is too large.
+    """
+    none = NONE, np.zeros(0, dtype=np.bool_)
     knapsacks = program.configurations.short_of_more_than_gpus
     most = _KNAPSACK_COLUMNS_MAX if knapsacks else COLUMNS_MAX
     if np.count_nonzero(prices.job) * _PER_JOB_MIN > most:
-        return NONE
+        return none
     useful = np.concatenate([NONE, *prices.near(program, relative=_LOSS_MAX)])
     job = program.configurations.jobs_of(useful)
     per_job = min(_PER_JOB, most // max(1, len(np.unique(job))))
     if per_job < _PER_JOB_MIN:
-        return NONE
+        return none
     order = np.lexsort((prices.loss(program, useful), job))
-    rank = np.arange(len(order)) - np.searchsorted(job, job[order])
-    return np.sort(useful[order[rank < per_job]])
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order)) - np.searchsorted(job, job[order])
+    some = rank < per_job
+    return useful[some], rank[some] < _LIKELY

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import replace
 from importlib.util import find_spec
 from io import BytesIO
 from itertools import combinations
 from math import inf
 from time import monotonic
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,18 +15,21 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from instances import ruled, snapshot
-from programs import best_value, program_of
+from programs import Answering, best_value, program_of
 
 from bench.plan import instances as bench
 from hopsd.core.placement.program import Program
 from hopsd.model.arrays import Ints
+from hopsd.solver import tighten as tighten_module
+from hopsd.solver.backend import child
+from hopsd.solver.bound import clique_cuts
 from hopsd.solver.bound.clique_cuts import Clique, CliqueFinder, costs, entries
 from hopsd.solver.bound.column_groups import column_groups
 from hopsd.solver.bound.dual_prices import Prices, find_prices
 from hopsd.solver.bound.reduced_cost import prices_of_items
 from hopsd.solver.exact import solve_exactly
 from hopsd.solver.search.greedy import greedy_by_weight
-from hopsd.solver.tighten import find_cuts, tighten
+from hopsd.solver.tighten import find_cuts, rounds, tighten
 
 needs_highspy = pytest.mark.skipif(find_spec("highspy") is None, reason="highspy is optional")
 
@@ -144,21 +145,52 @@ def test_what_the_child_answers_is_checked(monkeypatch: pytest.MonkeyPatch) -> N
         "choice": crowd,
     }
 
-    def child(answered: dict[str, Any]) -> SimpleNamespace:
+    def record(answered: dict[str, Any]) -> bytes:
         written = BytesIO()
         np.savez(written, **answered)
-        return SimpleNamespace(stdout=written.getvalue())
+        return written.getvalue()
 
     for answered in (answer, {"item": prices.item}, answer | {"choice": crowd[:3]}):
-        done = child(answered)
-        monkeypatch.setattr(subprocess, "run", lambda *_, done=done, **__: done)
+        monkeypatch.setattr(child, "Child", Answering(record(answered)))
         found = tighten(program, prices, 0.0, 0.0, monotonic() + 60.0)
         assert found.choice is None
         assert found.prices.bound == prices.bound
     for broken in (b"", b"PK", b"none"):
-        done = SimpleNamespace(stdout=broken)
-        monkeypatch.setattr(subprocess, "run", lambda *_, done=done, **__: done)
+        monkeypatch.setattr(child, "Child", Answering(broken))
         assert tighten(program, prices, 0.0, 0.0, monotonic() + 60.0).prices is prices
+
+
+@needs_highspy
+def test_what_a_killed_child_had_proven_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = crowded(128)
+    prices = priced(program)
+    bounds = []
+    for found in rounds(program, prices, 0.0, 0.01, inf):
+        last = tighten_module._written(found)
+        monkeypatch.setattr(child, "Child", Answering(last, last[:-9]))
+        kept = tighten(program, prices, 0.0, 0.01, monotonic() + 60.0)
+        assert kept.prices.bound == pytest.approx(found.prices.bound)
+        assert (kept.choice is None) == (found.choice is None)
+        bounds.append(kept.prices.bound)
+    assert kept.choice is not None
+    assert len(bounds) > 2
+    assert bounds == sorted(bounds, reverse=True)
+
+
+def test_cliques_take_no_more_than_their_time_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = crowded(64)
+    columns = np.arange(len(program.value))
+    x = np.random.default_rng(0).random(len(columns)) / 4
+    assert CliqueFinder(program).find(columns, x, 0.0) == []
+    usual = CliqueFinder(program).find(columns, x)
+    monkeypatch.setattr(clique_cuts, "_AT_ONCE", 7)
+    monkeypatch.setattr(clique_cuts, "_KEPT_MAX", 1)
+    same = CliqueFinder(program).find(columns, x)
+    assert [(c.items.tolist(), c.columns.tolist()) for c in same] == [
+        (c.items.tolist(), c.columns.tolist()) for c in usual
+    ]
+    monkeypatch.setattr(clique_cuts, "_HELD_MAX", 50)
+    assert CliqueFinder(program).find(columns, x)
 
 
 def test_a_solution_that_keeps_all_cliques_has_none() -> None:

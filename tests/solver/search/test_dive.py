@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import subprocess
 from importlib.util import find_spec
+from itertools import pairwise
 from math import inf
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from instances import ruled, snapshot
-from programs import best_value, program_of, usable
+from programs import Answering, best_value, program_of, usable
 
 from bench.plan import instances as bench
 from hopsd.core.placement.program import Program
-from hopsd.solver.backend import diving
-from hopsd.solver.backend.checked import CheckedSolver
+from hopsd.model.arrays import Bools
+from hopsd.solver.backend import child, diving
 from hopsd.solver.backend.diving import dive, fix_in_turn
-from hopsd.solver.backend.model import Answer, Model, model
+from hopsd.solver.backend.model import Model, model
 from hopsd.solver.bound.column_groups import column_groups
 from hopsd.solver.bound.dual_prices import Prices, find_prices
 from hopsd.solver.search import dive as dive_module
@@ -42,13 +41,18 @@ def whole(program: Program) -> Model:
     return model(program, np.arange(len(program.value)), program.capacity)
 
 
+def every(asked: Model) -> Bools:
+    return np.ones(len(asked.objective), dtype=np.bool_)
+
+
 @needs_highspy
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10_000), st.booleans())
 def test_what_is_fixed_is_feasible_and_nothing_fits_beside_it(seed: int, first: bool) -> None:
     program = program_of(ruled(snapshot(seed, servers=5, jobs=12, first=first), seed))
     asked = whole(program)
-    x = fix_in_turn(asked, inf)
+    likely = np.random.default_rng(seed).random(len(asked.objective)) < 0.5
+    x = fix_in_turn(asked, likely, inf)
     assert asked.holds(x)
     used = np.bincount(asked.row, asked.factor * np.repeat(x, np.diff(asked.start)))
     left = asked.upper - np.pad(used, (0, len(asked.upper) - len(used)))
@@ -83,31 +87,39 @@ def test_it_finds_more_than_the_greedy_plan_where_shapes_are_wide() -> None:
 @needs_highspy
 def test_a_late_dive_keeps_what_was_fixed() -> None:
     asked = whole(program_of(snapshot(1, servers=4, jobs=8)))
-    assert not fix_in_turn(asked, 0.0).any()
+    assert not fix_in_turn(asked, every(asked), 0.0).any()
 
 
 def test_there_is_none_without_highspy_or_time(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = whole(program_of(snapshot(2, servers=4, jobs=8)))
-    assert dive(asked, 0.0) is None
+    assert dive(asked, every(asked), 0.0) is None
     monkeypatch.setattr(diving, "find_spec", lambda _: None)
-    assert dive(asked, 10.0) is None
+    assert dive(asked, every(asked), 10.0) is None
 
 
-def test_a_broken_child_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("share", [0.0, 1.0, 0.5])
+def test_a_broken_child_is_none(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = whole(program_of(snapshot(2, servers=4, jobs=8)))
     monkeypatch.setattr(diving, "find_spec", lambda _: object())  # also where it is missing
+    everywhere = np.packbits(np.ones(len(asked.objective), dtype=np.bool_)).tobytes()
+    record = everywhere[: int(share * len(everywhere))]
+    monkeypatch.setattr(child, "Child", Answering(record))
+    assert dive(asked, every(asked), 10.0) is None
+    monkeypatch.setattr(child, "Child", Answering())
+    assert dive(asked, every(asked), 10.0) is None
 
-    def answering(*_: object, **__: object) -> SimpleNamespace:
-        return SimpleNamespace(stdout=np.ones(len(asked.objective)).tobytes())
 
-    monkeypatch.setattr(diving.subprocess, "run", answering)
-    assert dive(asked, 10.0) is None  # every job everywhere breaks the rows
-
-    def failing(*_: object, **__: object) -> None:
-        raise subprocess.CalledProcessError(-11, "python")
-
-    monkeypatch.setattr(diving.subprocess, "run", failing)
-    assert dive(asked, 10.0) is None
+@needs_highspy
+def test_what_a_killed_child_had_fixed_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = whole(program_of(ruled(snapshot(1, servers=16, jobs=40), 1)))
+    fixed = list(diving.rounds(asked, every(asked), inf))
+    assert len(fixed) > 1
+    for some in fixed:
+        monkeypatch.setattr(child, "Child", Answering(np.packbits(some).tobytes()))
+        x = dive(asked, every(asked), 10.0)
+        assert x is not None
+        assert np.array_equal(x, some)
+    assert all(np.all(before <= after) for before, after in pairwise(fixed))
 
 
 @needs_highspy
@@ -121,15 +133,6 @@ def test_a_program_too_large_for_its_lps_has_none(monkeypatch: pytest.MonkeyPatc
 def test_a_child_that_had_no_time_for_its_first_relaxation_has_no_plan(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    done = subprocess.CompletedProcess([], 0, stdout=np.zeros(1).tobytes())
     monkeypatch.setattr(diving, "able_to_dive", lambda: True)
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
-    assert dive(ONE, 1.0) is None
-
-
-def test_a_call_without_time_is_no_failure_of_the_solver() -> None:
-    solver = CheckedSolver(lambda *_: Answer())
-    solver(ONE, None, 0.01, -1.0)
-    assert not solver.failed
-    solver(ONE, None, 0.01, 1.0)
-    assert solver.failed
+    monkeypatch.setattr(child, "Child", Answering(b"\0"))
+    assert dive(ONE, every(ONE), 1.0) is None

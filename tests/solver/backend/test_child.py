@@ -1,0 +1,92 @@
+"""A child's whole records are known, whatever becomes of the child."""
+
+from __future__ import annotations
+
+import sys
+from math import inf
+from pathlib import Path
+
+import pytest
+
+from hopsd.solver.backend.child import Child
+
+_HEAD = """
+import os, signal, sys
+from hopsd.solver.backend import child
+"""
+
+
+@pytest.fixture(autouse=True)
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return tmp_path
+
+
+def written(path: Path, body: str) -> str:
+    """The name of a module of that text."""
+    (path / "told.py").write_text(_HEAD + body)
+    return "told"
+
+
+def test_records_come_as_they_are_written(path: Path) -> None:
+    body = """
+for part in child.question():
+    child.answer(part)
+"""
+    parts = [b"", b"first", bytes(300_000)]
+    with Child(written(path, body)) as told:
+        told.ask(parts)
+        assert list(told.answers(inf)) == parts
+
+
+def test_a_child_that_stands_still_loses_no_record(path: Path) -> None:
+    body = """
+child.answer(child.question())
+os.kill(os.getpid(), signal.SIGSTOP)
+child.answer(b"never")
+"""
+    with Child(written(path, body)) as told:
+        told.ask(bytes(300_000))
+        assert next(told.answers(inf)) == bytes(300_000)
+        assert list(told.answers(0.0)) == []
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "sys.stdout.buffer.write((8).to_bytes(8) + b'half')",
+        "sys.stdout.buffer.write(b'abc')",
+        "sys.stdout.buffer.write(b'\\xff' * 30)",
+        "sys.stdout.flush(); os.kill(os.getpid(), signal.SIGKILL)",
+        "raise SystemExit(3)",
+    ],
+)
+def test_what_is_no_whole_record_is_none(path: Path, end: str) -> None:
+    body = f"""
+child.answer(child.question())
+{end}
+"""
+    with Child(written(path, body)) as told:
+        told.ask(b"whole")
+        assert list(told.answers(inf)) == [b"whole"]
+
+
+def test_a_child_that_reads_nothing_keeps_nobody_waiting(path: Path) -> None:
+    with Child(written(path, "os.kill(os.getpid(), signal.SIGSTOP)")) as told:
+        told.ask(bytes(3_000_000))
+        assert list(told.answers(0.0)) == []
+
+
+@pytest.mark.parametrize("python", ["/bin/false", "/nowhere/python"])
+def test_a_child_that_cannot_start_answers_nothing(
+    python: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", python)
+    with Child("told") as told:
+        told.ask(bytes(3_000_000))
+        assert list(told.answers(inf)) == []
+
+
+def test_a_child_that_was_asked_nothing_ends(path: Path) -> None:
+    with Child(written(path, "child.answer(child.question())")):
+        pass
