@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import count
+from itertools import chain, count
 from time import monotonic
 
 from hopsd.core.placement.program import Program
@@ -26,7 +26,7 @@ from hopsd.solver.search.dive import dive_at_prices
 from hopsd.solver.search.greedy import fill_idle, greedy_by_prices, greedy_by_weight, repair
 from hopsd.solver.search.local_search import Effort, group_gpus, improve
 from hopsd.solver.search.server_assignment import assign_servers
-from hopsd.solver.tighten import Tightened, tighten
+from hopsd.solver.tighten import Tightened, tighten, tightening
 
 _PASSES_MAX = 30
 # Up to this size CBC solves the program as written in less time than a pass.
@@ -42,7 +42,8 @@ _MORE = 10
 _TURNS, _CASES = 6, 10_000_000
 # The shares of the time left that a dive or a class plan, and cuts with a dive, may take.
 _DIVE, _CUTS = 0.85, 0.8
-_CUTS_FIRST_MAX = 50_000
+# A dive from a plan that lacks so many times the requested gap seldom meets it.
+_LACKING = 2.5
 CBC_TOLERANCE = 2e-6
 """Relative tolerance up to which CBC proves optimality."""
 
@@ -78,7 +79,7 @@ def solve_large(
     if len(program.value) <= _WHOLE_MAX and not _enough(program, choice, bound, task):
         choice, bound = _prove(program, choice, prices, task)
     tight: ItemPrices = prices
-    for step in _steps(program, parts, turns):
+    for step in _steps(program, parts, prices, value(choice), task, turns):
         if _enough(program, choice, bound, task):
             break
         found = step(program, parts, prices, value(choice), task)
@@ -93,23 +94,48 @@ _Step = Callable[[Program, ColumnGroups, Prices, float, Task], Tightened]
 """Looks for prices or a choice that are better than some known, and than a value."""
 
 
-def _steps(program: Program, parts: ColumnGroups, turns: int | None) -> tuple[_Step, ...]:
-    """A start and the relaxation's cuts, or the cuts first where they soon give a better plan.
+def _steps(
+    program: Program,
+    parts: ColumnGroups,
+    prices: Prices,
+    value: float,
+    task: Task,
+    turns: int | None,
+) -> tuple[_Step, ...]:
+    """A start and the relaxation's cuts, or both at once where neither will do.
 
-    That is where equal servers could hold the ends of several even shapes: a class plan has none of
-    that, and before cliques the LP gives many jobs a part of the same servers. A large program's
-    first LPs take longer than a dive. On other equal servers that are short of GPUs only, passes
-    over a class plan take less time than the cuts (2,048 idle GPUs: 2.7 instead of 6 s).
+    That is where a plan worth ``value`` lacks much, and where equal servers could hold the ends of
+    several even shapes: a class plan has none of that, and before cliques the LP gives many jobs a
+    part of the same servers. On other equal servers that are short of GPUs only, passes over a
+    class plan take less time than the cuts (2,048 idle GPUs: 2.7 instead of 6 s).
     """
     if turns == 0:
         return (_start,)
     groups = classes_of(program)
     alike, crowded = equally_idle(groups), ends_could_share(program, parts, groups)
-    if alike and crowded and len(program.value) <= _CUTS_FIRST_MAX:
-        return _cuts, _start
     if alike and not (crowded or program.configurations.short_of_more_than_gpus):
         return (_start,)
-    return _start, _cuts
+    lacking = value < (1 - _LACKING * task.gap) * prices.bound
+    return (_start_and_cuts,) if lacking or (alike and crowded) else (_start, _cuts)
+
+
+def _start_and_cuts(
+    program: Program, parts: ColumnGroups, prices: Prices, value: float, task: Task
+) -> Tightened:
+    """Both at the same time; only the first rounds of cuts count with which the gap is met, so that
+    it does not matter which of them is done first.
+    """
+    best = Tightened(prices)
+    with tightening(program, prices, value, task.gap, _share_of(task, _CUTS)) as rounds:
+        for found in chain((_start(program, parts, prices, value, task),), rounds):
+            choices = [c for c in (best.choice, found.choice) if c is not None]
+            best = Tightened(
+                min(best.prices, found.prices, key=lambda known: known.bound),
+                max(choices, key=program.scaled_objective, default=None),
+            )
+            if best.choice is not None and _enough(program, best.choice, best.prices.bound, task):
+                break
+    return best
 
 
 def _cuts(program: Program, _: ColumnGroups, prices: Prices, value: float, task: Task) -> Tightened:
@@ -131,7 +157,8 @@ def _close(
 ) -> tuple[Ints, float]:
     """Alternate between proof and wider search, with more effort each turn, until the gap is met.
 
-    Effort is counted, not timed, so that the result does not depend on the machine's speed.
+    Effort is counted, not timed, so that the result does not depend on the machine's speed. Without
+    a solver, cases go on while they lower the bound.
     """
     for turn in count() if turns is None else range(turns):
         if _enough(program, choice, bound, task):
@@ -139,8 +166,9 @@ def _close(
         grown = min(turn, _TURNS - 1)
         target = program.scaled_objective(choice) / (1 - task.gap)
         cases = bound_by_branching(program, prices, target, task.give_up, _CASES * 4**grown)
+        stuck = task.solver.failed and cases >= bound
         bound = min(bound, cases)
-        if _enough(program, choice, bound, task):
+        if stuck or _enough(program, choice, bound, task):
             break
         nodes = NODES << 2 * turn if turn + 1 < _TURNS else None
         choice, proven = _prove(program, choice, tight, task, Reach(QUICK.columns << grown, nodes))
@@ -157,7 +185,7 @@ def _share_of(task: Task, share: float) -> float:
 
 def _enough(program: Program, choice: Ints, bound: float, task: Task) -> bool:
     met = program.scaled_objective(choice) >= _enough_for(bound, task)
-    return met or task.late or task.solver.failed
+    return met or task.late
 
 
 def _enough_for(bound: float, task: Task) -> float:

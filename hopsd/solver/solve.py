@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from time import monotonic
 
@@ -14,6 +15,8 @@ from hopsd.solver.large import CBC_TOLERANCE, Task, solve_large
 from hopsd.solver.search.greedy import fill_idle, greedy_by_weight
 from hopsd.solver.solution import Solution
 from hopsd.solver.weight_classes import improve_light_jobs
+
+log = logging.getLogger(__name__)
 
 # The rest is for what follows the search, under load: the last fill, the check, the reasons.
 _SEARCH_SHARE = 0.9
@@ -57,6 +60,8 @@ def solve(
     choice, bound = solve_large(program, whole, running, turns)
     choice = fill_idle(program, improve_light_jobs(program, choice, task))
     objective = program.scaled_objective(choice)
+    if checked.failed:
+        log.warning("the solver gave no usable answer; the plan was made without it")
     return Solution(choice, bound, _status(objective, bound, gap, checked))
 
 

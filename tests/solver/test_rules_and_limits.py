@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -14,10 +17,14 @@ from hopsd.model.plan import PlanSettings
 from hopsd.policies.hops.policy import plan
 from hopsd.solver import large
 from hopsd.solver import solve as solving
+from hopsd.solver.backend.checked import CheckedSolver
+from hopsd.solver.backend.model import Answer
 from hopsd.solver.bound.column_groups import column_groups
 from hopsd.solver.bound.dual_prices import find_prices
+from hopsd.solver.large import Task
 from hopsd.solver.search.greedy import greedy_by_prices, greedy_by_weight
 from hopsd.solver.solve import solve
+from hopsd.solver.tighten import Tightened
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -68,7 +75,31 @@ def test_idle_servers_short_of_gpus_alone_need_no_cuts(monkeypatch: pytest.Monke
         raise AssertionError("cuts")
 
     monkeypatch.setattr(large, "tighten", unwanted)
+    monkeypatch.setattr(large, "tightening", unwanted)
     case, noise = bench.Case.IDLE, bench.Noise.PAIR
     program = program_of(bench.snapshot(512, case, noise, 0))
     made = solve(program, 0.01, 300.0)
     assert program.scaled_objective(made.choice) >= 0.99 * made.bound
+
+
+def test_of_cuts_beside_a_start_no_round_counts_after_the_gap_is_met(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However many of them are known by then: the plan does not depend on who is faster."""
+    program = program_of(ruled(snapshot(0, servers=16, jobs=40), 0))
+    parts = column_groups(program)
+    prices = find_prices(program, parts, program.scaled_objective(greedy_by_weight(program)), inf)
+    choice = greedy_by_prices(program, prices)
+    value = program.scaled_objective(choice)
+    proven = [replace(prices, bound=value / share) for share in (0.97, 0.98, 0.995, 0.999)]
+
+    @contextmanager
+    def known(*_: object) -> Iterator[Iterator[Tightened]]:
+        yield map(Tightened, proven)
+
+    monkeypatch.setattr(large, "tightening", known)
+    monkeypatch.setattr(large, "_start", lambda *_: Tightened(prices, choice))
+    task = Task(0.01, inf, CheckedSolver(lambda *_: Answer()))
+    found = large._start_and_cuts(program, parts, prices, value, task)
+    assert found.prices.bound == proven[2].bound
+    assert found.choice is choice

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import monotonic
 
 from hopsd.model.arrays import Floats
 from hopsd.solver.backend.model import Answer, Model
@@ -11,11 +12,17 @@ from hopsd.solver.backend.model import Answer, Model
 # Model, a feasible start, relative gap, seconds, and how many nodes to branch on at most.
 Solve = Callable[[Model, Floats | None, float, float, int | None], Answer]
 
+# Until a solver has answered, a call may take this share of its time, so that time is left for what
+# needs no solver; after so many calls without an answer there are no more.
+_UNTRIED, _TRIES = 0.5, 2
+# A call that took this share of less than so many seconds tells nothing: the machine may be busy.
+_LATE, _SHORT = 0.8, 1.0
+
 
 @dataclass(slots=True)
 class CheckedSolver:
-    """A solver with checked answers. ``asked`` counts calls, ``answered`` those with a feasible
-    solution.
+    """A solver with checked answers. ``asked`` counts calls with time for an answer, ``answered``
+    those with a feasible solution.
 
     Called from several threads: the counts may miss one, and are only compared with zero.
     """
@@ -32,19 +39,22 @@ class CheckedSolver:
         seconds: float,
         nodes_max: int | None = None,
     ) -> Answer:
-        if seconds <= 0:
+        own = seconds if self.answered else _UNTRIED * seconds
+        if own <= 0 or (self.failed and self.asked >= _TRIES):
             return Answer()
-        self.asked += 1
+        began = monotonic()
         try:
-            answer = self.solve(model, start, gap, seconds, nodes_max)
+            answer = self.solve(model, start, gap, own, nodes_max)
         except Exception:  # whatever breaks in a solver, a plan is at hand
-            return Answer()
+            answer = Answer()
         if answer.x is not None and not model.holds(answer.x):
-            return Answer()
+            answer = Answer()
+        late = answer.x is None and own < _SHORT and monotonic() - began >= _LATE * own
+        self.asked += not late
         self.answered += answer.x is not None
         return answer
 
     @property
     def failed(self) -> bool:
-        """Whether it was called and never gave a usable answer."""
+        """Whether it had time for an answer and never gave a usable one."""
         return self.asked > 0 and self.answered == 0
