@@ -13,7 +13,7 @@ import functools
 import weakref
 from collections import deque
 from collections.abc import Callable
-from threading import Lock, get_ident
+from threading import RLock, get_ident
 from time import perf_counter
 from typing import Any
 
@@ -76,7 +76,7 @@ class Hooks:
         self._inputs = Inputs()
         self._events: deque[tuple[Any, ...]] = deque()
         self._note = self._events.append
-        self._telling = Lock()
+        self._telling, self._tells = RLock(), False
         self._at_once = True  # each event is told
         self._left, self._due = 0, 0.0  # steps and time until the recorder is told
         self._thread: int | None = None
@@ -122,7 +122,8 @@ class Hooks:
         """Forget everything so far: a measured block begins, or a forked process."""
         self._inputs.rest()
         self._events.clear()
-        self._telling = Lock()  # another thread may have held it when the process was forked
+        # Another thread may have held it when the process was forked.
+        self._telling, self._tells = RLock(), False
         self._recorder, self._at_once = recorder, True
         self._thread = self._stepping = None
         self._trained, self.sharing, self._reading, self._sizes = {}, 1, _nothing, None
@@ -239,25 +240,25 @@ class Hooks:
         """True in another thread than the one that trains."""
         return self._thread is not None and self._thread != get_ident()
 
-    def _tell(self, *, wait: bool = False) -> bool:
-        """Tell the recorder of all events so far. True if the last one ended an iteration.
-
-        ``wait``: also if another thread does so at this moment.
-        """
+    def _tell(self) -> bool:
+        """Tell the recorder of all events so far. True if the last one ended an iteration."""
         events, recorder, ended = self._events, self._recorder, False
         # A save in another thread, or in a signal's handler, may ask for the counts in the middle.
-        if not self._telling.acquire(blocking=wait):
-            return False
-        try:
-            while events:
-                what, *arguments = events.popleft()
-                ended = what(recorder, *arguments)
-                if ended and what is stepped:
-                    self._stepped = True
-        except Exception as error:
-            self._fail(error)
-        finally:
-            self._telling.release()
+        # A handler may also raise anywhere: only `with` gives back a lock whatever happens.
+        with self._telling:
+            if self._tells:
+                return False
+            try:
+                self._tells = True
+                while events:
+                    what, *arguments = events.popleft()
+                    ended = what(recorder, *arguments)
+                    if ended and what is stepped:
+                        self._stepped = True
+            except Exception as error:
+                self._fail(error)
+            finally:
+                self._tells = False
         return ended
 
     def _step_begins(self, optimizer: Any, *_: Any) -> None:
@@ -283,8 +284,7 @@ class Hooks:
         if self._left <= 0 or self._at_once or now >= self._due:
             self._left = 0  # where no iteration ends with it, the next step is told, too
             # Ranks meet at the gate: also if another thread has told of this step.
-            gated = self._gate is not None
-            ended = self._tell(wait=gated) or (gated and self._stepped)
+            ended = self._tell() or (self._gate is not None and self._stepped)
             self._stepped = False
             if ended:
                 self._end_iteration()

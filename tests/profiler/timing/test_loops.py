@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -496,15 +497,45 @@ def test_another_thread_may_ask_for_the_counts_at_any_time() -> None:
 
     with hops_profiler.profile() as seen:
         seen._hooks._note((slow,))
-        asking = threading.Thread(target=lambda: seen._hooks.recorder)
-        asking.start()
+        first = threading.Thread(target=lambda: seen._hooks.recorder)
+        first.start()
         asked.wait()
         seen._hooks._note((lambda _: told.append("second"),))
-        assert (seen._hooks._tell(), told) == (False, [])
+        second = threading.Thread(target=seen._hooks._tell)
+        second.start()
         over.set()
-        asking.join()
+        first.join()
+        second.join()
         seen.summary()
     assert told == ["first", "second"]
+
+
+@pytest.mark.timeout(60)
+def test_a_handler_that_raises_while_events_are_told_keeps_nobody_from_telling() -> None:
+    """As one that ends a loop after a time: wherever it comes."""
+
+    def end(*_: object) -> None:
+        raise TimeoutError
+
+    ended, told = 0, []
+    before = signal.signal(signal.SIGALRM, end)
+    try:
+        with hops_profiler.profile() as seen:
+            while ended < 500:
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, 1e-5)
+                    while True:
+                        seen._hooks._tell()
+                except TimeoutError:
+                    ended += 1
+            seen._hooks._note((lambda _: told.append("told"),))
+            telling = threading.Thread(target=seen._hooks._tell, daemon=True)
+            telling.start()
+            telling.join(10)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert told == ["told"]
 
 
 def test_what_is_noted_between_steps_does_not_grow_for_ever() -> None:
