@@ -1,9 +1,11 @@
 """Ranks on one GPU compute one after the other: only one has intermediates in memory at a time.
 
 As Hare runs the tasks of a round. A rank has its turn from the first layer of its forward pass
-until its backward pass has computed all gradients; it waits for their sum outside of it. Results do
-not depend on it, so nobody waits for ever: where a rank waits for others within its turn, as for
-SyncBatchNorm, those that wait for the turn give up after a while, and compute side by side.
+until its backward pass has computed all gradients; it waits for their sum outside of it. On a GPU
+it has computed them, and given back what they took where memory is short, before the next begins.
+Results do not depend on it, so nobody waits for ever: where a rank waits for others within its
+turn, as for SyncBatchNorm, those that wait for the turn give up after a while, and compute side by
+side: in that pass, as it may be one that compiles, and for good the second time.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import functools
 import os
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -22,15 +25,23 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 PATIENCE_SECONDS = 20.0
 """How long to wait at least for the rank that has its turn; else four times a turn of one's own."""
 
+MOST_IN_VAIN = 2
+"""Passes for which a rank has waited in vain before it waits no more."""
+
 _LOOK_SECONDS = 0.001
 
 
 class Turnstile:
-    """Made before the ranks are forked. If one dies the kernel gives back its turn (fcntl(2))."""
+    """Made before the ranks are forked. If one dies the kernel gives back its turn (fcntl(2)).
+
+    ``tight``: a rank gives back what it holds on a GPU beside its state before the next computes.
+    """
 
     def __init__(self) -> None:
+        self.tight = True
         self._file = os.memfd_create("hops-turnstile")
-        self._inside = self._given_up = False
+        self._inside = self._without = False
+        self._in_vain = 0
         self._longest, self._since = 0.0, 0.0
 
     def attach(self) -> None:
@@ -40,31 +51,40 @@ class Turnstile:
 
         @functools.wraps(original)
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            if not isinstance(tensors, torch.Tensor):
-                tensors = tuple(tensors)  # an iterator is not to lose its first one
-            root = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
-            if not (self._inside and isinstance(root, torch.Tensor) and root.requires_grad):
-                return original(tensors, *args, **kwargs)
-            handle = root.register_hook(self._begins)  # type: ignore[no-untyped-call]
+            if isinstance(tensors, Iterator):
+                tensors = tuple(tensors)  # it is not to lose its first one
+            root = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
+            handle = None
+            if self._inside and isinstance(root, torch.Tensor) and root.requires_grad:
+                handle = root.register_hook(self._begins)  # type: ignore[no-untyped-call]
             try:
                 return original(tensors, *args, **kwargs)
             finally:
-                handle.remove()
+                if handle is not None:
+                    handle.remove()
                 self.leave()
 
         torch.autograd.backward = backward
 
     def leave(self) -> None:
         """Let the next rank in."""
-        if self._inside:
-            self._inside = False
-            self._longest = max(self._longest, time.monotonic() - self._since)
-            os.pwrite(self._file, os.urandom(8), 0)
-            fcntl.lockf(self._file, fcntl.LOCK_UN)
+        self._without = False
+        if not self._inside:
+            return
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            torch.cuda.synchronize()  # what it computes is only queued so far
+            if self.tight:
+                torch.cuda.empty_cache()
+        self._inside = False
+        self._longest = max(self._longest, time.monotonic() - self._since)
+        os.pwrite(self._file, os.urandom(8), 0)
+        fcntl.lockf(self._file, fcntl.LOCK_UN)
 
     def _before_layer(self, module: Any, _: Any) -> None:
         """DistributedDataParallel sends its buffers before it calls the first layer."""
-        if self._inside or self._given_up or not module.training or not torch.is_grad_enabled():
+        if self._inside or self._without or self._in_vain >= MOST_IN_VAIN:
+            return
+        if not module.training or not torch.is_grad_enabled():
             return
         if not isinstance(module, torch.nn.parallel.DistributedDataParallel):
             self._enter()
@@ -76,8 +96,9 @@ class Turnstile:
             if turn != (turn := os.pread(self._file, 8, 0)):  # another's turn has ended meanwhile
                 until = time.monotonic() + patience
             if time.monotonic() > until:
-                self._given_up = True
-                sys.stderr.write("hops-lane: a rank waits in its turn: side by side from now on\n")
+                self._without, self._in_vain = True, self._in_vain + 1
+                how_long = "from now on" if self._in_vain >= MOST_IN_VAIN else "in this pass"
+                sys.stderr.write(f"hops-lane: a rank waits in its turn: side by side {how_long}\n")
                 return
             time.sleep(_LOOK_SECONDS)
         self._inside, self._since = True, time.monotonic()

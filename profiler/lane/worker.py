@@ -128,6 +128,8 @@ class Gate:
         held.release(told["signal"])
         self._left = self._given = told["iterations"]
         self._trim = told["trim"]
+        if self._turnstile is not None:
+            self._turnstile.tight = self._trim
         self._began = time.monotonic()
 
     def _wait(self) -> dict[str, Any]:

@@ -1,0 +1,118 @@
+"""Which rank computes: one at a time, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+import torch
+from hops_profiler.lane import turnstile
+from hops_profiler.lane.turnstile import Turnstile
+from torch.autograd.graph import get_gradient_edge
+
+pytestmark = pytest.mark.live
+
+LAYER = torch.nn.Linear(1, 1)
+
+
+@pytest.fixture
+def between(monkeypatch: pytest.MonkeyPatch) -> Turnstile:
+    """One that this process's backward passes pass through, until the test's end."""
+    monkeypatch.setattr(turnstile, "register_module_forward_pre_hook", lambda _: None)
+    monkeypatch.setattr(torch.autograd, "backward", torch.autograd.backward)
+    made = Turnstile()
+    made.attach()
+    return made
+
+
+def another(between: Turnstile) -> Iterator[None]:
+    """Another rank, which has its turn from the first ``next`` until the second."""
+    said, says = os.pipe()
+    hears, hear = os.pipe()
+    pid = os.fork()
+    if not pid:
+        try:
+            os.close(hear)  # so that it ends with this process at the latest
+            between._before_layer(LAYER, ())
+            os.write(says, b"x")
+            os.read(hears, 1)
+            between.leave()
+        finally:
+            os._exit(0)
+    os.read(said, 1)
+    yield
+    os.write(hear, b"x")
+    os.waitpid(pid, 0)
+    for number in (said, says, hears, hear):
+        os.close(number)
+    yield
+
+
+def passes(between: Turnstile) -> bool:
+    """Whether a pass of this rank has a turn of its own."""
+    between._before_layer(LAYER, ())
+    inside = between._inside
+    between.leave()
+    return inside
+
+
+def test_who_has_waited_in_vain_waits_again_in_the_next_pass_once(
+    between: Turnstile, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A first pass may compile for long; a rank that waits within each pass does so for ever."""
+    monkeypatch.setattr(turnstile, "PATIENCE_SECONDS", 0.05)
+    for how_long in ("in this pass", "from now on"):
+        rank = another(between)
+        next(rank)
+        assert not passes(between)
+        assert how_long in capsys.readouterr().err
+        next(rank)
+        assert passes(between) == (how_long == "in this pass")
+
+
+@pytest.mark.parametrize("tight", [True, False])
+def test_on_a_gpu_it_has_computed_before_the_next_begins(
+    between: Turnstile, monkeypatch: pytest.MonkeyPatch, tight: bool
+) -> None:
+    done: list[str] = []
+
+    def note(what: str) -> None:
+        rank = os.fork()  # locks are a process's: another one sees whether it is free
+        if not rank:
+            os._exit(int(between._is_free()))
+        free = os.waitstatus_to_exitcode(os.waitpid(rank, 0)[1])
+        done.append(what if not free else f"{what} too late")
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: note("synchronised"))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: note("emptied"))
+    between.tight = tight
+    assert passes(between)
+    assert done == ["synchronised", "emptied"][: 1 + tight]
+
+
+def test_whatever_backward_is_given_the_turn_ends_and_gradients_are_right(
+    between: Turnstile,
+) -> None:
+    def gradient(kind: str) -> float:
+        x = torch.ones(1, requires_grad=True)
+        losses = [2 * x, 4 * x]
+        between._before_layer(LAYER, ())
+        assert between._inside
+        if kind == "edge":
+            torch.autograd.backward(get_gradient_edge(losses[0]), torch.ones(1))
+        elif kind == "edges":
+            torch.autograd.backward(
+                [get_gradient_edge(loss) for loss in losses], [torch.ones(1)] * 2
+            )
+        elif kind == "iterator":
+            torch.autograd.backward(iter(losses), [torch.ones(1)] * 2)
+        else:
+            losses[0].backward()
+        assert not between._inside
+        assert x.grad is not None
+        return float(x.grad)
+
+    found = {kind: gradient(kind) for kind in ("tensor", "iterator", "edge", "edges")}
+    assert found == {"tensor": 2, "iterator": 6, "edge": 2, "edges": 6}
