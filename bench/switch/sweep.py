@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 from examples.demo.cluster import NodeSpec, PrivateCluster
@@ -34,7 +35,7 @@ def measure(trials: int = 12, iterations: int = 60) -> list[list[str]]:
     """A row for each way."""
     rows = []
     lengths = [iterations // 2 + iterations * n % (iterations + 1) for n in range(trials)]
-    for name, submit in (("plain jobs", _plain), ("lanes", _lanes)):
+    for name, submit in WAYS.items():
         with tempfile.TemporaryDirectory(prefix="hops-bench-") as text:
             folder = Path(text)
             folder.chmod(0o755)
@@ -54,10 +55,17 @@ def _plain(slurm: PrivateCluster, folder: Path, commands: Iterable[str]) -> None
         _submit(slurm, folder, f"{sys.executable} {command}", gpus=1)
 
 
-def _lanes(slurm: PrivateCluster, folder: Path, commands: Iterable[str]) -> None:
+def _lanes(slurm: PrivateCluster, folder: Path, commands: Iterable[str], order: str) -> None:
     (folder / "trials").write_text("\n".join(commands))
-    line = f"{sys.executable} -m hops_profiler.lane {folder}/trials"
+    line = f"{sys.executable} -m hops_profiler.lane --order={order} {folder}/trials"
     _submit(slurm, folder, line, gpus=GPUS)
+
+
+WAYS = {
+    "plain jobs": _plain,
+    "lanes, in a circle": partial(_lanes, order="round-robin"),
+    "lanes, in Hare's order": partial(_lanes, order="hare-dispatch"),
+}
 
 
 def _submit(slurm: PrivateCluster, folder: Path, line: str, gpus: int) -> None:

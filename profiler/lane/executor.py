@@ -14,7 +14,7 @@ from typing import Any
 
 from hops_profiler.lane import residence
 from hops_profiler.lane.link import UNLIMITED, Link, pair
-from hops_profiler.lane.order import Order
+from hops_profiler.lane.order import arrange
 from hops_profiler.lane.settings import OUT_OF_MEMORY, Settings
 from hops_profiler.lane.trials import Trial
 from hops_profiler.launch.ranks import exit_code, fork
@@ -63,7 +63,6 @@ class Executor:
         self._answer: dict[str, Any] | None = None
         self._drained = False
         self._signal = 0
-        self._order: Order[Worker] = Order(settings.order)
         self._turns = (settings.output / f"turns.{name or 'cpu'}").open("a")
 
     def run(self) -> None:
@@ -221,9 +220,8 @@ class Executor:
         if self._running is None and worker in self._active:
             self._active.remove(worker)  # to the end of the circle
             self._active.append(worker)
-            self._order.turned(worker)
-            self._active = self._order.arrange(
-                self._active, {each: self._left(each) for each in self._active}
+            self._active = arrange(
+                self._settings.order, self._active, {w: self._left(w) for w in self._active}
             )
 
     def _go(self, worker: Worker, iterations: int, number: int = 0) -> None:
@@ -263,12 +261,12 @@ class Executor:
             return 1
         return self._settings.iterations or max(1, int(self._settings.turn / worker.pace))
 
-    def _left(self, worker: Worker) -> tuple[float, float] | None:
-        """How many turns it has left, and the seconds of one; None if that is unknown."""
+    def _left(self, worker: Worker) -> float | None:
+        """Seconds that it has to train; None if that is unknown, or was wrong by a turn."""
         if worker.planned is None or worker.size is None or worker.stays:
             return None
-        each = self._iterations(worker)
-        return max(1.0, (worker.planned - worker.done) / each), each * worker.pace
+        left = worker.planned - worker.done
+        return None if left < -self._iterations(worker) else left * worker.pace
 
     # Whose state is where
 

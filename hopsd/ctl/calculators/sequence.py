@@ -24,7 +24,7 @@ def sequence(trainings: tuple[str, ...], gpus: int, policy: str) -> None:
     """In which order trainings that share equal GPUs take turns, by Hare.
 
     For each training the turns that it has left, and the seconds of one. Prints a line for each
-    GPU: the trainings by their places in the command, from 1. `hops-lane` asks this.
+    GPU: the trainings by their places in the command, from 1.
 
     \b
     Example:

@@ -1,11 +1,8 @@
-"""Whose turn is next in a lane: Hare's sequence, asked of hopsctl in the background."""
+"""Whose turn is next in a lane: Hare's order, as hops' own policies have it."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-from hops_profiler.lane.order import ROUND_ROBIN, Order
+from hops_profiler.lane.order import POLICIES, ROUND_ROBIN, arrange
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,61 +10,33 @@ from hopsd.policies.hare.schedulers import SCHEDULERS
 from hopsd.policies.hare.sequence import sequence
 
 
-def answering(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> Path:
-    program = folder / "hopsctl"
-    program.write_text(f'#!/bin/sh\necho "$@" >>{folder}/asked\n{script}\n')
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-    return folder / "asked"
+def test_the_least_that_is_left_comes_first_once_all_is_known() -> None:
+    left = {"a": 20.0, "b": 5.0, "c": 9.0}
+    for policy in POLICIES:
+        assert arrange(policy, ["a", "b", "c"], left) == ["b", "c", "a"]
+        assert arrange(policy, ["a", "b", "c"], {**left, "c": None}) == ["a", "b", "c"]
+    assert arrange(ROUND_ROBIN, ["a", "b", "c"], left) == ["a", "b", "c"]
 
 
-def arranged(order: Order[str], left: dict[str, tuple[float, float] | None]) -> list[str]:
-    """As soon as the answer has come."""
-    order.arrange(list(left), left)
-    assert order._process is not None
-    order._process.wait(30)
-    return order.arrange(list(left), left)
-
-
-def test_turns_follow_the_sequence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = answering(tmp_path, monkeypatch, "echo 3 3 1 2 1")
-    order: Order[str] = Order("hare-eft")
-    left: dict[str, tuple[float, float] | None] = {"a": (2, 5.0), "b": (1, 9.0), "c": (60, 1.0)}
-    assert arranged(order, left) == ["c", "a", "b"]
-    assert asked.read_text() == "sequence --policy=hare-eft 2x5.000000 1x9.000000 30x2.000000\n"
-    for _ in range(4):  # two tasks of two turns each
-        assert order.arrange(list(left), left)[0] == "c"
-        order.turned("c")
-    del left["c"]
-    assert order.arrange(list(left), left) == ["a", "b"]
-    order.turned("a")
-    assert order.arrange(list(left), left) == ["b", "a"]
-
-
-def test_without_a_sequence_they_go_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = answering(tmp_path, monkeypatch, "exit 2")
-    long: dict[str, tuple[float, float] | None] = {"b": (100, 1.0), "a": (90, 1.0)}
-    for order, left in (
-        (Order[str](ROUND_ROBIN), long),
-        (Order[str]("hare"), {**long, "c": None}),
-        (Order[str]("hare"), {"b": (30, 1.0), "a": (20, 1.0)}),  # over before an answer comes
-    ):
-        assert order.arrange(list(left), left) == list(left)  # type: ignore[arg-type]
-    assert not asked.exists()
-    order = Order("hare")
-    assert arranged(order, long) == ["b", "a"]
-    assert order.arrange(["a", "b"], long) == ["a", "b"]
-    assert len(asked.read_text().splitlines()) == 1  # it is not asked again
-    monkeypatch.setenv("PATH", "")
-    assert Order[str]("hare").arrange(["b", "a"], long) == ["b", "a"]
-
-
-def test_a_nonsensical_answer_counts_for_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 6), st.floats(0.1, 9)), min_size=1, max_size=5),
+    st.sampled_from(POLICIES),
+)
+def test_on_one_gpu_it_is_as_good_as_hops_own_policies(
+    trainings: list[tuple[int, float]], policy: str
 ) -> None:
-    answering(tmp_path, monkeypatch, "echo 1 7 x")
-    left: dict[str, tuple[float, float] | None] = {"b": (100, 1.0), "a": (90, 1.0)}
-    assert arranged(Order("hare"), left) == ["b", "a"]
+    """Their mean completion is never earlier."""
+    turns, seconds = [t for t, _ in trainings], [s for _, s in trainings]
+    left = {n: t * s for n, (t, s) in enumerate(trainings)}
+    ours = arrange(policy, list(left), dict(left))
+    (theirs,) = sequence(turns, seconds, 1, SCHEDULERS[policy])
+    now, ends = 0.0, {}
+    for n in theirs:
+        now += seconds[n]
+        ends[n] = now
+    best = sum(left[n] * (len(ours) - place) for place, n in enumerate(ours))
+    assert best <= sum(ends.values()) * (1 + 1e-9)
 
 
 @settings(max_examples=25, deadline=None)
