@@ -13,16 +13,16 @@ import sys
 from pathlib import Path
 
 from bench.hare.experiments import FIGURES
-from bench.hare.page import outcomes, switched, write_page
+from bench.hare.page import in_turns, outcomes, switched, write_page
 from bench.hare.small import distances
 
 KEPT = Path("build/hare")
 DOCS = Path("docs")
-SMALL, SWITCHED = "small", "switched"
+SMALL, SWITCHED, TURNS = "small", "switched", "turns"
 
 
 def main() -> None:
-    known = [*(figure.number for figure in FIGURES), SMALL, SWITCHED]
+    known = [*(figure.number for figure in FIGURES), SMALL, SWITCHED, TURNS]
     parser = argparse.ArgumentParser(prog="python -m bench.hare")
     parser.add_argument("--only", help=f"joined by commas: {', '.join(known)}")
     options = parser.parse_args()
@@ -37,6 +37,8 @@ def main() -> None:
         distances(KEPT)
     if SWITCHED in asked:
         print(switched(KEPT))
+    if TURNS in asked:
+        print(in_turns(KEPT))
     if not options.only:
         write_page(KEPT, DOCS)
 

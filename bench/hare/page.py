@@ -29,7 +29,10 @@ from bench.hare.text import (
     SMALL,
     SWITCHED,
     SWITCHED_FINDINGS,
+    TURNS,
+    TURNS_FINDINGS,
 )
+from bench.hare.turns import changes
 from bench.hare.workload import Scenario
 from bench.spread import mean_and_spread
 from hopsd.policies.hare.baselines import BASELINES
@@ -57,7 +60,14 @@ def write_page(folder: Path, docs: Path) -> None:
         figure.number: {label: outcomes(scenario, folder) for label, scenario in figure.cases}
         for figure in FIGURES
     }
-    parts = [OPENING, _rounds(folder), FIGURES_OPENING, _against_paper(runs), FINDINGS]
+    parts = [
+        OPENING,
+        _rounds(folder),
+        in_turns(folder),
+        FIGURES_OPENING,
+        _against_paper(runs),
+        FINDINGS,
+    ]
     for figure in FIGURES:
         found = runs[figure.number]
         parts += [f"### Figure {figure.number}: {figure.title}\n", _table(figure, found)]
@@ -77,15 +87,27 @@ def _head(cells: Sequence[str]) -> str:
     return _row(cells) + _row(["---", *["---:"] * (len(cells) - 1)])
 
 
+COLUMNS = {"mean JCT, h": "avg_jct_h", "p99 JCT, h": "p99_jct_h", "makespan, h": "makespan_h",
+           "GPU use": "gpu_utilisation"}  # fmt: skip
+
+
 def _rounds(folder: Path) -> str:
     """Means over the seeds."""
-    columns = {"mean JCT, h": "avg_jct_h", "p99 JCT, h": "p99_jct_h", "makespan, h": "makespan_h",
-               "GPU use": "gpu_utilisation", "restarts": "restarts"}  # fmt: skip
+    columns = COLUMNS | {"restarts": "restarts"}
     text = _head([f"25 jobs, 64 GPUs, {len(ROUNDS_SEEDS)} seeds", *columns])
     for policy, found in rounds(folder):
         means = [fmean(k.figures[key] for k in found) for key in columns.values()]
         text += _row([f"`{policy}`", *(f"{m:.3g}" for m in means)])
     return text
+
+
+def in_turns(folder: Path) -> str:
+    """Jobs that take turns within a round, beside jobs that keep their GPUs; means over seeds."""
+    text = _head(["how GPUs change jobs", *COLUMNS])
+    for policy, change, found in changes(folder):
+        means = [fmean(own[key] for own in found) for key in COLUMNS.values()]
+        text += _row([f"`{policy}`, {change.label}", *(f"{m:.3g}" for m in means)])
+    return "\n".join((TURNS, text, TURNS_FINDINGS))
 
 
 def _against_paper(runs: dict[str, dict[str, Runs]]) -> str:

@@ -111,6 +111,15 @@ What agrees with the paper, and what does not:
   36 % below it.
 """
 
+TURNS = """### Jobs that take turns within a round
+
+With `--switch-cost SECONDS` jobs of Hare's policies alternate on GPUs task by task
+(`hopsd/sim/turns.py`, [simulator.md](simulator.md#taking-turns)).
+"""
+
+TURNS_FINDINGS = """
+"""
+
 SWITCHED = """## With and without switching
 
 The experiments above take switching for free. Here a GPU that goes from a task of one job to one

@@ -18,9 +18,11 @@ from hopsd.ctl.render import show, show_json, table
 from hopsd.ctl.screen.progress import Bar
 from hopsd.ctl.shell import completion as complete
 from hopsd.ctl.terminal import complain
+from hopsd.errors import InputError
 from hopsd.model.plan import FTF_LAMBDA, PlanSettings, PriorityName
 from hopsd.model.reason import count_of
 from hopsd.model.scenario import Cluster, Workload
+from hopsd.policies.hare.schedulers import SCHEDULERS
 from hopsd.policies.registry import get
 from hopsd.sim.admission import SPAN_MAX, admitted, horizon
 from hopsd.sim.cluster import ClusterSettings, Failure
@@ -30,7 +32,8 @@ from hopsd.sim.information.knowledge import KnowledgeSettings, Knows
 from hopsd.sim.journal import alone, fingerprint, journaled
 from hopsd.sim.report import write_report
 from hopsd.sim.sources import cluster_from, read_file, workload_from
-from hopsd.sim.study import Result, figures, play, write
+from hopsd.sim.study import Result, figures, play, result_of, write
+from hopsd.sim.turns import Turns
 
 SHOWN_MAX = 10
 """How many left-out jobs are named."""
@@ -55,6 +58,9 @@ _SECONDS = FiniteRange(min=0.0, max=SPAN_MAX)
               " the workload says.")  # fmt: skip
 @click.option("--profiling", type=_SECONDS, default=0.0, metavar="SECONDS",
               help="The same at a job's first start.")  # fmt: skip
+@click.option("--switch-cost", type=_SECONDS, metavar="SECONDS", show_default=False,
+              help="Hare's policies: jobs take turns on GPUs within a round, task by task, and come"
+              " back to a GPU in so long; docs/simulator.md.")  # fmt: skip
 @click.option("--count-planning", is_flag=True, help="Planning takes virtual time, too.")
 @click.option(
     "--seed",
@@ -113,6 +119,7 @@ def simulate(
     refresh: float,
     restart_cost: float,
     profiling: float,
+    switch_cost: float | None,
     count_planning: bool,
     seed: int,
     out: Path,
@@ -156,6 +163,8 @@ def simulate(
     workload = workload_from(workload_name, cluster, seed=seed, jobs=jobs, rate=rate)
     for policy in policies:
         get(policy)
+    if switch_cost is not None:
+        refuse_beside_switches(policies, knows, count_planning, resume, failure_file)
     failures: tuple[Failure, ...] = ()
     if failure_file is not None:
         failures = read_file(failure_file, lambda text: read_failures(text, cluster, workload))
@@ -177,6 +186,9 @@ def simulate(
     )
     run = partial(play_one, cluster=cluster, workload=workload, settings=settings,
                    failures=failures, out=out, resume=resume)  # fmt: skip
+    if switch_cost is not None:
+        run = partial(take_turns, cluster=cluster, workload=workload, settings=settings,
+                      switch_cost=switch_cost)  # fmt: skip
     html = partial(write_report, cluster=cluster, workload=workload, path=out / "report.html",
                    known=str(knows))  # fmt: skip
     results, files = play_all(policies, run, html if report else None, out)
@@ -267,6 +279,47 @@ def play_one(
     if result.unfinished:
         complain(f"{name}: {count_of(len(result.unfinished), 'jobs')} never ended")
     return result
+
+
+def refuse_beside_switches(
+    policies: Sequence[str],
+    knows: KnowledgeSettings,
+    count_planning: bool,
+    resume: bool,
+    failure_file: str | None,
+) -> None:
+    """Name what does not go with --switch-cost.
+
+    Raises:
+        InputError: something does not.
+    """
+    others = sorted(set(policies) - set(SCHEDULERS))
+    if others:
+        accepted = ", ".join(SCHEDULERS)
+        raise InputError(f"--switch-cost: {others[0]} has no tasks; accepted are {accepted}")
+    given = {"--knowledge, --speed-error or --time-error": knows.differs,
+             "--count-planning": count_planning, "--resume": resume,
+             "--failures": failure_file is not None}  # fmt: skip
+    for option, there in given.items():
+        if there:
+            raise InputError(f"{option} cannot be used with --switch-cost")
+
+
+def take_turns(
+    name: str,
+    cluster: Cluster,
+    workload: Workload,
+    settings: SimulationSettings,
+    switch_cost: float,
+) -> Result:
+    """One of Hare's policies, with jobs that take turns within rounds; progress on stderr."""
+    with Bar(name, "jobs") as bar:
+
+        def show_progress(_now: float, ended: int, jobs: int) -> None:
+            bar.at(ended, jobs)
+
+        run = Turns(cluster, workload, SCHEDULERS[name], settings, switch_cost, show_progress).run()
+    return result_of(name, run, cluster, workload)
 
 
 def show_results(results: Sequence[Result], title: str) -> None:

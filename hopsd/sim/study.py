@@ -64,6 +64,13 @@ def play(
 ) -> Result:
     """Run one policy and compute its figures from the timeline alone."""
     run = Simulation(cluster, workload, policy, settings, failures, progress).run()
+    return result_of(name, run, cluster, workload, failures)
+
+
+def result_of(
+    name: str, run: Run, cluster: Cluster, workload: Workload, failures: Sequence[Failure] = ()
+) -> Result:
+    """The figures of one policy's run."""
     facts, gpus = facts_of(cluster, workload), cluster.gpus
     outcomes = job_outcomes(run.changes, facts, gpus, run.unfinished)
     lost = partial(lost_gpus, cluster, failures)

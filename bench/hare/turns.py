@@ -1,0 +1,66 @@
+"""Hare's policies in the simulator: jobs that keep GPUs for rounds, and jobs that take turns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.hare.rounds import SEEDS
+from hopsd.policies.hare.schedulers import SCHEDULERS
+from hopsd.policies.registry import get
+from hopsd.sim.cluster import ClusterSettings
+from hopsd.sim.engine import SimulationSettings
+from hopsd.sim.presets import preset
+from hopsd.sim.study import figures, play, result_of
+from hopsd.sim.turns import Turns
+
+PRESET = "paper-64"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Seconds of a ``restart``, and of a ``switch``; None: there are restarts alone."""
+
+    label: str
+    restart: float
+    switch: float | None = None
+
+
+CHANGES = (
+    Change("rounds, restarts of 30 s, assumed", 30.0),
+    Change("rounds, restarts of 3.2 s, `hops-run`", 3.2),
+    Change("turns, switches of 80 ms, standby", 3.2, 0.080),
+    Change("turns, switches of 10 ms, kept", 3.2, 0.010),
+)
+"""As docs/switching.md measures them."""
+
+
+def changes(folder: Path) -> Iterator[tuple[str, Change, list[dict[str, Any]]]]:
+    """By policy and change the figures of each seed; run what is missing."""
+    for policy in SCHEDULERS:
+        for change in CHANGES:
+            yield policy, change, [_kept(policy, change, seed, folder) for seed in SEEDS]
+
+
+def _kept(policy: str, change: Change, seed: int, folder: Path) -> dict[str, Any]:
+    path = folder / f"turns-{policy}-{change.restart:g}-{change.switch}-{seed}.json"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text(json.dumps(_run(policy, change, seed)))
+        temporary.rename(path)
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def _run(policy: str, change: Change, seed: int) -> dict[str, Any]:
+    made = preset(PRESET)
+    cluster, workload = made.cluster(), made.workload(seed)
+    settings = SimulationSettings(cluster=ClusterSettings(change.restart))
+    if change.switch is None:
+        return figures(play(policy, get(policy), cluster, workload, settings))
+    run = Turns(cluster, workload, SCHEDULERS[policy], settings, change.switch).run()
+    return figures(result_of(policy, run, cluster, workload))

@@ -1,0 +1,254 @@
+"""Jobs take turns on GPUs within a round, task by task, as Hare schedules them.
+
+In the other simulations a GPU stays with a job until a plan takes it away, and every change is a
+restart. Here a job's process stays behind, and comes back in ``switch_seconds``; only its first
+task on a server costs a restart. A plan is Hare's whole schedule of what the present jobs have left
+(``hopsd/policies/hare``). GPUs follow it from task to task until the next one: made when a round
+begins and when a job arrives.
+
+- A job's scale is its rigid size, the median requirement. Tasks of a round may follow one another
+  on a GPU, and be on GPUs of several types and servers.
+- A task takes as long as its GPU's type needs for it, as one of as many GPUs as the job's scale on
+  as many servers as its round is on. Synchronisation is part of it: GPUs are not lent meanwhile.
+- A round of tasks that has begun when a plan is made is not planned again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from statistics import median_low
+from time import perf_counter
+
+import numpy as np
+
+from hopsd.core.devices import is_cpu
+from hopsd.core.speed.throughput import per_gpu
+from hopsd.errors import InputError
+from hopsd.model.allocation import Allocation
+from hopsd.model.arrays import Floats
+from hopsd.model.ids import GpuType, NodeName
+from hopsd.model.scenario import Cluster, Server, Workload, WorkloadJob
+from hopsd.policies.hare.schedulers import Scheduler, schedule
+from hopsd.policies.hare.tasks import Instance, Schedule
+from hopsd.sim.engine import PlanMade, Progress, Run, SimulationSettings
+from hopsd.sim.metrics import Change
+
+TASK_SECONDS = 60.0
+"""Of a task on a GPU of the job's fastest type."""
+
+ROUNDS_MAX = 100
+"""Of tasks that what a job has left is divided into at most; a long one's tasks are longer."""
+
+INTERVALS = 6
+"""Of the relaxation, as for plans of whole rounds."""
+
+
+@dataclass(eq=False, slots=True)
+class _Training:
+    """``speeds``: samples per second of a task on a GPU of each type, on as few servers as can be.
+    ``synced``: when its last round of tasks is over; ``seen``: servers on which it has a process.
+    """
+
+    spec: WorkloadJob
+    scale: int
+    speeds: Floats
+    left: float
+    synced: float
+    seen: set[NodeName] = field(default_factory=set)
+    holds: list[tuple[float, float, NodeName]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Gpu:
+    """``last``: the job that trained on it last."""
+
+    server: Server
+    kind: int
+    free: float = 0.0
+    last: _Training | None = None
+
+
+class Turns:
+    """One workload under one of Hare's schedulers. ``run`` may be called once."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        workload: Workload,
+        scheduler: Scheduler,
+        settings: SimulationSettings,
+        switch_seconds: float,
+        progress: Progress | None = None,
+    ) -> None:
+        """Of ``settings``: the rounds' length, the horizon, what restarts and first starts take.
+
+        Raises:
+            InputError: a job whose tasks cannot take turns; says why.
+        """
+        self._workload, self._scheduler = workload, scheduler
+        self._settings, self._switch = settings, switch_seconds
+        self._progress = progress
+        servers = [server for server in cluster.servers if not is_cpu(server.gpu_type)]
+        self._types = list(dict.fromkeys(server.gpu_type for server in servers))
+        self._largest = {t: max(s.gpus for s in servers if s.gpu_type == t) for t in self._types}
+        self._gpus = [
+            _Gpu(server, self._types.index(server.gpu_type))
+            for server in servers
+            for _ in range(server.gpus)
+        ]
+        self._jobs = [self._training(spec) for spec in workload.jobs]
+        self._plans: list[PlanMade] = []
+
+    def run(self) -> Run:
+        """Play the workload to its end, or to the settings' horizon."""
+        began = perf_counter()
+        length = self._settings.round_seconds
+        rounds: list[float] = []
+        submits = sorted({job.spec.submit for job in self._jobs})
+        now = submits[0] if submits else 0.0
+        left = list(self._jobs)
+        while left and now < self._settings.horizon:
+            index = math.floor(now / length)
+            rounds += [index * length] if rounds[-1:] != [index * length] else []
+            until = min([(index + 1) * length, *(s for s in submits if s > now)])
+            present = [job for job in left if job.spec.submit <= now]
+            if present:
+                self._plan(present, now, until)
+            left = [job for job in left if job.left > 0.0]
+            if self._progress is not None:
+                self._progress(now, len(self._jobs) - len(left), len(self._jobs))
+            now = until
+        changes = sorted(
+            (change for job in self._jobs for change in _timeline(job)), key=lambda c: c.time
+        )
+        return Run(
+            tuple(changes),
+            tuple(rounds),
+            tuple(self._plans),
+            len(self._jobs) - len(left),
+            frozenset(job.spec.id for job in left),
+            perf_counter() - began,
+        )
+
+    def _training(self, spec: WorkloadJob) -> _Training:
+        if spec.phase or not spec.preemptible:
+            why = "waits for others of its app" if spec.phase else "may not be preempted"
+            raise InputError(f"job {spec.id} {why}: its tasks cannot take turns with others'")
+        tables = self._workload.throughput[spec.workload]
+        gpus = sum(self._types[gpu.kind] in tables for gpu in self._gpus)
+        able = [k for k in spec.reqs if k <= gpus]
+        if not able:
+            raise InputError(f"job {spec.id} fits nowhere, even on an idle cluster")
+        scale = median_low(able)
+        if scale > 1 and not all(tables[t].distributed for t in self._types if t in tables):
+            raise InputError(
+                f"job {spec.id} cannot train on several servers: its tasks cannot take turns"
+            )
+        speeds = [self._speed(spec, t, scale, -(-scale // self._largest[t])) for t in self._types]
+        return _Training(spec, scale, np.array(speeds), spec.samples, spec.submit)
+
+    def _speed(self, spec: WorkloadJob, gpu_type: GpuType, scale: int, servers: int) -> float:
+        """Samples per second of one of ``scale`` GPUs on so many servers; 0: not on this type."""
+        table = self._workload.throughput[spec.workload].get(gpu_type)
+        return 0.0 if table is None else per_gpu(table, scale, servers)
+
+    def _plan(self, jobs: Sequence[_Training], now: float, until: float) -> None:
+        """Make a schedule, and carry out what of it begins before ``until``."""
+        began = perf_counter()
+        instance = self._instance(jobs, now)
+        made = schedule(instance, self._scheduler, INTERVALS)
+        total = made.weighted_completion(instance)
+        seconds = perf_counter() - began
+        begun = self._play(jobs, instance, made, now, until)
+        self._plans.append(PlanMade(now, seconds, 1.0 - made.lower_bound / total, begun))
+
+    def _instance(self, jobs: Sequence[_Training], now: float) -> Instance:
+        """What is left of ``jobs``, in seconds from ``now``."""
+        left, scale = np.array([j.left for j in jobs]), np.array([j.scale for j in jobs])
+        speeds = np.array([j.speeds for j in jobs])
+        pieces = left / (scale * speeds.max(axis=1) * TASK_SECONDS)
+        rounds = np.clip(np.ceil(pieces), 1, ROUNDS_MAX).astype(np.int64)
+        with np.errstate(divide="ignore"):
+            train = (left / (scale * rounds))[:, None] / speeds
+        return Instance(
+            arrival=np.array([max(0.0, j.synced - now) for j in jobs]),
+            weight=np.ones(len(jobs)),
+            rounds=rounds,
+            scale=scale,
+            train=train,
+            sync=np.zeros_like(train),
+            gpu_type=np.array([gpu.kind for gpu in self._gpus]),
+            free_from=np.array([max(0.0, gpu.free - now) for gpu in self._gpus]),
+        )
+
+    def _play(
+        self,
+        jobs: Sequence[_Training],
+        instance: Instance,
+        made: Schedule,
+        now: float,
+        until: float,
+    ) -> int:
+        """Have GPUs train their tasks in the schedule's order; returns how many rounds begin."""
+        first, scale = instance.first_task.tolist(), instance.scale.tolist()
+        owner, round_of = instance.job_of_task.tolist(), instance.round_of_task.tolist()
+        planned, place = (made.start + now).tolist(), made.gpu.tolist()
+        rounds = instance.rounds.tolist()
+        piece = [j.left / (k * r) for j, k, r in zip(jobs, scale, rounds, strict=True)]
+        turn, ready, servers = [-1] * len(jobs), [0.0] * len(jobs), [1] * len(jobs)
+        begun, stopped = 0, set[int]()
+        for task in np.argsort(made.start, kind="stable").tolist():
+            n, gpu = owner[task], self._gpus[place[task]]
+            job, r = jobs[n], round_of[task]
+            if n in stopped:
+                continue
+            if r != turn[n]:
+                if max(planned[task], job.synced, gpu.free) >= until:
+                    stopped.add(n)
+                    continue
+                turn[n], ready[n], begun = r, job.synced, begun + 1
+                own = place[first[n] + r * scale[n] : first[n] + (r + 1) * scale[n]]
+                servers[n] = len({self._gpus[m].server.name for m in own})
+                last = r + 1 == rounds[n]
+                job.left = 0.0 if last else job.left - piece[n] * scale[n]
+            self._train(job, gpu, max(planned[task], ready[n]), piece[n], servers[n])
+        return begun
+
+    def _train(self, job: _Training, gpu: _Gpu, begin: float, samples: float, servers: int) -> None:
+        """One task: not before ``begin``, with what the change of job takes first."""
+        name = gpu.server.name
+        if name not in job.seen:
+            change, begin = self._start_seconds(job), max(begin, gpu.free)
+            begin += change
+            job.seen.add(name)
+        else:
+            change = self._switch if gpu.last is not job else 0.0
+            begin = max(begin, gpu.free + change)  # an idle GPU hides it
+        held_from = max(gpu.free, begin - change)
+        factors = self._workload.server_factor.get(job.spec.workload, {})
+        speed = self._speed(job.spec, gpu.server.gpu_type, job.scale, servers)
+        end = begin + samples / (speed * factors.get(name, 1.0))
+        job.holds.append((held_from, end, name))
+        job.synced = max(job.synced, end)
+        gpu.free, gpu.last = end, job
+
+    def _start_seconds(self, job: _Training) -> float:
+        cluster = self._settings.cluster
+        return cluster.restart_of(job.spec) if job.seen else cluster.profiling_seconds
+
+
+def _timeline(job: _Training) -> Iterator[Change]:
+    """What the job holds from each moment on at which that changes."""
+    moments: dict[float, Counter[NodeName]] = {}
+    for start, end, server in job.holds:
+        moments.setdefault(start, Counter())[server] += 1
+        moments.setdefault(end, Counter())[server] -= 1
+    held: Counter[NodeName] = Counter()
+    for moment in sorted(moments):
+        change = moments[moment]
+        if any(change.values()):
+            held.update(change)
+            yield Change(moment, job.spec.id, Allocation.of(held))
