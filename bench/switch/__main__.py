@@ -1,9 +1,9 @@
 """``python -m bench.switch``: how fast trainings restart and take turns; docs/switching.md.
 
 Without options all parts: restarts by hops' launcher and torchrun, alone and in Slurm, saves that a
-GPU waits for, switches between two trainings, what the gate costs, and a sweep as lanes and as
-plain jobs. ``--cuda`` measures the switches on a GPU: ``turns --cuda`` needs PyTorch and rich, but
-neither Slurm nor hopsd.
+GPU waits for, switches between two trainings, what the gate costs, a sweep as lanes and as
+plain jobs, and what spreading a trial's ranks would give. ``--cuda`` measures the switches on a
+GPU: ``turns --cuda`` needs PyTorch and rich, but neither Slurm nor hopsd.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rich.table import Table
 
 from bench.switch import gate, turns
 
-PARTS = ("restarts", "live", "saves", "turns", "gate", "sweep")
+PARTS = ("restarts", "live", "saves", "turns", "gate", "sweep", "spread")
 
 
 def main() -> None:
@@ -67,6 +67,13 @@ def main() -> None:
 
         table = Table(*sweep.COLUMNS)
         for row in sweep.measure():
+            table.add_row(*row)
+        console.print(table)
+    if "spread" in options.parts:
+        from bench.switch import spread  # noqa: PLC0415
+
+        table = Table(*spread.COLUMNS)
+        for row in spread.measure():
             table.add_row(*row)
         console.print(table)
     console.print(f"load of this machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
