@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import socket
 import sys
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Collection, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
 REPORT_SECONDS = 5.0
 
@@ -75,22 +77,55 @@ def state_dir(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def saves_for_frameworks(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether Trainer, Lightning and Accelerate save on hops' signal: where users turn it on."""
+    """Whether Trainer, Lightning and Accelerate save on hops' signal: where the job asks for it to
+    be sent to its processes (``#SBATCH --signal=USR1@60``), unless the user says otherwise.
+    """
+    wish = environ.get("HOPS_FRAMEWORK_SAVES", "")
+    return wish == "1" if wish else "|signal:steps:USR1:" in "|" + environ.get("HOPS_ASKS", "")
+
+
+def frameworks_save_by_wish(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether the user has turned these saves on, in place of what the framework does itself."""
     return environ.get("HOPS_FRAMEWORK_SAVES") == "1"
 
 
-def command(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """``words``: this program's command line. ``given``: what hops and Slurm say about this
-    run, but not which run of the job it is.
+_NODES = (
+    "SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURM_STEP_NODELIST", "SLURMD_NODENAME",
+    "SLURM_LAUNCH_NODE_IPADDR", "MASTER_ADDR", "MASTER_PORT",
+)  # fmt: skip
+_SIZES = (
+    "HOPS_GPUS", "HOPS_LR", "SLURM_JOB_NUM_NODES", "SLURM_NTASKS", "SLURM_CPUS_ON_NODE",
+    "SLURM_GPUS_ON_NODE",
+)  # fmt: skip
+
+
+def command(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Digests, since words may be secret. ``exact``: of this program's command line, whatever
+    nodes it names; ``shape``: whatever numbers, too; ``size``: of how much the job has this time.
     """
-    given = {
-        name: value
-        for name, value in environ.items()
-        if name.startswith(("HOPS_", "SLURM_", "MASTER_"))
-        and "RESTART" not in name
-        and name != "SLURM_JWT"  # a token
-    }
-    return {"words": list(sys.argv), "given": given}
+    names = {environ.get(name) or "" for name in _NODES} - {""}
+    exact = [_masked(word, names) for word in sys.argv]
+    shape = [*exact[:1], *(re.sub(r"\d+(\.\d+)?(e[+-]?\d+)?", "#", word) for word in exact[1:])]
+    sizes = [environ.get(name, "") for name in _SIZES]
+    return {"exact": _digest(exact), "shape": _digest(shape), "size": _digest(sizes)}
+
+
+def script() -> str:
+    """A digest of the text of this program's script; "" where that is not a file."""
+    try:
+        return hashlib.sha256(Path(sys.argv[0]).read_bytes()).hexdigest()
+    except (OSError, IndexError, ValueError):
+        return ""
+
+
+def _masked(word: str, names: Collection[str]) -> str:
+    for name in sorted(names, key=len, reverse=True):
+        word = re.sub(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])", "$", word)
+    return word
+
+
+def _digest(words: Sequence[str]) -> str:
+    return hashlib.sha256("\0".join(words).encode(errors="surrogateescape")).hexdigest()
 
 
 def tasks(environ: Mapping[str, str] = os.environ) -> int | None:

@@ -5,10 +5,12 @@ Looked at: transformers 5.23 (``trainer.py``, ``trainer_callback.py``, ``trainer
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -63,29 +65,26 @@ def attach(module: ModuleType) -> None:
     @functools.wraps(train)
     def resumed(self: Any, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
         trial = args[0] if args else kwargs.get("trial")  # one of a search's many trainings
-        base = Path(self.args.output_dir).resolve()
-        turn = request.Turn(base)
+        base = Path(self.args.output_dir or ".").resolve()
+        turn, own = request.Turn(base), Own(request.folder_in(base), _LAST)
         # A script may handle the signal on its first rank alone: all ranks have to agree.
-        able = _all(trial is None and _can_leave(self))
+        able = request.can_agree() and _all(trial is None and _can_leave(self))
         _begun.add(base)
-        if not able or not _told(turn.take() if first() else None):
+        if not able or not _told(turn.take() and not own.is_useless if first() else None):
             return train(self, resume_from_checkpoint, *args, **kwargs)
-        own = Own(request.folder_in(base), _LAST)
         before = None
         if environment.restarts():
             before = _chosen(own, resume_from_checkpoint, self.args.output_dir)
         with request.listening() as asked:
-            save = self._save_checkpoint
-            self._maybe_log_save_evaluate = _Step(self, asked, own, turn)
-            self._save_checkpoint = functools.partial(_noted, self, save, own)
+            step = _Step(self, asked, own, turn)
+            noted = functools.partial(_noted, self, self._save_checkpoint, own)
             try:
-                done = train(self, before or resume_from_checkpoint, *args, **kwargs)
+                with _having(self, _maybe_log_save_evaluate=step, _save_checkpoint=noted):
+                    done = train(self, before or resume_from_checkpoint, *args, **kwargs)
             except Exception as failure:
                 if before and request.failed_in(_LOADS, failure):
                     request.unusable(own, failure, first=first())
                 raise
-            finally:
-                del self._maybe_log_save_evaluate, self._save_checkpoint
             if first():
                 own.remove()
             return done
@@ -95,6 +94,19 @@ def attach(module: ModuleType) -> None:
 
 _begun: set[Path] = set()
 """The folders in which trainings of this process have begun."""
+
+
+@contextlib.contextmanager
+def _having(trainer: Any, **methods: Any) -> Iterator[None]:
+    """While this lasts ``trainer`` has these in place of its own."""
+    before = {name: vars(trainer)[name] for name in methods if name in vars(trainer)}
+    vars(trainer).update(methods)
+    try:
+        yield
+    finally:
+        for name in methods:
+            vars(trainer).pop(name, None)
+        vars(trainer).update(before)
 
 
 def _noted(trainer: Any, save: Any, own: Own, *args: Any, **kwargs: Any) -> None:
@@ -134,7 +146,7 @@ class _Step:
             and (again or not ends)
             and not control.should_training_stop  # it is at its end
         ):
-            request.tried(self._own.at(state.global_step), self._save)
+            request.tried(self._own.at(state.global_step), self._save, self._asked)
             leave(first=first())
 
     def _save(self, final: Path) -> None:
@@ -142,7 +154,7 @@ class _Step:
         if _told(self._turn.is_shared() if first() else None):
             raise OSError("another training of the job runs in the same folder")
         if first():
-            self._own.sign()
+            self._own.sign(final)
         optimizer = getattr(trainer.optimizer, "optimizer", trainer.optimizer)
         held = [list(trainer.model.parameters()), list(trainer.model.buffers()), optimizer.state]
         save(final, 0 if several() else size_of(held), self._write)
@@ -151,11 +163,8 @@ class _Step:
         """By Trainer, which takes this folder for that of its best checkpoint."""
         trainer = self._trainer
         best = trainer.state.best_model_checkpoint
-        trainer._get_output_dir = lambda trial: str(made.parent)  # noqa: ARG005
-        try:
+        with _having(trainer, _get_output_dir=lambda trial: str(made.parent)):  # noqa: ARG005
             self._save_checkpoint(trainer.model, trial=None)
-        finally:
-            del trainer._get_output_dir
         if trainer.state.best_model_checkpoint != best:
             trainer.state.best_model_checkpoint = best
             if trainer.args.should_save:
@@ -170,12 +179,13 @@ def _chosen(own: Own, script: Any, folder: str) -> str | None:
     """
     path = None
     if first():
-        ours = own.latest()
-        found = [one for one in (ours, own.scheduled() if ours else None) if one]
-        latest = max(found, key=_steps, default=None)
-        if ours and latest and _steps(latest) >= _steps(_named(script, folder)):
-            path = str(latest)
-            own.clear(ours)
+        with contextlib.suppress(OSError):  # as if there were none
+            ours = own.latest()
+            found = [one for one in (ours, own.scheduled() if ours else None) if one]
+            latest = max(found, key=_steps, default=None)
+            if ours and latest and _steps(latest) >= _steps(_named(script, folder)):
+                path = str(latest)
+                own.clear(ours)
     told: str | None = _told(path)
     return told
 

@@ -82,7 +82,15 @@ def _can_leave(trainer: Any) -> bool:
     launcher = type(trainer.strategy.launcher).__mro__
     spawns = any(one.__name__ == "_MultiProcessingLauncher" for one in launcher)  # not the ranks
     local = trainer.num_nodes == 1 and "://" not in str(trainer.default_root_dir)
-    return local and not spawns and not _searches(trainer) and request.is_alone(trainer.world_size)
+    left = environment.frameworks_save_by_wish() or not _saves_itself(trainer)
+    fits = local and not spawns and left and not _searches(trainer)
+    return fits and request.is_alone(trainer.world_size)
+
+
+def _saves_itself(trainer: Any) -> bool:
+    """Whether Lightning handles the signal: where srun has started the ranks."""
+    place = getattr(trainer, "_accelerator_connector", None)
+    return bool(getattr(getattr(place, "cluster_environment", None), "auto_requeue", False))
 
 
 def _searches(trainer: Any) -> bool:
@@ -134,7 +142,8 @@ def _callback(base: type) -> Any:
             """
             first = trainer.is_global_zero
             able = trainer.strategy.reduce_boolean_decision(self._asked is not None)
-            self.leads = trainer.strategy.broadcast(able and first and self._turn.take())
+            leads = able and first and self._turn.take() and not self._own.is_useless
+            self.leads = trainer.strategy.broadcast(leads)
             if self._asked is not None and not self.leads:
                 self._asked.decline()
             if first and self._latest is not None:
@@ -147,7 +156,8 @@ def _callback(base: type) -> Any:
         def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
             stepped, self._step = trainer.global_step != self._step, trainer.global_step
             if stepped and self.leads and self._asked is not None and self._asked.reached():
-                request.tried(self._own.at(self._step), lambda final: self._save(trainer, final))
+                final = self._own.at(self._step)
+                request.tried(final, lambda at: self._save(trainer, at), self._asked)
                 leave(first=trainer.is_global_zero)
 
         def _save(self, trainer: Any, final: Path) -> None:
@@ -155,7 +165,7 @@ def _callback(base: type) -> Any:
             if trainer.strategy.broadcast(first and self._turn.is_shared()):
                 raise OSError("another training of the job runs in the same folder")
             if first:
-                self._own.sign()
+                self._own.sign(final)
             _save(trainer, final)
 
     return LeaveOnRequest

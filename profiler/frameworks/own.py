@@ -21,6 +21,8 @@ from hops_profiler.checkpoint.folder import complete, settle
 _STARTED = "started.json"
 _SCHEDULED = "scheduled"
 _TAKEN = "taken"
+_SCRIPT = environment.script()
+"""As it is when the framework is imported: people edit scripts while they run."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +48,15 @@ class Own:
             return None
         return found[max(found)] if found else None
 
-    def sign(self) -> None:
-        """Note who makes what is about to be saved; what another command has made goes. Raises
-        OSError.
+    def sign(self, coming: Path) -> None:
+        """Note who makes ``coming``. What another command has made is set aside; one of the same
+        step, from which the training did not go on, is removed. Raises OSError.
         """
-        if not self._is_ours():
-            shutil.rmtree(self.folder, ignore_errors=True)
+        if not self._is_ours() and self.folder.exists() and not self.set_aside("other"):
+            raise OSError(f"{self.folder} is another command's, and stays")
         self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / _STARTED).write_text(json.dumps(environment.command()))
+        (self.folder / _STARTED).write_text(json.dumps(_command()))
+        shutil.rmtree(coming, ignore_errors=True)
 
     def take(self) -> None:
         """A training goes on from it: no other one of this run does."""
@@ -88,31 +91,39 @@ class Own:
         if self._is_ours():
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    def set_aside(self) -> bool:
+    @property
+    def is_useless(self) -> bool:
+        """Whether one was set aside that could not be loaded: the next could not be, either."""
+        return self._aside("failed").exists()
+
+    def set_aside(self, why: str = "failed") -> bool:
         """Keep it, but do not try it again; False if that cannot be done."""
-        aside = self.folder.with_name(f"{self.folder.name}.failed")
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(self._aside(why), ignore_errors=True)
         try:
-            self.folder.rename(aside)
+            self.folder.rename(self._aside(why))
         except OSError:
             return False
         return True
 
+    def _aside(self, why: str) -> Path:
+        return self.folder.with_name(f"{self.folder.name}.{why}")
+
     def _is_ours(self) -> bool:
-        return same_command(_read(self.folder / _STARTED), environment.command())
+        return same_command(_read(self.folder / _STARTED), _command())
 
 
-def same_command(before: Any, now: dict[str, Any]) -> bool:
-    """Whether two command lines are the same but for words that hops or Slurm has given, such as
-    the learning rate for a number of GPUs.
+def _command() -> dict[str, str]:
+    return {**environment.command(), "script": _SCRIPT}
+
+
+def same_command(before: Any, now: dict[str, str]) -> bool:
+    """Whether it is the same script with the same words. Numbers may differ where the job's size
+    does: scripts derive them from it, such as the steps whose gradients are accumulated.
     """
-    try:
-        pairs = list(zip(before["words"], now["words"]))  # noqa: B905 - Python 3.8 has no strict
-        alike = len(before["words"]) == len(now["words"])
-        given = [(before["given"].get(name), value) for name, value in now["given"].items()]
-        return alike and all(old == new or (old, new) in given for old, new in pairs)
-    except (TypeError, KeyError, AttributeError):
+    if not isinstance(before, dict) or before.get("script") != now.get("script"):
         return False
+    same = {name for name, digest in now.items() if before.get(name) == digest}
+    return "exact" in same or ("shape" in same and "size" not in same)
 
 
 def _read(path: Path) -> Any:

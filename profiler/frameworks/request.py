@@ -14,9 +14,10 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from hops_profiler import environment
 from hops_profiler.checkpoint.leaving import leave
-from hops_profiler.checkpoint.wishes import Agreement, Asked
+from hops_profiler.checkpoint.wishes import Agreement, Asked, several
 from hops_profiler.frameworks.own import Own
 
 
@@ -40,13 +41,31 @@ class Request:
 
 def possible(ranks: int) -> bool:
     """Whether a training of ``ranks`` ranks can leave."""
-    return is_free() and is_alone(ranks)
+    return is_free() and is_alone(ranks) and can_agree()
+
+
+def can_agree() -> bool:
+    """Whether the ranks' backend is one whose collectives were tried."""
+    name = dist.get_backend() if several() else "gloo"
+    return any(known in name for known in ("gloo", "nccl", "undefined"))
 
 
 def is_free() -> bool:
     """False where a script handles the signal itself: it knows how it saves. Ranks may differ."""
     main = threading.current_thread() is threading.main_thread()
-    return main and signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
+    return main and signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL and not _is_caught()
+
+
+def _is_caught() -> bool:
+    """Whether the process has a handler, also one that Python does not know, such as that of
+    :func:`faulthandler.register`.
+    """
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        return False
+    caught = next((line for line in status.splitlines() if line.startswith("SigCgt:")), "SigCgt: 0")
+    return bool(int(caught.split()[1], 16) >> (signal.SIGUSR1 - 1) & 1)
 
 
 def is_alone(ranks: int) -> bool:
@@ -104,14 +123,21 @@ def listening() -> Iterator[Request]:
         asked.listen_no_more()
 
 
-def tried(final: Path, save: Callable[[Path], None]) -> None:
-    """Have ``save`` write ``final``. If it cannot, the training is as one that was ended unsaved:
-    it begins again from its last checkpoint, and has not failed.
+def tried(final: Path, save: Callable[[Path], None], asked: Request) -> None:
+    """Have ``save`` write ``final``. If it cannot, the signal ends the process as without us: where
+    Slurm has sent it before the time limit, the job would begin again and again.
     """
     try:
         save(final)
     except Exception as failure:  # of any framework, logger or file system
         sys.stderr.write(f"hops: {final}: not saved: {failure}\n")
+        sys.stderr.flush()
+        asked.decline()
+        _end()
+
+
+def _end() -> None:
+    signal.raise_signal(signal.SIGUSR1)
 
 
 def failed_in(names: Collection[str], failure: Exception) -> bool:

@@ -14,29 +14,41 @@ from hops_profiler.frameworks import attach
 IN_A_JOB = {"HOPS_JOB": "1", "SLURM_JOB_ID": "17"}
 
 
+ASKS = {"HOPS_ASKS": "shape:any|signal:steps:USR1:60|traps:none"}
+WISH = {"HOPS_FRAMEWORK_SAVES": "1"}
+LIGHTNING, ACCELERATE = "lightning.pytorch.trainer.trainer", "accelerate.accelerator"
+
+
 @pytest.mark.parametrize(
-    ("settings", "changes"),
+    ("name", "settings", "changes"),
     [
-        ({}, False),
-        (IN_A_JOB, False),
-        ({**IN_A_JOB, "HOPS_FRAMEWORK_SAVES": "1"}, True),
-        ({"HOPS_FRAMEWORK_SAVES": "1"}, False),
-        ({**IN_A_JOB, "HOPS_FRAMEWORK_SAVES": "1", "HOPS_TRIAL": "3"}, False),
+        (LIGHTNING, {}, False),
+        (LIGHTNING, IN_A_JOB, False),
+        (LIGHTNING, {**IN_A_JOB, **ASKS}, True),
+        (LIGHTNING, {**IN_A_JOB, "HOPS_ASKS": "signal:batch:USR1:60"}, False),
+        (LIGHTNING, {**IN_A_JOB, **ASKS, "HOPS_FRAMEWORK_SAVES": "0"}, False),
+        (LIGHTNING, {**IN_A_JOB, **WISH}, True),
+        (LIGHTNING, {**IN_A_JOB, **WISH, "HOPS_TRIAL": "3"}, False),
+        (LIGHTNING, {**ASKS, **WISH}, False),
+        (ACCELERATE, {**IN_A_JOB, **ASKS}, False),  # a script may begin again for ever
+        (ACCELERATE, {**IN_A_JOB, **WISH}, True),
     ],
 )
-def test_only_in_hops_jobs_that_turn_it_on(
-    settings: dict[str, str], changes: bool, monkeypatch: pytest.MonkeyPatch
+def test_only_in_hops_jobs_that_ask_for_the_signal(
+    name: str, settings: dict[str, str], changes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def save_state(self: object) -> None:
+    def plain(self: object) -> None:
         pass
 
-    accelerator = type("Accelerator", (), {"save_state": save_state, "backward": save_state})
-    module = ModuleType("accelerate.accelerator")
-    module.Accelerator = accelerator  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "accelerate.accelerator", module)
-    for name in ("HOPS_JOB", "HOPS_REPORT_DIR", "HOPS_FRAMEWORK_SAVES", "HOPS_TRIAL"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in settings.items():
-        monkeypatch.setenv(name, value)
-    attach("accelerate.accelerator")
-    assert (accelerator.save_state is not save_state) is changes  # type: ignore[attr-defined]
+    module = ModuleType(name)
+    module.Accelerator = type("Accelerator", (), {"save_state": plain, "backward": plain})  # type: ignore[attr-defined]
+    module.Trainer = type("Trainer", (), {"fit": plain})  # type: ignore[attr-defined]
+    module.Callback = object  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, name, module)
+    for known in ("HOPS_JOB", "HOPS_REPORT_DIR", "HOPS_FRAMEWORK_SAVES", "HOPS_TRIAL", "HOPS_ASKS"):
+        monkeypatch.delenv(known, raising=False)
+    for known, value in settings.items():
+        monkeypatch.setenv(known, value)
+    attach(name)
+    changed = module.Accelerator.save_state is not plain or module.Trainer.fit is not plain
+    assert changed is changes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import faulthandler
+import signal
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from hops_profiler.frameworks.own import Own, same_command
 @pytest.fixture
 def own(tmp_path: Path) -> Own:
     own = Own(tmp_path / "_hops-17", "state.json")
-    own.sign()
+    own.sign(own.at(99))
     return own
 
 
@@ -62,6 +64,12 @@ def test_a_training_of_another_command_does_not_take_it(
     assert own.latest() is None
 
 
+def test_a_script_that_was_edited_begins_anew(own: Own, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint(own.folder, 10)
+    monkeypatch.setattr("hops_profiler.frameworks.own._SCRIPT", "another text")
+    assert own.latest() is None
+
+
 def test_it_does_not_mix_with_that_of_another_command(
     own: Own, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,9 +81,19 @@ def test_it_does_not_mix_with_that_of_another_command(
     assert own.latest() == own.folder / "checkpoint-10"
     assert own.scheduled() is None
     monkeypatch.setattr("sys.argv", ["finetune.py"])
-    own.sign()
+    own.sign(own.at(99))
     mine = checkpoint(own.folder, 5)
     assert own.latest() == mine
+    aside = own.folder.with_name("_hops-17.other")
+    assert [path.name for path in aside.glob("checkpoint-*")] == ["checkpoint-10"]
+
+
+def test_what_cannot_be_set_aside_is_not_mixed(own: Own, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint(own.folder, 10)
+    monkeypatch.setattr("sys.argv", ["finetune.py"])
+    monkeypatch.setattr(Own, "set_aside", lambda *_: False)
+    with pytest.raises(OSError, match="another command"):
+        own.sign(own.at(99))
 
 
 def test_what_cannot_be_set_aside_is_said(own: Own) -> None:
@@ -84,29 +102,59 @@ def test_what_cannot_be_set_aside_is_said(own: Own) -> None:
     checkpoint(aside, 3)
     checkpoint(own.folder, 10)
     assert own.set_aside()
+    assert own.is_useless
     assert [path.name for path in aside.glob("checkpoint-*")] == ["checkpoint-10"]
     assert not own.set_aside()
 
 
+SMALL = {"HOPS_GPUS": "1", "HOPS_LR": "0.1", "SLURMD_NODENAME": "n1", "MASTER_ADDR": "n1"}
+LARGE = {"HOPS_GPUS": "2", "HOPS_LR": "2e-1", "SLURMD_NODENAME": "n7", "MASTER_ADDR": "n7"}
+SMALL_ELSEWHERE = {**LARGE, "HOPS_GPUS": "1", "HOPS_LR": "0.1"}
+
+
 @pytest.mark.parametrize(
-    ("words", "lr", "same"),
+    ("words", "given", "same"),
     [
-        (["train.py", "--lr", "0.1"], "0.1", True),
-        (["train.py", "--lr", "0.2"], "0.2", True),  # for another number of GPUs
-        (["train.py", "--lr", "0.2"], "0.1", False),
-        (["train.py", "--fold", "2"], "2", False),
-        (["train.py"], "0.1", False),
+        (["train.py", "--lr=0.1", "tcp://n1:29500"], SMALL, True),
+        (["train.py", "--lr=0.1", "tcp://n7:29500"], SMALL_ELSEWHERE, True),
+        (["train.py", "--lr=0.1", "tcp://n8:29500"], SMALL_ELSEWHERE, False),
+        (["train.py", "--lr=2e-1", "tcp://n7:29500"], LARGE, True),
+        (["train.py", "--lr=0.05", "tcp://n7:29500"], LARGE, True),  # derived from the size
+        (["train.py", "--lr=0.2", "tcp://n1:29500"], SMALL, False),
+        (["train.py", "--fold=0.1", "tcp://n7:29500"], LARGE, False),
+        (["train2.py", "--lr=0.1", "tcp://n7:29500"], LARGE, False),
+        (["train.py"], LARGE, False),
     ],
 )
 def test_what_hops_has_given_is_not_another_command(
-    words: list[str], lr: str, same: bool, monkeypatch: pytest.MonkeyPatch
+    words: list[str], given: dict[str, str], same: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sys.argv", ["train.py", "--lr", "0.1"])
-    before = environment.command({"HOPS_LR": "0.1", "HOPS_RESTART_COUNT": "0"})
+    monkeypatch.setattr("sys.argv", ["train.py", "--lr=0.1", "tcp://n1:29500"])
+    before = environment.command({**SMALL, "HOPS_RESTART_COUNT": "0"})
     monkeypatch.setattr("sys.argv", words)
-    now = environment.command({"HOPS_LR": lr, "HOPS_RESTART_COUNT": "1"})
+    now = environment.command({**given, "HOPS_RESTART_COUNT": "1"})
     assert same_command(before, now) is same
     assert not same_command(None, now)
+
+
+def test_no_word_of_the_command_is_written_down(own: Own, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be a token, and the folder may be open to all."""
+    monkeypatch.setattr("sys.argv", ["train.py", "--key=secret"])
+    monkeypatch.setenv("SLURM_JWT", "secret")
+    own.sign(own.at(99))
+    assert "secret" not in (own.folder / "started.json").read_text()
+
+
+def test_a_handler_that_python_does_not_know_is_one() -> None:
+    before = signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+    try:
+        faulthandler.register(signal.SIGUSR1)
+        assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
+        assert not request.is_free()
+        faulthandler.unregister(signal.SIGUSR1)
+        assert request.is_free()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_which_run_it_is_does_not_excuse_another_command(

@@ -35,11 +35,16 @@ def job(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path_factory.mktemp("node")))
     monkeypatch.setattr(huggingface, "_begun", set())
     monkeypatch.setattr(lightning, "_begun", set())
+    monkeypatch.setattr(request, "_end", Mock(side_effect=Died))
     before = signal.getsignal(signal.SIGTERM)
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, before)
+
+
+class Died(BaseException):
+    """In place of the process, by hops' signal."""
 
 
 def started_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +210,9 @@ def test_two_trainings_at_a_time_in_a_folder_save_nothing(
         do(when)
 
     one._maybe_log_save_evaluate = beside  # type: ignore[method-assign]
-    left(one)
+    with pytest.raises(Died):
+        one.train()
+    assert vars(one)["_maybe_log_save_evaluate"] is beside
     assert "another training" in capsys.readouterr().err
     assert not list(tmp_path.glob("_hops-17/checkpoint-*"))
 
@@ -264,9 +271,13 @@ def test_what_cannot_be_loaded_is_not_tried_again(
     started_again(monkeypatch)
     last = trainer(tmp_path)
     last.fails = ValueError
+    last.asked = 2  # what it would save could not be loaded, either
+    seen = []
+    signal.signal(signal.SIGUSR1, lambda *_: seen.append(last.state.global_step))
     last.train()
-    assert last.resumed is None
+    assert (last.resumed, seen) == (None, [2])
     assert (tmp_path / "_hops-17.failed" / "checkpoint-2").exists()
+    assert not (tmp_path / "_hops-17").exists()
 
 
 @pytest.mark.parametrize("transient", [OSError, MemoryError, torch.cuda.OutOfMemoryError])
@@ -328,10 +339,18 @@ def test_a_training_at_its_end_ends(trainer: type[Trainer], tmp_path: Path) -> N
 
 
 def test_a_save_that_fails_is_as_none(
-    trainer: type[Trainer], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trainer: type[Trainer],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    (tmp_path / "_hops-17").touch()
-    left(trainer(tmp_path, 2))
+    """The signal then ends the training, as without hops. Handed back, a job whose time limit it
+    tells of would begin again for ever.
+    """
+    monkeypatch.setattr(huggingface, "save", Mock(side_effect=OSError("the disk is full")))
+    with pytest.raises(Died):
+        trainer(tmp_path, 2).train()
+    assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
     assert "checkpoint-2: not saved" in capsys.readouterr().err
 
 
