@@ -105,14 +105,15 @@ class CliqueFinder:
         columns = np.sort(np.concatenate([members[:0], *own.values()]))
         able = conflicts.itself & conflicts.with_all({*items, *self._shape[columns].tolist()})
         able[items] = False
-        worth = np.where(able, likely, 0.0)
-        while len(items) < _ITEMS_MAX and worth.any():
-            item = int(np.argmax(worth))
+        able = np.flatnonzero(able & (likely > 0.0))
+        able = able[np.argsort(-likely[able], kind="stable")]
+        while len(items) < _ITEMS_MAX and len(able):
+            item, able = int(able[0]), able[1:]
             items.append(item)
-            worth[~conflicts.of(item)] = 0.0
-            worth[item] = 0.0
-        besides = np.isin(self._shape[columns], items, invert=True)
-        return Clique(np.array(sorted(items), dtype=np.int64), columns[besides])
+            able = able[conflicts.of(item)[able]]
+        inside = np.zeros(len(conflicts), dtype=np.bool_)
+        inside[items] = True
+        return Clique(np.flatnonzero(inside), columns[~inside[self._shape[columns]]])
 
 
 def _violated(
@@ -206,11 +207,19 @@ def entries(cliques: Sequence[Clique], program: Program, columns: Ints) -> tuple
     shape = program.configurations.shape[columns].astype(np.int64)
     by_shape = np.argsort(shape, kind="stable")
     first = np.searchsorted(shape[by_shape], np.arange(len(program.configurations.demands) + 1))
-    holder = []
-    for clique in cliques:
-        lengths = first[clique.items + 1] - first[clique.items]
-        of_items = by_shape[np.repeat(first[clique.items], lengths) + ramp(lengths)]
-        own = np.flatnonzero(np.isin(columns, clique.columns, assume_unique=True))
-        holder.append(np.concatenate([of_items, own]))
-    lengths = np.array([len(own) for own in holder], dtype=np.int64)
-    return np.concatenate([NONE, *holder]), np.repeat(np.arange(len(cliques)), lengths)
+    items, of_item = _joined([clique.items for clique in cliques])
+    lengths = first[items + 1] - first[items]
+    of_items = by_shape[np.repeat(first[items], lengths) + ramp(lengths)]
+    own, of_own = _joined([clique.columns for clique in cliques])
+    at = np.searchsorted(columns, own)
+    there = np.append(columns, -1)[at] == own
+    holder = np.concatenate([of_items, at[there]])
+    which = np.concatenate([np.repeat(of_item, lengths), of_own[there]])
+    order = np.argsort(which, kind="stable")
+    return holder[order], which[order]
+
+
+def _joined(parts: Sequence[Ints]) -> tuple[Ints, Ints]:
+    """All of the parts, and of each the number of its part."""
+    numbers = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    return np.concatenate([NONE, *parts]), numbers
