@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, count
 from time import monotonic
 
@@ -26,7 +28,7 @@ from hopsd.solver.search.dive import dive_at_prices
 from hopsd.solver.search.greedy import fill_idle, greedy_by_prices, greedy_by_weight, repair
 from hopsd.solver.search.local_search import Effort, group_gpus, improve
 from hopsd.solver.search.server_assignment import assign_servers
-from hopsd.solver.tighten import Tightened, tighten, tightening
+from hopsd.solver.tighten import Tightened, Tightening, tighten
 
 _PASSES_MAX = 30
 # Up to this size CBC solves the program as written in less time than a pass.
@@ -74,20 +76,38 @@ def solve_large(
     value = program.scaled_objective
     starts = [greedy_by_weight(program)] + ([] if start is None else [fill_idle(program, start)])
     parts = column_groups(program)
-    prices = find_prices(program, parts, max(map(value, starts)), task.give_up)
-    choice, bound = max([*starts, greedy_by_prices(program, prices)], key=value), prices.bound
-    if len(program.value) <= _WHOLE_MAX and not _enough(program, choice, bound, task):
-        choice, bound = _prove(program, choice, prices, task)
-    tight: ItemPrices = prices
-    for step in _steps(program, parts, prices, value(choice), task, turns):
-        if _enough(program, choice, bound, task):
-            break
-        found = step(program, parts, prices, value(choice), task)
-        tight = min(tight, found.prices, key=lambda known: known.bound)
-        choice, bound = _better(program, choice, found.choice), min(bound, tight.bound)
+    with ExitStack() as children:
+        # Its start and its imports take as long as the prices.
+        ahead = turns != 0 and _needs_cuts(program, parts)
+        cutting = children.enter_context(Tightening(program)) if ahead else None
+        prices = find_prices(program, parts, max(map(value, starts)), task.give_up)
+        choice, bound = max([*starts, greedy_by_prices(program, prices)], key=value), prices.bound
+        if len(program.value) <= _WHOLE_MAX and not _enough(program, choice, bound, task):
+            choice, bound = _prove(program, choice, prices, task)
+        tight: ItemPrices = prices
+        for step in _steps(program, parts, prices, value(choice), task, turns, cutting):
+            if _enough(program, choice, bound, task):
+                break
+            found = step(program, parts, prices, value(choice), task)
+            tight = min(tight, found.prices, key=lambda known: known.bound)
+            choice, bound = _better(program, choice, found.choice), min(bound, tight.bound)
     if not _enough(program, choice, bound, task):
         choice = _passes(program, choice, prices, bound, task)
     return _close(program, choice, prices, tight, bound, task, turns)
+
+
+def _needs_cuts(program: Program, parts: ColumnGroups) -> bool:
+    """Whether equal servers could hold the ends of several even shapes.
+
+    A class plan has none of that, and before cliques the LP gives many jobs a part of the same
+    servers.
+    """
+    groups = classes_of(program)
+    return (
+        len(program.value) > _WHOLE_MAX
+        and equally_idle(groups)
+        and ends_could_share(program, parts, groups)
+    )
 
 
 _Step = Callable[[Program, ColumnGroups, Prices, float, Task], Tightened]
@@ -101,32 +121,40 @@ def _steps(
     value: float,
     task: Task,
     turns: int | None,
+    cutting: Tightening | None,
 ) -> tuple[_Step, ...]:
-    """A start and the relaxation's cuts, or both at once where neither will do.
+    """A start and the relaxation's cuts; both at once if a child is ``cutting`` already, or where a
+    plan worth ``value`` lacks much.
 
-    That is where a plan worth ``value`` lacks much, and where equal servers could hold the ends of
-    several even shapes: a class plan has none of that, and before cliques the LP gives many jobs a
-    part of the same servers. On other equal servers that are short of GPUs only, passes over a
-    class plan take less time than the cuts (2,048 idle GPUs: 2.7 instead of 6 s).
+    On equal servers that are short of GPUs only and hold no even shapes, passes over a class plan
+    take less time than the cuts (2,048 idle GPUs: 2.7 instead of 6 s).
     """
     if turns == 0:
         return (_start,)
-    groups = classes_of(program)
-    alike, crowded = equally_idle(groups), ends_could_share(program, parts, groups)
-    if alike and not (crowded or program.configurations.short_of_more_than_gpus):
+    if cutting is not None:
+        return (partial(_start_and_cuts, cutting),)
+    groups, knapsacks = classes_of(program), program.configurations.short_of_more_than_gpus
+    if equally_idle(groups) and not (ends_could_share(program, parts, groups) or knapsacks):
         return (_start,)
-    lacking = value < (1 - _LACKING * task.gap) * prices.bound
-    return (_start_and_cuts,) if lacking or (alike and crowded) else (_start, _cuts)
+    if value < (1 - _LACKING * task.gap) * prices.bound:
+        return (partial(_start_and_cuts, None),)
+    return _start, _cuts
 
 
 def _start_and_cuts(
-    program: Program, parts: ColumnGroups, prices: Prices, value: float, task: Task
+    cutting: Tightening | None,
+    program: Program,
+    parts: ColumnGroups,
+    prices: Prices,
+    value: float,
+    task: Task,
 ) -> Tightened:
     """Both at the same time; only the first rounds of cuts count with which the gap is met, so that
     it does not matter which of them is done first.
     """
     best = Tightened(prices)
-    with tightening(program, prices, value, task.gap, _share_of(task, _CUTS)) as rounds:
+    with cutting or Tightening(program) as child:
+        rounds = child.rounds(prices, value, task.gap, _share_of(task, _CUTS))
         for found in chain((_start(program, parts, prices, value, task),), rounds):
             choices = [c for c in (best.choice, found.choice) if c is not None]
             best = Tightened(

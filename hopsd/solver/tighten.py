@@ -8,11 +8,12 @@ process: HiGHS inside this one could not be killed, and its crash would be ours.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import reduce
 from io import BytesIO
 from time import monotonic
+from typing import Self
 from zipfile import BadZipFile
 
 import numpy as np
@@ -70,25 +71,42 @@ def tighten(
     Stops once a plan, or ``value``, that of one known, is within the ``gap`` or, with the best so
     far, at ``give_up`` (monotonic seconds).
     """
-    with tightening(program, prices, value, gap, give_up) as found:
-        return _last(found, prices)
+    with Tightening(program) as cutting:
+        return _last(cutting.rounds(prices, value, gap, give_up), prices)
 
 
-@contextmanager
-def tightening(
-    program: Program, prices: Prices, value: float, gap: float, give_up: float
-) -> Iterator[Iterator[Tightened]]:
-    """What :func:`tighten` has found after each linear program and each dive, as it comes; it goes
-    on meanwhile, and stops when the ``with`` ends.
+class Tightening:
+    """:func:`tighten`, one round after the other; it goes on meanwhile, until its ``with`` ends.
+
+    The child starts at once, and imports while prices are found.
     """
-    columns, seconds = program.configurations, give_up - monotonic()
-    large = len(columns.pool) > _SERVERS_MAX or columns.segments is not None
-    if large or seconds <= 0:
-        yield iter(())
-        return
-    with child.Child("hopsd.solver.tighten") as cutting:
-        cutting.ask((program, prices, value, gap, monotonic() + _TOLD_SHARE * seconds))
-        yield _known(program, prices, cutting.answers(give_up))
+
+    def __init__(self, program: Program) -> None:
+        columns = program.configurations
+        large = len(columns.pool) > _SERVERS_MAX or columns.segments is not None
+        self._program = program
+        self._child = None if large else child.Child("hopsd.solver.tighten")
+
+    def rounds(
+        self, prices: Prices, value: float, gap: float, give_up: float
+    ) -> Iterator[Tightened]:
+        """What was found after each linear program and each dive, as it comes; to be called once.
+
+        The work begins with the call.
+        """
+        seconds = give_up - monotonic()
+        if self._child is None or seconds <= 0:
+            return iter(())
+        told = monotonic() + _TOLD_SHARE * seconds
+        self._child.ask((self._program, prices, value, gap, told))
+        return _known(self._program, prices, self._child.answers(give_up))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._child is not None:
+            self._child.end()
 
 
 def _known(program: Program, prices: Prices, records: Iterator[bytes]) -> Iterator[Tightened]:

@@ -111,4 +111,7 @@ class Answering:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
         pass

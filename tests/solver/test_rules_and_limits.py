@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from math import inf
 
@@ -24,7 +22,7 @@ from hopsd.solver.bound.dual_prices import find_prices
 from hopsd.solver.large import Task
 from hopsd.solver.search.greedy import greedy_by_prices, greedy_by_weight
 from hopsd.solver.solve import solve
-from hopsd.solver.tighten import Tightened
+from hopsd.solver.tighten import Tightened, Tightening
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -75,7 +73,7 @@ def test_idle_servers_short_of_gpus_alone_need_no_cuts(monkeypatch: pytest.Monke
         raise AssertionError("cuts")
 
     monkeypatch.setattr(large, "tighten", unwanted)
-    monkeypatch.setattr(large, "tightening", unwanted)
+    monkeypatch.setattr(large, "Tightening", unwanted)
     case, noise = bench.Case.IDLE, bench.Noise.PAIR
     program = program_of(bench.snapshot(512, case, noise, 0))
     made = solve(program, 0.01, 300.0)
@@ -93,13 +91,9 @@ def test_of_cuts_beside_a_start_no_round_counts_after_the_gap_is_met(
     value = program.scaled_objective(choice)
     proven = [replace(prices, bound=value / share) for share in (0.97, 0.98, 0.995, 0.999)]
 
-    @contextmanager
-    def known(*_: object) -> Iterator[Iterator[Tightened]]:
-        yield map(Tightened, proven)
-
-    monkeypatch.setattr(large, "tightening", known)
+    monkeypatch.setattr(Tightening, "rounds", lambda *_: map(Tightened, proven))
     monkeypatch.setattr(large, "_start", lambda *_: Tightened(prices, choice))
     task = Task(0.01, inf, CheckedSolver(lambda *_: Answer()))
-    found = large._start_and_cuts(program, parts, prices, value, task)
+    found = large._start_and_cuts(None, program, parts, prices, value, task)
     assert found.prices.bound == proven[2].bound
     assert found.choice is choice

@@ -65,6 +65,10 @@ class Child:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Kill it, unless it has ended."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

@@ -105,12 +105,12 @@ class CliqueFinder:
         columns = np.sort(np.concatenate([members[:0], *own.values()]))
         able = conflicts.itself & conflicts.with_all({*items, *self._shape[columns].tolist()})
         able[items] = False
-        able = np.flatnonzero(able & (likely > 0.0))
-        able = able[np.argsort(-likely[able], kind="stable")]
-        while len(items) < _ITEMS_MAX and len(able):
-            item, able = int(able[0]), able[1:]
+        more = np.flatnonzero(able & (likely > 0.0))
+        more = more[np.argsort(-likely[more], kind="stable")]
+        while len(items) < _ITEMS_MAX and len(more):
+            item, more = int(more[0]), more[1:]
             items.append(item)
-            able = able[conflicts.of(item)[able]]
+            more = more[conflicts.of(item)[more]]
         inside = np.zeros(len(conflicts), dtype=np.bool_)
         inside[items] = True
         return Clique(np.flatnonzero(inside), columns[~inside[self._shape[columns]]])
