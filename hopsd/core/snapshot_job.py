@@ -27,6 +27,11 @@ from hopsd.model.job import Job, JobState
 from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
 from hopsd.model.rules import ANYWHERE, Rules
 
+MINGLED_NOTE = (
+    "how long its ranks communicate is not known, as only DistributedDataParallel tells: it counts"
+    " as forward and backward time, so speeds are less certain for shapes not yet measured"
+)
+
 
 class Speeds:
     """Estimates for jobs on the nodes where they may run, shared by jobs with equal ones."""
@@ -102,7 +107,8 @@ def snapshot_job(of: Sources, context: Context) -> SnapshotJob:
     unsaved = UNSAVED_NOTE if of.stay is Stay.UNTIL_SAVED else ""
     switches = switches_note(of.read, context.reading.nodes, of.record.wait_seconds)
     types = context.types.of(of.read)
-    notes = [left_out, _fewer_cores(of.read, rules), types, switches, unsaved]
+    mingled = "" if of.record.communication_timed is not False else MINGLED_NOTE
+    notes = [left_out, _fewer_cores(of.read, rules), types, switches, unsaved, mingled]
     if left_out:
         of = replace(of, comment=replace(of.comment, reqs=reqs))
     expected = _expected(of, context)

@@ -82,6 +82,9 @@ class Learner:
                     program=program,
                     samples_planned=collected.samples_planned.get(job, record.samples_planned),
                     saved=record.saved or collected.saved.get(job, record.saved),
+                    communication_timed=collected.communication_timed.get(
+                        job, record.communication_timed
+                    ),
                 )
             )
         self._store.save_jobs(changed)

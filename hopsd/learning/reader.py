@@ -17,6 +17,7 @@ from hopsd.core.report.rates import Counted, Process, counted, process_of, speed
 from hopsd.core.report.reports import MAX_BYTES, Report, parse_report
 from hopsd.core.report.training_state import (
     Run,
+    communication_timed,
     out_of_memory,
     programs_of,
     restart_seconds,
@@ -62,7 +63,8 @@ class Collected:
     ``restart_seconds``: from Slurm's start of the
     present run to its first optimizer step. ``programs``: hash of the script that a job trains
     with, from the newest run that reported it. ``saved``: whether a training job was seen to
-    save. ``shortages``: GPU types whose memory was too small. ``unread``: why the folder could
+    save. ``communication_timed``: whether a job's ranks tell how long they communicate.
+    ``shortages``: GPU types whose memory was too small. ``unread``: why the folder could
     not be read, if so.
     """
 
@@ -76,6 +78,7 @@ class Collected:
     shortages: tuple[Shortage, ...] = ()
     samples_planned: Mapping[JobId, float | None] = field(default_factory=dict)
     unread: str = ""
+    communication_timed: Mapping[JobId, bool] = field(default_factory=dict)
 
 
 class _Budget:
@@ -270,6 +273,7 @@ class ReportReader:
             saved=seen_saving(reports.values()),
             shortages=tuple(self._shortages(reports.values(), job, reading, programs)),
             samples_planned=samples_planned(reports.values(), jobs),
+            communication_timed=communication_timed(reports.values()),
         )
 
     def _shortages(
@@ -343,6 +347,7 @@ def _together(learnt: Iterable[Collected], refused: Iterable[Refused], unread: s
         tuple(shortage for found in every for shortage in found.shortages),
         {job: samples for found in every for job, samples in found.samples_planned.items()},
         unread,
+        {job: timed for found in every for job, timed in found.communication_timed.items()},
     )
 
 

@@ -23,7 +23,8 @@ class JobRecord:
     have ended since ``submit``. ``program``: hash of the training script as reported, "" if
     unknown. ``saved``: whether it was seen to save a checkpoint, None: it reported nothing.
     ``samples_planned``: in all, as the training's own loops show it, None: they do not.
-    ``account``: Slurm's, "" if it has none.
+    ``account``: Slurm's, "" if it has none. ``communication_timed``: whether its ranks tell how
+    long they communicate, None: unknown, or one rank.
     """
 
     id: JobId
@@ -53,6 +54,7 @@ class JobRecord:
     saved: bool | None = None
     samples_planned: float | None = None
     account: str = ""
+    communication_timed: bool | None = None
 
     @property
     def latency_ratio(self) -> float | None:

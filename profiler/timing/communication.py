@@ -34,12 +34,14 @@ class Communication:
     and ends when the last rank was and the bytes have been sent. So the ranks exchange, through
     the store of their rendezvous and beside the training, when each was ready. ``seconds`` is the
     mean of this rank's all-reduces, from the first bucket's start to the last one's end; ``wait``
-    is the part of it before the last rank was ready. None if unknown.
+    is the part of it before the last rank was ready. None if unknown. ``heard``: there was a
+    data-parallel model, so that they will be known.
     """
 
     def __init__(self) -> None:
         self.seconds: float | None = None
         self.wait: float | None = None
+        self.heard = False
         self._models: list[weakref.ref[Any]] = []
         self._seen: dict[int, tuple[float, float]] = {}
         self._store: Any = None
@@ -52,6 +54,7 @@ class Communication:
             original(model, *args, **kwargs)
             self._models = [ref for ref in self._models if ref() is not None]
             self._models.append(weakref.ref(model))
+            self.heard = True
             with suppress(Exception):  # a private interface: of every PyTorch from 2.1 to 2.13
                 if model.device_type == "cpu":
                     model._set_ddp_runtime_logging_sample_rate(OFTEN)

@@ -190,7 +190,7 @@ class Session:
 
     def _forked(self) -> None:
         """Start anew in a forked child: a rank that trains, or a DataLoader worker."""
-        self._below = self._below or self._hooks.recorder.trains
+        self._below = self._below or self._hooks.trains
         self._hooks.begin_anew(self._new_recorder())
         self._communication.forget()
         self._adopt_process()
@@ -318,6 +318,7 @@ class Session:
             "batch": _per_iteration(samples, counts.iterations),
             "params": self._hooks.params,
             "interrupted": counts.interrupted,
+            "communication_timed": self._communication.heard if world > 1 else None,
             "failure": self._hooks.failure,
             "out_of_memory": self._short,
             "timed": timed,

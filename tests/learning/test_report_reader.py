@@ -57,6 +57,22 @@ def test_one_rank_saves_for_all(tmp_path: Path) -> None:
     assert collected.samples_done == {"17": pytest.approx(2 * 3200 + 2 * 3296)}
 
 
+@pytest.mark.parametrize(
+    ("told", "known"),
+    [((True, True), {"17": True}), ((True, False), {"17": False}), ((None, None), {})],
+)
+def test_whether_ranks_tell_how_long_they_communicate(
+    tmp_path: Path, told: tuple[bool | None, bool | None], known: dict[str, bool]
+) -> None:
+    put(tmp_path, report(world=2, communication_timed=told[0]))
+    put(tmp_path, report(world=2, rank=1, pid=2, communication_timed=told[1]))
+    collected = look(ReportReader(tmp_path), reading(job()))
+    assert collected.communication_timed == known
+    put(tmp_path, report(run=1, world=2, communication_timed=True))
+    collected = look(ReportReader(tmp_path), reading(job(restarts=1)))
+    assert collected.communication_timed == {"17": True}
+
+
 OLD, NEW = "0123456789ab", "ba9876543210"
 
 

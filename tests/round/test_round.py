@@ -618,6 +618,19 @@ def test_a_job_that_would_lose_all_its_work_stays(
     assert ("seen to save" in built.notes.get(JobId("1"), "")) == stays
 
 
+@pytest.mark.parametrize("timed", [None, True, False])
+def test_explain_says_where_communication_is_not_told_apart(timed: bool | None) -> None:
+    """As with FSDP, DeepSpeed and pipelines."""
+    port, memory = cluster(comment(1)), store()
+    run_round(port, memory, hops, SETTINGS, None)
+    memory.save_jobs(
+        [replace(record, communication_timed=timed) for record in memory.jobs().values()]
+    )
+    notes = run_round(port, memory, hops, SETTINGS, None).built.notes
+    told = "how long its ranks communicate is not known" in notes.get(JobId("1"), "")
+    assert told == (timed is False)
+
+
 def test_a_reserved_node_does_not_part_the_others() -> None:
     """A job on several nodes takes neighbours, as those on both sides of a reservation are."""
     nodes = [replace(NODES[0], name=NodeName(f"n{number}")) for number in range(3)]

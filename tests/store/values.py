@@ -156,4 +156,5 @@ job_records = every_field(
     saved=st.none() | st.booleans(),
     samples_planned=st.none() | reals,
     account=texts,
+    communication_timed=st.none() | st.booleans(),
 )

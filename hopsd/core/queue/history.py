@@ -117,6 +117,7 @@ def advance(
         saved=old.saved,
         samples_planned=old.samples_planned,
         account=job.account or old.account,
+        communication_timed=old.communication_timed,
     )
 
 

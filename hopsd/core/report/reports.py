@@ -43,7 +43,8 @@ class Report:
     ``timed_*``: the iterations whose wall time is known, without warm-up and evaluation.
     ``phases``: their phase times, None before any was timed. ``profiling``: the run is a profile
     run, and its training is thrown away. ``out_of_memory``: the process ended because a GPU's
-    memory was too small.
+    memory was too small. ``communication_timed``: whether the time that ranks communicate is told
+    apart from that of the passes, None if there is one rank or an older plugin.
     ``first_step`` and ``at`` are seconds since the epoch, by the compute node's clock.
     """
 
@@ -66,6 +67,7 @@ class Report:
     phases: Phases | None
     profiling: bool
     out_of_memory: bool = False
+    communication_timed: bool | None = None
 
 
 def parse_report(data: bytes, file_name: str, now: float) -> Report:
@@ -104,10 +106,18 @@ def parse_report(data: bytes, file_name: str, now: float) -> Report:
         phases=parse_phases(document, timed_iterations, timed_samples),
         profiling=document.get("mode") == "profiling",
         out_of_memory=document.get("out_of_memory") is True,
+        communication_timed=_flag(document, "communication_timed"),
     )
     _check_sense(report, file_name)
     _check_age(report, now)
     return report
+
+
+def _flag(document: Mapping[str, Any], key: str) -> bool | None:
+    flag = document.get(key)
+    if flag is not None and not isinstance(flag, bool):
+        raise FormatError(f"{key}: accepted are true, false and null")
+    return flag
 
 
 def _program(document: Mapping[str, Any]) -> str:

@@ -42,6 +42,18 @@ def seen_saving(reports: Iterable[Report]) -> dict[JobId, bool]:
     return saved
 
 
+def communication_timed(reports: Iterable[Report]) -> dict[JobId, bool]:
+    """Whether each job that trains on several ranks tells in its newest run how long they
+    communicate; omitted where no run says.
+    """
+    runs: dict[Run, bool] = {}
+    for report in reports:
+        timed, run = report.communication_timed, (report.job, report.run)
+        if timed is not None and report.phases is not None and not report.phases.inference:
+            runs[run] = timed and runs.get(run, True)
+    return {job: timed for (job, _), timed in sorted(runs.items())}
+
+
 def out_of_memory(reports: Iterable[Report], job: JobReading) -> list[Report]:
     """The reports of ``job`` that say so, of runs that did not complete: some programs try batch
     sizes until one fits, in processes of their own.

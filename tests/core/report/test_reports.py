@@ -54,6 +54,7 @@ from hopsd.errors import FormatError
         {"pid": 1},
         {"saved": 104},
         {"saved": -1},
+        {"communication_timed": "yes"},
         {"program": None},
         {"program": "/etc/passwd"},
         {"program": "0123456789AB"},

@@ -20,6 +20,7 @@ def test_ranks_that_share_a_batch_tell_their_shares(node: Node, kind: str) -> No
     reports = node.torchrun(2, "ranks", kind).reports
     assert [(r["iterations"], r["failure"]) for r in reports] == [(ITERATIONS, "")] * 2
     assert sum(r["samples"] for r in reports) == ITERATIONS * BATCH
+    assert [r["communication_timed"] for r in reports] == [False] * 2
 
 
 def test_a_rank_that_reads_for_others_tells_what_it_trains_on(node: Node) -> None:
@@ -38,6 +39,7 @@ def test_waiting_and_traffic_agree_with_clocks_around_the_all_reduces(
         done = node.torchrun(ranks, "ranks", "local")
         found = [r["basics"] for r in done.reports]
         told = [(basics["t_w"], basics["t_c"]) for basics in found]
+        assert all(report["communication_timed"] for report in done.reports)
         clocks = json.loads(done.out.splitlines()[-1])
         bound = 0.1 * min(basics["t_iter"] for basics in found)
         if all(
