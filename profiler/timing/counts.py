@@ -68,6 +68,23 @@ class Counts:
         by_data = self.backward_by_data
         by_data[bin_] = by_data.get(bin_, 0.0) + seconds["backward"]
 
+    def usual(self, seconds: dict[str, list[float]], ends: list[float], samples: float) -> None:
+        """Count and time iterations of one batch and one pass each.
+
+        Given are the times of their phases, their ends, and their samples in all.
+        """
+        count = len(ends)
+        self.count(samples, count, read=True)
+        self.timed_samples += samples
+        self.timed_batches += count
+        begins = [self.last_step, *ends]
+        self.iteration.extend([end - begin for begin, end in zip(begins, ends)])  # noqa: B905
+        bins = {name: self.phases[name].extend(times) for name, times in seconds.items()}
+        by_data = self.backward_by_data
+        for bin_, backward in zip(bins["data"], seconds["backward"]):  # noqa: B905
+            by_data[bin_] = by_data.get(bin_, 0.0) + backward
+        self.end(ends[-1], count, count)
+
     def add_on_device(self, seconds: dict[str, float]) -> None:
         """Add the GPU's times of an iteration that was timed earlier."""
         for name, series in self.on_device.items():

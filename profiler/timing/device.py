@@ -51,15 +51,15 @@ class CudaClock:
         if self.marks:
             self._record(phase)
 
-    def cut(self, *, keep: bool) -> None:
-        """End an iteration at the last mark."""
+    def cut(self, *, keep: bool, iterations: int = 1) -> None:
+        """End an iteration at the last mark, or several that had none."""
         done, self.marks = self.marks, []
         if keep and len(done) > 1 and len(self._pending) < MOST_PENDING:
             self._pending.append(done)
             self._resting = self._every
         else:
             self._drop(done)
-        self._resting = max(0, self._resting - 1)
+        self._resting = max(0, self._resting - iterations)
 
     def begin(self) -> None:
         """An iteration begins now."""

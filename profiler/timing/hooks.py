@@ -3,8 +3,8 @@
 Every hook calls PyTorch with the same arguments, and reads a clock before and after. An error
 in a hook of ours switches the profiler off and never affects training.
 
-A hook only notes what happened: a method of the recorder and its arguments. The recorder is told
-of several short iterations together.
+A hook only notes what happened: a method of the recorder and its argument. The recorder is told of
+several short iterations together.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ from hops_profiler.timing.recorder import UNSEEN, Recorder
 from torch.optim import optimizer as optim
 from torch.utils.data import dataloader
 
-enter, leave, given = Recorder.enter, Recorder.leave, Recorder.given
-fetched, evaluates, stepped = Recorder.fetched, Recorder.evaluates, Recorder.stepped
+begin_data, fetched, ran_out = Recorder.begin_data, Recorder.fetched, Recorder.ran_out
+begin_backward, given = Recorder.begin_backward, Recorder.given
+begin_update, stepped = Recorder.begin_update, Recorder.stepped
+leave, evaluates = Recorder.leave, Recorder.evaluates
 
 LOOKS = (1, 2)
 """Iterations after which the forward passes' inputs are inspected; those are not timed."""
@@ -50,8 +52,8 @@ next iteration, which makes it three times as slow."""
 TOGETHER_SECONDS = 0.1
 """The first step after so long is told, with those before it."""
 
-MOST_EVENTS = 1000
-"""More are told wherever the loop is: an evaluation has no steps."""
+MOST_NOTED = 2000
+"""More methods and arguments are told wherever the loop is: an evaluation has no steps."""
 
 
 class Hooks:
@@ -74,8 +76,9 @@ class Hooks:
         self._recorder = recorder
         self._iterated = iterated
         self._inputs = Inputs()
-        self._events: deque[tuple[Any, ...]] = deque()
-        self._note = self._events.append
+        # Methods and their arguments in turn: tuples of them would keep the garbage collector busy.
+        self._events: list[Any] = []
+        self._note = self._events.extend
         self._telling, self._tells = RLock(), False
         self._at_once = True  # each event is told
         self._left, self._due = 0, 0.0  # steps and time until the recorder is told
@@ -91,6 +94,11 @@ class Hooks:
         """Told of all so far."""
         self._tell()
         return self._recorder
+
+    @property
+    def trains(self) -> bool:
+        """True once a step or many backward passes were told of. To be asked without the lock."""
+        return self._recorder.trains
 
     @property
     def params(self) -> int:
@@ -131,6 +139,7 @@ class Hooks:
 
     def _fail(self, error: Exception) -> None:
         self._inputs.rest()
+        self._events.clear()
         self.off, self.failure = True, self.failure or repr(error)[:500]
 
     def _attach_loader(self) -> None:
@@ -144,27 +153,30 @@ class Hooks:
         def timed(loader: Any) -> Any:
             if self.off:
                 return fetch(loader)
-            if self._thread != get_ident() and self._thread is not None:
-                batch = fetch(loader)
+            if self._thread is not None and self._thread != get_ident():
+                batch, now = fetch(loader), 0.0
             else:
-                note((enter, "data", perf_counter()))
+                note((begin_data, perf_counter()))
                 if self._at_once:
                     self._tell()
                 try:
                     batch = fetch(loader)
-                finally:
+                except BaseException as error:
                     note((leave, perf_counter()))
-                    if self._at_once:
-                        self._tell()
+                    if isinstance(error, StopIteration):
+                        note((ran_out, None))
+                    raise
+                now = perf_counter()
             try:
                 sizes = loader.__dict__.get("_hops_sizes")
                 if sizes is not self._sizes or not sizes:
                     self._sizes, self._reading = sizes, weakref.ref(loader)
-                note((fetched, (sizes and sizes.popleft()) or samples_of(batch)))
+                size = (sizes and sizes.popleft()) or samples_of(batch)
+                note((leave, now, fetched, size) if now else (fetched, size))
                 if self._at_once:
                     if self._tell():
                         self._iterated()
-                elif len(events) > MOST_EVENTS:
+                elif len(events) > MOST_NOTED:
                     self._tell()
             except Exception as error:
                 self._fail(error)
@@ -200,7 +212,7 @@ class Hooks:
                 return original(*args, **kwargs)
             if self._inputs.looking:
                 note((given, self._inputs.take()))
-            note((enter, "backward", perf_counter()))
+            note((begin_backward, perf_counter()))
             if self._at_once:
                 self._tell()
             try:
@@ -210,7 +222,7 @@ class Hooks:
                 if self._at_once:
                     if self._tell():
                         self._end_iteration()
-                elif len(events) > MOST_EVENTS:
+                elif len(events) > MOST_NOTED:
                     self._tell()
 
         torch.autograd.backward = backward
@@ -223,8 +235,8 @@ class Hooks:
         @functools.wraps(evaluate)
         def evaluated(module: Any) -> Any:
             if not (self.off or compiling()):
-                self._note((evaluates,))
-                if len(events) > MOST_EVENTS:
+                self._note((evaluates, None))
+                if len(events) > MOST_NOTED:
                     self._tell()
             return evaluate(module)
 
@@ -242,7 +254,7 @@ class Hooks:
 
     def _tell(self) -> bool:
         """Tell the recorder of all events so far. True if the last one ended an iteration."""
-        events, recorder, ended = self._events, self._recorder, False
+        events, recorder, ended, told = self._events, self._recorder, False, 0
         # A save in another thread, or in a signal's handler, may ask for the counts in the middle.
         # A handler may also raise anywhere: only `with` gives back a lock whatever happens.
         with self._telling:
@@ -250,14 +262,21 @@ class Hooks:
                 return False
             try:
                 self._tells = True
-                while events:
-                    what, *arguments = events.popleft()
-                    ended = what(recorder, *arguments)
+                while told < len(events):
+                    several = recorder.usual(events, told) if events[told] is begin_data else 0
+                    if several:
+                        told += several
+                        ended = self._stepped = True
+                        continue
+                    what, argument = events[told], events[told + 1]
+                    told += 2
+                    ended = what(recorder, argument)
                     if ended and what is stepped:
                         self._stepped = True
             except Exception as error:
                 self._fail(error)
             finally:
+                del events[:told]
                 self._tells = False
         return ended
 
@@ -265,7 +284,7 @@ class Hooks:
         if self.off or compiling() or self._elsewhere():
             return
         self._stepping = id(optimizer)
-        self._note((enter, "update", perf_counter()))
+        self._note((begin_update, perf_counter()))
         if self._at_once:
             self._tell()
 
@@ -273,14 +292,14 @@ class Hooks:
         if self.off or compiling() or self._elsewhere():
             return
         now, key = perf_counter(), id(optimizer)
-        self._note((leave, now))
         if self._stepping == key:
             self._stepping = None
             if key not in self._trained:
                 self._meet(optimizer)
-            self._note((stepped, key, now))
+            self._note((leave, now, stepped, key))
             self._left -= 1
-        # else its base class's step, which it calls, has already counted it
+        else:  # its base class's step, which it calls, has already counted it
+            self._note((leave, now))
         if self._left <= 0 or self._at_once or now >= self._due:
             self._left = 0  # where no iteration ends with it, the next step is told, too
             # Ranks meet at the gate: also if another thread has told of this step.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import math
+from collections import Counter
+from collections.abc import Sequence
+from math import log10, sqrt
 
 BINS_PER_DECADE = 24
 SMALLEST = 1e-6
@@ -28,9 +30,19 @@ class Series:
         self.count += 1
         self.sum += seconds
         self.squares += seconds * seconds
-        bin_ = int(BINS_PER_DECADE * math.log10(seconds / SMALLEST)) if seconds > SMALLEST else 0
+        bin_ = int(BINS_PER_DECADE * log10(seconds / SMALLEST)) if seconds > SMALLEST else 0
         self.bins[bin_] = self.bins.get(bin_, 0) + 1
         return bin_
+
+    def extend(self, seconds: Sequence[float]) -> list[int]:
+        """Like :meth:`add` for each of many times; return their bins."""
+        self.count += len(seconds)
+        self.sum = sum(seconds, self.sum)
+        self.squares = sum([s * s for s in seconds], self.squares)
+        found = [int(BINS_PER_DECADE * log10(s / SMALLEST)) if s > SMALLEST else 0 for s in seconds]
+        for bin_, count in Counter(found).items():
+            self.bins[bin_] = self.bins.get(bin_, 0) + count
+        return found
 
     @property
     def mean(self) -> float:
@@ -41,7 +53,7 @@ class Series:
         """Standard deviation; 0 below two values."""
         if self.count < 2:
             return 0.0
-        return math.sqrt(max(0.0, self.squares / self.count - self.mean**2))
+        return sqrt(max(0.0, self.squares / self.count - self.mean**2))
 
     def quantile(self, share: float) -> float:
         """The time below which ``share`` of the values lie, to the middle of its bin."""

@@ -41,6 +41,16 @@ class Usual:
         kind = self._kinds.get(passes)
         return kind is not None and kind[0] == fetches and kind[1] == evaluations
 
+    def lacks_one(self, passes: int, fetches: int) -> bool:
+        """True of an iteration that read one batch less than usual."""
+        kind = self._kinds.get(passes)
+        return kind is not None and kind[0] == fetches + 1
+
+    def confirmed(self, times: int, samples: float) -> None:
+        """Note so many usual iterations of one pass over one batch, the last of ``samples``."""
+        kind = self._kinds[1]
+        kind[2:] = min(SURE, kind[2] + times), samples, 1
+
     def trained(self, passes: int, samples: float, batches: float) -> None:
         """Note that a usual iteration trained on ``samples`` in ``batches``."""
         self._kinds[passes][3:] = samples, batches

@@ -55,17 +55,17 @@ def train(gpu: Gpu, clock: CudaClock, iterations: int) -> Recorder:
     """The loop only queues work: by the CPU's clock nothing takes any time."""
     recorder = Recorder(clock)
     for _ in range(iterations):
-        recorder.enter("data", 0.0)
+        recorder.begin_data(0.0)
         recorder.leave(0.0)
         recorder.fetched(8)
         gpu.work(0.2)
-        recorder.enter("backward", 0.0)
+        recorder.begin_backward(0.0)
         gpu.work(0.3)
         recorder.leave(0.0)
-        recorder.enter("update", 0.0)
+        recorder.begin_update(0.0)
         gpu.work(0.1)
         recorder.leave(0.0)
-        recorder.stepped(1, 0.0)
+        recorder.stepped(1)
         recorder.present()
     return recorder
 

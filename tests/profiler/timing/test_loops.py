@@ -490,17 +490,17 @@ def test_another_thread_may_ask_for_the_counts_at_any_time() -> None:
     """As one does that saves checkpoints in the background: the order of events stays."""
     asked, over, told = threading.Event(), threading.Event(), []
 
-    def slow(_: object) -> None:
+    def slow(*_: object) -> None:
         asked.set()
         over.wait()
         told.append("first")
 
     with hops_profiler.profile() as seen:
-        seen._hooks._note((slow,))
+        seen._hooks._note((slow, None))
         first = threading.Thread(target=lambda: seen._hooks.recorder)
         first.start()
         asked.wait()
-        seen._hooks._note((lambda _: told.append("second"),))
+        seen._hooks._note((lambda *_: told.append("second"), None))
         second = threading.Thread(target=seen._hooks._tell)
         second.start()
         over.set()
@@ -528,7 +528,7 @@ def test_a_handler_that_raises_while_events_are_told_keeps_nobody_from_telling()
                         seen._hooks._tell()
                 except TimeoutError:
                     ended += 1
-            seen._hooks._note((lambda _: told.append("told"),))
+            seen._hooks._note((lambda *_: told.append("told"), None))
             telling = threading.Thread(target=seen._hooks._tell, daemon=True)
             telling.start()
             telling.join(10)
@@ -542,6 +542,34 @@ def test_what_is_noted_between_steps_does_not_grow_for_ever() -> None:
     """A server of inference requests that calls ``eval()`` before each."""
     model = nn.Linear(1, 1)
     with hops_profiler.profile() as seen:
-        for _ in range(2 * hooks.MOST_EVENTS):
+        for _ in range(2 * hooks.MOST_NOTED):
             model.eval()
-        assert len(seen._hooks._events) <= hooks.MOST_EVENTS + 1
+        assert len(seen._hooks._events) <= hooks.MOST_NOTED + 2
+
+
+def test_a_handler_that_saves_while_the_recorder_is_told_is_not_waited_for() -> None:
+    told: list[str] = []
+
+    def handled(*_: object) -> None:
+        assert not seen._hooks._tell()
+        told.append("first")
+
+    with hops_profiler.profile() as seen:
+        seen._hooks._note((handled, None))
+        seen._hooks._note((lambda *_: told.append("second"), None))
+        seen.summary()
+    assert told == ["first", "second"]
+
+
+def test_after_a_failure_nothing_is_kept_and_the_first_one_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(*_: object) -> None:
+        raise ValueError("first")
+
+    with hops_profiler.profile() as seen:
+        monkeypatch.setattr(seen._hooks, "failure", "")
+        for _ in range(3):
+            seen._hooks._note((broken, None))
+        told = seen.summary()
+        assert (told["failure"], len(seen._hooks._events)) == ("ValueError('first')", 0)

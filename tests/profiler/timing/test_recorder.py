@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hops_profiler.timing.basics import pattern
 from hops_profiler.timing.counts import PHASES, WARMUP
@@ -19,7 +21,7 @@ class Loop:
         self.now = 100.0
 
     def phase(self, name: str, seconds: float) -> None:
-        self.recorder.enter(name, self.now)
+        getattr(self.recorder, f"begin_{name}")(self.now)
         self.now += seconds
         self.recorder.leave(self.now)
 
@@ -29,7 +31,7 @@ class Loop:
 
     def step(self, optimizer: int = 1, seconds: float = 0.4) -> bool:
         self.phase("update", seconds)
-        return self.recorder.stepped(optimizer, self.now)
+        return self.recorder.stepped(optimizer)
 
     def iteration(self) -> None:
         """Data 0.1 s, forward 0.2 s, backward 0.3 s, clipping and update 0.5 s, rest 0.05 s."""
@@ -80,6 +82,42 @@ def test_a_loop_that_reads_ahead_is_not_taken_for_one_that_evaluates() -> None:
     assert recorder.samples == 80
 
 
+@pytest.mark.parametrize("evaluates", [True, False])
+def test_a_loop_that_reads_a_batch_ahead_is_timed_to_the_end_of_each_epoch(evaluates: bool) -> None:
+    """As accelerate's loaders are. The end of the loader's workers is part of the last iteration,
+    and the last batch is shorter."""
+    loop, epochs = Loop(), 5
+    recorder = loop.recorder
+
+    def train() -> None:
+        loop.now += 0.2
+        loop.phase("backward", 0.3)
+        loop.now += 0.1
+        loop.step()
+        loop.now += 0.05
+
+    for _ in range(epochs):
+        loop.fetch()
+        for batch in range(9):
+            loop.fetch(samples=8 if batch < 8 else 3)
+            train()
+        recorder.begin_data(loop.now)
+        loop.now += 0.6
+        recorder.leave(loop.now)
+        recorder.ran_out()
+        train()
+        for _ in range(7 * evaluates):
+            loop.fetch(samples=64)
+    counts = recorder.counts
+    assert counts.iterations == 10 * epochs
+    evaluations = (epochs - 1) * evaluates
+    assert counts.interrupted == evaluations
+    assert counts.iteration.count == 10 * epochs - WARMUP - evaluations
+    timed = counts.iteration.count * 1.15 + 0.5 * epochs + 0.1 * (epochs - 1 - evaluations)
+    assert counts.iteration.sum == pytest.approx(timed)
+    assert recorder.samples == pytest.approx(75 * epochs, abs=10 * epochs)
+
+
 def test_a_trial_before_training_counts_nothing() -> None:
     loop = Loop()
     for _ in range(5):
@@ -121,7 +159,7 @@ def test_steps_within_the_backward_pass_are_updates() -> None:
     for _ in range(WARMUP + 2):
         loop.fetch()
         loop.now += 0.2
-        recorder.enter("backward", loop.now)
+        recorder.begin_backward(loop.now)
         for optimizer in (1, 2):
             loop.now += 0.3
             loop.step(optimizer)
@@ -137,16 +175,80 @@ def test_a_forward_pass_within_the_step_is_forward() -> None:
     loop = Loop()
     for _ in range(WARMUP + 2):
         loop.fetch()
-        loop.recorder.enter("update", loop.now)
+        loop.recorder.begin_update(loop.now)
         loop.now += 0.2
         loop.phase("backward", 0.3)
         loop.now += 0.1
         loop.recorder.leave(loop.now)
-        loop.recorder.stepped(1, loop.now)
+        loop.recorder.stepped(1)
     seconds = {name: series.mean for name, series in loop.recorder.counts.phases.items()}
     assert seconds == pytest.approx(
         {"data": 0.1, "forward": 0.2, "backward": 0.3, "update": 0.1, "rest": 0.0}
     )
+
+
+KINDS = ["usual", "usual", "usual", "evaluated", "accumulated", "unread", "alien", "dry", "looked"]
+
+
+def _events(kinds: list[tuple[str, int]]) -> list[Any]:
+    """What happens in iterations of these kinds and sizes: methods and their arguments in turn."""
+    events: list[Any] = []
+    now = 64.0
+
+    def note(*what: object) -> None:
+        nonlocal now
+        now += 1 / 64 * (1 + len(events) % 5)
+        events.extend(what if len(what) == 2 else (*what, now))
+
+    def batch(size: int) -> None:
+        note(Recorder.begin_data)
+        note(Recorder.leave)
+        note(Recorder.fetched, size)
+
+    for kind, size in kinds:
+        if kind == "dry":
+            note(Recorder.begin_data)
+            note(Recorder.leave)
+            note(Recorder.ran_out, None)
+        if kind == "evaluated":
+            note(Recorder.evaluates, None)
+            batch(64)
+        for _ in range(1 + (kind == "accumulated")):
+            if kind not in ("unread", "dry"):
+                batch(size)
+            if kind == "looked":
+                note(Recorder.given, 5)
+            note(Recorder.begin_backward)
+            note(Recorder.leave)
+        note(Recorder.begin_update)
+        note(Recorder.leave)
+        note(Recorder.stepped, 2 if kind == "alien" else 1)
+    return events
+
+
+def _told(events: list[Any], *, together: bool) -> Recorder:
+    recorder, at = Recorder(), 0
+    while at < len(events):
+        several = recorder.usual(events, at) if together else 0
+        if not several:
+            events[at](recorder, events[at + 1])
+        at += several or 2
+    return recorder
+
+
+@given(st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 9)), max_size=40))
+def test_usual_iterations_may_be_told_together(kinds: list[tuple[str, int]]) -> None:
+    events = _events([("usual", 8)] * 4 + kinds + [("usual", 8)] * 2)
+    one, several = _told(events, together=False), _told(events, together=True)
+    found = [vars(recorder) | vars(recorder.counts) for recorder in (one, several)]
+    for each in found:
+        for name in ("counts", "iteration", "phases", "on_device", "took", "_usual"):
+            del each[name]
+    assert found[0] == found[1]
+    for name, series in one.counts.phases.items():
+        assert series.as_json() == several.counts.phases[name].as_json()
+    assert one.counts.iteration.as_json() == several.counts.iteration.as_json()
+    assert one._usual._kinds == several._usual._kinds
 
 
 @given(
@@ -164,16 +266,16 @@ def test_whatever_is_said_no_time_is_lost_or_counted_twice(said: list[tuple[str,
     for what, seconds in said:
         now += seconds
         if what in ("data", "backward", "update"):
-            recorder.enter(what, now)
+            getattr(recorder, f"begin_{what}")(now)
         elif what == "leave":
             recorder.leave(now)
         elif what == "fetched":
             recorder.leave(now)
             recorder.fetched(4)
         else:
-            recorder.enter("update", now)
+            recorder.begin_update(now)
             recorder.leave(now)
-            recorder.stepped(int(what[-1]), now)
+            recorder.stepped(int(what[-1]))
     counts = recorder.counts
     parts = sum(counts.phases[name].sum for name in PHASES)
     assert parts == pytest.approx(counts.iteration.sum)
