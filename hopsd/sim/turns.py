@@ -195,7 +195,7 @@ class Turns:
         """Have GPUs train their tasks in the schedule's order; returns how many rounds begin."""
         first, scale = instance.first_task.tolist(), instance.scale.tolist()
         owner, round_of = instance.job_of_task.tolist(), instance.round_of_task.tolist()
-        planned, place = (made.start + now).tolist(), made.gpu.tolist()
+        place = made.gpu.tolist()
         rounds = instance.rounds.tolist()
         piece = [j.left / (k * r) for j, k, r in zip(jobs, scale, rounds, strict=True)]
         turn, ready, servers = [-1] * len(jobs), [0.0] * len(jobs), [1] * len(jobs)
@@ -206,7 +206,7 @@ class Turns:
             if n in stopped:
                 continue
             if r != turn[n]:
-                if max(planned[task], job.synced, gpu.free) >= until:
+                if max(now, job.synced, gpu.free) >= until:
                     stopped.add(n)
                     continue
                 turn[n], ready[n], begun = r, job.synced, begun + 1
@@ -214,7 +214,7 @@ class Turns:
                 servers[n] = len({self._gpus[m].server.name for m in own})
                 last = r + 1 == rounds[n]
                 job.left = 0.0 if last else job.left - piece[n] * scale[n]
-            self._train(job, gpu, max(planned[task], ready[n]), piece[n], servers[n])
+            self._train(job, gpu, max(now, ready[n]), piece[n], servers[n])
         return begun
 
     def _train(self, job: _Training, gpu: _Gpu, begin: float, samples: float, servers: int) -> None:
