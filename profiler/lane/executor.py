@@ -262,8 +262,13 @@ class Executor:
         return self._settings.iterations or max(1, int(self._settings.turn / worker.pace))
 
     def _left(self, worker: Worker) -> float | None:
-        """Seconds that it has to train; None if that is unknown, or was wrong by a turn."""
-        if worker.planned is None or worker.size is None or worker.stays:
+        """Seconds that it has to train; None if that is unknown, or was wrong by a turn.
+
+        0 until its second gate: the time to the first one is mostly its start, not an iteration.
+        """
+        if worker.done <= 1 and not worker.stays:
+            return 0.0
+        if worker.planned is None or worker.stays:
             return None
         left = worker.planned - worker.done
         return None if left < -self._iterations(worker) else left * worker.pace

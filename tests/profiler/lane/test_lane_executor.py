@@ -62,6 +62,25 @@ def test_a_worker_without_a_session_yet_is_ended(tested: tuple[Executor, Link]) 
     assert lane.receive() == {"ended": 1, "code": 128 + signal.SIGKILL}
 
 
+def test_how_long_a_trial_starts_is_not_how_long_it_trains(
+    tested: tuple[Executor, Link],
+) -> None:
+    """It has its second turn before others are compared with it; then its pace is known."""
+    executor, _ = tested
+    end, other = pair()
+    of = Worker(0, end, trial=TRIAL)
+    assert executor._left(of) == 0.0
+    told = {"bytes": 2, "peak": 0, "held": 2, "alone": "", "planned": 20}
+    executor._from_worker(of, {"paused": 1, "seconds": 9.0, **told})
+    assert executor._left(of) == 0.0
+    executor._from_worker(of, {"paused": 1, "seconds": 0.5, **told})
+    assert executor._left(of) == 18 * 0.5
+    executor._from_worker(of, {"paused": 40, "seconds": 20.0, **told})
+    assert executor._left(of) is None
+    end.close()
+    other.close()
+
+
 def test_what_a_waiting_trial_holds_counts(tested: tuple[Executor, Link]) -> None:
     """On a GPU that is more than its state: what PyTorch keeps of the intermediates' memory."""
     executor, _ = tested
