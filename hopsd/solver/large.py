@@ -45,7 +45,7 @@ _TURNS, _CASES = 6, 10_000_000
 # The shares of the time left that a dive or a class plan, and cuts with a dive, may take.
 _DIVE, _CUTS = 0.85, 0.8
 # A dive from a plan that lacks so many times the requested gap seldom meets it.
-_LACKING = 2.5
+_LACKING = 3.0
 CBC_TOLERANCE = 2e-6
 """Relative tolerance up to which CBC proves optimality."""
 

@@ -50,6 +50,8 @@ _CLOSE = 2e-4
 # close to the LP's; and the share of the time in which cuts are made.
 _PROGRESS, _REACHED, _CUTTING = (5e-4, 1e-4), 2e-3, 0.5
 _VIOLATED, _USED = 1e-4, 1e-6
+# Dives after those, each with other factors of the columns' values from 1 - so much to 1 + so much.
+_OTHER_DIVES, _SPREAD = 8, 0.25
 # The child stops by itself a little before it is killed.
 _TOLD_SHARE = 0.9
 
@@ -169,6 +171,13 @@ def rounds(
         if relaxation.best.bound <= value / (1 - gap):
             break
         found = relaxation.dive(give_up)
+        if found is not None and program.scaled_objective(found) > value:
+            choice, value = found, program.scaled_objective(found)
+            yield Tightened(relaxation.best, choice)
+    for number in range(_OTHER_DIVES):
+        if relaxation.best.bound <= value / (1 - gap) or monotonic() > cutting:
+            break
+        found = relaxation.dive(give_up, np.random.default_rng(number))
         if found is not None and program.scaled_objective(found) > value:
             choice, value = found, program.scaled_objective(found)
             yield Tightened(relaxation.best, choice)
@@ -331,8 +340,11 @@ class _Relaxation:
         holder, entry = self._parts.entries(items)
         return holder, self._parts.part[entry]
 
-    def dive(self, give_up: float) -> Ints | None:
-        """A choice (jobs,) by diving in the LP; None without ``highspy``, or if it is too large."""
+    def dive(self, give_up: float, rng: np.random.Generator | None = None) -> Ints | None:
+        """A choice (jobs,) by diving in the LP; None without ``highspy``, or if it is too large.
+
+        With ``rng`` another one each time.
+        """
         program = self._program
         used = self._active[self._x > _USED]
         some, likely = promising(program, self.best)
@@ -345,7 +357,11 @@ class _Relaxation:
         start = np.searchsorted(column[order], np.arange(len(columns) + 1))
         value, ones = program.value[columns] / self._scale, np.ones(len(columns))
         asked = Model(value, start, row[order], amount[order], self._limits()[known], ones)
-        x = fix_in_turn(asked, np.isin(columns, np.union1d(used, some[likely])), give_up)
+        likely = np.isin(columns, np.union1d(used, some[likely]))
+        liking = None
+        if rng is not None:
+            liking = rng.uniform(1 - _SPREAD, 1 + _SPREAD, len(columns))
+        x = fix_in_turn(asked, likely, give_up, liking)
         return plan_of(program, columns, x) if asked.holds(x) else None
 
     def _cut(self, give_up: float) -> bool:

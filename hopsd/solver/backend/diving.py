@@ -58,17 +58,25 @@ def able_to_dive() -> bool:
     return find_spec("highspy") is not None
 
 
-def fix_in_turn(model: Model, likely: Bools, give_up: float) -> Floats:
+def fix_in_turn(
+    model: Model, likely: Bools, give_up: float, liking: Floats | None = None
+) -> Floats:
     """What :func:`dive` returns, in this process; after ``give_up`` (monotonic seconds), what was
     fixed until then.
     """
     none = np.zeros(len(model.objective), dtype=np.bool_)
-    last: Bools = reduce(lambda _, later: later, rounds(model, likely, give_up), none)
+    last: Bools = reduce(lambda _, later: later, rounds(model, likely, give_up, liking), none)
     return last.astype(np.float64)
 
 
-def rounds(model: Model, likely: Bools, give_up: float) -> Iterator[Bools]:
-    """The variables that are fixed at 1 after each linear program, (n,)."""
+def rounds(
+    model: Model, likely: Bools, give_up: float, liking: Floats | None = None
+) -> Iterator[Bools]:
+    """The variables that are fixed at 1 after each linear program, (n,).
+
+    ``liking`` (n,): factors of their values where those to be fixed next are chosen.
+    """
+    liked = model.objective if liking is None else liking * model.objective
     relaxation = _Relaxation(model, give_up)
     # From the optimum over a few columns, it is not far to that over all (sifting).
     others = np.flatnonzero(~likely)
@@ -80,7 +88,7 @@ def rounds(model: Model, likely: Bools, give_up: float) -> Iterator[Bools]:
     each = _FRACTIONAL_EACH if len(fixed) <= _MANY else _FRACTIONAL_EACH_OF_MANY
     at_once = 0
     while (x := relaxation.solve()) is not None:
-        worth = np.where(able & (x > _SOME), model.objective * x, 0.0)
+        worth = np.where(able & (x > _SOME), liked * x, 0.0)
         fractional = np.count_nonzero((worth > 0.0) & (x < _WHOLE))
         at_once = at_once or 1 + int(fractional) // each
         taken = _take(model, worth, x, left, at_once)

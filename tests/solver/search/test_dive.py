@@ -51,8 +51,9 @@ def every(asked: Model) -> Bools:
 def test_what_is_fixed_is_feasible_and_nothing_fits_beside_it(seed: int, first: bool) -> None:
     program = program_of(ruled(snapshot(seed, servers=5, jobs=12, first=first), seed))
     asked = whole(program)
-    likely = np.random.default_rng(seed).random(len(asked.objective)) < 0.5
-    x = fix_in_turn(asked, likely, inf)
+    rng, count = np.random.default_rng(seed), len(asked.objective)
+    liking = rng.uniform(0.5, 1.5, count) if rng.random() < 0.5 else None
+    x = fix_in_turn(asked, rng.random(count) < 0.5, inf, liking)
     assert asked.holds(x)
     used = np.bincount(asked.row, asked.factor * np.repeat(x, np.diff(asked.start)))
     left = asked.upper - np.pad(used, (0, len(asked.upper) - len(used)))
