@@ -74,3 +74,10 @@ def citations(folder: str, name: str, papers: int = 1600) -> None:
     Path(folder, f"{name}.content").write_text("\n".join(lines) + "\n")
     cites = (f"{made.randrange(papers)} {made.randrange(papers)}" for _ in range(3 * papers))
     Path(folder, f"{name}.cites").write_text("\n".join(cites) + "\n")
+
+
+def bytes_of_text(path: str, count: int = 100_000) -> None:
+    """A compressed file of letters."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(random.Random(0).randbytes(count))

@@ -167,4 +167,57 @@ def keras():
     )  # fmt: skip
 
 
+def diffusion():
+    """Its trainer accumulates gradients."""
+    import made_data
+    from denoising_diffusion_pytorch import GaussianDiffusion, Trainer, Unet
+
+    made_data.masks("images", 100)
+    body = Unet(dim=8, dim_mults=(1, 2), flash_attn=False)
+    each_step(16)
+    Trainer(
+        GaussianDiffusion(body, image_size=16, timesteps=20), "images/imgs", train_batch_size=8,
+        gradient_accumulate_every=2, train_num_steps=60, calculate_fid=False,
+    ).train()  # fmt: skip
+
+
+def sbi():
+    """Simulation-based inference: a density estimator, validated after each epoch."""
+    from sbi.inference import NPE
+    from sbi.utils import BoxUniform
+
+    wanted = torch.rand(1000, 3)
+    inference = NPE(BoxUniform(torch.zeros(3), torch.ones(3)), show_progress_bars=False)
+    inference.append_simulations(wanted, wanted + 0.1 * torch.randn(1000, 3))
+    each_step(50)
+    before(torch.nn.Module, "eval", hand_clock.pause)
+    inference.train(training_batch_size=50, max_num_epochs=10)
+
+
+def chemprop():
+    """Message passing over molecules."""
+    import lightning.pytorch
+    from chemprop import data, models, nn
+
+    smiles = ["C" * n + "O" * m for n in range(1, 33) for m in range(1, 21)]
+    points = [data.MoleculeDatapoint.from_smi(s, [float(len(s))]) for s in smiles]
+    rows = data.MoleculeDataset(points)
+
+    class Clocks(lightning.pytorch.Callback):
+        def on_train_batch_end(self, trainer, module, outputs, batch, number):
+            hand_clock.step(len(batch.Y))
+
+        def on_validation_start(self, *_):
+            hand_clock.pause()
+
+    network = models.MPNN(nn.BondMessagePassing(), nn.MeanAggregation(), nn.RegressionFFN())
+    lightning.pytorch.Trainer(
+        accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        max_epochs=5, callbacks=[Clocks()],
+    ).fit(
+        network, data.build_dataloader(rows, batch_size=32),
+        data.build_dataloader(data.MoleculeDataset(points[:64]), shuffle=False, batch_size=32),
+    )  # fmt: skip
+
+
 globals()[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,134 @@
+"""More general loops: ``more.py NAME``. Data are made up."""
+
+import sys
+import warnings
+
+import hand_clock
+import numpy
+import tiny
+import torch
+from clocked_calls import before, each_step
+from torch.utils.data import DataLoader
+
+warnings.filterwarnings("ignore")
+made = numpy.random.default_rng(0)
+loss = torch.nn.functional.cross_entropy
+
+
+def pyod():
+    """An autoencoder that looks for anomalies."""
+    from pyod.models.auto_encoder import AutoEncoder
+
+    each_step(32)
+    AutoEncoder(epoch_num=5, batch_size=32, verbose=0).fit(made.normal(size=(32 * 40, 16)))
+
+
+def metric():
+    """pytorch-metric-learning's trainer: a trunk and an embedder, two optimizers."""
+    from pytorch_metric_learning import losses, trainers
+
+    trunk, embedder = tiny.network(), torch.nn.Linear(4, 8)
+    first = torch.optim.Adam(trunk.parameters())
+    second = torch.optim.Adam(embedder.parameters())
+    rows = tiny.rows(32 * 60)
+    trainer = trainers.MetricLossOnly(
+        {"trunk": trunk, "embedder": embedder},
+        {"trunk_optimizer": first, "embedder_optimizer": second},
+        32, {"metric_loss": losses.TripletMarginLoss()}, rows, dataloader_num_workers=0,
+        data_device=torch.device("cpu"),
+        end_of_iteration_hook=lambda trainer: hand_clock.step(32),
+    )  # fmt: skip
+    trainer.train(num_epochs=4)
+
+
+def rechub():
+    """Recommendations."""
+    from torch_rechub.basic.features import DenseFeature, SparseFeature
+    from torch_rechub.models.ranking import WideDeep
+    from torch_rechub.trainers import CTRTrainer
+    from torch_rechub.utils.data import DataGenerator
+
+    count = 64 * 40
+    rows = {"a": made.integers(0, 50, count), "b": made.integers(0, 80, count),
+            "d": made.normal(size=count).astype("f4")}  # fmt: skip
+    labels = made.integers(0, 2, count).astype("f4")
+    sparse = [SparseFeature("a", 50, 8), SparseFeature("b", 80, 8)]
+    dense = [DenseFeature("d")]
+    train, valid, _ = DataGenerator(rows, labels).generate_dataloader(
+        split_ratio=[0.8, 0.1], batch_size=64
+    )
+    each_step(64)
+    before(CTRTrainer, "evaluate", hand_clock.pause)
+    CTRTrainer(
+        WideDeep(wide_features=dense, deep_features=sparse, mlp_params={"dims": [64]}),
+        n_epoch=5, device="cpu", model_path=".",
+    ).fit(train, valid)  # fmt: skip
+
+
+def pfrl():
+    import gymnasium
+    import pfrl
+
+    class Old(gymnasium.Wrapper):
+        def reset(self, **_):
+            return super().reset()[0]
+
+        def step(self, action):
+            seen, reward, over, cut, more = super().step(action)
+            return seen, reward, over or cut, more
+
+    room = Old(gymnasium.make("CartPole-v1"))
+    body = torch.nn.Sequential(
+        torch.nn.Linear(4, 64), torch.nn.ReLU(), torch.nn.Linear(64, 2),
+        pfrl.q_functions.DiscreteActionValueHead(),
+    )  # fmt: skip
+    each_step(32)
+    agent = pfrl.agents.DoubleDQN(
+        body, torch.optim.Adam(body.parameters(), eps=1e-2),
+        pfrl.replay_buffers.ReplayBuffer(10_000), 0.9,
+        pfrl.explorers.ConstantEpsilonGreedy(0.3, room.action_space.sample),
+        replay_start_size=100, update_interval=1, target_update_interval=100,
+        phi=lambda seen: seen.astype("f4"), minibatch_size=32,
+    )  # fmt: skip
+    pfrl.experiments.train_agent(agent, room, 2000, "out")
+
+
+def torchbearer():
+    import torchbearer
+
+    network = tiny.network()
+    each_step(64)
+    before(torch.nn.Module, "eval", hand_clock.pause)
+    torchbearer.Trial(
+        network, torch.optim.Adam(network.parameters()), loss, metrics=["loss"], verbose=0
+    ).with_generators(
+        train_generator=DataLoader(tiny.rows(64 * 30), 64),
+        val_generator=DataLoader(tiny.rows(200), 64),
+    ).run(4)
+
+
+def gluonts():
+    import lightning.pytorch
+    import pandas
+    from gluonts.dataset.common import ListDataset
+    from gluonts.torch import DeepAREstimator
+
+    class Clocks(lightning.pytorch.Callback):
+        def on_train_batch_end(self, trainer, module, outputs, batch, number):
+            hand_clock.step(32)
+
+        def on_validation_start(self, *_):
+            hand_clock.pause()
+
+    rows = ListDataset(
+        [{"start": pandas.Period("2020-01-01", "h"), "target": made.normal(size=300)}
+         for _ in range(20)], freq="h",
+    )  # fmt: skip
+    DeepAREstimator(
+        freq="h", prediction_length=12, hidden_size=16, num_batches_per_epoch=30,
+        trainer_kwargs={"max_epochs": 4, "callbacks": [Clocks()], "accelerator": "cpu",
+                        "logger": False, "enable_progress_bar": False},
+    ).train(rows)  # fmt: skip
+
+
+globals()[sys.argv[1]](*sys.argv[2:])
