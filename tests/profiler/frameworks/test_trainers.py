@@ -26,7 +26,13 @@ from hops_profiler.frameworks import accelerate, huggingface, lightning, request
 def job(
     monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[None]:
-    for name in ("HOPS_REPORT_DIR", "HOPS_STATE_DIR", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS"):
+    for name in (
+        "HOPS_FRAMEWORK_SAVES",
+        "HOPS_REPORT_DIR",
+        "HOPS_STATE_DIR",
+        "SLURM_STEP_ID",
+        "SLURM_STEP_NUM_TASKS",
+    ):
         monkeypatch.delenv(name, raising=False)
     for name, value in (("HOPS_JOB", "1"), ("HOPS_TRIAL", "1"), ("HOPS_REQUEUE_EXIT_CODE", "85")):
         monkeypatch.setenv(name, value)  # a trial does not ask Slurm
@@ -529,6 +535,31 @@ def test_accelerate_leaves_once_the_script_has_noted_its_save(tmp_path: Path) ->
 def test_where_fit_spawns_the_ranks_it_keeps_out(fit: type[Fit], tmp_path: Path) -> None:
     fit(tmp_path, "_MultiProcessingLauncher").fit()
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("wish", "ours"), [("", False), ("1", True)])
+def test_lightnings_own_handling_of_the_signal_is_left_alone(
+    fit: type[Fit], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wish: str, ours: bool
+) -> None:
+    monkeypatch.setenv("HOPS_FRAMEWORK_SAVES", wish)
+    one = fit(tmp_path, asked=False)
+    slurm = SimpleNamespace(auto_requeue=True)
+    vars(one)["_accelerator_connector"] = SimpleNamespace(cluster_environment=slurm)
+    handlers = []
+    callback = Mock(on_fit_start=lambda _: handlers.append(signal.getsignal(signal.SIGUSR1)))
+    callback._early_exit = False
+    one.callbacks = [callback]
+    one.fit()
+    assert (handlers != [signal.SIG_DFL]) is ours
+
+
+@pytest.mark.parametrize(("backend", "free"), [("nccl", True), ("gloo", True), ("hccl", False)])
+def test_ranks_agree_only_over_a_backend_that_was_tried(
+    monkeypatch: pytest.MonkeyPatch, backend: str, free: bool
+) -> None:
+    monkeypatch.setattr(request, "several", lambda: True)
+    monkeypatch.setattr(dist, "get_backend", lambda: backend)
+    assert request.can_agree() is free
 
 
 def test_on_several_nodes_too(fit: type[Fit], tmp_path: Path) -> None:
