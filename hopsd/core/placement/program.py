@@ -336,11 +336,24 @@ def drop_oversized(program: Program) -> tuple[Program, Ints | None]:
     return replace(program, configurations=columns, base=base, value=value), keep
 
 
+def of_jobs(program: Program, jobs: Bools) -> Program:
+    """The program with the columns of some ``jobs`` (jobs,) alone, none of them written out."""
+    own = program.configurations.segments
+    if own is None:
+        raise ValueError("the columns are written out")
+    return _some_segments(program, own, jobs[own.job])[0]
+
+
 def _drop_segments(program: Program, own: Segments, fit: Bools) -> tuple[Program, Ints | None]:
     """:func:`drop_oversized` by segment, where limits alone are exceeded. ``fit``: of all items."""
     if own.share is None or fit[own.share].all():
         return program, None
-    columns, keep = program.configurations.some_segments(own, fit[own.share])
+    return _some_segments(program, own, fit[own.share])
+
+
+def _some_segments(program: Program, own: Segments, able: Bools) -> tuple[Program, Ints]:
+    """Only the segments ``able`` of ``own``, and their columns' numbers in the original."""
+    columns, keep = program.configurations.some_segments(own, able)
     part = replace(program, configurations=columns, base=columns.throughput)
     return replace(part, value=_unwritten(part)), keep
 

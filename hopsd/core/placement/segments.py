@@ -152,13 +152,10 @@ class Segments:
         """The first segment of every job that has any."""
         return np.flatnonzero(np.append(True, self.job[1:] != self.job[:-1])[: len(self.job)])
 
-    def columns_of(self, own: Ints, step: Ints | None = None, offset: Ints | None = None) -> Ints:
-        """The columns of the segments ``own`` (sorted): from ``offset`` on every ``step``-th."""
+    def columns_of(self, own: Ints) -> Ints:
+        """The columns of the segments ``own`` (sorted)."""
         count = self.start[own + 1] - self.start[own]
-        if step is None or offset is None:
-            return np.repeat(self.start[own], count) + ramp(count)
-        some = (count - offset + step - 1) // step
-        return np.repeat(self.start[own] + offset, some) + ramp(some) * np.repeat(step, some)
+        return np.repeat(self.start[own], count) + ramp(count)
 
     def in_parts(self, own: Ints, most: int) -> Iterator[Ints]:
         """The segments ``own`` in parts of about ``most`` columns."""

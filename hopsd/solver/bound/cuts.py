@@ -63,6 +63,56 @@ class CapacityRows:
         total: Floats = prices.reshape(KINDS, -1).sum(axis=0)[: self.servers]
         return total
 
+    def tied(self, to: Ints, share: float) -> CapacityRows:
+        """The rows where row ``r`` of the program counts as row ``to[r]``, for a ``share`` of the
+        jobs: sums of rows that several stand for.
+        """
+        count = int(to.max(initial=-1)) + 1
+        rows = np.concatenate([to + kind * count for kind in range(KINDS)])
+        limit = np.bincount(rows, share * self.limit, KINDS * count).astype(np.float64)
+        return CapacityRows(self.start, rows[self.row], self.amount, limit, self.servers)
+
+
+class SomeItems:
+    """Rows for some of their items only, at many prices: a row and an amount of it that several
+    items take are priced once.
+    """
+
+    def __init__(self, rows: CapacityRows, items: Ints) -> None:
+        own = rows.of(items)
+        row, amount = own.row.reshape(-1, KINDS)[:, 0], own.amount.reshape(-1, KINDS)
+        key = row
+        for taken in amount.T:
+            sizes, size = np.unique(taken, return_inverse=True)
+            key = key * len(sizes) + size.ravel()
+        _, first, self._part = np.unique(key, return_index=True, return_inverse=True)
+        self._row, self._amount = row[first], np.ascontiguousarray(amount[first].T)
+        self._start = own.start // KINDS
+        self._rows = len(rows.limit) // KINDS
+        self._one_each = len(self._part) == len(items)
+
+    def cost(self, prices: Floats) -> Floats:
+        """The cost of every item at ``prices`` (rows,): (items,)."""
+        by_kind = prices.reshape(KINDS, -1)
+        of_part = by_kind[0, self._row] * self._amount[0]
+        for price, amount in zip(by_kind[1:], self._amount[1:], strict=True):
+            of_part += price[self._row] * amount
+        costs: Floats = of_part[self._part]
+        return costs if self._one_each else np.add.reduceat(costs, self._start[:-1])
+
+    def used(self, items: Ints, shares: Floats) -> Floats:
+        """How much of every row is used when each of ``items``, by position, is chosen to its
+        share: (rows,).
+        """
+        part = self._part[items]
+        if not self._one_each:
+            lengths = self._start[items + 1] - self._start[items]
+            part = self._part[np.repeat(self._start[items], lengths) + ramp(lengths)]
+            shares = np.repeat(shares, lengths)
+        taken = np.bincount(part, shares, len(self._row))
+        by_kind = [np.bincount(self._row, taken * own, self._rows) for own in self._amount]
+        return np.concatenate(by_kind).astype(np.float64)
+
 
 KINDS = 1 + len(_ROUNDED)
 """The number of rows of the relaxation per row of the program."""

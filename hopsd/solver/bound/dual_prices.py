@@ -13,17 +13,20 @@ from time import monotonic
 
 import numpy as np
 
-from hopsd.core.placement.program import Program
+from hopsd.core.placement.program import Program, of_jobs
 from hopsd.core.placement.shapes import ramp
 from hopsd.model.arrays import Floats, Ints
 from hopsd.solver.bound.column_groups import ColumnGroups
-from hopsd.solver.bound.cuts import KINDS, CapacityRows, capacity_rows
+from hopsd.solver.bound.cuts import KINDS, CapacityRows, SomeItems, capacity_rows
 from hopsd.solver.bound.reduced_cost import ItemPrices, prices_of_items
 
 _TYPE_STEPS = 200
 # The second descent uses a few columns of every job: 10,000 idle GPUs have 14 million columns.
 _ROUNDS, _ROUND_STEPS, _ACTIVE_PER_JOB = 16, 100, 60
 _NEAR, _ROUNDS_MIN, _SETTLED, _PACE = 0.05, 6, 3e-4, 0.6
+# Of columns that are not written out, prices come from a sample of the jobs first, with so many
+# prices for the servers of one kind. They are worth a few of the rounds that follow.
+_SAMPLE_JOBS, _ALIKE, _SAMPLED_ROUNDS, _NEAR_OF_MANY = 1024, 32, 3, 0.02
 _STALL, _SHRINK, _PROGRESS = 10, 0.6, 1e-5
 # The share of the price by type with which the rows of a server start.
 _SHARES = (0.8, 0.1, 0.1)
@@ -53,7 +56,53 @@ def find_prices(program: Program, parts: ColumnGroups, floor: float, give_up: fl
     by_type = _descend(_by_type(program, parts), by_type, floor, _TYPE_STEPS, give_up)
     start = np.zeros((KINDS, len(program.capacity)))
     start[:, : rows.servers] = np.outer(_SHARES, by_type[columns.pool] * columns.speed)
-    return _descend_in_rounds(program, rows, start.ravel(), floor, give_up)
+    if columns.segments is None:
+        return _descend_in_rounds(program, rows, start.ravel(), floor, give_up)
+    near = _prices_of_sample(program, rows, start, floor, give_up)
+    return _descend_in_rounds(program, rows, near, floor, give_up, _SAMPLED_ROUNDS)
+
+
+def _prices_of_sample(
+    program: Program, rows: CapacityRows, start: Floats, floor: float, give_up: float
+) -> Floats:
+    """Prices (rows,) that some of the jobs lead to, where servers that are nearly alike have the
+    same. ``start``: (kinds, rows of the program).
+    """
+    jobs, log_weight = program.configurations.jobs, program.log_weight()
+    every = max(1, jobs // _SAMPLE_JOBS)
+    chosen = np.zeros(jobs, dtype=np.bool_)
+    chosen[np.argsort(-log_weight, kind="stable")[every // 2 :: every]] = True
+    sample, to = of_jobs(program, chosen), _alike(program)
+    share = float(np.count_nonzero(chosen)) / jobs
+    tied = rows.tied(to, share)
+    count = np.bincount(to)
+    first = np.stack([np.bincount(to, own) / count for own in start]).ravel()
+    whole = prices_at(program, rows, start.ravel()).bound
+    if not whole:
+        return start.ravel()
+    worth = prices_at(sample, tied, first).bound / whole
+    found = _descend_in_rounds(sample, tied, first, worth * floor, give_up)
+    near: Floats = found.row.reshape(KINDS, -1)[:, to].ravel()
+    return near
+
+
+def _alike(program: Program) -> Ints:
+    """A number for every row of the program, (rows,): the same for servers of one type with equally
+    many idle GPUs and nearly the same speed.
+    """
+    columns = program.configurations
+    servers = len(columns.pool)
+    kind = columns.pool * (int(program.idle.max(initial=0)) + 1) + program.idle
+    order = np.lexsort((columns.speed, kind))
+    heads = np.flatnonzero(np.append(True, np.diff(kind[order]) != 0))
+    lengths = np.diff(np.append(heads, servers))
+    together = np.repeat(np.maximum(1, lengths // _ALIKE), lengths)
+    rank = ramp(lengths) // together
+    new = np.append(True, (np.diff(kind[order]) != 0) | (np.diff(rank) != 0))
+    to = np.arange(len(program.capacity))
+    to[order] = np.cumsum(new) - 1
+    to[servers:] += int(to[:servers].max(initial=-1)) + 1 - servers
+    return to
 
 
 def descend_over(
@@ -81,12 +130,20 @@ def prices_at(program: Program, rows: CapacityRows, row: Floats) -> Prices:
 
 
 def _descend_in_rounds(
-    program: Program, rows: CapacityRows, start: Floats, floor: float, give_up: float
+    program: Program,
+    rows: CapacityRows,
+    start: Floats,
+    floor: float,
+    give_up: float,
+    done: int = 0,
 ) -> Prices:
-    """Descend over an active set of columns, price all of them, add the near best; repeat."""
+    """Descend over an active set of columns, price all of them, add the near best; repeat.
+
+    ``done``: rounds that led to ``start``.
+    """
     best = at = prices_at(program, rows, start)
     active = np.zeros(0, dtype=np.int64)
-    for number in range(_ROUNDS):
+    for number in range(done, _ROUNDS):
         if monotonic() > give_up:
             break
         active = np.union1d(active, _near_best(program, at, np.random.default_rng(number)))
@@ -100,9 +157,13 @@ def _descend_in_rounds(
 
 
 def _near_best(program: Program, at: Prices, rng: np.random.Generator) -> Ints:
-    """The columns within 5 % of each job's best; of many, an evenly spaced sample."""
+    """The columns within 5 % of each job's best; of many, an evenly spaced sample, within 2 % if
+    most jobs have many.
+    """
     columns = program.configurations
     near = at.sample(program, _NEAR, _ACTIVE_PER_JOB, rng)
+    if columns.segments is not None and len(near) > _ACTIVE_PER_JOB * np.count_nonzero(at.job):
+        near = at.sample(program, _NEAR_OF_MANY, _ACTIVE_PER_JOB, rng)
     bounds = np.searchsorted(near, columns.start)
     count = np.diff(bounds)
     stride = np.maximum(1, count // _ACTIVE_PER_JOB)
@@ -164,17 +225,23 @@ def _by_row(program: Program, rows: CapacityRows, active: Ints) -> _Dual:
     """
     start = np.searchsorted(active, program.configurations.start)
     value, count = program.value[active], len(active)
-    some, which = np.unique(program.items(active), return_inverse=True)
+    items = program.items(active)
+    there = np.zeros(len(rows.start) - 1, dtype=np.bool_)
+    there[items] = True
+    own = SomeItems(rows, np.flatnonzero(there))
     kinds = 1 if program.configurations.share is None else 2
-    own, mine = rows.of(some), which.reshape(kinds, count)
+    mine = (np.cumsum(there) - 1)[items].reshape(kinds, count)
     lengths = np.diff(start)[np.diff(start) > 0]
     job, first = np.repeat(np.arange(len(lengths)), lengths), start[:-1][np.diff(start) > 0]
 
     def dual(prices: Floats) -> tuple[float, Floats]:
-        profit = value - own.cost(prices)[mine].sum(axis=0)
+        cost = own.cost(prices)
+        profit = value - cost[mine[0]]
+        for shares in mine[1:]:
+            profit -= cost[shares]
         best = np.maximum(np.maximum.reduceat(profit, first), 0.0)
         near = best - 1e-9 * best.max(initial=0.0)
-        taken = (profit >= near[job]).nonzero()[0]
+        taken = (profit >= np.repeat(near, lengths)).nonzero()[0]
         takers = job[taken]
         share = 1.0 / np.bincount(takers)[takers]
         used = own.used(mine[:, taken].ravel(), np.tile(share, len(mine)))

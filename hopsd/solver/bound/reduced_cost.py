@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hopsd.core.placement.program import SLICE, Program, SegmentValues, segment_values
+from hopsd.core.placement.segments import Block
 from hopsd.model.arrays import NONE, Floats, Ints
 from hopsd.solver.bound.envelope import best_of_segments
 
@@ -103,14 +104,37 @@ class ItemPrices:
             return np.concatenate([NONE, *self.near(program, relative=relative)])
         own = values.segments
         profit, best = best_of_segments(program, values, self.item)
-        able = np.flatnonzero(self.job[own.job] - profit <= relative * values.most())
-        step = np.maximum(1, np.diff(own.start) // most)
-        offset = rng.integers(0, step)
+        able = self.job[own.job] - profit <= relative * values.most()
         found = [best[able]]
-        for part in own.in_parts(able, SLICE * most):
-            columns = own.columns_of(part, step[part], offset[part])
-            found.append(columns[self.loss(program, columns) <= relative * program.value[columns]])
+        for block in own.blocks:
+            segments = block.segments[able[block.segments]]
+            for few in range(0, len(segments), max(1, SLICE // most)):
+                part = segments[few : few + max(1, SLICE // most)]
+                found.append(self._sample_of_block(values, block, part, relative, most, rng))
         return np.unique(np.concatenate(found))
+
+    def _sample_of_block(
+        self,
+        values: SegmentValues,
+        block: Block,
+        segments: Ints,
+        relative: float,
+        most: int,
+        rng: np.random.Generator,
+    ) -> Ints:
+        """:meth:`sample` of some ``segments`` of a block, without jobs' own worth of staying."""
+        own, count = values.segments, len(block.order)
+        step = max(1, count // most)
+        first = rng.integers(0, step, len(segments))
+        places = (first[:, None] + np.arange(0, count, step)) % count
+        value = own.slowness[own.at[segments[0]] : own.at[segments[0]] + count][places]
+        value *= values.factor[segments][:, None]
+        cost = self.item[block.item : block.item + count][places]
+        if own.share is not None:
+            cost += self.item[own.share[segments]][:, None]
+        loss = self.job[own.job[segments]][:, None] - value + cost
+        found: Ints = (own.start[segments][:, None] + places)[loss <= relative * value]
+        return found
 
     def loss(self, program: Program, columns: Ints) -> Floats:
         """How far the profit of some columns is below their jobs' best, >= 0."""

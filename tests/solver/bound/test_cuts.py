@@ -14,7 +14,7 @@ from programs import program_of
 from hopsd.core.placement.program import Program
 from hopsd.model.arrays import Ints
 from hopsd.solver.backend.model import model
-from hopsd.solver.bound.cuts import capacity_rows, entries
+from hopsd.solver.bound.cuts import KINDS, SomeItems, capacity_rows, entries
 
 
 def _used(sizes: tuple[int, ...], gpus: int) -> np.ndarray:
@@ -80,3 +80,32 @@ def test_the_model_holds_the_same_rows(seed: int) -> None:
     jobs = int((np.diff(program.configurations.start) > 0).sum())
     assert np.allclose(used[jobs:], expected[expected > 0])
     assert np.allclose(made.upper[jobs:], rows.limit[expected > 0])
+
+
+@pytest.mark.parametrize("rules", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_some_items_are_priced_as_among_all(seed: int, rules: bool) -> None:
+    asked = snapshot(seed, servers=6, jobs=12)
+    program = program_of(ruled(asked, seed) if rules else asked)
+    rows, rng = capacity_rows(program), np.random.default_rng(seed)
+    to = rng.integers(0, 3, len(program.capacity))
+    for own in (rows, rows.tied(to, 0.5)):
+        prices = rng.random(len(own.limit))
+        for some in (
+            np.arange(len(rows.start) - 1),
+            np.flatnonzero(rng.random(len(rows.start) - 1) < 0.5),
+        ):
+            few, taken = SomeItems(own, some), rng.integers(0, len(some), 20)
+            assert np.allclose(few.cost(prices), own.cost(prices)[some])
+            shares = rng.random(20)
+            assert np.allclose(few.used(taken, shares), own.used(some[taken], shares))
+
+
+def test_rows_tied_together_are_sums() -> None:
+    program = program_of(ruled(snapshot(1, servers=6, jobs=12), 1))
+    rows, rng = capacity_rows(program), np.random.default_rng(1)
+    to = np.minimum(np.arange(len(program.capacity)), 4)
+    tied = rows.tied(to, 0.5)
+    assert np.isclose(tied.limit.sum(), 0.5 * rows.limit.sum())
+    price = rng.random((KINDS, 5))
+    assert np.allclose(tied.cost(price.ravel()), rows.cost(price[:, to].ravel()))
