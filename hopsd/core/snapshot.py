@@ -21,7 +21,7 @@ from hopsd.core.snapshot_settings import SnapshotSettings
 from hopsd.core.speed.estimator import Estimator
 from hopsd.core.submission.comment import Comment
 from hopsd.core.submission.partitions import Access
-from hopsd.core.submission.rules import TypesNotes, switches_wanted
+from hopsd.core.submission.rules import RulesOnNodes, TypesNotes, switches_wanted
 from hopsd.model.cluster import Node
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId, NodeName, RackName, host_of
@@ -198,7 +198,7 @@ def _context(
         Speeds(estimator, nodes),
         RunTimes(knowledge.runs),
         Shortages(knowledge.shortages, reading.now),
-        [node for node in reading.nodes if node.gpus],
+        RulesOnNodes([node for node in reading.nodes if node.gpus], settings.cpus_per_gpu),
         TypesNotes(reading.nodes),
     )
 

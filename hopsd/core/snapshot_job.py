@@ -18,13 +18,13 @@ from hopsd.core.snapshot_settings import SnapshotSettings
 from hopsd.core.speed.estimator import Estimate, Estimator
 from hopsd.core.submission.comment import Comment
 from hopsd.core.submission.partitions import Access
-from hopsd.core.submission.rules import TypesNotes, rules_of, switches_note
+from hopsd.core.submission.rules import RulesOnNodes, TypesNotes, switches_note
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import GpuType, NodeName, WorkloadName
 from hopsd.model.job import Job, JobState
-from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
+from hopsd.model.reading import Hold, JobReading, Reading, SlurmState
 from hopsd.model.rules import ANYWHERE, Rules
 
 MINGLED_NOTE = (
@@ -61,7 +61,7 @@ class Speeds:
 @dataclass(frozen=True, slots=True)
 class Context:
     """What all jobs of a reading have in common. ``up``, ``pools``: the schedulable nodes;
-    ``with_gpus``: all that have GPUs.
+    ``rules``: on all that have GPUs.
     """
 
     reading: Reading
@@ -72,7 +72,7 @@ class Context:
     speeds: Speeds
     run_times: RunTimes
     shortages: Shortages
-    with_gpus: Sequence[NodeReading]
+    rules: RulesOnNodes
     types: TypesNotes
 
 
@@ -103,7 +103,8 @@ def snapshot_job(of: Sources, context: Context) -> SnapshotJob:
     pools = context.speeds.pools(where)
     speeds = context.speeds.of(of.record.workload, pools, cpu=of.comment.cpu)
     reqs, left_out = _within_reach(of.comment.reqs, speeds, pools)
-    rules = _rules(of, context, where)
+    memory = context.reading.memory_of(of.read)
+    rules = context.rules.of(of.read, memory, of.comment.shape, of.comment.per_node, where)
     unsaved = UNSAVED_NOTE if of.stay is Stay.UNTIL_SAVED else ""
     switches = switches_note(of.read, context.reading.nodes, of.record.wait_seconds)
     types = context.types.of(of.read)
@@ -200,21 +201,6 @@ def _fewer_cores(job: JobReading, rules: Rules) -> str:
         f"it gets {rules.cores_per_gpu:g} CPU cores with each GPU instead of the {float(asked):g}"
         " that it asks for: no GPU comes with more than its share of its node"
     )
-
-
-def _rules(of: Sources, context: Context, where: frozenset[NodeName]) -> Rules:
-    """The job's rules, with ``where`` unless that is every node with GPUs."""
-    rules = rules_of(
-        of.read,
-        context.with_gpus,
-        context.reading.memory_of(of.read),
-        context.settings.cpus_per_gpu,
-        of.comment.shape,
-        of.comment.per_node,
-    )
-    if all(node.name in where for node in context.with_gpus):
-        return rules
-    return replace(rules, nodes=where if rules.nodes is None else where & rules.nodes)
 
 
 def _running(read: JobReading, context: Context) -> Allocation:

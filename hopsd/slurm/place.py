@@ -8,7 +8,7 @@ from fractions import Fraction
 from math import floor
 
 from hopsd.core.devices import cores_of, is_cpu
-from hopsd.core.submission.rules import rules_of
+from hopsd.core.submission.rules import RulesOnNodes
 from hopsd.model.allocation import Allocation
 from hopsd.model.asked import Asked
 from hopsd.model.ids import JobId, NodeName, host_of
@@ -18,6 +18,7 @@ from hopsd.model.reading import (
     USER_HOLD_BEGIN,
     Hold,
     JobReading,
+    NodeReading,
     Reading,
     SiteMemory,
     SlurmState,
@@ -174,6 +175,7 @@ class Placer:
     ) -> tuple[dict[JobId, _Starting], dict[JobId, Result]]:
         """The jobs that were released, and the results of the others."""
         jobs = {job.id: job for job in reading.jobs}
+        requests = Requests(reading, self._settings)
         errors: dict[JobId, str] = {}
         for step in wave:
             job = jobs.get(step.job)
@@ -182,7 +184,7 @@ class Placer:
                 errors[step.job] = f"it does not wait any more: {state}"
                 continue
             with refusals(errors, step.job):
-                self._prepare(step, job, reading)
+                self._prepare(step, job, requests)
         ready = [step.job for step in wave if step.job not in errors]
         elsewhere = {step.job for step in wave if _goes_elsewhere(step)}
         back = [job for job in ready if job not in elsewhere]
@@ -199,12 +201,12 @@ class Placer:
         }
         return released, {job: Result(OutcomeStatus.FAILED, error=e) for job, e in errors.items()}
 
-    def _prepare(self, step: Step, job: JobReading, reading: Reading) -> None:
+    def _prepare(self, step: Step, job: JobReading, requests: Requests) -> None:
         if job.hold is Hold.NONE:
             self._adapter.hold(job.id)
-        partition = partitions_of(job, step.target, reading, step.partition)
+        partition = requests.partitions(job, step.target, step.partition)
         comment = _marked(job, step, partition)
-        placement = placement_of(job, step.target, reading, self._settings, comment)
+        placement = requests.placement(job, step.target, comment)
         self._adapter.place(replace(placement, partition=partition))
 
     def _release(self, jobs: list[JobId], errors: dict[JobId, str]) -> None:
@@ -254,62 +256,70 @@ class Placer:
         return Result(OutcomeStatus.FAILED, error=told, reason=job.reason)
 
 
-def placement_of(
-    job: JobReading,
-    target: Allocation,
-    reading: Reading,
-    settings: ApplySettings,
-    comment: str | None = None,
-) -> Placement:
-    """The request to Slurm, with the cores and memory that the plan assumed.
+class Requests:
+    """Requests to Slurm for placements on the nodes of one reading."""
 
-    Slurm takes one number of cores for all nodes of a job; on CPU nodes, all that each has.
-    """
-    rules = rules_of(job, reading.nodes, reading.memory_of(job), settings.cpus_per_gpu)
-    nodes = [node for node in reading.nodes if target.on(node.name)]
-    cores = Fraction(str(rules.cores_per_gpu))
-    asked, share = job.asked, floor(rules.memory_mb_per_gpu)
-    any_type = asked.gpu_type is None
-    if any_type and any(node.mixed for node in nodes):  # Slurm would give GPUs of all its types
-        asked = replace(asked, gpu_type=nodes[0].gpu_type)
-    if asked.exclusive and asked.cores_per_gpu and nodes:  # no other job has a part of these nodes
-        cores = min(asked.cores_per_gpu, *(Fraction(n.cores, target.on(n.name)) for n in nodes))
-    if any(is_cpu(node.gpu_type) for node in nodes):
-        cores = Fraction(min(cores_of(node, settings.kept_cores) for node in nodes))
-    each: int | None = None
-    if asked.whole_memory and share:
-        whole = all(target.on(node.name) == node.gpus and not node.mixed for node in nodes)
-        each = 0 if whole else share * max(gpus for _, gpus in target)
-    return Placement(
-        job=job.id,
-        allocation=target,
-        cores_per_gpu=cores,
-        comment=comment,
-        reset=job.per_job_gpus
-        or (any_type and any(node.mixed and not node.by_type for node in reading.nodes)),
-        asked=asked,
-        memory_mb_per_gpu=share
-        if share and each is None and _by_gpu(asked, reading.memory_of(job))
-        else None,
-        memory_mb_per_node=each,
-    )
+    def __init__(self, reading: Reading, settings: ApplySettings) -> None:
+        self._reading, self._settings = reading, settings
+        self._rules = RulesOnNodes(reading.nodes, settings.cpus_per_gpu)
+        self._at = {node.name: at for at, node in enumerate(reading.nodes)}
+        self._for_any_type = any(node.mixed and not node.by_type for node in reading.nodes)
 
+    def _nodes(self, target: Allocation) -> list[NodeReading]:
+        """The nodes of ``target`` in the cluster's order."""
+        there = (self._at[name] for name in target.nodes if name in self._at)
+        return [self._reading.nodes[at] for at in sorted(there)]
 
-def partitions_of(job: JobReading, target: Allocation, reading: Reading, counted: str = "") -> str:
-    """The job's partitions that hold all nodes of ``target``, of them those where the plan has it
-    ``counted``; "" where it names but one.
+    def placement(
+        self, job: JobReading, target: Allocation, comment: str | None = None
+    ) -> Placement:
+        """The request for ``target``, with the cores and memory that the plan assumed.
 
-    Slurm tries one partition after the other, and gives up on the named nodes for the whole cycle
-    where the first lacks them or a limit of it is reached (22.05, job_scheduler.c): the job would
-    not start, nor any other there.
-    """
-    asked = job.partition.split(",")
-    if len(asked) == 1:
-        return ""
-    asked = [name for name in asked if name in counted.split(",")] or asked
-    nodes = [node for node in reading.nodes if target.on(node.name)]
-    hold = [name for name in asked if all(name in node.partitions for node in nodes)]
-    return ",".join(hold or asked)
+        Slurm takes one number of cores for all nodes of a job; on CPU nodes, all that each has.
+        """
+        memory = self._reading.memory_of(job)
+        rules, nodes = self._rules.of(job, memory), self._nodes(target)
+        cores = Fraction(str(rules.cores_per_gpu))
+        asked, share = job.asked, floor(rules.memory_mb_per_gpu)
+        any_type = asked.gpu_type is None
+        if any_type and any(node.mixed for node in nodes):  # Slurm would give GPUs of all its types
+            asked = replace(asked, gpu_type=nodes[0].gpu_type)
+        if asked.exclusive and asked.cores_per_gpu and nodes:  # no other job has a part of these
+            shares = (Fraction(n.cores, target.on(n.name)) for n in nodes)
+            cores = min(asked.cores_per_gpu, *shares)
+        if any(is_cpu(node.gpu_type) for node in nodes):
+            cores = Fraction(min(cores_of(node, self._settings.kept_cores) for node in nodes))
+        each: int | None = None
+        if asked.whole_memory and share:
+            whole = all(target.on(node.name) == node.gpus and not node.mixed for node in nodes)
+            each = 0 if whole else share * max(gpus for _, gpus in target)
+        by_gpu = share and each is None and _by_gpu(asked, memory)
+        return Placement(
+            job=job.id,
+            allocation=target,
+            cores_per_gpu=cores,
+            comment=comment,
+            reset=job.per_job_gpus or (any_type and self._for_any_type),
+            asked=asked,
+            memory_mb_per_gpu=share if by_gpu else None,
+            memory_mb_per_node=each,
+        )
+
+    def partitions(self, job: JobReading, target: Allocation, counted: str = "") -> str:
+        """The job's partitions that hold all nodes of ``target``, of them those where the plan has
+        it ``counted``; "" where it names but one.
+
+        Slurm tries one partition after the other, and gives up on the named nodes for the whole
+        cycle where the first lacks them or a limit of it is reached (22.05, job_scheduler.c): the
+        job would not start, nor any other there.
+        """
+        asked = job.partition.split(",")
+        if len(asked) == 1:
+            return ""
+        asked = [name for name in asked if name in counted.split(",")] or asked
+        nodes = self._nodes(target)
+        hold = [name for name in asked if all(name in node.partitions for node in nodes)]
+        return ",".join(hold or asked)
 
 
 def _by_gpu(asked: Asked, site: SiteMemory) -> bool:
@@ -333,7 +343,7 @@ def _wave(
     Uneven shapes depend on what is free on their nodes at that moment: while one starts, no other
     job starts on its nodes.
     """
-    left = dict(free)
+    left, place = dict(free), {node: at for at, node in enumerate(free)}
     for target in starting:
         for node, gpus in target:
             left[node] = left.get(node, 0) - gpus
@@ -347,16 +357,23 @@ def _wave(
             even.append(step)
             for node, gpus in target:
                 left[node] -= gpus
-        elif not target.even and moving.isdisjoint(target.nodes) and is_filled(free, target):
+        elif (
+            not target.even and moving.isdisjoint(target.nodes) and _is_filled(free, place, target)
+        ):
             uneven.append(step)
             moving.update(target.nodes)
     return even or uneven
 
 
-def is_filled(free: Mapping[NodeName, int], target: Allocation) -> bool:
-    """Whether Slurm's own way of filling nodes gives exactly ``target``."""
-    order = [node for node in free if target.on(node)]
-    return len(order) == len(target.nodes) and filled(free, order, target.gpus) == target
+def _is_filled(
+    free: Mapping[NodeName, int], place: Mapping[NodeName, int], target: Allocation
+) -> bool:
+    """Whether Slurm's own way of filling nodes gives exactly ``target``. ``place``: of each node in
+    the cluster's order.
+    """
+    if not place.keys() >= set(target.nodes):
+        return False
+    return filled(free, sorted(target.nodes, key=place.__getitem__), target.gpus) == target
 
 
 def _no_room(step: Step, free: Mapping[NodeName, int]) -> Result:

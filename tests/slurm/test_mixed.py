@@ -16,7 +16,7 @@ from hopsd.model.ids import GpuType, JobId, NodeName, UserName, host_of
 from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SiteMemory, SlurmState
 from hopsd.slurm.mixed import parts, places, with_idle_shares
 from hopsd.slurm.parse import job_allocation, node_readings, records
-from hopsd.slurm.place import placement_of
+from hopsd.slurm.place import Requests
 from hopsd.slurm.shape import reset_arguments, update_arguments
 from hopsd.slurm.watch import ApplySettings
 
@@ -112,9 +112,10 @@ def test_who_names_no_type_is_told_of_the_nodes_that_ask_for_one(
 
 def test_slurm_is_asked_for_the_type_after_the_last_one_is_cleared() -> None:
     reading = Reading(1.0, (*MIXED, PLAIN), (JOB,), "24.11", SiteMemory())
+    requests = Requests(reading, ApplySettings())
 
     def words(job: JobReading, **gpus: int) -> tuple[bool, list[str]]:
-        placement = placement_of(job, Allocation.of(gpus), reading, ApplySettings())
+        placement = requests.placement(job, Allocation.of(gpus))
         return placement.reset, update_arguments(placement, (24, 11))
 
     reset, asked = words(JOB, **{"n0/1g.10gb": 2})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from fractions import Fraction
 from math import floor
@@ -47,6 +48,36 @@ def rules_of(
         memory_mb_per_gpu=float(per_gpu),
         memory_mb_per_node=float(each),
     )
+
+
+class RulesOnNodes:
+    """:func:`rules_of` for many jobs on the same nodes, worked out once for those that ask for the
+    same: there may be 15,000 jobs and 5,000 nodes.
+    """
+
+    def __init__(self, nodes: Sequence[NodeReading], cores_per_gpu: int) -> None:
+        self._nodes, self._cores_per_gpu = nodes, cores_per_gpu
+        self._names = frozenset(node.name for node in nodes)
+        self._found: dict[object, Rules] = {}
+
+    def of(
+        self,
+        job: JobReading,
+        site: SiteMemory,
+        shape: ShapeRule | None = None,
+        per_node: int | None = None,
+        where: frozenset[NodeName] | None = None,
+    ) -> Rules:
+        """The job's rules; on the nodes ``where`` alone, if given."""
+        memory = job.memory_mb_per_node, job.memory_mb_per_cpu
+        key = job.asked, job.excluded, job.features, memory, site, shape, per_node, where
+        if key not in self._found:
+            rules = rules_of(job, self._nodes, site, self._cores_per_gpu, shape, per_node)
+            if where is not None and not where >= self._names:
+                nodes = where if rules.nodes is None else where & rules.nodes
+                rules = replace(rules, nodes=nodes)
+            self._found[key] = rules
+        return self._found[key]
 
 
 def allowed_nodes(job: JobReading, nodes: Iterable[NodeReading]) -> list[NodeReading]:
