@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from hopsd.config import Config
 from hopsd.controller import Controller, round_settings
 from hopsd.errors import HopsError, InputError
+from hopsd.excerpt import Choice, excerpt
 from hopsd.learning.learnt import known_workloads, workload_document
 from hopsd.model.bounds import EPOCH
 from hopsd.model.cluster import Node
@@ -81,6 +82,14 @@ class Answers:
 
     def status(self, who: Viewer) -> Document:
         return status_for(who, self.document)
+
+    def excerpt(self, who: Viewer, asked: Mapping[str, Any]) -> Document:
+        """What is ``asked`` for of the status: :meth:`hopsd.excerpt.Choice.of`.
+
+        Raises:
+            InputError: it is not understood.
+        """
+        return excerpt(self.status(who), Choice.of(asked))
 
     def explain(self, who: Viewer, job: str) -> Document:
         """A job's row, history, and a sentence about one that hops has not seen.

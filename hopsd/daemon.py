@@ -194,7 +194,7 @@ class Daemon:
     def _answer(self, request: Request) -> Any:
         """Serve the local socket."""
         commands: dict[str, Callable[[Request], Any]] = {
-            "status": lambda r: self._answers.status(self._viewer(r)),
+            "status": lambda r: self._answers.excerpt(self._viewer(r), r.arguments),
             "explain": lambda r: self._answers.explain(
                 self._viewer(r), str(r.arguments.get("job", ""))
             ),

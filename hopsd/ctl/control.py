@@ -93,7 +93,7 @@ def _until_mode(path: Path, mode: str, done: str, seconds: float) -> None:
     """Print ``done`` once it is; a standby hopsd leaves it to the leader."""
 
     def there() -> bool:
-        return ask_daemon(path, "status")["mode"] in (mode, "standby")
+        return ask_daemon(path, "status", most=0)["mode"] in (mode, "standby")
 
     if not _within(seconds, there):
         complain(
@@ -101,7 +101,7 @@ def _until_mode(path: Path, mode: str, done: str, seconds: float) -> None:
             f" {mode} when it has ended"
         )
         sys.exit(EXIT_NOT_DONE)
-    standby = ask_daemon(path, "status")["mode"] == "standby"
+    standby = ask_daemon(path, "status", most=0)["mode"] == "standby"
     say(f"asked; this hopsd stands by, the one that leads takes it up: {done}" if standby else done)
 
 

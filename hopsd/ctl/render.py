@@ -33,12 +33,14 @@ def table(
     wide: Collection[str] = (),
     long: Collection[str] = (),
     most: int | None = None,
+    of: int | None = None,
 ) -> Table:
     """A table with numbers aligned right, words left; None is shown as a dash.
 
     ``wide`` columns are left out on consoles narrower than ``WIDE``. ``long`` columns and the last
     one are wrapped if there is too little room, and the others where even that is not enough:
-    nothing is ever cut. Rows beyond ``most`` are only counted.
+    nothing is ever cut. Rows beyond ``most`` are only counted; ``of``: how many rows there are, if
+    not all of them are given.
     """
     rows = list(rows)
     kept = [i for i, name in enumerate(columns) if name not in wide or console.width >= WIDE]
@@ -58,8 +60,8 @@ def table(
         pad_edge=False,
         collapse_padding=True,
     )
-    if most is not None and len(rows) > most:
-        shown.caption = Text(f"and {len(rows) - most} more")
+    if more := (len(rows) if of is None else of) - len(cells):
+        shown.caption = Text(f"and {more:,} more")
         shown.caption_justify = "left"
     for position, index in enumerate(kept):
         figures = all(_is_figure(row[position]) for row in cells)

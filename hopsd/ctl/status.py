@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,9 +21,14 @@ from hopsd.ctl.finite import FiniteRange
 from hopsd.ctl.render import cell, console, show, show_json, table
 from hopsd.ctl.shell import completion as complete
 from hopsd.ctl.terminal import complain, printable, say
+from hopsd.excerpt import Choice, excerpt, totals
 from hopsd.wording import clock, duration
 
 Document = dict[str, Any]
+
+MANY = 100
+"""A list with more rows is summed up: totals come first, then its first ``FIRST`` rows."""
+FIRST = 20
 
 
 @click.command()
@@ -37,6 +42,12 @@ Document = dict[str, Any]
     help="Seconds between refreshes.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the document for programs.")
+@click.option(
+    "--all",
+    "whole",
+    is_flag=True,
+    help=f"Every row; without it, lists of more than {MANY} rows are summed up.",
+)
 @click.option(
     "--user",
     multiple=True,
@@ -61,11 +72,14 @@ def status(
     watch: bool,
     every: float,
     as_json: bool,
+    whole: bool,
     user: tuple[str, ...],
     partition: tuple[str, ...],
     state: tuple[str, ...],
 ) -> None:
     """Cluster, round, RAQLR, running and waiting jobs with their reasons.
+
+    On a large cluster totals come first, by GPU type, reason and user.
 
     \b
     Examples:
@@ -73,8 +87,15 @@ def status(
       hopsctl status --partition gpu --state pending --watch
     """
 
+    chosen: dict[str, Any] = {
+        "users": [*user],
+        "partitions": [*partition],
+        "states": [*state],
+        "most": None if as_json or whole else MANY,
+    }
+
     def asked() -> Document:
-        return only(ask_daemon(path, "status"), user, partition, state)
+        return ask_status(path, **chosen)
 
     if as_json:
         show_json(asked())
@@ -91,20 +112,14 @@ def status(
             live.update(_page(asked()), refresh=True)
 
 
-def only(
-    doc: Document, users: Collection[str], partitions: Collection[str], states: Collection[str]
-) -> Document:
-    """The document with those jobs alone; empty: any. A job may have several partitions."""
-    wanted = {state.lower() for state in states}
+def ask_status(path: Path, asking: Callable[..., Any] = ask_daemon, **chosen: Any) -> Document:
+    """An excerpt of the status document; ``chosen``: as :meth:`Choice.of` reads it.
 
-    def fits(job: Document) -> bool:
-        return (
-            (not users or job["user"] in users)
-            and (not partitions or not {*job["partition"].split(",")}.isdisjoint(partitions))
-            and (not wanted or not wanted.isdisjoint({job["state"].lower(), job["code"]}))
-        )
-
-    return {**doc, **{kind: [*filter(fits, doc[kind])] for kind in ("running", "waiting")}}
+    ``asking``: by default the process ends if no daemon answers.
+    """
+    doc: Document = asking(path, "status", **chosen)
+    # An older hopsd sends the whole document.
+    return doc if "totals" in doc else excerpt(doc, Choice.of(chosen))
 
 
 def _page(doc: Document) -> Group:
@@ -113,23 +128,66 @@ def _page(doc: Document) -> Group:
 
 
 def view(doc: Document, most: int | None = None) -> Group:
-    """The status document as text; ``most`` rows of each table, None: all."""
+    """The status document as text; ``most`` rows of each table, None: all that are there."""
     parts: list[Any] = [headline(doc)]
     if doc["error"]:
         parts.append(Text(printable(doc["error"]), style="bold red"))
+    counts = totals_of(doc)
+    if any(counts[kind] > len(doc[kind]) for kind in ("nodes", "running", "waiting")):
+        parts += _sums(counts, most)
     parts.append(_nodes(doc, most))
     parts.append(running(doc, most))
     parts.append(waiting(doc, most))
     steps = (doc["round"] or {}).get("steps", [])
     if steps:
-        parts.append(_steps(steps, most))
+        parts.append(_steps(doc, most))
     return Group(*parts)
+
+
+def totals_of(doc: Document) -> Document:
+    """The totals of a document or an excerpt."""
+    return doc["totals"] if "totals" in doc else totals(doc)
+
+
+def _rows(doc: Document, kind: str, most: int | None) -> tuple[int | None, int]:
+    """How many rows of a list are shown, and how many there are."""
+    of: int = totals_of(doc)[kind]
+    if most is None and of > len(doc[kind]):
+        most = FIRST
+    return most, of
+
+
+def _sums(counts: Document, most: int | None) -> list[Any]:
+    """The tables of totals."""
+    return [
+        table(
+            "GPUs",
+            ["type", "nodes", "GPUs", "idle", "not usable"],
+            [
+                (kind["gpu_type"], kind["nodes"], kind["gpus"], kind["idle"], away)
+                for kind in counts["types"]
+                for away in [kind["gpus"] - kind["usable"]]
+            ],
+            most=most,
+        ),
+        table("Waiting for", ["code", "jobs"], [*counts["codes"].items()], most=most),
+        table(
+            "Users",
+            ["user", "GPUs", "running", "waiting"],
+            [
+                (user["user"], user["gpus"], user["running"], user["waiting"])
+                for user in counts["users"]
+            ],
+            most=FIRST if most is None else most,
+        ),
+    ]
 
 
 def headline(doc: Document) -> Text:
     """Versions, mode, GPUs in all and idle, and the last round."""
-    there = _counted([node for node in doc["nodes"] if not is_cpu(node["gpu_type"])], "GPUs")
-    if cpus := [node for node in doc["nodes"] if is_cpu(node["gpu_type"])]:
+    types = totals_of(doc)["types"]
+    there = _counted([kind for kind in types if not is_cpu(kind["gpu_type"])], "GPUs")
+    if cpus := [kind for kind in types if is_cpu(kind["gpu_type"])]:
         there += f", {_counted(cpus, 'CPUs')}"
     raqlr = "-" if doc["raqlr"] is None else f"{doc['raqlr']:.2f}"
     text = (
@@ -158,9 +216,9 @@ def _read(when: float | None) -> str:
     return f"{clock(when)}, {duration(time.time() - when)} ago"
 
 
-def _counted(nodes: Sequence[Document], what: str) -> str:
-    idle = sum(node["idle"] for node in nodes if node["usable"])
-    return f"{sum(node['gpus'] for node in nodes)} {what}, {idle} idle"
+def _counted(types: Sequence[Mapping[str, int]], what: str) -> str:
+    gpus, idle = (sum(kind[key] for kind in types) for key in ("gpus", "idle"))
+    return f"{gpus} {what}, {idle} idle"
 
 
 def _nodes(doc: Document, most: int | None) -> Any:
@@ -176,7 +234,8 @@ def _nodes(doc: Document, most: int | None) -> Any:
         for node in doc["nodes"]
     ]
     columns = ["node", "type", "GPUs", "idle", "state", "GPUs held"]
-    return table("Nodes", columns, rows, most=most)
+    most, of = _rows(doc, "nodes", most)
+    return table("Nodes", columns, rows, most=most, of=of)
 
 
 def _held(node: Document) -> dict[str, int]:
@@ -203,6 +262,7 @@ def running(doc: Document, most: int | None) -> Any:
         for job in doc["running"]
     ]
     columns = ["job", "user", "name", "reqs", "placement", "run", "for", "waited", "LR", "restarts"]
+    most, of = _rows(doc, "running", most)
     return table(
         "Running",
         [*columns, "samples"],
@@ -210,6 +270,7 @@ def running(doc: Document, most: int | None) -> Any:
         wide=("reqs", "run", "LR", "restarts", "samples"),
         long=("name", "placement"),
         most=most,
+        of=of,
     )
 
 
@@ -234,15 +295,21 @@ def waiting(doc: Document, most: int | None) -> Any:
         for job in doc["waiting"]
     ]
     columns = ["job", "user", "name", "reqs", "waited", "priority", "code", "why"]
-    return table("Waiting", columns, rows, wide=("priority", "code"), long=("name",), most=most)
+    most, of = _rows(doc, "waiting", most)
+    return table(
+        "Waiting", columns, rows, wide=("priority", "code"), long=("name",), most=most, of=of
+    )
 
 
-def _steps(steps: list[Document], most: int | None) -> Any:
+def _steps(doc: Document, most: int | None) -> Any:
+    steps, of = doc["round"]["steps"], totals_of(doc)["steps"]
     rows = [
         (s["job"], s["kind"], s["from"], s["to"], s["status"], s["error"] or None) for s in steps
     ]
     columns = ["job", "step", "from", "to", "outcome", "error"]
-    return table("Last changes", columns, rows, long=("from", "to"), most=most)
+    if most is None and of > len(steps):
+        most = FIRST
+    return table("Last changes", columns, rows, long=("from", "to"), most=most, of=of)
 
 
 @click.command()

@@ -13,7 +13,9 @@ import pytest
 from rich.console import Console
 
 from hopsd.ctl import render
-from hopsd.ctl.status import _moment, only, then, view
+from hopsd.ctl.status import FIRST, MANY, _moment, then, view
+from hopsd.errors import InputError
+from hopsd.excerpt import Choice, excerpt
 
 Show = Callable[..., str]
 
@@ -109,6 +111,64 @@ def test_a_name_steers_neither_markup_nor_terminal(show: Show, name: str, seen: 
     assert all(c.isprintable() or c == "\n" for c in text)
 
 
+def test_of_a_large_cluster_totals_come_first_then_some_rows(show: Show) -> None:
+    there = document([], [])
+    node = there["nodes"][0]
+    nodes = [
+        {**node, "name": f"n{i}", "gpu_type": kind, "idle": 3, "usable": i % 10 > 0}
+        for i, kind in enumerate(["a100"] * 300 + ["v100"] * 100)
+    ]
+    placement = {"placement": {"n1": 4}}
+    running = [job(i, **{**RUNNING, **placement}, user="bob") for i in range(250)]
+    waiting = [
+        job(i, partition="main", code="held" if i % 4 else "outside_window", user=f"u{i % 30}")
+        for i in range(1000, 16000)
+    ]
+    whole = {**document(running, waiting), "nodes": nodes}
+    told = excerpt(whole, Choice(most=MANY))
+    assert [len(told[kind]) for kind in ("nodes", "running", "waiting")] == [MANY] * 3
+    text = show(told)
+    assert len(text.splitlines()) < 200
+    assert text.index("GPUs held") > text.index("Waiting for")
+    for words in (
+        "3200 GPUs, 1080 idle",
+        r"a100 +300 +2400 +810 +240",
+        r"v100 +100 +800 +270 +80",
+        r"held +11250",
+        r"outside_window +3750",
+        r"bob +1000 +250 +0",
+        r"u0 +0 +0 +500",
+        f"and {400 - FIRST} more",
+        f"and {250 - FIRST} more",
+        f"and {15000 - FIRST:,} more",
+    ):
+        assert re.search(words, text), words
+    chosen = show(excerpt(whole, Choice(users=frozenset({"u7"}), most=MANY)))
+    assert "and 480 more" in chosen
+    assert "bob" not in chosen
+
+
+def test_a_small_cluster_is_shown_as_it_is(show: Show) -> None:
+    whole = document([job(1, **RUNNING)], [job(number) for number in range(1000, 1000 + MANY)])
+    assert show(excerpt(whole, Choice(most=MANY))) == show(whole)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"most": -1}, "most"),
+        ({"most": "5"}, "most"),
+        ({"most": True}, "most"),
+        ({"users": "ann"}, "users"),
+        ({"states": [1]}, "states"),
+        ({"partitions": {}}, "partitions"),
+    ],
+)
+def test_a_choice_that_is_not_understood_is_refused(asked: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        Choice.of(asked)
+
+
 def test_a_page_names_some_rows_and_counts_the_others(show: Show) -> None:
     text = show(document([], [job(number) for number in range(1000, 2000)]), most=5)
     assert "1004" in text
@@ -154,7 +214,8 @@ def test_jobs_can_be_chosen_by_user_partition_and_state() -> None:
     whole = document(running, waiting)
 
     def chosen(users: list[str], partitions: list[str], states: list[str]) -> list[str]:
-        told = only(whole, users, partitions, states)
+        asked = {"users": users, "partitions": partitions, "states": states}
+        told = excerpt(whole, Choice.of(asked))
         assert told["nodes"] == whole["nodes"]
         return [row["id"] for kind in ("running", "waiting") for row in told[kind]]
 

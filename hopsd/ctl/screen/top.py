@@ -20,9 +20,9 @@ from rich.live import Live
 from rich.text import Text
 
 from hopsd.ctl import render
-from hopsd.ctl.daemon import ask_daemon, socket_option
+from hopsd.ctl.daemon import socket_option
 from hopsd.ctl.finite import FiniteRange
-from hopsd.ctl.status import headline, running, waiting
+from hopsd.ctl.status import ask_status, headline, running, totals_of, waiting
 from hopsd.ctl.terminal import printable
 from hopsd.errors import HopsError, InputError
 from hopsd.local_socket import ask
@@ -33,6 +33,8 @@ Table = Callable[[Document, int], RenderableType]
 
 BAR = 30
 """Width of a type's bar."""
+ROWS = 200
+"""More than a screen has."""
 TYPES = 6
 """GPU types with a bar, at most."""
 CTRL_Z = "\x1a"
@@ -62,9 +64,9 @@ def top(path: Path, every: float) -> None:
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InputError("top needs a terminal; `hopsctl status` prints the same once")
-    doc = ask_daemon(path, "status")
+    doc: Document | None = ask_status(path, most=ROWS)
     with suppress(KeyboardInterrupt):
-        while (doc := _until_suspended(path, every, doc)) is not None:
+        while doc is not None and (doc := _until_suspended(path, every, doc)) is not None:
             os.kill(0, signal.SIGTSTP)  # as the terminal would; returns after fg
 
 
@@ -80,7 +82,7 @@ def _until_suspended(path: Path, every: float, doc: Document) -> Document | None
             if key == CTRL_Z:
                 return doc
             try:
-                doc, error = ask(path, "status"), ""
+                doc, error = ask_status(path, ask, most=ROWS), ""
             except HopsError as problem:
                 error = f"as of {clock(doc['time'])}: {problem}"
 
@@ -123,7 +125,7 @@ def page(doc: Document, error: str = "") -> Group:
     parts: list[RenderableType] = [headline(doc)]
     if wrong := error or doc["error"]:
         parts.append(Text(printable(wrong), style="bold red"))
-    parts += [Text(), *_bars(doc["nodes"])]
+    parts += [Text(), *_bars(totals_of(doc)["types"])]
     room = render.console.height - sum(map(_lines, parts)) - 1
     below = _fitting(waiting, doc, len(doc["waiting"]), room // 2)
     above = _fitting(running, doc, len(doc["running"]), room - _lines(below))
@@ -147,17 +149,14 @@ def _lines(part: RenderableType) -> int:
     return len(render.console.render_lines(part, pad=False))
 
 
-def _bars(nodes: Sequence[Document]) -> Iterator[Text]:
+def _bars(types: Sequence[Document]) -> Iterator[Text]:
     """A bar for each type: how many of its GPUs are in use, of those that may be."""
-    types = dict.fromkeys(node["gpu_type"] for node in nodes)
-    wide = max((len(kind) for kind in types), default=0)
-    for kind in [*types][:TYPES]:
-        own = [node for node in nodes if node["gpu_type"] == kind]
-        usable = [node for node in own if node["usable"]]
-        there, idle = (sum(node[key] for node in usable) for key in ("gpus", "idle"))
-        used, away = there - idle, sum(node["gpus"] for node in own) - there
+    wide = max((len(kind["gpu_type"]) for kind in types), default=0)
+    for kind in types[:TYPES]:
+        there = kind["usable"]
+        used, away = there - kind["idle"], kind["gpus"] - there
         filled = round(BAR * used / there) if there else 0
-        bar = Text(f"{printable(kind):{wide}} ")
+        bar = Text(f"{printable(kind['gpu_type']):{wide}} ")
         bar.append("█" * filled, style="green").append("░" * (BAR - filled), style="dim")
         bar.append(f" {used} of {there} in use")
         if away:
