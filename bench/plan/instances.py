@@ -41,12 +41,13 @@ class Noise(StrEnum):
 
 
 class Demands(StrEnum):
-    """``RULES``: a third of the jobs even, half of these with a count on each server, a third on
-    one server, and limits for a third of the users. ``SITE``: beside them cores and memory that
-    some jobs ask much of, nodes that some may not use, and one job in 50 exclusive.
+    """``SHAPES``: a third of the jobs even, half of these with a count on each server, a third on
+    one server. ``RULES``: and limits for a third of the users. ``SITE``: beside them cores and
+    memory that some jobs ask much of, nodes that some may not use, and one job in 50 exclusive.
     """
 
     NONE = "none"
+    SHAPES = "shapes"
     RULES = "rules"
     SITE = "site"
 
@@ -67,7 +68,7 @@ def snapshot(
     made = replace(
         made,
         jobs=tuple(_ruled(job, i, rng) for i, job in enumerate(made.jobs)),
-        limits=_limits(made, gpus),
+        limits=() if demands is Demands.SHAPES else _limits(made, gpus),
     )
     return _with_cores(made, rng) if demands is Demands.SITE else made
 
