@@ -39,6 +39,9 @@ PATIENCE_SECONDS = 300.0
 SLURMCTLD_SECONDS = 1.0
 """How often slurmctld looks for jobs to start (22.05)."""
 BATCH = 16
+PACE_SECONDS = 0.05
+"""An iteration's least length. It is within each restart, and what the other job computes beside it
+depends on it."""
 
 
 def measure(ranks: int, pairs: int) -> list[str]:
@@ -85,7 +88,7 @@ class _Moved:
         done = subprocess.run(
             ["sbatch", "--parsable", f"--comment=hops:reqs={self.ranks};batch={BATCH}",
              f"--output={self.folder}/log", f"--chdir={self.folder}",
-             ROOT / "examples" / "train.sh", "--samples=100000000", "--pace=0.2",
+             ROOT / "examples" / "train.sh", "--samples=100000000", f"--pace={PACE_SECONDS}",
              "--print-every=1", "--agree-every=1"],
             env={**os.environ, **self.slurm.env, "PYTHON": sys.executable, "TRAIN": str(TRAIN),
                  "CHECKPOINTS": str(self.folder), "LAUNCHER": self.module},
