@@ -159,8 +159,8 @@ def keras():
     body.compile(
         "adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"]
     )
-    rows = made.normal(size=(64 * 30, 32)).astype("f4")
-    labels = made.integers(0, 4, 64 * 30)
+    rows = made.normal(size=(64 * 300, 32)).astype("f4")
+    labels = made.integers(0, 4, 64 * 300)
     body.fit(
         rows, labels, batch_size=64, epochs=4, verbose=0, callbacks=[Clocks()],
         validation_data=(rows[:200], labels[:200]),
