@@ -131,4 +131,29 @@ def gluonts():
     ).train(rows)  # fmt: skip
 
 
+def lightly():
+    """Self-supervised: two views of an image."""
+    from lightly.data import LightlyDataset
+    from lightly.loss import NTXentLoss
+    from lightly.models.modules import SimCLRProjectionHead
+    from lightly.transforms import SimCLRTransform
+    import made_data
+
+    made_data.masks("images", 96)
+    rows = LightlyDataset("images/imgs", transform=SimCLRTransform(input_size=32))
+    body = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3), torch.nn.AdaptiveAvgPool2d(4), torch.nn.Flatten(),
+        SimCLRProjectionHead(128, 64, 32),
+    )  # fmt: skip
+    optimizer, far = torch.optim.SGD(body.parameters(), lr=0.01), NTXentLoss()
+    for _ in range(8):
+        for batch in DataLoader(rows, batch_size=8, shuffle=True, drop_last=True):
+            one, other = batch[0]
+            value = far(body(one), body(other))
+            value.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            hand_clock.step(8)
+
+
 globals()[sys.argv[1]](*sys.argv[2:])

@@ -220,4 +220,26 @@ def chemprop():
     )  # fmt: skip
 
 
+def peft():
+    """LoRA on a small language model, with transformers' Trainer."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import Trainer, TrainerCallback, TrainingArguments
+
+    class Clocks(TrainerCallback):
+        def on_step_end(self, *_, **__):
+            hand_clock.step(8)
+
+    words = [{"input_ids": [n % 203] * 24, "labels": [n % 203] * 24} for n in range(800)]
+    model = get_peft_model(
+        tiny.language_model(), LoraConfig(task_type="CAUSAL_LM", target_modules=["q_proj"])
+    )
+    Trainer(
+        model=model, train_dataset=words, callbacks=[Clocks()],
+        args=TrainingArguments(
+            output_dir="out", per_device_train_batch_size=8, max_steps=90, report_to=[],
+            disable_tqdm=True, use_cpu=True, save_strategy="no", gradient_checkpointing=True,
+        ),
+    ).train()  # fmt: skip
+
+
 globals()[sys.argv[1]](*sys.argv[2:])
