@@ -133,11 +133,11 @@ def gluonts():
 
 def lightly():
     """Self-supervised: two views of an image."""
+    import made_data
     from lightly.data import LightlyDataset
     from lightly.loss import NTXentLoss
     from lightly.models.modules import SimCLRProjectionHead
     from lightly.transforms import SimCLRTransform
-    import made_data
 
     made_data.masks("images", 96)
     rows = LightlyDataset("images/imgs", transform=SimCLRTransform(input_size=32))
