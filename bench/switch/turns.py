@@ -90,7 +90,7 @@ def _in_a_lane(folder: Path, way: str, megabytes: int, switches: int, *, cuda: b
     memory = int((room + 0.5) * 2 * megabytes * 2**20)
     subprocess.run(
         [sys.executable, "-m", "hops_profiler.lane", "trials", "--iterations=2",
-         f"--memory={memory}", f"--load={LOADS[way]}"],
+         "--order=round-robin", f"--memory={memory}", f"--load={LOADS[way]}"],
         env=_environment(folder, cuda=cuda), cwd=folder, check=True, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     return _events(folder)
