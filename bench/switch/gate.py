@@ -29,13 +29,13 @@ def iterate(count):
 iterate(500)
 session.stop_at(Gate(pair()[0], State(torch.device("cpu")), -1))
 hooks = session._session._hooks
-gate = hooks.gate
+gate = hooks._gate
 iterate(500)
 found = []
 for number in range(300):
     seconds = {}
     for which in (True, False) if number % 2 else (False, True):
-        hooks.gate = gate if which else None
+        hooks._gate = gate if which else None
         seconds[which] = iterate(50)
     found.append(seconds[True] - seconds[False])
 print(json.dumps(found))
