@@ -115,13 +115,14 @@ TURNS = """### Jobs that take turns within a round
 
 With `--switch-cost SECONDS` the schedule of tasks itself is played: jobs alternate on GPUs task by
 task within a round (`hopsd/sim/turns.py`, [simulator.md](simulator.md#taking-turns)). The same jobs
-and seeds as above, whose restarts were of 30 s (`python -m bench.hare --only turns`):
+as above, whose restarts were of 30 s; means over seeds 0, 1 and 2
+(`python -m bench.hare --only turns`):
 """
 
 TURNS_FINDINGS = """- **With `hare-eft` the mean completion is 16 % earlier** than with
-  GPUs kept for rounds (12 to 21 % by seed), and the makespan 19 % shorter; with `hare-dispatch`
-  6 % (from 13 % earlier to 10 % later) and 21 %.
-- **The printed rule is 29 to 42 % later.** In rounds a job's GPUs are of one type; here line 12
+  GPUs kept for rounds (12 to 20 % by seed), and the makespan 19 % shorter; with `hare-dispatch`
+  7 % (from 13 % earlier to 6 % later) and 21 %.
+- **The printed rule is 30 to 41 % later.** In rounds a job's GPUs are of one type; here line 12
   gives the tasks of a round to whatever GPUs are free first, and the slowest of them decides.
 - `hops`, with GPUs kept for rounds and restarts of 30 s, is still ahead of all of them (2.31 h).
 """

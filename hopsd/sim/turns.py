@@ -1,10 +1,11 @@
 """Jobs take turns on GPUs within a round, task by task, as Hare schedules them.
 
 In the other simulations a GPU stays with a job until a plan takes it away, and every change is a
-restart. Here a job's process stays behind, and comes back in ``switch_seconds``; only its first
-task on a server costs a restart. A plan is Hare's whole schedule of what the present jobs have left
-(``hopsd/policies/hare``). GPUs follow it from task to task until the next one: made when a round
-begins and when a job arrives.
+restart. Here a job's process stays behind on the GPU, and comes back in ``switch_seconds``. Only
+its first task on a GPU costs a restart, or what a first start takes if it is of the job's first
+round. A plan is Hare's whole schedule of what the present jobs have left (``hopsd/policies/hare``).
+GPUs follow it from task to task until the next one: made when a round begins and when a job
+arrives.
 
 - A job's scale is its rigid size, the median requirement. Tasks of a round may follow one another
   on a GPU, and be on GPUs of several types and servers.
@@ -49,7 +50,7 @@ INTERVALS = 6
 @dataclass(eq=False, slots=True)
 class _Training:
     """``speeds``: samples per second of a task on a GPU of each type, on as few servers as can be.
-    ``synced``: when its last round of tasks is over; ``seen``: servers on which it has a process.
+    ``synced``: when its last round of tasks is over; ``seen``: GPUs on which it has a process.
     """
 
     spec: WorkloadJob
@@ -57,11 +58,11 @@ class _Training:
     speeds: Floats
     left: float
     synced: float
-    seen: set[NodeName] = field(default_factory=set)
+    seen: set[_Gpu] = field(default_factory=set)
     holds: list[tuple[float, float, NodeName]] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class _Gpu:
     """``last``: the job that trained on it last."""
 
@@ -69,6 +70,19 @@ class _Gpu:
     kind: int
     free: float = 0.0
     last: _Training | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """Of a job's tasks: the plan's ``number``, the ``samples`` of each task, the ``servers`` that
+    it is on, when the job is ``ready`` for it, what a process that has to start for it takes.
+    """
+
+    number: int
+    samples: float
+    servers: int
+    ready: float
+    start_seconds: float
 
 
 class Turns:
@@ -108,19 +122,20 @@ class Turns:
         length = self._settings.round_seconds
         rounds: list[float] = []
         submits = sorted({job.spec.submit for job in self._jobs})
-        now = submits[0] if submits else 0.0
+        index = math.floor(submits[0] / length) if submits else 0
+        now = index * length
         left = list(self._jobs)
         while left and now < self._settings.horizon:
-            index = math.floor(now / length)
-            rounds += [index * length] if rounds[-1:] != [index * length] else []
-            until = min([(index + 1) * length, *(s for s in submits if s > now)])
+            start, end = index * length, (index + 1) * length
+            rounds += [start] if now == start else []
+            until = min([end, *(s for s in submits if s > now)])
             present = [job for job in left if job.spec.submit <= now]
             if present:
                 self._plan(present, now, until)
             left = [job for job in left if job.left > 0.0]
             if self._progress is not None:
                 self._progress(now, len(self._jobs) - len(left), len(self._jobs))
-            now = until
+            now, index = until, index + (until == end)
         changes = sorted(
             (change for job in self._jobs for change in _timeline(job)), key=lambda c: c.time
         )
@@ -198,46 +213,47 @@ class Turns:
         place = made.gpu.tolist()
         rounds = instance.rounds.tolist()
         piece = [j.left / (k * r) for j, k, r in zip(jobs, scale, rounds, strict=True)]
-        turn, ready, servers = [-1] * len(jobs), [0.0] * len(jobs), [1] * len(jobs)
+        current: dict[int, _Round] = {}
         begun, stopped = 0, set[int]()
         for task in np.argsort(made.start, kind="stable").tolist():
             n, gpu = owner[task], self._gpus[place[task]]
             job, r = jobs[n], round_of[task]
             if n in stopped:
                 continue
-            if r != turn[n]:
+            if n not in current or r != current[n].number:
                 if max(now, job.synced, gpu.free) >= until:
                     stopped.add(n)
                     continue
-                turn[n], ready[n], begun = r, job.synced, begun + 1
                 own = place[first[n] + r * scale[n] : first[n] + (r + 1) * scale[n]]
-                servers[n] = len({self._gpus[m].server.name for m in own})
+                servers = len({self._gpus[m].server.name for m in own})
+                current[n] = _Round(r, piece[n], servers, job.synced, self._start_seconds(job))
                 last = r + 1 == rounds[n]
                 job.left = 0.0 if last else job.left - piece[n] * scale[n]
-            self._train(job, gpu, max(now, ready[n]), piece[n], servers[n])
+                begun += 1
+            self._train(job, gpu, current[n], now)
         return begun
 
-    def _train(self, job: _Training, gpu: _Gpu, begin: float, samples: float, servers: int) -> None:
-        """One task: not before ``begin``, with what the change of job takes first."""
+    def _train(self, job: _Training, gpu: _Gpu, task: _Round, now: float) -> None:
+        """One task, not before ``now``, with what the change of job takes first."""
+        change = hidden = 0.0
+        if gpu not in job.seen:
+            change = task.start_seconds
+            job.seen.add(gpu)
+        elif gpu.last is not job:
+            change = hidden = self._switch  # in what is idle until the job is ready
+        held_from = max(now, gpu.free, task.ready - hidden)
         name = gpu.server.name
-        if name not in job.seen:
-            change, begin = self._start_seconds(job), max(begin, gpu.free)
-            begin += change
-            job.seen.add(name)
-        else:
-            change = self._switch if gpu.last is not job else 0.0
-            begin = max(begin, gpu.free + change)  # an idle GPU hides it
-        held_from = max(gpu.free, begin - change)
         factors = self._workload.server_factor.get(job.spec.workload, {})
-        speed = self._speed(job.spec, gpu.server.gpu_type, job.scale, servers)
-        end = begin + samples / (speed * factors.get(name, 1.0))
+        speed = self._speed(job.spec, gpu.server.gpu_type, job.scale, task.servers)
+        end = held_from + change + task.samples / (speed * factors.get(name, 1.0))
         job.holds.append((held_from, end, name))
         job.synced = max(job.synced, end)
         gpu.free, gpu.last = end, job
 
     def _start_seconds(self, job: _Training) -> float:
+        """What a process of the job's next round takes to start."""
         cluster = self._settings.cluster
-        return cluster.restart_of(job.spec) if job.seen else cluster.profiling_seconds
+        return cluster.restart_of(job.spec) if job.holds else cluster.profiling_seconds
 
 
 def _timeline(job: _Training) -> Iterator[Change]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from click.testing import Result as Outcome
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sim_cases import cluster, job, workload
 
@@ -18,9 +18,10 @@ from hopsd.ctl import cli
 from hopsd.errors import InputError
 from hopsd.model.scenario import Cluster, Workload
 from hopsd.policies.hare.schedulers import SCHEDULERS
+from hopsd.policies.registry import get
 from hopsd.sim.cluster import ClusterSettings
 from hopsd.sim.engine import SimulationSettings
-from hopsd.sim.study import Result, result_of
+from hopsd.sim.study import Result, play, result_of
 from hopsd.sim.turns import Turns
 
 ROUND = 300.0
@@ -83,17 +84,115 @@ def test_a_job_comes_back_to_its_gpu_in_the_time_of_a_switch() -> None:
     assert [o.gpu_seconds_held for o in result.outcomes] == [605.0, 60.0]
 
 
-def test_a_job_s_own_restart_is_paid_once_a_server_and_not_at_its_first() -> None:
-    """Two servers with a GPU each; both jobs need two tasks a round and have a process on both."""
-    both = [replace(job(n, 600.0, 2), restart_seconds=7.0) for n in (1, 2)]
-    cheap = run(cluster(n0=1, n1=1), workload(both), switch=0.0, restart=1000.0)
-    free = run(
-        cluster(n0=1, n1=1), workload([replace(j, restart_seconds=0.0) for j in both]), switch=0.0
-    )
-    paid = sum(o.gpu_seconds_held for o in cheap.outcomes) - sum(
-        o.gpu_seconds_held for o in free.outcomes
-    )
-    assert paid == pytest.approx(2 * 7.0)
+def test_every_gpu_of_a_first_round_waits_for_its_process() -> None:
+    where, load = cluster(n0=4), workload([job(1, 2400.0, 4)])
+    own = SimulationSettings(ROUND, cluster=ClusterSettings(profiling_seconds=30.0))
+    turns = Turns(where, load, SCHEDULERS["hare-dispatch"], own, 0.0)
+    (seen,) = result_of("hare-dispatch", turns.run(), where, load).outcomes
+    assert (seen.end, seen.gpu_seconds_held, seen.restarts) == (630.0, 2520.0, 0)
+
+
+def test_a_first_round_on_two_servers_is_no_restart() -> None:
+    result = run(cluster(n0=1, n1=1), workload([job(1, 1200.0, 2)]), switch=0.0, restart=30.0)
+    assert ends(result) == {"1": 600.0}
+
+
+def test_a_job_s_own_restart_is_paid_once_a_gpu_and_not_in_its_first_round() -> None:
+    """The printed rule gives a job alone the GPU that has been free for longest."""
+    load = workload([replace(job(1, 600.0, 1), restart_seconds=7.0)])
+    result = run(cluster(n0=3), load, switch=0.0, policy="hare", restart=1000.0)
+    assert ends(result) == {"1": 600.0 + 2 * 7.0}
+
+
+def test_no_switch_begins_before_the_plan_that_decides_it() -> None:
+    """The second round's switch is not hidden in what was idle before the job was submitted."""
+    load = workload([job(1, 1200.0, 2, submit=100.0)])
+    result = run(cluster(n0=2), load, switch=40.0)
+    assert [o.first_start for o in result.outcomes] == [100.0]
+    assert ends(result) == {"1": 700.0}
+
+
+def drawn_case(data: st.DataObject) -> tuple[Cluster, Workload, float, float]:
+    """Servers of one type, jobs, a switch and a restart."""
+    where = cluster(**{f"n{n}": data.draw(st.integers(1, 3)) for n in range(2)})
+    jobs = [
+        job(n, data.draw(st.integers(30, 2000)), data.draw(st.integers(1, min(2, where.gpus))),
+            submit=float(data.draw(st.integers(0, 500))))
+        for n in range(data.draw(st.integers(1, 4)))
+    ]  # fmt: skip
+    costs = st.floats(0.5, 50.0)
+    return where, workload(jobs), data.draw(costs), data.draw(costs)
+
+
+@pytest.mark.parametrize("policy", sorted(SCHEDULERS))
+@given(data=st.data())
+@settings(max_examples=20)
+def test_what_happens_before_a_plan_does_not_depend_on_it(policy: str, data: st.DataObject) -> None:
+    where, load, switch, restart = drawn_case(data)
+    own = SimulationSettings(ROUND, cluster=ClusterSettings(restart))
+    whole = Turns(where, load, SCHEDULERS[policy], own, switch).run()
+    submits = {spec.id: spec.submit for spec in load.jobs}
+    assert all(change.time >= submits[change.job] for change in whole.changes)
+    plan = data.draw(st.sampled_from([made.time for made in whole.plans]))
+    cut = Turns(where, load, SCHEDULERS[policy], replace(own, horizon=plan), switch).run()
+    assert [c for c in whole.changes if c.time < plan] == [c for c in cut.changes if c.time < plan]
+
+
+@pytest.mark.parametrize("policy", sorted(SCHEDULERS))
+@given(data=st.data(), switches=st.booleans())
+@settings(max_examples=20)
+def test_gpus_are_held_for_training_and_whole_changes(
+    policy: str, data: st.DataObject, *, switches: bool
+) -> None:
+    where, load, switch, restart = drawn_case(data)
+    switch, restart, cost = (switch, 0.0, switch) if switches else (0.0, restart, restart)
+    result = run(where, load, switch, policy, restart)
+    for spec, seen in zip(load.jobs, result.outcomes, strict=True):
+        changes = (seen.gpu_seconds_held - spec.samples) / cost
+        assert changes == pytest.approx(round(changes), abs=1e-6)
+        assert round(changes) >= 0
+        assert switches or round(changes) < where.gpus
+
+
+@pytest.mark.parametrize("policy", sorted(SCHEDULERS))
+@given(
+    sizes=st.lists(st.integers(1, 4), min_size=1, max_size=3),
+    samples=st.integers(100, 20_000),
+    submit=st.integers(0, 1000),
+    profiling=st.floats(0.0, 100.0),
+)
+@settings(max_examples=20)
+def test_alone_a_job_fares_as_in_the_plain_simulation(
+    policy: str, sizes: list[int], samples: int, submit: int, profiling: float
+) -> None:
+    """On as many GPUs as it needs."""
+    where = cluster(**{f"n{n}": gpus for n, gpus in enumerate(sizes)})
+    load = workload([job(1, samples, where.gpus, submit=submit)], spread=0.7)
+    own = SimulationSettings(ROUND, cluster=ClusterSettings(30.0, profiling_seconds=profiling))
+    turns = Turns(where, load, SCHEDULERS[policy], own, 0.0).run()
+    (here,) = result_of(policy, turns, where, load).outcomes
+    (there,) = play(policy, get(policy), where, load, own).outcomes
+    assert asdict(here) == pytest.approx(asdict(there))
+
+
+@given(length=st.floats(1.0, 400.0), first=st.integers(0, 3000))
+@example(length=1.4, first=0)
+@example(length=1.4, first=3)
+@example(length=3.3, first=3)
+@settings(max_examples=30)
+def test_every_length_of_a_round_comes_to_its_end(length: float, first: int) -> None:
+    """Also where a round's start, divided by the length, rounds to less than its number."""
+    seen = [-1.0]
+
+    def advances(now: float, _ended: int, _jobs: int) -> None:
+        assert now > seen[-1]
+        seen.append(now)
+
+    load = workload([job(1, 10.0 * length, 1, submit=first * length)])
+    own = SimulationSettings(length)
+    made = Turns(cluster(a0=1), load, SCHEDULERS["hare-dispatch"], own, 0.0, advances).run()
+    assert made.finished == 1
+    assert list(made.rounds) == [round(start / length) * length for start in made.rounds]
 
 
 @pytest.mark.parametrize("policy", sorted(SCHEDULERS))
