@@ -164,7 +164,7 @@ def simulate(
     for policy in policies:
         get(policy)
     if switch_cost is not None:
-        refuse_beside_switches(policies, knows, count_planning, resume, failure_file)
+        refuse_beside_switches(policies, knows, refresh, count_planning, resume, failure_file)
     failures: tuple[Failure, ...] = ()
     if failure_file is not None:
         failures = read_file(failure_file, lambda text: read_failures(text, cluster, workload))
@@ -191,7 +191,9 @@ def simulate(
                       switch_cost=switch_cost)  # fmt: skip
     html = partial(write_report, cluster=cluster, workload=workload, path=out / "report.html",
                    known=str(knows))  # fmt: skip
-    results, files = play_all(policies, run, html if report else None, out)
+    results, files = play_all(
+        policies, run, html if report else None, out, resumable=switch_cost is None
+    )
     if as_json:
         known = {"knowledge": _known(knows)} if knows.differs else {}
         show_json({"policies": {r.policy: figures(r) for r in results}, **files, **known})
@@ -214,10 +216,13 @@ def play_all(
     html: Callable[[Sequence[Result]], object] | None,
     out: Path,
     beside: Sequence[Result] = (),
+    *,
+    resumable: bool = True,
 ) -> tuple[list[Result], dict[str, str]]:
     """The results of every policy and the files written; Ctrl-C keeps what is done.
 
-    ``beside``: results from elsewhere, which come first.
+    ``beside``: results from elsewhere, which come first; ``resumable``: whether --resume goes on
+    from there.
     """
     results = list(beside)
     signal.signal(signal.SIGTERM, _interrupt)
@@ -225,11 +230,13 @@ def play_all(
         try:
             for name in dict.fromkeys(policies):
                 results.append(run(name))
+                if missing := results[-1].unfinished:
+                    complain(f"{name}: {count_of(len(missing), 'jobs')} never ended")
             files = write(results, out)
             if html is not None:
                 html(results)
         except KeyboardInterrupt:
-            _leave(results, out)
+            _leave(results, out, resumable=resumable)
     return results, files
 
 
@@ -237,12 +244,13 @@ def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def _leave(results: Sequence[Result], out: Path) -> NoReturn:
+def _leave(results: Sequence[Result], out: Path, *, resumable: bool) -> NoReturn:
     """A second Ctrl-C does not interrupt the handling of the first."""
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, signal.SIG_IGN)
     write(results, out)
-    click.echo("\ninterrupted; the same command with --resume goes on from here", err=True)
+    how = "with --resume goes on from here" if resumable else "plays all of it again"
+    click.echo(f"\ninterrupted; the same command {how}", err=True)
     sys.exit(130)
 
 
@@ -275,15 +283,13 @@ def play_one(
         def show_progress(_now: float, ended: int, jobs: int) -> None:
             bar.at(ended, jobs)
 
-        result = play(name, policy, cluster, workload, settings, failures, show_progress)
-    if result.unfinished:
-        complain(f"{name}: {count_of(len(result.unfinished), 'jobs')} never ended")
-    return result
+        return play(name, policy, cluster, workload, settings, failures, show_progress)
 
 
 def refuse_beside_switches(
     policies: Sequence[str],
     knows: KnowledgeSettings,
+    refresh: float,
     count_planning: bool,
     resume: bool,
     failure_file: str | None,
@@ -298,7 +304,7 @@ def refuse_beside_switches(
         accepted = ", ".join(SCHEDULERS)
         raise InputError(f"--switch-cost: {others[0]} has no tasks; accepted are {accepted}")
     given = {"--knowledge, --speed-error or --time-error": knows.differs,
-             "--count-planning": count_planning, "--resume": resume,
+             "--refresh": refresh > 0.0, "--count-planning": count_planning, "--resume": resume,
              "--failures": failure_file is not None}  # fmt: skip
     for option, there in given.items():
         if there:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from sim_cases import cluster, job, workload
 
 from hopsd.ctl import cli
+from hopsd.ctl.simulate import play_all
 from hopsd.errors import InputError
 from hopsd.model.scenario import Cluster, Workload
 from hopsd.policies.hare.schedulers import SCHEDULERS
@@ -268,6 +269,7 @@ def test_the_command(tmp_path: Path) -> None:
     [
         (["--policy", "hops"], "hops has no tasks; accepted are hare, hare-eft, hare-dispatch"),
         (["--policy", "hare", "--resume"], "--resume cannot be used with --switch-cost"),
+        (["--policy", "hare", "--refresh", "30"], "--refresh cannot be used with --switch-cost"),
         (["--policy", "hare", "--knowledge", "none"], "--knowledge"),
     ],
 )
@@ -275,3 +277,28 @@ def test_what_does_not_go_with_it(tmp_path: Path, arguments: list[str], says: st
     error = simulate(tmp_path, *arguments).exception
     assert isinstance(error, InputError)
     assert says in str(error)
+
+
+def test_interrupted_it_does_not_point_to_what_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: Turns) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Turns, "run", interrupted)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    left = simulate(tmp_path, "--policy", "hare")
+    assert left.exit_code == 130
+    assert "interrupted; the same command plays all of it again" in left.output
+    assert "--resume" not in left.output
+
+
+def test_jobs_that_never_ended_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where, load = cluster(n0=1), workload([job(1, 6000.0, 1), job(2, 6000.0, 1)])
+    own = SimulationSettings(ROUND, horizon=ROUND)
+    cut = result_of("hare", Turns(where, load, SCHEDULERS["hare"], own, 0.0).run(), where, load)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    play_all(["hare"], lambda _: cut, None, tmp_path)
+    assert "hare: 2 jobs never ended" in capsys.readouterr().err
