@@ -77,15 +77,9 @@ def state_dir(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def saves_for_frameworks(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether Trainer, Lightning and Accelerate save on hops' signal: where the job asks for it to
-    be sent to its processes (``#SBATCH --signal=USR1@60``), unless the user says otherwise.
+    """Whether Trainer, Lightning and Accelerate save on hops' signal. Only the user knows whether
+    the job's trainings can be told apart by their commands.
     """
-    wish = environ.get("HOPS_FRAMEWORK_SAVES", "")
-    return wish == "1" if wish else "|signal:steps:USR1:" in "|" + environ.get("HOPS_ASKS", "")
-
-
-def frameworks_save_by_wish(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether the user has turned these saves on, in place of what the framework does itself."""
     return environ.get("HOPS_FRAMEWORK_SAVES") == "1"
 
 

@@ -1,8 +1,8 @@
 """Hugging Face Trainer, Lightning and Accelerate save on hops' signal, without a line in a script.
 
 By their own checkpoints, at the end of an optimizer's step. The next run of the job goes on from
-there. A training that is not asked to leave runs as without hops. Accelerate is looked after only
-where the user has it so: a script that does not resume by itself would begin again and again.
+there. A training that is not asked to leave runs as without hops. Off unless the user turns it on:
+trainings that differ only in their environment or data look the same.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ _ATTACH = {
 
 def attach(name: str) -> None:
     """Look after the module ``name``, which has just been imported, if this is a hops job."""
-    ours = _ATTACH[name][0] if name in _ATTACH else ""
-    wished = environment.frameworks_save_by_wish()
-    wanted = wished if ours == "accelerate" else environment.saves_for_frameworks()
-    if environment.number() and ours and wanted and not environment.is_trial():
-        module = importlib.import_module(f"hops_profiler.frameworks.{ours}")
-        getattr(module, _ATTACH[name][1])(sys.modules[name])
+    wanted = environment.saves_for_frameworks() and not environment.is_trial()
+    if environment.number() and wanted and name in _ATTACH:
+        room, function = _ATTACH[name]
+        module = importlib.import_module(f"hops_profiler.frameworks.{room}")
+        getattr(module, function)(sys.modules[name])

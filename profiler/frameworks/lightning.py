@@ -82,15 +82,8 @@ def _can_leave(trainer: Any) -> bool:
     launcher = type(trainer.strategy.launcher).__mro__
     spawns = any(one.__name__ == "_MultiProcessingLauncher" for one in launcher)  # not the ranks
     local = trainer.num_nodes == 1 and "://" not in str(trainer.default_root_dir)
-    left = environment.frameworks_save_by_wish() or not _saves_itself(trainer)
-    fits = local and not spawns and left and not _searches(trainer)
+    fits = local and not spawns and not _searches(trainer)
     return fits and request.is_alone(trainer.world_size)
-
-
-def _saves_itself(trainer: Any) -> bool:
-    """Whether Lightning handles the signal: where srun has started the ranks."""
-    place = getattr(trainer, "_accelerator_connector", None)
-    return bool(getattr(getattr(place, "cluster_environment", None), "auto_requeue", False))
 
 
 def _searches(trainer: Any) -> bool:

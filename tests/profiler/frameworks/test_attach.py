@@ -24,17 +24,16 @@ LIGHTNING, ACCELERATE = "lightning.pytorch.trainer.trainer", "accelerate.acceler
     [
         (LIGHTNING, {}, False),
         (LIGHTNING, IN_A_JOB, False),
-        (LIGHTNING, {**IN_A_JOB, **ASKS}, True),
-        (LIGHTNING, {**IN_A_JOB, "HOPS_ASKS": "signal:batch:USR1:60"}, False),
+        (LIGHTNING, {**IN_A_JOB, **ASKS}, False),  # only the user can tell trainings apart
         (LIGHTNING, {**IN_A_JOB, **ASKS, "HOPS_FRAMEWORK_SAVES": "0"}, False),
         (LIGHTNING, {**IN_A_JOB, **WISH}, True),
         (LIGHTNING, {**IN_A_JOB, **WISH, "HOPS_TRIAL": "3"}, False),
         (LIGHTNING, {**ASKS, **WISH}, False),
-        (ACCELERATE, {**IN_A_JOB, **ASKS}, False),  # a script may begin again for ever
+        (ACCELERATE, {**IN_A_JOB, **ASKS}, False),
         (ACCELERATE, {**IN_A_JOB, **WISH}, True),
     ],
 )
-def test_only_in_hops_jobs_that_ask_for_the_signal(
+def test_only_in_hops_jobs_whose_user_turns_it_on(
     name: str, settings: dict[str, str], changes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def plain(self: object) -> None:

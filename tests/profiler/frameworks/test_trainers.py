@@ -537,22 +537,6 @@ def test_where_fit_spawns_the_ranks_it_keeps_out(fit: type[Fit], tmp_path: Path)
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("wish", "ours"), [("", False), ("1", True)])
-def test_lightnings_own_handling_of_the_signal_is_left_alone(
-    fit: type[Fit], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wish: str, ours: bool
-) -> None:
-    monkeypatch.setenv("HOPS_FRAMEWORK_SAVES", wish)
-    one = fit(tmp_path, asked=False)
-    slurm = SimpleNamespace(auto_requeue=True)
-    vars(one)["_accelerator_connector"] = SimpleNamespace(cluster_environment=slurm)
-    handlers = []
-    callback = Mock(on_fit_start=lambda _: handlers.append(signal.getsignal(signal.SIGUSR1)))
-    callback._early_exit = False
-    one.callbacks = [callback]
-    one.fit()
-    assert (handlers != [signal.SIG_DFL]) is ours
-
-
 @pytest.mark.parametrize(("backend", "free"), [("nccl", True), ("gloo", True), ("hccl", False)])
 def test_ranks_agree_only_over_a_backend_that_was_tried(
     monkeypatch: pytest.MonkeyPatch, backend: str, free: bool
