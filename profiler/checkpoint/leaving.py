@@ -8,7 +8,7 @@ import threading
 from typing import NoReturn
 
 from hops_profiler import environment
-from hops_profiler.timing.ending import end_run
+from hops_profiler.timing.ending import end_run, flush
 
 
 def leave(*, first: bool) -> NoReturn:
@@ -22,3 +22,9 @@ def leave(*, first: bool) -> NoReturn:
     if job and not environment.is_trial():  # the lane ends when its trials have
         end_run(job, first=first)
     sys.exit(environment.requeue_code() or 128 + signal.SIGUSR1)
+
+
+def end_by_signal() -> None:
+    """End as a training does that has no handler for hops' signal, which is its default again."""
+    flush()
+    signal.raise_signal(signal.SIGUSR1)

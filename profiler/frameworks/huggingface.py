@@ -146,7 +146,8 @@ class _Step:
             and (again or not ends)
             and not control.should_training_stop  # it is at its end
         ):
-            request.tried(self._own.at(state.global_step), self._save, self._asked)
+            final = self._own.at(state.global_step)
+            request.tried(self._own, final, self._save, self._asked)
             leave(first=first())
 
     def _save(self, final: Path) -> None:

@@ -150,7 +150,7 @@ def _callback(base: type) -> Any:
             stepped, self._step = trainer.global_step != self._step, trainer.global_step
             if stepped and self.leads and self._asked is not None and self._asked.reached():
                 final = self._own.at(self._step)
-                request.tried(final, lambda at: self._save(trainer, at), self._asked)
+                request.tried(self._own, final, lambda at: self._save(trainer, at), self._asked)
                 leave(first=trainer.is_global_zero)
 
         def _save(self, trainer: Any, final: Path) -> None:

@@ -88,6 +88,7 @@ class Own:
 
     def remove(self) -> None:
         """The training has ended."""
+        self.has_saved()
         if self._is_ours():
             shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -95,6 +96,18 @@ class Own:
     def is_useless(self) -> bool:
         """Whether one was set aside that could not be loaded: the next could not be, either."""
         return self._aside("failed").exists()
+
+    def fails_anew(self) -> bool:
+        """A save has failed: whether the run before could save, and this failure can be noted."""
+        note, run = self._aside("unsaved"), environment.restarts()
+        if not note.exists():
+            with contextlib.suppress(OSError):
+                note.write_text(str(run))
+        return bool(_read(note) == run)  # of several ranks the first has noted it
+
+    def has_saved(self) -> None:
+        with contextlib.suppress(OSError):
+            self._aside("unsaved").unlink()
 
     def set_aside(self, why: str = "failed") -> bool:
         """Keep it, but do not try it again; False if that cannot be done."""

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from hops_profiler import environment
-from hops_profiler.checkpoint.leaving import leave
+from hops_profiler.checkpoint.leaving import end_by_signal, leave
 from hops_profiler.checkpoint.wishes import Agreement, Asked, several
 from hops_profiler.frameworks.own import Own
 
@@ -123,21 +123,20 @@ def listening() -> Iterator[Request]:
         asked.listen_no_more()
 
 
-def tried(final: Path, save: Callable[[Path], None], asked: Request) -> None:
-    """Have ``save`` write ``final``. If it cannot, the signal ends the process as without us: where
-    Slurm has sent it before the time limit, the job would begin again and again.
+def tried(own: Own, final: Path, save: Callable[[Path], None], asked: Request) -> None:
+    """Have ``save`` write ``final``. If it cannot, the job starts again from what there is: hops
+    may be moving it. If the run before could not, either, the signal ends the process as without
+    us: where Slurm has sent it before the time limit, the job would begin again and again.
     """
     try:
         save(final)
     except Exception as failure:  # of any framework, logger or file system
         sys.stderr.write(f"hops: {final}: not saved: {failure}\n")
-        sys.stderr.flush()
+        if own.fails_anew():
+            leave(first=True)  # others may be waiting for this rank
         asked.decline()
-        _end()
-
-
-def _end() -> None:
-    signal.raise_signal(signal.SIGUSR1)
+        end_by_signal()
+    own.has_saved()
 
 
 def failed_in(names: Collection[str], failure: Exception) -> bool:

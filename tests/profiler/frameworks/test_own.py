@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import faulthandler
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -155,6 +157,21 @@ def test_a_handler_that_python_does_not_know_is_one() -> None:
         assert request.is_free()
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+def test_what_was_printed_is_written_before_the_signal_ends_the_process() -> None:
+    code = "from hops_profiler.checkpoint.leaving import end_by_signal as end; print('loss'); end()"
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True)
+    assert (done.returncode, done.stdout) == (-signal.SIGUSR1, b"loss\n")
+
+
+def test_of_ranks_whose_saves_fail_in_a_run_none_ends_the_job(own: Own) -> None:
+    assert own.fails_anew()
+    assert own.fails_anew()
+
+
+def test_where_a_failed_save_cannot_be_noted_the_job_does_not_start_again(tmp_path: Path) -> None:
+    assert not Own(tmp_path / "missing" / "_hops-17", "state.json").fails_anew()
 
 
 def test_which_run_it_is_does_not_excuse_another_command(
