@@ -88,20 +88,36 @@ _NODES = (
     "SLURM_LAUNCH_NODE_IPADDR", "MASTER_ADDR", "MASTER_PORT",
 )  # fmt: skip
 _SIZES = (
-    "HOPS_GPUS", "HOPS_LR", "SLURM_JOB_NUM_NODES", "SLURM_NTASKS", "SLURM_CPUS_ON_NODE",
-    "SLURM_GPUS_ON_NODE",
+    "HOPS_GPUS", "HOPS_NODES", "HOPS_LR", "SLURM_JOB_NUM_NODES", "SLURM_NNODES", "SLURM_NTASKS",
+    "SLURM_NPROCS", "SLURM_CPUS_ON_NODE", "SLURM_CPUS_PER_TASK", "SLURM_GPUS_ON_NODE",
 )  # fmt: skip
+_SIZED = re.compile(
+    r".*(gpus|devices|nodes|nproc|processes|workers|ntasks|cpus|threads|world.size|learning.rate"
+    r"|(\b|_)lr\b)",
+    re.IGNORECASE,
+)
+"""Options whose value may be one of these sizes. That of ``--fold 2`` on two GPUs is none."""
 
 
-def command(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Digests, since words may be secret. ``exact``: of this program's command line, whatever
-    nodes it names; ``shape``: whatever numbers, too; ``size``: of how much the job has this time.
+def command(environ: Mapping[str, str] = os.environ) -> list[tuple[str, str, str]]:
+    """This program's command line, in digests, since words may be secret. For each word: its name,
+    which is its option or its position; a digest that does not depend on the job's nodes; and one
+    that does not depend on its size, either.
     """
-    names = {environ.get(name) or "" for name in _NODES} - {""}
-    exact = [_masked(word, names) for word in sys.argv]
-    shape = [*exact[:1], *(re.sub(r"\d+(\.\d+)?(e[+-]?\d+)?", "#", word) for word in exact[1:])]
-    sizes = [environ.get(name, "") for name in _SIZES]
-    return {"exact": _digest(exact), "shape": _digest(shape), "size": _digest(sizes)}
+    nodes = {environ.get(name) or "" for name in _NODES} - {""}
+    sizes = {environ.get(name) or "" for name in _SIZES} - {""}
+    found: list[tuple[str, str, str]] = []
+    before = ""
+    for position, word in enumerate(sys.argv):
+        option, equals, value = word.partition("=")
+        if not equals:
+            option, value = before if before.startswith("-") else "", word
+        exact = sized = _digest([_masked(word, nodes)])
+        if value in sizes and _SIZED.match(option):
+            sized = _digest([word[: -len(value)], "a size"])
+        found.append((option if option.startswith("-") else f"word {position}", exact, sized))
+        before = "" if equals else word
+    return found
 
 
 def script() -> str:

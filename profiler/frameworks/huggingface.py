@@ -70,7 +70,9 @@ def attach(module: ModuleType) -> None:
         # A script may handle the signal on its first rank alone: all ranks have to agree.
         able = request.can_agree() and _all(trial is None and _can_leave(self))
         _begun.add(base)
-        if not able or not _told(turn.take() and not own.is_useless if first() else None):
+        if not able and request.can_agree() and first() and _is_in(own, resume_from_checkpoint):
+            own.take()  # found by the script; all ranks have looked
+        if not able or not _told(turn.take() and own.is_usable() if first() else None):
             return train(self, resume_from_checkpoint, *args, **kwargs)
         before = None
         if environment.restarts():
@@ -182,9 +184,11 @@ def _chosen(own: Own, script: Any, folder: str) -> str | None:
     if first():
         with contextlib.suppress(OSError):  # as if there were none
             ours = own.latest()
+            ours = ours if own.take() else None
             found = [one for one in (ours, own.scheduled() if ours else None) if one]
             latest = max(found, key=_steps, default=None)
-            if ours and latest and _steps(latest) >= _steps(_named(script, folder)):
+            wanted = ours and latest and _steps(latest) >= _steps(_named(script, folder))
+            if ours and wanted:
                 path = str(latest)
                 own.clear(ours)
     told: str | None = _told(path)
@@ -213,6 +217,10 @@ def _named(script: Any, folder: str) -> Path | None:
     if script is True:
         script = importlib.import_module("transformers.trainer_utils").get_last_checkpoint(folder)
     return Path(script) if isinstance(script, (str, os.PathLike)) else None
+
+
+def _is_in(own: Own, script: Any) -> bool:
+    return isinstance(script, (str, os.PathLike)) and own.folder in Path(script).resolve().parents
 
 
 def _steps(checkpoint: Path | None) -> int:

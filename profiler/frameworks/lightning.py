@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
@@ -42,8 +43,8 @@ def attach(module: ModuleType) -> None:
                 _begun.add(base)
             return fit(self, *args, **kwargs)
         _begun.add(base)
-        own = Own(request.folder_in(base), _STATE)
-        latest = own.latest() if environment.restarts() else None
+        own, turn = Own(request.folder_in(base), _STATE), request.Turn(base)
+        latest = own.latest() if environment.restarts() and not turn.is_taken() else None
         if latest is not None:
             named = _named(
                 self, args[_POSITION] if len(args) > _POSITION else kwargs.get("ckpt_path")
@@ -54,7 +55,7 @@ def attach(module: ModuleType) -> None:
             args, kwargs = _with_path(args, kwargs, str(latest / _STATE))
         free = request.is_free()
         with request.listening() if free else nullcontext() as asked:
-            ours = callback(asked, own, request.Turn(base), latest)
+            ours = callback(asked, own, turn, latest)
             self.callbacks.append(ours)
             try:
                 done = fit(self, *args, **kwargs)
@@ -82,7 +83,8 @@ def _can_leave(trainer: Any) -> bool:
     launcher = type(trainer.strategy.launcher).__mro__
     spawns = any(one.__name__ == "_MultiProcessingLauncher" for one in launcher)  # not the ranks
     local = trainer.num_nodes == 1 and "://" not in str(trainer.default_root_dir)
-    fits = local and not spawns and not _searches(trainer)
+    alike = trainer.world_size == 1 or "hydra" not in sys.modules  # ranks get words of their own
+    fits = local and not spawns and alike and not _searches(trainer)
     return fits and request.is_alone(trainer.world_size)
 
 
@@ -135,12 +137,11 @@ def _callback(base: type) -> Any:
             """
             first = trainer.is_global_zero
             able = trainer.strategy.reduce_boolean_decision(self._asked is not None)
-            leads = able and first and self._turn.take() and not self._own.is_useless
+            leads = able and first and self._turn.take() and self._own.is_usable()
             self.leads = trainer.strategy.broadcast(leads)
             if self._asked is not None and not self.leads:
                 self._asked.decline()
-            if first and self._latest is not None:
-                self._own.take()
+            if first and self._latest is not None and self._own.take():
                 self._own.clear(self._latest)
 
         def on_train_start(self, trainer: Any, *_: Any) -> None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import operator
 import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from hops_profiler.checkpoint.folder import complete, settle
 _STARTED = "started.json"
 _SCHEDULED = "scheduled"
 _TAKEN = "taken"
+_UNUSED = "unused"
 _SCRIPT = environment.script()
 """As it is when the framework is imported: people edit scripts while they run."""
 
@@ -39,13 +42,11 @@ class Own:
         """That with the most steps, waited for if it is on its way; None: there is none, or another
         command line has made it, or another training of this run has gone on from it.
         """
-        if _read(self.folder / _TAKEN) == environment.restarts():
+        taken = _read(self.folder / _TAKEN) == environment.restarts()
+        if taken or self._is_useless() or not self._is_ours():
             return None
         settle(self.folder)
         found = complete(self.folder, self.last)
-        if found and not self._is_ours():
-            sys.stderr.write(f"hops: {self.folder}: not used, since another command has made it\n")
-            return None
         return found[max(found)] if found else None
 
     def sign(self, coming: Path) -> None:
@@ -55,28 +56,36 @@ class Own:
         if not self._is_ours() and self.folder.exists() and not self.set_aside("other"):
             raise OSError(f"{self.folder} is another command's, and stays")
         self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / _STARTED).write_text(json.dumps(_command()))
+        digests = [word[1:] for word in _command()]
+        (self.folder / _STARTED).write_text(json.dumps(digests))
         shutil.rmtree(coming, ignore_errors=True)
 
-    def take(self) -> None:
-        """A training goes on from it: no other one of this run does."""
-        with contextlib.suppress(OSError):
+    def take(self) -> bool:
+        """A training has begun: no other one of this run goes on from it. False: not noted."""
+        try:
             (self.folder / _TAKEN).write_text(str(environment.restarts()))
+        except OSError:
+            return False
+        return True
 
     def scheduled(self) -> Path | None:
-        """The last checkpoint that the training has made since on its own schedule."""
-        try:
-            path = Path((self.folder / _SCHEDULED).read_text())
-        except (OSError, ValueError):
-            return None
-        return path if (path / self.last).exists() else None
+        """The last checkpoint that the training has made since on its own schedule, unless another
+        training has replaced it.
+        """
+        noted = _read(self.folder / _SCHEDULED)
+        with contextlib.suppress(OSError, TypeError, KeyError):
+            path = Path(noted["path"])
+            if (path / self.last).stat().st_mtime_ns == noted["written"]:
+                return path
+        return None
 
     def note_scheduled(self, path: Path) -> None:
         """``path`` follows those of this folder, if there are any."""
         if self._is_ours():
             partial = self.folder / f".{_SCHEDULED}"
             with contextlib.suppress(OSError):
-                partial.write_text(str(path))
+                written = (path / self.last).stat().st_mtime_ns
+                partial.write_text(json.dumps({"path": str(path), "written": written}))
                 partial.replace(self.folder / _SCHEDULED)
 
     def clear(self, but: Path) -> None:
@@ -92,10 +101,22 @@ class Own:
         if self._is_ours():
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    @property
-    def is_useless(self) -> bool:
-        """Whether one was set aside that could not be loaded: the next could not be, either."""
-        return self._aside("failed").exists()
+    def is_usable(self) -> bool:
+        """Whether a save could be used. Not where one before could not: hops would move the job in
+        vain. Asked by the first training of a run.
+        """
+        if self._is_useless():
+            return False
+        saved = environment.restarts() and any(self.folder.glob("*checkpoint-*"))
+        if not saved or self._is_ours():
+            return True
+        sys.stderr.write(
+            f"hops: {self.folder}: not used, since another command has made it ({self._change()}"
+            " differs); this job saves no more on request\n"
+        )
+        with contextlib.suppress(OSError):
+            (self.folder / _UNUSED).touch()
+        return False
 
     def fails_anew(self) -> bool:
         """A save has failed: whether the run before could save, and this failure can be noted."""
@@ -106,12 +127,17 @@ class Own:
         return bool(_read(note) == run)  # of several ranks the first has noted it
 
     def has_saved(self) -> None:
-        with contextlib.suppress(OSError):
-            self._aside("unsaved").unlink()
+        """This rank's part: a failure in an earlier run no longer counts."""
+        note = self._aside("unsaved")
+        if _read(note) != environment.restarts():
+            with contextlib.suppress(OSError):
+                note.unlink()
+
+    def _is_useless(self) -> bool:
+        return self._aside("failed").exists() or (self.folder / _UNUSED).exists()
 
     def set_aside(self, why: str = "failed") -> bool:
-        """Keep it, but do not try it again; False if that cannot be done."""
-        shutil.rmtree(self._aside(why), ignore_errors=True)
+        """Keep it, but do not try it again; False if that cannot be done, as where one is kept."""
         try:
             self.folder.rename(self._aside(why))
         except OSError:
@@ -122,21 +148,24 @@ class Own:
         return self.folder.with_name(f"{self.folder.name}.{why}")
 
     def _is_ours(self) -> bool:
-        return same_command(_read(self.folder / _STARTED), _command())
+        return not self._change()
+
+    def _change(self) -> str:
+        return change(_read(self.folder / _STARTED), _command())
 
 
-def _command() -> dict[str, str]:
-    return {**environment.command(), "script": _SCRIPT}
+def _command() -> list[tuple[str, str, str]]:
+    return [("the script's text", _SCRIPT, _SCRIPT), *environment.command()]
 
 
-def same_command(before: Any, now: dict[str, str]) -> bool:
-    """Whether it is the same script with the same words. Numbers may differ where the job's size
-    does: scripts derive them from it, such as the steps whose gradients are accumulated.
-    """
-    if not isinstance(before, dict) or before.get("script") != now.get("script"):
-        return False
-    same = {name for name, digest in now.items() if before.get(name) == digest}
-    return "exact" in same or ("shape" in same and "size" not in same)
+def change(before: Any, now: Sequence[tuple[str, str, str]]) -> str:
+    """What of a command differs from that ``before``, from a file; "": nothing."""
+    if not isinstance(before, list) or len(before) != len(now):
+        return "the number of words"
+    for old, (name, *digests) in zip(before, now):  # noqa: B905 - Python 3.8
+        if not isinstance(old, list) or not any(map(operator.eq, old, digests)):
+            return name
+    return ""
 
 
 def _read(path: Path) -> Any:

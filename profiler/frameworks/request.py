@@ -100,6 +100,10 @@ class Turn:
         _made(self._others)
         return False
 
+    def is_taken(self) -> bool:
+        """Whether a training has begun in this run."""
+        return os.path.lexists(self._first)
+
     def is_shared(self) -> bool:
         """Whether another training has asked since."""
         return os.path.lexists(self._others)

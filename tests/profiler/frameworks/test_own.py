@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import faulthandler
+import json
+import os
 import signal
 import subprocess
 import sys
@@ -14,7 +16,7 @@ pytest.importorskip("torch")
 
 from hops_profiler import environment
 from hops_profiler.frameworks import request
-from hops_profiler.frameworks.own import Own, same_command
+from hops_profiler.frameworks.own import Own, change
 
 
 @pytest.fixture
@@ -98,45 +100,64 @@ def test_what_cannot_be_set_aside_is_not_mixed(own: Own, monkeypatch: pytest.Mon
         own.sign(own.at(99))
 
 
-def test_what_cannot_be_set_aside_is_said(own: Own) -> None:
-    """Else each run would try it again, and hand the job back for ever."""
+def test_what_is_set_aside_is_neither_used_nor_removed(own: Own) -> None:
+    """Where it cannot be, that is said: each run would try it again, and start the job again."""
     aside = own.folder.with_name("_hops-17.failed")
-    checkpoint(aside, 3)
     checkpoint(own.folder, 10)
     assert own.set_aside()
-    assert own.is_useless
-    assert [path.name for path in aside.glob("checkpoint-*")] == ["checkpoint-10"]
+    assert not own.is_usable()
+    checkpoint(own.folder, 20)
     assert not own.set_aside()
+    assert own.latest() is None
+    assert (aside / "checkpoint-10").exists()
+    assert (own.folder / "checkpoint-20").exists()
 
 
 SMALL = {"HOPS_GPUS": "1", "HOPS_LR": "0.1", "SLURMD_NODENAME": "n1", "MASTER_ADDR": "n1"}
 LARGE = {"HOPS_GPUS": "2", "HOPS_LR": "2e-1", "SLURMD_NODENAME": "n7", "MASTER_ADDR": "n7"}
-SMALL_ELSEWHERE = {**LARGE, "HOPS_GPUS": "1", "HOPS_LR": "0.1"}
+
+
+def changed(words: list[str], now: list[str], *given: dict[str, str]) -> str:
+    """What differs between the runs of two command lines, given these variables."""
+    found = []
+    for line, environ in zip((words, now), given, strict=True):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("sys.argv", ["train.py", *line])
+            found.append(environment.command(environ))
+    return change(json.loads(json.dumps([word[1:] for word in found[0]])), found[1])
 
 
 @pytest.mark.parametrize(
-    ("words", "given", "same"),
+    ("words", "now", "differs"),
     [
-        (["train.py", "--lr=0.1", "tcp://n1:29500"], SMALL, True),
-        (["train.py", "--lr=0.1", "tcp://n7:29500"], SMALL_ELSEWHERE, True),
-        (["train.py", "--lr=0.1", "tcp://n8:29500"], SMALL_ELSEWHERE, False),
-        (["train.py", "--lr=2e-1", "tcp://n7:29500"], LARGE, True),
-        (["train.py", "--lr=0.05", "tcp://n7:29500"], LARGE, True),  # derived from the size
-        (["train.py", "--lr=0.2", "tcp://n1:29500"], SMALL, False),
-        (["train.py", "--fold=0.1", "tcp://n7:29500"], LARGE, False),
-        (["train2.py", "--lr=0.1", "tcp://n7:29500"], LARGE, False),
-        (["train.py"], LARGE, False),
+        (["--lr=0.1", "tcp://n1:29500"], ["--lr=2e-1", "tcp://n7:29500"], ""),
+        (["--lr", "0.1", "--num_gpus", "1"], ["--lr", "2e-1", "--num_gpus", "2"], ""),
+        (["trainer.devices=1"], ["trainer.devices=2"], ""),
+        (["--num_workers=1"], ["--num_workers=1"], ""),  # as the size was, but written out
+        (["--fold", "1"], ["--fold", "1"], ""),
+        (["--fold", "1"], ["--fold", "2"], "--fold"),
+        (["--fold=0.1"], ["--fold=2e-1"], "--fold"),
+        (["--seed=17"], ["--seed=18"], "--seed"),
+        (["--lr=0.1"], ["--lr=0.05"], "--lr"),  # it may be one of a search
+        (["--gpus=1"], ["--gpus=3"], "--gpus"),
+        (["1"], ["2"], "word 1"),
+        (["key=c2VjcmV0"], ["key=b3RoZXI="], "word 1"),
+        (["tcp://n1:29500"], ["tcp://n8:29500"], "word 1"),
+        (["--lr=0.1"], [], "the number of words"),
     ],
 )
-def test_what_hops_has_given_is_not_another_command(
-    words: list[str], given: dict[str, str], same: bool, monkeypatch: pytest.MonkeyPatch
+def test_only_what_hops_has_given_may_differ(
+    words: list[str], now: list[str], differs: str
 ) -> None:
-    monkeypatch.setattr("sys.argv", ["train.py", "--lr=0.1", "tcp://n1:29500"])
-    before = environment.command({**SMALL, "HOPS_RESTART_COUNT": "0"})
-    monkeypatch.setattr("sys.argv", words)
-    now = environment.command({**given, "HOPS_RESTART_COUNT": "1"})
-    assert same_command(before, now) is same
-    assert not same_command(None, now)
+    assert changed(words, now, SMALL, LARGE) == differs
+
+
+@pytest.mark.parametrize("unknown", [None, {}, [None], ["train.py"], "text", 3])
+def test_a_note_that_cannot_be_read_is_another_commands(
+    unknown: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["train.py"])
+    assert change(unknown, environment.command({}))
 
 
 def test_no_word_of_the_command_is_written_down(own: Own, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,8 +186,21 @@ def test_what_was_printed_is_written_before_the_signal_ends_the_process() -> Non
     assert (done.returncode, done.stdout) == (-signal.SIGUSR1, b"loss\n")
 
 
-def test_of_ranks_whose_saves_fail_in_a_run_none_ends_the_job(own: Own) -> None:
+def test_which_run_it_is_does_not_excuse_another_command() -> None:
+    """``--fold $SLURM_RESTART_COUNT`` is another training in each run."""
+    runs = [{"SLURM_RESTART_COUNT": run, "HOPS_RESTART_COUNT": run} for run in ("0", "1")]
+    assert changed(["--fold", "0"], ["--fold", "1"], *runs) == "--fold"
+
+
+def test_of_ranks_whose_saves_fail_in_a_run_none_ends_the_job(
+    own: Own, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert own.fails_anew()
+    own.has_saved()  # a rank whose part did not fail
+    assert own.fails_anew()
+    monkeypatch.setenv("HOPS_RESTART_COUNT", "1")
+    assert not own.fails_anew()
+    own.has_saved()
     assert own.fails_anew()
 
 
@@ -174,15 +208,12 @@ def test_where_a_failed_save_cannot_be_noted_the_job_does_not_start_again(tmp_pa
     assert not Own(tmp_path / "missing" / "_hops-17", "state.json").fails_anew()
 
 
-def test_which_run_it_is_does_not_excuse_another_command(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """``--fold $SLURM_RESTART_COUNT`` is another training in each run."""
-    seen = []
-    for run in ("0", "1"):
-        monkeypatch.setattr("sys.argv", ["train.py", "--fold", run])
-        seen.append(environment.command({"SLURM_RESTART_COUNT": run}))
-    assert not same_command(*seen)
+def test_what_another_training_has_replaced_does_not_count(own: Own) -> None:
+    path = checkpoint(own.folder.parent, 9)
+    own.note_scheduled(path)
+    assert own.scheduled() == path
+    os.utime(path / "state.json", (1, 1))  # of as many steps
+    assert own.scheduled() is None
 
 
 def test_one_training_of_a_run_goes_on_from_it(own: Own, monkeypatch: pytest.MonkeyPatch) -> None:

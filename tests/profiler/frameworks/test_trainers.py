@@ -364,6 +364,62 @@ def test_a_save_that_fails_does_not_fail_the_job_once(
     assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
 
 
+def test_a_second_training_does_not_go_on_from_the_firsts(
+    trainer: type[Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first goes on, then fails, and the batch script goes on with the next fold."""
+    left(trainer(tmp_path, 2))
+    started_again(monkeypatch)
+    first = trainer(tmp_path)
+    first.fails = MemoryError
+    with pytest.raises(MemoryError):
+        first.train()
+    monkeypatch.setattr(huggingface, "_begun", set())  # another process
+    assert sys.modules["transformers.trainer_utils"].get_last_checkpoint(str(tmp_path)) is None
+    second = trainer(tmp_path)
+    second.train()
+    assert second.resumed is None
+    assert (tmp_path / "_hops-17" / "checkpoint-2").exists()
+
+
+def test_what_a_training_has_found_by_itself_is_no_other_ones(
+    trainer: type[Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left(trainer(tmp_path, 2))
+    started_again(monkeypatch)
+    look = sys.modules["transformers.trainer_utils"].get_last_checkpoint
+    first = trainer(tmp_path)
+    first.args.push_to_hub = True  # not asked to leave
+    first.train(look(str(tmp_path)))
+    assert first.resumed == str(tmp_path / "_hops-17" / "checkpoint-2")
+    monkeypatch.setattr(huggingface, "_begun", set())  # another process
+    assert look(str(tmp_path)) is None
+
+
+def test_a_job_whose_save_could_not_be_used_saves_no_more(
+    trainer: type[Trainer],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It would be moved in vain, each time."""
+    monkeypatch.setattr("sys.argv", ["train.py", "--seed", "4711"])
+    left(trainer(tmp_path, 2))
+    handlers = []
+    for seed in ("4712", "4713"):
+        started_again(monkeypatch)
+        monkeypatch.setattr("sys.argv", ["train.py", "--seed", seed])
+        again = trainer(tmp_path)
+        again._maybe_log_save_evaluate = lambda _: handlers.append(signal.getsignal(signal.SIGUSR1))  # type: ignore[method-assign]
+        again.train()
+        assert again.resumed is None
+    assert set(handlers) == {signal.SIG_DFL}
+    said = capsys.readouterr().err
+    assert said.count("--seed differs") == 1
+    assert "4712" not in said
+    assert (tmp_path / "_hops-17" / "checkpoint-2").exists()
+
+
 @pytest.mark.parametrize("option", ["push_to_hub", "save_only_model", "save_on_each_node"])
 def test_it_keeps_out(trainer: type[Trainer], tmp_path: Path, option: str) -> None:
     one = trainer(tmp_path)
@@ -538,6 +594,17 @@ def test_accelerate_leaves_once_the_script_has_noted_its_save(tmp_path: Path) ->
 
 def test_where_fit_spawns_the_ranks_it_keeps_out(fit: type[Fit], tmp_path: Path) -> None:
     fit(tmp_path, "_MultiProcessingLauncher").fit()
+    assert not list(tmp_path.iterdir())
+
+
+def test_with_hydra_lightnings_ranks_differ_in_their_commands(
+    fit: type[Fit], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others would not take the checkpoint that the first rank takes."""
+    monkeypatch.setitem(sys.modules, "hydra", ModuleType("hydra"))
+    one = fit(tmp_path)
+    one.world_size = 2
+    one.fit()
     assert not list(tmp_path.iterdir())
 
 
