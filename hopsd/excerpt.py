@@ -6,10 +6,11 @@ Nobody reads all of it for a cluster of 5,000 nodes and 15,000 jobs.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hopsd.core.devices import is_cpu
 from hopsd.errors import InputError
 
 Document = dict[str, Any]
@@ -85,7 +86,7 @@ def totals(doc: Document) -> Document:
         "waiting": len(doc["waiting"]),
         "steps": len(steps),
         "types": _by_type(doc["nodes"]),
-        "users": _by_user(doc["running"], doc["waiting"]),
+        "users": _by_user(doc),
         "codes": dict(_codes(doc["waiting"]).most_common()),
     }
 
@@ -106,12 +107,13 @@ def _by_type(nodes: Iterable[Document]) -> list[Document]:
     return [*found.values()]
 
 
-def _by_user(running: Collection[Document], waiting: Collection[Document]) -> list[Document]:
-    """Jobs of every user, and the GPUs they hold; who holds most comes first."""
-    runs, waits = (Counter(job["user"] for job in jobs) for jobs in (running, waiting))
+def _by_user(doc: Document) -> list[Document]:
+    """Jobs of every user, and the GPUs they hold, without CPUs; who holds most comes first."""
+    runs, waits = (Counter(job["user"] for job in doc[kind]) for kind in JOBS)
+    cpus = {node["name"] for node in doc["nodes"] if is_cpu(node["gpu_type"])}
     gpus: Counter[str] = Counter()
-    for job in running:
-        gpus[job["user"]] += sum(job["placement"].values())
+    for job in doc["running"]:
+        gpus[job["user"]] += sum(g for node, g in job["placement"].items() if node not in cpus)
     users = sorted(runs | waits, key=lambda user: (-gpus[user], -waits[user], user))
     return [
         {"user": user, "gpus": gpus[user], "running": runs[user], "waiting": waits[user]}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from rich import box
@@ -92,6 +93,20 @@ def cell(value: object) -> str:
 
 def _is_figure(text: str) -> bool:
     return text == "-" or text.replace(",", "").replace(".", "").lstrip("-").isdigit()
+
+
+def lines(part: RenderableType) -> int:
+    """How many lines of the console it takes."""
+    return len(console.render_lines(part, pad=False))
+
+
+def fitting(draw: Callable[[int], RenderableType], most: int, height: int) -> int:
+    """The largest number of rows, up to ``most``, with which it takes ``height`` lines at most; 0
+    if none does.
+
+    ``draw``: it, by the number of rows; more rows take no fewer lines.
+    """
+    return bisect_right(range(1, most + 1), height, key=lambda rows: lines(draw(rows)))
 
 
 def show(*parts: RenderableType) -> None:

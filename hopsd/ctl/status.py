@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ from rich.live import Live
 from rich.text import Text
 
 from hopsd.core.devices import is_cpu
+from hopsd.ctl import render
 from hopsd.ctl.daemon import ask_daemon, socket_option
 from hopsd.ctl.finite import FiniteRange
-from hopsd.ctl.render import cell, console, show, show_json, table
+from hopsd.ctl.render import cell, show, show_json, table
 from hopsd.ctl.shell import completion as complete
 from hopsd.ctl.terminal import complain, printable, say
 from hopsd.excerpt import Choice, excerpt, totals
@@ -29,6 +31,10 @@ Document = dict[str, Any]
 MANY = 100
 """A list with more rows is summed up: totals come first, then its first ``FIRST`` rows."""
 FIRST = 20
+
+SPARED = "totals", "steps", "nodes"
+"""What a page leaves out, in this order, where its tables would have fewer rows than ``FEW``."""
+FEW = 3
 
 
 @click.command()
@@ -46,7 +52,7 @@ FIRST = 20
     "--all",
     "whole",
     is_flag=True,
-    help=f"Every row; without it, lists of more than {MANY} rows are summed up.",
+    help=f"Every row; without it, a terminal shows totals of lists with more than {MANY} rows.",
 )
 @click.option(
     "--user",
@@ -79,19 +85,22 @@ def status(
 ) -> None:
     """Cluster, round, RAQLR, running and waiting jobs with their reasons.
 
-    On a large cluster totals come first, by GPU type, reason and user.
+    Of a large cluster a terminal shows totals first, by GPU type, reason and user; a pipe or a file
+    gets every row.
 
     \b
     Examples:
+      hopsctl status | grep resnet
       hopsctl status --user $USER
       hopsctl status --partition gpu --state pending --watch
     """
 
+    whole = whole or as_json or not (watch or sys.stdout.isatty())
     chosen: dict[str, Any] = {
         "users": [*user],
         "partitions": [*partition],
         "states": [*state],
-        "most": None if as_json or whole else MANY,
+        "most": None if whole else MANY,
     }
 
     def asked() -> Document:
@@ -105,11 +114,11 @@ def status(
         return
     with (
         suppress(KeyboardInterrupt),
-        Live(_page(asked()), console=console, auto_refresh=False) as live,
+        Live(page(asked()), console=render.console, auto_refresh=False) as live,
     ):
         while True:
             time.sleep(every)
-            live.update(_page(asked()), refresh=True)
+            live.update(page(asked()), refresh=True)
 
 
 def ask_status(path: Path, asking: Callable[..., Any] = ask_daemon, **chosen: Any) -> Document:
@@ -122,24 +131,34 @@ def ask_status(path: Path, asking: Callable[..., Any] = ask_daemon, **chosen: An
     return doc if "totals" in doc else excerpt(doc, Choice.of(chosen))
 
 
-def _page(doc: Document) -> Group:
-    """The page, cut to the terminal's height: a quarter of it for each table."""
-    return view(doc, max(1, console.height // 4 - 3))
+def page(doc: Document) -> Group:
+    """A page that fits the console, with as many rows of each table as there is room for."""
+    height = render.console.height
+    tried = (SPARED[:count] for count in range(len(SPARED)))
+    able = (parts for parts in tried if render.lines(view(doc, FEW, parts)) <= height)
+    without = next(able, SPARED)
+    most = render.fitting(partial(view, doc, without=without), height, height)
+    return view(doc, max(1, most), without)
 
 
-def view(doc: Document, most: int | None = None) -> Group:
-    """The status document as text; ``most`` rows of each table, None: all that are there."""
+def view(doc: Document, most: int | None = None, without: Collection[str] = ()) -> Group:
+    """The status document as text; ``most`` rows of each table, None: all that are there.
+
+    ``without``: of ``SPARED``, what is left out.
+    """
     parts: list[Any] = [headline(doc)]
     if doc["error"]:
         parts.append(Text(printable(doc["error"]), style="bold red"))
     counts = totals_of(doc)
-    if any(counts[kind] > len(doc[kind]) for kind in ("nodes", "running", "waiting")):
+    summed = any(counts[kind] > len(doc[kind]) for kind in ("nodes", "running", "waiting"))
+    if summed and "totals" not in without:
         parts += _sums(counts, most)
-    parts.append(_nodes(doc, most))
+    if "nodes" not in without:
+        parts.append(_nodes(doc, most))
     parts.append(running(doc, most))
     parts.append(waiting(doc, most))
     steps = (doc["round"] or {}).get("steps", [])
-    if steps:
+    if steps and "steps" not in without:
         parts.append(_steps(doc, most))
     return Group(*parts)
 
@@ -158,7 +177,7 @@ def _rows(doc: Document, kind: str, most: int | None) -> tuple[int | None, int]:
 
 
 def _sums(counts: Document, most: int | None) -> list[Any]:
-    """The tables of totals."""
+    """The tables of totals; CPUs are in the headline."""
     return [
         table(
             "GPUs",
@@ -166,6 +185,7 @@ def _sums(counts: Document, most: int | None) -> list[Any]:
             [
                 (kind["gpu_type"], kind["nodes"], kind["gpus"], kind["idle"], away)
                 for kind in counts["types"]
+                if not is_cpu(kind["gpu_type"])
                 for away in [kind["gpus"] - kind["usable"]]
             ],
             most=most,

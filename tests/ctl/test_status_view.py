@@ -10,12 +10,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
 
-from hopsd.ctl import render
-from hopsd.ctl.status import FIRST, MANY, _moment, then, view
+from hopsd.ctl import render, status
+from hopsd.ctl.status import FIRST, MANY, _moment, page, then, view
 from hopsd.errors import InputError
-from hopsd.excerpt import Choice, excerpt
+from hopsd.excerpt import Choice, excerpt, totals
 
 Show = Callable[..., str]
 
@@ -111,7 +112,8 @@ def test_a_name_steers_neither_markup_nor_terminal(show: Show, name: str, seen: 
     assert all(c.isprintable() or c == "\n" for c in text)
 
 
-def test_of_a_large_cluster_totals_come_first_then_some_rows(show: Show) -> None:
+def large() -> dict[str, Any]:
+    """400 nodes, 250 running and 15,000 waiting jobs."""
     there = document([], [])
     node = there["nodes"][0]
     nodes = [
@@ -124,7 +126,11 @@ def test_of_a_large_cluster_totals_come_first_then_some_rows(show: Show) -> None
         job(i, partition="main", code="held" if i % 4 else "outside_window", user=f"u{i % 30}")
         for i in range(1000, 16000)
     ]
-    whole = {**document(running, waiting), "nodes": nodes}
+    return {**document(running, waiting), "nodes": nodes}
+
+
+def test_of_a_large_cluster_totals_come_first_then_some_rows(show: Show) -> None:
+    whole = large()
     told = excerpt(whole, Choice(most=MANY))
     assert [len(told[kind]) for kind in ("nodes", "running", "waiting")] == [MANY] * 3
     text = show(told)
@@ -146,6 +152,52 @@ def test_of_a_large_cluster_totals_come_first_then_some_rows(show: Show) -> None
     chosen = show(excerpt(whole, Choice(users=frozenset({"u7"}), most=MANY)))
     assert "and 480 more" in chosen
     assert "bob" not in chosen
+
+
+@pytest.mark.parametrize("height", [24, 50, 100])
+@pytest.mark.parametrize("width", [80, 160])
+def test_a_page_fits_and_has_running_and_waiting_jobs(
+    monkeypatch: pytest.MonkeyPatch, width: int, height: int
+) -> None:
+    steps = [
+        {"job": f"{i}", "kind": "start", "from": {}, "to": {"n1": 4}, "status": "done", "error": ""}
+        for i in range(200)
+    ]
+    whole = {**large(), "round": {"end": 1010.0, "steps": steps}}
+    console = Console(file=io.StringIO(), width=width, height=height, highlight=False)
+    monkeypatch.setattr(render, "console", console)
+    console.print(page(excerpt(whole, Choice(most=MANY))))
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert len(text.splitlines()) <= height
+    for words in ("Running", "bob", "Waiting", "u10"):
+        assert words in text
+    assert ("Waiting for" in text) == (height == 100)
+    assert ("Last changes" in text) == (height > 24)
+
+
+def test_a_page_of_a_small_cluster_is_all_of_it(
+    monkeypatch: pytest.MonkeyPatch, show: Show
+) -> None:
+    whole = document([job(1, **RUNNING)], [job(2)])
+    text = show(whole)
+    console = Console(file=io.StringIO(), width=160, height=50, highlight=False)
+    monkeypatch.setattr(render, "console", console)
+    console.print(page(whole))
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue() == text
+
+
+def test_a_pipe_gets_every_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = document([], [job(number) for number in range(1000, 1500)])
+
+    def answer(_: object, **chosen: Any) -> dict[str, Any]:
+        return excerpt(whole, Choice.of(chosen))
+
+    monkeypatch.setattr(status, "ask_status", answer)
+    told = CliRunner().invoke(status.status, []).stdout
+    assert set(range(1000, 1500)) <= {int(n) for n in re.findall(r"^ *(\d{4}) ", told, re.M)}
+    assert "more" not in told
 
 
 def test_a_small_cluster_is_shown_as_it_is(show: Show) -> None:
@@ -206,6 +258,21 @@ def test_cpus_are_not_counted_as_gpus(show: Show) -> None:
     assert "8 GPUs, 0 idle  RAQLR" in show(known)
     text = show({**known, "nodes": [*known["nodes"], cpus]})
     assert "8 GPUs, 0 idle, 2 CPUs, 1 idle" in text
+
+
+def test_cpus_that_a_user_holds_are_no_gpus() -> None:
+    known = document([job(1, **RUNNING), job(2, **RUNNING | {"placement": {"c0": 2}})], [])
+    cpus = {**known["nodes"][0], "name": "c0", "gpu_type": "cpu", "gpus": 2, "idle": 0}
+    told = totals({**known, "nodes": [*known["nodes"], cpus]})
+    assert told["users"] == [{"user": "ann", "gpus": 16, "running": 2, "waiting": 0}]
+
+
+def test_the_table_of_gpus_has_no_cpus(show: Show) -> None:
+    whole = large()
+    cpus = {**whole["nodes"][0], "name": "c0", "gpu_type": "cpu", "gpus": 2, "idle": 0}
+    text = show(excerpt({**whole, "nodes": [*whole["nodes"], cpus]}, Choice(most=MANY)))
+    assert "2 CPUs" in text
+    assert not re.search(r"^ *cpu +1 ", text, re.M)
 
 
 def test_jobs_can_be_chosen_by_user_partition_and_state() -> None:

@@ -11,6 +11,7 @@ import time
 import tty
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -126,27 +127,16 @@ def page(doc: Document, error: str = "") -> Group:
     if wrong := error or doc["error"]:
         parts.append(Text(printable(wrong), style="bold red"))
     parts += [Text(), *_bars(totals_of(doc)["types"])]
-    room = render.console.height - sum(map(_lines, parts)) - 1
+    room = render.console.height - sum(map(render.lines, parts)) - 1
     below = _fitting(waiting, doc, len(doc["waiting"]), room // 2)
-    above = _fitting(running, doc, len(doc["running"]), room - _lines(below))
-    below = _fitting(waiting, doc, len(doc["waiting"]), room - _lines(above))
+    above = _fitting(running, doc, len(doc["running"]), room - render.lines(below))
+    below = _fitting(waiting, doc, len(doc["waiting"]), room - render.lines(above))
     return Group(*parts, above, below, Text(KEYS, style="dim", no_wrap=True, overflow="ellipsis"))
 
 
 def _fitting(table: Table, doc: Document, rows: int, lines: int) -> RenderableType:
     """The table with the most rows that ``lines`` lines have room for."""
-    least, most = 0, min(rows, max(0, lines))
-    while least < most:
-        middle = (least + most + 1) // 2
-        if _lines(table(doc, middle)) <= lines:
-            least = middle
-        else:
-            most = middle - 1
-    return table(doc, least)
-
-
-def _lines(part: RenderableType) -> int:
-    return len(render.console.render_lines(part, pad=False))
+    return table(doc, render.fitting(partial(table, doc), min(rows, max(0, lines)), lines))
 
 
 def _bars(types: Sequence[Document]) -> Iterator[Text]:
