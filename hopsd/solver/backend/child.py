@@ -6,15 +6,17 @@ if it is killed later.
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from queue import Empty, SimpleQueue
 from threading import Thread
 from time import monotonic
-from typing import IO, Any, Self
+from typing import IO, Any, BinaryIO, Self
 
 import numpy as np
 
@@ -46,8 +48,13 @@ class Child:
         """Send the question; at once, whatever the child is doing."""
         if self._process is not None:
             own = self._process, question, self._records
-            self._talk = Thread(target=_talk, args=own, daemon=True)
-            self._talk.start()
+            talk = Thread(target=_talk, args=own, daemon=True)
+            try:
+                talk.start()
+            except RuntimeError:  # the system has no thread left: as if there were no child
+                self._records.put(None)
+            else:
+                self._talk = talk
 
     def answers(self, give_up: float) -> Iterator[bytes]:
         """The child's records as they come, until its end or ``give_up`` (monotonic seconds)."""
@@ -84,7 +91,7 @@ def _talk(
         _pipe(process.stdin).close()
         while (record := _read(_pipe(process.stdout))) is not None:
             records.put(record)
-    except OSError:  # it has ended
+    except Exception:  # noqa: S110  # it has ended, or the question is none: there is no answer
         pass
     finally:
         records.put(None)
@@ -115,15 +122,28 @@ def _read(pipe: IO[bytes]) -> bytes | None:
 
 
 def question() -> Any:
-    """In the child: what it was asked.
+    """In the child, first of all: what it was asked.
 
     Raises:
         EOFError: nothing; its parent has no question or is gone.
     """
+    records()
     return pickle.load(sys.stdin.buffer)  # noqa: S301  # from our own parent
 
 
 def answer(record: bytes) -> None:
     """In the child: send a record."""
-    sys.stdout.buffer.write(len(record).to_bytes(_LENGTH) + record)
-    sys.stdout.buffer.flush()
+    records().write(len(record).to_bytes(_LENGTH) + record)
+    records().flush()
+
+
+@cache
+def records() -> BinaryIO:
+    """In the child: the pipe to its parent, standard output until then.
+
+    From now on, what HiGHS and others print to standard output goes where errors go, and cannot
+    come between the records.
+    """
+    pipe = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    return pipe

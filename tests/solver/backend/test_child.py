@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from math import inf
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -54,10 +55,10 @@ child.answer(b"never")
 @pytest.mark.parametrize(
     "end",
     [
-        "sys.stdout.buffer.write((8).to_bytes(8) + b'half')",
-        "sys.stdout.buffer.write(b'abc')",
-        "sys.stdout.buffer.write(b'\\xff' * 30)",
-        "sys.stdout.flush(); os.kill(os.getpid(), signal.SIGKILL)",
+        "child.records().write((8).to_bytes(8) + b'half')",
+        "child.records().write(b'abc')",
+        "child.records().write(b'\\xff' * 30)",
+        "os.kill(os.getpid(), signal.SIGKILL)",
         "raise SystemExit(3)",
     ],
 )
@@ -69,6 +70,37 @@ child.answer(child.question())
     with Child(written(path, body)) as told:
         told.ask(b"whole")
         assert list(told.answers(inf)) == [b"whole"]
+
+
+def test_what_a_library_prints_is_no_record(path: Path) -> None:
+    body = """
+asked = child.question()
+os.write(1, b"Running HiGHS")
+child.answer(asked)
+print("Presolving model", flush=True)
+child.answer(asked)
+"""
+    with Child(written(path, body)) as told:
+        told.ask(b"whole")
+        assert list(told.answers(inf)) == [b"whole"] * 2
+
+
+def test_where_there_is_no_thread_there_is_no_answer(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(Thread, "start", refuse)
+    with Child(written(path, "child.answer(child.question())")) as told:
+        told.ask(b"whole")
+        assert list(told.answers(inf)) == []
+
+
+def test_what_cannot_be_sent_has_no_answer(path: Path) -> None:
+    with Child(written(path, "child.answer(child.question())")) as told:
+        told.ask(lambda: None)
+        assert list(told.answers(inf)) == []
 
 
 def test_a_child_that_reads_nothing_keeps_nobody_waiting(path: Path) -> None:
