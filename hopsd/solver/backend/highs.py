@@ -6,15 +6,13 @@ it is late, and its crash would be ours.
 
 from __future__ import annotations
 
-import pickle
-import subprocess
-import sys
 from time import monotonic
 
 import highspy
 import numpy as np
 
 from hopsd.model.arrays import Floats
+from hopsd.solver.backend import child
 from hopsd.solver.backend.model import Answer, Model
 
 # HiGHS checks the time only between steps: it gets a lower limit, and is killed at ours.
@@ -27,18 +25,13 @@ def solve(
     """Solve a model with HiGHS; same contract as :func:`hopsd.solver.backend.cbc.solve`."""
     if seconds <= 0:
         return Answer()
-    give_up = monotonic() + _TOLD_SHARE * seconds
+    now = monotonic()
+    with child.Child("hopsd.solver.backend.highs") as highs:
+        highs.ask((model, start, gap, now + _TOLD_SHARE * seconds, nodes_max))
+        record = next(highs.answers(now + seconds), b"")
     try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "hopsd.solver.backend.highs"],
-            input=pickle.dumps((model, start, gap, give_up, nodes_max)),
-            timeout=seconds,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            check=True,
-        )
-        bound, *x = np.frombuffer(done.stdout)
-    except (subprocess.SubprocessError, OSError, ValueError):
+        bound, *x = np.frombuffer(record)
+    except ValueError:  # no answer
         return Answer()
     return Answer(np.array(x) if x else None, float(bound))
 
@@ -82,7 +75,6 @@ def _lp(model: Model) -> highspy.HighsLp:
 
 
 if __name__ == "__main__":
-    question = pickle.load(sys.stdin.buffer)  # noqa: S301  # from our own parent
-    answer = _ask(*question)
+    answer = _ask(*child.question())
     values = [] if answer.x is None else answer.x.tolist()
-    sys.stdout.buffer.write(np.array([answer.bound, *values]).tobytes())
+    child.answer(np.array([answer.bound, *values]).tobytes())
