@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from enum import Enum, auto
 from functools import partial
 from itertools import chain, count
 from time import monotonic
@@ -76,16 +77,17 @@ def solve_large(
     value = program.scaled_objective
     starts = [greedy_by_weight(program)] + ([] if start is None else [fill_idle(program, start)])
     parts = column_groups(program)
+    ends = _ends(program, parts)
     with ExitStack() as children:
-        # Its start and its imports take as long as the prices.
-        ahead = turns != 0 and _needs_cuts(program, parts)
+        # It starts and imports while prices are found: in vain if these meet the gap.
+        ahead = turns != 0 and ends is _Ends.SHARED and len(program.value) > _WHOLE_MAX
         cutting = children.enter_context(Tightening(program)) if ahead else None
         prices = find_prices(program, parts, max(map(value, starts)), task.give_up)
         choice, bound = max([*starts, greedy_by_prices(program, prices)], key=value), prices.bound
         if len(program.value) <= _WHOLE_MAX and not _enough(program, choice, bound, task):
             choice, bound = _prove(program, choice, prices, task)
         tight: ItemPrices = prices
-        for step in _steps(program, parts, prices, value(choice), task, turns, cutting):
+        for step in _steps(program, ends, prices, value(choice), task, turns, cutting):
             if _enough(program, choice, bound, task):
                 break
             found = step(program, parts, prices, value(choice), task)
@@ -96,18 +98,25 @@ def solve_large(
     return _close(program, choice, prices, tight, bound, task, turns)
 
 
-def _needs_cuts(program: Program, parts: ColumnGroups) -> bool:
-    """Whether equal servers could hold the ends of several even shapes.
+class _Ends(Enum):
+    """What servers with idle GPUs make of the ends of spread jobs.
 
-    A class plan has none of that, and before cliques the LP gives many jobs a part of the same
-    servers.
+    ``APART``: all of a type are equally idle, and no two even shapes could end on one of them, so
+    that a class plan is near the best. ``SHARED``: they are equally idle, and two could; a class
+    plan has none of that, and before cliques the LP gives many jobs a part of the same servers.
+    ``MIXED``: they are not equally idle, and shapes differ from server to server.
     """
+
+    APART = auto()
+    SHARED = auto()
+    MIXED = auto()
+
+
+def _ends(program: Program, parts: ColumnGroups) -> _Ends:
     groups = classes_of(program)
-    return (
-        len(program.value) > _WHOLE_MAX
-        and equally_idle(groups)
-        and ends_could_share(program, parts, groups)
-    )
+    if not equally_idle(groups):
+        return _Ends.MIXED
+    return _Ends.SHARED if ends_could_share(program, parts, groups) else _Ends.APART
 
 
 _Step = Callable[[Program, ColumnGroups, Prices, float, Task], Tightened]
@@ -116,7 +125,7 @@ _Step = Callable[[Program, ColumnGroups, Prices, float, Task], Tightened]
 
 def _steps(
     program: Program,
-    parts: ColumnGroups,
+    ends: _Ends,
     prices: Prices,
     value: float,
     task: Task,
@@ -129,19 +138,20 @@ def _steps(
     On equal servers that are short of GPUs only and hold no even shapes, passes over a class plan
     take less time than the cuts (2,048 idle GPUs: 2.7 instead of 6 s).
     """
+    start = partial(_start, ends)
     if turns == 0:
-        return (_start,)
+        return (start,)
     if cutting is not None:
-        return (partial(_start_and_cuts, cutting),)
-    groups, knapsacks = classes_of(program), program.configurations.short_of_more_than_gpus
-    if equally_idle(groups) and not (ends_could_share(program, parts, groups) or knapsacks):
-        return (_start,)
+        return (partial(_start_and_cuts, start, cutting),)
+    if ends is _Ends.APART and not program.configurations.short_of_more_than_gpus:
+        return (start,)
     if value < (1 - _LACKING * task.gap) * prices.bound:
-        return (partial(_start_and_cuts, None),)
-    return _start, _cuts
+        return (partial(_start_and_cuts, start, None),)
+    return start, _cuts
 
 
 def _start_and_cuts(
+    start: _Step,
     cutting: Tightening | None,
     program: Program,
     parts: ColumnGroups,
@@ -155,7 +165,7 @@ def _start_and_cuts(
     best = Tightened(prices)
     with cutting or Tightening(program) as child:
         rounds = child.rounds(prices, value, task.gap, _share_of(task, _CUTS))
-        for found in chain((_start(program, parts, prices, value, task),), rounds):
+        for found in chain((start(program, parts, prices, value, task),), rounds):
             choices = [c for c in (best.choice, found.choice) if c is not None]
             best = Tightened(
                 min(best.prices, found.prices, key=lambda known: known.bound),
@@ -247,14 +257,9 @@ def _passes(
 
 
 def _start(
-    program: Program, parts: ColumnGroups, prices: Prices, _: float, task: Task
+    ends: _Ends, program: Program, parts: ColumnGroups, prices: Prices, _: float, task: Task
 ) -> Tightened:
-    """The plan of the class program or of a dive, whichever there is; the better one first.
-
-    Where all servers of a type with idle GPUs have equally many, a class plan is near the best;
-    elsewhere shapes differ from server to server, which its slots do not know. Nor do its patterns
-    let the ends of even shapes share a server.
-    """
+    """The plan of the class program or of a dive, whichever there is; the better one first."""
 
     def dive() -> Ints | None:
         return dive_at_prices(program, prices, _share_of(task, _DIVE))
@@ -262,9 +267,7 @@ def _start(
     def classes() -> Ints | None:
         return _class_start(program, parts, prices, task)
 
-    groups = classes_of(program)
-    alike = equally_idle(groups) and not ends_could_share(program, parts, groups)
-    for start in (classes, dive) if alike else (dive, classes):
+    for start in (classes, dive) if ends is _Ends.APART else (dive, classes):
         found = start()
         if found is not None:
             return Tightened(prices, found)
