@@ -90,7 +90,6 @@ def status(
 
     \b
     Examples:
-      hopsctl status | grep resnet
       hopsctl status --user $USER
       hopsctl status --partition gpu --state pending --watch
     """

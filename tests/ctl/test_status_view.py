@@ -185,7 +185,7 @@ def test_a_page_of_a_small_cluster_is_all_of_it(
     monkeypatch.setattr(render, "console", console)
     console.print(page(whole))
     assert isinstance(console.file, io.StringIO)
-    assert console.file.getvalue() == text
+    assert console.file.getvalue().splitlines()[1:] == text.splitlines()[1:]  # without the clock
 
 
 def test_a_pipe_gets_every_row(monkeypatch: pytest.MonkeyPatch) -> None:

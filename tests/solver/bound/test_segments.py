@@ -16,13 +16,21 @@ from instances import ruled, snapshot
 from programs import program_of
 
 from hopsd.core.placement import configurations, generate
-from hopsd.core.placement.program import Program, drop_oversized, restrict, segment_values
+from hopsd.core.placement.program import (
+    Program,
+    drop_oversized,
+    of_jobs,
+    restrict,
+    segment_values,
+)
 from hopsd.model.arrays import NONE
 from hopsd.model.plan import Snapshot
 from hopsd.model.rules import Limit, Rules
 from hopsd.solver.backend.choose import backend
 from hopsd.solver.bound.column_groups import column_groups
-from hopsd.solver.bound.dual_prices import find_prices
+from hopsd.solver.bound.cuts import KINDS, capacity_rows
+from hopsd.solver.bound import dual_prices
+from hopsd.solver.bound.dual_prices import _alike, _prices_of_sample, find_prices, prices_at
 from hopsd.solver.bound.envelope import upper_envelope
 from hopsd.solver.bound.reduced_cost import prices_of_items
 from hopsd.solver.search.free_columns import FreeColumns
@@ -36,7 +44,10 @@ from hopsd.solver.solve import solve
 def both(seed: int, monkeypatch: pytest.MonkeyPatch) -> tuple[Program, Program]:
     """The program of one snapshot with its columns written out, and without."""
     asked: Snapshot = snapshot(seed, servers=6, jobs=15, first=bool(seed % 2))
-    asked = ruled(asked, seed) if seed > 1 else asked
+    return both_of(ruled(asked, seed) if seed > 1 else asked, monkeypatch)
+
+
+def both_of(asked: Snapshot, monkeypatch: pytest.MonkeyPatch) -> tuple[Program, Program]:
     written = program_of(asked)
     monkeypatch.setattr(generate, "WRITTEN_MAX", 0)
     monkeypatch.setattr(generate, "_SHARED", 0)
@@ -114,6 +125,58 @@ def test_parts_of_a_program(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
         if kept is not None and others_kept is not None:
             assert np.array_equal(kept, others_kept[:])
             assert np.array_equal(kept[[0, -1]], others_kept[np.array([0, -1])])
+
+
+@SEEDS
+def test_some_jobs_alone_keep_their_columns(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    written, program = both(seed, monkeypatch)
+    chosen = np.arange(program.configurations.jobs) % 3 == 0
+    part, job = of_jobs(program, chosen), written.configurations.job_of_column()
+    kept = np.flatnonzero(chosen[job])
+    assert np.array_equal(part.configurations.job_of_column(), job[kept])
+    assert np.array_equal(part.configurations.shape[:], written.configurations.shape[kept])
+    np.testing.assert_allclose(part.value[:], written.value[kept], rtol=1e-12)
+    with pytest.raises(ValueError, match="written out"):
+        of_jobs(written, chosen)
+
+
+@SEEDS
+@pytest.mark.parametrize("most", [1, 3, 100])
+def test_servers_with_one_price_are_alike(
+    seed: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = snapshot(seed, servers=40, jobs=15)
+    program = program_of(ruled(asked, seed) if seed > 1 else asked)
+    monkeypatch.setattr(dual_prices, "_ALIKE", most)
+    to, columns = _alike(program), program.configurations
+    servers = len(columns.pool)
+    assert set(to.tolist()) == set(range(int(to.max()) + 1))
+    beside = to[servers:].tolist()
+    assert len(set(beside)) == len(beside)
+    assert set(beside).isdisjoint(to[:servers].tolist())
+    for pool, idle in {*zip(columns.pool.tolist(), program.idle.tolist(), strict=True)}:
+        own = np.flatnonzero((columns.pool == pool) & (program.idle == idle))
+        numbers = to[own][np.argsort(columns.speed[own], kind="stable")]
+        assert (np.diff(numbers) >= 0).all()
+        assert min(most, len(own)) <= len(set(numbers.tolist())) < 2 * most + 1
+        assert not np.isin(np.delete(to, own), numbers).any()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_prices_of_a_sample_are_near_those_of_all(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, program = both_of(snapshot(seed, servers=40, jobs=120), monkeypatch)
+    monkeypatch.setattr(dual_prices, "_SAMPLE_JOBS", 30)
+    monkeypatch.setattr(dual_prices, "_ALIKE", 2)
+    rows, floor = capacity_rows(program), program.scaled_objective(greedy_by_weight(program))
+    none = np.zeros((KINDS, len(program.capacity)))
+    near = _prices_of_sample(program, rows, none, floor, inf)
+    first, to = near.reshape(KINDS, -1), _alike(program)
+    assert all(len(np.unique(first[:, to == k], axis=1).T) == 1 for k in np.unique(to))
+    best = find_prices(program, column_groups(program), floor, inf).bound
+    nothing = prices_at(program, rows, none.ravel()).bound
+    assert floor <= prices_at(program, rows, near).bound < best + 0.2 * (nothing - best)
 
 
 @SEEDS
