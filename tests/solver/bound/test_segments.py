@@ -27,9 +27,9 @@ from hopsd.model.arrays import NONE
 from hopsd.model.plan import Snapshot
 from hopsd.model.rules import Limit, Rules
 from hopsd.solver.backend.choose import backend
+from hopsd.solver.bound import dual_prices
 from hopsd.solver.bound.column_groups import column_groups
 from hopsd.solver.bound.cuts import KINDS, capacity_rows
-from hopsd.solver.bound import dual_prices
 from hopsd.solver.bound.dual_prices import _alike, _prices_of_sample, find_prices, prices_at
 from hopsd.solver.bound.envelope import upper_envelope
 from hopsd.solver.bound.reduced_cost import prices_of_items
