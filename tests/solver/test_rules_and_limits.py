@@ -92,8 +92,9 @@ def test_of_cuts_beside_a_start_no_round_counts_after_the_gap_is_met(
     proven = [replace(prices, bound=value / share) for share in (0.97, 0.98, 0.995, 0.999)]
 
     monkeypatch.setattr(Tightening, "rounds", lambda *_: map(Tightened, proven))
-    monkeypatch.setattr(large, "_start", lambda *_: Tightened(prices, choice))
     task = Task(0.01, inf, CheckedSolver(lambda *_: Answer()))
-    found = large._start_and_cuts(None, program, parts, prices, value, task)
+    found = large._start_and_cuts(
+        lambda *_: Tightened(prices, choice), None, program, parts, prices, value, task
+    )
     assert found.prices.bound == proven[2].bound
     assert found.choice is choice
