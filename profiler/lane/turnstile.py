@@ -5,7 +5,8 @@ until its backward pass has computed all gradients; it waits for their sum outsi
 it has computed them, and given back what they took where memory is short, before the next begins.
 Results do not depend on it, so nobody waits for ever: where a rank waits for others within its
 turn, as for SyncBatchNorm, those that wait for the turn give up after a while, and compute side by
-side: in that pass, as it may be one that compiles, and for good the second time.
+side: in that pass, as it may be one that compiles, and for good the second time, unless many turns
+came in between.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from hops_profiler.timing.device import usable
 from torch.autograd import Variable
 from torch.nn.modules.module import register_module_forward_pre_hook
 
@@ -28,7 +30,15 @@ PATIENCE_SECONDS = 20.0
 MOST_IN_VAIN = 2
 """Passes for which a rank has waited in vain before it waits no more."""
 
+FORGIVEN = 100
+"""Turns in a row after which they are forgotten. Of ranks that wait for each other in each pass
+only one has its turn: the others are past their second long before."""
+
 _LOOK_SECONDS = 0.001
+
+_NONE = -1
+"""PyTorch's number of a backward pass outside of any. One within another, of a checkpoint's segment
+for example, is a part of its turn."""
 
 
 class Turnstile:
@@ -41,7 +51,7 @@ class Turnstile:
         self.tight = True
         self._file = os.memfd_create("hops-turnstile")
         self._inside = self._without = False
-        self._in_vain = 0
+        self._in_vain = self._had = 0
         self._longest, self._since = 0.0, 0.0
 
     def attach(self) -> None:
@@ -54,6 +64,8 @@ class Turnstile:
             if isinstance(tensors, Iterator):
                 tensors = tuple(tensors)  # it is not to lose its first one
             root = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
+            if torch._C._current_graph_task_id() != _NONE:
+                return original(tensors, *args, **kwargs)
             handle = None
             if self._inside and isinstance(root, torch.Tensor) and root.requires_grad:
                 handle = root.register_hook(self._begins)  # type: ignore[no-untyped-call]
@@ -71,14 +83,16 @@ class Turnstile:
         self._without = False
         if not self._inside:
             return
-        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            torch.cuda.synchronize()  # what it computes is only queued so far
-            if self.tight:
-                torch.cuda.empty_cache()
-        self._inside = False
-        self._longest = max(self._longest, time.monotonic() - self._since)
-        os.pwrite(self._file, os.urandom(8), 0)
-        fcntl.lockf(self._file, fcntl.LOCK_UN)
+        try:
+            if usable():  # not while a graph is captured
+                torch.cuda.synchronize()  # what it computes is only queued so far
+                if self.tight:
+                    torch.cuda.empty_cache()
+        finally:
+            self._inside = False
+            self._longest = max(self._longest, time.monotonic() - self._since)
+            os.pwrite(self._file, os.urandom(8), 0)
+            fcntl.lockf(self._file, fcntl.LOCK_UN)
 
     def _before_layer(self, module: Any, _: Any) -> None:
         """DistributedDataParallel sends its buffers before it calls the first layer."""
@@ -96,12 +110,15 @@ class Turnstile:
             if turn != (turn := os.pread(self._file, 8, 0)):  # another's turn has ended meanwhile
                 until = time.monotonic() + patience
             if time.monotonic() > until:
-                self._without, self._in_vain = True, self._in_vain + 1
+                self._without, self._in_vain, self._had = True, self._in_vain + 1, 0
                 how_long = "from now on" if self._in_vain >= MOST_IN_VAIN else "in this pass"
                 sys.stderr.write(f"hops-lane: a rank waits in its turn: side by side {how_long}\n")
                 return
             time.sleep(_LOOK_SECONDS)
         self._inside, self._since = True, time.monotonic()
+        self._had += 1
+        if self._had == FORGIVEN:
+            self._in_vain = 0
 
     def _is_free(self) -> bool:
         """It is this rank's then."""

@@ -10,6 +10,7 @@ import torch
 from hops_profiler.lane import turnstile
 from hops_profiler.lane.turnstile import Turnstile
 from torch.autograd.graph import get_gradient_edge
+from torch.utils.checkpoint import checkpoint
 
 pytestmark = pytest.mark.live
 
@@ -57,6 +58,14 @@ def passes(between: Turnstile) -> bool:
     return inside
 
 
+def is_free(between: Turnstile) -> bool:
+    """Whether another rank may have its turn: locks are a process's."""
+    rank = os.fork()
+    if not rank:
+        os._exit(int(between._is_free()))
+    return os.waitstatus_to_exitcode(os.waitpid(rank, 0)[1]) == 1
+
+
 def test_who_has_waited_in_vain_waits_again_in_the_next_pass_once(
     between: Turnstile, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -71,25 +80,81 @@ def test_who_has_waited_in_vain_waits_again_in_the_next_pass_once(
         assert passes(between) == (how_long == "in this pass")
 
 
-@pytest.mark.parametrize("tight", [True, False])
-def test_on_a_gpu_it_has_computed_before_the_next_begins(
-    between: Turnstile, monkeypatch: pytest.MonkeyPatch, tight: bool
+def test_waiting_in_vain_is_forgiven_after_many_turns(
+    between: Turnstile, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(turnstile, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(turnstile, "FORGIVEN", 3)
+    for _ in range(3):
+        rank = another(between)
+        next(rank)
+        assert not passes(between)
+        assert "in this pass" in capsys.readouterr().err
+        next(rank)
+        assert [passes(between) for _ in range(3)] == [True] * 3
+
+
+@pytest.fixture
+def gpu(between: Turnstile, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is asked of a GPU at the end of a turn."""
     done: list[str] = []
 
     def note(what: str) -> None:
-        rank = os.fork()  # locks are a process's: another one sees whether it is free
-        if not rank:
-            os._exit(int(between._is_free()))
-        free = os.waitstatus_to_exitcode(os.waitpid(rank, 0)[1])
-        done.append(what if not free else f"{what} too late")
+        done.append(what if not is_free(between) else f"{what} too late")
 
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: note("synchronised"))
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: note("emptied"))
+    return done
+
+
+@pytest.mark.parametrize("tight", [True, False])
+def test_on_a_gpu_it_has_computed_before_the_next_begins(
+    between: Turnstile, gpu: list[str], tight: bool
+) -> None:
     between.tight = tight
     assert passes(between)
-    assert done == ["synchronised", "emptied"][: 1 + tight]
+    assert gpu == ["synchronised", "emptied"][: 1 + tight]
+
+
+def test_while_a_graph_is_captured_nothing_is_asked_of_the_gpu(
+    between: Turnstile, gpu: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    assert passes(between)
+    assert not gpu
+
+
+@pytest.mark.usefixtures("gpu")
+def test_the_turn_ends_even_where_the_gpu_has_failed(
+    between: Turnstile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise RuntimeError("illegal access")
+
+    monkeypatch.setattr(torch.cuda, "synchronize", fail)
+    with pytest.raises(RuntimeError, match="illegal access"):
+        passes(between)
+    assert is_free(between)
+
+
+def test_the_passes_of_a_checkpoints_segments_are_part_of_the_turn(
+    between: Turnstile, gpu: list[str]
+) -> None:
+    def segment(x: torch.Tensor) -> torch.Tensor:
+        between._before_layer(LAYER, ())
+        return 2 * x
+
+    x = torch.ones(1, requires_grad=True)
+    between._before_layer(LAYER, ())
+    loss = x
+    for _ in range(3):
+        loss = checkpoint(segment, loss, use_reentrant=True, preserve_rng_state=False)
+    loss.backward()
+    assert not between._inside
+    assert gpu == ["synchronised", "emptied"]
+    assert x.grad == 8
 
 
 def test_whatever_backward_is_given_the_turn_ends_and_gradients_are_right(
