@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hops_profiler.lane.order import POLICIES, ROUND_ROBIN
+from hops_profiler.lane.order import HARE, POLICIES, ROUND_ROBIN
 
 OUT_OF_MEMORY = 79
 """The exit code of a trial that ran out of memory: it is tried again with all memory its own."""
@@ -42,7 +42,7 @@ class Settings:
     host_memory: int = 0
     grace: float = 25.0
     load: str = "ahead"
-    order: str = POLICIES[0]
+    order: str = HARE
 
 
 def parse(arguments: Sequence[str] | None = None) -> Settings:
@@ -84,8 +84,8 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--grace", type=_seconds, default=25.0, metavar="SECONDS", help="to save; default 25")
     add(
-        "--order", choices=(*POLICIES, ROUND_ROBIN), default=POLICIES[0],
-        help=f"of turns; default {POLICIES[0]} where lengths are known",
+        "--order", choices=(*POLICIES, ROUND_ROBIN), default=HARE, metavar=f"{HARE}|{ROUND_ROBIN}",
+        help="of turns; default: the least that is left first, where lengths are known",
     )  # fmt: skip
     add("--load", choices=LOADS, default="ahead", help="a state: ahead of its turn, or within it")
     return made
