@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from typing import NoReturn
 
 from hops_profiler import startup
@@ -76,25 +77,26 @@ def _become_rank(options: Options, here: Place) -> None:
 def _start(options: Options, here: Place) -> int:
     """The ranks of this node."""
     count = options.per_node or here.gpus or 1
-    node = here.node if options.node_rank is None else options.node_rank
+    if options.node_rank is not None:
+        here = replace(here, node=options.node_rank)
     nodes = options.nodes or (here.nodes if here.in_step else 1)
     if count > 1:
         # As torchrun does; PyTorch reads it when it is imported.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
-    world = _world(options, here, node, nodes, count)
+    world = _world(options, here, nodes, count)
     reason = preload() if options.python else "not a Python script"
     if reason:
         _say(f"every rank starts as a process of its own: {reason}")
     restarts = options.restarts if nodes == 1 else 0
     if count == 1 and not restarts:
         # Nobody to supervise: a fork would copy the pages that the rank touches, at its end all.
-        os.environ.update(_of_rank(world, here, options, 0, count, node))
+        os.environ.update(_environment(world, here, options, 0, count, world.offset))
         _train(options, imported=not reason)
     for attempt in range(restarts + 1):
         ranks = Ranks()
         with ranks.signalled():
             for local in range(count):
-                own = _of_rank(world, here, options, local, count, node)
+                own = _environment(world, here, options, local, count, world.offset + local)
                 own["TORCHELASTIC_RESTART_COUNT"] = str(attempt)
                 if ranks.start(local, lambda own=own: os.environ.update(own)):  # type: ignore[misc]
                     _train(options, imported=not reason)
@@ -106,13 +108,6 @@ def _start(options: Options, here: Place) -> int:
     return code
 
 
-def _of_rank(
-    world: World, here: Place, options: Options, local: int, count: int, node: int
-) -> dict[str, str]:
-    own = _environment(world, here, options, local, count, world.offset + local)
-    return {**own, "GROUP_RANK": str(node)}
-
-
 def _train(options: Options, *, imported: bool) -> NoReturn:
     """Run the script in a rank. ``imported``: PyTorch is, in this process."""
     if imported:
@@ -122,11 +117,11 @@ def _train(options: Options, *, imported: bool) -> NoReturn:
     os.execvp(line[0], line)  # noqa: S606 - the user's own program
 
 
-def _world(options: Options, here: Place, node: int, nodes: int, count: int) -> World:
+def _world(options: Options, here: Place, nodes: int, count: int) -> World:
     """All ranks: nodes exchange how many they start, which need not be the same."""
     key = f"{here.key}.{options.run_id}.{options.port or ''}"
     address = options.address or here.first
-    return rendezvous.meet(key, address, node, nodes, count, options.port, MEET_SECONDS)
+    return rendezvous.meet(key, address, here.node, nodes, count, options.port, MEET_SECONDS)
 
 
 def _environment(
