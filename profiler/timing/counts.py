@@ -77,8 +77,7 @@ class Counts:
         self.count(samples, count, read=True)
         self.timed_samples += samples
         self.timed_batches += count
-        begins = [self.last_step, *ends]
-        self.iteration.extend([end - begin for begin, end in zip(begins, ends)])  # noqa: B905
+        self.iteration.extend(between([self.last_step, *ends], ends))
         bins = {name: self.phases[name].extend(times) for name, times in seconds.items()}
         by_data = self.backward_by_data
         for bin_, backward in zip(bins["data"], seconds["backward"]):  # noqa: B905
@@ -89,3 +88,8 @@ class Counts:
         """Add the GPU's times of an iteration that was timed earlier."""
         for name, series in self.on_device.items():
             series.add(seconds[name])
+
+
+def between(begins: list[float], ends: list[float]) -> list[float]:
+    """The time from each of ``begins`` to that of ``ends`` in the same place."""
+    return [end - begin for begin, end in zip(begins, ends)]  # noqa: B905 - Python 3.8

@@ -1,7 +1,8 @@
 """Hooks into PyTorch: batches, backward passes, optimizer steps.
 
 Every hook calls PyTorch with the same arguments, and reads a clock before and after. An error
-in a hook of ours switches the profiler off and never affects training.
+in a hook of ours switches the profiler off and never affects training. What a signal's handler of
+the program raises meanwhile is the program's.
 
 A hook only notes what happened: a method of the recorder and its argument. The recorder is told of
 several short iterations together.
@@ -19,6 +20,7 @@ from typing import Any
 
 import torch
 from hops_profiler.timing.batch import samples_of
+from hops_profiler.timing.handlers import is_below, raised_by_one
 from hops_profiler.timing.inputs import Inputs, compiling
 from hops_profiler.timing.layout import sharing
 from hops_profiler.timing.recorder import UNSEEN, Recorder
@@ -79,7 +81,7 @@ class Hooks:
         # Methods and their arguments in turn: tuples of them would keep the garbage collector busy.
         self._events: list[Any] = []
         self._note = self._events.extend
-        self._telling, self._tells = RLock(), False
+        self._telling: Any = RLock()
         self._at_once = True  # each event is told
         self._left, self._due = 0, 0.0  # steps and time until the recorder is told
         self._thread: int | None = None
@@ -97,7 +99,7 @@ class Hooks:
 
     @property
     def trains(self) -> bool:
-        """True once a step or many backward passes were told of. To be asked without the lock."""
+        """True once a step or many backward passes were told of. Needs no lock."""
         return self._recorder.trains
 
     @property
@@ -110,7 +112,9 @@ class Hooks:
         loader = self._reading()
         try:
             return loader._num_yielded, len(loader)
-        except Exception:  # gone, or of unknown length, or the program's sampler raises
+        except Exception as error:  # gone, or of unknown length, or the program's sampler raises
+            if raised_by_one(error):
+                raise
             return None
 
     def attach(self) -> None:
@@ -126,18 +130,21 @@ class Hooks:
         """Have ``gate`` called."""
         self._gate, self._at_once = gate, True
 
-    def begin_anew(self, recorder: Recorder) -> None:
-        """Forget everything so far: a measured block begins, or a forked process."""
-        self._inputs.rest()
-        self._events.clear()
-        # Another thread may have held it when the process was forked.
-        self._telling, self._tells = RLock(), False
-        self._recorder, self._at_once = recorder, True
-        self._thread = self._stepping = None
-        self._trained, self.sharing, self._reading, self._sizes = {}, 1, _nothing, None
-        self.off = bool(self.failure)
+    def begin_anew(self, recorder: Recorder, *, forked: bool = False) -> None:
+        """Forget everything so far: a measured block begins, or a ``forked`` process."""
+        if forked:
+            self._telling = RLock()  # another thread may have held it
+        with self._telling:
+            self._inputs.rest()
+            self._events.clear()
+            self._recorder, self._at_once = recorder, True
+            self._thread = self._stepping = None
+            self._trained, self.sharing, self._reading, self._sizes = {}, 1, _nothing, None
+            self.off = bool(self.failure)
 
     def _fail(self, error: Exception) -> None:
+        if raised_by_one(error):
+            raise error
         self._inputs.rest()
         self._events.clear()
         self.off, self.failure = True, self.failure or repr(error)[:500]
@@ -157,9 +164,9 @@ class Hooks:
                 batch, now = fetch(loader), 0.0
             else:
                 note((begin_data, perf_counter()))
-                if self._at_once:
-                    self._tell()
                 try:
+                    if self._at_once:
+                        self._tell()
                     batch = fetch(loader)
                 except BaseException as error:
                     note((leave, perf_counter()))
@@ -213,9 +220,9 @@ class Hooks:
             if self._inputs.looking:
                 note((given, self._inputs.take()))
             note((begin_backward, perf_counter()))
-            if self._at_once:
-                self._tell()
             try:
+                if self._at_once:
+                    self._tell()
                 return original(*args, **kwargs)
             finally:
                 note((leave, perf_counter()))
@@ -255,13 +262,16 @@ class Hooks:
     def _tell(self) -> bool:
         """Tell the recorder of all events so far. True if the last one ended an iteration."""
         events, recorder, ended, told = self._events, self._recorder, False, 0
+        lock = self._telling
         # A save in another thread, or in a signal's handler, may ask for the counts in the middle.
-        # A handler may also raise anywhere: only `with` gives back a lock whatever happens.
-        with self._telling:
-            if self._tells:
+        # A handler may also raise anywhere: before Python 3.10 even `with` may keep the lock then.
+        if lock._is_owned():
+            if is_below(Hooks._tell, Hooks.begin_anew):
                 return False
+            while lock._is_owned():
+                lock.release()
+        with lock:
             try:
-                self._tells = True
                 while told < len(events):
                     several = recorder.usual(events, told) if events[told] is begin_data else 0
                     if several:
@@ -277,7 +287,6 @@ class Hooks:
                 self._fail(error)
             finally:
                 del events[:told]
-                self._tells = False
         return ended
 
     def _step_begins(self, optimizer: Any, *_: Any) -> None:
@@ -286,7 +295,11 @@ class Hooks:
         self._stepping = id(optimizer)
         self._note((begin_update, perf_counter()))
         if self._at_once:
-            self._tell()
+            try:
+                self._tell()
+            except BaseException:  # a handler's: the step does not begin
+                self._note((leave, perf_counter()))
+                raise
 
     def _step_ends(self, optimizer: Any, *_: Any) -> None:
         if self.off or compiling() or self._elsewhere():

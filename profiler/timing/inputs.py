@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from hops_profiler.timing.batch import samples_of
+from hops_profiler.timing.handlers import raised_by_one
 
 # True while torch.compile traces our hooks into the user's graph: there they must vanish, since a
 # clock cannot be compiled and fullgraph=True would refuse the user's code. Absent before 2.3.
@@ -138,7 +139,9 @@ class Inputs:
                 self._most = max(self._most, found)
             elif self._sequence is not None and getattr(module, "batch_first", None) is False:
                 self._turn(args)
-        except Exception:  # then the batch size is unknown
+        except Exception as error:  # then the batch size is unknown
+            if raised_by_one(error):
+                raise
             self._sequence = None
 
     def _turn(self, args: Any) -> None:

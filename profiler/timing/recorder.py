@@ -5,7 +5,7 @@ Knows neither PyTorch nor a clock: hooks call it with what they saw and when.
 
 from __future__ import annotations
 
-from hops_profiler.timing.counts import PHASES, WARMUP, Counts
+from hops_profiler.timing.counts import PHASES, WARMUP, Counts, between
 from hops_profiler.timing.usual import Usual
 
 TYPE_CHECKING = False
@@ -123,8 +123,8 @@ class Recorder:
         return bool(self._within)
 
     def usual(self, events: list[Any], at: int) -> int:
-        """Be told of the usual iterations that ``events``, methods and their arguments in turn, has
-        from ``at`` on: a batch, a pass and a step each. Returns how many entries they were.
+        """Process the usual iterations in ``events``, methods and their arguments in turn, from
+        ``at`` on: a batch, a pass and a step each. Returns how many entries they were.
 
         The result is the same as if told one by one, which takes three times as long.
         """
@@ -138,11 +138,11 @@ class Recorder:
         told = [events[at + part : end : length] for part in range(1, length, 2)]
         asked, came, sizes, began, ended, _, steps, _ = told
         seconds = {
-            "data": _between(asked, came),
-            "forward": _between(came, began),
-            "backward": _between(began, ended),
-            "update": _between(ended, steps),
-            "rest": _between([self._mark, *steps], asked),
+            "data": between(asked, came),
+            "forward": between(came, began),
+            "backward": between(began, ended),
+            "update": between(ended, steps),
+            "rest": between([self._mark, *steps], asked),
         }
         self.counts.usual(seconds, steps, sum(sizes))
         self._usual.confirmed(len(steps), sizes[-1])
@@ -301,7 +301,7 @@ class Recorder:
         return True
 
     def _lay_by(self) -> None:
-        """Have a batch that was read ahead belong to the iteration that trained on it.
+        """Attribute a batch read ahead to the iteration that trained on it.
 
         A loop that is a batch ahead of itself (accelerate's loaders) reads none in the last
         iteration of an epoch, and two in the first of the next.
@@ -381,7 +381,3 @@ _USUAL = [
     Recorder.leave,
     Recorder.stepped,
 ]
-
-
-def _between(begins: list[float], ends: list[float]) -> list[float]:
-    return [end - begin for begin, end in zip(begins, ends)]  # noqa: B905 - Python 3.8

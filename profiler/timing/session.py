@@ -191,7 +191,7 @@ class Session:
     def _forked(self) -> None:
         """Start anew in a forked child: a rank that trains, or a DataLoader worker."""
         self._below = self._below or self._hooks.trains
-        self._hooks.begin_anew(self._new_recorder())
+        self._hooks.begin_anew(self._new_recorder(), forked=True)
         self._communication.forget()
         self._adopt_process()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import pickle
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,7 +17,7 @@ from hops_profiler.timing import hooks, session
 from hops_profiler.timing.batch import samples_of
 from torch import nn
 from torch.nn.utils.rnn import pack_sequence
-from torch.utils.data import DataLoader, IterableDataset, Sampler, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, TensorDataset
 
 pytestmark = pytest.mark.live
 
@@ -510,32 +511,136 @@ def test_another_thread_may_ask_for_the_counts_at_any_time() -> None:
     assert told == ["first", "second"]
 
 
-@pytest.mark.timeout(60)
-def test_a_handler_that_raises_while_events_are_told_keeps_nobody_from_telling() -> None:
-    """As one that ends a loop after a time: wherever it comes."""
+class PreemptedError(Exception):
+    """What a program's own handler raises."""
 
-    def end(*_: object) -> None:
-        raise TimeoutError
 
-    ended, told = 0, []
-    before = signal.signal(signal.SIGALRM, end)
+def test_a_handler_may_raise_anywhere_while_events_are_told() -> None:
+    """Before any instruction, as in Python 3.9: then the next one is told, in every thread."""
+    handled, told, number = True, [], 0
+
+    def handler(frame: Any, event: str, _: object) -> Any:
+        nonlocal left
+        if frame.f_code is not hooks.Hooks._tell.__code__:
+            return None
+        frame.f_trace_opcodes = True
+        left -= event == "opcode"
+        if not left:
+            raise PreemptedError
+        return handler
+
+    def tell() -> None:
+        told.clear()
+        seen._hooks._note((lambda *_: told.append(number), None))
+        seen._hooks._tell()
+
+    before = sys.gettrace()
+    with hops_profiler.profile() as seen:
+        while handled:
+            number += 1
+            left, handled = number, False
+            sys.settrace(handler)
+            try:
+                tell()
+            except PreemptedError:
+                handled = True
+            finally:
+                sys.settrace(before)
+            tell()
+            assert told[-1] == number
+            telling = threading.Thread(target=tell, daemon=True)
+            telling.start()
+            telling.join(60)
+            assert told == [number]
+        assert seen.summary()["failure"] == ""
+    assert number > 20
+
+
+def test_what_a_handler_raises_while_events_are_told_is_the_programs() -> None:
+    """It reaches the loop, from whichever hook, and what follows is measured."""
+
+    def handler(*_: object) -> None:
+        raise PreemptedError
+
+    def note(place: str) -> None:
+        if place == where:
+            seen._hooks._note((lambda *_: signal.raise_signal(signal.SIGUSR1), None))
+
+    class Rows(Dataset[torch.Tensor]):
+        def __len__(self) -> int:
+            return 4
+
+        def __getitem__(self, _: int) -> torch.Tensor:
+            note("data")
+            return torch.ones(FEATURES)
+
+    def train() -> None:
+        for features in loader:
+            loop.optimizer.zero_grad()
+            loss = loop.model(features).square().mean()
+            note("backward")
+            loss.backward()
+            note("update")
+            loop.optimizer.step()
+
+    loop, loader = Loop(), DataLoader(Rows())
+    before = signal.signal(signal.SIGUSR1, handler)
     try:
         with hops_profiler.profile() as seen:
-            while ended < 500:
-                try:
-                    signal.setitimer(signal.ITIMER_REAL, 1e-5)
-                    while True:
-                        seen._hooks._tell()
-                except TimeoutError:
-                    ended += 1
-            seen._hooks._note((lambda *_: told.append("told"), None))
-            telling = threading.Thread(target=seen._hooks._tell, daemon=True)
-            telling.start()
-            telling.join(10)
+            for where in ("data", "backward", "update"):  # noqa: B007 - note() reads it
+                with pytest.raises(PreemptedError):
+                    train()
+                assert not seen._hooks.recorder.within
+            where = "nowhere"
+            train()
+            told = seen.summary()
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    assert told == ["told"]
+        signal.signal(signal.SIGUSR1, before)
+    assert (told["failure"], told["iterations"]) == ("", 4)
+
+
+def test_a_block_begins_once_another_thread_has_told_what_was_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begins, told = threading.Event(), []
+
+    class Watched:
+        """A lock that says when somebody wants it."""
+
+        def __init__(self) -> None:
+            self.lock = threading.RLock()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.lock, name)
+
+        def __enter__(self) -> None:
+            if threading.current_thread() is beginning:
+                begins.set()
+            self.lock.__enter__()
+
+        def __exit__(self, *error: Any) -> None:
+            self.lock.__exit__(*error)
+
+    def begin() -> None:
+        seen.resume()
+        for number in (1, 2):
+            seen._hooks._note((lambda *_, number=number: told.append(number), None))
+        begins.set()
+
+    def slow(*_: object) -> None:
+        beginning.start()
+        begins.wait()
+
+    with hops_profiler.profile() as seen:
+        monkeypatch.setattr(seen._hooks, "_telling", Watched())
+        beginning = threading.Thread(target=begin)
+        seen._hooks._note((slow, None))
+        telling = threading.Thread(target=seen._hooks._tell)
+        telling.start()
+        telling.join()
+        beginning.join()
+        assert seen.summary()["failure"] == ""
+    assert told == [1, 2]
 
 
 def test_what_is_noted_between_steps_does_not_grow_for_ever() -> None:
