@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,7 @@ from hopsd.policies.hare.schedulers import SCHEDULERS
 from hopsd.policies.registry import get
 from hopsd.sim.admission import SPAN_MAX, admitted, horizon
 from hopsd.sim.cluster import ClusterSettings, Failure
-from hopsd.sim.engine import PLAN_SECONDS_MAX, SimulationSettings
+from hopsd.sim.engine import PLAN_SECONDS_MAX, Progress, SimulationSettings
 from hopsd.sim.failures import read_failures
 from hopsd.sim.information.knowledge import KnowledgeSettings, Knows
 from hopsd.sim.journal import alone, fingerprint, journaled
@@ -278,12 +279,15 @@ def play_one(
     settings = replace(settings, plan=replace(settings.plan, policy=name))
     run = fingerprint(__version__, name, cluster, workload, settings, failures)
     path = out / "journal" / f"{name}.jsonl"
-    with journaled(get(name), path, run, resume=resume) as policy, Bar(name, "jobs") as bar:
+    with journaled(get(name), path, run, resume=resume) as policy, _progress(name) as progress:
+        return play(name, policy, cluster, workload, settings, failures, progress)
 
-        def show_progress(_now: float, ended: int, jobs: int) -> None:
-            bar.at(ended, jobs)
 
-        return play(name, policy, cluster, workload, settings, failures, show_progress)
+@contextmanager
+def _progress(name: str) -> Iterator[Progress]:
+    """That of a policy's run, on stderr."""
+    with Bar(name, "jobs") as bar:
+        yield lambda _now, ended, jobs: bar.at(ended, jobs)
 
 
 def refuse_beside_switches(
@@ -319,12 +323,8 @@ def take_turns(
     switch_cost: float,
 ) -> Result:
     """One of Hare's policies, with jobs that take turns within rounds; progress on stderr."""
-    with Bar(name, "jobs") as bar:
-
-        def show_progress(_now: float, ended: int, jobs: int) -> None:
-            bar.at(ended, jobs)
-
-        run = Turns(cluster, workload, SCHEDULERS[name], settings, switch_cost, show_progress).run()
+    with _progress(name) as progress:
+        run = Turns(cluster, workload, SCHEDULERS[name], settings, switch_cost, progress).run()
     return result_of(name, run, cluster, workload)
 
 

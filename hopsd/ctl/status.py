@@ -167,10 +167,12 @@ def totals_of(doc: Document) -> Document:
     return doc["totals"] if "totals" in doc else totals(doc)
 
 
-def _rows(doc: Document, kind: str, most: int | None) -> tuple[int | None, int]:
-    """How many rows of a list are shown, and how many there are."""
+def _rows(
+    doc: Document, kind: str, rows: Sequence[Any], most: int | None
+) -> tuple[int | None, int]:
+    """How many of a list's ``rows`` are shown, and how many there are."""
     of: int = totals_of(doc)[kind]
-    if most is None and of > len(doc[kind]):
+    if most is None and of > len(rows):
         most = FIRST
     return most, of
 
@@ -253,7 +255,7 @@ def _nodes(doc: Document, most: int | None) -> Any:
         for node in doc["nodes"]
     ]
     columns = ["node", "type", "GPUs", "idle", "state", "GPUs held"]
-    most, of = _rows(doc, "nodes", most)
+    most, of = _rows(doc, "nodes", rows, most)
     return table("Nodes", columns, rows, most=most, of=of)
 
 
@@ -281,7 +283,7 @@ def running(doc: Document, most: int | None) -> Any:
         for job in doc["running"]
     ]
     columns = ["job", "user", "name", "reqs", "placement", "run", "for", "waited", "LR", "restarts"]
-    most, of = _rows(doc, "running", most)
+    most, of = _rows(doc, "running", rows, most)
     return table(
         "Running",
         [*columns, "samples"],
@@ -314,20 +316,19 @@ def waiting(doc: Document, most: int | None) -> Any:
         for job in doc["waiting"]
     ]
     columns = ["job", "user", "name", "reqs", "waited", "priority", "code", "why"]
-    most, of = _rows(doc, "waiting", most)
+    most, of = _rows(doc, "waiting", rows, most)
     return table(
         "Waiting", columns, rows, wide=("priority", "code"), long=("name",), most=most, of=of
     )
 
 
 def _steps(doc: Document, most: int | None) -> Any:
-    steps, of = doc["round"]["steps"], totals_of(doc)["steps"]
     rows = [
-        (s["job"], s["kind"], s["from"], s["to"], s["status"], s["error"] or None) for s in steps
+        (s["job"], s["kind"], s["from"], s["to"], s["status"], s["error"] or None)
+        for s in doc["round"]["steps"]
     ]
     columns = ["job", "step", "from", "to", "outcome", "error"]
-    if most is None and of > len(steps):
-        most = FIRST
+    most, of = _rows(doc, "steps", rows, most)
     return table("Last changes", columns, rows, long=("from", "to"), most=most, of=of)
 
 
