@@ -164,23 +164,28 @@ def rounds(
     relaxation = _Relaxation(program, prices)
     cutting = monotonic() + _CUTTING * (give_up - monotonic())
     choice = None
+
+    def met() -> bool:
+        return relaxation.best.bound <= value / (1 - gap)
+
+    def dive(rng: np.random.Generator | None = None) -> Iterator[Tightened]:
+        nonlocal choice, value
+        found = relaxation.dive(give_up, rng)
+        if found is not None and program.scaled_objective(found) > value:
+            choice, value = found, program.scaled_objective(found)
+            yield Tightened(relaxation.best, choice)
+
     for progress in _PROGRESS:
-        if relaxation.best.bound > value / (1 - gap):
+        if not met():
             for best in relaxation.tighten(value / (1 - gap), progress, cutting):
                 yield Tightened(best, choice)
-        if relaxation.best.bound <= value / (1 - gap):
+        if met():
             break
-        found = relaxation.dive(give_up)
-        if found is not None and program.scaled_objective(found) > value:
-            choice, value = found, program.scaled_objective(found)
-            yield Tightened(relaxation.best, choice)
+        yield from dive()
     for number in range(_OTHER_DIVES):
-        if relaxation.best.bound <= value / (1 - gap) or monotonic() > cutting:
+        if met() or monotonic() > cutting:
             break
-        found = relaxation.dive(give_up, np.random.default_rng(number))
-        if found is not None and program.scaled_objective(found) > value:
-            choice, value = found, program.scaled_objective(found)
-            yield Tightened(relaxation.best, choice)
+        yield from dive(np.random.default_rng(number))
 
 
 @dataclass(slots=True)
