@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import re
 import socket
-import sys
-from collections.abc import Collection, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
-from pathlib import Path
 
 REPORT_SECONDS = 5.0
 
@@ -91,51 +87,16 @@ _SIZES = (
     "HOPS_GPUS", "HOPS_NODES", "HOPS_LR", "SLURM_JOB_NUM_NODES", "SLURM_NNODES", "SLURM_NTASKS",
     "SLURM_NPROCS", "SLURM_CPUS_ON_NODE", "SLURM_CPUS_PER_TASK", "SLURM_GPUS_ON_NODE",
 )  # fmt: skip
-_SIZED = re.compile(
-    r".*(gpus|devices|nodes|nproc|processes|workers|ntasks|cpus|threads|world.size|learning.rate"
-    r"|(\b|_)lr\b)",
-    re.IGNORECASE,
-)
-"""Options whose value may be one of these sizes. That of ``--fold 2`` on two GPUs is none."""
 
 
-def command(environ: Mapping[str, str] = os.environ) -> list[tuple[str, str, str]]:
-    """This program's command line, in digests, since words may be secret. For each word: its name,
-    which is its option or its position; a digest that does not depend on the job's nodes; and one
-    that does not depend on its size, either.
-    """
-    nodes = {environ.get(name) or "" for name in _NODES} - {""}
-    sizes = {environ.get(name) or "" for name in _SIZES} - {""}
-    found: list[tuple[str, str, str]] = []
-    before = ""
-    for position, word in enumerate(sys.argv):
-        option, equals, value = word.partition("=")
-        if not equals:
-            option, value = before if before.startswith("-") else "", word
-        exact = sized = _digest([_masked(word, nodes)])
-        if value in sizes and _SIZED.match(option):
-            sized = _digest([word[: -len(value)], "a size"])
-        found.append((option if option.startswith("-") else f"word {position}", exact, sized))
-        before = "" if equals else word
-    return found
+def node_names(environ: Mapping[str, str] = os.environ) -> set[str]:
+    """What names this run's nodes, and how they are reached."""
+    return {environ.get(name) or "" for name in _NODES} - {""}
 
 
-def script() -> str:
-    """A digest of the text of this program's script; "" where that is not a file."""
-    try:
-        return hashlib.sha256(Path(sys.argv[0]).read_bytes()).hexdigest()
-    except (OSError, IndexError, ValueError):
-        return ""
-
-
-def _masked(word: str, names: Collection[str]) -> str:
-    for name in sorted(names, key=len, reverse=True):
-        word = re.sub(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])", "$", word)
-    return word
-
-
-def _digest(words: Sequence[str]) -> str:
-    return hashlib.sha256("\0".join(words).encode(errors="surrogateescape")).hexdigest()
+def sizes(environ: Mapping[str, str] = os.environ) -> set[str]:
+    """The numbers that hops and Slurm give a run of this size, and the learning rate."""
+    return {environ.get(name) or "" for name in _SIZES} - {""}
 
 
 def tasks(environ: Mapping[str, str] = os.environ) -> int | None:

@@ -9,22 +9,21 @@ from __future__ import annotations
 
 import contextlib
 import json
-import operator
 import shutil
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hops_profiler import environment
 from hops_profiler.checkpoint.folder import complete, settle
+from hops_profiler.frameworks.command import change, command, script
 
 _STARTED = "started.json"
 _SCHEDULED = "scheduled"
 _TAKEN = "taken"
 _UNUSED = "unused"
-_SCRIPT = environment.script()
+_SCRIPT = script()
 """As it is when the framework is imported: people edit scripts while they run."""
 
 
@@ -155,17 +154,8 @@ class Own:
 
 
 def _command() -> list[tuple[str, str, str]]:
-    return [("the script's text", _SCRIPT, _SCRIPT), *environment.command()]
-
-
-def change(before: Any, now: Sequence[tuple[str, str, str]]) -> str:
-    """What of a command differs from that ``before``, from a file; "": nothing."""
-    if not isinstance(before, list) or len(before) != len(now):
-        return "the number of words"
-    for old, (name, *digests) in zip(before, now):  # noqa: B905 - Python 3.8
-        if not isinstance(old, list) or not any(map(operator.eq, old, digests)):
-            return name
-    return ""
+    words = command(environment.node_names(), environment.sizes())
+    return [("the script's text", _SCRIPT, _SCRIPT), *words]
 
 
 def _read(path: Path) -> Any:

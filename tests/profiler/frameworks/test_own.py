@@ -16,7 +16,8 @@ pytest.importorskip("torch")
 
 from hops_profiler import environment
 from hops_profiler.frameworks import request
-from hops_profiler.frameworks.own import Own, change
+from hops_profiler.frameworks.command import change, command
+from hops_profiler.frameworks.own import Own
 
 
 @pytest.fixture
@@ -123,7 +124,7 @@ def changed(words: list[str], now: list[str], *given: dict[str, str]) -> str:
     for line, environ in zip((words, now), given, strict=True):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("sys.argv", ["train.py", *line])
-            found.append(environment.command(environ))
+            found.append(command(environment.node_names(environ), environment.sizes(environ)))
     return change(json.loads(json.dumps([word[1:] for word in found[0]])), found[1])
 
 
@@ -157,7 +158,7 @@ def test_a_note_that_cannot_be_read_is_another_commands(
     unknown: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.argv", ["train.py"])
-    assert change(unknown, environment.command({}))
+    assert change(unknown, command((), ()))
 
 
 def test_no_word_of_the_command_is_written_down(own: Own, monkeypatch: pytest.MonkeyPatch) -> None:
