@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
-from hashlib import sha256
 from pathlib import Path
 
+from bench.hare.kept import digest, kept
 from bench.hare.workload import Scenario
 from hopsd.policies.hare.baselines import BASELINES
 from hopsd.policies.hare.check import violations
@@ -39,16 +38,8 @@ class Outcome:
 
 def outcome(scenario: Scenario, folder: Path) -> Outcome:
     """Of an earlier run where there is one."""
-    key = sha256(json.dumps(asdict(scenario), sort_keys=True).encode()).hexdigest()[:16]
-    path = folder / f"{key}.json"
-    if path.exists():
-        return Outcome(**json.loads(path.read_text()))
-    found = run(scenario.instance())
-    folder.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(asdict(found)))
-    temporary.rename(path)
-    return found
+    path = folder / f"{digest(asdict(scenario))}.json"
+    return Outcome(**kept(path, lambda: asdict(run(scenario.instance()))))
 
 
 def run(instance: Instance) -> Outcome:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from bench.hare.experiments import FIGURES, SEEDS, TESTBED
+from bench.hare.kept import Found, digest, kept
 from bench.hare.runs import INTERVALS
 from bench.hare.workload import Scenario
 from hopsd.policies.hare.baselines import BASELINES
@@ -67,8 +65,6 @@ QUARTERS = tuple(
 )
 """Figures 14 to 19 with a quarter of their jobs and GPUs."""
 
-Found = dict[str, Any]
-
 
 def weighted(
     change: Change, scenario: Scenario, folder: Path, seeds: Sequence[int] = SEEDS
@@ -78,7 +74,10 @@ def weighted(
     """
     drawn = [replace(scenario, seed=seed) for seed in seeds]
     runs = [
-        _kept(folder, (asdict(own), change.lends), partial(_run, own, lends=change.lends))
+        kept(
+            folder / f"switched-{digest((asdict(own), change.lends))}.json",
+            partial(_run, own, lends=change.lends),
+        )
         for own in drawn
     ]
     return [run[str(change.seconds)] for run in runs]
@@ -110,17 +109,4 @@ def _run(scenario: Scenario, *, lends: bool) -> Found:
             own["weighted"][name] = float(spent) / 3.6e6
             own["switches"][name] = float(switches(of, later).mean())
         found[str(seconds)] = own
-    return found
-
-
-def _kept(folder: Path, key: object, make: Callable[[], Found]) -> Found:
-    """Of an earlier run where there is one."""
-    name = sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
-    path = folder / f"switched-{name}.json"
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(make()))
-        temporary.rename(path)
-    found: Found = json.loads(path.read_text())
     return found

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
+from bench.hare.kept import Found, kept
 from bench.hare.rounds import SEEDS
 from hopsd.policies.hare.schedulers import SCHEDULERS
 from hopsd.policies.registry import get
@@ -36,25 +36,19 @@ CHANGES = (
 """As docs/switching.md measures them; the table of rounds above has restarts of 30 s."""
 
 
-def changes(folder: Path) -> Iterator[tuple[str, Change, list[dict[str, Any]]]]:
+def changes(folder: Path) -> Iterator[tuple[str, Change, list[Found]]]:
     """By policy and change the figures of each seed; run what is missing."""
     for policy in SCHEDULERS:
         for change in CHANGES:
-            yield policy, change, [_kept(policy, change, seed, folder) for seed in SEEDS]
+            name = f"turns-{policy}-{change.restart:g}-{change.switch}"
+            found = [
+                kept(folder / f"{name}-{seed}.json", partial(_run, policy, change, seed))
+                for seed in SEEDS
+            ]
+            yield policy, change, found
 
 
-def _kept(policy: str, change: Change, seed: int, folder: Path) -> dict[str, Any]:
-    path = folder / f"turns-{policy}-{change.restart:g}-{change.switch}-{seed}.json"
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(_run(policy, change, seed)))
-        temporary.rename(path)
-    found: dict[str, Any] = json.loads(path.read_text())
-    return found
-
-
-def _run(policy: str, change: Change, seed: int) -> dict[str, Any]:
+def _run(policy: str, change: Change, seed: int) -> Found:
     made = preset(PRESET)
     cluster, workload = made.cluster(), made.workload(seed)
     settings = SimulationSettings(cluster=ClusterSettings(change.restart))

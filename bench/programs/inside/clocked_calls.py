@@ -1,4 +1,6 @@
-"""Clocks behind calls of a package's own loop."""
+"""Clocks behind calls of a package's own loop, and in its callbacks."""
+
+import importlib
 
 import hand_clock
 import torch
@@ -41,3 +43,30 @@ def each_step(samples, kind=torch.optim.Adam):
             hand_clock.step(samples)
 
     after(kind, "step", stepped)
+
+
+def trainer_clock(samples):
+    """For transformers' Trainer, and those made of it."""
+    from transformers import TrainerCallback
+
+    class Clocks(TrainerCallback):
+        def on_step_end(self, *_, **__):
+            hand_clock.step(samples)
+
+        def on_evaluate(self, *_, **__):
+            hand_clock.pause()
+
+    return Clocks()
+
+
+def lightning_clock(package, samples):
+    """For Lightning, by the name under which a program imports it; ``samples`` of a batch."""
+
+    class Clocks(importlib.import_module(package).Callback):
+        def on_train_batch_end(self, trainer, module, outputs, batch, number):
+            hand_clock.step(samples(batch))
+
+        def on_validation_start(self, *_):
+            hand_clock.pause()
+
+    return Clocks()

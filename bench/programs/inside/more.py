@@ -7,7 +7,7 @@ import hand_clock
 import numpy
 import tiny
 import torch
-from clocked_calls import before, each_step
+from clocked_calls import before, each_step, lightning_clock
 from torch.utils.data import DataLoader
 
 warnings.filterwarnings("ignore")
@@ -108,25 +108,18 @@ def torchbearer():
 
 
 def gluonts():
-    import lightning.pytorch
     import pandas
     from gluonts.dataset.common import ListDataset
     from gluonts.torch import DeepAREstimator
 
-    class Clocks(lightning.pytorch.Callback):
-        def on_train_batch_end(self, trainer, module, outputs, batch, number):
-            hand_clock.step(32)
-
-        def on_validation_start(self, *_):
-            hand_clock.pause()
-
+    clock = lightning_clock("lightning.pytorch", lambda _: 32)
     rows = ListDataset(
         [{"start": pandas.Period("2020-01-01", "h"), "target": made.normal(size=300)}
          for _ in range(20)], freq="h",
     )  # fmt: skip
     DeepAREstimator(
         freq="h", prediction_length=12, hidden_size=16, num_batches_per_epoch=30,
-        trainer_kwargs={"max_epochs": 4, "callbacks": [Clocks()], "accelerator": "cpu",
+        trainer_kwargs={"max_epochs": 4, "callbacks": [clock], "accelerator": "cpu",
                         "logger": False, "enable_progress_bar": False},
     ).train(rows)  # fmt: skip
 

@@ -10,7 +10,7 @@ import hand_clock
 import numpy
 import tiny
 import torch
-from clocked_calls import after, before, each_step
+from clocked_calls import after, before, each_step, lightning_clock, trainer_clock
 
 warnings.filterwarnings("ignore")
 made = numpy.random.default_rng(0)
@@ -85,19 +85,6 @@ def bert():
     return SentenceTransformer(modules=[body, Pooling(64)], device="cpu")
 
 
-def clocks(samples):
-    from transformers import TrainerCallback
-
-    class Clocks(TrainerCallback):
-        def on_step_end(self, *_, **__):
-            hand_clock.step(samples)
-
-        def on_evaluate(self, *_, **__):
-            hand_clock.pause()
-
-    return Clocks()
-
-
 def sentences():
     from datasets import Dataset
     from sentence_transformers import (
@@ -121,7 +108,7 @@ def sentences():
             eval_strategy="steps", eval_steps=11,
         ),
         train_dataset=rows, eval_dataset=rows.select(range(32)),
-        loss=MultipleNegativesRankingLoss(model), callbacks=[clocks(16)],
+        loss=MultipleNegativesRankingLoss(model), callbacks=[trainer_clock(16)],
     ).train()  # fmt: skip
 
 
@@ -138,7 +125,7 @@ def setfit():
         args=TrainingArguments(
             batch_size=8, num_epochs=1, max_steps=100, report_to="none", show_progress_bar=False
         ),
-        train_dataset=rows, callbacks=[clocks(8)],
+        train_dataset=rows, callbacks=[trainer_clock(8)],
     ).train()  # fmt: skip
 
 
@@ -357,21 +344,6 @@ QUIET = {
     "accelerator": "cpu", "logger": False, "enable_checkpointing": False,
     "enable_progress_bar": False, "enable_model_summary": False,
 }  # fmt: skip
-
-
-def lightning_clock(package, samples):
-    import importlib
-
-    base = importlib.import_module(package).Callback
-
-    class Clocks(base):
-        def on_train_batch_end(self, trainer, module, outputs, batch, number):
-            hand_clock.step(samples(batch))
-
-        def on_validation_start(self, *_):
-            hand_clock.pause()
-
-    return Clocks()
 
 
 def forecasting():

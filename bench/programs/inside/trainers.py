@@ -7,7 +7,7 @@ import hand_clock
 import numpy
 import tiny
 import torch
-from clocked_calls import before, each_step
+from clocked_calls import before, each_step, lightning_clock, trainer_clock
 from torch.utils.data import DataLoader
 
 warnings.filterwarnings("ignore")
@@ -203,17 +203,11 @@ def chemprop():
     points = [data.MoleculeDatapoint.from_smi(s, [float(len(s))]) for s in smiles]
     rows = data.MoleculeDataset(points)
 
-    class Clocks(lightning.pytorch.Callback):
-        def on_train_batch_end(self, trainer, module, outputs, batch, number):
-            hand_clock.step(len(batch.Y))
-
-        def on_validation_start(self, *_):
-            hand_clock.pause()
-
+    clock = lightning_clock("lightning.pytorch", lambda batch: len(batch.Y))
     network = models.MPNN(nn.BondMessagePassing(), nn.MeanAggregation(), nn.RegressionFFN())
     lightning.pytorch.Trainer(
         accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        max_epochs=5, callbacks=[Clocks()],
+        max_epochs=5, callbacks=[clock],
     ).fit(
         network, data.build_dataloader(rows, batch_size=32),
         data.build_dataloader(data.MoleculeDataset(points[:64]), shuffle=False, batch_size=32),
@@ -223,18 +217,14 @@ def chemprop():
 def peft():
     """LoRA on a small language model, with transformers' Trainer."""
     from peft import LoraConfig, get_peft_model
-    from transformers import Trainer, TrainerCallback, TrainingArguments
-
-    class Clocks(TrainerCallback):
-        def on_step_end(self, *_, **__):
-            hand_clock.step(8)
+    from transformers import Trainer, TrainingArguments
 
     words = [{"input_ids": [n % 203] * 24, "labels": [n % 203] * 24} for n in range(800)]
     model = get_peft_model(
         tiny.language_model(), LoraConfig(task_type="CAUSAL_LM", target_modules=["q_proj"])
     )
     Trainer(
-        model=model, train_dataset=words, callbacks=[Clocks()],
+        model=model, train_dataset=words, callbacks=[trainer_clock(8)],
         args=TrainingArguments(
             output_dir="out", per_device_train_batch_size=8, max_steps=90, report_to=[],
             disable_tqdm=True, use_cpu=True, save_strategy="no", gradient_checkpointing=True,

@@ -1,0 +1,27 @@
+"""Runs that are kept, so that a page can be written again without them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+Found = dict[str, Any]
+
+
+def kept(path: Path, make: Callable[[], Found]) -> Found:
+    """What an earlier run left in ``path``; else what ``make`` finds, which is left there."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text(json.dumps(make()))
+        temporary.rename(path)
+    found: Found = json.loads(path.read_text())
+    return found
+
+
+def digest(key: object) -> str:
+    """A short name for what a run depends on."""
+    return sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
