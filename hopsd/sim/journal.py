@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from time import perf_counter
 from typing import IO, Any
@@ -23,7 +24,7 @@ from zlib import crc32
 
 from hopsd.errors import InputError
 from hopsd.model.allocation import Allocation
-from hopsd.model.ids import JobId
+from hopsd.model.ids import JobId, NodeName
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.policies.protocol import Policy
 from hopsd.policies.wrapper import Wrapper
@@ -52,36 +53,36 @@ def alone(folder: Path) -> Iterator[None]:
 
 @dataclass(slots=True)
 class _Lines:
-    """Writes to a journal; ``checksum`` covers everything in it."""
+    """Writes to a journal; ``checksum`` covers everything in it, ``count`` its lines."""
 
     file: IO[bytes]
     checksum: int = 0
+    count: int = 0
 
     def write(self, entry: object) -> None:
         text = json.dumps(entry).encode() + b"\n"
         self.checksum = crc32(text, self.checksum)
         self.file.write(b"%08x " % self.checksum + text)
         self.file.flush()
+        self.count += 1
 
 
 class Journaled(Wrapper):
     """A policy that first replays the plans in ``old``, then records its own to ``lines``."""
 
-    def __init__(self, policy: Policy, lines: _Lines, old: list[dict[str, Any]]) -> None:
+    def __init__(self, policy: Policy, lines: _Lines, old: Iterator[dict[str, Any]]) -> None:
         super().__init__(policy)
         self._lines, self._old = lines, old
-        self._answered = 0
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
-        if self._answered < len(self._old):
-            entry = self._old[self._answered]
-            self._answered += 1
+        entry = next(self._old, None)
+        if entry is not None:
             if (entry["time"], entry["first"]) != (snapshot.now, snapshot.round.first):
                 raise InputError(
                     f"{self._lines.file.name} belongs to another run; remove it, or run without"
                     " --resume"
                 )
-            placements = {JobId(j): Allocation.of(p) for j, p in entry["placements"].items()}
+            placements = _placements(snapshot, entry["changes"])
             return Plan(placements, gap=entry["gap"], seconds={"total": entry["seconds"]})
         began = perf_counter()
         plan = self._policy(snapshot, settings)
@@ -91,10 +92,29 @@ class Journaled(Wrapper):
             "first": snapshot.round.first,
             "gap": plan.gap,
             "seconds": plan.seconds["total"],
-            "placements": {job: a.as_dict() for job, a in plan.placements.items()},
+            "changes": _changes(snapshot, plan),
         }
         self._lines.write(entry)
         return plan
+
+
+def _changes(snapshot: Snapshot, plan: Plan) -> dict[JobId, dict[NodeName, int]]:
+    """The placements that are not those at present; empty: none. A year's plans of a thousand
+    running jobs each would else be gigabytes.
+    """
+    nowhere = Allocation()
+    return {
+        job.id: placed.as_dict()
+        for job in snapshot.jobs
+        if (placed := plan.placements.get(job.id, nowhere)) != job.running
+    }
+
+
+def _placements(snapshot: Snapshot, changes: dict[str, dict[str, int]]) -> dict[JobId, Allocation]:
+    """The plan's, from its changes."""
+    placed = {job.id: job.running for job in snapshot.jobs}
+    placed |= {JobId(job): Allocation.of(there) for job, there in changes.items()}
+    return {job: there for job, there in placed.items() if there}
 
 
 @contextmanager
@@ -105,27 +125,31 @@ def journaled(policy: Policy, path: Path, run: str, *, resume: bool) -> Iterator
         InputError: the journal to resume from was written by a run with other inputs.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+b" if resume else "w+b") as file:
-        lines, entries = _read(file)
-        if not entries:
-            lines.write({"run": run})
-        elif entries[0] != {"run": run}:
+    header = {"run": run, "plans": "changes"}
+    with path.open("a+b" if resume else "w+b") as file, path.open("rb") as old:
+        lines = _valid(file)
+        entries = (json.loads(line[9:]) for line in old)
+        first = next(entries, None)
+        if first is None:
+            lines.write(header)
+        elif first != header:
             raise InputError(
-                f"{path} was written by a run with other inputs; remove it, or run without --resume"
+                f"{path} was written by a run with other inputs, or by another version of hops;"
+                " remove it, or run without --resume"
             )
-        yield Journaled(policy, lines, entries[1:])
+        yield Journaled(policy, lines, islice(entries, lines.count - 1))
 
 
-def _read(file: IO[bytes]) -> tuple[_Lines, list[Any]]:
-    """The valid lines of a journal; the others are cut off the file."""
-    lines, entries, size = _Lines(file), [], 0
+def _valid(file: IO[bytes]) -> _Lines:
+    """The journal with its valid lines; the others are cut off the file."""
+    lines, size = _Lines(file), 0
     file.seek(0)
     for line in file:
         checksum = crc32(line[9:], lines.checksum)
         if line[:9] != b"%08x " % checksum:
             break
         lines.checksum = checksum
-        entries.append(json.loads(line[9:]))
+        lines.count += 1
         size += len(line)
     file.truncate(size)
-    return lines, entries
+    return lines

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import tempfile
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 from hypothesis import given
@@ -68,6 +70,21 @@ def test_plans_that_are_written_are_not_made_again(
     (tmp_path / "j.jsonl").write_bytes(whole[1])
     assert run(tmp_path / "j.jsonl", resume=True) == whole[0]
     assert (tmp_path / "j.jsonl").read_bytes() == whole[1]
+
+
+def test_a_plan_is_written_as_what_it_changes(whole: tuple[tuple[Change, ...], bytes]) -> None:
+    """Thousands of running jobs would else be written again with each of a year's plans."""
+    changes, journal = whole
+    written = [json.loads(line[9:])["changes"] for line in journal.splitlines()[1:]]
+    assert sum(map(len, written)) <= len(changes)
+    assert {} in written
+
+
+def test_the_journal_of_another_version_is_refused(tmp_path: Path) -> None:
+    text = b'{"run": "run"}\n'
+    (tmp_path / "j.jsonl").write_bytes(b"%08x " % crc32(text) + text)
+    with pytest.raises(InputError, match="another version"):
+        run(tmp_path / "j.jsonl", resume=True)
 
 
 def _refused(folder: Path) -> bool:
