@@ -1,8 +1,9 @@
-"""Progress with the time left, on standard error, for whoever sits at a terminal."""
+"""Progress with the time left, on standard error: a bar, or now and then a line in a log file."""
 
 from __future__ import annotations
 
 import sys
+from time import monotonic
 from types import TracebackType
 
 from rich.console import Console
@@ -10,13 +11,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.progress import TimeElapsedColumn as Elapsed
 from rich.text import Text
 
-from hopsd.ctl.terminal import printable
+from hopsd.ctl.terminal import complain, printable
+from hopsd.wording import duration
+
+LINE_SECONDS = 600.0
+"""Between two lines where there is no terminal: a run of seconds prints none, one of a night 72."""
 
 
 class Bar:
     """A bar while the ``with`` lasts, which leaves nothing behind.
 
-    Programs and log files, whose standard error is no terminal, see nothing of it.
+    Where standard error is no terminal, what takes long prints a line every ten minutes.
     """
 
     def __init__(self, what: str, unit: str = "") -> None:
@@ -35,6 +40,8 @@ class Bar:
             redirect_stdout=sys.stdout.isatty(),  # what goes to a file stays out of this
         )
         self._task = self._progress.add_task(Text(printable(what)).markup, total=None)
+        self._what, self._unit = what, unit
+        self._line = monotonic(), 0.0
 
     def __enter__(self) -> Bar:
         self._progress.start()
@@ -51,3 +58,12 @@ class Bar:
     def at(self, done: float, total: float) -> None:
         """``done`` of ``total`` are done."""
         self._progress.update(self._task, completed=done, total=total)
+        if self._progress.disable and monotonic() - self._line[0] >= LINE_SECONDS:
+            self._print(done, total)
+
+    def _print(self, done: float, total: float) -> None:
+        """A line, with the time left at the pace since the line before."""
+        now, (began, before) = monotonic(), self._line
+        self._line = now, done
+        left = (now - began) * (total - done) / (done - before) if done > before else None
+        complain(f"{self._what}: {done:,.0f} of {total:,.0f} {self._unit}, left: {duration(left)}")
