@@ -43,7 +43,7 @@ def kept_within(plan: Plan, snapshot: Snapshot) -> Plan:
     """``plan`` without forbidden placements; a job that loses its place gets another or waits."""
     first = snapshot.round.first
     jobs = {job.id: job for job in snapshot.jobs}
-    still = [j for j in plan.placements if jobs[j].running and not competes(jobs[j], first=first)]
+    still = {j for j in plan.placements if jobs[j].running and not competes(jobs[j], first=first)}
     given = {j: a for j, a in plan.placements.items() if j not in still}
     rank = {job: i for i, job in enumerate((*plan.window, *plan.adjusted))}
     order = sorted(given, key=lambda j: (given[j] != jobs[j].running, rank.get(j, len(rank)), j))
