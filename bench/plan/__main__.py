@@ -40,6 +40,8 @@ def main() -> None:
             options.time_limit,
             demands=demands,
             plain=not options.no_plain,
+            jobs=options.jobs,
+            gap=options.gap,
         )
         print(_line(row), flush=True)
 

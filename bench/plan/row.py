@@ -20,6 +20,7 @@ def run_row(
     plain: bool,
     demands: Demands = Demands.NONE,
     jobs: int | None = None,
+    gap: float | None = None,
 ) -> dict[str, Any]:
     """One row, measured in a fresh process."""
     command = [sys.executable, "-m", "bench.plan", "--row", "--gpus", str(gpus)]
@@ -27,6 +28,7 @@ def run_row(
     command += ["--demands", demands, "--time-limit", str(time_limit)]
     command += [] if plain else ["--no-plain"]
     command += [] if jobs is None else ["--jobs", str(jobs)]
+    command += [] if gap is None else ["--gap", str(gap)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
     row: dict[str, Any] = json.loads(done.stdout)
     return row

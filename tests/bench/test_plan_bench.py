@@ -1,0 +1,30 @@
+"""The benchmark of plans measures what it was asked to."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bench.plan import __main__ as table
+
+
+def test_a_row_gets_every_option_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    def run(command: list[str], **_: Any) -> SimpleNamespace:
+        asked.append(command)
+        return SimpleNamespace(stdout=json.dumps({}))
+
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(table, "_line", str)
+    options = "--gpus 40 --case a --noise rank-1 --gap 0.02 --jobs 7 --seed 3 --no-plain"
+    monkeypatch.setattr("sys.argv", ["bench.plan", *options.split()])
+    table.main()
+    assert len(asked) == 1
+    monkeypatch.setattr("sys.argv", asked[0][2:])
+    parsed = table._options()
+    assert (parsed.gap, parsed.jobs, parsed.seed, parsed.no_plain) == (0.02, 7, 3, True)
