@@ -11,3 +11,15 @@ Bools = npt.NDArray[np.bool_]
 
 NONE: Ints = np.zeros(0, dtype=np.int64)
 """No numbers."""
+
+
+def distinct(*numbers: Ints) -> Ints:
+    """The different ones of all ``numbers``, sorted.
+
+    As ``np.unique``, whose hash table (numpy 2.3 and later) takes 100 times as long for a million
+    columns' numbers, most of them sorted already.
+    """
+    merged = np.sort(np.concatenate([NONE, *numbers]), kind="stable")
+    new = np.ones(len(merged), dtype=np.bool_)
+    np.not_equal(merged[1:], merged[:-1], out=new[1:])
+    return merged[new]

@@ -110,7 +110,7 @@ class Segments:
             found = columns + self.each(self.item - self.start[:-1], which)
         else:
             own = self.find(which)
-            found = which + (self.item - self.start[:-1])[own]
+            found = which - self.start[own] + self.item[own]
         shapes: npt.NDArray[np.int32] = found.astype(np.int32)
         return shapes
 

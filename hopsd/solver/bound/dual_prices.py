@@ -15,7 +15,7 @@ import numpy as np
 
 from hopsd.core.placement.program import Program, of_jobs
 from hopsd.core.placement.shapes import ramp
-from hopsd.model.arrays import Floats, Ints
+from hopsd.model.arrays import Floats, Ints, distinct
 from hopsd.solver.bound.column_groups import ColumnGroups
 from hopsd.solver.bound.cuts import KINDS, CapacityRows, SomeItems, capacity_rows
 from hopsd.solver.bound.reduced_cost import ItemPrices, prices_of_items
@@ -146,7 +146,7 @@ def _descend_in_rounds(
     for number in range(done, _ROUNDS):
         if monotonic() > give_up:
             break
-        active = np.union1d(active, _near_best(program, at, np.random.default_rng(number)))
+        active = distinct(active, _near_best(program, at, np.random.default_rng(number)))
         dual = _by_row(program, rows, active)
         row = _descend(dual, at.row, floor, _ROUND_STEPS, give_up, _PACE**number)
         at, before = prices_at(program, rows, row), best.bound
@@ -188,11 +188,18 @@ def _descend(
             pace, stalled = pace * _SHRINK, 0
         direction = slope + _KEPT * direction
         np.putmask(direction, (at <= 0.0) & (direction > 0.0), 0.0)
-        square = float(direction @ direction)
+        square = _dot(direction, direction)
         if square == 0.0 or bound <= floor or monotonic() > give_up:
             break
         at = np.maximum(0.0, at - pace * (bound - floor) / square * direction)
     return best_at
+
+
+def _dot(one: Floats, other: Floats) -> float:
+    """The scalar product. BLAS divides long ones among threads, which wait for each other longer
+    than they work, and its sums depend on their number.
+    """
+    return float(np.einsum("i,i", one, other))
 
 
 def _by_type(program: Program, parts: ColumnGroups) -> _Dual:
@@ -207,7 +214,7 @@ def _by_type(program: Program, parts: ColumnGroups) -> _Dual:
         best = np.maximum(np.maximum.reduceat(profit, first), 0.0)
         taken = _first_of(job, (profit >= best[job]).nonzero()[0])
         used = np.bincount(parts.pool[taken], weights=parts.size[taken], minlength=len(gpus))
-        return float(best.sum() + prices @ gpus), np.subtract(gpus, used)
+        return float(best.sum()) + _dot(prices, gpus), np.subtract(gpus, used)
 
     return dual
 
@@ -245,6 +252,6 @@ def _by_row(program: Program, rows: CapacityRows, active: Ints) -> _Dual:
         takers = job[taken]
         share = 1.0 / np.bincount(takers)[takers]
         used = own.used(mine[:, taken].ravel(), np.tile(share, len(mine)))
-        return float(best.sum() + prices @ rows.limit), np.subtract(rows.limit, used)
+        return float(best.sum()) + _dot(prices, rows.limit), np.subtract(rows.limit, used)
 
     return dual

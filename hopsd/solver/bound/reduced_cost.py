@@ -9,7 +9,7 @@ import numpy as np
 
 from hopsd.core.placement.program import SLICE, Program, SegmentValues, segment_values
 from hopsd.core.placement.segments import Block
-from hopsd.model.arrays import NONE, Floats, Ints
+from hopsd.model.arrays import NONE, Floats, Ints, distinct
 from hopsd.solver.bound.envelope import best_of_segments
 
 
@@ -111,7 +111,7 @@ class ItemPrices:
             for few in range(0, len(segments), max(1, SLICE // most)):
                 part = segments[few : few + max(1, SLICE // most)]
                 found.append(self._sample_of_block(values, block, part, relative, most, rng))
-        return np.unique(np.concatenate(found))
+        return distinct(*found)
 
     def _sample_of_block(
         self,

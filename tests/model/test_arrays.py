@@ -1,0 +1,18 @@
+"""Numbers that several arrays hold."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hopsd.model.arrays import distinct
+
+NUMBERS = st.lists(st.integers(-5, 5)).map(lambda own: np.array(own, dtype=np.int64))
+
+
+@given(st.lists(NUMBERS))
+def test_distinct_numbers_are_those_of_a_set(parts: list[np.ndarray]) -> None:
+    found = distinct(*parts)
+    assert found.dtype == np.int64
+    assert found.tolist() == sorted({n for part in parts for n in part.tolist()})
