@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 from itertools import chain, count
+from math import inf
 from time import monotonic
 
 from hopsd.core.placement.program import Program
@@ -15,7 +16,7 @@ from hopsd.model.arrays import Ints
 from hopsd.solver.backend.checked import CheckedSolver
 from hopsd.solver.bound.branching import bound_by_branching
 from hopsd.solver.bound.column_groups import ColumnGroups, column_groups
-from hopsd.solver.bound.dual_prices import Prices, find_prices
+from hopsd.solver.bound.dual_prices import Prices, prices_in_stages
 from hopsd.solver.bound.reduced_cost import ItemPrices
 from hopsd.solver.prove import NODES, QUICK, Reach, prove
 from hopsd.solver.search.cutting_patterns import (
@@ -82,8 +83,14 @@ def solve_large(
         # It starts and imports while prices are found: in vain if these meet the gap.
         ahead = turns != 0 and ends is _Ends.SHARED and len(program.value) > _WHOLE_MAX
         cutting = children.enter_context(Tightening(program)) if ahead else None
-        prices = find_prices(program, parts, max(map(value, starts)), task.give_up)
-        choice, bound = max([*starts, greedy_by_prices(program, prices)], key=value), prices.bound
+        choice, bound = max(starts, key=value), inf
+        for prices in prices_in_stages(
+            program, parts, value(choice), task.give_up, early=ends is not _Ends.MIXED
+        ):
+            choice = _better(program, choice, greedy_by_prices(program, prices))
+            bound = min(bound, prices.bound)
+            if _enough(program, choice, bound, task):
+                break
         if len(program.value) <= _WHOLE_MAX and not _enough(program, choice, bound, task):
             choice, bound = _prove(program, choice, prices, task)
         tight: ItemPrices = prices

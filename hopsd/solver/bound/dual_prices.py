@@ -7,8 +7,8 @@ equal servers keep equal prices, where a descent by server would send all jobs t
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from time import monotonic
 
 import numpy as np
@@ -22,11 +22,10 @@ from hopsd.solver.bound.reduced_cost import ItemPrices, prices_of_items
 
 _TYPE_STEPS = 200
 # The second descent uses a few columns of every job: 10,000 idle GPUs have 14 million columns.
-_ROUNDS, _ROUND_STEPS, _ACTIVE_PER_JOB = 16, 100, 60
-_NEAR, _ROUNDS_MIN, _SETTLED, _PACE = 0.05, 6, 3e-4, 0.6
+_ACTIVE_PER_JOB, _NEAR, _ROUNDS_MIN, _SETTLED = 60, 0.05, 6, 3e-4
 # Of columns that are not written out, prices come from a sample of the jobs first, with so many
-# prices for the servers of one kind. They are worth a few of the rounds that follow.
-_SAMPLE_JOBS, _ALIKE, _SAMPLED_ROUNDS, _NEAR_OF_MANY = 1024, 32, 3, 0.02
+# prices for the servers of one kind.
+_SAMPLE_JOBS, _ALIKE, _NEAR_OF_MANY = 1024, 32, 0.02
 _STALL, _SHRINK, _PROGRESS = 10, 0.6, 1e-5
 # The share of the price by type with which the rows of a server start.
 _SHARES = (0.8, 0.1, 0.1)
@@ -50,6 +49,16 @@ def find_prices(program: Program, parts: ColumnGroups, floor: float, give_up: fl
 
     Stops at ``give_up`` (monotonic seconds) with the best so far.
     """
+    *_, prices = prices_in_stages(program, parts, floor, give_up)
+    return prices
+
+
+def prices_in_stages(
+    program: Program, parts: ColumnGroups, floor: float, give_up: float, *, early: bool = False
+) -> Iterator[Prices]:
+    """The prices of :func:`find_prices`. ``early``: of columns that are not written out, others
+    before them, almost as good after a third of the steps where servers are equally idle.
+    """
     columns, rows = program.configurations, capacity_rows(program)
     gpus = max(1, int(program.idle.sum()))
     by_type = np.full(int(columns.pool.max(initial=0)) + 1, 0.5 * floor / gpus)
@@ -57,9 +66,12 @@ def find_prices(program: Program, parts: ColumnGroups, floor: float, give_up: fl
     start = np.zeros((KINDS, len(program.capacity)))
     start[:, : rows.servers] = np.outer(_SHARES, by_type[columns.pool] * columns.speed)
     if columns.segments is None:
-        return _descend_in_rounds(program, rows, start.ravel(), floor, give_up)
+        yield _descend_in_rounds(program, rows, start.ravel(), floor, give_up, _LONG)
+        return
     near = _prices_of_sample(program, rows, start, floor, give_up)
-    return _descend_in_rounds(program, rows, near, floor, give_up, _SAMPLED_ROUNDS)
+    if early:
+        yield _descend_in_rounds(program, rows, near, floor, give_up, _SHORT)
+    yield _descend_in_rounds(program, rows, near, floor, give_up, _SAMPLED)
 
 
 def _prices_of_sample(
@@ -81,7 +93,7 @@ def _prices_of_sample(
     if not whole:
         return start.ravel()
     worth = prices_at(sample, tied, first).bound / whole
-    found = _descend_in_rounds(sample, tied, first, worth * floor, give_up)
+    found = _descend_in_rounds(sample, tied, first, worth * floor, give_up, _LONG)
     near: Floats = found.row.reshape(KINDS, -1)[:, to].ravel()
     return near
 
@@ -129,26 +141,44 @@ def prices_at(program: Program, rows: CapacityRows, row: Floats) -> Prices:
     return Prices(of_items.item, of_items.own, job, capacity, of_items.bound, rows, row)
 
 
+@dataclass(frozen=True, slots=True)
+class _Rounds:
+    """How far a descent goes: ``steps`` in each of the rounds ``first`` to ``end``, the first of
+    ``pace``, later ones shorter by ``shrink`` each round.
+    """
+
+    steps: int
+    pace: float
+    shrink: float
+    first: int = 0
+    end: int = 16
+
+
+_LONG = _Rounds(100, 1.0, 0.6)
+# Prices from a sample are worth a few of these rounds.
+_SAMPLED = replace(_LONG, first=3)
+# Long rounds from there lose much of what is known (the bound of 40,000 idle GPUs rises by a fifth)
+# until their active columns are the right ones; rounds of few small steps do not.
+_SHORT = _Rounds(30, 0.078, 0.75, end=8)
+
+
 def _descend_in_rounds(
     program: Program,
     rows: CapacityRows,
     start: Floats,
     floor: float,
     give_up: float,
-    done: int = 0,
+    rounds: _Rounds,
 ) -> Prices:
-    """Descend over an active set of columns, price all of them, add the near best; repeat.
-
-    ``done``: rounds that led to ``start``.
-    """
+    """Descend over an active set of columns, price all of them, add the near best; repeat."""
     best = at = prices_at(program, rows, start)
     active = np.zeros(0, dtype=np.int64)
-    for number in range(done, _ROUNDS):
+    for number in range(rounds.first, rounds.end):
         if monotonic() > give_up:
             break
         active = distinct(active, _near_best(program, at, np.random.default_rng(number)))
-        dual = _by_row(program, rows, active)
-        row = _descend(dual, at.row, floor, _ROUND_STEPS, give_up, _PACE**number)
+        dual, pace = _by_row(program, rows, active), rounds.pace * rounds.shrink**number
+        row = _descend(dual, at.row, floor, rounds.steps, give_up, pace)
         at, before = prices_at(program, rows, row), best.bound
         best = min(best, at, key=lambda prices: prices.bound)
         if number >= _ROUNDS_MIN and abs(at.bound - before) <= _SETTLED * before:

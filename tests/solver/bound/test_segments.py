@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from math import inf
 from time import monotonic
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,15 +26,25 @@ from hopsd.core.placement.program import (
     segment_values,
 )
 from hopsd.model.arrays import NONE
-from hopsd.model.plan import Snapshot
+from hopsd.model.plan import PlanStatus, Snapshot
 from hopsd.model.rules import Limit, Rules
+from hopsd.solver import large
+from hopsd.solver.backend.checked import CheckedSolver
 from hopsd.solver.backend.choose import backend
 from hopsd.solver.bound import dual_prices
 from hopsd.solver.bound.column_groups import column_groups
 from hopsd.solver.bound.cuts import KINDS, capacity_rows
-from hopsd.solver.bound.dual_prices import _alike, _prices_of_sample, find_prices, prices_at
+from hopsd.solver.bound.dual_prices import (
+    Prices,
+    _alike,
+    _prices_of_sample,
+    find_prices,
+    prices_at,
+    prices_in_stages,
+)
 from hopsd.solver.bound.envelope import upper_envelope
 from hopsd.solver.bound.reduced_cost import prices_of_items
+from hopsd.solver.large import Task, solve_large
 from hopsd.solver.search.free_columns import FreeColumns
 from hopsd.solver.search.greedy import fill_idle, greedy_by_prices, greedy_by_weight
 from hopsd.solver.search.local_search import Effort, improve
@@ -177,6 +189,44 @@ def test_prices_of_a_sample_are_near_those_of_all(
     best = find_prices(program, column_groups(program), floor, inf).bound
     nothing = prices_at(program, rows, none.ravel()).bound
     assert floor <= prices_at(program, rows, near).bound < best + 0.2 * (nothing - best)
+
+
+@SEEDS
+def test_the_prices_of_every_stage_prove_a_bound(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written, program = both(seed, monkeypatch)
+    best = solve(written, 0.0, 20.0)
+    assert best.status is PlanStatus.OPTIMAL
+    value = written.scaled_objective(best.choice)
+    stages = list(prices_in_stages(program, column_groups(program), 0.5 * value, inf, early=True))
+    assert len(stages) == 2
+    for prices in stages:
+        whole = prices_of_items(written, prices.item, prices.capacity)
+        assert prices.bound == pytest.approx(whole.bound)
+        assert prices.bound >= value * (1 - 1e-9)
+    (last,) = prices_in_stages(program, column_groups(program), 0.5 * value, inf)
+    assert np.array_equal(last.row, stages[-1].row)
+
+
+@pytest.mark.parametrize(("gap", "stages"), [(0.5, 1), (0.0, 2)])
+def test_a_larger_gap_asked_for_needs_fewer_prices(
+    gap: float, stages: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, program = both_of(snapshot(1, servers=40, jobs=120), monkeypatch)
+    taken = []
+
+    def counted(*asked: Any, early: bool) -> Iterator[Prices]:
+        for prices in prices_in_stages(*asked, early=True):
+            taken.append(prices)
+            yield prices
+
+    monkeypatch.setattr(large, "prices_in_stages", counted)
+    task = Task(gap, monotonic() + 60.0, CheckedSolver(backend()))
+    choice, bound = solve_large(program, task, turns=0)
+    assert len(taken) == stages
+    assert bound <= taken[0].bound
+    assert program.scaled_objective(choice) >= (1 - max(gap, 0.2)) * bound
 
 
 @SEEDS
