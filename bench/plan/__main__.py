@@ -1,13 +1,15 @@
-"""``python -m bench.plan``: a table from 512 to 10,000 GPUs; ``--plot`` draws how time grows."""
+"""``python -m bench.plan``: a table from 512 GPUs on; ``--plot`` draws how time grows."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from bench.plan.instances import Case, Demands, Noise
 from bench.plan.measure import measure
@@ -31,6 +33,7 @@ def main() -> None:
         draw(Path(options.plot), options.seed)
         return
     print(_HEAD)
+    rows = []
     for gpus, case, noise, demands in _rows(options):
         row = run_row(
             gpus,
@@ -41,9 +44,12 @@ def main() -> None:
             demands=demands,
             plain=not options.no_plain,
             jobs=options.jobs,
-            gap=options.gap,
+            gap=_gap_of_bar(gpus) if options.gap is None else options.gap,
         )
         print(_line(row), flush=True)
+        rows.append(row)
+    if options.growth:
+        print("\n".join(growth(rows)))
 
 
 def _options() -> argparse.Namespace:
@@ -54,7 +60,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--demands", type=Demands, nargs="+", default=[Demands.NONE])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, help="queue length (default: GPUs / 2)")
-    parser.add_argument("--gap", type=float, default=0.01)
+    parser.add_argument(
+        "--gap", type=float, help="default: 0.01; above 10,000 GPUs 0.015, above 40,000 0.02"
+    )
+    parser.add_argument("--growth", action="store_true", help="print exponents of time and memory")
     parser.add_argument("--time-limit", type=float, default=15.0, help="seconds, for everyone")
     parser.add_argument("--no-plain", action="store_true", help="leave the plain program out")
     parser.add_argument("--plot", metavar="PNG", help="draw time against GPUs and queue length")
@@ -66,6 +75,29 @@ def _rows(options: argparse.Namespace) -> Iterator[tuple[int, Case, Noise, Deman
     return product(options.gpus, options.case, options.noise, options.demands)
 
 
+def _gap_of_bar(gpus: int) -> float:
+    """What plans of that size are to reach, in little time."""
+    return 0.01 if gpus <= 10_000 else 0.015 if gpus <= 40_000 else 0.02
+
+
+def growth(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """How figures grow: the exponents of the GPUs, fitted to all sizes of the same kind."""
+    kinds = dict.fromkeys((row["case"], row["noise"], row["demands"]) for row in rows)
+    for kind in kinds:
+        own = [row for row in rows if (row["case"], row["noise"], row["demands"]) == kind]
+        if len({row["gpus"] for row in own}) > 1:
+            gpus = np.log([row["gpus"] for row in own])
+            exponents = [
+                f"{name} {np.polyfit(gpus, np.log(figures), 1)[0]:.2f}"
+                for name, figures in (
+                    ("seconds", [row["seconds"]["total"] for row in own]),
+                    ("CPU seconds", [row["cpu_seconds"] for row in own]),
+                    ("GiB", [row["peak_gib"] for row in own]),
+                )
+            ]
+            yield f"{' '.join(kind)}: GPUs to the power of: {', '.join(exponents)}"
+
+
 def _measure(options: argparse.Namespace) -> dict[str, object]:
     return measure(
         options.gpus[0],
@@ -74,7 +106,7 @@ def _measure(options: argparse.Namespace) -> dict[str, object]:
         options.seed,
         demands=options.demands[0],
         jobs=options.jobs,
-        gap=options.gap,
+        gap=_gap_of_bar(options.gpus[0]) if options.gap is None else options.gap,
         time_limit=options.time_limit,
         plain=not options.no_plain,
     )

@@ -28,3 +28,23 @@ def test_a_row_gets_every_option_of_the_table(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("sys.argv", asked[0][2:])
     parsed = table._options()
     assert (parsed.gap, parsed.jobs, parsed.seed, parsed.no_plain) == (0.02, 7, 3, True)
+
+
+def test_growth_is_the_exponent_of_the_gpus() -> None:
+    rows = [
+        {
+            "gpus": gpus,
+            "case": case,
+            "noise": "none",
+            "demands": "none",
+            "seconds": {"total": 1e-4 * gpus**1.5},
+            "cpu_seconds": 2e-4 * gpus**1.25,
+            "peak_gib": 0.5,
+        }
+        for case, sizes in (("a", (512, 2048, 10_000)), ("b", (512,)))
+        for gpus in sizes
+    ]
+    (line,) = table.growth(rows)
+    expected = "seconds 1.50, CPU seconds 1.25, GiB "
+    assert line.startswith(f"a none none: GPUs to the power of: {expected}")
+    assert abs(float(line.removeprefix(line.partition("GiB ")[0] + "GiB "))) < 1e-6
