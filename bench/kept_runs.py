@@ -24,9 +24,10 @@ def main(
     is_kept: Callable[[C], bool],
     run: Callable[[C], object],
     write_page: Callable[[], None],
+    parents: Sequence[argparse.ArgumentParser] = (),
 ) -> None:
-    """``experiments``: cases by the name that ``--only`` takes."""
-    parser = argparse.ArgumentParser()
+    """``experiments``: cases by the name that ``--only`` takes; ``parents``: further options."""
+    parser = argparse.ArgumentParser(parents=parents)
     parser.add_argument("--only", default=",".join(experiments), help="joined by commas")
     parser.add_argument("--no-run", action="store_true", help="write the page of what is there")
     options = parser.parse_args()

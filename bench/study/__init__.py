@@ -1,0 +1,1 @@
+"""Policies on several works, seed by seed, with one condition changed at a time."""

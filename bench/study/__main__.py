@@ -1,0 +1,37 @@
+"""Policies on several works, five seeds each: two tables of docs/policies.md.
+
+    python -m bench.study [--sia DIR] [--only mix,load,...] [--no-run]
+
+``--sia``: the ``sia-simulator`` folder of Sia's authors (github: siasosp23/artifacts), which their
+traces need; without it, they are left as they are. Runs are kept under build/study, a folder for
+each policy; remove it when the policy has changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+from pathlib import Path
+
+from bench import kept_runs
+from bench.study.cases import ALL, TRACES
+from bench.study.page import write
+from bench.study.runs import kept, run
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(add_help=False)
+    options.add_argument("--sia", type=Path)
+    folder = options.parse_known_args()[0].sia
+    played = {name: cases for name, cases in ALL.items() if folder or name not in TRACES}
+    kept_runs.main(
+        played,
+        lambda case: kept(case) is not None,
+        partial(run, folder=folder),
+        partial(write, kept),
+        [options],
+    )
+
+
+if __name__ == "__main__":
+    main()

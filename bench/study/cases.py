@@ -1,0 +1,105 @@
+"""What is played: works, conditions and policies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+SEEDS = (0, 1, 2, 3, 4)
+BASE = "mix"
+"""The work whose conditions are varied; ``bench/study/works.py`` has all of them."""
+
+POLICIES = (
+    *("hops", "sia", "srtf", "las", "gavel", "themis", "hare-eft", "slurm"),
+    *("hops-srtf", "hops+"),
+)
+VARIED = ("hops", "sia", "srtf", "las", "gavel", "themis", "hops+")
+"""Those that are played under every condition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """``restart``: seconds, None: by the model's size. ``load``: work that arrives over what the
+    cluster can do meanwhile, all GPUs counted alike. ``rigid``: the share of jobs that accept only
+    their median count. ``speed_error``: of shapes of several GPUs. ``run_times``: whether samples
+    are known.
+    """
+
+    round: float = 360.0
+    restart: float | None = 30.0
+    load: float = 1.0
+    rigid: float = 0.0
+    speed_error: float = 0.0
+    run_times: bool = True
+
+    def __str__(self) -> str:
+        restart = "model" if self.restart is None else f"{self.restart:g}"
+        known = "known" if self.run_times else "unknown"
+        return (
+            f"round{self.round:g}-restart{restart}-load{self.load:g}-rigid{self.rigid:g}"
+            f"-error{self.speed_error:g}-{known}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One simulation. ``seed``: of a drawn work; the number of a published trace less one."""
+
+    work: str
+    conditions: Conditions
+    policy: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Also the path of what is kept: a folder for each policy."""
+        return f"{self.policy}/{self.work}-{self.conditions}-{self.seed}"
+
+
+USUAL = Conditions()
+FACTORS = {
+    "load": {f"load {load:g}": replace(USUAL, load=load) for load in (0.5, 1.5)},
+    "rigid": {f"{share:.0%} rigid": replace(USUAL, rigid=share) for share in (0.5, 1.0)},
+    "times": {"run times unknown": replace(USUAL, run_times=False)},
+    "speeds": {
+        f"speeds known within {error:.0%}": replace(USUAL, speed_error=error)
+        for error in (0.2, 0.5)
+    },
+    "restart": {
+        "restart 5 s": replace(USUAL, restart=5.0),
+        "restart 120 s": replace(USUAL, restart=120.0),
+        "restart by model": replace(USUAL, restart=None),
+    },
+    "rounds": {f"rounds of {s:g} s": replace(USUAL, round=s) for s in (120.0, 60.0)},
+}
+"""By what is varied: the conditions by the name that a table has for them."""
+
+TRACES = {
+    f"{trace}-{kind}": replace(USUAL, round=60.0)
+    for trace in ("philly", "saturn")
+    for kind in ("elastic", "rigid")
+}
+"""Sia's works, in its authors' rounds."""
+
+WORKS = {
+    BASE: (BASE, USUAL),
+    f"{BASE}, load 1.5": (BASE, FACTORS["load"]["load 1.5"]),
+    f"{BASE}, all rigid": (BASE, FACTORS["rigid"]["100% rigid"]),
+    **{name: (name, USUAL) for name in ("paper-64", "paper-512")},
+    **{name: (name, of) for name, of in TRACES.items()},
+}
+"""By the name that a table has for it: a work and its conditions."""
+
+
+def cases(work: str, conditions: Conditions, policies: Sequence[str] = POLICIES) -> list[Case]:
+    """Policy by policy within a seed, so that a broken-off study has whole seeds."""
+    return [Case(work, conditions, policy, seed) for seed in SEEDS for policy in policies]
+
+
+ALL = {
+    **{name: cases(work, of) for name, (work, of) in WORKS.items() if work == name},
+    **{
+        factor: [case for each in values.values() for case in cases(BASE, each, VARIED)]
+        for factor, values in FACTORS.items()
+    },
+}

@@ -1,0 +1,159 @@
+"""The tables of docs/policies.md that are written from the kept runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, log, sqrt
+from pathlib import Path
+from statistics import fmean, stdev
+
+from scipy.stats import t
+
+from bench.study.cases import BASE, FACTORS, USUAL, VARIED, WORKS, Case, Conditions, cases
+from bench.study.runs import Figures
+
+PAGE = Path("docs/policies.md")
+END = "<!-- end -->\n"
+FIGURES = {
+    "mean, h": "avg_jct_h",
+    "99 %, h": "p99_jct_h",
+    "makespan, h": "makespan_h",
+    "largest LR": "max_latency_ratio",
+    "largest FTF": "max_ftf",
+}
+KEYS = tuple(FIGURES.values())
+REFERENCE = "hops"
+LEAST = 0.01
+"""Ratios are taken of figures no smaller than this: a latency ratio may be 0."""
+
+Find = Callable[[Case], Figures | None]
+ByPolicy = dict[str, dict[int, Figures]]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A geometric mean of ratios and its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def differs(self) -> bool:
+        return not self.low <= 1.0 <= self.high
+
+    def __str__(self) -> str:
+        return (
+            f"{self.low:.2g}-{self.high:.2g}"
+            if self.high < 10
+            else f"{_short(self.low)}-{_short(self.high)}"
+        )
+
+
+def interval(values: Sequence[float], of: Sequence[float]) -> Interval:
+    """Of the ratios ``values`` over ``of``, two or more, by Student's t of their logarithms."""
+    logs = [log(max(a, LEAST) / max(b, LEAST)) for a, b in zip(values, of, strict=True)]
+    mean = fmean(logs)
+    half = float(t.ppf(0.975, len(logs) - 1)) * stdev(logs) / sqrt(len(logs))
+    return Interval(exp(mean), exp(mean - half), exp(mean + half))
+
+
+def write(find: Find) -> None:
+    """Put the tables into the page."""
+    text = PAGE.read_text()
+    for name, table in (("works", works(find)), ("conditions", conditions(find))):
+        begin = f"<!-- written by python -m bench.study: {name} -->\n"
+        before, rest = text.split(begin)
+        text = f"{before}{begin}\n{table}\n{END}{rest.split(END, 1)[1]}"
+    PAGE.write_text(text)
+
+
+def works(find: Find) -> str:
+    """Works by policies by figures: means, and intervals of the ratio to the reference's."""
+    lines = _head(["work", "policy", *FIGURES], texts=2)
+    for name, (work, conditions) in WORKS.items():
+        found = _by_policy(find, work, conditions)
+        means = {policy: _means(runs) for policy, runs in found.items()}
+        best = {key: min((of[key] for of in means.values()), default=0.0) for key in KEYS}
+        for row, policy in enumerate(sorted(found, key=lambda one: means[one]["avg_jct_h"])):
+            cells = []
+            for key in KEYS:
+                shown = _short(means[policy][key])
+                shown = f"**{shown}**" if means[policy][key] == best[key] else shown
+                ratio = _ratio(found, policy, key)
+                cells.append(shown if ratio is None else f"{shown} ({ratio})")
+            first = name if row == 0 else ""
+            lines.append(_row([first, f"`{policy}`", *cells]))
+    return "".join(lines)
+
+
+def conditions(find: Find) -> str:
+    """Conditions by policies: mean completion times with intervals, then all figures as ratios."""
+    every = {"none": USUAL} | {name: of for each in FACTORS.values() for name, of in each.items()}
+    lines = _head(["changed", *(f"`{policy}`" for policy in VARIED)], texts=1)
+    ratios = _head(["changed", *(f"`{policy}`" for policy in VARIED)], texts=1)
+    for name, of in every.items():
+        found = _by_policy(find, BASE, of)
+        if not found:
+            continue
+        lines.append(_row([name, *(_mean_cell(found, policy) for policy in VARIED)]))
+        ratios.append(_row([name, *(_ratios_cell(found, policy) for policy in VARIED)]))
+    return "".join([*lines, "\n", *ratios])
+
+
+def _mean_cell(found: ByPolicy, policy: str) -> str:
+    if policy not in found:
+        return "not run"
+    ratio = _ratio(found, policy, KEYS[0])
+    mean = _short(_means(found[policy])[KEYS[0]])
+    return mean if ratio is None else f"{mean} ({ratio})"
+
+
+def _ratios_cell(found: ByPolicy, policy: str) -> str:
+    """Of the reference its figures; of others the ratios, bold where the interval leaves out 1."""
+    if policy not in found:
+        return "not run"
+    if policy == REFERENCE:
+        return " / ".join(_short(_means(found[policy])[key]) for key in KEYS)
+    shown = [_ratio(found, policy, key) for key in KEYS]
+    return " / ".join(
+        "" if one is None else f"**{_short(one.mean)}**" if one.differs else _short(one.mean)
+        for one in shown
+    )
+
+
+def _by_policy(find: Find, work: str, conditions: Conditions) -> ByPolicy:
+    """The runs of each policy by their seeds, in the order in which policies are named."""
+    found: ByPolicy = {}
+    for case in cases(work, conditions):
+        if (figures := find(case)) is not None:
+            found.setdefault(case.policy, {})[case.seed] = figures
+    return found
+
+
+def _means(runs: Mapping[int, Figures]) -> Figures:
+    return {key: fmean(figures[key] for figures in runs.values()) for key in KEYS}
+
+
+def _ratio(found: ByPolicy, policy: str, key: str) -> Interval | None:
+    """To the reference, on the seeds that both have."""
+    own, other = found[policy], found.get(REFERENCE, {})
+    seeds = [seed for seed in own if seed in other]
+    if policy == REFERENCE or len(seeds) < 2:
+        return None
+    return interval([own[seed][key] for seed in seeds], [other[seed][key] for seed in seeds])
+
+
+def _head(columns: Sequence[str], texts: int) -> list[str]:
+    """The first ``texts`` columns are words, the others figures."""
+    return [_row(columns), "|---" * texts + "|---:" * (len(columns) - texts) + "|\n"]
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |\n"
+
+
+def _short(value: float) -> str:
+    """Two or three digits."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

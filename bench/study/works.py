@@ -1,0 +1,74 @@
+"""The works that are played."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median_low
+
+from bench.rivals import sia
+from bench.study.cases import BASE, TRACES, Case, Conditions
+from hopsd.errors import InputError
+from hopsd.model.scenario import Cluster, Workload, WorkloadJob
+from hopsd.sim.facts import facts_of
+from hopsd.sim.models import MODELS
+from hopsd.sim.presets import preset
+
+JOBS = 40
+"""Of the base work: jobs like those of ``paper-64`` on its GPUs, which can do them in 15 hours."""
+
+START_SECONDS, DISK_RATE = 10.0, 1e8
+"""Restarts by model: so long to start, and 12 bytes a parameter (weights, and Adam's two moments)
+saved and read at so many a second."""
+
+
+def work(case: Case, folder: Path | None) -> tuple[Cluster, Workload]:
+    """A cluster and its jobs. ``folder``: Sia's ``sia-simulator``.
+
+    Raises:
+        InputError: the work is one of Sia's traces and ``folder`` is None or lacks it.
+    """
+    if case.work in TRACES:
+        trace, kind = case.work.split("-")
+        path = sia.traces(folder).get(f"{trace}-{case.seed + 1}") if folder else None
+        if folder is None or path is None:
+            raise InputError(f"{case.work}: --sia names no folder with trace {case.seed + 1}")
+        return sia.cluster(), sia.workload(folder, path, rigid=kind == "rigid")
+    if case.work != BASE:
+        made = preset(case.work)
+        return made.cluster(), made.workload(case.seed)
+    made = preset("paper-64")
+    cluster, drawn = made.cluster(), made.workload(case.seed, jobs=JOBS)
+    jobs = under(case.conditions, cluster, drawn, case.seed)
+    return cluster, replace(drawn, jobs=jobs)
+
+
+def under(
+    conditions: Conditions, cluster: Cluster, drawn: Workload, seed: int
+) -> tuple[WorkloadJob, ...]:
+    """The drawn jobs at the asked load, some of them rigid, with their restarts."""
+    gpu_seconds = sum(facts.gpu_seconds for facts in facts_of(cluster, drawn))
+    span = gpu_seconds / cluster.gpus / conditions.load
+    stretch = span / drawn.jobs[-1].submit
+    rigid = _some(drawn.jobs, conditions.rigid, seed)
+    parameters = {model.name: model.params for model in MODELS}
+    return tuple(
+        replace(
+            job,
+            submit=job.submit * stretch,
+            reqs=(median_low(job.reqs),) if job.id in rigid else job.reqs,
+            restart_seconds=None
+            if conditions.restart is not None
+            else START_SECONDS + 2 * 12.0 * parameters[job.workload] / DISK_RATE,
+        )
+        for job in drawn.jobs
+    )
+
+
+def _some(jobs: Sequence[WorkloadJob], share: float, seed: int) -> set[str]:
+    """Ids of a share of the jobs; a larger share contains a smaller one."""
+    ids = [job.id for job in jobs]
+    random.Random(seed).shuffle(ids)  # a simulation, not a secret
+    return set(ids[: round(share * len(ids))])
