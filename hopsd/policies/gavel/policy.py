@@ -1,10 +1,13 @@
 """Gavel (Narayanan et al., OSDI 2020): time fractions per GPU type, realised in rounds.
 
 A linear program gives each job the share of time ``X[m, t]`` that it should spend on each GPU
-type; rounds realise it by giving GPUs to the largest ``X / fraction received``. As in the authors'
-scheduler (stanford-futuredata/gavel, ``_schedule_jobs_on_workers_helper``), every type has a queue
-of its own, and what jobs with a share leave idle goes to those with X = 0. Jobs are rigid at the
-median requirement; plans are made only at a round's start.
+type; rounds realise it by giving GPUs to the largest ``X / fraction received``. Where the program
+counts what each job has left, ``X`` alone decides: the authors' scheduler forgets what was received
+whenever shares are computed, and a whole life's counted twice makes the makespan 9 % longer
+(docs/policies.md). As in the authors' scheduler (stanford-futuredata/gavel,
+``_schedule_jobs_on_workers_helper``), every type has a queue of its own, and what jobs with a share
+leave idle goes to those with X = 0. Jobs are rigid at the median requirement; plans are made only
+at a round's start.
 """
 
 from __future__ import annotations
@@ -42,12 +45,14 @@ _LEAST_SHARE = 1e-9
 class Gavel:
     """The Gavel policy.
 
-    ``program`` gives the time fractions. ``by_queue``: the rounds follow the queue's order instead
-    of Gavel's priorities, as the Hops paper ran it (section 4.2).
+    ``program`` gives the time fractions. ``by_share``: the rounds follow these alone. ``by_queue``:
+    they follow the queue's order instead of Gavel's priorities, as the Hops paper ran it (section
+    4.2).
     """
 
     only_first: ClassVar[bool] = True
     program: Program
+    by_share: bool = False
     by_queue: bool = False
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
@@ -89,7 +94,7 @@ class Gavel:
         fractions: Floats,
     ) -> list[tuple[int, int]]:
         """(job, type) pairs, the one to serve first in front."""
-        urgency = _urgency(snapshot, jobs, shares, fractions)
+        urgency = fractions if self.by_share else _urgency(snapshot, jobs, shares, fractions)
         if not self.by_queue:
             able = [(int(m), int(t)) for m, t in np.argwhere(shares.rates > 0)]
             turn = np.argsort(np.argsort(-_speed_of_types(shares), kind="stable"))
@@ -195,7 +200,7 @@ def _place(
 
 
 plan = Gavel(max_min)
-plan_ftf = Gavel(finish_time_fairness)
-plan_makespan = Gavel(makespan)
+plan_ftf = Gavel(finish_time_fairness, by_share=True)
+plan_makespan = Gavel(makespan, by_share=True)
 plan_max_sum = Gavel(max_sum)
 plan_queue = Gavel(max_min, by_queue=True)

@@ -244,6 +244,30 @@ def test_every_type_has_a_queue_in_which_shares_come_first() -> None:
     assert placed == {"1": {"b0": 1}, "2": {"n0": 1}}
 
 
+@pytest.mark.parametrize(("by_share", "first"), [(False, 100.0), (True, 200.0)])
+def test_shares_that_count_what_is_left_are_not_divided_by_what_was_received(
+    by_share: bool, first: float
+) -> None:
+    """The job with the larger share ends before the other starts, or they alternate."""
+
+    def unequal(shares: Shares) -> Floats:
+        return np.array([[0.3], [0.7]])[-len(shares.gpus) :]
+
+    load = workload([job(1, 150.0, 1), job(2, 150.0, 1)])
+    policy = Gavel(unequal, by_share=by_share)
+    result = play("gavel", policy, cluster(n0=1), load, SimulationSettings(100.0))
+    assert [o.first_start for o in result.outcomes] == [first, 0.0]
+
+
+def test_the_job_with_most_left_is_first_for_the_makespan() -> None:
+    """Equal jobs, of which the first is half done when the second comes."""
+    load = workload([job(1, 400.0, 1), job(2, 400.0, 1, submit=150.0)])
+    run = SimulationSettings(100.0, cluster=ClusterSettings(0.0))
+    result = play("gavel-makespan", get("gavel-makespan"), cluster(n0=1), load, run)
+    assert [o.first_start for o in result.outcomes] == [0.0, 200.0]
+    assert max(o.end or 0.0 for o in result.outcomes) == 800.0
+
+
 def test_time_alone_counts_the_jobs_that_were_there() -> None:
     """Alone for 100 s, then one of two: what is done counts as it was, the rest at half speed."""
     load = workload([job(1, 1000.0, 1), job(2, 1000.0, 1, submit=100.0)])
