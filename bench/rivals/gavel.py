@@ -79,7 +79,25 @@ def work(folder: Path, seed: int, jobs: int = 500, gpus: int = 256) -> Work:
         for one, count in zip(drawn.jobs, steps, strict=True)
     )
     kinds = [_kind(one.workload, batches) for one in rigid]
-    return Work(cluster, replace(drawn, jobs=rigid), kinds, steps)
+    return Work(cluster, _where_measured(replace(drawn, jobs=rigid)), kinds, steps)
+
+
+def _where_measured(drawn: Workload) -> Workload:
+    """Speeds as the authors have them: servers of a type are alike, and jobs run on no type on
+    which their size was not measured, as it lacks the memory for them.
+
+    Tables of fewer GPUs would otherwise tell a speed. Such jobs become workloads of their own.
+    """
+    tables, jobs = dict(drawn.throughput), []
+    for job in drawn.jobs:
+        known = tables[job.workload]
+        able = {t: table for t, table in known.items() if job.reqs[0] in table.aggregated}
+        name = job.workload
+        if len(able) < len(known):
+            name = WorkloadName(f"{job.workload}-{job.reqs[0]}")
+            tables[name] = able
+        jobs.append(replace(job, workload=name))
+    return replace(drawn, throughput=tables, jobs=tuple(jobs), server_factor={})
 
 
 def measured_size(counts: Sequence[int]) -> int:
@@ -103,7 +121,8 @@ def published(
     solver: str,
     reset_seconds: float = RESET_SECONDS,
 ) -> list[float]:
-    """Completion times in hours under the authors' own scheduler, in the order of arrival.
+    """Completion times in hours under the authors' own scheduler, in the order of arrival; NaN of
+    jobs that it gave up.
 
     ``python``: an interpreter with their requirements. ``reset_seconds``: 0 computes shares in each
     round, as ours does.
@@ -139,9 +158,13 @@ def published(
 
 
 def compared(played: Work, theirs: Sequence[float], ours: Sequence[float]) -> str:
-    """Mean completion and makespan of both in hours, ours over theirs, and the correlation."""
+    """Mean completion and makespan of both in hours, ours over theirs, and the correlation, of the
+    jobs that ended in both.
+    """
     submit = np.array([one.submit for one in played.workload.jobs]) / 3600.0
     a, b = np.array(theirs), np.array(ours)
+    ended = np.isfinite(a) & np.isfinite(b)
+    submit, a, b = submit[ended], a[ended], b[ended]
     ends = [float((submit + times).max() - submit.min()) for times in (a, b)]
     figures = (a.mean(), b.mean(), b.mean() / a.mean(), *ends, ends[1] / ends[0])
     same = float(np.corrcoef(a, b)[0, 1])

@@ -6,7 +6,8 @@ DIR is their ``scheduler`` folder (github: stanford-futuredata/gavel); PYTHON ha
 psutil and their solver. The task: ``policy``, ``solver``, ``round_seconds``, ``reset_seconds`` (how
 long shares are kept, whoever arrives), ``gpus`` by type, ``gpus_per_server``, ``jobs`` as
 ``[submit, job_type, gpus, steps]`` in order of arrival. The last line printed is a JSON array of
-the jobs' completion times in seconds.
+the jobs' completion times in seconds, NaN for those that their scheduler gave up: a job fails that
+has fewer steps left than GPUs.
 
 What only a real cluster needs is replaced by empty modules: gRPC, whose stubs are not in their
 repository, and the completion of unknown throughputs.
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import os
 import sys
 from pathlib import Path
@@ -59,7 +61,7 @@ def play(folder: str, task: dict[str, Any]) -> list[float]:
         num_gpus_per_server=dict.fromkeys(task["gpus"], task["gpus_per_server"]),
     )
     times = running._job_completion_times
-    return [float(times[one]) for one in sorted(times)]
+    return [math.nan if times[one] is None else float(times[one]) for one in sorted(times)]
 
 
 def _leave_out(name: str, *members: str) -> None:

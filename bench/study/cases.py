@@ -13,7 +13,7 @@ POLICIES = (
     *("hops", "sia", "srtf", "las", "gavel", "themis", "hare-eft", "slurm"),
     *("hops-srtf", "hops+"),
 )
-VARIED = ("hops", "sia", "srtf", "las", "gavel", "themis", "hops+")
+VARIED = ("hops", "sia", "srtf", "las", "themis", "hops+")
 """Those that are played under every condition."""
 
 

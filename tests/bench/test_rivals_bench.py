@@ -132,6 +132,31 @@ def test_gavels_simulator_and_ours_play_the_same_jobs(
             main([*common, *wrong])
 
 
+def test_a_size_that_was_not_measured_on_a_type_does_not_run_there(scheduler: Path) -> None:
+    """The table says 0 where the memory is too small."""
+    path = scheduler / "simulation_throughputs.json"
+    speeds = json.loads(path.read_text())
+    for n in (2, 4, 8):
+        speeds["k80"][f"('ResNet-50 (batch size 64)', {n})"]["null"] = 0.0
+    path.write_text(json.dumps(speeds))
+    work = gavel.work(scheduler, 0, jobs=20, gpus=64)
+    for job in work.workload.jobs:
+        assert ("k80" in work.workload.throughput[job.workload]) == (job.reqs == (1,))
+    assert not work.workload.server_factor, "the authors' servers are alike"
+    assert len({job.reqs for job in work.workload.jobs}) > 1
+
+
+def test_jobs_that_the_authors_give_up_are_left_out(scheduler: Path) -> None:
+    given_up = SCHEDULER.replace(
+        "3600.0 * job.scale_factor + self._reset", "None if number == 0 else 3600.0 * number"
+    )
+    (scheduler / "scheduler.py").write_text(given_up)
+    work = gavel.work(scheduler, 0, jobs=5, gpus=64)
+    theirs = gavel.published(scheduler, sys.executable, "gavel", work, 360.0, "ECOS", 0.0)
+    found = gavel.compared(work, theirs, [99.0, 1.0, 2.0, 3.0, 5.0]).split(" | ")
+    assert (float(found[0]), float(found[1])) == (2.5, 2.75)
+
+
 def test_what_gavels_simulator_said_last_is_shown(scheduler: Path) -> None:
     (scheduler / "job.py").write_text("raise RuntimeError('no cvxpy')")
     work = gavel.work(scheduler, 0, jobs=2, gpus=64)

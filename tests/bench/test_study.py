@@ -1,0 +1,83 @@
+"""Studies over seeds: works under conditions, and intervals by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import sqrt
+
+import pytest
+
+from bench.study import page
+from bench.study.cases import ALL, BASE, FACTORS, SEEDS, TRACES, USUAL, Case, Conditions
+from bench.study.works import JOBS, work
+from hopsd.errors import InputError
+from hopsd.sim.facts import facts_of
+
+
+def case(conditions: Conditions = USUAL, policy: str = "hops", seed: int = 0) -> Case:
+    return Case(BASE, conditions, policy, seed)
+
+
+@pytest.mark.parametrize("load", [0.5, 1.0, 1.5])
+def test_at_a_load_so_much_work_arrives(load: float) -> None:
+    cluster, jobs = work(case(replace(USUAL, load=load)), None)
+    hours = sum(facts.gpu_seconds for facts in facts_of(cluster, jobs)) / 3600.0
+    assert hours / (jobs.jobs[-1].submit / 3600.0) / cluster.gpus == pytest.approx(load)
+
+
+def test_shares_of_rigid_jobs_grow_and_the_jobs_stay_the_same() -> None:
+    _, elastic = work(case(), None)
+    _, half = work(case(replace(USUAL, rigid=0.5)), None)
+    _, rigid = work(case(replace(USUAL, rigid=1.0)), None)
+    changed = [a.reqs != b.reqs for a, b in zip(elastic.jobs, half.jobs, strict=True)]
+    assert 0 < sum(changed) <= JOBS // 2
+    assert all(len(job.reqs) == 1 for job in rigid.jobs)
+    assert [job.samples for job in rigid.jobs] == [job.samples for job in elastic.jobs]
+
+
+def test_restarts_by_model_take_longer_for_larger_ones() -> None:
+    _, jobs = work(case(replace(USUAL, restart=None)), None)
+    seconds = {str(job.workload): job.restart_seconds or 0.0 for job in jobs.jobs}
+    assert min(seconds.values()) > 10.0
+    assert seconds["vgg11-imagenet"] > seconds["mobilenet_v2-imagenet"]
+
+
+def test_every_case_is_kept_under_a_name_of_its_own() -> None:
+    cases = {case for of in ALL.values() for case in of}
+    assert len({case.name for case in cases}) == len(cases)
+    assert all({case.seed for case in of} == set(SEEDS) for of in ALL.values())
+
+
+def test_traces_need_their_folder() -> None:
+    name, conditions = next(iter(TRACES.items()))
+    with pytest.raises(InputError, match="--sia"):
+        work(Case(name, conditions, "hops", 0), None)
+
+
+def test_an_interval_by_hand() -> None:
+    """Ratios of 2 and 8: a mean of 4; the logarithms' deviation is ln 2 times sqrt 2."""
+    found = page.interval([2.0, 16.0], [1.0, 2.0])
+    assert found.mean == pytest.approx(4.0)
+    assert found.high / found.mean == pytest.approx(2 ** (12.706 * sqrt(2) / sqrt(2)), rel=1e-3)
+    assert found.low * found.high == pytest.approx(16.0)
+    assert not found.differs
+    same = page.interval([0.0, 3.0], [0.005, 3.0])
+    assert (same.mean, same.differs) == (1.0, False), "what is nearly 0 is no ratio"
+
+
+def test_tables_show_what_was_played_and_mark_what_differs() -> None:
+    def find(case: Case) -> page.Figures | None:
+        if (case.work, case.policy) not in {(BASE, "hops"), (BASE, "sia")}:
+            return None
+        if case.conditions not in (USUAL, FACTORS["load"]["load 1.5"]):
+            return None
+        value = 2.0 + case.seed / 100 if case.policy == "sia" else 1.0
+        return dict.fromkeys(page.KEYS, value)
+
+    rows = page.works(find).splitlines()[2:]
+    assert [row.split(" | ")[1] for row in rows] == ["`hops`", "`sia`"] * 2
+    assert rows[0].count("**1**") == len(page.KEYS)
+    assert "2.02 (2-2)" in rows[1]
+    lines = page.conditions(find).splitlines()
+    assert [line.split(" | ")[0] for line in lines if "**" in line] == ["| none", "| load 1.5"]
+    assert lines[2].count("not run") == len(page.VARIED) - 2
