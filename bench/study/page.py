@@ -44,11 +44,8 @@ class Interval:
         return not self.low <= 1.0 <= self.high
 
     def __str__(self) -> str:
-        return (
-            f"{self.low:.2g}-{self.high:.2g}"
-            if self.high < 10
-            else f"{_short(self.low)}-{_short(self.high)}"
-        )
+        ends = (f"{self.low:.2f}", f"{self.high:.2f}")
+        return "-".join(ends if self.high < 10.0 else map(_short, (self.low, self.high)))
 
 
 def interval(values: Sequence[float], of: Sequence[float]) -> Interval:
@@ -91,14 +88,14 @@ def works(find: Find) -> str:
 def conditions(find: Find) -> str:
     """Conditions by policies: mean completion times with intervals, then all figures as ratios."""
     every = {"none": USUAL} | {name: of for each in FACTORS.values() for name, of in each.items()}
-    lines = _head(["changed", *(f"`{policy}`" for policy in VARIED)], texts=1)
-    ratios = _head(["changed", *(f"`{policy}`" for policy in VARIED)], texts=1)
-    for name, of in every.items():
-        found = _by_policy(find, BASE, of)
-        if not found:
-            continue
-        lines.append(_row([name, *(_mean_cell(found, policy) for policy in VARIED)]))
-        ratios.append(_row([name, *(_ratios_cell(found, policy) for policy in VARIED)]))
+    played = {name: _by_policy(find, BASE, of) for name, of in every.items()}
+    played = {name: found for name, found in played.items() if REFERENCE in found}
+    policies = [policy for policy in VARIED if any(policy in found for found in played.values())]
+    lines = _head(["changed", *(f"`{policy}`" for policy in policies)], texts=1)
+    ratios = list(lines)
+    for name, found in played.items():
+        lines.append(_row([name, *(_mean_cell(found, policy) for policy in policies)]))
+        ratios.append(_row([name, *(_ratios_cell(found, policy) for policy in policies)]))
     return "".join([*lines, "\n", *ratios])
 
 
