@@ -9,7 +9,7 @@ import sys
 
 CODE = """
 import gc, json, time, torch
-from hops_profiler.lane.link import pair
+from hops_profiler.lane.link import UNLIMITED, pair
 from hops_profiler.lane.state import State
 from hops_profiler.lane.worker import Gate
 from hops_profiler.timing import session
@@ -27,7 +27,7 @@ def iterate(count):
     return (time.process_time() - began) / count
 
 iterate(500)
-session.stop_at(Gate(pair()[0], State(torch.device("cpu")), -1))
+session.stop_at(Gate(pair()[0], State(torch.device("cpu")), UNLIMITED))
 hooks = session._session._hooks
 gate = hooks._gate
 iterate(500)

@@ -7,7 +7,7 @@ import json
 import socket
 from typing import Any
 
-UNLIMITED = -1
+UNLIMITED = 1 << 60
 """Iterations of a turn that lasts until the trial has ended."""
 
 _LONGEST = 1 << 17

@@ -21,8 +21,10 @@ from typing import Any
 
 import torch
 from hops_profiler.timing.device import usable
+from hops_profiler.timing.inputs import compiling
 from torch.autograd import Variable
 from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 PATIENCE_SECONDS = 20.0
 """How long to wait at least for the rank that has its turn; else four times a turn of one's own."""
@@ -57,6 +59,7 @@ class Turnstile:
     def attach(self) -> None:
         """Have this rank pass through it with each forward and backward pass."""
         register_module_forward_pre_hook(self._before_layer)
+        register_optimizer_step_post_hook(self._after_step)
         original = torch.autograd.backward
 
         @functools.wraps(original)
@@ -102,6 +105,11 @@ class Turnstile:
             return
         if not isinstance(module, torch.nn.parallel.DistributedDataParallel):
             self._enter()
+
+    def _after_step(self, *_: Any) -> None:
+        """A turn ends also if no backward pass came after the forward pass."""
+        if not compiling() and torch._C._current_graph_task_id() == _NONE:
+            self.leave()
 
     def _enter(self) -> None:
         patience = max(PATIENCE_SECONDS, 4 * self._longest)

@@ -84,7 +84,7 @@ def _write_to(log: str) -> None:
 
 
 class Gate:
-    """Called after each optimizer step: lets ``iterations`` pass, then waits for its next turn."""
+    """Called after iterations: lets ``iterations`` pass, then waits for its next turn."""
 
     def __init__(
         self, link: Link, state: State, iterations: int, turnstile: Turnstile | None = None
@@ -99,16 +99,18 @@ class Gate:
         self._trim = True
         self._began = time.monotonic()
 
-    def __call__(self) -> None:
-        if self._turnstile is not None:
-            self._turnstile.leave()  # of a forward pass without a backward pass
-        self._left -= 1
-        if self._left == 0:
+    def __call__(self, ended: int) -> int:
+        """``ended``: iterations since the last call. Returns how many are left of the turn."""
+        self._left -= ended
+        if self._left <= 0:
             self._pause()
+        return self._left
 
     def _pause(self) -> None:
         seconds = time.monotonic() - self._began
         self._state.settle()
+        if self._turnstile is not None:
+            self._turnstile.leave()  # of a forward pass without a backward pass
         held = HeldSignals()
         self._pauses += 1
         if self._pauses & (self._pauses - 1) == 0:  # later it seldom grows; looking takes a while
@@ -125,12 +127,12 @@ class Gate:
             self._state.load_behind()
         else:
             self._state.load()
-        held.release(told["signal"])
         self._left = self._given = told["iterations"]
         self._trim = told["trim"]
         if self._turnstile is not None:
             self._turnstile.tight = self._trim
         self._began = time.monotonic()
+        held.release(told["signal"])  # a handler may raise, and the script go on
 
     def _wait(self) -> dict[str, Any]:
         """Do as told until it is this trial's turn."""

@@ -23,7 +23,7 @@ from hops_profiler.timing.batch import samples_of
 from hops_profiler.timing.handlers import is_below, raised_by_one
 from hops_profiler.timing.inputs import Inputs, compiling
 from hops_profiler.timing.layout import sharing
-from hops_profiler.timing.recorder import UNSEEN, Recorder
+from hops_profiler.timing.recorder import UNSEEN, USUAL_LENGTH, Recorder
 from torch.optim import optimizer as optim
 from torch.utils.data import dataloader
 
@@ -63,8 +63,7 @@ class Hooks:
 
     ``failure`` says why it stopped. ``params`` counts the parameters that the optimizers train,
     ``optimizers`` those that were created, ``sharing`` the ranks that train on the same batch. Only
-    the training thread is timed; a batch that another thread fetches for it counts. ``gate``, if
-    any, is called after an iteration that an optimizer's step ended, outside of backward passes.
+    the training thread is timed; a batch that another thread fetches for it counts.
     ``together``: of so many steps the recorder is told together.
     """
 
@@ -74,7 +73,8 @@ class Hooks:
         self.optimizers = 0
         self.sharing = 1
         self.together = TOGETHER
-        self._gate: Callable[[], None] | None = None
+        self._gate: Callable[[int], int] | None = None
+        self._ended = self._granted = 0  # iterations since the gate was called; that it let pass
         self._recorder = recorder
         self._iterated = iterated
         self._inputs = Inputs()
@@ -86,7 +86,6 @@ class Hooks:
         self._left, self._due = 0, 0.0  # steps and time until the recorder is told
         self._thread: int | None = None
         self._stepping: int | None = None
-        self._stepped = False  # a step ended an iteration, and nothing was done about it yet
         self._trained: dict[int, int] = {}
         self._reading: Callable[[], Any] = _nothing
         self._sizes: Any = None
@@ -126,14 +125,20 @@ class Hooks:
         optim.register_optimizer_step_pre_hook(self._step_begins)
         optim.register_optimizer_step_post_hook(self._step_ends)
 
-    def stop_at(self, gate: Callable[[], None]) -> None:
-        """Have ``gate`` called."""
+    def stop_at(self, gate: Callable[[int], int]) -> None:
+        """Have ``gate`` called with how many iterations optimizers' steps have ended since. It
+        returns after how many it is to be called again, at that iteration's end and not later; it
+        may be called before. Steps within a backward pass, or another's closure, end later.
+        """
         self._gate, self._at_once = gate, True
+        self._ended, self._granted = 0, 1
 
     def begin_anew(self, recorder: Recorder, *, forked: bool = False) -> None:
         """Forget everything so far: a measured block begins, or a ``forked`` process."""
         if forked:
             self._telling = RLock()  # another thread may have held it
+        else:
+            self._tell()  # the gate counts these
         with self._telling:
             self._inputs.rest()
             self._events.clear()
@@ -275,14 +280,15 @@ class Hooks:
                 while told < len(events):
                     several = recorder.usual(events, told) if events[told] is begin_data else 0
                     if several:
+                        self._ended += several // USUAL_LENGTH
                         told += several
-                        ended = self._stepped = True
+                        ended = True
                         continue
                     what, argument = events[told], events[told + 1]
                     told += 2
                     ended = what(recorder, argument)
                     if ended and what is stepped:
-                        self._stepped = True
+                        self._ended += 1
             except Exception as error:
                 self._fail(error)
             finally:
@@ -315,13 +321,21 @@ class Hooks:
             self._note((leave, now))
         if self._left <= 0 or self._at_once or now >= self._due:
             self._left = 0  # where no iteration ends with it, the next step is told, too
-            # Ranks meet at the gate: also if another thread has told of this step.
-            ended = self._tell() or (self._gate is not None and self._stepped)
-            self._stepped = False
-            if ended:
+            if self._tell():
                 self._end_iteration()
-                if self._gate is not None and not self._recorder.within:
-                    self._gate()
+            if self._gate is not None:
+                self._ask(self._gate)
+
+    def _ask(self, gate: Callable[[int], int]) -> None:
+        """Call the gate, if an iteration has ended. No more steps are told together than it lets
+        pass, as each may end one: so it is called at the end of the last that it lets pass.
+
+        Another thread may have told of the step that ended it: ranks meet at the gate.
+        """
+        if self._ended and not self._recorder.within:
+            ended, self._ended, self._granted = self._ended, 0, 1
+            self._granted = gate(ended)
+        self._left = min(self._left, self._granted - self._ended)
 
     def _meet(self, optimizer: Any) -> None:
         """Note an optimizer that steps for the first time."""
@@ -352,7 +366,6 @@ class Hooks:
             self._at_once = (
                 done < SINGLY
                 or look
-                or self._gate is not None
                 or not recorder.steady
                 or recorder.marking
             )

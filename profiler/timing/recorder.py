@@ -130,7 +130,7 @@ class Recorder:
         """
         if not self._can_be_usual():
             return 0
-        end, length = at, 2 * len(_USUAL)
+        end, length = at, USUAL_LENGTH
         while events[end : end + length : 2] == _USUAL and events[end + length - 1] == self._leader:
             end += length
         if end == at:
@@ -381,3 +381,6 @@ _USUAL = [
     Recorder.leave,
     Recorder.stepped,
 ]
+
+USUAL_LENGTH = 2 * len(_USUAL)
+"""Entries of a usual iteration among the events: methods and their arguments."""

@@ -75,8 +75,9 @@ def profile() -> Iterator[Session]:
             session.pause()
 
 
-def stop_at(gate: Callable[[], None]) -> None:
-    """Have ``gate`` called after each optimizer step that ends an iteration. Nothing is reported:
+def stop_at(gate: Callable[[int], int]) -> None:
+    """Have ``gate`` called after optimizer steps that end an iteration: with how many have ended
+    since; it returns how many may end until it is called again at the latest. Nothing is reported:
     the process is one of several trainings of its job.
     """
     _only_session(environment.NO_JOB).stop_at(gate)
@@ -120,7 +121,7 @@ class Session:
         os.register_at_fork(after_in_child=self._forked)
         self._attach_exit()
 
-    def stop_at(self, gate: Callable[[], None]) -> None:
+    def stop_at(self, gate: Callable[[int], int]) -> None:
         """See :func:`stop_at`."""
         self._hooks.stop_at(gate)
 

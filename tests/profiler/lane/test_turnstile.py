@@ -10,6 +10,7 @@ import torch
 from hops_profiler.lane import turnstile
 from hops_profiler.lane.turnstile import Turnstile
 from torch.autograd.graph import get_gradient_edge
+from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.checkpoint import checkpoint
 
 pytestmark = pytest.mark.live
@@ -21,6 +22,7 @@ LAYER = torch.nn.Linear(1, 1)
 def between(monkeypatch: pytest.MonkeyPatch) -> Turnstile:
     """One that this process's backward passes pass through, until the test's end."""
     monkeypatch.setattr(turnstile, "register_module_forward_pre_hook", lambda _: None)
+    monkeypatch.setattr(turnstile, "register_optimizer_step_post_hook", lambda _: None)
     monkeypatch.setattr(torch.autograd, "backward", torch.autograd.backward)
     made = Turnstile()
     made.attach()
@@ -181,3 +183,24 @@ def test_whatever_backward_is_given_the_turn_ends_and_gradients_are_right(
 
     found = {kind: gradient(kind) for kind in ("tensor", "iterator", "edge", "edges")}
     assert found == {"tensor": 2, "iterator": 6, "edge": 2, "edges": 6}
+
+
+def test_a_step_ends_the_turn_of_a_forward_pass_without_a_backward_pass(
+    between: Turnstile,
+) -> None:
+    x = torch.ones(1, requires_grad=True)
+    optimizer = torch.optim.SGD([x], 0.1)
+    handle = register_optimizer_step_post_hook(between._after_step)
+    try:
+        between._before_layer(LAYER, ())
+        optimizer.step()
+        assert not between._inside
+        # Not in the middle of a pass, whose intermediates are still in memory.
+        between._before_layer(LAYER, ())
+        inside: list[bool] = []
+        x.register_hook(lambda _: (optimizer.step(), inside.append(between._inside))[0])
+        (2 * x).backward()
+        assert inside == [True]
+        assert not between._inside
+    finally:
+        handle.remove()

@@ -1,0 +1,159 @@
+"""When the gate of a lane's training is called: turns end where they would if asked at each step."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import hops_profiler
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+pytestmark = pytest.mark.live
+
+TURNS = (1, 2, 3, 1, 70, 5, 9, 64, 1, 33)
+STEPS = 200
+
+
+def features() -> Iterator[torch.Tensor]:
+    for _ in range(STEPS):
+        yield torch.ones(4, 4)
+
+
+def from_loader() -> Iterator[torch.Tensor]:
+    for (batch,) in DataLoader(TensorDataset(torch.ones(STEPS * 4, 4)), batch_size=4):
+        yield batch
+
+
+def once(model: nn.Module, optimizer: torch.optim.Optimizer, batch: torch.Tensor) -> None:
+    optimizer.zero_grad()
+    model(batch).square().mean().backward()
+    optimizer.step()
+
+
+class Twice(torch.optim.SGD):
+    def step(self, closure: Any = None) -> Any:
+        return super().step(closure)
+
+
+def usual(batches: Iterator[torch.Tensor]) -> Iterator[None]:
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    for batch in batches:
+        once(model, optimizer, batch)
+        yield
+
+
+def of_two_optimizers(batches: Iterator[torch.Tensor]) -> Iterator[None]:
+    """Now and then the second one's step is left out."""
+    models = nn.Linear(4, 1), nn.Linear(4, 1)
+    one, other = (torch.optim.SGD(model.parameters(), 0.01) for model in models)
+    for number, batch in enumerate(batches):
+        once(models[0], one, batch)
+        if number % 5:
+            once(models[1], other, batch)
+        yield
+
+
+def that_calls_the_one_above(batches: Iterator[torch.Tensor]) -> Iterator[None]:
+    nn.Linear(4, 1)
+    model = nn.Linear(4, 1)
+    torch.optim.SGD(model.parameters(), 0.01)  # its step has hooks of its own then
+    optimizer = Twice(model.parameters(), 0.01)
+    for batch in batches:
+        once(model, optimizer, batch)
+        yield
+
+
+def of_a_closure(batches: Iterator[torch.Tensor]) -> Iterator[None]:
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.LBFGS(model.parameters(), 0.01, max_iter=2)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(torch.ones(4, 4)).square().mean()
+        loss.backward()
+        return loss
+
+    for _ in batches:
+        optimizer.step(closure)
+        yield
+
+
+def accumulated(batches: Iterator[torch.Tensor]) -> Iterator[None]:
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    for number, batch in enumerate(batches, 1):
+        model(batch).square().mean().backward()
+        if number % 3 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+        if number % 50 == 0:
+            model.eval()
+            model(batch)
+            model.train()
+        yield
+
+
+LOOPS = (usual, of_two_optimizers, that_calls_the_one_above, of_a_closure, accumulated)
+
+
+class Turns:
+    """Notes at which step each of ``TURNS`` ends, and how often it was called."""
+
+    def __init__(self) -> None:
+        self.ends: list[int] = []
+        self.step = self.calls = 0
+        self._turns = itertools.cycle(TURNS)
+        self._left = next(self._turns)
+
+    def __call__(self, ended: int) -> int:
+        assert 0 < ended <= self._left
+        self.calls += 1
+        self._left -= ended
+        if not self._left:
+            self.ends.append(self.step)
+            self._left = next(self._turns)
+        return self._left
+
+
+def seen(
+    loop: Callable[[Iterator[torch.Tensor]], Iterator[None]],
+    batches: Callable[[], Iterator[torch.Tensor]],
+    monkeypatch: pytest.MonkeyPatch,
+    **hooks: Any,
+) -> Turns:
+    turns = Turns()
+    with hops_profiler.profile() as session, monkeypatch.context() as patch:
+        patch.setattr(session._hooks, "_gate", None)
+        for name, value in hooks.items():
+            patch.setattr(session._hooks, name, value)
+        session.stop_at(turns)
+        for step, _ in enumerate(loop(batches()), 1):
+            turns.step = step
+            if step % 17 == 0:
+                _ = session._hooks.recorder  # a save in another thread tells of all so far
+    return turns
+
+
+@pytest.mark.parametrize("batches", [features, from_loader])
+@pytest.mark.parametrize("loop", LOOPS)
+def test_turns_end_at_the_same_step_as_if_each_were_told(
+    loop: Callable[[Iterator[torch.Tensor]], Iterator[None]],
+    batches: Callable[[], Iterator[torch.Tensor]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    together = seen(loop, batches, monkeypatch)
+    assert together.ends == seen(loop, batches, monkeypatch, together=1).ends
+    assert len(together.ends) >= 4
+    if loop is usual:
+        ends = itertools.accumulate(itertools.cycle(TURNS))
+        assert together.ends == [end - 1 for end in itertools.islice(ends, len(together.ends))]
+
+
+def test_a_gate_that_lets_many_pass_is_called_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.TURNS", (10**6,))
+    assert seen(usual, from_loader, monkeypatch).calls < STEPS / 4
