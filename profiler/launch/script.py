@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import runpy
 import sys
+import weakref
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from hops_profiler import startup
 
@@ -16,6 +19,7 @@ from hops_profiler import startup
 def run(arguments: Sequence[str], *, module: bool) -> None:
     """Become the script: its argv, path, seeds and, in a hops job, its timing."""
     _reseed()
+    _keep_groups_longer_than_reducers()
     sys.argv = list(arguments)
     if module:
         _run_module(arguments[0])
@@ -24,6 +28,32 @@ def run(arguments: Sequence[str], *, module: bool) -> None:
     else:  # a folder or an archive with a __main__; else Python's own error
         _time()
         runpy.run_path(arguments[0], run_name="__main__")
+
+
+def _keep_groups_longer_than_reducers() -> None:
+    """Have Python let go of a model's process group after its reducer (PyTorch 2.13, gloo).
+
+    A group waits for its threads at its end. Where a reducer was the last to hold it, it does so
+    with Python's lock, and for ever if one of them waits for that lock, to take an all-reduce
+    apart: a rank of a model that is a function's own never ended, on a busy machine often.
+    Python's own objects for groups give the lock up.
+    """
+    parallel = sys.modules.get("torch.nn.parallel")
+    if parallel is None:  # ranks are processes of their own then
+        return
+    original = parallel.DistributedDataParallel.__init__
+
+    @functools.wraps(original)
+    def init(model: Any, *args: Any, **kwargs: Any) -> None:
+        original(model, *args, **kwargs)
+        for part in (model.reducer, model.logger):  # each holds the reducer
+            weakref.finalize(part, _let_go, model.process_group).atexit = False
+
+    parallel.DistributedDataParallel.__init__ = init
+
+
+def _let_go(_group: object) -> None:
+    """The reducer has gone."""
 
 
 def _run_file(path: Path) -> None:

@@ -135,6 +135,31 @@ def test_signals_reach_every_rank(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("stopped*"))) == 2
 
 
+def test_a_rank_ends_whose_model_goes_with_its_function(tmp_path: Path) -> None:
+    """Its reducer would wait with Python's lock for a thread that wants this lock."""
+    script = program(
+        tmp_path,
+        f"""
+        import os, sys
+        import torch, torch.distributed as dist
+        def train(number):
+            store = "file://{tmp_path}/store" + str(number)
+            rank = int(os.environ["RANK"])
+            dist.init_process_group("gloo", init_method=store, rank=rank, world_size=2)
+            model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(32, 4))
+            sys.setswitchinterval(1000)  # threads get the lock only where it is given up
+            model(torch.ones(8, 32)).sum().backward()
+            dist.destroy_process_group()
+        for number in range(20):
+            train(number)
+            sys.setswitchinterval(0.005)
+        """,
+    )
+    subprocess.run(
+        [*LAUNCH, "--nproc-per-node=2", script], env=environment(), check=True, timeout=100
+    )
+
+
 def test_a_single_rank_is_the_launcher_itself(tmp_path: Path) -> None:
     """One process less to fork, and to take apart before the job's GPUs are free."""
     script = program(
