@@ -1,4 +1,4 @@
-"""When the gate of a lane's training is called: turns end where they would if asked at each step."""
+"""When a lane calls a training's gate: turns end where they would if it was asked at each step."""
 
 from __future__ import annotations
 
