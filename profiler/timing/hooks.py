@@ -363,12 +363,7 @@ class Hooks:
                 else:
                     self._inputs.rest()
             self._iterated()
-            self._at_once = (
-                done < SINGLY
-                or look
-                or not recorder.steady
-                or recorder.marking
-            )
+            self._at_once = done < SINGLY or look or not recorder.steady or recorder.marking
             # Where batches are read there is nothing to look at after the first iterations.
             left = self.together if recorder.reads else LOOK_AGAIN - done % LOOK_AGAIN
             self._left = min(self.together, left)
