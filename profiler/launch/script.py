@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from hops_profiler import startup
+from hops_profiler import environment, startup
 
 
 def run(arguments: Sequence[str], *, module: bool) -> None:
@@ -82,7 +82,8 @@ def _run_module(name: str) -> None:
 
 def _time() -> None:
     """Start the timing plugin, which looks at ``__main__``; in a hops job only."""
-    startup.resume()
+    if environment.number():
+        startup.resume()
 
 
 def _reseed() -> None:
