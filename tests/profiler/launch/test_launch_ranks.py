@@ -166,7 +166,8 @@ def test_a_single_rank_is_the_launcher_itself(tmp_path: Path) -> None:
         tmp_path,
         """
         import os, sys
-        print(os.getpid(), os.environ["RANK"], os.environ["WORLD_SIZE"], sys.argv[1:], flush=True)
+        print(os.getpid(), os.environ["RANK"], os.environ["WORLD_SIZE"], sys.argv[1:])
+        print("hops_profiler.timing.session" in sys.modules, flush=True)  # only in a hops job
         os.kill(os.getpid(), 10)
         """,
     )
@@ -174,7 +175,7 @@ def test_a_single_rank_is_the_launcher_itself(tmp_path: Path) -> None:
         [*LAUNCH, script, "x"], env=environment(), stdout=subprocess.PIPE, text=True
     )
     said, _ = launcher.communicate(timeout=120)
-    assert said == f"{launcher.pid} 0 1 ['x']\n"
+    assert said == f"{launcher.pid} 0 1 ['x']\nFalse\n"
     assert launcher.returncode == -signal.SIGUSR1
 
 
