@@ -70,7 +70,8 @@ class PrivateCluster:
     and ``state_dir`` (HOPS_STATE_DIR; for states it must be another file system than theirs).
     ``plugin`` False leaves it all out; ``job_submit_lua`` puts another submit script in.
     ``extra_conf``: lines of slurm.conf; one that sets a key again replaces the cluster's own.
-    ``extra_files``: further files beside it, by name.
+    ``extra_files``: further files beside it, by name. ``hollow``: no slurmd runs; a program that
+    whoever starts the cluster starts then answers at ``node_port`` for all nodes.
     """
 
     def __init__(
@@ -85,13 +86,14 @@ class PrivateCluster:
         state_dir: Path | None = None,
         profiler_path: Path | None = None,
         extra_files: Mapping[str, str] | None = None,
+        hollow: bool = False,
     ) -> None:
         self.directory = Path(directory).resolve()
         self.nodes = {f"n{at}": node for at, node in enumerate(nodes)}
         self._files = ClusterFiles(
             self.directory,
             self.nodes,
-            ports=free_ports(len(nodes) + 1),
+            ports=free_ports(2 if hollow else len(nodes) + 1),
             extra_conf=extra_conf,
             plugin=plugin,
             job_submit_lua=job_submit_lua or (PLUGIN / "job_submit.lua" if plugin else None),
@@ -99,7 +101,10 @@ class PrivateCluster:
             state_dir=state_dir,
             profiler_path=profiler_path,
             extra_files=extra_files or {},
+            hollow=hollow,
         )
+        self.controller_port, self.node_port = self._files.ports[:2]
+        self._slurmds = () if hollow else tuple(self.nodes)
         self.conf = self._files.conf
         self.state_dir = state_dir
 
@@ -152,15 +157,16 @@ class PrivateCluster:
             f"--seed-file={self.directory}/munge.seed",
         )
         self.start_slurmctld(clean=True)
-        for node in self.nodes:
+        for node in self._slurmds:
             self.start_slurmd(node)
-        self.wait_for_nodes()
+        if self._slurmds:
+            self.wait_for_nodes()
 
     def start_slurmctld(self, *, clean: bool = False) -> None:
         """``clean`` forgets all jobs. Returns when it listens."""
         self._launch("slurmctld", *(["-c"] if clean else []))
         # It goes to the background before it finds out what is wrong.
-        port = self._files.ports[0]
+        port = self.controller_port
         _until(lambda: _listens(port) or not self._lives("slurmctld"), READY_SECONDS)
         if not _listens(port):
             raise ClusterError(f"slurmctld did not start\n{self._log_tail()}")
@@ -205,7 +211,7 @@ class PrivateCluster:
                 if ids:
                     quick.run("scancel", *ids)
                     _until(lambda: not quick.run("squeue", "--all", "--noheader"), STOP_SECONDS)
-        for name in ("slurmctld", *(f"slurmd.{node}" for node in self.nodes), "munge"):
+        for name in ("slurmctld", *(f"slurmd.{node}" for node in self._slurmds), "munge"):
             self._stop(name, signal.SIGTERM)
         for pid in self._leftovers():
             with contextlib.suppress(ProcessLookupError, PermissionError):

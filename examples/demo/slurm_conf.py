@@ -9,8 +9,9 @@ import secrets
 import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 
 PLUGIN = Path(__file__).resolve().parents[2] / "slurm_plugin"
@@ -52,7 +53,9 @@ def on_real_gpus(nodes: Sequence[NodeSpec]) -> list[NodeSpec]:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFiles:
-    """One cluster's configuration. ``ports``: slurmctld's, then one for each of ``nodes``."""
+    """One cluster's configuration. ``ports``: slurmctld's, then one for each of ``nodes``, or a
+    single one if a program stands for all their slurmd (``hollow``).
+    """
 
     directory: Path
     nodes: Mapping[str, NodeSpec]
@@ -64,6 +67,7 @@ class ClusterFiles:
     state_dir: Path | None = None
     profiler_path: Path | None = None
     extra_files: Mapping[str, str] = field(default_factory=dict)
+    hollow: bool = False
 
     @property
     def conf(self) -> Path:
@@ -71,7 +75,8 @@ class ClusterFiles:
 
     def write(self) -> None:
         """Everything but the daemons, and the empty folders that they want."""
-        for name in ("log", "state", "dev", *(f"spool/{node}" for node in self.nodes)):
+        spools = [] if self.hollow else [f"spool/{node}" for node in self.nodes]
+        for name in ("log", "state", "dev", *spools):
             (self.directory / name).mkdir(parents=True, exist_ok=True)
         self.directory.chmod(0o755)
         key = self.directory / "munge.key"
@@ -164,13 +169,27 @@ class ClusterFiles:
             f" RealMemory={node.memory_mb}"
             + (f" Feature={','.join(node.features)}" if node.features else "")
             + f" Gres={','.join([f'gpu:{node.gpu_type}:{node.gpus}', *node.gres])} State=UNKNOWN"
-            for (name, node), port in zip(self.nodes.items(), self.ports[1:], strict=True)
+            for name, node, port in self._named()
         ]
         return [*lines, "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP"]
 
+    def _named(self) -> Iterator[tuple[str, NodeSpec, int]]:
+        """A line of slurm.conf each: names, what they are and the port. Nodes that share a port
+        and follow one another are one line, as on a large site.
+        """
+        if not self.hollow:
+            for (name, node), port in zip(self.nodes.items(), self.ports[1:], strict=True):
+                yield name, node, port
+            return
+        at = 0
+        for node, group in groupby(self.nodes.values()):
+            count = len(list(group))
+            yield f"n[{at}-{at + count - 1}]", node, self.ports[1]
+            at += count
+
     def _gres_conf(self) -> str:
         lines = ["AutoDetect=off"]
-        for name, node in self.nodes.items():
+        for name, node in () if self.hollow else self.nodes.items():
             made_up = [f"{self.directory}/dev/gpu[0-{node.gpus - 1}]"]
             for path in node.devices or made_up:
                 lines.append(f"NodeName={name} Name=gpu Type={node.gpu_type} File={path}")

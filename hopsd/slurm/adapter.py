@@ -126,3 +126,6 @@ class Adapter(Protocol):
         ``begin_now``: a job requeued just now must not start at once (see ``place.py``).
         ``partition`` replaces the job's; "" leaves it.
         """
+
+    def finish(self) -> None:
+        """What is kept for further writes may go: none follows for a while."""

@@ -51,6 +51,12 @@ class SlurmPort:
         return self._adapter.read()
 
     def apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
+        try:
+            return self._apply(steps)
+        finally:
+            self._adapter.finish()
+
+    def _apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
         begun = self._watch.ticks()
         results: dict[JobId, Result] = {}
         left: dict[JobId, float] = {}

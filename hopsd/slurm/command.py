@@ -32,7 +32,7 @@ _NO_ANSWER = (
     "Could not establish a configuration source",
 )
 
-_PLAIN = {"LC_ALL": "C", "SLURM_TIME_FORMAT": "standard", "SLURM_BITSTR_LEN": "0"}
+PLAIN = {"LC_ALL": "C", "SLURM_TIME_FORMAT": "standard", "SLURM_BITSTR_LEN": "0"}
 """Set whatever the administrator's own environment says, so that the output has one form
 and the numbers of an array's tasks are not cut short.
 """
@@ -43,9 +43,15 @@ def _is_name(word: str) -> bool:
     return not word.startswith("-") and "=" not in word
 
 
-def _refusal(shown: str, said: str) -> SlurmError:
+def shown(arguments: Sequence[str]) -> str:
+    """A command as errors name it."""
+    return " ".join(takewhile(_is_name, arguments))
+
+
+def refusal(name: str, said: str) -> SlurmError:
+    """The error for a command that failed with these words: Slurm refused, or is away."""
     away = any(words in said for words in _NO_ANSWER)
-    return (SlurmUnavailableError if away else SlurmError)(f"{shown}: {said}")
+    return (SlurmUnavailableError if away else SlurmError)(f"{name}: {said}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +72,11 @@ class SlurmCommands:
             SlurmUnavailableError: no command, no answer in time, or slurmctld is away.
             SlurmError: Slurm refused; with its own message.
         """
-        shown = " ".join(takewhile(_is_name, arguments))
+        name = shown(arguments)
         try:
             done = subprocess.run(
                 arguments,
-                env={**os.environ, **self.environment, **_PLAIN},
+                env={**os.environ, **self.environment, **PLAIN},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=self.timeout_seconds,
@@ -80,14 +86,14 @@ class SlurmCommands:
             # With a missing configuration, Slurm's commands say so and try for a minute (22.05).
             lines = (error.stderr or b"").decode(errors="replace").strip().splitlines()
             raise SlurmUnavailableError(
-                f"{shown}: no answer within {self.timeout_seconds:g} s"
+                f"{name}: no answer within {self.timeout_seconds:g} s"
                 + (f"; it said: {lines[-1]}" if lines else "")
             ) from error
         except OSError as error:
-            raise SlurmUnavailableError(f"{shown}: {error.strerror or error}") from error
+            raise SlurmUnavailableError(f"{name}: {error.strerror or error}") from error
         if done.returncode:
             said = (done.stderr or done.stdout).decode(errors="replace").strip()
-            raise _refusal(shown, said or f"exit code {done.returncode}")
+            raise refusal(name, said or f"exit code {done.returncode}")
         return done.stdout.decode(errors="replace")
 
     def run_until(self, words: str, *arguments: str) -> None:
@@ -96,12 +102,12 @@ class SlurmCommands:
         Raises:
             SlurmUnavailableError, SlurmError: as for :meth:`run`.
         """
-        shown = " ".join(takewhile(_is_name, arguments))
+        name = shown(arguments)
         said: list[str] = []
         try:
             with subprocess.Popen(
                 arguments,
-                env={**os.environ, **self.environment, **_PLAIN},
+                env={**os.environ, **self.environment, **PLAIN},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -121,11 +127,11 @@ class SlurmCommands:
                 finally:
                     late.cancel()
         except OSError as error:
-            raise SlurmUnavailableError(f"{shown}: {error.strerror or error}") from error
+            raise SlurmUnavailableError(f"{name}: {error.strerror or error}") from error
         if not in_time:
-            raise SlurmUnavailableError(f"{shown}: no answer within {self.timeout_seconds:g} s")
+            raise SlurmUnavailableError(f"{name}: no answer within {self.timeout_seconds:g} s")
         if code:
-            raise _refusal(shown, "".join(said).strip() or f"exit code {code}")
+            raise refusal(name, "".join(said).strip() or f"exit code {code}")
 
     def try_submission(self, words: Sequence[str]) -> tuple[bool, str]:
         """Whether ``sbatch WORDS`` would create a job, and its output; none is created.
@@ -138,7 +144,7 @@ class SlurmCommands:
         try:
             done = subprocess.run(
                 ("sbatch", "--test-only", *words),
-                env={**os.environ, **self.environment, **_PLAIN, "HOPS_CHECK": "1"},
+                env={**os.environ, **self.environment, **PLAIN, "HOPS_CHECK": "1"},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=self.timeout_seconds,

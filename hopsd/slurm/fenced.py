@@ -74,3 +74,6 @@ class FencedAdapter:
             begin_now=begin_now,
             partition=partition,
         )
+
+    def finish(self) -> None:
+        self._adapter.finish()

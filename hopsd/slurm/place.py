@@ -34,6 +34,9 @@ from hopsd.slurm.watch import ApplySettings, Watch, refusals
 # time 120 s after the requeue, which a placement clears.
 _REST_SECONDS = 1.1
 
+# Their numbers fit a line of scontrol's, and they take a fraction of a command's time-out.
+_RELEASED_AT_ONCE = 400
+
 _HOLDING = frozenset({SlurmState.RUNNING, SlurmState.SUSPENDED})
 
 HELD_MEANWHILE = "its owner or an operator holds it"
@@ -210,11 +213,14 @@ class Placer:
         self._adapter.place(replace(placement, partition=partition))
 
     def _release(self, jobs: list[JobId], errors: dict[JobId, str]) -> None:
-        """Release all in one request; if Slurm refuses, one by one, to find which it refuses."""
+        """Release many in one request; if Slurm refuses, one by one, to find which it refuses."""
+        for at in range(0, len(jobs), _RELEASED_AT_ONCE):
+            self._release_together(jobs[at : at + _RELEASED_AT_ONCE], errors)
+
+    def _release_together(self, jobs: Sequence[JobId], errors: dict[JobId, str]) -> None:
         together: dict[JobId, str] = {}
-        if jobs:
-            with refusals(together, jobs[0]):
-                self._adapter.release(jobs)
+        with refusals(together, jobs[0]):
+            self._adapter.release(jobs)
         if together:
             seen = self._watch.jobs()
             for job in jobs:

@@ -37,6 +37,7 @@ from hopsd.slurm.parse import (
     task_reading,
 )
 from hopsd.slurm.script import Scripts
+from hopsd.slurm.session import ScontrolSession
 from hopsd.slurm.shadow.plain import as_hops_job
 from hopsd.slurm.shape import (
     Release,
@@ -59,6 +60,8 @@ from hopsd.slurm.submit_line import SubmitLines, submit_lines
 
 _REGISTRATION_SECONDS = 30.0
 _GROUPS_SECONDS = 60.0
+_NAMED = 5
+"""Nodes that a sentence names; there may be thousands."""
 
 # What scancel says before it sends a signal again: slurmctld delivers a signal to a task but still
 # reports a refusal while other tasks of the array wait (22.05 to 26.05).
@@ -80,6 +83,7 @@ class ScontrolAdapter:
     ) -> None:
         """``shadow``: plain jobs with GPUs are read as hops jobs that nobody may move."""
         self._commands = commands or SlurmCommands()
+        self._session = ScontrolSession(self._commands)
         self._partitions = tuple(partitions)
         self._clock = clock
         self._shadow = shadow
@@ -158,7 +162,7 @@ class ScontrolAdapter:
 
     def release(self, jobs: Sequence[JobId]) -> None:
         if jobs:
-            self._commands.run("scontrol", "release", ",".join(map(self._called, jobs)))
+            self._session.run("release", ",".join(map(self._called, jobs)))
 
     def signal(self, job: JobId, signal: str, scope: SignalScope) -> None:
         flags = {SignalScope.BATCH: ["--batch"], SignalScope.ALL: ["--full"]}.get(scope, [])
@@ -170,7 +174,10 @@ class ScontrolAdapter:
 
     def requeue_hold(self, job: JobId, *, ended: bool = False) -> None:
         words = [] if ended else ["incomplete"]
-        self._commands.run("scontrol", "requeuehold", *words, job)
+        self._session.run("requeuehold", *words, job)
+
+    def finish(self) -> None:
+        self._session.close()
 
     def unpin(
         self,
@@ -218,7 +225,7 @@ class ScontrolAdapter:
         return self._known_release
 
     def _update(self, job: JobId, *words: str) -> None:
-        self._commands.run("scontrol", "update", f"jobid={self._called(job)}", *words)
+        self._session.run("update", f"jobid={self._called(job)}", *words)
 
     def _called(self, job: JobId) -> str:
         """The job's id for Slurm: an array alone would mean all its tasks, running ones too."""
@@ -335,8 +342,10 @@ class ScontrolAdapter:
         if self._unheard_since is None:
             self._unheard_since = now
         if now - self._unheard_since < _REGISTRATION_SECONDS:
+            more = f" and {len(unheard) - _NAMED} others" if len(unheard) > _NAMED else ""
             raise SlurmUnavailableError(
-                f"slurmctld has just started and has not heard from {', '.join(unheard)}"
+                "slurmctld has just started and has not heard from"
+                f" {', '.join(unheard[:_NAMED])}{more}"
             )
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from hopsd.errors import SlurmError, SlurmUnavailableError
 from hopsd.model.ids import JobId, UserName
 from hopsd.model.reading import JobReading
 from hopsd.slurm.command import SlurmCommands
+from hopsd.slurm.session import ScontrolSession
 
 DIGITS = 12
-AT_ONCE = 8
-"""Commands that run at a time: after a start there may be a thousand jobs to ask about."""
 
 _Key = tuple[JobId, UserName, str]
 
@@ -40,21 +40,33 @@ class Scripts:
         new = {keys[job.id]: job for job in jobs if job.id in keys}
         new = {key: job for key, job in new.items() if key not in self._known}
         if new:
-            with ThreadPoolExecutor(AT_ONCE) as pool:
-                self._known |= zip(new, pool.map(self._ask, new.values()), strict=True)
+            self._learn(new)
         self._known = {key: self._known[key] for key in keys.values()}
         return {job: self._known[key] for job, key in keys.items()}
 
-    def _ask(self, job: JobReading) -> str:
-        try:
-            text = self._commands.run("scontrol", "write", "batch_script", job.array or job.id, "-")
-        except SlurmUnavailableError:
-            raise
-        except SlurmError:  # it has none, or has ended meanwhile
-            return ""
-        arguments = job.command.partition(" ")[2]
-        said = f"{text}\0{arguments}".encode(errors="replace")
-        return hashlib.sha256(said).hexdigest()[:DIGITS]
+    def _learn(self, jobs: Mapping[_Key, JobReading]) -> None:
+        """After a start there may be thousands. What is known stays known if Slurm goes away."""
+        with (
+            tempfile.TemporaryDirectory(prefix="hops-") as folder,
+            ScontrolSession(self._commands) as session,
+        ):
+            for key, job in jobs.items():
+                self._known[key] = _hash(session, job, Path(folder) / "script")
+
+
+def _hash(session: ScontrolSession, job: JobReading, path: Path) -> str:
+    """Of the script, which Slurm's command writes to ``path``, and its arguments."""
+    try:
+        session.run("write", "batch_script", job.array or job.id, str(path))
+        text = path.read_bytes().decode(errors="replace")
+        path.unlink()
+    except SlurmUnavailableError:
+        raise
+    except (SlurmError, FileNotFoundError):  # it has none, or has ended meanwhile
+        return ""
+    arguments = job.command.partition(" ")[2]
+    said = f"{text}\0{arguments}".encode(errors="replace")
+    return hashlib.sha256(said).hexdigest()[:DIGITS]
 
 
 def _key(job: JobReading) -> _Key:

@@ -41,6 +41,7 @@ class FakeSlurm:
         self.cores: dict[JobId, int] = {}
         self.nodes = tuple(NodeReading(name, GpuType("t"), 8, 32) for name in NODES)
         self.calls: list[tuple[str, object]] = []
+        self.finished = False
         self.on_signal: Callable[[JobReading], JobReading] = lambda job: job
         self.refuse: set[str] = set()
         self.later: list[tuple[float, Callable[[], None]]] = []
@@ -127,6 +128,9 @@ class FakeSlurm:
     ) -> None:
         assert comment.endswith(" #hops-released")
         self.asked("unpin begin" if begin_now else "unpin", job)
+
+    def finish(self) -> None:
+        self.finished = True
 
     def writes(self) -> list[str]:
         return [what for what, _ in self.calls]

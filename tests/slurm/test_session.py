@@ -1,0 +1,135 @@
+"""One scontrol for many requests: each has its own answer, and the words are never a user's."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hopsd.errors import SlurmError, SlurmUnavailableError
+from hopsd.slurm.command import SlurmCommands
+from hopsd.slurm.session import ScontrolSession
+
+LIKE_SCONTROL = """
+    import os, sys, time
+    log = open(sys.argv[1], "a")
+    if sys.argv[2:]:
+        print("once", *map(repr, sys.argv[2:]), file=log)
+        sys.exit()
+    print("begun", file=log, flush=True)
+    print("scontrol: error: an old key in slurm.conf", file=sys.stderr, flush=True)
+    for line in sys.stdin:
+        words = line.split()
+        if not words:
+            continue
+        elif words[0].startswith("hops-"):
+            print("invalid keyword:", words[0], file=sys.stderr, flush=True)
+            continue
+        print("said", *words, file=log, flush=True)
+        if words[-1] == "99":
+            print("Invalid job id specified for job 99", file=sys.stderr, flush=True)
+        elif words[-1] == "lies":
+            print("invalid keyword: hops-0123456789abcdef\\nrefused", file=sys.stderr, flush=True)
+        elif words[-1] == "away":
+            print("slurm_update error: Connection refused", file=sys.stderr, flush=True)
+        elif words[-1] == "silence":
+            time.sleep(60)
+        elif words[-1] == "dies":
+            print("Segmentation fault", file=sys.stderr, flush=True)
+            os._exit(1)
+    print("ended", file=log, flush=True)
+"""
+
+
+class Session(ScontrolSession):
+    """Over a program that answers as scontrol does, and notes what it was told."""
+
+    def __init__(self, folder: Path, seconds: float = 30.0) -> None:
+        program, self._log = folder / "scontrol.py", folder / "log"
+        program.write_text(textwrap.dedent(LIKE_SCONTROL))
+        self._log.touch()
+        commands = SlurmCommands(seconds)
+        super().__init__(commands, (sys.executable, str(program), str(self._log)))
+
+    @property
+    def log(self) -> list[str]:
+        return self._log.read_text().splitlines()
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    with Session(tmp_path) as started:
+        yield started
+
+
+def test_one_process_carries_out_all_and_ends(session: Session) -> None:
+    session.run("update", "jobid=1", "reqnodelist=n[0-3],n7", "tresPerJob=")
+    session.run("release", "1,2,17_[0-4]")
+    session.close()
+    assert session.log == [
+        "begun",
+        "said update jobid=1 reqnodelist=n[0-3],n7 tresPerJob=",
+        "said release 1,2,17_[0-4]",
+        "ended",
+    ]
+
+
+def test_a_refusal_is_that_requests_alone(session: Session) -> None:
+    session.run("release", "1")
+    with pytest.raises(SlurmError, match="release 99: Invalid job id specified") as refused:
+        session.run("release", "99")
+    assert not isinstance(refused.value, SlurmUnavailableError)
+    session.run("release", "2")
+    assert session.log.count("begun") == 1
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["comment=a b", "comment=a\nrelease 7", "comment='a", 'comment="a"', "comment=\\x", "comment=é",
+     "comment=\t", "comment=a\x0bb", "!!", ""],
+)  # fmt: skip
+def test_text_of_a_user_is_one_word_of_a_process_of_its_own(session: Session, word: str) -> None:
+    session.run("update", "jobid=1", word)
+    assert session.log == [f"once 'update' 'jobid=1' {word!r}"]
+
+
+def test_a_line_longer_than_scontrol_reads_goes_alone(session: Session) -> None:
+    """Without readline, scontrol takes it for the end of its input (22.05 to 26.05)."""
+    jobs = ",".join(map(str, range(10_000, 11_000)))
+    session.run("release", jobs)
+    assert session.log == [f"once 'release' '{jobs}'"]
+
+
+def test_an_answer_cannot_pretend_to_be_the_end_of_another(session: Session) -> None:
+    with pytest.raises(SlurmError, match="refused"):
+        session.run("update", "lies")
+    session.run("release", "2")
+
+
+@pytest.mark.parametrize(
+    ("word", "told"), [("away", "Connection refused"), ("dies", "Segmentation fault")]
+)
+def test_slurm_away_ends_it_and_the_next_request_starts_anew(
+    session: Session, word: str, told: str
+) -> None:
+    with pytest.raises(SlurmUnavailableError, match=f"scontrol update {word}: .*{told}"):
+        session.run("update", word)
+    session.run("release", "2")
+    assert session.log.count("begun") == 2
+
+
+def test_no_answer_in_time(tmp_path: Path) -> None:
+    with (
+        Session(tmp_path, seconds=2.0) as session,
+        pytest.raises(SlurmUnavailableError, match="scontrol update silence: no answer within 2 s"),
+    ):
+        session.run("update", "silence")
+
+
+def test_no_such_program() -> None:
+    session = ScontrolSession(SlurmCommands(), ("no-such-scontrol",))
+    with pytest.raises(SlurmUnavailableError, match="scontrol release"):
+        session.run("release", "1")
