@@ -104,7 +104,8 @@ class Placer:
 
     Each starts as soon as its GPUs are free and Slurm's way of filling nodes gives exactly the
     planned ones. A job that does not start delays only uneven jobs on its nodes, and all jobs share
-    one start time-out.
+    one start time-out, which begins anew whenever some have started: Slurm needs its time for
+    thousands.
     """
 
     def __init__(self, adapter: Adapter, watch: Watch, settings: ApplySettings) -> None:
@@ -137,7 +138,10 @@ class Placer:
                 results |= refused
                 begun = self._watch.ticks() if begun is None else begun
             if starting and begun is not None:
-                results |= self._settled(starting, begun + timeout)
+                settled = self._settled(starting, begun + timeout)
+                results |= settled
+                if any(result.status is OutcomeStatus.DONE for result in settled.values()):
+                    begun = self._watch.ticks()
             for job in results:
                 starting.pop(job, None)
         return results

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
 
 from hopsd.errors import SlurmError, SlurmUnavailableError
 from hopsd.model.ids import JobId
@@ -36,7 +37,11 @@ class ApplySettings:
 
 
 class Watch:
-    """Polls the hops jobs until a condition holds or time runs out."""
+    """Polls the hops jobs until a condition holds or time runs out.
+
+    Between two looks it rests as long as the first one took: with thousands of jobs that is
+    seconds, in which Slurm starts jobs in place of telling of them.
+    """
 
     def __init__(
         self,
@@ -51,6 +56,7 @@ class Watch:
         self._clock = clock
         self._monotonic = monotonic
         self._sleep = sleep
+        self._rested = -inf
 
     def now(self) -> float:
         """The wall-clock time, for display: it may be changed at any moment."""
@@ -68,14 +74,25 @@ class Watch:
 
     def jobs(self) -> Jobs:
         """The hops jobs by id."""
-        return {job.id: job for job in self._adapter.jobs()}
+        begun = self._monotonic()
+        jobs = {job.id: job for job in self._adapter.jobs()}
+        ended = self._monotonic()
+        self._rested = ended + (ended - begun)
+        return jobs
 
     def until(self, holds: Callable[[Jobs], bool], seconds: float) -> Jobs:
         """Poll until ``holds`` is true or ``seconds`` have passed; returns the last reading."""
         deadline = self._monotonic() + seconds
+        self._rest(deadline)
         while not holds(jobs := self.jobs()) and self._monotonic() < deadline:
             self._sleep(self._poll_seconds)
+            self._rest(deadline)
         return jobs
+
+    def _rest(self, deadline: float) -> None:
+        seconds = min(self._rested, deadline) - self._monotonic()
+        if seconds > 0:
+            self._sleep(seconds)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -42,6 +43,7 @@ class FakeSlurm:
         self.nodes = tuple(NodeReading(name, GpuType("t"), 8, 32) for name in NODES)
         self.calls: list[tuple[str, object]] = []
         self.finished = False
+        self.begins: dict[JobId, float] = {}
         self.on_signal: Callable[[JobReading], JobReading] = lambda job: job
         self.refuse: set[str] = set()
         self.later: list[tuple[float, Callable[[], None]]] = []
@@ -94,7 +96,8 @@ class FakeSlurm:
         for job in jobs:
             self.released_at[job] = self.now
             self.change(job, hold=Hold.NONE)
-            self.later.append((self.now + 1.0, lambda job=job: self._run(job)))  # type: ignore[misc]
+            begins = self.now + self.begins.get(job, 1.0)
+            self.later.append((begins, lambda job=job: self._run(job)))  # type: ignore[misc]
 
     def _run(self, job: JobId) -> None:
         target = self.placed[job]
@@ -658,3 +661,69 @@ def test_outcomes_tell_the_truth_and_a_second_time_changes_nothing(
     slurm.calls.clear()
     assert set(statuses(port(slurm).apply(done))) <= {OutcomeStatus.UNCHANGED}
     assert not slurm.calls
+
+
+def test_what_is_kept_for_writes_goes_at_the_end_of_a_plan(slurm: FakeSlurm) -> None:
+    job = slurm.add(1)
+    slurm.refuse = {"place"}
+    port(slurm).apply([start(job, n0=1)])
+    assert slurm.finished
+
+
+def test_thousands_are_released_in_parts_and_a_refusal_is_of_one_job(slurm: FakeSlurm) -> None:
+    """One command for all of them took longer than a command may."""
+    slurm.nodes = tuple(NodeReading(NodeName(f"n{i}"), GpuType("t"), 8, 32) for i in range(150))
+    jobs = [slurm.add(i) for i in range(1000)]
+    held = jobs[450]
+    release = slurm.release
+
+    def a_person_is_faster(some: Sequence[JobId]) -> None:
+        if held in some:
+            slurm.change(held, hold=Hold.USER)
+            slurm.asked("release", tuple(some))
+            raise SlurmError(f"access denied for job {held}")
+        release(some)
+
+    slurm.release = a_person_is_faster  # type: ignore[method-assign]
+    outcomes = port(slurm).apply([start(job, **{f"n{int(job) // 8}": 1}) for job in jobs])
+    assert [o.step.job for o in outcomes if o.status is not OutcomeStatus.DONE] == [held]
+    asked = [about for what, about in slurm.calls if what == "release"]
+    assert all(isinstance(some, tuple) for some in asked)
+    assert [len(some) for some in asked if isinstance(some, tuple) and len(some) > 1] == [
+        *(400, 400, 200),
+    ]
+    assert slurm.table[held].hold is Hold.USER
+
+
+def test_while_others_start_nobody_is_late(slurm: FakeSlurm) -> None:
+    """Slurm needs more than the start time-out for thousands of jobs."""
+    jobs = [slurm.add(i) for i in range(10)]
+    steps = [start(job, n0=1) if int(job) < 8 else start(job, n1=1) for job in jobs]
+    slurm.begins = {job: 20.0 * (int(job) + 1) for job in jobs}
+    outcomes = port(slurm).apply(steps)
+    assert statuses(outcomes) == [OutcomeStatus.DONE] * 10
+    assert slurm.now >= 1200.0
+
+
+def test_none_of_them_starts(slurm: FakeSlurm) -> None:
+    jobs = [slurm.add(i) for i in range(2)]
+    slurm.begins = dict.fromkeys(jobs, 500.0)
+    outcomes = port(slurm).apply([start(job, n0=1) for job in jobs])
+    assert statuses(outcomes) == [OutcomeStatus.FAILED] * 2
+    assert slurm.now < 1040.0
+
+
+def test_a_slow_answer_is_not_asked_for_all_the_time(slurm: FakeSlurm) -> None:
+    """squeue takes seconds for thousands of jobs."""
+    job = slurm.add(1)
+    slurm.begins = {job: 25.0}
+    jobs, looks = slurm.jobs, []
+
+    def slow() -> Sequence[JobReading]:
+        looks.append(slurm.now)
+        slurm.sleep(4.0)
+        return jobs()
+
+    slurm.jobs = slow  # type: ignore[method-assign]
+    assert statuses(port(slurm).apply([start(job, n0=1)])) == [OutcomeStatus.DONE]
+    assert all(after - before >= 8.0 for before, after in pairwise(looks[1:]))
