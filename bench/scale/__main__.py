@@ -257,6 +257,7 @@ def main() -> None:
     parser.add_argument(
         "--changes", type=int, default=20, help="jobs that end and come before each"
     )
+    parser.add_argument("--plan-seconds", type=float, default=60.0, help="a plan's time limit")
     parser.add_argument("--port", choices=[p.value for p in PortName], default="auto")
     parser.add_argument("--state", type=Path, help="keep the submitted jobs here, for the next run")
     args = parser.parse_args()
@@ -283,7 +284,7 @@ def _controller(
     config = Config(
         slurm=SlurmConfig(port=PortName(args.port)),
         daemon=DaemonConfig(round_seconds=36000.0),
-        plan=PlanConfig(time_limit_seconds=600.0),
+        plan=PlanConfig(time_limit_seconds=args.plan_seconds),
         profiling=ProfilingConfig(enabled=False),
         knowledge=KnowledgeConfig(report_dir=str(cluster.directory)),
         throughput=_tables(),

@@ -127,7 +127,10 @@ class SlurmConfig:
         above=0,
     )
     start_timeout_seconds: float = option(
-        30.0, "How long a released job may take to start; after that it is held again.", above=0
+        30.0,
+        "How long a released job may take to start, counted from the last start of another of its"
+        " plan; after that it is held again.",
+        above=0,
     )
     cpus_per_gpu: int = option(1, "CPU cores given to a job for each GPU.", minimum=1)
     kept_cores: int = option(

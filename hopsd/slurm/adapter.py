@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
@@ -127,5 +128,5 @@ class Adapter(Protocol):
         ``partition`` replaces the job's; "" leaves it.
         """
 
-    def finish(self) -> None:
-        """What is kept for further writes may go: none follows for a while."""
+    def together(self) -> AbstractContextManager[None]:
+        """Within it, requests may share what each would need for itself, such as a process."""

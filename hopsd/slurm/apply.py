@@ -51,10 +51,8 @@ class SlurmPort:
         return self._adapter.read()
 
     def apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
-        try:
+        with self._adapter.together():
             return self._apply(steps)
-        finally:
-            self._adapter.finish()
 
     def _apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
         begun = self._watch.ticks()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
 from hopsd.model.asked import NOTHING_ASKED, Asked
 from hopsd.model.ids import JobId, NodeName
@@ -75,5 +76,5 @@ class FencedAdapter:
             partition=partition,
         )
 
-    def finish(self) -> None:
-        self._adapter.finish()
+    def together(self) -> AbstractContextManager[None]:
+        return self._adapter.together()

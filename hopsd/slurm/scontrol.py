@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -83,7 +84,7 @@ class ScontrolAdapter:
     ) -> None:
         """``shadow``: plain jobs with GPUs are read as hops jobs that nobody may move."""
         self._commands = commands or SlurmCommands()
-        self._session = ScontrolSession(self._commands)
+        self._session: ScontrolSession | None = None
         self._partitions = tuple(partitions)
         self._clock = clock
         self._shadow = shadow
@@ -162,7 +163,7 @@ class ScontrolAdapter:
 
     def release(self, jobs: Sequence[JobId]) -> None:
         if jobs:
-            self._session.run("release", ",".join(map(self._called, jobs)))
+            self._scontrol("release", ",".join(map(self._called, jobs)))
 
     def signal(self, job: JobId, signal: str, scope: SignalScope) -> None:
         flags = {SignalScope.BATCH: ["--batch"], SignalScope.ALL: ["--full"]}.get(scope, [])
@@ -174,10 +175,16 @@ class ScontrolAdapter:
 
     def requeue_hold(self, job: JobId, *, ended: bool = False) -> None:
         words = [] if ended else ["incomplete"]
-        self._session.run("requeuehold", *words, job)
+        self._scontrol("requeuehold", *words, job)
 
-    def finish(self) -> None:
-        self._session.close()
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        with ScontrolSession(self._commands) as session:
+            self._session = session
+            try:
+                yield
+            finally:
+                self._session = None
 
     def unpin(
         self,
@@ -225,7 +232,13 @@ class ScontrolAdapter:
         return self._known_release
 
     def _update(self, job: JobId, *words: str) -> None:
-        self._session.run("update", f"jobid={self._called(job)}", *words)
+        self._scontrol("update", f"jobid={self._called(job)}", *words)
+
+    def _scontrol(self, *words: str) -> None:
+        if self._session is None:
+            self._commands.run("scontrol", *words)
+        else:
+            self._session.run(*words)
 
     def _called(self, job: JobId) -> str:
         """The job's id for Slurm: an array alone would mean all its tasks, running ones too."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import pairwise
 
@@ -42,7 +43,6 @@ class FakeSlurm:
         self.cores: dict[JobId, int] = {}
         self.nodes = tuple(NodeReading(name, GpuType("t"), 8, 32) for name in NODES)
         self.calls: list[tuple[str, object]] = []
-        self.finished = False
         self.begins: dict[JobId, float] = {}
         self.on_signal: Callable[[JobReading], JobReading] = lambda job: job
         self.refuse: set[str] = set()
@@ -132,8 +132,8 @@ class FakeSlurm:
         assert comment.endswith(" #hops-released")
         self.asked("unpin begin" if begin_now else "unpin", job)
 
-    def finish(self) -> None:
-        self.finished = True
+    def together(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def writes(self) -> list[str]:
         return [what for what, _ in self.calls]
@@ -661,13 +661,6 @@ def test_outcomes_tell_the_truth_and_a_second_time_changes_nothing(
     slurm.calls.clear()
     assert set(statuses(port(slurm).apply(done))) <= {OutcomeStatus.UNCHANGED}
     assert not slurm.calls
-
-
-def test_what_is_kept_for_writes_goes_at_the_end_of_a_plan(slurm: FakeSlurm) -> None:
-    job = slurm.add(1)
-    slurm.refuse = {"place"}
-    port(slurm).apply([start(job, n0=1)])
-    assert slurm.finished
 
 
 def test_thousands_are_released_in_parts_and_a_refusal_is_of_one_job(slurm: FakeSlurm) -> None:

@@ -1,0 +1,91 @@
+"""Hashes of batch scripts: asked once, and never made up while Slurm is away."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hopsd.errors import SlurmUnavailableError
+from hopsd.model.ids import JobId, UserName
+from hopsd.model.reading import Hold, JobReading, SlurmState
+from hopsd.slurm.command import SlurmCommands
+from hopsd.slurm.script import Scripts
+
+SCONTROL = """#!{python}
+import pathlib, sys
+for line in sys.stdin:
+    words = line.split()
+    if words[:2] == ["write", "batch_script"]:
+        with open({log!r}, "a") as log:
+            print(words[2], file=log)
+        script = pathlib.Path({folder!r}, words[2])
+        if pathlib.Path({folder!r}, "away").exists():
+            sys.stderr.write("job script retrieval failed: Unable to contact slurm controller\\n")
+        elif script.exists():
+            pathlib.Path(words[3]).write_bytes(script.read_bytes())
+        else:
+            sys.stderr.write("job script retrieval failed: Invalid job id specified\\n")
+    elif words:
+        sys.stderr.write("invalid keyword: " + words[0] + "\\n")
+    sys.stderr.flush()
+"""
+
+JOB = JobReading(
+    JobId("1"), UserName("ann"), 1000, "train", "hops:reqs=2", "main", SlurmState.PENDING, 0.0,
+    Hold.HOPS, command="/home/ann/train.sh --fast",
+)  # fmt: skip
+
+
+class Site:
+    """Slurm's scripts by job, and the jobs that were asked about."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._log = folder, folder / "log"
+        program = folder / "bin" / "scontrol"
+        program.parent.mkdir()
+        words = {"python": sys.executable, "log": str(self._log), "folder": str(folder)}
+        program.write_text(SCONTROL.format(**words))
+        program.chmod(0o755)
+        path = f"{program.parent}:{os.environ['PATH']}"
+        self.scripts = Scripts(SlurmCommands(environment={"PATH": path}))
+
+    def has(self, job: str, script: bytes) -> None:
+        (self._folder / job).write_bytes(script)
+
+    def away(self, *, is_away: bool) -> None:
+        mark = self._folder / "away"
+        mark.touch() if is_away else mark.unlink()
+
+    @property
+    def asked(self) -> list[str]:
+        return self._log.read_text().split()
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def test_each_is_asked_about_once(site: Site) -> None:
+    site.has("1", b"#!/bin/sh\r\nhops-0123456789abcdef\n\xff")
+    site.has("2", b"#!/bin/sh\n")
+    jobs = [replace(JOB, id=JobId(number)) for number in "123"]
+    first = site.scripts.of(jobs)
+    assert first["1"] == "6863563154df"
+    assert first["3"] == ""
+    assert first["1"] != first["2"]
+    assert site.scripts.of(jobs) == first
+    assert site.asked == ["1", "2", "3"]
+
+
+def test_while_slurm_is_away_no_script_counts_as_empty(site: Site) -> None:
+    site.has("1", b"#!/bin/sh\n")
+    site.away(is_away=True)
+    with pytest.raises(SlurmUnavailableError):
+        site.scripts.of([JOB])
+    site.away(is_away=False)
+    assert len(site.scripts.of([JOB])["1"]) == 12
