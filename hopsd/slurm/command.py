@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
+import secrets
+import selectors
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
 from threading import Timer
+from types import TracebackType
+from typing import IO, cast
 
 from hopsd.errors import SlurmError, SlurmUnavailableError
 
@@ -32,10 +39,18 @@ _NO_ANSWER = (
     "Could not establish a configuration source",
 )
 
-PLAIN = {"LC_ALL": "C", "SLURM_TIME_FORMAT": "standard", "SLURM_BITSTR_LEN": "0"}
+_PLAIN = {"LC_ALL": "C", "SLURM_TIME_FORMAT": "standard", "SLURM_BITSTR_LEN": "0"}
 """Set whatever the administrator's own environment says, so that the output has one form
 and the numbers of an array's tasks are not cut short.
 """
+
+
+# What stands for itself on scontrol's command line: neither spaces nor quotes, nor what readline
+# takes for an editing command. Comments and other text of users may have anything.
+_PLAIN_WORD = re.compile(r"[\w.,:;=/+%@#\[\]()*-]+", re.ASCII)
+
+# scontrol takes 128 words a line, and without readline 4,095 characters.
+_WORDS_MAX, _LINE_MAX = 100, 4000
 
 
 def _is_name(word: str) -> bool:
@@ -43,12 +58,12 @@ def _is_name(word: str) -> bool:
     return not word.startswith("-") and "=" not in word
 
 
-def shown(arguments: Sequence[str]) -> str:
+def _shown(arguments: Sequence[str]) -> str:
     """A command as errors name it."""
     return " ".join(takewhile(_is_name, arguments))
 
 
-def refusal(name: str, said: str) -> SlurmError:
+def _refusal(name: str, said: str) -> SlurmError:
     """The error for a command that failed with these words: Slurm refused, or is away."""
     away = any(words in said for words in _NO_ANSWER)
     return (SlurmUnavailableError if away else SlurmError)(f"{name}: {said}")
@@ -72,11 +87,11 @@ class SlurmCommands:
             SlurmUnavailableError: no command, no answer in time, or slurmctld is away.
             SlurmError: Slurm refused; with its own message.
         """
-        name = shown(arguments)
+        name = _shown(arguments)
         try:
             done = subprocess.run(
                 arguments,
-                env={**os.environ, **self.environment, **PLAIN},
+                env={**os.environ, **self.environment, **_PLAIN},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=self.timeout_seconds,
@@ -93,7 +108,7 @@ class SlurmCommands:
             raise SlurmUnavailableError(f"{name}: {error.strerror or error}") from error
         if done.returncode:
             said = (done.stderr or done.stdout).decode(errors="replace").strip()
-            raise refusal(name, said or f"exit code {done.returncode}")
+            raise _refusal(name, said or f"exit code {done.returncode}")
         return done.stdout.decode(errors="replace")
 
     def run_until(self, words: str, *arguments: str) -> None:
@@ -102,12 +117,12 @@ class SlurmCommands:
         Raises:
             SlurmUnavailableError, SlurmError: as for :meth:`run`.
         """
-        name = shown(arguments)
+        name = _shown(arguments)
         said: list[str] = []
         try:
             with subprocess.Popen(
                 arguments,
-                env={**os.environ, **self.environment, **PLAIN},
+                env={**os.environ, **self.environment, **_PLAIN},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -131,7 +146,7 @@ class SlurmCommands:
         if not in_time:
             raise SlurmUnavailableError(f"{name}: no answer within {self.timeout_seconds:g} s")
         if code:
-            raise refusal(name, "".join(said).strip() or f"exit code {code}")
+            raise _refusal(name, "".join(said).strip() or f"exit code {code}")
 
     def try_submission(self, words: Sequence[str]) -> tuple[bool, str]:
         """Whether ``sbatch WORDS`` would create a job, and its output; none is created.
@@ -144,7 +159,7 @@ class SlurmCommands:
         try:
             done = subprocess.run(
                 ("sbatch", "--test-only", *words),
-                env={**os.environ, **self.environment, **PLAIN, "HOPS_CHECK": "1"},
+                env={**os.environ, **self.environment, **_PLAIN, "HOPS_CHECK": "1"},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=self.timeout_seconds,
@@ -153,3 +168,137 @@ class SlurmCommands:
         except (OSError, subprocess.TimeoutExpired) as error:
             raise SlurmUnavailableError(f"sbatch --test-only: {error}") from error
         return done.returncode == 0, done.stderr.decode(errors="replace")
+
+
+class ScontrolSession:
+    """One ``scontrol`` that carries out request after request; not for several threads.
+
+    Each ``scontrol`` of its own reads the cluster's whole configuration first: with thousands of
+    nodes that is most of the cost of thousands of updates. Without a command, ``scontrol`` reads
+    commands from its standard input, one a line, and goes on after one that Slurm refuses
+    (scontrol.c of 22.05 to 26.05). Its errors do not say which command they are of. So a word that
+    it does not know follows each, and its complaint about that word ends what was said about the
+    command.
+
+    Each is answered before the next one is sent, so whoever stops this process between two of them
+    stops the rest. The process starts with the first request, and again after :meth:`close` or a
+    failure.
+    """
+
+    def __init__(self, commands: SlurmCommands, program: tuple[str, ...] = ("scontrol",)) -> None:
+        self._commands = commands
+        self._program = program
+        self._running: _Running | None = None
+        self._said = b""
+
+    def run(self, *words: str) -> None:
+        """Carry out ``scontrol WORDS``; in a process of its own where the words need quotes.
+
+        Raises:
+            SlurmUnavailableError, SlurmError: as for :meth:`SlurmCommands.run`.
+        """
+        line = " ".join(words)
+        if len(words) > _WORDS_MAX or len(line) > _LINE_MAX or not all(map(_is_plain, words)):
+            self._commands.run(*self._program, *words)
+            return
+        name = _shown(("scontrol", *words))
+        if self._running is None:
+            self._running = self._started(name)
+            self._ask("", name)  # what it has to say about its configuration
+        if said := self._ask(line, name).strip():
+            error = _refusal(name, said)
+            if isinstance(error, SlurmUnavailableError):
+                self._end()
+            raise error
+
+    def __enter__(self) -> ScontrolSession:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process; a later request starts another one."""
+        self._end(patience=self._commands.timeout_seconds)
+
+    def _started(self, name: str) -> _Running:
+        # readline reads no settings of the account's own, and draws nothing.
+        plain = {"INPUTRC": "/dev/null", "TERM": "dumb"}
+        try:
+            process = subprocess.Popen(
+                self._program,
+                env={**os.environ, **self._commands.environment, **_PLAIN, **plain},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+            )
+        except OSError as error:
+            raise SlurmUnavailableError(f"{name}: {error.strerror or error}") from error
+        self._said = b""
+        return _Running(process, cast(IO[bytes], process.stdin), cast(IO[bytes], process.stderr))
+
+    def _ask(self, line: str, name: str) -> str:
+        """What was said about one line."""
+        running = cast(_Running, self._running)
+        # Not to be guessed by whoever can bring a text of theirs into an error message.
+        mark = f"hops-{secrets.token_hex(8)}"
+        end = f"invalid keyword: {mark}\n".encode()
+        with suppress(OSError):  # it has ended, and its last words say why
+            running.stdin.write(f"{line}\n{mark}\n".encode())
+            running.stdin.flush()
+        try:
+            self._read_until(end, running.stderr.fileno())
+        except TimeoutError as error:
+            last = self._said.decode(errors="replace").strip().splitlines()[-1:]
+            self._end()
+            raise SlurmUnavailableError("; it said: ".join([f"{name}: {error}", *last])) from error
+        said, ended, self._said = self._said.partition(end)
+        told = said.decode(errors="replace")
+        if not ended:
+            self._end()
+            raise SlurmUnavailableError(f"{name}: {told.strip() or 'scontrol ended'}")
+        return told
+
+    def _read_until(self, end: bytes, stderr: int) -> None:
+        """Read what it says up to ``end``, or all of it if it ends."""
+        seconds = self._commands.timeout_seconds
+        deadline = time.monotonic() + seconds
+        with selectors.DefaultSelector() as selector:
+            selector.register(stderr, selectors.EVENT_READ)
+            while end not in self._said:
+                if not selector.select(max(0.0, deadline - time.monotonic())):
+                    raise TimeoutError(f"no answer within {seconds:g} s")
+                part = os.read(stderr, 65536)
+                if not part:
+                    return
+                self._said += part
+
+    def _end(self, patience: float = 0.0) -> None:
+        """Close its input, which ends it, and kill it if it has not ended after that time."""
+        running, self._running = self._running, None
+        if running is None:
+            return
+        with suppress(OSError):
+            running.stdin.close()
+        try:
+            running.process.wait(patience)
+        except subprocess.TimeoutExpired:
+            running.process.kill()
+            running.process.wait()
+        running.stderr.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    process: subprocess.Popen[bytes]
+    stdin: IO[bytes]
+    stderr: IO[bytes]
+
+
+def _is_plain(word: str) -> bool:
+    return _PLAIN_WORD.fullmatch(word) is not None

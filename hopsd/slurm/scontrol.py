@@ -18,7 +18,7 @@ from hopsd.model.reading import JobReading, NodeReading, Reading, SiteMemory
 from hopsd.model.site import Licence
 from hopsd.slurm.accounting.rules import SiteRulesReader
 from hopsd.slurm.adapter import Placement, SignalScope
-from hopsd.slurm.command import SlurmCommands
+from hopsd.slurm.command import ScontrolSession, SlurmCommands
 from hopsd.slurm.mixed import OTHER_TYPE_SINCE, places, with_idle_shares
 from hopsd.slurm.ordering.arrays import in_turn
 from hopsd.slurm.ordering.dependency import awaited
@@ -38,7 +38,6 @@ from hopsd.slurm.parse import (
     task_reading,
 )
 from hopsd.slurm.script import Scripts
-from hopsd.slurm.session import ScontrolSession
 from hopsd.slurm.shadow.plain import as_hops_job
 from hopsd.slurm.shape import (
     Release,

@@ -10,8 +10,7 @@ from pathlib import Path
 from hopsd.errors import SlurmError, SlurmUnavailableError
 from hopsd.model.ids import JobId, UserName
 from hopsd.model.reading import JobReading
-from hopsd.slurm.command import SlurmCommands
-from hopsd.slurm.session import ScontrolSession
+from hopsd.slurm.command import ScontrolSession, SlurmCommands
 
 DIGITS = 12
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from hopsd.errors import SlurmError, SlurmUnavailableError
-from hopsd.slurm.command import SlurmCommands
-from hopsd.slurm.session import ScontrolSession
+from hopsd.slurm.command import ScontrolSession, SlurmCommands
 
 LIKE_SCONTROL = """
     import os, sys, time
