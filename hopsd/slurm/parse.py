@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -79,11 +80,11 @@ _FIELD = re.compile(r"(\w+)=(\S*)")
 
 def number(value: Any) -> float | None:
     """A JSON number of either schema: plain (22.05) or ``{set, infinite, number}``."""
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):  # json's own: this is asked twenty times a job
         if not value.get("set") or value.get("infinite"):
             return None
         value = value.get("number")
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
 def state_words(job: Mapping[str, Any]) -> tuple[str, ...]:
@@ -92,7 +93,8 @@ def state_words(job: Mapping[str, Any]) -> tuple[str, ...]:
     return (words,) if isinstance(words, str) else tuple(words)
 
 
-def slurm_state(words: Iterable[str]) -> SlurmState:
+@lru_cache(maxsize=1000)
+def slurm_state(words: tuple[str, ...]) -> SlurmState:
     """The state to act on: a job that is still cleaning up is COMPLETING, whatever comes next."""
     given = set(words)
     if "COMPLETING" in given:
