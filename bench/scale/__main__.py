@@ -53,10 +53,11 @@ WORKLOADS = 40
 SUBMITTERS = 2
 SETTINGS = (
     *("SlurmdTimeout=0", "TreeWidth=65533", "MaxJobCount=100000", "MessageTimeout=60"),
-    "SchedulerParameters=batch_sched_delay=0,sched_interval=5,default_queue_depth=20000",
+    "SchedulerParameters=default_queue_depth=20000,sched_interval=5,sched_min_interval=1000000",
 )
 """slurmd are never asked whether they live, and each is told of its jobs directly. What a site of
-this size would set: jobs that Slurm remembers, and how many of them one cycle looks at."""
+this size would set: how many jobs Slurm remembers, how many of them one scheduling cycle looks at,
+and a second between two cycles, so that requests are answered meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)

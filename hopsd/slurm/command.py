@@ -52,6 +52,8 @@ _PLAIN_WORD = re.compile(r"[\w.,:;=/+%@#\[\]()*-]+", re.ASCII)
 # scontrol takes 128 words a line, and without readline 4,095 characters.
 _WORDS_MAX, _LINE_MAX = 100, 4000
 
+_NAME_MAX = 80
+
 
 def _is_name(word: str) -> bool:
     """Whether a word belongs to the command's name (``scontrol update``); errors omit options."""
@@ -59,8 +61,9 @@ def _is_name(word: str) -> bool:
 
 
 def _shown(arguments: Sequence[str]) -> str:
-    """A command as errors name it."""
-    return " ".join(takewhile(_is_name, arguments))
+    """A command as errors name it; ids may be many."""
+    name = " ".join(takewhile(_is_name, arguments))
+    return name if len(name) <= _NAME_MAX else f"{name[:_NAME_MAX]}..."
 
 
 def _refusal(name: str, said: str) -> SlurmError:

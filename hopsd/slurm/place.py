@@ -34,8 +34,9 @@ from hopsd.slurm.watch import ApplySettings, Watch, refusals
 # time 120 s after the requeue, which a placement clears.
 _REST_SECONDS = 1.1
 
-# Their numbers fit a line of scontrol's, and they take a fraction of a command's time-out.
-_RELEASED_AT_ONCE = 400
+# scontrol asks for each of them. While slurmctld starts thousands of jobs, an answer took 0.1 s and
+# more (22.05): these take a fraction of a command's time-out, and their numbers fit one line.
+_RELEASED_AT_ONCE = 50
 
 _HOLDING = frozenset({SlurmState.RUNNING, SlurmState.SUSPENDED})
 
