@@ -136,7 +136,7 @@ def test_exit_codes(exit_code: object, expected: tuple[int, int]) -> None:
     ],
 )
 def test_states(words: list[str], state: SlurmState) -> None:
-    assert slurm_state(words) is state
+    assert slurm_state(tuple(words)) is state
 
 
 @pytest.mark.parametrize(
