@@ -7,6 +7,8 @@ import sys
 
 def printable(text: str) -> str:
     """One line without anything but printable characters; the others as Python writes them."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from rich.cells import cell_len
 from rich.console import Console
 
 from hopsd.ctl import render, status
@@ -198,6 +199,19 @@ def test_a_pipe_gets_every_row(monkeypatch: pytest.MonkeyPatch) -> None:
     told = CliRunner().invoke(status.status, []).stdout
     assert set(range(1000, 1500)) <= {int(n) for n in re.findall(r"^ *(\d{4}) ", told, re.M)}
     assert "more" not in told
+
+
+def test_a_long_list_has_each_row_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    waiting = [job(i, user=f"u{i}", reason=f"{i} " + "because " * 40) for i in range(1000, 3000)]
+    waiting[7]["name"] = "\N{CJK UNIFIED IDEOGRAPH-6A21}" * 3
+    render.show(view(document([job(1, **RUNNING)], waiting)))
+    told = capsys.readouterr().out.splitlines()
+    for row in waiting:
+        (line,) = (line for line in told if line.startswith(row["id"]))
+        for words in (row["user"], row["name"], row["reason"].rstrip()):
+            assert words in line
+    (named,) = (line for line in told if "u1007" in line)
+    assert cell_len(named[: named.index("because")]) == len(told[-3][: told[-3].index("because")])
 
 
 def test_a_small_cluster_is_shown_as_it_is(show: Show) -> None:
