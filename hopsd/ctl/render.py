@@ -28,8 +28,8 @@ NARROWEST = 8
 """Of a column that is wrapped."""
 
 DRAWN = 200
-"""Rows of a table that is laid out. A longer one has a line for each row, as wide as it takes: it is
-searched rather than read, and to lay out 15,000 rows takes rich 9 s."""
+"""Rows of a table that is laid out. A longer one has a line for each row, as wide as it takes: it
+is searched rather than read, and to lay out 15,000 rows takes rich 9 s."""
 
 
 def table(
@@ -46,8 +46,8 @@ def table(
 
     ``wide`` columns are left out on consoles narrower than ``WIDE``. ``long`` columns and the last
     one are wrapped if there is too little room, and the others where even that is not enough:
-    nothing is ever cut. Of more than ``DRAWN`` rows each is one line. Rows beyond ``most`` are only counted; ``of``: how many rows there are, if
-    not all of them are given.
+    nothing is ever cut. Of more than ``DRAWN`` rows each is one line. Rows beyond ``most`` are only
+    counted; ``of``: how many rows there are, if not all of them are given.
     """
     rows = list(rows)
     kept = [i for i, name in enumerate(columns) if name not in wide or console.width >= WIDE]

@@ -19,23 +19,9 @@ from hopsd.model.allocation import Allocation
 T = TypeVar("T")
 
 
-def encode(value: Any) -> Any:  # noqa: PLR0911 - one return a kind of value
+def encode(value: Any) -> Any:
     """``value`` in a form that json.dumps accepts."""
-    if value is None or isinstance(value, bool | int):
-        return value
-    if isinstance(value, str):
-        return clean(value)
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if isinstance(value, Allocation):
-        return {clean(node): gpus for node, gpus in value}
-    if is_dataclass(value):
-        return {item.name: encode(getattr(value, item.name)) for item in fields(value)}
-    if isinstance(value, Mapping):
-        return {clean(str(key)): encode(item) for key, item in value.items()}
-    if isinstance(value, tuple | list):
-        return [encode(item) for item in value]
-    raise TypeError(f"{type(value).__name__} has no JSON form")
+    return _encoder(cast(Hashable, type(value)))(value)
 
 
 def decode(kind: type[T], value: Any) -> T:
@@ -48,6 +34,27 @@ def clean(text: str) -> str:
     if text.isascii() and "\0" not in text:
         return str(text)
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+
+
+@cache
+def _encoder(kind: Any) -> Callable[[Any], Any]:  # noqa: PLR0911 - one return a kind of type
+    """How values of exactly this type are written: there are millions in a tick."""
+    if issubclass(kind, bool | int | types.NoneType):
+        return lambda value: value
+    if issubclass(kind, str):
+        return clean
+    if issubclass(kind, float):
+        return lambda value: value if math.isfinite(value) else str(value)
+    if issubclass(kind, Allocation):
+        return lambda value: {clean(node): gpus for node, gpus in value}
+    if is_dataclass(kind):
+        names = [item.name for item in fields(kind)]
+        return lambda value: {name: encode(getattr(value, name)) for name in names}
+    if issubclass(kind, Mapping):
+        return lambda value: {clean(str(key)): encode(item) for key, item in value.items()}
+    if issubclass(kind, tuple | list):
+        return lambda value: [encode(item) for item in value]
+    raise TypeError(f"{kind.__name__} has no JSON form")
 
 
 @cache

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from operator import attrgetter
+from types import MappingProxyType
 from typing import Any
+
+from psycopg import sql
 
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId, UserName, WorkloadName
@@ -42,8 +48,64 @@ def raqlr(connection: Connection, since: float) -> float | None:
     return None if row is None else row[0]
 
 
-def save(connection: Connection, records: Iterable[JobRecord]) -> None:
+_MOVING = (
+    "seen",
+    "wait_seconds",
+    "run_seconds",
+    "run_seconds_by_type",
+    "attained_gpu_seconds",
+    "app_seconds",
+    "app_gpu_seconds",
+    "age_seconds",
+    "samples_done",
+    "restart_seconds",
+)
+"""What changes at every look at a job to which nothing happened."""
+
+_rest_of = attrgetter(*(item.name for item in fields(JobRecord) if item.name not in _MOVING))
+
+
+def save(
+    connection: Connection,
+    records: Iterable[JobRecord],
+    before: Mapping[JobId, JobRecord] = MappingProxyType({}),
+) -> None:
+    """Insert or replace; ``before``: open records as they are stored, as far as known.
+
+    Nearly all of 20,000 records differ in the figures of ``_MOVING`` alone, which is a third of
+    what would be written.
+    """
     jobs = {record.id: record for record in records}
+    moved = [
+        record
+        for record in jobs.values()
+        if (old := before.get(record.id)) is not None and _rest_of(old) == _rest_of(record)
+    ]
+    if _update(connection, moved):
+        jobs = {job: jobs[job] for job in jobs.keys() - {record.id for record in moved}}
+    _replace(connection, jobs)
+
+
+def _update(connection: Connection, moved: Sequence[JobRecord]) -> bool:
+    """Write the figures of ``_MOVING``; False if not all records are there."""
+    if not moved:
+        return True
+    names = ("id", "submit", *_MOVING)
+    rows = [{name: encode(getattr(record, name)) for name in names} for record in moved]
+    found = connection.execute(_MOVE, [json.dumps(rows, allow_nan=False)])
+    return found.rowcount == len(moved)
+
+
+_MOVE = sql.SQL(
+    "UPDATE jobs j SET {} FROM json_populate_recordset(NULL::jobs, %s) given"
+    " WHERE j.id = given.id AND j.submit = given.submit AND j.ended IS NULL"
+).format(
+    sql.SQL(", ").join(sql.SQL("{0} = given.{0}").format(sql.Identifier(name)) for name in _MOVING)
+)
+
+
+def _replace(connection: Connection, jobs: Mapping[JobId, JobRecord]) -> None:
+    """Write whole records, and where their jobs ran."""
     if not jobs:
         return
     rows = [_renamed(encode(record), _COLUMNS) for record in jobs.values()]

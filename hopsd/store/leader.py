@@ -70,6 +70,11 @@ class Leader:
                 raise
         self._beat(connection)
 
+    @property
+    def epoch(self) -> int | None:
+        """The number of its time in the lead; None: it does not lead, as far as it knows."""
+        return self._epoch
+
     def close(self) -> None:
         """Give leadership up."""
         self._epoch = None

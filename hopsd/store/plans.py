@@ -163,5 +163,6 @@ def _note_reasons(connection: Connection, waiting: Mapping[JobId, Reason], now: 
             }
             for job, reason in waiting.items()
         ],
-        on_conflict="ON CONFLICT (job) WHERE until IS NULL DO UPDATE SET text = excluded.text",
+        on_conflict="ON CONFLICT (job) WHERE until IS NULL DO UPDATE SET text = excluded.text"
+        " WHERE reasons.text <> excluded.text",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
@@ -35,6 +36,7 @@ from hopsd.store import diary, figures, jobs, journal, plans, profiling, through
 from hopsd.store.connection import Connection, Database
 from hopsd.store.history import DAY_SECONDS, job_document
 from hopsd.store.leader import Leader
+from hopsd.store.open_jobs import OpenJobs
 from hopsd.store.port import PlanId, PlanRecord
 
 
@@ -66,6 +68,8 @@ class PostgresStore:
         self._leader = leader
         self._tables = dict(tables or {})
         self._database = Database(dsn, wait_seconds)
+        self._open_jobs = OpenJobs()
+        self._records_lock = threading.RLock()
 
     def use_tables(self, tables: Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]]) -> None:
         """Use the operator's tables of a new configuration."""
@@ -94,12 +98,31 @@ class PostgresStore:
             yield connection
 
     def jobs(self) -> Mapping[JobId, JobRecord]:
-        with self._database.transaction() as connection:
-            return jobs.open_jobs(connection)
+        with self._records_lock:
+            epoch = self._leader.epoch if self._leader is not None else None
+            known = self._open_jobs.known(epoch)
+            if known is None:
+                with self._database.transaction() as connection:
+                    known = jobs.open_jobs(connection)
+                self._open_jobs.keep(epoch, known)
+            return dict(known)
 
     def save_jobs(self, records: Iterable[JobRecord]) -> None:
-        with self._writing() as connection:
-            jobs.save(connection, records)
+        records = tuple(records)
+        with self._records_lock, self._changing_records():
+            epoch = self._leader.epoch if self._leader is not None else None
+            with self._writing() as connection:
+                jobs.save(connection, records, self._open_jobs.known(epoch) or {})
+            self._open_jobs.saved(records)
+
+    @contextmanager
+    def _changing_records(self) -> Iterator[None]:
+        """After a failure it is unknown what was written."""
+        try:
+            yield
+        except BaseException:
+            self._open_jobs.forget()
+            raise
 
     def workloads_of(self, user: UserName) -> frozenset[WorkloadName]:
         with self._database.transaction() as connection:
@@ -166,11 +189,14 @@ class PostgresStore:
             return plans.begin(connection, record)
 
     def finish_plan(self, plan: PlanId, outcomes: Sequence[StepOutcome], finished: float) -> None:
+        vacated = [(o.step.job, o.vacated) for o in outcomes if o.vacated is not None]
+        if vacated:  # where they run is then no longer as their records tell
+            with self._records_lock:
+                self._open_jobs.forget()
         with self._writing() as connection:
             plans.finish(connection, plan, outcomes, finished)
-            for outcome in outcomes:
-                if outcome.vacated is not None:
-                    jobs.vacate(connection, outcome.step.job, outcome.vacated)
+            for job, at in vacated:
+                jobs.vacate(connection, job, at)
 
     def unfinished_plan(self) -> tuple[PlanId, PlanRecord] | None:
         with self._database.transaction() as connection:

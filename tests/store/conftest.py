@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 
 import pytest
 from fixtures_postgres import Databases, connected_store
 from memory_store import MemoryStore
 
+from hopsd.model.history import JobRecord
+from hopsd.model.ids import JobId
 from hopsd.store.history import History
+from hopsd.store.leader import Leader
+from hopsd.store.postgres import PostgresStore
 
 SERVERS = ["machine_postgres", "wheel_postgres"]
+LEADING = "leading"
 
 
 @pytest.fixture(params=SERVERS)
@@ -20,12 +26,44 @@ def databases(request: pytest.FixtureRequest) -> Databases:
     return found
 
 
+class Leading(PostgresStore):
+    """The store of a hopsd that leads: what it remembers of jobs is what is in the database."""
+
+    def __init__(self, dsn: str, leader: Leader) -> None:
+        self._other = PostgresStore(dsn)
+        super().__init__(dsn, leader=leader)
+
+    def jobs(self) -> Mapping[JobId, JobRecord]:
+        known = super().jobs()
+        assert known == self._other.jobs()
+        return known
+
+    def close(self) -> None:
+        super().close()
+        self._other.close()
+
+
+@contextmanager
+def leading_store(dsn: str) -> Iterator[Leading]:
+    with closing(Leader(dsn)) as leader, Leading(dsn, leader) as store:
+        leader.acquire()
+        store.jobs()
+        yield store
+
+
 @pytest.fixture(
-    params=["memory", *(pytest.param(server, marks=pytest.mark.live) for server in SERVERS)]
+    params=[
+        "memory",
+        *(pytest.param(server, marks=pytest.mark.live) for server in (*SERVERS, LEADING)),
+    ]
 )
 def store(request: pytest.FixtureRequest) -> Iterator[History]:
     if request.param == "memory":
         yield MemoryStore()
+        return
+    if request.param == LEADING:
+        with leading_store(request.getfixturevalue("wheel_postgres").new()) as store:
+            yield store
         return
     with connected_store(request.getfixturevalue(request.param).emptied()) as store:
         yield store

@@ -1,0 +1,150 @@
+"""What a hopsd that leads remembers of jobs: it reads them once, and writes what changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from itertools import count
+
+import pytest
+from conftest import Leading, leading_store
+from fixtures_postgres import Databases
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from memory_store import MemoryStore
+from values import ended, job, plan_record, running
+
+from hopsd.errors import NotLeaderError, StoreError
+from hopsd.model.allocation import Allocation
+from hopsd.model.history import JobRecord
+from hopsd.model.ids import GpuType, JobId
+from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
+from hopsd.store import jobs
+from hopsd.store.leader import Leader
+from hopsd.store.postgres import PostgresStore
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture
+def dsn(wheel_postgres: Databases) -> str:
+    return wheel_postgres.new()
+
+
+@pytest.fixture
+def store(dsn: str) -> Iterator[Leading]:
+    with leading_store(dsn) as store:
+        yield store
+
+
+def test_of_jobs_that_nothing_happened_to_only_the_figures_are_written(
+    store: Leading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole: list[JobId] = []
+    replaced = jobs._replace
+
+    def counted(connection: jobs.Connection, records: dict[JobId, JobRecord]) -> None:
+        whole.extend(records)
+        replaced(connection, records)
+
+    monkeypatch.setattr(jobs, "_replace", counted)
+    first = [job(str(number)) for number in range(50)]
+    store.save_jobs(first)
+    assert len(whole) == 50
+    store.save_jobs([replace(record, seen=200.0, wait_seconds=90.0) for record in first[1:]])
+    assert len(whole) == 50
+    store.save_jobs([running("0", {"n0": 1}, 190.0), *first[1:]])
+    assert whole[50:] == ["0"]
+    assert [placement.job for placement in store.placements()] == ["0"]
+
+
+def test_what_another_leader_wrote_is_read(dsn: str) -> None:
+    with leading_store(dsn) as store, closing(Leader(dsn)) as other:
+        store.save_jobs([job("1"), job("2")])
+        assert store._leader is not None
+        store._leader.close()
+        other.acquire()
+        with PostgresStore(dsn, leader=other) as late:
+            late.save_jobs([ended("1", 200.0), job("3")])
+        with pytest.raises(NotLeaderError):
+            store.save_jobs([job("1", seen=300.0)])
+        other.close()
+        store._leader.acquire()
+        assert set(store.jobs()) == {"2", "3"}
+
+
+def test_after_a_refused_write_the_records_are_read_again(store: Leading) -> None:
+    store.save_jobs([job("1")])
+    with pytest.raises(StoreError):
+        store.save_jobs([job("1", seen=150.0), job("2", restarts=2**40)])
+    assert store.jobs() == {"1": job("1")}
+
+
+def test_records_that_somebody_deleted_are_written_whole(dsn: str, store: Leading) -> None:
+    store.save_jobs([job("1"), job("2")])
+    with PostgresStore(dsn) as operator:
+        operator.save_jobs([ended("2", 150.0)])
+    store.save_jobs([job("1", seen=160.0), job("2", seen=160.0)])
+    with PostgresStore(dsn) as reader:
+        assert reader.jobs()[JobId("1")].seen == 160.0
+
+
+JOBS = ("1", "2")
+EXAMPLES = count()
+NODES = st.sampled_from([{}, {"n0": 2}, {"n1": 2}])
+
+
+@st.composite
+def looks(draw: st.DrawFn) -> list[object]:
+    """Records as they come one after the other, and now and then what a plan did to a job."""
+    made: list[object] = []
+    now, left = 200.0, list(JOBS)
+    for _ in range(draw(st.integers(1, 8))):
+        if not left:
+            break
+        now += draw(st.integers(1, 9)) + 0.5
+        name, nodes = draw(st.sampled_from(left)), draw(NODES)
+        if draw(st.integers(0, 4)) == 0:
+            made.append((name, now))
+            continue
+        record = running(name, nodes, 150.0) if nodes else job(name)
+        ends = draw(st.integers(0, 6)) == 0
+        if ends:
+            left.remove(name)
+        made.append(
+            replace(
+                record,
+                seen=now,
+                wait_seconds=draw(st.sampled_from([0.0, 7.0])),
+                run_seconds_by_type=draw(st.sampled_from([{}, {GpuType("a"): 3.0}])),
+                end=now if ends else None,
+            )
+        )
+    return made
+
+
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(given_looks=looks())
+def test_records_and_placements_are_those_of_a_store_that_writes_everything(
+    store: Leading, given_looks: list[object]
+) -> None:
+    number, plain = next(EXAMPLES), MemoryStore()
+    for each in (store, plain):
+        for look in given_looks:
+            if isinstance(look, JobRecord):
+                each.save_jobs([replace(look, id=JobId(f"{number}/{look.id}"))])
+            elif isinstance(look, tuple):
+                name, at = look
+                step = Step(JobId(f"{number}/{name}"), StepKind.PREEMPT, Allocation.of({"n0": 2}))
+                plan = each.begin_plan(plan_record(None, step, made=at))
+                done = StepOutcome(step, OutcomeStatus.DONE, vacated=at)
+                each.finish_plan(plan, [done], at)
+    for name in JOBS:
+        own = JobId(f"{number}/{name}")
+        assert store.jobs().get(own) == plain.jobs().get(own)
+        assert store.placements(own) == plain.placements(own)
