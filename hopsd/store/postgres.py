@@ -36,7 +36,6 @@ from hopsd.store import diary, figures, jobs, journal, plans, profiling, through
 from hopsd.store.connection import Connection, Database
 from hopsd.store.history import DAY_SECONDS, job_document
 from hopsd.store.leader import Leader
-from hopsd.store.open_jobs import OpenJobs
 from hopsd.store.port import PlanId, PlanRecord
 
 
@@ -68,7 +67,7 @@ class PostgresStore:
         self._leader = leader
         self._tables = dict(tables or {})
         self._database = Database(dsn, wait_seconds)
-        self._open_jobs = OpenJobs()
+        self._open_jobs = jobs.OpenJobs()
         self._records_lock = threading.RLock()
 
     def use_tables(self, tables: Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]]) -> None:
