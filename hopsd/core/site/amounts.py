@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import lru_cache
 from math import ceil
 
 from hopsd.model.job import Job
@@ -21,44 +22,51 @@ def minutes_left(limit_seconds: float | None, start: float, now: float) -> int:
     return ceil(max(0.0, limit_seconds - gone) / 60.0)
 
 
-def per_gpu(kind: str, job: Job, read: JobReading, rules: SiteRules, now: float) -> Fraction | None:
+def per_gpu(  # noqa: PLR0911 - one return a kind
+    kind: str, job: Job, read: JobReading, rules: SiteRules, now: float
+) -> Fraction | None:
     """What each GPU of the job takes of ``kind``; None: the kind does not count it.
 
     Memory requested per node is divided by the GPUs of the smallest requirement.
     """
-    cores = Fraction(str(job.rules.cores_per_gpu))
-    minutes = minutes_left(read.time_limit_seconds, read.start, now)
-    partition = rules.partitions.get(read.partition.split(",")[0])
-    amounts: dict[str, Fraction] = {
-        Kind.GPUS: Fraction(1),
-        Kind.CPUS: cores,
-        Kind.MEMORY: _memory(job),
-        Kind.BILLING: _billing(job, partition, most=rules.billing_is_largest),
-        Kind.GPU_MINUTES: Fraction(minutes),
-        Kind.RUNNING_GPU_MINUTES: Fraction(minutes),
-        Kind.CPU_MINUTES: cores * minutes,
-        Kind.RUNNING_CPU_MINUTES: cores * minutes,
-    }
-    if read.asked.gpu_type is not None:
-        amounts[typed(read.asked.gpu_type)] = Fraction(1)
-    return amounts.get(kind)
+    match kind:
+        case Kind.GPUS:
+            return Fraction(1)
+        case Kind.CPUS:
+            return _fraction(job.rules.cores_per_gpu)
+        case Kind.MEMORY:
+            return _memory(job)
+        case Kind.BILLING:
+            partition = rules.partitions.get(read.partition.split(",")[0])
+            return _billing(job, partition, most=rules.billing_is_largest)
+        case Kind.GPU_MINUTES | Kind.RUNNING_GPU_MINUTES:
+            return Fraction(minutes_left(read.time_limit_seconds, read.start, now))
+        case Kind.CPU_MINUTES | Kind.RUNNING_CPU_MINUTES:
+            minutes = minutes_left(read.time_limit_seconds, read.start, now)
+            return _fraction(job.rules.cores_per_gpu) * minutes
+    gpu_type = read.asked.gpu_type
+    return Fraction(1) if gpu_type is not None and kind == typed(gpu_type) else None
+
+
+@lru_cache(maxsize=4096)
+def _fraction(value: float) -> Fraction:
+    """As it is written: ``Fraction(0.1)`` is not a tenth."""
+    return Fraction(str(value))
 
 
 def _memory(job: Job) -> Fraction:
     rules = job.rules
-    return Fraction(str(rules.memory_mb_per_gpu)) + Fraction(str(rules.memory_mb_per_node)) / min(
-        job.reqs
-    )
+    return _fraction(rules.memory_mb_per_gpu) + _fraction(rules.memory_mb_per_node) / min(job.reqs)
 
 
 def _billing(job: Job, partition: Partition | None, *, most: bool) -> Fraction:
     """Billing units by the partition's TRESBillingWeights, by default the number of CPUs."""
-    cores = Fraction(str(job.rules.cores_per_gpu))
+    cores = _fraction(job.rules.cores_per_gpu)
     if partition is None or not partition.billing:
         return cores
     amounts = {Kind.GPUS: Fraction(1), Kind.CPUS: cores, Kind.MEMORY: _memory(job)}
     parts = [
-        amounts[Kind(kind)] * Fraction(str(weight))
+        amounts[Kind(kind)] * _fraction(weight)
         for kind, weight in partition.billing.items()
         if kind in amounts
     ]

@@ -7,12 +7,15 @@ OverPartQOS), and either overrides the same kind of bound of the job's associati
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, wraps
+from typing import TypeVar
 
 from hopsd.model.ids import UserName
-from hopsd.model.site import Association, Bounds, Kind, Qos, SiteRules
+from hopsd.model.site import NO_RULES, Association, Bounds, Kind, Qos, SiteRules
+
+R = TypeVar("R")
 
 _DEPTH_MAX = 64
 
@@ -44,7 +47,28 @@ class Bound:
     used: int = 0
 
 
-def qos_of(rules: SiteRules, place: Place) -> list[Qos]:
+def _once_a_place(work: Callable[[SiteRules, Place], R]) -> Callable[[SiteRules, Place], R]:
+    """``work`` done once for each place of the newest rules: 20,000 jobs are in some 1,000 places.
+
+    What it returns is shared.
+    """
+    newest: tuple[SiteRules, dict[Place, R]] = NO_RULES, {}
+
+    @wraps(work)
+    def of(rules: SiteRules, place: Place) -> R:
+        nonlocal newest
+        known = newest
+        if known[0] is not rules:
+            known = newest = rules, {}
+        if place not in known[1]:
+            known[1][place] = work(rules, place)
+        return known[1][place]
+
+    return of
+
+
+@_once_a_place
+def qos_of(rules: SiteRules, place: Place) -> Sequence[Qos]:
     """The QOS of the job and of its partition, the one that takes precedence first."""
     partition = rules.partitions.get(place.partition)
     own = rules.qos.get(place.qos)
@@ -53,7 +77,8 @@ def qos_of(rules: SiteRules, place: Place) -> list[Qos]:
     return found[::-1] if own is not None and own.over_partition else found
 
 
-def association_chain(rules: SiteRules, place: Place) -> list[Association]:
+@_once_a_place
+def association_chain(rules: SiteRules, place: Place) -> Sequence[Association]:
     """The user's association and its ancestors, those that Slurm knows."""
     known = rules.associations
     whole = UserName("")
@@ -66,15 +91,17 @@ def association_chain(rules: SiteRules, place: Place) -> list[Association]:
     return links
 
 
-def counted_at(rules: SiteRules, place: Place) -> set[Counted]:
+@_once_a_place
+def counted_at(rules: SiteRules, place: Place) -> frozenset[Counted]:
     """Everything that a running job of this place counts towards."""
-    counts = set()
+    counts: frozenset[Counted] = frozenset()
     for qos in qos_of(rules, place):
         counts |= {counted for counted, _ in _levels(qos, place)}
     return counts | {_association(link) for link in association_chain(rules, place)}
 
 
-def bounds(rules: SiteRules, place: Place) -> list[Bound]:
+@_once_a_place
+def bounds(rules: SiteRules, place: Place) -> Sequence[Bound]:
     """The bounds that a job of this place shares with others."""
     if not rules.limited:
         return []
@@ -129,17 +156,20 @@ class JobBound:
     by: str
 
 
-def job_bound(rules: SiteRules, place: Place) -> dict[str, JobBound]:
+@_once_a_place
+def job_bound(rules: SiteRules, place: Place) -> Mapping[str, JobBound]:
     """The most of each kind that Slurm allows one job."""
     return _first(rules, place, lambda one: one.each)
 
 
-def node_bound(rules: SiteRules, place: Place, kind: str) -> JobBound | None:
-    """The most of ``kind`` that one job may have on a node, as the mean over its nodes."""
-    return _first(rules, place, lambda one: one.per_node).get(kind)
+@_once_a_place
+def node_bound(rules: SiteRules, place: Place) -> Mapping[str, JobBound]:
+    """The most of each kind that one job may have on a node, as the mean over its nodes."""
+    return _first(rules, place, lambda one: one.per_node)
 
 
-def least_bound(rules: SiteRules, place: Place) -> list[tuple[str, JobBound]]:
+@_once_a_place
+def least_bound(rules: SiteRules, place: Place) -> Sequence[tuple[str, JobBound]]:
     """The least of each kind that Slurm starts a job with."""
     if not rules.limited:
         return []
@@ -149,6 +179,7 @@ def least_bound(rules: SiteRules, place: Place) -> list[tuple[str, JobBound]]:
     return list(found.items())
 
 
+@_once_a_place
 def most_nodes(rules: SiteRules, place: Place) -> JobBound | None:
     """The most nodes of one job, by its partition and by what its groups may have in total."""
     found = []
@@ -175,6 +206,7 @@ def _first(
     return found
 
 
+@_once_a_place
 def time_limit(rules: SiteRules, place: Place) -> JobBound | None:
     """The longest time limit in seconds; a partition's applies as well as the others."""
     found = []

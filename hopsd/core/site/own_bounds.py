@@ -188,7 +188,7 @@ def _gpus_of_a_node(kept: Rules, place: Place, rules: SiteRules) -> JobBound | N
         Kind.MEMORY: (kept.memory_mb_per_gpu, kept.memory_mb_per_node),
     }
     for kind, (of_gpu, beside) in needs.items():
-        bound = node_bound(rules, place, kind) if rules.limited else None
+        bound = node_bound(rules, place).get(kind) if rules.limited else None
         if bound is not None and of_gpu:
             by = f"{bound.by}, {count_of(bound.most, kind)} of one job on a node"
             found.append(JobBound(floor((bound.most - beside) / of_gpu), by))
