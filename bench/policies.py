@@ -79,7 +79,7 @@ def main(arguments: Sequence[str]) -> None:
     if unfinished:
         raise SystemExit(f"jobs never ended: {unfinished}")
     before, rest = PAGE.read_text().split(BEGIN)
-    PAGE.write_text(f"{before}{BEGIN}\n{table(found)}\n{END}{rest.split(END)[1]}")
+    PAGE.write_text(f"{before}{BEGIN}\n{table(found)}\n{END}{rest.split(END, 1)[1]}")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 
 from scipy.stats import t
 
-from bench.study.cases import BASE, FACTORS, USUAL, VARIED, WORKS, Case, Conditions, cases
+from bench.study.cases import BASE, FACTORS, SEEDS, USUAL, VARIED, WORKS, Case, Conditions, cases
 from bench.study.runs import Figures
 
 PAGE = Path("docs/policies.md")
@@ -121,12 +121,14 @@ def _ratios_cell(found: ByPolicy, policy: str) -> str:
 
 
 def _by_policy(find: Find, work: str, conditions: Conditions) -> ByPolicy:
-    """The runs of each policy by their seeds, in the order in which policies are named."""
+    """The runs by their seeds of each policy that all seeds were played under, in the order in
+    which policies are named.
+    """
     found: ByPolicy = {}
     for case in cases(work, conditions):
         if (figures := find(case)) is not None:
             found.setdefault(case.policy, {})[case.seed] = figures
-    return found
+    return {policy: runs for policy, runs in found.items() if len(runs) == len(SEEDS)}
 
 
 def _means(runs: Mapping[int, Figures]) -> Figures:
