@@ -37,11 +37,9 @@ class Allowance:
 
 def allowances(limits: Iterable[Limit], staying: Sequence[Job]) -> tuple[Allowance, ...]:
     """One allowance per limit, given the running jobs that are ``staying``."""
+    gpus = {job.id: job.running.gpus for job in staying if job.running}
     found = []
     for limit in limits:
-        own = [job for job in staying if job.id in limit.jobs and job.running]
-        ids = tuple(sorted((job.id for job in own), key=job_order))
-        found.append(
-            Allowance(limit, ids, sum(limit.taken(job.id, job.running.gpus) for job in own))
-        )
+        ids = tuple(sorted((job for job in limit.jobs if job in gpus), key=job_order))
+        found.append(Allowance(limit, ids, sum(limit.taken(job, gpus[job]) for job in ids)))
     return tuple(found)

@@ -21,9 +21,14 @@ def workload_of(job: JobReading, program: str = "") -> WorkloadName:
     named = _named(job.comment)
     if named:
         return WorkloadName(named)
-    name = PurePosixPath(job.command.partition(" ")[0]).name
+    name = _script(job.command)
     content = f"@{job.script}" if job.script else ""
     return WorkloadName(f"{job.user}/{job.name}/{name}{content}{f'+{program}' if program else ''}")
+
+
+@lru_cache(maxsize=65536)
+def _script(command: str) -> str:
+    return PurePosixPath(command.partition(" ")[0]).name
 
 
 @lru_cache(maxsize=65536)
