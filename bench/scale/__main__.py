@@ -282,12 +282,14 @@ def main() -> None:
 def _controller(
     args: argparse.Namespace, cluster: PrivateCluster, dsn: str
 ) -> Iterator[tuple[Controller, Clock]]:
+    reports = cluster.directory / "reports"
+    reports.mkdir()
     config = Config(
         slurm=SlurmConfig(port=PortName(args.port)),
         daemon=DaemonConfig(round_seconds=36000.0),
         plan=PlanConfig(time_limit_seconds=args.plan_seconds),
         profiling=ProfilingConfig(enabled=False),
-        knowledge=KnowledgeConfig(report_dir=str(cluster.directory)),
+        knowledge=KnowledgeConfig(report_dir=reports),
         throughput=_tables(),
     )
     pid = cluster.pid("slurmctld")
@@ -322,7 +324,8 @@ def measure(
     resident = [_resident_mb()]
     for at in range(rounds):
         running = cluster.run("squeue", "--noheader", "--states=R", "--format=%A").split()
-        cluster.run("scancel", *running[at::97][:changes])
+        if running:
+            cluster.run("scancel", *running[at::97][:changes])
         queue.submit(changes)
         clock.taken()
         said = controller.tick()
