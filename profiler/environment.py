@@ -99,6 +99,29 @@ def sizes(environ: Mapping[str, str] = os.environ) -> set[str]:
     return {environ.get(name) or "" for name in _SIZES} - {""}
 
 
+_OF_RUNS = (
+    "HOPS_", "SLURM", "SRUN_", "PMI_", "PMIX_", "OMPI_", "PRTE_", "TORCHELASTIC_", "XDG_", "SSH_",
+    "DBUS_", "KMP_",
+)  # fmt: skip
+_OF_A_RUN = {
+    "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "NODE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE",
+    "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT",
+    "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL",
+    "ZE_AFFINITY_MASK", "OMP_NUM_THREADS", "HOSTNAME", "HOST", "TMPDIR", "TMP", "TEMP", "PWD",
+    "OLDPWD", "SHLVL", "_", "KRB5CCNAME", "TERM", "COLUMNS", "LINES",
+}  # fmt: skip
+"""What says where, and as which of several processes, something runs."""
+
+
+def of_the_user(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The variables by which a script can say what a training is to do."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if not name.startswith(_OF_RUNS) and name not in _OF_A_RUN
+    }
+
+
 def tasks(environ: Mapping[str, str] = os.environ) -> int | None:
     """How many tasks Slurm's step has; None outside of one."""
     return _whole(environ.get("SLURM_STEP_NUM_TASKS"))

@@ -2,7 +2,7 @@
 
 By their own checkpoints, at the end of an optimizer's step. The next run of the job goes on from
 there. A training that is not asked to leave runs as without hops. Off unless the user turns it on:
-trainings that differ only in their environment or data look the same.
+trainings that differ only in what they read look the same.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The command line of a training, and whether that of another run is the same."""
+"""What a training was started with, and whether another run was started with the same."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import operator
 import re
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +29,21 @@ def command(nodes: Collection[str], sizes: Collection[str]) -> list[tuple[str, s
         option, equals, value = word.partition("=")
         if not equals:
             option, value = before if before.startswith("-") else "", word
-        exact = sized = _digest(_masked(word, nodes))
-        if value in sizes and _SIZED.match(option):
-            sized = _digest(f"{word[: -len(value)]}\0a size")
+        exact = _digest(_masked(word, nodes))
+        sized = _digest(_without_size(word, option, value, nodes, sizes))
         found.append((option if option.startswith("-") else f"word {position}", exact, sized))
         before = "" if equals else word
     return found
+
+
+def variables(
+    environ: Mapping[str, str], nodes: Collection[str], sizes: Collection[str]
+) -> tuple[str, str, str]:
+    """The user's variables together, as :func:`command` has a word."""
+    items = sorted(environ.items())
+    exact = [f"{name}={_masked(value, nodes)}" for name, value in items]
+    sized = [f"{name}={_without_size(value, name, value, nodes, sizes)}" for name, value in items]
+    return "the environment", _digest("\0".join(exact)), _digest("\0".join(sized))
 
 
 def script() -> str:
@@ -53,6 +62,15 @@ def change(before: Any, now: Sequence[tuple[str, str, str]]) -> str:
         if not isinstance(old, list) or not any(map(operator.eq, old, digests)):
             return name
     return ""
+
+
+def _without_size(
+    word: str, name: str, value: str, nodes: Collection[str], sizes: Collection[str]
+) -> str:
+    """``word`` without the ``value`` that it ends with, if that is a size by its ``name``."""
+    if value in sizes and _SIZED.match(name):
+        return f"{word[: -len(value)]}\0a size"
+    return _masked(word, nodes)
 
 
 def _masked(word: str, names: Collection[str]) -> str:

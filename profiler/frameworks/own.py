@@ -17,14 +17,16 @@ from typing import Any
 
 from hops_profiler import environment
 from hops_profiler.checkpoint.folder import complete, settle
-from hops_profiler.frameworks.command import change, command, script
+from hops_profiler.frameworks.command import change, command, script, variables
 
 _STARTED = "started.json"
 _SCHEDULED = "scheduled"
 _TAKEN = "taken"
 _UNUSED = "unused"
-_SCRIPT = script()
-"""As it is when the framework is imported: people edit scripts while they run."""
+_SCRIPT, _VARIABLES = script(), environment.of_the_user()
+"""As they are when the framework is imported: people edit scripts while they run, and programs set
+variables.
+"""
 
 
 @dataclass(frozen=True)
@@ -154,8 +156,9 @@ class Own:
 
 
 def _command() -> list[tuple[str, str, str]]:
-    words = command(environment.node_names(), environment.sizes())
-    return [("the script's text", _SCRIPT, _SCRIPT), *words]
+    nodes, sizes = environment.node_names(), environment.sizes()
+    said = variables(_VARIABLES, nodes, sizes)
+    return [("the script's text", _SCRIPT, _SCRIPT), said, *command(nodes, sizes)]
 
 
 def _read(path: Path) -> Any:

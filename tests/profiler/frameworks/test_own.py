@@ -16,7 +16,7 @@ pytest.importorskip("torch")
 
 from hops_profiler import environment
 from hops_profiler.frameworks import request
-from hops_profiler.frameworks.command import change, command
+from hops_profiler.frameworks.command import change, command, variables
 from hops_profiler.frameworks.own import Own
 
 
@@ -72,6 +72,15 @@ def test_a_training_of_another_command_does_not_take_it(
 def test_a_script_that_was_edited_begins_anew(own: Own, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint(own.folder, 10)
     monkeypatch.setattr("hops_profiler.frameworks.own._SCRIPT", "another text")
+    assert own.latest() is None
+
+
+def test_a_training_of_another_environment_does_not_take_it(
+    own: Own, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``for seed in 1 2; do SEED=$seed python train.py; done``"""
+    checkpoint(own.folder, 10)
+    monkeypatch.setattr("hops_profiler.frameworks.own._VARIABLES", {"SEED": "2"})
     assert own.latest() is None
 
 
@@ -151,6 +160,32 @@ def test_only_what_hops_has_given_may_differ(
     words: list[str], now: list[str], differs: str
 ) -> None:
     assert changed(words, now, SMALL, LARGE) == differs
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "same"),
+    [
+        ({"SEED": "1"}, {"SEED": "1", "RANK": "1", "HOSTNAME": "n7", "SLURM_JOB_ID": "9"}, True),
+        ({"SEED": "1"}, {"SEED": "2"}, False),
+        ({"SEED": "1"}, {}, False),
+        ({"LR": "0.1"}, {"LR": "2e-1"}, True),  # LR=$HOPS_LR
+        ({"LR": "0.1"}, {"LR": "0.05"}, False),
+        ({"FOLD": "1"}, {"FOLD": "2"}, False),  # also on as many GPUs
+        ({"URL": "tcp://n1:29500"}, {"URL": "tcp://n7:29500"}, True),
+    ],
+)
+def test_the_users_variables_say_which_training_it_is(
+    before: dict[str, str], now: dict[str, str], same: bool
+) -> None:
+    found = [
+        variables(
+            environment.of_the_user(own | given),
+            environment.node_names(given),
+            environment.sizes(given),
+        )
+        for own, given in ((before, SMALL), (now, LARGE))
+    ]
+    assert (change([list(found[0][1:])], [found[1]]) == "") == same
 
 
 @pytest.mark.parametrize("unknown", [None, {}, [None], ["train.py"], "text", 3])
