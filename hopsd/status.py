@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -67,10 +67,11 @@ def document(service: Service, seen: Observation | None, result: RoundResult | N
     }
     if seen is not None:
         plans = {job.id: job for job in result.built.snapshot.jobs} if result else {}
+        failed = _failed(result.outcomes) if result else {}
         for job in sorted(seen.reading.jobs, key=lambda j: job_order(j.id)):
             if job.state.finished:
                 continue
-            row = _row(job, seen, plans.get(job.id), result)
+            row = _row(job, seen, plans.get(job.id), result, failed)
             if job.state is SlurmState.PENDING and row["reason"] is None:
                 row["reason"] = _left_to_slurm(row, service)
             doc["running" if job.state in OCCUPYING else "waiting"].append(row)
@@ -138,8 +139,21 @@ def _nodes(seen: Observation) -> list[Document]:
     ]
 
 
+def _failed(outcomes: Sequence[StepOutcome]) -> dict[JobId, Reason]:
+    """Why the first step of each job that failed did."""
+    return {
+        outcome.step.job: Reason(ReasonCode.ERROR, outcome.error)
+        for outcome in reversed(outcomes)
+        if outcome.status is OutcomeStatus.FAILED
+    }
+
+
 def _row(
-    job: JobReading, seen: Observation, planned: Job | None, result: RoundResult | None
+    job: JobReading,
+    seen: Observation,
+    planned: Job | None,
+    result: RoundResult | None,
+    failed: Mapping[JobId, Reason],
 ) -> Document:
     """A job's row, even if nothing is known of it or planning failed on it."""
     record = seen.records.get(job.id)
@@ -147,7 +161,7 @@ def _row(
         record = JobRecord(
             job.id, job.user, job.name, job.comment, WorkloadName(""), job.submit, 0.0, job.state
         )
-    return _job(job, record, seen, planned, result)
+    return _job(job, record, seen, planned, result, failed)
 
 
 def _job(
@@ -156,9 +170,10 @@ def _job(
     seen: Observation,
     planned: Job | None,
     result: RoundResult | None,
+    failed: Mapping[JobId, Reason],
 ) -> Document:
     numbers = result.plan.jobs.get(job.id) if result else None
-    reason = _reason(job, seen, result)
+    reason = _reason(job, seen, result, failed)
     asked = planned or _asked(job, seen)
     expected = _expected(record, result)
     return {
@@ -224,17 +239,20 @@ def _noticed(job: JobReading, seen: Observation, result: RoundResult | None) -> 
     return result.built.notes.get(job.id) if result else None
 
 
-def _reason(job: JobReading, seen: Observation, result: RoundResult | None) -> Reason | None:
+def _reason(
+    job: JobReading,
+    seen: Observation,
+    result: RoundResult | None,
+    failed: Mapping[JobId, Reason],
+) -> Reason | None:
     if job.state is not SlurmState.PENDING:
         return None
-    if result is not None:
-        for outcome in result.outcomes:
-            if outcome.step.job == job.id and outcome.status is OutcomeStatus.FAILED:
-                return Reason(ReasonCode.ERROR, outcome.error)
-        if job.id in result.plan.waiting:
-            reason = result.plan.waiting[job.id]
-            kept = reason.code is ReasonCode.DEPENDENCY and not job.stranded
-            return replace(reason, text=_kept_back(job, seen.reading.now)) if kept else reason
+    if job.id in failed:
+        return failed[job.id]
+    if result is not None and job.id in result.plan.waiting:
+        reason = result.plan.waiting[job.id]
+        kept = reason.code is ReasonCode.DEPENDENCY and not job.stranded
+        return replace(reason, text=_kept_back(job, seen.reading.now)) if kept else reason
     return seen.errors.get(job.id)
 
 

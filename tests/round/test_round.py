@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -695,3 +695,38 @@ def test_a_shape_is_tried_once_and_explain_says_so() -> None:
     measured = run_round(port, memory, hops, TRYING, first.window, tried=first.trials)
     assert measured.trials == ()
     assert "tries" not in noticed(measured)
+
+
+class Read(tuple[StepOutcome, ...]):
+    """Outcomes that count how many of them were looked at."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[StepOutcome]:
+        for index in range(len(self)):
+            Read.looks += 1
+            yield self[index]
+
+    def __reversed__(self) -> Iterator[StepOutcome]:
+        return iter(self[::-1])
+
+    def __getitem__(self, at: Any) -> Any:
+        found = super().__getitem__(at)
+        return Read(found) if isinstance(at, slice) else found
+
+
+def test_a_status_document_looks_at_each_outcome_a_few_times_however_many_jobs_there_are() -> None:
+    jobs = 100
+    port, memory = cluster(*[comment(4) for _ in range(jobs)]), store()
+    result = run_round(port, memory, hops, SETTINGS, None)
+    step = Step(JobId("7"), StepKind.START)
+    outcomes = [
+        StepOutcome(replace(step, job=JobId(str(i))), OutcomeStatus.DONE) for i in range(jobs)
+    ]
+    outcomes += [StepOutcome(step, OutcomeStatus.FAILED, error=text) for text in ("first", "later")]
+    Read.looks = 0
+    told = document(SERVICE, result.seen, replace(result, outcomes=Read(outcomes)))
+    reasons = {row["id"]: row["reason"] for row in told["waiting"] + told["running"]}
+    assert reasons["7"] == "first"
+    assert "first" not in {reason for job, reason in reasons.items() if job != "7"}
+    assert Read.looks <= 4 * len(outcomes)
