@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from hopsd import __version__
 from hopsd.callers import BoundedThreads, Turns, trusted
 from hopsd.errors import HopsError, InputError
@@ -28,8 +26,6 @@ REQUEST_SECONDS = 10.0
 CONNECTIONS_PER_USER = 32
 CONNECTIONS = 512
 """In all: a thread and a descriptor each."""
-
-log = structlog.get_logger()
 
 
 class UnreachableError(HopsError):
@@ -112,7 +108,14 @@ class _Server(BoundedThreads, socketserver.UnixStreamServer):
     def handle_error(self, _request: Any, _client_address: Any) -> None:
         """A client that hangs up midway is ignored; a defect of ours is logged."""
         if not isinstance(sys.exception(), OSError):
-            log.exception("defect", where="local socket")
+            _log_defect()
+
+
+def _log_defect() -> None:
+    """Log the exception that is being handled."""
+    import structlog  # noqa: PLC0415 - it takes 0.14 s, and hopsctl asks here as well
+
+    structlog.get_logger().exception("defect", where="local socket")
 
 
 class _Connection(socketserver.BaseRequestHandler):
@@ -126,7 +129,7 @@ class _Connection(socketserver.BaseRequestHandler):
         except OSError:
             raise
         except Exception as defect:  # the caller gets the error, and the log says where
-            log.exception("defect", where="local socket")
+            _log_defect()
             text = json.dumps({"error": f"a defect of hops, {type(defect).__name__}: {defect}"})
         self.request.settimeout(REQUEST_SECONDS)
         self.request.sendall(text.encode() + b"\n")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -212,6 +214,12 @@ def test_a_long_list_has_each_row_in_one_line(capsys: pytest.CaptureFixture[str]
             assert words in line
     (named,) = (line for line in told if "u1007" in line)
     assert cell_len(named[: named.index("because")]) == len(told[-3][: told[-3].index("because")])
+
+
+def test_asking_hopsd_waits_for_none_of_its_own_libraries() -> None:
+    code = "import sys, hopsd.ctl.status; print(sorted({'structlog', 'numpy'} & set(sys.modules)))"
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert ran.stdout == "[]\n"
 
 
 def test_a_small_cluster_is_shown_as_it_is(show: Show) -> None:
