@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 from typing import Any
 
 from hopsd.model import bounds
@@ -98,13 +99,16 @@ def _node(node: NodeReading) -> NodeReading:
 
 
 _TEXTS = tuple(field.name for field in fields(JobReading) if field.type in ("str", "UserName"))
+_texts_of = attrgetter(*_TEXTS)
 
 
 def _printable(job: JobReading) -> JobReading:
     """The job with texts that a database can hold: valid Unicode without null characters."""
+    if _clean("".join(_texts_of(job))):
+        return job
     bad = [name for name in _TEXTS if not _clean(getattr(job, name))]
     texts = {name: _cleaned(getattr(job, name)) for name in bad}
-    return replace(job, **texts) if bad else job  # type: ignore[arg-type]
+    return replace(job, **texts)  # type: ignore[arg-type]
 
 
 def _clean(text: str) -> bool:
