@@ -33,14 +33,14 @@ class ApplySettings:
     start_timeout_seconds: float = 30.0
     cpus_per_gpu: int = 1
     kept_cores: int = 1
-    poll_seconds: float = 0.2
+    poll_seconds: float = 0.1
 
 
 class Watch:
     """Polls the hops jobs until a condition holds or time runs out.
 
-    Between two looks it rests as long as the first one took: with thousands of jobs that is
-    seconds, in which Slurm starts jobs in place of telling of them.
+    Between two looks it rests for ``poll_seconds``, and as long as the first one took if that is
+    more: with thousands of jobs seconds, in which Slurm starts jobs in place of telling of them.
     """
 
     def __init__(
