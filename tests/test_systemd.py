@@ -57,6 +57,11 @@ def test_the_unit_cannot_take_the_machine_with_it(unit: Path) -> None:
         assert settings[name] not in ("", "infinity"), name
 
 
+def test_a_stop_signals_hopsd_alone(unit: Path) -> None:
+    """The round under way still needs its scontrol; what is left after it is killed."""
+    assert "KillMode=mixed" in unit.read_text().splitlines()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a folder to another account")
 def test_everybody_may_leave_a_report_and_only_hopsd_lists_them(tmp_path: Path) -> None:
     (tmp_path / "etc").mkdir()

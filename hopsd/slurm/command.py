@@ -185,7 +185,7 @@ class ScontrolSession:
 
     Each is answered before the next one is sent, so whoever stops this process between two of them
     stops the rest. The process starts with the first request, and again after :meth:`close` or a
-    failure.
+    failure, or if it was killed between two requests.
     """
 
     def __init__(self, commands: SlurmCommands, program: tuple[str, ...] = ("scontrol",)) -> None:
@@ -205,6 +205,8 @@ class ScontrolSession:
             self._commands.run(*self._program, *words)
             return
         name = _shown(("scontrol", *words))
+        if self._running is not None and self._running.process.poll() is not None:
+            self._end()  # it was killed between two requests: nothing of this one was sent
         if self._running is None:
             self._running = self._started(name)
             self._ask("", name)  # what it has to say about its configuration

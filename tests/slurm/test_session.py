@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -52,6 +53,11 @@ class Session(ScontrolSession):
         self._log.touch()
         commands = SlurmCommands(seconds)
         super().__init__(commands, (sys.executable, str(program), str(self._log)))
+
+    def kill(self) -> None:
+        assert self._running is not None
+        self._running.process.terminate()
+        os.waitid(os.P_PID, self._running.process.pid, os.WEXITED | os.WNOWAIT)
 
     @property
     def log(self) -> list[str]:
@@ -118,6 +124,14 @@ def test_slurm_away_ends_it_and_the_next_request_starts_anew(
         session.run("update", word)
     session.run("release", "2")
     assert session.log.count("begun") == 2
+
+
+def test_one_that_was_killed_between_two_requests_is_started_anew(session: Session) -> None:
+    """As by a signal that is meant for hopsd: nothing of the second request was sent."""
+    session.run("release", "1")
+    session.kill()
+    session.run("release", "2")
+    assert session.log == ["begun", "said release 1", "begun", "said release 2"]
 
 
 def test_no_answer_in_time(tmp_path: Path) -> None:
