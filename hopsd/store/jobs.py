@@ -70,7 +70,8 @@ def save(
     records: Iterable[JobRecord],
     before: Mapping[JobId, JobRecord] = MappingProxyType({}),
 ) -> None:
-    """Insert or replace; ``before``: open records as they are stored, as far as known.
+    """Insert or replace; ``before``: open records as they are stored with their
+    placements, as far as known.
 
     Nearly all of 20,000 records differ in the figures of ``_MOVING`` alone, which is a third of
     what would be written.
@@ -236,31 +237,42 @@ class OpenJobs:
     """Records of open jobs as the hopsd that leads last read or wrote them.
 
     While it leads nobody else writes them, so it need not read 20,000 at every look, and can tell
-    what changed. Valid for one ``epoch``, a time in the lead; None: no lead, so nothing is kept.
+    what changed. Valid for one ``term`` in the lead; None: no lead, so nothing is kept.
     """
 
     def __init__(self) -> None:
-        self._epoch: int | None = None
+        self._term: object | None = None
         self._records: dict[JobId, JobRecord] = {}
+        self._written: dict[JobId, JobRecord] = {}
 
-    def known(self, epoch: int | None) -> Mapping[JobId, JobRecord] | None:
+    def known(self, term: object | None) -> Mapping[JobId, JobRecord] | None:
         """All of them; None: they must be read."""
-        return self._records if epoch is not None and epoch == self._epoch else None
+        return self._records if term is not None and term is self._term else None
 
-    def keep(self, epoch: int | None, records: Mapping[JobId, JobRecord]) -> None:
-        """They were read in that epoch."""
-        self._epoch, self._records = epoch, dict(records)
+    def written(self, term: object | None) -> Mapping[JobId, JobRecord]:
+        """Those whose placements are as they tell: this hopsd wrote both."""
+        return {} if self.known(term) is None else self._written
+
+    def keep(self, term: object | None, records: Mapping[JobId, JobRecord]) -> None:
+        """They were read in that term."""
+        self._term, self._records, self._written = term, dict(records), {}
 
     def saved(self, records: Iterable[JobRecord]) -> None:
         """These were written."""
-        if self._epoch is None:
+        if self._term is None:
             return
         for record in records:
             if record.end is None:
-                self._records[record.id] = record
+                self._records[record.id] = self._written[record.id] = record
             else:
                 self._records.pop(record.id, None)
+                self._written.pop(record.id, None)
+
+    def vacated(self, jobs: Iterable[JobId]) -> None:
+        """Their placements may have ended; a record that says they go on opens them again."""
+        for job in jobs:
+            self._written.pop(job, None)
 
     def forget(self) -> None:
         """A write failed, or was made without these records."""
-        self._epoch, self._records = None, {}
+        self._term, self._records, self._written = None, {}, {}

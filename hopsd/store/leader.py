@@ -43,6 +43,7 @@ class Leader:
         self._lease_seconds = lease_seconds
         self._connection: Connection | None = None
         self._epoch: int | None = None
+        self._term: object | None = None
         self._beating = threading.Event()
 
     def acquire(self) -> None:
@@ -68,16 +69,20 @@ class Leader:
             except psycopg.Error:
                 self.close()  # closing it frees the lock
                 raise
+        self._term = object()
         self._beat(connection)
 
     @property
-    def epoch(self) -> int | None:
-        """The number of its time in the lead; None: it does not lead, as far as it knows."""
-        return self._epoch
+    def term(self) -> object | None:
+        """Its time in the lead, unlike any other; None: it does not lead, as far as it knows.
+
+        The epoch does not tell two times apart: a database restored from a backup counts anew.
+        """
+        return self._term
 
     def close(self) -> None:
         """Give leadership up."""
-        self._epoch = None
+        self._epoch = self._term = None
         self._beating.set()
         if self._connection is not None:
             # Free the lock now, not when PostgreSQL gets round to ending the session.

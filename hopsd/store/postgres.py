@@ -98,20 +98,20 @@ class PostgresStore:
 
     def jobs(self) -> Mapping[JobId, JobRecord]:
         with self._records_lock:
-            epoch = self._leader.epoch if self._leader is not None else None
-            known = self._open_jobs.known(epoch)
+            term = self._leader.term if self._leader is not None else None
+            known = self._open_jobs.known(term)
             if known is None:
                 with self._database.transaction() as connection:
                     known = jobs.open_jobs(connection)
-                self._open_jobs.keep(epoch, known)
+                self._open_jobs.keep(term, known)
             return dict(known)
 
     def save_jobs(self, records: Iterable[JobRecord]) -> None:
         records = tuple(records)
         with self._records_lock, self._changing_records():
-            epoch = self._leader.epoch if self._leader is not None else None
+            term = self._leader.term if self._leader is not None else None
             with self._writing() as connection:
-                jobs.save(connection, records, self._open_jobs.known(epoch) or {})
+                jobs.save(connection, records, self._open_jobs.written(term))
             self._open_jobs.saved(records)
 
     @contextmanager
@@ -189,9 +189,8 @@ class PostgresStore:
 
     def finish_plan(self, plan: PlanId, outcomes: Sequence[StepOutcome], finished: float) -> None:
         vacated = [(o.step.job, o.vacated) for o in outcomes if o.vacated is not None]
-        if vacated:  # where they run is then no longer as their records tell
-            with self._records_lock:
-                self._open_jobs.forget()
+        with self._records_lock:
+            self._open_jobs.vacated(job for job, _ in vacated)
         with self._writing() as connection:
             plans.finish(connection, plan, outcomes, finished)
             for job, at in vacated:

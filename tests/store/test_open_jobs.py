@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 from itertools import count
 
+import psycopg
 import pytest
 from conftest import Leading, leading_store
 from fixtures_postgres import Databases
@@ -74,6 +75,33 @@ def test_what_another_leader_wrote_is_read(dsn: str) -> None:
         assert set(store.jobs()) == {"2", "3"}
 
 
+def test_a_restored_database_is_read_although_it_counts_its_epochs_anew(
+    dsn: str, store: Leading
+) -> None:
+    store.save_jobs([job("1")])
+    with psycopg.connect(dsn) as restored:
+        restored.execute("UPDATE leadership SET epoch = epoch - 1")
+        restored.execute("UPDATE jobs SET name = 'older'")
+    leader = store._leader
+    assert leader is not None
+    leader.close()
+    leader.acquire()
+    assert store.jobs()[JobId("1")].name == "older"
+    store.save_jobs([job("1", seen=150.0)])
+    assert store.jobs() == {"1": job("1", seen=150.0)}
+
+
+def test_a_vacated_placement_that_the_job_is_seen_in_again_goes_on(store: Leading) -> None:
+    one = JobId("1")
+    store.save_jobs([running("1", {"n0": 2}, 150.0)])
+    step = Step(one, StepKind.PREEMPT, Allocation.of({"n0": 2}))
+    plan = store.begin_plan(plan_record(None, step, made=190.0))
+    store.finish_plan(plan, [StepOutcome(step, OutcomeStatus.DONE, vacated=200.0)], 200.0)
+    store.jobs()
+    store.save_jobs([running("1", {"n0": 2}, 150.0, seen=210.0)])
+    assert [(p.start, p.end) for p in store.placements(one)] == [(150.0, None)]
+
+
 def test_after_a_refused_write_the_records_are_read_again(store: Leading) -> None:
     store.save_jobs([job("1")])
     with pytest.raises(StoreError):
@@ -136,6 +164,7 @@ def test_records_and_placements_are_those_of_a_store_that_writes_everything(
     number, plain = next(EXAMPLES), MemoryStore()
     for each in (store, plain):
         for look in given_looks:
+            each.jobs()
             if isinstance(look, JobRecord):
                 each.save_jobs([replace(look, id=JobId(f"{number}/{look.id}"))])
             elif isinstance(look, tuple):
