@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, cast
 
 import click
@@ -103,6 +104,9 @@ def cli() -> None:
 
 def main() -> None:
     """Entry point: an error of hops or of a file becomes one line on stderr and its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # names may have characters that a locale has not
+            stream.reconfigure(errors="backslashreplace")
     try:
         cli(prog_name="hopsctl")
     except HopsError as error:

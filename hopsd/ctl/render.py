@@ -97,13 +97,14 @@ class _Lines:
     cells: Sequence[Sequence[str]]
     caption: str
 
-    def __rich_console__(self, _console: Console, _options: ConsoleOptions) -> RenderResult:
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
         filled = [
             _filled(name, column)
             for name, column in zip(self.columns, zip(*self.cells, strict=True), strict=True)
         ]
         head, *rows = ["  ".join(row).rstrip() for row in zip(*filled, strict=True)]
-        rule = "\N{BOX DRAWINGS LIGHT HORIZONTAL}" * cell_len(head)
+        dash = "-" if options.ascii_only else "\N{BOX DRAWINGS LIGHT HORIZONTAL}"
+        rule = dash * cell_len(head)
         lines = [self.title, "", head, rule, *rows, *filter(None, [self.caption]), ""]
         yield Segment("".join(f"{line}\n" for line in lines))
 
@@ -145,9 +146,15 @@ def fitting(draw: Callable[[int], RenderableType], most: int, height: int) -> in
     """The largest number of rows, up to ``most``, with which it takes ``height`` lines at most; 0
     if none does.
 
-    ``draw``: it, by the number of rows; more rows take no fewer lines.
+    ``draw``: it, by the number of rows, each of which takes a line at least. More rows take no
+    fewer lines, but for the first beyond ``DRAWN``.
     """
-    return bisect_right(range(1, most + 1), height, key=lambda rows: lines(draw(rows)))
+    most = min(most, height)
+    for above, upto in ((DRAWN, most), (0, min(DRAWN, most))):
+        able = range(above + 1, upto + 1)
+        if found := bisect_right(able, height, key=lambda rows: lines(draw(rows))):
+            return above + found
+    return 0
 
 
 def show(*parts: RenderableType) -> None:
