@@ -8,6 +8,7 @@ import runpy
 import sys
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -42,13 +43,19 @@ def _keep_groups_longer_than_reducers() -> None:
     if parallel is None:  # ranks are processes of their own then
         return
     original = parallel.DistributedDataParallel.__init__
+    if hasattr(original, "hops_wraps"):
+        return
 
     @functools.wraps(original)
     def init(model: Any, *args: Any, **kwargs: Any) -> None:
         original(model, *args, **kwargs)
-        for part in (model.reducer, model.logger):  # each holds the reducer
-            weakref.finalize(part, _let_go, model.process_group).atexit = False
+        with suppress(Exception):  # not the user's constructor's
+            for name in ("reducer", "logger"):  # each holds the reducer; some models have neither
+                part = getattr(model, name, None)
+                if part is not None:
+                    weakref.finalize(part, _let_go, model.process_group).atexit = False
 
+    init.hops_wraps = True  # type: ignore[attr-defined]
     parallel.DistributedDataParallel.__init__ = init
 
 

@@ -1,0 +1,64 @@
+"""What the launcher does to PyTorch before a script runs in one of its ranks."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hops_profiler.launch import script
+from torch.nn import parallel
+
+
+class Part:
+    """A reducer or its logger."""
+
+
+class Unreferenced:
+    __slots__ = ()
+
+
+def made(monkeypatch: pytest.MonkeyPatch, original: Callable[..., None], *, times: int = 1) -> Any:
+    """A model whose own constructor is ``original``."""
+    kind = parallel.DistributedDataParallel
+    monkeypatch.setattr(kind, "__init__", original)
+    for _ in range(times):
+        script._keep_groups_longer_than_reducers()
+    model = kind.__new__(kind)
+    kind.__init__(model, None)
+    return model
+
+
+def with_reducer(model: Any, _: Any) -> None:
+    vars(model).update(reducer=Part(), logger=Part(), process_group=Part())
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_group_lives_as_long_as_the_reducer(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    model = made(monkeypatch, with_reducer, times=times)
+    group, told = weakref.ref(vars(model)["process_group"]), vars(model)
+    holds = weakref.getweakrefcount(told["reducer"]), weakref.getweakrefcount(told["logger"])
+    del told["process_group"], told["logger"]
+    assert (group() is not None, holds) == (True, (1, 1))
+    del told["reducer"]
+    assert group() is None
+
+
+def test_a_model_without_a_reducer_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where all its parameters are reduced late (``delay_all_reduce_named_params``)."""
+    made(monkeypatch, lambda model, _: None)
+
+
+def test_a_model_of_another_version_of_pytorch_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose parts have no weak references, or whose group is elsewhere."""
+    made(monkeypatch, lambda model, _: vars(model).update(reducer=Unreferenced()))
+    made(monkeypatch, lambda model, _: vars(model).update(reducer=Part(), logger=None))
+
+
+def test_what_the_constructor_raises_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(model: Any, _: Any) -> None:
+        raise ValueError("no parameter")
+
+    with pytest.raises(ValueError, match="no parameter"):
+        made(monkeypatch, refuses)
