@@ -47,7 +47,7 @@ def isolate(
     except Exception as error:
         if not items:
             raise
-        search = _Search(attempt, error)
+        search = _Search(attempt, _alone(error))
         search.part(items)
         return search.result, search.aside
 
@@ -72,10 +72,16 @@ class _Search(Generic[T, R]):
             except NOBODYS_FAULT:
                 raise
             except Exception as error:
-                self._error = error
+                self._error = _alone(error)
                 self.part(half)
             else:
                 self._fine += half
+
+
+def _alone(error: Exception) -> Exception:
+    """Without the frames that it passed: in a cycle with them it would keep all that they read."""
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)
 
 
 def describe_error(error: Exception) -> str:
