@@ -51,7 +51,8 @@ MAX_STATUS = 1000
 
 GC_THRESHOLDS = 100_000, 20, 50
 """A tick over 20,000 jobs makes millions of values that are no garbage: looking for cycles among
-them after every 700 takes a fifth of its time."""
+them after every 700 takes a fifth of its time. So rare a search finds hardly any: each tick ends
+with one, which takes 0.1 CPU s over 20,000 jobs."""
 
 CLOCK_STEP_SECONDS = 1.0
 """The scheduler sleeps until a time of day: one that is set back would put off the next tick."""
@@ -167,6 +168,7 @@ class Daemon:
         if self._controller.failing >= FAILING_TICKS:
             sentence += "; systemd's watchdog is kept waiting, so that it starts hopsd anew"
         self._notify.notify(f"STATUS={printable(' '.join(sentence.split()))[:MAX_STATUS]}")
+        gc.collect()
         self._last_tick = time.monotonic()
 
     def _on_late(self, _event: object) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,6 +53,24 @@ def test_the_watchdog_is_kept_waiting_while_every_tick_ends_with_one_defect(daem
     )
     daemon._controller.failing = 0
     assert daemon._healthy()
+
+
+def test_no_cycle_outlives_its_tick(daemon: Any) -> None:
+    made: list[weakref.ref[Failing]] = []
+
+    def tick() -> str:
+        read: Any = Failing()
+        read.itself = read
+        made.append(weakref.ref(read))
+        return "done"
+
+    daemon._controller.tick = tick
+    gc.disable()
+    try:
+        daemon._tick()
+    finally:
+        gc.enable()
+    assert made[0]() is None
 
 
 def test_a_status_is_one_line_whatever_a_defect_says(daemon: Any) -> None:
