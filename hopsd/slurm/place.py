@@ -38,6 +38,10 @@ _REST_SECONDS = 1.1
 # more (22.05): these take a fraction of a command's time-out, and their numbers fit one line.
 _RELEASED_AT_ONCE = 50
 
+# What thousands of starts are allowed beyond the time-out of one. While slurmctld starts as many,
+# it takes 0.1 s and more for an answer.
+_STARTS_A_SECOND = 10
+
 _HOLDING = frozenset({SlurmState.RUNNING, SlurmState.SUSPENDED})
 
 HELD_MEANWHILE = "its owner or an operator holds it"
@@ -81,13 +85,14 @@ class Result:
 @dataclass(frozen=True, slots=True)
 class _Starting:
     """A released job. ``restarts``: before it was. ``patient_until``: up to this tick a reason may
-    be one that passes.
+    be one that passes. ``latest``: the tick at which it is held again, whatever others do.
     """
 
     step: Step
     released: float
     restarts: int
     patient_until: float
+    latest: float
 
     def waits(self, job: JobReading | None, ticks: float) -> bool:
         """Whether it may still start; False once it ran and was requeued."""
@@ -104,9 +109,11 @@ class Placer:
     """Starts jobs in parallel.
 
     Each starts as soon as its GPUs are free and Slurm's way of filling nodes gives exactly the
-    planned ones. A job that does not start delays only uneven jobs on its nodes, and all jobs share
-    one start time-out, which begins anew whenever some have started: Slurm needs its time for
-    thousands.
+    planned ones. A job that does not start delays only uneven jobs on its nodes. The start time-out
+    is shared, and begins anew whenever jobs are released or start: Slurm needs its time for
+    thousands. A job has at most that and its share of the time for all, from its own release: what
+    it holds back is not held back for as long as others start. Once as much was waited in all,
+    nothing more is released.
     """
 
     def __init__(self, adapter: Adapter, watch: Watch, settings: ApplySettings) -> None:
@@ -119,11 +126,13 @@ class Placer:
         waiting = {step.job: step for step in steps}
         starting: dict[JobId, _Starting] = {}
         results: dict[JobId, Result] = {}
-        begun: float | None = None
+        progress: float | None = None
+        waited = 0.0
         timeout = self._settings.start_timeout_seconds
+        longest = timeout + len(waiting) / _STARTS_A_SECOND
         while waiting or starting:
-            if begun is not None and self._watch.ticks() > begun + timeout / 2:
-                # Too little time is left for what would be released now.
+            stuck = progress is not None and self._watch.ticks() > progress + timeout / 2
+            if stuck or waited > longest:
                 results |= {job: _too_late(step) for job, step in waiting.items()}
                 waiting.clear()
             if waiting:
@@ -134,15 +143,18 @@ class Placer:
                     return results | {job: _no_room(step, free) for job, step in waiting.items()}
                 for step in wave:
                     del waiting[step.job]
-                released, refused = self._release_wave(wave, reading, left)
+                released, refused = self._release_wave(wave, reading, left, longest)
                 starting |= released
                 results |= refused
-                begun = self._watch.ticks() if begun is None else begun
-            if starting and begun is not None:
-                settled = self._settled(starting, begun + timeout)
+                if released:
+                    progress = self._watch.ticks()
+            if starting and progress is not None:
+                begun = self._watch.ticks()
+                settled = self._settled(starting, progress + timeout)
+                waited += self._watch.ticks() - begun
                 results |= settled
                 if any(result.status is OutcomeStatus.DONE for result in settled.values()):
-                    begun = self._watch.ticks()
+                    progress = self._watch.ticks()
             for job in results:
                 starting.pop(job, None)
         return results
@@ -153,7 +165,7 @@ class Placer:
         """
         ticks = self._watch.ticks
         moments = [s.patient_until for s in starting.values() if s.patient_until > ticks()]
-        look = min([*moments, deadline])
+        look = min([*moments, *(s.latest for s in starting.values()), deadline])
         seen = self._watch.until(
             lambda now: not all(s.waits(now.get(job), ticks()) for job, s in starting.items()),
             max(0.0, look - ticks()),
@@ -163,7 +175,9 @@ class Placer:
         return {
             job: self._read_back(start, seen.get(job))
             for job, start in starting.items()
-            if now >= deadline or job in lost or not start.waits(seen.get(job), now)
+            if now >= min(deadline, start.latest)
+            or job in lost
+            or not start.waits(seen.get(job), now)
         }
 
     def _lost(self, starting: Mapping[JobId, _Starting]) -> frozenset[JobId]:
@@ -179,9 +193,13 @@ class Placer:
         )
 
     def _release_wave(
-        self, wave: Sequence[Step], reading: Reading, left: Mapping[JobId, float]
+        self,
+        wave: Sequence[Step],
+        reading: Reading,
+        left: Mapping[JobId, float],
+        longest: float,
     ) -> tuple[dict[JobId, _Starting], dict[JobId, Result]]:
-        """The jobs that were released, and the results of the others."""
+        """The jobs released, each for at most ``longest`` seconds, and the others' results."""
         jobs = {job.id: job for job in reading.jobs}
         requests = Requests(reading, self._settings)
         errors: dict[JobId, str] = {}
@@ -201,9 +219,10 @@ class Placer:
         self._watch.rest_until(max(stopped, default=0.0) + _REST_SECONDS, _REST_SECONDS)
         at = self._watch.now()
         self._release(ready, errors)
-        patient = self._watch.ticks() + _CYCLE_SECONDS
+        ticks = self._watch.ticks()
+        patient, latest = ticks + _CYCLE_SECONDS, ticks + longest
         released = {
-            step.job: _Starting(step, at, jobs[step.job].restarts, patient)
+            step.job: _Starting(step, at, jobs[step.job].restarts, patient, latest)
             for step in wave
             if step.job not in errors
         }

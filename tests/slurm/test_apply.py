@@ -479,14 +479,16 @@ def test_one_that_does_not_start_keeps_no_other_from_it(slurm: FakeSlurm) -> Non
 
 
 def test_jobs_that_do_not_start_share_one_time_out(slurm: FakeSlurm) -> None:
-    """Also those that wait for one another, as uneven ones on the same nodes do."""
+    """Also those that wait for one another, as uneven ones on the same nodes do: one of them is
+    released after the even ones were looked at, 6 s later, and none after it.
+    """
     slurm._run = lambda job: None  # type: ignore[method-assign]
-    steps = [start(slurm.add(number), n0=2, n1=3) for number in range(1, 6)]
+    steps = [start(slurm.add(number), n0=4, n1=1) for number in range(1, 6)]
     steps += [start(slurm.add(number), n2=1) for number in range(6, 9)]
     outcomes = port(slurm).apply(steps)
     assert statuses(outcomes) == [OutcomeStatus.FAILED] * 8
     assert all(slurm.table[step.job].hold is Hold.HOPS for step in steps)
-    assert slurm.now < 1000.0 + ApplySettings().start_timeout_seconds + 5.0
+    assert slurm.now < 1000.0 + ApplySettings().start_timeout_seconds + 10.0
 
 
 def test_a_run_requeued_before_it_is_read_back_is_told_and_not_waited_for(
@@ -685,14 +687,72 @@ def test_thousands_are_released_in_parts_and_a_refusal_is_of_one_job(slurm: Fake
     assert slurm.table[held].hold is Hold.USER
 
 
+def wide(slurm: FakeSlurm, nodes: int) -> None:
+    slurm.nodes = tuple(NodeReading(NodeName(f"n{i}"), GpuType("t"), 8, 32) for i in range(nodes))
+
+
 def test_while_others_start_nobody_is_late(slurm: FakeSlurm) -> None:
     """Slurm needs more than the start time-out for thousands of jobs."""
-    jobs = [slurm.add(i) for i in range(10)]
-    steps = [start(job, n0=1) if int(job) < 8 else start(job, n1=1) for job in jobs]
-    slurm.begins = {job: 20.0 * (int(job) + 1) for job in jobs}
-    outcomes = port(slurm).apply(steps)
-    assert statuses(outcomes) == [OutcomeStatus.DONE] * 10
-    assert slurm.now >= 1200.0
+    wide(slurm, 100)
+    jobs = [slurm.add(i) for i in range(800)]
+    slurm.begins = {job: 0.1 * int(job) for job in jobs}
+    outcomes = port(slurm).apply([start(job, **{f"n{int(job) // 8}": 1}) for job in jobs])
+    assert statuses(outcomes) == [OutcomeStatus.DONE] * 800
+    assert slurm.now >= 1079.0
+
+
+def test_one_that_never_starts_is_held_again_while_others_start(slurm: FakeSlurm) -> None:
+    """One start within each time-out kept it released, and the round under way, for hours."""
+    wide(slurm, 100)
+    jobs = [slurm.add(i) for i in range(100)]
+    slurm.begins = {job: 29.0 * int(job) for job in jobs} | {jobs[0]: 1e9}
+    outcomes = port(slurm).apply([start(job, **{f"n{job}": 1}) for job in jobs])
+    assert [o.step.job for o in outcomes if o.status is OutcomeStatus.DONE] == ["1"]
+    assert all(slurm.table[job].hold is Hold.HOPS for job in jobs if job != "1")
+    assert slurm.now < 1000.0 + ApplySettings().start_timeout_seconds + 15.0
+
+
+def test_jobs_that_start_one_after_the_other_do_not_make_a_round_endless(
+    slurm: FakeSlurm,
+) -> None:
+    """Uneven ones on the same nodes; those that are left out are still held."""
+    jobs = [slurm.add(i) for i in range(20)]
+    slurm.begins = dict.fromkeys(jobs, 14.0)
+    ran = slurm._run
+
+    def run(job: JobId) -> None:
+        ran(job)
+        slurm.later.append(
+            (
+                slurm.now + 1.0,
+                lambda: slurm.change(job, state=SlurmState.COMPLETED, allocation=Allocation()),
+            )
+        )
+
+    slurm._run = run  # type: ignore[method-assign]
+    outcomes = port(slurm).apply([start(job, n0=4, n1=1) for job in jobs])
+    assert {o.status for o in outcomes} >= {OutcomeStatus.DONE, OutcomeStatus.FAILED}
+    assert slurm.now < 1080.0
+    assert all(
+        slurm.table[o.step.job].hold is Hold.HOPS
+        for o in outcomes
+        if o.status is OutcomeStatus.FAILED
+    )
+
+
+def test_the_time_out_of_a_wave_begins_with_its_own_release(slurm: FakeSlurm) -> None:
+    """The updates of hundreds of uneven jobs take longer than the first jobs' time-out."""
+    wide(slurm, 800)
+    place = slurm.place
+
+    def slow(placement: Placement) -> None:
+        slurm.sleep(0.1)
+        place(placement)
+
+    slurm.place = slow  # type: ignore[method-assign]
+    steps = [start(slurm.add(i), **{f"n{2 * i}": 2}) for i in range(400)]
+    steps += [start(slurm.add(400 + i), **{f"n{2 * i}": 3, f"n{2 * i + 1}": 1}) for i in range(400)]
+    assert statuses(port(slurm).apply(steps)) == [OutcomeStatus.DONE] * 800
 
 
 def test_none_of_them_starts(slurm: FakeSlurm) -> None:
