@@ -763,6 +763,28 @@ def test_none_of_them_starts(slurm: FakeSlurm) -> None:
     assert slurm.now < 1040.0
 
 
+def test_one_slow_answer_does_not_make_it_blind(slurm: FakeSlurm) -> None:
+    """On a small site, by a hiccup of slurmctld."""
+    job = slurm.running(1, n0=2)
+    jobs, slow = slurm.jobs, 25.0
+
+    def hiccup() -> Sequence[JobReading]:
+        nonlocal slow
+        seen = jobs()
+        if "signal" in slurm.writes():
+            slurm.sleep(slow)
+            slow = 0.05
+        return seen
+
+    slurm.jobs = hiccup  # type: ignore[method-assign]
+    slurm.on_signal = lambda job: cleans_up(
+        slurm, job, 26.0, state=SlurmState.PENDING, hold=Hold.HOPS
+    )
+    [outcome] = port(slurm, grace_seconds=90.0).apply([preempt(job)])
+    assert outcome.vacated is not None
+    assert outcome.vacated < 1032.0
+
+
 def test_a_slow_answer_is_not_asked_for_all_the_time(slurm: FakeSlurm) -> None:
     """squeue takes seconds for thousands of jobs."""
     job = slurm.add(1)
