@@ -67,7 +67,7 @@ class Daemon:
         self._stop = threading.Event()
         self._reload = threading.Event()
         self._wake = threading.Event()
-        self._last_tick = time.monotonic()
+        self._alive()
         self._notify = sdnotify.SystemdNotifier()
         self._metrics: Metrics | None = None
 
@@ -84,7 +84,7 @@ class Daemon:
         commands = SlurmCommands(ASK_SECONDS)
         self._privacy = PrivacyReader(commands)
         leader = Leader(config.database.dsn)
-        port, why = choose_port(config.slurm, assure=leader.assure)
+        port, why = choose_port(config.slurm, assure=leader.assure, answered=self._alive)
         with PostgresStore(config.database.dsn, leader=leader) as store:
             self._store = store
             self._controller = Controller(config, port, why, store, leader)
@@ -144,7 +144,9 @@ class Daemon:
         )
 
     def _patience(self) -> float:
-        """Seconds without a finished tick after which the watchdog may kill us."""
+        """Seconds without a finished tick or an answer of Slurm's to one, after which the watchdog
+        may kill us. A tick that starts thousands of jobs takes longer as a whole.
+        """
         slurm = self._config.slurm
         slowest = (
             max(slurm.checkpoint_grace_seconds, slurm.longest_grace_seconds)
@@ -154,10 +156,10 @@ class Daemon:
         return 2 * (self._config.daemon.refresh_seconds + slowest) + 120.0
 
     def _healthy(self) -> bool:
-        """False if systemd's watchdog should restart hopsd. No tick has ended for long, or all of
-        late ended with the same defect, which may lie in what this process remembers.
+        """False if systemd's watchdog should restart hopsd. No tick has come further for long, or
+        all of late ended with the same defect, which may lie in what this process remembers.
         """
-        late = time.monotonic() - self._last_tick >= self._patience()
+        late = time.monotonic() - self._seen_alive >= self._patience()
         return not late and self._controller.failing < FAILING_TICKS
 
     def _tick(self) -> None:
@@ -169,7 +171,10 @@ class Daemon:
             sentence += "; systemd's watchdog is kept waiting, so that it starts hopsd anew"
         self._notify.notify(f"STATUS={printable(' '.join(sentence.split()))[:MAX_STATUS]}")
         gc.collect()
-        self._last_tick = time.monotonic()
+        self._alive()
+
+    def _alive(self) -> None:
+        self._seen_alive = time.monotonic()
 
     def _on_late(self, _event: object) -> None:
         log.warning("late", did="the last tick still runs; this one is left out")

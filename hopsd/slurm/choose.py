@@ -24,10 +24,12 @@ def choose_port(
     commands: SlurmCommands | None = None,
     *,
     assure: Callable[[], None] | None = None,
+    answered: Callable[[], None] = lambda: None,
 ) -> tuple[Port, str]:
     """The port that ``config.port`` selects, and a sentence saying which it is and why.
 
-    ``assure`` is called before each write to Slurm; what it raises ends the apply.
+    ``assure`` is called before each write to Slurm; what it raises ends the apply. ``answered`` is
+    called before it, too, and when Slurm has told its state.
 
     Raises:
         SlurmError: pyslurm is configured and does not fit; the message says why.
@@ -37,7 +39,7 @@ def choose_port(
     release = site_release(commands)
     adapter, why = _adapter(config, commands, release)
     if assure is not None:
-        adapter = FencedAdapter(adapter, assure)
+        adapter = FencedAdapter(adapter, assure, answered)
     port = SlurmPort(adapter, apply_settings(config))
     if config.port is PortName.SHADOW:
         return ShadowPort(port), f"shadow, as configured: reads through {why}, changes nothing"

@@ -1,4 +1,4 @@
-"""An adapter that writes only while this process is the leader."""
+"""An adapter that writes only while this process is the leader, and tells of each answer."""
 
 from __future__ import annotations
 
@@ -12,25 +12,36 @@ from hopsd.slurm.adapter import Adapter, Placement, SignalScope
 
 
 class FencedAdapter:
-    """Calls ``assure`` before each write; an exception from it ends the apply.
+    """Calls ``assure`` before each write; an exception from it ends the apply. Calls ``answered``
+    whenever Slurm has answered.
 
     Slurm has no request that is conditional on the leader. So a process that was stopped exactly
     between check and write may send at most one late request.
     """
 
-    def __init__(self, adapter: Adapter, assure: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        adapter: Adapter,
+        assure: Callable[[], None],
+        answered: Callable[[], None] = lambda: None,
+    ) -> None:
         self._adapter = adapter
-        self._assure = assure
+        self._leads = assure
+        self._answered = answered
 
     @property
     def name(self) -> str:
         return self._adapter.name
 
     def read(self) -> Reading:
-        return self._adapter.read()
+        reading = self._adapter.read()
+        self._answered()
+        return reading
 
     def jobs(self) -> Sequence[JobReading]:
-        return self._adapter.jobs()
+        jobs = self._adapter.jobs()
+        self._answered()
+        return jobs
 
     def hold(self, job: JobId, begin: float = 0.0) -> None:
         self._assure()
@@ -78,3 +89,7 @@ class FencedAdapter:
 
     def together(self) -> AbstractContextManager[None]:
         return self._adapter.together()
+
+    def _assure(self) -> None:
+        self._answered()  # the request before this one
+        self._leads()

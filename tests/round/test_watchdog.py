@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 
 from hopsd.daemon import FAILING_TICKS, Daemon
+from hopsd.model.ids import JobId
+from hopsd.model.reading import JobReading
+from hopsd.slurm.fenced import FencedAdapter
 
 
 @dataclass
@@ -31,6 +34,16 @@ class Notify:
 
     def notify(self, text: str) -> None:
         self.told.append(text)
+
+
+class Telling:
+    """An adapter that answers."""
+
+    def jobs(self) -> list[JobReading]:
+        return []
+
+    def hold(self, job: JobId, begin: float) -> None:
+        pass
 
 
 @pytest.fixture
@@ -79,3 +92,15 @@ def test_a_status_is_one_line_whatever_a_defect_says(daemon: Any) -> None:
     (told,) = daemon._notify.told
     assert told.startswith("STATUS=x WATCHDOG=1 yyy")
     assert len(told) <= len("STATUS=") + 1000
+
+
+def test_a_tick_that_comes_further_keeps_the_watchdog_fed(daemon: Any) -> None:
+    """The updates and starts of thousands of jobs take longer than it waits for one request."""
+    daemon._seen_alive -= daemon._patience()
+    assert not daemon._healthy()
+    adapter = FencedAdapter(Telling(), lambda: None, daemon._alive)  # type: ignore[arg-type]
+    adapter.jobs()
+    assert daemon._healthy()
+    daemon._seen_alive -= daemon._patience()
+    adapter.hold(JobId("1"))
+    assert daemon._healthy()
