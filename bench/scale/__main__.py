@@ -51,13 +51,17 @@ GPUS = ("1", "1,2", "2,4", "1,2,4,8", "4,8", "8,16")
 WORKLOADS = 40
 """Half of them are named in the comments and have a table; the others' scripts are read."""
 SUBMITTERS = 2
+_SCHEDULER = (
+    "default_queue_depth=20000,max_sched_time=2,sched_interval=5,sched_min_interval=1000000"
+)
 SETTINGS = (
     *("SlurmdTimeout=0", "TreeWidth=65533", "MaxJobCount=100000", "MessageTimeout=60"),
-    "SchedulerParameters=default_queue_depth=20000,sched_interval=5,sched_min_interval=1000000",
+    f"SchedulerParameters={_SCHEDULER}",
 )
 """slurmd are never asked whether they live, and each is told of its jobs directly. What a site of
 this size would set: how many jobs Slurm remembers, how many of them one scheduling cycle looks at,
-and a second between two cycles, so that requests are answered meanwhile."""
+two seconds at most for a cycle (half of MessageTimeout otherwise, during which squeue gets no
+answer) and one between two, so that requests are answered meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +169,8 @@ def hollow_nodes(cluster: PrivateCluster) -> Iterator[None]:
     ) as process:
         try:
             assert process.stdout is not None
-            process.stdout.readline()
+            if not process.stdout.readline():
+                raise RuntimeError("the nodes did not register")
             cluster.wait_for_nodes()
             yield
         finally:

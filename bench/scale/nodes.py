@@ -31,6 +31,7 @@ _AUTH_MUNGE, _MUNGE_OPT_SOCKET = 101, 8
 _GRES_MAGIC, _GPU = 0x438A34D4, int.from_bytes(b"gpu", "little")
 _HAS_FILE, _HAS_TYPE = 2, 4
 _NO_HASH = 0xFFFFFFFE
+_EMUNGE_SOCKET, _TRIES = 6, 10
 _ENDS = frozenset({REQUEST_KILL_TIMELIMIT, REQUEST_TERMINATE_JOB, REQUEST_ABORT_JOB})
 
 
@@ -58,7 +59,10 @@ class Munge:
 
     def credential(self) -> str:
         made = ctypes.c_char_p()
-        code = self._library.munge_encode(ctypes.byref(made), self._context, None, 0)
+        for _ in range(_TRIES):
+            code = self._library.munge_encode(ctypes.byref(made), self._context, None, 0)
+            if code != _EMUNGE_SOCKET:  # munged gets no turn on a busy machine
+                break
         if code or made.value is None:
             raise OSError(f"munged gives no credential: error {code}")
         return made.value.decode()
