@@ -185,6 +185,9 @@ class MemoryStore(MemoryKnowledge):
         found = [*ended, *filter(None, [self._open.get(job)])]
         return max(found, key=lambda record: record.submit, default=None)
 
+    def newest_jobs(self, jobs: Collection[JobId]) -> Mapping[JobId, JobRecord]:
+        return {job: record for job in jobs if (record := self.job(job)) is not None}
+
     def workloads_of(self, user: UserName) -> frozenset[WorkloadName]:
         known = [*self._ended.values(), *self._open.values()]
         return frozenset(record.workload for record in known if record.user == user)

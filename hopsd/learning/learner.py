@@ -67,10 +67,7 @@ class Learner:
     def _note_progress(self, done: Sequence[JobId], collected: Collected, reading: Reading) -> None:
         jobs = {job.id: job for job in reading.jobs}
         changed = []
-        for job in done:
-            record = self._store.job(job)
-            if record is None:
-                continue
+        for job, record in self._store.newest_jobs(done).items():
             program = collected.programs.get(job, record.program)
             if program != record.program:
                 self._store.save_program(workload_of(jobs[job]), program, reading.now)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from hopsd.model.history import JobRecord
@@ -36,6 +36,9 @@ class History(Store, Protocol):
 
     def job(self, job: JobId) -> JobRecord | None:
         """The newest job of that id, ended or not."""
+
+    def newest_jobs(self, jobs: Collection[JobId]) -> Mapping[JobId, JobRecord]:
+        """The newest job of each id that is known, ended or not."""
 
     def workloads_of(self, user: UserName) -> frozenset[WorkloadName]:
         """The workloads of this user's jobs, ended or not."""

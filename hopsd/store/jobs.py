@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from operator import attrgetter
 from types import MappingProxyType
@@ -32,11 +32,13 @@ def open_jobs(connection: Connection) -> dict[JobId, JobRecord]:
     return {job.id: job for job in map(_job, rows)}
 
 
-def newest(connection: Connection, job: JobId) -> JobRecord | None:
-    row = connection.execute(
-        "SELECT to_json(j) FROM jobs j WHERE id = %s ORDER BY submit DESC LIMIT 1", [job]
-    ).fetchone()
-    return None if row is None else _job(row)
+def newest(connection: Connection, jobs: Collection[JobId]) -> dict[JobId, JobRecord]:
+    rows = connection.execute(
+        "SELECT DISTINCT ON (id) to_json(j) FROM jobs j WHERE id = ANY(%s)"
+        " ORDER BY id, submit DESC",
+        [list(jobs)],
+    )
+    return {job.id: job for job in map(_job, rows)}
 
 
 def raqlr(connection: Connection, since: float) -> float | None:

@@ -218,7 +218,11 @@ class PostgresStore:
 
     def job(self, job: JobId) -> JobRecord | None:
         with self._database.transaction() as connection:
-            return jobs.newest(connection, job)
+            return jobs.newest(connection, [job]).get(job)
+
+    def newest_jobs(self, wanted: Collection[JobId]) -> Mapping[JobId, JobRecord]:
+        with self._database.transaction() as connection:
+            return jobs.newest(connection, wanted)
 
     def raqlr(self, since: float) -> float | None:
         with self._database.transaction() as connection:

@@ -77,6 +77,7 @@ def test_a_job_that_ended_leaves_the_open_ones(store: History) -> None:
     assert set(store.jobs()) == {TWO}
     assert store.job(ONE) == ended("1", 200.0)
     assert store.job(JobId("3")) is None
+    assert store.newest_jobs([JobId("3"), ONE]) == {ONE: ended("1", 200.0)}
 
 
 def test_saving_again_replaces(store: History) -> None:
@@ -94,6 +95,7 @@ def test_an_id_that_slurm_gives_again_is_another_job(store: History) -> None:
     store.save_jobs([again])
     assert store.jobs() == {ONE: again}
     assert store.job(ONE) == again
+    assert store.newest_jobs([ONE]) == {ONE: again}
     assert [p.submit for p in store.placements(ONE)] == [100.0, 5000.0]
 
 
