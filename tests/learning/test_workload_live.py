@@ -11,6 +11,7 @@ from fixtures_cluster import as_user, submit
 from examples.demo.cluster import PrivateCluster
 from hopsd.core.submission.workload import workload_of
 from hopsd.model.ids import JobId, WorkloadName
+from hopsd.slurm.command import ScontrolSession
 from hopsd.slurm.scontrol import ScontrolAdapter
 
 pytestmark = pytest.mark.live
@@ -63,15 +64,14 @@ def test_each_script_is_asked_for_once(
     cluster: PrivateCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    commands = cluster.commands()
-    adapter = ScontrolAdapter(commands)
-    run = type(commands).run
+    adapter = ScontrolAdapter(cluster.commands())
+    run = ScontrolSession.run
 
-    def noted(self: object, *arguments: str) -> str:
-        asked.extend(arguments[3:4] if arguments[1] == "write" else ())
-        return run(commands, *arguments)
+    def noted(self: ScontrolSession, *words: str) -> None:
+        asked.extend(words[2:3] if words[0] == "write" else ())
+        run(self, *words)
 
-    monkeypatch.setattr(type(commands), "run", noted)
+    monkeypatch.setattr(ScontrolSession, "run", noted)
     jobs = [submit(cluster, script=f"sleep {600 + n}") for n in range(3)]
     for _ in range(3):
         known = workloads(adapter)
