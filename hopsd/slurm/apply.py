@@ -98,6 +98,7 @@ class SlurmPort:
         """Until none of ``jobs`` is completing any more: how one ended is told only then."""
         if jobs:
             self._watch.until(
+                jobs,
                 lambda seen: all(
                     seen[job].state is not SlurmState.COMPLETING for job in jobs if job in seen
                 ),

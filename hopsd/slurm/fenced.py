@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 from hopsd.model.asked import NOTHING_ASKED, Asked
@@ -42,6 +42,9 @@ class FencedAdapter:
         jobs = self._adapter.jobs()
         self._answered()
         return jobs
+
+    def glance(self, jobs: Collection[JobId]) -> Mapping[JobId, JobReading]:
+        return self._adapter.glance(jobs)
 
     def hold(self, job: JobId, begin: float = 0.0) -> None:
         self._assure()

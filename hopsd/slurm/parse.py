@@ -3,15 +3,16 @@
 Jobs come from ``squeue --json``: users choose names, comments and paths, and in the text of
 ``scontrol show job`` a newline in a comment can pretend to be another job. Nodes come from
 ``scontrol show node -o``, which only administrators influence and whose form has not changed
-since 22.05.
+since 22.05. What is glanced at between two readings has no text of users.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -329,6 +330,53 @@ def isolated_reading(
         bare = job_reading({key: job[key] for key in _OF_SLURM if key in job}, order, known)
         text = f"set aside: an option cannot be read, {type(defect).__name__}: {defect}"
         return replace(bare, barred=text)
+
+
+_GLANCED = {
+    "JobID": "job_id",
+    "ArrayJobID": "array_job_id",
+    "ArrayTaskID": "array_task_id",
+    "State": "job_state",
+    "PriorityLong": "priority",
+    "RestartCnt": "restart_cnt",
+    "SubmitTime": "submit_time",
+    "EligibleTime": "eligible_time",
+    "Reason": "state_reason",
+}
+GLANCE = ",".join(f"{field}:|" for field in _GLANCED)
+"""For ``squeue --Format``: what :func:`glanced` reads."""
+
+
+def glanced(text: str, jobs: Collection[JobId]) -> dict[JobId, JobReading]:
+    """What squeue's text tells of ``jobs``; see :meth:`hopsd.slurm.adapter.Adapter.glance`.
+
+    Where Slurm has a sentence about a job, text has it in place of the reason.
+    """
+    wanted = set(jobs)
+    numbers = {job.partition("_")[0] for job in wanted}
+    found = {}
+    for line in text.splitlines():
+        words = line.removesuffix("|").split("|")
+        if len(words) != len(_GLANCED) or words[1] not in numbers:
+            continue
+        job: dict[str, Any] = dict(zip(_GLANCED.values(), words, strict=True))
+        for key in ("job_id", "array_job_id", "array_task_id", "priority", "restart_cnt"):
+            job[key] = int(job[key]) if job[key].isdecimal() else None
+        for key in ("submit_time", "eligible_time"):
+            job[key] = _local_time(job[key])
+        seen = job_reading(job, {}, KnownJobs(()))
+        told = seen.state is not SlurmState.PENDING or words[-1].isalnum()
+        if seen.id in wanted and told:
+            found[seen.id] = seen
+    return found
+
+
+def _local_time(text: str) -> float | None:
+    """As Slurm's commands write it; None: N/A."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None
 
 
 def task_reading(record: JobReading, task: int, known: KnownJobs) -> JobReading:

@@ -167,6 +167,7 @@ class Placer:
         moments = [s.patient_until for s in starting.values() if s.patient_until > ticks()]
         look = min([*moments, *(s.latest for s in starting.values()), deadline])
         seen = self._watch.until(
+            starting,
             lambda now: not all(s.waits(now.get(job), ticks()) for job, s in starting.items()),
             max(0.0, look - ticks()),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -23,9 +23,11 @@ from hopsd.slurm.mixed import OTHER_TYPE_SINCE, places, with_idle_shares
 from hopsd.slurm.ordering.arrays import in_turn
 from hopsd.slurm.ordering.dependency import awaited
 from hopsd.slurm.parse import (
+    GLANCE,
     UNREGISTERED,
     barred,
     closed_partitions,
+    glanced,
     holder,
     holds_gpus,
     is_hops_job,
@@ -148,6 +150,10 @@ class ScontrolAdapter:
         if not self._order:
             return self.read().jobs
         return self._readings(self._job_answer())
+
+    def glance(self, jobs: Collection[JobId]) -> Mapping[JobId, JobReading]:
+        command = ("squeue", "--noheader", "--all", "--states=all", f"--Format={GLANCE}")
+        return glanced(self._commands.run(*command), jobs)
 
     def hold(self, job: JobId, begin: float = 0.0) -> None:
         self._update(job, "priority=0", f"starttime={f'uts{begin:.0f}' if begin else 'now'}")

@@ -59,9 +59,9 @@ def vacate(
                     adapter.requeue_hold(job, ended=seen[job].state.finished)
 
     for grace in sorted(set(graces.values())):
-        seen = watch.until(all_left, begun + grace - watch.ticks())
+        seen = watch.until(jobs, all_left, begun + grace - watch.ticks())
         requeue(seen, [job for job in jobs if graces[job] == grace])
-    seen = watch.until(all_left, settings.stop_timeout_seconds)
+    seen = watch.until(jobs, all_left, settings.stop_timeout_seconds)
     # A job still completing at the end of its grace may have died of the signal.
     requeue(seen, [job for job in jobs if job not in requeued])
     for job in _among(seen, jobs, _ON_NODES):

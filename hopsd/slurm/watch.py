@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
@@ -39,8 +39,10 @@ class ApplySettings:
 class Watch:
     """Polls the hops jobs until a condition holds or time runs out.
 
-    Between two looks it rests for ``poll_seconds``, and as long as the first one took if that is
-    more: with thousands of jobs seconds, in which Slurm starts jobs in place of telling of them.
+    It glances at them, and reads them in full only where the condition seems to hold: nothing is
+    decided by a glance. Between two looks it rests for ``poll_seconds``, and as long as the first
+    one took if that is more: with thousands of jobs seconds, in which Slurm starts jobs in place of
+    telling of them.
     """
 
     def __init__(
@@ -74,20 +76,36 @@ class Watch:
 
     def jobs(self) -> Jobs:
         """The hops jobs by id."""
-        begun = self._monotonic()
-        jobs = {job.id: job for job in self._adapter.jobs()}
-        ended = self._monotonic()
-        self._rested = ended + (ended - begun)
-        return jobs
+        with self._looking():
+            return {job.id: job for job in self._adapter.jobs()}
 
-    def until(self, holds: Callable[[Jobs], bool], seconds: float) -> Jobs:
-        """Poll until ``holds`` is true or ``seconds`` have passed; returns the last reading."""
+    def until(self, jobs: Collection[JobId], holds: Callable[[Jobs], bool], seconds: float) -> Jobs:
+        """Poll until ``holds`` is true of ``jobs`` or ``seconds`` have passed; returns all hops
+        jobs, read after that.
+
+        ``holds`` may ask for what :meth:`Adapter.glance` tells, of ``jobs`` alone.
+        """
         deadline = self._monotonic() + seconds
         self._rest(deadline)
-        while not holds(jobs := self.jobs()) and self._monotonic() < deadline:
+        while True:
+            late = self._monotonic() >= deadline
+            if late or holds(self._glance(jobs)):
+                seen = self.jobs()
+                if holds(seen) or late:
+                    return seen
             self._sleep(self._poll_seconds)
             self._rest(deadline)
-        return jobs
+
+    def _glance(self, jobs: Collection[JobId]) -> Jobs:
+        with self._looking():
+            return self._adapter.glance(jobs)
+
+    @contextmanager
+    def _looking(self) -> Iterator[None]:
+        begun = self._monotonic()
+        yield
+        ended = self._monotonic()
+        self._rested = ended + (ended - begun)
 
     def _rest(self, deadline: float) -> None:
         seconds = min(self._rested, deadline) - self._monotonic()

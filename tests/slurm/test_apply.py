@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import pairwise
@@ -48,6 +48,7 @@ class FakeSlurm:
         self.refuse: set[str] = set()
         self.later: list[tuple[float, Callable[[], None]]] = []
         self.released_at: dict[JobId, float] = {}
+        self.readings = 0
 
     def add(self, number: int, **fields: object) -> JobId:
         job = JobReading(
@@ -80,7 +81,11 @@ class FakeSlurm:
         return Reading(self.now, self.nodes, tuple(self.table.values()))
 
     def jobs(self) -> Sequence[JobReading]:
+        self.readings += 1
         return tuple(self.table.values())
+
+    def glance(self, jobs: Collection[JobId]) -> Mapping[JobId, JobReading]:
+        return {job: self.table[job] for job in jobs if job in self.table}
 
     def hold(self, job: JobId, begin: float = 0.0) -> None:
         self.asked("hold", job)
@@ -789,13 +794,46 @@ def test_a_slow_answer_is_not_asked_for_all_the_time(slurm: FakeSlurm) -> None:
     """squeue takes seconds for thousands of jobs."""
     job = slurm.add(1)
     slurm.begins = {job: 25.0}
-    jobs, looks = slurm.jobs, []
+    glance, looks = slurm.glance, []
 
-    def slow() -> Sequence[JobReading]:
+    def slow(jobs: Collection[JobId]) -> Mapping[JobId, JobReading]:
         looks.append(slurm.now)
         slurm.sleep(4.0)
-        return jobs()
+        return glance(jobs)
 
-    slurm.jobs = slow  # type: ignore[method-assign]
+    slurm.glance = slow  # type: ignore[method-assign]
     assert statuses(port(slurm).apply([start(job, n0=1)])) == [OutcomeStatus.DONE]
     assert all(after - before >= 8.0 for before, after in pairwise(looks[1:]))
+
+
+def test_jobs_that_still_wait_are_only_glanced_at(slurm: FakeSlurm) -> None:
+    """A reading of all jobs is 25 times as expensive: one before the release, one of the result."""
+    job = slurm.add(1)
+    slurm.begins = {job: 5.0}
+    assert statuses(port(slurm).apply([start(job, n0=1)])) == [OutcomeStatus.DONE]
+    assert slurm.readings == 2
+
+
+@pytest.mark.parametrize("seen", [None, SlurmState.RUNNING])
+def test_a_glance_decides_nothing(slurm: FakeSlurm, seen: SlurmState | None) -> None:
+    job = slurm.add(1)
+    slurm.begins = {job: 5.0}
+
+    def wrong(jobs: Collection[JobId]) -> Mapping[JobId, JobReading]:
+        return {j: replace(slurm.table[j], state=seen) for j in jobs if seen is not None}
+
+    slurm.glance = wrong  # type: ignore[method-assign]
+    outcomes = port(slurm).apply([start(job, n0=1)])
+    assert statuses(outcomes) == [OutcomeStatus.DONE]
+    assert slurm.now >= 1005.0
+
+
+def test_a_glance_that_sees_nothing_delays_but_until_the_time_out(slurm: FakeSlurm) -> None:
+    job = slurm.add(1)
+
+    def blind(jobs: Collection[JobId]) -> Mapping[JobId, JobReading]:
+        waiting = {"state": SlurmState.PENDING, "hold": Hold.NONE}
+        return {j: replace(slurm.table[j], **waiting) for j in jobs}  # type: ignore[arg-type]
+
+    slurm.glance = blind  # type: ignore[method-assign]
+    assert statuses(port(slurm).apply([start(job, n0=1)])) == [OutcomeStatus.DONE]

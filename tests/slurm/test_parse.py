@@ -9,10 +9,11 @@ import pytest
 
 from hopsd.errors import SlurmError
 from hopsd.model.asked import Asked
-from hopsd.model.ids import NodeName
+from hopsd.model.ids import JobId, NodeName
 from hopsd.model.reading import USER_HOLD_BEGIN, Hold, SlurmState
 from hopsd.slurm import parse
 from hopsd.slurm.parse import (
+    glanced,
     gpus_in,
     is_hops_job,
     isolated_reading,
@@ -250,3 +251,22 @@ def test_the_next_reservation_of_each_node() -> None:
     assert reserved_from(records("No reservations in the system\n"), now) == {}
     with pytest.raises(SlurmError, match="StartTime 'soon'"):
         reserved_from(records(line.format("odd", "soon", "n0")), now)
+
+
+def test_a_glance() -> None:
+    text = """\
+7|7|N/A|PENDING|4294901757|2|2026-11-23T10:00:00|2026-11-23T10:00:00|Resources|
+8|8|N/A|PENDING|0|0|2026-11-23T10:00:00|N/A|JobHeldUser|
+19|17|4|RUNNING|17|0|2026-11-23T10:00:00|2026-11-23T10:00:00|None|
+17|17|5-9,12|PENDING|0|0|2026-11-23T10:00:00|N/A|JobHeldUser|
+9|9|N/A|PENDING|17|0|2026-11-23T10:00:00|2026-11-23T10:00:00|Nodes required for job are DOWN, or|
+10|10|N/A|COMPLETING|0|0|2026-11-23T10:00:00|2026-11-23T10:00:00|NonZeroExitCode|
+"""
+    seen = glanced(text, [JobId(job) for job in ("7", "8", "9", "17_4", "11")])
+    assert seen.keys() == {"7", "8", "17_4"}
+    assert {job.hold for job in seen.values()} == {Hold.NONE, Hold.HOPS}
+    job = seen[JobId("7")]
+    assert (job.state, job.reason, job.hold) == (SlurmState.PENDING, "Resources", Hold.NONE)
+    assert (job.restarts, job.begin) == (2, 0.0)
+    assert seen[JobId("8")].hold is Hold.HOPS
+    assert seen[JobId("17_4")].state is SlurmState.RUNNING

@@ -12,7 +12,8 @@ from slurm_contract import SETTINGS, hold, reading, start, statuses
 
 from examples.demo.cluster import PrivateCluster
 from hopsd.errors import SlurmUnavailableError
-from hopsd.model.reading import Hold, SlurmState
+from hopsd.model.ids import JobId
+from hopsd.model.reading import Hold, JobReading, SlurmState
 from hopsd.model.step import OutcomeStatus
 from hopsd.slurm.adapter import Adapter
 from hopsd.slurm.apply import SlurmPort
@@ -74,6 +75,29 @@ def test_odd_names_stay_names(cluster: PrivateCluster, adapter: Adapter, name: s
     [read] = [j for j in adapter.read().jobs if not j.state.finished]
     assert read.id == job
     assert (read.name, read.state, read.hold) == (name, SlurmState.PENDING, Hold.HOPS)
+
+
+def test_a_glance_tells_what_a_reading_does(
+    cluster: PrivateCluster, adapter: Adapter, port: SlurmPort
+) -> None:
+    runs, requeued, waits, kept = (submit(cluster, uid=NOBODY) for _ in range(4))
+    later = submit(cluster, "--begin=now+1hour", uid=NOBODY)
+    array = submit(cluster, "--array=0-1", uid=NOBODY)
+    task = JobId(f"{array}_1")
+    port.apply([start(job, n0=1) for job in (runs, requeued, task)])
+    assert as_user(cluster, NOBODY, "scontrol", "hold", kept).returncode == 0
+    adapter.requeue_hold(requeued)
+    wait_until(lambda: reading(adapter, requeued).state is SlurmState.PENDING)
+    jobs = [runs, requeued, waits, kept, later, task]
+    read = {job.id: _glimpse(job) for job in adapter.read().jobs if job.id in jobs}
+    seen = adapter.glance(jobs)
+    assert seen.keys() >= {runs, waits, kept, later, task}  # Slurm describes why one was requeued
+    assert {job: _glimpse(each) for job, each in seen.items()} == {job: read[job] for job in seen}
+    assert read[kept][2] is Hold.USER
+
+
+def _glimpse(job: JobReading) -> tuple[object, ...]:
+    return job.state, job.reason, job.hold, job.begin, job.restarts
 
 
 def test_only_hops_jobs_are_read(cluster: PrivateCluster, adapter: Adapter) -> None:
