@@ -133,6 +133,10 @@ class Hooks:
         self._gate, self._at_once = gate, True
         self._ended, self._granted = 0, 1
 
+    def pause(self) -> None:
+        """Measure no more, unless a gate is to be called."""
+        self.off = self.off or self._gate is None
+
     def begin_anew(self, recorder: Recorder, *, forked: bool = False) -> None:
         """Forget everything so far: a measured block begins, or a ``forked`` process."""
         if forked:
@@ -198,7 +202,8 @@ class Hooks:
         def counted(loader: Any) -> Any:
             index = next_index(loader)
             try:
-                size = len(index) if loader._auto_collation else 0
+                # A sampler may yield any iterable.
+                size = len(index) if loader._auto_collation and hasattr(index, "__len__") else 0
                 sizes = loader.__dict__.get("_hops_sizes")
                 if sizes is None:
                     sizes = loader.__dict__["_hops_sizes"] = deque(maxlen=MOST_AHEAD)
@@ -332,10 +337,11 @@ class Hooks:
 
         Another thread may have told of the step that ended it: ranks meet at the gate.
         """
+        left, self._left = self._left, 0  # what a handler raises in the gate leaves it so
         if self._ended and not self._recorder.within:
             ended, self._ended, self._granted = self._ended, 0, 1
             self._granted = gate(ended)
-        self._left = min(self._left, self._granted - self._ended)
+        self._left = min(left, self._granted - self._ended)
 
     def _meet(self, optimizer: Any) -> None:
         """Note an optimizer that steps for the first time."""

@@ -135,8 +135,8 @@ class Session:
         self._hooks.begin_anew(self._new_recorder())
 
     def pause(self) -> None:
-        """Stop measuring; the counts stay."""
-        self._hooks.off = True
+        """Stop measuring; the counts stay. A training that takes turns is measured on."""
+        self._hooks.pause()
 
     def summary(self) -> dict[str, Any]:
         """The report on the iterations so far; see docs/profiler.md."""

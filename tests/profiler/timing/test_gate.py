@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -157,3 +158,86 @@ def test_turns_end_at_the_same_step_as_if_each_were_told(
 def test_a_gate_that_lets_many_pass_is_called_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{__name__}.TURNS", (10**6,))
     assert seen(usual, from_loader, monkeypatch).calls < STEPS / 4
+
+
+class Turn:
+    """Turns of ``length`` iterations, and where they end. Raises at the step ``raises``."""
+
+    def __init__(self, length: int, raises: int = 0) -> None:
+        self.ends: list[int] = []
+        self.step = 0
+        self._length = self._left = length
+        self._raises = raises
+
+    def __call__(self, ended: int) -> int:
+        assert torch._C._current_graph_task_id() == -1
+        self._left -= ended
+        if self._left <= 0:
+            self.ends.append(self.step)
+            self._left = self._length
+            if self.step == self._raises:
+                raise TimeoutError
+        return self._left
+
+
+def ends(
+    loop: Iterator[None], monkeypatch: pytest.MonkeyPatch, length: int = 5, raises: int = 0
+) -> list[int]:
+    turn = Turn(length, raises)
+    with hops_profiler.profile() as session, monkeypatch.context() as patch:
+        hooks = session._hooks
+        for name in ("_gate", "failure", "off"):
+            patch.setattr(hooks, name, getattr(hooks, name))
+        session.stop_at(turn)
+        for turn.step in itertools.count(1):
+            try:
+                next(loop)
+            except StopIteration:
+                return turn.ends
+    raise AssertionError
+
+
+def every(length: int, steps: int = STEPS) -> list[int]:
+    return list(range(length, steps + 1, length))
+
+
+def in_steps(
+    before: Callable[[int], None], batches: Iterator[torch.Tensor] | None = None
+) -> Iterator[None]:
+    """A loop that catches what is raised at the gate; ``before`` is called before each step."""
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for number, batch in enumerate(batches or features(), 1):
+        before(number)
+        with contextlib.suppress(TimeoutError):
+            once(model, optimizer, batch)
+        yield
+
+
+def test_the_limit_holds_after_a_handler_has_raised_at_the_gate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert ends(in_steps(lambda _: None), monkeypatch, raises=25) == every(5)
+
+
+class Generators:
+    """A batch sampler whose batches have no length."""
+
+    def __iter__(self) -> Iterator[Iterator[int]]:
+        for _ in range(STEPS):
+            yield iter(range(4))
+
+
+def test_a_sampler_may_yield_generators(monkeypatch: pytest.MonkeyPatch) -> None:
+    loader: Any = DataLoader(TensorDataset(torch.ones(4, 4)), batch_sampler=Generators())  # type: ignore[arg-type]
+    loop = in_steps(lambda _: None, batches=(batch for (batch,) in loader))
+    assert ends(loop, monkeypatch) == every(5)
+
+
+def test_a_measured_block_of_the_script_ends_no_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    def measure(number: int) -> None:
+        if number == 22:
+            with hops_profiler.profile():
+                pass
+
+    assert ends(in_steps(measure), monkeypatch) == every(5)
