@@ -29,6 +29,8 @@ _SAMPLE_JOBS, _ALIKE, _NEAR_OF_MANY = 1024, 32, 0.02
 _STALL, _SHRINK, _PROGRESS = 10, 0.6, 1e-5
 # The share of the price by type with which the rows of a server start.
 _SHARES = (0.8, 0.1, 0.1)
+# From so many jobs on, fragments take a larger sample, and rounds from the best prices.
+_MANY_JOBS, _SAMPLE_OF_MANY = 10_000, 4096
 # Momentum, the share of the last direction that is kept: a plain subgradient zigzags between rows.
 _KEPT = 0.7
 
@@ -57,7 +59,8 @@ def prices_in_stages(
     program: Program, parts: ColumnGroups, floor: float, give_up: float, *, early: bool = False
 ) -> Iterator[Prices]:
     """The prices of :func:`find_prices`. ``early``: of columns that are not written out, others
-    before them, almost as good after a third of the steps where servers are equally idle.
+    before them, almost as good after a third of the steps where servers are equally idle. Of many
+    jobs on other servers, the first half of the rounds too.
     """
     columns, rows = program.configurations, capacity_rows(program)
     gpus = max(1, int(program.idle.sum()))
@@ -68,20 +71,27 @@ def prices_in_stages(
     if columns.segments is None:
         yield _descend_in_rounds(program, rows, start.ravel(), floor, give_up, _LONG)
         return
-    near = _prices_of_sample(program, rows, start, floor, give_up)
+    many = not early and columns.jobs >= _MANY_JOBS
+    size = _SAMPLE_OF_MANY if many else _SAMPLE_JOBS
+    near = _prices_of_sample(program, rows, start, floor, give_up, size)
+    if many:
+        half = _descend_from_best(program, rows, near, floor, give_up, _STEADY)
+        yield half
+        yield _descend_from_best(program, rows, half.row, floor, give_up, _STEADY_LATER)
+        return
     if early:
         yield _descend_in_rounds(program, rows, near, floor, give_up, _SHORT)
     yield _descend_in_rounds(program, rows, near, floor, give_up, _SAMPLED)
 
 
 def _prices_of_sample(
-    program: Program, rows: CapacityRows, start: Floats, floor: float, give_up: float
+    program: Program, rows: CapacityRows, start: Floats, floor: float, give_up: float, size: int
 ) -> Floats:
-    """Prices (rows,) that some of the jobs lead to, where servers that are nearly alike have the
-    same. ``start``: (kinds, rows of the program).
+    """Prices (rows,) that about ``size`` of the jobs lead to, or more, where servers that are
+    nearly alike have the same. ``start``: (kinds, rows of the program).
     """
     jobs, log_weight = program.configurations.jobs, program.log_weight()
-    every = max(1, jobs // _SAMPLE_JOBS)
+    every = max(1, jobs // size)
     chosen = np.zeros(jobs, dtype=np.bool_)
     chosen[np.argsort(-log_weight, kind="stable")[every // 2 :: every]] = True
     sample, to = of_jobs(program, chosen), _alike(program)
@@ -160,6 +170,10 @@ _SAMPLED = replace(_LONG, first=3)
 # Long rounds from there lose much of what is known (the bound of 40,000 idle GPUs rises by a fifth)
 # until their active columns are the right ones; rounds of few small steps do not.
 _SHORT = _Rounds(30, 0.078, 0.75, end=8)
+# Rounds from the best prices: those of 100,000 fragmented GPUs prove 665,359 after eight of these,
+# where long ones go up to 1,278,465 and do not come back.
+_STEADY = _Rounds(60, 0.1, 0.8, end=8)
+_STEADY_LATER = replace(_STEADY, first=8, end=16)
 
 
 def _descend_in_rounds(
@@ -186,6 +200,32 @@ def _descend_in_rounds(
     return best
 
 
+def _descend_from_best(
+    program: Program,
+    rows: CapacityRows,
+    start: Floats,
+    floor: float,
+    give_up: float,
+    rounds: _Rounds,
+) -> Prices:
+    """As :func:`_descend_in_rounds`, but from the best prices so far in place of the last ones.
+
+    A round that proves less than the best lacked active columns, and adds them where it ended (a
+    null step of bundle methods). It ends at the mean of its last half: single steps zigzag.
+    """
+    best = at = prices_at(program, rows, start)
+    active = np.zeros(0, dtype=np.int64)
+    for number in range(rounds.first, rounds.end):
+        if monotonic() > give_up:
+            break
+        active = distinct(active, _near_best(program, at, np.random.default_rng(number)))
+        dual, pace = _by_row(program, rows, active), rounds.pace * rounds.shrink**number
+        steps = [at for _, at in _steps(dual, best.row, floor, rounds.steps, give_up, pace)]
+        at = prices_at(program, rows, np.mean(steps[len(steps) // 2 :], axis=0))
+        best = min(best, at, key=lambda prices: prices.bound)
+    return best
+
+
 def _near_best(program: Program, at: Prices, rng: np.random.Generator) -> Ints:
     """The columns within 5 % of each job's best; of many, an evenly spaced sample, within 2 % if
     most jobs have many.
@@ -206,14 +246,24 @@ def _near_best(program: Program, at: Prices, rng: np.random.Generator) -> Ints:
 def _descend(
     dual: _Dual, start: Floats, floor: float, steps: int, give_up: float, pace: float = 1.0
 ) -> Floats:
-    """Polyak's steps towards ``floor``, shorter whenever the bound does not fall for a while."""
-    best, best_at, at, stalled = np.inf, start, start, 0
+    """The best of some steps."""
+    taken = _steps(dual, start, floor, steps, give_up, pace)
+    return min(taken, key=lambda step: step[0], default=(np.inf, start))[1]
+
+
+def _steps(
+    dual: _Dual, start: Floats, floor: float, steps: int, give_up: float, pace: float
+) -> Iterator[tuple[float, Floats]]:
+    """Polyak's steps towards ``floor``, shorter whenever the bound does not fall for a while: the
+    bounds and prices on the way.
+    """
+    best, at, stalled = np.inf, start, 0
     direction = np.zeros(len(start))
     for _ in range(steps):
         bound, slope = dual(at)
+        yield bound, at
         stalled = 0 if bound < best - _PROGRESS * abs(bound) else stalled + 1
-        if bound < best:
-            best, best_at = bound, at
+        best = min(best, bound)
         if stalled >= _STALL:
             pace, stalled = pace * _SHRINK, 0
         direction = slope + _KEPT * direction
@@ -222,7 +272,6 @@ def _descend(
         if square == 0.0 or bound <= floor or monotonic() > give_up:
             break
         at = np.maximum(0.0, at - pace * (bound - floor) / square * direction)
-    return best_at
 
 
 def _dot(one: Floats, other: Floats) -> float:

@@ -25,7 +25,7 @@ from hopsd.core.placement.program import (
     restrict,
     segment_values,
 )
-from hopsd.model.arrays import NONE
+from hopsd.model.arrays import NONE, Floats
 from hopsd.model.plan import PlanStatus, Snapshot
 from hopsd.model.rules import Limit, Rules
 from hopsd.solver import large
@@ -179,11 +179,10 @@ def test_prices_of_a_sample_are_near_those_of_all(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, program = both_of(snapshot(seed, servers=40, jobs=120), monkeypatch)
-    monkeypatch.setattr(dual_prices, "_SAMPLE_JOBS", 30)
     monkeypatch.setattr(dual_prices, "_ALIKE", 2)
     rows, floor = capacity_rows(program), program.scaled_objective(greedy_by_weight(program))
     none = np.zeros((KINDS, len(program.capacity)))
-    near = _prices_of_sample(program, rows, none, floor, inf)
+    near = _prices_of_sample(program, rows, none, floor, inf, 30)
     first, to = near.reshape(KINDS, -1), _alike(program)
     assert all(len(np.unique(first[:, to == k], axis=1).T) == 1 for k in np.unique(to))
     best = find_prices(program, column_groups(program), floor, inf).bound
@@ -207,6 +206,51 @@ def test_the_prices_of_every_stage_prove_a_bound(
         assert prices.bound >= value * (1 - 1e-9)
     (last,) = prices_in_stages(program, column_groups(program), 0.5 * value, inf)
     assert np.array_equal(last.row, stages[-1].row)
+
+
+@SEEDS
+def test_many_jobs_on_fragments_have_the_best_prices_of_two_stages(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written, program = both(seed, monkeypatch)
+    value = written.scaled_objective(solve(written, 0.0, 20.0).choice)
+    monkeypatch.setattr(dual_prices, "_MANY_JOBS", 1)
+    first, last = prices_in_stages(program, column_groups(program), 0.5 * value, inf)
+    for prices in (first, last):
+        whole = prices_of_items(written, prices.item, prices.capacity)
+        assert prices.bound == pytest.approx(whole.bound)
+    assert value * (1 - 1e-9) <= last.bound <= first.bound
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rounds_from_the_best_prices_come_near_those_of_long_ones(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, program = both_of(snapshot(seed, servers=40, jobs=120), monkeypatch)
+    floor, parts = program.scaled_objective(greedy_by_weight(program)), column_groups(program)
+    long = find_prices(program, parts, floor, inf).bound
+    monkeypatch.setattr(dual_prices, "_MANY_JOBS", 1)
+    assert find_prices(program, parts, floor, inf).bound <= 1.003 * long
+
+
+def test_a_round_never_starts_from_worse_prices_than_the_best(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, program = both_of(snapshot(1, servers=40, jobs=120), monkeypatch)
+    rows, floor = capacity_rows(program), program.scaled_objective(greedy_by_weight(program))
+    start, begun, steps = np.full(len(rows.limit), 0.1), [], dual_prices._steps
+
+    def noted(dual: Any, at: Floats, *asked: Any) -> Iterator[tuple[float, Floats]]:
+        begun.append(prices_at(program, rows, at).bound)
+        return steps(dual, at, *asked)
+
+    monkeypatch.setattr(dual_prices, "_steps", noted)
+    far = dual_prices._Rounds(20, 3.0, 0.7, end=8)
+    found = dual_prices._descend_from_best(program, rows, start, floor, inf, far)
+    assert len(begun) == 8
+    assert begun[0] == prices_at(program, rows, start).bound
+    assert (np.diff(begun) <= 0.0).all()
+    assert floor <= found.bound <= begun[-1]
 
 
 @pytest.mark.parametrize(("gap", "stages"), [(0.5, 1), (0.0, 2)])
