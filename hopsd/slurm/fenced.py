@@ -44,7 +44,9 @@ class FencedAdapter:
         return jobs
 
     def glance(self, jobs: Collection[JobId]) -> Mapping[JobId, JobReading]:
-        return self._adapter.glance(jobs)
+        seen = self._adapter.glance(jobs)
+        self._answered()
+        return seen
 
     def hold(self, job: JobId, begin: float = 0.0) -> None:
         self._assure()

@@ -14,6 +14,9 @@ from hopsd.slurm.adapter import Adapter, SignalScope
 
 Jobs = Mapping[JobId, JobReading]
 
+# One slow answer is often a hiccup of slurmctld, and says little about the next.
+_LONGEST_REST_SECONDS = 5.0
+
 
 @dataclass(frozen=True, slots=True)
 class ApplySettings:
@@ -41,8 +44,8 @@ class Watch:
 
     It glances at them, and reads them in full only where the condition seems to hold: nothing is
     decided by a glance. Between two looks it rests for ``poll_seconds``, and as long as the first
-    one took if that is more: with thousands of jobs seconds, in which Slurm starts jobs in place of
-    telling of them.
+    one took if that is more, up to 5 s: with thousands of jobs seconds, in which Slurm starts jobs
+    in place of telling of them.
     """
 
     def __init__(
@@ -105,7 +108,7 @@ class Watch:
         begun = self._monotonic()
         yield
         ended = self._monotonic()
-        self._rested = ended + (ended - begun)
+        self._rested = ended + min(ended - begun, _LONGEST_REST_SECONDS)
 
     def _rest(self, deadline: float) -> None:
         seconds = min(self._rested, deadline) - self._monotonic()

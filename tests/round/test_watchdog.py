@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,9 @@ class Telling:
 
     def jobs(self) -> list[JobReading]:
         return []
+
+    def glance(self, jobs: Collection[JobId]) -> dict[JobId, JobReading]:
+        return {}
 
     def hold(self, job: JobId, begin: float) -> None:
         pass
@@ -100,6 +104,9 @@ def test_a_tick_that_comes_further_keeps_the_watchdog_fed(daemon: Any) -> None:
     assert not daemon._healthy()
     adapter = FencedAdapter(Telling(), lambda: None, daemon._alive)  # type: ignore[arg-type]
     adapter.jobs()
+    assert daemon._healthy()
+    daemon._seen_alive -= daemon._patience()
+    adapter.glance([])
     assert daemon._healthy()
     daemon._seen_alive -= daemon._patience()
     adapter.hold(JobId("1"))
