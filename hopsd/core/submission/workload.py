@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from pathlib import PurePosixPath
 
 from hopsd.core.submission.comment import parse
 from hopsd.errors import InputError
@@ -26,9 +25,9 @@ def workload_of(job: JobReading, program: str = "") -> WorkloadName:
     return WorkloadName(f"{job.user}/{job.name}/{name}{content}{f'+{program}' if program else ''}")
 
 
-@lru_cache(maxsize=65536)
 def _script(command: str) -> str:
-    return PurePosixPath(command.partition(" ")[0]).name
+    """The script's file name. Not kept: a user's command line may be as long as he likes."""
+    return command.partition(" ")[0].rstrip("/").rpartition("/")[2]
 
 
 @lru_cache(maxsize=65536)
