@@ -14,6 +14,8 @@ from hopsd.slurm.command import ScontrolSession, SlurmCommands
 
 DIGITS = 12
 
+_NOT_WRITTEN = "failed to open file"
+
 _Key = tuple[JobId, UserName, str]
 
 
@@ -45,24 +47,36 @@ class Scripts:
 
     def _learn(self, jobs: Mapping[_Key, JobReading]) -> None:
         """After a start there may be thousands. What is known stays known if Slurm goes away."""
-        with (
-            tempfile.TemporaryDirectory(prefix="hops-") as folder,
-            ScontrolSession(self._commands) as session,
-        ):
-            for key, job in jobs.items():
-                self._known[key] = _hash(session, job, Path(folder) / "script")
+        try:
+            with (
+                tempfile.TemporaryDirectory(prefix="hops-") as folder,
+                ScontrolSession(self._commands) as session,
+            ):
+                for key, job in jobs.items():
+                    self._known[key] = _hash(session, job, Path(folder) / "script")
+        except OSError as error:
+            raise SlurmUnavailableError(f"batch scripts cannot be read: {error}") from error
 
 
 def _hash(session: ScontrolSession, job: JobReading, path: Path) -> str:
-    """Of the script, which Slurm's command writes to ``path``, and its arguments."""
+    """Of the script, which Slurm's command writes to ``path``, and its arguments; "" without one.
+
+    Raises:
+        SlurmUnavailableError, OSError: it cannot be told, as where the disk is full: scontrol then
+            leaves an empty file, or none, and does not say so in its exit code (22.05 to 26.05).
+    """
     try:
         session.run("write", "batch_script", job.array or job.id, str(path))
-        text = path.read_bytes().decode(errors="replace")
-        path.unlink()
     except SlurmUnavailableError:
         raise
-    except (SlurmError, FileNotFoundError):  # it has none, or has ended meanwhile
-        return ""
+    except SlurmError as error:
+        if _NOT_WRITTEN in str(error):
+            raise OSError(str(error)) from error
+        return ""  # it has none, or has ended meanwhile
+    text = path.read_bytes().decode(errors="replace")
+    path.unlink()
+    if not text:
+        raise OSError(f"scontrol wrote nothing to {path.parent}: is the disk full?")
     arguments = job.command.partition(" ")[2]
     said = f"{text}\0{arguments}".encode(errors="replace")
     return hashlib.sha256(said).hexdigest()[:DIGITS]

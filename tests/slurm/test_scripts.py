@@ -25,6 +25,10 @@ for line in sys.stdin:
         script = pathlib.Path({folder!r}, words[2])
         if pathlib.Path({folder!r}, "away").exists():
             sys.stderr.write("job script retrieval failed: Unable to contact slurm controller\\n")
+        elif pathlib.Path({folder!r}, "full").exists():
+            pathlib.Path(words[3]).touch()
+        elif pathlib.Path({folder!r}, "shut").exists():
+            sys.stderr.write("failed to open file `" + words[3] + "`: Too many open files\\n")
         elif script.exists():
             pathlib.Path(words[3]).write_bytes(script.read_bytes())
         else:
@@ -57,8 +61,11 @@ class Site:
         (self._folder / job).write_bytes(script)
 
     def away(self, *, is_away: bool) -> None:
-        mark = self._folder / "away"
-        mark.touch() if is_away else mark.unlink()
+        self.mark("away", on=is_away)
+
+    def mark(self, what: str, *, on: bool) -> None:
+        mark = self._folder / what
+        mark.touch() if on else mark.unlink()
 
     @property
     def asked(self) -> list[str]:
@@ -89,3 +96,20 @@ def test_while_slurm_is_away_no_script_counts_as_empty(site: Site) -> None:
         site.scripts.of([JOB])
     site.away(is_away=False)
     assert len(site.scripts.of([JOB])["1"]) == 12
+
+
+@pytest.mark.parametrize("trouble", ["full", "shut"])
+def test_a_script_that_could_not_be_written_is_asked_about_again(site: Site, trouble: str) -> None:
+    """A full disk would give all jobs the same hash, for as long as they live."""
+    site.has("1", b"#!/bin/sh\n")
+    site.mark(trouble, on=True)
+    with pytest.raises(SlurmUnavailableError, match="batch scripts cannot be read"):
+        site.scripts.of([JOB])
+    site.mark(trouble, on=False)
+    assert len(site.scripts.of([JOB])["1"]) == 12
+
+
+def test_no_folder_for_scripts_is_told(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", "/nowhere")
+    with pytest.raises(SlurmUnavailableError, match="/nowhere"):
+        site.scripts.of([JOB])
