@@ -52,6 +52,10 @@ _PLAIN_WORD = re.compile(r"[\w.,:;=/+%@#\[\]()*-]+", re.ASCII)
 # scontrol takes 128 words a line, and without readline 4,095 characters.
 _WORDS_MAX, _LINE_MAX = 100, 4000
 
+# Requests that may be sent again. A session tells a refusal by what is said, and a site's scontrol
+# may warn about each request that it carries out: the exit code of one alone decides.
+_REPEATABLE = frozenset({"update", "release"})
+
 _NAME_MAX = 80
 
 
@@ -214,6 +218,9 @@ class ScontrolSession:
             error = _refusal(name, said)
             if isinstance(error, SlurmUnavailableError):
                 self._end()
+            elif words[0] in _REPEATABLE:
+                self._commands.run(*self._program, *words)
+                return
             raise error
 
     def __enter__(self) -> ScontrolSession:

@@ -18,7 +18,7 @@ LIKE_SCONTROL = """
     log = open(sys.argv[1], "a")
     if sys.argv[2:]:
         print("once", *map(repr, sys.argv[2:]), file=log)
-        sys.exit()
+        sys.exit("no such job" if sys.argv[-1] in ("99", "lies") else None)
     print("begun", file=log, flush=True)
     print("scontrol: error: an old key in slurm.conf", file=sys.stderr, flush=True)
     for line in sys.stdin:
@@ -33,6 +33,8 @@ LIKE_SCONTROL = """
             print("Invalid job id specified for job 99", file=sys.stderr, flush=True)
         elif words[-1] == "lies":
             print("invalid keyword: hops-0123456789abcdef\\nrefused", file=sys.stderr, flush=True)
+        elif words[-1] == "warned":
+            print("scontrol: warning: this site has rules", file=sys.stderr, flush=True)
         elif words[-1] == "away":
             print("slurm_update error: Connection refused", file=sys.stderr, flush=True)
         elif words[-1] == "silence":
@@ -84,11 +86,19 @@ def test_one_process_carries_out_all_and_ends(session: Session) -> None:
 
 def test_a_refusal_is_that_requests_alone(session: Session) -> None:
     session.run("release", "1")
-    with pytest.raises(SlurmError, match="release 99: Invalid job id specified") as refused:
+    with pytest.raises(SlurmError, match="no such job") as refused:
         session.run("release", "99")
     assert not isinstance(refused.value, SlurmUnavailableError)
     session.run("release", "2")
     assert session.log.count("begun") == 1
+
+
+def test_a_warning_is_no_refusal(session: Session) -> None:
+    """The exit code of the same request alone decides; one that may not be repeated is refused."""
+    session.run("update", "jobid=1", "warned")
+    assert session.log[-1] == "once 'update' 'jobid=1' 'warned'"
+    with pytest.raises(SlurmError, match="this site has rules"):
+        session.run("requeuehold", "warned")
 
 
 @pytest.mark.parametrize(
@@ -110,7 +120,7 @@ def test_a_line_longer_than_scontrol_reads_goes_alone(session: Session) -> None:
 
 def test_an_answer_cannot_pretend_to_be_the_end_of_another(session: Session) -> None:
     with pytest.raises(SlurmError, match="refused"):
-        session.run("update", "lies")
+        session.run("requeuehold", "lies")
     session.run("release", "2")
 
 
