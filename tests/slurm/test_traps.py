@@ -179,6 +179,7 @@ def test_foreign_job_that_is_faster(cluster: PrivateCluster, adapter: Adapter) -
         name = adapter.name
         read = adapter.read
         jobs = adapter.jobs
+        glance = adapter.glance
         hold = adapter.hold
         place = adapter.place
         signal = adapter.signal
