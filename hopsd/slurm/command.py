@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
 from threading import Timer
-from types import TracebackType
 from typing import IO, cast
 
 from hopsd.errors import SlurmError, SlurmUnavailableError
@@ -222,17 +221,6 @@ class ScontrolSession:
                 self._commands.run(*self._program, *words)
                 return
             raise error
-
-    def __enter__(self) -> ScontrolSession:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the process; a later request starts another one."""

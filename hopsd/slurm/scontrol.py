@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -184,7 +184,7 @@ class ScontrolAdapter:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        with ScontrolSession(self._commands) as session:
+        with closing(ScontrolSession(self._commands)) as session:
             self._session = session
             try:
                 yield

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from hopsd.errors import SlurmError, SlurmUnavailableError
@@ -50,7 +51,7 @@ class Scripts:
         try:
             with (
                 tempfile.TemporaryDirectory(prefix="hops-") as folder,
-                ScontrolSession(self._commands) as session,
+                closing(ScontrolSession(self._commands)) as session,
             ):
                 for key, job in jobs.items():
                     self._known[key] = _hash(session, job, Path(folder) / "script")

@@ -6,6 +6,7 @@ import os
 import sys
 import textwrap
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,7 @@ class Session(ScontrolSession):
 
 @pytest.fixture
 def session(tmp_path: Path) -> Iterator[Session]:
-    with Session(tmp_path) as started:
+    with closing(Session(tmp_path)) as started:
         yield started
 
 
@@ -146,7 +147,7 @@ def test_one_that_was_killed_between_two_requests_is_started_anew(session: Sessi
 
 def test_no_answer_in_time(tmp_path: Path) -> None:
     with (
-        Session(tmp_path, seconds=2.0) as session,
+        closing(Session(tmp_path, seconds=2.0)) as session,
         pytest.raises(SlurmUnavailableError, match="scontrol update silence: no answer within 2 s"),
     ):
         session.run("update", "silence")
