@@ -65,19 +65,19 @@ class Rules:
 
     def cores(self, gpus: int) -> int:
         """The cores that ``gpus`` GPUs on a node take; exact for the decimal number as written."""
-        return ceil(_exact(self.cores_per_gpu, gpus))
+        return ceil(exact(self.cores_per_gpu) * gpus)
 
     def memory_mb(self, gpus: int) -> Fraction:
         """The memory that ``gpus`` (1 or more) GPUs on a node take."""
-        return _exact(self.memory_mb_per_gpu, gpus, self.memory_mb_per_node)
+        return exact(self.memory_mb_per_gpu) * gpus + exact(self.memory_mb_per_node)
 
 
 @lru_cache(maxsize=4096)
-def _exact(per_gpu: float, gpus: int, more: float = 0.0) -> Fraction:
-    """``per_gpu * gpus + more``, exact for the decimal numbers as written. Kept, since many jobs
-    ask for the same: fractions took a quarter of a further plan with 1,000 jobs.
+def exact(number: float) -> Fraction:
+    """The decimal number as written: ``Fraction(0.1)`` is not a tenth. Kept, since many jobs ask
+    for the same, and reading it from text takes a tenth of a further plan with 1,000 jobs.
     """
-    return Fraction(str(per_gpu)) * gpus + Fraction(str(more))
+    return Fraction(str(number))
 
 
 ANYWHERE = Rules()

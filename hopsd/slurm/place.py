@@ -24,6 +24,7 @@ from hopsd.model.reading import (
     SlurmState,
     with_marks,
 )
+from hopsd.model.rules import exact
 from hopsd.model.step import OutcomeStatus, Step
 from hopsd.slurm.adapter import Adapter, Placement
 from hopsd.slurm.shape import filled, fits, free_gpus
@@ -310,7 +311,7 @@ class Requests:
         """
         memory = self._reading.memory_of(job)
         rules, nodes = self._rules.of(job, memory), self._nodes(target)
-        cores = Fraction(str(rules.cores_per_gpu))
+        cores = exact(rules.cores_per_gpu)
         asked, share = job.asked, floor(rules.memory_mb_per_gpu)
         any_type = asked.gpu_type is None
         if any_type and any(node.mixed for node in nodes):  # Slurm would give GPUs of all its types

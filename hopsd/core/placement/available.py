@@ -12,7 +12,7 @@ import numpy as np
 from hopsd.model.arrays import Bools, Ints
 from hopsd.model.cluster import Node
 from hopsd.model.job import Job
-from hopsd.model.rules import Rules
+from hopsd.model.rules import Rules, exact
 
 UNLIMITED = 2**50
 """An upper limit on cores and memory; a node whose count is unknown has so many."""
@@ -116,13 +116,13 @@ class AvailableResources:
 
 
 def _gpus_by_cores(rules: Rules, cores: Ints) -> Ints:
-    each = Fraction(str(rules.cores_per_gpu))
+    each = exact(rules.cores_per_gpu)
     return fitting(cores, Fraction(0), each) if each else np.full(len(cores), UNLIMITED)
 
 
 def _gpus_by_memory(rules: Rules, memory: Ints) -> Ints:
-    each = Fraction(str(rules.memory_mb_per_gpu)) * MEMORY_UNIT
-    base = Fraction(str(rules.memory_mb_per_node)) * MEMORY_UNIT
+    each = exact(rules.memory_mb_per_gpu) * MEMORY_UNIT
+    base = exact(rules.memory_mb_per_node) * MEMORY_UNIT
     if not each:
         return np.where(memory >= min(ceil(base), UNLIMITED), UNLIMITED, 0)
     return fitting(memory, base, each)

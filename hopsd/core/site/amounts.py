@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from functools import lru_cache
 from math import ceil
 
 from hopsd.model.job import Job
 from hopsd.model.reading import JobReading
+from hopsd.model.rules import exact
 from hopsd.model.site import Kind, Partition, SiteRules, typed
 
 UNLIMITED_MINUTES = 2**32 - 1
@@ -33,7 +33,7 @@ def per_gpu(  # noqa: PLR0911 - one return a kind
         case Kind.GPUS:
             return Fraction(1)
         case Kind.CPUS:
-            return _fraction(job.rules.cores_per_gpu)
+            return exact(job.rules.cores_per_gpu)
         case Kind.MEMORY:
             return _memory(job)
         case Kind.BILLING:
@@ -43,30 +43,24 @@ def per_gpu(  # noqa: PLR0911 - one return a kind
             return Fraction(minutes_left(read.time_limit_seconds, read.start, now))
         case Kind.CPU_MINUTES | Kind.RUNNING_CPU_MINUTES:
             minutes = minutes_left(read.time_limit_seconds, read.start, now)
-            return _fraction(job.rules.cores_per_gpu) * minutes
+            return exact(job.rules.cores_per_gpu) * minutes
     gpu_type = read.asked.gpu_type
     return Fraction(1) if gpu_type is not None and kind == typed(gpu_type) else None
 
 
-@lru_cache(maxsize=4096)
-def _fraction(value: float) -> Fraction:
-    """As it is written: ``Fraction(0.1)`` is not a tenth."""
-    return Fraction(str(value))
-
-
 def _memory(job: Job) -> Fraction:
     rules = job.rules
-    return _fraction(rules.memory_mb_per_gpu) + _fraction(rules.memory_mb_per_node) / min(job.reqs)
+    return exact(rules.memory_mb_per_gpu) + exact(rules.memory_mb_per_node) / min(job.reqs)
 
 
 def _billing(job: Job, partition: Partition | None, *, most: bool) -> Fraction:
     """Billing units by the partition's TRESBillingWeights, by default the number of CPUs."""
-    cores = _fraction(job.rules.cores_per_gpu)
+    cores = exact(job.rules.cores_per_gpu)
     if partition is None or not partition.billing:
         return cores
     amounts = {Kind.GPUS: Fraction(1), Kind.CPUS: cores, Kind.MEMORY: _memory(job)}
     parts = [
-        amounts[Kind(kind)] * _fraction(weight)
+        amounts[Kind(kind)] * exact(weight)
         for kind, weight in partition.billing.items()
         if kind in amounts
     ]
