@@ -51,10 +51,6 @@ _PLAIN_WORD = re.compile(r"[\w.,:;=/+%@#\[\]()*-]+", re.ASCII)
 # scontrol takes 128 words a line, and without readline 4,095 characters.
 _WORDS_MAX, _LINE_MAX = 100, 4000
 
-# Requests that may be sent again. A session tells a refusal by what is said, and a site's scontrol
-# may warn about each request that it carries out: the exit code of one alone decides.
-_REPEATABLE = frozenset({"update", "release"})
-
 _NAME_MAX = 80
 
 
@@ -179,6 +175,11 @@ class SlurmCommands:
 class ScontrolSession:
     """One ``scontrol`` that carries out request after request; not for several threads.
 
+    It is for updates, which may be sent again, and for what changes nothing. A session tells a
+    refusal by what is said, and a site's scontrol may warn about each request that it carries out:
+    the exit code of one alone decides. A second ``release`` would be another one: the submit plugin
+    takes it for meant.
+
     Each ``scontrol`` of its own reads the cluster's whole configuration first: with thousands of
     nodes that is most of the cost of thousands of updates. Without a command, ``scontrol`` reads
     commands from its standard input, one a line, and goes on after one that Slurm refuses
@@ -217,7 +218,7 @@ class ScontrolSession:
             error = _refusal(name, said)
             if isinstance(error, SlurmUnavailableError):
                 self._end()
-            elif words[0] in _REPEATABLE:
+            elif words[0] == "update":
                 self._commands.run(*self._program, *words)
                 return
             raise error

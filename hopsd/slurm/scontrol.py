@@ -168,7 +168,7 @@ class ScontrolAdapter:
 
     def release(self, jobs: Sequence[JobId]) -> None:
         if jobs:
-            self._scontrol("release", ",".join(map(self._called, jobs)))
+            self._commands.run("scontrol", "release", ",".join(map(self._called, jobs)))
 
     def signal(self, job: JobId, signal: str, scope: SignalScope) -> None:
         flags = {SignalScope.BATCH: ["--batch"], SignalScope.ALL: ["--full"]}.get(scope, [])
@@ -180,7 +180,7 @@ class ScontrolAdapter:
 
     def requeue_hold(self, job: JobId, *, ended: bool = False) -> None:
         words = [] if ended else ["incomplete"]
-        self._scontrol("requeuehold", *words, job)
+        self._commands.run("scontrol", "requeuehold", *words, job)
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -237,9 +237,7 @@ class ScontrolAdapter:
         return self._known_release
 
     def _update(self, job: JobId, *words: str) -> None:
-        self._scontrol("update", f"jobid={self._called(job)}", *words)
-
-    def _scontrol(self, *words: str) -> None:
+        words = ("update", f"jobid={self._called(job)}", *words)
         if self._session is None:
             self._commands.run("scontrol", *words)
         else:

@@ -75,31 +75,31 @@ def session(tmp_path: Path) -> Iterator[Session]:
 
 def test_one_process_carries_out_all_and_ends(session: Session) -> None:
     session.run("update", "jobid=1", "reqnodelist=n[0-3],n7", "tresPerJob=")
-    session.run("release", "1,2,17_[0-4]")
+    session.run("update", "jobid=17_[0-4]", "priority=0")
     session.close()
     assert session.log == [
         "begun",
         "said update jobid=1 reqnodelist=n[0-3],n7 tresPerJob=",
-        "said release 1,2,17_[0-4]",
+        "said update jobid=17_[0-4] priority=0",
         "ended",
     ]
 
 
 def test_a_refusal_is_that_requests_alone(session: Session) -> None:
-    session.run("release", "1")
+    session.run("update", "jobid=1")
     with pytest.raises(SlurmError, match="no such job") as refused:
-        session.run("release", "99")
+        session.run("update", "99")
     assert not isinstance(refused.value, SlurmUnavailableError)
-    session.run("release", "2")
+    session.run("update", "jobid=2")
     assert session.log.count("begun") == 1
 
 
 def test_a_warning_is_no_refusal(session: Session) -> None:
-    """The exit code of the same request alone decides; one that may not be repeated is refused."""
+    """The exit code of the same request alone decides; of an update."""
     session.run("update", "jobid=1", "warned")
     assert session.log[-1] == "once 'update' 'jobid=1' 'warned'"
     with pytest.raises(SlurmError, match="this site has rules"):
-        session.run("requeuehold", "warned")
+        session.run("write", "warned")
 
 
 @pytest.mark.parametrize(
@@ -115,14 +115,14 @@ def test_text_of_a_user_is_one_word_of_a_process_of_its_own(session: Session, wo
 def test_a_line_longer_than_scontrol_reads_goes_alone(session: Session) -> None:
     """Without readline, scontrol takes it for the end of its input (22.05 to 26.05)."""
     jobs = ",".join(map(str, range(10_000, 11_000)))
-    session.run("release", jobs)
-    assert session.log == [f"once 'release' '{jobs}'"]
+    session.run("update", jobs)
+    assert session.log == [f"once 'update' '{jobs}'"]
 
 
 def test_an_answer_cannot_pretend_to_be_the_end_of_another(session: Session) -> None:
     with pytest.raises(SlurmError, match="refused"):
-        session.run("requeuehold", "lies")
-    session.run("release", "2")
+        session.run("write", "lies")
+    session.run("update", "jobid=2")
 
 
 @pytest.mark.parametrize(
@@ -133,16 +133,16 @@ def test_slurm_away_ends_it_and_the_next_request_starts_anew(
 ) -> None:
     with pytest.raises(SlurmUnavailableError, match=f"scontrol update {word}: .*{told}"):
         session.run("update", word)
-    session.run("release", "2")
+    session.run("update", "jobid=2")
     assert session.log.count("begun") == 2
 
 
 def test_one_that_was_killed_between_two_requests_is_started_anew(session: Session) -> None:
     """As by a signal that is meant for hopsd: nothing of the second request was sent."""
-    session.run("release", "1")
+    session.run("update", "jobid=1")
     session.kill()
-    session.run("release", "2")
-    assert session.log == ["begun", "said release 1", "begun", "said release 2"]
+    session.run("update", "jobid=2")
+    assert session.log == ["begun", "said update jobid=1", "begun", "said update jobid=2"]
 
 
 def test_no_answer_in_time(tmp_path: Path) -> None:
@@ -155,5 +155,5 @@ def test_no_answer_in_time(tmp_path: Path) -> None:
 
 def test_no_such_program() -> None:
     session = ScontrolSession(SlurmCommands(), ("no-such-scontrol",))
-    with pytest.raises(SlurmUnavailableError, match="scontrol release"):
-        session.run("release", "1")
+    with pytest.raises(SlurmUnavailableError, match="scontrol update"):
+        session.run("update", "jobid=1")
