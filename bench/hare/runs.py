@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bench.hare.kept import digest, kept
 from bench.hare.workload import Scenario
+from bench.kept import digest, kept
 from hopsd.policies.hare.baselines import BASELINES
 from hopsd.policies.hare.check import violations
 from hopsd.policies.hare.relaxation import relax

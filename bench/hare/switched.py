@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from bench.hare.experiments import FIGURES, SEEDS, TESTBED
-from bench.hare.kept import Found, digest, kept
 from bench.hare.runs import INTERVALS
 from bench.hare.workload import Scenario
+from bench.kept import Found, digest, kept
 from hopsd.policies.hare.baselines import BASELINES
 from hopsd.policies.hare.check import violations
 from hopsd.policies.hare.relaxation import relax

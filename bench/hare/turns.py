@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from bench.hare.kept import Found, kept
 from bench.hare.rounds import SEEDS
+from bench.kept import Found, kept
 from hopsd.policies.hare.schedulers import SCHEDULERS
 from hopsd.policies.registry import get
 from hopsd.sim.cluster import ClusterSettings

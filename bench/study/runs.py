@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from bench.clock import cpu_seconds
+from bench.kept import kept as kept_or
 from bench.study.cases import Case
 from bench.study.works import work
 from hopsd.model.plan import PlanSettings
@@ -21,12 +23,20 @@ Figures = dict[str, float]
 
 
 def kept(case: Case) -> Figures | None:
-    path = KEPT / f"{case.name}.json"
+    path = _path(case)
     return json.loads(path.read_text()) if path.exists() else None
 
 
 def run(case: Case, folder: Path | None = None) -> Figures:
     """Play the case and keep its figures. ``folder``: Sia's ``sia-simulator``."""
+    return kept_or(_path(case), partial(_play, case, folder))
+
+
+def _path(case: Case) -> Path:
+    return KEPT / f"{case.name}.json"
+
+
+def _play(case: Case, folder: Path | None) -> Figures:
     cluster, workload = work(case, folder)
     given = case.conditions
     plan = PlanSettings(
@@ -41,9 +51,4 @@ def run(case: Case, folder: Path | None = None) -> Figures:
     result = play(case.policy, get(case.policy), cluster, workload, settings)
     if result.unfinished:
         raise SystemExit(f"{case.name}: jobs never ended: {result.unfinished}")
-    done = asdict(result.summary) | {"cpu_seconds": round(cpu_seconds() - began, 2)}
-    path = KEPT / f"{case.name}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.with_suffix(".tmp").write_text(json.dumps(done))
-    path.with_suffix(".tmp").rename(path)
-    return done
+    return asdict(result.summary) | {"cpu_seconds": round(cpu_seconds() - began, 2)}
