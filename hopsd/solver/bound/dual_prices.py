@@ -75,9 +75,9 @@ def prices_in_stages(
     size = _SAMPLE_OF_MANY if many else _SAMPLE_JOBS
     near = _prices_of_sample(program, rows, start, floor, give_up, size)
     if many:
-        half = _descend_from_best(program, rows, near, floor, give_up, _STEADY)
+        half = _descend_in_rounds(program, rows, near, floor, give_up, _STEADY)
         yield half
-        yield _descend_from_best(program, rows, half.row, floor, give_up, _STEADY_LATER)
+        yield _descend_in_rounds(program, rows, half.row, floor, give_up, _STEADY_LATER)
         return
     if early:
         yield _descend_in_rounds(program, rows, near, floor, give_up, _SHORT)
@@ -155,6 +155,10 @@ def prices_at(program: Program, rows: CapacityRows, row: Floats) -> Prices:
 class _Rounds:
     """How far a descent goes: ``steps`` in each of the rounds ``first`` to ``end``, the first of
     ``pace``, later ones shorter by ``shrink`` each round.
+
+    ``from_best``: each starts from the best prices so far in place of the last ones, and ends at
+    the mean of its last half, since single steps zigzag. One that proves less than the best lacked
+    active columns, and adds them where it ended (a null step of bundle methods).
     """
 
     steps: int
@@ -162,6 +166,7 @@ class _Rounds:
     shrink: float
     first: int = 0
     end: int = 16
+    from_best: bool = False
 
 
 _LONG = _Rounds(100, 1.0, 0.6)
@@ -172,7 +177,7 @@ _SAMPLED = replace(_LONG, first=3)
 _SHORT = _Rounds(30, 0.078, 0.75, end=8)
 # Rounds from the best prices: those of 100,000 fragmented GPUs prove 665,359 after eight of these,
 # where long ones go up to 1,278,465 and do not come back.
-_STEADY = _Rounds(60, 0.1, 0.8, end=8)
+_STEADY = _Rounds(60, 0.1, 0.8, end=8, from_best=True)
 _STEADY_LATER = replace(_STEADY, first=8, end=16)
 
 
@@ -192,37 +197,16 @@ def _descend_in_rounds(
             break
         active = distinct(active, _near_best(program, at, np.random.default_rng(number)))
         dual, pace = _by_row(program, rows, active), rounds.pace * rounds.shrink**number
-        row = _descend(dual, at.row, floor, rounds.steps, give_up, pace)
+        if rounds.from_best:
+            steps = [at for _, at in _steps(dual, best.row, floor, rounds.steps, give_up, pace)]
+            row = np.mean(steps[len(steps) // 2 :], axis=0)
+        else:
+            row = _descend(dual, at.row, floor, rounds.steps, give_up, pace)
         at, before = prices_at(program, rows, row), best.bound
         best = min(best, at, key=lambda prices: prices.bound)
-        if number >= _ROUNDS_MIN and abs(at.bound - before) <= _SETTLED * before:
+        settled = abs(at.bound - before) <= _SETTLED * before
+        if settled and number >= _ROUNDS_MIN and not rounds.from_best:
             break
-    return best
-
-
-def _descend_from_best(
-    program: Program,
-    rows: CapacityRows,
-    start: Floats,
-    floor: float,
-    give_up: float,
-    rounds: _Rounds,
-) -> Prices:
-    """As :func:`_descend_in_rounds`, but from the best prices so far in place of the last ones.
-
-    A round that proves less than the best lacked active columns, and adds them where it ended (a
-    null step of bundle methods). It ends at the mean of its last half: single steps zigzag.
-    """
-    best = at = prices_at(program, rows, start)
-    active = np.zeros(0, dtype=np.int64)
-    for number in range(rounds.first, rounds.end):
-        if monotonic() > give_up:
-            break
-        active = distinct(active, _near_best(program, at, np.random.default_rng(number)))
-        dual, pace = _by_row(program, rows, active), rounds.pace * rounds.shrink**number
-        steps = [at for _, at in _steps(dual, best.row, floor, rounds.steps, give_up, pace)]
-        at = prices_at(program, rows, np.mean(steps[len(steps) // 2 :], axis=0))
-        best = min(best, at, key=lambda prices: prices.bound)
     return best
 
 

@@ -245,8 +245,8 @@ def test_a_round_never_starts_from_worse_prices_than_the_best(
         return steps(dual, at, *asked)
 
     monkeypatch.setattr(dual_prices, "_steps", noted)
-    far = dual_prices._Rounds(20, 3.0, 0.7, end=8)
-    found = dual_prices._descend_from_best(program, rows, start, floor, inf, far)
+    far = dual_prices._Rounds(20, 3.0, 0.7, end=8, from_best=True)
+    found = dual_prices._descend_in_rounds(program, rows, start, floor, inf, far)
     assert len(begun) == 8
     assert begun[0] == prices_at(program, rows, start).bound
     assert (np.diff(begun) <= 0.0).all()
