@@ -38,6 +38,9 @@ _STRANDED = Reason(
 )
 
 
+_UNREAD = Reason(ReasonCode.HELD, "its batch script is read first, at one of the next looks")
+
+
 def _shown(tasks: str) -> str:
     return tasks if len(tasks) <= _MAX_SHOWN else f"{tasks[:_MAX_SHOWN]}..."
 
@@ -121,6 +124,9 @@ def observe(
         else:
             comments[job.id] = comment
     before = store.jobs()
+    for job_id in _unread(reading, before) & comments.keys():
+        del comments[job_id]
+        errors[job_id] = _UNREAD
     app_of = partial(_app, range_values=requirements_max)
     apps = present_apps(before, app_of)
     if unseen := _unseen_runs(reading, before, store, apps):
@@ -262,14 +268,23 @@ def _app(job: JobRecord, range_values: int) -> AppKey:
     return job.id if app is None else (job.user, app)
 
 
+def _unread(reading: Reading, known: Mapping[JobId, JobRecord]) -> set[JobId]:
+    """The jobs whose workload is unknown until their script is read."""
+    named = {job for job, record in known.items() if record.workload}
+    return {job.id for job in reading.jobs if job.script is None} - named
+
+
 def _workloads(
     reading: Reading, known: Mapping[JobId, JobRecord], store: Store
 ) -> dict[JobId, WorkloadName]:
-    """Each job's workload, from its own program, or else from the last job of the same script."""
-    scripts = {job.id: workload_of(job) for job in reading.jobs}
+    """Each job's workload, from its own program, or else from the last job of the same script.
+
+    Not of a job whose script is still to be read: its record keeps the workload that it has.
+    """
+    jobs = [job for job in reading.jobs if job.script is not None]
+    scripts = {job.id: workload_of(job) for job in jobs}
     latest = store.programs(scripts.values())
     own = {job: record.program for job, record in known.items()}
     return {
-        job.id: workload_of(job, own.get(job.id) or latest.get(scripts[job.id], ""))
-        for job in reading.jobs
+        job.id: workload_of(job, own.get(job.id) or latest.get(scripts[job.id], "")) for job in jobs
     }

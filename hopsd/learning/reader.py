@@ -213,7 +213,7 @@ class ReportReader:
         files[job.id] += 1
         if files[job.id] > MAX_FILES_PER_JOB:
             raise FormatError(f"more than {MAX_FILES_PER_JOB} reports of one job")
-        if int(name.split(".")[1]) > job.restarts:
+        if int(name.split(".")[1]) > job.restarts or job.script is None:
             return None
         stamp = (status.st_ino, status.st_mtime_ns, status.st_size)
         known = self._read.get(name)

@@ -145,7 +145,8 @@ class JobReading:
     unmet dependency holds the job back; ``stranded``: it can never be met, because of how the
     other jobs ended. ``per_job_gpus``: it has nodes or cores, and asks for GPUs in total (as uneven
     placements do). ``marks``: hopsd's own (see ``MARK``), which ``comment`` does not contain.
-    ``script``: hash of the batch script and its arguments, empty if unknown or not needed.
+    ``script``: hash of the batch script and its arguments, empty if it has none or none is needed,
+    None: not read yet.
     ``awaited``: another job depends on the end of this one. ``asked``: its sbatch options;
     ``features``: as in ``--constraint``; memory None: not requested. ``reason``: Slurm's one-word
     reason why a pending job waits, empty: none yet. ``barred``: why Slurm would not start it on any
@@ -179,7 +180,7 @@ class JobReading:
     exit_code: int = 0
     exit_signal: int = 0
     command: str = ""
-    script: str = ""
+    script: str | None = ""
     marks: str = ""
     state_text: str = ""
     reason: str = ""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -14,6 +15,10 @@ from hopsd.model.reading import JobReading
 from hopsd.slurm.command import ScontrolSession, SlurmCommands
 
 DIGITS = 12
+
+READING_SECONDS = 10.0
+"""After a start, and after a rush of submissions, there are thousands of scripts, for each of which
+a busy slurmctld may take 0.06 s: what is left then is read at the next look."""
 
 _NOT_WRITTEN = "failed to open file"
 
@@ -28,12 +33,15 @@ class Scripts:
     workload: its script is not needed.
     """
 
-    def __init__(self, commands: SlurmCommands) -> None:
+    def __init__(
+        self, commands: SlurmCommands, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._commands = commands
+        self._monotonic = monotonic
         self._known: dict[_Key, str] = {}
 
-    def of(self, jobs: Sequence[JobReading]) -> Mapping[JobId, str]:
-        """The hashes by job.
+    def of(self, jobs: Sequence[JobReading]) -> Mapping[JobId, str | None]:
+        """The hashes by job; None: not asked yet, for want of time.
 
         Raises:
             SlurmUnavailableError: slurmctld does not answer.
@@ -43,17 +51,20 @@ class Scripts:
         new = {key: job for key, job in new.items() if key not in self._known}
         if new:
             self._learn(new)
-        self._known = {key: self._known[key] for key in keys.values()}
-        return {job: self._known[key] for job, key in keys.items()}
+        self._known = {key: self._known[key] for key in keys.values() if key in self._known}
+        return {job: self._known.get(key) for job, key in keys.items()}
 
     def _learn(self, jobs: Mapping[_Key, JobReading]) -> None:
-        """After a start there may be thousands. What is known stays known if Slurm goes away."""
+        """For :data:`READING_SECONDS`. What is known stays known if Slurm goes away."""
+        late = self._monotonic() + READING_SECONDS
         try:
             with (
                 tempfile.TemporaryDirectory(prefix="hops-") as folder,
                 closing(ScontrolSession(self._commands)) as session,
             ):
                 for key, job in jobs.items():
+                    if self._monotonic() >= late:
+                        break
                     self._known[key] = _hash(session, job, Path(folder) / "script")
         except OSError as error:
             raise SlurmUnavailableError(f"batch scripts cannot be read: {error}") from error

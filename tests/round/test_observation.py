@@ -19,6 +19,7 @@ class Cluster:
     """A port that reads these jobs."""
 
     comments: dict[str, str]
+    script: str | None = "3f9a1c2e4b5d"
     store: MemoryStore = field(default_factory=MemoryStore)
     name: str = "memory"
 
@@ -26,7 +27,7 @@ class Cluster:
         jobs = [
             JobReading(
                 JobId(number), UserName("ann"), 1, "train", comment, "main",
-                SlurmState.PENDING, 1.0, command="/home/ann/train.sh", script="3f9a1c2e4b5d",
+                SlurmState.PENDING, 1.0, command="/home/ann/train.sh", script=self.script,
             )
             for number, comment in self.comments.items()
         ]  # fmt: skip
@@ -63,3 +64,18 @@ def test_a_name_that_the_user_gives_later_counts_from_then_on() -> None:
     assert cluster.workloads() == {"1": SCRIPT}
     cluster.comments["1"] = "hops:reqs=1;workload=bert"
     assert cluster.workloads() == {"1": "bert"}
+
+
+def test_a_job_whose_script_is_not_read_yet_keeps_its_workload_or_waits_for_one() -> None:
+    """As after a restart of hopsd on a busy cluster."""
+    cluster = Cluster({"1": "hops:reqs=1"})
+    cluster.workloads()
+    cluster.comments["2"] = "hops:reqs=1"
+    cluster.script = None
+    for _ in range(2):
+        seen = observe(cluster, cluster.store, 8)  # type: ignore[arg-type]
+        assert seen.records[JobId("1")].workload == SCRIPT
+        assert seen.comments.keys() == {"1"}
+        assert "script" in seen.errors[JobId("2")].text
+    cluster.script = "3f9a1c2e4b5d"
+    assert cluster.workloads() == {"1": SCRIPT, "2": SCRIPT}
