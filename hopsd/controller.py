@@ -5,6 +5,7 @@ There is no clock, signal or thread here: `daemon.py` calls :meth:`Controller.ti
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -46,6 +47,11 @@ log = structlog.get_logger()
 
 UNSEEN_SECONDS = 900.0
 """What became of the GPUs in a longer time without a look, as while hopsd was off, is not known."""
+
+
+TRIALS_KEPT = 10_000
+"""Shapes that were tried and are not tried again. A workload that never reports leaves one for each
+shape and type; the oldest may be tried once more."""
 
 
 def _give_back(job: JobReading, comment: Comment, seen: Observation) -> Step:
@@ -142,7 +148,7 @@ class Controller:
         self._result: RoundResult | None = None
         self._needless = 0
         self._backoffs: dict[JobId, Backoff] = {}
-        self._trials: list[Trial] = []
+        self._trials: deque[Trial] = deque(maxlen=TRIALS_KEPT)
         self._told_aside: set[str] = set()
         self._defects = _Defects()
         self._pruned = -inf
@@ -291,7 +297,8 @@ class Controller:
             return str(late)
         before = self._seen.reading.now if self._seen is not None else -inf
         self._window, self._result = result.window, result
-        self._trials += result.trials
+        put_off = {o.step.job for o in result.outcomes if o.status is OutcomeStatus.PUT_OFF}
+        self._trials += [trial for trial in result.trials if trial.job not in put_off]
         shadow = self._config.slurm.port is PortName.SHADOW
         acted = bool(result.outcomes) and not shadow
         if acted:

@@ -67,11 +67,11 @@ def document(service: Service, seen: Observation | None, result: RoundResult | N
     }
     if seen is not None:
         plans = {job.id: job for job in result.built.snapshot.jobs} if result else {}
-        failed = _failed(result.outcomes) if result else {}
+        undone = _not_done(result.outcomes) if result else {}
         for job in sorted(seen.reading.jobs, key=lambda j: job_order(j.id)):
             if job.state.finished:
                 continue
-            row = _row(job, seen, plans.get(job.id), result, failed)
+            row = _row(job, seen, plans.get(job.id), result, undone)
             if job.state is SlurmState.PENDING and row["reason"] is None:
                 row["reason"] = _left_to_slurm(row, service)
             doc["running" if job.state in OCCUPYING else "waiting"].append(row)
@@ -139,12 +139,18 @@ def _nodes(seen: Observation) -> list[Document]:
     ]
 
 
-def _failed(outcomes: Sequence[StepOutcome]) -> dict[JobId, Reason]:
-    """Why the first step of each job that failed did."""
+_NOT_DONE = {
+    OutcomeStatus.FAILED: ReasonCode.ERROR,
+    OutcomeStatus.PUT_OFF: ReasonCode.LOST_TO_OTHERS,
+}
+
+
+def _not_done(outcomes: Sequence[StepOutcome]) -> dict[JobId, Reason]:
+    """Why the first step of each job that failed, or was put off, did."""
     return {
-        outcome.step.job: Reason(ReasonCode.ERROR, outcome.error)
+        outcome.step.job: Reason(_NOT_DONE[outcome.status], outcome.error)
         for outcome in reversed(outcomes)
-        if outcome.status is OutcomeStatus.FAILED
+        if outcome.status in _NOT_DONE
     }
 
 
@@ -153,7 +159,7 @@ def _row(
     seen: Observation,
     planned: Job | None,
     result: RoundResult | None,
-    failed: Mapping[JobId, Reason],
+    undone: Mapping[JobId, Reason],
 ) -> Document:
     """A job's row, even if nothing is known of it or planning failed on it."""
     record = seen.records.get(job.id)
@@ -161,7 +167,7 @@ def _row(
         record = JobRecord(
             job.id, job.user, job.name, job.comment, WorkloadName(""), job.submit, 0.0, job.state
         )
-    return _job(job, record, seen, planned, result, failed)
+    return _job(job, record, seen, planned, result, undone)
 
 
 def _job(
@@ -170,10 +176,10 @@ def _job(
     seen: Observation,
     planned: Job | None,
     result: RoundResult | None,
-    failed: Mapping[JobId, Reason],
+    undone: Mapping[JobId, Reason],
 ) -> Document:
     numbers = result.plan.jobs.get(job.id) if result else None
-    reason = _reason(job, seen, result, failed)
+    reason = _reason(job, seen, result, undone)
     asked = planned or _asked(job, seen)
     expected = _expected(record, result)
     return {
@@ -243,12 +249,12 @@ def _reason(
     job: JobReading,
     seen: Observation,
     result: RoundResult | None,
-    failed: Mapping[JobId, Reason],
+    undone: Mapping[JobId, Reason],
 ) -> Reason | None:
     if job.state is not SlurmState.PENDING:
         return None
-    if job.id in failed:
-        return failed[job.id]
+    if job.id in undone:
+        return undone[job.id]
     if result is not None and job.id in result.plan.waiting:
         reason = result.plan.waiting[job.id]
         kept = reason.code is ReasonCode.DEPENDENCY and not job.stranded

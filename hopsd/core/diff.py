@@ -23,8 +23,9 @@ def diff(
 
     A first plan decides over every running job but the ``pinned``: one it does not place is
     preempted. A later plan only starts jobs. ``ignored`` jobs were given back to plain Slurm.
-    Steps are in the order of job ids, so equal plans give equal steps.
+    Steps are in the order of the plan's queue, then of job ids, so equal plans give equal steps.
     """
+    queue = {job: at for at, job in enumerate((*plan.window, *plan.adjusted))}
     steps = []
     for job in reading.jobs:
         if job.id in ignored:
@@ -33,7 +34,7 @@ def diff(
         step = _step(job, target, may_vacate=first and job.id not in pinned)
         if step is not None:
             steps.append(step)
-    return sorted(steps, key=lambda step: job_order(step.job))
+    return sorted(steps, key=lambda step: (queue.get(step.job, len(queue)), job_order(step.job)))
 
 
 def _step(job: JobReading, target: Allocation, *, may_vacate: bool) -> Step | None:

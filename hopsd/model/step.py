@@ -51,12 +51,16 @@ class Step:
 
 
 class OutcomeStatus(StrEnum):
-    """``UNCHANGED``: nothing had to be changed in Slurm. ``GONE``: the job has ended meanwhile."""
+    """``UNCHANGED``: nothing had to be changed in Slurm. ``GONE``: the job has ended meanwhile.
+    ``PUT_OFF``: a start that was not tried, since those before it took long; the job waits as
+    before.
+    """
 
     DONE = "done"
     UNCHANGED = "unchanged"
     GONE = "gone"
     FAILED = "failed"
+    PUT_OFF = "put_off"
 
 
 @dataclass(frozen=True, slots=True)

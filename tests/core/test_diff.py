@@ -103,3 +103,12 @@ def test_what_slurm_could_start_by_itself_is_held_but_for_released_jobs() -> Non
     seen = Reading(0.0, (), jobs)
     steps = diff(seen, Plan({}), pinned=(), first=False, ignored={JobId("2")})
     assert [(s.job, s.kind) for s in steps] == [("1", StepKind.HOLD)]
+
+
+def test_who_comes_first_in_the_queue_is_started_first() -> None:
+    """The port puts off what Slurm is too busy for."""
+    jobs = tuple(job(number, Allocation()) for number in range(4))
+    one = Allocation.of({"n0": 1})
+    plan = Plan({j.id: one for j in jobs}, window=(JobId("2"), JobId("1")), adjusted=(JobId("3"),))
+    steps = diff(Reading(0.0, (), jobs), plan, pinned=(), first=True)
+    assert [step.job for step in steps] == ["2", "1", "3", "0"]

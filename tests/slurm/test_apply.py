@@ -23,7 +23,7 @@ from hopsd.model.step import OutcomeStatus, Step, StepKind
 from hopsd.slurm.adapter import Placement, SignalScope
 from hopsd.slurm.apply import SlurmPort
 from hopsd.slurm.fenced import FencedAdapter
-from hopsd.slurm.place import usable_gpus
+from hopsd.slurm.place import RELEASING_SECONDS, usable_gpus
 from hopsd.slurm.shadow.port import ShadowPort
 from hopsd.slurm.shape import filled
 from hopsd.slurm.watch import ApplySettings
@@ -491,7 +491,7 @@ def test_jobs_that_do_not_start_share_one_time_out(slurm: FakeSlurm) -> None:
     steps = [start(slurm.add(number), n0=4, n1=1) for number in range(1, 6)]
     steps += [start(slurm.add(number), n2=1) for number in range(6, 9)]
     outcomes = port(slurm).apply(steps)
-    assert statuses(outcomes) == [OutcomeStatus.FAILED] * 8
+    assert {OutcomeStatus.FAILED, OutcomeStatus.PUT_OFF} == set(statuses(outcomes))
     assert all(slurm.table[step.job].hold is Hold.HOPS for step in steps)
     assert slurm.now < 1000.0 + ApplySettings().start_timeout_seconds + 10.0
 
@@ -696,14 +696,71 @@ def wide(slurm: FakeSlurm, nodes: int) -> None:
     slurm.nodes = tuple(NodeReading(NodeName(f"n{i}"), GpuType("t"), 8, 32) for i in range(nodes))
 
 
+def in_turn(slurm: FakeSlurm, seconds: float) -> None:
+    """Slurm takes ``seconds`` for each start."""
+    release, free_from = slurm.release, 0.0
+
+    def after_the_others(jobs: Sequence[JobId]) -> None:
+        nonlocal free_from
+        for job in jobs:
+            free_from = max(free_from, slurm.now) + seconds
+            slurm.begins[job] = free_from - slurm.now
+        release(jobs)
+
+    slurm.release = after_the_others  # type: ignore[method-assign]
+
+
 def test_while_others_start_nobody_is_late(slurm: FakeSlurm) -> None:
-    """Slurm needs more than the start time-out for thousands of jobs."""
+    """Slurm needs more than the start time-out for hundreds of jobs."""
     wide(slurm, 100)
-    jobs = [slurm.add(i) for i in range(800)]
-    slurm.begins = {job: 0.1 * int(job) for job in jobs}
+    jobs = [slurm.add(i) for i in range(400)]
+    in_turn(slurm, 0.3)
     outcomes = port(slurm).apply([start(job, **{f"n{int(job) // 8}": 1}) for job in jobs])
-    assert statuses(outcomes) == [OutcomeStatus.DONE] * 800
-    assert slurm.now >= 1079.0
+    assert statuses(outcomes) == [OutcomeStatus.DONE] * 400
+    assert slurm.now >= 1110.0
+
+
+def test_what_slurm_is_too_busy_for_is_left_as_it_is(slurm: FakeSlurm) -> None:
+    """A first plan of thousands kept hopsd from everything else for a quarter of an hour."""
+    wide(slurm, 500)
+    jobs = [slurm.add(i) for i in range(4000)]
+    in_turn(slurm, 0.1)
+    outcomes = port(slurm).apply([start(job, **{f"n{int(job) // 8}": 1}) for job in jobs])
+    done = statuses(outcomes).count(OutcomeStatus.DONE)
+    assert 600 <= done < 1500
+    assert statuses(outcomes) == [OutcomeStatus.DONE] * done + [OutcomeStatus.PUT_OFF] * (
+        4000 - done
+    )
+    assert slurm.now < 1000.0 + 2 * RELEASING_SECONDS + 10.0
+    assert slurm.placed.keys() == set(jobs[:done])
+    assert all(slurm.table[job].hold is Hold.HOPS for job in jobs[done:])
+
+
+def test_what_a_slow_slurm_has_not_looked_at_is_not_blamed(slurm: FakeSlurm) -> None:
+    """Each would have been left out of plans for a minute, and its nodes avoided."""
+    wide(slurm, 100)
+    jobs = [slurm.add(i) for i in range(200)]
+    slurm.add(200, reason="BadConstraints")
+    in_turn(slurm, 1.0)
+    steps = [start(job, **{f"n{int(job) // 8}": 1}) for job in [JobId("200"), *jobs]]
+    first, *others = port(slurm).apply(steps)
+    assert first.status is OutcomeStatus.FAILED
+    assert set(statuses(others)) == {OutcomeStatus.DONE, OutcomeStatus.PUT_OFF}
+    assert all(slurm.table[job].allocation or slurm.table[job].hold is Hold.HOPS for job in jobs)
+
+
+def test_who_was_made_to_leave_is_not_put_off(slurm: FakeSlurm) -> None:
+    """Its move would have cost it its GPUs until the next plan."""
+    wide(slurm, 500)
+    moved = [slurm.running(i, **{f"n{i}": 8}) for i in range(8)]
+    jobs = [slurm.add(100 + i) for i in range(2000)]
+    in_turn(slurm, 0.1)
+    steps = [start(job, **{f"n{10 + i // 8}": 1}) for i, job in enumerate(jobs)]
+    steps += [start(slurm.add(5000 + i), **{f"n{i // 8}": 1}) for i in range(64)]
+    steps += [move(job, **{f"n{400 + i}": 8}) for i, job in enumerate(moved)]
+    outcomes = port(slurm).apply(steps)
+    assert statuses(outcomes)[-8:] == [OutcomeStatus.DONE] * 8
+    assert OutcomeStatus.PUT_OFF in statuses(outcomes)
 
 
 def test_one_that_never_starts_is_held_again_while_others_start(slurm: FakeSlurm) -> None:
@@ -712,9 +769,9 @@ def test_one_that_never_starts_is_held_again_while_others_start(slurm: FakeSlurm
     jobs = [slurm.add(i) for i in range(100)]
     slurm.begins = {job: 29.0 * int(job) for job in jobs} | {jobs[0]: 1e9}
     outcomes = port(slurm).apply([start(job, **{f"n{job}": 1}) for job in jobs])
-    assert [o.step.job for o in outcomes if o.status is OutcomeStatus.DONE] == ["1"]
-    assert all(slurm.table[job].hold is Hold.HOPS for job in jobs if job != "1")
-    assert slurm.now < 1000.0 + ApplySettings().start_timeout_seconds + 15.0
+    assert [o.step.job for o in outcomes if o.status is OutcomeStatus.DONE] == ["1", "2", "3"]
+    assert all(slurm.table[job].hold is Hold.HOPS for job in jobs if job not in ("1", "2", "3"))
+    assert slurm.now < 1000.0 + ApplySettings().start_timeout_seconds + RELEASING_SECONDS + 5.0
 
 
 def test_jobs_that_start_one_after_the_other_do_not_make_a_round_endless(
@@ -736,12 +793,12 @@ def test_jobs_that_start_one_after_the_other_do_not_make_a_round_endless(
 
     slurm._run = run  # type: ignore[method-assign]
     outcomes = port(slurm).apply([start(job, n0=4, n1=1) for job in jobs])
-    assert {o.status for o in outcomes} >= {OutcomeStatus.DONE, OutcomeStatus.FAILED}
+    assert {o.status for o in outcomes} >= {OutcomeStatus.DONE, OutcomeStatus.PUT_OFF}
     assert slurm.now < 1080.0
     assert all(
         slurm.table[o.step.job].hold is Hold.HOPS
         for o in outcomes
-        if o.status is OutcomeStatus.FAILED
+        if o.status is not OutcomeStatus.DONE
     )
 
 
