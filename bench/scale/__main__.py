@@ -2,7 +2,8 @@
 
 slurmctld, its clients, PostgreSQL and hopsd's controller are real. The slurmd are not: one process
 registers all nodes and accepts every job (bench.scale.nodes), so no script runs, no prolog, and no
-checkpoint is written. After the first tick some jobs end and others come before each further one.
+checkpoint is written. After the first ticks, which start what can run, some jobs end and others
+come before each further one. Ctrl-C ends these.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ from hopsd.controller import Controller
 from hopsd.ctl.render import show, table
 from hopsd.model.ids import GpuType, WorkloadName
 from hopsd.model.job import ThroughputTable
+from hopsd.model.step import OutcomeStatus
 from hopsd.slurm.choose import choose_port
 from hopsd.store.embedded import EmbeddedPostgres
 from hopsd.store.leader import Leader
@@ -52,7 +54,8 @@ WORKLOADS = 40
 """Half of them are named in the comments and have a table; the others' scripts are read."""
 SUBMITTERS = 2
 _SCHEDULER = (
-    "default_queue_depth=20000,max_sched_time=2,sched_interval=5,sched_min_interval=1000000"
+    "bf_interval=600,default_queue_depth=20000,max_sched_time=2,sched_interval=5,"
+    "sched_min_interval=1000000"
 )
 SETTINGS = (
     *("SlurmdTimeout=0", "TreeWidth=65533", "MaxJobCount=100000", "MessageTimeout=60"),
@@ -60,8 +63,10 @@ SETTINGS = (
 )
 """slurmd are never asked whether they live, and each is told of its jobs directly. What a site of
 this size would set: how many jobs Slurm remembers, how many of them one scheduling cycle looks at,
-two seconds at most for a cycle (half of MessageTimeout otherwise, during which squeue gets no
-answer) and one between two, so that requests are answered meanwhile."""
+two seconds at most for a cycle, during which squeue gets no answer, and one between two, so that
+requests are answered meanwhile. sched/builtin takes the first word that ends in ``interval=`` for
+the time between its estimates of start times: after sched_interval=5 these would take half of
+slurmctld's time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +264,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.scale", description=__doc__)
     parser.add_argument("--jobs", type=int, default=15_000)
     parser.add_argument("--nodes", type=int, default=5_000)
-    parser.add_argument("--rounds", type=int, default=5, help="further ticks after the first")
+    parser.add_argument("--rounds", type=int, default=5, help="further ticks after all could start")
     parser.add_argument(
         "--changes", type=int, default=20, help="jobs that end and come before each"
     )
@@ -325,24 +330,36 @@ def measure(
     clock.taken()
     print(controller.tick(), flush=True)
     _show("First tick", [clock.taken()])
+    until_started: list[dict[str, Cost]] = []
+    while _put_off(controller):
+        print(f"{controller.tick()}; {_resident_mb():.0f} MB", flush=True)
+        until_started.append(clock.taken())
+    if until_started:
+        _show(f"Ticks until all could start, median of {len(until_started)}", until_started)
     later: list[dict[str, Cost]] = []
     resident = [_resident_mb()]
-    for at in range(rounds):
-        running = cluster.run("squeue", "--noheader", "--states=R", "--format=%A").split()
-        if running:
-            cluster.run("scancel", *running[at::97][:changes])
-        queue.submit(changes)
-        clock.taken()
-        said = controller.tick()
-        later.append(clock.taken())
-        resident.append(_resident_mb())
-        print(f"{at + 1}: {said}; {resident[-1]:.0f} MB", flush=True)
+    with suppress(KeyboardInterrupt):
+        for at in range(rounds):
+            running = cluster.run("squeue", "--noheader", "--states=R", "--format=%A").split()
+            if running:
+                cluster.run("scancel", *running[at::97][:changes])
+            queue.submit(changes)
+            clock.taken()
+            said = controller.tick()
+            later.append(clock.taken())
+            resident.append(_resident_mb())
+            print(f"{at + 1}: {said}; {resident[-1]:.0f} MB", flush=True)
     if later:
-        _show(f"Further ticks, median of {rounds}", later)
+        _show(f"Further ticks, median of {len(later)}", later)
         shown = ", ".join(
             f"{resident[i]:.0f}" for i in range(0, len(resident), max(1, rounds // 10))
         )
         print(f"resident MB after each {max(1, rounds // 10)} rounds: {shown}")
+
+
+def _put_off(controller: Controller) -> bool:
+    outcomes = controller.result.outcomes if controller.result is not None else ()
+    return any(outcome.status is OutcomeStatus.PUT_OFF for outcome in outcomes)
 
 
 def _show(title: str, ticks: Sequence[dict[str, Cost]]) -> None:
