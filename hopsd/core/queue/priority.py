@@ -57,7 +57,7 @@ class _Alone:
         return known
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=4096)
 def mean_count(reqs: tuple[int, ...]) -> float:
     """R_avg of eq. 9."""
     sizes = set(reqs)

@@ -30,9 +30,14 @@ def _script(command: str) -> str:
     return command.partition(" ")[0].rstrip("/").rpartition("/")[2]
 
 
-@lru_cache(maxsize=65536)
 def _named(comment: str) -> str | None:
     try:
-        return parse(comment).workload
+        return _accepted_name(comment)
     except InputError:
         return None
+
+
+@lru_cache(maxsize=16384)
+def _accepted_name(comment: str) -> str | None:
+    """A comment that is refused, for its length as well, is not kept."""
+    return parse(comment).workload

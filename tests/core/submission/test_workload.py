@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -62,3 +63,13 @@ def test_what_the_script_trains_with_makes_another_training() -> None:
 
 def test_a_comment_that_cannot_be_read_names_nothing() -> None:
     assert workload_of(job(comment="hops:reqs=0;workload=resnet50")) == workload_of(job())
+
+
+def test_whatever_users_write_memory_stays_bounded() -> None:
+    """Comments that are refused, of any length, were kept: 65,536 of them."""
+    tracemalloc.start()
+    for number in range(50):
+        workload_of(job(comment=f"hops:reqs={number}{'0' * 100_000}"))
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 1_000_000
