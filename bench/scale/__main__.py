@@ -53,20 +53,16 @@ GPUS = ("1", "1,2", "2,4", "1,2,4,8", "4,8", "8,16")
 WORKLOADS = 40
 """Half of them are named in the comments and have a table; the others' scripts are read."""
 SUBMITTERS = 2
-_SCHEDULER = (
-    "bf_interval=600,default_queue_depth=20000,max_sched_time=2,sched_interval=5,"
-    "sched_min_interval=1000000"
-)
+_SCHEDULER = "bf_interval=600,default_queue_depth=20000,sched_interval=5,sched_min_interval=1000000"
 SETTINGS = (
     *("SlurmdTimeout=0", "TreeWidth=65533", "MaxJobCount=100000", "MessageTimeout=60"),
     f"SchedulerParameters={_SCHEDULER}",
 )
 """slurmd are never asked whether they live, and each is told of its jobs directly. What a site of
 this size would set: how many jobs Slurm remembers, how many of them one scheduling cycle looks at,
-two seconds at most for a cycle, during which squeue gets no answer, and one between two, so that
-requests are answered meanwhile. sched/builtin takes the first word that ends in ``interval=`` for
-the time between its estimates of start times: after sched_interval=5 these would take half of
-slurmctld's time."""
+and a second between two, so that requests are answered meanwhile. sched/builtin takes the first
+word that ends in ``interval=`` for the time between its estimates of start times: after
+sched_interval=5 these would take half of slurmctld's time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ _RELEASED_AT_ONCE = 50
 
 # So many are under way at a time, or as many as have started. Before the next ones are released,
 # the cluster is read once more.
-_AT_ONCE = 200
+_AT_ONCE = 400
 
 RELEASING_SECONDS = 60.0
 """slurmctld looks at each node of a job's partition before it starts it: with 5,000 nodes this is
@@ -145,7 +145,7 @@ class Placer:
         while waiting or starting:
             now = self._watch.ticks()
             stuck = progress is not None and now > progress + timeout / 2
-            if stuck or now > until:
+            if stuck or (progress is not None and now > until):
                 late = [job for job in waiting if stuck or job not in left]
                 results |= {job: _put_off(waiting.pop(job)) for job in late}
             if waiting and len(starting) <= room / 2:

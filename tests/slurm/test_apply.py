@@ -714,10 +714,10 @@ def test_while_others_start_nobody_is_late(slurm: FakeSlurm) -> None:
     """Slurm needs more than the start time-out for hundreds of jobs."""
     wide(slurm, 100)
     jobs = [slurm.add(i) for i in range(400)]
-    in_turn(slurm, 0.3)
+    in_turn(slurm, 0.2)
     outcomes = port(slurm).apply([start(job, **{f"n{int(job) // 8}": 1}) for job in jobs])
     assert statuses(outcomes) == [OutcomeStatus.DONE] * 400
-    assert slurm.now >= 1110.0
+    assert slurm.now >= 1075.0
 
 
 def test_what_slurm_is_too_busy_for_is_left_as_it_is(slurm: FakeSlurm) -> None:
@@ -742,6 +742,8 @@ def test_what_a_slow_slurm_has_not_looked_at_is_not_blamed(slurm: FakeSlurm) -> 
     jobs = [slurm.add(i) for i in range(200)]
     slurm.add(200, reason="BadConstraints")
     in_turn(slurm, 1.0)
+    ran = slurm._run
+    slurm._run = lambda job: None if job == "200" else ran(job)  # type: ignore[method-assign]
     steps = [start(job, **{f"n{int(job) // 8}": 1}) for job in [JobId("200"), *jobs]]
     first, *others = port(slurm).apply(steps)
     assert first.status is OutcomeStatus.FAILED

@@ -135,6 +135,21 @@ def test_outcomes_come_in_the_order_of_the_steps(cluster: PrivateCluster, port: 
     assert statuses(outcomes) == [OutcomeStatus.DONE, OutcomeStatus.GONE, OutcomeStatus.DONE]
 
 
+def test_what_there_is_no_time_for_stays_held_and_starts_with_the_next_plan(
+    cluster: PrivateCluster, port: SlurmPort, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hopsd.slurm.place._AT_ONCE", 2)
+    steps = [start(submit(cluster), n0=1) for _ in range(4)]
+    with monkeypatch.context() as patch:
+        patch.setattr("hopsd.slurm.place.RELEASING_SECONDS", 0.0)
+        outcomes = port.apply(steps)
+    done, put_off = OutcomeStatus.DONE, OutcomeStatus.PUT_OFF
+    assert statuses(outcomes) == [done, done, put_off, put_off]
+    jobs = {job.id: job for job in cluster.read_jobs()}
+    assert all(jobs[step.job].hold is Hold.HOPS for step in steps[2:])
+    assert statuses(port.apply(steps[2:])) == [done, done]
+
+
 def test_unknown_job_is_gone(port: SlurmPort) -> None:
     outcomes = port.apply([start(JobId("999999"), n0=1), preempt(JobId("999998"))])
     assert statuses(outcomes) == [OutcomeStatus.GONE, OutcomeStatus.GONE]
