@@ -225,6 +225,13 @@ class PlanConfig:
         " tenth of the GPUs.",
         minimum=0,
     )
+    tail_weight: float = option(
+        _PLAN.tail_weight,
+        "hops+: how much more the job counts that will end last. Less shortens the mean completion"
+        " time, more the makespan and the longest completion times.",
+        minimum=0,
+        maximum=10,
+    )
     restart_cost: bool = option(
         True, "Count the time that a restart takes against moving a running job."
     )
@@ -261,6 +268,7 @@ class PlanConfig:
             alpha=self.alpha,
             patience_seconds=self.patience_seconds,
             overdue_ratio=self.overdue_ratio,
+            tail_weight=self.tail_weight,
         )
 
 

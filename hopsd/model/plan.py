@@ -50,6 +50,7 @@ class PlanSettings:
     ``alpha``: share of the users, those with least progress, whose jobs AlloX considers.
     ``patience_seconds``: waiting time after which AlloX+ serves a job before shorter ones.
     ``overdue_ratio``: latency ratio above which a job comes before shares and QOS.
+    ``tail_weight``: how much more ``hops+`` counts the job that will end last.
     """
 
     lam: float = 1.0
@@ -66,6 +67,7 @@ class PlanSettings:
     alpha: float = 0.1
     patience_seconds: float = 3600.0
     overdue_ratio: float = 10.0
+    tail_weight: float = 0.8
 
 
 @dataclass(frozen=True, slots=True)

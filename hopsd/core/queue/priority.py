@@ -113,18 +113,23 @@ def _las(job: Job, _: _Situation) -> float:
 
 
 def _ftf(job: Job, at: _Situation) -> float:
-    """Finish-time fairness (Themis eq. 1): finish in the shared cluster over finish alone.
-
-    Alone on 1/N of the cluster, the job has every GPU type in the cluster's proportion: eq. 9
-    with ``gpus / N`` GPUs instead of the mean requirement, and no more than it may use. 0 on a
+    """Finish-time fairness (Themis eq. 1): finish in the shared cluster over finish alone. 0 on a
     cluster without GPUs.
     """
-    share = min(at.alone.gpus / max(1, at.present), float(max(job.reqs)))
-    if not share:
+    if not at.alone.gpus:
         return 0.0
-    alone = _age(job, at.alone) * mean_count(job.reqs) / share
-    shared = max(0.0, at.now - job.submit) + _remaining_seconds(job, at)
-    return shared / alone
+    age = _age(job, at.alone)
+    shared = max(0.0, at.now - job.submit) + remaining_seconds(job, age)
+    return shared / seconds_on_share(job, age, at.alone.gpus, max(1, at.present))
+
+
+def seconds_on_share(job: Job, age: float, gpus: int, present: int) -> float:
+    """What a job of this ``age`` takes alone on 1/N of the cluster, ``present`` jobs being N.
+
+    It has every GPU type in the cluster's proportion: eq. 9 with ``gpus / N`` GPUs instead of the
+    mean requirement, and no more than it may use.
+    """
+    return age * mean_count(job.reqs) / min(gpus / present, float(max(job.reqs)))
 
 
 LEAST_FACTOR = 0.05

@@ -2,14 +2,17 @@
 
     max  sum_ij W_i U_ij X_ij                                  (servers, limits as in eq. 12, 13)
 
-    U_ij = 1.1 - (u_ij / u_i)^(-1/2)      u_ij = v_ij h_ij / (h_ij + c_ij)
-    W_i  = (1 + (wait_i / age_i)^2) * (s_i^(1/2) + 0.7 k_i)
+    U_ij = (u_ij / u_i)^0.7               u_ij = v_ij h_ij / (h_ij + c_ij)
+    W_i  = (1 + (wait_i / age_i)^2 + 1.5 max(0, rho_i - 1)^2) * (s_i + l k_i) z_i
 
 ``v_ij`` is job i's speed under column j; its restart ``c_ij`` (0 where it runs now, and at its
-first start) is spread over ``h_ij``, the time that its rest takes there, an hour at most. ``u_i``
-is the least ``u`` of a job that has to start, on an idle cluster. ``s_i`` is the share of all jobs
-with at least as much work left as job i; ``k_i`` is the shortest time in which its rest can be done
-over the time in which the cluster can do everybody's. docs/policies.md has each term's reason.
+first start) is spread over ``h_ij``, the time that its rest takes there, five minutes at most and
+as long as a restart at least. ``u_i`` is that of one GPU of the mean type, for a job that has to
+start. ``rho_i`` is the least finish-time fairness that the job can still have. ``s_i`` is the share
+of all jobs with at least as much work left as job i; ``k_i`` is the shortest time in which its rest
+can be done over the time in which the cluster can do everybody's, and ``l`` the setting
+``tail_weight``. ``z_i`` is ``1 + c_i / h_i`` on one GPU of the mean type while the job runs, since
+it has to restart if it is stopped, and 1 while it waits. docs/policies.md has each term's reason.
 """
 
 from __future__ import annotations
@@ -24,7 +27,14 @@ from hopsd.core.placement.configurations import Configurations
 from hopsd.core.placement.pools import Pools, pools_for, pools_of
 from hopsd.core.placement.program import Program, program_of_gains
 from hopsd.core.queue.competing import competing_jobs
-from hopsd.core.queue.priority import ages, boosts, mean_count, priorities, remaining_seconds
+from hopsd.core.queue.priority import (
+    ages,
+    boosts,
+    mean_count,
+    priorities,
+    remaining_seconds,
+    seconds_on_share,
+)
 from hopsd.core.speed.throughput import per_gpu, single_gpu
 from hopsd.model.arrays import Floats
 from hopsd.model.ids import JobId, job_order
@@ -33,24 +43,16 @@ from hopsd.model.plan import Plan, PlanSettings, RoundInfo, Snapshot
 from hopsd.policies.hops.candidates import Candidates
 from hopsd.policies.hops.policy import place
 
-POWER = 0.5
-TOP = 1.1
-"""Above 1, so that even the slowest configuration is worth more than none."""
+POWER = 0.7
 
-SHORT = 0.5
-"""How much less a job counts that has more work left than others; 0: no less."""
+UNFAIR = 1.5
+"""How much more a job counts that will end later than on its fair share, at best."""
 
-LAST = 0.7
-"""How much more the job counts that will end last: trades makespan against mean time."""
-
-HORIZON_SECONDS = 3600.0
+HORIZON_SECONDS = 300.0
 """No placement is expected to last longer: others come and go."""
 
 REACH = 3
 """The window's reach: the program chooses among more jobs than fit."""
-
-_LEAST = 1e-6
-"""Value of a column that a server factor makes slower than the slowest: better than idle GPUs."""
 
 
 def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
@@ -64,7 +66,7 @@ def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
     competing = [job for job in competing_jobs(snapshot) if job.id in weight]
     order = sorted(competing, key=lambda job: (-weight[job.id], job.submit, job_order(job.id)))
     first = boosts(snapshot, order, settings)
-    above = _above(weight)
+    above = _above(weight, outlooks)
     weight |= {
         job: above ** (2 if boost.turn else 1) * max(1.0, weight[job])
         for job, boost in first.items()
@@ -88,11 +90,15 @@ def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
     return place(replace(snapshot, jobs=jobs), replace(settings, sigma=inf), worth, REACH)
 
 
-def _above(weight: Mapping[JobId, float]) -> float:
+def _above(weight: Mapping[JobId, float], outlooks: Mapping[JobId, RemainingWork]) -> float:
     """A weight with which the slowest configuration is worth more than the fastest of all others
     together.
     """
-    return TOP / (TOP - 1.0) * (len(weight) + 1) * max(weight.values(), default=1.0)
+    own = [outlooks[job] for job in weight]
+    least = min((min(1.0, o.slowest / o.unit) for o in own), default=1.0)
+    most = max((2.0 * max(1.0, o.fastest / o.unit) for o in own), default=1.0)
+    ratio: float = (most / least) ** POWER
+    return ratio * (len(weight) + 1) * max(weight.values(), default=1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +113,11 @@ class RemainingWork:
     gpu_seconds: float
     slowest: float
     fastest: float
+
+    @property
+    def unit(self) -> float:
+        """Samples per second of one GPU of the mean type."""
+        return self.samples / self.gpu_seconds
 
     @property
     def shortest(self) -> float:
@@ -168,11 +179,19 @@ def _weights(
     gpus = sum(node.gpus for node in snapshot.nodes)
     drained = max(float(work.sum()) / gpus, float(shortest.max()))
     at_least = len(jobs) - np.searchsorted(np.sort(work), work)
-    urgency = (at_least / len(jobs)) ** SHORT + LAST * shortest / drained
-    return {
-        job.id: float((1.0 + max(0.0, late[job.id]) ** 2) * u)
-        for job, u in zip(jobs, urgency, strict=True)
-    }
+    urgency = at_least / len(jobs) + settings.tail_weight * shortest / drained
+    restart = np.array([job.restart_seconds if job.running else 0.0 for job in jobs])
+    unit = np.array([outlook.unit for outlook in own])
+    urgency *= unit / _lasting(unit, np.array([outlook.samples for outlook in own]), restart)
+    expected = ages(jobs, snapshot.nodes)
+    weights = {}
+    for job, outlook, u in zip(jobs, own, urgency, strict=True):
+        # Not since its submission: a hold is no unfairness of the plan's.
+        ends = job.wait_seconds + job.run_seconds + outlook.shortest
+        rho = ends / seconds_on_share(job, expected[job.id], gpus, len(jobs))
+        behind = max(0.0, late[job.id]) ** 2 + UNFAIR * max(0.0, rho - 1.0) ** 2
+        weights[job.id] = float((1.0 + behind) * u)
+    return weights
 
 
 def _gains(
@@ -185,15 +204,15 @@ def _gains(
         return np.repeat(np.array(values, dtype=np.float64), lengths)
 
     again = [job.restart_seconds if job.running or job.run_seconds > 0.0 else 0.0 for job in jobs]
-    left, slowest = each([o.samples for o in outlooks]), each([o.slowest for o in outlooks])
+    left, unit = each([o.samples for o in outlooks]), each([o.unit for o in outlooks])
     restart = each(again)
-    least = _lasting(slowest, left, restart)
+    one = _lasting(unit, left, restart)
     restart[configurations.present[configurations.present >= 0]] = 0.0
-    relative = _lasting(configurations.throughput, left, restart) / least
-    return np.maximum(TOP - relative**-POWER, _LEAST)
+    relative: Floats = _lasting(configurations.throughput, left, restart) / one
+    return relative**POWER
 
 
 def _lasting(speed: Floats, left: Floats, restart: Floats) -> Floats:
     """Samples per second over the time that a placement lasts, its restart spread over it."""
-    lasts = np.minimum(left / speed, HORIZON_SECONDS)
+    lasts = np.maximum(np.minimum(left / speed, HORIZON_SECONDS), restart)
     return speed * lasts / (lasts + restart)
