@@ -1,19 +1,23 @@
-"""Rivals' own work under our policies.
+"""Rivals' own work under our policies, and the same work through the authors' simulators.
 
     python -m bench.rivals --sia DIR [--trace philly-1 ...] [--policy hops+ ...]
         [--round 60 ...] [--restart 30] [--rigid]
+    python -m bench.rivals --sia DIR --python PYTHON [--trace philly-1 ...] [--round 60 ...]
+        [--rigid]
     python -m bench.rivals --gavel DIR --python PYTHON [--policy gavel-ftf ...] [--round 360 ...]
         [--reset 1920 ...] [--jobs 500] [--gpus 256] [--seed 0 ...] [--solver ECOS]
 
 ``--sia``: the authors' ``sia-simulator`` (github: siasosp23/artifacts). Prints mean and 99 %
 completion time and makespan in hours, the largest latency ratio and the largest finish-time
-fairness.
+fairness. ``--gavel``: the authors' ``scheduler`` (github: stanford-futuredata/gavel). Both may be
+given.
 
-``--gavel``: the authors' ``scheduler`` (github: stanford-futuredata/gavel). The same jobs are
-played by their simulator, which PYTHON runs (with numpy, cvxpy, psutil and the solver), and by
-ours. Prints mean completion time and makespan of both in hours, ours over theirs, and the
-correlation of the jobs' completion times. ``--reset``: how long the authors' scheduler keeps its
-shares of time, in seconds; 0: a round, as ours.
+With ``--python``, an interpreter with the authors' requirements (Gavel: numpy, cvxpy, psutil and
+the solver; Sia: autograd, cvxpy, cvxopt, numpy, pandas, rich and scipy), the same jobs are played
+by their simulator and by ours. Prints mean completion time and makespan of both in hours, ours over
+theirs, and the correlation of the jobs' completion times. Restarts are theirs: none under Gavel, by
+application under Sia. ``--reset``: how long Gavel's scheduler keeps its shares of time, in seconds;
+0: a round, as ours.
 
 None of the authors' code or data is part of this repository.
 """
@@ -26,47 +30,73 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.rivals import gavel, sia
+from bench.rivals.compare import compared
 from hopsd.errors import HopsError
 from hopsd.model.plan import PlanSettings
-from hopsd.model.scenario import Workload
+from hopsd.model.scenario import Cluster, Workload
 from hopsd.policies.registry import get
 from hopsd.sim.cluster import ClusterSettings
 from hopsd.sim.engine import PLAN_SECONDS_MAX, SimulationSettings
 from hopsd.sim.study import play
 
+BESIDE = "mean, h: theirs | ours | ratio | end, h: theirs | ours | ratio | correlation |"
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.rivals", description=__doc__)
-    rival = parser.add_mutually_exclusive_group(required=True)
-    rival.add_argument("--sia", type=Path)
-    rival.add_argument("--gavel", type=Path)
+    parser.add_argument("--sia", type=Path)
+    parser.add_argument("--gavel", type=Path)
     parser.add_argument("--trace", action="append")
     parser.add_argument("--policy", action="append")
     parser.add_argument("--round", action="append", type=float)
     parser.add_argument("--restart", type=float, default=30.0)
     parser.add_argument("--rigid", action="store_true")
-    parser.add_argument("--python", help="an interpreter with the requirements of Gavel's authors")
+    parser.add_argument("--python", help="an interpreter with the authors' requirements")
     parser.add_argument("--solver", default="ECOS")
     parser.add_argument("--reset", action="append", type=float)
     parser.add_argument("--jobs", type=int, default=500)
     parser.add_argument("--gpus", type=int, default=256)
     parser.add_argument("--seed", action="append", type=int)
     chosen = parser.parse_args(arguments)
+    if chosen.gavel is None and chosen.sia is None:
+        parser.error("one of --sia and --gavel is needed")
     if chosen.gavel is not None:
         _beside_gavel(parser, chosen)
-    else:
+    if chosen.sia is not None and chosen.python is not None:
+        _beside_sia(parser, chosen)
+    elif chosen.sia is not None:
         _on_sias_traces(parser, chosen)
 
 
-def _on_sias_traces(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> None:
+def _traces(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> dict[str, Path]:
+    """The traces that were asked for, by name."""
     known = sia.traces(chosen.sia)
     names = chosen.trace or ["philly-1", "saturn-1"]
     if unknown := sorted(set(names) - known.keys()):
         parser.error(f"{chosen.sia} has no trace {unknown[0]}; there are {', '.join(known)}")
+    return {name: known[name] for name in names}
+
+
+def _beside_sia(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> None:
+    kind = "rigid" if chosen.rigid else "elastic"
+    print(f"| work | round, s | {BESIDE}")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|")
+    for name, path in _traces(parser, chosen).items():
+        load = sia.with_their_restarts(sia.workload(chosen.sia, path, rigid=chosen.rigid))
+        for seconds in chosen.round or [60.0]:
+            ours = _completion_hours("sia", sia.cluster(), load, seconds)
+            theirs = sia.published(
+                chosen.sia, chosen.python, path, rigid=chosen.rigid, round_seconds=seconds
+            )
+            print(f"| {name}, {kind} | {seconds:.0f} | {compared(load, theirs, ours)} |",
+                  flush=True)  # fmt: skip
+
+
+def _on_sias_traces(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> None:
     print("| work | round, s | policy | mean, h | 99 %, h | end, h | largest LR | largest FTF |")
     print("|---|---:|---|---:|---:|---:|---:|---:|")
-    for name in names:
-        load = sia.workload(chosen.sia, known[name], rigid=chosen.rigid)
+    for name, path in _traces(parser, chosen).items():
+        load = sia.workload(chosen.sia, path, rigid=chosen.rigid)
         for seconds in chosen.round or [60.0]:
             for policy in chosen.policy or ["hops+", "hops", "sia"]:
                 row = figures(policy, load, seconds, chosen.restart)
@@ -80,8 +110,7 @@ def _beside_gavel(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -
         parser.error(f"Gavel has no {unknown[0]}; there are {', '.join(gavel.POLICIES)}")
     if chosen.python is None:
         parser.error("--gavel needs --python, an interpreter with the authors' requirements")
-    print("| seed | round, s | reset, s | policy | mean, h: theirs | ours | ratio"
-          " | end, h: theirs | ours | ratio | correlation |")  # fmt: skip
+    print(f"| seed | round, s | reset, s | policy | {BESIDE}")
     print("|---:|---:|---:|---|---:|---:|---:|---:|---:|---:|---:|")
     for seed in chosen.seed or [0]:
         try:
@@ -90,26 +119,28 @@ def _beside_gavel(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -
             parser.error(str(error))
         for seconds in chosen.round or [360.0]:
             for policy in policies:
-                ours = _completion_hours(policy, work, seconds)
+                ours = _completion_hours(policy, work.cluster, work.workload, seconds)
                 for reset in chosen.reset or [gavel.RESET_SECONDS]:
                     theirs = gavel.published(
                         chosen.gavel, chosen.python, policy, work, seconds, chosen.solver, reset
                     )
-                    row = gavel.compared(work, theirs, ours)
+                    row = compared(work.workload, theirs, ours)
                     print(f"| {seed} | {seconds:.0f} | {reset:.0f} | `{policy}` | {row} |",
                           flush=True)  # fmt: skip
 
 
-def _completion_hours(policy: str, work: gavel.Work, round_seconds: float) -> list[float]:
-    """In the order of arrival; restarts cost nothing."""
+def _completion_hours(
+    policy: str, cluster: Cluster, load: Workload, round_seconds: float
+) -> list[float]:
+    """In the order of arrival; restarts cost nothing but what the jobs themselves say."""
     settings = SimulationSettings(
         round_seconds,
         plan=PlanSettings(effort=0, time_limit_seconds=PLAN_SECONDS_MAX),
         cluster=ClusterSettings(0.0),
     )
-    played = play(policy, get(policy), work.cluster, work.workload, settings)
+    played = play(policy, get(policy), cluster, load, settings)
     ends = {outcome.id: outcome.end or math.inf for outcome in played.outcomes}
-    return [(ends[job.id] - job.submit) / 3600.0 for job in work.workload.jobs]
+    return [(ends[job.id] - job.submit) / 3600.0 for job in load.jobs]
 
 
 def figures(policy: str, load: Workload, round_seconds: float, restart: float) -> str:

@@ -16,8 +16,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median_low
 
-import numpy as np
-
 from bench.rivals import gavel_authors
 from hopsd.errors import InputError
 from hopsd.model.ids import GpuType, NodeName, WorkloadName
@@ -155,17 +153,3 @@ def published(
         last = done.stderr.strip().splitlines() or ["no message"]
         raise InputError(f"Gavel's simulator in {folder} failed: {last[-1]}")
     return [seconds / 3600.0 for seconds in json.loads(done.stdout.splitlines()[-1])]
-
-
-def compared(played: Work, theirs: Sequence[float], ours: Sequence[float]) -> str:
-    """Mean completion and makespan of both in hours, ours over theirs, and the correlation, of the
-    jobs that ended in both.
-    """
-    submit = np.array([one.submit for one in played.workload.jobs]) / 3600.0
-    a, b = np.array(theirs), np.array(ours)
-    ended = np.isfinite(a) & np.isfinite(b)
-    submit, a, b = submit[ended], a[ended], b[ended]
-    ends = [float((submit + times).max() - submit.min()) for times in (a, b)]
-    figures = (a.mean(), b.mean(), b.mean() / a.mean(), *ends, ends[1] / ends[0])
-    same = float(np.corrcoef(a, b)[0, 1])
-    return " | ".join(f"{value:.4g}" for value in (*figures, same))

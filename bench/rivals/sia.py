@@ -9,16 +9,20 @@ is accumulated. Speeds are the authors' measured step times divided by the slowd
 from __future__ import annotations
 
 import csv
+import json
 import math
+import subprocess
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator
 
+from hopsd.errors import InputError
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
 from hopsd.model.job import ThroughputTable
 from hopsd.model.scenario import Cluster, Server, Workload, WorkloadJob
@@ -31,6 +35,28 @@ SLOWDOWN_OF_OTHERS = 1.2
 EPOCHS = {"bert": 2, "cifar10": 100, "ncf": 10, "imagenet": 90, "deepspeech2": 80, "yolov3": 50}
 LOCAL_MAX = {("deepspeech2", "rtx"): 57.0}
 COUNTS = (1, 2, 4, 8, 12, 16, 20, 24)
+
+RESTART_SECONDS = {
+    "bert": 120.0,
+    "cifar10": 50.0,
+    "deepspeech2": 25.0,
+    "imagenet": 250.0,
+    "ncf": 15.0,
+    "yolov3": 80.0,
+}
+"""What a restart takes in the authors' ``applications.py``."""
+
+POLICY = (
+    "--policy=sia",
+    "--policy_p_val=-0.5",
+    "--mip_lambda_a=0.01",
+    "--mip_lambda_n=1.1",
+    "--project_throughputs",
+    "--share_max_replicas",
+    "--oracle_num_nodes=16",
+    "--oracle_num_replicas=64",
+)
+"""As the authors run it (``run_experiment.sh``), with all speeds known from the start."""
 
 
 def cluster() -> Cluster:
@@ -74,6 +100,47 @@ def workload(folder: Path, trace: Path, *, rigid: bool) -> Workload:
             )
         )
     return Workload(tables, tuple(jobs))
+
+
+def with_their_restarts(load: Workload) -> Workload:
+    """The jobs with the restarts of the authors' simulator, which differ by application."""
+    jobs = (replace(job, restart_seconds=RESTART_SECONDS[job.user]) for job in load.jobs)
+    return replace(load, jobs=tuple(jobs))
+
+
+def published(
+    folder: Path, python: str, trace: Path, *, rigid: bool, round_seconds: float
+) -> list[float]:
+    """Completion times in hours under the authors' own scheduler, in the order of the trace; NaN of
+    jobs that did not end.
+
+    ``python``: an interpreter with their requirements.
+
+    Raises:
+        InputError: their simulator failed.
+    """
+    rows = [row | {"category": "rigid" if rigid else "scale-gpus"} for row in _rows(trace)]
+    with TemporaryDirectory() as temporary:
+        played, log = Path(temporary) / "trace.csv", Path(temporary) / "log"
+        with played.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, rows[0])
+            writer.writeheader()
+            writer.writerows(rows)
+        done = subprocess.run(
+            [python, "multi_simulator.py", str(played), *POLICY,
+             f"--interval={round_seconds:.0f}", f"--output={log}"],
+            cwd=folder, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            last = done.stderr.strip().splitlines() or ["no message"]
+            raise InputError(f"Sia's simulator in {folder} failed: {last[-1]}")
+        ends = json.loads(log.read_text().splitlines()[-1])["submitted_jobs"]
+    took = {
+        one["name"]: one["completion_time"] - one["submission_time"]
+        for one in ends
+        if one["completion_time"] is not None
+    }
+    return [took.get(row["name"], math.nan) / 3600.0 for row in rows]
 
 
 @cache

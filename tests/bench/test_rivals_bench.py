@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from bench.rivals import gavel, sia
 from bench.rivals.__main__ import main
+from bench.rivals.compare import compared
 from hopsd.errors import InputError
 
 STEPS = "placement,local_bsz,step_time,sync_time\n"
@@ -119,7 +121,7 @@ def test_gavels_simulator_and_ours_play_the_same_jobs(
     theirs = gavel.published(scheduler, sys.executable, "gavel", work, 360.0, "ECOS", 0.0)
     assert theirs == [float(job.reqs[0]) for job in work.workload.jobs]
     assert [job.samples for job in work.workload.jobs] == [64.0 * n for n in work.steps]
-    twice = gavel.compared(work, theirs, [2.0 * hours for hours in theirs]).split(" | ")
+    twice = compared(work.workload, theirs, [2.0 * hours for hours in theirs]).split(" | ")
     assert (float(twice[2]), float(twice[-1])) == (2.0, 1.0)
     common = ["--gavel", str(scheduler), "--python", sys.executable, "--gpus", "64", "--jobs", "5"]
     main([*common, "--policy", "gavel", "--reset", "0", "--reset", "1920"])
@@ -153,7 +155,7 @@ def test_jobs_that_the_authors_give_up_are_left_out(scheduler: Path) -> None:
     (scheduler / "scheduler.py").write_text(given_up)
     work = gavel.work(scheduler, 0, jobs=5, gpus=64)
     theirs = gavel.published(scheduler, sys.executable, "gavel", work, 360.0, "ECOS", 0.0)
-    found = gavel.compared(work, theirs, [99.0, 1.0, 2.0, 3.0, 5.0]).split(" | ")
+    found = compared(work.workload, theirs, [99.0, 1.0, 2.0, 3.0, 5.0]).split(" | ")
     assert (float(found[0]), float(found[1])) == (2.5, 2.75)
 
 
@@ -162,3 +164,58 @@ def test_what_gavels_simulator_said_last_is_shown(scheduler: Path) -> None:
     work = gavel.work(scheduler, 0, jobs=2, gpus=64)
     with pytest.raises(InputError, match="no cvxpy"):
         gavel.published(scheduler, sys.executable, "gavel", work, 360.0, "ECOS")
+
+
+SIAS_SIMULATOR = """
+import csv, json, sys
+
+given = dict(word.split("=") for word in sys.argv[2:] if "=" in word)
+assert (given["--policy"], given["--interval"]) == ("sia", "60")
+jobs = [
+    {
+        "name": row["name"],
+        "submission_time": float(row["time"]),
+        "completion_time": None
+        if row["name"] == "ncf-1" and row["category"] == "rigid"
+        else float(row["time"]) + 3600.0 * int(row["num_replicas"]),
+    }
+    for row in csv.DictReader(open(sys.argv[1]))
+]
+with open(given["--output"], "w") as log:
+    for past in ([], jobs):
+        log.write(json.dumps({"submitted_jobs": past}) + "\\n")
+"""
+
+
+def test_sias_simulator_and_ours_play_the_same_jobs(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """There a job takes an hour for each GPU of the trace, and a rigid ncf-1 never ends."""
+    (folder / "multi_simulator.py").write_text(SIAS_SIMULATOR)
+    trace = sia.traces(folder)["small-1"]
+    hours = [
+        sia.published(folder, sys.executable, trace, rigid=rigid, round_seconds=60.0)
+        for rigid in (False, True)
+    ]
+    assert hours[0] == [2.0, 1.0]
+    assert hours[1][0] == 2.0
+    assert math.isnan(hours[1][1])
+    main(["--sia", str(folder), "--python", sys.executable, "--trace", "small-1"])
+    row = capsys.readouterr().out.splitlines()[-1].split(" | ")
+    assert row[:2] == ["| small-1, elastic", "60"]
+    assert float(row[2]) == 1.5
+    load = sia.with_their_restarts(sia.workload(folder, trace, rigid=False))
+    assert [job.restart_seconds for job in load.jobs] == [15.0, 15.0]
+
+
+def test_what_sias_simulator_said_last_is_shown(folder: Path) -> None:
+    (folder / "multi_simulator.py").write_text("raise RuntimeError('no autograd')")
+    trace = sia.traces(folder)["small-1"]
+    with pytest.raises(InputError, match="no autograd"):
+        sia.published(folder, sys.executable, trace, rigid=False, round_seconds=60.0)
+
+
+def test_a_rival_must_be_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([])
+    assert "--sia" in capsys.readouterr().err
