@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from types import MappingProxyType
 
@@ -20,6 +20,9 @@ from hopsd.model.plan import PlanSettings
 from hopsd.model.rules import ANYWHERE
 
 DEFAULT_SIGMA = PlanSettings().sigma
+
+_HELD_MAX = 16384
+"""Answers that a pool keeps from plan to plan."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,8 @@ class Pool:
         spreads = may_spread(job, self.gpu_type, self.largest, rho, sigma)
         key = job.rules, job.reqs, spreads
         if key not in self._held:
+            if len(self._held) >= _HELD_MAX:
+                self._held.clear()
             self._held[key] = self._holds(job, spreads=spreads)
         return self._held[key]
 
@@ -65,12 +70,21 @@ Pools = Mapping[GpuType, Pool]
 
 
 def pools_of(nodes: Iterable[Node]) -> Pools:
-    """Pools by GPU type; those of the same nodes are made once in a plan."""
+    """Pools by GPU type; those of the same nodes are made once, whatever is idle there."""
     return _pools_of(tuple(nodes))
 
 
 @lru_cache(maxsize=4)
 def _pools_of(nodes: tuple[Node, ...]) -> Pools:
+    return _pools_of_idle(
+        tuple(
+            replace(node, idle=node.gpus, idle_cores=None, idle_memory_mb=None) for node in nodes
+        )
+    )
+
+
+@lru_cache(maxsize=4)
+def _pools_of_idle(nodes: tuple[Node, ...]) -> Pools:
     own: dict[GpuType, list[Node]] = {}
     for node in nodes:
         own.setdefault(node.gpu_type, []).append(node)
@@ -87,15 +101,19 @@ def could_run_on(job: Job, pool: Pool) -> bool:
 
     Either in one of its servers or, if the job's speed when spread is known, over several.
     """
-    return bool(pools_for(job, {pool.gpu_type: pool}))
+    return could_run(job, {pool.gpu_type: pool})
 
 
 def pools_for(job: Job, pools: Pools, sigma: float = DEFAULT_SIGMA) -> list[Pool]:
     """The pools that could hold the job."""
-    rho = None if job.rules == ANYWHERE else sensitivity_on(job, pools)
-    return [pool for pool in pools.values() if pool.holds(job, rho, sigma)]
+    return list(_pools_for(job, pools, sigma))
 
 
 def could_run(job: Job, pools: Pools, sigma: float = DEFAULT_SIGMA) -> bool:
     """Whether an idle cluster could run the job; False: ``no_configuration``."""
-    return bool(pools_for(job, pools, sigma))
+    return any(_pools_for(job, pools, sigma))
+
+
+def _pools_for(job: Job, pools: Pools, sigma: float) -> Iterator[Pool]:
+    rho = None if job.rules == ANYWHERE else sensitivity_on(job, pools)
+    return (pool for pool in pools.values() if pool.holds(job, rho, sigma))
