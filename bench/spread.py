@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp, log, sqrt
 from statistics import fmean, stdev
+
+from scipy.stats import t
+
+LEAST = 0.01
+"""Ratios are taken of figures no smaller than this: a latency ratio may be 0."""
 
 
 def mean_and_spread(values: Sequence[float], form: str) -> str:
@@ -12,3 +19,33 @@ def mean_and_spread(values: Sequence[float], form: str) -> str:
     """
     spread = f" ± {stdev(values):{form.lstrip('+')}}" if len(values) > 1 else ""
     return f"{fmean(values):{form}}{spread}"
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A geometric mean of ratios and its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def differs(self) -> bool:
+        return not self.low <= 1.0 <= self.high
+
+    def __str__(self) -> str:
+        ends = (f"{self.low:.2f}", f"{self.high:.2f}")
+        return "-".join(ends if self.high < 10.0 else map(short, (self.low, self.high)))
+
+
+def interval(values: Sequence[float], of: Sequence[float]) -> Interval:
+    """Of the ratios ``values`` over ``of``, two or more, by Student's t of their logarithms."""
+    logs = [log(max(a, LEAST) / max(b, LEAST)) for a, b in zip(values, of, strict=True)]
+    mean = fmean(logs)
+    half = float(t.ppf(0.975, len(logs) - 1)) * stdev(logs) / sqrt(len(logs))
+    return Interval(exp(mean), exp(mean - half), exp(mean + half))
+
+
+def short(value: float) -> str:
+    """Two or three digits."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bench.paper.search import COMBINATIONS, Assumed
 from hopsd.sim.information.knowledge import Knows
 
 SEEDS = (0, 1, 2, 3, 4)
@@ -12,7 +13,8 @@ SEEDS = (0, 1, 2, 3, 4)
 @dataclass(frozen=True, slots=True)
 class Case:
     """One simulation. ``gap`` of the integer program; ``rate``: jobs an hour, None: preset's;
-    ``knows``: what the policy knows of the jobs, None: all, as the paper's do.
+    ``knows``: what the policy knows of the jobs, None: all, as the paper's do. ``assumed``: a
+    part of the preset under these assumptions, None: all of it under the usual ones.
     """
 
     preset: str
@@ -22,6 +24,7 @@ class Case:
     jobs: int | None = None
     gap: float = 0.01
     knows: Knows | None = None
+    assumed: Assumed | None = None
 
     @property
     def name(self) -> str:
@@ -29,6 +32,7 @@ class Case:
         extra += "" if self.jobs is None else f"-{self.jobs}j"
         extra += "" if self.gap == 0.01 else f"-gap{self.gap:g}"
         extra += "" if self.knows is None else f"-{self.knows}"
+        extra += "" if self.assumed is None else f"-{self.assumed}"
         return f"{self.preset}-{self.policy}{extra}-{self.seed}"
 
 
@@ -57,6 +61,12 @@ KNOWLEDGE = [
     for policy in (*PAPERS_RIVALS, *OTHERS)
     for knows in Knows
 ]
+SEARCH = [
+    Case("paper-512", policy, seed, assumed=assumed)
+    for assumed in COMBINATIONS
+    for seed in SEEDS[:3]
+    for policy in PAPERS_RIVALS
+]
 
 ALL = {
     "table3": TABLE_3,
@@ -67,4 +77,5 @@ ALL = {
     "arrivals": ARRIVALS,
     "gap": NO_GAP,
     "knowledge": KNOWLEDGE,
+    "search": SEARCH,
 }

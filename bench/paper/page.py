@@ -18,6 +18,7 @@ from bench.paper.experiments import (
     PRIORITIES,
     RATE_JOBS,
     RATES,
+    SEARCH,
     SEEDS,
     TABLE_3,
     TABLE_4,
@@ -25,7 +26,8 @@ from bench.paper.experiments import (
     Case,
 )
 from bench.paper.runs import Kept, kept
-from bench.paper.text import AGREES, CLOSING, FINDINGS, KNOWN, OPENING
+from bench.paper.search import Assumed, Figures, tables
+from bench.paper.text import AGREES, ASSUMED, CLOSING, FINDINGS, KNOWN, OPENING
 from hopsd.core.queue.priority import age_seconds
 from hopsd.core.queue.window import sensitivities
 from hopsd.model.cluster import Node
@@ -84,6 +86,8 @@ def write_page(folder: Path, docs: Path) -> None:
         CLOSING,
         "## What policies know, 512 GPUs\n",
         _knowledge(folder),
+        "## Under other assumptions\n",
+        _search(folder),
         _findings(),
         _last_jobs(folder),
     ]
@@ -282,6 +286,14 @@ def _knowledge(folder: Path) -> str:
                 ),
             ])  # fmt: skip
     return text
+
+
+def _search(folder: Path) -> str:
+    def find(assumed: Assumed, policy: str) -> dict[int, Figures]:
+        cases = [case for case in SEARCH if (case.assumed, case.policy) == (assumed, policy)]
+        return {run.case.seed: run.figures for run in _found(cases, folder)}
+
+    return ASSUMED + tables(find)
 
 
 def _gaps(runs: Sequence[Kept]) -> tuple[str, str]:

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from bench.clock import cpu_seconds
 from bench.paper.experiments import Case
+from bench.paper.search import scene
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.policies.protocol import Policy
 from hopsd.policies.registry import get
@@ -76,9 +77,14 @@ def kept(case: Case, folder: Path) -> Kept | None:
 
 def run(case: Case, folder: Path) -> Kept:
     """Play the case and keep it."""
-    made = preset(case.preset)
-    cluster = made.cluster()
-    workload = made.workload(case.seed, jobs=case.jobs, rate_per_hour=case.rate)
+    round_seconds = ROUND_SECONDS
+    if case.assumed is None:
+        made = preset(case.preset)
+        cluster = made.cluster()
+        workload = made.workload(case.seed, jobs=case.jobs, rate_per_hour=case.rate)
+    else:
+        round_seconds = case.assumed.round_seconds
+        cluster, workload = scene(case.assumed, case.seed)
     plan = PlanSettings(
         gap=case.gap,
         policy=case.policy,
@@ -87,7 +93,7 @@ def run(case: Case, folder: Path) -> Kept:
         effort=0,
     )
     knows = KnowledgeSettings(case.knows or Knows.PERFECT, seed=case.seed)
-    settings = SimulationSettings(ROUND_SECONDS, plan=plan, knowledge=knows)
+    settings = SimulationSettings(round_seconds, plan=plan, knowledge=knows)
     policy = _Timed(get(case.policy))
     result = play(case.policy, policy, cluster, workload, settings)
     facts = facts_of(cluster, workload)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from math import exp, log, sqrt
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 
-from scipy.stats import t
-
+from bench.spread import Interval, interval, short
 from bench.study.cases import BASE, FACTORS, SEEDS, USUAL, VARIED, WORKS, Case, Conditions, cases
 from bench.study.runs import Figures
 
@@ -24,36 +21,9 @@ FIGURES = {
 }
 KEYS = tuple(FIGURES.values())
 REFERENCE = "hops"
-LEAST = 0.01
-"""Ratios are taken of figures no smaller than this: a latency ratio may be 0."""
 
 Find = Callable[[Case], Figures | None]
 ByPolicy = dict[str, dict[int, Figures]]
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A geometric mean of ratios and its 95 % interval."""
-
-    mean: float
-    low: float
-    high: float
-
-    @property
-    def differs(self) -> bool:
-        return not self.low <= 1.0 <= self.high
-
-    def __str__(self) -> str:
-        ends = (f"{self.low:.2f}", f"{self.high:.2f}")
-        return "-".join(ends if self.high < 10.0 else map(_short, (self.low, self.high)))
-
-
-def interval(values: Sequence[float], of: Sequence[float]) -> Interval:
-    """Of the ratios ``values`` over ``of``, two or more, by Student's t of their logarithms."""
-    logs = [log(max(a, LEAST) / max(b, LEAST)) for a, b in zip(values, of, strict=True)]
-    mean = fmean(logs)
-    half = float(t.ppf(0.975, len(logs) - 1)) * stdev(logs) / sqrt(len(logs))
-    return Interval(exp(mean), exp(mean - half), exp(mean + half))
 
 
 def write(find: Find) -> None:
@@ -76,7 +46,7 @@ def works(find: Find) -> str:
         for row, policy in enumerate(sorted(found, key=lambda one: means[one]["avg_jct_h"])):
             cells = []
             for key in KEYS:
-                shown = _short(means[policy][key])
+                shown = short(means[policy][key])
                 shown = f"**{shown}**" if means[policy][key] == best[key] else shown
                 ratio = _ratio(found, policy, key)
                 cells.append(shown if ratio is None else f"{shown} ({ratio})")
@@ -103,7 +73,7 @@ def _mean_cell(found: ByPolicy, policy: str) -> str:
     if policy not in found:
         return "not run"
     ratio = _ratio(found, policy, KEYS[0])
-    mean = _short(_means(found[policy])[KEYS[0]])
+    mean = short(_means(found[policy])[KEYS[0]])
     return mean if ratio is None else f"{mean} ({ratio})"
 
 
@@ -112,10 +82,10 @@ def _ratios_cell(found: ByPolicy, policy: str) -> str:
     if policy not in found:
         return "not run"
     if policy == REFERENCE:
-        return " / ".join(_short(_means(found[policy])[key]) for key in KEYS)
+        return " / ".join(short(_means(found[policy])[key]) for key in KEYS)
     shown = [_ratio(found, policy, key) for key in KEYS]
     return " / ".join(
-        "" if one is None else f"**{_short(one.mean)}**" if one.differs else _short(one.mean)
+        "" if one is None else f"**{short(one.mean)}**" if one.differs else short(one.mean)
         for one in shown
     )
 
@@ -151,8 +121,3 @@ def _head(columns: Sequence[str], texts: int) -> list[str]:
 
 def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |\n"
-
-
-def _short(value: float) -> str:
-    """Two or three digits."""
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

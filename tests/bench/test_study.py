@@ -7,6 +7,7 @@ from math import sqrt
 
 import pytest
 
+from bench.spread import interval
 from bench.study import page
 from bench.study.cases import ALL, BASE, FACTORS, SEEDS, TRACES, USUAL, Case, Conditions
 from bench.study.works import JOBS, work
@@ -56,12 +57,12 @@ def test_traces_need_their_folder() -> None:
 
 def test_an_interval_by_hand() -> None:
     """Ratios of 2 and 8: a mean of 4; the logarithms' deviation is ln 2 times sqrt 2."""
-    found = page.interval([2.0, 16.0], [1.0, 2.0])
+    found = interval([2.0, 16.0], [1.0, 2.0])
     assert found.mean == pytest.approx(4.0)
     assert found.high / found.mean == pytest.approx(2 ** (12.706 * sqrt(2) / sqrt(2)), rel=1e-3)
     assert found.low * found.high == pytest.approx(16.0)
     assert not found.differs
-    same = page.interval([0.0, 3.0], [0.005, 3.0])
+    same = interval([0.0, 3.0], [0.005, 3.0])
     assert (same.mean, same.differs) == (1.0, False), "what is nearly 0 is no ratio"
 
 

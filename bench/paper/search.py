@@ -1,0 +1,108 @@
+"""Under which of the paper's unprinted assumptions does table 4 come out?
+
+An eighth of the paper's 512 GPUs and 500 jobs, over the same five hours, so that a run takes
+seconds; every combination of what is assumed of rounds, the shortest job and the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from math import sqrt
+
+from bench.spread import Interval, interval, short
+from hopsd.model.scenario import Cluster, Workload
+from hopsd.sim.presets import GPU_HOURS, mean_rate, preset
+
+PART = 8
+SHORTEST = GPU_HOURS["S"][0]
+
+
+@dataclass(frozen=True, slots=True)
+class Assumed:
+    """``shortest``: no job needs fewer hours of one GPU of the mean type. ``work``: all jobs'
+    hours, as a multiple of those of the other experiments.
+    """
+
+    round_seconds: float = 360.0
+    shortest: float = SHORTEST
+    work: float = 1.0
+
+    def __str__(self) -> str:
+        return f"round{self.round_seconds:g}-shortest{self.shortest:g}-work{self.work:g}"
+
+
+COMBINATIONS = tuple(
+    Assumed(*of) for of in product((360.0, 1080.0, 180.0), (SHORTEST, 0.5), (1.0, 1.4))
+)
+
+Figures = Mapping[str, float]
+Find = Callable[[Assumed, str], Mapping[int, Figures]]
+"""The figures by seed of what was played of a policy under an assumption."""
+
+FIGURES = {
+    "makespan": "makespan_h",
+    "mean JCT": "avg_jct_h",
+    "mean wait": "avg_wait_h",
+    "max LR": "max_latency_ratio",
+    "fragments": "avg_fragments",
+}
+PAPER = {
+    "sia-hops": (10.48 / 12.36, 2.24 / 3.79, 0.87 / 1.68, 3.22 / 78.5, 0.45 / 56.0),
+    "gavel-queue": (10.48 / 15.42, 2.24 / 4.04, 0.87 / 2.24, 3.22 / 70.43, 0.45 / 18.0),
+}
+"""Table 4: figures of hops over the rival's."""
+
+
+def scene(assumed: Assumed, seed: int) -> tuple[Cluster, Workload]:
+    """An eighth of the 512 GPUs and of their jobs."""
+    whole = preset("paper-512")
+    groups = [(hardware, count // PART, gpus) for hardware, count, gpus in whole.groups]
+    made = replace(whole, groups=groups, jobs=whole.jobs // PART)
+    cluster, drawn = made.cluster(), made.workload(seed)
+    present = cluster.gpus_by_type()
+    hour = {name: 3600.0 * mean_rate(of, present) for name, of in drawn.throughput.items()}
+    jobs = tuple(
+        replace(job, samples=max(job.samples * assumed.work, assumed.shortest * hour[job.workload]))
+        for job in drawn.jobs
+    )
+    return cluster, replace(drawn, jobs=jobs)
+
+
+def agrees(paper: float, ours: Interval) -> bool:
+    """Whether hops leads by at least half of the paper's effect (of its logarithm: factors go from
+    1.2 to 100), and not by chance.
+    """
+    return ours.mean <= sqrt(paper) and ours.high < 1.0
+
+
+def tables(find: Find) -> str:
+    """One table a rival: hops' figures over its, seed by seed, by what is assumed."""
+    text = ""
+    for rival, printed in PAPER.items():
+        head = ["round, s", "shortest, GPU h", "work", *FIGURES, "agree"]
+        text += f"\nOver `{rival}`:\n\n{_row(head)}" + _row(["---:"] * len(head))
+        text += _row(["*paper*", "", "", *(f"*{ratio:.2g}*" for ratio in printed), ""])
+        for assumed in COMBINATIONS:
+            hops, other = find(assumed, "hops"), find(assumed, rival)
+            seeds = sorted(hops.keys() & other.keys())
+            if len(seeds) > 1:
+                found = [
+                    interval([hops[s][key] for s in seeds], [other[s][key] for s in seeds])
+                    for key in FIGURES.values()
+                ]
+                same = [agrees(paper, one) for paper, one in zip(printed, found, strict=True)]
+                cells = [_cell(one, yes) for one, yes in zip(found, same, strict=True)]
+                given = (assumed.round_seconds, assumed.shortest, assumed.work)
+                text += _row([*(f"{value:g}" for value in given), *cells, f"{sum(same)}"])
+    return text
+
+
+def _cell(ours: Interval, yes: bool) -> str:
+    mean = f"**{short(ours.mean)}**" if yes else short(ours.mean)
+    return f"{mean} ({ours})"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |\n"

@@ -1,0 +1,59 @@
+"""The search over what the paper does not print: its works, and its verdicts by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from bench.paper.experiments import SEARCH
+from bench.paper.search import COMBINATIONS, FIGURES, PAPER, Assumed, agrees, scene, tables
+from bench.spread import Interval
+from hopsd.sim.facts import facts_of
+
+
+def gpu_hours(assumed: Assumed) -> list[float]:
+    cluster, workload = scene(assumed, 0)
+    assert (cluster.gpus, len(workload.jobs)) == (64, 62)
+    return [facts.gpu_seconds / 3600.0 for facts in facts_of(cluster, workload)]
+
+
+def test_assumptions_change_the_work_and_the_shortest_job() -> None:
+    usual = gpu_hours(Assumed())
+    assert gpu_hours(Assumed(work=1.4)) == pytest.approx([1.4 * hours for hours in usual])
+    longer = gpu_hours(Assumed(shortest=0.5))
+    changed = [(a, b) for a, b in zip(usual, longer, strict=True) if b > 1.001 * a]
+    assert changed
+    assert all(b > a for a, b in changed)
+    assert gpu_hours(Assumed(round_seconds=180.0)) == usual
+
+
+def test_every_run_has_a_name_of_its_own() -> None:
+    assert len({case.name for case in SEARCH}) == len(SEARCH)
+    assert {case.assumed for case in SEARCH} == set(COMBINATIONS)
+
+
+@pytest.mark.parametrize(
+    ("mean", "high", "expected"),
+    [(0.77, 0.9, True), (0.6, 0.9, True), (0.78, 0.9, False), (0.7, 1.1, False), (1.2, 1.3, False)],
+)
+def test_half_of_the_papers_effect_and_more_than_chance(
+    mean: float, high: float, expected: bool
+) -> None:
+    """The paper's ratio is 0.6, the root of which is 0.775."""
+    assert agrees(0.6, Interval(mean, 0.5, high)) is expected
+
+
+def test_rows_are_of_what_was_played_on_two_seeds() -> None:
+    """hops has half of the rival's figures: enough for three of the five effects over Sia."""
+    played = COMBINATIONS[0]
+
+    def find(assumed: Assumed, policy: str) -> Mapping[int, Mapping[str, float]]:
+        value = 1.0 if policy == "hops" else 2.0
+        figures = dict.fromkeys(FIGURES.values(), value)
+        return dict.fromkeys((0, 1), figures) if assumed == played else {}
+
+    rows = [row for row in tables(find).splitlines() if row.startswith("| 180 |")]
+    assert len(rows) == len(PAPER)
+    assert rows[0].count("**0.5** (0.50-0.50)") == 3
+    assert rows[0].endswith("| 3 |")
