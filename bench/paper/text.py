@@ -77,11 +77,12 @@ error of 10 %, run times by past runs and before those by time limits) and nothi
 
 """
 
-ASSUMED = """Rounds, the shortest job and the amount of work are not printed. Here all combinations of three
+ASSUMED = """\
+Rounds, the shortest job and the amount of work are not printed. Here all combinations of three
 lengths, two bounds and two amounts ("work": all jobs' hours, as a multiple of those above) are
 played on an eighth of the 512 GPUs with an eighth of the jobs, over the same five hours, three
 seeds (`python -m bench.paper --only search`). Each cell: a figure of hops over the rival's,
 geometric mean and 95 % interval over seeds. Bold agrees with table 4: hops leads by at least half
-of the paper's effect (half of its logarithm), and the interval leaves out 1. "agree": how many
-of the five do.
+of the paper's effect (half of its logarithm), and the interval leaves out 1. "agree": how many of
+the five do.
 """

@@ -125,24 +125,25 @@ its generator draws (`themis1`, 64 GPUs, load 0.8, linear speed-up, one elastic 
 scheduler plans every 600 s and at each event, restarts cost nothing in either) our mean completion
 time is a third above its. Both simulators are right; the policies differ:
 
-| draw (numpy seed) | PCS, mean / 99 %, h | `themis`, leases of 1,800 s | ratio | its rule in our simulator | ratio | correlation |
+| draw | PCS: mean / 99 %, h | `themis` | ratio | PCS' rule in `themis` | ratio | correlation |
 | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 | 4567 | 11.6 / 63.4 | 15.3 / 99.9 | 1.32 | 11.7 / 64.2 | 1.004 | 0.999 |
 | 1 | 18.0 / 192 | 22.5 / 210 | 1.25 | 18.1 / 192 | 1.005 | 0.999 |
 | 2 | 15.6 / 75.9 | 21.1 / 120 | 1.36 | 15.6 / 76.2 | 0.998 | 0.998 |
 
-(draw 4567 with leases of 600 s: 15.4 / 93.7, ratio 1.33; correlations are those of the apps'
-completion times.) PCS sorts the apps by rho, each as if it had all GPUs that it can use, and gives
-each of them all of these in turn, until none are left. The Themis paper calls this the straw man
-(section 3.3): it minimises the largest rho, but who lies about rho comes first. Themis itself holds
-an auction among a fifth of the apps, here one or two, and gives what they leave to the others at
-random (pseudocode 1, line 21). With `themis` changed to give leftovers in the order of rho, the
-ratio of draw 4567 is 1.24 in place of 1.32; with exact 1/N, and rho of all apps computed as PCS
-does, without its weight for leases waited, it is 1.004. The latter without ordered leftovers is no
-better (1.46). So our `themis` is the paper's, and its price for honest bids shows where apps need
-no placement: with PCS' rule 7 to 13 % of the apps have a rho above 1.02 (exact 1/N), with `themis` 29
-to 33 %. PCS models no placement, no leases and no restarts, and divides GPUs into fractions. Two
-more public schedulers named Themis sort by rho as well; we found none with an auction.
+Leases of 1,800 s; with 600 s draw 4567 has 15.4 / 93.7, ratio 1.33. A draw is numpy's seed.
+
+PCS sorts the apps by rho, each as if it had all GPUs that it can use, and gives each of them all
+of these in turn, until none are left. The Themis paper calls this the straw man (section 3.3): it
+lowers the largest rho, but who lies about rho comes first. Themis itself holds an auction among a
+fifth of the apps, here one or two, and gives what they leave to the others at random (pseudocode
+1, line 21). With `themis` changed to give leftovers in the order of rho, the ratio of draw 4567 is
+1.24 in place of 1.32; with exact 1/N, and rho of all apps computed as PCS does, without its weight
+for leases waited, it is 1.004. The latter without ordered leftovers is no better (1.46). So our
+`themis` is the paper's, and its price for honest bids shows where apps need no placement: with
+PCS' rule 7 to 13 % of the apps have a rho above 1.02 (exact 1/N), with `themis` 29 to 33 %. PCS
+models no placement, no leases and no restarts, and divides GPUs into fractions. Another public
+scheduler named Themis sorts by rho as well; we found none with an auction.
 
 An app that arrives waits for a lease to end, as in the paper, whose auctions begin when a GPU
 becomes available. That sets the largest rho: 4.2 with leases of 1,800 s and 8.0 with 3,600 s on

@@ -77,9 +77,7 @@ def pools_of(nodes: Iterable[Node]) -> Pools:
 @lru_cache(maxsize=4)
 def _pools_of(nodes: tuple[Node, ...]) -> Pools:
     return _pools_of_idle(
-        tuple(
-            replace(node, idle=node.gpus, idle_cores=None, idle_memory_mb=None) for node in nodes
-        )
+        tuple(replace(node, idle=node.gpus, idle_cores=None, idle_memory_mb=None) for node in nodes)
     )
 
 
