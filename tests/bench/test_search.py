@@ -53,7 +53,9 @@ def test_rows_are_of_what_was_played_on_two_seeds() -> None:
         figures = dict.fromkeys(FIGURES.values(), value)
         return dict.fromkeys((0, 1), figures) if assumed == played else {}
 
-    rows = [row for row in tables(find).splitlines() if row.startswith("| 180 |")]
+    rows = [
+        row for row in tables(find).splitlines() if row.startswith(f"| {played.round_seconds:g} |")
+    ]
     assert len(rows) == len(PAPER)
     assert rows[0].count("**0.5** (0.50-0.50)") == 3
     assert rows[0].endswith("| 3 |")
