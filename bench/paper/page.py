@@ -27,7 +27,7 @@ from bench.paper.experiments import (
 )
 from bench.paper.runs import Kept, kept
 from bench.paper.search import Assumed, Figures, tables
-from bench.paper.text import AGREES, ASSUMED, CLOSING, FINDINGS, KNOWN, OPENING
+from bench.paper.text import AGREES, ASSUMED, CLOSING, FINDINGS, KNOWN, OPENING, SEARCHED
 from hopsd.core.queue.priority import age_seconds
 from hopsd.core.queue.window import sensitivities
 from hopsd.model.cluster import Node
@@ -293,7 +293,7 @@ def _search(folder: Path) -> str:
         cases = [case for case in SEARCH if (case.assumed, case.policy) == (assumed, policy)]
         return {run.case.seed: run.figures for run in _found(cases, folder)}
 
-    return ASSUMED + tables(find)
+    return f"{ASSUMED}{tables(find)}\n{SEARCHED}"
 
 
 def _gaps(runs: Sequence[Kept]) -> tuple[str, str]:

@@ -13,7 +13,7 @@ fairness. ``--gavel``: the authors' ``scheduler`` (github: stanford-futuredata/g
 given.
 
 With ``--python``, an interpreter with the authors' requirements (Gavel: numpy, cvxpy, psutil and
-the solver; Sia: autograd, cvxpy, cvxopt, numpy, pandas, rich and scipy), the same jobs are played
+the solver; Sia: autograd, cvxpy, cylp, numpy, pandas, rich and scipy), the same jobs are played
 by their simulator and by ours. Prints mean completion time and makespan of both in hours, ours over
 theirs, and the correlation of the jobs' completion times. Restarts are theirs: none under Gavel, by
 application under Sia. ``--reset``: how long Gavel's scheduler keeps its shares of time, in seconds;
