@@ -12,23 +12,23 @@ from hopsd.model.job import Job
 
 
 class Factors:
-    """Server factors as a matrix (jobs with any, nodes); equal mappings are read once."""
+    """Server factors as a matrix (kinds of jobs, nodes), one row for all jobs with equal ones."""
 
     def __init__(self, jobs: Sequence[Job], nodes: Sequence[Node]) -> None:
         names = [node.name for node in nodes]
         rows: dict[int, int] = {}
-        matrix = [[1.0] * len(names)]
+        known: dict[tuple[float, ...], int] = {(1.0,) * len(names): 0}
         self._row = np.zeros(len(jobs), dtype=np.int64)
         for i, job in enumerate(jobs):
             if not job.server_factor:
                 continue
             key = id(job.server_factor)
             if key not in rows:
-                rows[key] = len(matrix)
                 factor = job.server_factor.get
-                matrix.append([factor(name, 1.0) for name in names])
+                own = tuple(factor(name, 1.0) for name in names)
+                rows[key] = known.setdefault(own, len(known))
             self._row[i] = rows[key]
-        self._matrix = np.array(matrix)
+        self._matrix = np.array(list(known))
         self._at = {i: job.server_factor_at for i, job in enumerate(jobs) if job.server_factor_at}
         self._index = {name: i for i, name in enumerate(names)}
         kinds: dict[object, int] = {}
