@@ -11,6 +11,8 @@ from itertools import chain, count
 from math import inf
 from time import monotonic
 
+import numpy as np
+
 from hopsd.core.placement.program import Program
 from hopsd.model.arrays import Ints
 from hopsd.solver.backend.checked import CheckedSolver
@@ -48,6 +50,8 @@ _TURNS, _CASES = 6, 10_000_000
 _DIVE, _CUTS = 0.85, 0.8
 # A dive from a plan that lacks so many times the requested gap seldom meets it.
 _LACKING = 3.0
+# A column of the start stays where it loses no more than this share of the requested gap.
+_STAYS = 0.5
 CBC_TOLERANCE = 2e-6
 """Relative tolerance up to which CBC proves optimality."""
 
@@ -76,21 +80,13 @@ def solve_large(
     None: until it is met or the time is over.
     """
     value = program.scaled_objective
-    starts = [greedy_by_weight(program)] + ([] if start is None else [fill_idle(program, start)])
     parts = column_groups(program)
     ends = _ends(program, parts)
     with ExitStack() as children:
         # It starts and imports while prices are found: in vain if these meet the gap.
         ahead = turns != 0 and ends is _Ends.SHARED and len(program.value) > _WHOLE_MAX
         cutting = children.enter_context(Tightening(program)) if ahead else None
-        choice, bound = max(starts, key=value), inf
-        for prices in prices_in_stages(
-            program, parts, value(choice), task.give_up, early=ends is not _Ends.MIXED
-        ):
-            choice = _better(program, choice, greedy_by_prices(program, prices))
-            bound = min(bound, prices.bound)
-            if _enough(program, choice, bound, task):
-                break
+        choice, bound, prices = _at_prices(program, parts, ends, task, start)
         if len(program.value) <= _WHOLE_MAX and not _enough(program, choice, bound, task):
             choice, bound = _prove(program, choice, prices, task)
         tight: ItemPrices = prices
@@ -124,6 +120,40 @@ def _ends(program: Program, parts: ColumnGroups) -> _Ends:
     if not equally_idle(groups):
         return _Ends.MIXED
     return _Ends.SHARED if ends_could_share(program, parts, groups) else _Ends.APART
+
+
+def solve_at_prices(program: Program, task: Task, start: Ints) -> Ints:
+    """A choice no worse than ``start``, by prices alone: what :func:`solve_large` begins with."""
+    parts = column_groups(program)
+    return _at_prices(program, parts, _ends(program, parts), task, start)[0]
+
+
+def _at_prices(
+    program: Program, parts: ColumnGroups, ends: _Ends, task: Task, start: Ints | None
+) -> tuple[Ints, float, Prices]:
+    """The best greedy choice, a bound on all choices, and the prices that prove it."""
+    value = program.scaled_objective
+    starts = [greedy_by_weight(program)] + ([] if start is None else [fill_idle(program, start)])
+    choice, bound = max(starts, key=value), inf
+    for prices in prices_in_stages(
+        program, parts, value(choice), task.give_up, early=ends is not _Ends.MIXED
+    ):
+        bound = min(bound, prices.bound)
+        choice = _better(program, choice, _by_prices(program, prices, start, task))
+        if _enough(program, choice, bound, task):
+            break
+    return choice, bound, prices
+
+
+def _by_prices(program: Program, prices: Prices, start: Ints | None, task: Task) -> Ints:
+    """The greedy choice at the prices, which keeps what hardly loses of ``start``."""
+    if start is None:
+        return greedy_by_prices(program, prices)
+    held, there = start.copy(), np.flatnonzero(start >= 0)
+    columns = start[there]
+    stays = prices.loss(program, columns) <= _STAYS * task.gap * program.value[columns]
+    held[there[~stays]] = -1
+    return greedy_by_prices(program, prices, held)
 
 
 _Step = Callable[[Program, ColumnGroups, Prices, float, Task], Tightened]

@@ -58,7 +58,7 @@ def solve(
     start = program.configurations.present
     running = start if program.feasible(start) else None
     choice, bound = solve_large(program, whole, running, turns)
-    choice = fill_idle(program, improve_light_jobs(program, choice, task))
+    choice = fill_idle(program, improve_light_jobs(program, choice, task, turns))
     objective = program.scaled_objective(choice)
     if checked.failed:
         log.warning("the solver gave no usable answer; the plan was made without it")

@@ -3,7 +3,8 @@
 A gap of 1 % of the whole objective may exceed the value of all light jobs together, so a solver
 could leave them out and still meet the gap. For each factor of 1,000 in weight, the lighter jobs
 are replanned on what the heavier ones leave, with values scaled to the heaviest among them. Each
-class then meets the gap, given the classes above, and no heavier job loses.
+class is then planned as well as its effort allows, given the classes above, and no heavier job
+loses.
 """
 
 from __future__ import annotations
@@ -16,15 +17,24 @@ import numpy as np
 from hopsd.core.placement.program import Program, restrict
 from hopsd.model.arrays import Bools, Ints
 from hopsd.solver.exact import solve_exactly
-from hopsd.solver.large import Task, solve_large
+from hopsd.solver.large import Task, solve_at_prices, solve_large
 
 _DECADES = math.log(1e3)
 # 12 decades are 4 classes; with a large lambda there are hundreds, where order by weight decides.
 _CLASSES_MAX = 8
+LARGE = 1 << 20
+"""Columns of a class that is planned by prices alone where little effort is asked for. With 966
+jobs on 10,240 GPUs, worth 0.5 % of the plan, a search took 40 of 45 CPU s, for 97.7 % of the
+class's bound in place of 96.7 %.
+"""
 
 
-def improve_light_jobs(program: Program, choice: Ints, task: Task) -> Ints:
-    """Replan the light jobs of ``choice``, class by class; never worse."""
+def improve_light_jobs(
+    program: Program, choice: Ints, task: Task, turns: int | None = None
+) -> Ints:
+    """Replan the light jobs of ``choice``, class by class; never worse. ``turns``: with 0, large
+    classes are planned by prices alone, without a search for what these leave open.
+    """
     for light in _lighter(program):
         if task.late:
             break
@@ -38,7 +48,11 @@ def improve_light_jobs(program: Program, choice: Ints, task: Task) -> Ints:
         own[held] = np.searchsorted(columns, own[held])
         found = solve_exactly(part)
         if found is None:
-            found, _ = solve_large(part, task, own, turns=0)
+            found = (
+                solve_at_prices(part, task, own)
+                if turns == 0 and len(columns) >= LARGE
+                else solve_large(part, task, own, turns=0)[0]
+            )
         if part.feasible(found) and part.scaled_objective(found) > part.scaled_objective(own):
             choice = np.where(found >= 0, columns[found], heavy_only)
     return choice

@@ -148,6 +148,61 @@ def test_applied_and_planned_again_nothing_moves(seed: int) -> None:
     assert again.placements == made.placements
 
 
+@pytest.mark.parametrize("turns", [0, None])
+@pytest.mark.parametrize("seed", range(4))
+def test_planned_again_from_the_last_plan_within_the_gap(
+    seed: int, turns: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As large programs are: short rounds of prices, what hardly loses stays, light jobs by prices.
+
+    Against the exact optimum of the next round, in which some jobs ended and others weigh more.
+    """
+    monkeypatch.setattr("hopsd.solver.bound.dual_prices._MANY_COLUMNS", 0)
+    monkeypatch.setattr("hopsd.solver.weight_classes.LARGE", 0)
+    asked = _a_round_later(snapshot(seed, servers=5, jobs=7, decades=4.0 * (seed % 2)), seed)
+    program = program_of(asked)
+    present = program.configurations.present
+    assert np.any(present >= 0)
+    best = solve_exactly(program)
+    assert best is not None
+    optimum = program.scaled_objective(best)
+    monkeypatch.setattr("hopsd.solver.solve.solve_exactly", lambda _: None)
+    monkeypatch.setattr("hopsd.solver.weight_classes.solve_exactly", lambda _: None)
+    solution = solve(program, 0.05, 60.0, turns=turns)
+    value = program.scaled_objective(solution.choice)
+    assert program.feasible(solution.choice)
+    assert not usable(program, solution.choice)
+    assert value <= optimum * (1 + 1e-9)
+    assert optimum <= solution.bound * (1 + 1e-9)
+    assert solution.status is PlanStatus.TIME_LIMIT or value >= 0.95 * solution.bound
+    assert turns == 0 or solution.status is not PlanStatus.TIME_LIMIT
+
+
+def _a_round_later(asked: Snapshot, seed: int) -> Snapshot:
+    """Where the plan put them, jobs run; one has ended, and priorities are others."""
+    rng = np.random.default_rng(seed)
+    made = plan(asked, PlanSettings())
+    ended = sorted(made.placements)[0]
+    running = {job: at for job, at in made.placements.items() if job != ended}
+    idle = {node.name: node.idle for node in asked.nodes}
+    for at in running.values():
+        for name, gpus in at:
+            idle[name] -= gpus
+    return replace(
+        asked,
+        nodes=tuple(replace(node, idle=idle[node.name]) for node in asked.nodes),
+        jobs=tuple(
+            replace(
+                job,
+                running=running.get(job.id, job.running),
+                priority=(job.priority or 1.0) * float(rng.choice([1.0, 1.0, 1.5])),
+            )
+            for job in asked.jobs
+            if job.id != ended
+        ),
+    )
+
+
 def test_a_later_plan_leaves_running_jobs_alone() -> None:
     asked = snapshot(0, servers=12, jobs=30)
     made = plan(asked, PlanSettings())

@@ -27,6 +27,9 @@ _ACTIVE_PER_JOB, _NEAR, _ROUNDS_MIN, _SETTLED = 60, 0.05, 6, 3e-4
 # prices for the servers of one kind.
 _SAMPLE_JOBS, _ALIKE, _NEAR_OF_MANY = 1024, 32, 0.02
 _STALL, _SHRINK, _PROGRESS = 10, 0.6, 1e-5
+# Of so many columns of few jobs, short rounds prove almost as much as long ones, in a third of the
+# time, and a sample of the jobs would be most of them.
+_MANY_COLUMNS = 1 << 20
 # The share of the price by type with which the rows of a server start.
 _SHARES = (0.8, 0.1, 0.1)
 # From so many jobs on, fragments take a larger sample, and rounds from the best prices.
@@ -58,9 +61,9 @@ def find_prices(program: Program, parts: ColumnGroups, floor: float, give_up: fl
 def prices_in_stages(
     program: Program, parts: ColumnGroups, floor: float, give_up: float, *, early: bool = False
 ) -> Iterator[Prices]:
-    """The prices of :func:`find_prices`. ``early``: of columns that are not written out, others
-    before them, almost as good after a third of the steps where servers are equally idle. Of many
-    jobs on other servers, the first half of the rounds too.
+    """The prices of :func:`find_prices`. ``early``: of many columns, others before them, almost
+    as good after a third of the steps where servers are equally idle. Of many jobs on other
+    servers, the first half of the rounds too.
     """
     columns, rows = program.configurations, capacity_rows(program)
     gpus = max(1, int(program.idle.sum()))
@@ -68,7 +71,10 @@ def prices_in_stages(
     by_type = _descend(_by_type(program, parts), by_type, floor, _TYPE_STEPS, give_up)
     start = np.zeros((KINDS, len(program.capacity)))
     start[:, : rows.servers] = np.outer(_SHARES, by_type[columns.pool] * columns.speed)
-    if columns.segments is None:
+    few = len(columns) >= _MANY_COLUMNS and columns.jobs <= 2 * _SAMPLE_JOBS
+    if columns.segments is None or few:
+        if early and few:
+            yield _descend_in_rounds(program, rows, start.ravel(), floor, give_up, _SHORT)
         yield _descend_in_rounds(program, rows, start.ravel(), floor, give_up, _LONG)
         return
     many = not early and columns.jobs >= _MANY_JOBS

@@ -55,6 +55,23 @@ def test_both_greedy_plans_are_feasible_and_leave_nothing_usable(seed: int) -> N
         assert program.scaled_objective(choice) <= prices.bound * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_a_greedy_plan_beside_what_is_held(seed: int) -> None:
+    """What is held stays or, where idle GPUs allow, becomes better; nothing usable is left."""
+    program = program_under_rules(seed)
+    heaviest = greedy_by_weight(program)
+    held = np.where(np.arange(len(heaviest)) % 3, -1, heaviest)
+    floor = program.scaled_objective(heaviest)
+    prices = find_prices(program, column_groups(program), floor, inf)
+    before = held.copy()
+    choice = greedy_by_prices(program, prices, held)
+    assert np.array_equal(held, before)
+    assert program.feasible(choice)
+    assert usable(program, choice) == []
+    kept = held[held >= 0]
+    assert np.all(program.value[choice[held >= 0]] >= program.value[kept])
+
+
 @settings(max_examples=25)
 @given(st.integers(0, 10_000))
 def test_filling_makes_no_job_worse(seed: int) -> None:
