@@ -3,7 +3,7 @@
 slurmctld, its clients, PostgreSQL and hopsd's controller are real. The slurmd are not: one process
 registers all nodes and accepts every job (bench.scale.nodes), so no script runs, no prolog, and no
 checkpoint is written. After the first ticks, which start what can run, some jobs end and others
-come before each further one. Ctrl-C ends these.
+come before each further one. Ctrl-C ends the run, with what was measured until then.
 """
 
 from __future__ import annotations
@@ -326,15 +326,14 @@ def measure(
     clock.taken()
     print(controller.tick(), flush=True)
     _show("First tick", [clock.taken()])
-    until_started: list[dict[str, Cost]] = []
-    while _put_off(controller):
-        print(f"{controller.tick()}; {_resident_mb():.0f} MB", flush=True)
-        until_started.append(clock.taken())
-    if until_started:
-        _show(f"Ticks until all could start, median of {len(until_started)}", until_started)
+    starting: list[dict[str, Cost]] = []
     later: list[dict[str, Cost]] = []
     resident = [_resident_mb()]
     with suppress(KeyboardInterrupt):
+        while _put_off(controller):
+            print(f"{controller.tick()}; {_resident_mb():.0f} MB", flush=True)
+            starting.append(clock.taken())
+        resident = [_resident_mb()]
         for at in range(rounds):
             running = cluster.run("squeue", "--noheader", "--states=R", "--format=%A").split()
             if running:
@@ -345,12 +344,12 @@ def measure(
             later.append(clock.taken())
             resident.append(_resident_mb())
             print(f"{at + 1}: {said}; {resident[-1]:.0f} MB", flush=True)
-    if later:
-        _show(f"Further ticks, median of {len(later)}", later)
-        shown = ", ".join(
-            f"{resident[i]:.0f}" for i in range(0, len(resident), max(1, rounds // 10))
-        )
-        print(f"resident MB after each {max(1, rounds // 10)} rounds: {shown}")
+    for title, ticks in (("Ticks until all could start", starting), ("Further ticks", later)):
+        if ticks:
+            _show(f"{title}, median of {len(ticks)}", ticks)
+    every = max(1, len(later) // 10)
+    shown = ", ".join(f"{megabytes:.0f}" for megabytes in resident[::every])
+    print(f"resident MB, at every {every} of the further ticks: {shown}")
 
 
 def _put_off(controller: Controller) -> bool:
