@@ -56,9 +56,11 @@ SUBMITTERS = 2
 _SCHEDULER = "bf_interval=600,default_queue_depth=20000,sched_interval=5,sched_min_interval=1000000"
 SETTINGS = (
     *("SlurmdTimeout=0", "TreeWidth=65533", "MaxJobCount=100000", "MessageTimeout=60"),
+    "MinJobAge=60",
     f"SchedulerParameters={_SCHEDULER}",
 )
-"""slurmd are never asked whether they live, and each is told of its jobs directly. What a site of
+"""slurmd are never asked whether they live, and each is told of its jobs directly. Jobs that ended
+are soon forgotten: what grows is then hopsd. What a site of
 this size would set: how many jobs Slurm remembers, how many of them one scheduling cycle looks at,
 and a second between two, so that requests are answered meanwhile. sched/builtin takes the first
 word that ends in ``interval=`` for the time between its estimates of start times: after
@@ -336,8 +338,9 @@ def measure(
         resident = [_resident_mb()]
         for at in range(rounds):
             running = cluster.run("squeue", "--noheader", "--states=R", "--format=%A").split()
-            if running:
-                cluster.run("scancel", *running[at::97][:changes])
+            every = max(1, len(running) // changes)
+            if ended := running[at % every :: every][:changes]:
+                cluster.run("scancel", *ended)
             queue.submit(changes)
             clock.taken()
             said = controller.tick()
