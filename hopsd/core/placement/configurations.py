@@ -11,6 +11,7 @@ itself takes all its GPUs. ``generate.py`` makes them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -100,6 +101,18 @@ class Configurations:
             if share is not None and self.share is not None:
                 share[part] = self.share[part]
         return replace(self, shape=shape, throughput=throughput, share=share, segments=None)
+
+    def revalued(self, worth: Callable[[Floats, Ints], Floats], power: float) -> Configurations:
+        """The same columns, each with ``worth(speed, job)`` to the ``power`` in place of its speed.
+
+        Of columns that are not written out, ``worth`` is asked for servers of factor 1, and a
+        server's factor counts by its power: each has a factor of its job's and one of its shape's.
+        """
+        if self.segments is None:
+            return replace(
+                self, throughput=worth(self.throughput, self.jobs_between(0, len(self))) ** power
+            )
+        return self.with_segments(self.segments.revalued(worth, power))
 
     def job_of_column(self) -> npt.NDArray[np.int32]:
         """The job of every column, (columns,)."""

@@ -166,15 +166,17 @@ def build(
     priorities: Sequence[float],
     lam: float,
     restart_share: Floats,
+    least: Floats | None = None,
 ) -> Program:
     """The program of all jobs and their configurations, with ``priorities``.
 
     ``restart_share`` (jobs,): the share of a round left after the restart of a job that is moved;
-    1 for a job that does not run or loses nothing.
+    1 for a job that does not run or loses nothing. ``least`` (jobs,): the throughput whose gain is
+    1, by default the smallest.
     """
     urgency = _urgency(np.array(priorities, dtype=np.float64))
     weight, log_scale = _weights(urgency, lam)
-    smallest = _smallest(configurations)
+    least = _smallest(configurations) if least is None else least
     program = Program(
         configurations,
         configurations.capacity,
@@ -183,7 +185,7 @@ def build(
         weight,
         log_scale,
         configurations.throughput,
-        smallest,
+        least,
         restart_share,
         np.empty(0 if configurations.segments else len(configurations)),
     )

@@ -8,7 +8,7 @@ stored once for the block, and a column's figures are computed where they are re
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -147,6 +147,17 @@ class Segments:
             mean[block.segments] = block.slowness.mean()
             most[block.segments] = block.slowness[0]
         return least, mean, most
+
+    def revalued(self, worth: Callable[[Floats, Ints], Floats], power: float) -> Segments:
+        """See :meth:`Configurations.revalued`."""
+        blocks = [replace(block, slowness=block.slowness**power) for block in self.blocks]
+        return replace(
+            self,
+            per_gpu=worth(self.per_gpu * self.size, self.job) ** power,
+            size=np.ones(len(self)),
+            slowness=self.slowness**power,
+            blocks=tuple(blocks),
+        )
 
     def of_job(self) -> Ints:
         """The first segment of every job that has any."""

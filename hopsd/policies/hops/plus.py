@@ -25,7 +25,7 @@ import numpy as np
 
 from hopsd.core.placement.configurations import Configurations
 from hopsd.core.placement.pools import Pools, pools_for, pools_of
-from hopsd.core.placement.program import Program, program_of_gains
+from hopsd.core.placement.program import Program, build
 from hopsd.core.queue.competing import competing_jobs
 from hopsd.core.queue.priority import (
     ages,
@@ -36,7 +36,7 @@ from hopsd.core.queue.priority import (
     seconds_on_share,
 )
 from hopsd.core.speed.throughput import per_gpu, single_gpu
-from hopsd.model.arrays import Floats
+from hopsd.model.arrays import Floats, Ints
 from hopsd.model.ids import JobId, job_order
 from hopsd.model.job import Job, JobState
 from hopsd.model.plan import Plan, PlanSettings, RoundInfo, Snapshot
@@ -81,11 +81,9 @@ def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
     def worth(
         chosen: Candidates, configurations: Configurations, _: RoundInfo, __: PlanSettings
     ) -> Program:
-        configurations = configurations.written()
         own = [outlooks[job.id] for job in chosen.jobs]
-        weights = np.array([weight[job.id] for job in chosen.jobs])
-        gain = _gains(chosen.jobs, own, configurations)
-        return program_of_gains(configurations, weights, gain)
+        weights = [weight[job.id] for job in chosen.jobs]
+        return _program(chosen.jobs, own, configurations, weights)
 
     return place(replace(snapshot, jobs=jobs), replace(settings, sigma=inf), worth, REACH)
 
@@ -194,22 +192,28 @@ def _weights(
     return weights
 
 
-def _gains(
-    jobs: Sequence[Job], outlooks: Sequence[RemainingWork], configurations: Configurations
-) -> Floats:
-    """U of every column, (columns,)."""
-    lengths = np.diff(configurations.start)
+def _program(
+    jobs: Sequence[Job],
+    outlooks: Sequence[RemainingWork],
+    configurations: Configurations,
+    weights: Sequence[float],
+) -> Program:
+    """The program of W and U."""
+    left = np.array([outlook.samples for outlook in outlooks])
+    unit = np.array([outlook.unit for outlook in outlooks])
+    restart = np.array(
+        [job.restart_seconds if job.running or job.run_seconds > 0.0 else 0.0 for job in jobs]
+    )
 
-    def each(values: Sequence[float]) -> Floats:
-        return np.repeat(np.array(values, dtype=np.float64), lengths)
+    def worth(speed: Floats, job: Ints) -> Floats:
+        return _lasting(speed, left[job], restart[job])
 
-    again = [job.restart_seconds if job.running or job.run_seconds > 0.0 else 0.0 for job in jobs]
-    left, unit = each([o.samples for o in outlooks]), each([o.unit for o in outlooks])
-    restart = each(again)
-    one = _lasting(unit, left, restart)
-    restart[configurations.present[configurations.present >= 0]] = 0.0
-    relative: Floats = _lasting(configurations.throughput, left, restart) / one
-    return relative**POWER
+    columns, here = configurations.revalued(worth, POWER), configurations.present
+    runs = here >= 0
+    moved = np.ones(len(jobs))  # what a restart leaves of the present placement's worth
+    moved[runs] = columns.throughput[here[runs]] / configurations.throughput[here[runs]] ** POWER
+    least = _lasting(unit, left, restart) ** POWER * moved
+    return build(columns, weights, 1.0, moved, least)
 
 
 def _lasting(speed: Floats, left: Floats, restart: Floats) -> Floats:

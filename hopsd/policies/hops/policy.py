@@ -59,7 +59,7 @@ def place(snapshot: Snapshot, settings: PlanSettings, worth: Worth, reach: int =
     solution = solve(program, settings.gap, left, seed=settings.seed, turns=settings.effort)
     solution = replace(solution, choice=without_needless_moves(program, solution.choice))
     clock.lap("solve")
-    return _plan(snapshot, chosen, program, solution, clock)
+    return _plan(snapshot, chosen, configurations, program, solution, clock)
 
 
 def _eq11(
@@ -123,6 +123,7 @@ def _restart_shares(jobs: Sequence[Job], info: RoundInfo, settings: PlanSettings
 def _plan(
     snapshot: Snapshot,
     chosen: Candidates,
+    configurations: Configurations,
     program: Program,
     solution: Solution,
     clock: _Stages,
@@ -131,13 +132,13 @@ def _plan(
     if not program.feasible(choice):
         raise AssertionError("the solver's choice was checked, and breaks a capacity or a limit")
     placements = {
-        job.id: _allocation(program.configurations, int(column), snapshot.nodes)
+        job.id: _allocation(configurations, int(column), snapshot.nodes)
         for job, column in zip(jobs, choice, strict=True)
         if column >= 0
     }
     objective = _objective(program, choice)
     bound = max(objective, program.unscaled(solution.bound))
-    waiting = {**chosen.waiting, **_lost(chosen, placements, program.configurations)}
+    waiting = {**chosen.waiting, **_lost(chosen, placements, configurations)}
     idle_left = int(chosen.available.gpus.sum()) - program.gpus(choice)
     queued = any(job.id not in placements and _may_run(chosen, job) for job in chosen.queue)
     clock.lap("check")
@@ -152,9 +153,9 @@ def _plan(
         adjusted=tuple(job.id for job in chosen.adjusted),
         fragments=idle_left if queued else 0,
         seconds=clock.seconds,
-        configurations=len(program.configurations),
+        configurations=len(configurations),
         waiting=waiting,
-        jobs=_numbers(chosen, program, choice, snapshot.nodes),
+        jobs=_numbers(chosen, configurations, program, choice, snapshot.nodes),
     )
 
 
@@ -188,7 +189,11 @@ def _lost(
 
 
 def _numbers(
-    chosen: Candidates, program: Program, choice: Ints, nodes: Sequence[Node]
+    chosen: Candidates,
+    configurations: Configurations,
+    program: Program,
+    choice: Ints,
+    nodes: Sequence[Node],
 ) -> dict[JobId, JobNumbers]:
     """The figures of every job in the queue; those of its placement where it has one."""
     column_of = {job.id: int(c) for job, c in zip(chosen.jobs, choice, strict=True) if c >= 0}
@@ -198,9 +203,8 @@ def _numbers(
         gain = throughput = source = between = None
         if column is not None:
             gain = float(program.gain(np.array([column]))[0])
-            throughput = float(program.configurations.throughput[column])
-            shape = int(program.configurations.shape[column])
-            parts = program.configurations.shapes.parts(shape)
+            throughput = float(configurations.throughput[column])
+            parts = configurations.shapes.parts(int(configurations.shape[column]))
             table = job.throughput[nodes[parts[0][0]].gpu_type]
             held = sum(gpus for _, gpus in parts), len(parts)
             source = table.source_of(*held)

@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sim_cases import cluster, job, workload
 
+from hopsd.core.placement import generate
+from hopsd.core.placement.configurations import Configurations
 from hopsd.core.queue.priority import priorities
 from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
@@ -58,6 +60,32 @@ def small(draw: st.DrawFn) -> Snapshot:
     nodes = [
         Node(NodeName(name), t, gpus, gpus - (name in held)) for name, (t, gpus) in SERVERS.items()
     ]
+    return Snapshot(6000.0, RoundInfo(True, 360.0), tuple(nodes), tuple(jobs))
+
+
+SPEED = 3.0
+
+
+def many() -> Snapshot:
+    """Twelve jobs, three of which run, on eight servers of four GPUs."""
+    table = ThroughputTable({1: SPEED})
+    jobs = [
+        Job(
+            JobId(str(number)),
+            UserName("u"),
+            submit=0.0,
+            wait_seconds=100.0 * number,
+            reqs=((1, 2), (2, 4), (4,))[number % 3],
+            throughput={A: table},
+            samples=1e5 * (1 + number),
+            samples_done=1e4,
+            restart_seconds=30.0,
+            running=Allocation.of({f"n{number}": 2} if number < 3 else {}),
+            run_seconds=100.0,
+        )
+        for number in range(12)
+    ]
+    nodes = [Node(NodeName(f"n{i}"), A, 4, 2 if i < 3 else 4) for i in range(8)]
     return Snapshot(6000.0, RoundInfo(True, 360.0), tuple(nodes), tuple(jobs))
 
 
@@ -142,6 +170,23 @@ def test_no_plan_is_worth_more(snapshot: Snapshot) -> None:
         )
     )
     assert plan.objective == pytest.approx(best, rel=1e-6)
+
+
+def test_a_plan_is_worth_the_same_whether_or_not_columns_are_written_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = many()
+    written = get("hops+")(asked, PlanSettings(gap=0.0, time_limit_seconds=20.0))
+    monkeypatch.setattr(generate, "WRITTEN_MAX", 0)
+    monkeypatch.setattr(generate, "_SHARED", 0)
+    monkeypatch.setattr(Configurations, "written", None)
+    plan = get("hops+")(asked, PlanSettings(gap=0.0, time_limit_seconds=20.0))
+    assert plan.configurations == written.configurations
+    assert plan.objective <= written.upper_bound * (1 + 1e-9)
+    assert written.objective <= plan.upper_bound * (1 + 1e-9)
+    assert plan.objective > 0.9 * written.objective
+    for name, placement in plan.placements.items():
+        assert plan.jobs[name].throughput == pytest.approx(SPEED * placement.gpus)
 
 
 @settings(max_examples=60, deadline=None)

@@ -20,6 +20,7 @@ from programs import program_of
 from hopsd.core.placement import configurations, generate
 from hopsd.core.placement.program import (
     Program,
+    build,
     drop_oversized,
     of_jobs,
     restrict,
@@ -97,6 +98,34 @@ def test_every_column_is_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) ->
         part = slice(first, last)
         assert np.array_equal(program.value[part], program.value[:][part])
         assert np.array_equal(other.shape[part], own.shape[part])
+
+
+@SEEDS
+def test_speeds_of_other_worth(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of `hops+`: the envelope holds for them, too."""
+    written, program = both(seed, monkeypatch)
+    own, jobs = written.configurations, written.configurations.jobs
+    rng = np.random.default_rng(seed)
+    kept, least, share = rng.uniform(0.3, 1.0, jobs), rng.uniform(1, 9, jobs), rng.random(jobs)
+    expected, found = (
+        build(
+            p.configurations.revalued(lambda speed, job: speed * share[job], 0.7),
+            p.urgency.tolist(),
+            1.0,
+            kept,
+            least,
+        )
+        for p in (written, program)
+    )
+    of = own.job_of_column()
+    moves = np.where(np.arange(len(own)) == own.present[of], 1.0, kept[of])
+    value = written.urgency[of] * (own.throughput * share[of]) ** 0.7 / least[of] * moves
+    np.testing.assert_allclose(expected.value, value, rtol=1e-12)
+    assert found.configurations.segments is not None
+    np.testing.assert_allclose(found.value[:], value, rtol=1e-12)
+    cost = rng.uniform(0.0, 5.0, len(own.demands))
+    best = [prices_of_items(p, cost, 0.0).job for p in (expected, found)]
+    np.testing.assert_allclose(best[1], best[0], rtol=1e-12, atol=1e-9)
 
 
 @SEEDS
