@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 
@@ -36,3 +36,12 @@ def is_below(*functions: Any) -> bool:
     while frame is not None and frame.f_code not in codes:
         frame = frame.f_back
     return frame is not None
+
+
+def calls(code: CodeType) -> int:
+    """How many calls of it this thread is in, not counting the caller's own."""
+    frame, found = sys._getframe(1).f_back, 0
+    while frame is not None:
+        found += frame.f_code is code
+        frame = frame.f_back
+    return found

@@ -11,6 +11,7 @@ several short iterations together.
 from __future__ import annotations
 
 import functools
+import sys
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from typing import Any
 
 import torch
 from hops_profiler.timing.batch import samples_of
-from hops_profiler.timing.handlers import is_below, raised_by_one
+from hops_profiler.timing.handlers import calls, is_below, raised_by_one
 from hops_profiler.timing.inputs import Inputs, compiling
 from hops_profiler.timing.layout import sharing
 from hops_profiler.timing.recorder import UNSEEN, USUAL_LENGTH, Recorder
@@ -29,7 +30,7 @@ from torch.utils.data import dataloader
 
 begin_data, fetched, ran_out = Recorder.begin_data, Recorder.fetched, Recorder.ran_out
 begin_backward, given = Recorder.begin_backward, Recorder.given
-begin_update, stepped = Recorder.begin_update, Recorder.stepped
+begin_update, abandoned, stepped = Recorder.begin_update, Recorder.abandoned, Recorder.stepped
 leave, evaluates = Recorder.leave, Recorder.evaluates
 
 LOOKS = (1, 2)
@@ -86,6 +87,7 @@ class Hooks:
         self._left, self._due = 0, 0.0  # steps and time until the recorder is told
         self._thread: int | None = None
         self._stepping: int | None = None
+        self._step: Any = None  # the code around every optimizer's step, PyTorch's
         self._trained: dict[int, int] = {}
         self._reading: Callable[[], Any] = _nothing
         self._sizes: Any = None
@@ -172,6 +174,8 @@ class Hooks:
             if self._thread is not None and self._thread != get_ident():
                 batch, now = fetch(loader), 0.0
             else:
+                if self._stepping is not None and not calls(self._step):
+                    self._abandon_step()
                 note((begin_data, perf_counter()))
                 try:
                     if self._at_once:
@@ -303,6 +307,9 @@ class Hooks:
     def _step_begins(self, optimizer: Any, *_: Any) -> None:
         if self.off or compiling() or self._elsewhere():
             return
+        self._step = sys._getframe(1).f_code
+        if self._stepping is not None and calls(self._step) < 2:  # this one, and that
+            self._abandon_step()
         self._stepping = id(optimizer)
         self._note((begin_update, perf_counter()))
         if self._at_once:
@@ -311,6 +318,11 @@ class Hooks:
             except BaseException:  # a handler's: the step does not begin
                 self._note((leave, perf_counter()))
                 raise
+
+    def _abandon_step(self) -> None:
+        """The last step that began is over, but has not ended: the script caught what it raised."""
+        self._stepping = None
+        self._note((abandoned, None))
 
     def _step_ends(self, optimizer: Any, *_: Any) -> None:
         if self.off or compiling() or self._elsewhere():

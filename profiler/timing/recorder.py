@@ -181,6 +181,10 @@ class Recorder:
         self._leading, self._led = self._led, _NO_PASSES
         self._begin("update", before, now)
 
+    def abandoned(self, _: object = None) -> None:
+        """A step has been left by an exception, and with it whatever phase it was in."""
+        self._within.clear()
+
     def _begin(self, phase: str, before: str, now: float) -> None:
         if len(self._within) > DEEPEST:
             self._within.clear()

@@ -99,7 +99,33 @@ def accumulated(batches: Iterator[torch.Tensor]) -> Iterator[None]:
         yield
 
 
-LOOPS = (usual, of_two_optimizers, that_calls_the_one_above, of_a_closure, accumulated)
+class Refuses(torch.optim.SGD):
+    steps = 0
+
+    def step(self, closure: Any = None) -> Any:
+        self.steps += 1
+        if self.steps in (3, 30, 31):
+            raise OverflowError
+        return super().step(closure)
+
+
+def whose_steps_raise(batches: Iterator[torch.Tensor]) -> Iterator[None]:
+    model = nn.Linear(4, 1)
+    optimizer = Refuses(model.parameters(), 0.01)
+    for batch in batches:
+        with contextlib.suppress(OverflowError):
+            once(model, optimizer, batch)
+        yield
+
+
+LOOPS = (
+    usual,
+    of_two_optimizers,
+    that_calls_the_one_above,
+    of_a_closure,
+    accumulated,
+    whose_steps_raise,
+)
 
 
 class Turns:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import pickle
 import signal
@@ -678,3 +679,33 @@ def test_after_a_failure_nothing_is_kept_and_the_first_one_is_reported(
             seen._hooks._note((broken, None))
         told = seen.summary()
         assert (told["failure"], len(seen._hooks._events)) == ("ValueError('first')", 0)
+
+
+class Refuses(torch.optim.SGD):
+    """Raises at every third step; the others are its base class's."""
+
+    steps = 0
+
+    def step(self, closure: Any = None) -> Any:
+        self.steps += 1
+        if self.steps % 3 == 0:
+            raise PreemptedError
+        return super().step(closure)
+
+
+@pytest.mark.parametrize("loads", [True, False])
+def test_a_step_that_raises_is_over(loads: bool) -> None:
+    """Its phase does not go on until the end of the training, nor for as long as eight such."""
+    model = nn.Linear(FEATURES, 1)
+    optimizer = Refuses(model.parameters(), lr=0.01)
+    rows = [torch.ones(FEATURES)] * 12
+    open_after = []
+    with hops_profiler.profile() as seen:
+        for features in DataLoader(rows) if loads else rows:  # type: ignore[arg-type]
+            model(features).square().mean().backward()
+            with contextlib.suppress(PreemptedError):
+                optimizer.step()
+                open_after.append(seen._hooks.recorder.within)
+        told = seen.summary()
+    assert open_after == [False] * 8
+    assert (told["iterations"], told["failure"]) == (8, "")
