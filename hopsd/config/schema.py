@@ -227,8 +227,8 @@ class PlanConfig:
     )
     tail_weight: float = option(
         _PLAN.tail_weight,
-        "hops+: how much more the job counts that will end last. Less shortens the mean completion"
-        " time, more the makespan and the longest completion times.",
+        "hops+: weight of the job that will end last. Lower values shorten the mean completion"
+        " time, higher ones the makespan and the tail.",
         minimum=0,
         maximum=10,
     )

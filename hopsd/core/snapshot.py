@@ -30,6 +30,7 @@ from hopsd.model.knowledge import Knowledge
 from hopsd.model.plan import RoundInfo, Snapshot
 from hopsd.model.reading import JobReading, NodeReading, Reading, SlurmState
 from hopsd.model.reason import Reason
+from hopsd.model.rules import interned
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +165,7 @@ class _Choice:
         if key not in self._found:
             there, rules = self._open | self._nodes[partition], job.rules
             nodes = there if rules.nodes is None else there & rules.nodes
-            one = replace(job, rules=replace(rules, nodes=nodes))
+            one = replace(job, rules=replace(rules, nodes=interned(nodes)))
             self._found[key] = could_run(one, self._context.pools)
         return self._found[key]
 

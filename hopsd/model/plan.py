@@ -50,7 +50,7 @@ class PlanSettings:
     ``alpha``: share of the users, those with least progress, whose jobs AlloX considers.
     ``patience_seconds``: waiting time after which AlloX+ serves a job before shorter ones.
     ``overdue_ratio``: latency ratio above which a job comes before shares and QOS.
-    ``tail_weight``: how much more ``hops+`` counts the job that will end last.
+    ``tail_weight``: weight of the job that will end last, of ``hops+``.
     """
 
     lam: float = 1.0

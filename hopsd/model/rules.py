@@ -72,6 +72,14 @@ class Rules:
         return exact(self.memory_mb_per_gpu) * gpus + exact(self.memory_mb_per_node)
 
 
+@lru_cache(maxsize=256)
+def interned(nodes: frozenset[NodeName]) -> frozenset[NodeName]:
+    """The first of equal sets. Rules are compared wherever something is kept by them, and two sets
+    of 5,000 names take 0.3 ms, and their memory.
+    """
+    return nodes
+
+
 @lru_cache(maxsize=4096)
 def exact(number: float) -> Fraction:
     """The decimal number as written: ``Fraction(0.1)`` is not a tenth. Kept, since many jobs ask

@@ -11,7 +11,7 @@ from math import floor
 from hopsd.core.submission.features import alternatives, holds
 from hopsd.model.ids import NodeName, host_of
 from hopsd.model.reading import JobReading, NodeReading, SiteMemory
-from hopsd.model.rules import Rules, ShapeRule
+from hopsd.model.rules import Rules, ShapeRule, interned
 
 _DECIMALS = 10**6
 """Fractions of a core per GPU or of a megabyte, rounded down: never more than was requested."""
@@ -40,7 +40,9 @@ def rules_of(
     if asked.shape is not None:
         shape, per_node = asked.shape, asked.per_node
     return Rules(
-        nodes=None if len(allowed) == len(nodes) else frozenset(node.name for node in allowed),
+        nodes=None
+        if len(allowed) == len(nodes)
+        else interned(frozenset(node.name for node in allowed)),
         shape=shape or ShapeRule.ANY,
         per_node=per_node if shape is ShapeRule.EVEN else None,
         exclusive=asked.exclusive,
@@ -75,7 +77,7 @@ class RulesOnNodes:
             rules = rules_of(job, self._nodes, site, self._cores_per_gpu, shape, per_node)
             if where is not None and not where >= self._names:
                 nodes = where if rules.nodes is None else where & rules.nodes
-                rules = replace(rules, nodes=nodes)
+                rules = replace(rules, nodes=interned(nodes))
             self._found[key] = rules
         return self._found[key]
 

@@ -46,7 +46,7 @@ from hopsd.policies.hops.policy import place
 POWER = 0.7
 
 UNFAIR = 1.5
-"""How much more a job counts that will end later than on its fair share, at best."""
+"""Weight of ending later than on a fair share."""
 
 HORIZON_SECONDS = 300.0
 """No placement is expected to last longer: others come and go."""

@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from hopsd.core.submission.contract import read_asked
 from hopsd.core.submission.features import alternatives, holds
 from hopsd.core.submission.partitions import Access
-from hopsd.core.submission.rules import gres_count, rules_of, switches_note, switches_wanted
+from hopsd.core.submission.rules import (
+    RulesOnNodes,
+    gres_count,
+    rules_of,
+    switches_note,
+    switches_wanted,
+)
 from hopsd.model.asked import NOTHING_ASKED, Asked
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.reading import JobReading, NodeReading, Reading, SiteMemory, SlurmState
@@ -49,6 +55,20 @@ def job(words: str = "", **fields: object) -> JobReading:
 
 def rules(words: str = "", site: SiteMemory = COUNTED, **fields: object) -> Rules:
     return rules_of(job(words, **fields), NODES, site, 2)
+
+
+def test_equal_sets_of_nodes_are_one_from_tick_to_tick() -> None:
+    """What is kept by rules compares them: 15,000 sets of 5,000 names took four seconds."""
+    first, second = (rules("type:a100") for _ in range(2))
+    assert first.nodes == {"n0", "n2"}
+    assert first.nodes is second.nodes
+    partly = (
+        RulesOnNodes(NODES, 2).of(job(), COUNTED, where=frozenset({NODES[2].name}))
+        for _ in range(2)
+    )
+    third, fourth = partly
+    assert third.nodes == {"n1"}
+    assert third.nodes is fourth.nodes
 
 
 def test_the_word_of_the_submit_plugin_is_read() -> None:
