@@ -246,6 +246,15 @@ def test_a_job_that_one_node_does_not_take_is_tried_elsewhere_at_once() -> None:
     assert after_outcomes(backoffs, second.outcomes, port.now) == {}
 
 
+def test_a_start_that_is_put_off_clears_no_backoff() -> None:
+    """A job that fails each time it is tried would have been tried at once every other time."""
+    step = Step(JobId("1"), StepKind.START, target=Allocation.of({"n0": 1}))
+    failed = StepOutcome(step, OutcomeStatus.FAILED, error="Slurm gave nothing")
+    backoffs = after_outcomes(after_outcomes({}, [failed], 0.0), [failed], 10.0)
+    put_off = StepOutcome(step, OutcomeStatus.PUT_OFF, error="Slurm is busy")
+    assert after_outcomes(backoffs, [put_off], 80.0) == backoffs
+
+
 @pytest.mark.parametrize(
     ("reason", "rests", "shuns"),
     [

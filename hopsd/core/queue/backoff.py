@@ -41,15 +41,17 @@ def after_outcomes(
     The first failure may be chance (GPUs taken between reading and start), so the job is tried
     again at once, on other nodes. Every further failure doubles the back-off. If Slurm names a
     limit of the job's user, other nodes do not help, and it backs off at once. Jobs that did not
-    leave their old nodes take nothing from others and do not count, nor do jobs held by a person.
+    leave their old nodes take nothing from others and do not count, nor do jobs held by a person,
+    nor starts that were put off.
     """
     left = {job: b for job, b in backoffs.items() if now < b.until + LONGEST_BACKOFF_SECONDS}
     for outcome in outcomes:
         job = outcome.step.job
-        if outcome.status is not OutcomeStatus.FAILED:
+        if outcome.status is OutcomeStatus.FAILED:
+            if _counts(outcome):
+                left[job] = _failed_again(left.get(job), outcome, now)
+        elif outcome.status is not OutcomeStatus.PUT_OFF:
             left.pop(job, None)
-        elif _counts(outcome):
-            left[job] = _failed_again(left.get(job), outcome, now)
     return left
 
 
