@@ -8,7 +8,14 @@ from functools import lru_cache, partial
 
 from hopsd.bulkhead import describe_error, isolate
 from hopsd.core.plausible_reading import plausible
-from hopsd.core.queue.history import AppKey, advance, advance_all, present_apps, with_service
+from hopsd.core.queue.history import (
+    AppKey,
+    advance,
+    advance_all,
+    is_another,
+    present_apps,
+    with_service,
+)
 from hopsd.core.submission.comment import Comment, parse
 from hopsd.core.submission.workload import workload_of
 from hopsd.errors import CommentError, InputError
@@ -39,7 +46,7 @@ _STRANDED = Reason(
 )
 
 
-_UNREAD = Reason(ReasonCode.HELD, "its batch script is read first, at one of the next looks")
+_UNREAD = Reason(ReasonCode.HELD, "hops has not read its batch script yet")
 
 
 def _shown(tasks: str) -> str:
@@ -271,8 +278,12 @@ def _app(job: JobRecord, range_values: int) -> AppKey:
 
 def _unread(reading: Reading, known: Mapping[JobId, JobRecord]) -> set[JobId]:
     """The jobs whose workload is unknown until their script is read."""
-    named = {job for job, record in known.items() if record.workload}
-    return {job.id for job in reading.jobs if job.script is None} - named
+    unread = (job for job in reading.jobs if job.script is None)
+    return {
+        job.id
+        for job in unread
+        if (old := known.get(job.id)) is None or not old.workload or is_another(job, old)
+    }
 
 
 def _workloads(

@@ -20,6 +20,7 @@ class Cluster:
 
     comments: dict[str, str]
     script: str | None = "3f9a1c2e4b5d"
+    submit: float = 1.0
     store: MemoryStore = field(default_factory=MemoryStore)
     name: str = "memory"
 
@@ -27,7 +28,7 @@ class Cluster:
         jobs = [
             JobReading(
                 JobId(number), UserName("ann"), 1, "train", comment, "main",
-                SlurmState.PENDING, 1.0, command="/home/ann/train.sh", script=self.script,
+                SlurmState.PENDING, self.submit, command="/home/ann/train.sh", script=self.script,
             )
             for number, comment in self.comments.items()
         ]  # fmt: skip
@@ -79,3 +80,13 @@ def test_a_job_whose_script_is_not_read_yet_keeps_its_workload_or_waits_for_one(
         assert "script" in seen.errors[JobId("2")].text
     cluster.script = "3f9a1c2e4b5d"
     assert cluster.workloads() == {"1": SCRIPT, "2": SCRIPT}
+
+
+def test_a_reused_id_does_not_name_the_next_jobs_workload() -> None:
+    """It would be planned without one until its script is read."""
+    cluster = Cluster({"1": "hops:reqs=1"})
+    cluster.workloads()
+    cluster.script, cluster.submit = None, 50.0
+    seen = observe(cluster, cluster.store, 8)  # type: ignore[arg-type]
+    assert seen.comments.keys() == set()
+    assert "script" in seen.errors[JobId("1")].text

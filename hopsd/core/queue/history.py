@@ -41,7 +41,7 @@ def advance_all(
     types = {node.name: node.gpu_type for node in reading.nodes}
     for job in reading.jobs:
         old = records.get(job.id)
-        if old is not None and _is_another(job, old):
+        if old is not None and is_another(job, old):
             after[job.id], old = _closed(old), None
         if old is None and job.state.finished:
             continue
@@ -53,7 +53,7 @@ def advance_all(
     return after
 
 
-def _is_another(job: JobReading, old: JobRecord) -> bool:
+def is_another(job: JobReading, old: JobRecord) -> bool:
     """Whether Slurm reused the id of a forgotten job for a new one.
 
     A job that was never requeued still has its first submit time.
