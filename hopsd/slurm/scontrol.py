@@ -122,7 +122,7 @@ class ScontrolAdapter:
         now = self._clock()
         reservations = self._reservation_records()
         reserved, inside = reserved_from(reservations, now), reserved_now(reservations, now)
-        jobs, memory = self._readings(answer), self._memory()
+        jobs, memory = self._readings(answer, learn=self._session is None), self._memory()
         nodes = [replace(node, foreign_gpus=foreign.get(node.name, 0)) for node in nodes]
         return Reading(
             now=now,
@@ -149,7 +149,7 @@ class ScontrolAdapter:
     def jobs(self) -> Sequence[JobReading]:
         if not self._order:
             return self.read().jobs
-        return self._readings(self._job_answer())
+        return self._readings(self._job_answer(), learn=False)
 
     def glance(self, jobs: Collection[JobId]) -> Mapping[JobId, JobReading]:
         command = ("squeue", "--noheader", "--all", "--states=all", f"--Format={GLANCE}")
@@ -298,7 +298,8 @@ class ScontrolAdapter:
             self._partitions and partitions.isdisjoint(self._partitions)
         )
 
-    def _readings(self, answer: Any) -> tuple[JobReading, ...]:
+    def _readings(self, answer: Any, *, learn: bool) -> tuple[JobReading, ...]:
+        """``learn``: read batch scripts, which takes seconds: never while steps are applied."""
         known = known_jobs(answer["jobs"])
         mine = filter(self._mine, answer["jobs"])
         readings = in_turn(
@@ -308,7 +309,7 @@ class ScontrolAdapter:
         )
         self._rests = {job.id: job.rest for job in readings if job.rest is not None}
         readings = self._lines.applied(readings, submit_lines(answer["jobs"]))
-        scripts, waited_for = self._scripts.of(readings), awaited(known.jobs)
+        scripts, waited_for = self._scripts.of(readings, learn=learn), awaited(known.jobs)
         return tuple(
             replace(
                 job,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hopsd.errors import SlurmError, SlurmUnavailableError
 from hopsd.model.ids import JobId, UserName
-from hopsd.model.reading import JobReading
+from hopsd.model.reading import JobReading, SlurmState
 from hopsd.slurm.command import ScontrolSession, SlurmCommands
 
 DIGITS = 12
@@ -40,8 +40,8 @@ class Scripts:
         self._monotonic = monotonic
         self._known: dict[_Key, str] = {}
 
-    def of(self, jobs: Sequence[JobReading]) -> Mapping[JobId, str | None]:
-        """The hashes by job; None: not asked yet, for want of time.
+    def of(self, jobs: Sequence[JobReading], *, learn: bool) -> Mapping[JobId, str | None]:
+        """The hashes by job; None: not asked yet, for want of time, or as it was not to ``learn``.
 
         Raises:
             SlurmUnavailableError: slurmctld does not answer.
@@ -49,7 +49,7 @@ class Scripts:
         keys = {job.id: _key(job) for job in jobs if "workload" not in job.comment}
         new = {keys[job.id]: job for job in jobs if job.id in keys}
         new = {key: job for key, job in new.items() if key not in self._known}
-        if new:
+        if new and learn:
             self._learn(new)
         self._known = {key: self._known[key] for key in keys.values() if key in self._known}
         return {job: self._known.get(key) for job, key in keys.items()}
@@ -62,12 +62,17 @@ class Scripts:
                 tempfile.TemporaryDirectory(prefix="hops-") as folder,
                 closing(ScontrolSession(self._commands)) as session,
             ):
-                for key, job in jobs.items():
+                for key, job in sorted(jobs.items(), key=lambda item: _turn(item[1])):
                     if self._monotonic() >= late:
                         break
                     self._known[key] = _hash(session, job, Path(folder) / "script")
         except OSError as error:
             raise SlurmUnavailableError(f"batch scripts cannot be read: {error}") from error
+
+
+def _turn(job: JobReading) -> int:
+    """Slurm soon forgets who ended, and who waits is planned for only once its script is read."""
+    return 0 if job.state.finished else 1 if job.state is SlurmState.PENDING else 2
 
 
 def _hash(session: ScontrolSession, job: JobReading, path: Path) -> str:

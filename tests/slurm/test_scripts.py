@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from test_commands import Canned
 
 from hopsd.errors import SlurmUnavailableError
 from hopsd.model.ids import JobId, UserName
 from hopsd.model.reading import Hold, JobReading, SlurmState
 from hopsd.slurm.command import SlurmCommands
+from hopsd.slurm.scontrol import ScontrolAdapter
 from hopsd.slurm.script import READING_SECONDS, Scripts
 
 SCONTROL = """#!{python}
@@ -86,11 +89,11 @@ def test_each_is_asked_about_once(site: Site) -> None:
     site.has("1", b"#!/bin/sh\r\nhops-0123456789abcdef\n\xff")
     site.has("2", b"#!/bin/sh\n")
     jobs = [replace(JOB, id=JobId(number)) for number in "123"]
-    first = site.scripts.of(jobs)
+    first = site.scripts.of(jobs, learn=True)
     assert first["1"] == "6863563154df"
     assert first["3"] == ""
     assert first["1"] != first["2"]
-    assert site.scripts.of(jobs) == first
+    assert site.scripts.of(jobs, learn=True) == first
     assert site.asked == ["1", "2", "3"]
 
 
@@ -100,7 +103,7 @@ def test_what_a_busy_slurm_has_no_time_for_is_read_at_the_next_look(site: Site) 
     for job in jobs:
         site.has(job.id, b"#!/bin/sh\n")
     site.seconds = READING_SECONDS / 2.5
-    looks = [list(site.scripts.of(jobs).values()) for _ in range(3)]
+    looks = [list(site.scripts.of(jobs, learn=True).values()) for _ in range(3)]
     assert [look.index(None) for look in looks[:2]] == [2, 4]
     assert None not in looks[2]
     assert site.asked == ["1", "2", "3", "4", "5"]
@@ -110,9 +113,9 @@ def test_while_slurm_is_away_no_script_counts_as_empty(site: Site) -> None:
     site.has("1", b"#!/bin/sh\n")
     site.away(is_away=True)
     with pytest.raises(SlurmUnavailableError):
-        site.scripts.of([JOB])
+        site.scripts.of([JOB], learn=True)
     site.away(is_away=False)
-    assert len(site.scripts.of([JOB])["1"]) == 12
+    assert len(site.scripts.of([JOB], learn=True)["1"]) == 12
 
 
 @pytest.mark.parametrize("trouble", ["full", "shut"])
@@ -121,12 +124,35 @@ def test_a_script_that_could_not_be_written_is_asked_about_again(site: Site, tro
     site.has("1", b"#!/bin/sh\n")
     site.mark(trouble, on=True)
     with pytest.raises(SlurmUnavailableError, match="batch scripts cannot be read"):
-        site.scripts.of([JOB])
+        site.scripts.of([JOB], learn=True)
     site.mark(trouble, on=False)
-    assert len(site.scripts.of([JOB])["1"]) == 12
+    assert len(site.scripts.of([JOB], learn=True)["1"]) == 12
 
 
 def test_no_folder_for_scripts_is_told(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", "/nowhere")
     with pytest.raises(SlurmUnavailableError, match="/nowhere"):
-        site.scripts.of([JOB])
+        site.scripts.of([JOB], learn=True)
+
+
+def test_who_ended_is_read_first_and_who_runs_last(site: Site) -> None:
+    """Slurm forgets the former within minutes; the latter stay where they are."""
+    states = {"1": SlurmState.RUNNING, "2": SlurmState.PENDING, "3": SlurmState.COMPLETED}
+    site.scripts.of([replace(JOB, id=JobId(j), state=s) for j, s in states.items()], learn=True)
+    assert site.asked == ["3", "2", "1"]
+
+
+def test_while_steps_are_applied_no_script_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look at the jobs took ten seconds more, for which jobs that move were stopped."""
+    commands = Canned()
+    job = {"job_id": 1, "comment": "hops:reqs=1", "job_state": "PENDING", "partition": "main"}
+    object.__setattr__(commands, "jobs", json.dumps({"jobs": [job]}))
+    read: list[str] = []
+    monkeypatch.setattr("hopsd.slurm.script._hash", lambda _, job, __: read.append(job.id) or "x")
+    adapter = ScontrolAdapter(commands)
+    with adapter.together():
+        adapter.read()
+        assert [job.script for job in adapter.jobs()] == [None]
+    assert [job.script for job in adapter.read().jobs] == ["x"]
+    assert [job.script for job in adapter.jobs()] == ["x"]
+    assert read == ["1"]
