@@ -25,7 +25,9 @@ from hopsd.config.listen import ListenAddress
 from hopsd.errors import HopsError, SlurmUnavailableError
 from hopsd.local_http import LocalHttp
 from hopsd.metrics import SCRAPES, Metrics
+from hopsd.model.ids import JobId
 from hopsd.model.reading import Reading
+from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 
 pytest.importorskip("prometheus_client")
 from prometheus_client import make_wsgi_app
@@ -149,6 +151,10 @@ def test_jobs_that_would_fit_on_idle_gpus(site: Site) -> None:
     }
     site.metrics.after_tick(document, controller.result, 0, site.config)
     assert site.figures()["hops_fitting_jobs",] == 1
+    step = Step(JobId("1"), StepKind.START)
+    result = replace(controller.result, outcomes=[StepOutcome(step, OutcomeStatus.PUT_OFF)])
+    site.metrics.after_tick(document, result, 0, site.config)
+    assert site.figures()["hops_fitting_jobs",] == 0
 
 
 def test_a_node_that_takes_no_work_has_no_idle_gpus(site: Site) -> None:
