@@ -397,20 +397,21 @@ def _wave(
             left[node] = left.get(node, 0) - gpus
     moving = {node for target in starting for node in target.nodes}
     filling = {node for target in starting if not target.even for node in target.nodes}
-    even = []
-    uneven = []
+    wave = []
     for step in steps:
         target = step.target
         if target.even and fits(left, target) and filling.isdisjoint(target.nodes):
-            even.append(step)
+            wave.append(step)
+            moving.update(target.nodes)
             for node, gpus in target:
                 left[node] -= gpus
         elif (
             not target.even and moving.isdisjoint(target.nodes) and _is_filled(free, place, target)
         ):
-            uneven.append(step)
+            wave.append(step)
             moving.update(target.nodes)
-    return even or uneven
+            filling.update(target.nodes)
+    return wave
 
 
 def _is_filled(

@@ -896,3 +896,14 @@ def test_a_glance_that_sees_nothing_delays_but_until_the_time_out(slurm: FakeSlu
 
     slurm.glance = blind  # type: ignore[method-assign]
     assert statuses(port(slurm).apply([start(job, n0=1)])) == [OutcomeStatus.DONE]
+
+
+def test_an_uneven_job_that_is_first_in_the_queue_is_not_put_off(slurm: FakeSlurm) -> None:
+    """Even ones were released first, for as long as there were any."""
+    wide(slurm, 500)
+    in_turn(slurm, 0.1)
+    steps = [start(slurm.add(1), n0=8, n1=2)]
+    steps += [start(slurm.add(100 + i), **{f"n{10 + i // 8}": 1}) for i in range(3000)]
+    first, *others = statuses(port(slurm).apply(steps))
+    assert first is OutcomeStatus.DONE
+    assert OutcomeStatus.PUT_OFF in others
