@@ -17,7 +17,7 @@ from hopsd.model.reading import (
 )
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.slurm.adapter import Adapter
-from hopsd.slurm.place import Placer, Result
+from hopsd.slurm.place import RELEASING_SECONDS, VACATED_SECONDS, Placer, Result
 from hopsd.slurm.vacate import died_of_warning, vacate
 from hopsd.slurm.watch import ApplySettings, Watch, refusals
 
@@ -56,23 +56,26 @@ class SlurmPort:
 
     def _apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
         begun = self._watch.ticks()
+        until = begun + RELEASING_SECONDS
         results: dict[JobId, Result] = {}
         left: dict[JobId, float] = {}
         self._await_ends([step.job for step in steps if step.kind is StepKind.REQUEUE])
         todo = self._judge(steps, results, self._settle)
         leaving = [step.job for step in todo if step.kind in _LEAVING]
         if leaving:
-            results |= self._started_elsewhere(todo, leaving)
+            results |= self._started_elsewhere(todo, leaving, until)
             todo = [step for step in todo if step.job not in results]
             vacated = vacate(self._adapter, self._watch, self._settings, leaving)
             todo = self._judge(todo, results, lambda s, j: self._vacated(s, j, vacated.errors))
             left = vacated.left
-        results |= self._placer.start(todo, left)
+            until = self._watch.ticks() + VACATED_SECONDS
+            todo.sort(key=lambda step: step.job not in left)  # who was stopped restarts first
+        results |= self._placer.start(todo, left, until)
         seconds = self._watch.ticks() - begun
         return [_outcome(s, results[s.job], seconds, left.get(s.job)) for s in steps]
 
     def _started_elsewhere(
-        self, todo: Sequence[Step], leaving: Collection[JobId]
+        self, todo: Sequence[Step], leaving: Collection[JobId], until: float
     ) -> dict[JobId, Result]:
         """Start what goes to nodes that nobody has to leave: the grace of some jobs keeps no other
         from idle GPUs. What fails may need what they leave, such as its user's limit: it is tried
@@ -87,6 +90,7 @@ class SlurmPort:
                 if step.kind is StepKind.START and vacating.isdisjoint(step.target.nodes)
             ],
             {},
+            until,
         )
         return {
             job: result

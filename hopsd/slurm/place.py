@@ -36,17 +36,21 @@ from hopsd.slurm.watch import ApplySettings, Watch, refusals
 _REST_SECONDS = 1.1
 
 # scontrol asks for each of them. While slurmctld starts thousands of jobs, an answer took 0.1 s and
-# more (22.05): these take a fraction of a command's time-out, and their numbers fit one line.
+# more (22.05): these take a fraction of a command's time-out, and their numbers fit one line. They
+# are placed just before: the submit plugin tells a hold in between for 60 s.
 _RELEASED_AT_ONCE = 50
 
-# So many are under way at a time, or as many as have started. Before the next ones are released,
-# the cluster is read once more.
+# So many are under way at a time, or half as many as have started. Before the next ones are
+# released, the cluster is read once more.
 _AT_ONCE = 400
 
 RELEASING_SECONDS = 60.0
 """slurmctld looks at each node of a job's partition before it starts it: with 5,000 nodes this is
 0.02 s of CPU (22.05). All starts of a first plan are minutes, in which nobody else gets one, and
 nothing is planned anew or told."""
+
+VACATED_SECONDS = 180.0
+"""Likewise for what starts on GPUs that others were stopped for: they would be idle meanwhile."""
 
 _HOLDING = frozenset({SlurmState.RUNNING, SlurmState.SUSPENDED})
 
@@ -117,12 +121,12 @@ class Placer:
     Each starts as soon as its GPUs are free and Slurm's way of filling nodes gives exactly the
     planned ones. A job that does not start delays only uneven jobs on its nodes. The start time-out
     is shared, and begins anew whenever jobs are released or start: Slurm needs its time for
-    hundreds. A job has at most that and :data:`RELEASING_SECONDS`, from its own release: what it
-    holds back is not held back for as long as others start.
+    hundreds. A job has at most that and :data:`RELEASING_SECONDS`, from its own release, for as
+    long as others start.
 
-    Nothing more is released after :data:`RELEASING_SECONDS`, or while nothing starts: what is left
-    then is put off, and still held. So is what Slurm has not looked at in all of its time, while it
-    started others.
+    After ``until``, or while nothing starts, no more is released: the remaining starts are put
+    off, still held. So is a start that Slurm has not looked at in all of its time while it started
+    others.
     """
 
     def __init__(self, adapter: Adapter, watch: Watch, settings: ApplySettings) -> None:
@@ -130,38 +134,49 @@ class Placer:
         self._watch = watch
         self._settings = settings
 
-    def start(self, steps: Iterable[Step], left: Mapping[JobId, float]) -> dict[JobId, Result]:
+    def start(
+        self, steps: Iterable[Step], left: Mapping[JobId, float], until: float
+    ) -> dict[JobId, Result]:
         """Start jobs that are pending and eligible, the first ones first.
 
         ``left``: when some left their last nodes. They are not put off for want of time.
+        ``until``: the tick after which others are, except the first few.
         """
         waiting = {step.job: step for step in steps}
         starting: dict[JobId, _Starting] = {}
         results: dict[JobId, Result] = {}
         progress: float | None = None
         timeout = self._settings.start_timeout_seconds
-        until = self._watch.ticks() + RELEASING_SECONDS
         room = _AT_ONCE
         while waiting or starting:
             now = self._watch.ticks()
-            stuck = progress is not None and now > progress + timeout / 2
-            if stuck or (progress is not None and now > until):
-                late = [job for job in waiting if stuck or job not in left]
+            if progress is not None and now > min(until, progress + timeout / 2):
+                late = [job for job in waiting if job not in left]
                 results |= {job: _put_off(waiting.pop(job)) for job in late}
             if waiting and len(starting) <= room / 2:
                 reading = self._adapter.read()
                 free = usable_gpus(reading)
                 wave = _wave(waiting.values(), free, [s.step.target for s in starting.values()])
                 if not wave and not starting:
-                    return results | {job: _no_room(step, free) for job, step in waiting.items()}
+                    some = any(r.status is OutcomeStatus.PUT_OFF for r in results.values())
+                    return results | {
+                        job: _put_off(step) if some else _no_room(step, free)
+                        for job, step in waiting.items()
+                    }
                 wave = wave[: room - len(starting)]
-                for step in wave:
-                    del waiting[step.job]
-                released, refused = self._release_wave(wave, reading, left)
-                starting |= released
-                results |= refused
-                if released:
-                    progress = self._watch.ticks()
+                jobs = {job.id: job for job in reading.jobs}
+                requests = Requests(reading, self._settings)
+                for at in range(0, len(wave), _RELEASED_AT_ONCE):
+                    too_late = progress is not None and self._watch.ticks() > until
+                    part = wave[at : at + _RELEASED_AT_ONCE]
+                    part = [step for step in part if step.job in left or not too_late]
+                    for step in part:
+                        del waiting[step.job]
+                    released, refused = self._release_together(part, jobs, requests, left)
+                    starting |= released
+                    results |= refused
+                    if released:
+                        progress = self._watch.ticks()
             if starting and progress is not None:
                 settled = self._settled(starting, progress + timeout)
                 results |= settled
@@ -169,8 +184,8 @@ class Placer:
                     progress = self._watch.ticks()
             for job in results:
                 starting.pop(job, None)
-            done = [result for result in results.values() if result.status is OutcomeStatus.DONE]
-            room = max(_AT_ONCE, len(done))
+            done = [job for job, r in results.items() if r.status is OutcomeStatus.DONE]
+            room = max(_AT_ONCE, len(done) // 2)
         return results
 
     def _settled(self, starting: Mapping[JobId, _Starting], deadline: float) -> dict[JobId, Result]:
@@ -207,17 +222,16 @@ class Placer:
             job for job in waiting & starting.keys() if not fits(free, starting[job].step.target)
         )
 
-    def _release_wave(
+    def _release_together(
         self,
-        wave: Sequence[Step],
-        reading: Reading,
+        steps: Sequence[Step],
+        jobs: Mapping[JobId, JobReading],
+        requests: Requests,
         left: Mapping[JobId, float],
     ) -> tuple[dict[JobId, _Starting], dict[JobId, Result]]:
         """The jobs released, and the others' results."""
-        jobs = {job.id: job for job in reading.jobs}
-        requests = Requests(reading, self._settings)
         errors: dict[JobId, str] = {}
-        for step in wave:
+        for step in steps:
             job = jobs.get(step.job)
             if job is None or job.state is not SlurmState.PENDING:
                 state = "gone" if job is None else job.state_text
@@ -225,8 +239,8 @@ class Placer:
                 continue
             with refusals(errors, step.job):
                 self._prepare(step, job, requests)
-        ready = [step.job for step in wave if step.job not in errors]
-        elsewhere = {step.job for step in wave if _goes_elsewhere(step)}
+        ready = [step.job for step in steps if step.job not in errors]
+        elsewhere = {step.job for step in steps if _goes_elsewhere(step)}
         back = [job for job in ready if job not in elsewhere]
         stopped = [left.get(job, 0.0) for job in back]
         stopped += [jobs[job].submit for job in back if jobs[job].restarts]  # the last requeue
@@ -238,7 +252,7 @@ class Placer:
         latest = ticks + self._settings.start_timeout_seconds + RELEASING_SECONDS
         released = {
             step.job: _Starting(step, at, jobs[step.job].restarts, patient, latest)
-            for step in wave
+            for step in steps
             if step.job not in errors
         }
         return released, {job: Result(OutcomeStatus.FAILED, error=e) for job, e in errors.items()}
@@ -251,15 +265,12 @@ class Placer:
         placement = requests.placement(job, step.target, comment)
         self._adapter.place(replace(placement, partition=partition))
 
-    def _release(self, jobs: list[JobId], errors: dict[JobId, str]) -> None:
-        """Release many in one request; if Slurm refuses, one by one, to find which it refuses."""
-        for at in range(0, len(jobs), _RELEASED_AT_ONCE):
-            self._release_together(jobs[at : at + _RELEASED_AT_ONCE], errors)
-
-    def _release_together(self, jobs: Sequence[JobId], errors: dict[JobId, str]) -> None:
+    def _release(self, jobs: Sequence[JobId], errors: dict[JobId, str]) -> None:
+        """Release all in one request; if Slurm refuses, one by one, to find which it refuses."""
         together: dict[JobId, str] = {}
-        with refusals(together, jobs[0]):
-            self._adapter.release(jobs)
+        if jobs:
+            with refusals(together, jobs[0]):
+                self._adapter.release(jobs)
         if together:
             seen = self._watch.jobs()
             for job in jobs:
@@ -432,7 +443,8 @@ def _no_room(step: Step, free: Mapping[NodeName, int]) -> Result:
 
 
 def _put_off(step: Step) -> Result:
-    error = f"its start on {step.target} is put off to the next plan: Slurm is busy with others"
+    told = "is postponed until the next plan: Slurm is busy starting other jobs"
+    error = f"its start on {step.target} {told}"
     return Result(OutcomeStatus.PUT_OFF, error=error)
 
 

@@ -23,7 +23,7 @@ from hopsd.model.step import OutcomeStatus, Step, StepKind
 from hopsd.slurm.adapter import Placement, SignalScope
 from hopsd.slurm.apply import SlurmPort
 from hopsd.slurm.fenced import FencedAdapter
-from hopsd.slurm.place import RELEASING_SECONDS, usable_gpus
+from hopsd.slurm.place import RELEASING_SECONDS, VACATED_SECONDS, usable_gpus
 from hopsd.slurm.shadow.port import ShadowPort
 from hopsd.slurm.shape import filled
 from hopsd.slurm.watch import ApplySettings
@@ -814,9 +814,9 @@ def test_the_time_out_of_a_wave_begins_with_its_own_release(slurm: FakeSlurm) ->
         place(placement)
 
     slurm.place = slow  # type: ignore[method-assign]
-    steps = [start(slurm.add(i), **{f"n{2 * i}": 2}) for i in range(400)]
-    steps += [start(slurm.add(400 + i), **{f"n{2 * i}": 3, f"n{2 * i + 1}": 1}) for i in range(400)]
-    assert statuses(port(slurm).apply(steps)) == [OutcomeStatus.DONE] * 800
+    steps = [start(slurm.add(i), **{f"n{2 * i}": 2}) for i in range(250)]
+    steps += [start(slurm.add(400 + i), **{f"n{2 * i}": 3, f"n{2 * i + 1}": 1}) for i in range(250)]
+    assert statuses(port(slurm).apply(steps)) == [OutcomeStatus.DONE] * 500
 
 
 def test_none_of_them_starts(slurm: FakeSlurm) -> None:
@@ -907,3 +907,81 @@ def test_an_uneven_job_that_is_first_in_the_queue_is_not_put_off(slurm: FakeSlur
     first, *others = statuses(port(slurm).apply(steps))
     assert first is OutcomeStatus.DONE
     assert OutcomeStatus.PUT_OFF in others
+
+
+def test_who_was_stopped_to_move_restarts_before_anyone_starts(slurm: FakeSlurm) -> None:
+    """They are last in the queue; new jobs on the nodes that others left kept them waiting."""
+    wide(slurm, 500)
+    moved = [slurm.running(i, **{f"n{i}": 8}) for i in range(8)]
+    steps = [preempt(slurm.running(10000 + i, **{f"n{10 + i}": 8})) for i in range(250)]
+    steps += [start(slurm.add(100 + i), **{f"n{10 + i // 8}": 1}) for i in range(2000)]
+    steps += [move(job, **{f"n{400 + i}": 8}) for i, job in enumerate(moved)]
+    in_turn(slurm, 0.1)
+    outcomes = port(slurm).apply(steps)
+    assert statuses(outcomes)[-8:] == [OutcomeStatus.DONE] * 8
+    assert all(o.started - (o.vacated or 0.0) < 5.0 for o in outcomes[-8:])
+    begun = [o.started for o in outcomes if o.step.kind is StepKind.START and o.started]
+    assert min(begun) >= max(o.started for o in outcomes[-8:])
+    assert slurm.now < 1010.0 + VACATED_SECONDS + 2 * RELEASING_SECONDS
+
+
+def test_who_was_stopped_to_move_is_not_put_off_behind_what_does_not_start(
+    slurm: FakeSlurm,
+) -> None:
+    wide(slurm, 500)
+    moved = [slurm.running(i, **{f"n{i}": 8}) for i in range(4)]
+    jobs = [slurm.add(100 + i, reason="Priority") for i in range(420)]
+    ran = slurm._run
+    slurm._run = lambda job: None if job in jobs else ran(job)  # type: ignore[method-assign]
+    steps = [preempt(slurm.running(10000 + i, **{f"n{10 + i}": 8})) for i in range(60)]
+    steps += [start(job, **{f"n{10 + i // 8}": 1}) for i, job in enumerate(jobs)]
+    steps += [move(job, **{f"n{400 + i}": 8}) for i, job in enumerate(moved)]
+    assert statuses(port(slurm).apply(steps))[-4:] == [OutcomeStatus.DONE] * 4
+
+
+def test_gpus_that_others_were_stopped_for_do_not_stay_idle(slurm: FakeSlurm) -> None:
+    """The jobs that they were meant for were put off after a minute."""
+    wide(slurm, 200)
+    victims = [slurm.running(10000 + i, **{f"n{i}": 8}) for i in range(125)]
+    steps = [preempt(job) for job in victims]
+    steps += [start(slurm.add(i), **{f"n{i // 8}": 1}) for i in range(1000)]
+    in_turn(slurm, 0.15)
+    assert set(statuses(port(slurm).apply(steps))) == {OutcomeStatus.DONE}
+
+
+def test_an_uneven_move_is_not_blamed_for_a_start_that_was_put_off(slurm: FakeSlurm) -> None:
+    """It has the planned shape only once that one has filled its node."""
+    wide(slurm, 600)
+    in_turn(slurm, 0.2)
+    mover, filler = slurm.running(1, n500=5), slurm.add(5000)
+    steps = [preempt(slurm.running(20000 + i, **{f"n{i}": 8})) for i in range(200)]
+    steps += [start(slurm.add(100 + i), **{f"n{i // 8}": 1}) for i in range(1600)]
+    steps += [preempt(slurm.running(30000, n400=1))]
+    steps += [start(filler, n400=5), move(mover, n400=3, n401=2)]
+    assert statuses(port(slurm).apply(steps))[-2:] == [OutcomeStatus.PUT_OFF] * 2
+
+
+@pytest.mark.parametrize("seconds", [0.03, 0.3])
+def test_a_job_is_released_soon_after_it_is_placed(slurm: FakeSlurm, seconds: float) -> None:
+    """The submit plugin tells a hold in between for a minute; and the first ones start early. No
+    more is released after its bound, also where Slurm takes long for each."""
+    wide(slurm, 500)
+    placed: dict[JobId, float] = {}
+    lags = []
+    place, release = slurm.place, slurm.release
+
+    def slow_place(placement: Placement) -> None:
+        slurm.sleep(seconds)
+        placed[placement.job] = slurm.now
+        place(placement)
+
+    def slow_release(jobs: Sequence[JobId]) -> None:
+        slurm.sleep(seconds * len(jobs))
+        lags.extend(slurm.now - placed[job] for job in jobs)
+        release(jobs)
+
+    slurm.place, slurm.release = slow_place, slow_release  # type: ignore[method-assign]
+    port(slurm).apply([start(slurm.add(i), **{f"n{i // 8}": 1}) for i in range(2000)])
+    assert max(lags) < 2 * 50 * seconds + 1.0
+    bound = 1000.0 + RELEASING_SECONDS + 2 * 50 * seconds + 1.0
+    assert max(slurm.released_at.values()) < bound
