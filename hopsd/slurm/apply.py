@@ -136,7 +136,7 @@ class SlurmPort:
         if job.state is SlurmState.RUNNING and job.allocation == step.target:
             return Result(OutcomeStatus.UNCHANGED, job.allocation, started=job.start)
         if pending:
-            return self._blocked(job)
+            return self._not_ready(job)
         if step.kind is StepKind.START:
             return _failed(job, f"already {job.state_text} on {job.allocation}")
         return None if job.requeue else _failed(job, "it was submitted with --no-requeue")
@@ -151,7 +151,15 @@ class SlurmPort:
             return Result(OutcomeStatus.DONE) if unchanged else held
         if job.state is not SlurmState.PENDING:
             return _failed(job, f"already {job.state_text} on {job.allocation}")
-        return self._blocked(job)
+        return self._not_ready(job)
+
+    def _not_ready(self, job: JobReading) -> Result | None:
+        """None where the job may be placed: it is held, also where its start is put off."""
+        blocked = self._blocked(job)
+        if blocked is not None:
+            return blocked
+        held = self._hold(job)
+        return held if held.status is OutcomeStatus.FAILED else None
 
     def _blocked(self, job: JobReading) -> Result | None:
         if job.hold is Hold.USER:

@@ -126,13 +126,14 @@ class Placer:
 
     After ``until``, or while nothing starts, no more is released: the remaining starts are put
     off, still held. So is a start that Slurm has not looked at in all of its time while it started
-    others.
+    others; the second time in a row it fails, and the next plan tries other nodes.
     """
 
     def __init__(self, adapter: Adapter, watch: Watch, settings: ApplySettings) -> None:
         self._adapter = adapter
         self._watch = watch
         self._settings = settings
+        self._overlooked: set[JobId] = set()
 
     def start(
         self, steps: Iterable[Step], left: Mapping[JobId, float], until: float
@@ -165,6 +166,7 @@ class Placer:
                     }
                 wave = wave[: room - len(starting)]
                 jobs = {job.id: job for job in reading.jobs}
+                self._overlooked &= jobs.keys()
                 requests = Requests(reading, self._settings)
                 for at in range(0, len(wave), _RELEASED_AT_ONCE):
                     too_late = progress is not None and self._watch.ticks() > until
@@ -185,6 +187,7 @@ class Placer:
             for job in results:
                 starting.pop(job, None)
             done = [job for job, r in results.items() if r.status is OutcomeStatus.DONE]
+            self._overlooked.difference_update(done)
             room = max(_AT_ONCE, len(done) // 2)
         return results
 
@@ -307,7 +310,9 @@ class Placer:
                 self._adapter.hold(job.id, USER_HOLD_BEGIN if _marked_held(job) else 0.0)
         if job.hold is Hold.USER or _marked_held(job):
             return Result(OutcomeStatus.FAILED, error=HELD_MEANWHILE, reason="JobHeldUser")
-        if busy and job.state is SlurmState.PENDING and not job.reason:
+        overlooked = busy and job.state is SlurmState.PENDING and not job.reason
+        if overlooked and not errors and job.id not in self._overlooked:
+            self._overlooked.add(job.id)
             return _put_off(step)
         given = job.allocation or "nothing"
         said = f"Slurm gave {given} in place of {step.target}: {job.state_text}"

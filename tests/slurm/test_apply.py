@@ -949,6 +949,46 @@ def test_gpus_that_others_were_stopped_for_do_not_stay_idle(slurm: FakeSlurm) ->
     assert set(statuses(port(slurm).apply(steps))) == {OutcomeStatus.DONE}
 
 
+def passed_over(slurm: FakeSlurm, bad: JobId) -> list[Step]:
+    """A start that Slurm never looks at, and many others that it begins meanwhile."""
+    wide(slurm, 200)
+    in_turn(slurm, 0.15)
+    ran = slurm._run
+    slurm._run = lambda job: None if job == bad else ran(job)  # type: ignore[method-assign]
+    numbers = range(1000, 1900)
+    others = [start(slurm.add(i), **{f"n{10 + (i - 1000) // 8}": 1}) for i in numbers]
+    return [start(bad, n0=8), *others]
+
+
+def test_what_slurm_never_looks_at_fails_the_second_time(slurm: FakeSlurm) -> None:
+    """It was put off by each plan, for ever, and its GPUs stayed idle."""
+    bad, site = slurm.add(1), port(slurm)
+    found = []
+    for _ in range(2):
+        found += statuses(site.apply(passed_over(slurm, bad)))[:1]
+    assert found == [OutcomeStatus.PUT_OFF, OutcomeStatus.FAILED]
+
+
+def test_a_hold_that_is_refused_is_told(slurm: FakeSlurm) -> None:
+    """Slurm may start the job any time: it is not put off."""
+    steps = passed_over(slurm, slurm.add(1))
+    slurm.refuse.add("hold")
+    first, *_ = port(slurm).apply(steps)
+    assert first.status is OutcomeStatus.FAILED
+    assert "hold refused" in first.error
+
+
+def test_what_is_put_off_is_held(slurm: FakeSlurm) -> None:
+    """One that was not would start anywhere, on GPUs that are planned for others."""
+    wide(slurm, 600)
+    in_turn(slurm, 0.1)
+    loose = slurm.add(9000, hold=Hold.NONE)
+    steps = [start(slurm.add(i), **{f"n{i // 8}": 1}) for i in range(3000)]
+    *_, last = port(slurm).apply([*steps, start(loose, n500=1)])
+    assert last.status is OutcomeStatus.PUT_OFF
+    assert slurm.table[loose].hold is Hold.HOPS
+
+
 def test_an_uneven_move_is_not_blamed_for_a_start_that_was_put_off(slurm: FakeSlurm) -> None:
     """It has the planned shape only once that one has filled its node."""
     wide(slurm, 600)
