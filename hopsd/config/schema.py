@@ -128,8 +128,9 @@ class SlurmConfig:
     )
     start_timeout_seconds: float = option(
         30.0,
-        "How long a released job may take to start, counted from the last start of another of its"
-        " plan; after that it is held again.",
+        "How long a released job may take to start, counted from the last release or start of its"
+        " plan, and never longer in all than that and a minute; after that it is held again, and"
+        " what is not yet released is postponed until the next plan.",
         above=0,
     )
     cpus_per_gpu: int = option(1, "CPU cores given to a job for each GPU.", minimum=1)

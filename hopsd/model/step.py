@@ -52,8 +52,8 @@ class Step:
 
 class OutcomeStatus(StrEnum):
     """``UNCHANGED``: nothing had to be changed in Slurm. ``GONE``: the job has ended meanwhile.
-    ``PUT_OFF``: a start that was not tried, since those before it took long; the job waits as
-    before.
+    ``PUT_OFF``: a start that was not tried, since those before it took long, or that Slurm did not
+    look at; the job is held.
     """
 
     DONE = "done"

@@ -23,9 +23,9 @@ class Staggered(Wrapper):
 
     A job that a limit does not bind may still use it up (``Limit.exempt``); to the jobs of the
     limit it counts once it runs. Where a plan starts such a job beside jobs of the limit, and too
-    little is left for all, the later ones in the queue are put off to the next plan, which follows
-    soon; their GPUs stay free for them until then. A running job that was to stop for one of them
-    stays if it can. Running jobs that a plan moves or lets grow are not put off.
+    little is left for all, the later ones in the queue are postponed until the next plan, which
+    follows soon; their GPUs stay free for them until then. A running job that was to stop for one
+    of them stays if it can. Running jobs that a plan moves or lets grow are not postponed.
     """
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
@@ -97,7 +97,7 @@ def _next_plan(job: Job, limit: Limit) -> Reason:
         text = f"it counts towards {limit.name}, which other starts use up"
     else:
         text = f"a job that starts now counts towards {limit.name}"
-    return Reason(ReasonCode.LIMIT, f"put off to the next plan: {text}")
+    return Reason(ReasonCode.LIMIT, f"postponed until the next plan: {text}")
 
 
 def _without(
