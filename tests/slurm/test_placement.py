@@ -141,7 +141,7 @@ def test_what_there_is_no_time_for_stays_held_and_starts_with_the_next_plan(
     monkeypatch.setattr("hopsd.slurm.place._AT_ONCE", 2)
     steps = [start(submit(cluster), n0=1) for _ in range(4)]
     with monkeypatch.context() as patch:
-        patch.setattr("hopsd.slurm.place.RELEASING_SECONDS", 0.0)
+        patch.setattr("hopsd.slurm.apply.RELEASING_SECONDS", 0.0)
         outcomes = port.apply(steps)
     done, put_off = OutcomeStatus.DONE, OutcomeStatus.PUT_OFF
     assert statuses(outcomes) == [done, done, put_off, put_off]
