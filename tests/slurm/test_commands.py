@@ -8,6 +8,7 @@ import sys
 import time
 
 import pytest
+from canned import Canned
 
 from hopsd.errors import SlurmError, SlurmUnavailableError
 from hopsd.slurm.ask import slurm_conf
@@ -108,18 +109,6 @@ def test_a_command_that_does_not_say_it(
 def test_no_such_command() -> None:
     with pytest.raises(SlurmUnavailableError, match="no-such-command"):
         SlurmCommands().run("no-such-command")
-
-
-class Canned(SlurmCommands):
-    """Answers given in advance: nodes' text, and squeue's JSON."""
-
-    nodes = "NodeName=n0 CPUTot=8 Gres=gpu:a:2 State=IDLE Partitions=main"
-    jobs = '{"jobs": []}'
-
-    def run(self, *arguments: str) -> str:
-        if arguments[0] == "squeue":
-            return self.jobs
-        return self.nodes
 
 
 @pytest.mark.parametrize("answer", ["", "not json", "[]", "{}"])

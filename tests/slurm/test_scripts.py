@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from test_commands import Canned
+from canned import Canned
 
 from hopsd.errors import SlurmUnavailableError
 from hopsd.model.ids import JobId, UserName

@@ -1,0 +1,17 @@
+"""Slurm's answers without Slurm."""
+
+from __future__ import annotations
+
+from hopsd.slurm.command import SlurmCommands
+
+
+class Canned(SlurmCommands):
+    """Answers given in advance: nodes' text, and squeue's JSON."""
+
+    nodes = "NodeName=n0 CPUTot=8 Gres=gpu:a:2 State=IDLE Partitions=main"
+    jobs = '{"jobs": []}'
+
+    def run(self, *arguments: str) -> str:
+        if arguments[0] == "squeue":
+            return self.jobs
+        return self.nodes
