@@ -11,8 +11,9 @@ itself takes all its GPUs. ``generate.py`` makes them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, cast
 
 import numpy as np
@@ -23,8 +24,8 @@ from hopsd.core.placement.segments import Segments, Unwritten
 from hopsd.core.placement.shapes import Shapes
 from hopsd.model.arrays import Bools, Floats, Ints
 
-# Columns that are written out at once: what they are computed from takes some MB.
-_AT_ONCE = 1 << 18
+SLICE = 1 << 18
+"""Columns at once: 2 MB for each array."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,13 @@ class Configurations:
     def __len__(self) -> int:
         return len(self.shape)
 
+    def slices(self) -> Iterator[tuple[int, int]]:
+        """All columns in slices of whole jobs, not many at once: what is computed from a slice
+        stays in the processor's cache, and never takes memory for all columns.
+        """
+        cuts = np.searchsorted(self.start, np.arange(0, len(self), SLICE))
+        yield from pairwise(np.unique(np.append(self.start[cuts], len(self))).tolist())
+
     def of_shapes(self, of_items: npt.NDArray[Any], which: slice | Ints) -> npt.NDArray[Any]:
         """The entry of ``of_items`` (items,) for the shape of each of some columns."""
         if self.segments is None or not isinstance(which, slice):
@@ -95,8 +103,7 @@ class Configurations:
             return self
         shape, throughput = np.empty(len(self), dtype=np.int32), np.empty(len(self))
         share = None if self.share is None else np.empty_like(shape)
-        for first in range(0, len(self), _AT_ONCE):
-            part = slice(first, first + _AT_ONCE)
+        for part in (slice(first, last) for first, last in self.slices()):
             shape[part], throughput[part] = self.shape[part], self.throughput[part]
             if share is not None and self.share is not None:
                 share[part] = self.share[part]
@@ -108,11 +115,13 @@ class Configurations:
         Of columns that are not written out, ``worth`` is asked for servers of factor 1, and a
         server's factor counts by its power: each has a factor of its job's and one of its shape's.
         """
-        if self.segments is None:
-            return replace(
-                self, throughput=worth(self.throughput, self.jobs_between(0, len(self))) ** power
-            )
-        return self.with_segments(self.segments.revalued(worth, power))
+        if self.segments is not None:
+            return self.with_segments(self.segments.revalued(worth, power))
+        values = np.empty(len(self))
+        for first, last in self.slices():
+            job = self.jobs_between(first, last)
+            values[first:last] = worth(self.throughput[first:last], job) ** power
+        return replace(self, throughput=values)
 
     def job_of_column(self) -> npt.NDArray[np.int32]:
         """The job of every column, (columns,)."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any, cast
 
 import numpy as np
@@ -17,9 +16,6 @@ from hopsd.model.arrays import Bools, Floats, Ints
 
 # Far from the ends of a double, so that sums over a plan neither overflow nor vanish.
 _SAFE_EXPONENT = 600.0
-SLICE = 1 << 18
-"""Columns at once: 2 MB for each array."""
-
 ALL = slice(None)
 """All columns."""
 
@@ -56,14 +52,6 @@ class Program:
         gain: Floats = self.base[columns] / self.least[job]
         gain[moved] *= self.kept[job[moved]]
         return gain
-
-    def slices(self) -> Iterator[tuple[int, int]]:
-        """All columns in slices of whole jobs, not many at once: what is computed from a slice
-        stays in the processor's cache, and never takes memory for all columns.
-        """
-        start = self.configurations.start
-        cuts = np.searchsorted(start, np.arange(0, start[-1], SLICE))
-        yield from pairwise(np.unique(np.append(start[cuts], start[-1])).tolist())
 
     def by_weight(self) -> Ints:
         """Jobs in descending weight; equal ones in queue order."""
@@ -191,7 +179,7 @@ def build(
     )
     if configurations.segments is not None:
         return replace(program, value=_unwritten(program))
-    for first, last in program.slices():
+    for first, last in configurations.slices():
         job = configurations.jobs_between(first, last)
         program.value[first:last] = program.gain_of(np.arange(first, last), job) * weight[job]
     return program

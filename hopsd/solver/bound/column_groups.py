@@ -73,7 +73,7 @@ def _first_columns(program: Program, kind: npt.NDArray[np.int32]) -> Iterator[In
     """The first columns of jobs and of changes of ``kind`` (shapes,) within them, in parts."""
     columns = program.configurations
     heads = columns.start[:-1][np.diff(columns.start) > 0]
-    for first, last in program.slices():
+    for first, last in program.configurations.slices():
         kinds = kind[columns.shape[first:last]]
         breaks = np.ones(last - first, dtype=np.bool_)
         np.not_equal(kinds[1:], kinds[:-1], out=breaks[1:])

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hopsd.core.placement.program import SLICE, Program, SegmentValues, segment_values
+from hopsd.core.placement.configurations import SLICE
+from hopsd.core.placement.program import Program, SegmentValues, segment_values
 from hopsd.core.placement.segments import Block
 from hopsd.model.arrays import NONE, Floats, Ints, distinct
 from hopsd.solver.bound.envelope import best_of_segments
@@ -75,7 +76,7 @@ class ItemPrices:
         if values is not None:
             yield from self._near_in_segments(program, values, absolute, relative)
             return
-        for first, last in program.slices():
+        for first, last in program.configurations.slices():
             own = slice(first, last)
             best = self.job[program.configurations.jobs_between(first, last)]
             loss = best - self.profit(program, own)
@@ -166,7 +167,7 @@ def best_profits(program: Program, cost: Floats, own: ColumnCosts = FREE) -> Flo
         return np.maximum(found, 0.0)
     best = np.zeros(len(start) - 1)
     filled = np.flatnonzero(np.diff(start) > 0)
-    for first, last in program.slices():
+    for first, last in program.configurations.slices():
         low, high = np.searchsorted(start[filled], [first, last])
         inside = filled[low:high]
         profit = _profit(program, cost, own, slice(first, last))

@@ -143,7 +143,7 @@ def _tasks(
 def _inside(program: Program, of_shape: Ints, wanted: Ints) -> Iterator[Ints]:
     """The columns whose shape is in the group that their job wants, in parts."""
     columns = program.configurations
-    for first, last in program.slices():
+    for first, last in program.configurations.slices():
         of_job = wanted[columns.jobs_between(first, last)]
         yield first + np.flatnonzero(columns.of_shapes(of_shape, slice(first, last)) == of_job)
 

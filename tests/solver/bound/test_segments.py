@@ -390,7 +390,7 @@ def test_a_pass_of_the_search(seed: int, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("at_once", [1, 5, 1000])
 def test_all_are_written_out_in_parts(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     written, program = both(2, monkeypatch)
-    monkeypatch.setattr(configurations, "_AT_ONCE", at_once)
+    monkeypatch.setattr(configurations, "SLICE", at_once)
     again = program.configurations.written()
     assert np.array_equal(again.shape, written.configurations.shape)
     assert np.array_equal(again.throughput, written.configurations.throughput)

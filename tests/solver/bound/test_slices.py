@@ -10,7 +10,7 @@ import pytest
 from instances import ruled, snapshot
 from programs import program_of
 
-from hopsd.core.placement import program as program_module
+from hopsd.core.placement import configurations
 from hopsd.core.placement.program import restrict
 from hopsd.solver.bound.column_groups import ColumnGroups, column_groups
 from hopsd.solver.bound.reduced_cost import prices_of_items
@@ -22,12 +22,16 @@ def test_slices_change_nothing(seed: int, at_once: int, monkeypatch: pytest.Monk
     asked = ruled(snapshot(seed, servers=6, jobs=15, first=bool(seed % 2)), seed)
     before = program_of(asked)
     groups = column_groups(before)
-    monkeypatch.setattr(program_module, "SLICE", at_once)
+    share = np.linspace(0.1, 0.9, before.configurations.jobs)
+    revalued = before.configurations.revalued(lambda speed, job: speed * share[job], 0.7)
+    monkeypatch.setattr(configurations, "SLICE", at_once)
     program = program_of(asked)
     assert np.array_equal(program.value, before.value)
+    again = program.configurations.revalued(lambda speed, job: speed * share[job], 0.7)
+    assert np.array_equal(again.throughput, revalued.throughput)
     start, job = program.configurations.start, program.configurations.job_of_column()
-    ends = [0, *(last for _, last in program.slices())]
-    assert list(pairwise(ends)) == list(program.slices())
+    ends = [0, *(last for _, last in program.configurations.slices())]
+    assert list(pairwise(ends)) == list(program.configurations.slices())
     assert ends[-1] == len(program.value)
     assert np.isin(ends, start).all()
 
