@@ -14,12 +14,22 @@ Found = dict[str, Any]
 def kept(path: Path, make: Callable[[], Found]) -> Found:
     """What an earlier run left in ``path``; else what ``make`` finds, which is left there."""
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(make()))
-        temporary.rename(path)
+        keep(path, make())
     found: Found = json.loads(path.read_text())
     return found
+
+
+def read(path: Path) -> Found | None:
+    """What an earlier run left in ``path``."""
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def keep(path: Path, found: Found) -> None:
+    """Leave ``found`` in ``path``, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(found))
+    temporary.rename(path)
 
 
 def digest(key: object) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 from bench.clock import cpu_seconds
+from bench.kept import keep, read
 from bench.paper.experiments import Case
 from bench.paper.search import scene
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
@@ -68,11 +68,8 @@ class _Timed:
 
 def kept(case: Case, folder: Path) -> Kept | None:
     """What an earlier run left."""
-    path = folder / f"{case.name}.json"
-    if not path.exists():
-        return None
-    found = json.loads(path.read_text())
-    return Kept(**(found | {"case": case}))
+    found = read(_path(case, folder))
+    return None if found is None else Kept(**(found | {"case": case}))
 
 
 def run(case: Case, folder: Path) -> Kept:
@@ -108,11 +105,12 @@ def run(case: Case, folder: Path) -> Kept:
         throughput=_sampled(*throughput_over_time(result.changes, facts)),
         plan_seconds=[round(seconds, 3) for seconds in policy.seconds],
     )
-    folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / f".{case.name}.tmp"
-    temporary.write_text(json.dumps(asdict(done)))
-    temporary.rename(folder / f"{case.name}.json")
+    keep(_path(case, folder), asdict(done))
     return done
+
+
+def _path(case: Case, folder: Path) -> Path:
+    return folder / f"{case.name}.json"
 
 
 def _sampled(times: Any, rates: Any) -> list[float]:

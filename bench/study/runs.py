@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
+from bench import kept as keeper
 from bench.clock import cpu_seconds
-from bench.kept import kept as kept_or
 from bench.study.cases import Case
 from bench.study.works import work
 from hopsd.model.plan import PlanSettings
@@ -23,13 +22,12 @@ Figures = dict[str, float]
 
 
 def kept(case: Case) -> Figures | None:
-    path = _path(case)
-    return json.loads(path.read_text()) if path.exists() else None
+    return keeper.read(_path(case))
 
 
 def run(case: Case, folder: Path | None = None) -> Figures:
     """Play the case and keep its figures. ``folder``: Sia's ``sia-simulator``."""
-    return kept_or(_path(case), partial(_play, case, folder))
+    return keeper.kept(_path(case), partial(_play, case, folder))
 
 
 def _path(case: Case) -> Path:

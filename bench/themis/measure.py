@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from bench.kept import keep, read
 from bench.themis.workload import apps, for_liars, identical, testbed
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId
@@ -69,8 +69,8 @@ class Measured:
 
 def measured(case: Case, folder: Path) -> Measured | None:
     """What an earlier run left."""
-    path = folder / f"{case.name}.json"
-    return Measured(**json.loads(path.read_text())) if path.exists() else None
+    found = read(_path(case, folder))
+    return None if found is None else Measured(**found)
 
 
 def measure(case: Case, folder: Path) -> Measured:
@@ -100,11 +100,12 @@ def measure(case: Case, folder: Path) -> Measured:
         restarts=result.summary.restarts,
         plan_seconds=[made.seconds for made in result.first_plans],
     )
-    folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / f".{case.name}.tmp"
-    temporary.write_text(json.dumps(asdict(found)))
-    temporary.rename(folder / f"{case.name}.json")
+    keep(_path(case, folder), asdict(found))
     return found
+
+
+def _path(case: Case, folder: Path) -> Path:
+    return folder / f"{case.name}.json"
 
 
 def of_timeline(changes: Sequence[Change], cluster: Cluster, workload: Workload) -> Measured:
