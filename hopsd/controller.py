@@ -297,8 +297,7 @@ class Controller:
             return str(late)
         before = self._seen.reading.now if self._seen is not None else -inf
         self._window, self._result = result.window, result
-        put_off = {o.step.job for o in result.outcomes if o.status is OutcomeStatus.PUT_OFF}
-        self._trials += [trial for trial in result.trials if trial.job not in put_off]
+        self._trials += [trial for trial in result.trials if trial.job not in result.put_off]
         shadow = self._config.slurm.port is PortName.SHADOW
         acted = bool(result.outcomes) and not shadow
         if acted:

@@ -76,6 +76,12 @@ class RoundResult:
     defects: Mapping[JobId, str] = field(default_factory=dict)
     trials: tuple[Trial, ...] = ()
 
+    @property
+    def put_off(self) -> frozenset[JobId]:
+        """Jobs whose start Slurm was too busy for."""
+        late = OutcomeStatus.PUT_OFF
+        return frozenset(o.step.job for o in self.outcomes if o.status is late)
+
 
 @dataclass(frozen=True, slots=True)
 class _Decision:

@@ -236,11 +236,10 @@ def fitting(document: Mapping[str, Any], result: RoundResult) -> int:
     """How many jobs wait for GPUs, by the last plan, that fit on what was idle after it: GPUs,
     cores, memory, nodes and shape. Not those whose start Slurm was too busy for.
     """
-    put_off = {o.step.job for o in result.outcomes if o.status is OutcomeStatus.PUT_OFF}
     waiting = {
         row["id"]
         for row in document["waiting"]
-        if row["code"] in WAIT_FOR_GPUS and not row["released"] and row["id"] not in put_off
+        if row["code"] in WAIT_FOR_GPUS and not row["released"] and row["id"] not in result.put_off
     }
     idle = {node["name"]: node["idle"] for node in document["nodes"] if node["usable"]}
     nodes = [
