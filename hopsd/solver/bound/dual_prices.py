@@ -23,8 +23,8 @@ from hopsd.solver.bound.reduced_cost import ItemPrices, prices_of_items
 _TYPE_STEPS = 200
 # The second descent uses a few columns of every job: 10,000 idle GPUs have 14 million columns.
 _ACTIVE_PER_JOB, _NEAR, _ROUNDS_MIN, _SETTLED = 60, 0.05, 6, 3e-4
-# Of columns that are not written out, prices come from a sample of the jobs first, with so many
-# prices for the servers of one kind.
+# Of columns that are not written out, prices come first from a sample of the jobs where they are
+# more than twice as many, with so many prices for the servers of one kind.
 _SAMPLE_JOBS, _ALIKE, _NEAR_OF_MANY = 1024, 32, 0.02
 _STALL, _SHRINK, _PROGRESS = 10, 0.6, 1e-5
 # Of so many columns of few jobs, short rounds prove almost as much as long ones, in a third of the
@@ -71,9 +71,9 @@ def prices_in_stages(
     by_type = _descend(_by_type(program, parts), by_type, floor, _TYPE_STEPS, give_up)
     start = np.zeros((KINDS, len(program.capacity)))
     start[:, : rows.servers] = np.outer(_SHARES, by_type[columns.pool] * columns.speed)
-    few = len(columns) >= _MANY_COLUMNS and columns.jobs <= 2 * _SAMPLE_JOBS
-    if columns.segments is None or few:
-        if early and few:
+    of_few_jobs = len(columns) >= _MANY_COLUMNS and columns.jobs <= 2 * _SAMPLE_JOBS
+    if columns.segments is None or of_few_jobs:
+        if early and of_few_jobs:
             yield _descend_in_rounds(program, rows, start.ravel(), floor, give_up, _SHORT)
         yield _descend_in_rounds(program, rows, start.ravel(), floor, give_up, _LONG)
         return
