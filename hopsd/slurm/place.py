@@ -270,18 +270,20 @@ class Placer:
 
     def _release(self, jobs: Sequence[JobId], errors: dict[JobId, str]) -> None:
         """Release all in one request; if Slurm refuses, one by one, to find which it refuses."""
+        if not jobs:
+            return
         together: dict[JobId, str] = {}
-        if jobs:
-            with refusals(together, jobs[0]):
-                self._adapter.release(jobs)
-        if together:
-            seen = self._watch.jobs()
-            for job in jobs:
-                if job in seen and seen[job].hold is Hold.USER:
-                    errors[job] = HELD_MEANWHILE
-                elif job in seen and seen[job].hold is Hold.HOPS:
-                    with refusals(errors, job):
-                        self._adapter.release([job])
+        with refusals(together, jobs[0]):
+            self._adapter.release(jobs)
+        if not together:
+            return
+        seen = self._watch.jobs()
+        for job in jobs:
+            if job in seen and seen[job].hold is Hold.USER:
+                errors[job] = HELD_MEANWHILE
+            elif job in seen and seen[job].hold is Hold.HOPS:
+                with refusals(errors, job):
+                    self._adapter.release([job])
 
     def _read_back(self, start: _Starting, job: JobReading | None, *, busy: bool) -> Result:
         """``busy``: Slurm has started others meanwhile."""
