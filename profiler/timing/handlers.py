@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from types import CodeType, FrameType
+from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 
@@ -18,6 +18,21 @@ def raised_by_one(error: BaseException) -> bool:
             return True
         interrupted, trace = frame, trace.tb_next
     return False
+
+
+class SuppressErrors:
+    """Suppresses what the program's own objects raise, but not what a handler does."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        return isinstance(error, Exception) and not raised_by_one(error)
 
 
 def _is_given(frame: FrameType, interrupted: FrameType) -> bool:

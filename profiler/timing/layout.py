@@ -8,8 +8,9 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
+
+from hops_profiler.timing.handlers import SuppressErrors
 
 SAME_BATCH = ("tp", "tensor", "pp", "pipe", "pipeline", "cp", "context", "sp", "sequence", "model")
 """Usual names of device mesh axes along which the batch is the same."""
@@ -18,10 +19,10 @@ SAME_BATCH = ("tp", "tensor", "pp", "pipe", "pipeline", "cp", "context", "sp", "
 def sharing(optimizer: Any) -> int:
     """How many ranks share a batch, from ``optimizer``'s parameters and from Megatron, if used."""
     found = 1
-    with suppress(Exception):
+    with SuppressErrors():
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         found = max((_of_mesh(p) for p in parameters if hasattr(p, "device_mesh")), default=1)
-    with suppress(Exception):
+    with SuppressErrors():
         megatron: Any = sys.modules.get("megatron.core.parallel_state")
         if megatron is not None and megatron.model_parallel_is_initialized():
             found = max(
@@ -43,7 +44,7 @@ def watch_pipeline(found: Callable[[int], None]) -> None:
 
     @functools.wraps(original)
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with suppress(Exception):
+        with SuppressErrors():
             stage.forward_one_chunk = original
             found(int(self.group_size))
         return original(self, *args, **kwargs)

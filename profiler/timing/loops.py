@@ -14,10 +14,11 @@ import os
 import stat
 import sys
 import types
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 
 import torch
+from hops_profiler.timing.handlers import SuppressErrors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ class Loops:
         """The loops, inner ones first. None if there is no source, or it was changed since the
         program began.
         """
-        try:
+        with SuppressErrors():  # tokenize and ast raise many
             file = os.stat(code.co_filename)  # noqa: PTH116
             if file.st_mtime > self._began:
                 return None
@@ -202,8 +203,7 @@ class Loops:
             tree = ast.parse("".join(lines))
             loops = [_Written(n) for n in ast.walk(tree) if isinstance(n, (ast.For, ast.While))]
             return sorted(loops, key=lambda loop: (-loop.first, loop.last))
-        except Exception:  # tokenize and ast raise many
-            return None
+        return None
 
 
 def _has_loop(code: CodeType) -> bool:
@@ -345,17 +345,16 @@ def _counted(iterable: ast.expr, target: ast.expr, names: _Names) -> tuple[int, 
         if not isinstance(target, ast.Tuple) or len(target.elts) != 2:
             return None
         iterable, target = iterable.args[0], target.elts[1]
-    try:
+    with SuppressErrors():
         passes = names.range(iterable)
         return len(passes), len(passes) - 1 - passes.index(names.value(target))
-    except Exception:  # the program's own objects may raise anything
-        return None
+    return None
 
 
 def _limits(loop: _Written, names: _Names, code: CodeType) -> Iterator[Limit]:
     """Numbers that the loop's test compares, or branches of it that leave it."""
     for pair in loop.limits:
-        with suppress(Exception):  # the program's own objects may raise anything
+        with SuppressErrors():
             value, end = (float(names.number(side)) for side in pair)
             yield Limit((code, pair[0].lineno), value, end)
 

@@ -7,7 +7,7 @@ import functools
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from hops_profiler.timing.communication import OFTEN, Communication
 from hops_profiler.timing.counts import Counts
 from hops_profiler.timing.device import CudaClock
 from hops_profiler.timing.ending import end_run, enough, out_of_memory
+from hops_profiler.timing.handlers import SuppressErrors
 from hops_profiler.timing.hooks import Hooks
 from hops_profiler.timing.layout import watch_pipeline
 from hops_profiler.timing.length import Length, Pass
@@ -219,7 +220,7 @@ class Session:
         recorder, reading = self._hooks.recorder, self._hooks.reading
         read = Pass(*reading, recorder.fetches) if recorder.reads and reading else None
         self._planned = None
-        with suppress(Exception):  # the program's own objects may raise anything
+        with SuppressErrors():
             self._planned = self._length.iterations(counts.iterations, read)
 
     def _only_infers(self, now: float) -> bool:

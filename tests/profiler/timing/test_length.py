@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import pickle
 import runpy
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -491,3 +492,28 @@ main()
     kept: dict[str, object] = {}
     told(tmp_path, source, kept=kept)
     assert kept["rate"] == 0.1
+
+
+class PreemptedError(Exception):
+    """A handler's."""
+
+
+@pytest.mark.parametrize("where", [(ast, "parse"), (_Names, "range"), (_Names, "number")])
+def test_what_a_handler_raises_during_a_look_ends_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: tuple[object, str]
+) -> None:
+    """It went on as if nobody had told it to stop."""
+
+    def handler(_: int, __: object) -> None:
+        raise PreemptedError
+
+    def interrupted(*_: object) -> None:
+        signal.raise_signal(signal.SIGUSR1)
+
+    monkeypatch.setattr(*where, interrupted)
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with pytest.raises(PreemptedError):
+            told(tmp_path, "at = 0\nfor epoch in range(3):\n    while at < 9:\n        step()\n")
+    finally:
+        signal.signal(signal.SIGUSR1, before)
