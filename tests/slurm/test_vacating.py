@@ -135,10 +135,12 @@ def test_no_requeue_job_runs_on(cluster: PrivateCluster, port: SlurmPort) -> Non
 
 def test_signal_for_the_steps_too(cluster: PrivateCluster, adapter: Adapter, traces: Path) -> None:
     port = SlurmPort(adapter, replace(SETTINGS, signal_scope=SignalScope.ALL))
-    task = f"trap 'echo task > {traces}/task; exit 0' USR1; touch {traces}/up; sleep 600 & wait"
+    trapped = f"trap 'echo task > {traces}/task; exit 0' USR1; touch {traces}/trapped"
+    task = f"trap 'touch {traces}/up' USR2; {trapped}; while :; do sleep 600 & wait; done"
     script = f"trap 'wait; exit 85' USR1; srun bash -c \"{task}\" & wait; wait"
     job = started(cluster, port, submit(cluster, script=script), n0=2)
-    wait_until((traces / "up").exists)
+    wait_until((traces / "trapped").exists)
+    takes_signals(cluster, job, traces / "up")
     [outcome] = port.apply([preempt(job)])
     assert outcome.status is OutcomeStatus.DONE
     assert (traces / "task").exists()
