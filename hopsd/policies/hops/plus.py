@@ -51,6 +51,9 @@ UNFAIR = 1.5
 HORIZON_SECONDS = 300.0
 """No placement is expected to last longer: others come and go."""
 
+_MOST = 1e60
+_LEAST_SECONDS = 1e-60
+
 REACH = 3
 """The window's reach: the program chooses among more jobs than fit."""
 
@@ -187,9 +190,14 @@ def _weights(
         # Not since its submission: a hold is no unfairness of the plan's.
         ends = job.wait_seconds + job.run_seconds + outlook.shortest
         rho = ends / seconds_on_share(job, expected[job.id], gpus, len(jobs))
-        behind = max(0.0, late[job.id]) ** 2 + UNFAIR * max(0.0, rho - 1.0) ** 2
+        behind = _squared(late[job.id]) + UNFAIR * _squared(rho - 1.0)
         weights[job.id] = float((1.0 + behind) * u)
     return weights
+
+
+def _squared(behind: float) -> float:
+    """Of a value above 0, within what a double holds however absurd a snapshot's numbers are."""
+    return min(max(0.0, behind), _MOST) ** 2
 
 
 def _program(
@@ -218,5 +226,5 @@ def _program(
 
 def _lasting(speed: Floats, left: Floats, restart: Floats) -> Floats:
     """Samples per second over the time that a placement lasts, its restart spread over it."""
-    lasts = np.maximum(np.minimum(left / speed, HORIZON_SECONDS), restart)
-    return speed * lasts / (lasts + restart)
+    lasts = np.maximum(np.minimum(left / speed, HORIZON_SECONDS), restart + _LEAST_SECONDS)
+    return speed / (1.0 + restart / lasts)

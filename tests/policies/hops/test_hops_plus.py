@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import product
+from itertools import chain, product
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -18,7 +19,7 @@ from hopsd.model.allocation import Allocation
 from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.job import Job, ThroughputTable
-from hopsd.model.plan import PlanSettings, RoundInfo, Snapshot
+from hopsd.model.plan import PlanSettings, PriorityName, RoundInfo, Snapshot
 from hopsd.model.rules import Rules, ShapeRule
 from hopsd.policies.registry import get
 from hopsd.sim.cluster import ClusterSettings
@@ -61,6 +62,23 @@ def small(draw: st.DrawFn) -> Snapshot:
         Node(NodeName(name), t, gpus, gpus - (name in held)) for name, (t, gpus) in SERVERS.items()
     ]
     return Snapshot(6000.0, RoundInfo(True, 360.0), tuple(nodes), tuple(jobs))
+
+
+@st.composite
+def absurd(draw: st.DrawFn) -> Snapshot:
+    """Honest jobs, and one with numbers from the ends of what a job may tell, or beyond."""
+    snapshot = draw(small())
+    liar = replace(
+        snapshot.jobs[0],
+        samples=draw(st.sampled_from([None, 1e-300, 1e-3, 1e18, 1e160])),
+        age_seconds=draw(st.sampled_from([None, 1e-3, 1e10])),
+        samples_done=draw(st.sampled_from([0.0, 1e-300, 1e-3])),
+        wait_seconds=draw(st.sampled_from([0.0, 1e10, 1e200])),
+        run_seconds=draw(st.sampled_from([0.0, 1e10])),
+        restart_seconds=draw(st.sampled_from([0.0, 1e10, 1e300])),
+        throughput={A: ThroughputTable({1: draw(st.sampled_from([1e-6, 1.0, 1e9]))})},
+    )
+    return replace(snapshot, jobs=(liar, *snapshot.jobs[1:]))
 
 
 SPEED = 3.0
@@ -187,6 +205,39 @@ def test_a_plan_is_worth_the_same_whether_or_not_columns_are_written_out(
     assert plan.objective > 0.9 * written.objective
     for name, placement in plan.placements.items():
         assert plan.jobs[name].throughput == pytest.approx(SPEED * placement.gpus)
+
+
+@settings(max_examples=60, deadline=None)
+@given(snapshot=absurd(), priority=st.sampled_from(PriorityName))
+def test_absurd_numbers_of_a_job_stop_no_plan(snapshot: Snapshot, priority: PriorityName) -> None:
+    plan = get("hops+")(snapshot, PlanSettings(priority=priority))
+    told = [(one.priority, one.gain or 0.0, one.throughput or 0.0) for one in plan.jobs.values()]
+    assert all(map(math.isfinite, chain(*told)))
+    assert plan.placements.keys() | plan.waiting.keys() == {one.id for one in snapshot.jobs}
+
+
+@settings(max_examples=30, deadline=None)
+@given(snapshot=small(), random=st.randoms(use_true_random=False))
+def test_the_order_of_the_jobs_changes_nothing(snapshot: Snapshot, random: Random) -> None:
+    jobs = random.sample(snapshot.jobs, len(snapshot.jobs))
+    plans = [
+        get("hops+")(replace(snapshot, jobs=tuple(given)), PlanSettings(gap=0.0))
+        for given in (snapshot.jobs, jobs)
+    ]
+    assert plans[0].placements == plans[1].placements
+
+
+@settings(max_examples=30, deadline=None)
+@given(snapshot=small())
+def test_a_job_that_may_not_be_stopped_keeps_its_gpus(snapshot: Snapshot) -> None:
+    stays = [replace(one, preemptible=not one.running) for one in snapshot.jobs]
+    plan = get("hops+")(replace(snapshot, jobs=tuple(stays)), PlanSettings())
+    assert not {one.id for one in stays if one.running} & (
+        plan.placements.keys() | plan.waiting.keys()
+    )
+    used = [*plan.placements.values(), *(one.running for one in stays)]
+    for name, (_, gpus) in SERVERS.items():
+        assert sum(each.on(NodeName(name)) for each in used) <= gpus
 
 
 @settings(max_examples=60, deadline=None)
