@@ -44,7 +44,7 @@ JOBS = (
         wave=1,
         extra="lr=0.02@1;lr_rule=sqrt",
     ),
-    DemoJob("short", "mlp", "1,2", 4_000, "short: the latency ratio lifts it", wave=1),
+    DemoJob("short", "mlp", "1,2", 4_000, "short: its wait soon outweighs long ones", wave=1),
     DemoJob("late", "conv", "8", 6_000, "wants all rtx3090: others move at the next round", wave=1),
     DemoJob("again", "conv", "1,2", 4_000, "a known workload: is not measured again", wave=2),
 )

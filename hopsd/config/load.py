@@ -6,6 +6,7 @@ import difflib
 import math
 import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
 from hopsd.config.lines import Lines
 from hopsd.config.option import options
-from hopsd.config.schema import SECTIONS, Config
+from hopsd.config.schema import DEFAULT_POLICY, PAPERS_POLICY, SECTIONS, Config
 from hopsd.errors import ConfigError
 from hopsd.model.ids import GpuType, NodeName, RackName, WorkloadName
 from hopsd.model.job import ThroughputTable
@@ -89,6 +90,13 @@ class _Reader:
                 f"is {daemon.refresh_seconds:g};"
                 f" accepted: at most round_seconds = {daemon.round_seconds:g}",
             )
+        if not config.plan.paper_exact or self._errors:
+            return config
+        if "plan.policy" not in self._given:
+            return replace(config, plan=replace(config.plan, policy=PAPERS_POLICY))
+        if config.plan.policy == DEFAULT_POLICY:
+            text = f"is {DEFAULT_POLICY}, which the paper does not have; accepted with paper_exact:"
+            self._error(("plan", "policy"), f"{text} {PAPERS_POLICY}, its default, or another")
         return config
 
     def _section(self, name: str, table: Any) -> Any:

@@ -23,6 +23,10 @@ from hopsd.model.privacy import Private
 
 _PLAN = PlanSettings()
 
+DEFAULT_POLICY = PolicyName("hops+")
+PAPERS_POLICY = PolicyName(_PLAN.policy)
+"""Also that of a snapshot file or a call of the library that names none."""
+
 # Timers of the operating system accept at most some weeks.
 _DAY = 86400.0
 
@@ -165,14 +169,15 @@ class PlanConfig:
 
     lam: float = option(
         _PLAN.lam,
-        "Weight of priority: 0 plans for efficiency alone, large values for fairness.",
+        "hops and its variants, not hops+: weight of priority. 0 plans for efficiency alone, large"
+        " values for fairness.",
         key="lambda",
         minimum=0,
     )
     sigma: float = option(
         _PLAN.sigma,
         "A job that spreading over servers slows down by more than this factor is not spread where"
-        " one server can hold it.",
+        " one server can hold it; hops+ spreads where that is worth it.",
         above=0,
     )
     gap: float = option(
@@ -191,11 +196,16 @@ class PlanConfig:
     priority: PriorityName = option(
         _PLAN.priority,
         "Order of the queue. fair_share, qos: the latency ratio times Slurm's fair-share factor, or"
-        " the QOS' priority; fair_share_first, qos_first: these first, then the latency ratio.",
+        " the QOS' priority; fair_share_first, qos_first: these first, then the latency ratio."
+        " hops+ adds the square to other terms: there sjf, srtf and las are too small to count.",
     )
-    policy: PolicyName = option(PolicyName(_PLAN.policy), "The scheduling policy.")
+    policy: PolicyName = option(
+        DEFAULT_POLICY, "The scheduling policy; with paper_exact the default is hops."
+    )
     paper_exact: bool = option(
-        _PLAN.paper_exact, "Plan exactly as the paper describes, without later additions."
+        _PLAN.paper_exact,
+        "Plan exactly as the paper describes, without later additions. Not with hops+, which the"
+        " paper does not have.",
     )
     seed: int = option(_PLAN.seed, "Seed of every random choice.", minimum=0)
     filter_share: float = option(

@@ -1,7 +1,7 @@
 """`hopsctl check`: what hops would do with a script, before it is submitted.
 
 The messages are the submit plugin's own (``sbatch --test-only`` runs it without making a job); the
-shapes are what hops' own policy plans for each count alone.
+shapes are what the default policy plans for each count alone.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import click
 
+from hopsd.config.schema import PlanConfig
 from hopsd.core.snapshot import build_snapshot
 from hopsd.core.snapshot_settings import SnapshotSettings
 from hopsd.core.submission.comment import Comment, parse
@@ -26,7 +27,7 @@ from hopsd.model.asked import Asked
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId, UserName, WorkloadName
 from hopsd.model.knowledge import Knowledge
-from hopsd.model.plan import PlanSettings, RoundInfo
+from hopsd.model.plan import RoundInfo
 from hopsd.model.reading import Hold, JobReading, Reading, SlurmState
 from hopsd.policies.registry import get
 from hopsd.slurm.command import SlurmCommands
@@ -39,6 +40,7 @@ NOT_OURS = 3
 _SAID = "hops: "
 _FOUND = "hops-check "
 _JOB = JobId("check")
+_DEFAULT = PlanConfig().settings
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -161,5 +163,5 @@ def _planned(job: JobReading, comment: Comment, reading: Reading) -> tuple[Alloc
         RoundInfo(first=False, seconds=60.0),
         SnapshotSettings(),
     )
-    placements = get("hops")(built.snapshot, PlanSettings()).placements
+    placements = get(_DEFAULT.policy)(built.snapshot, _DEFAULT).placements
     return placements.get(job.id), built.notes.get(job.id, "")

@@ -445,7 +445,7 @@ def _facts(row: Document) -> list[tuple[str, object]]:
         ("latency ratio", row["latency_ratio"]),
         ("priority", row["priority"]),
         ("sensitivity to spreading", row["sensitivity"]),
-        ("gain over its slowest shape", row["gain"]),
+        ("gain of its shape", row["gain"]),
         ("throughput", _throughput(row)),
         ("known from", row["source"]),
         ("workload", row["workload"]),

@@ -43,7 +43,7 @@ def errors(text: str) -> list[str]:
 
 def test_an_empty_file_is_all_defaults() -> None:
     assert parse("") == Config()
-    assert Config().plan.settings == PlanSettings()
+    assert Config().plan.settings == PlanSettings(policy="hops+")
 
 
 def test_given_values_are_typed() -> None:
@@ -65,7 +65,7 @@ def test_given_values_are_typed() -> None:
     assert config.slurm.port is PortName.SHADOW
     assert config.slurm.partitions == ("gpu", "a100")
     assert config.plan.settings == PlanSettings(
-        lam=2.0, time_limit_seconds=3.5, priority=PriorityName.LAS
+        lam=2.0, time_limit_seconds=3.5, priority=PriorityName.LAS, policy="hops+"
     )
     assert "plan.lambda" in config.given
 
@@ -327,3 +327,18 @@ def test_shapes_are_tried_only_where_asked_for_and_never_under_paper_exact() -> 
     assert tries("try_shapes = true")
     assert not tries("")
     assert not tries("try_shapes = true\npaper_exact = true")
+
+
+def test_paper_exact_plans_as_hops_unless_another_policy_is_named() -> None:
+    def policy(text: str) -> str:
+        return parse(f"[plan]\n{text}").plan.settings.policy
+
+    assert policy("") == "hops+"
+    assert policy("paper_exact = true") == "hops"
+    assert policy('policy = "sia"\npaper_exact = true') == "sia"
+    assert policy('policy = "hops+"\npaper_exact = false') == "hops+"
+    with pytest.raises(ConfigError, match=r"plan.policy is hops\+, which the paper does not have"):
+        policy('policy = "hops+"\npaper_exact = true')
+    with pytest.raises(ConfigError) as told:
+        policy('policy = "hosp"\npaper_exact = true')
+    assert len(str(told.value).splitlines()) == 1

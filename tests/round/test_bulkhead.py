@@ -94,7 +94,7 @@ def test_a_folder_named_like_a_report_leaves_no_descriptor_open(tmp_path: Path) 
 
 
 def test_counts_that_no_partition_could_hold_are_left_out_and_told(tmp_path: Path) -> None:
-    many = [job(10 + i, "hops:reqs=1-65536;num=256", submit=NOW) for i in range(40)]
+    many = [job(10 + i, "hops:reqs=1-65536;num=256", submit=NOW) for i in range(12)]
     rig = Rig(tmp_path, job(1, "hops:reqs=1,2,4"), HONEST[1], *many)
     rig.tick(2)
     assert {"1", "2"} <= rig.port.running

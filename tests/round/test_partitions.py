@@ -193,7 +193,9 @@ def test_who_cannot_end_before_a_reservation_goes_elsewhere() -> None:
 PARTITIONS = st.lists(st.sampled_from("abc"), min_size=1, max_size=3, unique=True)
 
 
-@pytest.mark.parametrize("name", ["hops", "sia", "gavel", "themis", "fifo", "allox", "hare"])
+@pytest.mark.parametrize(
+    "name", ["hops", "hops+", "sia", "gavel", "themis", "fifo", "allox", "hare"]
+)
 @settings(max_examples=25)
 @given(
     nodes=st.lists(st.tuples(PARTITIONS, st.sampled_from([A100, V100])), min_size=1, max_size=5),

@@ -51,7 +51,7 @@ TOLD_SECONDS = 10.0
 @click.command("what-if", context_settings={"show_default": True})
 @since_option
 @until_option
-@click.option("--policy", "policies", multiple=True, default=("hops", "slurm"), metavar="NAME",
+@click.option("--policy", "policies", multiple=True, default=("hops+", "slurm"), metavar="NAME",
               shell_complete=complete.policies,
               help="Several for a comparison; docs/policies.md has them all.")  # fmt: skip
 @click.option("--partition", "partitions", multiple=True, metavar="NAME",
@@ -98,7 +98,7 @@ def what_if(
 
     \b
     Examples:
-      hopsctl what-if --since 30d --policy hops --policy slurm
+      hopsctl what-if --since 30d --policy hops+ --policy slurm
       hopsctl what-if --since 2026-01-01 --until 2026-02-01 --partition gpu --csv
     """
     for policy in policies:

@@ -97,7 +97,7 @@ def test_who_would_have_started_earlier(hopsd: Path) -> None:
 
 def test_the_same_for_programs(hopsd: Path) -> None:
     found = json.loads(asked(hopsd, "--json", "--policy", "fifo"))
-    assert list(found["policies"]) == ["as it was", "hops", "fifo"]
+    assert list(found["policies"]) == ["as it was", "hops+", "fifo"]
     assert found["at_the_time"] == {"started": 2, "earlier": 1, "median_seconds": 3540.0}
     lines = {line["job"]: line for line in csv.DictReader(io.StringIO(asked(hopsd, "--csv")))}
     assert float(lines["2"]["slurm"]) - float(lines["2"]["hops"]) == pytest.approx(3600.0, abs=60)
