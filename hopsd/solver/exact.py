@@ -30,6 +30,8 @@ _Column = tuple[int, int, tuple[tuple[int, int], ...]]
 
 def solve_exactly(program: Program) -> Ints | None:
     """The optimal choice, or None where the program is too large."""
+    if (job := _alone(program)) is not None:
+        return _of_one_job(program, job)
     if len(program.value) > _COLUMNS_MAX or _least_steps(program) > _STEPS_MAX:
         return None
     columns = _columns(program)
@@ -41,6 +43,37 @@ def solve_exactly(program: Program) -> Ints | None:
     ]
     best = _search(packed, tuple(int(program.capacity[row]) for row in rows))
     return None if best is None else np.array(best, dtype=np.int64)
+
+
+def _alone(program: Program) -> int | None:
+    """The only job with columns, if one has all."""
+    able = np.flatnonzero(np.diff(program.configurations.start))
+    return int(able[0]) if len(able) == 1 else None
+
+
+def _of_one_job(program: Program, job: int) -> Ints:
+    """What :func:`_search` chooses where one job has columns: of the best that fit, the first that
+    takes most. A further plan of a large cluster is often for the one job that has just come.
+    """
+    configurations = program.configurations
+    choice = np.full(configurations.jobs, -1, dtype=np.int64)
+    own = slice(int(configurations.start[job]), int(configurations.start[job + 1]))
+    columns = own.start + np.flatnonzero(program.fits(program.capacity)[own])
+    if len(columns):
+        gains, which = np.unique(program.gain(columns), return_inverse=True)
+        first = len(gains) - 1
+        while first and _rounded(gains[first - 1]) == _rounded(gains[-1]):
+            first -= 1
+        best = columns[which.ravel() >= first]
+        taken = np.append(0, np.cumsum(configurations.demands.amount))
+        of_item = np.diff(taken[configurations.demands.start])
+        choice[job] = best[np.argmax(of_item[program.items(best)].reshape(-1, len(best)).sum(0))]
+    return choice
+
+
+def _rounded(gain: float) -> Decimal:
+    """The gain without the rounding of the throughput tables' products."""
+    return Decimal(f"{gain:.{_GAIN_DIGITS}g}")
 
 
 def _least_steps(program: Program) -> int:
@@ -73,7 +106,7 @@ def _whole_values(program: Program) -> list[int]:
     weight = [_WEIGHTS.power(Decimal(urgency), lam) for urgency in program.urgency.tolist()]
     job = program.configurations.job_of_column().tolist()
     values = [
-        _PRODUCTS.multiply(weight[i], Decimal(f"{gain:.{_GAIN_DIGITS}g}"))
+        _PRODUCTS.multiply(weight[i], _rounded(gain))
         for i, gain in zip(job, program.gain(np.arange(len(job))).tolist(), strict=True)
     ]
     triples = [value.as_tuple() for value in values]
