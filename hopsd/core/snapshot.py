@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from hopsd.core.devices import is_cpu
 from hopsd.core.pinning import Pinning, Stay
-from hopsd.core.placement.pools import could_run, pools_of
+from hopsd.core.placement.pools import Able, could_run, pools_of
 from hopsd.core.placement.shortages import Shortages
 from hopsd.core.queue.history import OCCUPYING
 from hopsd.core.queue.run_time import Expectation, RunTimes
@@ -100,7 +100,7 @@ def build_snapshot(
                 found = _on_site(seen.job, read, partitions, reading, largest)
                 if isinstance(found, Job):
                     jobs.append(found)
-                    if pinning.may_restart(read, comment, records[read.id]):
+                    if pinning.may_restart(read, comment, records[read.id], stay):
                         movable.add(read.id)
                 else:
                     refused[read.id] = found
@@ -190,12 +190,14 @@ def _context(
     settings: SnapshotSettings,
 ) -> Context:
     estimator = Estimator(nodes, knowledge, settings.estimator, reading.now)
+    pools = pools_of(nodes)
     return Context(
         reading,
         settings,
         frozenset(node.name for node in nodes),
         Access(reading, _idle(nodes, reading, info)),
-        pools_of(nodes),
+        pools,
+        Able(pools),
         Speeds(estimator, nodes),
         RunTimes(knowledge.runs),
         Shortages(knowledge.shortages, reading.now),
@@ -217,7 +219,8 @@ def _on_site(
     else:
         found = within_site(job, read, reading.site, largest, reading.now)
     if isinstance(found, Job):
-        return replace(found, **standing(read, reading.site))
+        factors = standing(read, reading.site)
+        return replace(found, **factors) if factors else found
     return replace(job, preemptible=False) if job.running else found
 
 

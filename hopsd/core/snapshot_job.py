@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from hopsd.core.devices import usable
 from hopsd.core.pinning import UNSAVED_NOTE, Stay
 from hopsd.core.placement.available import kept_to_counts
-from hopsd.core.placement.pools import Pools, could_run, pools_of
+from hopsd.core.placement.pools import Able, Pools, pools_of
 from hopsd.core.placement.shortages import Shortages
 from hopsd.core.queue.history import eligible
 from hopsd.core.queue.priority import mean_count
@@ -61,7 +61,7 @@ class Speeds:
 @dataclass(frozen=True, slots=True)
 class Context:
     """What all jobs of a reading have in common. ``up``, ``pools``: the schedulable nodes;
-    ``rules``: on all that have GPUs.
+    ``able``: who could run there; ``rules``: on all that have GPUs.
     """
 
     reading: Reading
@@ -69,6 +69,7 @@ class Context:
     up: frozenset[NodeName]
     access: Access
     pools: Pools
+    able: Able
     speeds: Speeds
     run_times: RunTimes
     shortages: Shortages
@@ -118,7 +119,7 @@ def snapshot_job(of: Sources, context: Context) -> SnapshotJob:
         job, short = context.shortages.avoided(
             kept_to_counts(job), of.record.workload, context.pools, lasting=not of.read.avoids
         )
-        job = _left_alone(job, context.pools)
+        job = _left_alone(job, context.able)
         notes.append(short)
     return SnapshotJob(job, "; ".join(note for note in notes if note), expected)
 
@@ -161,9 +162,9 @@ def _job(
     )
 
 
-def _left_alone(job: Job, pools: Pools) -> Job:
+def _left_alone(job: Job, able: Able) -> Job:
     """Pin a running job whose rules would not let it run anywhere again."""
-    if job.running and job.preemptible and job.rules != ANYWHERE and not could_run(job, pools):
+    if job.running and job.preemptible and job.rules != ANYWHERE and not able(job):
         return replace(job, preemptible=False)
     return job
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from hopsd.core.placement.available import AvailableResources
 from hopsd.core.placement.contract import form_of, in_one, may_spread, spread
-from hopsd.core.placement.sensitivity import sensitivity_on
+from hopsd.core.placement.sensitivity import Sensitivities, sensitivity_on
 from hopsd.core.placement.shapes import Neighbours
 from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType
@@ -77,8 +77,19 @@ def pools_of(nodes: Iterable[Node]) -> Pools:
 @lru_cache(maxsize=4)
 def _pools_of(nodes: tuple[Node, ...]) -> Pools:
     return _pools_of_idle(
-        tuple(replace(node, idle=node.gpus, idle_cores=None, idle_memory_mb=None) for node in nodes)
+        tuple(
+            node
+            if (node.idle, node.idle_cores, node.idle_memory_mb) == (node.gpus, None, None)
+            else _when_idle(node)
+            for node in nodes
+        )
     )
+
+
+@lru_cache(maxsize=_HELD_MAX)
+def _when_idle(node: Node) -> Node:
+    """Nodes are copied at every plan, and most are as idle as at the last."""
+    return replace(node, idle=node.gpus, idle_cores=None, idle_memory_mb=None)
 
 
 @lru_cache(maxsize=4)
@@ -110,6 +121,17 @@ def pools_for(job: Job, pools: Pools, sigma: float = DEFAULT_SIGMA) -> list[Pool
 def could_run(job: Job, pools: Pools, sigma: float = DEFAULT_SIGMA) -> bool:
     """Whether an idle cluster could run the job; False: ``no_configuration``."""
     return any(_pools_for(job, pools, sigma))
+
+
+class Able:
+    """:func:`could_run` of many jobs on the same pools; see :class:`Sensitivities`."""
+
+    def __init__(self, pools: Pools, sigma: float = DEFAULT_SIGMA) -> None:
+        self._pools, self._sigma, self._rho = pools, sigma, Sensitivities(pools)
+
+    def __call__(self, job: Job) -> bool:
+        rho = None if job.rules == ANYWHERE else self._rho(job)
+        return any(pool.holds(job, rho, self._sigma) for pool in self._pools.values())
 
 
 def _pools_for(job: Job, pools: Pools, sigma: float) -> Iterator[Pool]:

@@ -38,6 +38,22 @@ def sensitivity_on(job: Job, pools: Mapping[GpuType, Sized]) -> float | None:
     return _mean(ratios)
 
 
+class Sensitivities:
+    """:func:`sensitivity_on` of many jobs on the same pools, worked out once for those with the
+    same speeds. Kept no longer than the jobs are: their tables are told apart by ``id``.
+    """
+
+    def __init__(self, pools: Mapping[GpuType, Sized]) -> None:
+        self._pools = pools
+        self._found: dict[tuple[int, float | None], float | None] = {}
+
+    def __call__(self, job: Job) -> float | None:
+        key = id(job.throughput), job.sensitivity
+        if key not in self._found:
+            self._found[key] = sensitivity_on(job, self._pools)
+        return self._found[key]
+
+
 def _mean(weighted: Sequence[tuple[int, float]]) -> float | None:
     """Weighted mean with one rounding; None of nothing."""
     parts = [(weight, *value.as_integer_ratio()) for weight, value in weighted]

@@ -7,13 +7,13 @@ joins a window because of a rounding error.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from hopsd.core.placement.allowances import Allowance
-from hopsd.core.placement.pools import DEFAULT_SIGMA, could_run, pools_of
-from hopsd.core.placement.sensitivity import sensitivity_on
+from hopsd.core.placement.pools import DEFAULT_SIGMA, Able, pools_of
+from hopsd.core.placement.sensitivity import Sensitivities, sensitivity_on
 from hopsd.model.cluster import Node
 from hopsd.model.ids import JobId
 from hopsd.model.job import Job
@@ -24,16 +24,16 @@ def sensitivity(job: Job, nodes: Sequence[Node]) -> float | None:
     return sensitivity_on(job, pools_of(nodes))
 
 
-def sensitivities(jobs: Iterable[Job], nodes: Sequence[Node]) -> dict[JobId, float | None]:
+def sensitivities(jobs: Sequence[Job], nodes: Sequence[Node]) -> dict[JobId, float | None]:
     """:func:`sensitivity` of many jobs."""
-    pools = pools_of(nodes)
-    return {job.id: sensitivity_on(job, pools) for job in jobs}
+    rho = Sensitivities(pools_of(nodes))
+    return {job.id: rho(job) for job in jobs}
 
 
-def runnable(jobs: Iterable[Job], nodes: Sequence[Node], sigma: float = DEFAULT_SIGMA) -> list[Job]:
+def runnable(jobs: Sequence[Job], nodes: Sequence[Node], sigma: float = DEFAULT_SIGMA) -> list[Job]:
     """The jobs that an idle cluster could run; the others are in no window, sum or mean."""
-    pools = pools_of(nodes)
-    return [job for job in jobs if could_run(job, pools, sigma)]
+    able = Able(pools_of(nodes), sigma)
+    return [job for job in jobs if able(job)]
 
 
 @dataclass(frozen=True, slots=True)
