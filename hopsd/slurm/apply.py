@@ -51,6 +51,8 @@ class SlurmPort:
         return self._adapter.read()
 
     def apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
+        if not steps:
+            return []
         with self._adapter.together():
             return self._apply(steps)
 
@@ -60,29 +62,33 @@ class SlurmPort:
         results: dict[JobId, Result] = {}
         left: dict[JobId, float] = {}
         self._await_ends([step.job for step in steps if step.kind is StepKind.REQUEUE])
-        todo = self._judge(steps, results, self._settle)
+        seen = self._adapter.read()
+        todo = self._judge(steps, results, self._settle, seen)
         leaving = [step.job for step in todo if step.kind in _LEAVING]
         if leaving:
-            results |= self._started_elsewhere(todo, leaving, until)
+            results |= self._started_elsewhere(todo, leaving, until, seen)
             todo = [step for step in todo if step.job not in results]
             vacated = vacate(self._adapter, self._watch, self._settings, leaving)
-            todo = self._judge(todo, results, lambda s, j: self._vacated(s, j, vacated.errors))
+            seen = self._adapter.read()
+            todo = self._judge(
+                todo, results, lambda s, j: self._vacated(s, j, vacated.errors), seen
+            )
             left = vacated.left
             until = self._watch.ticks() + VACATED_SECONDS
             todo.sort(key=lambda step: step.job not in left)  # who was stopped restarts first
-        results |= self._placer.start(todo, left, until)
+        results |= self._placer.start(todo, left, until, seen)
         seconds = self._watch.ticks() - begun
         return [_outcome(s, results[s.job], seconds, left.get(s.job)) for s in steps]
 
     def _started_elsewhere(
-        self, todo: Sequence[Step], leaving: Collection[JobId], until: float
+        self, todo: Sequence[Step], leaving: Collection[JobId], until: float, seen: Reading
     ) -> dict[JobId, Result]:
         """Start what goes to nodes that nobody has to leave: the grace of some jobs keeps no other
         from idle GPUs. What fails may need what they leave, such as its user's limit: it is tried
         again after them.
         """
-        seen = self._watch.jobs()
-        vacating = {node for job in leaving if job in seen for node in seen[job].allocation.nodes}
+        jobs = {job.id: job for job in seen.jobs}
+        vacating = {node for job in leaving for node in jobs[job].allocation.nodes}
         results = self._placer.start(
             [
                 step
@@ -91,6 +97,7 @@ class SlurmPort:
             ],
             {},
             until,
+            seen,
         )
         return {
             job: result
@@ -114,9 +121,10 @@ class SlurmPort:
         steps: Sequence[Step],
         results: dict[JobId, Result],
         judge: Callable[[Step, JobReading], Result | None],
+        seen: Reading,
     ) -> list[Step]:
-        """Judge every step by a fresh reading; returns those without a result yet."""
-        jobs = self._watch.jobs() if steps else {}
+        """Judge every step by what was just ``seen``; returns those without a result yet."""
+        jobs = {job.id: job for job in seen.jobs}
         for step in steps:
             job = jobs.get(step.job)
             over = job is None or (job.state.finished and step.kind is not StepKind.REQUEUE)

@@ -28,7 +28,7 @@ from hopsd.model.rules import exact
 from hopsd.model.step import OutcomeStatus, Step
 from hopsd.slurm.adapter import Adapter, Placement
 from hopsd.slurm.shape import filled, fits, free_gpus
-from hopsd.slurm.watch import ApplySettings, Watch, refusals
+from hopsd.slurm.watch import ApplySettings, Jobs, Watch, refusals
 
 # slurmd refuses a credential made in the second of the job's last kill there, or earlier: "Job
 # credential revoked", and the job ends as FAILED (seen live on 22.05). Slurm's own guard is a begin
@@ -136,9 +136,9 @@ class Placer:
         self._overlooked: set[JobId] = set()
 
     def start(
-        self, steps: Iterable[Step], left: Mapping[JobId, float], until: float
+        self, steps: Iterable[Step], left: Mapping[JobId, float], until: float, seen: Reading
     ) -> dict[JobId, Result]:
-        """Start jobs that are pending and eligible, the first ones first.
+        """Start jobs that are pending and eligible, the first ones first, as just ``seen``.
 
         ``left``: when some left their last nodes. They are not put off for want of time.
         ``until``: the tick after which others are, except the first few.
@@ -147,6 +147,7 @@ class Placer:
         starting: dict[JobId, _Starting] = {}
         results: dict[JobId, Result] = {}
         progress: float | None = None
+        reading: Reading | None = seen
         timeout = self._settings.start_timeout_seconds
         room = _AT_ONCE
         while waiting or starting:
@@ -155,7 +156,7 @@ class Placer:
                 late = [job for job in waiting if job not in left]
                 results |= {job: _put_off(waiting.pop(job)) for job in late}
             if waiting and len(starting) <= room / 2:
-                reading = self._adapter.read()
+                reading = reading or self._adapter.read()
                 free = usable_gpus(reading)
                 wave = _wave(waiting.values(), free, [s.step.target for s in starting.values()])
                 if not wave and not starting:
@@ -167,7 +168,7 @@ class Placer:
                 wave = wave[: room - len(starting)]
                 jobs = {job.id: job for job in reading.jobs}
                 self._overlooked &= jobs.keys()
-                requests = Requests(reading, self._settings)
+                requests, reading = Requests(reading, self._settings), None
                 for at in range(0, len(wave), _RELEASED_AT_ONCE):
                     too_late = progress is not None and self._watch.ticks() > until
                     part = wave[at : at + _RELEASED_AT_ONCE]
@@ -192,19 +193,29 @@ class Placer:
         return results
 
     def _settled(self, starting: Mapping[JobId, _Starting], deadline: float) -> dict[JobId, Result]:
-        """The results of the first of ``starting`` to have one; at ``deadline``, of all. None where
-        their nodes were looked at in vain.
+        """The results of the first of ``starting`` to have one, half of them if that is soon; at
+        ``deadline``, of all. None where their nodes were looked at in vain.
         """
         ticks = self._watch.ticks
+        soon = ticks() + _CYCLE_SECONDS
+
+        def to_be_read(now: Jobs) -> bool:
+            """What started can wait to be read with others, not what is to be held again."""
+            over = [job for job, s in starting.items() if not s.waits(now.get(job), ticks())]
+            begun = [job for job in over if job in now and now[job].state in _HOLDING]
+            late = ticks() >= soon or 2 * len(over) >= len(starting)
+            return bool(over) and (late or len(begun) < len(over))
+
         moments = [s.patient_until for s in starting.values() if s.patient_until > ticks()]
         look = min([*moments, *(s.latest for s in starting.values()), deadline])
-        seen = self._watch.until(
-            starting,
-            lambda now: not all(s.waits(now.get(job), ticks()) for job, s in starting.items()),
-            max(0.0, look - ticks()),
-        )
+        seen = self._watch.until(starting, to_be_read, max(0.0, look - ticks()))
         now = ticks()
-        lost = self._lost(starting) if look <= now < deadline else frozenset()
+        passed_over = {
+            job: start
+            for job, start in starting.items()
+            if job in seen and seen[job].reason and start.waits(seen[job], now)
+        }
+        lost = self._lost(passed_over) if passed_over and look <= now < deadline else frozenset()
         return {
             job: self._read_back(start, seen.get(job), busy=now < deadline)
             for job, start in starting.items()

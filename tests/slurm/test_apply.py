@@ -77,8 +77,12 @@ class FakeSlurm:
         if what in self.refuse:
             raise SlurmError(f"{what} refused")
 
-    def read(self) -> Reading:
+    def cluster(self) -> Reading:
         return Reading(self.now, self.nodes, tuple(self.table.values()))
+
+    def read(self) -> Reading:
+        self.readings += 1
+        return self.cluster()
 
     def jobs(self) -> Sequence[JobReading]:
         self.readings += 1
@@ -106,7 +110,7 @@ class FakeSlurm:
 
     def _run(self, job: JobId) -> None:
         target = self.placed[job]
-        free = usable_gpus(self.read())
+        free = usable_gpus(self.cluster())
         got = target if target.even else filled(free, target.nodes, target.gpus)
         if got and all(free[node] >= gpus for node, gpus in got):
             self.change(job, state=SlurmState.RUNNING, allocation=got, start=self.now)
@@ -871,6 +875,38 @@ def test_jobs_that_still_wait_are_only_glanced_at(slurm: FakeSlurm) -> None:
     slurm.begins = {job: 5.0}
     assert statuses(port(slurm).apply([start(job, n0=1)])) == [OutcomeStatus.DONE]
     assert slurm.readings == 2
+
+
+def test_those_that_start_one_after_the_other_are_read_back_together(slurm: FakeSlurm) -> None:
+    """A reading of 15,000 jobs takes seconds: each that started was read back when it had."""
+    jobs = [slurm.add(i) for i in range(20)]
+    in_turn(slurm, 0.5)
+    outcomes = port(slurm).apply([start(job, **{f"n{int(job) // 8}": 1}) for job in jobs])
+    assert statuses(outcomes) == [OutcomeStatus.DONE] * 20
+    assert slurm.readings <= 8
+
+
+def test_what_started_is_known_though_most_of_the_others_do_not_start(slurm: FakeSlurm) -> None:
+    jobs = [slurm.add(i) for i in range(8)]
+    slurm.begins = dict.fromkeys(jobs[1:], 1e9)
+    outcomes = port(slurm).apply([start(job, n0=1) for job in jobs])
+    assert [o.status for o in outcomes].count(OutcomeStatus.DONE) == 1
+    assert outcomes[0].status is OutcomeStatus.DONE
+
+
+def test_nodes_are_not_read_for_jobs_that_slurm_has_not_looked_at(slurm: FakeSlurm) -> None:
+    """Only a job that it passed over can have lost its GPUs to another."""
+    job = slurm.add(1)
+    slurm.begins = {job: 20.0}
+    read, nodes_read = slurm.read, []
+
+    def counted() -> Reading:
+        nodes_read.append(slurm.now)
+        return read()
+
+    slurm.read = counted  # type: ignore[method-assign]
+    assert statuses(port(slurm).apply([start(job, n0=1)])) == [OutcomeStatus.DONE]
+    assert len(nodes_read) == 1
 
 
 @pytest.mark.parametrize("seen", [None, SlurmState.RUNNING])
