@@ -3,31 +3,29 @@
 slurmctld, its clients, PostgreSQL and hopsd's controller are real. The slurmd are not: one process
 registers all nodes and accepts every job (bench.scale.nodes), so no script runs, no prolog, and no
 checkpoint is written. After the first ticks, which start what can run, some jobs end and others
-come before each further one. Ctrl-C ends the run, with what was measured until then.
+come before each further one. Ctrl-C ends the run, with what was measured until then; so does
+SIGTERM.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import os
-import resource
-import shutil
+import signal
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from bench.scale.costs import Clock, Cost
 from bench.scale.nodes import RELEASE
-from examples.demo.cluster import NodeSpec, PrivateCluster, slurm_release
+from bench.scale.site import TYPES, WORKLOADS, Queue, hollow_nodes, site
+from examples.demo.cluster import PrivateCluster, slurm_release
 from hopsd.config import Config
 from hopsd.config.schema import (
     DaemonConfig,
@@ -41,95 +39,11 @@ from hopsd.controller import Controller
 from hopsd.ctl.render import show, table
 from hopsd.model.ids import GpuType, WorkloadName
 from hopsd.model.job import ThroughputTable
-from hopsd.model.step import OutcomeStatus
 from hopsd.slurm.choose import choose_port
 from hopsd.store.embedded import EmbeddedPostgres
 from hopsd.store.leader import Leader
 from hopsd.store.migrate import migrate
 from hopsd.store.postgres import PostgresStore
-
-TYPES = ("rtx3090", "v100", "a100", "t4")
-GPUS = ("1", "1,2", "2,4", "1,2,4,8", "4,8", "8,16")
-WORKLOADS = 40
-"""Half of them are named in the comments and have a table; the others' scripts are read."""
-SUBMITTERS = 2
-_SCHEDULER = "bf_interval=600,default_queue_depth=20000,sched_interval=5,sched_min_interval=1000000"
-SETTINGS = (
-    *("SlurmdTimeout=0", "TreeWidth=65533", "MaxJobCount=100000", "MessageTimeout=60"),
-    "MinJobAge=60",
-    f"SchedulerParameters={_SCHEDULER}",
-)
-"""slurmd are never asked whether they live, and each is told of its jobs directly. Jobs that ended
-are soon forgotten: what grows is then hopsd. What a site of
-this size would set: how many jobs Slurm remembers, how many of them one scheduling cycle looks at,
-and a second between two, so that requests are answered meanwhile. sched/builtin takes the first
-word that ends in ``interval=`` for the time between its estimates of start times: after
-sched_interval=5 these would take half of slurmctld's time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """``cpu`` of hopsd, ``commands`` of the commands it ran, ``slurmctld`` of that, ``wall``."""
-
-    cpu: float = 0.0
-    commands: float = 0.0
-    slurmctld: float = 0.0
-    wall: float = 0.0
-
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(*map(sum, zip(self.figures, other.figures, strict=True)))
-
-    def __sub__(self, other: Cost) -> Cost:
-        return Cost(*(a - b for a, b in zip(self.figures, other.figures, strict=True)))
-
-    @property
-    def figures(self) -> tuple[float, ...]:
-        return self.cpu, self.commands, self.slurmctld, self.wall
-
-
-class Clock:
-    """Cost by stage. A stage within another is counted once, as itself."""
-
-    def __init__(self, slurmctld: int) -> None:
-        self._slurmctld = Path(f"/proc/{slurmctld}/stat")
-        self._stages = ["rest"]
-        self._last = self._now()
-        self.costs: dict[str, Cost] = {}
-
-    def _now(self) -> Cost:
-        ran = resource.getrusage(resource.RUSAGE_CHILDREN)
-        words = self._slurmctld.read_text().rpartition(")")[2].split()
-        ticks = int(words[11]) + int(words[12])
-        return Cost(
-            cpu=time.process_time(),
-            commands=ran.ru_utime + ran.ru_stime,
-            slurmctld=ticks / os.sysconf("SC_CLK_TCK"),
-            wall=time.perf_counter(),
-        )
-
-    def turn(self) -> None:
-        """Charge what passed to the stage of now."""
-        now = self._now()
-        stage = self._stages[-1]
-        self.costs[stage] = self.costs.get(stage, Cost()) + (now - self._last)
-        self._last = now
-
-    def of(self, stage: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        def timed(*arguments: Any, **named: Any) -> Any:
-            self.turn()
-            self._stages.append(stage)
-            try:
-                return call(*arguments, **named)
-            finally:
-                self.turn()
-                self._stages.pop()
-
-        return timed
-
-    def taken(self) -> dict[str, Cost]:
-        self.turn()
-        costs, self.costs = self.costs, {}
-        return costs
 
 
 class Timed:
@@ -145,81 +59,6 @@ class Timed:
 
     def __call__(self, *arguments: Any) -> Any:
         return self._clock.of(self._stage, self._it)(*arguments)
-
-
-@contextmanager
-def site(nodes: int) -> Iterator[PrivateCluster]:
-    """A cluster whose nodes have not registered yet."""
-    specs = [NodeSpec(TYPES[i * len(TYPES) // nodes], gpus=8, cpus=16) for i in range(nodes)]
-    with (
-        tempfile.TemporaryDirectory(prefix="hops-bench-") as folder,
-        PrivateCluster(folder, nodes=specs, hollow=True, extra_conf=SETTINGS) as cluster,
-    ):
-        yield cluster
-
-
-@contextmanager
-def hollow_nodes(cluster: PrivateCluster) -> Iterator[None]:
-    """All nodes are up."""
-    words = [
-        f"n:{spec.gpu_type}:{spec.gpus}:{spec.cpus}:{spec.memory_mb}:{len(list(same))}"
-        for spec, same in itertools.groupby(cluster.nodes.values())
-    ]
-    ports = str(cluster.controller_port), str(cluster.node_port)
-    munge = str(cluster.directory / "munge.sock")
-    with subprocess.Popen(
-        [sys.executable, "-m", "bench.scale.nodes", munge, *ports, *words], stdout=subprocess.PIPE
-    ) as process:
-        try:
-            assert process.stdout is not None
-            if not process.stdout.readline():
-                raise RuntimeError("the nodes did not register")
-            cluster.wait_for_nodes()
-            yield
-        finally:
-            process.kill()
-
-
-class Queue:
-    """Jobs of 1 to 16 GPUs, submitted one by one."""
-
-    def __init__(self, cluster: PrivateCluster) -> None:
-        self._cluster = cluster
-        self._numbers = itertools.count()
-        for at in range(WORKLOADS):
-            self._script(at).write_text(f"#!/bin/sh\n# training {at}\ntrap : USR1\nsleep 600\n")
-
-    def _script(self, at: int) -> Path:
-        return self._cluster.directory / f"train-{at}.sh"
-
-    def submit(self, jobs: int) -> None:
-        with ThreadPoolExecutor(SUBMITTERS) as pool:
-            list(pool.map(self._submit, itertools.islice(self._numbers, jobs)))
-
-    def _submit(self, number: int) -> None:
-        at = number % WORKLOADS
-        comment = f"hops:reqs={GPUS[number % len(GPUS)]}"
-        if at % 2:
-            comment += f";workload=w{at}"
-        self._cluster.run(
-            *("sbatch", "--output=/dev/null", "--time=60", f"--comment={comment}"),
-            str(self._script(at)),
-        )
-
-    def restore(self, kept: Path, jobs: int) -> None:
-        """The state of a slurmctld to which so many jobs were submitted: ``kept``, made once."""
-        state = self._cluster.directory / "state"
-        if not kept.exists():
-            self.submit(jobs)
-            self._cluster.stop_slurmctld()
-            shutil.copytree(state, kept)
-        else:
-            self._cluster.stop_slurmctld()
-            for path in kept.glob("*"):
-                if path.name.startswith(("hash.", "job_state", "last_config")):
-                    copy = shutil.copytree if path.is_dir() else shutil.copy2
-                    copy(path, state / path.name)
-        self._cluster.start_slurmctld()
 
 
 def _tables() -> dict[WorkloadName, dict[GpuType, ThroughputTable]]:
@@ -267,11 +106,18 @@ def main() -> None:
         "--changes", type=int, default=20, help="jobs that end and come before each"
     )
     parser.add_argument("--plan-seconds", type=float, default=60.0, help="a plan's time limit")
+    parser.add_argument(
+        "--fill",
+        action="store_true",
+        help="the first ticks release all that they plan, however long that takes",
+    )
     parser.add_argument("--port", choices=[p.value for p in PortName], default="auto")
     parser.add_argument("--state", type=Path, help="keep the submitted jobs here, for the next run")
     args = parser.parse_args()
     if slurm_release() != RELEASE:
         sys.exit("the nodes of this benchmark speak the protocol of Slurm 22.05 only")
+    for end in (signal.SIGINT, signal.SIGTERM):  # in the background a shell has the first ignored
+        signal.signal(end, signal.default_int_handler)
     with site(args.nodes) as cluster, EmbeddedPostgres() as postgres:
         os.environ.update(cluster.env)
         queue = Queue(cluster)
@@ -283,7 +129,7 @@ def main() -> None:
         print(f"{args.jobs} jobs were there in {time.perf_counter() - began:.0f} s", flush=True)
         migrate(postgres.dsn())
         with hollow_nodes(cluster), _controller(args, cluster, postgres.dsn()) as (hopsd, clock):
-            measure(hopsd, clock, cluster, queue, args.rounds, args.changes)
+            measure(hopsd, clock, cluster, queue, args)
 
 
 @contextmanager
@@ -322,42 +168,59 @@ def measure(
     clock: Clock,
     cluster: PrivateCluster,
     queue: Queue,
-    rounds: int,
-    changes: int,
+    args: argparse.Namespace,
 ) -> None:
-    clock.taken()
-    print(controller.tick(), flush=True)
-    _show("First tick", [clock.taken()])
     starting: list[dict[str, Cost]] = []
     later: list[dict[str, Cost]] = []
-    resident = [_resident_mb()]
+    resident: list[float] = []
+
+    def tick(into: list[dict[str, Cost]]) -> None:
+        clock.taken()
+        controller.tick()
+        into.append(clock.taken())
+        resident.append(_resident_mb())
+        cost = sum(into[-1].values(), Cost())
+        figures = " + ".join(f"{figure:.1f}" for figure in cost.figures[:3])
+        told = f"{_result(controller)}; {figures} s in {cost.wall:.0f} s; {resident[-1]:.0f} MB"
+        print(told, flush=True)
+
     with suppress(KeyboardInterrupt):
-        while _put_off(controller):
-            print(f"{controller.tick()}; {_resident_mb():.0f} MB", flush=True)
-            starting.append(clock.taken())
-        resident = [_resident_mb()]
-        for at in range(rounds):
+        with patch("hopsd.slurm.apply.RELEASING_SECONDS", 36000.0) if args.fill else nullcontext():
+            tick(starting)
+            _show("First tick", starting)
+            while _put_off(controller):
+                tick(starting)
+        resident = resident[-1:]
+        for at in range(args.rounds):
             running = cluster.run("squeue", "--noheader", "--states=R", "--format=%A").split()
-            every = max(1, len(running) // changes)
-            if ended := running[at % every :: every][:changes]:
+            every = max(1, len(running) // args.changes)
+            if ended := running[at % every :: every][: args.changes]:
                 cluster.run("scancel", *ended)
-            queue.submit(changes)
-            clock.taken()
-            said = controller.tick()
-            later.append(clock.taken())
-            resident.append(_resident_mb())
-            print(f"{at + 1}: {said}; {resident[-1]:.0f} MB", flush=True)
-    for title, ticks in (("Ticks until all could start", starting), ("Further ticks", later)):
+            queue.submit(args.changes)
+            print(f"{at + 1}: ", end="", flush=True)
+            tick(later)
+    for title, ticks in (("Ticks until all could start", starting[1:]), ("Further ticks", later)):
         if ticks:
             _show(f"{title}, median of {len(ticks)}", ticks)
-    every = max(1, len(later) // 10)
+    every = max(1, len(later) // 20)
     shown = ", ".join(f"{megabytes:.0f}" for megabytes in resident[::every])
     print(f"resident MB, at every {every} of the further ticks: {shown}")
 
 
+def _result(controller: Controller) -> str:
+    """How many starts ended how, and the GPUs in use after them."""
+    result = controller.result
+    if result is None:
+        return "no round"
+    held = sum(job.allocation.gpus for job in result.seen.reading.jobs)
+    gained = sum(o.actual.gpus - o.step.current.gpus for o in result.outcomes if o.actual)
+    counts = Counter(outcome.status.value for outcome in result.outcomes)
+    told = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+    return f"{told or 'no step'}; {held + gained} GPUs in use"
+
+
 def _put_off(controller: Controller) -> bool:
-    outcomes = controller.result.outcomes if controller.result is not None else ()
-    return any(outcome.status is OutcomeStatus.PUT_OFF for outcome in outcomes)
+    return controller.result is not None and bool(controller.result.put_off)
 
 
 def _show(title: str, ticks: Sequence[dict[str, Cost]]) -> None:
@@ -369,9 +232,11 @@ def _show(title: str, ticks: Sequence[dict[str, Cost]]) -> None:
             statistics.median(column) for column in zip(*(c.figures for c in costs), strict=True)
         ]
         total = [a + b for a, b in zip(total, figures, strict=True)]
-        rows.append((stage, *(f"{value:.2f}" for value in figures)))
-    rows.append(("all", *(f"{value:.2f}" for value in total)))
-    show(table(title, ["stage", "CPU s, hopsd", "its commands", "slurmctld", "wall s"], rows))
+        rows.append((stage, *figures, max(c.cpu + c.commands + c.slurmctld for c in costs)))
+    sums = [sum(tick.values(), Cost()) for tick in ticks]
+    rows.append(("all", *total, max(c.cpu + c.commands + c.slurmctld for c in sums)))
+    heads = ["stage", "CPU s, hopsd", "its commands", "slurmctld", "wall s", "most CPU s"]
+    show(table(title, heads, [(name, *(f"{f:.2f}" for f in figures)) for name, *figures in rows]))
 
 
 if __name__ == "__main__":
