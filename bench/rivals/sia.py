@@ -119,7 +119,10 @@ def published(
     Raises:
         InputError: their simulator failed.
     """
-    rows = [row | {"category": "rigid" if rigid else "scale-gpus"} for row in _rows(trace)]
+    # Their categories, "scale-gpus" too, cap a job at the trace's count: elastic jobs have none.
+    category = {"category": "rigid"} if rigid else {}
+    kept = () if rigid else ("--disable_bsz_tuning",)
+    rows = [row | category for row in _rows(trace)]
     with TemporaryDirectory() as temporary:
         played, log = Path(temporary) / "trace.csv", Path(temporary) / "log"
         with played.open("w", encoding="utf-8", newline="") as file:
@@ -127,7 +130,7 @@ def published(
             writer.writeheader()
             writer.writerows(rows)
         done = subprocess.run(
-            [python, "multi_simulator.py", str(played), *POLICY,
+            [python, "multi_simulator.py", str(played), *POLICY, *kept,
              f"--interval={round_seconds:.0f}", f"--output={log}"],
             cwd=folder, capture_output=True, text=True, check=False,
         )  # fmt: skip

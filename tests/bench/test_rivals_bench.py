@@ -171,15 +171,20 @@ import csv, json, sys
 
 given = dict(word.split("=") for word in sys.argv[2:] if "=" in word)
 assert (given["--policy"], given["--interval"]) == ("sia", "60")
+rows = list(csv.DictReader(open(sys.argv[1])))
+# A category caps a job at the trace's count, and alone keeps its batch.
+rigid = all(row.get("category") == "rigid" for row in rows)
+assert rigid or not any("category" in row for row in rows)
+assert rigid != ("--disable_bsz_tuning" in sys.argv)
 jobs = [
     {
         "name": row["name"],
         "submission_time": float(row["time"]),
         "completion_time": None
-        if row["name"] == "ncf-1" and row["category"] == "rigid"
+        if row["name"] == "ncf-1" and rigid
         else float(row["time"]) + 3600.0 * int(row["num_replicas"]),
     }
-    for row in csv.DictReader(open(sys.argv[1]))
+    for row in rows
 ]
 with open(given["--output"], "w") as log:
     for past in ([], jobs):
