@@ -124,14 +124,20 @@ def could_run(job: Job, pools: Pools, sigma: float = DEFAULT_SIGMA) -> bool:
 
 
 class Able:
-    """:func:`could_run` of many jobs on the same pools; see :class:`Sensitivities`."""
+    """:func:`could_run` and :func:`pools_for` of many jobs on the same pools; see
+    :class:`Sensitivities`.
+    """
 
     def __init__(self, pools: Pools, sigma: float = DEFAULT_SIGMA) -> None:
         self._pools, self._sigma, self._rho = pools, sigma, Sensitivities(pools)
 
     def __call__(self, job: Job) -> bool:
+        return any(self.pools(job))
+
+    def pools(self, job: Job) -> Iterator[Pool]:
+        """The pools that could hold the job."""
         rho = None if job.rules == ANYWHERE else self._rho(job)
-        return any(pool.holds(job, rho, self._sigma) for pool in self._pools.values())
+        return (pool for pool in self._pools.values() if pool.holds(job, rho, self._sigma))
 
 
 def _pools_for(job: Job, pools: Pools, sigma: float) -> Iterator[Pool]:

@@ -40,18 +40,19 @@ def sensitivity_on(job: Job, pools: Mapping[GpuType, Sized]) -> float | None:
 
 class Sensitivities:
     """:func:`sensitivity_on` of many jobs on the same pools, worked out once for those with the
-    same speeds. Kept no longer than the jobs are: their tables are told apart by ``id``.
+    same speeds.
     """
 
     def __init__(self, pools: Mapping[GpuType, Sized]) -> None:
         self._pools = pools
-        self._found: dict[tuple[int, float | None], float | None] = {}
+        # With the tables, so that their id is nobody else's.
+        self._found: dict[object, tuple[object, float | None]] = {}
 
     def __call__(self, job: Job) -> float | None:
         key = id(job.throughput), job.sensitivity
         if key not in self._found:
-            self._found[key] = sensitivity_on(job, self._pools)
-        return self._found[key]
+            self._found[key] = job.throughput, sensitivity_on(job, self._pools)
+        return self._found[key][1]
 
 
 def _mean(weighted: Sequence[tuple[int, float]]) -> float | None:

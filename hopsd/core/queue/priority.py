@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import fsum
 
-from hopsd.core.placement.pools import DEFAULT_SIGMA, Pools, pools_for, pools_of
+from hopsd.core.placement.pools import DEFAULT_SIGMA, Able, Pools, pools_of
 from hopsd.core.queue.competing import competing_jobs
 from hopsd.core.queue.overdue import Boost, overdue
 from hopsd.core.speed.throughput import single_gpu
@@ -26,23 +26,23 @@ _NEARLY_DONE = 1e-3
 
 def age_seconds(job: Job, nodes: Sequence[Node]) -> float:
     """A job's expected run time without waiting: given, by eq. 9, or the time limit."""
-    return _age(job, _Alone(pools_of(nodes)))
+    return _age(job, _alone(nodes))
 
 
 def ages(jobs: Sequence[Job], nodes: Sequence[Node]) -> dict[JobId, float]:
     """`age_seconds` of several jobs."""
-    alone = _Alone(pools_of(nodes))
+    alone = _alone(nodes)
     return {job.id: _age(job, alone) for job in jobs}
 
 
 class _Alone:
     """Speed of one GPU in each pool that a job could run on; computed once per set of tables."""
 
-    def __init__(self, pools: Pools, sigma: float = DEFAULT_SIGMA) -> None:
-        self._sigma = sigma
+    def __init__(self, pools: Pools, sigma: float) -> None:
         self.gpus = sum(pool.gpus for pool in pools.values())
-        self._pools = pools
-        self._known: dict[object, list[tuple[int, float]]] = {}
+        self._able = Able(pools, sigma)
+        # With the tables, so that their id is nobody else's.
+        self._known: dict[object, tuple[object, list[tuple[int, float]]]] = {}
 
     def speeds(self, job: Job) -> list[tuple[int, float]]:
         """``(GPUs, samples per second of one)`` for every pool that the job could run on."""
@@ -51,10 +51,25 @@ class _Alone:
             key = id(job.throughput), job.reqs, job.rules, job.sensitivity
         known = self._known.get(key)
         if known is None:
-            able = pools_for(job, self._pools, self._sigma)
-            known = [(pool.gpus, single_gpu(job, pool.gpu_type)) for pool in able]
+            able = self._able.pools(job)
+            known = job.throughput, [(pool.gpus, single_gpu(job, pool.gpu_type)) for pool in able]
             self._known[key] = known
-        return known
+        return known[1]
+
+
+_newest: tuple[tuple[Node, ...], float, _Alone] | None = None
+
+
+def _alone(nodes: Sequence[Node], sigma: float = DEFAULT_SIGMA) -> _Alone:
+    """Made once for the nodes of a snapshot: a plan asks for its jobs' ages several times."""
+    global _newest  # noqa: PLW0603
+    known = _newest
+    if known is not None and known[0] is nodes and known[1] == sigma:
+        return known[2]
+    alone = _Alone(pools_of(nodes), sigma)
+    if isinstance(nodes, tuple):
+        _newest = nodes, sigma, alone
+    return alone
 
 
 @lru_cache(maxsize=4096)
@@ -212,7 +227,7 @@ def priorities(
 
     ``present``: jobs that share the cluster (N of finish-time fairness), default: ``jobs``.
     """
-    alone = _Alone(pools_of(nodes), settings.sigma)
+    alone = _alone(nodes, settings.sigma)
     situation = _Situation(now, alone, len(jobs) if present is None else present)
     formula = _FORMULAS[settings.priority]
     return {
@@ -246,7 +261,7 @@ def boosts(snapshot: Snapshot, order: Sequence[Job], settings: PlanSettings) -> 
     """The overdue jobs of ``order``, where a factor comes before the time waited."""
     if settings.priority not in _FIRST:
         return {}
-    alone = _Alone(pools_of(snapshot.nodes), settings.sigma)
+    alone = _alone(snapshot.nodes, settings.sigma)
     expected = {job.id: _age(job, alone) for job in snapshot.jobs}
     return overdue(snapshot, order, expected, settings)
 
