@@ -7,10 +7,11 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import NoReturn
 
 from hops_profiler import startup
-from hops_profiler.launch import place, rendezvous
+from hops_profiler.launch import dynamo, place, rendezvous
 from hops_profiler.launch.options import Options, parse
 from hops_profiler.launch.place import Place
 from hops_profiler.launch.preload import preload
@@ -84,11 +85,14 @@ def _start(options: Options, here: Place) -> int:
         # As torchrun does; PyTorch reads it when it is imported.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
     world = _world(options, here, nodes, count)
-    reason = preload() if options.python else "not a Python script"
+    restarts = options.restarts if nodes == 1 else 0
+    alone = count == 1 and not restarts
+    reason = preload(alone=alone) if options.python else "not a Python script"
     if reason:
         _say(f"every rank starts as a process of its own: {reason}")
-    restarts = options.restarts if nodes == 1 else 0
-    if count == 1 and not restarts:
+    if alone:
+        if not reason:
+            dynamo.postpone(None if options.module else Path(options.arguments[0]))
         # Nobody to supervise: a fork would copy the pages that the rank touches, at its end all.
         os.environ.update(_environment(world, here, options, 0, count, world.offset))
         _train(options, imported=not reason)

@@ -8,12 +8,12 @@ import os
 import sys
 from pathlib import Path
 
-_SLOW = ("torch", "torch._dynamo")
-"""``torch._dynamo`` is imported by the first optimizer: 1.4 s on two cores."""
 
-
-def preload() -> str:
+def preload(*, alone: bool = False) -> str:
     """Import PyTorch; returns why ranks must be separate processes, "" if they may be forked.
+
+    ``alone``: this process becomes the only rank. Otherwise ``torch._dynamo``, which the first
+    optimizer would import, is imported for all: 0.9 s of processor time.
 
     A fork keeps only the calling thread. numpy's OpenBLAS stops its threads before a fork; other
     pools and CUDA contexts do not survive one.
@@ -24,20 +24,19 @@ def preload() -> str:
     collects = gc.isenabled()
     gc.disable()
     try:
-        return _preload()
+        return _preload(alone)
     finally:
         gc.freeze()
         if collects:
             gc.enable()
 
 
-def _preload() -> str:
+def _preload(alone: bool) -> str:
     _import("numpy")
     before = _threads()
-    for name in _SLOW:
-        problem = _import(name)
-        if problem:
-            return problem
+    problem = _import("torch") or ("" if alone else _import("torch._dynamo"))
+    if problem:
+        return problem
     _choose_store()
     if sys.modules["torch"].cuda.is_initialized():
         return "CUDA has been initialised"
