@@ -90,7 +90,8 @@ def solve_large(
         if len(program.value) <= _WHOLE_MAX and not _enough(program, choice, bound, task):
             choice, bound = _prove(program, choice, prices, task)
         tight: ItemPrices = prices
-        for step in _steps(program, ends, prices, value(choice), task, turns, cutting):
+        plan = partial(_start, ends, warm=_is_warm(program, start))
+        for step in _steps(program, ends, plan, prices, value(choice), task, turns, cutting):
             if _enough(program, choice, bound, task):
                 break
             found = step(program, parts, prices, value(choice), task)
@@ -160,9 +161,15 @@ _Step = Callable[[Program, ColumnGroups, Prices, float, Task], Tightened]
 """Looks for prices or a choice that are better than some known, and than a value."""
 
 
+def _is_warm(program: Program, start: Ints | None) -> bool:
+    """Whether the last plan's jobs hold most GPUs."""
+    return start is not None and 2 * program.gpus(start) >= program.idle.sum()
+
+
 def _steps(
     program: Program,
     ends: _Ends,
+    start: _Step,
     prices: Prices,
     value: float,
     task: Task,
@@ -175,7 +182,6 @@ def _steps(
     On equal servers that are short of GPUs only and hold no even shapes, passes over a class plan
     take less time than the cuts (2,048 idle GPUs: 2.7 instead of 6 s).
     """
-    start = partial(_start, ends)
     if turns == 0:
         return (start,)
     if cutting is not None:
@@ -294,9 +300,21 @@ def _passes(
 
 
 def _start(
-    ends: _Ends, program: Program, parts: ColumnGroups, prices: Prices, _: float, task: Task
+    ends: _Ends,
+    program: Program,
+    parts: ColumnGroups,
+    prices: Prices,
+    _: float,
+    task: Task,
+    *,
+    warm: bool,
 ) -> Tightened:
-    """The plan of the class program or of a dive, whichever there is; the better one first."""
+    """The plan of the class program or of a dive, whichever there is; the better one first. None
+    where it would be a class plan but the last plan is there: passes over that take a third less
+    time in all, for the same gap (500 jobs on 512 GPUs).
+    """
+    if warm and ends is _Ends.APART:
+        return Tightened(prices)
 
     def dive() -> Ints | None:
         return dive_at_prices(program, prices, _share_of(task, _DIVE))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from time import sleep
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,9 @@ from programs import program_of
 from hopsd.model.arrays import Floats
 from hopsd.model.plan import PlanSettings, RoundInfo, Snapshot
 from hopsd.policies.hops.policy import plan
+from hopsd.solver import large
 from hopsd.solver.backend.model import Answer, Model
+from hopsd.solver.search.cutting_patterns import class_program
 from hopsd.solver.solve import solve
 
 
@@ -64,6 +67,30 @@ def started(asked: Snapshot) -> Snapshot:
         ),
         round=RoundInfo(first=True, seconds=1800.0),
     )
+
+
+def test_a_class_program_is_solved_only_where_few_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its second of CPU was half of a further round's plan, which ended with the same gap."""
+    solved = []
+
+    def counted(*given: Any) -> Any:
+        solved.append(given)
+        return class_program(*given)
+
+    monkeypatch.setattr(large, "class_program", counted)
+    asked = snapshot(0, servers=64, jobs=90, factors=False)
+    idle = tuple(replace(node, gpus=8, idle=8) for node in asked.nodes)
+    even = tuple(
+        replace(job, reqs=tuple(r for r in (1, 2, 4, 8) if r <= max(job.reqs)))
+        for job in asked.jobs
+    )
+    cold = replace(asked, nodes=idle, jobs=even)
+    plan(cold, PlanSettings(gap=0.0, effort=0))
+    assert solved
+    warm = started(cold)
+    solved.clear()
+    plan(warm, PlanSettings(gap=0.0, effort=0))
+    assert not solved
 
 
 @pytest.mark.parametrize("seed", range(4))
