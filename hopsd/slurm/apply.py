@@ -19,7 +19,7 @@ from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.slurm.adapter import Adapter
 from hopsd.slurm.place import RELEASING_SECONDS, VACATED_SECONDS, Placer, Result
 from hopsd.slurm.vacate import died_of_warning, vacate
-from hopsd.slurm.watch import ApplySettings, Watch, refusals
+from hopsd.slurm.watch import ApplySettings, Jobs, Watch, refusals
 
 _LEAVING = frozenset({StepKind.PREEMPT, StepKind.MOVE})
 
@@ -42,6 +42,7 @@ class SlurmPort:
         self._settings = settings or ApplySettings()
         self._watch = Watch(adapter, self._settings.poll_seconds, clock, monotonic, sleep)
         self._placer = Placer(adapter, self._watch, self._settings)
+        self._seen: Reading | None = None  # None once anything was asked since
 
     @property
     def name(self) -> str:
@@ -62,32 +63,41 @@ class SlurmPort:
         results: dict[JobId, Result] = {}
         left: dict[JobId, float] = {}
         self._await_ends([step.job for step in steps if step.kind is StepKind.REQUEUE])
-        seen = self._adapter.read()
-        todo = self._judge(steps, results, self._settle, seen)
+        jobs = self._look(steps)
+        todo = self._judge(steps, results, self._settle, jobs)
         leaving = [step.job for step in todo if step.kind in _LEAVING]
         if leaving:
-            results |= self._started_elsewhere(todo, leaving, until, seen)
+            results |= self._started_elsewhere(todo, leaving, until, jobs)
             todo = [step for step in todo if step.job not in results]
             vacated = vacate(self._adapter, self._watch, self._settings, leaving)
-            seen = self._adapter.read()
+            jobs = self._look(todo)
             todo = self._judge(
-                todo, results, lambda s, j: self._vacated(s, j, vacated.errors), seen
+                todo, results, lambda s, j: self._vacated(s, j, vacated.errors), jobs
             )
             left = vacated.left
             until = self._watch.ticks() + VACATED_SECONDS
             todo.sort(key=lambda step: step.job not in left)  # who was stopped restarts first
-        results |= self._placer.start(todo, left, until, seen)
+        results |= self._placer.start(todo, left, until, self._seen)
         seconds = self._watch.ticks() - begun
         return [_outcome(s, results[s.job], seconds, left.get(s.job)) for s in steps]
 
+    def _look(self, steps: Sequence[Step]) -> Jobs:
+        """The jobs as they are now. With the nodes, which for up to 30 s after its start slurmctld
+        cannot tell, only where one of ``steps`` goes to some.
+        """
+        self._seen = None
+        if not any(step.target for step in steps):
+            return self._watch.jobs()
+        self._seen = self._adapter.read()
+        return {job.id: job for job in self._seen.jobs}
+
     def _started_elsewhere(
-        self, todo: Sequence[Step], leaving: Collection[JobId], until: float, seen: Reading
+        self, todo: Sequence[Step], leaving: Collection[JobId], until: float, jobs: Jobs
     ) -> dict[JobId, Result]:
         """Start what goes to nodes that nobody has to leave: the grace of some jobs keeps no other
         from idle GPUs. What fails may need what they leave, such as its user's limit: it is tried
         again after them.
         """
-        jobs = {job.id: job for job in seen.jobs}
         vacating = {node for job in leaving for node in jobs[job].allocation.nodes}
         results = self._placer.start(
             [
@@ -97,7 +107,7 @@ class SlurmPort:
             ],
             {},
             until,
-            seen,
+            self._seen,
         )
         return {
             job: result
@@ -121,10 +131,9 @@ class SlurmPort:
         steps: Sequence[Step],
         results: dict[JobId, Result],
         judge: Callable[[Step, JobReading], Result | None],
-        seen: Reading,
+        jobs: Jobs,
     ) -> list[Step]:
-        """Judge every step by what was just ``seen``; returns those without a result yet."""
-        jobs = {job.id: job for job in seen.jobs}
+        """Judge every step by its job, just read; returns those without a result yet."""
         for step in steps:
             job = jobs.get(step.job)
             over = job is None or (job.state.finished and step.kind is not StepKind.REQUEUE)
@@ -229,6 +238,7 @@ class SlurmPort:
 
     def _asked(self, job: JobReading, request: Callable[[], None]) -> Result:
         errors: dict[JobId, str] = {}
+        self._seen = None  # it may take its time, and what was read is changed
         with refusals(errors, job.id):
             request()
         return _failed(job, errors[job.id]) if errors else Result(OutcomeStatus.DONE)

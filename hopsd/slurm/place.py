@@ -61,6 +61,9 @@ HELD_MEANWHILE = "its owner or an operator holds it"
 # reasons are taken for lasting only after this time.
 _CYCLE_SECONDS = 6.0
 
+# Between two readings of results, so many times what one takes: 0.15 s on a small cluster.
+_RESTS_PER_READING = 3
+
 # Slurm's reasons (22.05 to 26.05) that waiting does not change. Priority and Resources do change
 # while a job that leaves still cleans up; BeginTime and Dependency are checked earlier.
 _LASTING = (
@@ -136,9 +139,10 @@ class Placer:
         self._overlooked: set[JobId] = set()
 
     def start(
-        self, steps: Iterable[Step], left: Mapping[JobId, float], until: float, seen: Reading
+        self, steps: Iterable[Step], left: Mapping[JobId, float], until: float, seen: Reading | None
     ) -> dict[JobId, Result]:
-        """Start jobs that are pending and eligible, the first ones first, as just ``seen``.
+        """Start jobs that are pending and eligible, the first ones first, as just ``seen`` if they
+        were.
 
         ``left``: when some left their last nodes. They are not put off for want of time.
         ``until``: the tick after which others are, except the first few.
@@ -147,7 +151,8 @@ class Placer:
         starting: dict[JobId, _Starting] = {}
         results: dict[JobId, Result] = {}
         progress: float | None = None
-        reading: Reading | None = seen
+        reading = seen
+        looked: set[JobId] = set()
         timeout = self._settings.start_timeout_seconds
         room = _AT_ONCE
         while waiting or starting:
@@ -181,7 +186,7 @@ class Placer:
                     if released:
                         progress = self._watch.ticks()
             if starting and progress is not None:
-                settled = self._settled(starting, progress + timeout)
+                settled = self._settled(starting, progress + timeout, looked)
                 results |= settled
                 if any(result.status is OutcomeStatus.DONE for result in settled.values()):
                     progress = self._watch.ticks()
@@ -192,30 +197,38 @@ class Placer:
             room = max(_AT_ONCE, len(done) // 2)
         return results
 
-    def _settled(self, starting: Mapping[JobId, _Starting], deadline: float) -> dict[JobId, Result]:
+    def _settled(
+        self, starting: Mapping[JobId, _Starting], deadline: float, looked: set[JobId]
+    ) -> dict[JobId, Result]:
         """The results of the first of ``starting`` to have one, half of them if that is soon; at
-        ``deadline``, of all. None where their nodes were looked at in vain.
+        ``deadline``, of all. None where nodes were looked at in vain: those of jobs in ``looked``
+        are not again.
         """
         ticks = self._watch.ticks
-        soon = ticks() + _CYCLE_SECONDS
+        soon = ticks() + min(_CYCLE_SECONDS, _RESTS_PER_READING * self._watch.reading_seconds)
+
+        def passed_over(now: Jobs) -> dict[JobId, _Starting]:
+            """What has a reason that should have passed, and may have lost its GPUs."""
+            return {
+                job: s
+                for job, s in starting.items()
+                if job not in looked and ticks() >= s.patient_until
+                if job in now and now[job].reason and s.waits(now[job], ticks())
+            }
 
         def to_be_read(now: Jobs) -> bool:
             """What started can wait to be read with others, not what is to be held again."""
             over = [job for job, s in starting.items() if not s.waits(now.get(job), ticks())]
             begun = [job for job in over if job in now and now[job].state in _HOLDING]
             late = ticks() >= soon or 2 * len(over) >= len(starting)
-            return bool(over) and (late or len(begun) < len(over))
+            return bool((over and (late or len(begun) < len(over))) or passed_over(now))
 
-        moments = [s.patient_until for s in starting.values() if s.patient_until > ticks()]
-        look = min([*moments, *(s.latest for s in starting.values()), deadline])
+        look = min([*(s.latest for s in starting.values()), deadline])
         seen = self._watch.until(starting, to_be_read, max(0.0, look - ticks()))
         now = ticks()
-        passed_over = {
-            job: start
-            for job, start in starting.items()
-            if job in seen and seen[job].reason and start.waits(seen[job], now)
-        }
-        lost = self._lost(passed_over) if passed_over and look <= now < deadline else frozenset()
+        suspects = passed_over(seen) if now < deadline else {}
+        lost = self._lost(suspects) if suspects else frozenset()
+        looked.update(suspects)
         return {
             job: self._read_back(start, seen.get(job), busy=now < deadline)
             for job, start in starting.items()

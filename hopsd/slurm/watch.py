@@ -62,6 +62,8 @@ class Watch:
         self._monotonic = monotonic
         self._sleep = sleep
         self._rested = -inf
+        self.reading_seconds = 0.0
+        """What the last full reading of the jobs took."""
 
     def now(self) -> float:
         """The wall-clock time, for display: it may be changed at any moment."""
@@ -79,8 +81,11 @@ class Watch:
 
     def jobs(self) -> Jobs:
         """The hops jobs by id."""
+        begun = self._monotonic()
         with self._looking():
-            return {job.id: job for job in self._adapter.jobs()}
+            seen = {job.id: job for job in self._adapter.jobs()}
+        self.reading_seconds = self._monotonic() - begun
+        return seen
 
     def until(self, jobs: Collection[JobId], holds: Callable[[Jobs], bool], seconds: float) -> Jobs:
         """Poll until ``holds`` is true of ``jobs`` or ``seconds`` have passed; returns all hops

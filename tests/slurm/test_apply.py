@@ -881,6 +881,13 @@ def test_those_that_start_one_after_the_other_are_read_back_together(slurm: Fake
     """A reading of 15,000 jobs takes seconds: each that started was read back when it had."""
     jobs = [slurm.add(i) for i in range(20)]
     in_turn(slurm, 0.5)
+    read_jobs = slurm.jobs
+
+    def slow() -> Sequence[JobReading]:
+        slurm.sleep(2.0)
+        return read_jobs()
+
+    slurm.jobs = slow  # type: ignore[method-assign]
     outcomes = port(slurm).apply([start(job, **{f"n{int(job) // 8}": 1}) for job in jobs])
     assert statuses(outcomes) == [OutcomeStatus.DONE] * 20
     assert slurm.readings <= 8
@@ -907,6 +914,76 @@ def test_nodes_are_not_read_for_jobs_that_slurm_has_not_looked_at(slurm: FakeSlu
     slurm.read = counted  # type: ignore[method-assign]
     assert statuses(port(slurm).apply([start(job, n0=1)])) == [OutcomeStatus.DONE]
     assert len(nodes_read) == 1
+
+
+def test_gpus_lost_before_slurm_looked_are_noticed_when_it_has(slurm: FakeSlurm) -> None:
+    """They were looked at six seconds after the release, or not at all."""
+    job = slurm.add(1)
+    place = slurm.place
+
+    def quicker(placement: Placement) -> None:
+        place(placement)
+        slurm.nodes = (replace(slurm.nodes[0], foreign_gpus=7), *slurm.nodes[1:])
+
+    slurm.place = quicker  # type: ignore[method-assign]
+    slurm.begins = {job: 8.0}
+    slurm._run = lambda j: slurm.change(j, reason="Resources")  # type: ignore[method-assign]
+    assert statuses(port(slurm).apply([start(job, n0=2)])) == [OutcomeStatus.FAILED]
+    assert slurm.now < 1012.0
+
+
+def test_a_short_run_is_told_as_started(slurm: FakeSlurm) -> None:
+    """Its result waited six seconds for others; by then it had ended."""
+    jobs = [slurm.add(i) for i in range(8)]
+    slurm.begins = dict.fromkeys(jobs[1:], 1e9)
+    run = slurm._run
+
+    def end(job: JobId) -> None:
+        slurm.change(job, state=SlurmState.COMPLETED, allocation=Allocation())
+
+    def short(job: JobId) -> None:
+        run(job)
+        slurm.later.append((slurm.now + 4.0, lambda: end(job)))
+
+    slurm._run = short  # type: ignore[method-assign]
+    outcomes = port(slurm).apply([start(job, n0=1) for job in jobs])
+    assert outcomes[0].status is OutcomeStatus.DONE
+
+
+def test_many_holds_before_a_start_do_not_make_it_stale(slurm: FakeSlurm) -> None:
+    """A node drains meanwhile: the start was released on it."""
+    held = [slurm.add(i, hold=Hold.NONE) for i in range(100)]
+    job = slurm.add(200)
+    quick = slurm.hold
+
+    def slow(job: JobId, begin: float = 0.0) -> None:
+        quick(job, begin)
+        slurm.sleep(0.1)
+
+    def drain() -> None:
+        slurm.nodes = (replace(slurm.nodes[0], usable=False), *slurm.nodes[1:])
+
+    slurm.hold = slow  # type: ignore[method-assign]
+    slurm.later.append((1005.0, drain))
+    port(slurm).apply([*map(hold, held), start(job, n0=2)])
+    assert "release" not in slurm.writes()
+
+
+def test_a_pending_job_is_held_once(slurm: FakeSlurm) -> None:
+    job = slurm.add(1, hold=Hold.NONE)
+    port(slurm).apply([start(job, n0=2)])
+    assert slurm.writes() == ["hold", "place", "release"]
+
+
+def test_steps_that_start_nothing_need_no_nodes(slurm: FakeSlurm) -> None:
+    """slurmctld has just started: it knows its jobs, and not yet its nodes."""
+
+    def unheard() -> Reading:
+        raise SlurmUnavailableError("slurmctld has not heard from n1")
+
+    slurm.read = unheard  # type: ignore[method-assign]
+    outcomes = port(slurm).apply([preempt(slurm.running(1, n0=2))])
+    assert statuses(outcomes) == [OutcomeStatus.DONE]
 
 
 @pytest.mark.parametrize("seen", [None, SlurmState.RUNNING])
