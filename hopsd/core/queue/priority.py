@@ -57,19 +57,22 @@ class _Alone:
         return known[1]
 
 
-_newest: tuple[tuple[Node, ...], float, _Alone] | None = None
+_newest: tuple[tuple[Node, ...], dict[float, _Alone]] = (), {}
 
 
 def _alone(nodes: Sequence[Node], sigma: float = DEFAULT_SIGMA) -> _Alone:
-    """Made once for the nodes of a snapshot: a plan asks for its jobs' ages several times."""
+    """Made once for the nodes of a snapshot: a plan asks for its jobs' ages several times, under
+    up to three values of sigma.
+    """
     global _newest  # noqa: PLW0603
-    known = _newest
-    if known is not None and known[0] is nodes and known[1] == sigma:
-        return known[2]
-    alone = _Alone(pools_of(nodes), sigma)
-    if isinstance(nodes, tuple):
-        _newest = nodes, sigma, alone
-    return alone
+    if not isinstance(nodes, tuple):
+        return _Alone(pools_of(nodes), sigma)
+    if _newest[0] is not nodes:
+        _newest = nodes, {}
+    known = _newest[1]
+    if sigma not in known:
+        known[sigma] = _Alone(pools_of(nodes), sigma)
+    return known[sigma]
 
 
 @lru_cache(maxsize=4096)
