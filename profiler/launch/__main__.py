@@ -91,8 +91,8 @@ def _start(options: Options, here: Place) -> int:
     if reason:
         _say(f"every rank starts as a process of its own: {reason}")
     if alone:
-        if not reason:
-            dynamo.postpone(None if options.module else Path(options.arguments[0]))
+        if not reason and not options.module:
+            dynamo.postpone(Path(options.arguments[0]))
         # Nobody to supervise: a fork would copy the pages that the rank touches, at its end all.
         os.environ.update(_environment(world, here, options, 0, count, world.offset))
         _train(options, imported=not reason)

@@ -18,7 +18,7 @@ from importlib.machinery import PathFinder, SourceFileLoader
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,27 +28,29 @@ _NAME = "torch._dynamo"
 _KEPT = "__dynamo_disable"
 """Where PyTorch keeps what ``torch._dynamo.disable`` makes of a function."""
 _ANSWERS = "_hops_dynamo"
-_WORDS = (b"_dynamo", b"torch.compile", b"sys.modules")
-"""A script with one of them may notice, or needs it anyway."""
+_WORDS = (b"_dynamo", b"torch.compile", b"sys.modules", b"\0")
+"""A script with one of them may notice, or needs it anyway; nothing can be told of an archive."""
 _MAKERS = (
     ("torch._compile", "_disable_dynamo"),
     ("torch.optim.optimizer", "_use_grad_for_differentiable"),
 )
 """Decorators whose functions import it."""
+_UNASKED = ("ctypes.util", "ctypes.wintypes")
+"""What comes with it, and scripts may use without importing it."""
 _CHECKPOINTS = ("_get_user_allowed_globals", "_get_safe_globals", "_clear_safe_globals")
 """What :func:`torch.load` accepts; the import adds classes of distributed tensors."""
 
 
-def postpone(script: Path | None) -> None:
+def postpone(script: Path) -> None:
     """Leave it out, once PyTorch is imported.
 
-    ``script``: if it speaks of the compiler or of all modules, its optimizers import it as ever.
+    ``script``: if it names the compiler or the list of modules, its optimizers import it as ever.
     """
     spec = None if _NAME in sys.modules else find_spec(_NAME)
     if spec is None or type(spec.loader) is not SourceFileLoader:
         return
     with contextlib.suppress(OSError):
-        text = script.read_bytes() if script is not None else b""
+        text = script.read_bytes()
         if not any(word in text for word in _WORDS):
             _Postponed().wait()
 
@@ -57,11 +59,11 @@ class _Postponed:
     """Until it is imported, which this sees as an import hook."""
 
     def __init__(self) -> None:
+        self._asked = False
         self._restore: list[Callable[[], object]] = []
-        self._disabled: dict[Any, tuple[tuple[Any, ...], dict[str, Any]]] = {}
+        self._disabled: dict[Any, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {}
 
     def wait(self) -> None:
-        importlib.import_module("ctypes.util")  # comes with it: scripts may use it unimported
         sys.meta_path.insert(0, self)
         os.register_at_fork(before=_finish)
         setattr(sys.modules["torch"], _ANSWERS, _Answers(self))
@@ -69,44 +71,73 @@ class _Postponed:
             code = function.__code__
             function.__code__ = _answered(code)
             self._restore.append(functools.partial(setattr, function, "__code__", code))
-        self._catch_submodules()
-        self._catch_checkpoints()
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, _: Any = None) -> Any:
-        """As others find it; to load it tells us."""
-        spec = PathFinder.find_spec(name, path) if name == _NAME else None
-        if spec is None:
+        """As others find it; to load it tells us. Where a program imports more of PyTorch after
+        its optimizer, the import is made up for first: it may bring that along, and more.
+        """
+        if not name.startswith("torch.") or name in sys.modules:
             return None
-        loader: Any = spec.loader
-        loader.exec_module = functools.partial(self._execute, loader)
+        if _NAME in sys.modules:  # somebody's hook has loaded it
+            self._end()
+            return None
+        if name != _NAME and (not self._asked or _importer() == "torch"):
+            return None
+        spec = PathFinder.find_spec(name, path)
+        if spec is None or not isinstance(spec.loader, SourceFileLoader):
+            return None
+        own: Any = spec.loader  # its attributes go before its class's
+        if name == _NAME:
+            own.exec_module = functools.partial(self._execute, own)
+        else:
+            own.create_module = functools.partial(_import_before, own)
         return spec
 
     def _execute(self, loader: Any, module: ModuleType) -> None:
         del loader.exec_module  # of this instance: the class's is back
-        with contextlib.suppress(ValueError):
-            sys.meta_path.remove(self)
-        while self._restore:  # before: it remembers functions by their code
-            self._restore.pop()()
-        try:
-            loader.exec_module(module)
-        except BaseException:
-            for function in self._kept():
-                delattr(function, _KEPT)
-            raise
-        for function in self._kept():
-            options, named = self._disabled[function]
+        kept = self._end()  # before: it remembers functions by their code
+        loader.exec_module(module)
+        for function in kept:
+            _, options, named = self._disabled[function]
             setattr(function, _KEPT, module.disable(function, *options, **named))
 
-    def _kept(self) -> list[Any]:
-        """Functions that stand where PyTorch keeps what is made of them."""
-        return [each for each in list(self._disabled) if getattr(each, _KEPT, None) is each]
+    def _end(self) -> list[Any]:
+        """PyTorch is what it was. The functions that were called meanwhile. Threads may meet."""
+        with contextlib.suppress(ValueError):
+            sys.meta_path.remove(self)
+        restore, self._restore = self._restore, []
+        for each in reversed(restore):
+            each()
+        kept = []
+        for function, (call, _, _) in list(self._disabled.items()):
+            if getattr(function, _KEPT, None) is call:
+                vars(function).pop(_KEPT, None)
+                kept.append(function)
+        return kept
+
+    def ask(self) -> Any:
+        """The module if it has been imported. Plain Python would import it now."""
+        if _NAME in sys.modules:
+            self._end()
+            return importlib.import_module(_NAME)
+        if not self._asked:
+            self._asked = True
+            for name in _UNASKED:
+                importlib.import_module(name)
+            self._catch_submodules()
+            self._catch_checkpoints()
+        return None
 
     def disable(self, function: Any, *options: Any, **named: Any) -> Any:
         """As its function: PyTorch keeps what it gets, which is replaced after the import."""
-        if _NAME in sys.modules:
-            return importlib.import_module(_NAME).disable(function, *options, **named)
-        self._disabled[function] = options, named
-        return function
+        module = self.ask()
+        if module is not None:
+            return module.disable(function, *options, **named)
+
+        def call(*args: Any, **kwargs: Any) -> Any:  # a frame, which warnings count
+            return function(*args, **kwargs)
+
+        return self._disabled.setdefault(function, (call, options, named))[0]
 
     def _catch_submodules(self) -> None:
         """Its import brings other packages' submodules along, which scripts may use
@@ -133,7 +164,7 @@ class _Postponed:
             if names.get(name) is not by:  # somebody else has replaced it, too
                 return
             if before is None:
-                del names[name]
+                names.pop(name, None)
             else:
                 names[name] = before
 
@@ -146,20 +177,28 @@ class _Answers:
 
     def __init__(self, postponed: _Postponed) -> None:
         self.disable = postponed.disable
-        self.graph_break = _nothing
-        self.utils = _Utilities()
+        self.utils = _Utilities(postponed)
+        self._postponed = postponed
+
+    def graph_break(self, *args: Any, **kwargs: Any) -> None:
+        module = self._postponed.ask()
+        if module is not None:
+            module.graph_break(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(importlib.import_module(_NAME), name)
 
 
 class _Utilities:
+    def __init__(self, postponed: _Postponed) -> None:
+        self._postponed = postponed
+
     def get_optimize_ddp_mode(self) -> str:
         """Its default, until there is a setting."""
-        if _NAME in sys.modules:
-            mode: str = importlib.import_module(f"{_NAME}.utils").get_optimize_ddp_mode()
-            return mode
-        return "ddp_optimizer"
+        if self._postponed.ask() is None:
+            return "ddp_optimizer"
+        mode: str = importlib.import_module(f"{_NAME}.utils").get_optimize_ddp_mode()
+        return mode
 
     def __getattr__(self, name: str) -> Any:
         return getattr(importlib.import_module(f"{_NAME}.utils"), name)
@@ -200,17 +239,15 @@ def _answered(code: CodeType) -> CodeType:
 
 
 def _submodule(package: ModuleType, name: str) -> Any:
-    frame = sys._getframe().f_back
-    asks = str(frame.f_globals.get("__name__")) if frame else ""
-    # `from torch.distributed import fsdp` asks first, and then imports it. PyTorch itself
-    # imports what it needs, and asks for what is just being imported.
-    ours = asks.partition(".")[0] in ("importlib", "torch")
-    if not ours and _can_be_imported(f"{package.__name__}.{name}"):
+    # `from torch.distributed import fsdp` asks first, and then imports it; `import *` lists the
+    # package if it has no __all__.
+    imports = _package(sys._getframe(1)) == "importlib"
+    if name == "__all__" or (not imports and _can_be_imported(f"{package.__name__}.{name}")):
         importlib.import_module(_NAME)
     if name in vars(package):
         return vars(package)[name]
     raise AttributeError(
-        f"module {package.__name__!r} has no attribute {name!r}", name=name, obj=package
+        f"module '{package.__name__}' has no attribute '{name}'", name=name, obj=package
     )
 
 
@@ -222,18 +259,41 @@ def _can_be_imported(name: str) -> bool:
         return False
 
 
+def _importer() -> str:
+    """The package whose import is under way in our caller."""
+    frame = sys._getframe(2)
+    while _package(frame) == "importlib" and frame.f_back:
+        frame = frame.f_back
+    return _package(frame)
+
+
+def _package(frame: FrameType) -> str:
+    """The top-level one whose code it runs."""
+    return str(frame.f_globals.get("__name__")).partition(".")[0]
+
+
+def _import_before(loader: Any, spec: Any) -> Any:
+    """Plain Python has imported it before this module, and may have loaded this one by it."""
+    del loader.create_module
+    _try()
+    module = sys.modules.get(spec.name)
+    if module is None:
+        return loader.create_module(spec)
+    loader.exec_module = lambda _: delattr(loader, "exec_module")
+    return module
+
+
 def _after_import(function: Callable[..., Any]) -> Any:
-    with contextlib.suppress(Exception):  # who loads a checkpoint need not have a compiler
-        importlib.import_module(_NAME)
+    _try()
     return function()
+
+
+def _try() -> None:
+    with contextlib.suppress(Exception):  # who does not compile need not have a compiler
+        importlib.import_module(_NAME)
 
 
 def _finish() -> None:
     """Wait for a thread that imports it: a fork would keep its locks, but not the thread."""
     if _NAME in sys.modules:
-        with contextlib.suppress(Exception):
-            importlib.import_module(_NAME)
-
-
-def _nothing(*_: object, **__: object) -> None:
-    """What a compiler's own functions do where none has been imported."""
+        _try()

@@ -95,6 +95,99 @@ def test_a_script_that_asks_whether_it_is_imported_hears_what_python_says(tmp_pa
     assert launched == plain == "False False\nTrue True\n"
 
 
+OPTIMIZER = """
+import torch, warnings
+weight = torch.nn.Parameter(torch.ones(2))
+warnings.simplefilter("ignore")
+torch.optim.SGD([weight]).zero_grad()
+"""
+LATER = {
+    "attribute PyTorch uses": """
+        import torch.distributed
+        from torch.nn.parallel.distributed import DistributedDataParallel, _MixedPrecision
+        torch.distributed.init_process_group("gloo")
+        precision = _MixedPrecision(param_dtype=torch.bfloat16)
+        DistributedDataParallel(torch.nn.Linear(2, 2), mixed_precision=precision)
+        print("made")
+        """,
+    "package": """
+        import torch.distributed.tensor
+        print(torch.distributed.tensor.parallel.ColwiseParallel)
+        """,
+    "module that comes with it": """
+        import torch.distributed.fsdp.wrap as wrap
+        from importlib import import_module, reload
+        print(wrap.__spec__.loader.name, torch.distributed.fsdp.wrap is wrap is reload(wrap))
+        print(import_module("torch.distributed.fsdp").FullyShardedDataParallel)
+        """,
+    "all of a package": """
+        from torch.distributed import *
+        print(fsdp.__name__, tensor.__name__)
+        """,
+    "standard library": """
+        import ctypes
+        print(ctypes.util.__name__, ctypes.wintypes.DWORD)
+        """,
+    "missing attribute": """
+        try:
+            getattr(torch.nn, "it's")
+        except AttributeError as error:
+            print(error)
+        """,
+    "warnings": """
+        def same(): torch.optim.SGD([weight, weight])
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            same()
+        print([(each.filename[-20:], each.lineno) for each in seen])
+        """,
+    "hook in front": """
+        import sys
+        from importlib.machinery import PathFinder
+        class Hook:
+            def find_spec(self, name, path=None, target=None):
+                return PathFinder.find_spec(name, path) if name == "torch._dynamo" else None
+        sys.meta_path.insert(0, Hook())
+        graphs = []
+        def backend(graph, _):
+            graphs.append(len(graph.graph.nodes))
+            return graph
+        def step(x):
+            optimizer.zero_grad()
+            (weight * x).sum().backward()
+            optimizer.step()
+            return weight * x
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+        step(torch.ones(2))
+        import torch._dynamo
+        print(torch.compile(step, backend=backend)(torch.ones(2)), graphs)
+        """,
+}
+
+
+@pytest.mark.parametrize("case", LATER)
+def test_what_comes_after_the_optimizer_is_what_python_sees(tmp_path: Path, case: str) -> None:
+    (tmp_path / "imported.py").write_text(OPTIMIZER + textwrap.dedent(LATER[case]))
+    script = tmp_path / "train.py"
+    script.write_text("import imported")
+    plain, launched = (printed(tmp_path, *launcher, script) for launcher in ((), LAUNCHER))
+    assert launched == plain != ""
+
+
+def test_before_the_optimizer_nothing_is_there_that_python_lacks(tmp_path: Path) -> None:
+    text = "import torch; print(hasattr(torch.distributed, 'fsdp'))"
+    assert run(tmp_path, text) == "False\n"
+
+
+def test_a_module_that_is_run_imports_it_as_ever(tmp_path: Path) -> None:
+    """What its file says is not looked at."""
+    (tmp_path / "train.py").write_text(
+        "import sys, torch; torch.optim.SGD([torch.ones(1)]).zero_grad();"
+        "print('torch._dynamo' in sys.modules)"
+    )
+    assert printed(tmp_path, *LAUNCHER, "--module", "train") == "True\n"
+
+
 def run(folder: Path, text: str) -> str:
     (folder / "imported.py").write_text(textwrap.dedent(text))
     script = folder / "train.py"
