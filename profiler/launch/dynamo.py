@@ -35,6 +35,8 @@ _MAKERS = (
     ("torch.optim.optimizer", "_use_grad_for_differentiable"),
 )
 """Decorators whose functions import it."""
+_RELEASES = "2.13."
+"""Of PyTorch, whose programs were compared with plain Python's (tests/profiler/launch)."""
 _UNASKED = ("ctypes.util", "ctypes.wintypes")
 """What comes with it, and scripts may use without importing it."""
 _CHECKPOINTS = ("_get_user_allowed_globals", "_get_safe_globals", "_clear_safe_globals")
@@ -46,7 +48,8 @@ def postpone(script: Path) -> None:
 
     ``script``: if it names the compiler or the list of modules, its optimizers import it as ever.
     """
-    spec = None if _NAME in sys.modules else find_spec(_NAME)
+    known = str(sys.modules["torch"].__version__).startswith(_RELEASES)
+    spec = find_spec(_NAME) if known and _NAME not in sys.modules else None
     if spec is None or type(spec.loader) is not SourceFileLoader:
         return
     with contextlib.suppress(OSError):

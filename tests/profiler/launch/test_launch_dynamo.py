@@ -276,3 +276,18 @@ def test_several_ranks_share_one_import(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("import sys; print('torch._dynamo' in sys.modules, flush=True)")
     assert printed(tmp_path, *LAUNCHER, "--nproc-per-node=2", script) == "True\n" * 2
+
+
+@pytest.mark.parametrize("release", ["2.12.1", "2.13.0+cu130", "2.14.0"])
+def test_only_releases_that_were_compared_do_without(tmp_path: Path, release: str) -> None:
+    """Others may ask for it elsewhere; their optimizers import it as ever."""
+    (tmp_path / "train.py").touch()
+    program = f"""
+import pathlib, sys, torch
+from hops_profiler.launch import dynamo
+torch.__version__ = {release!r}
+dynamo.postpone(pathlib.Path("train.py"))
+torch.optim.SGD([torch.ones(1, requires_grad=True)]).zero_grad()
+print("torch._dynamo" in sys.modules)
+"""
+    assert printed(tmp_path, "-c", program) == f"{not release.startswith('2.13.')}\n"
