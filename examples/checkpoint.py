@@ -33,6 +33,7 @@ class Checkpoints:
 
     def save(self, state: dict[str, Any]) -> None:
         """Readers see the old or the new checkpoint, also after a crash in between."""
+        self.folder.mkdir(parents=True, exist_ok=True)
         partial = self.folder / "checkpoint.pt.partial"
         with partial.open("wb") as file:
             torch.save(state, file)
