@@ -11,7 +11,7 @@ import numpy as np
 
 from hopsd.core.placement.available import AvailableResources
 from hopsd.core.placement.contract import form_of, in_one, may_spread, spread
-from hopsd.core.placement.sensitivity import Sensitivities, sensitivity_on
+from hopsd.core.placement.sensitivity import Sensitivities
 from hopsd.core.placement.shapes import Neighbours
 from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType
@@ -115,12 +115,12 @@ def could_run_on(job: Job, pool: Pool) -> bool:
 
 def pools_for(job: Job, pools: Pools, sigma: float = DEFAULT_SIGMA) -> list[Pool]:
     """The pools that could hold the job."""
-    return list(_pools_for(job, pools, sigma))
+    return list(Able(pools, sigma).pools(job))
 
 
 def could_run(job: Job, pools: Pools, sigma: float = DEFAULT_SIGMA) -> bool:
     """Whether an idle cluster could run the job; False: ``no_configuration``."""
-    return any(_pools_for(job, pools, sigma))
+    return Able(pools, sigma)(job)
 
 
 class Able:
@@ -138,8 +138,3 @@ class Able:
         """The pools that could hold the job."""
         rho = None if job.rules == ANYWHERE else self._rho(job)
         return (pool for pool in self._pools.values() if pool.holds(job, rho, self._sigma))
-
-
-def _pools_for(job: Job, pools: Pools, sigma: float) -> Iterator[Pool]:
-    rho = None if job.rules == ANYWHERE else sensitivity_on(job, pools)
-    return (pool for pool in pools.values() if pool.holds(job, rho, sigma))

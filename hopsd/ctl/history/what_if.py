@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from hopsd.config.schema import DEFAULT_POLICY
 from hopsd.core.devices import without_cpus
 from hopsd.ctl.finite import FiniteRange
 from hopsd.ctl.history.period import period, since_option, until_option
@@ -51,8 +52,8 @@ TOLD_SECONDS = 10.0
 @click.command("what-if", context_settings={"show_default": True})
 @since_option
 @until_option
-@click.option("--policy", "policies", multiple=True, default=("hops+", "slurm"), metavar="NAME",
-              shell_complete=complete.policies,
+@click.option("--policy", "policies", multiple=True, default=(DEFAULT_POLICY, "slurm"),
+              metavar="NAME", shell_complete=complete.policies,
               help="Several for a comparison; docs/policies.md has them all.")  # fmt: skip
 @click.option("--partition", "partitions", multiple=True, metavar="NAME",
               shell_complete=complete.partitions,

@@ -196,7 +196,7 @@ def _weights(
 
 
 def _squared(behind: float) -> float:
-    """Of a value above 0, within what a double holds however absurd a snapshot's numbers are."""
+    """The positive part squared; bounded, so that no snapshot's numbers overflow."""
     return min(max(0.0, behind), _MOST) ** 2
 
 
