@@ -358,7 +358,8 @@ def explain(job: str, path: Path, as_json: bool, at: datetime | None) -> None:
         show_json(answer)
         return
     row, history = answer["job"], answer["history"]
-    if row is None and not history["placements"]:
+    record = history["record"]
+    if row is None and record is None:
         complain(
             answer.get("unseen") or f"hops knows no job {job}; `hopsctl status` lists its jobs"
         )
@@ -366,8 +367,8 @@ def explain(job: str, path: Path, as_json: bool, at: datetime | None) -> None:
     if at is not None:
         say(then(job, history, _moment(at, datetime.now(UTC).astimezone())))
         return
-    if row is not None:
-        show(table(f"Job {job}", ["what", "value"], _facts(row)))
+    facts = _facts(row) if row is not None else _recorded(record)
+    show(table(f"Job {job}", ["what", "value"], facts))
     show(
         table(
             "Placements",
@@ -457,3 +458,17 @@ def _facts(row: Document) -> list[tuple[str, object]]:
     if row["reason"]:
         facts.append(("waits because", f"{row['code']}: {row['reason']}"))
     return facts
+
+
+def _recorded(record: Document) -> list[tuple[str, object]]:
+    """What is kept of a job that has left the queue."""
+    return [
+        ("state", record["state"]),
+        ("ended", clock(record["end"])),
+        ("waited", duration(record["wait_seconds"])),
+        ("ran", duration(record["run_seconds"])),
+        ("latency ratio", record["latency_ratio"]),
+        ("workload", record["workload"]),
+        ("restarts", record["restarts"]),
+        ("samples", f"{record['samples_done']:,.0f}"),
+    ]

@@ -352,6 +352,36 @@ def test_the_past_is_explained_from_what_was_recorded() -> None:
         assert said in then("17", history, at), at
 
 
+@pytest.mark.parametrize(
+    ("state", "end", "placements"), [("COMPLETED", 400.0, True), ("CANCELLED", 400.0, False)]
+)
+def test_a_job_that_has_left_the_queue_is_explained_by_its_record(
+    monkeypatch: pytest.MonkeyPatch, state: str, end: float, placements: bool
+) -> None:
+    record = {
+        "user": "ann",
+        "name": "lm",
+        "workload": "ann/lm",
+        "state": state,
+        "submit": 100.0,
+        "end": end,
+        "wait_seconds": 65.0,
+        "run_seconds": 3660.0,
+        "age_seconds": 3600.0,
+        "latency_ratio": 0.018,
+        "restarts": 2,
+        "samples_done": 4e5,
+    }
+    ran = [{"start": 200.0, "end": end, "nodes": {"n0": 2}, "profiling": False}]
+    history = {"record": record, "placements": ran if placements else [], "events": []}
+    monkeypatch.setattr(status, "ask_daemon", lambda *_, **__: {"job": None, "history": history})
+    answer = CliRunner().invoke(status.explain, ["17"])
+    assert answer.exit_code == 0, answer.output
+    for words in (state, "ann/lm", "1m05s", "1h01m", "0.018", "400,000"):
+        assert words in answer.output
+    assert ("n0:2" in answer.output) == placements
+
+
 def test_a_time_of_day_is_the_last_one() -> None:
     now = datetime(2026, 3, 1, 9, 0, tzinfo=UTC).astimezone()
     early = datetime.combine(datetime(1900, 1, 1), now.time())  # noqa: DTZ001 - as click reads it

@@ -280,6 +280,7 @@ def test_status_and_explain_say_where_and_why(site: Site) -> None:
     site.hopsd.wait_for(lambda s: not s["running"] and not s["waiting"])
     ended = json.loads(hopsctl(site, "explain", "1", "--json").stdout)
     assert ended["history"]["record"]["state"] == "COMPLETED"
+    assert "COMPLETED" in hopsctl(site, "explain", "1").stdout
 
 
 def test_postgresql_restarts_under_a_running_daemon(
