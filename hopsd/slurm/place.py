@@ -152,7 +152,7 @@ class Placer:
         results: dict[JobId, Result] = {}
         progress: float | None = None
         reading = seen
-        looked: set[JobId] = set()
+        looks: dict[JobId, float] = {}
         timeout = self._settings.start_timeout_seconds
         room = _AT_ONCE
         while waiting or starting:
@@ -186,7 +186,7 @@ class Placer:
                     if released:
                         progress = self._watch.ticks()
             if starting and progress is not None:
-                settled = self._settled(starting, progress + timeout, looked)
+                settled = self._settled(starting, progress + timeout, looks)
                 results |= settled
                 if any(result.status is OutcomeStatus.DONE for result in settled.values()):
                     progress = self._watch.ticks()
@@ -198,11 +198,11 @@ class Placer:
         return results
 
     def _settled(
-        self, starting: Mapping[JobId, _Starting], deadline: float, looked: set[JobId]
+        self, starting: Mapping[JobId, _Starting], deadline: float, looks: dict[JobId, float]
     ) -> dict[JobId, Result]:
         """The results of the first of ``starting`` to have one, half of them if that is soon; at
-        ``deadline``, of all. None where nodes were looked at in vain: those of jobs in ``looked``
-        are not again.
+        ``deadline``, of all. None where nodes were looked at in vain: those of a job in ``looks``
+        are again at that tick.
         """
         ticks = self._watch.ticks
         soon = ticks() + min(_CYCLE_SECONDS, _RESTS_PER_READING * self._watch.reading_seconds)
@@ -212,23 +212,29 @@ class Placer:
             return {
                 job: s
                 for job, s in starting.items()
-                if job not in looked and ticks() >= s.patient_until
+                if ticks() >= s.patient_until
                 if job in now and now[job].reason and s.waits(now[job], ticks())
             }
+
+        def to_look(suspects: Iterable[JobId]) -> bool:
+            return any(ticks() >= looks.get(job, 0.0) for job in suspects)
 
         def to_be_read(now: Jobs) -> bool:
             """What started can wait to be read with others, not what is to be held again."""
             over = [job for job, s in starting.items() if not s.waits(now.get(job), ticks())]
             begun = [job for job in over if job in now and now[job].state in _HOLDING]
             late = ticks() >= soon or 2 * len(over) >= len(starting)
-            return bool((over and (late or len(begun) < len(over))) or passed_over(now))
+            return bool((over and (late or len(begun) < len(over))) or to_look(passed_over(now)))
 
         look = min([*(s.latest for s in starting.values()), deadline])
         seen = self._watch.until(starting, to_be_read, max(0.0, look - ticks()))
         now = ticks()
+        lost: frozenset[JobId] = frozenset()
         suspects = passed_over(seen) if now < deadline else {}
-        lost = self._lost(suspects) if suspects else frozenset()
-        looked.update(suspects)
+        if to_look(suspects):
+            lost = self._lost(suspects)
+            rest = max(_CYCLE_SECONDS, _RESTS_PER_READING * (ticks() - now))
+            looks |= dict.fromkeys(suspects, ticks() + rest)
         return {
             job: self._read_back(start, seen.get(job), busy=now < deadline)
             for job, start in starting.items()

@@ -932,6 +932,36 @@ def test_gpus_lost_before_slurm_looked_are_noticed_when_it_has(slurm: FakeSlurm)
     assert slurm.now < 1012.0
 
 
+def test_gpus_lost_after_they_were_looked_at_are_noticed(slurm: FakeSlurm) -> None:
+    """Slurm passed it over for a plain job that waited before it, and that took its GPUs later."""
+    job = slurm.add(1)
+
+    def takes() -> None:
+        slurm.nodes = (replace(slurm.nodes[0], foreign_gpus=7), *slurm.nodes[1:])
+
+    slurm.later.append((1010.0, takes))
+    slurm._run = lambda j: slurm.change(j, reason="Priority")  # type: ignore[method-assign]
+    assert statuses(port(slurm).apply([start(job, n0=2)])) == [OutcomeStatus.FAILED]
+    assert slurm.now < 1018.0
+
+
+def test_nodes_of_who_waits_for_others_are_not_read_all_the_time(slurm: FakeSlurm) -> None:
+    """With thousands of nodes a reading takes seconds."""
+    job = slurm.add(1)
+    read, took = slurm.read, 0.0
+
+    def slow() -> Reading:
+        nonlocal took
+        took += 3.0
+        slurm.sleep(3.0)
+        return read()
+
+    slurm.read = slow  # type: ignore[method-assign]
+    slurm._run = lambda j: slurm.change(j, reason="Priority")  # type: ignore[method-assign]
+    assert statuses(port(slurm).apply([start(job, n0=2)])) == [OutcomeStatus.FAILED]
+    assert took <= 3.0 + 9.0
+
+
 def test_a_short_run_is_told_as_started(slurm: FakeSlurm) -> None:
     """Its result waited six seconds for others; by then it had ended."""
     jobs = [slurm.add(i) for i in range(8)]
