@@ -318,21 +318,27 @@ class Placer:
     def _read_back(self, start: _Starting, job: JobReading | None, *, busy: bool) -> Result:
         """``busy``: Slurm has started others meanwhile."""
         step = start.step
-        if job is None:
-            return Result(OutcomeStatus.GONE, error="Slurm does not know it any more")
-        if job.state.finished:
-            return Result(OutcomeStatus.GONE, error="it ended before its allocation was read")
+        if job is None or job.state.finished:
+            ended = "it ended before its allocation was read"
+            return Result(
+                OutcomeStatus.GONE, error=ended if job else "Slurm does not know it any more"
+            )
         if job.state in _HOLDING and job.allocation == step.target:
             return Result(OutcomeStatus.DONE, job.allocation, started=job.start)
         if job.state is SlurmState.COMPLETING:
             return Result(OutcomeStatus.FAILED, job.allocation, f"it is {job.state_text}")
-        result = self._take_back(step, job, busy=busy and not start.requeued(job))
+        refused = self._take_back(job)
+        now = self._watch.jobs().get(job.id) if refused else job
+        if now is None or (now.state, now.hold) != (job.state, job.hold):  # such as: it just began
+            return self._read_back(start, now, busy=busy)
+        result = self._taken_back(step, job, refused, busy=busy and not start.requeued(job))
         if start.requeued(job):
             told = "it started, and was requeued before its allocation was read"
             return replace(result, error=told, started=start.released, ran=step.target)
         return replace(result, started=job.start, ran=job.allocation) if job.allocation else result
 
-    def _take_back(self, step: Step, job: JobReading, *, busy: bool) -> Result:
+    def _take_back(self, job: JobReading) -> str:
+        """Hold it again; returns why Slurm refused, "" if it did not."""
         errors: dict[JobId, str] = {}
         with refusals(errors, job.id):
             if job.state is not SlurmState.PENDING:
@@ -340,16 +346,20 @@ class Placer:
             elif job.hold is Hold.NONE:
                 # A person held it between placing and release: only that leaves this mark.
                 self._adapter.hold(job.id, USER_HOLD_BEGIN if _marked_held(job) else 0.0)
+        return errors.get(job.id, "")
+
+    def _taken_back(self, step: Step, job: JobReading, refused: str, *, busy: bool) -> Result:
         if job.hold is Hold.USER or _marked_held(job):
             return Result(OutcomeStatus.FAILED, error=HELD_MEANWHILE, reason="JobHeldUser")
         overlooked = busy and job.state is SlurmState.PENDING and not job.reason
-        if overlooked and not errors and job.id not in self._overlooked:
+        if overlooked and not refused and job.id not in self._overlooked:
             self._overlooked.add(job.id)
             return _put_off(step)
         given = job.allocation or "nothing"
         said = f"Slurm gave {given} in place of {step.target}: {job.state_text}"
-        told = "; ".join([f"{said}; held again", *errors.values()])
-        return Result(OutcomeStatus.FAILED, error=told, reason=job.reason)
+        return Result(
+            OutcomeStatus.FAILED, error=f"{said}; {refused or 'held again'}", reason=job.reason
+        )
 
 
 class Requests:

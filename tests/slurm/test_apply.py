@@ -1121,6 +1121,25 @@ def test_a_hold_that_is_refused_is_told(slurm: FakeSlurm) -> None:
     assert "hold refused" in first.error
 
 
+@pytest.mark.parametrize("ended", [False, True], ids=["started", "cancelled"])
+def test_what_is_quicker_than_its_hold_is_told_as_it_is(slurm: FakeSlurm, ended: bool) -> None:
+    """A job that began just as it was to be held again was FAILED, and ran as planned."""
+    job, run = slurm.add(1), slurm._run
+    slurm.begins = {job: 1e9}
+
+    def late(job: JobId, begin: float = 0.0) -> None:
+        if ended:
+            slurm.change(job, state=SlurmState.CANCELLED, hold=Hold.NONE)
+        else:
+            run(job)
+        raise SlurmError("Job is no longer pending execution")
+
+    slurm.hold = late  # type: ignore[method-assign]
+    [outcome] = port(slurm).apply([start(job, n0=2)])
+    assert outcome.status is (OutcomeStatus.GONE if ended else OutcomeStatus.DONE)
+    assert outcome.actual == slurm.table[job].allocation
+
+
 def test_what_is_put_off_is_held(slurm: FakeSlurm) -> None:
     """One that was not would start anywhere, on GPUs that are planned for others."""
     wide(slurm, 600)
