@@ -128,8 +128,8 @@ class Placer:
     long as others start.
 
     After ``until``, or while nothing starts, no more is released: the remaining starts are put
-    off, still held. So is a start that Slurm has not looked at in all of its time while it started
-    others; the second time in a row it fails, and the next plan tries other nodes.
+    off, still held. So is a start that Slurm has not looked at in all of its time; the second time
+    in a row it fails, and the next plan tries other nodes.
     """
 
     def __init__(self, adapter: Adapter, watch: Watch, settings: ApplySettings) -> None:
@@ -159,7 +159,7 @@ class Placer:
             now = self._watch.ticks()
             if progress is not None and now > min(until, progress + timeout / 2):
                 late = [job for job in waiting if job not in left]
-                results |= {job: _put_off(waiting.pop(job)) for job in late}
+                results |= {job: _put_off(waiting.pop(job).target) for job in late}
             if waiting and len(starting) <= room / 2:
                 reading = reading or self._adapter.read()
                 free = usable_gpus(reading)
@@ -167,7 +167,7 @@ class Placer:
                 if not wave and not starting:
                     some = any(r.status is OutcomeStatus.PUT_OFF for r in results.values())
                     return results | {
-                        job: _put_off(step) if some else _no_room(step, free)
+                        job: _put_off(step.target) if some else _no_room(step, free)
                         for job, step in waiting.items()
                     }
                 wave = wave[: room - len(starting)]
@@ -236,7 +236,7 @@ class Placer:
             rest = max(_CYCLE_SECONDS, _RESTS_PER_READING * (ticks() - now))
             looks |= dict.fromkeys(suspects, ticks() + rest)
         return {
-            job: self._read_back(start, seen.get(job), busy=now < deadline)
+            job: self._read_back(start, seen.get(job))
             for job, start in starting.items()
             if now >= min(deadline, start.latest)
             or job in lost
@@ -315,8 +315,7 @@ class Placer:
                 with refusals(errors, job):
                     self._adapter.release([job])
 
-    def _read_back(self, start: _Starting, job: JobReading | None, *, busy: bool) -> Result:
-        """``busy``: Slurm has started others meanwhile."""
+    def _read_back(self, start: _Starting, job: JobReading | None) -> Result:
         step = start.step
         if job is None or job.state.finished:
             ended = "it ended before its allocation was read"
@@ -330,8 +329,8 @@ class Placer:
         refused = self._take_back(job)
         now = self._watch.jobs().get(job.id) if refused else job
         if now is None or (now.state, now.hold) != (job.state, job.hold):  # such as: it just began
-            return self._read_back(start, now, busy=busy)
-        result = self._taken_back(step, job, refused, busy=busy and not start.requeued(job))
+            return self._read_back(start, now)
+        result = self._taken_back(start, job, refused)
         if start.requeued(job):
             told = "it started, and was requeued before its allocation was read"
             return replace(result, error=told, started=start.released, ran=step.target)
@@ -348,15 +347,16 @@ class Placer:
                 self._adapter.hold(job.id, USER_HOLD_BEGIN if _marked_held(job) else 0.0)
         return errors.get(job.id, "")
 
-    def _taken_back(self, step: Step, job: JobReading, refused: str, *, busy: bool) -> Result:
+    def _taken_back(self, start: _Starting, job: JobReading, refused: str) -> Result:
         if job.hold is Hold.USER or _marked_held(job):
             return Result(OutcomeStatus.FAILED, error=HELD_MEANWHILE, reason="JobHeldUser")
-        overlooked = busy and job.state is SlurmState.PENDING and not job.reason
+        target = start.step.target
+        overlooked = job.state is SlurmState.PENDING and not job.reason and not start.requeued(job)
         if overlooked and not refused and job.id not in self._overlooked:
             self._overlooked.add(job.id)
-            return _put_off(step)
+            return _put_off(target, "Slurm has not come to it")
         given = job.allocation or "nothing"
-        said = f"Slurm gave {given} in place of {step.target}: {job.state_text}"
+        said = f"Slurm gave {given} in place of {target}: {job.state_text}"
         return Result(
             OutcomeStatus.FAILED, error=f"{said}; {refused or 'held again'}", reason=job.reason
         )
@@ -489,9 +489,8 @@ def _no_room(step: Step, free: Mapping[NodeName, int]) -> Result:
     return Result(OutcomeStatus.FAILED, error=f"{step.target} is {why} ({{{there}}}); still held")
 
 
-def _put_off(step: Step) -> Result:
-    told = "is postponed until the next plan: Slurm is busy starting other jobs"
-    error = f"its start on {step.target} {told}"
+def _put_off(target: Allocation, why: str = "Slurm is busy starting other jobs") -> Result:
+    error = f"its start on {target} is postponed until the next plan: {why}"
     return Result(OutcomeStatus.PUT_OFF, error=error)
 
 
