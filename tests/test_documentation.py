@@ -45,6 +45,8 @@ def every_word() -> Iterator[tuple[str, list[str]]]:
         for line in commands(text):
             first = re.split(r" [|<>] | && |; ", line.partition("  #")[0])[0]
             words = shlex.split(re.sub(r"^\w+=\$\((.*)\)$", r"\1", first))
+            while re.match(r"\w+=", words[0]):  # of the command's environment
+                words.pop(0)
             yield f"{page.name}: {line}", words
 
 
