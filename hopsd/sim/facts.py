@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from math import inf
 
 from hopsd.core.devices import usable
-from hopsd.core.placement.pools import could_run, pools_for, pools_of
-from hopsd.core.queue.priority import age_seconds
+from hopsd.core.placement.pools import Able, pools_of
+from hopsd.core.queue.priority import ages
 from hopsd.core.speed.throughput import single_gpu
 from hopsd.model.cluster import Node
 from hopsd.model.ids import JobId
@@ -20,18 +19,18 @@ from hopsd.sim.speed import Speeds
 
 def facts_of(cluster: Cluster, workload: Workload) -> list[JobFacts]:
     """One entry per job, in the workload's order."""
-    nodes = _nodes(cluster)
-    speeds = Speeds(cluster, workload)
+    nodes, jobs = _nodes(cluster), jobs_of(workload)
+    speeds, expected, able = Speeds(cluster, workload), ages(jobs, nodes), Able(pools_of(nodes))
     facts = []
-    for spec, job in zip(workload.jobs, jobs_of(workload), strict=True):
-        age = age_seconds(job, nodes)
+    for spec, job in zip(workload.jobs, jobs, strict=True):
+        age = expected[job.id]
         facts.append(
             JobFacts(
                 id=spec.id,
                 submit=spec.submit,
                 age=age,
                 gpu_seconds=age * sum(spec.reqs) / len(spec.reqs),
-                mean_gpu_seconds=_mean_gpu_seconds(job, spec.samples, nodes),
+                mean_gpu_seconds=_mean_gpu_seconds(job, spec.samples, able),
                 gpus_max=max(spec.reqs),
                 rate=partial(speeds.rate, spec.workload),
             )
@@ -39,17 +38,17 @@ def facts_of(cluster: Cluster, workload: Workload) -> list[JobFacts]:
     return facts
 
 
-def _mean_gpu_seconds(job: Job, samples: float, nodes: Sequence[Node]) -> float:
+def _mean_gpu_seconds(job: Job, samples: float, able: Able) -> float:
     """Time on one GPU of the mean speed of all that the job could get; infinite if none."""
-    pools = pools_for(job, pools_of(nodes))
+    pools = list(able.pools(job))
     speed = sum(pool.gpus * single_gpu(job, pool.gpu_type) for pool in pools)
     return samples * sum(pool.gpus for pool in pools) / speed if speed > 0.0 else inf
 
 
 def unplaceable(cluster: Cluster, workload: Workload) -> list[JobId]:
     """Jobs whose smallest requirement no idle server or group of servers can hold."""
-    pools = pools_of(_nodes(cluster))
-    return [job.id for job in jobs_of(workload) if not could_run(job, pools)]
+    able = Able(pools_of(_nodes(cluster)))
+    return [job.id for job in jobs_of(workload) if not able(job)]
 
 
 def _nodes(cluster: Cluster) -> list[Node]:
