@@ -330,14 +330,14 @@ class Placer:
         now = self._watch.jobs().get(job.id) if refused else job
         if now is None or (now.state, now.hold) != (job.state, job.hold):  # such as: it just began
             return self._read_back(start, now)
-        result = self._taken_back(start, job, refused)
+        result = self._not_started(start, job, refused)
         if start.requeued(job):
             told = "it started, and was requeued before its allocation was read"
             return replace(result, error=told, started=start.released, ran=step.target)
         return replace(result, started=job.start, ran=job.allocation) if job.allocation else result
 
     def _take_back(self, job: JobReading) -> str:
-        """Hold it again; returns why Slurm refused, "" if it did not."""
+        """Hold it again; why Slurm refused, "" if it did not."""
         errors: dict[JobId, str] = {}
         with refusals(errors, job.id):
             if job.state is not SlurmState.PENDING:
@@ -347,7 +347,8 @@ class Placer:
                 self._adapter.hold(job.id, USER_HOLD_BEGIN if _marked_held(job) else 0.0)
         return errors.get(job.id, "")
 
-    def _taken_back(self, start: _Starting, job: JobReading, refused: str) -> Result:
+    def _not_started(self, start: _Starting, job: JobReading, refused: str) -> Result:
+        """``refused``: why Slurm did not hold it again, "" if it did."""
         if job.hold is Hold.USER or _marked_held(job):
             return Result(OutcomeStatus.FAILED, error=HELD_MEANWHILE, reason="JobHeldUser")
         target = start.step.target
