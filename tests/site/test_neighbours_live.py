@@ -14,7 +14,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from examples.demo.cluster import NodeSpec
 from hopsd.model.ids import JobId
-from hopsd.model.reading import SlurmState
+from hopsd.model.reading import JobReading, SlurmState
 
 pytestmark = pytest.mark.live
 
@@ -41,9 +41,14 @@ def site(database: str) -> Iterator[Site]:
             yield site
 
 
+def read(site: Site, job: JobId) -> JobReading:
+    [found] = [j for j in site.cluster.read_jobs() if j.id == job]
+    return found
+
+
 def nodes_of(site: Site, job: JobId) -> tuple[str, ...]:
     """Where it runs; none while it waits."""
-    [found] = [j for j in site.cluster.read_jobs() if j.id == job]
+    found = read(site, job)
     return found.allocation.nodes if found.state is SlurmState.RUNNING else ()
 
 
@@ -67,9 +72,9 @@ def test_a_held_job_in_a_smaller_partition_makes_nobody_elses_impossible(site: S
     )
     wait_until(lambda: nodes_of(site, twelve) == ("n0", "n1", "n2"))
     cluster.run("scontrol", "requeuehold", twelve)
-    wait_until(lambda: not nodes_of(site, twelve))
-    [again] = [job for job in cluster.read_jobs() if job.id == twelve]
-    assert again.partition == "debug,main"
+    # Until its processes are gone, it is still in the partition that it ran in.
+    wait_until(lambda: read(site, twelve).state is SlurmState.PENDING)
+    assert read(site, twelve).partition == "debug,main"
 
 
 def test_cores_and_memory_of_plain_jobs_are_left_to_them(site: Site) -> None:
