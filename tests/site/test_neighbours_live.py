@@ -98,3 +98,17 @@ def test_cores_and_memory_of_plain_jobs_are_left_to_them(site: Site) -> None:
     assert "2 GPUs" in reason(site, more)
     status = site.hopsd.status()
     assert not [step for step in status["round"]["steps"] if step["status"] == "failed"]
+
+
+def test_jobs_that_share_a_server_start_one_after_the_other(site: Site) -> None:
+    """Only as 4+2 and 2+4 do two jobs of six fit on three nodes; Slurm fills the second's so once
+    the first runs.
+    """
+    sixes = [
+        submit(site.cluster, script=SAVER, comment="hops:reqs=6", uid=uid_of(user))
+        for user in (ALICE, BOB)
+    ]
+    wait_until(lambda: all(nodes_of(site, job) for job in sixes))
+    held = [read(site, job).allocation.as_dict() for job in sixes]
+    assert sorted(held, key=min) == [{"n0": 4, "n1": 2}, {"n1": 2, "n2": 4}]
+    assert not [s for s in site.hopsd.status()["round"]["steps"] if s["status"] == "failed"]

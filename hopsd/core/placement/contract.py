@@ -25,11 +25,15 @@ def in_one(rules: Rules, size: int) -> bool:
     return rules.per_node in (None, size)
 
 
-def spread(neighbours: Neighbours, size: int, form: Form) -> ShapesOfSize:
-    """The shapes that spread ``size`` GPUs over servers."""
+def spread(neighbours: Neighbours, size: int, form: Form, *, slide: bool = False) -> ShapesOfSize:
+    """The shapes that spread ``size`` GPUs over servers. ``slide``: uneven ones may leave GPUs on
+    their first server, too.
+    """
     rule, per_node, most = form
-    even = rule is ShapeRule.EVEN
-    found = neighbours.even(size, per_node) if even else neighbours.filled(size)
+    if rule is ShapeRule.EVEN:
+        found = neighbours.even(size, per_node)
+    else:
+        found = neighbours.slid(size) if slide else neighbours.filled(size)
     return found if most is None or found.servers.shape[1] <= most else NO_SHAPES
 
 

@@ -30,6 +30,9 @@ from hopsd.model.rules import Rules
 WRITTEN_MAX = 1 << 21
 """More columns than this are not written out, if many jobs share their shapes and their factors."""
 
+SLID_SERVERS_MAX = 64
+"""GPU types of more servers have small jobs enough for what spread ones leave over."""
+
 # Columns for each set of shapes and factors. With fewer, written ones are priced in less time.
 _SHARED = 10_000
 
@@ -42,13 +45,15 @@ def generate(
     sigma: float,
     keep_present: bool,
     allowances: Sequence[Allowance] = (),
+    slide: bool = False,
 ) -> Configurations:
     """All configurations of ``jobs`` on the available resources.
 
     A sensitive job (``sensitivity > sigma``) is spread only on types whose largest server is
     smaller than its smallest requirement, or where its rules demand several servers; a job
     without a sensitivity never. ``keep_present``: where a running job is now is one of its
-    configurations.
+    configurations. ``slide``: as in :func:`spread`, on types of at most ``SLID_SERVERS_MAX``
+    servers.
     """
     nodes = available.nodes
     rows = ServerRows(available, jobs)
@@ -61,7 +66,9 @@ def generate(
         largest = max(nodes[i].gpus for i in servers)
         spreaders = _may_spread(jobs, gpu_type, largest, sensitivity, sigma)
         for job_class in range(len(classes.rules)):
-            found = _blocks_of_type(jobs, gpu_type, servers, classes, job_class, spreaders)
+            found = _blocks_of_type(
+                jobs, gpu_type, servers, classes, job_class, spreaders, slide=slide
+            )
             blocks |= {key: block for key, block in found if len(block.jobs) and len(block.shapes)}
     factors = Factors(jobs, nodes)
     presents = _presents(jobs, available, classes) if keep_present else []
@@ -136,6 +143,8 @@ def _blocks_of_type(
     classes: _JobClasses,
     job_class: int,
     spreaders: frozenset[int],
+    *,
+    slide: bool,
 ) -> Iterator[tuple[_Key, _Block]]:
     takers: dict[int, list[int]] = {}
     for i in np.flatnonzero(classes.of == job_class).tolist():
@@ -154,7 +163,9 @@ def _blocks_of_type(
             if i in spreaders:
                 forms.setdefault(form_of(jobs[i].rules), []).append(i)
         for form, several in forms.items():
-            shapes = spread(neighbours, size, form)
+            shapes = spread(
+                neighbours, size, form, slide=slide and len(servers) <= SLID_SERVERS_MAX
+            )
             count = shapes.servers.shape[1]
             rates = [per_gpu(jobs[i].throughput[gpu_type], size, count) for i in several]
             yield (job_class, gpu_type, size, count, form), _block(several, rates, shapes)
@@ -322,10 +333,10 @@ def _find(present: _Present, block: _Block | None) -> tuple[int, int] | None:
     if block is None or not len(block.shapes):
         return None
     row = int(np.searchsorted(block.jobs, present.job))
-    at = int(np.searchsorted(block.shapes.servers[:, 0], present.shape.servers[0, 0]))
-    if row == len(block.jobs) or block.jobs[row] != present.job or at == len(block.shapes):
+    if row == len(block.jobs) or block.jobs[row] != present.job:
         return None
-    same = np.array_equal(block.shapes.servers[at], present.shape.servers[0])
-    return (
-        (row, at) if same and np.array_equal(block.shapes.gpus[at], present.shape.gpus[0]) else None
-    )
+    shapes, own = block.shapes, present.shape
+    begin, end = np.searchsorted(shapes.servers[:, 0], own.servers[0, 0] + np.arange(2)).tolist()
+    same = np.all(shapes.servers[begin:end] == own.servers, axis=1)
+    same &= np.all(shapes.gpus[begin:end] == own.gpus, axis=1)
+    return (row, begin + int(same.argmax())) if same.any() else None

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from hopsd.model.arrays import Ints
 
@@ -35,7 +36,7 @@ class Shapes:
 
 @dataclass(frozen=True, slots=True)
 class ShapesOfSize:
-    """``n`` shapes over ``d`` servers each: ``servers`` and ``gpus`` are (n, d)."""
+    """``n`` shapes over ``d`` servers each, by first server. ``servers``, ``gpus``: (n, d)."""
 
     servers: Ints
     gpus: Ints
@@ -96,6 +97,30 @@ class Neighbours:
         gpus = idle[index]
         gpus[:, -1] = size - (before[last] - before[start])
         return ShapesOfSize(self._servers[index], gpus)
+
+    def slid(self, size: int) -> ShapesOfSize:
+        """`filled`, and the same servers with GPUs left over on the first, too.
+
+        Two jobs of 12 GPUs on three servers of 8 can only run together as 8+4 and 4+8. Where
+        the rest of the first server is used, Slurm fills a job's nodes exactly so.
+        """
+        filled = self.filled(size)
+        count = filled.servers.shape[1]
+        if not len(filled):
+            return filled
+        runs = sliding_window_view(self._idle, count)
+        start = np.flatnonzero((runs.min(1) > 0) & (runs.max(1) < size) & (runs.sum(1) > size))
+        runs = runs[start]
+        ends = size - runs[:, 1:-1].sum(1)
+        least = np.maximum(1, ends - runs[:, -1])
+        several = np.maximum(0, np.minimum(runs[:, 0], ends) - least)  # all of the first: filled
+        first = np.repeat(least, several) + ramp(several)
+        gpus = np.repeat(runs, several, axis=0)
+        gpus[:, 0], gpus[:, -1] = first, np.repeat(ends, several) - first
+        index = np.repeat(start, several)[:, None] + np.arange(count)
+        servers = np.concatenate([filled.servers, self._servers[index]])
+        order = np.argsort(servers[:, 0], kind="stable")
+        return ShapesOfSize(servers[order], np.concatenate([filled.gpus, gpus])[order])
 
     def even(self, size: int, per_node: int | None) -> ShapesOfSize:
         """Shapes over the fewest servers with equal counts, ``per_node`` each if given."""

@@ -88,7 +88,9 @@ def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
         weights = [weight[job.id] for job in chosen.jobs]
         return _program(chosen.jobs, own, configurations, weights)
 
-    return place(replace(snapshot, jobs=jobs), replace(settings, sigma=inf), worth, REACH)
+    return place(
+        replace(snapshot, jobs=jobs), replace(settings, sigma=inf), worth, REACH, slide=True
+    )
 
 
 def _above(weight: Mapping[JobId, float], outlooks: Mapping[JobId, RemainingWork]) -> float:

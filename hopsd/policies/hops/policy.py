@@ -9,6 +9,7 @@ from time import perf_counter
 import numpy as np
 
 from hopsd.core.placement.configurations import Configurations
+from hopsd.core.placement.fill import as_filled
 from hopsd.core.placement.generate import generate
 from hopsd.core.placement.program import Program, build
 from hopsd.model.allocation import Allocation
@@ -36,10 +37,17 @@ def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
     return place(snapshot, settings, _eq11)
 
 
-def place(snapshot: Snapshot, settings: PlanSettings, worth: Worth, reach: int = 1) -> Plan:
+def place(
+    snapshot: Snapshot,
+    settings: PlanSettings,
+    worth: Worth,
+    reach: int = 1,
+    *,
+    slide: bool = False,
+) -> Plan:
     """`plan` with another objective: the largest sum of ``worth``; rules and reasons are the same.
 
-    ``reach``: as in :func:`candidates`.
+    ``reach``: as in :func:`candidates`; ``slide``: as in :func:`generate`.
     """
     clock = _Stages()
     chosen = candidates(snapshot, settings, reach)
@@ -51,13 +59,15 @@ def place(snapshot: Snapshot, settings: PlanSettings, worth: Worth, reach: int =
         sigma=settings.sigma,
         keep_present=snapshot.round.first and not settings.paper_exact,
         allowances=chosen.allowances,
+        slide=slide,
     )
     clock.lap("configurations")
     program = worth(chosen, configurations, snapshot.round, settings)
     clock.lap("model")
     left = settings.time_limit_seconds - clock.total()
     solution = solve(program, settings.gap, left, seed=settings.seed, turns=settings.effort)
-    solution = replace(solution, choice=without_needless_moves(program, solution.choice))
+    choice = as_filled(program, without_needless_moves(program, solution.choice))
+    solution = replace(solution, choice=choice)
     clock.lap("solve")
     return _plan(snapshot, chosen, configurations, program, solution, clock)
 
