@@ -3,14 +3,15 @@
     max  sum_ij W_i U_ij X_ij                                  (servers, limits as in eq. 12, 13)
 
     U_ij = (u_ij / u_i)^0.7               u_ij = v_ij h_ij / (h_ij + c_ij)
-    W_i  = (1 + (wait_i / age_i)^2 + 1.5 max(0, rho_i - 1)^2) * (s_i + l k_i) z_i
+    W_i  = (1 + (wait_i / age_i)^2 + 1.5 max(0, rho_i - 1)^2) * (s_i + l k_i^3) z_i
+    s_i  = mean over all jobs j of min(1, w_j / w_i)^8        w_i: GPU time left
 
 ``v_ij`` is job i's speed under column j; its restart ``c_ij`` (0 where it runs now, and at its
 first start) is spread over ``h_ij``, the time that its rest takes there, five minutes at most and
 as long as a restart at least. ``u_i`` is that of one GPU of the mean type, for a job that has to
-start. ``rho_i`` is the least finish-time fairness that the job can still have. ``s_i`` is the share
-of all jobs with at least as much work left as job i; ``k_i`` is the shortest time in which its rest
-can be done over the time in which the cluster can do everybody's, and ``l`` the setting
+start. ``rho_i`` is the least finish-time fairness that the job can still have. ``s_i`` is nearly
+the share of jobs with at least as much work left as job i; ``k_i`` is the shortest time in which
+its rest can be done over the time in which the cluster can do everybody's, and ``l`` the setting
 ``tail_weight``. ``z_i`` is ``1 + c_i / h_i`` on one GPU of the mean type while the job runs, since
 it has to restart if it is stopped, and 1 while it waits. docs/policies.md has each term's reason.
 """
@@ -37,6 +38,7 @@ from hopsd.core.queue.priority import (
 )
 from hopsd.core.speed.throughput import per_gpu, single_gpu
 from hopsd.model.arrays import Floats, Ints
+from hopsd.model.cluster import Node
 from hopsd.model.ids import JobId, job_order
 from hopsd.model.job import Job, JobState
 from hopsd.model.plan import Plan, PlanSettings, RoundInfo, Snapshot
@@ -50,6 +52,12 @@ UNFAIR = 1.5
 
 HORIZON_SECONDS = 300.0
 """No placement is expected to last longer: others come and go."""
+
+ALIKE = 8.0
+"""How sharply jobs are told apart by the work they have left: one with a tenth less counts half."""
+
+LAST = 3.0
+"""How sharply the job that will end last differs from the others."""
 
 _MOST = 1e60
 _LEAST_SECONDS = 1e-60
@@ -180,9 +188,8 @@ def _weights(
     work = np.array([outlook.gpu_seconds for outlook in own])
     shortest = np.array([outlook.shortest for outlook in own])
     gpus = sum(node.gpus for node in snapshot.nodes)
-    drained = max(float(work.sum()) / gpus, float(shortest.max()))
-    at_least = len(jobs) - np.searchsorted(np.sort(work), work)
-    urgency = at_least / len(jobs) + settings.tail_weight * shortest / drained
+    drained = max(float(work.sum()) / gpus, _drained(jobs, shortest, snapshot.nodes))
+    urgency = _shares(work) + settings.tail_weight * (shortest / drained) ** LAST
     restart = np.array([job.restart_seconds if job.running else 0.0 for job in jobs])
     unit = np.array([outlook.unit for outlook in own])
     urgency *= unit / _lasting(unit, np.array([outlook.samples for outlook in own]), restart)
@@ -195,6 +202,37 @@ def _weights(
         behind = _squared(late[job.id]) + UNFAIR * _squared(rho - 1.0)
         weights[job.id] = float((1.0 + behind) * u)
     return weights
+
+
+def _shares(work: Floats) -> Floats:
+    """s of each job, (jobs,), from their remaining ``work`` (jobs,)."""
+    of, job, count = np.unique(work, return_inverse=True, return_counts=True)
+    log = ALIKE * np.log(np.maximum(of, _LEAST_SECONDS))
+    no_more = np.exp(np.logaddexp.accumulate(log + np.log(count)) - log)
+    more = len(work) - np.cumsum(count)
+    shares: Floats = ((more + no_more) / len(work))[job]
+    return shares
+
+
+def _drained(jobs: Sequence[Job], shortest: Floats, nodes: Sequence[Node]) -> float:
+    """Seconds that ``jobs`` take together, at least, by how many of them fit on the GPUs at once.
+
+    The most over all counts, of the jobs that need as many GPUs or more. ``shortest`` (jobs,): the
+    remaining time of each alone.
+    """
+    least = np.array([min(job.reqs) for job in jobs])
+    pools = [
+        (np.array([node.gpus for node in pool.nodes]), pool) for pool in pools_of(nodes).values()
+    ]
+    bound = float(shortest.max())
+    for count in np.unique(least).tolist():
+        at_once = sum(
+            int((servers // count).sum()) if count <= pool.largest else pool.gpus // count
+            for servers, pool in pools
+        )
+        if at_once:
+            bound = max(bound, float(shortest[least >= count].sum()) / at_once)
+    return bound
 
 
 def _squared(behind: float) -> float:
