@@ -44,7 +44,7 @@ def main() -> None:
             demands=demands,
             plain=not options.no_plain,
             jobs=options.jobs,
-            gap=_gap_of_bar(gpus) if options.gap is None else options.gap,
+            gap=gap_of_bar(gpus) if options.gap is None else options.gap,
         )
         print(_line(row), flush=True)
         rows.append(row)
@@ -75,7 +75,7 @@ def _rows(options: argparse.Namespace) -> Iterator[tuple[int, Case, Noise, Deman
     return product(options.gpus, options.case, options.noise, options.demands)
 
 
-def _gap_of_bar(gpus: int) -> float:
+def gap_of_bar(gpus: int) -> float:
     """What plans of that size are to reach, in little time."""
     return 0.01 if gpus <= 10_000 else 0.015 if gpus <= 40_000 else 0.02
 
@@ -106,7 +106,7 @@ def _measure(options: argparse.Namespace) -> dict[str, object]:
         options.seed,
         demands=options.demands[0],
         jobs=options.jobs,
-        gap=_gap_of_bar(options.gpus[0]) if options.gap is None else options.gap,
+        gap=gap_of_bar(options.gpus[0]) if options.gap is None else options.gap,
         time_limit=options.time_limit,
         plain=not options.no_plain,
     )

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from bench.plan import __main__ as table
+from bench.plan.cells import cells
+from bench.plan.instances import Case, Noise, snapshot
+from hopsd.model.plan import PlanSettings
 
 
 def test_a_row_gets_every_option_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,3 +52,17 @@ def test_growth_is_the_exponent_of_the_gpus() -> None:
     expected = "seconds 1.50, CPU seconds 1.25, GiB "
     assert line.startswith(f"a none none: GPUs to the power of: {expected}")
     assert abs(float(line.removeprefix(line.partition("GiB ")[0] + "GiB "))) < 1e-6
+
+
+def test_cells_have_every_server_and_job_once_and_all_types_alike() -> None:
+    whole = snapshot(1000, Case.IDLE, Noise.SERVER, 0)
+    parts = cells(whole, 4, PlanSettings())
+    assert sorted(node.name for part in parts for node in part.nodes) == sorted(
+        node.name for node in whole.nodes
+    )
+    assert sorted(job.id for part in parts for job in part.jobs) == sorted(
+        job.id for job in whole.jobs
+    )
+    by_type = [Counter(node.gpu_type for node in part.nodes) for part in parts]
+    for kind in {node.gpu_type for node in whole.nodes}:
+        assert max(of[kind] for of in by_type) - min(of[kind] for of in by_type) <= 1
