@@ -7,17 +7,17 @@ from hopsd.model.ids import GpuType
 from hopsd.model.job import Job
 from hopsd.model.rules import Rules, ShapeRule
 
-Form = tuple[ShapeRule, int | None, int | None]
-"""The form of shapes: rule, GPUs on each server, most servers. On a single server it is ``ONE``,
-whatever the job's rule.
+Form = tuple[ShapeRule, int | None, int | None, bool]
+"""The form of shapes: rule, GPUs on each server, most servers, and whether uneven ones may leave
+GPUs on their first server, too. On a single server it is ``ONE``, whatever the job's rule.
 """
 
-ONE: Form = ShapeRule.NODE, None, None
+ONE: Form = ShapeRule.NODE, None, None, False
 
 
-def form_of(rules: Rules) -> Form:
+def form_of(rules: Rules, *, slides: bool = False) -> Form:
     """The form of the job's spread shapes."""
-    return rules.shape, rules.per_node, rules.max_nodes
+    return rules.shape, rules.per_node, rules.max_nodes, slides
 
 
 def in_one(rules: Rules, size: int) -> bool:
@@ -25,15 +25,13 @@ def in_one(rules: Rules, size: int) -> bool:
     return rules.per_node in (None, size)
 
 
-def spread(neighbours: Neighbours, size: int, form: Form, *, slide: bool = False) -> ShapesOfSize:
-    """The shapes that spread ``size`` GPUs over servers. ``slide``: uneven ones may leave GPUs on
-    their first server, too.
-    """
-    rule, per_node, most = form
+def spread(neighbours: Neighbours, size: int, form: Form) -> ShapesOfSize:
+    """The shapes that spread ``size`` GPUs over servers."""
+    rule, per_node, most, slides = form
     if rule is ShapeRule.EVEN:
         found = neighbours.even(size, per_node)
     else:
-        found = neighbours.slid(size) if slide else neighbours.filled(size)
+        found = neighbours.slid(size) if slides else neighbours.filled(size)
     return found if most is None or found.servers.shape[1] <= most else NO_SHAPES
 
 

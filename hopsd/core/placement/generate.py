@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 import numpy as np
 
@@ -52,26 +53,28 @@ def generate(
     A sensitive job (``sensitivity > sigma``) is spread only on types whose largest server is
     smaller than its smallest requirement, or where its rules demand several servers; a job
     without a sensitivity never. ``keep_present``: where a running job is now is one of its
-    configurations. ``slide``: as in :func:`spread`, on types of at most ``SLID_SERVERS_MAX``
-    servers.
+    configurations. ``slide``: jobs too large for one server may leave GPUs on their first one,
+    too, on types of at most ``SLID_SERVERS_MAX`` servers.
     """
     nodes = available.nodes
     rows = ServerRows(available, jobs)
     classes = _JobClasses(jobs, available, rows)
     blocks: dict[_Key, _Block] = {}
+    slid_above: dict[GpuType, float] = {}
     pool = np.zeros(len(nodes), dtype=np.int64)
     for number, gpu_type in enumerate(dict.fromkeys(node.gpu_type for node in nodes)):
         servers = np.array([i for i, node in enumerate(nodes) if node.gpu_type == gpu_type])
         pool[servers] = number
         largest = max(nodes[i].gpus for i in servers)
+        slid_above[gpu_type] = largest if slide and len(servers) <= SLID_SERVERS_MAX else inf
         spreaders = _may_spread(jobs, gpu_type, largest, sensitivity, sigma)
         for job_class in range(len(classes.rules)):
             found = _blocks_of_type(
-                jobs, gpu_type, servers, classes, job_class, spreaders, slide=slide
+                jobs, gpu_type, servers, classes, job_class, spreaders, slid_above[gpu_type]
             )
             blocks |= {key: block for key, block in found if len(block.jobs) and len(block.shapes)}
     factors = Factors(jobs, nodes)
-    presents = _presents(jobs, available, classes) if keep_present else []
+    presents = _presents(jobs, available, classes, slid_above) if keep_present else []
     filled = _fill(jobs, blocks, factors, presents, pool, classes, rows)
     return with_limits(filled, jobs, allowances)
 
@@ -143,8 +146,7 @@ def _blocks_of_type(
     classes: _JobClasses,
     job_class: int,
     spreaders: frozenset[int],
-    *,
-    slide: bool,
+    slid_above: float,
 ) -> Iterator[tuple[_Key, _Block]]:
     takers: dict[int, list[int]] = {}
     for i in np.flatnonzero(classes.of == job_class).tolist():
@@ -161,11 +163,10 @@ def _blocks_of_type(
         forms: dict[Form, list[int]] = {}
         for i in able:
             if i in spreaders:
-                forms.setdefault(form_of(jobs[i].rules), []).append(i)
+                form = form_of(jobs[i].rules, slides=min(jobs[i].reqs) > slid_above)
+                forms.setdefault(form, []).append(i)
         for form, several in forms.items():
-            shapes = spread(
-                neighbours, size, form, slide=slide and len(servers) <= SLID_SERVERS_MAX
-            )
+            shapes = spread(neighbours, size, form)
             count = shapes.servers.shape[1]
             rates = [per_gpu(jobs[i].throughput[gpu_type], size, count) for i in several]
             yield (job_class, gpu_type, size, count, form), _block(several, rates, shapes)
@@ -189,7 +190,10 @@ class _Present:
 
 
 def _presents(
-    jobs: Sequence[Job], available: AvailableResources, classes: _JobClasses
+    jobs: Sequence[Job],
+    available: AvailableResources,
+    classes: _JobClasses,
+    slid_above: Mapping[GpuType, float],
 ) -> list[_Present]:
     nodes, idle = available.nodes, available.gpus
     index = {node.name: i for i, node in enumerate(nodes)}
@@ -201,8 +205,9 @@ def _presents(
             continue
         throughput = configuration_throughput(job, job.running, types)
         if throughput > 0:
-            form = ONE if len(parts) == 1 else form_of(job.rules)
             gpu_type = nodes[parts[0][0]].gpu_type
+            slides = min(job.reqs) > slid_above[gpu_type]
+            form = ONE if len(parts) == 1 else form_of(job.rules, slides=slides)
             key = int(classes.of[i]), gpu_type, job.running.gpus, len(parts), form
             shape = ShapesOfSize(*(np.array([column]) for column in zip(*parts, strict=True)))
             found.append(_Present(i, key, shape, throughput, job.rules))
