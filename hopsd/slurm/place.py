@@ -148,6 +148,7 @@ class Placer:
         ``until``: the tick after which others are, except the first few.
         """
         waiting = {step.job: step for step in steps}
+        targets = {job: step.target for job, step in waiting.items()}
         starting: dict[JobId, _Starting] = {}
         results: dict[JobId, Result] = {}
         progress: float | None = None
@@ -165,11 +166,7 @@ class Placer:
                 free = usable_gpus(reading)
                 wave = _wave(waiting.values(), free, [s.step.target for s in starting.values()])
                 if not wave and not starting:
-                    some = any(r.status is OutcomeStatus.PUT_OFF for r in results.values())
-                    return results | {
-                        job: _put_off(step.target) if some else _no_room(step, free)
-                        for job, step in waiting.items()
-                    }
+                    return results | _left_over(waiting.values(), results, targets, free)
                 wave = wave[: room - len(starting)]
                 jobs = {job.id: job for job in reading.jobs}
                 self._overlooked &= jobs.keys()
@@ -482,6 +479,35 @@ def _is_filled(
     if not place.keys() >= set(target.nodes):
         return False
     return filled(free, sorted(target.nodes, key=place.__getitem__), target.gpus) == target
+
+
+def _left_over(
+    waiting: Iterable[Step],
+    results: Mapping[JobId, Result],
+    targets: Mapping[JobId, Allocation],
+    free: Mapping[NodeName, int],
+) -> dict[JobId, Result]:
+    """The results of steps that cannot start, though nothing is under way.
+
+    It is no fault of theirs, and they are put off, where others did not start: what these were to
+    have is free now, and Slurm would fill nodes with it otherwise than planned.
+    """
+    if any(result.status is OutcomeStatus.PUT_OFF for result in results.values()):
+        return {step.job: _put_off(step.target) for step in waiting}
+    missing = [job for job, result in results.items() if result.status is not OutcomeStatus.DONE]
+    nodes = {node for job in missing for node in targets[job].nodes}
+    left = {step.job: step for step in waiting}
+    found: dict[JobId, Result] = {}
+    while put_off := [
+        step
+        for step in left.values()
+        if fits(free, step.target) and not nodes.isdisjoint(step.target.nodes)
+    ]:
+        for step in put_off:
+            del left[step.job]
+            nodes.update(step.target.nodes)
+            found[step.job] = _put_off(step.target, "other jobs on its nodes did not start")
+    return found | {job: _no_room(step, free) for job, step in left.items()}
 
 
 def _no_room(step: Step, free: Mapping[NodeName, int]) -> Result:

@@ -13,7 +13,6 @@ import pytest
 from bench.plan import __main__ as table
 from bench.plan.cells import cells
 from bench.plan.instances import Case, Noise, snapshot
-from hopsd.model.plan import PlanSettings
 
 
 def test_a_row_gets_every_option_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +55,7 @@ def test_growth_is_the_exponent_of_the_gpus() -> None:
 
 def test_cells_have_every_server_and_job_once_and_all_types_alike() -> None:
     whole = snapshot(1000, Case.IDLE, Noise.SERVER, 0)
-    parts = cells(whole, 4, PlanSettings())
+    parts = cells(whole, 4, [job.id for job in whole.jobs])
     assert sorted(node.name for part in parts for node in part.nodes) == sorted(
         node.name for node in whole.nodes
     )

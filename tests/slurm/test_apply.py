@@ -364,6 +364,23 @@ def test_uneven_job_waits_for_all_others_of_its_nodes(slurm: FakeSlurm) -> None:
     assert releases == [(first, second), (uneven,)]
 
 
+def test_who_comes_after_one_that_does_not_start_is_put_off(slurm: FakeSlurm) -> None:
+    """Its nodes have what the first was to have, so that it would fill them otherwise."""
+    slurm.refuse = {"place"}
+    first, second, third, alone = (slurm.add(number) for number in range(1, 5))
+    steps = [
+        start(first, n0=6),
+        start(second, n0=2, n1=4),
+        start(third, n1=4, n2=3),
+        start(alone, n3=2, n4=8),
+    ]
+    outcomes = port(slurm).apply(steps)
+    assert statuses(outcomes) == [
+        *(OutcomeStatus.FAILED, OutcomeStatus.PUT_OFF, OutcomeStatus.PUT_OFF, OutcomeStatus.FAILED)
+    ]
+    assert "other jobs on its nodes did not start" in outcomes[1].error
+
+
 @pytest.mark.parametrize(
     ("target", "cores"),
     [({"n0": 2}, 3), ({"n1": 2}, 4), ({"n2": 1}, 10), ({"n1": 2, "n2": 1}, 4)],

@@ -9,21 +9,20 @@ from hopsd.model.arrays import Ints
 
 
 def as_filled(program: Program, choice: Ints) -> Ints:
-    """``choice`` (jobs,), where each uneven shape has all of its servers but the last that the
-    other jobs leave of them.
+    """``choice`` (jobs,), where uneven shapes take of their first server what no job is given.
 
-    A job that leaves GPUs of its first server to nobody takes them instead of some of its last;
-    its speed is the same. Where it runs now, it stays.
+    A job takes them in place of as many GPUs of its last server, which is as fast. Where it runs
+    now, it stays.
     """
     columns, filled = program.configurations, choice.copy()
     left = program.capacity - program.taken(choice)
-    spread = []
+    uneven = []
     for job in np.flatnonzero((choice >= 0) & (choice != columns.present)).tolist():
         parts = columns.shapes.parts(int(columns.shape[choice[job]]))
-        if len(parts) > 1:
-            spread.append((parts[0][0], job))
+        if len({gpus for _, gpus in parts}) > 1:
+            uneven.append((parts[0][0], job))
     # In node order: what a job no longer takes of its last server may be another's first.
-    for server, job in sorted(spread):
+    for server, job in sorted(uneven):
         if left[server] <= 0:
             continue
         idle = left + program.taken(filled[job : job + 1])
@@ -36,13 +35,17 @@ def as_filled(program: Program, choice: Ints) -> Ints:
 
 
 def _fullest_first(program: Program, job: int, column: int) -> list[int]:
-    """The job's columns on the servers of ``column``, those with most of the first one first."""
+    """The job's columns of the size of ``column`` on the same servers, those with most of the first
+    one first.
+    """
     columns, shapes = program.configurations, program.configurations.shapes
     first, last = columns.start[job : job + 2].tolist()
     of_job = columns.shape[first:last]
+    sizes, own = shapes.sizes(), columns.shape[column]
     begin, end = shapes.start[of_job], shapes.start[of_job + 1]
-    at, until = shapes.start[columns.shape[column] + np.arange(2)]
-    same = (end - begin == until - at) & (shapes.server[begin] == shapes.server[at])
+    at, until = shapes.start[own + np.arange(2)]
+    same = (sizes[of_job] == sizes[own]) & (end - begin == until - at)
+    same &= shapes.server[begin] == shapes.server[at]
     same &= shapes.server[end - 1] == shapes.server[until - 1]
     found = np.flatnonzero(same)
     order = np.argsort(-shapes.gpus[begin[found]], kind="stable")

@@ -54,7 +54,7 @@ def generate(
     smaller than its smallest requirement, or where its rules demand several servers; a job
     without a sensitivity never. ``keep_present``: where a running job is now is one of its
     configurations. ``slide``: jobs too large for one server may leave GPUs on their first one,
-    too, on types of at most ``SLID_SERVERS_MAX`` servers.
+    too, on types of at most ``SLID_SERVERS_MAX`` servers, where :meth:`_JobClasses.alike` holds.
     """
     nodes = available.nodes
     rows = ServerRows(available, jobs)
@@ -66,7 +66,8 @@ def generate(
         servers = np.array([i for i, node in enumerate(nodes) if node.gpu_type == gpu_type])
         pool[servers] = number
         largest = max(nodes[i].gpus for i in servers)
-        slid_above[gpu_type] = largest if slide and len(servers) <= SLID_SERVERS_MAX else inf
+        slides = slide and len(servers) <= SLID_SERVERS_MAX and classes.alike(servers, available)
+        slid_above[gpu_type] = largest if slides else inf
         spreaders = _may_spread(jobs, gpu_type, largest, sensitivity, sigma)
         for job_class in range(len(classes.rules)):
             found = _blocks_of_type(
@@ -107,6 +108,19 @@ class _JobClasses:
                 by_rules[job.rules] = job_class
             of.append(by_rules[job.rules])
         self.of = np.array(of, dtype=np.int64)
+
+    def alike(self, servers: Ints, available: AvailableResources) -> bool:
+        """Whether all that may use any of ``servers`` may use all idle GPUs of each.
+
+        If not, Slurm could start two jobs only after each other: with the same first server and
+        other second ones, or since what is left of the first has GPUs, but no cores.
+        """
+        idle = available.gpus[servers]
+        return all(
+            allowed[servers].all() and np.array_equal(usable[servers], idle)
+            for allowed, usable in zip(self.allowed, self.usable, strict=True)
+            if allowed[servers].any()
+        )
 
 
 _Key = tuple[int, GpuType, int, int, Form]
@@ -163,13 +177,18 @@ def _blocks_of_type(
         forms: dict[Form, list[int]] = {}
         for i in able:
             if i in spreaders:
-                form = form_of(jobs[i].rules, slides=min(jobs[i].reqs) > slid_above)
+                form = form_of(jobs[i].rules, slides=_slides(jobs[i], slid_above))
                 forms.setdefault(form, []).append(i)
         for form, several in forms.items():
             shapes = spread(neighbours, size, form)
             count = shapes.servers.shape[1]
             rates = [per_gpu(jobs[i].throughput[gpu_type], size, count) for i in several]
             yield (job_class, gpu_type, size, count, form), _block(several, rates, shapes)
+
+
+def _slides(job: Job, above: float) -> bool:
+    """Whether it may leave GPUs of its first server; an exclusive one leaves them to nobody."""
+    return min(job.reqs) > above and not job.rules.exclusive
 
 
 def _block(jobs: list[int], rates: list[float], shapes: ShapesOfSize) -> _Block:
@@ -206,7 +225,7 @@ def _presents(
         throughput = configuration_throughput(job, job.running, types)
         if throughput > 0:
             gpu_type = nodes[parts[0][0]].gpu_type
-            slides = min(job.reqs) > slid_above[gpu_type]
+            slides = _slides(job, slid_above[gpu_type])
             form = ONE if len(parts) == 1 else form_of(job.rules, slides=slides)
             key = int(classes.of[i]), gpu_type, job.running.gpus, len(parts), form
             shape = ShapesOfSize(*(np.array([column]) for column in zip(*parts, strict=True)))

@@ -111,9 +111,9 @@ class Neighbours:
         runs = sliding_window_view(self._idle, count)
         start = np.flatnonzero((runs.min(1) > 0) & (runs.max(1) < size) & (runs.sum(1) > size))
         runs = runs[start]
-        ends = size - runs[:, 1:-1].sum(1)
-        least = np.maximum(1, ends - runs[:, -1])
-        several = np.maximum(0, np.minimum(runs[:, 0], ends) - least)  # all of the first: filled
+        ends = size - runs[:, 1:-1].sum(1)  # more than either end has: no fewer servers hold it
+        least = ends - runs[:, -1]
+        several = runs[:, 0] - least  # all of the first: filled
         first = np.repeat(least, several) + ramp(several)
         gpus = np.repeat(runs, several, axis=0)
         gpus[:, 0], gpus[:, -1] = first, np.repeat(ends, several) - first

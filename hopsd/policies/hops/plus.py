@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf
+from math import fsum, inf
 
 import numpy as np
 
@@ -188,7 +188,7 @@ def _weights(
     work = np.array([outlook.gpu_seconds for outlook in own])
     shortest = np.array([outlook.shortest for outlook in own])
     gpus = sum(node.gpus for node in snapshot.nodes)
-    drained = max(float(work.sum()) / gpus, _drained(jobs, shortest, snapshot.nodes))
+    drained = max(fsum(work) / gpus, _drained(jobs, shortest, snapshot.nodes))
     urgency = _shares(work) + settings.tail_weight * (shortest / drained) ** LAST
     restart = np.array([job.restart_seconds if job.running else 0.0 for job in jobs])
     unit = np.array([outlook.unit for outlook in own])
@@ -215,7 +215,8 @@ def _shares(work: Floats) -> Floats:
 
 
 def _drained(jobs: Sequence[Job], shortest: Floats, nodes: Sequence[Node]) -> float:
-    """Seconds that ``jobs`` take together, at least, by how many of them fit on the GPUs at once.
+    """Seconds that ``jobs`` take together, by how many of them fit at once, each on one server if
+    some server is large enough.
 
     The most over all counts, of the jobs that need as many GPUs or more. ``shortest`` (jobs,): the
     remaining time of each alone.
@@ -231,7 +232,7 @@ def _drained(jobs: Sequence[Job], shortest: Floats, nodes: Sequence[Node]) -> fl
             for servers, pool in pools
         )
         if at_once:
-            bound = max(bound, float(shortest[least >= count].sum()) / at_once)
+            bound = max(bound, fsum(shortest[least >= count]) / at_once)
     return bound
 
 

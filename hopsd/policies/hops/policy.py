@@ -66,8 +66,8 @@ def place(
     clock.lap("model")
     left = settings.time_limit_seconds - clock.total()
     solution = solve(program, settings.gap, left, seed=settings.seed, turns=settings.effort)
-    choice = as_filled(program, without_needless_moves(program, solution.choice))
-    solution = replace(solution, choice=choice)
+    choice = without_needless_moves(program, solution.choice)
+    solution = replace(solution, choice=as_filled(program, choice) if slide else choice)
     clock.lap("solve")
     return _plan(snapshot, chosen, configurations, program, solution, clock)
 

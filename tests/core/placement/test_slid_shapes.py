@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hopsd.core.placement.fill import as_filled
+from hopsd.core.placement.program import Program
 from hopsd.core.placement.shapes import Neighbours, ShapesOfSize
+from hopsd.model.arrays import Ints
 from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.job import Job, ThroughputTable
 from hopsd.model.plan import Plan, PlanSettings, RoundInfo, Snapshot
+from hopsd.model.rules import ANYWHERE, Rules
+from hopsd.model.step import Step, StepKind
+from hopsd.policies.hops import policy
 from hopsd.policies.registry import get
-from hopsd.slurm.shape import filled
+from hopsd.slurm.place import _wave
 
 A = GpuType("a")
 
@@ -24,27 +31,33 @@ def cluster(*gpus: int) -> tuple[Node, ...]:
     return tuple(Node(NodeName(f"n{i}"), A, count, count) for i, count in enumerate(gpus))
 
 
-def planned(nodes: tuple[Node, ...], *sizes: int) -> Plan:
-    table = ThroughputTable(dict.fromkeys(range(1, 9), 1.0), dict.fromkeys(range(2, 65), 1.0))
-    jobs = tuple(
-        Job(JobId(str(i)), UserName("u"), 0.0, 0.0, (size,), {A: table}, samples=1e4)
-        for i, size in enumerate(sizes, 1)
+TABLE = ThroughputTable(dict.fromkeys(range(1, 9), 1.0), dict.fromkeys(range(2, 65), 1.0))
+
+
+def job(number: int, reqs: tuple[int, ...], rules: Rules = ANYWHERE) -> Job:
+    return Job(
+        JobId(str(number)), UserName("u"), 0.0, 0.0, reqs, {A: TABLE}, samples=1e4, rules=rules
     )
-    snapshot = Snapshot(
-        now=100.0, round=RoundInfo(first=True, seconds=360.0), nodes=nodes, jobs=jobs
-    )
+
+
+def planned(nodes: tuple[Node, ...], *jobs: Job) -> Plan:
+    snapshot = Snapshot(100.0, RoundInfo(first=True, seconds=360.0), nodes, jobs)
     return get("hops+")(snapshot, PlanSettings(policy="hops+", time_limit_seconds=20.0))
+
+
+def rigid(*sizes: int) -> tuple[Job, ...]:
+    return tuple(job(number, (size,)) for number, size in enumerate(sizes, 1))
 
 
 @pytest.mark.parametrize(("servers", "sizes"), [(3, (12, 12)), (4, (10, 10, 12)), (4, (9, 11, 12))])
 def test_jobs_that_together_fill_the_servers_run_together(
     servers: int, sizes: tuple[int, ...]
 ) -> None:
-    assert len(planned(cluster(*[8] * servers), *sizes).placements) == len(sizes)
+    assert len(planned(cluster(*[8] * servers), *rigid(*sizes)).placements) == len(sizes)
 
 
 def test_a_first_server_that_nobody_else_uses_is_used_up() -> None:
-    (placement,) = planned(cluster(8, 8), 12).placements.values()
+    (placement,) = planned(cluster(8, 8), *rigid(12)).placements.values()
     assert placement.as_dict() == {"n0": 8, "n1": 4}
 
 
@@ -72,21 +85,74 @@ def test_shapes_hold_the_size_on_as_few_servers_as_filled_ones(idle: list[int], 
         assert servers == list(range(servers[0], servers[0] + len(servers)))
 
 
-@pytest.mark.parametrize("seed", range(25))
+def test_only_gpus_move_to_the_first_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An elastic job keeps its size, and so what it is worth."""
+    seen: list[tuple[Program, Ints, Ints]] = []
+
+    def told(program: Program, choice: Ints) -> Ints:
+        slid = choice.copy()
+        [slid[0]] = [k for k in range(len(program.value)) if parts(program, k) == [(0, 4), (1, 8)]]
+        seen.append((program, slid, as_filled(program, slid)))
+        return choice
+
+    monkeypatch.setattr(policy, "as_filled", told)
+    planned(cluster(8, 8), job(1, (10, 12)))
+    [(program, slid, filled_)] = seen
+    assert parts(program, int(filled_[0])) == [(0, 8), (1, 4)]
+    assert program.scaled_objective(filled_) == program.scaled_objective(slid)
+
+
+def parts(program: Program, column: int) -> list[tuple[int, int]]:
+    return program.configurations.shapes.parts(int(program.configurations.shape[column]))
+
+
+ON_TWO = [Rules(nodes=frozenset(map(NodeName, names))) for names in (("n0", "n1"), ("n0", "n2"))]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "jobs"),
+    [
+        (cluster(8, 8, 8), (job(1, (12,), ON_TWO[0]), job(2, (12,), ON_TWO[1]))),
+        (cluster(8, 8), (job(1, (12,), Rules(exclusive=True)),)),
+        (
+            tuple(replace(node, cores=32) for node in cluster(8, 8)),
+            (job(1, (12,), Rules(cores_per_gpu=4.0)), job(2, (2,), Rules(cores_per_gpu=8.0))),
+        ),
+    ],
+    ids=["other nodes", "exclusive", "short of cores"],
+)
+def test_nobody_is_planned_after_who_is_planned_after_it(
+    nodes: tuple[Node, ...], jobs: tuple[Job, ...]
+) -> None:
+    plan = planned(nodes, *jobs)
+    assert plan.placements
+    assert not never_started(nodes, plan)
+
+
+@pytest.mark.parametrize("seed", range(60))
 def test_slurm_can_start_what_is_planned(seed: int) -> None:
-    """Some job can always start next: Slurm's own filling gives it exactly its placement."""
+    """Wave by wave, as hopsd starts them."""
     draw = random.Random(seed)  # a test, not a secret
     nodes = cluster(*(draw.choice([4, 8]) for _ in range(draw.randint(3, 6))))
-    sizes = [draw.choice([1, 2, 3, 5, 6, 7, 9, 10, 11, 12, 13, 20]) for _ in range(8)]
-    free = {node.name: node.gpus for node in nodes}
-    waiting = list(planned(nodes, *sizes).placements.values())
-    while waiting:
-        ready = [
-            placement
-            for placement in waiting
-            if placement.even or filled(free, list(placement.nodes), placement.gpus) == placement
-        ]
-        assert ready, f"none of {waiting} is what Slurm would give of {free}"
-        for node, gpus in ready[0]:
-            free[node] -= gpus
-        waiting.remove(ready[0])
+    nodes = tuple(replace(node, idle=draw.randint(1, node.gpus)) for node in nodes)
+    jobs = []
+    for number in range(8):
+        reqs = tuple(sorted({draw.randint(1, 24) for _ in range(draw.choice([1, 1, 2]))}))
+        some = frozenset(node.name for node in nodes if draw.random() < 0.8)
+        limited = Rules(
+            nodes=some if seed % 3 == 1 else None, exclusive=seed % 3 == 2 and draw.random() < 0.3
+        )
+        jobs.append(job(number, reqs, limited))
+    plan = planned(nodes, *jobs)
+    assert not never_started(nodes, plan)
+
+
+def never_started(nodes: tuple[Node, ...], plan: Plan) -> list[Step]:
+    free = {node.name: node.idle for node in nodes}
+    waiting = [Step(job, StepKind.START, target=to) for job, to in plan.placements.items()]
+    while wave := _wave(waiting, free):
+        for step in wave:
+            waiting.remove(step)
+            for node, gpus in step.target:
+                free[node] -= gpus
+    return waiting
