@@ -1,16 +1,18 @@
 """What dividing a cluster into cells gains and loses: the same plan as one program and as several.
 
-    python -m bench.plan.cells [--gpus 40000] [--cells 2 4] [--case a b] [--seed 0]
+    python -m bench.plan.cells [--gpus 40000] [--cells 2 4] [--seed 0]
 
-A cell has a part of each type's servers and every so many-th job of the queue, and two processes
-plan the cells. Prints wall and CPU seconds, the objective over the bound that one program proves,
-and what the cells lose of its objective. Instances are those of ``python -m bench.plan``.
+A cell has a part of each type's servers and every so many-th of the jobs that compete in the one
+program, and two processes plan the cells. Prints wall and CPU seconds, the one program's objective
+over its bound, and what the cells' placements lose of it. Instances are the idle clusters of
+``python -m bench.plan``. On fragments the programs would differ: a job is spread over the fewest
+servers that can hold it, and in a cell these may be more than in the cluster.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -19,14 +21,15 @@ from time import perf_counter
 from bench.clock import cpu_seconds
 from bench.plan.__main__ import gap_of_bar
 from bench.plan.instances import Case, Noise, snapshot
-from hopsd.core.queue.priority import queue
+from bench.plan.measure import program
+from hopsd.model.ids import JobId
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.policies.hops.policy import plan
 
 PROCESSES = 2
 
 
-def cells(whole: Snapshot, count: int, settings: PlanSettings) -> list[Snapshot]:
+def cells(whole: Snapshot, count: int, competing: Sequence[JobId]) -> list[Snapshot]:
     """``whole`` in ``count`` parts of about the same servers and jobs, neighbours together."""
     types: dict[str, list[int]] = {}
     for i, node in enumerate(whole.nodes):
@@ -34,7 +37,8 @@ def cells(whole: Snapshot, count: int, settings: PlanSettings) -> list[Snapshot]
     part = {
         i: at * count // len(servers) for servers in types.values() for at, i in enumerate(servers)
     }
-    order = queue(whole, settings).jobs
+    jobs = {job.id: job for job in whole.jobs}
+    order = [jobs[job] for job in competing]
     return [
         replace(
             whole,
@@ -50,45 +54,53 @@ def _plan(settings: PlanSettings, cell: Snapshot) -> tuple[Plan, float]:
     return plan(cell, settings), cpu_seconds() - before
 
 
+def _worth(made: Plan, least: Mapping[JobId, float]) -> float:
+    """Eq. 11, every job's gain relative to its slowest configuration in ``least``: in a cell it
+    would be another.
+    """
+    return sum(
+        made.jobs[job].priority * (made.jobs[job].throughput or 0.0) / least[job]
+        for job in made.placements
+    )
+
+
 def _rows(whole: Snapshot, counts: list[int], settings: PlanSettings) -> Iterator[str]:
     began = perf_counter()
     one, cpu = _plan(settings, whole)
-    yield _row(1, perf_counter() - began, cpu, one.objective, one)
+    wall = perf_counter() - began
+    competing = one.window + one.adjusted
+    least = dict(zip(competing, program(whole, settings).least.tolist(), strict=True))
+    best = _worth(one, least)
+    yield _row(1, wall, cpu, 1.0 - one.gap, 0.0)
     for count in counts:
-        parts = cells(whole, count, settings)
+        parts = cells(whole, count, competing)
         with ProcessPoolExecutor(PROCESSES) as pool:
             list(pool.map(abs, range(PROCESSES)))  # started before the clock is
             began = perf_counter()
             made = list(pool.map(partial(_plan, settings), parts))
             wall = perf_counter() - began
-        objective = sum(plan.objective for plan, _ in made)
-        yield _row(count, wall, sum(cpu for _, cpu in made), objective, one)
+        part = sum(_worth(of_cell, least) for of_cell, _ in made) / best
+        yield _row(count, wall, sum(cpu for _, cpu in made), part * (1.0 - one.gap), 1.0 - part)
 
 
-def _row(count: int, wall: float, cpu: float, objective: float, one: Plan) -> str:
-    return (
-        f"{count:5d} {wall:7.1f} {cpu:7.1f}  {objective / one.upper_bound:8.2%}"
-        f"  {1.0 - objective / one.objective:6.2%}"
-    )
+def _row(count: int, wall: float, cpu: float, quality: float, lost: float) -> str:
+    return f"{count:5d} {wall:7.1f} {cpu:7.1f}  {quality:8.2%}  {lost:6.2%}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.plan.cells")
     parser.add_argument("--gpus", type=int, default=40_000)
     parser.add_argument("--cells", type=int, nargs="+", default=[2, 4])
-    parser.add_argument("--case", type=Case, nargs="+", default=list(Case))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--time-limit", type=float, default=100.0)
     options = parser.parse_args()
     settings = PlanSettings(
         gap=gap_of_bar(options.gpus), time_limit_seconds=options.time_limit, seed=options.seed
     )
-    for case in options.case:
-        print(f"{options.gpus} GPUs, case {case}")
-        print("cells  wall s   CPU s   quality    lost")
-        whole = snapshot(options.gpus, case, Noise.SERVER, options.seed)
-        for row in _rows(whole, options.cells, settings):
-            print(row, flush=True)
+    print("cells  wall s   CPU s   quality    lost")
+    whole = snapshot(options.gpus, Case.IDLE, Noise.SERVER, options.seed)
+    for row in _rows(whole, options.cells, settings):
+        print(row, flush=True)
 
 
 if __name__ == "__main__":

@@ -94,24 +94,25 @@ def measure(
 
 def _plain(instance: Snapshot, settings: PlanSettings, bound: float) -> dict[str, dict[str, float]]:
     """Seconds and quality (against our bound) of eq. 11 to 13 as written, same limit and gap."""
-    program = _program(instance, settings)
-    columns = np.arange(len(program.value))
+    asked = program(instance, settings)
+    columns = np.arange(len(asked.value))
     solvers: dict[str, Solve] = {"cbc": cbc.solve, "highs": highs.solve}
     results = {}
     for name, solve in solvers.items():
         began = time.monotonic()
-        whole = model(program, columns, program.capacity, as_written=True)
+        whole = model(asked, columns, asked.capacity, as_written=True)
         answer = solve(whole, None, settings.gap, settings.time_limit_seconds, None)
         chosen = chosen_columns(columns, answer)
-        value = 0.0 if chosen is None else float(program.value[chosen].sum())
+        value = 0.0 if chosen is None else float(asked.value[chosen].sum())
         results[name] = {
             "seconds": time.monotonic() - began,
-            "quality": program.unscaled(value) / bound,
+            "quality": asked.unscaled(value) / bound,
         }
     return results
 
 
-def _program(instance: Snapshot, settings: PlanSettings) -> Program:
+def program(instance: Snapshot, settings: PlanSettings) -> Program:
+    """The program of eq. 11 to 13 that a plan under ``hops`` solves."""
     chosen = candidates(instance, settings)
     columns = generate(
         chosen.jobs,
