@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.plan.instances import Case, Demands, Noise
+from bench.plan.instances import Case, Demands, Noise, gap_of_bar
 from bench.plan.measure import measure
 from bench.plan.row import run_row
 
@@ -73,11 +73,6 @@ def _options() -> argparse.Namespace:
 
 def _rows(options: argparse.Namespace) -> Iterator[tuple[int, Case, Noise, Demands]]:
     return product(options.gpus, options.case, options.noise, options.demands)
-
-
-def gap_of_bar(gpus: int) -> float:
-    """What plans of that size are to reach, in little time."""
-    return 0.01 if gpus <= 10_000 else 0.015 if gpus <= 40_000 else 0.02
 
 
 def growth(rows: Sequence[dict[str, Any]]) -> Iterator[str]:

@@ -19,8 +19,7 @@ from functools import partial
 from time import perf_counter
 
 from bench.clock import cpu_seconds
-from bench.plan.__main__ import gap_of_bar
-from bench.plan.instances import Case, Noise, snapshot
+from bench.plan.instances import Case, Noise, gap_of_bar, snapshot
 from bench.plan.measure import program
 from hopsd.model.ids import JobId
 from hopsd.model.plan import Plan, PlanSettings, Snapshot

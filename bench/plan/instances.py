@@ -52,6 +52,11 @@ class Demands(StrEnum):
     SITE = "site"
 
 
+def gap_of_bar(gpus: int) -> float:
+    """What plans of that size are to reach, in little time."""
+    return 0.01 if gpus <= 10_000 else 0.015 if gpus <= 40_000 else 0.02
+
+
 def snapshot(
     gpus: int,
     case: Case,

@@ -15,6 +15,7 @@ def as_filled(program: Program, choice: Ints) -> Ints:
     now, it stays.
     """
     columns, filled = program.configurations, choice.copy()
+    sizes = columns.shapes.sizes()
     left = program.capacity - program.taken(choice)
     uneven = []
     for job in np.flatnonzero((choice >= 0) & (choice != columns.present)).tolist():
@@ -26,7 +27,7 @@ def as_filled(program: Program, choice: Ints) -> Ints:
         if left[server] <= 0:
             continue
         idle = left + program.taken(filled[job : job + 1])
-        for column in _fullest_first(program, job, int(filled[job])):
+        for column in _fullest_first(program, sizes, job, int(filled[job])):
             residual = idle - program.taken(np.array([column]))
             if np.all(residual >= 0):
                 filled[job], left = column, residual
@@ -34,14 +35,14 @@ def as_filled(program: Program, choice: Ints) -> Ints:
     return filled
 
 
-def _fullest_first(program: Program, job: int, column: int) -> list[int]:
+def _fullest_first(program: Program, sizes: Ints, job: int, column: int) -> list[int]:
     """The job's columns of the size of ``column`` on the same servers, those with most of the first
-    one first.
+    one first. ``sizes`` (shapes,).
     """
     columns, shapes = program.configurations, program.configurations.shapes
     first, last = columns.start[job : job + 2].tolist()
     of_job = columns.shape[first:last]
-    sizes, own = shapes.sizes(), columns.shape[column]
+    own = columns.shape[column]
     begin, end = shapes.start[of_job], shapes.start[of_job + 1]
     at, until = shapes.start[own + np.arange(2)]
     same = (sizes[of_job] == sizes[own]) & (end - begin == until - at)
