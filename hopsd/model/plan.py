@@ -67,7 +67,7 @@ class PlanSettings:
     alpha: float = 0.1
     patience_seconds: float = 3600.0
     overdue_ratio: float = 10.0
-    tail_weight: float = 0.65
+    tail_weight: float = 0.4
 
 
 @dataclass(frozen=True, slots=True)

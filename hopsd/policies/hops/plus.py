@@ -3,17 +3,19 @@
     max  sum_ij W_i U_ij X_ij                                  (servers, limits as in eq. 12, 13)
 
     U_ij = (u_ij / u_i)^0.7               u_ij = v_ij h_ij / (h_ij + c_ij)
-    W_i  = (1 + (wait_i / age_i)^2 + 1.5 max(0, rho_i - 1)^2) * (s_i + l k_i^3) z_i
+    W_i  = (1 + (wait_i / age_i)^2 + 1.5 max(0, rho_i - 1)^2) * (s_i + l e_i k_i^3) z_i
     s_i  = mean over all jobs j of min(1, w_j / w_i)^8        w_i: GPU time left
 
 ``v_ij`` is job i's speed under column j; its restart ``c_ij`` (0 where it runs now, and at its
 first start) is spread over ``h_ij``, the time that its rest takes there, five minutes at most and
 as long as a restart at least. ``u_i`` is that of one GPU of the mean type, for a job that has to
 start. ``rho_i`` is the least finish-time fairness that the job can still have. ``s_i`` is nearly
-the share of jobs with at least as much work left as job i; ``k_i`` is the shortest time in which
-its rest can be done over the time in which the cluster can do everybody's, and ``l`` the setting
-``tail_weight``. ``z_i`` is ``1 + c_i / h_i`` on one GPU of the mean type while the job runs, since
-it has to restart if it is stopped, and 1 while it waits. docs/policies.md has each term's reason.
+the share of jobs with at least as much work left as job i; jobs of one GPU count are ranked in
+groups of as many as fit at once, and each has its group's mean share. ``k_i`` is the shortest time
+in which its rest can be done over the time in which the cluster can do everybody's, ``e_i`` is 2
+for an elastic job and 1 for others, and ``l`` the setting ``tail_weight``. ``z_i`` is
+``1 + c_i / h_i`` on one GPU of the mean type while the job runs, since it has to restart if it is
+stopped, and 1 while it waits. docs/policies.md has each term's reason.
 """
 
 from __future__ import annotations
@@ -56,8 +58,14 @@ HORIZON_SECONDS = 300.0
 ALIKE = 8.0
 """How sharply jobs are told apart by the work they have left: one with a tenth less counts half."""
 
+GROUP_MOST = 8
+"""The most jobs that are ranked together: of many small ones, a group would be half the queue."""
+
 LAST = 3.0
 """How sharply the job that will end last differs from the others."""
+
+ELASTIC = 2.0
+"""Tail weight of an elastic job: it seldom gets the fastest configuration, which its k assumes."""
 
 _MOST = 1e60
 _LEAST_SECONDS = 1e-60
@@ -188,8 +196,12 @@ def _weights(
     work = np.array([outlook.gpu_seconds for outlook in own])
     shortest = np.array([outlook.shortest for outlook in own])
     gpus = sum(node.gpus for node in snapshot.nodes)
-    drained = max(fsum(work) / gpus, _drained(jobs, shortest, snapshot.nodes))
-    urgency = _shares(work) + settings.tail_weight * (shortest / drained) ** LAST
+    fitting = _fitting(jobs, snapshot.nodes)
+    drained = max(fsum(work) / gpus, _drained(jobs, shortest, fitting))
+    elastic = np.array([len(set(job.reqs)) > 1 for job in jobs])
+    last = np.where(elastic, ELASTIC, 1.0) * (shortest / drained) ** LAST
+    share = np.where(elastic, _shares(work), _grouped(jobs, work, fitting))
+    urgency = share + settings.tail_weight * last
     restart = np.array([job.restart_seconds if job.running else 0.0 for job in jobs])
     unit = np.array([outlook.unit for outlook in own])
     urgency *= unit / _lasting(unit, np.array([outlook.samples for outlook in own]), restart)
@@ -214,25 +226,52 @@ def _shares(work: Floats) -> Floats:
     return shares
 
 
-def _drained(jobs: Sequence[Job], shortest: Floats, nodes: Sequence[Node]) -> float:
-    """Seconds that ``jobs`` take together, by how many of them fit at once, each on one server if
-    some server is large enough.
+def _grouped(jobs: Sequence[Job], work: Floats, fitting: Ints) -> Floats:
+    """s of each job of one GPU count, (jobs,), from their remaining ``work`` (jobs,).
 
-    The most over all counts, of the jobs that need as many GPUs or more. ``shortest`` (jobs,): the
-    remaining time of each alone.
+    Where m jobs run at once, the m with most left end last in every order that has the least mean
+    completion time, and which of them starts first does not change it (Conway, Maxwell, Miller
+    1967, Theory of Scheduling): so it is left to the other terms, as is each m before them.
     """
-    least = np.array([min(job.reqs) for job in jobs])
+    order = sorted(
+        range(len(jobs)), key=lambda i: (-work[i], jobs[i].submit, job_order(jobs[i].id))
+    )
+    place = np.empty(len(jobs))
+    place[order] = np.arange(len(jobs))
+    size = np.clip(fitting, 1, GROUP_MOST)
+    shares: Floats = np.minimum(1.0, (place // size * size + (size + 1) / 2) / len(jobs))
+    return shares
+
+
+def _fitting(jobs: Sequence[Job], nodes: Sequence[Node]) -> Ints:
+    """How many jobs of each one's least GPU count an idle cluster holds, (jobs,); each on one
+    server if some server is large enough.
+    """
     pools = [
         (np.array([node.gpus for node in pool.nodes]), pool) for pool in pools_of(nodes).values()
     ]
-    bound = float(shortest.max())
-    for count in np.unique(least).tolist():
-        at_once = sum(
+    fitting = {
+        count: sum(
             int((servers // count).sum()) if count <= pool.largest else pool.gpus // count
             for servers, pool in pools
         )
+        for count in {min(job.reqs) for job in jobs}
+    }
+    return np.array([fitting[min(job.reqs)] for job in jobs])
+
+
+def _drained(jobs: Sequence[Job], shortest: Floats, fitting: Ints) -> float:
+    """Seconds that ``jobs`` take together, by how many of them fit at once.
+
+    The most over all counts, of the jobs that need as many GPUs or more. ``shortest`` (jobs,): the
+    remaining time of each alone; ``fitting`` (jobs,): :func:`_fitting`.
+    """
+    least = np.array([min(job.reqs) for job in jobs])
+    bound = float(shortest.max())
+    counts, first = np.unique(least, return_index=True)
+    for count, at_once in zip(counts, fitting[first], strict=True):
         if at_once:
-            bound = max(bound, fsum(shortest[least >= count]) / at_once)
+            bound = max(bound, fsum(shortest[least >= count]) / float(at_once))
     return bound
 
 
