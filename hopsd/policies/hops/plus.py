@@ -231,7 +231,8 @@ def _grouped(jobs: Sequence[Job], work: Floats, fitting: Ints) -> Floats:
 
     Where m jobs run at once, the m with most left end last in every order that has the least mean
     completion time, and which of them starts first does not change it (Conway, Maxwell, Miller
-    1967, Theory of Scheduling): so it is left to the other terms, as is each m before them.
+    1967, Theory of Scheduling). The same holds for each m before them, so the other terms decide
+    within a group.
     """
     order = sorted(
         range(len(jobs)), key=lambda i: (-work[i], jobs[i].submit, job_order(jobs[i].id))
