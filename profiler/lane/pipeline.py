@@ -9,7 +9,7 @@ saved, is there as well. What is needed first is loaded first, as seen in the lo
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -43,12 +43,16 @@ class Pipeline(TorchFunctionMode):
     """One load of ``items``, by the identity of their storages, to be ended by :meth:`end`.
 
     ``order``: the storages in the order in which they were used in the last load; updated.
+    ``complete`` is called in the thread that loads, once everything is there.
     """
 
-    def __init__(self, items: dict[int, Moved], order: dict[int, int]) -> None:
+    def __init__(
+        self, items: dict[int, Moved], order: dict[int, int], complete: Callable[[], None]
+    ) -> None:
         super().__init__()
         self._items = items
         self._order = order
+        self._complete = complete
         self._changed = threading.Condition()
         device = next(iter(items.values())).storage.device
         self._stream: Any = None
@@ -126,6 +130,11 @@ class Pipeline(TorchFunctionMode):
                     self._bring(item)
                 except (MemoryError, RuntimeError):
                     return  # the training meets the same error when it needs this one
+        with self._changed:
+            self._changed.wait_for(lambda: all(item.loaded for item in ranked))
+        if self._stream is not None:
+            self._stream.synchronize()
+        self._complete()
 
     def _claim(self, item: Moved) -> bool:
         with self._changed:

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from hops_profiler.lane.pipeline import Moved, Pipeline, can_pipeline, elements
+from hops_profiler.lane.signals import HeldSignals
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_flatten
 
@@ -66,6 +67,7 @@ class State:
         self._spare: dict[int, list[torch.Tensor]] = {}
         self._order: dict[int, int] = {}
         self._pipeline: Pipeline | None = None
+        self._held: HeldSignals
         self._plain = False
         self._hooked = False
 
@@ -113,14 +115,20 @@ class State:
             item.load()
         self._loaded()
 
-    def load_behind(self) -> None:
-        """Bring everything back while the training goes on; see :mod:`pipeline`."""
+    def load_behind(self, held: HeldSignals | None = None) -> None:
+        """Bring everything back while the training goes on; see :mod:`pipeline`.
+
+        ``held``: signals that are to be released once everything is there.
+        """
+        held = held or HeldSignals()
         if self._plain or not self._moved or not can_pipeline():
             self.load()
+            held.release()
             return
         if not self._hooked:
             self._hook()
-        self._pipeline = Pipeline(self._moved, self._order)
+        self._held = held
+        self._pipeline = Pipeline(self._moved, self._order, held.open)
 
     def settle(self) -> None:
         """Wait until what :meth:`load_behind` began has ended."""
@@ -128,6 +136,7 @@ class State:
             self._pipeline.end()
             self._pipeline = None
             self._loaded()
+            self._held.release()
 
     def _hook(self) -> None:
         """Load everything before an optimizer's step, and gradients before a backward pass."""

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import functools
 import os
-import signal
 import sys
 import time
-from types import FrameType
 from typing import Any
 
 import torch
 from hops_profiler.lane.link import Link
-from hops_profiler.lane.settings import OUT_OF_MEMORY, SIGNALS
+from hops_profiler.lane.settings import OUT_OF_MEMORY
+from hops_profiler.lane.signals import HeldSignals
 from hops_profiler.lane.state import State, keeps, peak
 from hops_profiler.lane.turnstile import Turnstile
 from hops_profiler.launch import script
@@ -123,16 +122,18 @@ class Gate:
             alone=self._reason, planned=session.planned(),
         )  # fmt: skip
         told = self._wait()
-        if told["pipelined"] and not held.came and not told["signal"]:
-            self._state.load_behind()
-        else:
+        behind = told["pipelined"] and not held.came and not told["signal"]
+        if not behind:
             self._state.load()
         self._left = self._given = told["iterations"]
         self._trim = told["trim"]
         if self._turnstile is not None:
             self._turnstile.tight = self._trim
         self._began = time.monotonic()
-        held.release(told["signal"])  # a handler may raise, and the script go on
+        if behind:
+            self._state.load_behind(held)
+        else:
+            held.release(told["signal"])  # a handler may raise, and the script go on
 
     def _wait(self) -> dict[str, Any]:
         """Do as told until it is this trial's turn."""
@@ -156,24 +157,3 @@ class Gate:
         self._size = seen.size
         self._state.evict(seen)
         self._link.send(evicted=self._size)
-
-
-class HeldSignals:
-    """Keeps the script's handlers, which may save its state, from running while that is away."""
-
-    def __init__(self) -> None:
-        self.came: list[int] = []
-        self._handlers = {}
-        for number in SIGNALS:
-            if callable(signal.getsignal(number)):
-                self._handlers[number] = signal.signal(number, self._note)
-
-    def _note(self, number: int, _: FrameType | None) -> None:
-        self.came.append(number)
-
-    def release(self, number: int | None = None) -> None:
-        """Let the script have those that came, and ``number``."""
-        for each, handler in self._handlers.items():
-            signal.signal(each, handler)
-        for came in dict.fromkeys([*self.came, *([number] if number else [])]):
-            signal.raise_signal(came)

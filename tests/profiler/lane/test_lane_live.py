@@ -184,7 +184,8 @@ for i in range(begin, 10**9 if begin == 0 else begin + 3):
     optimizer.zero_grad()
     model(torch.ones(1, 100)).square().sum().backward()
     optimizer.step()
-    print(i, all(bool(t.abs().sum() > 0) for t in model.parameters()), flush=True)
+    line = f"{i} {all(bool(t.abs().sum() > 0) for t in model.parameters())}\\n"
+    os.write(1, line.encode())  # whole, or not at all, whenever the signal comes
 """
 
 

@@ -159,6 +159,54 @@ def test_the_first_layer_runs_before_the_last_is_there() -> None:
     )
 
 
+def test_a_handler_that_saves_while_the_state_is_coming_saves_all_of_it() -> None:
+    """The signal comes within a call of PyTorch, where no mode sees what the handler reads."""
+    runs(
+        """
+        from hops_profiler.lane import pipeline
+        import signal, threading
+        model = nn.Sequential(nn.Linear(10, 10), nn.Linear(10, 10))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        before = [t.clone() for t in model.state_dict().values()]
+        gate, load = threading.Event(), pipeline.Moved.load
+        late = {p.untyped_storage()._cdata for p in model[1].parameters()}
+        def slow(item):
+            if item.storage._cdata in late:
+                assert gate.wait(60)
+            load(item)
+        pipeline.Moved.load = slow
+        saved = []
+        def save(number, frame):
+            file = io.BytesIO()
+            torch.save(model.state_dict(), file)
+            saved.append((number, file))
+        for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP):
+            signal.signal(number, save)
+        linear = nn.functional.linear
+        def interrupted(*args):
+            for number in (signal.SIGUSR1, signal.SIGUSR2):
+                signal.raise_signal(number)
+            gate.set()
+            return linear(*args)
+        interrupted.__name__ = "linear"
+        state.evict(state.look())
+        state.load_behind()
+        args = (torch.ones(1, 10), model[0].weight)
+        torch.overrides.handle_torch_function(interrupted, args, *args)
+        state.settle()
+        assert [number for number, _ in saved] == [signal.SIGUSR1, signal.SIGUSR2], saved
+        signal.raise_signal(signal.SIGHUP)
+        assert len(saved) == 3
+        for _, file in saved:
+            file.seek(0)
+            assert all(map(torch.equal, before, torch.load(file).values()))
+        assert all(
+            signal.getsignal(n) is save for n in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
+        )
+        """
+    )
+
+
 def test_a_layers_intermediates_are_gone_before_the_backward_pass_ends() -> None:
     runs(
         """
