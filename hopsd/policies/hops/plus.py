@@ -2,16 +2,18 @@
 
     max  sum_ij W_i U_ij X_ij                                  (servers, limits as in eq. 12, 13)
 
-    U_ij = (u_ij / u_i)^0.7               u_ij = v_ij h_ij / (h_ij + c_ij)
-    W_i  = (1 + (wait_i / age_i)^2 + 1.5 max(0, rho_i - 1)^2) * (s_i + l e_i k_i^3) z_i
+    U_ij = (u_ij / u_i)^0.65              u_ij = v_ij h_ij / (h_ij + c_ij)
+    W_i  = (1 + (wait_i / age_i)^2 + 3 max(0, rho_i - 1)^2) * (s_i^a_i + l e_i k_i^3) z_i
     s_i  = mean over all jobs j of min(1, w_j / w_i)^8        w_i: GPU time left
+    a_i  = max(0.3, p_i^3)                p_i: n times the GPUs make it n^p_i times as fast
 
 ``v_ij`` is job i's speed under column j; its restart ``c_ij`` (0 where it runs now, and at its
 first start) is spread over ``h_ij``, the time that its rest takes there, five minutes at most and
 as long as a restart at least. ``u_i`` is that of one GPU of the mean type, for a job that has to
 start. ``rho_i`` is the least finish-time fairness that the job can still have. ``s_i`` is nearly
 the share of jobs with at least as much work left as job i; jobs of one GPU count are ranked in
-groups of as many as fit at once, and each has its group's mean share. ``k_i`` is the shortest time
+groups of as many as fit at once, and each has its group's mean share. ``a_i`` is 1 for those:
+who scales badly gains less from having all GPUs, one after the other. ``k_i`` is the shortest time
 in which its rest can be done over the time in which the cluster can do everybody's, ``e_i`` is 2
 for an elastic job and 1 for others, and ``l`` the setting ``tail_weight``. ``z_i`` is
 ``1 + c_i / h_i`` on one GPU of the mean type while the job runs, since it has to restart if it is
@@ -22,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import fsum, inf
+from math import fsum, inf, log
 
 import numpy as np
 
@@ -47,9 +49,9 @@ from hopsd.model.plan import Plan, PlanSettings, RoundInfo, Snapshot
 from hopsd.policies.hops.candidates import Candidates
 from hopsd.policies.hops.policy import place
 
-POWER = 0.7
+POWER = 0.65
 
-UNFAIR = 1.5
+UNFAIR = 3.0
 """Weight of ending later than on a fair share."""
 
 HORIZON_SECONDS = 300.0
@@ -57,6 +59,12 @@ HORIZON_SECONDS = 300.0
 
 ALIKE = 8.0
 """How sharply jobs are told apart by the work they have left: one with a tenth less counts half."""
+
+SCALING = 3.0
+"""How much less jobs are told apart that scale badly: power of their scaling exponent."""
+
+LEAST_SHARP = 0.3
+"""The share's power for a job that does not scale at all."""
 
 GROUP_MOST = 8
 """The most jobs that are ranked together: of many small ones, a group would be half the queue."""
@@ -125,13 +133,15 @@ class RemainingWork:
     """The remaining work of a job.
 
     ``samples``; ``gpu_seconds`` on one GPU of the mean type; ``slowest``, ``fastest``: samples per
-    second over its configurations on an idle cluster.
+    second over its configurations on an idle cluster; ``scaling``: of its GPU counts, from the
+    least to the fastest, n times the GPUs make it ``n ** scaling`` times as fast, from 0 to 1.
     """
 
     samples: float
     gpu_seconds: float
     slowest: float
     fastest: float
+    scaling: float
 
     @property
     def unit(self) -> float:
@@ -149,7 +159,7 @@ def _remaining_work(snapshot: Snapshot) -> dict[JobId, RemainingWork]:
     pools = pools_of(snapshot.nodes)
     jobs = [job for job in snapshot.jobs if job.state is JobState.WAITING]
     expected = ages(jobs, snapshot.nodes)
-    ways: dict[object, tuple[float, float, float] | None] = {}
+    ways: dict[object, tuple[float, float, float, float] | None] = {}
     found = {}
     for job in jobs:
         key = id(job.throughput), job.reqs, job.rules
@@ -157,19 +167,22 @@ def _remaining_work(snapshot: Snapshot) -> dict[JobId, RemainingWork]:
             ways[key] = _ways(job, pools)
         way = ways[key]
         if way is not None:
-            slowest, fastest, mean = way
+            slowest, fastest, mean, scaling = way
             left = remaining_seconds(job, expected[job.id])
             gpu_seconds = left * mean_count(job.reqs)
-            found[job.id] = RemainingWork(gpu_seconds * mean, gpu_seconds, slowest, fastest)
+            found[job.id] = RemainingWork(
+                gpu_seconds * mean, gpu_seconds, slowest, fastest, scaling
+            )
     return found
 
 
-def _ways(job: Job, pools: Pools) -> tuple[float, float, float] | None:
+def _ways(job: Job, pools: Pools) -> tuple[float, float, float, float] | None:
     """Samples per second on an idle cluster: slowest and fastest configuration, and the mean of one
-    GPU as used in eq. 9. None if it cannot run.
+    GPU as used in eq. 9; and its scaling. None if it cannot run.
     """
     able = pools_for(job, pools, sigma=inf)
-    rates, seconds, gpus = [], 0.0, 0
+    slowest, seconds, gpus = inf, 0.0, 0
+    fastest: dict[int, float] = {}
     for pool in able:
         table = job.throughput[pool.gpu_type]
         for size in job.reqs:
@@ -177,11 +190,22 @@ def _ways(job: Job, pools: Pools) -> tuple[float, float, float] | None:
             if not job.rules.enough(pool.gpu_type, size):
                 continue
             if size <= pool.gpus and (rate := size * per_gpu(table, size, nodes)) > 0.0:
-                rates.append(rate)
+                slowest = min(slowest, rate)
+                fastest[size] = max(rate, fastest.get(size, 0.0))
         alone = single_gpu(job, pool.gpu_type)
         if alone > 0.0:
             seconds, gpus = seconds + pool.gpus / alone, gpus + pool.gpus
-    return (min(rates), max(rates), gpus / seconds) if rates and gpus else None
+    if not fastest or not gpus:
+        return None
+    return slowest, max(fastest.values()), gpus / seconds, _scaling(fastest)
+
+
+def _scaling(fastest: Mapping[int, float]) -> float:
+    """p of ``n ** p``, from 0 to 1, for samples per second by GPU count."""
+    least, best = min(fastest), max(fastest, key=lambda count: (fastest[count], -count))
+    if least == best:
+        return 0.0
+    return min(1.0, log(fastest[best] / fastest[least]) / log(best / least))
 
 
 def _weights(
@@ -200,7 +224,8 @@ def _weights(
     drained = max(fsum(work) / gpus, _drained(jobs, shortest, fitting))
     elastic = np.array([len(set(job.reqs)) > 1 for job in jobs])
     last = np.where(elastic, ELASTIC, 1.0) * (shortest / drained) ** LAST
-    share = np.where(elastic, _shares(work), _grouped(jobs, work, fitting))
+    sharp = np.maximum(LEAST_SHARP, np.array([o.scaling for o in own]) ** SCALING)
+    share = np.where(elastic, _shares(work) ** sharp, _grouped(jobs, work, fitting))
     urgency = share + settings.tail_weight * last
     restart = np.array([job.restart_seconds if job.running else 0.0 for job in jobs])
     unit = np.array([outlook.unit for outlook in own])
