@@ -9,10 +9,11 @@ saved, is there as well. What is needed first is loaded first, as seen in the lo
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
+from hops_profiler.lane.signals import HeldSignals
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 
@@ -43,16 +44,14 @@ class Pipeline(TorchFunctionMode):
     """One load of ``items``, by the identity of their storages, to be ended by :meth:`end`.
 
     ``order``: the storages in the order in which they were used in the last load; updated.
-    ``complete`` is called in the thread that loads, once everything is there.
+    ``held``: signals for which the thread that loads opens the way once everything is there.
     """
 
-    def __init__(
-        self, items: dict[int, Moved], order: dict[int, int], complete: Callable[[], None]
-    ) -> None:
+    def __init__(self, items: dict[int, Moved], order: dict[int, int], held: HeldSignals) -> None:
         super().__init__()
         self._items = items
         self._order = order
-        self._complete = complete
+        self.held = held
         self._changed = threading.Condition()
         device = next(iter(items.values())).storage.device
         self._stream: Any = None
@@ -134,7 +133,7 @@ class Pipeline(TorchFunctionMode):
             self._changed.wait_for(lambda: all(item.loaded for item in ranked))
         if self._stream is not None:
             self._stream.synchronize()
-        self._complete()
+        self.held.open()
 
     def _claim(self, item: Moved) -> bool:
         with self._changed:

@@ -67,7 +67,6 @@ class State:
         self._spare: dict[int, list[torch.Tensor]] = {}
         self._order: dict[int, int] = {}
         self._pipeline: Pipeline | None = None
-        self._held: HeldSignals
         self._plain = False
         self._hooked = False
 
@@ -127,16 +126,15 @@ class State:
             return
         if not self._hooked:
             self._hook()
-        self._held = held
-        self._pipeline = Pipeline(self._moved, self._order, held.open)
+        self._pipeline = Pipeline(self._moved, self._order, held)
 
     def settle(self) -> None:
         """Wait until what :meth:`load_behind` began has ended."""
         if self._pipeline is not None:
             self._pipeline.end()
-            self._pipeline = None
+            held, self._pipeline = self._pipeline.held, None
             self._loaded()
-            self._held.release()
+            held.release()
 
     def _hook(self) -> None:
         """Load everything before an optimizer's step, and gradients before a backward pass."""

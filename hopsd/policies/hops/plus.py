@@ -12,10 +12,10 @@ first start) is spread over ``h_ij``, the time that its rest takes there, five m
 as long as a restart at least. ``u_i`` is that of one GPU of the mean type, for a job that has to
 start. ``rho_i`` is the least finish-time fairness that the job can still have. ``s_i`` is nearly
 the share of jobs with at least as much work left as job i; jobs of one GPU count are ranked in
-groups of as many as fit at once, and each has its group's mean share. ``a_i`` is 1 for those:
-who scales badly gains less from having all GPUs, one after the other. ``k_i`` is the shortest time
-in which its rest can be done over the time in which the cluster can do everybody's, ``e_i`` is 2
-for an elastic job and 1 for others, and ``l`` the setting ``tail_weight``. ``z_i`` is
+groups of as many as fit at once, and each has its group's mean share. ``a_i`` is 1 for those; of
+jobs that scale badly, little is gained by giving all GPUs to one after the other. ``k_i`` is the
+shortest time in which its rest can be done over the time in which the cluster can do everybody's,
+``e_i`` is 2 for an elastic job and 1 for others, and ``l`` the setting ``tail_weight``. ``z_i`` is
 ``1 + c_i / h_i`` on one GPU of the mean type while the job runs, since it has to restart if it is
 stopped, and 1 while it waits. docs/policies.md has each term's reason.
 """
@@ -61,7 +61,7 @@ ALIKE = 8.0
 """How sharply jobs are told apart by the work they have left: one with a tenth less counts half."""
 
 SCALING = 3.0
-"""How much less jobs are told apart that scale badly: power of their scaling exponent."""
+"""Power of a job's scaling: the worse jobs scale, the less they are told apart."""
 
 LEAST_SHARP = 0.3
 """The share's power for a job that does not scale at all."""

@@ -14,14 +14,25 @@ import pytest
 pytestmark = pytest.mark.live
 
 PRELUDE = """
-import gc, io, torch
+import gc, io, threading, torch
 from torch import nn
+from hops_profiler.lane import pipeline
 from hops_profiler.lane.state import State
 gc.collect(); gc.freeze()
 torch.manual_seed(0)
 state = State(torch.device("cpu"))
 def device_bytes():
     return state.look().size
+def hold_back(layer):
+    "An event that the layer's parameters wait for on their way back."
+    gate, load = threading.Event(), pipeline.Moved.load
+    late = {p.untyped_storage()._cdata for p in layer.parameters()}
+    def slow(item):
+        if item.storage._cdata in late:
+            assert gate.wait(60)
+        load(item)
+    pipeline.Moved.load = slow
+    return gate
 """
 
 
@@ -129,21 +140,13 @@ def test_a_training_in_a_pipeline_computes_the_same() -> None:
 def test_the_first_layer_runs_before_the_last_is_there() -> None:
     runs(
         """
-        from hops_profiler.lane import pipeline
-        import threading
         model = nn.Sequential(nn.Linear(10, 10), nn.Linear(10, 10))
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
         model(torch.ones(1, 10)).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
         state.evict(state.look())
-        gate, load, first = threading.Event(), pipeline.Moved.load, model[0].weight
-        late = {p.untyped_storage()._cdata for p in model[1].parameters()}
-        def slow(item):
-            if item.storage._cdata in late:
-                assert gate.wait(60)
-            load(item)
-        pipeline.Moved.load = slow
+        gate, first = hold_back(model[1]), model[0].weight
         there = []
         def after(layer, given, result):
             with torch._C.DisableTorchFunction():
@@ -163,18 +166,11 @@ def test_a_handler_that_saves_while_the_state_is_coming_saves_all_of_it() -> Non
     """The signal comes within a call of PyTorch, where no mode sees what the handler reads."""
     runs(
         """
-        from hops_profiler.lane import pipeline
-        import signal, threading
+        import signal
         model = nn.Sequential(nn.Linear(10, 10), nn.Linear(10, 10))
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
         before = [t.clone() for t in model.state_dict().values()]
-        gate, load = threading.Event(), pipeline.Moved.load
-        late = {p.untyped_storage()._cdata for p in model[1].parameters()}
-        def slow(item):
-            if item.storage._cdata in late:
-                assert gate.wait(60)
-            load(item)
-        pipeline.Moved.load = slow
+        gate = hold_back(model[1])
         saved = []
         def save(number, frame):
             file = io.BytesIO()
