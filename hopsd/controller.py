@@ -21,6 +21,7 @@ from hopsd.core.queue.backoff import Backoff, after_defects, after_outcomes, bac
 from hopsd.core.queue.history import eligible
 from hopsd.core.queue.profile_runs import run_summary
 from hopsd.core.queue.restarts import needless_restarts
+from hopsd.core.queue.round_window import RoundWindow
 from hopsd.core.queue.trials import Trial, TrialSettings
 from hopsd.core.snapshot_settings import SnapshotSettings
 from hopsd.core.speed.estimator import EstimatorSettings
@@ -37,7 +38,7 @@ from hopsd.model.reading import JobReading, SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.observation import SET_ASIDE, Observation, observe
 from hopsd.policies.registry import get as get_policy
-from hopsd.round import RoundResult, RoundSettings, RoundWindow, recover, run_round
+from hopsd.round import RoundResult, RoundSettings, recover, run_round
 from hopsd.slurm.port import Port
 from hopsd.store.leader import Leader
 from hopsd.store.postgres import PostgresStore

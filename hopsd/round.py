@@ -6,6 +6,7 @@ The daemon and the simulator run this same code; only their port, store and cloc
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 from types import MappingProxyType
@@ -17,10 +18,12 @@ from hopsd.core.queue.history import with_ages
 from hopsd.core.queue.priority import ages, queue
 from hopsd.core.queue.profile_runs import ProfilingSettings, unstarted
 from hopsd.core.queue.profiling import Profiling, Seen, known_pairs, profiling
+from hopsd.core.queue.round_window import RoundWindow
 from hopsd.core.queue.trials import Trial, TrialSettings, begun, hopeful, measured, trials
 from hopsd.core.snapshot import Built, build_snapshot
 from hopsd.core.snapshot_settings import SnapshotSettings
 from hopsd.core.speed.inferred import with_implied_bandwidths
+from hopsd.errors import PlanLateError
 from hopsd.model.ids import JobId, NodeName, WorkloadName, script_of
 from hopsd.model.knowledge import Knowledge
 from hopsd.model.plan import Plan, PlanSettings, RoundInfo, Snapshot
@@ -44,18 +47,6 @@ class RoundSettings:
     profiling: ProfilingSettings = field(default_factory=ProfilingSettings)
     trials: TrialSettings = field(default_factory=TrialSettings)
     requirements_max: int = 8
-
-
-@dataclass(frozen=True, slots=True)
-class RoundWindow:
-    """The time of one round. A first plan opens it; what further plans grant ends with it."""
-
-    start: float
-    end: float
-
-    def lasts(self, now: float) -> bool:
-        """Also False before its start: a clock set back opens a new round."""
-        return self.start <= now < self.end
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +97,8 @@ def run_round(
     backoffs: Mapping[JobId, Backoff] = MappingProxyType({}),
     tried: Collection[Trial] = (),
 ) -> RoundResult:
-    """Plan and apply once; a new round begins where ``window`` is None or has ended.
+    """Plan and apply once; a new round begins where ``window`` is None or has ended, or ends early
+    (:meth:`RoundWindow.ends_early`) under a policy that says so.
 
     Jobs whose back-off is not over are left out of the plan, and so is any job or node that makes
     planning raise. What ``tried`` has is not tried again.
@@ -123,6 +115,12 @@ def run_round(
     info = RoundInfo(first=first, seconds=window.end - now)
     known = replace(_known(store, policy, now, settings), tried=tuple(tried))
     decided = _decide_without_culprits(seen, info, known, settings)
+    if not first and _ends_early(port, policy, decided, window, settings):
+        with suppress(PlanLateError):  # the round goes on
+            info = RoundInfo(first=True, seconds=settings.seconds)
+            decided = _decide_without_culprits(seen, info, known, settings)
+            window, first = window.rest(now), True
+    window = window.after(decided.plan, decided.profiles.snapshot)
     told = with_avoided(decided.plan.waiting, backoffs, now)
     decided = replace(decided, plan=replace(decided.plan, waiting=told))
     outcomes, profiled = _carry_out(port, store, decided, window, first=first)
@@ -188,6 +186,15 @@ def _carry_out(
     profiled = unstarted(profiled, outcomes)
     store.save_profile_runs(profiled)
     return outcomes, profiled
+
+
+def _ends_early(
+    port: Port, policy: Policy, decided: _Decision, window: RoundWindow, settings: RoundSettings
+) -> bool:
+    """Whether the round ends early. A shadow's never does: what its plans give stays idle."""
+    if not getattr(policy, "ends_early", False) or port.name == SHADOW:
+        return False
+    return window.ends_early(decided.plan, decided.profiles.snapshot, settings.seconds)
 
 
 def _window(window: RoundWindow | None, now: float, seconds: float) -> tuple[RoundWindow, bool]:

@@ -179,6 +179,11 @@ class VirtualCluster:
         return any(kind != _Kind.END for _, kind, *_ in self._events)
 
     @property
+    def gpus(self) -> int:
+        """GPUs of usable servers."""
+        return sum(node.gpus for node in self._nodes.values() if node.usable)
+
+    @property
     def idle_gpus(self) -> int:
         """GPUs of usable servers that no job holds."""
         return sum(g for n, g in self._idle.items() if self._nodes[n].usable)

@@ -9,6 +9,7 @@ from time import perf_counter
 from types import MappingProxyType
 
 from hopsd.core.queue.restarts import needless_restarts
+from hopsd.core.queue.round_window import RoundWindow
 from hopsd.core.queue.trials import Trial, TrialSettings
 from hopsd.core.snapshot_settings import SnapshotSettings
 from hopsd.model.ids import JobId, UserName
@@ -18,7 +19,7 @@ from hopsd.model.scenario import Cluster, Workload
 from hopsd.model.step import StepKind
 from hopsd.observation import observe
 from hopsd.policies.protocol import Policy
-from hopsd.round import RoundSettings, RoundWindow, run_round
+from hopsd.round import RoundSettings, run_round
 from hopsd.sim.cluster import BrokenPlanError, ClusterSettings, Failure, VirtualCluster
 from hopsd.sim.information.knowledge import KnowledgeSettings, Told
 from hopsd.sim.information.knowledge import told as what_is_told
@@ -123,6 +124,7 @@ class Simulation:
         self._every_first = bool(getattr(policy, "every_first", False))
         self._settles = bool(getattr(policy, "settles", False))
         self._steady = bool(getattr(policy, "steady", False))
+        self._ends_early = bool(getattr(policy, "ends_early", False))
         self._progress = progress
         known = Told(told) if told else what_is_told(cluster, workload, settings.knowledge)
         self.port = VirtualCluster(
@@ -151,6 +153,8 @@ class Simulation:
         self._plans: list[PlanMade] = []
         self._needless = 0
         self._rounds: list[float] = []
+        self._window = RoundWindow(0.0, 0.0)
+        self._heard = 0.0
         self._smallest = min((min(j.reqs) for j in workload.jobs), default=1)
 
     def run(self) -> Run:
@@ -220,37 +224,60 @@ class Simulation:
         return self._settings.idle_rounds + math.ceil(overhead / self._settings.round_seconds)
 
     def _play_round(self, window: RoundWindow, *, news: bool) -> None:
-        """Play one round. ``news``: something happened since the last reading."""
+        """Play one round, and those that take its rest where it ends early. ``news``: something
+        happened since the last reading.
+        """
+        self._window = window
         if self.port.present and (news or not self._steady):
             self._plan(None)
             if not self._settles:
-                self._fill(window)
-        while True:
-            event = self.port.next_event
-            if event is None:
-                return
-            look = self._next_look(event)
-            if look >= window.end - MOMENT:
-                return
+                self._fill()
+        while (look := self._next_look()) < window.end - MOMENT:
             self.port.advance(look)
-            self._fill(window)
+            self._fill()
 
-    def _next_look(self, event: float) -> float:
-        """When the scheduler sees what happens at ``event``."""
+    def _next_look(self) -> float:
+        """When the scheduler sees something to plan for; infinity: never again."""
+        event, now = self.port.next_event, self.port.now
+        due = min((time for time in self._early_ends() if time > now), default=math.inf)
+        if event is not None:
+            due = min(due, event)
         tick = self._settings.refresh_seconds
-        return event if tick <= 0 else max(event, math.ceil(event / tick) * tick)
+        return due if tick <= 0 or due == math.inf else max(due, math.ceil(due / tick) * tick)
 
-    def _fill(self, window: RoundWindow) -> None:
+    def _early_ends(self) -> list[float]:
+        """When the round may end early, for what has become idle and for who has come."""
+        if not self._ends_early:
+            return []
+        window, length = self._window, self._settings.round_seconds
+        times = []
+        if window.more_idle(self.port.idle_gpus, self.port.gpus):
+            times.append(window.ends_for_idle(length))
+        if any(job.submit > self._heard for job in self.port.waiting()):
+            times.append(window.ends_for_short(length))
+        return times
+
+    def _note_window(self, window: RoundWindow) -> None:
+        """Who came until this plan, and is not short enough to end the round now, will not be."""
+        now, self._window = self.port.now, window
+        asked = now >= window.ends_for_short(self._settings.round_seconds)
+        self._heard = now if asked else max(self._heard, window.start)
+
+    def _fill(self) -> None:
         """Further plans over idle GPUs until one places nothing."""
         if self._only_first:
             return
         for _ in range(1 if self._settles else MAX_PLANS_AT_ONCE):
-            if not self._could_place() or not self._plan(None if self._every_first else window):
+            if not self._could_place() or not self._plan(
+                None if self._every_first else self._window
+            ):
                 return
 
     def _could_place(self) -> bool:
         if self._every_first:
             return self.port.present > 0
+        if any(time <= self.port.now for time in self._early_ends()):
+            return True
         idle = self.port.idle_gpus
         return idle >= self._smallest and any(job.reqs[0] <= idle for job in self.port.waiting())
 
@@ -279,6 +306,8 @@ class Simulation:
         result = run_round(
             self.port, self._store, self._policy, self._round, window, tried=self._trials
         )
+        if self._ends_early:
+            self._note_window(result.window)
         self._trials += result.trials
         for job, defect in result.defects.items():
             raise BrokenPlanError(f"no plan can be made with job {job}: {defect}")

@@ -15,8 +15,9 @@ from memory_store import MemoryStore
 
 from examples.demo.cluster import NodeSpec, PrivateCluster
 from hopsd.core.queue.profile_runs import ProfilingSettings
+from hopsd.core.queue.round_window import RoundWindow
 from hopsd.policies.registry import get
-from hopsd.round import RoundSettings, RoundWindow, run_round
+from hopsd.round import RoundSettings, run_round
 from hopsd.slurm.apply import SlurmPort
 from hopsd.slurm.scontrol import ScontrolAdapter
 from hopsd.slurm.watch import ApplySettings

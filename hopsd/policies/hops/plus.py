@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import fsum, inf, log
+from typing import ClassVar
 
 import numpy as np
 
@@ -43,8 +44,8 @@ from hopsd.core.queue.priority import (
 from hopsd.core.speed.throughput import per_gpu, single_gpu
 from hopsd.model.arrays import Floats, Ints
 from hopsd.model.cluster import Node
-from hopsd.model.ids import JobId, job_order
-from hopsd.model.job import Job, JobState
+from hopsd.model.ids import GpuType, JobId, job_order
+from hopsd.model.job import Job, JobState, ThroughputTable
 from hopsd.model.plan import Plan, PlanSettings, RoundInfo, Snapshot
 from hopsd.policies.hops.candidates import Candidates
 from hopsd.policies.hops.policy import place
@@ -75,6 +76,8 @@ LAST = 3.0
 ELASTIC = 2.0
 """Tail weight of an elastic job: it seldom gets the fastest configuration, which its k assumes."""
 
+_KEPT_MOST = 16384
+
 _MOST = 1e60
 _LEAST_SECONDS = 1e-60
 
@@ -82,39 +85,51 @@ REACH = 3
 """The window's reach: the program chooses among more jobs than fit."""
 
 
-def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
-    """Plan as :func:`hopsd.policies.hops.policy.plan`, but for the largest sum of W U.
-
-    A job's priority is its W. Spreading does not depend on sigma: columns are valued by their
-    speed. Where shares or QOS come first, each overdue job counts more than all others together.
+@dataclass(frozen=True, slots=True)
+class HopsPlus:
+    """The policy. Its rounds end early: a restart is charged by how long it lasts, so that jobs
+    move to idle GPUs only if they gain by it.
     """
-    outlooks = _remaining_work(snapshot)
-    weight = _weights(snapshot, settings, outlooks)
-    competing = [job for job in competing_jobs(snapshot) if job.id in weight]
-    order = sorted(competing, key=lambda job: (-weight[job.id], job.submit, job_order(job.id)))
-    first = boosts(snapshot, order, settings)
-    above = _above(weight, outlooks)
-    weight |= {
-        job: above ** (2 if boost.turn else 1) * max(1.0, weight[job])
-        for job, boost in first.items()
-    }
-    jobs = tuple(
-        replace(first[job.id].of(job) if job.id in first else job, priority=weight[job.id])
-        if job.id in weight
-        else job
-        for job in snapshot.jobs
-    )
 
-    def worth(
-        chosen: Candidates, configurations: Configurations, _: RoundInfo, __: PlanSettings
-    ) -> Program:
-        own = [outlooks[job.id] for job in chosen.jobs]
-        weights = [weight[job.id] for job in chosen.jobs]
-        return _program(chosen.jobs, own, configurations, weights)
+    ends_early: ClassVar[bool] = True
 
-    return place(
-        replace(snapshot, jobs=jobs), replace(settings, sigma=inf), worth, REACH, slide=True
-    )
+    def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
+        """Plan as :func:`hopsd.policies.hops.policy.plan`, but for the largest sum of W U.
+
+        A job's priority is its W. Spreading does not depend on sigma: columns are valued by their
+        speed. Where shares or QOS come first, each overdue job counts more than all others
+        together.
+        """
+        outlooks = _remaining_work(snapshot)
+        weight = _weights(snapshot, settings, outlooks)
+        competing = [job for job in competing_jobs(snapshot) if job.id in weight]
+        order = sorted(competing, key=lambda job: (-weight[job.id], job.submit, job_order(job.id)))
+        first = boosts(snapshot, order, settings)
+        above = _above(weight, outlooks)
+        weight |= {
+            job: above ** (2 if boost.turn else 1) * max(1.0, weight[job])
+            for job, boost in first.items()
+        }
+        jobs = tuple(
+            replace(first[job.id].of(job) if job.id in first else job, priority=weight[job.id])
+            if job.id in weight
+            else job
+            for job in snapshot.jobs
+        )
+
+        def worth(
+            chosen: Candidates, configurations: Configurations, _: RoundInfo, __: PlanSettings
+        ) -> Program:
+            own = [outlooks[job.id] for job in chosen.jobs]
+            weights = [weight[job.id] for job in chosen.jobs]
+            return _program(chosen.jobs, own, configurations, weights)
+
+        return place(
+            replace(snapshot, jobs=jobs), replace(settings, sigma=inf), worth, REACH, slide=True
+        )
+
+
+plan = HopsPlus()
 
 
 def _above(weight: Mapping[JobId, float], outlooks: Mapping[JobId, RemainingWork]) -> float:
@@ -159,10 +174,14 @@ def _remaining_work(snapshot: Snapshot) -> dict[JobId, RemainingWork]:
     pools = pools_of(snapshot.nodes)
     jobs = [job for job in snapshot.jobs if job.state is JobState.WAITING]
     expected = ages(jobs, snapshot.nodes)
-    ways: dict[object, tuple[float, float, float, float] | None] = {}
+    known, own = _ways_found(pools), dict[object, _Way | None]()
+    values = {id(tables): _values(tables) for tables in (job.throughput for job in jobs)}
     found = {}
     for job in jobs:
-        key = id(job.throughput), job.reqs, job.rules
+        speeds = values[id(job.throughput)]
+        ways = own if speeds is None else known
+        known_by = id(job.throughput) if speeds is None else speeds
+        key = known_by, job.reqs, job.rules, job.sensitivity
         if key not in ways:
             ways[key] = _ways(job, pools)
         way = ways[key]
@@ -176,7 +195,29 @@ def _remaining_work(snapshot: Snapshot) -> dict[JobId, RemainingWork]:
     return found
 
 
-def _ways(job: Job, pools: Pools) -> tuple[float, float, float, float] | None:
+_Way = tuple[float, float, float, float]
+_kept: tuple[Pools, dict[object, _Way | None]] = {}, {}
+
+
+def _ways_found(pools: Pools) -> dict[object, _Way | None]:
+    """What :func:`_ways` found on the same pools, kept from plan to plan."""
+    global _kept  # noqa: PLW0603
+    if _kept[0] is not pools or len(_kept[1]) >= _KEPT_MOST:
+        _kept = pools, {}
+    return _kept[1]
+
+
+def _values(tables: Mapping[GpuType, ThroughputTable]) -> object:
+    """Equal for equal tables; None for estimates by shape, which have no values to compare."""
+    if any(table.by_shape is not None for table in tables.values()):
+        return None
+    return tuple(
+        (kind, tuple(table.aggregated.items()), tuple(table.distributed.items()))
+        for kind, table in tables.items()
+    )
+
+
+def _ways(job: Job, pools: Pools) -> _Way | None:
     """Samples per second on an idle cluster: slowest and fastest configuration, and the mean of one
     GPU as used in eq. 9; and its scaling. None if it cannot run.
     """

@@ -1,0 +1,124 @@
+"""The time of a round, and when it ends early: where jobs that run should compete again at once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from math import inf
+
+from hopsd.core.queue.competing import competes, idle_gpus
+from hopsd.core.queue.priority import ages, remaining_seconds
+from hopsd.model.ids import GpuType, NodeName
+from hopsd.model.plan import Plan, Snapshot
+from hopsd.model.reason import ReasonCode
+
+IDLE_SHARE = 1 / 2
+"""The share of a round's length after which idle GPUs may end it: on large clusters some job ends
+every minute, and to plan as often is hardly better (docs/policies.md).
+"""
+
+SHORT_SHARE = 1 / 6
+"""The same for a short job. The rest of a round that ends early is as long, too."""
+
+LEAST_SECONDS = 60.0
+"""No round that ends early is shorter: a job that moves is to train longer than it restarts."""
+
+IDLE_LEAST = 0.01
+"""The share of all GPUs that must have become idle."""
+
+_BESIDE_OTHERS = (
+    ReasonCode.OUTSIDE_WINDOW,
+    ReasonCode.LOST_TO_OTHERS,
+    ReasonCode.NO_CONFIGURATION,
+)
+"""Why a job waits that could start if others made room. Limits, holds and errors do not end so."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundWindow:
+    """The time of one round. A first plan opens it; what further plans grant ends with it.
+
+    ``idle``: the least GPUs that its plans have left idle where running jobs could be moved.
+    """
+
+    start: float
+    end: float
+    idle: float = inf
+
+    def lasts(self, now: float) -> bool:
+        """Also False before its start: a clock set back opens a new round."""
+        return self.start <= now < self.end
+
+    def after(self, plan: Plan, snapshot: Snapshot) -> RoundWindow:
+        """The window once ``plan`` is made."""
+        return replace(self, idle=min(self.idle, idle_beside(plan, snapshot)))
+
+    def rest(self, now: float) -> RoundWindow:
+        """A round that takes the rest of its time."""
+        return RoundWindow(now, self.end)
+
+    def ends_for_idle(self, seconds: float) -> float:
+        """When it may end for idle GPUs. ``seconds``: the usual length of a round."""
+        return self.start + max(LEAST_SECONDS, IDLE_SHARE * seconds)
+
+    def ends_for_short(self, seconds: float) -> float:
+        """When it may end for a short job."""
+        return self.start + max(LEAST_SECONDS, SHORT_SHARE * seconds)
+
+    def more_idle(self, idle: int, gpus: int) -> bool:
+        """Whether enough of all ``gpus`` GPUs have become idle."""
+        return idle > self.idle + IDLE_LEAST * gpus
+
+    def ends_early(self, plan: Plan, snapshot: Snapshot, seconds: float) -> bool:
+        """Whether to begin a new round instead of using ``plan``, a further one of this round.
+
+        GPUs have become idle that no waiting job gets, or a job that came within the round and gets
+        none would be done before its end.
+        """
+        now = snapshot.now
+        if self.end - now < max(LEAST_SECONDS, SHORT_SHARE * seconds):
+            return False
+        if now >= self.ends_for_idle(seconds):
+            gpus = sum(node.gpus for node in snapshot.nodes)
+            if self.more_idle(idle_beside(plan, snapshot), gpus):
+                return True
+        return now >= self.ends_for_short(seconds) and _passes_over(plan, snapshot, self)
+
+
+def _passes_over(plan: Plan, snapshot: Snapshot, window: RoundWindow) -> bool:
+    """Whether a job that came within ``window`` gets no GPUs and would be done before its end."""
+    new = [
+        job
+        for job in snapshot.jobs
+        if job.wait_seconds < snapshot.now - window.start
+        and not job.running
+        and not job.run_seconds
+        and job.id not in plan.placements
+        and (reason := plan.waiting.get(job.id)) is not None
+        and reason.code in _BESIDE_OTHERS
+    ]
+    expected = ages(new, snapshot.nodes)
+    left = window.end - snapshot.now
+    return any(remaining_seconds(job, expected[job.id]) < left for job in new)
+
+
+def idle_beside(plan: Plan, snapshot: Snapshot) -> int:
+    """GPUs that ``plan`` leaves idle, where a job that it lets run could be moved."""
+    idle = {
+        node.name: gpus
+        for node, gpus in zip(snapshot.nodes, idle_gpus(snapshot), strict=True)
+        if gpus
+    }
+    for given in plan.placements.values():
+        for name, gpus in given:
+            idle[name] -= gpus
+    open_to: dict[GpuType, set[frozenset[NodeName] | None]] = defaultdict(set)
+    for job in snapshot.jobs:
+        if (job.running or job.id in plan.placements) and competes(job, first=True):
+            for kind in job.throughput:
+                open_to[kind].add(job.rules.nodes)
+    return sum(
+        idle.get(node.name, 0)
+        for node in snapshot.nodes
+        if any(nodes is None or node.name in nodes for nodes in open_to[node.gpu_type])
+    )

@@ -1,0 +1,235 @@
+"""Rounds that end early: for GPUs that become idle and that no waiting job gets, and for jobs that
+would be done before the round ends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from memory_cluster import A100, NODES, TABLE, Cluster, cluster, comment, submitted
+from memory_store import MemoryStore
+
+from hopsd.core.queue.profile_runs import ProfilingSettings
+from hopsd.core.queue.round_window import RoundWindow
+from hopsd.errors import PlanLateError
+from hopsd.model.asked import Asked
+from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
+from hopsd.model.plan import Plan, PlanSettings, Snapshot
+from hopsd.model.reading import Hold, JobReading, NodeReading
+from hopsd.model.reason import ReasonCode
+from hopsd.model.site import Kind, Partition, Qos, SiteRules
+from hopsd.policies.protocol import Policy
+from hopsd.policies.registry import get
+from hopsd.round import RoundResult, RoundSettings, run_round
+from hopsd.slurm.port import SHADOW
+
+SETTINGS = RoundSettings(
+    360.0,
+    PlanSettings(policy="hops+", time_limit_seconds=5.0),
+    profiling=ProfilingSettings(enabled=False),
+)
+PLUS = get("hops+")
+
+
+def ending(port: Cluster, job: str) -> None:
+    del port.jobs[JobId(job)]
+
+
+class Site:
+    """Two jobs of 1 to 4 GPUs on one server of four, looked at whenever ``look`` is called."""
+
+    def __init__(self, policy: Policy = PLUS, seconds: float = 360.0) -> None:
+        self.port = cluster(comment(1, 2, 4), comment(1, 2, 4))
+        self.port.nodes = NODES[:1]
+        self.memory = MemoryStore(tables={WorkloadName("w"): {A100: TABLE}})
+        self.policy, self.settings = policy, replace(SETTINGS, seconds=seconds)
+        self.window: RoundWindow | None = None
+
+    def look(self, now: float) -> RoundResult:
+        """A plan, ``now`` seconds after the first round's start."""
+        self.port.now = 1000.0 + now
+        result = run_round(self.port, self.memory, self.policy, self.settings, self.window)
+        self.window = result.window
+        return result
+
+    def gpus(self, job: str) -> int:
+        return self.port.jobs[JobId(job)].allocation.gpus
+
+
+def test_a_running_job_grows_onto_gpus_that_become_idle_within_a_round() -> None:
+    site = Site()
+    site.look(0.0)
+    assert (site.gpus("1"), site.gpus("2")) == (2, 2)
+    ending(site.port, "1")
+    result = site.look(200.0)
+    assert result.first
+    assert result.window == RoundWindow(1200.0, 1360.0, idle=0)
+    assert site.gpus("2") == 4
+    assert not site.look(230.0).first
+
+
+def test_what_a_waiting_job_gets_ends_no_round() -> None:
+    site = Site()
+    site.look(0.0)
+    ending(site.port, "1")
+    site.port.jobs[JobId("9")] = submitted(9, comment(2), submit=1090.0)
+    result = site.look(200.0)
+    assert not result.first
+    assert result.window.end == 1360.0
+    assert (site.gpus("2"), site.gpus("9")) == (2, 2)
+
+
+def test_half_a_round_lasts_and_the_idle_gpus_are_not_forgotten() -> None:
+    site = Site()
+    site.look(0.0)
+    ending(site.port, "1")
+    assert [site.look(now).first for now in (20.0, 100.0, 179.0)] == [False] * 3
+    assert site.look(180.0).first
+    assert site.gpus("2") == 4
+
+
+def test_so_does_what_is_left_of_it() -> None:
+    site = Site()
+    site.look(0.0)
+    ending(site.port, "1")
+    assert not site.look(301.0).first
+    assert site.look(360.0).window == RoundWindow(1360.0, 1720.0, idle=0)
+
+
+def test_a_long_round_lasts_half_its_length_and_a_short_one_does_not_end_early() -> None:
+    site = Site(seconds=1800.0)
+    site.look(0.0)
+    ending(site.port, "1")
+    assert not site.look(899.0).first
+    assert site.look(900.0).first
+    short = Site(seconds=60.0)
+    short.look(0.0)
+    ending(short.port, "1")
+    assert not short.look(59.0).first
+    assert short.look(60.0).window.end == 1120.0
+
+
+def test_gpus_that_stay_idle_end_a_round_once() -> None:
+    """A job of two GPUs leaves as many idle, whatever is planned."""
+    site = Site()
+    site.port.jobs[JobId("2")] = submitted(2, comment(2), submit=902.0)
+    site.look(0.0)
+    ending(site.port, "1")
+    assert site.look(200.0).first
+    assert site.gpus("2") == 2
+    assert [site.look(now).first for now in (240.0, 280.0, 300.0)] == [False] * 3
+
+
+def test_gpus_that_no_running_job_can_use_end_none() -> None:
+    site = Site()
+    v100 = GpuType("v100")
+    site.port.nodes = (*NODES[:1], NodeReading(NodeName("v0"), v100, 4, cores=16))
+    site.memory = MemoryStore(tables={WorkloadName("w"): {A100: TABLE, v100: TABLE}})
+    for job, node in (("1", "v0"), ("2", "n0")):
+        asked = Asked(nodes=frozenset({NodeName(node)}))
+        site.port.jobs[JobId(job)] = replace(site.port.jobs[JobId(job)], asked=asked)
+    site.look(0.0)
+    assert site.gpus("1") == 4
+    ending(site.port, "1")
+    assert not site.look(200.0).first
+
+
+@pytest.mark.parametrize("why", ["policy", "shadow"])
+def test_only_under_a_policy_that_says_so_and_never_in_a_shadow(why: str) -> None:
+    """What a shadow gives to a job stays idle at every look."""
+    site = Site(get("hops") if why == "policy" else PLUS)
+    site.look(0.0)
+    if why == "shadow":
+        site.port.name = SHADOW
+    ending(site.port, "1")
+    assert not site.look(200.0).first
+
+
+def test_a_plan_that_is_late_keeps_no_waiting_job_from_idle_gpus() -> None:
+    class Slow:
+        ends_early = True
+
+        def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
+            if snapshot.round.first and snapshot.now > 1000.0:
+                raise PlanLateError("no plan after 15.0 s")
+            return PLUS(snapshot, settings)
+
+    site = Site(Slow())
+    site.look(0.0)
+    ending(site.port, "1")
+    site.port.jobs[JobId("9")] = submitted(9, comment(1), submit=1090.0)
+    result = site.look(200.0)
+    assert not result.first
+    assert result.window.end == 1360.0
+    assert site.gpus("9") == 1
+
+
+def test_after_a_restart_of_hopsd_the_first_look_tells_what_is_idle() -> None:
+    site = Site()
+    site.look(0.0)
+    last = site.memory.last_plan()
+    assert last is not None
+    site.window = RoundWindow(last.round_start, last.round_end)
+    ending(site.port, "1")
+    assert not site.look(185.0).first
+    ending(site.port, "2")
+    site.port.jobs[JobId("9")] = submitted(9, comment(1), submit=1090.0)
+    site.port.jobs[JobId("10")] = submitted(10, comment(1), submit=1090.0)
+    site.look(190.0)
+    ending(site.port, "9")
+    assert site.look(200.0).first
+
+
+def short_job(number: int, seconds: float, submit: float) -> JobReading:
+    """One GPU, at 100 samples a second."""
+    return submitted(number, comment(1, extra=f";samples={100 * seconds}"), submit=submit)
+
+
+def full() -> Site:
+    """Its two jobs hold all four GPUs, and have hours to run."""
+    site = Site()
+    for job in ("1", "2"):
+        site.port.jobs[JobId(job)] = submitted(int(job), comment(1, 2, 4, extra=";samples=1e8"))
+    site.look(0.0)
+    assert (site.gpus("1"), site.gpus("2")) == (2, 2)
+    return site
+
+
+def test_a_job_shorter_than_the_rest_of_the_round_starts_before_it_ends() -> None:
+    site = full()
+    site.port.jobs[JobId("9")] = short_job(9, 30.0, submit=1010.0)
+    assert not site.look(40.0).first
+    result = site.look(70.0)
+    assert result.first
+    assert result.window.end == 1360.0
+    assert site.gpus("9") == 1
+
+
+@pytest.mark.parametrize("why", ["long", "held", "earlier", "late"])
+def test_no_other_job_ends_a_round(why: str) -> None:
+    """Nor one that the round's first plan has passed over, nor in the round's last minute."""
+    site = full()
+    job = short_job(9, 290.0 if why == "long" else 30.0, submit=1010.0)
+    if why == "held":
+        job = replace(job, hold=Hold.USER)
+    if why == "earlier":
+        job = replace(job, submit=1000.0)
+        site.window = RoundWindow(1010.0, 1360.0)
+    site.port.jobs[JobId("9")] = job
+    site.look(40.0 if why != "late" else 301.0)
+    assert not site.look(75.0 if why != "late" else 310.0).first
+
+
+def test_a_job_that_a_limit_keeps_waiting_ends_no_round() -> None:
+    site = full()
+    site.port.site = SiteRules(
+        limited=True,
+        qos={"four": Qos("four", group={Kind.GPUS: 4})},
+        partitions={"main": Partition("main", own_qos="four")},
+    )
+    site.port.jobs[JobId("9")] = short_job(9, 30.0, submit=1010.0)
+    site.look(40.0)
+    result = site.look(75.0)
+    assert result.plan.waiting[JobId("9")].code is ReasonCode.LIMIT
+    assert not result.first
