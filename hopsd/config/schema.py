@@ -67,7 +67,8 @@ class DaemonConfig:
     )
     round_seconds: float = option(
         1800.0,
-        "Length of a round: running jobs compete again when one begins.",
+        "Length of a round: running jobs compete again when one begins. Under hops+ it may end"
+        " early (docs/policies.md), after a sixth of its length and a minute at the soonest.",
         minimum=1,
         maximum=7 * _DAY,
     )

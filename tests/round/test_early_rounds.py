@@ -11,8 +11,9 @@ from memory_cluster import A100, NODES, TABLE, Cluster, cluster, comment, submit
 from memory_store import MemoryStore
 
 from hopsd.core.queue.profile_runs import ProfilingSettings
-from hopsd.core.queue.round_window import RoundWindow
+from hopsd.core.queue.round_window import RoundWindow, idle_beside
 from hopsd.errors import PlanLateError
+from hopsd.model.allocation import Allocation
 from hopsd.model.asked import Asked
 from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
@@ -233,3 +234,10 @@ def test_a_job_that_a_limit_keeps_waiting_ends_no_round() -> None:
     result = site.look(75.0)
     assert result.plan.waiting[JobId("9")].code is ReasonCode.LIMIT
     assert not result.first
+
+
+def test_a_plan_that_gives_more_than_there_is_is_no_error_here() -> None:
+    """What carries it out says so."""
+    seen = full().look(30.0).built.snapshot
+    given = {JobId("8"): Allocation.of({"n0": 99, "gone": 1})}
+    assert idle_beside(Plan(given), seen) == 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -104,21 +104,16 @@ def _passes_over(plan: Plan, snapshot: Snapshot, window: RoundWindow) -> bool:
 
 def idle_beside(plan: Plan, snapshot: Snapshot) -> int:
     """GPUs that ``plan`` leaves idle, where a job that it lets run could be moved."""
-    idle = {
-        node.name: gpus
-        for node, gpus in zip(snapshot.nodes, idle_gpus(snapshot), strict=True)
-        if gpus
-    }
+    idle = Counter(dict(zip((n.name for n in snapshot.nodes), idle_gpus(snapshot), strict=True)))
     for given in plan.placements.values():
-        for name, gpus in given:
-            idle[name] -= gpus
+        idle.subtract(dict(given))
     open_to: dict[GpuType, set[frozenset[NodeName] | None]] = defaultdict(set)
     for job in snapshot.jobs:
         if (job.running or job.id in plan.placements) and competes(job, first=True):
             for kind in job.throughput:
                 open_to[kind].add(job.rules.nodes)
     return sum(
-        idle.get(node.name, 0)
+        max(0, idle[node.name])
         for node in snapshot.nodes
         if any(nodes is None or node.name in nodes for nodes in open_to[node.gpu_type])
     )
