@@ -239,28 +239,30 @@ class Simulation:
     def _next_look(self) -> float:
         """When the scheduler sees something to plan for; infinity: never again."""
         event, now = self.port.next_event, self.port.now
-        due = min((time for time in self._early_ends() if time > now), default=math.inf)
+        due = self._early_end()
+        if due <= now:
+            due = math.inf
         if event is not None:
             due = min(due, event)
         tick = self._settings.refresh_seconds
         return due if tick <= 0 or due == math.inf else max(due, math.ceil(due / tick) * tick)
 
-    def _early_ends(self) -> list[float]:
-        """When the round may end early, for what has become idle and for who has come."""
+    def _early_end(self) -> float:
+        """When the round may end early, for what has become idle or for who has come; infinity:
+        there is no such reason.
+        """
         if not self._ends_early:
-            return []
+            return math.inf
         window, length = self._window, self._settings.round_seconds
-        times = []
-        if window.more_idle(self.port.idle_gpus, self.port.gpus):
-            times.append(window.ends_for_idle(length))
-        if any(job.submit > self._heard for job in self.port.waiting()):
-            times.append(window.ends_for_short(length))
-        return times
+        at = window.may_end(length)
+        wastes = window.wastes(self.port.idle_gpus, self.port.gpus, max(at, self.port.now), length)
+        comes = any(job.submit > self._heard for job in self.port.waiting())
+        return at if wastes or comes else math.inf
 
     def _note_window(self, window: RoundWindow) -> None:
         """Who came until this plan, and is not short enough to end the round now, will not be."""
         now, self._window = self.port.now, window
-        asked = now >= window.ends_for_short(self._settings.round_seconds)
+        asked = now >= window.may_end(self._settings.round_seconds)
         self._heard = now if asked else max(self._heard, window.start)
 
     def _fill(self) -> None:
@@ -276,7 +278,7 @@ class Simulation:
     def _could_place(self) -> bool:
         if self._every_first:
             return self.port.present > 0
-        if any(time <= self.port.now for time in self._early_ends()):
+        if self._early_end() <= self.port.now:
             return True
         idle = self.port.idle_gpus
         return idle >= self._smallest and any(job.reqs[0] <= idle for job in self.port.waiting())

@@ -81,12 +81,12 @@ def test_what_a_waiting_job_gets_ends_no_round() -> None:
     assert (site.gpus("2"), site.gpus("9")) == (2, 2)
 
 
-def test_half_a_round_lasts_and_the_idle_gpus_are_not_forgotten() -> None:
+def test_a_round_lasts_a_minute_at_least_and_the_idle_gpus_are_not_forgotten() -> None:
     site = Site()
     site.look(0.0)
     ending(site.port, "1")
-    assert [site.look(now).first for now in (20.0, 100.0, 179.0)] == [False] * 3
-    assert site.look(180.0).first
+    assert [site.look(now).first for now in (20.0, 50.0, 59.0)] == [False] * 3
+    assert site.look(60.0).first
     assert site.gpus("2") == 4
 
 
@@ -98,17 +98,33 @@ def test_so_does_what_is_left_of_it() -> None:
     assert site.look(360.0).window == RoundWindow(1360.0, 1720.0, idle=0)
 
 
-def test_a_long_round_lasts_half_its_length_and_a_short_one_does_not_end_early() -> None:
+def test_a_long_round_lasts_a_sixth_of_its_length_and_a_short_one_does_not_end_early() -> None:
     site = Site(seconds=1800.0)
     site.look(0.0)
     ending(site.port, "1")
-    assert not site.look(899.0).first
-    assert site.look(900.0).first
+    assert not site.look(299.0).first
+    assert site.look(300.0).first
     short = Site(seconds=60.0)
     short.look(0.0)
     ending(short.port, "1")
     assert not short.look(59.0).first
     assert short.look(60.0).window.end == 1120.0
+
+
+def test_a_few_gpus_of_many_end_no_round() -> None:
+    """Two of 68 are 3 % of the cluster, but not of the round's time when a tenth is over."""
+    site = Site()
+    more = (replace(NODES[1], name=NodeName(f"m{i}")) for i in range(16))
+    site.port.nodes = (*NODES[:1], *more)
+    held = {JobId(str(i)): submitted(i, comment(4, extra=";preempt=no")) for i in range(10, 26)}
+    pair = {JobId(str(i)): submitted(i, comment(2), submit=900.0 + i) for i in (1, 2)}
+    site.port.jobs = pair | held
+    site.look(0.0)
+    assert sum(place.gpus for place in site.port.placements().values()) == 68
+    ending(site.port, "1")
+    assert not site.look(70.0).first
+    ending(site.port, "10")
+    assert site.look(80.0).first
 
 
 def test_gpus_that_stay_idle_end_a_round_once() -> None:

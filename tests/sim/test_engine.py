@@ -215,25 +215,25 @@ def test_hops_uses_an_idle_cluster_at_once_and_shares_it_at_the_next_round() -> 
 
 
 @pytest.mark.parametrize(
-    ("policy", "moves", "ends"), [("hops", 360.0, 690.5), ("hops+", 190.0, 605.5)]
+    ("policy", "moves", "ends"), [("hops", 360.0, 690.5), ("hops+", 100.0, 560.5)]
 )
 def test_a_round_ends_early_where_gpus_are_left_over(
     policy: str, moves: float, ends: float
 ) -> None:
-    """At 190 two GPUs become idle and nobody waits: the other job has 1,622 samples left. When the
+    """At 100 two GPUs become idle and nobody waits: the other job has 1,802 samples left. When the
     round has lasted these are 1,282; at 4 a second.
     """
-    load = workload([job(1, 380.0, 2), job(2, 2000.0, 2, 4, submit=1.0)])
+    load = workload([job(1, 200.0, 2), job(2, 2000.0, 2, 4, submit=1.0)])
     result = run(policy, cluster(n0=4), load, round_seconds=360.0)
-    assert spans(result) == {"1": (0.0, 190.0), "2": (1.0, ends)}
+    assert spans(result) == {"1": (0.0, 100.0), "2": (1.0, ends)}
     assert [c.time for c in result.changes if c.job == JobId("2")] == [1.0, moves, ends]
 
 
-def test_half_a_round_lasts_before_it_ends_for_idle_gpus() -> None:
-    """The first job ends at 20; at 180 the other has 1,640 samples left."""
+def test_a_round_lasts_a_minute_before_it_ends_early() -> None:
+    """The first job ends at 20; at 60 the other has 1,880 samples left."""
     load = workload([job(1, 40.0, 2), job(2, 2000.0, 2, 4)])
     result = run("hops+", cluster(n0=4), load, round_seconds=360.0)
-    assert spans(result)["2"] == (0.0, 180.0 + 10.0 + 1640.0 / 4.0)
+    assert spans(result)["2"] == (0.0, 60.0 + 10.0 + 1880.0 / 4.0)
 
 
 def test_a_short_job_waits_for_a_sixth_of_a_round_and_a_long_one_for_its_end() -> None:

@@ -12,19 +12,17 @@ from hopsd.model.ids import GpuType, NodeName
 from hopsd.model.plan import Plan, Snapshot
 from hopsd.model.reason import ReasonCode
 
-IDLE_SHARE = 1 / 2
-"""The share of a round's length after which idle GPUs may end it: on large clusters some job ends
-every minute, and to plan as often is hardly better (docs/policies.md).
-"""
-
-SHORT_SHARE = 1 / 6
-"""The same for a short job. The rest of a round that ends early is as long, too."""
-
 LEAST_SECONDS = 60.0
-"""No round that ends early is shorter: a job that moves is to train longer than it restarts."""
+"""No round that ends early is shorter, nor its rest: a job is to train longer than it restarts."""
 
-IDLE_LEAST = 0.01
-"""The share of all GPUs that must have become idle."""
+LEAST_SHARE = 1 / 6
+"""Nor than this share of a round's length, which a site chooses so that jobs seldom move."""
+
+WASTE = 0.03
+"""The share of all GPUs' time in a round that idle GPUs may waste: of 64 GPUs two for its whole
+length, or four for half of it. Less, and a large cluster, where some job ends every minute, plans
+all the time.
+"""
 
 _BESIDE_OTHERS = (
     ReasonCode.OUTSIDE_WINDOW,
@@ -57,17 +55,13 @@ class RoundWindow:
         """A round that takes the rest of its time."""
         return RoundWindow(now, self.end)
 
-    def ends_for_idle(self, seconds: float) -> float:
-        """When it may end for idle GPUs. ``seconds``: the usual length of a round."""
-        return self.start + max(LEAST_SECONDS, IDLE_SHARE * seconds)
+    def may_end(self, seconds: float) -> float:
+        """When it may end early at the soonest. ``seconds``: the usual length of a round."""
+        return self.start + _least(seconds)
 
-    def ends_for_short(self, seconds: float) -> float:
-        """When it may end for a short job."""
-        return self.start + max(LEAST_SECONDS, SHORT_SHARE * seconds)
-
-    def more_idle(self, idle: int, gpus: int) -> bool:
-        """Whether enough of all ``gpus`` GPUs have become idle."""
-        return idle > self.idle + IDLE_LEAST * gpus
+    def wastes(self, idle: int, gpus: int, now: float, seconds: float) -> bool:
+        """Whether what has become idle would waste too much of all ``gpus`` GPUs' time."""
+        return (idle - self.idle) * (self.end - now) > WASTE * gpus * seconds
 
     def ends_early(self, plan: Plan, snapshot: Snapshot, seconds: float) -> bool:
         """Whether to begin a new round instead of using ``plan``, a further one of this round.
@@ -76,13 +70,15 @@ class RoundWindow:
         none would be done before its end.
         """
         now = snapshot.now
-        if self.end - now < max(LEAST_SECONDS, SHORT_SHARE * seconds):
+        if now < self.may_end(seconds) or self.end - now < _least(seconds):
             return False
-        if now >= self.ends_for_idle(seconds):
-            gpus = sum(node.gpus for node in snapshot.nodes)
-            if self.more_idle(idle_beside(plan, snapshot), gpus):
-                return True
-        return now >= self.ends_for_short(seconds) and _passes_over(plan, snapshot, self)
+        gpus = sum(node.gpus for node in snapshot.nodes)
+        idle = idle_beside(plan, snapshot)
+        return self.wastes(idle, gpus, now, seconds) or _passes_over(plan, snapshot, self)
+
+
+def _least(seconds: float) -> float:
+    return max(LEAST_SECONDS, LEAST_SHARE * seconds)
 
 
 def _passes_over(plan: Plan, snapshot: Snapshot, window: RoundWindow) -> bool:
