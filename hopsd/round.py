@@ -116,10 +116,11 @@ def run_round(
     known = replace(_known(store, policy, now, settings), tried=tuple(tried))
     decided = _decide_without_culprits(seen, info, known, settings)
     if not first and _ends_early(port, policy, decided, window, settings):
-        with suppress(PlanLateError):  # the round goes on
+        window = window.rest(now)
+        with suppress(PlanLateError):  # the round goes on, and is not asked again at each look
             info = RoundInfo(first=True, seconds=settings.seconds)
             decided = _decide_without_culprits(seen, info, known, settings)
-            window, first = window.rest(now), True
+            first = True
     window = window.after(decided.plan, decided.profiles.snapshot)
     told = with_avoided(decided.plan.waiting, backoffs, now)
     decided = replace(decided, plan=replace(decided.plan, waiting=told))

@@ -163,12 +163,16 @@ def test_only_under_a_policy_that_says_so_and_never_in_a_shadow(why: str) -> Non
     assert not site.look(200.0).first
 
 
-def test_a_plan_that_is_late_keeps_no_waiting_job_from_idle_gpus() -> None:
+def test_a_plan_that_is_late_keeps_nothing_up() -> None:
+    """Waiting jobs get the idle GPUs, and no look after this one asks for it again."""
+    asked: list[float] = []
+
     class Slow:
         ends_early = True
 
         def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
             if snapshot.round.first and snapshot.now > 1000.0:
+                asked.append(snapshot.now - 1000.0)
                 raise PlanLateError("no plan after 15.0 s")
             return PLUS(snapshot, settings)
 
@@ -176,10 +180,13 @@ def test_a_plan_that_is_late_keeps_no_waiting_job_from_idle_gpus() -> None:
     site.look(0.0)
     ending(site.port, "1")
     site.port.jobs[JobId("9")] = submitted(9, comment(1), submit=1090.0)
-    result = site.look(200.0)
+    site.port.jobs[JobId("10")] = short_job(10, 30.0, submit=1090.0, gpus=4)
+    result = site.look(100.0)
     assert not result.first
     assert result.window.end == 1360.0
     assert site.gpus("9") == 1
+    assert [site.look(now).first for now in (130.0, 159.0)] == [False] * 2
+    assert asked == [100.0]
 
 
 def test_after_a_restart_of_hopsd_the_first_look_tells_what_is_idle() -> None:
@@ -198,9 +205,10 @@ def test_after_a_restart_of_hopsd_the_first_look_tells_what_is_idle() -> None:
     assert site.look(200.0).first
 
 
-def short_job(number: int, seconds: float, submit: float) -> JobReading:
-    """One GPU, at 100 samples a second."""
-    return submitted(number, comment(1, extra=f";samples={100 * seconds}"), submit=submit)
+def short_job(number: int, seconds: float, submit: float, gpus: int = 1) -> JobReading:
+    """At 100 samples a second on each GPU."""
+    samples = f";samples={100 * seconds * gpus}"
+    return submitted(number, comment(gpus, extra=samples), submit=submit)
 
 
 def full() -> Site:
@@ -223,11 +231,13 @@ def test_a_job_shorter_than_the_rest_of_the_round_starts_before_it_ends() -> Non
     assert site.gpus("9") == 1
 
 
-@pytest.mark.parametrize("why", ["long", "held", "earlier", "late"])
+@pytest.mark.parametrize("why", ["long", "held", "earlier", "late", "too large"])
 def test_no_other_job_ends_a_round(why: str) -> None:
     """Nor one that the round's first plan has passed over, nor in the round's last minute."""
     site = full()
     job = short_job(9, 290.0 if why == "long" else 30.0, submit=1010.0)
+    if why == "too large":
+        job = replace(submitted(9, comment(8), submit=1010.0), time_limit_seconds=30.0)
     if why == "held":
         job = replace(job, hold=Hold.USER)
     if why == "earlier":

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from math import inf
 
+from hopsd.core.placement.pools import could_run, pools_of
 from hopsd.core.queue.competing import competes, idle_gpus
 from hopsd.core.queue.priority import ages, remaining_seconds
 from hopsd.model.ids import GpuType, NodeName
@@ -83,6 +84,7 @@ def _least(seconds: float) -> float:
 
 def _passes_over(plan: Plan, snapshot: Snapshot, window: RoundWindow) -> bool:
     """Whether a job that came within ``window`` gets no GPUs and would be done before its end."""
+    pools = pools_of(snapshot.nodes)
     new = [
         job
         for job in snapshot.jobs
@@ -92,6 +94,7 @@ def _passes_over(plan: Plan, snapshot: Snapshot, window: RoundWindow) -> bool:
         and job.id not in plan.placements
         and (reason := plan.waiting.get(job.id)) is not None
         and reason.code in _BESIDE_OTHERS
+        and could_run(job, pools, sigma=inf)
     ]
     expected = ages(new, snapshot.nodes)
     left = window.end - snapshot.now
