@@ -152,6 +152,18 @@ def test_gpus_that_no_running_job_can_use_end_none() -> None:
     assert not site.look(200.0).first
 
 
+def test_gpus_that_no_running_job_can_use_are_no_reason_to_wait_either() -> None:
+    """Two of four GPUs are half of what the jobs could have, whatever else there is."""
+    site = Site()
+    others = (replace(NODES[1], name=NodeName(f"m{i}"), gpus=64) for i in range(16))
+    site.port.nodes = (*NODES[:1], *others)
+    for job in site.port.jobs.values():
+        site.port.jobs[job.id] = replace(job, asked=Asked(nodes=frozenset({NodeName("n0")})))
+    site.look(0.0)
+    ending(site.port, "1")
+    assert site.look(100.0).first
+
+
 @pytest.mark.parametrize("why", ["policy", "shadow"])
 def test_only_under_a_policy_that_says_so_and_never_in_a_shadow(why: str) -> None:
     """What a shadow gives to a job stays idle at every look."""
@@ -266,4 +278,4 @@ def test_a_plan_that_gives_more_than_there_is_is_no_error_here() -> None:
     """What carries it out says so."""
     seen = full().look(30.0).built.snapshot
     given = {JobId("8"): Allocation.of({"n0": 99, "gone": 1})}
-    assert idle_beside(Plan(given), seen) == 0
+    assert idle_beside(Plan(given), seen) == (0, 4)

@@ -20,7 +20,7 @@ LEAST_SHARE = 1 / 6
 """Nor than this share of a round's length, which a site chooses so that jobs seldom move."""
 
 WASTE = 0.03
-"""The share of all GPUs' time in a round that idle GPUs may waste: of 64 GPUs two for its whole
+"""The share of the GPUs' time in a round that idle ones may waste: of 64 GPUs two for its whole
 length, or four for half of it. Less, and a large cluster, where some job ends every minute, plans
 all the time.
 """
@@ -50,7 +50,7 @@ class RoundWindow:
 
     def after(self, plan: Plan, snapshot: Snapshot) -> RoundWindow:
         """The window once ``plan`` is made."""
-        return replace(self, idle=min(self.idle, idle_beside(plan, snapshot)))
+        return replace(self, idle=min(self.idle, idle_beside(plan, snapshot)[0]))
 
     def rest(self, now: float) -> RoundWindow:
         """A round that takes the rest of its time."""
@@ -61,7 +61,7 @@ class RoundWindow:
         return self.start + _least(seconds)
 
     def wastes(self, idle: int, gpus: int, now: float, seconds: float) -> bool:
-        """Whether what has become idle would waste too much of all ``gpus`` GPUs' time."""
+        """Whether what has become idle would waste too much of the time of ``gpus`` GPUs."""
         return (idle - self.idle) * (self.end - now) > WASTE * gpus * seconds
 
     def ends_early(self, plan: Plan, snapshot: Snapshot, seconds: float) -> bool:
@@ -73,8 +73,7 @@ class RoundWindow:
         now = snapshot.now
         if now < self.may_end(seconds) or self.end - now < _least(seconds):
             return False
-        gpus = sum(node.gpus for node in snapshot.nodes)
-        idle = idle_beside(plan, snapshot)
+        idle, gpus = idle_beside(plan, snapshot)
         return self.wastes(idle, gpus, now, seconds) or _passes_over(plan, snapshot, self)
 
 
@@ -101,8 +100,10 @@ def _passes_over(plan: Plan, snapshot: Snapshot, window: RoundWindow) -> bool:
     return any(remaining_seconds(job, expected[job.id]) < left for job in new)
 
 
-def idle_beside(plan: Plan, snapshot: Snapshot) -> int:
-    """GPUs that ``plan`` leaves idle, where a job that it lets run could be moved."""
+def idle_beside(plan: Plan, snapshot: Snapshot) -> tuple[int, int]:
+    """GPUs that ``plan`` leaves idle, and all, of the nodes that are open to some job which it lets
+    run and which may be moved.
+    """
     idle = Counter(dict(zip((n.name for n in snapshot.nodes), idle_gpus(snapshot), strict=True)))
     for given in plan.placements.values():
         idle.subtract(dict(given))
@@ -111,8 +112,9 @@ def idle_beside(plan: Plan, snapshot: Snapshot) -> int:
         if (job.running or job.id in plan.placements) and competes(job, first=True):
             for kind in job.throughput:
                 open_to[kind].add(job.rules.nodes)
-    return sum(
-        max(0, idle[node.name])
+    nodes = [
+        node
         for node in snapshot.nodes
-        if any(nodes is None or node.name in nodes for nodes in open_to[node.gpu_type])
-    )
+        if any(names is None or node.name in names for names in open_to[node.gpu_type])
+    ]
+    return sum(max(0, idle[node.name]) for node in nodes), sum(node.gpus for node in nodes)
