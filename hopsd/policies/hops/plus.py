@@ -44,8 +44,8 @@ from hopsd.core.queue.priority import (
 from hopsd.core.speed.throughput import per_gpu, single_gpu
 from hopsd.model.arrays import Floats, Ints
 from hopsd.model.cluster import Node
-from hopsd.model.ids import GpuType, JobId, job_order
-from hopsd.model.job import Job, JobState, ThroughputTable
+from hopsd.model.ids import JobId, job_order
+from hopsd.model.job import Job, JobState
 from hopsd.model.plan import Plan, PlanSettings, RoundInfo, Snapshot
 from hopsd.policies.hops.candidates import Candidates
 from hopsd.policies.hops.policy import place
@@ -75,8 +75,6 @@ LAST = 3.0
 
 ELASTIC = 2.0
 """Tail weight of an elastic job: it seldom gets the fastest configuration, which its k assumes."""
-
-_KEPT_MOST = 16384
 
 _MOST = 1e60
 _LEAST_SECONDS = 1e-60
@@ -174,14 +172,10 @@ def _remaining_work(snapshot: Snapshot) -> dict[JobId, RemainingWork]:
     pools = pools_of(snapshot.nodes)
     jobs = [job for job in snapshot.jobs if job.state is JobState.WAITING]
     expected = ages(jobs, snapshot.nodes)
-    known, own = _ways_found(pools), dict[object, _Way | None]()
-    values = {id(tables): _values(tables) for tables in (job.throughput for job in jobs)}
+    ways: dict[object, tuple[float, float, float, float] | None] = {}
     found = {}
     for job in jobs:
-        speeds = values[id(job.throughput)]
-        ways = own if speeds is None else known
-        known_by = id(job.throughput) if speeds is None else speeds
-        key = known_by, job.reqs, job.rules, job.sensitivity
+        key = id(job.throughput), job.reqs, job.rules
         if key not in ways:
             ways[key] = _ways(job, pools)
         way = ways[key]
@@ -195,29 +189,7 @@ def _remaining_work(snapshot: Snapshot) -> dict[JobId, RemainingWork]:
     return found
 
 
-_Way = tuple[float, float, float, float]
-_kept: tuple[Pools, dict[object, _Way | None]] = {}, {}
-
-
-def _ways_found(pools: Pools) -> dict[object, _Way | None]:
-    """What :func:`_ways` found on the same pools, kept from plan to plan."""
-    global _kept  # noqa: PLW0603
-    if _kept[0] is not pools or len(_kept[1]) >= _KEPT_MOST:
-        _kept = pools, {}
-    return _kept[1]
-
-
-def _values(tables: Mapping[GpuType, ThroughputTable]) -> object:
-    """Equal for equal tables; None for estimates by shape, which have no values to compare."""
-    if any(table.by_shape is not None for table in tables.values()):
-        return None
-    return tuple(
-        (kind, tuple(table.aggregated.items()), tuple(table.distributed.items()))
-        for kind, table in tables.items()
-    )
-
-
-def _ways(job: Job, pools: Pools) -> _Way | None:
+def _ways(job: Job, pools: Pools) -> tuple[float, float, float, float] | None:
     """Samples per second on an idle cluster: slowest and fastest configuration, and the mean of one
     GPU as used in eq. 9; and its scaling. None if it cannot run.
     """
