@@ -87,6 +87,11 @@ class _Decision:
     trials: tuple[Trial, ...] = ()
     defects: Mapping[JobId, str] = field(default_factory=dict)
 
+    @property
+    def snapshot(self) -> Snapshot:
+        """What was left for the policy to plan."""
+        return self.profiles.snapshot
+
 
 def run_round(
     port: Port,
@@ -115,13 +120,14 @@ def run_round(
     info = RoundInfo(first=first, seconds=window.end - now)
     known = replace(_known(store, policy, now, settings), tried=tuple(tried))
     decided = _decide_without_culprits(seen, info, known, settings)
-    if not first and _ends_early(port, policy, decided, window, settings):
-        window = window.rest(now)
-        with suppress(PlanLateError):  # the round goes on, and is not asked again at each look
-            info = RoundInfo(first=True, seconds=settings.seconds)
-            decided = _decide_without_culprits(seen, info, known, settings)
-            first = True
-    window = window.after(decided.plan, decided.profiles.snapshot)
+    if _may_end_early(port, policy):
+        if not first and window.ends_early(decided.plan, decided.snapshot, settings.seconds):
+            window = window.rest(now)
+            with suppress(PlanLateError):  # the round goes on, and is not asked again at each look
+                info = RoundInfo(first=True, seconds=settings.seconds)
+                decided = _decide_without_culprits(seen, info, known, settings)
+                first = True
+        window = window.after(decided.plan, decided.snapshot)
     told = with_avoided(decided.plan.waiting, backoffs, now)
     decided = replace(decided, plan=replace(decided.plan, waiting=told))
     outcomes, profiled = _carry_out(port, store, decided, window, first=first)
@@ -189,13 +195,9 @@ def _carry_out(
     return outcomes, profiled
 
 
-def _ends_early(
-    port: Port, policy: Policy, decided: _Decision, window: RoundWindow, settings: RoundSettings
-) -> bool:
-    """Whether the round ends early. A shadow's never does: what its plans give stays idle."""
-    if not getattr(policy, "ends_early", False) or port.name == SHADOW:
-        return False
-    return window.ends_early(decided.plan, decided.profiles.snapshot, settings.seconds)
+def _may_end_early(port: Port, policy: Policy) -> bool:
+    """Whether rounds may. A shadow's never do: what its plans give stays idle."""
+    return bool(getattr(policy, "ends_early", False)) and port.name != SHADOW
 
 
 def _window(window: RoundWindow | None, now: float, seconds: float) -> tuple[RoundWindow, bool]:

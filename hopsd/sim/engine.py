@@ -248,8 +248,8 @@ class Simulation:
         return due if tick <= 0 or due == math.inf else max(due, math.ceil(due / tick) * tick)
 
     def _early_end(self) -> float:
-        """When the round may end early, for what has become idle or for who has come; infinity:
-        there is no such reason.
+        """When the round may end early, for idle GPUs or for jobs that have come; infinity: there
+        is no such reason.
         """
         if not self._ends_early:
             return math.inf
@@ -260,7 +260,7 @@ class Simulation:
         return at if wastes or comes else math.inf
 
     def _note_window(self, window: RoundWindow) -> None:
-        """Who came until this plan, and is not short enough to end the round now, will not be."""
+        """Note the window after a plan. A job too long to end the round now stays too long."""
         now, self._window = self.port.now, window
         asked = now >= window.may_end(self._settings.round_seconds)
         self._heard = now if asked else max(self._heard, window.start)

@@ -175,7 +175,7 @@ def test_only_under_a_policy_that_says_so_and_never_in_a_shadow(why: str) -> Non
     assert not site.look(200.0).first
 
 
-def test_a_plan_that_is_late_keeps_nothing_up() -> None:
+def test_a_plan_that_is_late_holds_nothing_up() -> None:
     """Waiting jobs get the idle GPUs, and no look after this one asks for it again."""
     asked: list[float] = []
 

@@ -16,6 +16,7 @@ from memory_store import MemoryStore
 from hopsd.core.pinning import Unsaved
 from hopsd.core.queue.backoff import Backoff, after_outcomes, avoided_nodes, backing_off
 from hopsd.core.queue.profile_runs import ProfilingSettings
+from hopsd.core.queue.round_window import RoundWindow
 from hopsd.core.queue.trials import TrialSettings
 from hopsd.core.snapshot_settings import SnapshotSettings
 from hopsd.core.submission.contract import read_asked
@@ -61,7 +62,7 @@ def test_within_a_round_idle_gpus_go_to_waiting_jobs_and_running_ones_stay() -> 
     port.jobs[JobId("9")] = submitted(9, comment(1, 2), submit=1010.0)
     further = run_round(port, memory, hops, SETTINGS, first.window)
     assert not further.first
-    assert (further.window.start, further.window.end) == (first.window.start, first.window.end)
+    assert further.window == first.window
     after = port.placements()
     assert {job: after[job] for job in before} == before
     assert after[JobId("9")].gpus == 2
@@ -196,7 +197,7 @@ def test_the_window_of_a_round_that_lasts_is_taken_up() -> None:
     result = run_round(port, memory, hops, SETTINGS, None)
     last = memory.last_plan()
     assert last is not None
-    assert (last.round_start, last.round_end) == (result.window.start, result.window.end)
+    assert RoundWindow(last.round_start, last.round_end) == result.window
 
 
 def test_nothing_known_of_a_workload_still_places_it() -> None:

@@ -1,4 +1,4 @@
-"""The time of a round, and when it ends early: where jobs that run should compete again at once."""
+"""The time of a round, and when it ends early so that running jobs compete again."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ _BESIDE_OTHERS = (
     ReasonCode.LOST_TO_OTHERS,
     ReasonCode.NO_CONFIGURATION,
 )
-"""Why a job waits that could start if others made room. Limits, holds and errors do not end so."""
+"""Why a job waits that could start if others made room; not limits, holds or errors."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundWindow:
     """The time of one round. A first plan opens it; what further plans grant ends with it.
 
-    ``idle``: the least GPUs that its plans have left idle where running jobs could be moved.
+    ``idle``: the fewest GPUs that its plans have left idle where running jobs could be moved;
+    infinity where no plan has been looked at.
     """
 
     start: float
