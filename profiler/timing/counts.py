@@ -54,13 +54,11 @@ class Counts:
         self.took = now - self.last_step
         self.last_step = now
 
-    def time(self, seconds: dict[str, float], samples: float, batches: float) -> None:
-        """Time the last iteration passed to :meth:`end`: it was a usual one."""
-        if self.iterations <= WARMUP:
-            return
+    def time(self, took: float, seconds: dict[str, float], samples: float, batches: float) -> None:
+        """Add an iteration that ``took`` so many seconds: it was a usual one."""
         self.timed_samples += samples
         self.timed_batches += batches
-        self.iteration.add(self.took)
+        self.iteration.add(took)
         phases = self.phases
         for name in ("forward", "backward", "update", "rest"):
             phases[name].add(seconds[name])

@@ -5,6 +5,8 @@ Knows neither PyTorch nor a clock: hooks call it with what they saw and when.
 
 from __future__ import annotations
 
+from collections import deque
+
 from hops_profiler.timing.counts import PHASES, WARMUP, Counts, between
 from hops_profiler.timing.usual import Usual
 
@@ -15,12 +17,16 @@ if TYPE_CHECKING:
     class Device(Protocol):
         """A second clock, the GPU's: gets the end of each phase now, has the times later."""
 
+        exact: bool
         marks: list[Any]
 
         def mark(self, phase: str) -> None: ...
-        def cut(self, *, keep: bool, iterations: int = 1) -> None: ...
+        def cut(self, *, keep: bool, iterations: int = 1) -> bool: ...
         def begin(self) -> None: ...
-        def read(self) -> list[dict[str, float]]: ...
+        def read(self) -> list[tuple[float | None, dict[str, float]]]: ...
+
+    Timed = tuple[dict[str, float], float, float]
+    """Seconds by phase, samples and batches of an iteration."""
 
 
 DEPOSED = 10
@@ -58,6 +64,9 @@ class Recorder:
     backward or stepped, a batch ends the iteration of the one before: inference, with data and
     forward only (section 3.5 of the paper). The first training forgets it.
 
+    A loop may be far ahead of its GPU, at first as fast as it can queue work. Where the ``device``
+    times each iteration (``exact``), one counts as timed once the GPU has done it, with its time.
+
     ``counts``: of all iterations so far. ``reads``: the previous iteration read a batch from a
     loader.
     """
@@ -66,6 +75,8 @@ class Recorder:
         self.trains = False
         self.ranks = 1
         self._device = device
+        self._queued: deque[Timed | None] = deque()
+        self._done: Timed | None = None
         self.counts = Counts()
         self._usual = Usual()
         self._early: list[tuple[int, int, int, float, float]] = []
@@ -114,8 +125,18 @@ class Recorder:
         """All is known up to now, the end of an iteration: the device's clock may time the next."""
         if self._device is not None:
             self._device.begin()
-            for times in self._device.read():
-                self.counts.add_on_device(times)
+            self.read_device()
+
+    def read_device(self) -> None:
+        """Count what the device has done meanwhile."""
+        if self._device is None:
+            return
+        for took, seconds in self._device.read():
+            self.counts.add_on_device(seconds)
+            if self._device.exact:
+                if took is not None and self._done is not None:
+                    self.counts.time(took, *self._done)
+                self._done = self._queued.popleft()
 
     @property
     def within(self) -> bool:
@@ -237,7 +258,8 @@ class Recorder:
             counts.inference = ended = True
             counts.count(self._samples, 1, read=True)
             counts.end(self._mark, 1)
-            counts.time(self._seconds, self._samples, 1)
+            if counts.iterations > WARMUP:
+                counts.time(counts.took, self._seconds, self._samples, 1)
             self._begin_iteration()
         self._fetches += 1
         self._samples += samples
@@ -282,6 +304,7 @@ class Recorder:
         self.counts = Counts()
         self.counts.count(samples, batches, read=self.reads)
         self._usual, self._early, self._leader = Usual(), [], None
+        self._queued, self._done = deque([None] * len(self._queued)), None
 
     def _begin_iteration(self) -> None:
         self._fetches = self._samples = self._passes = self._evaluations = 0
@@ -299,10 +322,21 @@ class Recorder:
         samples, batches = self._trained_on(iterations)
         self.reads = fetches > 0
         timed = self._judge(now, iterations, samples, batches)
-        if self._device is not None:
-            self._device.cut(keep=timed)
+        self._time(self._seconds, samples, batches, timed=timed)
         self._begin_iteration()
         return True
+
+    def _time(
+        self, seconds: dict[str, float], samples: float, batches: float, *, timed: bool
+    ) -> None:
+        """Time the iteration that ends if it is to be ``timed``: now, or once the device has done
+        it. Of those for which the device has no room, nothing is known.
+        """
+        exact = self._device is not None and self._device.exact and self.marking
+        if self._device is not None and self._device.cut(keep=timed) and exact:
+            self._queued.append((seconds, samples, batches))
+        if timed and not exact:
+            self.counts.time(self.counts.took, seconds, samples, batches)
 
     def _lay_by(self) -> None:
         """Attribute a batch read ahead to the iteration that trained on it.
@@ -319,7 +353,7 @@ class Recorder:
             self._ahead = self._last_batch
 
     def _judge(self, now: float, iterations: int, samples: float, batches: float) -> bool:
-        """Count the iteration that ends, and time it if it was a usual one: True if so."""
+        """Count the iteration that ends. True if it is to be timed: it was a usual one."""
         counts, passes, fetches = self.counts, self._passes, self._fetches
         known = counts.iterations
         # The first one may hold whatever came before.
@@ -339,12 +373,9 @@ class Recorder:
                 trained_on = samples, batches
             counts.count(*trained_on, read=fetches > 0)
         counts.end(now, iterations, passes)
-        timed = usual and known >= WARMUP and iterations == 1
-        if timed:
-            counts.time(self._seconds, samples, batches)
-        elif not usual and known > 0:
+        if not usual and known > 0:
             counts.interrupted += 1
-        return timed
+        return usual and known >= WARMUP and iterations == 1
 
     def _trained_on(self, iterations: int) -> tuple[float, float]:
         """Samples and batches of the iteration that ends, or of several that were taken for one.

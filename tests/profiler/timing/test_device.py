@@ -54,6 +54,11 @@ class Event:
 def train(gpu: Gpu, clock: CudaClock, iterations: int) -> Recorder:
     """The loop only queues work: by the CPU's clock nothing takes any time."""
     recorder = Recorder(clock)
+    go_on(recorder, gpu, iterations)
+    return recorder
+
+
+def go_on(recorder: Recorder, gpu: Gpu, iterations: int) -> None:
     for _ in range(iterations):
         recorder.begin_data(0.0)
         recorder.leave(0.0)
@@ -67,7 +72,6 @@ def train(gpu: Gpu, clock: CudaClock, iterations: int) -> Recorder:
         recorder.leave(0.0)
         recorder.stepped(1)
         recorder.present()
-    return recorder
 
 
 @pytest.fixture
@@ -80,8 +84,7 @@ def test_times_are_the_gpus_and_read_only_when_they_have_passed(gpu: Gpu) -> Non
     recorder = train(gpu, clock, WARMUP + 5)
     assert recorder.counts.on_device["forward"].count == 0
     gpu.catch_up()
-    for seconds in clock.read():
-        recorder.counts.add_on_device(seconds)
+    recorder.read_device()
     device = recorder.counts.on_device
     assert device["forward"].count == 5
     assert device["forward"].mean == pytest.approx(0.2)
@@ -119,8 +122,7 @@ def test_each_seventh_iteration_is_enough(gpu: Gpu) -> None:
     clock = CudaClock(7, gpu.new_event, lambda: gpu.usable)
     recorder = train(gpu, clock, WARMUP + 100)
     gpu.catch_up()
-    for seconds in clock.read():
-        recorder.counts.add_on_device(seconds)
+    recorder.read_device()
     assert recorder.counts.on_device["backward"].count == pytest.approx(100 / 7, abs=1)
     assert recorder.counts.on_device["backward"].mean == pytest.approx(0.3)
 
@@ -132,6 +134,52 @@ def test_nothing_is_recorded_where_it_must_not_be(gpu: Gpu) -> None:
     recorder = train(gpu, clock, 20)
     assert gpu.made == 0
     assert recorder.counts.on_device["forward"].count == 0
+
+
+def test_where_each_iteration_is_timed_its_time_is_the_gpus(gpu: Gpu) -> None:
+    """A loop that never waits for its GPU queues ten iterations in the time of one."""
+    clock = CudaClock(1, gpu.new_event, lambda: gpu.usable)
+    recorder = train(gpu, clock, WARMUP + 5)
+    counts = recorder.counts
+    assert counts.iterations == WARMUP + 5
+    assert counts.iteration.count == 0
+    gpu.catch_up()
+    recorder.read_device()
+    # The last one's end is the beginning of one that has not come.
+    assert counts.iteration.count == counts.phases["forward"].count == 4
+    assert counts.iteration.mean == pytest.approx(0.6)
+    assert counts.timed_samples == 4 * 8
+
+
+def test_what_lies_between_two_iterations_is_neithers_time(gpu: Gpu) -> None:
+    clock = CudaClock(1, gpu.new_event, lambda: gpu.usable)
+    recorder = train(gpu, clock, WARMUP + 5)
+    recorder.evaluates()
+    gpu.work(50.0)
+    go_on(recorder, gpu, 4)
+    gpu.catch_up()
+    recorder.read_device()
+    assert recorder.counts.interrupted == 1
+    assert recorder.counts.iteration.count == 4 + 2
+    assert recorder.counts.iteration.mean == pytest.approx(0.6)
+
+
+def test_a_gpu_too_far_behind_leaves_iterations_untimed(gpu: Gpu) -> None:
+    clock = CudaClock(1, gpu.new_event, lambda: gpu.usable)
+    recorder = train(gpu, clock, WARMUP + MOST_PENDING + 10)
+    gpu.catch_up()
+    go_on(recorder, gpu, 5)
+    gpu.catch_up()
+    recorder.read_device()
+    assert MOST_PENDING <= recorder.counts.iteration.count <= MOST_PENDING + 5
+    assert recorder.counts.iteration.mean == pytest.approx(0.6)
+    assert recorder.counts.timed_samples == 8 * recorder.counts.iteration.count
+
+
+def test_a_loop_without_a_gpu_is_timed_at_once(gpu: Gpu) -> None:
+    gpu.usable = False
+    recorder = train(gpu, CudaClock(1, gpu.new_event, lambda: gpu.usable), WARMUP + 5)
+    assert recorder.counts.iteration.count == 5
 
 
 @pytest.mark.live

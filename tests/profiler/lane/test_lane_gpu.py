@@ -1,0 +1,111 @@
+"""Trials in a lane on a real GPU: results as alone, memory as allowed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.timeout(600)]
+
+PROGRAMS = Path(__file__).with_name("programs")
+TRAIN, RANKS, LARGE = (PROGRAMS / f"gpu_{name}.py" for name in ("train", "ranks", "large"))
+KINDS = ("sgd", "adam", "fused", "capturable", "convolution", "attention", "half", "accumulate",
+         "keeps gradients", "compiled")  # fmt: skip
+MEMORY = 400 << 20
+"""Enough for a trial that runs and another's state, not for all: a state of Adam has 70 MB, and
+what cuBLAS and PyTorch's cache take comes on top."""
+
+
+def environment() -> dict[str, str]:
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "HOPS"))}
+    return {**clean, "OMP_NUM_THREADS": "1"}
+
+
+def alone(*arguments: object) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, *map(str, arguments)], env=environment(), check=True, text=True,
+        stdout=subprocess.PIPE,
+    )  # fmt: skip
+    return done.stdout.splitlines()
+
+
+def lane(folder: Path, lines: list[str], *options: object) -> list[dict[str, Any]]:
+    """Play the trials to their end. Returns the turns."""
+    folder.mkdir(exist_ok=True)
+    (folder / "trials").write_text("\n".join(lines))
+    done = subprocess.run(
+        [sys.executable, "-m", "hops_profiler.lane", "trials", "--order=round-robin",
+         *map(str, options)],
+        cwd=folder, env=environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    logs = {path.name: path.read_text()[-2000:] for path in folder.glob("trials.lane/*.log")}
+    assert done.returncode == 0, (done.stderr, logs)
+    (turns,) = folder.glob("trials.lane/turns.*")
+    return [json.loads(line) for line in turns.read_text().splitlines()]
+
+
+def log(folder: Path, number: int) -> list[str]:
+    return (folder / f"trials.lane/{number}.log").read_text().splitlines()
+
+
+@pytest.mark.parametrize("load", ["plain", "pipelined", "ahead"])
+def test_losses_and_weights_are_those_of_trials_alone(tmp_path: Path, load: str) -> None:
+    expected = alone(TRAIN, 12, *KINDS)
+    lines = [f"{TRAIN} 12 '{kind}'" for kind in KINDS]
+    turns = lane(tmp_path, lines, "--iterations=1", f"--memory={MEMORY}", f"--load={load}")
+    for number, kind in enumerate(KINDS, 1):
+        assert log(tmp_path, number) == [line for line in expected if line.startswith(f"{kind} ")]
+    assert sum(not turn["kept"] for turn in turns) > 20
+    over = [turn for turn in turns if turn["bytes"] > turn["capacity"] == MEMORY]
+    assert over == []
+
+
+def test_states_stay_where_there_is_room(tmp_path: Path) -> None:
+    turns = lane(tmp_path, [f"{TRAIN} 12 adam", f"{TRAIN} 12 sgd"], "--iterations=1")
+    assert log(tmp_path, 1) == alone(TRAIN, 12, "adam")
+    assert all(turn["kept"] for turn in turns[4:])
+
+
+def test_a_training_with_a_graph_runs_to_its_end_and_the_others_then(tmp_path: Path) -> None:
+    expected = alone(TRAIN, 12, "graph", "sgd")
+    turns = lane(
+        tmp_path, [f"{TRAIN} 12 {kind}" for kind in ("sgd", "graph", "sgd")], "--iterations=1",
+        f"--memory={MEMORY}",
+    )  # fmt: skip
+    for number, kind in enumerate(("sgd", "graph", "sgd"), 1):
+        own = [line for line in log(tmp_path, number) if line.startswith(kind)]  # and warnings
+        assert own == [line for line in expected if line.startswith(kind)]
+    graphs = [at for at, turn in enumerate(turns) if turn["trial"] == 2]
+    assert len(graphs) == 2
+    assert graphs[1] == graphs[0] + 1 or turns[graphs[0] + 1]["trial"] == 2
+
+
+def test_ranks_share_a_gpu(tmp_path: Path) -> None:
+    """Two ranks cannot use NCCL on one GPU: what they lose with other trials around them is
+    compared with a lane of their own.
+    """
+    own, shared = tmp_path / "own", tmp_path / "shared"
+    lane(own, [f"ranks=2 {RANKS} 12"], "--iterations=1")
+    assert len(log(own, 1)) == 24
+    lines = [f"ranks=2 {RANKS} 12", f"{TRAIN} 12 adam", f"{TRAIN} 12 sgd"]
+    turns = lane(shared, lines, "--iterations=1", f"--memory={MEMORY // 2}")
+    for rank in "01":
+        of = [[line for line in log(each, 1) if line.startswith(rank)] for each in (own, shared)]
+        assert of[0] == of[1]
+        assert len(of[0]) == 12
+    assert log(shared, 2) == alone(TRAIN, 12, "adam")
+    assert sum(turn["trial"] == 1 and not turn["kept"] for turn in turns) > 2
+
+
+def test_two_that_need_more_than_half_of_it_each_take_turns(tmp_path: Path) -> None:
+    turns = lane(tmp_path, [f"{LARGE} 8", f"{LARGE} 8"], "--iterations=1")
+    assert log(tmp_path, 1) == log(tmp_path, 2) == ["done"]
+    trials = [turn["trial"] for turn in turns]
+    assert sum(a != b for a, b in pairwise(trials)) > 6, "in turns"

@@ -1,0 +1,81 @@
+"""The timing plugin beside a training on a real GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Node
+
+pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.timeout(600)]
+
+PROGRAMS = Path(__file__).with_name("programs")
+
+
+def basics(node: Node, *arguments: object, **environment: str) -> tuple[dict[str, Any], str]:
+    """Of the only report, and what the program printed."""
+    program, *rest = arguments
+    done = node.run(PROGRAMS / f"gpu_{program}.py", *map(str, rest), **environment)
+    assert done.code == 0, done.err
+    (report,) = done.reports
+    assert report["failure"] == ""
+    return report, done.out
+
+
+def test_phases_are_those_that_the_training_itself_measures(node: Node) -> None:
+    """Without waiting for the GPU: the program raises if somebody does."""
+    report, out = basics(node, "timed")
+    forward, backward, update, _ = (1e-3 * value for value in json.loads(out))
+    seen = report["basics"]
+    assert seen["clock"] == "cuda"
+    assert report["iterations"] == 90
+    for name, truth in (("t_f", forward), ("t_b", backward), ("t_u", update)):
+        assert seen[name] == pytest.approx(truth, rel=0.1, abs=1e-4), (name, seen, out)
+
+
+def test_a_profile_run_measures_the_gpu_not_how_fast_the_loop_queues_work(node: Node) -> None:
+    """The loop is as far ahead as CUDA lets it be; in the place of Slurm a script ends the run."""
+    alone = node.run(PROGRAMS / "gpu_timed.py", profiler=False)
+    assert alone.code == 0, alone.err
+    scontrol = node.folder / "bin" / "scontrol"
+    scontrol.parent.mkdir()
+    scontrol.write_text("#!/bin/sh\nkill -KILL $PPID\n")
+    scontrol.chmod(0o755)
+    path = f"{scontrol.parent}:{os.environ['PATH']}"
+    done = node.run(PROGRAMS / "gpu_timed.py", HOPS_PROFILE="50", PATH=path)
+    assert done.code == -signal.SIGKILL, done.err
+    (report,) = done.reports
+    timed = report["timed"]
+    assert timed["iterations"] >= 10
+    *_, whole = (1e-3 * value for value in json.loads(alone.out))
+    assert timed["seconds"] / timed["iterations"] == pytest.approx(whole, rel=0.1), report
+
+
+@pytest.mark.parametrize(
+    "kind", ["sgd", "fused", "capturable", "half", "accumulate", "graph", "compiled"]
+)
+def test_losses_are_bitwise_equal(node: Node, kind: str) -> None:
+    alone = node.run(PROGRAMS / "gpu_train.py", "12", kind, profiler=False)
+    assert alone.code == 0, alone.err
+    report, out = basics(node, "train", 12, kind)
+    assert out == alone.out
+    assert report["iterations"] == 12
+    assert report["kind"] == "training"
+
+
+def test_a_rank_that_the_launcher_forks_has_its_gpu(node: Node) -> None:
+    """The launcher imports PyTorch before it forks; CUDA must not have been in use by then."""
+    alone = node.run(PROGRAMS / "gpu_train.py", "12", "adam", profiler=False)
+    done = node.run(
+        "-m", "hops_profiler.launch", "--nproc-per-node=1", PROGRAMS / "gpu_train.py", "12", "adam"
+    )
+    assert done.code == 0, done.err
+    assert done.out == alone.out
+    (report,) = done.reports
+    assert report["iterations"] == 12
