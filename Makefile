@@ -1,7 +1,7 @@
 PYTHON ?= python3
 VENV := .venv
 
-.PHONY: setup demo demo-shell test test-long test-forky test-trixie test-releases test-chaos test-tutorial test-install \
+.PHONY: setup demo demo-shell test test-long test-forky test-trixie test-releases test-chaos test-tutorial test-install test-gpu \
 	fast lint bench paper man deb deb-source clean
 
 $(VENV)/.ready: setup.cfg
@@ -40,6 +40,10 @@ test-chaos: setup
 # docs/tutorial.md, command by command, on the demo's cluster: two minutes.
 test-tutorial: setup
 	HOPS_TUTORIAL=1 $(VENV)/bin/python -m pytest tests/demo/test_tutorial.py
+
+# The profiler on this machine's GPU, with PyTorch's build for it.
+test-gpu: setup
+	HOPS_GPU=1 $(VENV)/bin/python -m pytest -rs -m gpu tests/profiler
 
 fast: setup
 	$(VENV)/bin/python -m pytest -m "not live"

@@ -93,3 +93,13 @@ class Node:
 def node(tmp_path: Path) -> Node:
     (tmp_path / "spool").mkdir()
     return Node(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def _gpu(request: pytest.FixtureRequest) -> None:
+    """What is marked ``gpu`` is skipped without one, and fails where one was said to be there."""
+    if request.node.get_closest_marker("gpu") is None:
+        return
+    if not pytest.importorskip("torch").cuda.is_available():
+        said = pytest.fail if "HOPS_GPU" in os.environ else pytest.skip
+        said("PyTorch finds no GPU: make test-gpu needs one")

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.live, pytest.mark.gpu, pytest.mark.timeout(600)]
 
-PROGRAMS = Path(__file__).with_name("programs")
-TRAIN, RANKS, LARGE = (PROGRAMS / f"gpu_{name}.py" for name in ("train", "ranks", "large"))
+TRAIN = Path(__file__).parents[1] / "programs" / "gpu_train.py"
+RANKS, LARGE = (Path(__file__).with_name("programs") / f"gpu_{n}.py" for n in ("ranks", "large"))
 KINDS = ("sgd", "adam", "fused", "capturable", "convolution", "attention", "half", "accumulate",
          "keeps gradients", "compiled")  # fmt: skip
 MEMORY = 400 << 20
@@ -63,8 +63,10 @@ def test_losses_and_weights_are_those_of_trials_alone(tmp_path: Path, load: str)
     for number, kind in enumerate(KINDS, 1):
         assert log(tmp_path, number) == [line for line in expected if line.startswith(f"{kind} ")]
     assert sum(not turn["kept"] for turn in turns) > 20
-    over = [turn for turn in turns if turn["bytes"] > turn["capacity"] == MEMORY]
-    assert over == []
+    assert {turn["capacity"] for turn in turns} == {MEMORY}
+    over = [turn for turn in turns if turn["bytes"] > MEMORY]
+    # What one takes while it runs may be more by itself, with nobody beside it.
+    assert all(turn["on_device"] == [turn["trial"]] for turn in over)
 
 
 def test_states_stay_where_there_is_room(tmp_path: Path) -> None:

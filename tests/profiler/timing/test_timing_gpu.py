@@ -13,9 +13,9 @@ import pytest
 if TYPE_CHECKING:
     from conftest import Node
 
-pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.live, pytest.mark.gpu, pytest.mark.timeout(600)]
 
-PROGRAMS = Path(__file__).with_name("programs")
+PROGRAMS = Path(__file__).parents[1] / "programs"
 
 
 def basics(node: Node, *arguments: object, **environment: str) -> tuple[dict[str, Any], str]:
