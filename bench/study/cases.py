@@ -16,6 +16,9 @@ POLICIES = (
 VARIED = ("hops", "sia", "srtf", "las", "themis", "hops+")
 """Those that are played under every condition."""
 
+BEST = ("hops+", "hops-srtf", "hops", "sia", "srtf", "themis")
+"""Those that are best in some figure of the works above: played on other clusters, too."""
+
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
@@ -96,10 +99,26 @@ def cases(work: str, conditions: Conditions, policies: Sequence[str] = POLICIES)
     return [Case(work, conditions, policy, seed) for seed in SEEDS for policy in policies]
 
 
+CLUSTERS = {
+    f"{cluster}, {kind}": (work, of)
+    for work, cluster in (
+        ("alike-8", "8 servers of 8"),
+        ("alike-4", "16 servers of 4"),
+        ("two-types", "4 fast servers of 8, 8 slow ones of 4"),
+    )
+    for kind, of in (
+        ("load 1.5", FACTORS["load"]["load 1.5"]),
+        ("all rigid", FACTORS["rigid"]["100% rigid"]),
+    )
+}
+"""The base work's jobs on clusters that no policy was tuned on: as in :data:`WORKS`."""
+
+
 ALL = {
     **{name: cases(work, of) for name, (work, of) in WORKS.items() if work == name},
     **{
         factor: [case for each in values.values() for case in cases(BASE, each, VARIED)]
         for factor, values in FACTORS.items()
     },
+    "clusters": [case for work, of in CLUSTERS.values() for case in cases(work, of, BEST)],
 }

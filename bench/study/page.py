@@ -7,7 +7,18 @@ from pathlib import Path
 from statistics import fmean
 
 from bench.spread import Interval, interval, short
-from bench.study.cases import BASE, FACTORS, SEEDS, USUAL, VARIED, WORKS, Case, Conditions, cases
+from bench.study.cases import (
+    BASE,
+    CLUSTERS,
+    FACTORS,
+    SEEDS,
+    USUAL,
+    VARIED,
+    WORKS,
+    Case,
+    Conditions,
+    cases,
+)
 from bench.study.runs import Figures
 
 PAGE = Path("docs/policies.md")
@@ -29,17 +40,24 @@ ByPolicy = dict[str, dict[int, Figures]]
 def write(find: Find) -> None:
     """Put the tables into the page."""
     text = PAGE.read_text()
-    for name, table in (("works", works(find)), ("conditions", conditions(find))):
+    tables = {
+        "works": works(find, WORKS),
+        "clusters": works(find, CLUSTERS),
+        "conditions": conditions(find),
+    }
+    for name, table in tables.items():
         begin = f"<!-- written by python -m bench.study: {name} -->\n"
         before, rest = text.split(begin)
         text = f"{before}{begin}\n{table}\n{END}{rest.split(END, 1)[1]}"
     PAGE.write_text(text)
 
 
-def works(find: Find) -> str:
-    """Works by policies by figures: means, and intervals of the ratio to the reference's."""
+def works(find: Find, those: Mapping[str, tuple[str, Conditions]]) -> str:
+    """Works by policies by figures: means, and intervals of the ratio to the reference's. Of
+    ``those``, by the name that the table has for them: a work and its conditions.
+    """
     lines = _head(["work", "policy", *FIGURES], texts=2)
-    for name, (work, conditions) in WORKS.items():
+    for name, (work, conditions) in those.items():
         found = _by_policy(find, work, conditions)
         means = {policy: _means(runs) for policy, runs in found.items()}
         best = {key: min((of[key] for of in means.values()), default=0.0) for key in KEYS}

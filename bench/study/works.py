@@ -12,9 +12,10 @@ from bench.rivals import sia
 from bench.study.cases import BASE, TRACES, Case, Conditions
 from hopsd.errors import InputError
 from hopsd.model.scenario import Cluster, Workload, WorkloadJob
+from hopsd.sim import models
 from hopsd.sim.facts import facts_of
 from hopsd.sim.models import MODELS
-from hopsd.sim.presets import preset
+from hopsd.sim.presets import PRESETS, preset
 
 JOBS = 40
 """Of the base work: jobs like those of ``paper-64`` on its GPUs, which can do them in 15 hours."""
@@ -22,6 +23,15 @@ JOBS = 40
 START_SECONDS, DISK_RATE = 10.0, 1e8
 """Restarts by model: so long to start, and 12 bytes a parameter (weights, and Adam's two moments)
 saved and read at so many a second."""
+
+
+_PAPER = PRESETS["paper-64"]
+OTHERS = {
+    "alike-8": replace(_PAPER, groups=((models.RTX3090_384G_8, 8, 8),)),
+    "alike-4": replace(_PAPER, groups=((models.TITANXP, 16, 4),)),
+    "two-types": replace(_PAPER, groups=((models.RTX3090_384G_8, 4, 8), (models.GTX1080TI, 8, 4))),
+}
+"""Other clusters of 64 GPUs, with jobs drawn for them as those of the base work are for its own."""
 
 
 def work(case: Case, folder: Path | None) -> tuple[Cluster, Workload]:
@@ -36,10 +46,10 @@ def work(case: Case, folder: Path | None) -> tuple[Cluster, Workload]:
         if folder is None or path is None:
             raise InputError(f"{case.work}: --sia names no folder with trace {case.seed + 1}")
         return sia.cluster(), sia.workload(folder, path, rigid=kind == "rigid")
-    if case.work != BASE:
+    if case.work not in (BASE, *OTHERS):
         made = preset(case.work)
         return made.cluster(), made.workload(case.seed)
-    made = preset("paper-64")
+    made = OTHERS.get(case.work) or preset("paper-64")
     cluster, drawn = made.cluster(), made.workload(case.seed, jobs=JOBS)
     jobs = under(case.conditions, cluster, drawn, case.seed)
     return cluster, replace(drawn, jobs=jobs)

@@ -9,7 +9,18 @@ import pytest
 
 from bench.spread import interval
 from bench.study import page
-from bench.study.cases import ALL, BASE, FACTORS, SEEDS, TRACES, USUAL, Case, Conditions
+from bench.study.cases import (
+    ALL,
+    BASE,
+    CLUSTERS,
+    FACTORS,
+    SEEDS,
+    TRACES,
+    USUAL,
+    WORKS,
+    Case,
+    Conditions,
+)
 from bench.study.works import JOBS, work
 from hopsd.errors import InputError
 from hopsd.sim.facts import facts_of
@@ -24,6 +35,17 @@ def test_at_a_load_so_much_work_arrives(load: float) -> None:
     cluster, jobs = work(case(replace(USUAL, load=load)), None)
     hours = sum(facts.gpu_seconds for facts in facts_of(cluster, jobs)) / 3600.0
     assert hours / (jobs.jobs[-1].submit / 3600.0) / cluster.gpus == pytest.approx(load)
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_other_clusters_have_as_many_gpus_and_jobs_for_them(name: str) -> None:
+    of, conditions = CLUSTERS[name]
+    cluster, jobs = work(Case(of, conditions, "hops", 0), None)
+    hours = sum(facts.gpu_seconds for facts in facts_of(cluster, jobs)) / 3600.0
+    assert cluster.gpus == 64
+    assert len(jobs.jobs) == JOBS
+    assert hours / (jobs.jobs[-1].submit / 3600.0) / 64 == pytest.approx(conditions.load)
+    assert all(len(job.reqs) == 1 for job in jobs.jobs) == (conditions.rigid == 1.0)
 
 
 def test_shares_of_rigid_jobs_grow_and_the_jobs_stay_the_same() -> None:
@@ -75,7 +97,7 @@ def test_tables_show_what_was_played_and_mark_what_differs() -> None:
         value = 2.0 + case.seed / 100 if case.policy == "sia" else 1.0
         return dict.fromkeys(page.KEYS, value)
 
-    rows = page.works(find).splitlines()[2:]
+    rows = page.works(find, WORKS).splitlines()[2:]
     assert [row.split(" | ")[1] for row in rows] == ["`hops`", "`sia`"] * 2
     assert rows[0].count("**1**") == len(page.KEYS)
     assert "2.02 (2.00-2.04)" in rows[1]

@@ -15,9 +15,10 @@ the share of jobs with at least as much work left as job i; jobs of one GPU coun
 groups of as many as fit at once, and each has its group's mean share. ``a_i`` is 1 for those; of
 jobs that scale badly, little is gained by giving all GPUs to one after the other. ``k_i`` is the
 shortest time in which its rest can be done over the time in which the cluster can do everybody's,
-``e_i`` is 2 for an elastic job and 1 for others, and ``l`` the setting ``tail_weight``. ``z_i`` is
-``1 + c_i / h_i`` on one GPU of the mean type while the job runs, since it has to restart if it is
-stopped, and 1 while it waits. docs/policies.md has each term's reason.
+``e_i`` is 2 for an elastic job where GPU types differ in speed and 1 for others, and ``l`` the
+setting ``tail_weight``. ``z_i`` is ``1 + c_i / h_i`` on one GPU of the mean type while the job
+runs, since it has to restart if it is stopped, and 1 while it waits. docs/policies.md has each
+term's reason.
 """
 
 from __future__ import annotations
@@ -75,6 +76,10 @@ LAST = 3.0
 
 ELASTIC = 2.0
 """Tail weight of an elastic job: it seldom gets the fastest configuration, which its k assumes."""
+
+UNLIKE = 0.15
+"""By how much the fastest GPU type is faster than the mean one where that holds in full: with GPUs
+that are all alike, only their number is at stake."""
 
 _MOST = 1e60
 _LEAST_SECONDS = 1e-60
@@ -148,6 +153,7 @@ class RemainingWork:
     ``samples``; ``gpu_seconds`` on one GPU of the mean type; ``slowest``, ``fastest``: samples per
     second over its configurations on an idle cluster; ``scaling``: of its GPU counts, from the
     least to the fastest, n times the GPUs make it ``n ** scaling`` times as fast, from 0 to 1.
+    ``ahead``: the speed of one GPU of the cluster's fastest type over that of one of the mean type.
     """
 
     samples: float
@@ -155,6 +161,7 @@ class RemainingWork:
     slowest: float
     fastest: float
     scaling: float
+    ahead: float
 
     @property
     def unit(self) -> float:
@@ -172,7 +179,7 @@ def _remaining_work(snapshot: Snapshot) -> dict[JobId, RemainingWork]:
     pools = pools_of(snapshot.nodes)
     jobs = [job for job in snapshot.jobs if job.state is JobState.WAITING]
     expected = ages(jobs, snapshot.nodes)
-    ways: dict[object, tuple[float, float, float, float] | None] = {}
+    ways: dict[object, tuple[float, float, float, float, float] | None] = {}
     found = {}
     for job in jobs:
         key = id(job.throughput), job.reqs, job.rules
@@ -180,18 +187,18 @@ def _remaining_work(snapshot: Snapshot) -> dict[JobId, RemainingWork]:
             ways[key] = _ways(job, pools)
         way = ways[key]
         if way is not None:
-            slowest, fastest, mean, scaling = way
+            slowest, fastest, mean, scaling, ahead = way
             left = remaining_seconds(job, expected[job.id])
             gpu_seconds = left * mean_count(job.reqs)
             found[job.id] = RemainingWork(
-                gpu_seconds * mean, gpu_seconds, slowest, fastest, scaling
+                gpu_seconds * mean, gpu_seconds, slowest, fastest, scaling, ahead
             )
     return found
 
 
-def _ways(job: Job, pools: Pools) -> tuple[float, float, float, float] | None:
+def _ways(job: Job, pools: Pools) -> tuple[float, float, float, float, float] | None:
     """Samples per second on an idle cluster: slowest and fastest configuration, and the mean of one
-    GPU as used in eq. 9; and its scaling. None if it cannot run.
+    GPU as used in eq. 9; its scaling, and how far the fastest type is ahead. None if it cannot run.
     """
     able = pools_for(job, pools, sigma=inf)
     slowest, seconds, gpus = inf, 0.0, 0
@@ -210,7 +217,9 @@ def _ways(job: Job, pools: Pools) -> tuple[float, float, float, float] | None:
             seconds, gpus = seconds + pool.gpus / alone, gpus + pool.gpus
     if not fastest or not gpus:
         return None
-    return slowest, max(fastest.values()), gpus / seconds, _scaling(fastest)
+    mean = gpus / seconds
+    ahead = max(single_gpu(job, pool.gpu_type) for pool in pools.values()) / mean
+    return slowest, max(fastest.values()), mean, _scaling(fastest), ahead
 
 
 def _scaling(fastest: Mapping[int, float]) -> float:
@@ -236,7 +245,10 @@ def _weights(
     fitting = _fitting(jobs, snapshot.nodes)
     drained = max(fsum(work) / gpus, _drained(jobs, shortest, fitting))
     elastic = np.array([len(set(job.reqs)) > 1 for job in jobs])
-    last = np.where(elastic, ELASTIC, 1.0) * (shortest / drained) ** LAST
+    ahead = np.array([outlook.ahead for outlook in own])
+    unlike = np.clip((ahead - 1.0) / UNLIKE, 0.0, 1.0)
+    tail = np.where(elastic, 1.0 + (ELASTIC - 1.0) * unlike, 1.0)
+    last = tail * (shortest / drained) ** LAST
     sharp = np.maximum(LEAST_SHARP, np.array([o.scaling for o in own]) ** SCALING)
     share = np.where(elastic, _shares(work) ** sharp, _grouped(jobs, work, fitting))
     urgency = share + settings.tail_weight * last

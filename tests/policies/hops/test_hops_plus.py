@@ -32,8 +32,9 @@ SERVERS = {"a0": (A, 2), "a1": (A, 1), "b0": (B, 2)}
 
 @st.composite
 def small(draw: st.DrawFn) -> Snapshot:
-    """Up to four jobs on five GPUs; those that run hold one GPU each."""
+    """Up to four jobs on five GPUs, alike or not; those that run hold one GPU each."""
     jobs = []
+    alike = draw(st.booleans())
     free = ["a0", "a1", "b0"]
     for number in range(draw(st.integers(1, 4))):
         home = draw(st.sampled_from(["", *free]))
@@ -41,6 +42,7 @@ def small(draw: st.DrawFn) -> Snapshot:
         tables = {
             t: ThroughputTable({1: draw(st.floats(1, 9)), 2: draw(st.floats(1, 9))}) for t in (A, B)
         }
+        tables = dict.fromkeys(tables, tables[A]) if alike else tables
         ran = draw(st.sampled_from([0.0, 100.0]))
         jobs.append(
             Job(
@@ -141,7 +143,9 @@ def weight(one: Job, snapshot: Snapshot) -> float:
         group = most_left_first.index(one) // at_once
         share = min(1.0, (group * at_once + (at_once + 1) / 2) / len(jobs))
     late, unfair = latency_ratio(one), rho(one, len(jobs))
-    urgency = share + 0.4 * (2 if elastic else 1) * (shortest(one) / drained) ** 3
+    ahead = max(one.throughput[t].aggregated[1] for t in (A, B)) / unit(one)
+    tail = 1.0 + elastic * min(1.0, (ahead - 1.0) / 0.15)
+    urgency = share + 0.4 * tail * (shortest(one) / drained) ** 3
     stopped = unit(one) / lasting(one, unit(one), one.restart_seconds if one.running else 0.0)
     return (1.0 + late**2 + 3.0 * max(0.0, unfair - 1.0) ** 2) * urgency * stopped
 
