@@ -155,8 +155,14 @@ def _largest_ratio(shares: Shares, demand: Floats) -> Floats:
 
 
 def makespan(shares: Shares) -> Floats:
-    """Minimise the longest remaining run time: rate(X)[m] >= remaining[m] / T (section 4.2)."""
-    return _largest_ratio(shares, shares.remaining)
+    """Minimise the longest remaining run time: rate(X)[m] >= remaining[m] / T (section 4.2).
+
+    That is open about jobs which end before: of the optima, the one of :func:`_largest_sum`.
+    """
+    x = _largest_ratio(shares, shares.remaining)
+    ratio = (shares.rates * x).sum(axis=1) / shares.remaining
+    least = float(ratio[shares.rates.max(axis=1) > 0].min(initial=np.inf))
+    return _largest_sum(shares, least * shares.remaining) if np.isfinite(least) else x
 
 
 def finish_time_fairness(shares: Shares) -> Floats:
@@ -165,7 +171,8 @@ def finish_time_fairness(shares: Shares) -> Floats:
     For a given rho each job needs the rate ``remaining / (rho * alone - elapsed)``, and a program
     gives by how much these can be exceeded or are missed. Its root, between the rho of equal rates
     and that of a job by itself on its fastest type, is the optimum (Brent's method, a handful of
-    programs). Fixed-point iteration takes hundreds if one job has little left to do.
+    programs). Fixed-point iteration takes hundreds if one job has little left to do. Of the optima,
+    the one of :func:`_largest_sum`.
     """
     alone, rates = shares.alone_seconds, shares.rates
     able = (rates.max(axis=1) > 0) & (shares.remaining > 0)
@@ -188,7 +195,8 @@ def finish_time_fairness(shares: Shares) -> Floats:
     top = high
     if low < top * (1.0 - CONVERGED) and excess(low) < 0.0 < excess(top):
         brentq(excess, low, top, xtol=CONVERGED * top)
-    return x
+    least = np.where(able, shares.remaining / np.where(able, high * alone - shares.elapsed, 1.0), 0)
+    return _largest_sum(shares, least)
 
 
 def worst_rho(shares: Shares, x: Floats) -> float:
@@ -202,10 +210,21 @@ def worst_rho(shares: Shares, x: Floats) -> float:
 
 def max_sum(shares: Shares) -> Floats:
     """Maximise the sum of throughputs, each relative to the job's equal rate."""
+    return _largest_sum(shares, np.zeros(len(shares.gpus)))
+
+
+def _largest_sum(shares: Shares, least: Floats) -> Floats:
+    """X with the largest sum of relative throughputs among those that have rate(X)[m] >= least[m],
+    (jobs,). Some X is known to.
+    """
     jobs, types = shares.rates.shape
     value = shares.rates / shares.equal_rates[:, None]
+    # A row's right side is 1 where it matters: HiGHS satisfies rows up to 1e-7.
+    unit = np.maximum(least, 1e-3 * shares.equal_rates)
+    floor = _per_job(-shares.rates / unit[:, None], -least / unit * (1.0 - SLACK))
     upper = (shares.rates > 0).ravel().astype(float)
-    optimum = minimise(-value.ravel(), _limits(shares.gpus, shares.capacity, jobs), upper)
+    rows = Constraints.stacked(_limits(shares.gpus, shares.capacity, jobs), floor)
+    optimum = minimise(-value.ravel(), rows, upper)
     if optimum is None:
-        raise SolverError("X = 0 satisfies every row, and was not found")
+        raise SolverError("no share of time reaches rates that were reached before")
     return optimum.x.reshape(jobs, types)

@@ -159,6 +159,48 @@ def test_finish_time_fairness_is_the_lowest(case: Shares) -> None:
 
 @hypothesis_settings(max_examples=60, deadline=None)
 @given(shares())
+def test_of_the_shortest_makespans_nothing_more_can_be_done(case: Shares) -> None:
+    """The plain program is open about all jobs but the longest ones."""
+    x = makespan(case)
+    longest = (case.remaining / (case.rates * x).sum(axis=1)).max()
+    assert relative(case, x) == pytest.approx(most(case, case.remaining / longest), rel=5e-3)
+
+
+@hypothesis_settings(max_examples=60, deadline=None)
+@given(shares())
+def test_of_the_fairest_finishes_nothing_more_can_be_done(case: Shares) -> None:
+    x = finish_time_fairness(case)
+    slack = worst_rho(case, x) * case.alone_seconds - case.elapsed
+    # The bound is known to 1e-7, and what others can do may depend on it much.
+    assert relative(case, x) == pytest.approx(most(case, case.remaining / slack), rel=5e-3)
+
+
+def relative(case: Shares, x: Floats) -> float:
+    return float((case.rates / case.equal_rates[:, None] * x).sum())
+
+
+def most(case: Shares, least: Floats) -> float:
+    """The largest sum of relative throughputs with the rates ``least``: a dense program."""
+    jobs, types = case.rates.shape
+    value = case.rates / case.equal_rates[:, None]
+    each, of_type = np.repeat(np.eye(jobs), types, axis=1), np.tile(np.eye(types), jobs)
+    answer = linprog(
+        -value.ravel(),
+        A_ub=np.vstack(
+            (
+                each,
+                of_type * np.repeat(case.gpus, types),
+                -each * case.rates.ravel() / least[:, None],
+            )
+        ),
+        b_ub=np.concatenate((np.ones(jobs), case.capacity, np.full(jobs, -1.0 + 1e-6))),
+        bounds=(0, 1),
+    )
+    return -float(answer.fun)
+
+
+@hypothesis_settings(max_examples=60, deadline=None)
+@given(shares())
 def test_max_sum_equals_its_dual(case: Shares) -> None:
     """min sum_m y_m + sum_t capacity_t p_t with y_m + gpus_m p_t >= value_mt has the same value."""
     x = max_sum(case)
