@@ -25,7 +25,7 @@ def test_closed_streams_do_not_keep_it(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_profile_run_measures_as_much_as_hopsd_learns_from(
     seconds: float, iterations: int
 ) -> None:
-    """Iterations of 30 ms were given up after ten, and hopsd took them for nothing."""
+    """Of iterations of 30 ms ten were measured: too little for hopsd to learn a speed from."""
     counts = Counts()
     while not ending.enough(counts, most=20):
         counts.time(seconds, dict.fromkeys(PHASES, 0.0), 8, 1)
