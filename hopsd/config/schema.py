@@ -335,8 +335,7 @@ class ProfilingConfig:
     )
     iterations: int = option(
         20,
-        "The most iterations that a profile run measures, or a second's worth if that is more; it"
-        " ends once their mean is known.",
+        "The most iterations that a profile run measures; it ends once their mean is known.",
         minimum=10,
         maximum=50,
     )

@@ -12,8 +12,6 @@ import time
 from hops_profiler.timing.counts import Counts
 
 FEWEST, MOST = 10, 50
-LEAST_SECONDS = 1.0
-"""Shorter measurements say little, and hopsd learns no speed from them (`core/report/rates.py`)."""
 PRECISION = 0.02
 PATIENCE_SECONDS = 60.0
 DEEPEST = 20
@@ -21,11 +19,9 @@ DEEPEST = 20
 
 
 def enough(counts: Counts, most: int) -> bool:
-    """10 to ``most`` iterations (50 in section 3.2): until their mean is known to 2 %. As many more
-    as it takes to fill a second.
-    """
+    """10 to ``most`` iterations (50 in section 3.2): until their mean is known to 2 %."""
     times = counts.iteration
-    if times.count < FEWEST or times.sum < LEAST_SECONDS:
+    if times.count < FEWEST:
         return False
     error = times.deviation / math.sqrt(times.count)
     return times.count >= min(most, MOST) or error <= PRECISION * times.mean
