@@ -49,7 +49,7 @@ def work(case: Case, folder: Path | None) -> tuple[Cluster, Workload]:
     if case.work not in (BASE, *OTHERS):
         made = preset(case.work)
         return made.cluster(), made.workload(case.seed)
-    made = OTHERS.get(case.work) or preset("paper-64")
+    made = OTHERS.get(case.work, _PAPER)
     cluster, drawn = made.cluster(), made.workload(case.seed, jobs=JOBS)
     jobs = under(case.conditions, cluster, drawn, case.seed)
     return cluster, replace(drawn, jobs=jobs)

@@ -219,11 +219,13 @@ def _largest_sum(shares: Shares, least: Floats) -> Floats:
     """
     jobs, types = shares.rates.shape
     value = shares.rates / shares.equal_rates[:, None]
-    # A row's right side is 1 where it matters: HiGHS satisfies rows up to 1e-7.
-    unit = np.maximum(least, 1e-3 * shares.equal_rates)
-    floor = _per_job(-shares.rates / unit[:, None], -least / unit * (1.0 - SLACK))
     upper = (shares.rates > 0).ravel().astype(float)
-    rows = Constraints.stacked(_limits(shares.gpus, shares.capacity, jobs), floor)
+    rows = _limits(shares.gpus, shares.capacity, jobs)
+    if least.any():
+        # A row's right side is 1 where it matters: HiGHS satisfies rows up to 1e-7.
+        unit = np.maximum(least, 1e-3 * shares.equal_rates)
+        floor = _per_job(-shares.rates / unit[:, None], -least / unit * (1.0 - SLACK))
+        rows = Constraints.stacked(rows, floor)
     optimum = minimise(-value.ravel(), rows, upper)
     if optimum is None:
         raise SolverError("no share of time reaches rates that were reached before")

@@ -18,10 +18,9 @@ pytestmark = [pytest.mark.live, pytest.mark.gpu, pytest.mark.timeout(600)]
 PROGRAMS = Path(__file__).parents[1] / "programs"
 
 
-def basics(node: Node, *arguments: object, **environment: str) -> tuple[dict[str, Any], str]:
-    """Of the only report, and what the program printed."""
-    program, *rest = arguments
-    done = node.run(PROGRAMS / f"gpu_{program}.py", *map(str, rest), **environment)
+def watched(node: Node, program: str, *arguments: str) -> tuple[dict[str, Any], str]:
+    """The only report, and what the program printed."""
+    done = node.run(PROGRAMS / f"gpu_{program}.py", *arguments)
     assert done.code == 0, done.err
     (report,) = done.reports
     assert report["failure"] == ""
@@ -30,7 +29,7 @@ def basics(node: Node, *arguments: object, **environment: str) -> tuple[dict[str
 
 def test_phases_are_those_that_the_training_itself_measures(node: Node) -> None:
     """Without waiting for the GPU: the program raises if somebody does."""
-    report, out = basics(node, "timed")
+    report, out = watched(node, "timed")
     forward, backward, update, _ = (1e-3 * value for value in json.loads(out))
     seen = report["basics"]
     assert seen["clock"] == "cuda"
@@ -63,7 +62,7 @@ def test_a_profile_run_measures_the_gpu_not_how_fast_the_loop_queues_work(node: 
 def test_losses_are_bitwise_equal(node: Node, kind: str) -> None:
     alone = node.run(PROGRAMS / "gpu_train.py", "12", kind, profiler=False)
     assert alone.code == 0, alone.err
-    report, out = basics(node, "train", 12, kind)
+    report, out = watched(node, "train", "12", kind)
     assert out == alone.out
     assert report["iterations"] == 12
     assert report["kind"] == "training"
