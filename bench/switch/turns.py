@@ -25,6 +25,9 @@ LOADS = {"standby, plain": "plain", "standby, pipelined": "pipelined", "ahead": 
 TRIALS_WITH_MEMORY = {"standby, plain": (2, 1), "standby, pipelined": (2, 1), "ahead": (3, 2),
                       "kept": (2, 2)}  # fmt: skip
 """How many trials take turns, and for how many there is memory."""
+RESERVED = 128 << 20
+"""What a training holds on a GPU beside its state at most, in bytes: cuBLAS' workspace (32 MiB on
+an H100) and blocks of PyTorch's allocator. It counts while a trial waits."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,8 @@ def _in_a_lane(folder: Path, way: str, megabytes: int, switches: int, *, cuda: b
     (folder / "trials").write_text("\n".join(lines))
     # Parameters and gradients, and a little more than that for as many as are to fit.
     memory = int((room + 0.5) * 2 * megabytes * 2**20)
+    if cuda and room == trials:
+        memory += trials * RESERVED
     subprocess.run(
         [sys.executable, "-m", "hops_profiler.lane", "trials", "--iterations=2",
          "--order=round-robin", f"--memory={memory}", f"--load={LOADS[way]}"],
