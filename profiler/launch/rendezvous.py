@@ -7,6 +7,7 @@ answers once every node has reported how many ranks it starts. Counts may differ
 from __future__ import annotations
 
 import json
+import os
 import random
 import socket
 import time
@@ -35,17 +36,44 @@ class NobodyCameError(Exception):
     """The nodes did not find each other in time."""
 
 
-def free_port(seed: object = None) -> int:
-    """A port that is free now."""
-    for port in _shuffled(seed):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("", port))
-            except OSError:
-                continue
+def free_port() -> int:
+    """A port that is free now, and that no other launch on this machine is given before this
+    process and its children have ended.
+
+    Rank 0 listens on it only seconds later. Names of abstract sockets belong to a network
+    namespace, as ports do, and vanish with the last process that holds them (unix(7)).
+    """
+    spare = None
+    for port in _shuffled(None):
+        if not _is_free(port):
+            continue
+        if _reserve(port):
             return port
-    raise OSError("no free port between 20000 and 32000")
+        spare = spare or port
+    if spare is None:
+        raise OSError("no free port between 20000 and 32000")
+    return spare  # any user may hold names: all of them stop nobody
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True
+
+
+def _reserve(port: int) -> bool:
+    name = socket.socket(socket.AF_UNIX)
+    try:
+        name.bind(f"\0hops-port-{port}")
+    except OSError:
+        name.close()
+        return False
+    os.set_inheritable(name.detach(), True)  # a launch may become its rank by exec
+    return True
 
 
 def meet(

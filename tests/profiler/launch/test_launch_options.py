@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import threading
@@ -122,6 +123,56 @@ def test_nodes_with_other_counts_number_their_ranks_in_order(counts: list[int]) 
     assert {w.ranks for w in worlds.values()} == {sum(counts)}
     assert {w.nodes for w in worlds.values()} == {len(counts)}
     assert len({w.port for w in worlds.values()}) == 1
+
+
+def test_launches_that_start_at_the_same_time_are_given_different_ports() -> None:
+    """Rank 0 listens only seconds after its port was chosen."""
+    code = """if True:
+        import os
+        from hops_profiler.launch import rendezvous
+        rendezvous._PORTS = range(24_000, 24_040)
+        print(rendezvous.free_port(), flush=True)
+        os.execvp("cat", ["cat"])  # as a launch that becomes its rank
+    """
+    launches = []
+    try:
+        for _ in range(20):
+            launches.append(
+                subprocess.Popen(
+                    [sys.executable, "-c", code],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                )
+            )
+        ports = [int(launch.stdout.readline()) for launch in launches if launch.stdout]
+    finally:
+        for launch in launches:
+            launch.communicate()
+    assert len(set(ports)) == 20
+    assert {launch.returncode for launch in launches} == {0}
+
+
+def test_a_port_is_free_again_once_its_launch_has_ended() -> None:
+    code = """if True:
+        from hops_profiler.launch import rendezvous
+        rendezvous._PORTS = range(24_100, 24_101)
+        print(rendezvous.free_port())
+    """
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
+        )
+        assert (done.stdout, done.stderr) == ("24100\n", "")
+
+
+def test_held_names_stop_no_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any user of the machine may hold them."""
+    monkeypatch.setattr(rendezvous, "_PORTS", range(24_200, 24_202))
+    with socket.socket(socket.AF_UNIX) as one, socket.socket(socket.AF_UNIX) as other:
+        one.bind("\0hops-port-24200")
+        other.bind("\0hops-port-24201")
+        assert rendezvous.free_port() in rendezvous._PORTS
 
 
 def test_who_waits_for_nothing_says_for_whom() -> None:
