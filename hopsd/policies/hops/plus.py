@@ -15,10 +15,10 @@ the share of jobs with at least as much work left as job i; jobs of one GPU coun
 groups of as many as fit at once, and each has its group's mean share. ``a_i`` is 1 for those; of
 jobs that scale badly, little is gained by giving all GPUs to one after the other. ``k_i`` is the
 shortest time in which its rest can be done over the time in which the cluster can do everybody's,
-``e_i`` is 2 for an elastic job where GPU types differ in speed and 1 for others, and ``l`` the
-setting ``tail_weight``. ``z_i`` is ``1 + c_i / h_i`` on one GPU of the mean type while the job
-runs, since it has to restart if it is stopped, and 1 while it waits. docs/policies.md has each
-term's reason.
+``e_i`` is 2 for an elastic job and 1 for others where GPU types differ in speed, 1 and 0.15 where
+all GPUs are alike, and ``l`` the setting ``tail_weight``. ``z_i`` is ``1 + c_i / h_i`` on one GPU
+of the mean type while the job runs, since it has to restart if it is stopped, and 1 while it waits.
+docs/policies.md has each term's reason.
 """
 
 from __future__ import annotations
@@ -74,12 +74,16 @@ GROUP_MOST = 8
 LAST = 3.0
 """How sharply the job that will end last differs from the others."""
 
-ELASTIC = 2.0
-"""Tail weight of an elastic job: it seldom gets the fastest configuration, which its k assumes."""
+TAIL_ELASTIC = 1.0, 2.0
+"""e of elastic jobs where GPUs are all alike, and where types differ: there, they seldom get the
+fastest configuration, which k assumes.
+"""
+
+TAIL_RIGID = 0.15, 1.0
+"""e of jobs of one GPU count: where GPUs are all alike, they lose nothing but time by waiting."""
 
 UNLIKE = 0.15
-"""By how much the fastest GPU type is faster than the mean one where that holds in full: with GPUs
-that are all alike, only their number is at stake."""
+"""By how much the fastest GPU type is faster than the mean one where types differ in full."""
 
 _MOST = 1e60
 _LEAST_SECONDS = 1e-60
@@ -247,8 +251,8 @@ def _weights(
     elastic = np.array([len(set(job.reqs)) > 1 for job in jobs])
     ahead = np.array([outlook.ahead for outlook in own])
     unlike = np.clip((ahead - 1.0) / UNLIKE, 0.0, 1.0)
-    tail = np.where(elastic, 1.0 + (ELASTIC - 1.0) * unlike, 1.0)
-    last = tail * (shortest / drained) ** LAST
+    alike, differ = np.where(elastic[:, None], TAIL_ELASTIC, TAIL_RIGID).T
+    last = (alike + (differ - alike) * unlike) * (shortest / drained) ** LAST
     sharp = np.maximum(LEAST_SHARP, np.array([o.scaling for o in own]) ** SCALING)
     share = np.where(elastic, _shares(work) ** sharp, _grouped(jobs, work, fitting))
     urgency = share + settings.tail_weight * last
