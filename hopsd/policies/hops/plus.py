@@ -3,7 +3,7 @@
     max  sum_ij W_i U_ij X_ij                                  (servers, limits as in eq. 12, 13)
 
     U_ij = (u_ij / u_i)^0.65              u_ij = v_ij h_ij / (h_ij + c_ij)
-    W_i  = (1 + (wait_i / age_i)^2 + 3 max(0, rho_i - 1)^2) * (s_i^a_i + l e_i k_i^3) z_i
+    W_i  = (1 + d_i ((wait_i / age_i)^2 + 3 max(0, rho_i - 1)^2)) * (s_i^a_i + l e_i k_i^3) z_i
     s_i  = mean over all jobs j of min(1, w_j / w_i)^8        w_i: GPU time left
     a_i  = max(0.3, p_i^3)                p_i: n times the GPUs make it n^p_i times as fast
 
@@ -12,12 +12,14 @@ first start) is spread over ``h_ij``, the time that its rest takes there, five m
 as long as a restart at least. ``u_i`` is that of one GPU of the mean type, for a job that has to
 start. ``rho_i`` is the least finish-time fairness that the job can still have. ``s_i`` is nearly
 the share of jobs with at least as much work left as job i; jobs of one GPU count are ranked in
-groups of as many as fit at once, and each has its group's mean share. ``a_i`` is 1 for those; of
-jobs that scale badly, little is gained by giving all GPUs to one after the other. ``k_i`` is the
-shortest time in which its rest can be done over the time in which the cluster can do everybody's,
-``e_i`` is 2 for an elastic job and 1 for others where GPU types differ in speed, 1 and 0.15 where
-all GPUs are alike, and ``l`` the setting ``tail_weight``. ``z_i`` is ``1 + c_i / h_i`` on one GPU
-of the mean type while the job runs, since it has to restart if it is stopped, and 1 while it waits.
+groups of as many as fit at once, and each has its group's mean share. ``d_i`` is 1; where all jobs
+have one GPU count and all GPUs are alike, it is 0.1, and a group is one job, or two in a short
+queue. ``a_i`` is 1 for jobs of one GPU count; of jobs that scale badly, little is gained by giving
+all GPUs to one after the other. ``k_i`` is the shortest time in which its rest can be done over the
+time in which the cluster can do everybody's, ``e_i`` is 2 for an elastic job and 1 for others where
+GPU types differ in speed, 1 and 0.15 where all GPUs are alike, and ``l`` the setting
+``tail_weight``. ``z_i`` is ``1 + c_i / h_i`` on one GPU of the mean type while the job runs, since
+it has to restart if it is stopped, and 1 while it waits.
 docs/policies.md has each term's reason.
 """
 
@@ -43,7 +45,7 @@ from hopsd.core.queue.priority import (
     seconds_on_share,
 )
 from hopsd.core.speed.throughput import per_gpu, single_gpu
-from hopsd.model.arrays import Floats, Ints
+from hopsd.model.arrays import Bools, Floats, Ints
 from hopsd.model.cluster import Node
 from hopsd.model.ids import JobId, job_order
 from hopsd.model.job import Job, JobState
@@ -70,6 +72,19 @@ LEAST_SHARP = 0.3
 
 GROUP_MOST = 8
 """The most jobs that are ranked together: of many small ones, a group would be half the queue."""
+
+GROUP_LEAST = 2
+"""The same where all jobs are rigid and all GPUs alike: there, groups of more cost the mean 2 %."""
+
+SHORT_QUEUE = 1.5
+"""Jobs that ask for more than so many times the cluster's GPUs are not in groups there at all:
+somebody always comes between before the last of them run.
+"""
+
+BEHIND_ALIKE = 0.1
+"""d of a rigid job where all jobs are rigid and all GPUs alike. In a long queue there, most jobs
+have waited for several times their run time, and ranked by that, they wait longer on average.
+"""
 
 LAST = 3.0
 """How sharply the job that will end last differs from the others."""
@@ -254,20 +269,33 @@ def _weights(
     alike, differ = np.where(elastic[:, None], TAIL_ELASTIC, TAIL_RIGID).T
     last = (alike + (differ - alike) * unlike) * (shortest / drained) ** LAST
     sharp = np.maximum(LEAST_SHARP, np.array([o.scaling for o in own]) ** SCALING)
-    share = np.where(elastic, _shares(work) ** sharp, _grouped(jobs, work, fitting))
+    by_work = _by_work_alone(elastic, unlike)
+    short = sum(min(job.reqs) for job in jobs) <= SHORT_QUEUE * gpus
+    least = GROUP_LEAST if short else 1
+    most = np.rint(GROUP_MOST - (GROUP_MOST - least) * by_work).astype(np.int64)
+    share = np.where(elastic, _shares(work) ** sharp, _grouped(jobs, work, fitting, most))
     urgency = share + settings.tail_weight * last
     restart = np.array([job.restart_seconds if job.running else 0.0 for job in jobs])
     unit = np.array([outlook.unit for outlook in own])
     urgency *= unit / _lasting(unit, np.array([outlook.samples for outlook in own]), restart)
+    behind_counts = 1.0 - (1.0 - BEHIND_ALIKE) * by_work
     expected = ages(jobs, snapshot.nodes)
     weights = {}
-    for job, outlook, u in zip(jobs, own, urgency, strict=True):
+    for job, outlook, u, d in zip(jobs, own, urgency, behind_counts, strict=True):
         # Not since its submission: a hold is no unfairness of the plan's.
         ends = job.wait_seconds + job.run_seconds + outlook.shortest
         rho = ends / seconds_on_share(job, expected[job.id], gpus, len(jobs))
         behind = _squared(late[job.id]) + UNFAIR * _squared(rho - 1.0)
-        weights[job.id] = float((1.0 + behind) * u)
+        weights[job.id] = float((1.0 + d * behind) * u)
     return weights
+
+
+def _by_work_alone(elastic: Bools, unlike: Floats) -> Floats:
+    """How far each job is ranked by its work alone, (jobs,), from 0 to 1: not at all if it is
+    elastic or GPU types differ, else by the share of pairs of jobs of which both are rigid.
+    """
+    rigid = 1.0 - elastic.mean()
+    return np.where(elastic, 0.0, (1.0 - unlike) * rigid**2)
 
 
 def _shares(work: Floats) -> Floats:
@@ -280,8 +308,9 @@ def _shares(work: Floats) -> Floats:
     return shares
 
 
-def _grouped(jobs: Sequence[Job], work: Floats, fitting: Ints) -> Floats:
-    """s of each job of one GPU count, (jobs,), from their remaining ``work`` (jobs,).
+def _grouped(jobs: Sequence[Job], work: Floats, fitting: Ints, most: Ints) -> Floats:
+    """s of each job of one GPU count, (jobs,), from their remaining ``work`` (jobs,), in groups of
+    ``most`` (jobs,) at most.
 
     Where m jobs run at once, the m with most left end last in every order that has the least mean
     completion time, and which of them starts first does not change it (Conway, Maxwell, Miller
@@ -293,7 +322,7 @@ def _grouped(jobs: Sequence[Job], work: Floats, fitting: Ints) -> Floats:
     )
     place = np.empty(len(jobs))
     place[order] = np.arange(len(jobs))
-    size = np.clip(fitting, 1, GROUP_MOST)
+    size = np.clip(fitting, 1, most)
     shares: Floats = np.minimum(1.0, (place // size * size + (size + 1) / 2) / len(jobs))
     return shares
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain, product
 from random import Random
@@ -134,21 +135,31 @@ def weight(one: Job, snapshot: Snapshot) -> float:
     at_once = 2  # a0 and b0
     drained = max(sum(map(rest, jobs)) / 5, *map(shortest, jobs), sum(two) / at_once)
     elastic = len(one.reqs) > 1
+    by_work = ranked_by_work_alone(one, jobs)
     if elastic:
         share = sum(min(1.0, rest(other) / rest(one)) ** 8 for other in jobs) / len(jobs)
         share **= max(0.3, scaling(one) ** 3)
     else:
-        at_once = {1: 5, 2: 2}[one.reqs[0]]
+        least = 2 if sum(min(other.reqs) for other in jobs) <= 1.5 * 5 else 1
+        at_once = min({1: 5, 2: 2}[one.reqs[0]], round(8 - (8 - least) * by_work))
         most_left_first = sorted(jobs, key=lambda other: (-rest(other), other.id))
         group = most_left_first.index(one) // at_once
         share = min(1.0, (group * at_once + (at_once + 1) / 2) / len(jobs))
-    late, unfair = latency_ratio(one), rho(one, len(jobs))
-    ahead = max(one.throughput[t].aggregated[1] for t in (A, B)) / unit(one)
+    behind = latency_ratio(one) ** 2 + 3.0 * max(0.0, rho(one, len(jobs)) - 1.0) ** 2
     alike, differ = (1.0, 2.0) if elastic else (0.15, 1.0)
-    tail = alike + (differ - alike) * min(1.0, (ahead - 1.0) / 0.15)
+    tail = alike + (differ - alike) * unlike(one)
     urgency = share + 0.4 * tail * (shortest(one) / drained) ** 3
     stopped = unit(one) / lasting(one, unit(one), one.restart_seconds if one.running else 0.0)
-    return (1.0 + late**2 + 3.0 * max(0.0, unfair - 1.0) ** 2) * urgency * stopped
+    return (1.0 + (1.0 - 0.9 * by_work) * behind) * urgency * stopped
+
+
+def unlike(one: Job) -> float:
+    return min(1.0, (max(one.throughput[t].aggregated[1] for t in (A, B)) / unit(one) - 1.0) / 0.15)
+
+
+def ranked_by_work_alone(one: Job, jobs: Sequence[Job]) -> float:
+    rigid = sum(len(other.reqs) == 1 for other in jobs) / len(jobs)
+    return (1.0 - unlike(one)) * rigid**2 if len(one.reqs) == 1 else 0.0
 
 
 def fastest(one: Job) -> float:
@@ -264,7 +275,7 @@ def test_a_job_that_may_not_be_stopped_keeps_its_gpus(snapshot: Snapshot) -> Non
 @settings(max_examples=60, deadline=None)
 @given(snapshot=small())
 def test_a_job_that_is_so_far_behind_runs(snapshot: Snapshot) -> None:
-    """The bound of docs/policies.md: r^2 + 3 p^2 > 5.76 g n (F / b)^0.65 (1 + R^2 + 3 P^2)."""
+    """The bound of docs/policies.md: r^2 + 3 p^2 > 5.76 g n (F / b)^0.65 (1 + R^2 + 3 P^2) / d."""
     job = replace(snapshot.jobs[0], running=Allocation.of({}))
     others, n = snapshot.jobs[1:], len(snapshot.jobs)
     late = max(map(latency_ratio, others), default=0.0)
@@ -273,6 +284,7 @@ def test_a_job_that_is_so_far_behind_runs(snapshot: Snapshot) -> None:
     ways = [k * job.throughput[t].aggregated[k] for t in (A, B) for k in job.reqs]
     least = min(1.0, min(ways) / unit(job))
     bound = 5.76 * min(job.reqs) * n * (most / least) ** 0.65 * (1 + late**2 + 3 * unfair**2)
+    bound /= 1.0 - 0.9 * ranked_by_work_alone(job, snapshot.jobs)
 
     def behind(waited: float) -> float:
         one = replace(job, wait_seconds=waited)
@@ -308,8 +320,9 @@ def test_on_one_gpu_the_bound_is_nearly_reached() -> None:
         asked = Snapshot(1e6, RoundInfo(True, 360.0), nodes, (late, *others))
         return late.id in get("hops+")(asked, PlanSettings(gap=0.0)).placements
 
-    assert runs(1.001 * math.sqrt(1.4 * n))
-    assert not runs(math.sqrt(0.9 * n))
+    d = 0.1  # on GPUs that are all alike, with rigid jobs only
+    assert runs(1.001 * math.sqrt(1.4 * n / d))
+    assert not runs(math.sqrt(0.9 * n / d))
 
 
 @pytest.mark.parametrize("rules", [Rules(exclusive=True), Rules(memory_mb_per_node=6400.0)])
@@ -402,6 +415,22 @@ def test_of_jobs_that_end_last_the_longest_starts_first(tail_weight: float, with
     outcomes = played("hops+", case, 360.0, tail_weight).outcomes
     ends = {o.id: (o.end or 0.0) / 3600.0 for o in outcomes}
     assert ends == pytest.approx({"1": 1.0, "2": 2.0, "3": 5.0, "4": 5.0}, abs=within)
+
+
+def test_rigid_jobs_in_a_long_queue_for_equal_gpus_end_no_later_than_in_order_of_length() -> None:
+    """Ranked in groups and by how far they are behind, as where GPU types differ: 2 % later."""
+    ratios = []
+    for seed in range(4):
+        draw = Random(seed)
+        jobs = [
+            job(i, 60.0 * 10**lengths, draw.choice((1, 2, 4, 4, 8)), submit=150.0 * i)
+            for i, lengths in enumerate(draw.uniform(0.5, 2.5) for _ in range(60))
+        ]
+        case = (cluster(a0=4, a1=4, a2=4, a3=4), workload(jobs, a=1.0))
+        ours, srtf = (played(policy, case, 360.0).summary for policy in ("hops+", "srtf"))
+        ratios.append(ours.avg_jct_h / srtf.avg_jct_h)
+        assert ours.max_latency_ratio < 1.5 * srtf.max_latency_ratio
+    assert math.prod(ratios) ** (1 / len(ratios)) < 1.0
 
 
 def test_equal_jobs_do_not_take_turns() -> None:
