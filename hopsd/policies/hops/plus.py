@@ -270,10 +270,8 @@ def _weights(
     last = (alike + (differ - alike) * unlike) * (shortest / drained) ** LAST
     sharp = np.maximum(LEAST_SHARP, np.array([o.scaling for o in own]) ** SCALING)
     by_work = _by_work_alone(elastic, unlike)
-    short = sum(min(job.reqs) for job in jobs) <= SHORT_QUEUE * gpus
-    least = GROUP_LEAST if short else 1
-    most = np.rint(GROUP_MOST - (GROUP_MOST - least) * by_work).astype(np.int64)
-    share = np.where(elastic, _shares(work) ** sharp, _grouped(jobs, work, fitting, most))
+    size = np.clip(fitting, 1, _group_most(jobs, gpus, by_work))
+    share = np.where(elastic, _shares(work) ** sharp, _grouped(jobs, work, size))
     urgency = share + settings.tail_weight * last
     restart = np.array([job.restart_seconds if job.running else 0.0 for job in jobs])
     unit = np.array([outlook.unit for outlook in own])
@@ -298,6 +296,16 @@ def _by_work_alone(elastic: Bools, unlike: Floats) -> Floats:
     return np.where(elastic, 0.0, (1.0 - unlike) * rigid**2)
 
 
+def _group_most(jobs: Sequence[Job], gpus: int, by_work: Floats) -> Ints:
+    """The most jobs that are ranked together with each, (jobs,); ``by_work`` (jobs,): how far it is
+    ranked by its work alone.
+    """
+    short = sum(min(job.reqs) for job in jobs) <= SHORT_QUEUE * gpus
+    least = GROUP_LEAST if short else 1
+    most: Ints = np.rint(GROUP_MOST - (GROUP_MOST - least) * by_work).astype(np.int64)
+    return most
+
+
 def _shares(work: Floats) -> Floats:
     """s of each job, (jobs,), from their remaining ``work`` (jobs,)."""
     of, job, count = np.unique(work, return_inverse=True, return_counts=True)
@@ -308,9 +316,9 @@ def _shares(work: Floats) -> Floats:
     return shares
 
 
-def _grouped(jobs: Sequence[Job], work: Floats, fitting: Ints, most: Ints) -> Floats:
+def _grouped(jobs: Sequence[Job], work: Floats, size: Ints) -> Floats:
     """s of each job of one GPU count, (jobs,), from their remaining ``work`` (jobs,), in groups of
-    ``most`` (jobs,) at most.
+    ``size`` (jobs,).
 
     Where m jobs run at once, the m with most left end last in every order that has the least mean
     completion time, and which of them starts first does not change it (Conway, Maxwell, Miller
@@ -322,7 +330,6 @@ def _grouped(jobs: Sequence[Job], work: Floats, fitting: Ints, most: Ints) -> Fl
     )
     place = np.empty(len(jobs))
     place[order] = np.arange(len(jobs))
-    size = np.clip(fitting, 1, most)
     shares: Floats = np.minimum(1.0, (place // size * size + (size + 1) / 2) / len(jobs))
     return shares
 
