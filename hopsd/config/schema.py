@@ -244,6 +244,13 @@ class PlanConfig:
         minimum=0,
         maximum=10,
     )
+    p99_weight: float = option(
+        _PLAN.p99_weight,
+        "hops+: weight of the jobs whose completion times will be the longest. Higher values"
+        " shorten the 99th percentile of rigid jobs and lengthen the mean.",
+        minimum=0,
+        maximum=10,
+    )
     restart_cost: bool = option(
         True, "Count the time that a restart takes against moving a running job."
     )
@@ -281,6 +288,7 @@ class PlanConfig:
             patience_seconds=self.patience_seconds,
             overdue_ratio=self.overdue_ratio,
             tail_weight=self.tail_weight,
+            p99_weight=self.p99_weight,
         )
 
 

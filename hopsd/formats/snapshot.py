@@ -23,7 +23,7 @@ _JOB_MAY_HAVE = (
 )
 _SETTINGS = (
     "lambda sigma gap time_limit priority policy paper_exact seed filter_share lease_seconds"
-    " alpha patience_seconds overdue_ratio tail_weight"
+    " alpha patience_seconds overdue_ratio tail_weight p99_weight"
 )
 
 
@@ -192,6 +192,10 @@ def _check_idle(nodes: list[Node], jobs: list[Job]) -> None:
             )
 
 
+def _weight(weight: Item) -> float:
+    return weight.number(minimum=0, maximum=10)
+
+
 def _settings(item: Item) -> PlanSettings:
     fields, default = item.fields("", _SETTINGS), PlanSettings()
     priority = fields.get("priority", lambda name: name.choice(PriorityName), default.priority)
@@ -215,7 +219,6 @@ def _settings(item: Item) -> PlanSettings:
         alpha=fields.get("alpha", lambda a: a.number(minimum=0, maximum=1), default.alpha),
         patience_seconds=fields.get("patience_seconds", at_least_zero, default.patience_seconds),
         overdue_ratio=fields.get("overdue_ratio", at_least_zero, default.overdue_ratio),
-        tail_weight=fields.get(
-            "tail_weight", lambda w: w.number(minimum=0, maximum=10), default.tail_weight
-        ),
+        tail_weight=fields.get("tail_weight", _weight, default.tail_weight),
+        p99_weight=fields.get("p99_weight", _weight, default.p99_weight),
     )

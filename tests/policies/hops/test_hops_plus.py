@@ -116,7 +116,7 @@ def latency_ratio(one: Job) -> float:
     return one.wait_seconds / max((3 * alone[A] + 2 * alone[B]) / 5, one.run_seconds)
 
 
-def weight(one: Job, snapshot: Snapshot) -> float:
+def weight(one: Job, snapshot: Snapshot, p99_weight: float) -> float:
     """W, from the formula as printed."""
 
     def rest(other: Job) -> float:
@@ -129,6 +129,9 @@ def weight(one: Job, snapshot: Snapshot) -> float:
 
     def shortest(other: Job) -> float:
         return (5000.0 - other.samples_done) / fastest(other)
+
+    def soonest(other: Job) -> float:
+        return other.wait_seconds + other.run_seconds + shortest(other)
 
     jobs = snapshot.jobs
     two = [shortest(other) for other in jobs if min(other.reqs) == 2]
@@ -149,6 +152,7 @@ def weight(one: Job, snapshot: Snapshot) -> float:
     alike, differ = (1.0, 2.0) if elastic else (0.15, 1.0)
     tail = alike + (differ - alike) * unlike(one)
     urgency = share + 0.4 * tail * (shortest(one) / drained) ** 3
+    urgency += p99_weight * (soonest(one) / max(map(soonest, jobs))) ** 3
     stopped = unit(one) / lasting(one, unit(one), one.restart_seconds if one.running else 0.0)
     return (1.0 + (1.0 - 0.9 * by_work) * behind) * urgency * stopped
 
@@ -198,13 +202,14 @@ def worth(one: Job, name: str, size: int) -> float:
 
 
 @settings(max_examples=60, deadline=None)
-@given(snapshot=small())
-def test_no_plan_is_worth_more(snapshot: Snapshot) -> None:
-    plan = get("hops+")(snapshot, PlanSettings(gap=0.0, time_limit_seconds=20.0))
+@given(snapshot=small(), p99_weight=st.sampled_from((0.0, 0.7)))
+def test_no_plan_is_worth_more(snapshot: Snapshot, p99_weight: float) -> None:
+    settings_ = PlanSettings(gap=0.0, time_limit_seconds=20.0, p99_weight=p99_weight)
+    plan = get("hops+")(snapshot, settings_)
     ways = [
         [(0.0, "", 0)]
         + [
-            (weight(one, snapshot) * worth(one, name, size), name, size)
+            (weight(one, snapshot, p99_weight) * worth(one, name, size), name, size)
             for name, (_, gpus) in SERVERS.items()
             for size in one.reqs
             if size <= gpus
@@ -240,9 +245,11 @@ def test_a_plan_is_worth_the_same_whether_or_not_columns_are_written_out(
 
 
 @settings(max_examples=60, deadline=None)
-@given(snapshot=absurd(), priority=st.sampled_from(PriorityName))
-def test_absurd_numbers_of_a_job_stop_no_plan(snapshot: Snapshot, priority: PriorityName) -> None:
-    plan = get("hops+")(snapshot, PlanSettings(priority=priority))
+@given(snapshot=absurd(), priority=st.sampled_from(PriorityName), p99_weight=st.floats(0.0, 10.0))
+def test_absurd_numbers_of_a_job_stop_no_plan(
+    snapshot: Snapshot, priority: PriorityName, p99_weight: float
+) -> None:
+    plan = get("hops+")(snapshot, PlanSettings(priority=priority, p99_weight=p99_weight))
     told = [(one.priority, one.gain or 0.0, one.throughput or 0.0) for one in plan.jobs.values()]
     assert all(map(math.isfinite, chain(*told)))
     assert plan.placements.keys() | plan.waiting.keys() == {one.id for one in snapshot.jobs}
@@ -273,9 +280,11 @@ def test_a_job_that_may_not_be_stopped_keeps_its_gpus(snapshot: Snapshot) -> Non
 
 
 @settings(max_examples=60, deadline=None)
-@given(snapshot=small())
-def test_a_job_that_is_so_far_behind_runs(snapshot: Snapshot) -> None:
-    """The bound of docs/policies.md: r^2 + 3 p^2 > 5.76 g n (F / b)^0.65 (1 + R^2 + 3 P^2) / d."""
+@given(snapshot=small(), p99_weight=st.sampled_from((0.0, 2.0)))
+def test_a_job_that_is_so_far_behind_runs(snapshot: Snapshot, p99_weight: float) -> None:
+    """The bound of docs/policies.md, with l = 0.4:
+    r^2 + 3 p^2 > (5.76 + 3.2 m) g n (F / b)^0.65 (1 + R^2 + 3 P^2) / d.
+    """
     job = replace(snapshot.jobs[0], running=Allocation.of({}))
     others, n = snapshot.jobs[1:], len(snapshot.jobs)
     late = max(map(latency_ratio, others), default=0.0)
@@ -283,7 +292,8 @@ def test_a_job_that_is_so_far_behind_runs(snapshot: Snapshot) -> None:
     most = max((max(1.0, fastest(one) / unit(one)) for one in others), default=1.0)
     ways = [k * job.throughput[t].aggregated[k] for t in (A, B) for k in job.reqs]
     least = min(1.0, min(ways) / unit(job))
-    bound = 5.76 * min(job.reqs) * n * (most / least) ** 0.65 * (1 + late**2 + 3 * unfair**2)
+    bound = 5.76 + 3.2 * p99_weight
+    bound *= min(job.reqs) * n * (most / least) ** 0.65 * (1 + late**2 + 3 * unfair**2)
     bound /= 1.0 - 0.9 * ranked_by_work_alone(job, snapshot.jobs)
 
     def behind(waited: float) -> float:
@@ -298,8 +308,8 @@ def test_a_job_that_is_so_far_behind_runs(snapshot: Snapshot) -> None:
     held = {name for one in others for name in one.running.nodes}
     nodes = tuple(replace(node, idle=node.gpus - (node.name in held)) for node in snapshot.nodes)
     asked = replace(snapshot, nodes=nodes, jobs=(job, *others))
-    plan = get("hops+")(asked, PlanSettings(gap=0.0, time_limit_seconds=20.0))
-    assert job.id in plan.placements
+    settings_ = PlanSettings(gap=0.0, time_limit_seconds=20.0, p99_weight=p99_weight)
+    assert job.id in get("hops+")(asked, settings_).placements
 
 
 def test_on_one_gpu_the_bound_is_nearly_reached() -> None:
@@ -397,6 +407,22 @@ def test_tail_weight_decides_between_the_last_and_the_shortest() -> None:
     asked = Snapshot(0.0, RoundInfo(True, 60.0), (Node(NodeName("n0"), A, 1, 1),), tuple(jobs))
     for weight, chosen in ((0.0, "short"), (10.0, "last")):
         plan = get("hops+")(asked, PlanSettings(tail_weight=weight))
+        assert set(plan.placements) == {JobId(chosen)}
+
+
+def test_p99_weight_decides_between_the_longest_to_complete_and_the_shortest() -> None:
+    """For one GPU: a job of an hour that has just come, and one that ran for 10 hours of 12."""
+    jobs = [
+        Job(
+            JobId(name), UserName("u"), submit=0.0, wait_seconds=0.0, reqs=(1,),
+            throughput={A: ThroughputTable({1: 1.0})}, samples=samples, samples_done=done,
+            run_seconds=done,
+        )
+        for name, samples, done in (("short", 3_600.0, 0.0), ("long", 43_200.0, 36_000.0))
+    ]  # fmt: skip
+    asked = Snapshot(0.0, RoundInfo(True, 60.0), (Node(NodeName("n0"), A, 1, 1),), tuple(jobs))
+    for weight, chosen in ((0.0, "short"), (1.0, "long")):
+        plan = get("hops+")(asked, PlanSettings(tail_weight=0.0, p99_weight=weight))
         assert set(plan.placements) == {JobId(chosen)}
 
 
