@@ -20,11 +20,15 @@ from hopsd.model.ids import JobId
 NOBODY = 65534
 
 
+def skip_without_slurm() -> None:
+    if missing_programs():
+        pytest.skip(f"needs Slurm: apt-get install {' '.join(PACKAGES)}")
+
+
 @contextlib.contextmanager
 def running_cluster(**options: object) -> Iterator[PrivateCluster]:
     """A cluster in a folder that every account may enter; skips where there is no Slurm."""
-    if missing_programs():
-        pytest.skip(f"needs Slurm: apt-get install {' '.join(PACKAGES)}")
+    skip_without_slurm()
     folder = Path(tempfile.mkdtemp(prefix="hops-test-"))
     folder.chmod(0o755)
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fixtures_cluster import running_cluster, submit
+from fixtures_cluster import running_cluster, skip_without_slurm, submit
 
 from examples.demo import cluster as module
 from examples.demo.cluster import ClusterError, NodeSpec, PrivateCluster, on_real_gpus
@@ -39,6 +39,7 @@ def test_nothing_stays() -> None:
 
 @pytest.mark.live
 def test_failure_at_the_start_stops_what_ran(tmp_path: Path) -> None:
+    skip_without_slurm()
     broken = PrivateCluster(tmp_path, nodes=SMALL, extra_conf=["SelectType=select/unheard_of"])
     with pytest.raises(ClusterError, match=r"did not start(.|\n)*unheard_of"), broken:
         pass

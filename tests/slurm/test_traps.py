@@ -228,15 +228,16 @@ return slurm.SUCCESS
 """
 
 
-@pytest.mark.skipif(slurm_release() >= (26, 5), reason="26.05 refuses such a job")
-def test_lua_error_lets_a_job_through(tmp_path: Path) -> None:
-    """On 22.05, half changed and not held; hops holds what it finds so. 26.05 refuses the job."""
+def test_lua_error_lets_a_job_through_or_refuses_it(tmp_path: Path) -> None:
+    """Up to 24.11, half changed and not held; hops holds what it finds so. 26.05 refuses it."""
     script = tmp_path / "job_submit.lua"
     script.write_text(BROKEN)
     with running_cluster(nodes=[NodeSpec("v100")] * 2, job_submit_lua=script) as cluster:
         if slurm_release() >= (26, 5):
             refused = as_user(cluster, None, "sbatch", "--comment=hops:reqs=1", "--wrap=true")
-            assert refused.returncode != 0
+            assert "runtime error" in refused.stderr
+            assert refused.returncode == 1
+            assert not cluster.run("squeue", "--all", "--noheader")
             return
         port = SlurmPort(make_adapter("scontrol", cluster), SETTINGS)
         job = submit(cluster, "--begin=now+1hour")
