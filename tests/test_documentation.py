@@ -83,7 +83,7 @@ def test_every_module_and_its_options_are_there() -> None:
         of_package = spec.submodule_search_locations is not None
         files = folder.rglob("*.py") if of_package else [Path(spec.origin)]
         source = "".join(file.read_text() for file in files)
-        for option in re.findall(r"--[a-z][a-z-]*", rest):
+        for option in re.findall(r"--[a-z][a-z0-9-]*", rest):
             assert f'"{option}"' in source, f"python -m {name}{rest}"
 
 

@@ -1,7 +1,7 @@
 """Rivals' own work under our policies, and the same work through the authors' simulators.
 
     python -m bench.rivals --sia DIR [--trace philly-1 ...] [--policy hops+ ...]
-        [--round 60 ...] [--restart 30] [--rigid]
+        [--round 60 ...] [--restart 30] [--rigid] [--tail-weight 0.4] [--p99-weight 0]
     python -m bench.rivals --sia DIR --python PYTHON [--trace philly-1 ...] [--round 60 ...]
         [--rigid]
     python -m bench.rivals --gavel DIR --python PYTHON [--policy gavel-ftf ...] [--round 360 ...]
@@ -51,6 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--round", action="append", type=float)
     parser.add_argument("--restart", type=float, default=30.0)
     parser.add_argument("--rigid", action="store_true")
+    parser.add_argument("--tail-weight", type=float, default=PlanSettings().tail_weight)
+    parser.add_argument("--p99-weight", type=float, default=PlanSettings().p99_weight)
     parser.add_argument("--python", help="an interpreter with the authors' requirements")
     parser.add_argument("--solver", default="ECOS")
     parser.add_argument("--reset", action="append", type=float)
@@ -95,11 +97,17 @@ def _beside_sia(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> 
 def _on_sias_traces(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> None:
     print("| work | round, s | policy | mean, h | 99 %, h | end, h | largest LR | largest FTF |")
     print("|---|---:|---|---:|---:|---:|---:|---:|")
+    plan = PlanSettings(
+        effort=0,
+        time_limit_seconds=PLAN_SECONDS_MAX,
+        tail_weight=chosen.tail_weight,
+        p99_weight=chosen.p99_weight,
+    )
     for name, path in _traces(parser, chosen).items():
         load = sia.workload(chosen.sia, path, rigid=chosen.rigid)
         for seconds in chosen.round or [60.0]:
             for policy in chosen.policy or ["hops+", "hops", "sia"]:
-                row = figures(policy, load, seconds, chosen.restart)
+                row = figures(policy, load, seconds, chosen.restart, plan)
                 kind = "rigid" if chosen.rigid else "elastic"
                 print(f"| {name}, {kind} | {seconds:.0f} | `{policy}` | {row} |", flush=True)
 
@@ -143,12 +151,10 @@ def _completion_hours(
     return [(ends[job.id] - job.submit) / 3600.0 for job in load.jobs]
 
 
-def figures(policy: str, load: Workload, round_seconds: float, restart: float) -> str:
-    settings = SimulationSettings(
-        round_seconds,
-        plan=PlanSettings(effort=0, time_limit_seconds=PLAN_SECONDS_MAX),
-        cluster=ClusterSettings(restart),
-    )
+def figures(
+    policy: str, load: Workload, round_seconds: float, restart: float, plan: PlanSettings
+) -> str:
+    settings = SimulationSettings(round_seconds, plan=plan, cluster=ClusterSettings(restart))
     of = play(policy, get(policy), sia.cluster(), load, settings).summary
     values = (of.avg_jct_h, of.p99_jct_h, of.makespan_h, of.max_latency_ratio, of.max_ftf)
     return " | ".join(f"{value:.3g}" for value in values)

@@ -309,6 +309,36 @@ def test_failures_from_a_file(tmp_path: Path) -> None:
     assert "failures[1].job: '99', but it must be a job of the workload" in done.stderr
 
 
+def test_the_weights_of_hops_plus_trade_the_short_job_for_the_long(tmp_path: Path) -> None:
+    """One GPU, a job of 4,000 s, and one of 500 that comes after half of that."""
+    load = document(2) | {"server_factor": {}}
+    cluster = CLUSTER | {"nodes": [{"name": "n0", "gpu_type": "slow", "gpus": 1}]}
+    for job, (name, submit, samples) in zip(
+        load["jobs"], [("long", 0.0, 40_000.0), ("short", 2_000.0, 5_000.0)], strict=True
+    ):
+        job |= {"id": name, "submit": submit, "samples": samples, "reqs": [1], "preemptible": True}
+    (tmp_path / "one.json").write_text(json.dumps(cluster))
+    (tmp_path / "two.json").write_text(json.dumps(load))
+
+    def ends(*weights: str) -> dict[str, float]:
+        scenario = (
+            "--cluster",
+            str(tmp_path / "one.json"),
+            "--workload",
+            str(tmp_path / "two.json"),
+        )
+        done = simulate(tmp_path, "--policy=hops+", *weights, *scenario)
+        assert done.returncode == 0, done.stderr
+        with (tmp_path / "out" / "jobs.csv").open(newline="") as file:
+            return {row["id"]: float(row["end"]) for row in csv.DictReader(file)}
+
+    mean = ends("--tail-weight=0")
+    assert mean["short"] < mean["long"]
+    assert ends("--tail-weight=10")["short"] > mean["short"]
+    longest_first = ends("--tail-weight=0", "--p99-weight=10")
+    assert longest_first["long"] < longest_first["short"]
+
+
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [
@@ -316,6 +346,8 @@ def test_failures_from_a_file(tmp_path: Path) -> None:
         ("--filter", "nan", "nan is not a finite number"),
         ("--lease", "inf", "inf is not "),
         ("--patience", "-1", "-1.0 is not in the range"),
+        ("--tail-weight", "11", "11.0 is not in the range 0.0<=x<=10.0"),
+        ("--p99-weight", "nan", "nan is not a finite number"),
         ("--round", "nan", "nan is not a finite number"),
         ("--profiling", "inf", "inf is not "),
         ("--gap", "2", "2.0 is not in the range 0.0<=x<=1.0"),
