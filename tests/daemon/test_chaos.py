@@ -6,12 +6,12 @@ import os
 from random import Random
 
 import pytest
+from fixtures_cluster import skip_without_slurm
 
 from bench.chaos.__main__ import torment
 from bench.chaos.faults import FAULTS
 from bench.chaos.judge import judge
 from bench.chaos.world import world
-from examples.demo.cluster import PACKAGES, missing_programs
 
 pytestmark = [
     pytest.mark.live,
@@ -25,8 +25,7 @@ SLOW = "slurmctld_back_in_time"
 
 
 def test_faults_lose_no_job_and_give_no_gpu_twice() -> None:
-    if missing_programs():
-        pytest.skip(f"needs Slurm: apt-get install {' '.join(PACKAGES)}")
+    skip_without_slurm()
     kinds = [kind.name for kind in FAULTS if kind.name != SLOW]
     with world() as made:
         seen = torment(made, 18, Random(8), kinds)
