@@ -40,12 +40,15 @@ PAPERS_RIVALS = ("hops", "sia-hops", "gavel-queue")
 """As the Hops paper ran them: Sia with one configuration a requirement, both with its queue."""
 
 OTHERS = ("sia", "gavel", "gavel-ftf", "slurm", "fifo", "sjf", "srtf", "las")
+OWN = "hops+"
+"""Not of the paper: the daemon's default."""
+
 RATES = (30.0, 60.0, 120.0, 300.0, 600.0, 1200.0)
 RATE_JOBS = 250
 
-TABLE_3 = [Case("paper-64", p, s) for s in SEEDS for p in (*PAPERS_RIVALS, *OTHERS)]
+TABLE_3 = [Case("paper-64", p, s) for s in SEEDS for p in (*PAPERS_RIVALS, *OTHERS, OWN)]
 TABLE_4 = [Case("paper-512", p, s) for s in SEEDS for p in PAPERS_RIVALS]
-TABLE_4_OTHERS = [Case("paper-512", p, s) for s in SEEDS for p in OTHERS]
+TABLE_4_OTHERS = [Case("paper-512", p, s) for s in SEEDS for p in (*OTHERS, OWN)]
 FTF = [Case("paper-512", "hops-ftf", s) for s in SEEDS]
 PRIORITIES = [Case("paper-512", f"hops-{p}", s) for s in SEEDS for p in ("las", "sjf", "srtf")]
 ARRIVALS = [

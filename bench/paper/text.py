@@ -12,7 +12,9 @@ start is free), the same jobs in the same order, and know true speeds and sample
 `gavel-queue` are the rivals as the Hops paper ran them: Sia with one configuration per requirement,
 Gavel rigid at the median requirement, both with the latency ratio as queue order. `sia`, `gavel`
 and `gavel-ftf` are as published by their authors; `slurm` is first come, first served with
-conservative backfill; `fifo`, `sjf`, `srtf` and `las` are rigid as well.
+conservative backfill; `fifo`, `sjf`, `srtf` and `las` are rigid as well, and the last two move jobs
+up to faster GPUs. `hops+`, the daemon's default, is not the paper's, and its rounds may end early
+([policies.md](policies.md#hops)).
 
 What the paper does not print, and what we used instead:
 
