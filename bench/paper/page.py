@@ -27,7 +27,16 @@ from bench.paper.experiments import (
 )
 from bench.paper.runs import Kept, kept
 from bench.paper.search import Assumed, Figures, tables
-from bench.paper.text import AGREES, ASSUMED, CLOSING, FINDINGS, KNOWN, OPENING, SEARCHED
+from bench.paper.text import (
+    AGREES,
+    ASSUMED,
+    CLOSING,
+    FINDINGS,
+    KNOWING,
+    KNOWN,
+    OPENING,
+    SEARCHED,
+)
 from hopsd.core.queue.priority import age_seconds
 from hopsd.core.queue.window import sensitivities
 from hopsd.model.cluster import Node
@@ -285,7 +294,7 @@ def _knowledge(folder: Path) -> str:
                     for key in shown
                 ),
             ])  # fmt: skip
-    return text
+    return text + KNOWING
 
 
 def _search(folder: Path) -> str:
