@@ -91,11 +91,16 @@ def node_states(cluster: PrivateCluster) -> dict[str, str]:
     return dict(line.split() for line in lines)
 
 
-def wait_until(holds: Callable[[], bool], seconds: float = 90.0) -> None:
-    """Returns as soon as it is so; the limit is for what never happens, on a busy machine too."""
+def wait_until(
+    holds: Callable[[], bool], seconds: float = 90.0, told: Callable[[], str] = str
+) -> None:
+    """Returns as soon as it is so; the limit is for what never happens, on a busy machine too.
+
+    ``told``: what to say of how it is instead.
+    """
     deadline = time.monotonic() + seconds
     while not holds():
-        assert time.monotonic() < deadline, f"not so within {seconds} s"
+        assert time.monotonic() < deadline, f"not so within {seconds} s\n{told()}"
         time.sleep(0.1)
 
 

@@ -35,6 +35,9 @@ def test_a_node_that_is_switched_off_is_given_to_a_job_and_woken(saving: Private
     # A node that booted before Slurm asked for it is not taken for the one that it asked for.
     wait_until(lambda: "POWERING_UP" in saving.run("scontrol", "show", "node", "n1"))
     saving.start_slurmd("n1", booted=True)
-    wait_until(lambda: node_states(saving)["n1"] == "mixed")
+    wait_until(
+        lambda: node_states(saving)["n1"] == "mixed",
+        told=lambda: "".join(saving.run("scontrol", "show", kind) for kind in ("node", "job")),
+    )
     assert reading(port, job).state is SlurmState.RUNNING
     assert reading(port, job).allocation.as_dict() == {"n1": 2}
