@@ -115,8 +115,8 @@ Rows are of three seeds. Under none does table 4 come out as a whole:
 - **The shortest job and the round** set the largest latency ratio of hops: 3.3 with rounds of 360 s
   (1.7 where no job needs less than half a GPU hour), 13 (3.6) with 1,080 s. The paper has 3.22.
   Sia's 78.5 is between 133 and 25 of the same runs of 360 s; one seed of three makes most of both.
-- **More work** brings makespans and waits against Gavel closer to the paper's, and waits against
-  Sia farther from them.
+- **More work** brings makespans and waits against Gavel closer to the paper's. Against Sia, jobs of
+  hops wait longer with it.
 
 A latency ratio of 80 is a job that waited 80 times its run time, so within a makespan of 12.4 hours
 one that needs less than 9.4 minutes. SJF and SRTF serve such jobs first, so if their makespans are
