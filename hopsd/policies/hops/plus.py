@@ -286,7 +286,7 @@ def _weights(
     expected = ages(jobs, snapshot.nodes)
     weights = {}
     for job, end, u, d in zip(jobs, ends, urgency, behind_counts, strict=True):
-        rho = end / seconds_on_share(job, expected[job.id], gpus, len(jobs))
+        rho = float(end) / seconds_on_share(job, expected[job.id], gpus, len(jobs))
         behind = _squared(late[job.id]) + UNFAIR * _squared(rho - 1.0)
         weights[job.id] = float((1.0 + d * behind) * u)
     return weights

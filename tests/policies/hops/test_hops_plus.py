@@ -255,6 +255,16 @@ def test_absurd_numbers_of_a_job_stop_no_plan(
     assert plan.placements.keys() | plan.waiting.keys() == {one.id for one in snapshot.jobs}
 
 
+def test_a_wait_beyond_every_run_time_stops_no_plan() -> None:
+    """300 years for a moment's work: the ratio of the two is beyond what a float can hold."""
+    first, *others = many().jobs
+    liar = replace(first, samples=1e-300, samples_done=0.0, run_seconds=0.0, wait_seconds=1e10)
+    liar = replace(liar, running=Allocation())
+    plan = get("hops+")(replace(many(), jobs=(liar, *others)), PlanSettings())
+    assert liar.id in plan.placements
+    assert math.isfinite(plan.jobs[liar.id].priority)
+
+
 @settings(max_examples=30, deadline=None)
 @given(snapshot=small(), random=st.randoms(use_true_random=False))
 def test_the_order_of_the_jobs_changes_nothing(snapshot: Snapshot, random: Random) -> None:
