@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from hopsd.core.devices import is_cpu
 from hopsd.core.pinning import Pinning, Stay
-from hopsd.core.placement.pools import Able, could_run, pools_of
+from hopsd.core.placement.pools import Able, could_run, pools_of, remembered
 from hopsd.core.placement.shortages import Shortages
 from hopsd.core.queue.history import OCCUPYING
 from hopsd.core.queue.run_time import Expectation, RunTimes
@@ -197,7 +197,7 @@ def _context(
         frozenset(node.name for node in nodes),
         Access(reading, _idle(nodes, reading, info)),
         pools,
-        Able(pools),
+        Able(pools, remembered=remembered(nodes)),
         Speeds(estimator, nodes),
         RunTimes(knowledge.runs),
         Shortages(knowledge.shortages, reading.now),

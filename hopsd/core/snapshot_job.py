@@ -54,7 +54,9 @@ class Speeds:
         if key not in self._found:
             known = self._estimator.estimate(workload)
             tables = {t: table for t, table in usable(known.tables, cpu=cpu).items() if t in pools}
-            self._found[key] = replace(known, tables=tables)
+            # The same tables if all are kept: much is remembered of them (Remembered).
+            whole = len(tables) == len(known.tables)
+            self._found[key] = known if whole else replace(known, tables=tables)
         return self._found[key]
 
 

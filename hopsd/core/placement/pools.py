@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from types import MappingProxyType
@@ -11,6 +11,7 @@ import numpy as np
 
 from hopsd.core.placement.available import AvailableResources
 from hopsd.core.placement.contract import form_of, in_one, may_spread, spread
+from hopsd.core.placement.remembered import Remembered
 from hopsd.core.placement.sensitivity import Sensitivities
 from hopsd.core.placement.shapes import Neighbours
 from hopsd.model.cluster import Node
@@ -49,11 +50,12 @@ class Pool:
             return smallest <= self.largest or (bool(table.distributed) and smallest <= self.gpus)
         spreads = may_spread(job, self.gpu_type, self.largest, rho, sigma)
         key = job.rules, job.reqs, spreads
-        if key not in self._held:
+        held = self._held.get(key)
+        if held is None:
             if len(self._held) >= _HELD_MAX:
                 self._held.clear()
-            self._held[key] = self._holds(job, spreads=spreads)
-        return self._held[key]
+            held = self._held[key] = self._holds(job, spreads=spreads)
+        return held
 
     def _holds(self, job: Job, *, spreads: bool) -> bool:
         usable = self._idle.usable_gpus(job.rules)[self._idle.allowed(job.rules)]
@@ -71,7 +73,8 @@ Pools = Mapping[GpuType, Pool]
 
 def pools_of(nodes: Iterable[Node]) -> Pools:
     """Pools by GPU type; those of the same nodes are made once, whatever is idle there."""
-    return _pools_of(tuple(nodes))
+    newest = _newest
+    return newest[1] if nodes is newest[0] else _pools_of(tuple(nodes))
 
 
 @lru_cache(maxsize=4)
@@ -105,6 +108,24 @@ def _pools_of_idle(nodes: tuple[Node, ...]) -> Pools:
     )
 
 
+_newest: tuple[Sequence[Node], Pools, Remembered] = (), {}, Remembered()
+
+
+def remembered(nodes: Sequence[Node]) -> Remembered:
+    """What is remembered of the pools of ``nodes``, for one plan: that of a snapshot with these
+    very nodes.
+    """
+    global _newest  # noqa: PLW0603
+    if not isinstance(nodes, tuple):
+        return Remembered()
+    newest = _newest
+    if newest[0] is not nodes:
+        pools = pools_of(nodes)
+        newest = nodes, pools, Remembered(newest[2] if newest[1] is pools else None)
+        _newest = newest
+    return newest[2]
+
+
 def could_run_on(job: Job, pool: Pool) -> bool:
     """Whether the pool, when idle, could hold the job.
 
@@ -128,13 +149,21 @@ class Able:
     :class:`Sensitivities`.
     """
 
-    def __init__(self, pools: Pools, sigma: float = DEFAULT_SIGMA) -> None:
-        self._pools, self._sigma, self._rho = pools, sigma, Sensitivities(pools)
+    def __init__(
+        self, pools: Pools, sigma: float = DEFAULT_SIGMA, remembered: Remembered | None = None
+    ) -> None:
+        self._pools, self._sigma = pools, sigma
+        self._remembered = remembered or Remembered()
+        self._rho = Sensitivities(pools, self._remembered)
 
     def __call__(self, job: Job) -> bool:
-        return any(self.pools(job))
+        return bool(self.pools(job))
 
-    def pools(self, job: Job) -> Iterator[Pool]:
+    def pools(self, job: Job) -> Sequence[Pool]:
         """The pools that could hold the job."""
+        about = "able", self._sigma, job.reqs, job.rules, job.sensitivity
+        return self._remembered.of(job, about, lambda: self._able(job))
+
+    def _able(self, job: Job) -> Sequence[Pool]:
         rho = None if job.rules == ANYWHERE else self._rho(job)
-        return (pool for pool in self._pools.values() if pool.holds(job, rho, self._sigma))
+        return [pool for pool in self._pools.values() if pool.holds(job, rho, self._sigma)]

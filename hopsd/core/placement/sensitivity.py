@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from hopsd.core.placement.remembered import Remembered
 from hopsd.core.speed.throughput import per_gpu
 from hopsd.model.ids import GpuType
 from hopsd.model.job import Job
@@ -40,19 +41,18 @@ def sensitivity_on(job: Job, pools: Mapping[GpuType, Sized]) -> float | None:
 
 class Sensitivities:
     """:func:`sensitivity_on` of many jobs on the same pools, worked out once for those with the
-    same speeds.
+    same speeds. ``remembered``: of these pools.
     """
 
-    def __init__(self, pools: Mapping[GpuType, Sized]) -> None:
-        self._pools = pools
-        # With the tables, so that their id is nobody else's.
-        self._found: dict[object, tuple[object, float | None]] = {}
+    def __init__(
+        self, pools: Mapping[GpuType, Sized], remembered: Remembered | None = None
+    ) -> None:
+        self._pools, self._remembered = pools, remembered or Remembered()
 
     def __call__(self, job: Job) -> float | None:
-        key = id(job.throughput), job.sensitivity
-        if key not in self._found:
-            self._found[key] = job.throughput, sensitivity_on(job, self._pools)
-        return self._found[key][1]
+        if job.sensitivity is not None:
+            return job.sensitivity
+        return self._remembered.of(job, "rho", lambda: sensitivity_on(job, self._pools))
 
 
 def _mean(weighted: Sequence[tuple[int, float]]) -> float | None:

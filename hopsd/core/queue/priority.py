@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import fsum
 
-from hopsd.core.placement.pools import DEFAULT_SIGMA, Able, Pools, pools_of
+from hopsd.core.placement.pools import DEFAULT_SIGMA, Able, pools_of, remembered
 from hopsd.core.queue.competing import competing_jobs
 from hopsd.core.queue.overdue import Boost, overdue
 from hopsd.core.speed.throughput import single_gpu
@@ -15,7 +15,6 @@ from hopsd.model.cluster import Node
 from hopsd.model.ids import JobId, job_order
 from hopsd.model.job import Job, JobState
 from hopsd.model.plan import PlanSettings, PriorityName, Snapshot
-from hopsd.model.rules import ANYWHERE
 
 DEFAULT_AGE_SECONDS = 3600.0
 """Assumed age of a job without samples, time limit or configured default."""
@@ -38,41 +37,25 @@ def ages(jobs: Sequence[Job], nodes: Sequence[Node]) -> dict[JobId, float]:
 class _Alone:
     """Speed of one GPU in each pool that a job could run on; computed once per set of tables."""
 
-    def __init__(self, pools: Pools, sigma: float) -> None:
+    def __init__(self, nodes: Sequence[Node], sigma: float) -> None:
+        pools = pools_of(nodes)
         self.gpus = sum(pool.gpus for pool in pools.values())
-        self._able = Able(pools, sigma)
-        # With the tables, so that their id is nobody else's.
-        self._known: dict[object, tuple[object, list[tuple[int, float]]]] = {}
+        self._sigma, self._remembered = sigma, remembered(nodes)
+        self._able = Able(pools, sigma, self._remembered)
 
     def speeds(self, job: Job) -> list[tuple[int, float]]:
         """``(GPUs, samples per second of one)`` for every pool that the job could run on."""
-        key: object = (id(job.throughput), min(job.reqs))
-        if job.rules != ANYWHERE:
-            key = id(job.throughput), job.reqs, job.rules, job.sensitivity
-        known = self._known.get(key)
-        if known is None:
-            able = self._able.pools(job)
-            known = job.throughput, [(pool.gpus, single_gpu(job, pool.gpu_type)) for pool in able]
-            self._known[key] = known
-        return known[1]
+        about = "speeds", self._sigma, job.reqs, job.rules, job.sensitivity
+        return self._remembered.of(job, about, lambda: self._speeds(job))
 
-
-_newest: tuple[tuple[Node, ...], dict[float, _Alone]] = (), {}
+    def _speeds(self, job: Job) -> list[tuple[int, float]]:
+        able = self._able.pools(job)
+        return [(pool.gpus, single_gpu(job, pool.gpu_type)) for pool in able]
 
 
 def _alone(nodes: Sequence[Node], sigma: float = DEFAULT_SIGMA) -> _Alone:
-    """Made once for the nodes of a snapshot: a plan asks for its jobs' ages several times, under
-    up to three values of sigma.
-    """
-    global _newest  # noqa: PLW0603
-    if not isinstance(nodes, tuple):
-        return _Alone(pools_of(nodes), sigma)
-    if _newest[0] is not nodes:
-        _newest = nodes, {}
-    known = _newest[1]
-    if sigma not in known:
-        known[sigma] = _Alone(pools_of(nodes), sigma)
-    return known[sigma]
+    """A plan asks for its jobs' ages several times, under up to three values of sigma."""
+    return _Alone(nodes, sigma)
 
 
 @lru_cache(maxsize=4096)

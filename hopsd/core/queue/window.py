@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from hopsd.core.placement.allowances import Allowance
-from hopsd.core.placement.pools import DEFAULT_SIGMA, Able, pools_of
+from hopsd.core.placement.pools import DEFAULT_SIGMA, Able, pools_of, remembered
 from hopsd.core.placement.sensitivity import Sensitivities, sensitivity_on
 from hopsd.model.cluster import Node
 from hopsd.model.ids import JobId
@@ -26,13 +26,13 @@ def sensitivity(job: Job, nodes: Sequence[Node]) -> float | None:
 
 def sensitivities(jobs: Sequence[Job], nodes: Sequence[Node]) -> dict[JobId, float | None]:
     """:func:`sensitivity` of many jobs."""
-    rho = Sensitivities(pools_of(nodes))
+    rho = Sensitivities(pools_of(nodes), remembered(nodes))
     return {job.id: rho(job) for job in jobs}
 
 
 def runnable(jobs: Sequence[Job], nodes: Sequence[Node], sigma: float = DEFAULT_SIGMA) -> list[Job]:
     """The jobs that an idle cluster could run; the others are in no window, sum or mean."""
-    able = Able(pools_of(nodes), sigma)
+    able = Able(pools_of(nodes), sigma, remembered(nodes))
     return [job for job in jobs if able(job)]
 
 

@@ -60,9 +60,11 @@ def _once_a_place(work: Callable[[SiteRules, Place], R]) -> Callable[[SiteRules,
         known = newest
         if known[0] is not rules:
             known = newest = rules, {}
-        if place not in known[1]:
-            known[1][place] = work(rules, place)
-        return known[1][place]
+        try:
+            return known[1][place]
+        except KeyError:
+            found = known[1][place] = work(rules, place)
+            return found
 
     return of
 

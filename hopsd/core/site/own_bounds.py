@@ -181,6 +181,8 @@ def _on_servers(job: Job, place: Place, rules: SiteRules) -> Job | Reason:
 
 
 def _gpus_of_a_node(kept: Rules, place: Place, rules: SiteRules) -> JobBound | None:
+    if not rules.limited:
+        return None
     found = []
     needs = {
         Kind.GPUS: (1.0, 0.0),
@@ -188,7 +190,7 @@ def _gpus_of_a_node(kept: Rules, place: Place, rules: SiteRules) -> JobBound | N
         Kind.MEMORY: (kept.memory_mb_per_gpu, kept.memory_mb_per_node),
     }
     for kind, (of_gpu, beside) in needs.items():
-        bound = node_bound(rules, place).get(kind) if rules.limited else None
+        bound = node_bound(rules, place).get(kind)
         if bound is not None and of_gpu:
             by = f"{bound.by}, {count_of(bound.most, kind)} of one job on a node"
             found.append(JobBound(floor((bound.most - beside) / of_gpu), by))

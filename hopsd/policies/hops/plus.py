@@ -30,13 +30,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import fsum, inf, log
 from typing import ClassVar
 
 import numpy as np
 
 from hopsd.core.placement.configurations import Configurations
-from hopsd.core.placement.pools import Pools, pools_for, pools_of
+from hopsd.core.placement.pools import Pools, pools_for, pools_of, remembered
 from hopsd.core.placement.program import Program, build
 from hopsd.core.queue.competing import competing_jobs
 from hopsd.core.queue.priority import (
@@ -135,12 +136,13 @@ class HopsPlus:
             job: above ** (2 if boost.turn else 1) * max(1.0, weight[job])
             for job, boost in first.items()
         }
-        jobs = tuple(
-            replace(first[job.id].of(job) if job.id in first else job, priority=weight[job.id])
-            if job.id in weight
-            else job
-            for job in snapshot.jobs
-        )
+        ranked = {
+            job.id: replace(
+                first[job.id].of(job) if job.id in first else job, priority=weight[job.id]
+            )
+            for job in competing
+        }
+        jobs = tuple(ranked.get(job.id, job) for job in snapshot.jobs)
 
         def worth(
             chosen: Candidates, configurations: Configurations, _: RoundInfo, __: PlanSettings
@@ -172,14 +174,16 @@ def _above(weight: Mapping[JobId, float], outlooks: Mapping[JobId, RemainingWork
 class RemainingWork:
     """The remaining work of a job.
 
-    ``samples``; ``gpu_seconds`` on one GPU of the mean type; ``slowest``, ``fastest``: samples per
-    second over its configurations on an idle cluster; ``scaling``: of its GPU counts, from the
-    least to the fastest, n times the GPUs make it ``n ** scaling`` times as fast, from 0 to 1.
-    ``ahead``: the speed of one GPU of the cluster's fastest type over that of one of the mean type.
+    ``samples``; ``gpu_seconds`` on one GPU of the mean type; ``age``: all of its expected run time,
+    in seconds; ``slowest``, ``fastest``: samples per second over its configurations on an idle
+    cluster; ``scaling``: of its GPU counts, from the least to the fastest, n times the GPUs make it
+    ``n ** scaling`` times as fast, from 0 to 1. ``ahead``: the speed of one GPU of the cluster's
+    fastest type over that of one of the mean type.
     """
 
     samples: float
     gpu_seconds: float
+    age: float
     slowest: float
     fastest: float
     scaling: float
@@ -201,19 +205,17 @@ def _remaining_work(snapshot: Snapshot) -> dict[JobId, RemainingWork]:
     pools = pools_of(snapshot.nodes)
     jobs = [job for job in snapshot.jobs if job.state is JobState.WAITING]
     expected = ages(jobs, snapshot.nodes)
-    ways: dict[object, tuple[float, float, float, float, float] | None] = {}
+    known = remembered(snapshot.nodes)
     found = {}
     for job in jobs:
-        key = id(job.throughput), job.reqs, job.rules
-        if key not in ways:
-            ways[key] = _ways(job, pools)
-        way = ways[key]
+        about = _ways, job.reqs, job.rules
+        way = known.of(job, about, partial(_ways, job, pools))
         if way is not None:
             slowest, fastest, mean, scaling, ahead = way
-            left = remaining_seconds(job, expected[job.id])
-            gpu_seconds = left * mean_count(job.reqs)
+            age = expected[job.id]
+            gpu_seconds = remaining_seconds(job, age) * mean_count(job.reqs)
             found[job.id] = RemainingWork(
-                gpu_seconds * mean, gpu_seconds, slowest, fastest, scaling, ahead
+                gpu_seconds * mean, gpu_seconds, age, slowest, fastest, scaling, ahead
             )
     return found
 
@@ -283,10 +285,9 @@ def _weights(
     unit = np.array([outlook.unit for outlook in own])
     urgency *= unit / _lasting(unit, np.array([outlook.samples for outlook in own]), restart)
     behind_counts = 1.0 - (1.0 - BEHIND_ALIKE) * by_work
-    expected = ages(jobs, snapshot.nodes)
     weights = {}
-    for job, end, u, d in zip(jobs, ends, urgency, behind_counts, strict=True):
-        rho = float(end) / seconds_on_share(job, expected[job.id], gpus, len(jobs))
+    for job, outlook, end, u, d in zip(jobs, own, ends, urgency, behind_counts, strict=True):
+        rho = float(end) / seconds_on_share(job, outlook.age, gpus, len(jobs))
         behind = _squared(late[job.id]) + UNFAIR * _squared(rho - 1.0)
         weights[job.id] = float((1.0 + d * behind) * u)
     return weights
