@@ -2,6 +2,7 @@
 
     python -m bench.rivals --sia DIR [--trace philly-1 ...] [--policy hops+ ...]
         [--round 60 ...] [--restart 30] [--rigid] [--tail-weight 0.4] [--p99-weight 0]
+        [--late 60 [--seed 0 ...]]
     python -m bench.rivals --sia DIR --python PYTHON [--trace philly-1 ...] [--round 60 ...]
         [--rigid]
     python -m bench.rivals --gavel DIR --python PYTHON [--policy gavel-ftf ...] [--round 360 ...]
@@ -9,8 +10,9 @@
 
 ``--sia``: the authors' ``sia-simulator`` (github: siasosp23/artifacts). Prints mean and 99 %
 completion time and makespan in hours, the largest latency ratio and the largest finish-time
-fairness. ``--gavel``: the authors' ``scheduler`` (github: stanford-futuredata/gavel). Both may be
-given.
+fairness; with ``--late``, their means over the seeds, for each of which every job is submitted up
+to so many seconds later, and the ratios of the first policy to the others. ``--gavel``: the
+authors' ``scheduler`` (github: stanford-futuredata/gavel). Both may be given.
 
 With ``--python``, an interpreter with the authors' requirements (Gavel: numpy, cvxpy, psutil and
 the solver; Sia: autograd, cvxpy, cylp, numpy, pandas, rich and scipy), the same jobs are played
@@ -26,10 +28,10 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bench.rivals import gavel, sia
+from bench.rivals import gavel, late, sia
 from bench.rivals.compare import compared
 from hopsd.errors import HopsError
 from hopsd.model.plan import PlanSettings
@@ -53,6 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rigid", action="store_true")
     parser.add_argument("--tail-weight", type=float, default=PlanSettings().tail_weight)
     parser.add_argument("--p99-weight", type=float, default=PlanSettings().p99_weight)
+    parser.add_argument("--late", type=float)
     parser.add_argument("--python", help="an interpreter with the authors' requirements")
     parser.add_argument("--solver", default="ECOS")
     parser.add_argument("--reset", action="append", type=float)
@@ -106,10 +109,27 @@ def _on_sias_traces(parser: argparse.ArgumentParser, chosen: argparse.Namespace)
     for name, path in _traces(parser, chosen).items():
         load = sia.workload(chosen.sia, path, rigid=chosen.rigid)
         for seconds in chosen.round or [60.0]:
-            for policy in chosen.policy or ["hops+", "hops", "sia"]:
-                row = figures(policy, load, seconds, chosen.restart, plan)
-                kind = "rigid" if chosen.rigid else "elastic"
-                print(f"| {name}, {kind} | {seconds:.0f} | `{policy}` | {row} |", flush=True)
+            work = f"| {name}, {'rigid' if chosen.rigid else 'elastic'} | {seconds:.0f}"
+            settings = SimulationSettings(
+                seconds, plan=plan, cluster=ClusterSettings(chosen.restart)
+            )
+            for policy, row in _rows(chosen, load, settings):
+                print(f"{work} | {policy} | {row} |", flush=True)
+
+
+def _rows(
+    chosen: argparse.Namespace, load: Workload, settings: SimulationSettings
+) -> Iterator[tuple[str, str]]:
+    policies = chosen.policy or ["hops+", "hops", "sia"]
+    if chosen.late is None:
+        for policy in policies:
+            row = " | ".join(f"{value:.3g}" for value in figures(policy, load, settings))
+            yield f"`{policy}`", row
+        return
+    loads = [late.later(load, chosen.late, seed) for seed in chosen.seed or range(5)]
+    yield from late.rows(
+        {policy: [figures(policy, one, settings) for one in loads] for policy in policies}
+    )
 
 
 def _beside_gavel(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> None:
@@ -151,13 +171,9 @@ def _completion_hours(
     return [(ends[job.id] - job.submit) / 3600.0 for job in load.jobs]
 
 
-def figures(
-    policy: str, load: Workload, round_seconds: float, restart: float, plan: PlanSettings
-) -> str:
-    settings = SimulationSettings(round_seconds, plan=plan, cluster=ClusterSettings(restart))
+def figures(policy: str, load: Workload, settings: SimulationSettings) -> late.Figures:
     of = play(policy, get(policy), sia.cluster(), load, settings).summary
-    values = (of.avg_jct_h, of.p99_jct_h, of.makespan_h, of.max_latency_ratio, of.max_ftf)
-    return " | ".join(f"{value:.3g}" for value in values)
+    return of.avg_jct_h, of.p99_jct_h, of.makespan_h, of.max_latency_ratio, of.max_ftf
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import pytest
 from bench.rivals import gavel, sia
 from bench.rivals.__main__ import main
 from bench.rivals.compare import compared
+from bench.rivals.late import later
 from hopsd.errors import InputError
 
 STEPS = "placement,local_bsz,step_time,sync_time\n"
@@ -64,6 +65,31 @@ def test_a_row_for_every_policy(folder: Path, capsys: pytest.CaptureFixture[str]
     with pytest.raises(SystemExit):
         main(["--sia", str(folder), "--trace", "large-1"])
     assert "there are small-1" in capsys.readouterr().err
+
+
+def test_the_same_jobs_a_little_later(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    policies = ["--policy", "hops+", "--policy", "sia"]
+    common = ["--sia", str(folder), "--trace", "small-1", *policies]
+    main([*common, "--late", "0", "--seed", "1", "--seed", "2"])
+    late = [line.split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
+    main(common)
+    once = [line.split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
+    assert [row[2] for row in late] == ["`hops+`", "`sia`", "`hops+` over `sia`"]
+    told = [[cell.removesuffix(" |") for cell in row] for row in late[:2]]
+    alone = [[cell.removesuffix(" |") for cell in row] for row in once]
+    assert told == [row[:3] + [f"{value} ± 0" for value in row[3:]] for row in alone]
+    main([*common, "--late", "600", "--seed", "1", "--seed", "2"])
+    assert [line.split(" | ") for line in capsys.readouterr().out.splitlines()[2:]] != late
+
+
+def test_later_jobs_are_as_many_and_in_order(folder: Path) -> None:
+    load = sia.workload(folder, sia.traces(folder)["small-1"], rigid=False)
+    drawn = later(load, 600.0, seed=1)
+    assert drawn == later(load, 600.0, seed=1) != later(load, 600.0, seed=2)
+    assert sorted(one.submit for one in drawn.jobs) == [one.submit for one in drawn.jobs]
+    before = {one.id: one.submit for one in load.jobs}
+    assert before.keys() == {one.id for one in drawn.jobs}
+    assert all(0.0 <= one.submit - before[one.id] <= 600.0 for one in drawn.jobs)
 
 
 SCHEDULER = """
