@@ -208,7 +208,7 @@ def _remaining_work(snapshot: Snapshot) -> dict[JobId, RemainingWork]:
     known = remembered(snapshot.nodes)
     found = {}
     for job in jobs:
-        about = _ways, job.reqs, job.rules
+        about = _ways, job.reqs, job.rules, job.sensitivity
         way = known.of(job, about, partial(_ways, job, pools))
         if way is not None:
             slowest, fastest, mean, scaling, ahead = way
