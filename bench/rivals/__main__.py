@@ -5,6 +5,7 @@
         [--late 60 [--seed 0 ...]]
     python -m bench.rivals --sia DIR --python PYTHON [--trace philly-1 ...] [--round 60 ...]
         [--rigid]
+    python -m bench.rivals --shockwave DIR --speeds FILE [--cluster v100|mixed] [as --sia DIR]
     python -m bench.rivals --gavel DIR --python PYTHON [--policy gavel-ftf ...] [--round 360 ...]
         [--reset 1920 ...] [--jobs 500] [--gpus 256] [--seed 0 ...] [--solver ECOS]
 
@@ -12,7 +13,9 @@
 completion time and makespan in hours, the largest latency ratio and the largest finish-time
 fairness; with ``--late``, their means over the seeds, for each of which every job is submitted up
 to so many seconds later, and the ratios of the first policy to the others. ``--gavel``: the
-authors' ``scheduler`` (github: stanford-futuredata/gavel). Both may be given.
+authors' ``scheduler`` (github: stanford-futuredata/gavel). Both may be given. ``--shockwave``: the
+authors' ``scheduler`` (github: uw-mad-dash/shockwave); ``--speeds``: Gavel's
+``simulation_throughputs.json``. Rounds are of 360 s there by default.
 
 With ``--python``, an interpreter with the authors' requirements (Gavel: numpy, cvxpy, psutil and
 the solver; Sia: autograd, cvxpy, cylp, numpy, pandas, rich and scipy), the same jobs are played
@@ -28,10 +31,10 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from bench.rivals import gavel, late, sia
+from bench.rivals import gavel, late, shockwave, sia
 from bench.rivals.compare import compared
 from hopsd.errors import HopsError
 from hopsd.model.plan import PlanSettings
@@ -48,6 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.rivals", description=__doc__)
     parser.add_argument("--sia", type=Path)
     parser.add_argument("--gavel", type=Path)
+    parser.add_argument("--shockwave", type=Path)
+    parser.add_argument("--speeds", type=Path)
+    parser.add_argument("--cluster", choices=shockwave.CLUSTERS, default="v100")
     parser.add_argument("--trace", action="append")
     parser.add_argument("--policy", action="append")
     parser.add_argument("--round", action="append", type=float)
@@ -63,8 +69,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--gpus", type=int, default=256)
     parser.add_argument("--seed", action="append", type=int)
     chosen = parser.parse_args(arguments)
-    if chosen.gavel is None and chosen.sia is None:
-        parser.error("one of --sia and --gavel is needed")
+    if chosen.gavel is None and chosen.sia is None and chosen.shockwave is None:
+        parser.error("one of --sia, --gavel and --shockwave is needed")
+    if chosen.shockwave is not None:
+        _on_shockwaves_traces(parser, chosen)
     if chosen.gavel is not None:
         _beside_gavel(parser, chosen)
     if chosen.sia is not None and chosen.python is not None:
@@ -74,11 +82,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _traces(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> dict[str, Path]:
-    """The traces that were asked for, by name."""
-    known = sia.traces(chosen.sia)
-    names = chosen.trace or ["philly-1", "saturn-1"]
+    """Those of Sia's traces that were asked for, by name."""
+    return _chosen(parser, sia.traces(chosen.sia), chosen.trace or ["philly-1", "saturn-1"])
+
+
+def _chosen(
+    parser: argparse.ArgumentParser, known: dict[str, Path], names: Sequence[str]
+) -> dict[str, Path]:
     if unknown := sorted(set(names) - known.keys()):
-        parser.error(f"{chosen.sia} has no trace {unknown[0]}; there are {', '.join(known)}")
+        parser.error(f"there is no trace {unknown[0]}; there are {', '.join(known)}")
     return {name: known[name] for name in names}
 
 
@@ -98,6 +110,29 @@ def _beside_sia(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> 
 
 
 def _on_sias_traces(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> None:
+    works = {
+        name: (sia.cluster(), sia.workload(chosen.sia, path, rigid=chosen.rigid))
+        for name, path in _traces(parser, chosen).items()
+    }
+    _print_figures(works, chosen, chosen.round or [60.0])
+
+
+def _on_shockwaves_traces(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> None:
+    if chosen.speeds is None:
+        parser.error("--shockwave needs --speeds, Gavel's simulation_throughputs.json")
+    known = shockwave.traces(chosen.shockwave)
+    kind, works = chosen.cluster, {}
+    for name, path in _chosen(parser, known, chosen.trace or sorted(known)).items():
+        load = shockwave.workload(chosen.speeds, path, kind, rigid=chosen.rigid)
+        works[f"{name}, {kind}"] = shockwave.cluster(path, kind), load
+    _print_figures(works, chosen, chosen.round or [360.0])
+
+
+def _print_figures(
+    works: Mapping[str, tuple[Cluster, Workload]],
+    chosen: argparse.Namespace,
+    rounds: Sequence[float],
+) -> None:
     print("| work | round, s | policy | mean, h | 99 %, h | end, h | largest LR | largest FTF |")
     print("|---|---:|---|---:|---:|---:|---:|---:|")
     plan = PlanSettings(
@@ -106,29 +141,28 @@ def _on_sias_traces(parser: argparse.ArgumentParser, chosen: argparse.Namespace)
         tail_weight=chosen.tail_weight,
         p99_weight=chosen.p99_weight,
     )
-    for name, path in _traces(parser, chosen).items():
-        load = sia.workload(chosen.sia, path, rigid=chosen.rigid)
-        for seconds in chosen.round or [60.0]:
+    for name, (cluster, load) in works.items():
+        for seconds in rounds:
             work = f"| {name}, {'rigid' if chosen.rigid else 'elastic'} | {seconds:.0f}"
             settings = SimulationSettings(
                 seconds, plan=plan, cluster=ClusterSettings(chosen.restart)
             )
-            for policy, row in _rows(chosen, load, settings):
+            for policy, row in _rows(chosen, cluster, load, settings):
                 print(f"{work} | {policy} | {row} |", flush=True)
 
 
 def _rows(
-    chosen: argparse.Namespace, load: Workload, settings: SimulationSettings
+    chosen: argparse.Namespace, cluster: Cluster, load: Workload, settings: SimulationSettings
 ) -> Iterator[tuple[str, str]]:
     policies = chosen.policy or ["hops+", "hops", "sia"]
     if chosen.late is None:
         for policy in policies:
-            row = " | ".join(f"{value:.3g}" for value in figures(policy, load, settings))
+            row = " | ".join(f"{value:.3g}" for value in figures(policy, cluster, load, settings))
             yield f"`{policy}`", row
         return
     loads = [late.later(load, chosen.late, seed) for seed in chosen.seed or range(5)]
     yield from late.rows(
-        {policy: [figures(policy, one, settings) for one in loads] for policy in policies}
+        {policy: [figures(policy, cluster, one, settings) for one in loads] for policy in policies}
     )
 
 
@@ -171,8 +205,10 @@ def _completion_hours(
     return [(ends[job.id] - job.submit) / 3600.0 for job in load.jobs]
 
 
-def figures(policy: str, load: Workload, settings: SimulationSettings) -> late.Figures:
-    of = play(policy, get(policy), sia.cluster(), load, settings).summary
+def figures(
+    policy: str, cluster: Cluster, load: Workload, settings: SimulationSettings
+) -> late.Figures:
+    of = play(policy, get(policy), cluster, load, settings).summary
     return of.avg_jct_h, of.p99_jct_h, of.makespan_h, of.max_latency_ratio, of.max_ftf
 
 
