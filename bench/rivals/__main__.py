@@ -83,14 +83,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _traces(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> dict[str, Path]:
     """Those of Sia's traces that were asked for, by name."""
-    return _chosen(parser, sia.traces(chosen.sia), chosen.trace or ["philly-1", "saturn-1"])
+    names = chosen.trace or ["philly-1", "saturn-1"]
+    return _chosen(parser, chosen.sia, sia.traces(chosen.sia), names)
 
 
 def _chosen(
-    parser: argparse.ArgumentParser, known: dict[str, Path], names: Sequence[str]
+    parser: argparse.ArgumentParser, folder: Path, known: dict[str, Path], names: Sequence[str]
 ) -> dict[str, Path]:
+    if not known:
+        parser.error(f"{folder} has no traces")
     if unknown := sorted(set(names) - known.keys()):
-        parser.error(f"there is no trace {unknown[0]}; there are {', '.join(known)}")
+        parser.error(f"{folder} has no trace {unknown[0]}; there are {', '.join(known)}")
     return {name: known[name] for name in names}
 
 
@@ -121,10 +124,14 @@ def _on_shockwaves_traces(parser: argparse.ArgumentParser, chosen: argparse.Name
     if chosen.speeds is None:
         parser.error("--shockwave needs --speeds, Gavel's simulation_throughputs.json")
     known = shockwave.traces(chosen.shockwave)
+    paths = _chosen(parser, chosen.shockwave, known, chosen.trace or sorted(known))
     kind, works = chosen.cluster, {}
-    for name, path in _chosen(parser, known, chosen.trace or sorted(known)).items():
-        load = shockwave.workload(chosen.speeds, path, kind, rigid=chosen.rigid)
-        works[f"{name}, {kind}"] = shockwave.cluster(path, kind), load
+    for name, path in paths.items():
+        try:
+            load = shockwave.workload(chosen.speeds, path, kind, rigid=chosen.rigid)
+            works[f"{name}, {kind}"] = shockwave.cluster(path, kind), load
+        except HopsError as error:
+            parser.error(str(error))
     _print_figures(works, chosen, chosen.round or [360.0])
 
 

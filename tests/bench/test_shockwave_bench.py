@@ -75,6 +75,19 @@ def test_a_row_for_every_policy(folder: Path, capsys: pytest.CaptureFixture[str]
     assert "needs --speeds" in capsys.readouterr().err
 
 
+def test_a_folder_without_traces_and_a_bad_trace_are_named(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    speeds = ["--speeds", str(folder / "speeds.json")]
+    with pytest.raises(SystemExit):
+        main(["--shockwave", str(folder / "traces"), *speeds])
+    assert f"{folder / 'traces'} has no traces" in capsys.readouterr().err
+    shockwave.traces(folder)["120_0.2_5"].write_text(line("LM (batch size 10)", 5, 1, 0) + "\n")
+    with pytest.raises(SystemExit):
+        main(["--shockwave", str(folder), *speeds])
+    assert "1 jobs; traces of 120" in capsys.readouterr().err
+
+
 def test_a_trace_of_another_size_and_a_model_that_was_not_measured_are_named(folder: Path) -> None:
     trace = shockwave.traces(folder)["120_0.2_5"]
     trace.write_text(line("LM (batch size 10)", 5, 8, 0) + "\n")

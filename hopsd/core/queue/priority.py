@@ -25,19 +25,21 @@ _NEARLY_DONE = 1e-3
 
 def age_seconds(job: Job, nodes: Sequence[Node]) -> float:
     """A job's expected run time without waiting: given, by eq. 9, or the time limit."""
-    return _age(job, _alone(nodes))
+    return _age(job, _Alone(nodes))
 
 
 def ages(jobs: Sequence[Job], nodes: Sequence[Node]) -> dict[JobId, float]:
     """`age_seconds` of several jobs."""
-    alone = _alone(nodes)
+    alone = _Alone(nodes)
     return {job.id: _age(job, alone) for job in jobs}
 
 
 class _Alone:
-    """Speed of one GPU in each pool that a job could run on; computed once per set of tables."""
+    """Speed of one GPU in each pool that a job could run on; computed once per set of tables, as a
+    plan asks for its jobs' ages several times.
+    """
 
-    def __init__(self, nodes: Sequence[Node], sigma: float) -> None:
+    def __init__(self, nodes: Sequence[Node], sigma: float = DEFAULT_SIGMA) -> None:
         pools = pools_of(nodes)
         self.gpus = sum(pool.gpus for pool in pools.values())
         self._sigma, self._remembered = sigma, remembered(nodes)
@@ -51,11 +53,6 @@ class _Alone:
     def _speeds(self, job: Job) -> list[tuple[int, float]]:
         able = self._able.pools(job)
         return [(pool.gpus, single_gpu(job, pool.gpu_type)) for pool in able]
-
-
-def _alone(nodes: Sequence[Node], sigma: float = DEFAULT_SIGMA) -> _Alone:
-    """A plan asks for its jobs' ages several times, under up to three values of sigma."""
-    return _Alone(nodes, sigma)
 
 
 @lru_cache(maxsize=4096)
@@ -213,7 +210,7 @@ def priorities(
 
     ``present``: jobs that share the cluster (N of finish-time fairness), default: ``jobs``.
     """
-    alone = _alone(nodes, settings.sigma)
+    alone = _Alone(nodes, settings.sigma)
     situation = _Situation(now, alone, len(jobs) if present is None else present)
     formula = _FORMULAS[settings.priority]
     return {
@@ -247,7 +244,7 @@ def boosts(snapshot: Snapshot, order: Sequence[Job], settings: PlanSettings) -> 
     """The overdue jobs of ``order``, where a factor comes before the time waited."""
     if settings.priority not in _FIRST:
         return {}
-    alone = _alone(snapshot.nodes, settings.sigma)
+    alone = _Alone(snapshot.nodes, settings.sigma)
     expected = {job.id: _age(job, alone) for job in snapshot.jobs}
     return overdue(snapshot, order, expected, settings)
 
