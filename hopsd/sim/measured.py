@@ -19,14 +19,29 @@ from hopsd.sim.presets import MIX_512, Kind, Tables, generate
 
 APART = "_unconsolidated"
 JOBS, RATE_PER_HOUR = 200, 40.0
-_KEY = re.compile(r"\('(?P<model>.+?)(?: \(batch size (?P<batch>\d+)\))?', (?P<gpus>\d+)\)")
+_KEY = re.compile(r"\('(?P<model>.+)', (?P<gpus>\d+)\)")
+_MODEL = re.compile(r"(?P<name>.+?)(?: \(batch size (?P<batch>\d+)\))?")
 
 
 def tables_of(document: str) -> tuple[Tables, dict[WorkloadName, int]]:
+    """:func:`all_tables_of` models measured on several GPUs: how others scale is unknown.
+
+    Raises:
+        FormatError: not Gavel's table.
+    """
+    tables, batches = all_tables_of(document)
+    scaling = {
+        name: by_type
+        for name, by_type in tables.items()
+        if any(len(table.aggregated) > 1 for table in by_type.values())
+    }
+    return scaling, {name: batches[name] for name in scaling}
+
+
+def all_tables_of(document: str) -> tuple[Tables, dict[WorkloadName, int]]:
     """Throughput tables and batch sizes by workload, such as ``ResNet-50-64``.
 
-    A model without a batch size counts steps instead of samples. Models measured only on one GPU
-    are left out: how they scale is unknown.
+    A model without a batch size counts steps instead of samples.
 
     Raises:
         FormatError: not Gavel's table.
@@ -43,12 +58,11 @@ def tables_of(document: str) -> tuple[Tables, dict[WorkloadName, int]]:
                 batches[name] = batch
                 table = rates.setdefault(name, {}).setdefault(gpu_type, {})
                 table.setdefault(kind, {})[gpus] = steps * batch / gpus
-    scaling = {
+    tables = {
         name: {t: _table(measured) for t, measured in by_type.items() if "together" in measured}
         for name, by_type in rates.items()
-        if any(len(measured.get("together", {})) > 1 for measured in by_type.values())
     }
-    return scaling, {name: batches[name] for name in scaling}
+    return tables, batches
 
 
 def measured_workload(
@@ -77,9 +91,17 @@ def _read_key(key: str, within: Item) -> tuple[WorkloadName, int, int]:
     found = _KEY.fullmatch(key)
     if found is None:
         raise FormatError(f"{within.path}: {key!r} is no key such as \"('LM (batch size 5)', 2)\"")
+    return *named(found["model"]), int(found["gpus"])
+
+
+def named(model: str) -> tuple[WorkloadName, int]:
+    """The workload and the batch size of a model as Gavel names it, ``LM (batch size 5)``."""
+    found = _MODEL.fullmatch(model)
+    if found is None:
+        raise FormatError(f"{model!r} names no model")
     batch = int(found["batch"] or 1)
-    name = found["model"].replace(" ", "_") + (f"-{batch}" if found["batch"] else "")
-    return WorkloadName(name), batch, int(found["gpus"])
+    name = found["name"].replace(" ", "_") + (f"-{batch}" if found["batch"] else "")
+    return WorkloadName(name), batch
 
 
 def _alone(entry: Item) -> float:
