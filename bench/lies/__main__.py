@@ -1,11 +1,13 @@
 """What a user gains who lies about samples or speeds, and what that costs the others.
 
     python -m bench.lies [--jobs 25] [--seeds 3] [--priority latency_ratio] [--write]
+    python -m bench.lies --sia DIR --policy hops+ [--p99-weight 1.5]
 
 One user in ten lies about all jobs; the same workload with the truth told is the measure. Speeds
 are faked as the estimator would believe them: held to what is plausible. What comes by chance is
 measured by the truth told twice, with submissions a little later the second time. ``--write`` puts
-the tables into docs/lies.md.
+the tables into docs/lies.md. ``--sia``: Sia's traces philly 1, 2 and so on, rigid, in place of the
+paper's jobs; the ``sia-simulator`` folder of its authors (github: siasosp23/artifacts).
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import click
 import numpy as np
 from scipy import stats
 
+from bench.rivals import sia
 from hopsd.core.speed.plausible import plausible_tables
 from hopsd.model.ids import GpuType, JobId, WorkloadName
 from hopsd.model.job import ThroughputTable
@@ -49,7 +52,11 @@ class Scene:
     @classmethod
     def draw(cls, seed: int, jobs: int) -> Scene:
         made = preset("paper-64")
-        workload = made.workload(seed, jobs=jobs)
+        return cls.of(made.cluster(), made.workload(seed, jobs=jobs))
+
+    @classmethod
+    def of(cls, cluster: Cluster, workload: Workload) -> Scene:
+        """With every ``SHARE``-th job the liar's."""
         liars = frozenset(j.id for n, j in enumerate(workload.jobs) if n % SHARE == SHARE // 2)
         own = {name: WorkloadName(f"{name}.own") for name in workload.throughput}
         truth = replace(
@@ -62,7 +69,7 @@ class Scene:
                 replace(j, workload=own[j.workload]) if j.id in liars else j for j in workload.jobs
             ),
         )
-        return cls(made.cluster(), truth, liars)
+        return cls(cluster, truth, liars)
 
     def samples(self, factor: float) -> Workload:
         """The liar claims ``factor`` times the samples."""
@@ -103,6 +110,13 @@ class Scene:
         mine = [seconds for job, seconds in jct.items() if job in self.liars]
         others = [seconds for job, seconds in jct.items() if job not in self.liars]
         return float(np.mean(mine)), float(np.mean(others))
+
+
+def _of_trace(folder: Path, name: str) -> Scene:
+    traces = sia.traces(folder)
+    if name not in traces:
+        raise click.UsageError(f"{folder}: no trace {name}, only {', '.join(traces) or 'none'}")
+    return Scene.of(sia.cluster(), sia.workload(folder, traces[name], rigid=True))
 
 
 def _faked(tables: Tables, factor: float) -> Tables:
@@ -171,15 +185,36 @@ def section(title: str, rows: list[str]) -> str:
 @click.command()
 @click.option("--jobs", default=25, show_default=True)
 @click.option("--seeds", default=3, show_default=True, help="Draws of the workload.")
+@click.option("--policy", default="hops", show_default=True)
 @click.option("--priority", default="latency_ratio", show_default=True)
+@click.option("--p99-weight", default=PlanSettings().p99_weight, show_default=True)
+@click.option("--sia", "folder", type=Path, help="Play Sia's traces in place of draws.")
 @click.option("--write", is_flag=True, help=f"Put the tables into {PAGE}.")
-def main(jobs: int, seeds: int, priority: str, write: bool) -> None:
+def main(
+    jobs: int,
+    seeds: int,
+    policy: str,
+    priority: str,
+    p99_weight: float,
+    folder: Path | None,
+    write: bool,
+) -> None:
     """Play every lie and print what it brings."""
+    if write and (folder is not None or policy != "hops"):
+        raise click.UsageError("--write: the page has the draws under hops")
     plan = PlanSettings(
-        effort=0, time_limit_seconds=PLAN_SECONDS_MAX, priority=PriorityName(priority)
+        effort=0,
+        time_limit_seconds=PLAN_SECONDS_MAX,
+        policy=policy,
+        priority=PriorityName(priority),
+        p99_weight=p99_weight,
     )
     settings = SimulationSettings(plan=plan)
-    scenes = [Scene.draw(seed, jobs) for seed in range(seeds)]
+    scenes = (
+        [Scene.draw(seed, jobs) for seed in range(seeds)]
+        if folder is None
+        else [_of_trace(folder, f"philly-{seed + 1}") for seed in range(seeds)]
+    )
     honest = [scene.completion(scene.truth, settings) for scene in scenes]
     print("honest, hours:", [(round(a / 3600, 2), round(b / 3600, 2)) for a, b in honest])
     tables = {

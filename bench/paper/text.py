@@ -71,7 +71,8 @@ FINDINGS = """
   hops.
 
 `hops+` ends jobs 13 % earlier than hops on the 512 GPUs and 7 % on the 64. It is first in every
-column of both tables but two: on 512 GPUs `sia-hops` ends 1 % earlier, and `las` is 3 % fairer.
+column of both tables; on 512 GPUs the makespan of `sia-hops` and the fairness of `las` are within
+3 % of it.
 """
 
 CLOSING = """

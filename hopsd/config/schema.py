@@ -246,8 +246,8 @@ class PlanConfig:
     )
     p99_weight: float = option(
         _PLAN.p99_weight,
-        "hops+: weight of the jobs whose completion times will be the longest. Higher values"
-        " shorten the 99th percentile of rigid jobs and lengthen the mean.",
+        "hops+: weight of the jobs whose completion times will be the longest, divided by their"
+        " GPU counts. Higher values shorten the 99th percentile and lengthen the mean.",
         minimum=0,
         maximum=10,
     )

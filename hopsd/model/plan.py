@@ -69,7 +69,7 @@ class PlanSettings:
     patience_seconds: float = 3600.0
     overdue_ratio: float = 10.0
     tail_weight: float = 0.4
-    p99_weight: float = 0.0
+    p99_weight: float = 1.5
 
 
 @dataclass(frozen=True, slots=True)

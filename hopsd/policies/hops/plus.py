@@ -3,7 +3,7 @@
     max  sum_ij W_i U_ij X_ij                                  (servers, limits as in eq. 12, 13)
 
     U_ij = (u_ij / u_i)^0.65              u_ij = v_ij h_ij / (h_ij + c_ij)
-    W_i  = B_i (s_i^a_i + l e_i k_i^3 + m o_i^3) z_i
+    W_i  = B_i (s_i^a_i + l e_i k_i^3 + m f_i o_i^6) z_i
     B_i  = 1 + d_i ((wait_i / age_i)^2 + 3 max(0, rho_i - 1)^2)
     s_i  = mean over all jobs j of min(1, w_j / w_i)^8        w_i: GPU time left
     a_i  = max(0.3, p_i^3)                p_i: n times the GPUs make it n^p_i times as fast
@@ -20,9 +20,9 @@ all GPUs to one after the other. ``k_i`` is the shortest time in which its rest 
 time in which the cluster can do everybody's, ``e_i`` is 2 for an elastic job and 1 for others where
 GPU types differ in speed, 1 and 0.15 where all GPUs are alike, and ``l`` the setting
 ``tail_weight``. ``o_i`` is the least completion time that the job can still have over the largest
-of these of all jobs, and ``m`` the setting ``p99_weight``, 0 by default. ``z_i`` is
-``1 + c_i / h_i`` on one GPU of the mean type while the job runs, since it has to restart if it is
-stopped, and 1 while it waits.
+of these of all jobs, ``f_i`` one over its largest GPU count, times 0.2 where all GPUs are alike,
+and ``m`` the setting ``p99_weight``. ``z_i`` is ``1 + c_i / h_i`` on one GPU of the mean type while
+the job runs, since it has to restart if it is stopped, and 1 while it waits.
 docs/policies.md has each term's reason.
 """
 
@@ -91,7 +91,13 @@ have waited for several times their run time, and ranked by that, they wait long
 """
 
 LAST = 3.0
-"""How sharply the job that will end last, or take longest from its arrival, differs from others."""
+"""How sharply the job that will end last differs from others."""
+
+LONGEST = 6.0
+"""How sharply the job that will take longest from its arrival differs from others."""
+
+LONGEST_ALIKE = 0.2
+"""f of a job of one GPU where GPUs are all alike: a long queue there costs the mean most."""
 
 TAIL_ELASTIC = 1.0, 2.0
 """e of elastic jobs where GPUs are all alike, and where types differ: there, they seldom get the
@@ -279,7 +285,9 @@ def _weights(
     share = np.where(elastic, _shares(work) ** sharp, _grouped(jobs, work, size))
     # Not since its submission: a hold is no unfairness of the plan's.
     ends = np.array([job.wait_seconds + job.run_seconds for job in jobs]) + shortest
-    longest = (ends / ends.max()) ** LAST
+    most = np.array([max(job.reqs) for job in jobs])
+    costs = (LONGEST_ALIKE + (1.0 - LONGEST_ALIKE) * unlike) / most
+    longest = costs * (ends / ends.max()) ** LONGEST
     urgency = share + settings.tail_weight * last + settings.p99_weight * longest
     restart = np.array([job.restart_seconds if job.running else 0.0 for job in jobs])
     unit = np.array([outlook.unit for outlook in own])

@@ -127,12 +127,6 @@ def weight(one: Job, snapshot: Snapshot, p99_weight: float) -> float:
         )
         return age * (1.0 - other.samples_done / 5000.0) * mean
 
-    def shortest(other: Job) -> float:
-        return (5000.0 - other.samples_done) / fastest(other)
-
-    def soonest(other: Job) -> float:
-        return other.wait_seconds + other.run_seconds + shortest(other)
-
     jobs = snapshot.jobs
     two = [shortest(other) for other in jobs if min(other.reqs) == 2]
     at_once = 2  # a0 and b0
@@ -152,9 +146,23 @@ def weight(one: Job, snapshot: Snapshot, p99_weight: float) -> float:
     alike, differ = (1.0, 2.0) if elastic else (0.15, 1.0)
     tail = alike + (differ - alike) * unlike(one)
     urgency = share + 0.4 * tail * (shortest(one) / drained) ** 3
-    urgency += p99_weight * (soonest(one) / max(map(soonest, jobs))) ** 3
+    urgency += p99_weight * longest(one, jobs)
     stopped = unit(one) / lasting(one, unit(one), one.restart_seconds if one.running else 0.0)
     return (1.0 + (1.0 - 0.9 * by_work) * behind) * urgency * stopped
+
+
+def shortest(one: Job) -> float:
+    return (5000.0 - one.samples_done) / fastest(one)
+
+
+def longest(one: Job, jobs: Sequence[Job]) -> float:
+    """f o^6."""
+
+    def soonest(other: Job) -> float:
+        return other.wait_seconds + other.run_seconds + shortest(other)
+
+    least = (0.2 + 0.8 * unlike(one)) / max(one.reqs)
+    return least * (soonest(one) / max(map(soonest, jobs))) ** 6
 
 
 def unlike(one: Job) -> float:
@@ -293,7 +301,7 @@ def test_a_job_that_may_not_be_stopped_keeps_its_gpus(snapshot: Snapshot) -> Non
 @given(snapshot=small(), p99_weight=st.sampled_from((0.0, 2.0)))
 def test_a_job_that_is_so_far_behind_runs(snapshot: Snapshot, p99_weight: float) -> None:
     """The bound of docs/policies.md, with l = 0.4:
-    r^2 + 3 p^2 > (5.76 + 3.2 m) g n (F / b)^0.65 (1 + R^2 + 3 P^2) / d.
+    r^2 + 3 p^2 > (5.76 + 3.2 m) g (F / b)^0.65 (1 + R^2 + 3 P^2) / (d (1 / n + m f o^6)).
     """
     job = replace(snapshot.jobs[0], running=Allocation.of({}))
     others, n = snapshot.jobs[1:], len(snapshot.jobs)
@@ -303,17 +311,18 @@ def test_a_job_that_is_so_far_behind_runs(snapshot: Snapshot, p99_weight: float)
     ways = [k * job.throughput[t].aggregated[k] for t in (A, B) for k in job.reqs]
     least = min(1.0, min(ways) / unit(job))
     bound = 5.76 + 3.2 * p99_weight
-    bound *= min(job.reqs) * n * (most / least) ** 0.65 * (1 + late**2 + 3 * unfair**2)
+    bound *= min(job.reqs) * (most / least) ** 0.65 * (1 + late**2 + 3 * unfair**2)
     bound /= 1.0 - 0.9 * ranked_by_work_alone(job, snapshot.jobs)
 
-    def behind(waited: float) -> float:
+    def enough(waited: float) -> bool:
         one = replace(job, wait_seconds=waited)
-        return latency_ratio(one) ** 2 + 3.0 * max(0.0, rho(one, n) - 1.0) ** 2
+        behind = latency_ratio(one) ** 2 + 3.0 * max(0.0, rho(one, n) - 1.0) ** 2
+        return behind * (1 / n + p99_weight * longest(one, (one, *others))) > bound
 
-    low, high = 0.0, math.sqrt(bound) / latency_ratio(replace(job, wait_seconds=1.0))
+    low, high = 0.0, math.sqrt(bound * n) / latency_ratio(replace(job, wait_seconds=1.0))
     while high - low > 1e-4 * high:
         middle = (low + high) / 2.0
-        low, high = (low, middle) if behind(middle) > bound else (middle, high)
+        low, high = (low, middle) if enough(middle) else (middle, high)
     job = replace(job, wait_seconds=1.001 * high)
     held = {name for one in others for name in one.running.nodes}
     nodes = tuple(replace(node, idle=node.gpus - (node.name in held)) for node in snapshot.nodes)
@@ -322,7 +331,8 @@ def test_a_job_that_is_so_far_behind_runs(snapshot: Snapshot, p99_weight: float)
     assert job.id in get("hops+")(asked, settings_).placements
 
 
-def test_on_one_gpu_the_bound_is_nearly_reached() -> None:
+@pytest.mark.parametrize("p99_weight", [0.0, 1.5])
+def test_on_one_gpu_the_bound_is_nearly_reached(p99_weight: float) -> None:
     """A long job behind 49 that are nearly as long, and 50 short ones that have just come."""
     n = 100
 
@@ -338,11 +348,13 @@ def test_on_one_gpu_the_bound_is_nearly_reached() -> None:
         late = one(0, 10_000.0, ratio * 10_000.0)
         nodes = (Node(NodeName("a0"), A, 1, 1),)
         asked = Snapshot(1e6, RoundInfo(True, 360.0), nodes, (late, *others))
-        return late.id in get("hops+")(asked, PlanSettings(gap=0.0)).placements
+        settings_ = PlanSettings(gap=0.0, p99_weight=p99_weight)
+        return late.id in get("hops+")(asked, settings_).placements
 
-    d = 0.1  # on GPUs that are all alike, with rigid jobs only
-    assert runs(1.001 * math.sqrt(1.4 * n / d))
-    assert not runs(math.sqrt(0.9 * n / d))
+    # On GPUs that are all alike, with rigid jobs only, d is 0.1 and f 0.2.
+    least, d = 1 / n + 0.2 * p99_weight, 0.1
+    assert runs(1.001 * math.sqrt(1.4 / least / d))
+    assert not runs(math.sqrt((0.9 / least - 1.0) / d))
 
 
 @pytest.mark.parametrize("rules", [Rules(exclusive=True), Rules(memory_mb_per_node=6400.0)])
@@ -385,10 +397,12 @@ def test_for_a_whole_server_a_job_waits_until_it_is_worth_all_jobs_there(rules: 
 
 
 def played(
-    policy: str, result_of: tuple[object, ...], round_seconds: float, tail_weight: float = 0.4
+    policy: str,
+    result_of: tuple[object, ...],
+    round_seconds: float,
+    plan: PlanSettings = PlanSettings(),  # noqa: B008 (frozen)
 ) -> Result:
     where, load = result_of
-    plan = PlanSettings(tail_weight=tail_weight)
     settings_ = SimulationSettings(round_seconds, plan=plan, cluster=ClusterSettings(30.0))
     return play(policy, get(policy), where, load, settings_)  # type: ignore[arg-type]
 
@@ -421,23 +435,33 @@ def test_tail_weight_decides_between_the_last_and_the_shortest() -> None:
 
 
 def test_p99_weight_decides_between_the_longest_to_complete_and_the_shortest() -> None:
-    """For one GPU: a job of an hour that has just come, and one that ran for 10 hours of 12."""
-    jobs = [
-        Job(
-            JobId(name), UserName("u"), submit=0.0, wait_seconds=0.0, reqs=(1,),
-            throughput={A: ThroughputTable({1: 1.0})}, samples=samples, samples_done=done,
-            run_seconds=done,
-        )
-        for name, samples, done in (("short", 3_600.0, 0.0), ("long", 43_200.0, 36_000.0))
-    ]  # fmt: skip
-    asked = Snapshot(0.0, RoundInfo(True, 60.0), (Node(NodeName("n0"), A, 1, 1),), tuple(jobs))
-    for weight, chosen in ((0.0, "short"), (1.0, "long")):
+    """For one or eight GPUs: a job of an hour that has just come, and one that ran for 10 of 12.
+
+    The more GPUs the long one needs, the less its age counts.
+    """
+    for gpus, weight, chosen in (
+        *((1, 0.0, "short"), (1, 5.0, "long")),
+        *((8, 5.0, "short"), (8, 10.0, "short")),
+    ):
+        jobs = [
+            Job(
+                JobId(name), UserName("u"), submit=0.0, wait_seconds=0.0, reqs=(gpus,),
+                throughput={A: ThroughputTable({gpus: 1.0 / gpus})}, samples=samples,
+                samples_done=done, run_seconds=done,
+            )
+            for name, samples, done in (("short", 3_600.0, 0.0), ("long", 43_200.0, 36_000.0))
+        ]  # fmt: skip
+        node = Node(NodeName("n0"), A, gpus, gpus)
+        asked = Snapshot(0.0, RoundInfo(True, 60.0), (node,), tuple(jobs))
         plan = get("hops+")(asked, PlanSettings(tail_weight=0.0, p99_weight=weight))
         assert set(plan.placements) == {JobId(chosen)}
 
 
-@pytest.mark.parametrize(("tail_weight", "within"), [(0.4 / 0.15, 0.3), (0.4, 0.4)])
-def test_of_jobs_that_end_last_the_longest_starts_first(tail_weight: float, within: float) -> None:
+@pytest.mark.parametrize(
+    ("plan", "within"),
+    [(PlanSettings(tail_weight=0.4 / 0.15, p99_weight=0.0), 0.3), (PlanSettings(), 0.4)],
+)
+def test_of_jobs_that_end_last_the_longest_starts_first(plan: PlanSettings, within: float) -> None:
     """On two GPUs, jobs of 1 to 4 h: after the two short ones either may start, for the same mean.
 
     In order of length they end after 1, 2, 4 and 6 h, with the longest first after 1, 2, 5 and 5.
@@ -448,7 +472,7 @@ def test_of_jobs_that_end_last_the_longest_starts_first(tail_weight: float, with
         cluster(a0=2),
         workload([job(hours, 3600.0 * hours, 1) for hours in (1, 2, 3, 4)], a=1.0),
     )
-    outcomes = played("hops+", case, 360.0, tail_weight).outcomes
+    outcomes = played("hops+", case, 360.0, plan).outcomes
     ends = {o.id: (o.end or 0.0) / 3600.0 for o in outcomes}
     assert ends == pytest.approx({"1": 1.0, "2": 2.0, "3": 5.0, "4": 5.0}, abs=within)
 
