@@ -400,10 +400,12 @@ def played(
     policy: str,
     result_of: tuple[object, ...],
     round_seconds: float,
-    plan: PlanSettings = PlanSettings(),  # noqa: B008 (frozen)
+    plan: PlanSettings | None = None,
 ) -> Result:
     where, load = result_of
-    settings_ = SimulationSettings(round_seconds, plan=plan, cluster=ClusterSettings(30.0))
+    settings_ = SimulationSettings(
+        round_seconds, plan=plan or PlanSettings(), cluster=ClusterSettings(30.0)
+    )
     return play(policy, get(policy), where, load, settings_)  # type: ignore[arg-type]
 
 
