@@ -1,7 +1,7 @@
 """Rivals' own work under our policies, and the same work through the authors' simulators.
 
     python -m bench.rivals --sia DIR [--trace philly-1 ...] [--policy hops+ ...]
-        [--round 60 ...] [--restart 30] [--rigid] [--tail-weight 0.4] [--p99-weight 0]
+        [--round 60 ...] [--restart 30] [--rigid] [--tail-weight 0.4] [--p99-weight 1.5]
         [--late 60 [--seed 0 ...]]
     python -m bench.rivals --sia DIR --python PYTHON [--trace philly-1 ...] [--round 60 ...]
         [--rigid]

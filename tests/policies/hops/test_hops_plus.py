@@ -442,8 +442,10 @@ def test_p99_weight_decides_between_the_longest_to_complete_and_the_shortest() -
     The more GPUs the long one needs, the less its age counts.
     """
     for gpus, weight, chosen in (
-        *((1, 0.0, "short"), (1, 5.0, "long")),
-        *((8, 5.0, "short"), (8, 10.0, "short")),
+        (1, 0.0, "short"),
+        (1, 5.0, "long"),
+        (8, 5.0, "short"),
+        (8, 10.0, "short"),
     ):
         jobs = [
             Job(
