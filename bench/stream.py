@@ -1,0 +1,105 @@
+"""`python -m bench.stream`: a long job among a stream of short ones, against every schedule.
+
+One GPU. A job of several rounds comes first, then one job of a round at each round's start, until
+so many have come. Nothing is idle and nothing to spare, so each round given to the long job makes
+all short ones that come later wait for a round: how soon it ends is traded against the mean. All
+schedules in whole rounds are enumerated; restarts cost nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
+from hopsd.model.job import ThroughputTable
+from hopsd.model.plan import PlanSettings
+from hopsd.model.scenario import Cluster, Server, Workload, WorkloadJob
+from hopsd.policies.registry import get
+from hopsd.sim.cluster import ClusterSettings
+from hopsd.sim.engine import PLAN_SECONDS_MAX, Simulation, SimulationSettings
+
+ROUND = 360.0
+GPU, NET, LONG = GpuType("a"), WorkloadName("net"), JobId("0")
+WEIGHTS = (0.0, 0.5, 1.5, 3.0, 10.0)
+POLICIES = ("srtf", "sia", "hops", "themis", "gavel-ftf", "fifo")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Rounds from submission to the end: of the ``long`` job, and the ``mean`` of all."""
+
+    long: float
+    mean: float
+
+
+def schedules(long: int, short: int) -> Iterator[Outcome]:
+    """What comes of each schedule that is never idle; short jobs run in the order they came."""
+    for given in combinations(range(1, long + short), long - 1):  # round 0 has the long job alone
+        rounds, ended, came = {0, *given}, 0, 0
+        for at in range(1, long + short):
+            if at not in rounds:
+                came += 1
+                if came > at:
+                    break
+                ended += at + 1 - came
+        else:
+            yield Outcome(last := max(rounds) + 1, (last + ended) / (1 + short))
+
+
+def simulated(long: int, short: int, settings: PlanSettings) -> Outcome:
+    """What comes of the policy of ``settings``."""
+    lengths = [(0, long)] + [(at, 1) for at in range(1, short + 1)]
+    jobs = tuple(
+        WorkloadJob(JobId(str(name)), UserName("u"), at * ROUND, NET, rounds * ROUND, (1,))
+        for name, (at, rounds) in enumerate(lengths)
+    )
+    run = Simulation(
+        Cluster((Server(NodeName("a1"), GPU, 1),)),
+        Workload({NET: {GPU: ThroughputTable({1: 1.0}, {})}}, jobs),
+        get(settings.policy),
+        SimulationSettings(ROUND, plan=settings, cluster=ClusterSettings(0.0)),
+    ).run()
+    ends = {change.job: change.time for change in run.changes if not change.placement}
+    took = {job.id: (ends[job.id] - job.submit) / ROUND for job in jobs}
+    return Outcome(took[LONG], sum(took.values()) / len(took))
+
+
+def least_mean(found: Sequence[Outcome], long: float) -> float:
+    """The least mean of the schedules that end the long job no later."""
+    return min(outcome.mean for outcome in found if outcome.long <= long + 1e-6)
+
+
+def main() -> None:
+    options = _options()
+    long, short = options.long, options.short
+    found = list(schedules(long, short))
+    print(f"{len(found)} schedules; the least mean of all: {least_mean(found, long + short):.2f}")
+    print("| policy | long job ends after | latency ratio | mean | over the least mean for that |")
+    print("|---|---:|---:|---:|---:|")
+    base = PlanSettings(effort=0, time_limit_seconds=PLAN_SECONDS_MAX)
+    played = {
+        f"`hops+`, `p99_weight` {weight:g}": replace(base, policy="hops+", p99_weight=weight)
+        for weight in WEIGHTS
+    } | {f"`{policy}`": replace(base, policy=policy) for policy in POLICIES}
+    for name, settings in played.items():
+        came = simulated(long, short, settings)
+        over = came.mean / least_mean(found, came.long)
+        ratio = (came.long - long) / long
+        print(f"| {name} | {came.long:.0f} | {ratio:.1f} | {came.mean:.2f} | {over:.2f} |")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.stream")
+    parser.add_argument("--long", type=int, default=4, help="rounds of the long job")
+    parser.add_argument("--short", type=int, default=40, help="short jobs, of a round each")
+    options = parser.parse_args()
+    if options.long < 1 or options.short < 1:
+        parser.error("--long and --short: numbers from 1")
+    return options
+
+
+if __name__ == "__main__":
+    main()
