@@ -21,6 +21,7 @@ import numpy as np
 from scipy import stats
 
 from bench.rivals import sia
+from bench.rivals.late import later
 from hopsd.core.speed.plausible import plausible_tables
 from hopsd.model.ids import GpuType, JobId, WorkloadName
 from hopsd.model.job import ThroughputTable
@@ -89,15 +90,6 @@ class Scene:
         }
         return replace(self.truth, throughput=tables)
 
-    def delayed(self, seed: int, most: float) -> Scene:
-        """The same jobs, each submitted up to ``most`` seconds later."""
-        delays = np.random.default_rng(seed).uniform(0.0, most, len(self.truth.jobs))
-        jobs = tuple(
-            replace(job, submit=job.submit + float(delay))
-            for job, delay in zip(self.truth.jobs, delays, strict=True)
-        )
-        return replace(self, truth=replace(self.truth, jobs=jobs))
-
     def completion(self, told: Workload, settings: SimulationSettings) -> tuple[float, float]:
         """Mean seconds from submission to the end: of the liar's jobs, of the others."""
         run = Simulation(
@@ -148,8 +140,11 @@ def chance(scenes: list[Scene], honest: Means, settings: SimulationSettings) -> 
     """The same where nobody lies, and submissions are up to so many seconds late."""
     rows = []
     for most in DELAYS:
-        later = [scene.delayed(seed, most) for seed, scene in enumerate(scenes)]
-        rows.append(compared(f"{most:g}", honest, [s.completion(s.truth, settings) for s in later]))
+        told = [later(scene.truth, most, seed) for seed, scene in enumerate(scenes)]
+        late = [
+            replace(s, truth=t).completion(t, settings) for s, t in zip(scenes, told, strict=True)
+        ]
+        rows.append(compared(f"{most:g}", honest, late))
     return rows
 
 

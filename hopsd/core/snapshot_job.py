@@ -13,7 +13,7 @@ from hopsd.core.placement.pools import Able, Pools, pools_of
 from hopsd.core.placement.shortages import Shortages
 from hopsd.core.queue.history import eligible
 from hopsd.core.queue.priority import mean_count
-from hopsd.core.queue.run_time import Asked, Expectation, RunTimes, by_loops
+from hopsd.core.queue.run_time import Asked, Expectation, RunTimes, beyond_declared, by_loops
 from hopsd.core.snapshot_settings import SnapshotSettings
 from hopsd.core.speed.estimator import Estimate, Estimator
 from hopsd.core.submission.comment import Comment
@@ -112,7 +112,8 @@ def snapshot_job(of: Sources, context: Context) -> SnapshotJob:
     switches = switches_note(of.read, context.reading.nodes, of.record.wait_seconds)
     types = context.types.of(of.read)
     mingled = "" if of.record.communication_timed is not False else MINGLED_NOTE
-    notes = [left_out, _fewer_cores(of.read, rules), types, switches, unsaved, mingled]
+    cores, longer = _fewer_cores(of.read, rules), _longer_than_declared(of)
+    notes = [left_out, cores, longer, types, switches, unsaved, mingled]
     if left_out:
         of = replace(of, comment=replace(of.comment, reqs=reqs))
     expected = _expected(of, context)
@@ -206,6 +207,17 @@ def _fewer_cores(job: JobReading, rules: Rules) -> str:
     )
 
 
+def _longer_than_declared(of: Sources) -> str:
+    """A note about samples= that were too few."""
+    declared, done = of.comment.samples, of.record.samples_done
+    if declared is None or done <= declared:
+        return ""
+    return (
+        f"it has trained {done:,.0f} samples, more than its samples={declared:g}: it is expected"
+        f" to train {beyond_declared(declared, done):,.0f} in all"
+    )
+
+
 def _running(read: JobReading, context: Context) -> Allocation:
     """What the job holds of the schedulable nodes."""
     if context.up.issuperset(read.allocation.nodes):
@@ -214,9 +226,12 @@ def _running(read: JobReading, context: Context) -> Allocation:
 
 
 def _samples(of: Sources, expected: Expectation | None) -> float | None:
-    """The declared samples, or those done if that is more; else those expected, if any are."""
-    if of.comment.samples is not None:
-        return max(of.comment.samples, of.record.samples_done)
+    """The declared samples, or what is expected of a job that has done more; else those expected,
+    if any are.
+    """
+    declared, done = of.comment.samples, of.record.samples_done
+    if declared is not None:
+        return declared if done <= declared else beyond_declared(declared, done)
     return expected.samples if expected is not None else None
 
 

@@ -355,14 +355,23 @@ def test_a_plan_taken_up_gives_nothing_to_another_job_of_the_same_number() -> No
     assert port.placements() == {}
 
 
-@pytest.mark.parametrize(("done", "counts"), [(10.0, 1000.0), (5000.0, 5000.0)])
-def test_a_job_has_no_fewer_samples_than_it_has_done(done: float, counts: float) -> None:
+@pytest.mark.parametrize(
+    ("done", "expected"),
+    [(10.0, 1000.0), (1000.0, 1000.0), (2000.0, 6000.0), (5000.0, 30000.0), (1e5, 6e5)],
+)
+def test_samples_that_were_too_few_are_expected_to_be_so_again(
+    done: float, expected: float
+) -> None:
+    """A claim of one sample was worth as much as the truth: it looked about to end at all times."""
     port, memory = cluster(comment(4) + ";samples=1000"), store()
     run_round(port, memory, hops, SETTINGS, None)
     memory.save_jobs(replace(record, samples_done=done) for record in memory.jobs().values())
     port.now += 100.0
-    (job,) = run_round(port, memory, hops, SETTINGS, None).built.snapshot.jobs
-    assert job.samples == counts
+    built = run_round(port, memory, hops, SETTINGS, None).built
+    (job,) = built.snapshot.jobs
+    assert job.samples == expected
+    note = f"more than its samples=1000: it is expected to train {expected:,.0f} in all"
+    assert (note in built.notes.get(job.id, "")) == (done > 1000.0)
 
 
 def test_a_job_given_back_stays_given_back_whatever_was_not_recorded() -> None:
