@@ -362,7 +362,7 @@ def test_a_plan_taken_up_gives_nothing_to_another_job_of_the_same_number() -> No
 def test_samples_that_were_too_few_are_expected_to_be_so_again(
     done: float, expected: float
 ) -> None:
-    """A claim of one sample was worth as much as the truth: it looked about to end at all times."""
+    """However little was claimed, a job looked half done at all times, and was ranked as that."""
     port, memory = cluster(comment(4) + ";samples=1000"), store()
     run_round(port, memory, hops, SETTINGS, None)
     memory.save_jobs(replace(record, samples_done=done) for record in memory.jobs().values())
