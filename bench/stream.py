@@ -12,6 +12,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from math import inf
 
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
 from hopsd.model.job import ThroughputTable
@@ -19,7 +20,8 @@ from hopsd.model.plan import PlanSettings
 from hopsd.model.scenario import Cluster, Server, Workload, WorkloadJob
 from hopsd.policies.registry import get
 from hopsd.sim.cluster import ClusterSettings
-from hopsd.sim.engine import PLAN_SECONDS_MAX, Simulation, SimulationSettings
+from hopsd.sim.engine import SimulationSettings
+from hopsd.sim.study import play
 
 ROUND = 360.0
 GPU, NET, LONG = GpuType("a"), WorkloadName("net"), JobId("0")
@@ -37,16 +39,12 @@ class Outcome:
 
 def schedules(long: int, short: int) -> Iterator[Outcome]:
     """What comes of each schedule that is never idle; short jobs run in the order they came."""
-    for given in combinations(range(1, long + short), long - 1):  # round 0 has the long job alone
-        rounds, ended, came = {0, *given}, 0, 0
-        for at in range(1, long + short):
-            if at not in rounds:
-                came += 1
-                if came > at:
-                    break
-                ended += at + 1 - came
-        else:
-            yield Outcome(last := max(rounds) + 1, (last + ended) / (1 + short))
+    after = range(1, long + short)  # the first round has the long job alone
+    came = sum(range(1, short + 1))
+    for given in combinations(after, long - 1):
+        last = max(given, default=0) + 1
+        ended = sum(after) - sum(given) + short
+        yield Outcome(last, (last + ended - came) / (1 + short))
 
 
 def simulated(long: int, short: int, settings: PlanSettings) -> Outcome:
@@ -56,14 +54,14 @@ def simulated(long: int, short: int, settings: PlanSettings) -> Outcome:
         WorkloadJob(JobId(str(name)), UserName("u"), at * ROUND, NET, rounds * ROUND, (1,))
         for name, (at, rounds) in enumerate(lengths)
     )
-    run = Simulation(
+    result = play(
+        settings.policy,
+        get(settings.policy),
         Cluster((Server(NodeName("a1"), GPU, 1),)),
         Workload({NET: {GPU: ThroughputTable({1: 1.0}, {})}}, jobs),
-        get(settings.policy),
         SimulationSettings(ROUND, plan=settings, cluster=ClusterSettings(0.0)),
-    ).run()
-    ends = {change.job: change.time for change in run.changes if not change.placement}
-    took = {job.id: (ends[job.id] - job.submit) / ROUND for job in jobs}
+    )
+    took = {job.id: (job.jct or inf) / ROUND for job in result.outcomes}
     return Outcome(took[LONG], sum(took.values()) / len(took))
 
 
@@ -79,7 +77,7 @@ def main() -> None:
     print(f"{len(found)} schedules; the least mean of all: {least_mean(found, long + short):.2f}")
     print("| policy | long job ends after | latency ratio | mean | over the least mean for that |")
     print("|---|---:|---:|---:|---:|")
-    base = PlanSettings(effort=0, time_limit_seconds=PLAN_SECONDS_MAX)
+    base = SimulationSettings().plan
     played = {
         f"`hops+`, `p99_weight` {weight:g}": replace(base, policy="hops+", p99_weight=weight)
         for weight in WEIGHTS

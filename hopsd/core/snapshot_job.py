@@ -13,7 +13,7 @@ from hopsd.core.placement.pools import Able, Pools, pools_of
 from hopsd.core.placement.shortages import Shortages
 from hopsd.core.queue.history import eligible
 from hopsd.core.queue.priority import mean_count
-from hopsd.core.queue.run_time import Asked, Expectation, RunTimes, beyond_declared, by_loops
+from hopsd.core.queue.run_time import Asked, Expectation, RunTimes, by_declared, by_loops
 from hopsd.core.snapshot_settings import SnapshotSettings
 from hopsd.core.speed.estimator import Estimate, Estimator
 from hopsd.core.submission.comment import Comment
@@ -210,11 +210,11 @@ def _fewer_cores(job: JobReading, rules: Rules) -> str:
 def _longer_than_declared(of: Sources) -> str:
     """A note about samples= that were too few."""
     declared, done = of.comment.samples, of.record.samples_done
-    if declared is None or done <= declared:
+    if declared is None or (expected := by_declared(declared, done)) == declared:
         return ""
     return (
         f"it has trained {done:,.0f} samples, more than its samples={declared:g}: it is expected"
-        f" to train {beyond_declared(declared, done):,.0f} in all"
+        f" to train {expected:,.0f} in all"
     )
 
 
@@ -226,12 +226,9 @@ def _running(read: JobReading, context: Context) -> Allocation:
 
 
 def _samples(of: Sources, expected: Expectation | None) -> float | None:
-    """The declared samples, or what is expected of a job that has done more; else those expected,
-    if any are.
-    """
-    declared, done = of.comment.samples, of.record.samples_done
-    if declared is not None:
-        return declared if done <= declared else beyond_declared(declared, done)
+    """As declared, else as expected."""
+    if of.comment.samples is not None:
+        return by_declared(of.comment.samples, of.record.samples_done)
     return expected.samples if expected is not None else None
 
 

@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 
 from bench.stream import Outcome, least_mean, main, schedules, simulated
-from hopsd.model.plan import PlanSettings
-from hopsd.sim.engine import PLAN_SECONDS_MAX
+from hopsd.sim.engine import SimulationSettings
 
-ASKED = PlanSettings(effort=0, time_limit_seconds=PLAN_SECONDS_MAX)
+ASKED = SimulationSettings().plan
 
 
 def test_every_schedule_is_found() -> None:

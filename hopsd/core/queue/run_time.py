@@ -165,12 +165,14 @@ def by_loops(planned: float, done: float) -> Expectation:
     return Expectation(None, total, 1.0, 1.0, "from its training loop")
 
 
-def beyond_declared(declared: float, done: float) -> float:
-    """Samples expected in all of a job that has done more than the ``declared`` ones.
+def by_declared(declared: float, done: float) -> float:
+    """Samples expected in all of a job that ``declared`` some: those, until it has done more.
 
     If they were k times too few, k times what was ``done`` is expected to be left, so a job that
     declares too few is ranked as a long one, not as one that is about to end.
     """
+    if done <= declared:
+        return declared
     return done * (1.0 + min(done / declared, SHORT_AGAIN_MOST))
 
 
