@@ -42,9 +42,9 @@ AS_LONG_AGAIN = 2.0
 _TAIL = (0.9**-0.5, 0.1**-0.5)
 
 SHORT_AGAIN_MOST = 5.0
-"""The most times that as much as a job did is expected once its declared samples are done. With 1,
-jobs that declare a thousandth end 1.2 times sooner than with the truth, with 3 at the same time,
-with 5 a tenth later, with 10 up to three times later (Sia's traces, docs/lies.md).
+"""The most that k counts in :func:`by_declared`. With 1, jobs that declare a thousandth end 1.2
+times sooner than with the truth, with 3 at the same time, with 5 a tenth later, with 10 up to three
+times later (Sia's traces, docs/lies.md).
 """
 
 OWN_NAMED, OWN, OTHERS, OTHER_USERS = 2, 4, 8, 3
