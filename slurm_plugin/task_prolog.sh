@@ -121,6 +121,18 @@ one_for_each_gpu() {
     done
 }
 
+# sbatch hands a job's environment on to the jobs that it submits. What hops sets for one job means
+# nothing in another: a child would end as a profile run, or train at its parent's learning rate.
+case ${HOPS_JOB_ID:-${SLURM_JOB_ID-}} in
+    "${SLURM_JOB_ID-}") ;;
+    *)
+        for name in JOB JOB_ID REQS GPUS GPUS_BY_NODE NODES RESTART_COUNT LR PROFILE BATCH WORKLOAD APP \
+            STATE_DIR REPORT_DIR REQUEUE_EXIT_CODE TRAINS TRIAL; do
+            echo "unset HOPS_$name"
+        done
+        ;;
+esac
+
 file=$HOPS_RUN_DIR/${SLURM_JOB_ID-}.${SLURMD_NODENAME-}
 [ -e "$file" ] || [ -e "$file.left" ] || exit 0 # not a hops job
 # shellcheck source=slurm_plugin/run_dir.sh

@@ -94,6 +94,7 @@ def test_tasks_get_what_the_comment_says_and_what_was_allocated(node: Node) -> N
     )
     assert got == {
         "HOPS_JOB": "1",
+        "HOPS_JOB_ID": "7",
         "HOPS_REQS": "1,4",
         "HOPS_GPUS": "4",
         "HOPS_NODES": "1",
@@ -246,6 +247,42 @@ def test_a_job_on_one_gpu_learns_that_it_is_profiled(
     fake_scontrol(node, "", seconds=60)  # there is nothing to ask
     told = node.start(f"hops:reqs=2{mark}", gpus="3")
     assert (told.get("HOPS_PROFILE"), told["HOPS_REQS"]) == (iterations, "2")
+
+
+PARENT = {
+    "HOPS_JOB": "1", "HOPS_JOB_ID": "6", "HOPS_PROFILE": "20", "HOPS_GPUS": "8", "HOPS_LR": "0.8",
+    "HOPS_STATE_DIR": "/dev/shm/hops/6.n1", "HOPS_TRAINS": "1",
+}  # fmt: skip
+"""What job 7 inherits if job 6 has submitted it."""
+
+
+def unset(done: subprocess.CompletedProcess[str]) -> set[str]:
+    """The names that stay unset: a later export sets them again."""
+    lines = [line.split(" ", 1) for line in done.stdout.splitlines()]
+    names: set[str] = set()
+    for word, rest in lines:
+        names = names | {rest} if word == "unset" else names - {rest.partition("=")[0]}
+    return names
+
+
+def test_a_plain_job_loses_the_variables_of_the_hops_job_that_submitted_it(node: Node) -> None:
+    """It ended after 20 iterations by a requeuehold of itself, and was held for ever."""
+    done = node.call("task_prolog.sh", **PARENT)
+    assert exports(done) == {}
+    assert set(PARENT) <= unset(done)
+
+
+def test_a_hops_job_keeps_nothing_of_the_one_that_submitted_it(node: Node) -> None:
+    node.start("hops:reqs=2", gpus="0,1")
+    done = node.call("task_prolog.sh", **PARENT)
+    assert exports(done)["HOPS_GPUS"] == "2"
+    assert {"HOPS_PROFILE", "HOPS_LR", "HOPS_STATE_DIR", "HOPS_TRAINS"} <= unset(done)
+
+
+def test_a_step_keeps_what_its_script_exports(node: Node) -> None:
+    node.start("hops:reqs=2", gpus="0,1")
+    done = node.call("task_prolog.sh", SLURM_STEP_ID="0", HOPS_JOB_ID="7", HOPS_TRIAL="3")
+    assert unset(done) == set()
 
 
 @pytest.mark.parametrize("awk", AWKS)
