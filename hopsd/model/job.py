@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from hopsd.model.allocation import Allocation
-from hopsd.model.ids import AppName, GpuType, JobId, NodeName, UserName
+from hopsd.model.ids import AppName, GpuType, JobId, NodeName, RackName, UserName
 from hopsd.model.rules import ANYWHERE, Rules
 
 
@@ -128,3 +128,22 @@ class Job:
         if own is not None and node in own:
             return own[node]
         return self.server_factor.get(node, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A schedulable server: ``gpus`` in total, of one type, of which ``idle`` are free now.
+
+    ``rack`` None: unknown; such nodes count as one rack. ``cores`` and ``memory_mb``: in total,
+    None: never scarce; ``idle_cores`` and ``idle_memory_mb``: free now, None: all of them.
+    """
+
+    name: NodeName
+    gpu_type: GpuType
+    gpus: int
+    idle: int
+    rack: RackName | None = None
+    cores: int | None = None
+    idle_cores: int | None = None
+    memory_mb: float | None = None
+    idle_memory_mb: float | None = None

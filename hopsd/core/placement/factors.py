@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hopsd.model.arrays import Floats, Ints
-from hopsd.model.cluster import Node
-from hopsd.model.job import Job
+from hopsd.model.job import Job, Node
 
 
 class Factors:
