@@ -25,7 +25,8 @@ class Asked:
     ``switches``: the most leaf switches that its nodes may be on, None: any number;
     ``switches_seconds``: how long it would wait for that, None: for ever. ``starts``: what the
     script starts its training by, where that matters to measuring it
-    (``hopsd/core/submission/unseen.py``).
+    (``hopsd/core/submission/unseen.py``). ``repeats``: what a second start would do once more:
+    "submits" jobs, "requeues" the job, "counts" its restarts.
     """
 
     shape: ShapeRule | None = None
@@ -49,6 +50,7 @@ class Asked:
     switches: int | None = None
     switches_seconds: int | None = None
     starts: frozenset[str] = frozenset()
+    repeats: frozenset[str] = frozenset()
 
     def tasks(self, gpus: int) -> int:
         """The number of tasks on a node where the job has ``gpus`` GPUs."""

@@ -251,7 +251,7 @@ def test_a_job_on_one_gpu_learns_that_it_is_profiled(
 
 PARENT = {
     "HOPS_JOB": "1", "HOPS_JOB_ID": "6", "HOPS_PROFILE": "20", "HOPS_GPUS": "8", "HOPS_LR": "0.8",
-    "HOPS_STATE_DIR": "/dev/shm/hops/6.n1", "HOPS_TRAINS": "1",
+    "HOPS_STATE_DIR": "/memory/hops/6.n1", "HOPS_TRAINS": "1",
 }  # fmt: skip
 """What job 7 inherits if job 6 has submitted it."""
 

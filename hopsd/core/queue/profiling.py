@@ -99,7 +99,17 @@ def _why_not_profiled(reading: JobReading, comment: Comment) -> str:
         return (
             f"its script starts {reading.asked.ranks} ranks on each node, and the run has one GPU"
         )
+    for effect, words in _REPEATS.items():
+        if effect in reading.asked.repeats:
+            return f"its script {words}, and a run would do so once more"
     return ""
+
+
+_REPEATS = {
+    "submits": "submits jobs",
+    "requeues": "requeues itself",
+    "counts": "reads SLURM_RESTART_COUNT",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,7 @@ def _asked(said: Mapping[str, str]) -> Asked:
         switches=_whole(switches),
         switches_seconds=int(wait) if _SECONDS_WORD.fullmatch(wait) else None,
         starts=frozenset(filter(None, said.get("starts", "").split(","))),
+        repeats=frozenset(filter(None, said.get("repeats", "").split(","))),
     )
 
 
