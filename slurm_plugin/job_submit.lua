@@ -573,7 +573,9 @@ end
 local function shape_of(o)
   if o.nodes and o.nodes > 1 then return "even", o.per_node end
   if o.nodes == 1 or o.per_node then return "node" end
-  if o.tasks and o.tasks > 1 then return "even" end
+  -- sbatch makes --ntasks of --ntasks-per-node alone: --exclusive --ntasks-per-node=8 is a whole node.
+  local fills_node = o.exclusive and not o.total and o.tasks == (o.most_tasks_each or o.tasks_each)
+  if o.tasks and o.tasks > 1 and not fills_node then return "even" end
   if o.total or o.exclusive or o.tasks or o.tasks_each then return "node" end
   return "any" -- nothing was asked: such a script was written for hops
 end
@@ -1211,7 +1213,9 @@ local function why_not(job, values)
     return "hops takes no heterogeneous job (hetjob, ' : '): submit its parts as separate jobs, or leave hops: out of "
       .. "the comment of each"
   end
-  if job.script == nil then return "hops takes batch jobs alone: submit this one with sbatch" end
+  if job.script == nil then -- also of a later part of a heterogeneous job, under --test-only
+    return "hops takes batch jobs alone, and no part of a heterogeneous one: submit this one with sbatch, without hetjob"
+  end
   if given(job.array_inx) and given(job.dependency) and job.dependency:find("singleton", 1, true) then
     -- Slurm lets the tasks that it still keeps together go first (22.05), and hops others.
     return "--dependency=singleton does not go with a job array: write --array=...%1 for one task at a time"

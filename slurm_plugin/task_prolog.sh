@@ -66,6 +66,19 @@ cores_for_each() {
     done
 }
 
+# MOST: what --ntasks-per-node comes to for the GPUs here, where it is a maximum beside --ntasks; else MOST.
+most_tasks_here() {
+    case "|${HOPS_ASKS-}|" in
+        *"|most_tasks:"[1-9]*/[1-9]*) ;;
+        *) echo "$1" && return ;;
+    esac
+    each=${HOPS_ASKS##*most_tasks:} each=${each%%"|"*}
+    case ${each%/*}${each#*/}${SLURM_GPUS_ON_NODE-} in
+        *[!0-9]*) echo "$1" ;;
+        *) echo $((${each%/*} * ${SLURM_GPUS_ON_NODE:-0} / ${each#*/})) ;;
+    esac
+}
+
 # NAME VALUE: replaces what sbatch left of the request by what was given; other variables stay.
 correct() {
     [ -z "$2" ] || [ "$2" = 0 ] || echo "export $1=$2"
@@ -240,7 +253,7 @@ case ${SLURM_STEP_ID:--5} in
                 echo "unset SLURM_NPROCS"
                 ;;
         esac
-        [ -z "${SLURM_NTASKS_PER_NODE-}" ] || correct SLURM_NTASKS_PER_NODE "$most"
+        [ -z "${SLURM_NTASKS_PER_NODE-}" ] || correct SLURM_NTASKS_PER_NODE "$(most_tasks_here "$most")"
         # From 23.11 on Slurm gives the one core that hops asks for in two variables, and srun fails
         # if they differ.
         cores=${HOPS_CPUS_PER_TASK-} tres=${SLURM_TRES_PER_TASK-}

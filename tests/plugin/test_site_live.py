@@ -49,7 +49,7 @@ def test_a_script_that_does_not_load_leaves_the_last_one_in_force(
     assert sbatch(cluster, "--comment=hops:reqs=1")[0]
     with installed(cluster, broken):
         assert not sbatch(cluster, "--comment=hops:reqs=0")[0]
-        assert "to be placed with" in sbatch(cluster, "--comment=hops:reqs=1")[1]
+        assert "accepted: 1 GPU" in sbatch(cluster, "--comment=hops:reqs=1")[1]
 
 
 def test_an_administrator_chooses_the_partitions(cluster: PrivateCluster) -> None:
@@ -58,7 +58,7 @@ def test_an_administrator_chooses_the_partitions(cluster: PrivateCluster) -> Non
         with installed(cluster, plugin_text(), 'return { partitions = { "hops" } }'):
             made, told = sbatch(cluster, "--comment=hops:reqs=1", "--partition=main")
             assert not made
-            assert "partition 'main' takes no hops jobs; accepted are hops" in told
+            assert "partition 'main' takes no hops jobs: choose from hops" in told
             assert not sbatch(cluster, "--comment=hops:reqs=1", "--partition=hops,main")[0]
             job = submit(cluster, uid=NOBODY)
             assert shown(cluster, job)["Partition"] == "hops"
@@ -76,7 +76,7 @@ def test_an_administrator_chooses_the_partitions(cluster: PrivateCluster) -> Non
     [
         ("return {", "near '<eof>'"),
         ("return 1", "must return a table"),
-        ('return { partition = { "main" } }', "accepted are partitions and operators"),
+        ('return { partition = { "main" } }', "the keys are partitions and operators"),
         ('return { partitions = "main" }', "must be a list"),
         ('return { operators = { "hops" } }', "list of numbers"),
         ('error("boom")', "boom"),
