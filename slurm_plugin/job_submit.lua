@@ -1568,12 +1568,21 @@ local function by_another(job, record)
   return follow_operator(job, record)
 end
 
+-- An administrator who writes an admin comment does not mean to erase the script's options in it.
+local function keep_options(job, record)
+  local text, before = job.admin_comment, record.admin_comment
+  local word = before and (" " .. before):match(" (" .. ASKS_MARK .. "|%S*)")
+  if type(text) ~= "string" or not word or mentions(text, ASKS_MARK) then return end
+  job.admin_comment = text == "" and word or text .. " " .. word
+end
+
 function slurm_job_modify(job, record, partitions, uid)
   if not given(job.comment) then answered = nil end
   if not ours(record.comment) then
     local joins = ours(job.comment) and not PRIVILEGED[uid]
     return joins and guarded("slurm_job_modify", DENIED, refuse_joining) or slurm.SUCCESS
   end
+  pcall(keep_options, job, record)
   if mentions(record.comment, RELEASED_MARK) then return slurm.SUCCESS end
   if PRIVILEGED[uid] then
     local ran, answer = pcall(follow_operator, job, record)
