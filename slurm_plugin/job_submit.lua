@@ -557,7 +557,7 @@ local function read_options(job)
     or number_of(job.tres_per_task, "cpu")
   o.cores_per_gpu = number_of(job.cpus_per_tres, "gpu")
   o.least_cores = given(job.pn_min_cpus) and job.pn_min_cpus or 0
-  o.memory_per_core = given(job.min_mem_per_cpu)
+  o.memory_per_core = given(job.min_mem_per_cpu) and job.min_mem_per_cpu or nil
   o.disk = given(job.pn_min_tmp_disk) and job.pn_min_tmp_disk > 0 and job.pn_min_tmp_disk or nil
   o.memory_per_gpu, o.memory_text = number_of(job.mem_per_tres, "gpu"), job.mem_per_tres
   o.exclusive = job.shared == EXCLUSIVE
@@ -1073,6 +1073,7 @@ local function contract(job, values)
   local unasked = not given(job.min_mem_per_node) and not o.memory_per_core and not o.memory_per_gpu
   o.whole_memory = job.min_mem_per_node == 0 or unasked and o.exclusive and not (o.per_node or o.total)
   add("memory", o.whole_memory and "node" or o.memory_per_gpu and string.format("%d", o.memory_per_gpu) or unasked and "default" or nil)
+  add("per_core", o.memory_per_core and (o.cores or o.cores_per_gpu) and string.format("%.0f", o.memory_per_core))
   add("exclusive", o.exclusive and "yes")
   o.signal, o.traps = signal_of(job), traps_of(job.script)
   add("signal", o.signal)
