@@ -7,16 +7,12 @@
 -- returns no number. So nothing here runs outside pcall once a job is known to be ours, and a
 -- failed call refuses. It is one file, so that an update cannot leave half of it behind.
 --
--- A site with a job_submit.lua of its own calls this one from it:
---     dofile("/etc/hops/job_submit.lua")
---     local hops_submit = slurm_job_submit
---     function slurm_job_submit(job, partitions, uid)
---       local answer = hops_submit(job, partitions, uid)
---       if answer ~= slurm.SUCCESS then return answer end
---       -- ... the site's own rules ...
---       return slurm.SUCCESS
---     end
--- and slurm_job_modify likewise.
+-- A site with a job_submit.lua of its own calls this one at its end, before its last `return`:
+--     dofile("/usr/share/hops/slurm/job_submit.lua")
+-- The site's functions, which are there by then, go first: they see each job as its user asks for it.
+
+if rawget(_G, "hops_is_loaded") then return slurm.SUCCESS end -- a site's script that calls it twice
+hops_is_loaded = true
 
 local NO_VAL = slurm.NO_VAL or 4294967294 -- Slurm's "not given" of 32-bit fields
 local NO_VAL16 = slurm.NO_VAL16 or 65534
@@ -291,14 +287,32 @@ local function ours(comment)
 end
 
 ------------------------------------------------------------------------------------------
--- The site's choices: hops_site.lua in this script's folder, read when this script is loaded
--- (Slurm does that again when job_submit.lua is touched). For example
+-- The site's choices: hops_site.lua beside the job_submit.lua that Slurm loads, read when that is loaded
+-- (Slurm does it again when job_submit.lua is touched). For example
 --     return { partitions = { "hops", "gpu" }, operators = { 997 } }
 -- partitions: where hops jobs may go; the first one for jobs that name none. Without: anywhere.
 -- operators: uids beside root and SlurmUser that may change hops jobs: hopsd's own, for one.
 
-local function script_folder()
-  return (debug.getinfo(1, "S").source:match("^@(.*/)[^/]*$")) or "./"
+-- The folders of the scripts that are running: the first is that of Slurm's own job_submit.lua, which is this
+-- file or a site's that calls it, the last is this file's.
+local function script_folders()
+  local folders = {}
+  for level = 1, 250 do
+    local info = debug.getinfo(level, "S")
+    if not info then break end
+    local folder = info.source:match("^@(.*/)[^/]*$")
+    if folder then table.insert(folders, 1, folder) end
+  end
+  return folders
+end
+
+-- A file beside one of these scripts, and its path; or nil, what went wrong and the number of the error.
+local function open_beside(name)
+  for _, folder in ipairs(script_folders()) do
+    local file, problem, errno = io.open(folder .. name)
+    if file or errno ~= 2 then return file, file and folder .. name or problem, errno end
+  end
+  return nil, nil, 2
 end
 
 local function check_site(site)
@@ -316,17 +330,13 @@ end
 -- Returns the choices, or {} and what is wrong with them: then hops jobs are refused, since a
 -- site that meant to confine them must not find them everywhere.
 local function load_site()
-  local path = script_folder() .. "hops_site.lua"
-  local file, problem, errno = io.open(path)
-  if not file then
-    if errno == 2 then return {} end
-    return {}, problem
-  end
+  local file, path, errno = open_beside("hops_site.lua")
+  if not file then return {}, errno ~= 2 and path or nil end
   file:close()
   local chunk, syntax = loadfile(path)
   if not chunk then return {}, syntax end
   local ran, site = pcall(chunk)
-  problem = not ran and tostring(site) or check_site(site)
+  local problem = not ran and tostring(site) or check_site(site)
   if problem then return {}, path .. ": " .. problem end
   return site
 end
@@ -342,7 +352,7 @@ end
 
 -- Whether Slurm keeps what is in a job's output file at a restart: slurm.conf lies beside this script.
 local function appends_output()
-  local file, value = io.open(script_folder() .. "slurm.conf"), nil
+  local file, value = open_beside("slurm.conf"), nil
   if not file then return false end
   for line in file:lines() do value = line:lower():match("^%s*jobfileappend%s*=%s*(%d+)") or value end
   file:close()
@@ -1351,7 +1361,31 @@ local function guarded(what, refusal, act, ...)
   return refusal
 end
 
+-- The functions of a site's own script that calls this one.
+local site_submit, site_modify = rawget(_G, "slurm_job_submit"), rawget(_G, "slurm_job_modify")
+
+-- What the site's function answers; slurm.SUCCESS where there is none, or it answers nothing. Slurm lets
+-- the job through when it fails; a hops job would then run unheld, and is refused instead.
+local function site_answer(rules, what, refusal, ...)
+  if not rules then return slurm.SUCCESS end
+  local ran, answer = pcall(rules, ...)
+  if ran and answer == nil then return slurm.SUCCESS end
+  if ran and type(answer) == "number" then return answer end
+  pcall(slurm.log_error, "%s", "hops: the site's " .. what .. " failed: " .. tostring(answer))
+  tell("refused, since the site's submit script failed: tell your administrator")
+  return refusal
+end
+
 function slurm_job_submit(job, partitions, uid)
+  if site_submit then
+    if not our_part(job.comment) then
+      local answer = site_submit(job, partitions, uid)
+      if answer ~= nil and answer ~= slurm.SUCCESS or not our_part(job.comment) then return answer or slurm.SUCCESS end
+    else
+      local answer = site_answer(site_submit, "slurm_job_submit", slurm.ERROR, job, partitions, uid)
+      if answer ~= slurm.SUCCESS then return answer end
+    end
+  end
   if not ours(job.comment) then
     local _, text = pcall(remark, job.comment)
     if text then tell(text) end
@@ -1577,7 +1611,17 @@ local function keep_options(job, record)
   job.admin_comment = text == "" and word or text .. " " .. word
 end
 
+-- hopsd's requests are not the site's to judge: it acts as root, SlurmUser or an operator.
+local function follow_site(job, record, partitions, uid)
+  if not site_modify then return slurm.SUCCESS end
+  if not ours(record.comment) then return site_modify(job, record, partitions, uid) or slurm.SUCCESS end
+  if PRIVILEGED[uid] then return slurm.SUCCESS end
+  return site_answer(site_modify, "slurm_job_modify", DENIED, job, record, partitions, uid)
+end
+
 function slurm_job_modify(job, record, partitions, uid)
+  local verdict = follow_site(job, record, partitions, uid)
+  if verdict ~= slurm.SUCCESS then return verdict end
   if not given(job.comment) then answered = nil end
   if not ours(record.comment) then
     local joins = ours(job.comment) and not PRIVILEGED[uid]

@@ -15,8 +15,8 @@ class Asked:
 
     ``shape`` and ``per_node``: as in :class:`hopsd.model.rules.Rules`; ``shape`` None: not
     specified. Tasks: ``tasks_per_gpu``, else ``tasks_each`` on each node. ``cores_per_gpu`` None:
-    the site's default. ``memory_mb_per_gpu``: from ``--mem-per-gpu``; ``memory_mb_per_core``: from ``--mem-per-cpu``, for
-    the cores that the job asks for, however many it gets; ``whole_memory``:
+    the site's default. ``memory_mb_per_gpu``: from ``--mem-per-gpu``; ``memory_mb_per_core``: from
+    ``--mem-per-cpu``, for the cores that the job asks for, however many it gets; ``whole_memory``:
     ``--mem=0``; ``default_memory``: no memory option. ``gres``: other than GPUs, per node, such as
     ``VRAM:12G,nvme:1``. ``disk_mb``: from ``--tmp``, per node. ``nodes``: from ``--nodelist``,
     None: any. ``signal``: the one the script wants before it is stopped, "": the site's; sent to

@@ -30,7 +30,8 @@ class Placement:
     """The shape that a held, pending job gets before its release.
 
     ``cores_per_gpu`` come with each GPU, and memory: ``memory_mb_per_gpu``,
-    ``memory_mb_per_node`` or ``memory_mb_per_core``; None: Slurm's default. ``asked``: tasks, GPU type and other GRES.
+    ``memory_mb_per_node`` or ``memory_mb_per_core``; None: Slurm's default. ``asked``: tasks,
+    GPU type and other GRES.
     ``comment`` replaces the job's; None leaves it. ``reset``: an earlier placement left a request
     on the job that must be cleared by an update of its own first: GPUs per job
     (``JobReading.per_job_gpus``), or of another type. ``partition`` replaces the job's;
