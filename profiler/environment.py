@@ -81,6 +81,11 @@ def state_dir(environ: Mapping[str, str] = os.environ) -> str:
     return environ.get("HOPS_STATE_DIR", "") if number(environ) else ""
 
 
+def run_key(environ: Mapping[str, str] = os.environ) -> str:
+    """What only this user knows of this run: for names in folders where others may write."""
+    return environ.get("HOPS_RUN_KEY", "")
+
+
 def saves_for_frameworks(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether Trainer, Lightning and Accelerate save on hops' signal. Only the user knows whether
     the job's trainings can be told apart by their commands.

@@ -103,7 +103,6 @@ with_count() {
 one_for_each_gpu() {
     PATH=${PATH:+$PATH:}/usr/local/bin:/usr/bin:/bin
     each= rest=$by_node\; most=0 hosts=${TMPDIR:-/tmp}/hops-hosts.$SLURM_JOB_ID
-    rm -f "$hosts".* # of an earlier start
     made=$(mktemp "$hosts.XXXXXX" 2> /dev/null) || made=
     while [ -n "$rest" ]; do
         item=${rest%%;*} rest=${rest#*;} names=${item%:*} count=${item##*:}
@@ -140,7 +139,7 @@ case ${HOPS_JOB_ID:-${SLURM_JOB_ID-}} in
     "${SLURM_JOB_ID-}") ;;
     *)
         for name in JOB JOB_ID REQS GPUS GPUS_BY_NODE NODES RESTART_COUNT LR PROFILE BATCH WORKLOAD APP \
-            STATE_DIR REPORT_DIR REQUEUE_EXIT_CODE TRAINS TRIAL; do
+            STATE_DIR REPORT_DIR REQUEUE_EXIT_CODE RUN_KEY TRAINS TRIAL; do
             echo "unset HOPS_$name"
         done
         ;;
@@ -233,6 +232,8 @@ esac
 # shape. What is requested per task or per GPU holds in every shape.
 case ${SLURM_STEP_ID:--5} in
     -5 | 4294967291) # the batch script; unset on 22.05, -5 on 26.05
+        # In names of files in /tmp, so that no other user can make them first; the steps inherit it.
+        echo "export HOPS_RUN_KEY=$(od -A n -N 8 -t x8 /dev/urandom | tr -d ' ')"
         count_tasks "${SLURM_TASKS_PER_NODE-}"
         uneven=
         case "|${HOPS_ASKS-}|" in
