@@ -1,11 +1,16 @@
--- hops: job_submit/lua plugin for Slurm 22.05 and newer, Lua 5.1 to 5.4.
+-- hops: job_submit/lua plugin for Slurm 22.05 and newer, Lua 5.1 to 5.5.
 --
 -- A job with "hops:" in its comment is checked, freed of what would pin its shape and held: from
 -- then on hopsd alone places it. Every other job passes untouched.
 --
 -- Slurm lets a job through, changed as far as it got, when this script raises an error or
 -- returns no number. So nothing here runs outside pcall once a job is known to be ours, and a
--- failed call refuses. It is one file, so that an update cannot leave half of it behind.
+-- failed call refuses.
+--
+-- It is one file, and its chapters are no files of their own: Slurm loads it through whatever link or copy a site
+-- puts beside slurm.conf, and Lua does not follow links, so that parts would be looked for where none are; Slurm
+-- loads it again when its own time stamp grows, never for that of a part (22.05 to 26.05); and an update that is cut
+-- short must not join the halves of two releases, since slurmctld does not start on a script that fails to load.
 --
 -- A site with a job_submit.lua of its own calls this one at its end, before its last `return`:
 --     dofile("/usr/share/hops/slurm/job_submit.lua")
@@ -55,7 +60,7 @@ local HELD_MARK = "#hops-held"
 local RELEASED_MARK = "#hops-released"
 
 ------------------------------------------------------------------------------------------
--- The comment. hopsd/core/submission/comment.py accepts and refuses exactly the same texts.
+-- Text, and what is told.
 
 -- Slurm waits for this script: everything here takes time in proportion to the text.
 local function trim(text)
@@ -78,6 +83,27 @@ local function shown(text)
   local short = #text <= 80 and text or text:sub(1, 77) .. "..."
   return "'" .. short:gsub("[^ -~]", "?") .. "'"
 end
+
+-- Words joined by ",", each once; nil for none.
+local function joined(words)
+  local list, seen = {}, {}
+  for _, word in ipairs(words) do
+    if not seen[word] then list[#list + 1], seen[word] = word, true end
+  end
+  return #list > 0 and table.concat(list, ",") or nil
+end
+
+-- sbatch sends these for options that were not given (22.05 to 26.05).
+local function given(value)
+  return value ~= nil and value ~= "" and value ~= NO_VAL and value ~= NO_VAL16
+end
+
+local function tell(text)
+  pcall(slurm.log_user, "%s", "hops: " .. text)
+end
+
+------------------------------------------------------------------------------------------
+-- The comment. hopsd/core/submission/comment.py accepts and refuses exactly the same texts.
 
 local function within(number, bound)
   return number and number >= bound[1] and number <= bound[2] and number or nil
@@ -365,48 +391,6 @@ local PRIVILEGED = { [0] = true }
 for _, uid in ipairs(SITE.operators or {}) do PRIVILEGED[uid] = true end
 PRIVILEGED[own_uid() or 0] = true
 
-------------------------------------------------------------------------------------------
--- Submission
-
--- sbatch sends these for options that were not given (22.05 to 26.05).
-local function given(value)
-  return value ~= nil and value ~= "" and value ~= NO_VAL and value ~= NO_VAL16
-end
-
--- What would pin the job's shape: field, the value that stands for "not given". hopsd asks for all of
--- it again when it places the job: what the script asked for is in the job's admin comment.
-local CLEARED = {
-  { "tres_per_node", "" }, { "tres_per_job", "" }, { "tres_per_socket", "" },
-  { "tres_per_task", "" }, { "cpus_per_tres", "" }, { "mem_per_tres", "" },
-  { "ntasks_per_tres", NO_VAL16 }, { "ntasks_per_node", NO_VAL16 }, { "num_tasks", NO_VAL },
-  { "cpus_per_task", NO_VAL16 }, { "pn_min_cpus", NO_VAL16 }, { "req_nodes", "" },
-  { "req_switch", NO_VAL }, { "wait4switch", NO_VAL },
-}
-
--- The same for what hops ignores with a message: option, field, "not given".
-local IGNORED = {
-  { "--ntasks-per-socket", "ntasks_per_socket", NO_VAL16 },
-  { "--sockets-per-node", "sockets_per_node", NO_VAL16 },
-  { "--cores-per-socket", "cores_per_socket", NO_VAL16 },
-  { "--threads-per-core, --hint", "threads_per_core", NO_VAL16 },
-  { "--core-spec", "core_spec", NO_VAL16 },
-  { "--thread-spec", "thread_spec", NO_VAL16 },
-  { "--prefer", "prefer", "" },
-  { "--segment", "segment_size", 0 },
-}
-
-local EXCLUSIVE = 0 -- of the field shared
-
-local CLEARED_FLAGS = {
-  { "--gres-flags=enforce-binding", slurm.GRES_ENFORCE_BIND },
-  { "--spread-job", slurm.SPREAD_JOB },
-  { "--use-min-nodes", slurm.USE_MIN_NODES },
-}
-
-local function tell(text)
-  pcall(slurm.log_user, "%s", "hops: " .. text)
-end
-
 local function default_partition(partitions)
   for name, partition in pairs(partitions or {}) do
     if partition.flag_default == 1 then return name end
@@ -423,9 +407,11 @@ local function closed_partition(request)
 end
 
 ------------------------------------------------------------------------------------------
--- What the script asks for: a shape that hops keeps, tasks, cores and memory in proportion to the
+-- Options. What the script asks for: a shape that hops keeps, tasks, cores and memory in proportion to the
 -- GPUs, and where it may run. It goes to hopsd as one word of the admin comment, which
 -- hopsd/core/submission/contract.py reads, and to task_prolog.sh in the job's environment.
+
+local EXCLUSIVE = 0 -- of the field shared
 
 local ASKS_MARK = "hops:asks"
 local WORD_CHARACTERS = 10240 -- every reading of the queue has it, for each job
@@ -527,7 +513,7 @@ end
 -- The options in the form that hops uses; or nil and what to change.
 local function read_options(job)
   local o = {}
-  local kind, total_kind, task_kind, problem
+  local kind, total_kind, task_kind, problem, _
   o.per_node, kind, o.gres, problem = gpus_of(job.tres_per_node)
   if problem then return nil, problem end
   o.total, total_kind, _, problem = gpus_of(job.tres_per_job)
@@ -647,6 +633,42 @@ local function unused_counts(reqs, per_node)
   return unused
 end
 
+-- Options that are read here or kept for hopsd: Slurm's own limits come after this script, and are wider.
+local READ = {
+  { "--gres, --gpus-per-node", "tres_per_node" }, { "--gpus", "tres_per_job" }, { "--gpus-per-task", "tres_per_task" },
+  { "--gpus-per-socket", "tres_per_socket" }, { "--cpus-per-gpu", "cpus_per_tres" }, { "--mem-per-gpu", "mem_per_tres" },
+  { "--nodelist", "req_nodes" }, { "--exclude", "exc_nodes" }, { "--constraint", "features" },
+  { "--reservation", "reservation" }, { "--partition", "partition" }, { "--licenses", "licenses" },
+}
+
+local function length_problem(job)
+  for _, entry in ipairs(READ) do
+    local length = #(job[entry[2]] or "")
+    if length > OPTION_CHARACTERS then
+      return string.format("%s has %d characters: write at most %d", entry[1], length, OPTION_CHARACTERS)
+    end
+  end
+end
+
+-- What keeps tasks that have several GPUs each (--gpus-per-task=2) from getting them; nil: nothing.
+local function why_no_whole_tasks(o, tasks, reqs)
+  local each = tasks and o.per_task or 1
+  if each == 1 or o.shape == "any" then return nil end
+  if o.shape == "even" then
+    if o.each and o.each % each == 0 then return nil end
+    return string.format("GPUs per node must be a multiple of --gpus-per-task=%d: add --nodes with --ntasks-per-node, "
+      .. "or per_node=%d in the comment", each, each)
+  end
+  local whole = not reqs:find("-", 1, true)
+  for count in reqs:gmatch("%d+") do whole = whole and tonumber(count) % each == 0 end
+  if whole then return nil end
+  return string.format("every count of reqs=%s must be a multiple of --gpus-per-task=%d: write reqs=%d,%d",
+    reqs, each, each, 2 * each)
+end
+
+------------------------------------------------------------------------------------------
+-- The script's text: what it handles, starts, fixes and would repeat.
+
 local SIGNALS = { USR1 = "USR1", USR2 = "USR2", TERM = "TERM", INT = "INT", HUP = "HUP",
   ["10"] = "USR1", ["12"] = "USR2", ["15"] = "TERM", ["2"] = "INT", ["1"] = "HUP" }
 
@@ -683,15 +705,6 @@ local function option_in(script, pattern)
   local value
   for _, line in ipairs(option_lines(script)) do value = line:match(pattern) or value end
   return value
-end
-
--- Words joined by ",", each once; nil for none.
-local function joined(words)
-  local list, seen = {}, {}
-  for _, word in ipairs(words) do
-    if not seen[word] then list[#list + 1], seen[word] = word, true end
-  end
-  return #list > 0 and table.concat(list, ",") or nil
 end
 
 -- The signals that the script itself handles, as "USR1,TERM", or "none": where it has a trap (or is a
@@ -1002,41 +1015,11 @@ local function fixed_tasks(script, o)
   end
 end
 
--- Options that are read here or kept for hopsd: Slurm's own limits come after this script, and are wider.
-local READ = {
-  { "--gres, --gpus-per-node", "tres_per_node" }, { "--gpus", "tres_per_job" }, { "--gpus-per-task", "tres_per_task" },
-  { "--gpus-per-socket", "tres_per_socket" }, { "--cpus-per-gpu", "cpus_per_tres" }, { "--mem-per-gpu", "mem_per_tres" },
-  { "--nodelist", "req_nodes" }, { "--exclude", "exc_nodes" }, { "--constraint", "features" },
-  { "--reservation", "reservation" }, { "--partition", "partition" }, { "--licenses", "licenses" },
-}
-
-local function too_long(job)
-  for _, entry in ipairs(READ) do
-    local length = #(job[entry[2]] or "")
-    if length > OPTION_CHARACTERS then
-      return string.format("%s has %d characters: write at most %d", entry[1], length, OPTION_CHARACTERS)
-    end
-  end
-end
-
--- What keeps tasks that have several GPUs each (--gpus-per-task=2) from getting them; nil: nothing.
-local function why_no_whole_tasks(o, tasks, reqs)
-  local each = tasks and o.per_task or 1
-  if each == 1 or o.shape == "any" then return nil end
-  if o.shape == "even" then
-    if o.each and o.each % each == 0 then return nil end
-    return string.format("GPUs per node must be a multiple of --gpus-per-task=%d: add --nodes with --ntasks-per-node, "
-      .. "or per_node=%d in the comment", each, each)
-  end
-  local whole = not reqs:find("-", 1, true)
-  for count in reqs:gmatch("%d+") do whole = whole and tonumber(count) % each == 0 end
-  if whole then return nil end
-  return string.format("every count of reqs=%s must be a multiple of --gpus-per-task=%d: write reqs=%d,%d",
-    reqs, each, each, 2 * each)
-end
+------------------------------------------------------------------------------------------
+-- The request: options and script in one, as a word for hopsd.
 
 -- Returns what is asked, and the word for it; or nil and what to change.
-local function contract(job, values)
+local function read_request(job, values)
   local o, problem = read_options(job)
   if not o then return nil, problem end
   local nodes = given(job.req_nodes) and job.req_nodes or nil
@@ -1104,6 +1087,9 @@ local function contract(job, values)
   end
   return o, word
 end
+
+------------------------------------------------------------------------------------------
+-- Words: what users should change, and what may happen to their jobs.
 
 -- What breaks on other counts than the script's own, with the line to change; nil: nothing is seen.
 local function warn_of_fixed_gpus(_, o, values)
@@ -1215,10 +1201,13 @@ local function accepted_text(o, values)
   return text
 end
 
-local function why_not(job, values)
+------------------------------------------------------------------------------------------
+-- Submission.
+
+local function refusal_of(job, values)
   if job.comment:find(MARK, 1, true) then return "leave " .. MARK .. " out of the comment: it is hopsd's own mark" end
   if SITE_PROBLEM then return "hops takes no job until an administrator mends this: " .. SITE_PROBLEM end
-  local problem = too_long(job)
+  local problem = length_problem(job)
   if problem then return problem end
   if given(job.het_job_offset) or option_in(job.script, "^#SBATCH%s+(%a+job)%s*$") then
     return "hops takes no heterogeneous job (hetjob, ' : '): submit its parts as separate jobs, or leave hops: out of "
@@ -1238,6 +1227,34 @@ local function why_not(job, values)
       .. table.concat(SITE.partitions, ", ")
   end
 end
+
+-- What would pin the job's shape: field, the value that stands for "not given". hopsd asks for all of
+-- it again when it places the job: what the script asked for is in the job's admin comment.
+local CLEARED = {
+  { "tres_per_node", "" }, { "tres_per_job", "" }, { "tres_per_socket", "" },
+  { "tres_per_task", "" }, { "cpus_per_tres", "" }, { "mem_per_tres", "" },
+  { "ntasks_per_tres", NO_VAL16 }, { "ntasks_per_node", NO_VAL16 }, { "num_tasks", NO_VAL },
+  { "cpus_per_task", NO_VAL16 }, { "pn_min_cpus", NO_VAL16 }, { "req_nodes", "" },
+  { "req_switch", NO_VAL }, { "wait4switch", NO_VAL },
+}
+
+-- The same for what hops ignores with a message: option, field, "not given".
+local IGNORED = {
+  { "--ntasks-per-socket", "ntasks_per_socket", NO_VAL16 },
+  { "--sockets-per-node", "sockets_per_node", NO_VAL16 },
+  { "--cores-per-socket", "cores_per_socket", NO_VAL16 },
+  { "--threads-per-core, --hint", "threads_per_core", NO_VAL16 },
+  { "--core-spec", "core_spec", NO_VAL16 },
+  { "--thread-spec", "thread_spec", NO_VAL16 },
+  { "--prefer", "prefer", "" },
+  { "--segment", "segment_size", 0 },
+}
+
+local CLEARED_FLAGS = {
+  { "--gres-flags=enforce-binding", slurm.GRES_ENFORCE_BIND },
+  { "--spread-job", slurm.SPREAD_JOB },
+  { "--use-min-nodes", slurm.USE_MIN_NODES },
+}
 
 local function clear_shape(job)
   local ignored = {}
@@ -1286,7 +1303,7 @@ local function keep_smallest(job, asked, gpus)
 end
 
 -- For `hopsctl check`, which asks what a script would be.
-local function tell_all(job, partitions, word)
+local function report_to_check(job, partitions, word)
   local found = {
     { "asks", word }, { "comment", job.comment }, { "partition", given(job.partition) and job.partition or default_partition(partitions) },
     { "features", job.features }, { "exclude", job.exc_nodes },
@@ -1318,7 +1335,7 @@ local function accept(job, partitions, values, asked, word)
     -- sbatch derives the first from the second. Empty: another job's may have been handed on.
     local cores = asked.cores and not asked.cores_per_gpu and string.format("%d", asked.cores)
     job.environment.HOPS_CPUS_PER_TASK = cores or ""
-    if job.environment.HOPS_CHECK == "1" then tell_all(job, partitions, word) end
+    if job.environment.HOPS_CHECK == "1" then report_to_check(job, partitions, word) end
   end
   clear_shape(job)
   keep_smallest(job, asked, smallest_count(values.reqs, asked.each))
@@ -1339,10 +1356,10 @@ end
 
 local function submit(job, partitions)
   local values, problem = read_comment(job.comment)
-  problem = problem or why_not(job, values)
+  problem = problem or refusal_of(job, values)
   local asked, word
   if not problem then
-    asked, word = contract(job, values)
+    asked, word = read_request(job, values)
     problem = not asked and word
   end
   if problem then
@@ -1351,47 +1368,6 @@ local function submit(job, partitions)
   end
   accept(job, partitions, values, asked, word)
   return slurm.SUCCESS
-end
-
-local function guarded(what, refusal, act, ...)
-  local ran, answer = pcall(act, ...)
-  if ran and type(answer) == "number" then return answer end
-  pcall(slurm.log_error, "%s", "hops: defect in " .. what .. ": " .. tostring(answer))
-  tell("refused, since the submit plugin failed: tell your administrator")
-  return refusal
-end
-
--- The functions of a site's own script that calls this one.
-local site_submit, site_modify = rawget(_G, "slurm_job_submit"), rawget(_G, "slurm_job_modify")
-
--- What the site's function answers; slurm.SUCCESS where there is none, or it answers nothing. Slurm lets
--- the job through when it fails; a hops job would then run unheld, and is refused instead.
-local function site_answer(rules, what, refusal, ...)
-  if not rules then return slurm.SUCCESS end
-  local ran, answer = pcall(rules, ...)
-  if ran and answer == nil then return slurm.SUCCESS end
-  if ran and type(answer) == "number" then return answer end
-  pcall(slurm.log_error, "%s", "hops: the site's " .. what .. " failed: " .. tostring(answer))
-  tell("refused, since the site's submit script failed: tell your administrator")
-  return refusal
-end
-
-function slurm_job_submit(job, partitions, uid)
-  if site_submit then
-    if not our_part(job.comment) then
-      local answer = site_submit(job, partitions, uid)
-      if answer ~= nil and answer ~= slurm.SUCCESS or not our_part(job.comment) then return answer or slurm.SUCCESS end
-    else
-      local answer = site_answer(site_submit, "slurm_job_submit", slurm.ERROR, job, partitions, uid)
-      if answer ~= slurm.SUCCESS then return answer end
-    end
-  end
-  if not ours(job.comment) then
-    local _, text = pcall(remark, job.comment)
-    if text then tell(text) end
-    return slurm.SUCCESS
-  end
-  return guarded("slurm_job_submit", slurm.ERROR, submit, job, partitions)
 end
 
 ------------------------------------------------------------------------------------------
@@ -1445,7 +1421,7 @@ local function remember(times, id)
   times[id] = now
 end
 
-local function lately(times, id, seconds)
+local function is_recent(times, id, seconds)
   return times[id] ~= nil and os.time() - times[id] <= seconds
 end
 
@@ -1464,12 +1440,12 @@ end
 -- was answered for the task before: this comment, and a begin time.
 local answered
 
-local function answer_with(job, record, comment)
+local function set_comment(job, record, comment)
   job.comment, answered = comment, { array = array_of(record), comment = comment }
 end
 
 -- hopsd's own requests may have that comment, too: they name nodes, or hold without a person's mark.
-local function is_asked_again(job, record)
+local function is_repeated(job, record)
   if not answered or not answered.array or answered.array ~= array_of(record) then return false end
   if changed(job.req_nodes) or job.priority == 0 and not mentions(job.comment, HELD_MARK) then return false end
   return given(job.comment) and job.comment == answered.comment
@@ -1478,12 +1454,12 @@ end
 -- hopsd notes behind the comment what partitions a job asked for that it has placed in fewer. Once
 -- somebody else chooses them, that is over.
 local function choose_partitions(job, record)
-  answer_with(job, record, (record.comment:gsub(" #hops%-partitions=%S*", "")))
+  set_comment(job, record, (record.comment:gsub(" #hops%-partitions=%S*", "")))
   return job.comment
 end
 
 local function modify(job, record)
-  local again = given(job.partition) and is_asked_again(job, record)
+  local again = given(job.partition) and is_repeated(job, record)
   for _, field in ipairs(FIXED) do
     if changed(job[field]) and not (again and field == "comment") then
       tell("cannot change " .. field .. " of a hops job: cancel it and submit it again")
@@ -1545,15 +1521,15 @@ end
 -- start with its smallest count, anywhere. As hopsd's own release, it passes once the job has a place.
 local function follow_release(job, record)
   local id, at = record.job_id, held_at(record)
-  local has_place = lately(placed, id, 600)
-  local late = at and lately(placed, id, 60) and placed[id] <= at
+  local has_place = is_recent(placed, id, 600)
+  local late = at and is_recent(placed, id, 60) and placed[id] <= at
   placed[id] = nil
   if late then
     tell("it was held after hops placed it; release it once more if you mean it")
     return DENIED
   end
   lift(record)
-  answer_with(job, record, (record.comment:gsub(" #hops%-held", "")))
+  set_comment(job, record, (record.comment:gsub(" #hops%-held", "")))
   if not has_place then
     job.begin_time = os.time()
     job.priority = NO_VAL
@@ -1566,7 +1542,7 @@ end
 -- names a begin time, as its placement does with the nodes; `scontrol hold` and `uhold` do not.
 local function follow_operator(job, record)
   if not waits(record) then return slurm.SUCCESS end
-  local again = is_asked_again(job, record)
+  local again = is_repeated(job, record)
   if again and not changed(job.priority) and not given(job.partition) then
     job.priority, job.begin_time = RELEASE, 0
   end
@@ -1579,7 +1555,7 @@ local function follow_operator(job, record)
   if job.priority == 0 then
     job.begin_time = USER_HOLD_BEGIN
     remember(held, id)
-    answer_with(job, record, mentions(words, HELD_MARK) and words or words .. " " .. HELD_MARK)
+    set_comment(job, record, mentions(words, HELD_MARK) and words or words .. " " .. HELD_MARK)
   elseif job.priority == RELEASE then
     return follow_release(job, record)
   elseif changed(job.priority) or changed(job.nice) then -- Slurm would take it out of its hold
@@ -1595,7 +1571,7 @@ end
 -- its own operators and for coordinators of the job's account, whatever is answered here. They may
 -- hold it, and lift any person's hold; the one by hops stays.
 local function by_another(job, record)
-  local again = is_asked_again(job, record)
+  local again = is_repeated(job, record)
   local asks = job.priority == 0 or job.priority == RELEASE or again and not changed(job.priority)
   if given(job.comment) and not again or not asks or not waits(record) then
     return modify(job, record)
@@ -1611,12 +1587,56 @@ local function keep_options(job, record)
   job.admin_comment = text == "" and word or text .. " " .. word
 end
 
+------------------------------------------------------------------------------------------
+-- What Slurm calls.
+
+local function guarded(what, refusal, act, ...)
+  local ran, answer = pcall(act, ...)
+  if ran and type(answer) == "number" then return answer end
+  pcall(slurm.log_error, "%s", "hops: defect in " .. what .. ": " .. tostring(answer))
+  tell("refused, since the submit plugin failed: tell your administrator")
+  return refusal
+end
+
+-- The functions of a site's own script that calls this one.
+local site_submit, site_modify = rawget(_G, "slurm_job_submit"), rawget(_G, "slurm_job_modify")
+
+-- What the site's function answers; slurm.SUCCESS where there is none, or it answers nothing. Slurm lets
+-- the job through when it fails; a hops job would then run unheld, and is refused instead.
+local function site_answer(rules, what, refusal, ...)
+  if not rules then return slurm.SUCCESS end
+  local ran, answer = pcall(rules, ...)
+  if ran and answer == nil then return slurm.SUCCESS end
+  if ran and type(answer) == "number" then return answer end
+  pcall(slurm.log_error, "%s", "hops: the site's " .. what .. " failed: " .. tostring(answer))
+  tell("refused, since the site's submit script failed: tell your administrator")
+  return refusal
+end
+
 -- hopsd's requests are not the site's to judge: it acts as root, SlurmUser or an operator.
 local function follow_site(job, record, partitions, uid)
   if not site_modify then return slurm.SUCCESS end
   if not ours(record.comment) then return site_modify(job, record, partitions, uid) or slurm.SUCCESS end
   if PRIVILEGED[uid] then return slurm.SUCCESS end
   return site_answer(site_modify, "slurm_job_modify", DENIED, job, record, partitions, uid)
+end
+
+function slurm_job_submit(job, partitions, uid)
+  if site_submit then
+    if not our_part(job.comment) then
+      local answer = site_submit(job, partitions, uid)
+      if answer ~= nil and answer ~= slurm.SUCCESS or not our_part(job.comment) then return answer or slurm.SUCCESS end
+    else
+      local answer = site_answer(site_submit, "slurm_job_submit", slurm.ERROR, job, partitions, uid)
+      if answer ~= slurm.SUCCESS then return answer end
+    end
+  end
+  if not ours(job.comment) then
+    local _, text = pcall(remark, job.comment)
+    if text then tell(text) end
+    return slurm.SUCCESS
+  end
+  return guarded("slurm_job_submit", slurm.ERROR, submit, job, partitions)
 end
 
 function slurm_job_modify(job, record, partitions, uid)

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.live
         ("  job.priority = 0\n", '  job.priority = 0; error("injected")\n'),
         ("  job.priority = 0\n", "  job.priority = 0; job.no_such.field = 1\n"),
         ("  clear_shape(job)\n", "  clear_shape(job); clear_shape(nil)\n"),
-        ("  return slurm.SUCCESS\nend\n\nlocal function guarded", "end\nlocal function guarded"),
+        ("values, asked, word)\n  return slurm.SUCCESS\nend", "values, asked, word)\nend"),
     ],
 )
 def test_a_defect_lets_no_hops_job_through(cluster: PrivateCluster, line: str, defect: str) -> None:
