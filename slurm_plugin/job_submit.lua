@@ -1026,7 +1026,7 @@ local function read_request(job, values)
   problem = plain("--gres", o.kind) or plain("--gres", o.gres) or plain("--nodelist", nodes) or too_many_nodes(nodes)
   if problem then return nil, problem end
   if given(job.features) and job.features:find("*", 1, true) then
-    return nil, "hops chooses how many nodes: leave '*N' out of --constraint"
+    return nil, "the number of nodes is hops' choice: leave '*N' out of --constraint"
   end
   o.shape, o.each = shape_of(o)
   if values.shape or values.per_node then
@@ -1151,14 +1151,14 @@ end
 -- What may become of a job that hops may move, and how to keep it from that; nil: it stays.
 local function warn_of_moves(script, o, values, job)
   if values.preempt == "no" then return nil end
-  local text = "hops may stop this job and restart it, also on other nodes or another GPU count: "
+  local text = "the job may be stopped and restarted, also on other nodes or another GPU count: "
   if o.traps ~= "none" and commands_of(script):find("[%s;&|({\"'`]sbatch[%s\"']") then
     text = text .. "leave sbatch out of the trap, or the job runs twice. "
   elseif o.signal then
     local name, seconds = o.signal:match(":(%w+):(%d+)$")
-    text = text .. string.format("it sends %s %d s ahead, and the script then starts from its first line. ", name, seconds)
+    text = text .. string.format("hops sends it %s %d s ahead, and the script then starts from its first line. ", name, seconds)
   elseif o.traps ~= "none" then
-    text = text .. "it signals the script before (trap), which then starts from its first line. "
+    text = text .. "hops signals the script before (trap), which then starts from its first line. "
   else
     text = text .. "the script handles no signal (--signal, trap), so hops will not move it until it has called torch.save "
       .. "once, and work since the last save is lost. "
@@ -1206,21 +1206,20 @@ end
 
 local function refusal_of(job, values)
   if job.comment:find(MARK, 1, true) then return "leave " .. MARK .. " out of the comment: it is hopsd's own mark" end
-  if SITE_PROBLEM then return "hops takes no job until an administrator mends this: " .. SITE_PROBLEM end
+  if SITE_PROBLEM then return "no job is accepted until an administrator mends this: " .. SITE_PROBLEM end
   local problem = length_problem(job)
   if problem then return problem end
   if given(job.het_job_offset) or option_in(job.script, "^#SBATCH%s+(%a+job)%s*$") then
-    return "hops takes no heterogeneous job (hetjob, ' : '): submit its parts as separate jobs, or leave hops: out of "
-      .. "the comment of each"
+    return "no heterogeneous jobs (hetjob, ' : '): submit the parts as separate jobs, or leave hops: out of every comment"
   end
   if job.script == nil then -- also of a later part of a heterogeneous job, under --test-only
-    return "hops takes batch jobs alone, and no part of a heterogeneous one: submit this one with sbatch, without hetjob"
+    return "batch jobs alone, and no part of a heterogeneous one: submit it with sbatch, without hetjob"
   end
   if given(job.array_inx) and given(job.dependency) and job.dependency:find("singleton", 1, true) then
     -- Slurm lets the tasks that it still keeps together go first (22.05), and hops others.
     return "--dependency=singleton does not go with a job array: write --array=...%1 for one task at a time"
   end
-  if job.cron_job == true then return "hops takes no scrontab jobs: leave hops: out of the comment" end
+  if job.cron_job == true then return "no scrontab jobs: leave hops: out of the comment" end
   local request = job.partition
   if SITE.partitions and given(request) and closed_partition(request) then
     return "partition " .. shown(closed_partition(request)) .. " takes no hops jobs: choose from "

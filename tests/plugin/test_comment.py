@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hopsd.core.submission.comment import (
+    KEYS,
     Comment,
     LrRule,
     NotOursError,
@@ -140,6 +142,12 @@ def test_lua_refuses_in_the_same_words(lua: str) -> None:
         assert told == f"hops: {refusal(text)}"
         assert len(told) < 400
     assert len(refusal("hops:reqs=" + "9" * 900)) < 250
+
+
+def test_the_prolog_reads_keys_of_the_same_table() -> None:
+    names = re.findall(r'value\["(\w+)"\]', (PLUGIN.parent / "comment.awk").read_text())
+    assert {"reqs", "num", "lr", "lr_rule", "batch", "workload", "app"} == set(names)
+    assert set(names) <= KEYS.keys()
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_the_signal_of_the_environment_goes_before_the_scripts(variable: str) ->
     script = "#!/bin/bash\n#SBATCH --signal=USR1@120\npython train.py\n"
     asked, told = submitted(script, variable=variable)
     assert (asked.signal, asked.signal_steps, asked.signal_seconds) == ("USR2", False, 30)
-    assert "it sends USR2 30 s ahead" in told
+    assert "hops sends it USR2 30 s ahead" in told
 
 
 @pytest.mark.parametrize(
@@ -90,15 +90,15 @@ def test_the_signals_that_it_handles(commands: str, traps: set[str]) -> None:
     asked, told = submitted(f"#!/bin/bash\n{commands}\n")
     assert asked.traps == traps
     assert ("handles no signal" in told) == (not traps)
-    assert ("it signals the script before" in told) == bool(traps)
+    assert ("hops signals the script before" in told) == bool(traps)
 
 
 def test_what_may_happen_and_how_to_keep_the_job_from_it_is_told() -> None:
     told = submitted("#!/bin/bash\n#SBATCH --signal=B:USR1@90\nsrun x\n")[1]
-    assert "hops may stop this job and restart it" in told
-    assert "it sends USR1 90 s ahead" in told
+    assert "the job may be stopped and restarted" in told
+    assert "hops sends it USR1 90 s ahead" in told
     assert "preempt=no in the comment disables moving" in told
-    assert "may stop" not in submitted("#!/bin/bash\nsrun x\n", "hops:reqs=1;preempt=no")[1]
+    assert "may be stopped" not in submitted("#!/bin/bash\nsrun x\n", "hops:reqs=1;preempt=no")[1]
 
 
 def test_options_end_at_the_first_command() -> None:

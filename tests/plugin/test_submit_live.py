@@ -104,7 +104,10 @@ def test_an_array_is_accepted_for_each_of_its_tasks(cluster: PrivateCluster) -> 
             "--array=1-3 --dependency=singleton",
             "--dependency=singleton does not go with a job array",
         ),
-        ("--constraint=rtx3090*2", "hops chooses how many nodes: leave '*N' out of --constraint"),
+        (
+            "--constraint=rtx3090*2",
+            "the number of nodes is hops' choice: leave '*N' out of --constraint",
+        ),
         ("--gres=gpu:rtx3090:1,gpu:v100:1", "a hops job has GPUs of one type"),
         (
             "--gpus-per-node=rtx3090:1 --gpus-per-socket=v100:1 --sockets-per-node=1",
@@ -310,7 +313,7 @@ def test_counts_that_the_options_leave_out_are_named(cluster: PrivateCluster) ->
 def test_interactive_jobs_are_refused(cluster: PrivateCluster, command: str) -> None:
     done = as_user(cluster, OWNER, command, "--chdir=/", "--comment=hops:reqs=1", "true")
     assert done.returncode != 0
-    assert "hops: hops takes batch jobs alone" in done.stderr
+    assert "hops: batch jobs alone" in done.stderr
     assert queue(cluster) == []
 
 

@@ -30,7 +30,7 @@ def test_it_tells_counts_and_shapes_and_submits_nothing(scripts: ScriptSite) -> 
     text = "#SBATCH --nodes=2 --gres=gpu:a100:4\n#SBATCH --comment=hops:reqs=2,4,8,16\nrank"
     code, (moving, *lines), _ = check(scripts, text)
     assert code == 0
-    assert moving.startswith("hops may stop this job and restart it")
+    assert moving.startswith("the job may be stopped and restarted")
     assert lines[0].startswith(
         "accepted: 4, 8 or 16 GPUs, 4 on each node (not 2, being no multiple"
     )
@@ -59,7 +59,7 @@ def test_it_knows_a_signal_of_the_command_line(scripts: ScriptSite) -> None:
     options = ("--comment=hops:reqs=1", "--signal=B:USR1@60")
     code, lines, _ = check(scripts, "#SBATCH --gres=gpu:1\nrank", *options)
     assert code == 0
-    assert any("it sends USR1 60 s ahead" in line for line in lines)
+    assert any("hops sends it USR1 60 s ahead" in line for line in lines)
 
 
 def test_it_tells_what_keeps_it_from_measuring(scripts: ScriptSite) -> None:

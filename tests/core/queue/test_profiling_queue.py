@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -489,6 +490,26 @@ def test_runs_keep_to_the_sites_limits_and_leave_nothing_to_a_head_over_one() ->
     known = {(WorkloadName("known"), A)}
     assert starts(world.look(known=known, head=head)) == {}
     assert starts(world.look(known=known, head=head, limits=(spent,))).keys() == mine
+
+
+@pytest.mark.parametrize(
+    ("effect", "words"),
+    [
+        ("submits", "submits jobs"),
+        ("requeues", "requeues itself"),
+        ("counts", "reads SLURM_RESTART_COUNT"),
+    ],
+)
+def test_a_script_that_would_repeat_something_is_not_started_to_be_measured(
+    effect: str, words: str
+) -> None:
+    """One that submits its successor submitted one for each start."""
+    world = World()
+    world.add(1, "w", asked=Asked(repeats=frozenset({effect})))
+    world.add(2, "x", asked=Asked())
+    profiling = world.look()
+    assert starts(profiling).keys() == {"2"}
+    assert words in profiling.unmeasurable["1"]
 
 
 def test_a_script_that_starts_several_ranks_whatever_it_gets_is_not_measured_on_one_gpu() -> None:
