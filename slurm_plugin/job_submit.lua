@@ -167,8 +167,9 @@ local KEYS = {
     name_text .. "; if it has phases, then ':' and 1 to 999, as in lm:2" },
   shape = { shape, shape_text },
   per_node = { function(value) return whole(value, GPUS) end, "GPUs on each node, from " .. GPUS[3] },
+  profile = { yes_or_no, yes_or_no_text },
 }
-local KEY_NAMES = "reqs, num, samples, batch, lr, lr_rule, preempt, workload, cpu, app, shape, per_node"
+local KEY_NAMES = "reqs, num, samples, batch, lr, lr_rule, preempt, workload, cpu, app, shape, per_node, profile"
 
 -- What follows "hops:" in a comment that others may use as well; nil: nothing is ours. Ours begins
 -- with the comment or after a blank, ';' or ','; it goes to the end, or to the first blanks that are

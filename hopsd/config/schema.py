@@ -336,10 +336,15 @@ class KnowledgeConfig:
 
 @dataclass(frozen=True, slots=True)
 class ProfilingConfig:
-    """First runs on one GPU, in which new workloads are measured before they compete."""
+    """Short runs on one GPU that measure a workload before its first job competes."""
 
     enabled: bool = option(
-        True, "Measure a workload on each GPU type before its first job competes there."
+        True, "Measure the workloads of jobs that ask for it (profile=yes) on each GPU type first."
+    )
+    new_workloads: bool = option(
+        False,
+        "Measure every new workload first, as the Hops paper does (section 3.2). The first job of"
+        " each is then started once more on each GPU type, and stopped: its script must bear that.",
     )
     iterations: int = option(
         20,
@@ -369,6 +374,7 @@ class ProfilingConfig:
     def settings(self) -> ProfilingSettings:
         return ProfilingSettings(
             enabled=self.enabled,
+            new_workloads=self.new_workloads,
             iterations=self.iterations,
             time_limit_seconds=self.time_limit_seconds,
             retry_seconds=self.retry_hours * 3600.0,

@@ -11,6 +11,7 @@ from hopsd.core.queue.profiling import ClusterView, Profiling, known_pairs, prof
 from hopsd.core.queue.trials import Trial, begun, hopeful, measured, trials
 from hopsd.core.snapshot.build import SnapshotBuild, build_snapshot
 from hopsd.core.speed.inferred import with_implied_bandwidths
+from hopsd.core.speed.type_speeds import with_type_speeds
 from hopsd.model.history import ProfileRun
 from hopsd.model.ids import JobId, WorkloadName, script_of
 from hopsd.model.knowledge import Knowledge
@@ -57,6 +58,7 @@ def planning_inputs(
 ) -> PlanningInputs:
     runs = store.profile_runs(now - settings.profiling.retry_seconds)
     knowledge = with_implied_bandwidths(store.knowledge(), settings.snapshot.estimator, now)
+    knowledge = with_type_speeds(knowledge, settings.snapshot.estimator)
     return PlanningInputs(knowledge, runs, policy)
 
 

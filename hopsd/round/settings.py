@@ -58,6 +58,7 @@ def round_settings(config: Config) -> RoundSettings:
         profiling=replace(
             config.profiling.settings,
             enabled=config.profiling.enabled and config.slurm.port is not PortName.SHADOW,
+            new_workloads=config.profiling.new_workloads or config.plan.paper_exact,
         ),
         trials=TrialSettings(enabled=config.plan.try_shapes and not config.plan.paper_exact),
         requirements_max=config.plan.requirements_max,

@@ -4,9 +4,10 @@ Records of a server give its factor for the shape, records of a GPU type the spe
 measured on it. Other shapes come from the theory layer: equations 1 to 5 with basic times,
 corrected by the measured shapes (:mod:`hopsd.core.speed.by_shape`); under ``paper_exact`` from the
 paper's tables (:mod:`hopsd.core.speed.by_count`).
-The last layer is an assumption, so that even a job without any data can be placed: every GPU is
-as fast as one GPU elsewhere and ``assumed_gpu_speedup`` times as fast as a CPU, and spreading costs
-``assumed_sensitivity``.
+The last layer is an assumption, so that even a job without any data can be placed: types compare
+as they do for other workloads (:mod:`hopsd.core.speed.type_speeds`) or, where nothing shows that,
+every GPU is as fast as any other and ``assumed_gpu_speedup`` times as fast as a CPU. Spreading
+costs ``assumed_sensitivity``.
 """
 
 from __future__ import annotations
@@ -200,7 +201,11 @@ class Estimator:
         )
 
     def _worth(self, gpu_type: GpuType) -> float:
-        """A device's assumed speed relative to a GPU, until it is measured."""
+        """A device's speed relative to others, until the workload is measured on it: as other
+        workloads show, else an assumption.
+        """
+        if gpu_type in self._knowledge.type_speed:
+            return self._knowledge.type_speed[gpu_type]
         return 1.0 / self._settings.assumed_gpu_speedup if is_cpu(gpu_type) else 1.0
 
     def _table(self, gpu_type: GpuType, evidence: _Evidence) -> ThroughputTable:

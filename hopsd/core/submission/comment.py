@@ -57,6 +57,7 @@ class Comment:
     run on CPU devices instead of GPUs, in the counts of ``reqs``. ``app``: the hyper-parameter
     search that it belongs to; ``phase``: its phase in that, 0: none.
     ``shape``, and ``per_node`` GPUs on each node; None: as in the script's own options.
+    ``profile``: its user lets hops run it briefly on one GPU of each type to measure its speed.
     """
 
     reqs: tuple[int, ...]
@@ -71,6 +72,7 @@ class Comment:
     phase: int = 0
     shape: ShapeRule | None = None
     per_node: int | None = None
+    profile: bool = False
 
 
 def is_ours(text: str) -> bool:
@@ -126,6 +128,7 @@ def parse(text: str, *, range_values: int = DEFAULT_RANGE_VALUES) -> Comment:
         phase=phase,
         shape=shape,
         per_node=per_node,
+        profile=_choice("profile", pairs.get("profile", "no"), ("yes", "no")) == "yes",
     )
 
 
@@ -163,7 +166,7 @@ def learning_rate(comment: Comment, gpus: int) -> float | None:
 
 KEYS = (
     *("reqs", "num", "samples", "batch", "lr", "lr_rule", "preempt", "workload", "cpu", "app"),
-    *("shape", "per_node"),
+    *("shape", "per_node", "profile"),
 )
 
 
