@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hopsd.core.queue.trials import Trial
 from hopsd.core.snapshot.build import SnapshotBuild
 from hopsd.model.history import ProfileRun
 from hopsd.model.ids import JobId
@@ -19,8 +18,7 @@ from hopsd.round.window import RoundWindow
 class RoundResult:
     """All that a round saw and did. ``profiled``: profile runs that it began or changed.
 
-    ``defects``: the exceptions of the jobs that were set aside. ``trials``: of shapes, begun by
-    this plan.
+    ``defects``: the exceptions of the jobs that were set aside.
     """
 
     window: RoundWindow
@@ -31,7 +29,6 @@ class RoundResult:
     outcomes: tuple[StepOutcome, ...]
     profiled: tuple[ProfileRun, ...] = ()
     defects: Mapping[JobId, str] = field(default_factory=dict)
-    trials: tuple[Trial, ...] = ()
 
     @property
     def put_off(self) -> frozenset[JobId]:
