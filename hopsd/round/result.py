@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from hopsd.core.placement.pools import Able, pools_of, remembered
 from hopsd.core.snapshot.build import SnapshotBuild
 from hopsd.model.history import ProfileRun
 from hopsd.model.ids import JobId
@@ -29,6 +30,14 @@ class RoundResult:
     outcomes: tuple[StepOutcome, ...]
     profiled: tuple[ProfileRun, ...] = ()
     defects: Mapping[JobId, str] = field(default_factory=dict)
+
+    @property
+    def never_runnable(self) -> frozenset[JobId]:
+        """Waiting jobs that not even an idle cluster, as it is now, could run."""
+        snapshot = self.built.snapshot
+        could_run = Able(pools_of(snapshot.nodes), remembered=remembered(snapshot.nodes))
+        unable = (job.id for job in snapshot.jobs if not job.running and not could_run(job))
+        return frozenset(unable) | self.built.refused.keys()
 
     @property
     def put_off(self) -> frozenset[JobId]:

@@ -214,12 +214,18 @@ class Controller:
             self._pruned = now
 
     def _count_use(self, seen: Observation) -> None:
-        """What became of the GPUs since the last look."""
+        """What became of the GPUs since the last look.
+
+        None is idle for want of a placement because of a job that even an idle cluster could not
+        run, such as one that asks for more GPUs than there are.
+        """
         now = seen.reading.now
+        impossible = self._result.never_runnable if self._result is not None else frozenset()
         waiting = [
             seen.comments[job.id]
             for job in seen.reading.jobs
             if job.id in seen.comments and job.state is SlurmState.PENDING and eligible(job, now)
+            if job.id not in impossible
         ]
         use = self._meter.look(
             seen.reading,

@@ -211,6 +211,7 @@ def test_sections_are_the_configurations_fields() -> None:
         "bandwidth",
         "racks",
         "given",
+        "warnings",
         "path",
     }
     assert names == set(SECTIONS)
