@@ -1,6 +1,6 @@
 """What measuring runs gain and cost: new trainings measured first, or started at once on a guess.
 
-    python -m bench.first_runs [--work mix --work paper-64] [--seeds 3] [--policy hops+]
+    python -m bench.first_runs [--work mix --work paper-64] [--seeds 3] [--policy hops+] [--write]
 
 Simulations with the daemon's knowledge: run times from past runs and time limits, speeds from what
 jobs report once they train. "guess": nothing is known at first; a workload's basic times on a GPU
@@ -11,12 +11,13 @@ speeds are known, as a bound. True speeds have an error of each shape's own (ben
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import click
 import numpy as np
 
+from bench.result_file import write_result
 from bench.study.cases import Case, Conditions
 from bench.study.works import work
 from bench.true_speeds import MODEL, Times, TrueSpeeds, known_at_first, times_of
@@ -153,29 +154,41 @@ def play(way: str, cluster: Cluster, workload: Workload, times: Times, policy: s
 @click.option("--seeds", default=3)
 @click.option("--jobs", default=120, help="The first so many of a work.")
 @click.option("--policy", default="hops+")
-def main(works: Sequence[str], seeds: int, jobs: int, policy: str) -> None:
-    """Print the means over seeds, and each way's ratio to measuring first."""
-    print("| work | way | mean h | 99 % h | makespan h | first job's wait s | measuring GPU h |")
-    print("|---|---|---|---|---|---|---|")
+@click.option("--write", is_flag=True, help="Write bench/results/first_runs.md.")
+def main(works: Sequence[str], seeds: int, jobs: int, policy: str, *, write: bool) -> None:
+    """Print the means over seeds, and each way's geometric mean ratio to measuring first."""
+    lines = [
+        "| work | way | mean h | 99 % h | makespan h | first job's wait s | measuring GPU h |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    print("\n".join(lines), flush=True)
     for name in works:
-        played = {way: [] for way in ("measured", "guess", "truth")}
-        for seed in range(seeds):
-            cluster, workload, times = drawn(name, seed, jobs)
-            for way, runs in played.items():
-                runs.append(play(way, cluster, workload, times, policy))
+        for row in rows(name, seeds, jobs, policy):
+            print(row, flush=True)
+            lines.append(row)
+    if write:
+        write_result(
+            "first_runs", "New trainings: measured first, or started at once", "\n".join(lines)
+        )
+
+
+def rows(name: str, seeds: int, jobs: int, policy: str) -> Iterator[str]:
+    """A row of the table for each way."""
+    played: dict[str, list[Played]] = {way: [] for way in ("measured", "guess", "truth")}
+    for seed in range(seeds):
+        cluster, workload, times = drawn(name, seed, jobs)
         for way, runs in played.items():
-            row = {
-                figure: float(np.mean([getattr(one, figure) for one in runs]))
-                for figure in ("mean", "p99", "makespan", "first_wait", "measuring")
-            }
-            ratios = [
-                float(np.exp(np.mean([np.log(getattr(a, f) / getattr(b, f))
-                                      for a, b in zip(runs, played["measured"], strict=True)])))
-                for f in ("mean", "p99", "makespan")
-            ]  # fmt: skip
-            told = [f"{row[f]:.2f} ({r:.3f})" for f, r in zip(row, ratios, strict=False)]
-            print(f"| {name} | {way} | {' | '.join(told)} | {row['first_wait']:.0f}"
-                  f" | {row['measuring']:.1f} |", flush=True)  # fmt: skip
+            runs.append(play(way, cluster, workload, times, policy))
+    for way, runs in played.items():
+        cells = []
+        for figure in ("mean", "p99", "makespan"):
+            values = np.array([getattr(one, figure) for one in runs])
+            peers = np.array([getattr(one, figure) for one in played["measured"]])
+            ratio = float(np.exp(np.mean(np.log(values / peers))))
+            cells.append(f"{values.mean():.2f} ({ratio:.3f})")
+        wait = float(np.mean([one.first_wait for one in runs]))
+        measuring = float(np.mean([one.measuring for one in runs]))
+        yield f"| {name} | {way} | {' | '.join(cells)} | {wait:.0f} | {measuring:.1f} |"
 
 
 if __name__ == "__main__":
