@@ -188,6 +188,7 @@ local KEYS = {
   { "app", NAME_TEXT .. "; if it has phases, then ':' and 1 to 999, as in lm:2", is_app },
   { "shape", "any or even or node", is_one_of("any", "even", "node") },
   { "per_node", "GPUs on each node, from " .. GPUS[3], is_whole_from(GPUS) },
+  { "profile", "yes or no", is_one_of("yes", "no") },
 }
 local KEY_NAMES, KEY_OF = {}, {}
 for position, key in ipairs(KEYS) do
@@ -1080,7 +1081,8 @@ local function read_request(job, values)
     .. (given(job.wait4switch) and string.format("@%.0f", job.wait4switch) or ""))
   o.fixed = fixed_on_node(job.script, o.shape)
   add("ranks", o.fixed and string.format("%d", o.fixed.count))
-  add("repeats", repeats_of(job.script))
+  o.repeats = repeats_of(job.script)
+  add("repeats", o.repeats)
   local word = table.concat(words, "|")
   if #word > WORD_CHARACTERS then
     return nil, string.format("the options take %d characters: shorten --gres or --nodelist", #word)
@@ -1170,6 +1172,17 @@ local function warn_of_moves(script, o, values, job)
     text = text .. "Each restart empties its output file unless sbatch has --open-mode=append. "
   end
   return text .. "preempt=no in the comment disables moving"
+end
+
+-- What becomes of profile=yes; nil without it. hopsd/core/queue/profiling.py decides.
+local function warn_of_profile(_, o, values)
+  if values.profile ~= "yes" then return nil end
+  local why = values.preempt == "no" and "preempt=no forbids stopping the job"
+    or smallest_count(values.reqs, o.each) > 1 and "the job needs more GPUs than the one of such a run"
+    or o.fixed and o.fixed.count > 1 and "the script fixes more GPUs (" .. o.fixed.name .. ") than the one of such a run"
+    or o.repeats and "the script submits jobs, requeues itself or reads SLURM_RESTART_COUNT, and would do so once more"
+  if why then return "profile=yes has no effect: " .. why end
+  return "to measure it (profile=yes), hops first runs the script on one GPU of each type, stops it midway and starts it again"
 end
 
 -- "1, 2, 4 or 8 GPUs" of reqs, without the counts that `per_node` leaves out.
@@ -1323,7 +1336,7 @@ local function accept(job, partitions, values, asked, word)
   end
   local rest = remark(job.comment)
   if rest then tell(rest) end
-  for _, warn in ipairs({ warn_of_fixed_gpus, warn_of_fixed_total, warn_of_steps, warn_of_port, warn_of_moves }) do
+  for _, warn in ipairs({ warn_of_fixed_gpus, warn_of_fixed_total, warn_of_steps, warn_of_port, warn_of_profile, warn_of_moves }) do
     local text = warn(job.script, asked, values, job)
     if text then tell(text) end
   end

@@ -101,6 +101,26 @@ def test_what_may_happen_and_how_to_keep_the_job_from_it_is_told() -> None:
     assert "may be stopped" not in submitted("#!/bin/bash\nsrun x\n", "hops:reqs=1;preempt=no")[1]
 
 
+@pytest.mark.parametrize(
+    ("commands", "comment", "words"),
+    [
+        ("srun x", "reqs=1;profile=yes", "hops first runs the script on one GPU of each type"),
+        ("srun x", "reqs=2,4;profile=yes", "no effect: the job needs more GPUs"),
+        ("srun x", "reqs=1;profile=yes;preempt=no", "no effect: preempt=no"),
+        ("sbatch next.sh", "reqs=1;profile=yes", "no effect: the script submits jobs"),
+        ("x --devices 4", "reqs=1,4;profile=yes", "no effect: the script fixes more GPUs (--dev"),
+        ("srun x", "reqs=1;profile=no", ""),
+        ("srun x", "reqs=1", ""),
+    ],
+)
+def test_measuring_runs_are_announced_to_who_asks_for_them_alone(
+    commands: str, comment: str, words: str
+) -> None:
+    told = submitted(f"#!/bin/bash\n{commands}\n", f"hops:{comment}")[1]
+    assert words in told
+    assert ("profile=yes" in told) == bool(words)
+
+
 def test_options_end_at_the_first_command() -> None:
     """As for sbatch."""
     asked, told = submitted("#!/bin/bash\n\nsrun x\n#SBATCH --signal=USR1@60\n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from hops_profiler import environment
 
 OURS = {
@@ -13,7 +12,7 @@ OURS = {
     "HOPS_REPORT_DIR": "/reports",
     "HOPS_PROFILE": "20",
     "HOPS_LR": "0.8",
-    "HOPS_STATE_DIR": "/dev/shm/hops/7.n1",
+    "HOPS_STATE_DIR": "/memory/hops/7.n1",
     "HOPS_RESTART_COUNT": "3",
     "HOPS_REQUEUE_EXIT_CODE": "85",
     "HOPS_TRAINS": "1",

@@ -56,6 +56,7 @@ class Comment:
     run on CPU devices instead of GPUs, in the counts of ``reqs``. ``app``: the hyper-parameter
     search that it belongs to; ``phase``: its phase in that, 0: none.
     ``shape``, and ``per_node`` GPUs on each node; None: as in the script's own options.
+    ``profile``: its user lets hops run it briefly on one GPU of each type to measure its speed.
     """
 
     reqs: tuple[int, ...]
@@ -70,6 +71,7 @@ class Comment:
     phase: int = 0
     shape: ShapeRule | None = None
     per_node: int | None = None
+    profile: bool = False
 
 
 def is_ours(text: str) -> bool:
@@ -151,6 +153,7 @@ def parse(text: str, *, range_values: int = DEFAULT_RANGE_VALUES) -> Comment:
         phase=phase,
         shape=ShapeRule.EVEN if per_node is not None else shape,
         per_node=per_node,
+        profile=pairs.get("profile", "no") == "yes",
     )
 
 
@@ -354,6 +357,7 @@ KEYS: Mapping[str, Key] = {
     "app": Key(f"{_NAME}; if it has phases, then ':' and 1 to 999, as in lm:2", read_app),
     "shape": _choice(*ShapeRule),
     "per_node": Key(f"GPUs on each node, from {bounds.GPUS}", _gpus),
+    "profile": _choice("yes", "no"),
 }
 """All keys; ``job_submit.lua`` has the same, in this order."""
 

@@ -62,6 +62,8 @@ def check(path: Path, folder: Path, account: str, *, node: bool) -> None:
     """
     loaded = load(path) if path.exists() or not node else None
     if loaded is not None:
+        for warning in loaded.warnings:
+            complain(warning)
         say(f"{path}: good, {len(loaded.given)} settings given")
     if node:
         _check_node(folder, loaded)

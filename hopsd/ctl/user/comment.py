@@ -56,6 +56,7 @@ def json_object(comment: Comment) -> dict[str, object]:
         "phase": comment.phase,
         "shape": comment.shape.value if comment.shape else None,
         "per_node": comment.per_node,
+        "profile": comment.profile,
     }
 
 
@@ -68,6 +69,7 @@ def _lines(comment: Comment) -> list[str]:
         f"batch per GPU  {comment.batch_size or 'not given'}",
         f"learning rate  {f'{shown} GPUs ({comment.lr_rule})' if shown else 'not given'}",
         f"may be moved   {'yes' if comment.preempt else 'no'}",
+        f"measuring runs {'yes' if comment.profile else 'no'}",
         f"workload       {comment.workload or 'not given'}",
         f"CPUs will do   {'yes' if comment.cpu else 'no'}",
         f"app            {_app(comment)}",
