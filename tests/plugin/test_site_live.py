@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
-from fixtures_cluster import NOBODY, SLEEPER, running_cluster, submit, wait_until
+from fixtures_cluster import NOBODY, SLEEPER, node_states, running_cluster, submit, wait_until
 from submit_live import (
     PLUGIN,
     by_owner,
@@ -226,17 +228,20 @@ def test_a_restart_keeps_the_output_where_sbatch_says_nothing_else(lines: list[s
         folder = cluster.directory / "outputs"
         folder.mkdir()
         folder.chmod(0o777)
-        output = folder / "output"
-        text = "echo start; sleep 600"
+        output, runs = folder / "output", folder / "runs"
+        text = f"echo start; echo run >> {runs}; sleep 600"
         made, told = sbatch(
             cluster, "--comment=hops:reqs=1", f"--output={output}", f"--wrap={text}"
         )
         assert made
         (job,) = queue(cluster)
-        for count in (1, 2):
-            starts(cluster, job, "n0")
-            wait_until(lambda: output.exists() and output.read_text() != "")
-            kept = output.read_text().count("start") == count
-            cluster.run("scontrol", "requeuehold", job)
-            wait_until(lambda: reading(cluster, job).state is SlurmState.PENDING)
-        assert kept == ("empties its output file" not in told) == bool(lines)
+        starts(cluster, job, "n0")
+        wait_until(runs.exists)
+        cluster.run("scontrol", "requeuehold", job)
+        wait_until(lambda: reading(cluster, job).state is SlurmState.PENDING)
+        wait_until(lambda: node_states(cluster)["n0"] == "idle")
+        time.sleep(1.1)  # in the second of its kill no credential is good
+        starts(cluster, job, "n0")
+        wait_until(lambda: runs.read_text().count("run") == 2)
+        kept = output.read_text().count("start") == 2
+        assert (kept, "empties its output file" not in told) == (bool(lines), bool(lines))
