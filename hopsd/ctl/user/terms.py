@@ -35,8 +35,8 @@ WAITS: dict[str, str] = {
     " GPUs in reqs let it fit into a gap.",
     "limit": "A limit of its account, QOS or partition is used up. It starts when other jobs end;"
     " ask your admin for more.",
-    "no_configuration": "No server or group of servers can hold it; the reason names what is missing."
-    " Add smaller counts to reqs, or relax nodes, memory or GPU type.",
+    "no_configuration": "No server or group of servers can hold it; the reason names what is"
+    " missing. Add smaller counts to reqs, or relax nodes, memory or GPU type.",
     "lost_to_others": "It competed, and the plan gave the GPUs to jobs of higher value. It competes"
     " again at the next plan; counts with a better speed per GPU help.",
     "held": "You, an operator or --begin keep it back. Run `scontrol release JOB`.",
