@@ -7,7 +7,8 @@ jobs report once they train. "guess": of these workloads nothing is known at fir
 were seen on every GPU type; a workload's basic times on a type are known once a job of it has
 trained there. "blank": the same on a cluster that has seen nothing. "measured": basic times are
 known on every type, and the first job of each workload arrives later by its measuring runs, one on
-each type. "truth": all speeds are known, as a bound. True speeds have an error of each shape's own (bench.true_speeds).
+each type. "truth": all speeds are known, as a bound. True speeds have an error of each shape's own
+(bench.true_speeds).
 """
 
 from __future__ import annotations
