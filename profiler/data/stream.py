@@ -52,57 +52,52 @@ class _Part(IterableDataset[Any]):
 
     def __init__(self, dataset: Any, global_batch: int, collate: Any) -> None:
         self._dataset, self._global_batch, self._collate = dataset, global_batch, collate
-        self._done = 0
         self._iterator: Iterator[Any] = iter(())
         self.begin(Position(), Share(0, 1, None), own_state=True)
 
     def begin(self, position: Position, share: Share, *, own_state: bool) -> None:
         """``own_state``: each step comes with the state of the dataset after it."""
         self._position, self._share, self._own_state = position, share, own_state
-        self._skip = 0
+        self._done, self._skip, self._ended = 0, 0, False
 
     def __iter__(self) -> Iterator[tuple[int, list[int], list[Any], Any]]:
-        position, skipped = self._position, self._skip
         if hasattr(self._dataset, "set_epoch"):
-            self._dataset.set_epoch(position.epoch)
-        if self._own_state and position.offset:
-            if position.stream is not None:
-                self._load(position.stream)
-            else:
-                skipped = position.offset * self._global_batch
+            self._dataset.set_epoch(self._position.epoch)
+        if self._own_state and self._position.offset:
+            skip = self._position.offset * self._global_batch
+            self.load_state_dict(self._position.stream or {"done": skip, "data": None})
+        if self._ended:
+            return
         self._iterator = iter(self._dataset)
-        for _ in itertools.islice(self._iterator, skipped):
+        for _ in itertools.islice(self._iterator, self._skip):
             pass
-        self._done = skipped
-        while True:
+        while not self._ended:
             samples = list(itertools.islice(self._iterator, self._global_batch))
-            if not samples:
-                return
             self._done += len(samples)
-            parts = self._share.parts(len(samples))
-            batches = [self._collate([samples[place] for place in part]) for part in parts]
-            state = self._state() if self._own_state else None
-            yield len(samples), [len(part) for part in parts], batches, state
+            # At its end a dataset's state may be that of its beginning.
+            self._ended = len(samples) < self._global_batch
+            if samples:
+                parts = self._share.parts(len(samples))
+                batches = [self._collate([samples[place] for place in part]) for part in parts]
+                state = self.state_dict() if self._own_state else None
+                yield len(samples), [len(part) for part in parts], batches, state
 
     def state_dict(self) -> dict[str, Any]:
-        """For torchdata's loader, which asks each worker's copy; the same on all ranks."""
-        return {"done": self._done, "stream": self._state()}
+        """Where the stream is, which is the same on all ranks. torchdata's loader asks for it, too,
+        of each worker's copy.
+        """
+        data = None
+        if not self._ended and hasattr(self._dataset, "load_state_dict"):
+            data = self._dataset.state_dict()
+        return {"done": self._done, "ended": self._ended, "data": data}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        if state["stream"] is None:
-            self._skip = state["done"]
+        self._done, self._ended = state["done"], bool(state.get("ended"))
+        self._skip = 0
+        if state["data"] is not None:
+            self._dataset.load_state_dict(state["data"])
         else:
-            self._load(state["stream"])
-
-    def _state(self) -> Any:
-        """Of the dataset; None if it has none."""
-        for holder in (self._iterator, self._dataset):
-            if hasattr(holder, "state_dict") and hasattr(self._dataset, "load_state_dict"):
-                return holder.state_dict()
-        return None
-
-    def _load(self, state: Any) -> None:
-        self._dataset.load_state_dict(state)
+            self._skip = self._done
 
 
 def _same(value: Any) -> Any:
