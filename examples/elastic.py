@@ -38,7 +38,7 @@ class Numbered(Dataset[tuple[int, torch.Tensor, torch.Tensor]]):
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--checkpoint", default="elastic.pt")
-    parser.add_argument("--samples", type=int, default=8000)
+    parser.add_argument("--samples", type=int, default=4096)
     parser.add_argument("--global-batch", type=int, default=64)
     parser.add_argument("--micro-batch", type=int, default=16)
     parser.add_argument("--epochs", type=int, default=3)
@@ -85,10 +85,10 @@ def main(arguments: list[str] | None = None) -> None:
             (loss * weight).backward()
             loss_sum += loss.item() * len(numbers)
             ids += numbers.tolist()
+        note(options.record, epoch=step.epoch, step=step.number, ids=ids, loss_sum=loss_sum)
         hops_profiler.average_gradients(model)
         optimizer.step()
         optimizer.zero_grad()
-        note(options.record, epoch=step.epoch, step=step.number, ids=ids, loss_sum=loss_sum)
         checkpoint.step()
     checkpoint.save()
 
