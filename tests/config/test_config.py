@@ -329,13 +329,18 @@ def test_shapes_are_tried_only_where_asked_for_and_never_under_paper_exact() -> 
     assert not tries("try_shapes = true\npaper_exact = true")
 
 
+def test_a_rival_is_for_simulations_alone() -> None:
+    with pytest.raises(ConfigError, match=r"plan.policy.*sia"):
+        parse('[plan]\npolicy = "sia"')
+
+
 def test_paper_exact_plans_as_hops_unless_another_policy_is_named() -> None:
     def policy(text: str) -> str:
         return parse(f"[plan]\n{text}").plan.settings.policy
 
     assert policy("") == "hops+"
     assert policy("paper_exact = true") == "hops"
-    assert policy('policy = "sia"\npaper_exact = true') == "sia"
+    assert policy('policy = "themis"\npaper_exact = true') == "themis"
     assert policy('policy = "hops+"\npaper_exact = false') == "hops+"
     with pytest.raises(ConfigError, match=r"plan.policy is hops\+, which the paper does not have"):
         policy('policy = "hops+"\npaper_exact = true')
