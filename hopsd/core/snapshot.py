@@ -245,12 +245,18 @@ def _nodes(reading: Reading, racks: Mapping[NodeName, RackName]) -> tuple[Node, 
             n.gpu_type,
             n.gpus,
             max(0, n.gpus - n.foreign_gpus - used[n.name]),
-            racks.get(host_of(n.name)),
+            switches=_switches(n, racks),
             **_cores_and_memory(n, reading),
         )
         for n in reading.nodes
         if n.usable and n.gpus
     )
+
+
+def _switches(node: NodeReading, racks: Mapping[NodeName, RackName]) -> tuple[str, ...]:
+    """Those that Slurm knows; otherwise the rack that the administrator named."""
+    rack = node.switch or racks.get(host_of(node.name))
+    return (rack,) if rack else ()
 
 
 def _cores_and_memory(node: NodeReading, reading: Reading) -> dict[str, int | None]:

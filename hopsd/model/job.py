@@ -85,7 +85,8 @@ class Job:
     empty while the job waits, which it does since ``waiting_since`` (None: it never ran).
     ``app`` and ``phase``: as in the comment. ``contention``: mean number of apps present during its
     life so far, None: unknown. ``app_gpu_seconds``: used by jobs of the app that have ended.
-    ``rules``: constraints on every placement of the job.
+    ``rules``: constraints on every placement of the job. ``across``: factor on its throughput by
+    the number of leaf switches that it spans, interpolated as in a table; empty: 1.
     """
 
     id: JobId
@@ -117,6 +118,7 @@ class Job:
     contention: float | None = None
     app_gpu_seconds: float = 0.0
     rules: Rules = ANYWHERE
+    across: Mapping[int, float] = field(default_factory=dict)
     share: float = 1.0
     qos_weight: float = 1.0
     tier: int = 1

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hopsd.core.placement.rack_sets import leaf_numbers
+from hopsd.core.speed.throughput import across_leaves
 from hopsd.model.arrays import Floats, Ints
 from hopsd.model.cluster import Node
 from hopsd.model.job import Job
@@ -31,16 +33,40 @@ class Factors:
         self._matrix = np.array(list(known))
         self._at = {i: job.server_factor_at for i, job in enumerate(jobs) if job.server_factor_at}
         self._index = {name: i for i, name in enumerate(names)}
+        self._across = {
+            i: (tuple(sorted(job.across.items())), job) for i, job in enumerate(jobs) if job.across
+        }
+        self._leaf = leaf_numbers(nodes)
         kinds: dict[object, int] = {}
-        alike = [(row, id(self._at.get(i))) for i, row in enumerate(self._row.tolist())]
+        alike = [
+            (row, id(self._at.get(i)), self._across[i][0] if i in self._across else None)
+            for i, row in enumerate(self._row.tolist())
+        ]
         self._kind = np.array([kinds.setdefault(key, len(kinds)) for key in alike], dtype=np.int64)
 
-    def slowest(self, jobs: Ints, servers: Ints, gpus: int) -> Floats:
-        """The smallest factor over each shape's servers: (jobs, n) from ``servers`` (n, d).
+    def of_shapes(self, jobs: Ints, servers: Ints, gpus: int) -> Floats:
+        """The factor of each job and shape: (jobs, n) from ``servers`` (n, d).
 
-        ``gpus``: the size of the shapes. A server's factor for the shape takes precedence over its
-        mean.
+        The smallest over the shape's servers, and that of the number of its leaves. ``gpus``: the
+        size of the shapes. A server's factor for the shape takes precedence over its mean.
         """
+        found = self._slowest(jobs, servers, gpus)
+        known: dict[object, Floats] = {}
+        for row, number in enumerate(jobs.tolist()) if self._across else ():
+            if number in self._across:
+                table, job = self._across[number]
+                if table not in known:
+                    known[table] = self._by_leaves(job, servers)
+                found[row] *= known[table]
+        return found
+
+    def _by_leaves(self, job: Job, servers: Ints) -> Floats:
+        """The factor of each shape by the number of leaves that it spans, (n,)."""
+        leaf = np.sort(self._leaf[servers], axis=1)
+        count, which = np.unique(1 + (np.diff(leaf, axis=1) > 0).sum(axis=1), return_inverse=True)
+        return np.array([across_leaves(job, n) for n in count.tolist()])[which.ravel()]
+
+    def _slowest(self, jobs: Ints, servers: Ints, gpus: int) -> Floats:
         if len(self._matrix) == 1 and not self._at:
             return np.ones((len(jobs), len(servers)))
         rows = self._matrix[self._row[jobs]]
@@ -58,10 +84,10 @@ class Factors:
         """How many kinds of jobs there are among some: those of one kind have equal factors."""
         return len(np.unique(self._kind[jobs]))
 
-    def slowest_by_kind(self, jobs: Ints, servers: Ints, gpus: int) -> tuple[Floats, Ints]:
-        """:meth:`slowest` without repetition: a row for each kind of job, and each job's row."""
+    def by_kind(self, jobs: Ints, servers: Ints, gpus: int) -> tuple[Floats, Ints]:
+        """:meth:`of_shapes` without repetition: a row for each kind of job, and each job's row."""
         _, first, row = np.unique(self._kind[jobs], return_index=True, return_inverse=True)
-        return self.slowest(jobs[first], servers, gpus), row.ravel()
+        return self.of_shapes(jobs[first], servers, gpus), row.ravel()
 
     def mean(self) -> Floats:
         """The mean factor of every node over the jobs, (nodes,)."""

@@ -19,6 +19,7 @@ from hopsd.core.placement.contract import ONE, Form, form_of, in_one, may_spread
 from hopsd.core.placement.demands import Demands
 from hopsd.core.placement.factors import Factors
 from hopsd.core.placement.limit_rows import with_limits
+from hopsd.core.placement.rack_sets import LeafServers, leaf_numbers
 from hopsd.core.placement.segments import Segments
 from hopsd.core.placement.server_rows import ServerRows
 from hopsd.core.placement.shapes import Neighbours, ShapesOfSize, join
@@ -59,6 +60,7 @@ def generate(
     nodes = available.nodes
     rows = ServerRows(available, jobs)
     classes = _JobClasses(jobs, available, rows)
+    leaves = leaf_numbers(nodes)
     blocks: dict[_Key, _Block] = {}
     slid_above: dict[GpuType, float] = {}
     pool = np.zeros(len(nodes), dtype=np.int64)
@@ -71,7 +73,7 @@ def generate(
         spreaders = _may_spread(jobs, gpu_type, largest, sensitivity, sigma)
         for job_class in range(len(classes.rules)):
             found = _blocks_of_type(
-                jobs, gpu_type, servers, classes, job_class, spreaders, slid_above[gpu_type]
+                jobs, gpu_type, servers, leaves, classes, job_class, spreaders, slid_above[gpu_type]
             )
             blocks |= {key: block for key, block in found if len(block.jobs) and len(block.shapes)}
     factors = Factors(jobs, nodes)
@@ -157,6 +159,7 @@ def _blocks_of_type(
     jobs: Sequence[Job],
     gpu_type: GpuType,
     servers: Ints,
+    leaves: Ints,
     classes: _JobClasses,
     job_class: int,
     spreaders: frozenset[int],
@@ -169,7 +172,8 @@ def _blocks_of_type(
                 if jobs[i].rules.enough(gpu_type, size):
                     takers.setdefault(size, []).append(i)
     open_to_it = servers[classes.allowed[job_class][servers]]
-    neighbours = Neighbours(open_to_it, classes.usable[job_class][open_to_it])
+    there = LeafServers(open_to_it, classes.usable[job_class][open_to_it], leaves[open_to_it])
+    neighbours = Neighbours(there.servers, there.idle)
     for size, able in sorted(takers.items()):
         one = [i for i in able if in_one(jobs[i].rules, size)]
         rates = [per_gpu(jobs[i].throughput[gpu_type], size, 1) for i in one]
@@ -180,7 +184,7 @@ def _blocks_of_type(
                 form = form_of(jobs[i].rules, slides=_slides(jobs[i], slid_above))
                 forms.setdefault(form, []).append(i)
         for form, several in forms.items():
-            shapes = spread(neighbours, size, form)
+            shapes = spread(there, size, form).shapes
             count = shapes.servers.shape[1]
             rates = [per_gpu(jobs[i].throughput[gpu_type], size, count) for i in several]
             yield (job_class, gpu_type, size, count, form), _block(several, rates, shapes)
@@ -188,7 +192,7 @@ def _blocks_of_type(
 
 def _slides(job: Job, above: float) -> bool:
     """Whether it may leave GPUs of its first server; an exclusive one leaves them to nobody."""
-    return min(job.reqs) > above and not job.rules.exclusive
+    return min(job.reqs) > above and not job.rules.exclusive and not job.rules.rack_bound
 
 
 def _block(jobs: list[int], rates: list[float], shapes: ShapesOfSize) -> _Block:
@@ -217,12 +221,13 @@ def _presents(
     nodes, idle = available.nodes, available.gpus
     index = {node.name: i for i, node in enumerate(nodes)}
     types = {node.name: node.gpu_type for node in nodes}
+    leaves = {node.name: node.leaf for node in nodes}
     found = []
     for i, job in enumerate(jobs):
         parts = sorted((index.get(name, -1), gpus) for name, gpus in job.running)
         if not parts or any(t < 0 or gpus > idle[t] for t, gpus in parts):
             continue
-        throughput = configuration_throughput(job, job.running, types)
+        throughput = configuration_throughput(job, job.running, types, leaves)
         if throughput > 0:
             gpu_type = nodes[parts[0][0]].gpu_type
             slides = _slides(job, slid_above[gpu_type])
@@ -297,7 +302,7 @@ class _Written:
         """The columns of a block's jobs, from ``first`` (jobs,) on."""
         at = first[:, None] + np.arange(len(block.shapes))
         self._shape[at] = shape + np.arange(len(block.shapes))
-        slowest = factors.slowest(block.jobs, block.shapes.servers, size)
+        slowest = factors.of_shapes(block.jobs, block.shapes.servers, size)
         self._throughput[at] = block.per_gpu[:, None] * slowest * size
 
     def add_one(self, at: int, present: _Present, shape: int) -> None:
@@ -319,7 +324,7 @@ class _Segments:
 
     def add(self, first: Ints, block: _Block, shape: int, size: int, factors: Factors) -> None:
         """The columns of a block's jobs, from ``first`` (jobs,) on."""
-        slowest, row = factors.slowest_by_kind(block.jobs, block.shapes.servers, size)
+        slowest, row = factors.by_kind(block.jobs, block.shapes.servers, size)
         count, each = len(block.shapes), np.ones(len(first), dtype=np.int64)
         at, sizes = self._at + count * row, np.full(len(first), float(size))
         self._parts.append((first, block.jobs, shape * each, block.per_gpu, at, sizes))

@@ -1,0 +1,254 @@
+"""Sets of servers for jobs bound to racks: by segments, or to a number of leaf switches.
+
+Such a job's servers need not be neighbours, so it may have very many sets of them. Where they are
+few, all are listed. Otherwise a selection is: servers of a leaf that are next to each other among
+those that have enough, and leaves next to each other; what it leaves out is priced by
+:mod:`hopsd.solver.racks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import comb, inf
+
+import numpy as np
+
+from hopsd.core.placement.shapes import NO_SHAPES, ShapesOfSize
+from hopsd.model.arrays import Floats, Ints
+from hopsd.model.cluster import Node
+
+SETS_MAX = 4096
+"""More sets of one size than this are not all listed."""
+
+_MANY = 1e30
+
+
+@dataclass(frozen=True, slots=True)
+class RackRule:
+    """Servers on each leaf come in groups of ``segment``; ``max_switches``: the most leaves."""
+
+    segment: int | None = None
+    max_switches: int | None = None
+
+    def unit(self, count: int) -> int:
+        """How many of ``count`` servers go to a leaf together; 0: so many are not allowed."""
+        if self.segment is None:
+            return 1
+        if count < self.segment:
+            return count
+        return 0 if count % self.segment else self.segment
+
+    def leaves(self, count: int, leaves: int) -> int:
+        """The most of some ``leaves`` that ``count`` servers may be on."""
+        return min(leaves, count // self.unit(count), self.max_switches or leaves)
+
+
+def leaf_numbers(nodes: Sequence[Node]) -> Ints:
+    """A number for each node's leaf, (nodes,)."""
+    numbers: dict[str, int] = {}
+    return np.array([numbers.setdefault(node.leaf, len(numbers)) for node in nodes], dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class LeafServers:
+    """The servers of one GPU type that a job may use, in node order: their numbers, what it could
+    take of each, and the number of their leaf, (servers,) each.
+    """
+
+    servers: Ints
+    idle: Ints
+    leaf: Ints
+
+    def with_at_least(self, gpus: int) -> LeafServers:
+        """Only those of which the job could take so many."""
+        able = self.idle >= gpus
+        return LeafServers(self.servers[able], self.idle[able], self.leaf[able])
+
+    def by_leaf(self) -> list[Ints]:
+        """The positions of each leaf's servers."""
+        order = np.argsort(self.leaf, kind="stable")
+        heads = np.flatnonzero(np.diff(self.leaf[order])) + 1
+        return np.split(order, heads) if len(order) else []
+
+
+@dataclass(frozen=True, slots=True)
+class RackSets:
+    """Shapes over one number of servers; ``complete``: whether these are all."""
+
+    shapes: ShapesOfSize
+    complete: bool = True
+
+
+NO_SETS = RackSets(NO_SHAPES)
+
+
+def even_sets(there: LeafServers, size: int, per_node: int | None, rule: RackRule) -> RackSets:
+    """Sets of the fewest servers, two or more, that each give the same, ``per_node`` if given."""
+    if per_node is None:
+        most = min(size, len(there.servers))
+        counts = [count for count in range(2, most + 1) if size % count == 0]
+    else:
+        counts = [size // per_node] if 2 * per_node <= size and size % per_node == 0 else []
+    for count in counts:
+        able = there.with_at_least(size // count)
+        groups = able.by_leaf()
+        if not _hold(rule, count, [len(group) for group in groups]):
+            continue
+        positions, complete = _sets(rule, count, groups)
+        gpus = np.full(positions.shape, size // count)
+        return RackSets(_sorted(able.servers[positions], gpus), complete)
+    return NO_SETS
+
+
+def filled_sets(there: LeafServers, size: int, rule: RackRule) -> RackSets:
+    """Sets of the fewest servers, two or more: in node order each but the last gives all it has."""
+    able = there.with_at_least(1)
+    groups = able.by_leaf()
+    least = -(-size // int(able.idle.max(initial=1)))
+    for count in range(max(2, least), min(size, len(able.servers)) + 1):
+        if not _could_fill(rule, count, groups, able.idle, size):
+            continue
+        positions, complete = _sets(rule, count, groups, able.idle)
+        gpus = able.idle[positions]
+        before = gpus[:, :-1].sum(axis=1)
+        fills = (before < size) & (before + gpus[:, -1] >= size)
+        if fills.any():
+            gpus[:, -1] = size - before
+            return RackSets(_sorted(able.servers[positions[fills]], gpus[fills]), complete)
+    return NO_SETS
+
+
+def _sorted(servers: Ints, gpus: Ints) -> ShapesOfSize:
+    order = np.lexsort(servers.T[::-1])
+    return ShapesOfSize(servers[order], gpus[order])
+
+
+def _hold(rule: RackRule, count: int, held: Sequence[int]) -> bool:
+    """Whether leaves with ``held`` servers each hold a set of ``count``."""
+    unit = rule.unit(count)
+    if not unit:
+        return False
+    groups = sorted((servers // unit for servers in held), reverse=True)
+    return sum(groups[: rule.leaves(count, len(held))]) >= count // unit
+
+
+def _could_fill(rule: RackRule, count: int, groups: Sequence[Ints], idle: Ints, size: int) -> bool:
+    """Whether some set of ``count`` servers has ``size`` GPUs."""
+    if not _hold(rule, count, [len(group) for group in groups]):
+        return False
+    unit = rule.unit(count)
+    best = [np.sort(idle[group])[::-1].cumsum()[unit - 1 :: unit] for group in groups]
+    leaves = rule.leaves(count, len(groups))
+    return _most(best, count // unit, leaves) >= size
+
+
+def _most(by_groups: Sequence[Floats], groups: int, leaves: int) -> float:
+    """The largest sum over at most so many ``leaves`` that give ``groups`` in all.
+
+    ``by_groups``: what each leaf gives with 1, 2, ... groups, each adding no more than the last.
+    """
+    if leaves >= min(groups, len(by_groups)):
+        added = np.concatenate([np.diff(own, prepend=0.0) for own in by_groups])
+        return float(np.sort(added)[::-1][:groups].sum())
+    best = np.full((leaves + 1, groups + 1), -inf)
+    best[0, 0] = 0.0
+    for of_leaf in by_groups:
+        before = best.copy()
+        for count, value in enumerate(of_leaf[:groups].tolist(), 1):
+            np.maximum(
+                best[1:, count:], before[:-1, : groups + 1 - count] + value, out=best[1:, count:]
+            )
+    return float(best[1:, groups].max())
+
+
+def _sets(
+    rule: RackRule, count: int, groups: Sequence[Ints], idle: Ints | None = None
+) -> tuple[Ints, bool]:
+    """Sets as positions (sets, count), each ascending, and whether they are all."""
+    if _number(rule, count, [len(group) for group in groups]) <= SETS_MAX:
+        found = np.array(list(_every(rule, count, groups)), dtype=np.int64).reshape(-1, count)
+        return np.sort(found, axis=1), True
+    if idle is not None:  # The fullest servers first, so that few hold much.
+        groups = [group[np.argsort(-idle[group], kind="stable")] for group in groups]
+    found = np.array(list(_some(rule, count, groups)), dtype=np.int64).reshape(-1, count)
+    return np.unique(np.sort(found, axis=1), axis=0), False
+
+
+def _number(rule: RackRule, count: int, held: Sequence[int]) -> float:
+    """How many sets of ``count`` servers there are; about, where they are very many."""
+    unit, leaves = rule.unit(count), rule.leaves(count, len(held))
+    groups = count // unit
+    ways = np.zeros((leaves + 1, groups + 1))
+    ways[0, 0] = 1.0
+    for servers in held:
+        before = ways.copy()
+        for number in range(1, min(groups, servers // unit) + 1):
+            chosen = float(min(comb(servers, number * unit), int(_MANY)))
+            ways[1:, number:] += before[:-1, : groups + 1 - number] * chosen
+        np.minimum(ways, _MANY, out=ways)
+        if ways[1:, groups].sum() > SETS_MAX:
+            break
+    return float(ways[1:, groups].sum())
+
+
+def _every(rule: RackRule, count: int, groups: Sequence[Ints]) -> Iterator[list[int]]:
+    unit, most = rule.unit(count), rule.leaves(count, len(groups))
+    # What the largest 0, 1, ... of the leaves from each one on hold.
+    sizes = [len(group) // unit * unit for group in groups]
+    hold = [
+        np.append(0, np.cumsum(sorted(sizes[at:], reverse=True)))[: most + 1].tolist()
+        for at in range(len(groups) + 1)
+    ]
+
+    def grow(at: int, missing: int, leaves: int) -> Iterator[list[int]]:
+        if not missing:
+            yield []
+        elif missing <= hold[at][min(leaves, len(hold[at]) - 1)]:
+            yield from grow(at + 1, missing, leaves)
+            own = groups[at].tolist()
+            for taken in range(unit, min(missing, len(own)) + 1, unit):
+                for rest in grow(at + 1, missing - taken, leaves - 1):
+                    for chosen in combinations(own, taken):
+                        yield [*chosen, *rest]
+
+    return grow(0, count, most)
+
+
+def _some(rule: RackRule, count: int, groups: Sequence[Ints]) -> Iterator[list[int]]:
+    """Servers next to each other in one leaf; and over leaves, from each one on: those that follow,
+    and the largest ones.
+    """
+    unit, most = rule.unit(count), rule.leaves(count, len(groups))
+    lists = [group.tolist() for group in groups]
+    windows = sum(max(0, len(own) - count + 1) for own in lists)
+    step = max(1, -(-windows // SETS_MAX))
+    for own in lists:
+        for first in range(0, len(own) - count + 1, step):
+            yield own[first : first + count]
+    if most < 2:
+        return
+    large = sorted((own for own in lists if len(own) >= unit), key=len, reverse=True)
+    for at, own in enumerate(lists):
+        for others in (lists[at + 1 :] + lists[:at], large):
+            for ends in (False, True):
+                found = _over(own, others, count, unit, most, ends=ends)
+                if found:
+                    yield found
+
+
+def _over(
+    own: list[int], others: Sequence[list[int]], count: int, unit: int, most: int, *, ends: bool
+) -> list[int] | None:
+    """``count`` servers from a leaf and then others, each giving all that it can."""
+    found: list[int] = []
+    leaves = 0
+    for leaf in (own, *(other for other in others if other is not own)):
+        taken = min(count - len(found), len(leaf)) // unit * unit
+        if taken:
+            found += leaf[-taken:] if ends else leaf[:taken]
+            leaves += 1
+        if len(found) == count or leaves == most:
+            break
+    return found if len(found) == count else None
