@@ -20,7 +20,7 @@ import click
 import numpy as np
 
 from hopsd.core.queue.trials import TrialSettings
-from hopsd.core.snapshot_settings import SnapshotSettings
+from hopsd.core.snapshot.settings import SnapshotSettings
 from hopsd.core.speed.estimator import EstimatorSettings
 from hopsd.core.speed.throughput import (
     BasicTimes,

@@ -21,11 +21,11 @@ from examples.demo.cluster import ClusterError, NodeSpec
 from examples.demo.jobs import JOBS, PACE_SECONDS, DemoJob
 from examples.demo.report import Finished, problems, report, training_log
 from examples.demo.site import PROGRAMS, ROOT, DemoError, Site, say
+from hopsd.ctl.daemon import ask
 from hopsd.ctl.render import console, show, table
-from hopsd.ctl.status import view
+from hopsd.ctl.user.status import view
 from hopsd.errors import HopsError
-from hopsd.local_socket import ask
-from hopsd.wording import duration
+from hopsd.model.reason import duration
 
 OUT = ROOT / "build" / "demo"
 LIMIT_SECONDS = 450.0

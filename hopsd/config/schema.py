@@ -12,8 +12,8 @@ from typing import Any
 from hopsd.config.listen import ListenAddress
 from hopsd.config.option import option
 from hopsd.config.policy_name import PolicyName
-from hopsd.core.pinning import Unsaved
 from hopsd.core.queue.profile_runs import ProfilingSettings
+from hopsd.core.snapshot.pinning import Unsaved
 from hopsd.core.speed.throughput import Communication, IterationModel
 from hopsd.model.ids import GpuType, NodeName, RackName, WorkloadName
 from hopsd.model.job import ThroughputTable

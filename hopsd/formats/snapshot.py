@@ -9,9 +9,8 @@ from hopsd.errors import FormatError
 from hopsd.formats.item import Fields, Item, at_least_zero, flag, number, parse, positive, unique
 from hopsd.formats.tables import read_app_of, read_requirements, read_server_factor, read_tables
 from hopsd.model.allocation import Allocation
-from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
-from hopsd.model.job import Job, JobState
+from hopsd.model.job import Job, JobState, Node
 from hopsd.model.plan import FTF_LAMBDA, PlanSettings, PriorityName, RoundInfo, Snapshot
 from hopsd.model.rules import Limit, Rules, ShapeRule
 

@@ -12,9 +12,8 @@ from hopsd.core.speed.inferred import with_implied_bandwidths
 from hopsd.core.speed.layers import Layers, Measured, Table, Tables, by_workload
 from hopsd.core.speed.throughput import per_gpu
 from hopsd.errors import InputError
-from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, NodeName, WorkloadName
-from hopsd.model.job import ThroughputTable
+from hopsd.model.job import Node, ThroughputTable
 from hopsd.model.knowledge import Knowledge
 
 Document = dict[str, Any]

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from hopsd.model.allocation import Allocation
-from hopsd.model.cluster import Node
 from hopsd.model.ids import JobId
-from hopsd.model.job import Job
+from hopsd.model.job import Job, Node
 from hopsd.model.reason import Reason
 from hopsd.model.rules import Limit
 

@@ -14,9 +14,8 @@ from hopsd.core.placement.contract import in_one
 from hopsd.core.queue.competing import available_resources, staying_jobs
 from hopsd.core.speed.throughput import configuration_throughput, per_gpu
 from hopsd.model.allocation import Allocation
-from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType
-from hopsd.model.job import Job
+from hopsd.model.job import Job, Node
 from hopsd.model.plan import Snapshot
 from hopsd.model.rules import ANYWHERE, Rules, ShapeRule
 

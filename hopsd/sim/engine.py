@@ -9,17 +9,18 @@ from time import perf_counter
 from types import MappingProxyType
 
 from hopsd.core.queue.restarts import needless_restarts
-from hopsd.core.queue.round_window import RoundWindow
 from hopsd.core.queue.trials import Trial, TrialSettings
-from hopsd.core.snapshot_settings import SnapshotSettings
+from hopsd.core.snapshot.settings import SnapshotSettings
 from hopsd.model.ids import JobId, UserName
 from hopsd.model.knowledge import Knowledge
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.model.scenario import Cluster, Workload
 from hopsd.model.step import StepKind
-from hopsd.observation import observe
 from hopsd.policies.protocol import Policy
-from hopsd.round import RoundSettings, run_round
+from hopsd.round.observe import observe
+from hopsd.round.run import run_round
+from hopsd.round.settings import RoundSettings
+from hopsd.round.window import RoundWindow
 from hopsd.sim.cluster import BrokenPlanError, ClusterSettings, Failure, VirtualCluster
 from hopsd.sim.information.knowledge import KnowledgeSettings, Told
 from hopsd.sim.information.knowledge import told as what_is_told

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import floor
 
-from hopsd.core.devices import cores_of, is_cpu
 from hopsd.core.submission.rules import RulesOnNodes
 from hopsd.model.allocation import Allocation
 from hopsd.model.asked import Asked
+from hopsd.model.devices import cores_of, is_cpu
 from hopsd.model.ids import JobId, NodeName, host_of
 from hopsd.model.reading import (
     PARTITIONS_MARK,

@@ -24,13 +24,13 @@ from hopsd.config.reference import (
     toml_value,
 )
 from hopsd.config.schema import SECTIONS
-from hopsd.controller import round_settings
-from hopsd.ctl.config import config as config_command
+from hopsd.ctl.admin.config import config as config_command
 from hopsd.errors import ConfigError
 from hopsd.model.ids import GpuType
 from hopsd.model.job import ThroughputTable
 from hopsd.model.knowledge import Bandwidth
 from hopsd.model.plan import PlanSettings, PriorityName
+from hopsd.round.settings import round_settings
 
 ALL = [(section, option) for section, kind in SECTIONS.items() for option in options(kind)]
 

@@ -23,8 +23,8 @@ from hopsd.core.submission.comment import (
     parse,
     spread_over_range,
 )
-from hopsd.ctl.comment import comment as comment_command
-from hopsd.ctl.comment import json_object
+from hopsd.ctl.user.comment import comment as comment_command
+from hopsd.ctl.user.comment import json_object
 from hopsd.errors import CommentError
 
 HERE = Path(__file__).parent

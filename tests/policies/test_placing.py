@@ -9,11 +9,10 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from hopsd.core.devices import CPU, usable
 from hopsd.model.allocation import Allocation
-from hopsd.model.cluster import Node
+from hopsd.model.devices import CPU, usable
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
-from hopsd.model.job import Job, JobState, ThroughputTable
+from hopsd.model.job import Job, JobState, Node, ThroughputTable
 from hopsd.model.plan import PlanSettings, PriorityName, RoundInfo, Snapshot
 from hopsd.policies.placing import Servers
 from hopsd.policies.registry import POLICIES, get

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from two_types import A, B, job, snapshot
 
 from hopsd.model.allocation import Allocation
-from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
-from hopsd.model.job import Job, ThroughputTable
+from hopsd.model.job import Job, Node, ThroughputTable
 from hopsd.model.plan import PlanSettings, PlanStatus, RoundInfo, Snapshot
 from hopsd.policies.placing import Servers
 from hopsd.policies.sia import LAMBDA, Option, Sia, choose, restart_factor

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
-from hopsd.model.job import Job, ThroughputTable
+from hopsd.model.job import Job, Node, ThroughputTable
 from hopsd.model.plan import RoundInfo, Snapshot
 
 A, B = GpuType("a"), GpuType("b")

@@ -10,7 +10,6 @@ from memory_cluster import NODES, Cluster, cluster
 from memory_store import MemoryStore
 
 from hopsd.core.queue.profile_runs import ProfilingSettings
-from hopsd.core.queue.round_window import RoundWindow
 from hopsd.errors import SlurmUnavailableError
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, WorkloadName
@@ -19,7 +18,10 @@ from hopsd.model.plan import PlanSettings
 from hopsd.model.reading import Hold, SlurmState
 from hopsd.model.step import Step
 from hopsd.policies.hops.policy import plan as hops
-from hopsd.round import RoundSettings, recover, run_round
+from hopsd.round.recover import recover
+from hopsd.round.run import run_round
+from hopsd.round.settings import RoundSettings
+from hopsd.round.window import RoundWindow
 
 SETTINGS = RoundSettings(
     seconds=600.0,

@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from memory_cluster import A100, NODES, Cluster, cluster, comment, store, submitted
 from memory_store import MemoryStore
 
-from hopsd.core.pinning import Unsaved
 from hopsd.core.queue.backoff import Backoff, after_outcomes, avoided_nodes, backing_off
 from hopsd.core.queue.profile_runs import ProfilingSettings
-from hopsd.core.queue.round_window import RoundWindow
 from hopsd.core.queue.trials import TrialSettings
-from hopsd.core.snapshot_settings import SnapshotSettings
+from hopsd.core.snapshot.pinning import Unsaved
+from hopsd.core.snapshot.settings import SnapshotSettings
 from hopsd.core.submission.contract import read_asked
 from hopsd.errors import SlurmUnavailableError
 from hopsd.model.allocation import Allocation
@@ -29,11 +28,15 @@ from hopsd.model.plan import Plan, PlanSettings
 from hopsd.model.reading import RELEASED_MARK, Hold, SlurmState
 from hopsd.model.reason import ReasonCode
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
-from hopsd.observation import observe
 from hopsd.policies.hops.policy import plan as hops
 from hopsd.policies.registry import get
-from hopsd.round import RoundResult, RoundSettings, recover, run_round
-from hopsd.status import Service, document
+from hopsd.round.observe import observe
+from hopsd.round.recover import recover
+from hopsd.round.result import RoundResult
+from hopsd.round.run import run_round
+from hopsd.round.settings import RoundSettings
+from hopsd.round.window import RoundWindow
+from hopsd.serve.status import Service, document
 from hopsd.store.port import PlanRecord
 
 SETTINGS = RoundSettings(seconds=60.0, plan=PlanSettings(time_limit_seconds=5.0))

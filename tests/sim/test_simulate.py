@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from hopsd.ctl.simulate import simulate as command
+from hopsd.ctl.study.simulate import simulate as command
 
 CLUSTER = {
     "nodes": [

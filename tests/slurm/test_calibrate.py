@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from examples.demo.cluster import NodeSpec, PrivateCluster
 from hopsd.core.speed.calibration import Transfer, fit
-from hopsd.ctl.calibrate import calibrate
+from hopsd.ctl.admin.calibrate import calibrate
 from hopsd.errors import InputError, SlurmError
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, NodeName

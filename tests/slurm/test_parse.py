@@ -1,4 +1,4 @@
-"""Answers of every supported release become the same readings."""
+"""QueryService of every supported release become the same readings."""
 
 from __future__ import annotations
 

@@ -9,8 +9,7 @@ import numpy as np
 from hopsd.core.placement.rack_sets import leaf_numbers
 from hopsd.core.speed.throughput import across_leaves
 from hopsd.model.arrays import Floats, Ints
-from hopsd.model.cluster import Node
-from hopsd.model.job import Job
+from hopsd.model.job import Job, Node
 
 
 class Factors:

@@ -15,16 +15,15 @@ from hopsd.core.placement.rack_sets import LeafServers, leaf_numbers
 from hopsd.core.placement.remembered import Remembered
 from hopsd.core.placement.sensitivity import Sensitivities
 from hopsd.model.arrays import Ints
-from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType
-from hopsd.model.job import Job
+from hopsd.model.job import Job, Node
 from hopsd.model.plan import PlanSettings
 from hopsd.model.rules import ANYWHERE
 
 DEFAULT_SIGMA = PlanSettings().sigma
 
 _HELD_MAX = 16384
-"""Answers that a pool keeps from plan to plan."""
+"""QueryService that a pool keeps from plan to plan."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import numpy as np
 
 from hopsd.core.placement.shapes import NO_SHAPES, ShapesOfSize
 from hopsd.model.arrays import Floats, Ints
-from hopsd.model.cluster import Node
+from hopsd.model.job import Node
 
 SETS_MAX = 4096
 """More sets of one size than this are not all listed."""

@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 
 from hopsd.core.queue.history import OCCUPYING
 from hopsd.core.submission.unseen import why_unseen
-from hopsd.model.history import JobRecord
+from hopsd.model.history import JobRecord, ProfileRun
 from hopsd.model.ids import GpuType, JobId, UserName, WorkloadName
 from hopsd.model.knowledge import Shortage
-from hopsd.model.profiling import ProfileRun
 from hopsd.model.reading import JobReading, Reading, SlurmState
 from hopsd.model.step import OutcomeStatus, StepKind, StepOutcome
 

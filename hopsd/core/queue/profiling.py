@@ -25,13 +25,11 @@ from hopsd.core.queue.profile_runs import (
 from hopsd.core.queue.profile_starts import Candidate, RunQuota, runs_to_begin
 from hopsd.core.submission.comment import Comment
 from hopsd.model.allocation import Allocation
-from hopsd.model.cluster import Node
-from hopsd.model.history import JobRecord
+from hopsd.model.history import JobRecord, ProfileRun
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, job_order
-from hopsd.model.job import Job, JobState
+from hopsd.model.job import Job, JobState, Node
 from hopsd.model.knowledge import Knowledge, Shortage
 from hopsd.model.plan import Plan, Snapshot
-from hopsd.model.profiling import ProfileRun
 from hopsd.model.reading import JobReading, Reading, SlurmState
 from hopsd.model.reason import Reason
 from hopsd.model.rules import Rules
@@ -42,7 +40,7 @@ LEAVE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ClusterView:
     """A reading, with the records and the comments of its jobs."""
 
     reading: Reading
@@ -178,7 +176,7 @@ def known_pairs(knowledge: Knowledge, types: Iterable[GpuType], min_records: int
 
 def profiling(
     snapshot: Snapshot,
-    seen: Seen,
+    seen: ClusterView,
     runs: Sequence[ProfileRun],
     known: set[Pair],
     settings: ProfilingSettings,
@@ -226,7 +224,7 @@ def profiling(
 
 def _followed(
     runs: Sequence[ProfileRun],
-    seen: Seen,
+    seen: ClusterView,
     known: set[Pair],
     settings: ProfilingSettings,
     shortages: Collection[Shortage],
@@ -247,7 +245,7 @@ def _followed(
 
 
 def _quota(
-    snapshot: Snapshot, seen: Seen, busy: Iterable[ProfileRun], settings: ProfilingSettings
+    snapshot: Snapshot, seen: ClusterView, busy: Iterable[ProfileRun], settings: ProfilingSettings
 ) -> RunQuota:
     """What new runs may take beside those that are ``busy``."""
     types = {node.name: node.gpu_type for node in seen.reading.nodes}

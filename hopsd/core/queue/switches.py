@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 
 from hopsd.core.queue.competing import competing_jobs, idle_gpus
 from hopsd.core.speed.throughput import per_gpu
-from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, job_order
-from hopsd.model.job import Job
+from hopsd.model.job import Job, Node
 from hopsd.model.plan import Snapshot
 from hopsd.model.rules import ShapeRule
 

@@ -15,7 +15,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from hopsd.core.devices import is_cpu
 from hopsd.core.speed.answers import ASSUMED, record_count
 from hopsd.core.speed.batches import carried_over, near
 from hopsd.core.speed.by_count import Column, PaperBase
@@ -32,9 +31,9 @@ from hopsd.core.speed.layers import (
 from hopsd.core.speed.plausible import plausible_factors, plausible_tables
 from hopsd.core.speed.theory import alone, basic_times, credible, placed
 from hopsd.core.speed.throughput import IterationModel
-from hopsd.model.cluster import Node
+from hopsd.model.devices import is_cpu
 from hopsd.model.ids import GpuType, NodeName, WorkloadName, script_of
-from hopsd.model.job import Shape, ThroughputTable
+from hopsd.model.job import Node, Shape, ThroughputTable
 from hopsd.model.knowledge import Bandwidth, Knowledge, Theory
 
 KNOWN_ALONE, UNKNOWN_ALONE = 0.05, 0.5

@@ -50,9 +50,8 @@ from hopsd.core.queue.priority import (
 )
 from hopsd.core.speed.throughput import per_gpu, single_gpu
 from hopsd.model.arrays import Bools, Floats, Ints
-from hopsd.model.cluster import Node
 from hopsd.model.ids import JobId, job_order
-from hopsd.model.job import Job, JobState
+from hopsd.model.job import Job, JobState, Node
 from hopsd.model.plan import Plan, PlanSettings, RoundInfo, Snapshot
 from hopsd.policies.hops.candidates import Candidates
 from hopsd.policies.hops.policy import place

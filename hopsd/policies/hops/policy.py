@@ -14,9 +14,8 @@ from hopsd.core.placement.generate import generate
 from hopsd.core.placement.program import Program, build
 from hopsd.model.allocation import Allocation
 from hopsd.model.arrays import Floats, Ints
-from hopsd.model.cluster import Node
 from hopsd.model.ids import JobId
-from hopsd.model.job import Job, Shape, ThroughputTable
+from hopsd.model.job import Job, Node, Shape, ThroughputTable
 from hopsd.model.plan import JobNumbers, Plan, PlanSettings, RoundInfo, Snapshot
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.policies import reasons

@@ -14,9 +14,8 @@ from hopsd.core.placement.generate import generate
 from hopsd.core.queue.history import AppKey
 from hopsd.model.allocation import Allocation
 from hopsd.model.arrays import Floats, Ints
-from hopsd.model.cluster import Node
 from hopsd.model.ids import NodeName, RackName
-from hopsd.model.job import Job, ThroughputTable
+from hopsd.model.job import Job, Node, ThroughputTable
 from hopsd.model.plan import PlanSettings, Snapshot
 from hopsd.policies.placing import Servers
 from hopsd.policies.themis.agents import Agent, Offer, Part

@@ -18,9 +18,8 @@ from math import ceil, log
 from hopsd.core.placement.pools import pools_of
 from hopsd.core.queue.history import AppKey
 from hopsd.model.allocation import Allocation
-from hopsd.model.cluster import Node
 from hopsd.model.ids import JobId, NodeName
-from hopsd.model.job import Job
+from hopsd.model.job import Job, Node
 from hopsd.model.plan import JobNumbers, Plan, PlanSettings, Snapshot
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.policies import reasons

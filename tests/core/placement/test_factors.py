@@ -7,9 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from hopsd.core.placement.factors import Factors
-from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
-from hopsd.model.job import Job, ThroughputTable
+from hopsd.model.job import Job, Node, ThroughputTable
 
 A = GpuType("a")
 NODES = [Node(NodeName(f"n{i}"), A, 8, 8) for i in range(2)]

@@ -11,25 +11,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hopsd.config import parse as parse_config
-from hopsd.controller import round_settings
-from hopsd.core.devices import CPU, usable
 from hopsd.core.queue.competing import idle_gpus
 from hopsd.core.queue.profile_runs import Pair, ProfilingSettings, unstarted
-from hopsd.core.queue.profiling import LEAVE_SECONDS, Profiling, Seen, known_pairs, profiling
+from hopsd.core.queue.profiling import LEAVE_SECONDS, ClusterView, Profiling, known_pairs, profiling
 from hopsd.core.submission.comment import Comment, parse
 from hopsd.model.allocation import Allocation
 from hopsd.model.asked import Asked
-from hopsd.model.cluster import Node
-from hopsd.model.history import JobRecord
+from hopsd.model.devices import CPU, usable
+from hopsd.model.history import JobRecord, ProfileRun
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
-from hopsd.model.job import Job, JobState, ThroughputTable
+from hopsd.model.job import Job, JobState, Node, ThroughputTable
 from hopsd.model.knowledge import Knowledge, Shortage, ThroughputRecord
 from hopsd.model.plan import Plan, RoundInfo, Snapshot
-from hopsd.model.profiling import ProfileRun
 from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.model.rules import Limit, Rules, ShapeRule
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
+from hopsd.round.settings import round_settings
 
 A, V = GpuType("a100"), GpuType("v100")
 NOW = 1000.0
@@ -88,7 +86,9 @@ class World:
         nodes = tuple(NodeReading(n.name, n.gpu_type, n.gpus, 8) for n in self.nodes)
         return profiling(
             Snapshot(now, RoundInfo(self.first, 60.0), self.nodes, tuple(self.jobs), limits),
-            Seen(Reading(now, nodes, tuple(self.readings.values())), self.records, self.comments),
+            ClusterView(
+                Reading(now, nodes, tuple(self.readings.values())), self.records, self.comments
+            ),
             runs,
             known or set(),
             settings,

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from hopsd.core.queue.switches import on_switches
 from hopsd.model.allocation import Allocation
-from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
-from hopsd.model.job import Job, ThroughputTable
+from hopsd.model.job import Job, Node, ThroughputTable
 from hopsd.model.plan import PlanSettings, RoundInfo, Snapshot
 from hopsd.model.rules import Rules, ShapeRule
 from hopsd.policies.registry import get

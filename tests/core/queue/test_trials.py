@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from hopsd.core.queue.trials import Trial, TrialSettings, begun, hopeful, trials
 from hopsd.core.speed.throughput import per_gpu
 from hopsd.model.allocation import Allocation
-from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
-from hopsd.model.job import Job, Shape, ThroughputTable
+from hopsd.model.job import Job, Node, Shape, ThroughputTable
 from hopsd.model.plan import PlanSettings, RoundInfo, Snapshot
 from hopsd.policies.registry import get
 

@@ -22,12 +22,11 @@ from speed_values import (
     theory,
 )
 
-from hopsd.core.devices import CPU
 from hopsd.core.speed.estimator import Estimator, EstimatorSettings
 from hopsd.core.speed.throughput import Communication, IterationModel, per_gpu
-from hopsd.model.cluster import Node
+from hopsd.model.devices import CPU
 from hopsd.model.ids import GpuType, NodeName, WorkloadName
-from hopsd.model.job import ThroughputTable
+from hopsd.model.job import Node, ThroughputTable
 from hopsd.model.knowledge import Bandwidth, Knowledge, ThroughputRecord
 
 N1 = NodeName("n1")

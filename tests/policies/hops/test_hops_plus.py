@@ -17,9 +17,8 @@ from hopsd.core.placement import generate
 from hopsd.core.placement.configurations import Configurations
 from hopsd.core.queue.priority import priorities
 from hopsd.model.allocation import Allocation
-from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
-from hopsd.model.job import Job, ThroughputTable
+from hopsd.model.job import Job, Node, ThroughputTable
 from hopsd.model.plan import PlanSettings, PriorityName, RoundInfo, Snapshot
 from hopsd.model.rules import Rules, ShapeRule
 from hopsd.policies.registry import get
