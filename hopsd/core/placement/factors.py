@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hopsd.core.placement.rack_sets import leaf_numbers
+from hopsd.core.placement.rack_sets import leaf_numbers, leaves_of
 from hopsd.core.speed.throughput import across_leaves
 from hopsd.model.arrays import Floats, Ints
-from hopsd.model.job import Job, Node
+from hopsd.model.job import Job, Node, Shape
 
 
 class Factors:
@@ -35,7 +35,7 @@ class Factors:
         self._across = {
             i: (tuple(sorted(job.across.items())), job) for i, job in enumerate(jobs) if job.across
         }
-        self._leaf = leaf_numbers(nodes)
+        self.leaf = leaf_numbers(nodes)
         kinds: dict[object, int] = {}
         alike = [
             (row, id(self._at.get(i)), self._across[i][0] if i in self._across else None)
@@ -49,7 +49,7 @@ class Factors:
         The smallest over the shape's servers, and that of the number of its leaves. ``gpus``: the
         size of the shapes. A server's factor for the shape takes precedence over its mean.
         """
-        found = self._slowest(jobs, servers, gpus)
+        found = self.slowest(jobs, servers, (gpus, servers.shape[1]))
         known: dict[object, Floats] = {}
         for row, number in enumerate(jobs.tolist()) if self._across else ():
             if number in self._across:
@@ -60,16 +60,15 @@ class Factors:
         return found
 
     def _by_leaves(self, job: Job, servers: Ints) -> Floats:
-        """The factor of each shape by the number of leaves that it spans, (n,)."""
-        leaf = np.sort(self._leaf[servers], axis=1)
-        count, which = np.unique(1 + (np.diff(leaf, axis=1) > 0).sum(axis=1), return_inverse=True)
+        """The factor of each set of servers by the number of leaves that it spans, (n,)."""
+        count, which = np.unique(leaves_of(self.leaf, servers), return_inverse=True)
         return np.array([across_leaves(job, n) for n in count.tolist()])[which.ravel()]
 
-    def _slowest(self, jobs: Ints, servers: Ints, gpus: int) -> Floats:
+    def slowest(self, jobs: Ints, servers: Ints, shape: Shape) -> Floats:
+        """The smallest factor of each of some sets of servers, for jobs of this ``shape``."""
         if len(self._matrix) == 1 and not self._at:
             return np.ones((len(jobs), len(servers)))
         rows = self._matrix[self._row[jobs]]
-        shape = gpus, servers.shape[1]
         for row, job in enumerate(jobs.tolist()) if self._at else ():
             for node, factor in self._at.get(job, {}).get(shape, {}).items():
                 if node in self._index:

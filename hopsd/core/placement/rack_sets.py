@@ -51,6 +51,20 @@ def leaf_numbers(nodes: Sequence[Node]) -> Ints:
     return np.array([numbers.setdefault(node.leaf, len(numbers)) for node in nodes], dtype=np.int64)
 
 
+def leaves_of(leaf: Ints, servers: Ints) -> Ints:
+    """The number of leaves of each set of ``servers`` (n, d): (n,). ``leaf``: of every server."""
+    there = np.sort(leaf[servers], axis=1)
+    count: Ints = 1 + (np.diff(there, axis=1) > 0).sum(axis=1)
+    return count
+
+
+def union(one: ShapesOfSize, other: ShapesOfSize) -> ShapesOfSize:
+    """The shapes of both, each once."""
+    both = np.concatenate([one.servers, other.servers])
+    _, first = np.unique(both, axis=0, return_index=True)
+    return ShapesOfSize(both[first], np.concatenate([one.gpus, other.gpus])[first])
+
+
 @dataclass(frozen=True, slots=True)
 class LeafServers:
     """The servers of one GPU type that a job may use, in node order: their numbers, what it could
@@ -229,6 +243,11 @@ def _some(rule: RackRule, count: int, groups: Sequence[Ints]) -> Iterator[list[i
             yield own[first : first + count]
     if most < 2:
         return
+    # One set on each possible number of leaves.
+    for number in range(2, most + 1):
+        wide = _wide(lists, count, unit, number)
+        if wide:
+            yield wide
     large = sorted((own for own in lists if len(own) >= unit), key=len, reverse=True)
     for at, own in enumerate(lists):
         for others in (lists[at + 1 :] + lists[:at], large):
@@ -236,6 +255,20 @@ def _some(rule: RackRule, count: int, groups: Sequence[Ints]) -> Iterator[list[i
                 found = _over(own, others, count, unit, most, ends=ends)
                 if found:
                     yield found
+
+
+def _wide(lists: Sequence[list[int]], count: int, unit: int, leaves: int) -> list[int] | None:
+    """``count`` servers on exactly so many of the largest leaves."""
+    largest = sorted(lists, key=len, reverse=True)[:leaves]
+    missing = count - unit * leaves
+    if missing < 0 or len(largest) < leaves or len(largest[-1]) < unit:
+        return None
+    found: list[int] = []
+    for own in largest:
+        more = min(missing, len(own) // unit * unit - unit)
+        found += own[: unit + more]
+        missing -= more
+    return None if missing else found
 
 
 def _over(
