@@ -51,8 +51,10 @@ class _Way:
     worth: float
 
 
-def pack(program: Program, prices: Prices, held: Ints, solver: Solver) -> list[PackedSet]:
-    """Sets of servers that are best together at the prices, beside the columns ``held`` (jobs,).
+def pack(program: Program, prices: Prices | None, held: Ints, solver: Solver) -> list[PackedSet]:
+    """Sets of servers that are best together, beside the columns ``held`` (jobs,).
+
+    ``prices``: what servers are worth to other jobs; None: nothing.
 
     Jobs whose sets are of other servers, or take other counts, are packed one kind after another.
     """
@@ -80,7 +82,7 @@ def _most_gpus(alike: Sequence[RackFamily]) -> int:
 
 def _pack_alike(
     program: Program,
-    prices: Prices,
+    prices: Prices | None,
     capacity: Ints,
     alike: Sequence[RackFamily],
     placed: set[int],
@@ -92,7 +94,9 @@ def _pack_alike(
     if not free:
         return
     caps = np.array([len(own) for own in free.values()])
-    price = float(rows_of(program, first.whole).cost(prices.row).mean())
+    price = 0.0
+    if prices is not None:
+        price = float(rows_of(program, first.whole).cost(prices.row).mean())
     ways = list(_ways(program, prices, alike, placed, caps, price))
     if not ways:
         return
@@ -122,7 +126,7 @@ def _free_servers(sets: RackFamily, whole: Demands, capacity: Ints) -> dict[int,
 
 def _ways(
     program: Program,
-    prices: Prices,
+    prices: Prices | None,
     alike: Sequence[RackFamily],
     placed: set[int],
     caps: Ints,
@@ -130,19 +134,13 @@ def _ways(
 ) -> Iterator[_Way]:
     """Each job's ways that are worth more than their servers, the best ones."""
     of_job: dict[int, list[_Way]] = defaultdict(list)
-    least: dict[int, int] = {}
-    for sets in alike:
-        for job in sets.jobs.tolist():
-            least[job] = min(least.get(job, sets.count), sets.count)
-    if sum(least.values()) <= caps.sum():  # There may be servers for all.
-        price = 0.0
     share = program.configurations.share
     for sets in alike:
         divisions = list(_divisions(sets, caps))
         worth = {}
         for kind, leaves in enumerate(sets.leaves.tolist()):
             worth[leaves] = value_of_sets(program, sets, kind)
-            if share is not None:
+            if share is not None and prices is not None:
                 worth[leaves] -= prices.item[share[sets.columns(kind)]]
         for parts in divisions:
             if len(parts) in worth:
