@@ -50,19 +50,23 @@ class Factors:
         size of the shapes. A server's factor for the shape takes precedence over its mean.
         """
         found = self.slowest(jobs, servers, (gpus, servers.shape[1]))
+        if self._across:
+            found *= self.across(jobs, leaves_of(self.leaf, servers))
+        return found
+
+    def across(self, jobs: Ints, leaves: Ints) -> Floats:
+        """The factor of each job by the number of leaves that it spans: (jobs, n)."""
+        found = np.ones((len(jobs), len(leaves)))
+        counts, which = np.unique(leaves, return_inverse=True)
         known: dict[object, Floats] = {}
         for row, number in enumerate(jobs.tolist()) if self._across else ():
             if number in self._across:
                 table, job = self._across[number]
                 if table not in known:
-                    known[table] = self._by_leaves(job, servers)
-                found[row] *= known[table]
+                    factors = np.array([across_leaves(job, n) for n in counts.tolist()])
+                    known[table] = factors[which.ravel()]
+                found[row] = known[table]
         return found
-
-    def _by_leaves(self, job: Job, servers: Ints) -> Floats:
-        """The factor of each set of servers by the number of leaves that it spans, (n,)."""
-        count, which = np.unique(leaves_of(self.leaf, servers), return_inverse=True)
-        return np.array([across_leaves(job, n) for n in count.tolist()])[which.ravel()]
 
     def slowest(self, jobs: Ints, servers: Ints, shape: Shape) -> Floats:
         """The smallest factor of each of some sets of servers, for jobs of this ``shape``."""

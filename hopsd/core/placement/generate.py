@@ -340,9 +340,14 @@ def _family(
     first, members = first[bound], block.jobs[bound]
     able = there.with_at_least(size // count if even else 1)
     gives = np.full(len(able.servers), size // count) if even else able.idle
-    leaves, example = np.unique(leaves_of(factors.leaf, block.shapes.servers), return_index=True)
+    rule = form.rack_rule or RackRule()
+    spans, first_on = np.unique(leaves_of(factors.leaf, block.shapes.servers), return_index=True)
+    leaves = np.arange(1, rule.leaves(count, len(able.by_leaf())) + 1)
+    example = first_on[np.abs(leaves[:, None] - spans).argmin(axis=1)]
     fastest = factors.slowest(members, able.servers[:, None], (size, count)).max(axis=1)
-    listed = factors.slowest(members, block.shapes.servers[example], (size, count))
+    examples = block.shapes.servers[example]
+    listed = factors.slowest(members, examples, (size, count))
+    listed *= factors.across(members, leaves_of(factors.leaf, examples))
     parts = None
     if not even:
         several = ShapesOfSize(np.repeat(able.servers, gives)[:, None], ramp(gives)[:, None] + 1)
@@ -351,13 +356,13 @@ def _family(
         key,
         members,
         first,
-        form.rack_rule or RackRule(),
+        rule,
         count,
         size,
         block.shapes,
         leaves,
         example,
-        fastest[:, None] / listed,
+        fastest[:, None] * factors.across(members, leaves) / listed,
         able,
         rows.demands(ShapesOfSize(able.servers[:, None], gives[:, None]), rules),
         parts,

@@ -21,7 +21,7 @@ class RackFamily:
     columns, those of job ``jobs[i]`` are ``first[i]`` and the following. ``complete``: no others.
 
     ``leaves`` (n,): the numbers of leaves that sets may span; ``example`` (n,): a listed one on so
-    many. ``headroom`` (jobs, n): how much faster than there the job could be on other servers.
+    many, or about. ``headroom`` (jobs, n): how much faster than there a job could be on so many.
     ``able``: the servers that may be part of a set; ``whole`` (servers,): what each gives. If
     ``parts`` is given, sets are uneven: the last server gives less, ``parts`` (server by server)
     for 1, 2, ... GPUs.

@@ -131,6 +131,8 @@ def filled_sets(there: LeafServers, size: int, rule: RackRule) -> RackSets:
         if fills.any():
             gpus[:, -1] = size - before
             return RackSets(_sorted(able.servers[positions[fills]], gpus[fills]), complete)
+        if not complete and rule.segment is None:
+            break  # Some set of so few servers is not listed; one of more would not be allowed.
     return NO_SETS
 
 
@@ -186,7 +188,10 @@ def _sets(
         return np.sort(found, axis=1), True
     if idle is not None:  # The fullest servers first, so that few hold much.
         groups = [group[np.argsort(-idle[group], kind="stable")] for group in groups]
-    found = np.array(list(_some(rule, count, groups)), dtype=np.int64).reshape(-1, count)
+    some = list(_some(rule, count, groups))
+    if idle is not None:
+        some.append(_fullest(rule, count, groups, idle))
+    found = np.array([one for one in some if one], dtype=np.int64).reshape(-1, count)
     return np.unique(np.sort(found, axis=1), axis=0), False
 
 
@@ -237,7 +242,7 @@ def _some(rule: RackRule, count: int, groups: Sequence[Ints]) -> Iterator[list[i
     unit, most = rule.unit(count), rule.leaves(count, len(groups))
     lists = [group.tolist() for group in groups]
     windows = sum(max(0, len(own) - count + 1) for own in lists)
-    step = max(1, -(-windows // SETS_MAX))
+    step = max(1, -(-windows // max(1, SETS_MAX)))
     for own in lists:
         for first in range(0, len(own) - count + 1, step):
             yield own[first : first + count]
@@ -255,6 +260,22 @@ def _some(rule: RackRule, count: int, groups: Sequence[Ints]) -> Iterator[list[i
                 found = _over(own, others, count, unit, most, ends=ends)
                 if found:
                     yield found
+
+
+def _fullest(rule: RackRule, count: int, groups: Sequence[Ints], idle: Ints) -> list[int]:
+    """The servers that hold most, of leaves added one by one; empty where segments forbid it."""
+    if rule.unit(count) != 1:
+        return []
+    best: list[int] = []
+    leaves: list[Ints] = []
+    for _ in range(rule.leaves(count, len(groups))):
+        tries = [np.concatenate([*leaves, own]) for own in groups]
+        tries = [own[np.argsort(-idle[own], kind="stable")[:count]] for own in tries]
+        at = int(np.argmax([idle[own].sum() for own in tries]))
+        leaves.append(groups[at])
+        best = tries[at].tolist()
+        groups = [*groups[:at], *groups[at + 1 :]]
+    return best if len(best) == count else []
 
 
 def _wide(lists: Sequence[list[int]], count: int, unit: int, leaves: int) -> list[int] | None:
