@@ -8,6 +8,7 @@ those that have enough, and leaves next to each other; what it leaves out is pri
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -18,6 +19,7 @@ import numpy as np
 from hopsd.core.placement.shapes import NO_SHAPES, ShapesOfSize
 from hopsd.model.arrays import Floats, Ints
 from hopsd.model.job import Node
+from hopsd.model.rules import Rules
 
 SETS_MAX = 4096
 """More sets of one size than this are not all listed."""
@@ -63,6 +65,18 @@ def union(one: ShapesOfSize, other: ShapesOfSize) -> ShapesOfSize:
     both = np.concatenate([one.servers, other.servers])
     _, first = np.unique(both, axis=0, return_index=True)
     return ShapesOfSize(both[first], np.concatenate([one.gpus, other.gpus])[first])
+
+
+def keeps_racks(rules: Rules, leaves: Sequence[str]) -> bool:
+    """Whether a job's servers, one on each of ``leaves``, keep its segments and its switches."""
+    held = Counter(leaves)
+    if rules.max_switches is not None and len(held) > rules.max_switches:
+        return False
+    if rules.segment is None:
+        return True
+    if len(leaves) < rules.segment:
+        return len(held) == 1
+    return all(count % rules.segment == 0 for count in held.values())
 
 
 @dataclass(frozen=True, slots=True)
