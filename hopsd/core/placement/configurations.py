@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hopsd.core.placement.demands import Demands
-from hopsd.core.placement.rack_family import RackFamily
+from hopsd.core.placement.rack_sets import RackFamily
 from hopsd.core.placement.segments import Segments, Unwritten
 from hopsd.core.placement.shapes import Shapes
 from hopsd.model.arrays import Bools, Floats, Ints

@@ -19,8 +19,14 @@ from hopsd.core.placement.contract import ONE, Form, form_of, in_one, may_spread
 from hopsd.core.placement.demands import Demands
 from hopsd.core.placement.factors import Factors
 from hopsd.core.placement.limit_rows import with_limits
-from hopsd.core.placement.rack_family import RackFamily
-from hopsd.core.placement.rack_sets import LeafServers, RackRule, leaf_numbers, leaves_of, union
+from hopsd.core.placement.rack_sets import (
+    LeafServers,
+    RackFamily,
+    RackRule,
+    leaf_numbers,
+    leaves_of,
+    union,
+)
 from hopsd.core.placement.segments import Segments
 from hopsd.core.placement.server_rows import ServerRows
 from hopsd.core.placement.shapes import Neighbours, ShapesOfSize, join, ramp

@@ -12,7 +12,7 @@ from math import inf
 import numpy as np
 
 from hopsd.core.placement.program import Program
-from hopsd.core.placement.rack_family import RackFamily
+from hopsd.core.placement.rack_sets import RackFamily
 from hopsd.model.arrays import Floats, Ints
 from hopsd.solver.bound.cuts import KINDS, rows_of
 from hopsd.solver.bound.dual_prices import Prices, prices_at

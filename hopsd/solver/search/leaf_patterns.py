@@ -17,7 +17,7 @@ import numpy as np
 
 from hopsd.core.placement.demands import Demands
 from hopsd.core.placement.program import Program
-from hopsd.core.placement.rack_family import RackFamily
+from hopsd.core.placement.rack_sets import RackFamily
 from hopsd.model.arrays import Ints
 from hopsd.solver.backend.model import Answer, Model
 from hopsd.solver.bound.cuts import rows_of
