@@ -35,15 +35,15 @@ def planted(nodes: int, seed: int) -> Snapshot:
             segment = int(rng.choice([s for s in _SEGMENTS if s <= remaining]))
             segments[segment] += 1
             remaining -= segment
-    jobs = []
+    jobs: list[Job] = []
     for segment, count in segments.items():
         remaining = count
         while remaining:
             groups = min(remaining, int(rng.integers(1, 5)))
             jobs.append(_rigid(len(jobs), segment, groups, rng))
             remaining -= groups
-    rng.shuffle(jobs)  # type: ignore[arg-type]
-    return Snapshot(1e6, RoundInfo(first=True, seconds=1800.0), tuple(cluster), tuple(jobs))
+    queue = tuple(jobs[at] for at in rng.permutation(len(jobs)).tolist())
+    return Snapshot(1e6, RoundInfo(first=True, seconds=1800.0), tuple(cluster), queue)
 
 
 def mixed(gpus: int, rack_bound: float, seed: int, idle: float = 1.0) -> Snapshot:
