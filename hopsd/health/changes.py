@@ -48,9 +48,34 @@ def _clearest(residuals: Floats, variances: Floats, runs: Ints, run_variance: fl
     shared = 2.0 * run_variance * common[:-1] / (total * (weights.sum() - total))
     error = left_error[:-1] + right_error[::-1][1:] - shared
     deviations = np.abs(change) / np.sqrt(np.maximum(error, 1e-12))
-    deviations[np.abs(change) < MIN_CHANGE] = 0.0
+    within, size = _within_runs(residuals, variances, numbers)
+    deviations = np.where(np.abs(change) < MIN_CHANGE, 0.0, deviations)
+    within = np.where(np.abs(size) < MIN_CHANGE, 0.0, within)
+    deviations = np.maximum(deviations, within)
     best = int(np.argmax(deviations))
     return best + 1 if deviations[best] > MIN_DEVIATIONS else None
+
+
+def _within_runs(residuals: Floats, variances: Floats, runs: Ints) -> tuple[Floats, Floats]:
+    """How clearly, in standard errors, and by how much runs change at each split (n - 1,).
+
+    Only runs on both sides of it count, each compared with itself.
+    """
+    weights = 1.0 / variances
+    of_run = np.bincount(runs, weights)[runs]
+    mean_of_run = (np.bincount(runs, weights * residuals) / np.bincount(runs, weights))[runs]
+    order = np.argsort(runs, kind="stable")
+    along = np.empty_like(weights)
+    along[order] = np.cumsum(weights[order])
+    starts = np.cumsum(np.bincount(runs, weights)) - np.bincount(runs, weights)
+    upto = along - starts[runs]
+    before = upto - weights
+    gain = (upto * (of_run - upto) - before * (of_run - before)) / of_run
+    precision = np.maximum(np.cumsum(gain)[:-1], 1e-9)
+    total = np.cumsum(weights * (mean_of_run - residuals))[:-1]
+    clear = precision > 1e-6 * weights.max()
+    deviations = np.where(clear, np.abs(total) / np.sqrt(precision), 0.0)
+    return deviations, np.where(clear, total / precision, 0.0)
 
 
 def _prefix(

@@ -114,7 +114,8 @@ class Summaries:
 @dataclass(slots=True)
 class Fit:
     """``cells``: their levels; ``slowness`` (epochs,) with its ``covariance``, under what was
-    assumed of each epoch, ``precision``. ``residuals`` and ``freedom``: of each summary.
+    assumed of each epoch, ``precision``. ``strangeness``: of each summary, see `_strangeness`.
+    ``spread``: variance of healthy nodes' slowness.
     """
 
     cells: Floats
@@ -122,9 +123,9 @@ class Fit:
     precision: Floats
     covariance: Floats
     summaries: Summaries
-    residuals: Floats
-    freedom: Floats
+    strangeness: Floats
     run_variance: Floats
+    spread: float
 
     def judge(self, epochs: Sequence[int]) -> Estimate | None:
         """A node's slowness in the last of its ``epochs``; None where nothing is compared with it.
@@ -158,8 +159,8 @@ class Fit:
 
     def wildest_run(self) -> float:
         """How much slower a run was than others of its workload and other runs on its node."""
-        clear = self.freedom > 0.3 * self.summaries.share
-        return float(self.residuals[clear].max(initial=0.0))
+        alone = self.summaries.share == 1.0
+        return float(self.strangeness[alone].max(initial=0.0))
 
 
 def by_run(values: Floats, runs: Ints) -> Floats:
@@ -263,14 +264,27 @@ def fit(summaries: Summaries, cells: int) -> Fit:
             extra = extra_variance(residuals[rows], summaries.variance[rows], freedom)
             run_variance[kind] = _blend(extra, USUAL_RUN_DEVIATION**2, freedom)
         run_variance = np.maximum(run_variance, MIN_DEVIATION**2)
-        squares = residuals**2 / np.maximum(free, 0.1) / (summaries.variance + between_runs)
+        strange = _strangeness(summaries, summaries.value - level[summaries.cell])
+        squares = strange**2 / (summaries.variance + between_runs)
         robust = np.minimum((FREEDOM_RUN + 1.0) / (FREEDOM_RUN + squares), 1.0)
         inner = covariance[:epochs, :epochs]
         spread = _spread(slowness, inner, precision)
         precision = np.minimum(
             (FREEDOM_NODE + 1.0) / (FREEDOM_NODE * spread + slowness**2), 1.0 / spread
         )
-    return Fit(level, slowness, assumed[:epochs], inner, summaries, residuals, free, run_variance)
+    return Fit(
+        level, slowness, assumed[:epochs], inner, summaries, strange, run_variance, spread
+    )
+
+
+def _strangeness(summaries: Summaries, deviations: Floats) -> Floats:
+    """How far each summary is from the median of its node's epoch (n,); 0 with less than three.
+
+    Independent of what is assumed of the node: a slow node's runs are not strange.
+    """
+    count = np.bincount(summaries.epoch, minlength=summaries.epochs)
+    middle = group_medians(deviations, summaries.epoch, summaries.epochs)
+    return np.where(count[summaries.epoch] >= 3, deviations - middle[summaries.epoch], 0.0)
 
 
 def _solve(

@@ -23,8 +23,11 @@ from hopsd.health.model import (
 from hopsd.health.records import HealthRecords, SlowNode
 from hopsd.health.robust import Floats, Ints
 
-MARGIN = 0.005
-"""A node that loses no more than 0.5 % is never named."""
+MARGIN = 0.003
+"""A node that loses no more than 0.3 % is never named."""
+
+UNUSUAL = 4.0
+"""Standard deviations of healthy nodes' speeds beyond which a node is not one of them."""
 
 ALARM = 4.5
 """Standard errors beyond MARGIN at which a node is named. One normal variable passes them with
@@ -173,6 +176,8 @@ def _judge(course: _Course, node: int) -> tuple[Estimate, float | None] | None:
 def _sure(estimate: Estimate, result: Fit) -> bool:
     deviations = estimate.deviations
     if estimate.slowness - MARGIN < ALARM * estimate.error or not len(deviations):
+        return False
+    if estimate.slowness < UNUSUAL * np.sqrt(result.spread):
         return False
     if len(deviations) == 1 and not estimate.controlled:
         return result.wildest_run() < UNLIKE * estimate.slowness
