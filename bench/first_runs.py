@@ -3,15 +3,18 @@
     python -m bench.first_runs [--work mix --work paper-64] [--seeds 3] [--policy hops+] [--write]
 
 Simulations with the daemon's knowledge: run times from past runs and time limits, speeds from what
-jobs report once they train. "guess": nothing is known at first; a workload's basic times on a GPU
-type are known once a job of it has trained there. "measured": they are known on every type, and the
-first job of each workload arrives later by its measuring runs, one on each type. "truth": all
-speeds are known, as a bound. True speeds have an error of each shape's own (bench.true_speeds).
+jobs report once they train. "guess": of these workloads nothing is known at first, but three others
+were seen on every GPU type; a workload's basic times on a type are known once a job of it has
+trained there. "blank": the same on a cluster that has seen nothing. "measured": basic times are
+known on every type, and the first job of each workload arrives later by its measuring runs, one on
+each type. "truth": all speeds are known, as a bound. True speeds have an error of each shape's own
+(bench.true_speeds).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 
 import click
@@ -35,6 +38,10 @@ from hopsd.sim.presets import PRESETS
 
 RUN_SECONDS = 40.0
 """Of a measuring run: a start of 30 s, as the simulator's restarts, and 20 iterations."""
+
+WAYS = ("measured", "guess", "blank", "truth")
+OTHERS = 3
+"""Workloads that the cluster has seen before."""
 
 WORKS = ("mix", "mix-new", "paper-64", "paper-512")
 """``mix-new``: as ``mix``, with two jobs of a name on average, so that most are new."""
@@ -93,6 +100,16 @@ def drawn(name: str, seed: int, jobs: int) -> tuple[Cluster, Workload, Times]:
     return cluster, replace(workload, jobs=chosen, throughput=tables), named
 
 
+def _of_others(theory: Sequence[Theory]) -> tuple[Theory, ...]:
+    """The basic times of three workloads, under names that no job has."""
+    names = sorted({fit.workload for fit in theory})[:OTHERS]
+    return tuple(
+        replace(fit, workload=WorkloadName(f"earlier-{fit.workload}"))
+        for fit in theory
+        if fit.workload in names
+    )
+
+
 def firsts(workload: Workload) -> frozenset[JobId]:
     """The first job of each workload."""
     seen: dict[WorkloadName, JobId] = {}
@@ -102,7 +119,7 @@ def firsts(workload: Workload) -> frozenset[JobId]:
 
 
 def play(way: str, cluster: Cluster, workload: Workload, times: Times, policy: str) -> Played:
-    """One simulation. ``way``: "guess", "measured" or "truth"."""
+    """One simulation. ``way``: one of :data:`WAYS`."""
     first = firsts(workload)
     types: set[GpuType] = {server.gpu_type for server in cluster.servers}
     delay = RUN_SECONDS * len(types) if way == "measured" else 0.0
@@ -117,14 +134,15 @@ def play(way: str, cluster: Cluster, workload: Workload, times: Times, policy: s
         snapshot=SnapshotSettings(EstimatorSettings(model=MODEL)),
         knowledge=KnowledgeSettings(Knows.MEASURED),
     )
-    learns = {"guess": Knowledge(), "measured": known, "truth": None}[way]
+    others = Knowledge(theory=_of_others(known.theory))
+    learns = {"guess": others, "blank": Knowledge(), "measured": known, "truth": None}[way]
     run: Run = Learning(
         cluster,
         replace(workload, jobs=tuple(sorted(later, key=lambda job: job.submit))),
         get(policy),
         settings,
         learns=learns,
-        theory=known.theory if way == "guess" else (),
+        theory=known.theory if way in ("guess", "blank") else (),
     ).run()
     outcomes = {
         one.id: one
@@ -154,8 +172,11 @@ def play(way: str, cluster: Cluster, workload: Workload, times: Times, policy: s
 @click.option("--seeds", default=3)
 @click.option("--jobs", default=120, help="The first so many of a work.")
 @click.option("--policy", default="hops+")
+@click.option("--processes", default=1, help="Simulations at a time.")
 @click.option("--write", is_flag=True, help="Write bench/results/first_runs.md.")
-def main(works: Sequence[str], seeds: int, jobs: int, policy: str, *, write: bool) -> None:
+def main(
+    works: Sequence[str], seeds: int, jobs: int, policy: str, processes: int, *, write: bool
+) -> None:
     """Print the means over seeds, and each way's geometric mean ratio to measuring first."""
     lines = [
         "| work | way | mean h | 99 % h | makespan h | first job's wait s | measuring GPU h |",
@@ -163,7 +184,7 @@ def main(works: Sequence[str], seeds: int, jobs: int, policy: str, *, write: boo
     ]
     print("\n".join(lines), flush=True)
     for name in works:
-        for row in rows(name, seeds, jobs, policy):
+        for row in rows(name, seeds, jobs, policy, processes):
             print(row, flush=True)
             lines.append(row)
     if write:
@@ -172,20 +193,26 @@ def main(works: Sequence[str], seeds: int, jobs: int, policy: str, *, write: boo
         )
 
 
-def rows(name: str, seeds: int, jobs: int, policy: str) -> Iterator[str]:
+def _task(way: str, name: str, seed: int, jobs: int, policy: str) -> Played:
+    return play(way, *drawn(name, seed, jobs), policy)
+
+
+def rows(name: str, seeds: int, jobs: int, policy: str, processes: int) -> Iterator[str]:
     """A row of the table for each way."""
-    played: dict[str, list[Played]] = {way: [] for way in ("measured", "guess", "truth")}
-    for seed in range(seeds):
-        cluster, workload, times = drawn(name, seed, jobs)
-        for way, runs in played.items():
-            runs.append(play(way, cluster, workload, times, policy))
+    tasks = [(way, name, seed, jobs, policy) for seed in range(seeds) for way in WAYS]
+    with ProcessPoolExecutor(processes) as pool:
+        results = list(pool.map(_task, *zip(*tasks, strict=True)))
+    played: dict[str, list[Played]] = {way: [] for way in WAYS}
+    for (way, *_), result in zip(tasks, results, strict=True):
+        played[way].append(result)
     for way, runs in played.items():
         cells = []
         for figure in ("mean", "p99", "makespan"):
             values = np.array([getattr(one, figure) for one in runs])
             peers = np.array([getattr(one, figure) for one in played["measured"]])
-            ratio = float(np.exp(np.mean(np.log(values / peers))))
-            cells.append(f"{values.mean():.2f} ({ratio:.3f})")
+            logs = np.log(values / peers)
+            error = logs.std(ddof=1) / np.sqrt(len(logs)) if len(logs) > 1 else 0.0
+            cells.append(f"{values.mean():.2f} ({np.exp(logs.mean()):.3f} ± {error:.3f})")
         wait = float(np.mean([one.first_wait for one in runs]))
         measuring = float(np.mean([one.measuring for one in runs]))
         yield f"| {name} | {way} | {' | '.join(cells)} | {wait:.0f} | {measuring:.1f} |"

@@ -141,6 +141,16 @@ def tasks(environ: Mapping[str, str] = os.environ) -> int | None:
     return _whole(environ.get("SLURM_STEP_NUM_TASKS"))
 
 
+def ranks(environ: Mapping[str, str] = os.environ) -> int | None:
+    """How many ranks this training has, as launchers say; None: they do not."""
+    return _whole(environ.get("WORLD_SIZE"))
+
+
+def batch(environ: Mapping[str, str] = os.environ) -> int | None:
+    """The comment's samples per GPU; None without one."""
+    return _whole(environ.get("HOPS_BATCH")) or None
+
+
 def local_ranks(environ: Mapping[str, str] = os.environ) -> int | None:
     """How many ranks of this training run on this node, as launchers tell; None: not told."""
     return _whole(environ.get("LOCAL_WORLD_SIZE"))

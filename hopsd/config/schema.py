@@ -239,15 +239,8 @@ class PlanConfig:
     )
     tail_weight: float = option(
         _PLAN.tail_weight,
-        "hops+: weight of the job that will end last. Lower values shorten the mean completion"
-        " time, higher ones the makespan and the tail.",
-        minimum=0,
-        maximum=10,
-    )
-    p99_weight: float = option(
-        _PLAN.p99_weight,
-        "hops+: weight of the jobs whose completion times will be the longest, divided by their"
-        " GPU counts. Higher values shorten the 99th percentile and lengthen the mean.",
+        "hops+: weight of the job that will end last. Above 0 the makespan and the 99 % are"
+        " shorter, but a job can gain by having more to do (docs/policies.md).",
         minimum=0,
         maximum=10,
     )
@@ -282,7 +275,6 @@ class PlanConfig:
             patience_seconds=self.patience_seconds,
             overdue_ratio=self.overdue_ratio,
             tail_weight=self.tail_weight,
-            p99_weight=self.p99_weight,
         )
 
 

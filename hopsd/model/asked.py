@@ -24,7 +24,8 @@ class Asked:
     signals that the script handles, None: unknown. ``ranks``: started on each node whatever the job
     gets there, None: one per GPU.
     ``switches``: the most leaf switches that its nodes may be on, None: any number;
-    ``switches_seconds``: how long it would wait for that, None: for ever. ``starts``: what the
+    ``switches_seconds``: how long it would wait for that, None: for ever. ``segment``: how many
+    nodes at a time are to be on one leaf switch or block, None: any. ``starts``: what the
     script starts its training by, where that matters to measuring it
     (``hopsd/core/submission/unseen.py``). ``repeats``: what a second start would do once more:
     "submits" jobs, "requeues" the job, "counts" its restarts.
@@ -51,6 +52,7 @@ class Asked:
     ranks: int | None = None
     switches: int | None = None
     switches_seconds: int | None = None
+    segment: int | None = None
     starts: frozenset[str] = frozenset()
     repeats: frozenset[str] = frozenset()
 

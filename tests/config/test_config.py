@@ -327,13 +327,18 @@ def test_a_setting_of_an_earlier_release_is_accepted_and_told() -> None:
     assert config.warnings == ("hopsd.toml:2: plan.try_shapes has no effect any more; delete it",)
 
 
+def test_a_rival_is_for_simulations_alone() -> None:
+    with pytest.raises(ConfigError, match=r"plan.policy.*sia"):
+        parse('[plan]\npolicy = "sia"')
+
+
 def test_paper_exact_plans_as_hops_unless_another_policy_is_named() -> None:
     def policy(text: str) -> str:
         return parse(f"[plan]\n{text}").plan.settings.policy
 
     assert policy("") == "hops+"
     assert policy("paper_exact = true") == "hops"
-    assert policy('policy = "sia"\npaper_exact = true') == "sia"
+    assert policy('policy = "themis"\npaper_exact = true') == "themis"
     assert policy('policy = "hops+"\npaper_exact = false') == "hops+"
     with pytest.raises(ConfigError, match=r"plan.policy is hops\+, which the paper does not have"):
         policy('policy = "hops+"\npaper_exact = true')

@@ -89,6 +89,7 @@ def _asked(said: Mapping[str, str]) -> Asked:
         ranks=_whole(said.get("ranks")),
         switches=_whole(switches),
         switches_seconds=int(wait) if _SECONDS_WORD.fullmatch(wait) else None,
+        segment=_whole(said.get("segment")),
         starts=frozenset(filter(None, said.get("starts", "").split(","))),
         repeats=frozenset(filter(None, said.get("repeats", "").split(","))),
     )
