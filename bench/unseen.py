@@ -13,14 +13,15 @@ bench/results/unseen.md. To compare with an older commit, run this module there 
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 
 from bench import kept as keeper
+from bench import results_page
 from bench.rivals import shockwave, sia
 from bench.spread import interval
 from bench.study.cases import USUAL, Conditions
@@ -32,7 +33,6 @@ from hopsd.sim.cluster import ClusterSettings
 from hopsd.sim.engine import PLAN_SECONDS_MAX, SimulationSettings
 from hopsd.sim.study import play
 
-RESULTS = Path("bench/results/unseen.md")
 KEPT = Path("build/unseen")
 FIGURES = {
     "mean": "avg_jct_h",
@@ -73,12 +73,12 @@ def main() -> None:
         for work in works:
             path = options.kept / (options.label or policy) / work.family / f"{work.name}.json"
             keeper.kept(path, partial(run, policy, work))
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(page(options.kept))
+    title = "Works that chose no constant"
+    results_page.write("unseen", title, "python -m bench.unseen", page(options.kept))
 
 
 def synthetic() -> list[Work]:
-    """Drawn works, each seed on one cluster."""
+    """Drawn works, each seed on one cluster; one of every family first."""
     busy, rigid = replace(USUAL, load=1.5), replace(USUAL, rigid=1.0)
     families = {
         "mix, elastic": ("mix", USUAL, range(100, 107)),
@@ -89,11 +89,12 @@ def synthetic() -> list[Work]:
         "two types, elastic": ("two-types", busy, range(150, 154)),
         "two types, rigid": ("two-types", rigid, range(160, 164)),
     }
-    return [
-        Work(family, str(seed), partial(_drawn, name, conditions, seed))
+    works = [
+        (draw, Work(family, str(seed), partial(_drawn, name, conditions, seed)))
         for family, (name, conditions, seeds) in families.items()
-        for seed in seeds
+        for draw, seed in enumerate(seeds)
     ]
+    return [work for _, work in sorted(works, key=itemgetter(0))]
 
 
 def _drawn(name: str, conditions: Conditions, seed: int) -> tuple[Cluster, Workload]:
@@ -147,11 +148,9 @@ def page(kept: Path) -> str:
         for folder in sorted(kept.iterdir())
     }
     reference = found[REFERENCE]
-    commit = _git("rev-parse", "--short", "HEAD")
     head = (
-        f"# Works that chose no constant\n\nWritten by `python -m bench.unseen` at {commit}:"
-        f" geometric means of the ratio to `{REFERENCE}`'s figure on the same work, with 95 %"
-        f" intervals; above 1, `{REFERENCE}` is better. Latency ratios below {LEAST} count as"
+        f"Geometric means of the ratio to `{REFERENCE}`'s figure on the same work, with 95 %"
+        f" intervals;\nabove 1, `{REFERENCE}` is better. Latency ratios below {LEAST} count as"
         f" {LEAST}.\n\n"
     )
     lines = [head]
@@ -180,11 +179,6 @@ def _cell(
         [max(least, each[figure]) for each in reference],
     )
     return f"{of.mean:.2f} ({of})"
-
-
-def _git(*words: str) -> str:
-    done = subprocess.run(["git", *words], capture_output=True, text=True, check=False)
-    return done.stdout.strip()
 
 
 if __name__ == "__main__":
