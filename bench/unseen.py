@@ -1,13 +1,13 @@
 """Policies over works that chose no constant of theirs: geometric means with intervals.
 
     python -m bench.unseen [--policy NAME ...] [--sia DIR] [--shockwave DIR --speeds FILE]
-        [--label NAME] [--no-run]
+        [--tail-weight L] [--label NAME] [--shard K/N] [--no-run]
 
-Draws of ``mix`` with 20 jobs and new seeds, on its own cluster and on three others of 64 GPUs;
+Draws of ``mix`` with new seeds, on its own cluster and on three others of 64 GPUs;
 traces of Sia's and Shockwave's authors where their folders are given (as for ``bench.rivals``).
 Runs are kept under build/unseen, a folder for each policy. The table goes to
 bench/results/unseen.md. To compare with an older commit, run this module there with
-``--label 'hops+ COMMIT'`` and the same build folder.
+``--label 'hops+ COMMIT'`` and the same build folder. ``--shard 0/4`` plays every fourth work.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from operator import itemgetter
 from pathlib import Path
 
@@ -43,9 +44,8 @@ FIGURES = {
 }
 REFERENCE = "hops+"
 POLICIES = (REFERENCE, "hops-srtf", "srtf", "sia", "hops")
-JOBS = 20
 LEAST = 0.1
-TRACES = ("philly-6", "philly-8", "saturn-6", "saturn-8")
+TRACES = ("philly-5", "philly-6", "philly-8", "saturn-5", "saturn-6", "saturn-8")
 Make = Callable[[], tuple[Cluster, Workload]]
 
 
@@ -66,13 +66,18 @@ def main() -> None:
     parser.add_argument("--speeds", type=Path)
     parser.add_argument("--kept", type=Path, default=KEPT)
     parser.add_argument("--label")
+    parser.add_argument("--tail-weight", type=float)
+    parser.add_argument("--shard", default="0/1")
     parser.add_argument("--no-run", action="store_true")
     options = parser.parse_args()
-    works = [*synthetic(), *traces(options.sia, options.shockwave, options.speeds)]
+    first, step = map(int, options.shard.split("/"))
+    works = [*traces(options.sia, options.shockwave, options.speeds), *synthetic()][first::step]
     for policy in () if options.no_run else options.policy or POLICIES:
         for work in works:
             path = options.kept / (options.label or policy) / work.family / f"{work.name}.json"
-            keeper.kept(path, partial(run, policy, work))
+            keeper.kept(path, partial(run, policy, work, options.tail_weight))
+    if step > 1:
+        return
     title = "Works that chose no constant"
     results_page.write("unseen", title, "python -m bench.unseen", page(options.kept))
 
@@ -98,18 +103,18 @@ def synthetic() -> list[Work]:
 
 
 def _drawn(name: str, conditions: Conditions, seed: int) -> tuple[Cluster, Workload]:
-    return drawn(name, conditions, seed, JOBS)
+    return drawn(name, conditions, seed)
 
 
 def traces(sia_folder: Path | None, folder: Path | None, speeds: Path | None) -> list[Work]:
     """Published traces, elastic and rigid."""
     works = []
-    for name in TRACES if sia_folder else ():
-        for rigid in (False, True):
+    for name, rigid in product(TRACES, (False, True)):
+        if sia_folder is not None:
             family = f"Sia's traces, {'rigid' if rigid else 'elastic'}"
             works.append(Work(family, name, partial(_of_sia, sia_folder, name, rigid)))
-    for kind in shockwave.CLUSTERS if folder and speeds else ():
-        for rigid in (False, True):
+    for kind, rigid in product(shockwave.CLUSTERS, (False, True)):
+        if folder is not None and speeds is not None:
             name = f"{kind}-{'rigid' if rigid else 'elastic'}"
             make = partial(_of_shockwave, folder, speeds, kind, rigid)
             works.append(Work("Shockwave's 120 jobs", name, make))
@@ -128,10 +133,12 @@ def _of_shockwave(folder: Path, speeds: Path, kind: str, rigid: bool) -> tuple[C
     )
 
 
-def run(policy: str, work: Work) -> dict[str, float]:
+def run(policy: str, work: Work, tail_weight: float | None = None) -> dict[str, float]:
     """The figures of one simulation: rounds of 360 s, restarts of 30 s, run times known."""
     cluster, workload = work.make()
     plan = PlanSettings(policy=policy, time_limit_seconds=PLAN_SECONDS_MAX, effort=0)
+    if tail_weight is not None:
+        plan = replace(plan, tail_weight=tail_weight)
     settings = SimulationSettings(360.0, plan=plan, cluster=ClusterSettings(30.0))
     summary = play(policy, get(policy), cluster, workload, settings).summary
     print(f"{policy}: {work.family} {work.name}", file=sys.stderr, flush=True)

@@ -174,10 +174,10 @@ COMPARED_OPENING = """Figures 14 to 19, with a quarter of the jobs and GPUs that
 switching in 10 ms / restarting in 3.2 s, one draw (seed 0).
 """
 
-COMPARED_FINDINGS = """In figures 14 to 19, with a quarter of the jobs and GPUs, the better of `hare-eft` and
-`hare-dispatch` leads all baselines either way, but on V100s alone, where Sched_Homo is 6 to 10 %
-ahead. Where GPUs are many, or their jobs short, not lending them is better: a task that follows
-another job's pays at each mini-batch.
+COMPARED_FINDINGS = """In figures 14 to 19, with a quarter of the jobs and GPUs, the better of
+`hare-eft` and `hare-dispatch` leads all baselines either way, but on V100s alone, where Sched_Homo
+is 6 to 10 % ahead. Where GPUs are many, or their jobs short, not lending them is better: a task
+that follows another job's pays at each mini-batch.
 """
 
 SMALL = """## How far from the optimum
