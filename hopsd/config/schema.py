@@ -254,12 +254,6 @@ class PlanConfig:
         " to save: it stays, also where its training is not seen at all; it stays if its PyTorch"
         " training is seen; or it may be moved.",
     )
-    try_shapes: bool = option(
-        False,
-        "Try a shape once that a workload was never measured in, where its estimate leaves room for"
-        " a clear gain: in one round of four, on a quarter of the GPUs at most, by jobs that lose"
-        " no work. Never with paper_exact.",
-    )
     requirements_max: int = option(
         8, "How many GPU counts a range such as reqs=1-16 is cut to.", minimum=2, maximum=65536
     )
@@ -417,7 +411,8 @@ class Config:
     ``throughput``: the operator's tables, samples per second per GPU, final.
     ``bandwidth``: the operator's, instead of what `hopsctl calibrate` found.
     ``racks``: nodes of each rack.
-    ``given``: dotted paths of the keys that the file sets; ``path``: the file.
+    ``given``: dotted paths of the keys that the file sets; ``path``: the file. ``warnings``: lines
+    of the file that have no effect.
     """
 
     daemon: DaemonConfig = field(default_factory=DaemonConfig)
@@ -435,6 +430,11 @@ class Config:
     racks: Mapping[RackName, tuple[NodeName, ...]] = field(default_factory=dict)
     given: frozenset[str] = field(default=frozenset(), compare=False)
     path: Path | None = field(default=None, compare=False)
+    warnings: tuple[str, ...] = field(default=(), compare=False)
+
+
+REMOVED = frozenset({"plan.try_shapes"})
+"""Settings of earlier releases without effect now; a file that has one is accepted, and told so."""
 
 
 SECTIONS: Mapping[str, type] = {

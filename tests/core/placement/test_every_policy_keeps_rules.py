@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from rack_reference import RackReference, rack_snapshot
 from ruled_reference import RuledReference
 from small_snapshots import ruled_snapshot
 
@@ -50,6 +51,22 @@ def check(doc: Json, name: str) -> int:
 def test_no_policy_breaks_a_rule_or_a_limit(name: str) -> None:
     placed = sum(check(ruled_snapshot(seed, time_limit=2), name) for seed in range(60))
     assert placed > 20
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_no_policy_breaks_up_segments_or_spans_more_switches(name: str) -> None:
+    bound = 0
+    for seed in range(60):
+        doc = rack_snapshot(seed, time_limit=2)
+        snapshot, settings = read_snapshot(json.dumps(doc))
+        placements = plan_json(get(name)(snapshot, settings))["placements"]
+        reference = RackReference(doc)
+        for job in doc["jobs"]:
+            place = placements.get(job["id"], {})
+            if reference.in_plan(job) and place != job["running"]:
+                assert not place or reference.on_leaves(job, tuple(place))
+                bound += len(place) > 1 and bool(job.get("segment") or job.get("max_switches"))
+    assert bound > 2
 
 
 def with_exempt(seed: int) -> Json:
