@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import results_page
 from bench.clock import cpu_seconds
+from bench.result_file import write_result
 from hopsd.model.plan import PlanSettings
 from hopsd.policies.registry import get, names
 from hopsd.sim.engine import PLAN_SECONDS_MAX, SimulationSettings
@@ -82,10 +82,9 @@ def main(arguments: Sequence[str]) -> None:
         "The paper's 64 GPUs and 25 jobs (`paper-64`, seed 0; rounds of 360 s, restarts of 30 s),"
         " true speeds\nand samples. One draw of few jobs says little about small differences.\n\n"
     )
-    results_page.write(
+    write_result(
         "policies",
         "One workload under every policy",
-        "python -m bench.policies",
         words + table(found),
     )
 

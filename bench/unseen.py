@@ -22,7 +22,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from bench import kept as keeper
-from bench import results_page
+from bench.result_file import write_result
 from bench.rivals import shockwave, sia
 from bench.spread import interval
 from bench.study.cases import USUAL, Conditions
@@ -79,7 +79,7 @@ def main() -> None:
     if step > 1:
         return
     title = "Works that chose no constant"
-    results_page.write("unseen", title, "python -m bench.unseen", page(options.kept))
+    write_result("unseen", title, page(options.kept))
 
 
 def synthetic() -> list[Work]:

@@ -15,7 +15,7 @@ from dataclasses import replace
 import click
 import numpy as np
 
-from bench import results_page
+from bench.result_file import write_result
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
 from hopsd.model.job import ThroughputTable
 from hopsd.model.plan import PlanSettings, PriorityName
@@ -194,10 +194,9 @@ def main(servers: int, days: float, demand: float, alone: float, seeds: int, wri
     )
     print(rows[-1], flush=True)
     if write:
-        results_page.write(
+        write_result(
             "fair_share",
             "Four users with shares of 40, 30, 20 and 10 %",
-            f"python -m bench.fair_share --seeds {seeds} --write",
             WORDS + "\n".join(rows) + "\n",
         )
 

@@ -9,7 +9,6 @@ from statistics import fmean
 
 from hops_rivals.hare import BASELINES
 
-from bench import results_page
 from bench.hare.experiments import FIGURES, SEEDS, Figure
 from bench.hare.rounds import SEEDS as ROUNDS_SEEDS
 from bench.hare.rounds import rounds
@@ -38,6 +37,7 @@ from bench.hare.text import (
 )
 from bench.hare.turns import changes
 from bench.hare.workload import Scenario
+from bench.result_file import write_result
 from bench.spread import mean_and_spread
 from hopsd.policies.hare.schedulers import SCHEDULERS
 from hopsd.sim.svg import Axis, chart, distribution
@@ -84,7 +84,7 @@ def write_page(folder: Path, docs: Path) -> None:
         if figure.number == "12":
             tables.append(_completions(found["testbed"], images))
     tables += [switched(folder), SMALL, _small(folder)]
-    results_page.write("hare", "Hare: the figures", "python -m bench.hare", "\n".join(tables))
+    write_result("hare", "Hare: the figures", "\n".join(tables))
 
 
 def _row(cells: Iterable[str]) -> str:

@@ -8,7 +8,6 @@ from statistics import fmean, stdev
 
 import numpy as np
 
-from bench import results_page
 from bench.paper.claims import claims
 from bench.paper.experiments import (
     ARRIVALS,
@@ -39,6 +38,7 @@ from bench.paper.text import (
     OPENING,
     SEARCHED,
 )
+from bench.result_file import write_result
 from hopsd.core.queue.priority import age_seconds
 from hopsd.model.job import Node
 from hopsd.sim.facts import jobs_of
@@ -104,10 +104,9 @@ def write_page(folder: Path, docs: Path) -> None:
         _search(folder),
         _last_jobs(folder),
     ]
-    results_page.write(
+    write_result(
         "paper",
         "The paper, reproduced: further tables",
-        "python -m bench.paper",
         "\n".join(tables).replace("](simulator.md", "](../../docs/simulator.md"),
     )
 

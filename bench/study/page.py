@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 
-from bench import results_page
+from bench.result_file import write_result
 from bench.spread import Interval, interval, short
 from bench.study.cases import (
     BASE,
@@ -54,7 +54,7 @@ others relative to it.
 
 {conditions(find)}"""
     title = "Policies on several works, one condition changed at a time"
-    results_page.write("study", title, "python -m bench.study", text)
+    write_result("study", title, text)
 
 
 def works(find: Find, those: Mapping[str, tuple[str, Conditions]]) -> str:

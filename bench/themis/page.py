@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from bench import results_page
+from bench.result_file import write_result
 from bench.spread import mean_and_spread
 from bench.themis.experiments import (
     CONTENTION,
@@ -61,10 +61,9 @@ def write_page(folder: Path, docs: Path) -> None:
     parts += [LYING, _lying(folder, images), FINDINGS]
     (docs / "themis.md").write_text("\n".join(parts), encoding="utf-8")
     tables = [AGAINST, _against(folder), MIX, _mix(folder, images), SWEEPS, _sweeps(folder), BESIDE]
-    results_page.write(
+    write_result(
         "themis",
         "Themis and its rivals: further tables",
-        "python -m bench.themis",
         "\n".join(tables).replace("](img/", "](../../docs/img/"),
     )
 

@@ -272,9 +272,7 @@ def fit(summaries: Summaries, cells: int) -> Fit:
         precision = np.minimum(
             (FREEDOM_NODE + 1.0) / (FREEDOM_NODE * spread + slowness**2), 1.0 / spread
         )
-    return Fit(
-        level, slowness, assumed[:epochs], inner, summaries, strange, run_variance, spread
-    )
+    return Fit(level, slowness, assumed[:epochs], inner, summaries, strange, run_variance, spread)
 
 
 def _strangeness(summaries: Summaries, deviations: Floats) -> Floats:
