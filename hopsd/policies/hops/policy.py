@@ -70,7 +70,7 @@ def place(
     clock.lap("configurations")
     program = worth(chosen, configurations, snapshot.round, settings)
     clock.lap("model")
-    remaining_seconds = settings.time_limit_seconds - clock.total()
+    seconds = settings.time_limit_seconds - clock.total()
     if configurations.families:
 
         def listing(sets: Mapping[Hashable, ShapesOfSize]) -> Program:
@@ -82,13 +82,13 @@ def place(
             program,
             listing,
             settings.gap,
-            remaining_seconds,
+            seconds,
             seed=settings.seed,
             turns=settings.effort,
         )
     else:
         solution = solve(
-            program, settings.gap, remaining_seconds, seed=settings.seed, turns=settings.effort
+            program, settings.gap, seconds, seed=settings.seed, turns=settings.effort
         )
     choice = without_needless_moves(program, solution.choice)
     if slide:
