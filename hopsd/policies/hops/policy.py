@@ -87,9 +87,7 @@ def place(
             turns=settings.effort,
         )
     else:
-        solution = solve(
-            program, settings.gap, seconds, seed=settings.seed, turns=settings.effort
-        )
+        solution = solve(program, settings.gap, seconds, seed=settings.seed, turns=settings.effort)
     choice = without_needless_moves(program, solution.choice)
     if slide:
         choice = as_filled(program, in_queue_order(program, choice))
