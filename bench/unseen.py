@@ -2,12 +2,14 @@
 
     python -m bench.unseen [--policy NAME ...] [--sia DIR] [--shockwave DIR --speeds FILE]
         [--tail-weight L] [--label NAME] [--shard K/N] [--no-run]
+        [--choice]
 
 Draws of ``mix`` with new seeds, on its own cluster and on three others of 64 GPUs;
 traces of Sia's and Shockwave's authors where their folders are given (as for ``bench.rivals``).
 Runs are kept under build/unseen, a folder for each policy. The table goes to
 bench/results/unseen.md. To compare with an older commit, run this module there with
 ``--label 'hops+ COMMIT'`` and the same build folder. ``--shard 0/4`` plays every fourth work.
+``--choice``: the works on which the formula was chosen, in place of those that chose nothing.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from hopsd.model.scenario import Cluster, Workload
 from hopsd.policies.registry import get
 from hopsd.sim.cluster import ClusterSettings
 from hopsd.sim.engine import PLAN_SECONDS_MAX, SimulationSettings
+from hopsd.sim.presets import preset
 from hopsd.sim.study import play
 
 KEPT = Path("build/unseen")
@@ -68,18 +71,24 @@ def main() -> None:
     parser.add_argument("--label")
     parser.add_argument("--tail-weight", type=float)
     parser.add_argument("--shard", default="0/1")
+    parser.add_argument("--choice", action="store_true")
     parser.add_argument("--no-run", action="store_true")
     options = parser.parse_args()
     first, step = map(int, options.shard.split("/"))
-    works = [*traces(options.sia, options.shockwave, options.speeds), *synthetic()][first::step]
+    works = [*traces(options.sia, options.shockwave, options.speeds), *synthetic()]
+    if options.choice:
+        works = choice(options.sia)
+    works = works[first::step]
     for policy in () if options.no_run else options.policy or POLICIES:
         for work in works:
             path = options.kept / (options.label or policy) / work.family / f"{work.name}.json"
             keeper.kept(path, partial(run, policy, work, options.tail_weight))
     if step > 1:
         return
-    title = "Works that chose no constant"
-    write_result("unseen", title, page(options.kept))
+    if options.choice:
+        write_result("choice", "Works on which hops+ was chosen", page(options.kept))
+    else:
+        write_result("unseen", "Works that chose no constant", page(options.kept))
 
 
 def synthetic() -> list[Work]:
@@ -100,6 +109,38 @@ def synthetic() -> list[Work]:
         for draw, seed in enumerate(seeds)
     ]
     return [work for _, work in sorted(works, key=itemgetter(0))]
+
+
+def choice(folder: Path | None) -> list[Work]:
+    """The works on which the formula was chosen; without Sia's ``folder`` all but two."""
+    busy, rigid = replace(USUAL, load=1.5), replace(USUAL, rigid=1.0)
+    kinds = [
+        *(("mix, elastic", "mix", USUAL, seed) for seed in (20, 21, 22)),
+        *(("mix, rigid", "mix", rigid, seed) for seed in (20, 21, 22)),
+        ("mix, half rigid, load 1.5", "mix", replace(busy, rigid=0.5), 20),
+        ("one type, elastic", "alike-8", busy, 20),
+        ("one type, rigid", "alike-4", rigid, 20),
+        ("two types, elastic", "two-types", busy, 20),
+        ("two types, rigid", "two-types", rigid, 20),
+    ]
+    works = [
+        Work(family, str(seed), partial(_drawn, name, conditions, seed))
+        for family, name, conditions, seed in kinds
+    ]
+    works.append(Work("paper-64", "20", _paper))
+    if folder is not None:
+        works.append(
+            Work("Sia's traces, rigid", "philly-1", partial(_of_sia, folder, "philly-1", True))
+        )
+        works.append(
+            Work("Sia's traces, elastic", "saturn-1", partial(_of_sia, folder, "saturn-1", False))
+        )
+    return works
+
+
+def _paper() -> tuple[Cluster, Workload]:
+    made = preset("paper-64")
+    return made.cluster(), made.workload(20)
 
 
 def _drawn(name: str, conditions: Conditions, seed: int) -> tuple[Cluster, Workload]:
