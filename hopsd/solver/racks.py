@@ -21,7 +21,7 @@ from hopsd.model.arrays import Ints
 from hopsd.solver.backend.checked import CheckedSolver, Solve
 from hopsd.solver.backend.choose import backend
 from hopsd.solver.backend.model import Answer, Model
-from hopsd.solver.bound.column_groups import column_groups
+from hopsd.solver.bound.column_groups import ColumnGroups, column_groups
 from hopsd.solver.bound.cuts import capacity_rows
 from hopsd.solver.bound.dual_prices import (
     Prices,
@@ -39,7 +39,7 @@ Listing = Callable[[Mapping[Hashable, ShapesOfSize]], Program]
 """Builds the program with further sets of servers listed, by the key of their family."""
 
 # The share of the time for the patterns, in each round.
-_PACKING = 0.05
+_PACKING = 0.2
 # The share of the time for rounds; the rest is for a search over groups of servers.
 _ROUNDS = 0.6
 # A round that gains less than this share of the gap is the last.
@@ -112,23 +112,31 @@ class _Rounds:
     def go_on(self, give_up: float) -> None:
         """New prices from the best plan, and plans at these prices."""
         program, self.number = self.program, self.number + 1
+        of_servers: list[Prices | None] = []
         if self._prices is None:
-            prices = find_prices(program, column_groups(program), self.value, give_up)
-            packings = [pack(program, None, held, self._answer) for held in _kept(program)]
+            parts = column_groups(program)
+            prices = find_prices(program, parts, self.value, give_up)
+            if _could_all_run(program, parts):
+                of_servers.append(None)
         else:
             rows, row = capacity_rows(program), self._prices.row
             prices = descend_from(program, rows, row, self.value, give_up)
-            packings = []
         self.bound = min(self.bound, bound_of_all(program, prices))
         self._plan(greedy_by_prices(program, prices))
         self._plan(greedy_by_prices(program, prices, self._cheap(prices)))
-        packings += [pack(program, prices, held, self._answer) for held in _kept(program)]
-        self._list(packings)
+        if not self.enough:
+            of_servers.append(prices)
+        kept = range(len(_kept(program)))
+        packings = [
+            (at, pack(program, each, _kept(program)[at], self._answer))
+            for each in of_servers
+            for at in kept
+        ]
+        self._list([packing for _, packing in packings])
         self._prices = prices_at(self.program, capacity_rows(self.program), prices.row)
-        for packing in packings:
-            for held in _kept(self.program):
-                start = _with(self.program, held, packing)
-                self._plan(greedy_by_prices(self.program, self._prices, start))
+        for at, packing in packings:
+            start = _with(self.program, _kept(self.program)[at], packing)
+            self._plan(greedy_by_prices(self.program, self._prices, start))
 
     def _plan(self, choice: Ints) -> None:
         self.choice = max(self.choice, choice, key=self.program.scaled_objective)
@@ -143,11 +151,20 @@ class _Rounds:
 
     def _list(self, packings: Sequence[Sequence[PackedSet]]) -> None:
         """List the packed sets, too."""
+        if not any(packings):
+            return
         for key, shapes in _by_key(packings).items():
             known = self._sets.get(key)
             self._sets[key] = shapes if known is None else union(known, shapes)
         before, self.program = self.program, self._listing(self._sets)
         self.choice = _renumbered(before, self.program, self.choice)
+
+
+def _could_all_run(program: Program, parts: ColumnGroups) -> bool:
+    """Whether all jobs' smallest sizes together are no more than the idle GPUs."""
+    least = np.full(program.configurations.jobs, np.iinfo(np.int64).max)
+    np.minimum.at(least, parts.job, parts.size)
+    return int(least[np.unique(parts.job)].sum()) <= int(program.idle.sum())
 
 
 def _renumbered(before: Program, after: Program, choice: Ints) -> Ints:
