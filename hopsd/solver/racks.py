@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
-from math import inf
 from time import monotonic
 
 import numpy as np
@@ -29,7 +28,7 @@ from hopsd.solver.bound.dual_prices import (
     find_prices,
     prices_at,
 )
-from hopsd.solver.bound.unlisted import bound_of_all
+from hopsd.solver.bound.unlisted import bound_of_all, bound_without_prices
 from hopsd.solver.search.greedy import greedy_by_prices, greedy_by_weight, repair
 from hopsd.solver.search.leaf_patterns import PackedSet, pack
 from hopsd.solver.solution import Solution
@@ -69,7 +68,12 @@ def solve_with_racks(
         return program, solve(program, gap, seconds, seed=seed, turns=turns, solver=solver)
     began = monotonic()
     checked = CheckedSolver(solver or backend())
-    rounds = _Rounds(program, listing, gap, partial(_answer, checked, _PACKING * seconds))
+    rounds = _Rounds(
+        program,
+        listing,
+        gap,
+        partial(_answer, checked, _PACKING * seconds, began + _ROUNDS * seconds),
+    )
     last = began + _ROUNDS * seconds
     while not rounds.enough and monotonic() < last:
         before = rounds.value
@@ -92,7 +96,7 @@ class _Rounds:
     def __init__(
         self, program: Program, listing: Listing, gap: float, answer: Callable[[Model], Answer]
     ) -> None:
-        self.program, self.bound, self.number = program, inf, 0
+        self.program, self.bound, self.number = program, bound_without_prices(program), 0
         starts = (greedy_by_weight(program), *_kept(program))
         self.choice = max(starts, key=program.scaled_objective)
         self._listing, self._gap, self._answer = listing, gap, answer
@@ -110,7 +114,9 @@ class _Rounds:
         return self.value >= (1 - self._gap) * self.bound
 
     def go_on(self, give_up: float) -> None:
-        """New prices from the best plan, and plans at these prices."""
+        """New prices from the best plan, and plans at these prices; by ``give_up``, as far as it
+        comes.
+        """
         program, self.number = self.program, self.number + 1
         of_servers: list[Prices | None] = []
         if self._prices is None:
@@ -123,6 +129,8 @@ class _Rounds:
             prices = descend_from(program, rows, row, self.value, give_up)
         self.bound = min(self.bound, bound_of_all(program, prices))
         self._plan(greedy_by_prices(program, prices))
+        if monotonic() > give_up:
+            return
         self._plan(greedy_by_prices(program, prices, self._cheap(prices)))
         if not self.enough:
             of_servers.append(prices)
@@ -132,11 +140,15 @@ class _Rounds:
             for each in of_servers
             for at in kept
         ]
+        if monotonic() > give_up:
+            return
         self._list([packing for _, packing in packings])
-        self._prices = prices_at(self.program, capacity_rows(self.program), prices.row)
+        if self.program is not program:
+            prices = prices_at(self.program, capacity_rows(self.program), prices.row)
+        self._prices = prices
         for at, packing in packings:
             start = _with(self.program, _kept(self.program)[at], packing)
-            self._plan(greedy_by_prices(self.program, self._prices, start))
+            self._plan(greedy_by_prices(self.program, prices, start))
 
     def _plan(self, choice: Ints) -> None:
         self.choice = max(self.choice, choice, key=self.program.scaled_objective)
@@ -188,9 +200,9 @@ def _renumbered(before: Program, after: Program, choice: Ints) -> Ints:
     return np.where(choice < 0, -1, column)
 
 
-def _answer(checked: CheckedSolver, seconds: float, model: Model) -> Answer:
+def _answer(checked: CheckedSolver, seconds: float, give_up: float, model: Model) -> Answer:
     """Without a gap: what is missing would be whole jobs, and CBC mostly needs less than 0.1 s."""
-    return checked(model, None, 0.0, seconds, None)
+    return checked(model, None, 0.0, min(seconds, give_up - monotonic()), None)
 
 
 def _kept(program: Program) -> list[Ints]:
