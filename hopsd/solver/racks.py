@@ -68,14 +68,10 @@ def solve_with_racks(
         return program, solve(program, gap, seconds, seed=seed, turns=turns, solver=solver)
     began = monotonic()
     checked = CheckedSolver(solver or backend())
-    rounds = _Rounds(
-        program,
-        listing,
-        gap,
-        partial(_answer, checked, _PACKING * seconds, began + _ROUNDS * seconds),
-    )
     last = began + _ROUNDS * seconds
-    while not rounds.enough and monotonic() < last:
+    answer = partial(_answer, checked, _PACKING * seconds, last)
+    rounds = _Rounds(program, listing, gap, answer)
+    while not (rounds.number and rounds.enough) and monotonic() < last:
         before = rounds.value
         rounds.go_on(last)
         if rounds.number > 1 and rounds.value - before <= _GAIN * gap * rounds.bound:
