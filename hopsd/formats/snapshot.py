@@ -23,7 +23,7 @@ _JOB_MAY_HAVE = (
 )
 _SETTINGS = (
     "lambda sigma gap time_limit priority policy paper_exact seed filter_share lease_seconds"
-    " alpha patience_seconds overdue_ratio tail_weight p99_weight"
+    " alpha patience_seconds overdue_ratio tail_weight"
 )
 
 
@@ -228,5 +228,4 @@ def _settings(item: Item) -> PlanSettings:
         patience_seconds=fields.get("patience_seconds", at_least_zero, default.patience_seconds),
         overdue_ratio=fields.get("overdue_ratio", at_least_zero, default.overdue_ratio),
         tail_weight=fields.get("tail_weight", _weight, default.tail_weight),
-        p99_weight=fields.get("p99_weight", _weight, default.p99_weight),
     )

@@ -33,7 +33,7 @@ from hopsd.model.reading import (
     JobReading,
     NodeReading,
     SlurmState,
-    is_failed_profile,
+    ended_in_profile,
     split_marks,
 )
 from hopsd.model.site import Holder, Kind, typed
@@ -225,7 +225,7 @@ def known_jobs(jobs: Iterable[Mapping[str, Any]]) -> KnownJobs:
 def _known(job: Mapping[str, Any]) -> KnownJob:
     user = job.get("user_name") or str(job.get("user_id"))
     state, marks = slurm_state(state_words(job)), split_marks(job.get("comment") or "")[1]
-    if is_failed_profile(state, marks, requeue=bool(job.get("requeue", True))):
+    if ended_in_profile(state, marks, requeue=bool(job.get("requeue", True))):
         state = SlurmState.PENDING
     ours = is_hops_job(job) and RELEASED_MARK not in marks.split()
     array, task, rest = array_of(job)

@@ -12,8 +12,7 @@ import numpy as np
 from hopsd.core.placement.available import AvailableResources
 from hopsd.core.placement.contract import could_spread, form_of, in_one, may_spread
 from hopsd.core.placement.rack_sets import LeafServers, leaf_numbers
-from hopsd.core.placement.remembered import Remembered
-from hopsd.core.placement.sensitivity import Sensitivities
+from hopsd.core.placement.sensitivity import Remembered, Sensitivities
 from hopsd.model.arrays import Ints
 from hopsd.model.ids import GpuType
 from hopsd.model.job import Job, Node

@@ -37,9 +37,8 @@ class SnapshotBuild:
 
     ``pinned``: running jobs that the round must leave where they are. ``notes``: what a job's user
     should know about how it is planned. ``refused``: waiting jobs that Slurm would never start;
-    they are not in the snapshot. ``expected``: run times that users did not tell. ``movable``: jobs
-    that lose no work if a later plan moves them. ``partitions``: of jobs that are counted in a part
-    of those that they ask for.
+    they are not in the snapshot. ``expected``: run times that users did not tell.
+    ``partitions``: of jobs that are counted in a part of those that they ask for.
     """
 
     snapshot: Snapshot
@@ -47,7 +46,6 @@ class SnapshotBuild:
     notes: Mapping[JobId, str] = field(default_factory=dict)
     refused: Mapping[JobId, Reason] = field(default_factory=dict)
     expected: Mapping[JobId, Expectation] = field(default_factory=dict)
-    movable: frozenset[JobId] = frozenset()
     partitions: Mapping[JobId, str] = field(default_factory=dict)
 
     def with_notes(self, more: Mapping[JobId, str]) -> SnapshotBuild:
@@ -75,7 +73,6 @@ def build_snapshot(
     notes: dict[JobId, str] = {}
     refused: dict[JobId, Reason] = {}
     expected: dict[JobId, Expectation] = {}
-    movable: set[JobId] = set()
     reads: list[JobReading] = []
     # At a round's start jobs may leave a partition, and Slurm would start others there.
     leaving = [job for job, comment in comments.items() if info.first and comment.preempt]
@@ -98,8 +95,6 @@ def build_snapshot(
                 found = _on_site(seen.job, read, partitions, reading, largest)
                 if isinstance(found, Job):
                     jobs.append(found)
-                    if pinning.may_restart(read, comment, records[read.id], stay):
-                        movable.add(read.id)
                 else:
                     refused[read.id] = found
             if seen.note:
@@ -117,9 +112,7 @@ def build_snapshot(
         for read, asked in zip(reads, reading.jobs, strict=True)
         if set(read.partition.split(",")) != set(asked.partition.split(","))
     }
-    return SnapshotBuild(
-        snapshot, frozenset(pinned), notes, refused, expected, frozenset(movable), narrowed
-    )
+    return SnapshotBuild(snapshot, frozenset(pinned), notes, refused, expected, narrowed)
 
 
 class _Choice:

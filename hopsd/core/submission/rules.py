@@ -205,6 +205,10 @@ def _memory_mb(
         per_gpu, per_node, per_cpu = site.mb_per_gpu, site.mb_per_node, site.mb_per_cpu
     elif not asked.whole_memory:
         per_node, per_cpu = job.memory_mb_per_node, job.memory_mb_per_cpu
+    if (
+        job.asked.memory_mb_per_core is not None
+    ):  # Slurm's own figure follows each placement's cores
+        per_cpu, cores = job.asked.memory_mb_per_core, max(cores, job.asked.cores_per_gpu or cores)
     if not site.counted:
         return Fraction(0), 0
     if per_gpu is not None:

@@ -12,6 +12,7 @@ import numpy as np
 from hopsd.core.placement.configurations import Configurations
 from hopsd.core.placement.fill import as_filled
 from hopsd.core.placement.generate import generate
+from hopsd.core.placement.interchange import in_queue_order
 from hopsd.core.placement.program import Program, build
 from hopsd.core.placement.shapes import ShapesOfSize
 from hopsd.model.allocation import Allocation
@@ -49,7 +50,8 @@ def place(
 ) -> Plan:
     """`plan` with another objective: the largest sum of ``worth``; rules and reasons are the same.
 
-    ``reach``: as in :func:`candidates`; ``slide``: as in :func:`generate`.
+    ``reach``: as in :func:`candidates`; ``slide``: as in :func:`generate`, and of jobs that could
+    swap their GPUs the first in the queue gets the best.
     """
     clock = _Stages()
     chosen = candidates(snapshot, settings, reach)
@@ -82,7 +84,9 @@ def place(
     else:
         solution = solve(program, settings.gap, left, seed=settings.seed, turns=settings.effort)
     choice = without_needless_moves(program, solution.choice)
-    solution = replace(solution, choice=as_filled(program, choice) if slide else choice)
+    if slide:
+        choice = as_filled(program, in_queue_order(program, choice))
+    solution = replace(solution, choice=choice)
     clock.lap("solve")
     return _plan(snapshot, chosen, configurations, program, solution, clock)
 

@@ -18,7 +18,7 @@ from hopsd.formats.snapshot import read_snapshot
 from hopsd.model.ids import JobId, UserName
 from hopsd.model.plan import PlanSettings, PriorityName, Snapshot
 from hopsd.model.reason import ReasonCode
-from hopsd.policies.registry import POLICIES, get
+from hopsd.policies.registry import get, names
 
 Json = dict[str, Any]
 
@@ -47,13 +47,13 @@ def check(doc: Json, name: str) -> int:
     return len(given)
 
 
-@pytest.mark.parametrize("name", sorted(POLICIES))
+@pytest.mark.parametrize("name", names())
 def test_no_policy_breaks_a_rule_or_a_limit(name: str) -> None:
     placed = sum(check(ruled_snapshot(seed, time_limit=2), name) for seed in range(60))
     assert placed > 20
 
 
-@pytest.mark.parametrize("name", sorted(POLICIES))
+@pytest.mark.parametrize("name", names())
 def test_no_policy_breaks_up_segments_or_spans_more_switches(name: str) -> None:
     bound = 0
     for seed in range(60):
@@ -78,7 +78,7 @@ def with_exempt(seed: int) -> Json:
     return doc
 
 
-@pytest.mark.parametrize("name", sorted(POLICIES))
+@pytest.mark.parametrize("name", names())
 def test_what_exempt_jobs_use_up_of_a_limit_starts_nobody_else(name: str) -> None:
     started = 0
     for doc in map(with_exempt, range(20, 40)):
@@ -215,7 +215,7 @@ def alone(seed: int) -> Json | None:
     return doc if RuledReference(doc).could_run(job) else None
 
 
-@pytest.mark.parametrize("name", sorted(POLICIES))
+@pytest.mark.parametrize("name", names())
 def test_no_policy_starves_a_job_for_its_rules(name: str) -> None:
     docs = [doc for seed in range(45) if (doc := alone(seed)) is not None]
     assert len(docs) > 20

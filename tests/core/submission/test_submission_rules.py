@@ -134,6 +134,14 @@ def test_types_nodes_and_other_gres_name_the_nodes() -> None:
     assert gres_count("7") == 7
 
 
+def test_memory_by_the_core_is_of_the_cores_that_are_asked_for() -> None:
+    """Slurm's own figure is that of the last placement, with fewer cores of more memory each."""
+    capped = rules("cores:16/1|per_core:100", memory_mb_per_cpu=Fraction(200))
+    assert (capped.cores_per_gpu, capped.memory_mb_per_gpu) == (8, 1600)
+    assert rules("cores:4/1|per_core:100").memory_mb_per_gpu == 400
+    assert rules(memory_mb_per_cpu=Fraction(100)).memory_mb_per_gpu == 200  # two cores by default
+
+
 def test_cores_are_as_asked_and_at_most_a_gpus_part_of_its_node() -> None:
     assert rules().cores_per_gpu == 2
     assert rules("cores:6/1").cores_per_gpu == 6
