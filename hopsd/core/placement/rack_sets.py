@@ -19,7 +19,7 @@ import numpy as np
 
 from hopsd.core.placement.demands import Demands
 from hopsd.core.placement.shapes import NO_SHAPES, ShapesOfSize
-from hopsd.model.arrays import Floats, Ints
+from hopsd.model.arrays import Bools, Floats, Ints
 from hopsd.model.job import Node
 from hopsd.model.rules import Rules
 
@@ -120,7 +120,8 @@ class RackFamily:
     many, or about. ``headroom`` (jobs, n): how much faster than there a job could be on so many.
     ``able``: the servers that may be part of a set; ``whole`` (servers,): what each gives. If
     ``parts`` is given, sets are uneven: the last server gives less, ``parts`` (server by server)
-    for 1, 2, ... GPUs.
+    for 1, 2, ... GPUs. ``slowest`` (jobs,): the least throughput with any set, as far as it is
+    known (``inf``: not).
     """
 
     key: Hashable
@@ -135,8 +136,9 @@ class RackFamily:
     headroom: Floats
     able: LeafServers
     whole: Demands
-    parts: Demands | None = None
-    complete: bool = False
+    parts: Demands | None
+    complete: bool
+    slowest: Floats
 
     @property
     def unit(self) -> int:
@@ -221,6 +223,24 @@ def any_filled_sets(there: LeafServers, size: int, rule: RackRule) -> bool:
     if rule.segment is None:
         return any(True for _ in _filled(there, size, rule))
     return bool(len(filled_sets(there, size, rule).shapes))
+
+
+def can_span(rule: RackRule, count: int, able: LeafServers, leaves: Ints) -> Bools:
+    """Whether each server can be in an even set on exactly so many leaves: (servers, n)."""
+    unit, groups = rule.unit(count), able.by_leaf()
+    holds = np.array([len(group) // unit * unit for group in groups])
+    order = np.argsort(-holds, kind="stable")
+    rank = np.argsort(order)
+    most = np.append(0, np.cumsum(holds[order]))
+    found = np.zeros((len(able.servers), len(leaves)), dtype=np.bool_)
+    for at, number in enumerate(leaves.tolist()):
+        # The leaf with the largest of the others; it may be one of these.
+        others = np.where(rank >= number - 1, most[number - 1], most[number] - holds)
+        smallest = holds[order[number - 1]]
+        fits = (holds >= unit) & (smallest >= unit) & (holds + others >= count)
+        for group, yes in zip(groups, (fits & (number * unit <= count)).tolist(), strict=True):
+            found[group, at] = yes
+    return found
 
 
 def _sorted(servers: Ints, gpus: Ints) -> ShapesOfSize:

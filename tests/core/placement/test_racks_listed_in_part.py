@@ -18,10 +18,9 @@ Json = dict[str, Any]
 
 
 def even_snapshot(seed: int) -> Json:
-    """Rack-bound jobs give equal counts, and no server is faster than others."""
+    """Rack-bound jobs give equal counts."""
     doc = rack_snapshot(seed, gap=0.0, time_limit=0.5)
     for job in doc["jobs"]:
-        job["server_factor"] = {}
         bound = job.get("segment") or job.get("max_switches")
         if bound and job.get("shape") != "node":
             job["shape"] = "even"
