@@ -79,3 +79,27 @@ def test_listed_sets_of_many_uneven_servers_fill_all_but_the_last(most: int | No
     assert (gpus[:, -1] <= idle[servers[:, -1]]).all()
     if most:
         assert all(len(set(row)) <= most for row in there.leaf[servers].tolist())
+
+
+def test_the_slowest_set_is_worth_1_though_it_is_not_listed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A slow server in the middle of a leaf, together with one of the other leaf."""
+    monkeypatch.setattr(rack_sets, "SETS_MAX", 0)
+    monkeypatch.setattr(racks, "_WHOLE_MAX", 0)
+    doc = even_snapshot(0)
+    doc["nodes"] = [
+        {"name": f"n{at}", "gpu_type": "a", "gpus": 2, "idle": 2, "switches": [f"l{at // 3}"]}
+        for at in range(6)
+    ]
+    job = {
+        "id": "1", "user": "u", "submit": 0, "wait": 1, "age": 1, "priority": 1.0, "reqs": [4],
+        "preemptible": True, "running": {}, "sensitivity": 1.0, "shape": "even", "per_node": 2,
+        "throughput": {"a": {"aggregated": {"1": 8.0}, "distributed": {"2": 8.0}}},
+        "server_factor": {"n1": 0.5}, "segment": 1, "across": {"1": 1.0, "2": 0.5},
+    }  # fmt: skip
+    doc |= {"jobs": [job], "limits": []}
+    doc["settings"]["paper_exact"] = False
+    plan = planned(doc)
+    assert plan["objective"] == float(RackReference(doc).optimum()) == 4.0
+    assert plan["configurations"] < comb(6, 2)
