@@ -139,6 +139,11 @@ def batch(environ: Mapping[str, str] = os.environ) -> int | None:
     return _whole(environ.get("HOPS_BATCH")) or None
 
 
+def lightning_seed(environ: Mapping[str, str] = os.environ) -> int:
+    """What `lightning.seed_everything` was given; 0 without it, as in Lightning's own samplers."""
+    return _whole(environ.get("PL_GLOBAL_SEED")) or 0
+
+
 def local_ranks(environ: Mapping[str, str] = os.environ) -> int | None:
     """How many ranks of this training run on this node, as launchers tell; None: not told."""
     return _whole(environ.get("LOCAL_WORLD_SIZE"))

@@ -22,6 +22,7 @@ from hops_profiler.checkpoint.leaving import leave
 from hops_profiler.checkpoint.size import size_of
 from hops_profiler.checkpoint.wishes import first, several
 from hops_profiler.frameworks import request
+from hops_profiler.frameworks.batch import Note, Split, kept
 from hops_profiler.frameworks.own import Own
 
 _LAST = "trainer_state.json"
@@ -77,6 +78,8 @@ def attach(module: ModuleType) -> None:
         before = None
         if environment.restarts():
             before = _chosen(own, resume_from_checkpoint, self.args.output_dir)
+        script = None if before else _named(resume_from_checkpoint, self.args.output_dir)
+        _keep_batch(self, Path(before) if before else script)
         with request.listening() as asked:
             step = _Step(self, asked, own, turn)
             noted = functools.partial(_noted, self, self._save_checkpoint, own)
@@ -117,7 +120,30 @@ def _noted(trainer: Any, save: Any, own: Own, *args: Any, **kwargs: Any) -> None
     if first():
         trial = args[1] if len(args) > 1 else kwargs.get("trial")
         folder = Path(trainer._get_output_dir(trial)).resolve()
-        own.note_scheduled(folder / f"checkpoint-{trainer.state.global_step}")
+        checkpoint = folder / f"checkpoint-{trainer.state.global_step}"
+        Note.now(_split(trainer)).write(checkpoint)
+        own.note_scheduled(checkpoint)
+
+
+def _split(trainer: Any) -> Split:
+    options = trainer.args
+    return Split(
+        options.per_device_train_batch_size,
+        options.gradient_accumulation_steps,
+        options.world_size,
+    )
+
+
+def _keep_batch(trainer: Any, checkpoint: Path | None) -> None:
+    """Have steps of as many samples as those that led to ``checkpoint``: Trainer counts its own
+    steps, and takes those that are done for steps of its present size. On all ranks.
+    """
+    split = _split(trainer)
+    keeps = _told(kept(split, Note.read(checkpoint)) if first() else None)
+    if keeps != split:
+        trainer.args.per_device_train_batch_size = keeps.micro_batch
+        trainer.args.gradient_accumulation_steps = keeps.accumulation
+        trainer._train_batch_size = keeps.micro_batch
 
 
 def _can_leave(trainer: Any) -> bool:
@@ -168,6 +194,8 @@ class _Step:
         best = trainer.state.best_model_checkpoint
         with _having(trainer, _get_output_dir=lambda trial: str(made.parent)):  # noqa: ARG005
             self._save_checkpoint(trainer.model, trial=None)
+        if first():
+            Note.now(_split(trainer)).write(made)
         if trainer.state.best_model_checkpoint != best:
             trainer.state.best_model_checkpoint = best
             if trainer.args.should_save:
