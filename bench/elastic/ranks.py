@@ -78,8 +78,7 @@ class Run:
 
     def __init__(self, ranks: int, record: Path, options: list[str]) -> None:
         self.record = record
-        sys.path.insert(0, str(EXAMPLES))
-        program = importlib.import_module("elastic")
+        program = _from_examples("elastic")
         importlib.import_module("torch._dynamo")  # optimizers do: once here, not in every rank
         port = _free_port()
         self._pids = []
@@ -124,6 +123,18 @@ class Run:
             if late:
                 raise RuntimeError(f"ranks did not end: {codes}, see {self.record}")
         return list(codes.values())
+
+
+def example_models() -> dict[str, Any]:
+    """Those of examples/models.py, by name."""
+    models: dict[str, Any] = _from_examples("models").EXAMPLES
+    return models
+
+
+def _from_examples(module: str) -> Any:
+    if str(EXAMPLES) not in sys.path:
+        sys.path.insert(0, str(EXAMPLES))
+    return importlib.import_module(module)
 
 
 def _become(main: Callable[[list[str]], None], options: list[str], errors: Path) -> None:

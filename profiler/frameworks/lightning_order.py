@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from hops_profiler import environment
 from hops_profiler.data.order import Order, Share
@@ -74,7 +74,8 @@ class KeptOrder:
             and type(dataloader.batch_sampler) is BatchSampler
             and type(dataloader.sampler) in (RandomSampler, SequentialSampler)
             and not getattr(dataloader.sampler, "replacement", False)
-            and len(dataloader.sampler) == len(dataloader.dataset)
+            and hasattr(dataloader.dataset, "__len__")
+            and len(cast(Any, dataloader.sampler)) == len(dataloader.dataset)
             and not dataloader.drop_last
         )
         return (
@@ -110,7 +111,7 @@ class KeptOrder:
         options = {name: getattr(dataloader, name) for name in _PASSED_ON}
         return DataLoader(
             dataloader.dataset,
-            batch_sampler=_EpochSampler(order, share, position),  # type: ignore[arg-type]
+            batch_sampler=_EpochSampler(order, share, position),
             **options,
         )
 
@@ -137,8 +138,7 @@ class _EpochSampler:
     """Yields the batches of one rank from ``position`` on, and of each later epoch all."""
 
     def __init__(self, order: Order, share: Share, position: Position) -> None:
-        self._batches, self._share = RankSampler(order, with_epoch=False), share
-        self._position = position
+        self._order, self._share, self._position = order, share, position
         self.sampler = self
         """Where Lightning looks for `set_epoch`."""
 
@@ -148,9 +148,12 @@ class _EpochSampler:
 
     def __len__(self) -> int:
         """Of a whole epoch: Lightning counts from where it is."""
-        self._batches.begin(Position(), self._share)
-        return len(self._batches)
+        return len(self._batches(Position()))
 
     def __iter__(self) -> Iterator[list[Any]]:
-        self._batches.begin(self._position, self._share)
-        return iter(self._batches)
+        return iter(self._batches(self._position))
+
+    def _batches(self, position: Position) -> RankSampler:
+        sampler = RankSampler(self._order, with_epoch=False)
+        sampler.begin(position, self._share)
+        return sampler
