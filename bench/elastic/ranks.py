@@ -21,6 +21,14 @@ LEFT = 128 + signal.SIGUSR1
 
 _PATIENCE = 60.0
 
+_IMPORTED_ONCE = (
+    "torch._dynamo",
+    "hops_profiler.data.elastic",
+    "hops_profiler.data.gradients",
+    "hops_profiler.checkpoint.kept",
+)
+"""Here, and not in every rank."""
+
 
 @dataclass(frozen=True)
 class Step:
@@ -79,7 +87,8 @@ class Run:
     def __init__(self, ranks: int, record: Path, options: list[str]) -> None:
         self.record = record
         program = _from_examples("elastic")
-        importlib.import_module("torch._dynamo")  # optimizers do: once here, not in every rank
+        for module in _IMPORTED_ONCE:
+            importlib.import_module(module)
         port = _free_port()
         self._pids = []
         sys.stdout.flush()
