@@ -12,10 +12,10 @@ from typing import Any, cast
 from memory_store import MemoryStore
 
 from hopsd.config import Config
-from hopsd.controller import Controller
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepOutcome
+from hopsd.service.controller import Controller
 from hopsd.store.leader import Leader
 from hopsd.store.postgres import PostgresStore
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from memory_knowledge import MemoryKnowledge
 
 from hopsd.errors import StoreError
-from hopsd.model.history import JobRecord
+from hopsd.model.history import JobRecord, ProfileRun
 from hopsd.model.ids import GpuType, JobId, UserName, WorkloadName
 from hopsd.model.job import ThroughputTable
 from hopsd.model.journal import (
@@ -27,7 +27,6 @@ from hopsd.model.journal import (
 )
 from hopsd.model.knowledge import Knowledge
 from hopsd.model.plan import Plan
-from hopsd.model.profiling import ProfileRun
 from hopsd.model.reason import Reason
 from hopsd.model.step import StepOutcome
 from hopsd.store.history import DAY_SECONDS, job_document

@@ -38,8 +38,8 @@ from bench.paper.text import (
     SEARCHED,
 )
 from hopsd.core.queue.priority import age_seconds
-from hopsd.core.queue.window import sensitivities
-from hopsd.model.cluster import Node
+from hopsd.core.queue.service_window import sensitivities
+from hopsd.model.job import Node
 from hopsd.model.plan import PlanSettings
 from hopsd.sim.facts import jobs_of
 from hopsd.sim.information.knowledge import Knows

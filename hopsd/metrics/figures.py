@@ -20,7 +20,7 @@ from hopsd.core.placement.pools import could_run, pools_of
 from hopsd.model.plan import PlanStatus
 from hopsd.model.reason import ReasonCode
 from hopsd.model.step import OutcomeStatus, StepKind
-from hopsd.round import RoundResult
+from hopsd.round.result import RoundResult
 
 MODES = ("active", "paused", "standby")
 PLANNING_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0)

@@ -87,3 +87,6 @@ REPORT_SECONDS_OLD = Bound(0, 366 * 86_400)
 
 CLOCK_SKEW_SECONDS = 300.0
 """How far the clocks of nodes may differ."""
+
+MAX_DIARY_ROWS = 5000
+"""Jobs of a shadow's diary in one answer of hopsd: 1.4 MiB, as measured by bench.report."""

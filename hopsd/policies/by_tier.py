@@ -8,9 +8,8 @@ from dataclasses import replace
 
 from hopsd.core.queue.competing import competes
 from hopsd.model.allocation import Allocation
-from hopsd.model.cluster import Node
 from hopsd.model.ids import JobId, NodeName
-from hopsd.model.job import Job
+from hopsd.model.job import Job, Node
 from hopsd.model.plan import Plan, PlanSettings, PlanStatus, Snapshot
 from hopsd.policies.wrapper import Wrapper
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from hopsd.core.devices import is_cpu
 from hopsd.core.placement.pools import Pools
-from hopsd.core.queue.window import Blocked
+from hopsd.core.queue.service_window import Blocked
+from hopsd.model.devices import is_cpu
 from hopsd.model.ids import JobId
 from hopsd.model.job import Job, JobState
 from hopsd.model.reason import Reason, ReasonCode, count_of

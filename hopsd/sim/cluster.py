@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
-from hopsd.core.devices import is_cpu
 from hopsd.errors import HopsError
 from hopsd.model.allocation import Allocation
+from hopsd.model.devices import is_cpu
 from hopsd.model.ids import AppName, JobId, NodeName, UserName
 from hopsd.model.knowledge import ThroughputRecord
 from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState

@@ -9,17 +9,17 @@ from time import perf_counter
 from types import MappingProxyType
 
 from hopsd.core.queue.restarts import needless_restarts
-from hopsd.core.queue.round_window import RoundWindow
-from hopsd.core.queue.trials import Trial, TrialSettings
-from hopsd.core.snapshot_settings import SnapshotSettings
+from hopsd.core.snapshot.settings import SnapshotSettings
 from hopsd.model.ids import JobId, UserName
 from hopsd.model.knowledge import Knowledge
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.model.scenario import Cluster, Workload
 from hopsd.model.step import StepKind
-from hopsd.observation import observe
 from hopsd.policies.protocol import Policy
-from hopsd.round import RoundSettings, run_round
+from hopsd.round.observe import observe
+from hopsd.round.run import run_round
+from hopsd.round.settings import RoundSettings
+from hopsd.round.window import RoundWindow
 from hopsd.sim.cluster import BrokenPlanError, ClusterSettings, Failure, VirtualCluster
 from hopsd.sim.information.knowledge import KnowledgeSettings, Told
 from hopsd.sim.information.knowledge import told as what_is_told
@@ -59,7 +59,6 @@ class SimulationSettings:
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
     knowledge: KnowledgeSettings = field(default_factory=KnowledgeSettings)
     snapshot: SnapshotSettings = field(default_factory=SnapshotSettings)
-    trials: TrialSettings = field(default_factory=TrialSettings)
     idle_rounds: int = 50
     horizon: float = math.inf
     count_planning: bool = False
@@ -81,7 +80,7 @@ class PlanMade:
 class Run:
     """What a simulation leaves behind. ``rounds``: the times at which rounds started;
     ``unfinished``: jobs submitted and not ended. ``needless_restarts``: moves and stops by which
-    no job gained. ``trials``: of shapes never measured.
+    no job gained.
     """
 
     changes: tuple[Change, ...]
@@ -91,7 +90,6 @@ class Run:
     unfinished: frozenset[JobId]
     wall_seconds: float
     needless_restarts: int = 0
-    trials: tuple[Trial, ...] = ()
 
 
 Progress = Callable[[float, int, int], None]
@@ -143,12 +141,10 @@ class Simulation:
             known.past_runs,
         )
         self._learns = learns is not None
-        self._trials: list[Trial] = []
         self._round = RoundSettings(
             settings.round_seconds,
             settings.plan,
             snapshot=settings.snapshot,
-            trials=settings.trials,
         )
         self._plans: list[PlanMade] = []
         self._needless = 0
@@ -191,7 +187,6 @@ class Simulation:
             self.port.unfinished,
             perf_counter() - began,
             self._needless,
-            tuple(self._trials),
         )
 
     def _counted(self, policy: Policy) -> Policy:
@@ -305,12 +300,9 @@ class Simulation:
         began = perf_counter()
         if self._learns:
             self._learn()
-        result = run_round(
-            self.port, self._store, self._policy, self._round, window, tried=self._trials
-        )
+        result = run_round(self.port, self._store, self._policy, self._round, window)
         if self._ends_early:
             self._note_window(result.window)
-        self._trials += result.trials
         for job, defect in result.defects.items():
             raise BrokenPlanError(f"no plan can be made with job {job}: {defect}")
         self._needless += len(needless_restarts(result.built.snapshot, result.plan))

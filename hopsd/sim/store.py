@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from hopsd.model.history import JobRecord
+from hopsd.model.history import JobRecord, ProfileRun
 from hopsd.model.ids import JobId, WorkloadName
 from hopsd.model.knowledge import Knowledge, ThroughputRecord
-from hopsd.model.profiling import ProfileRun
 from hopsd.model.step import StepOutcome
 from hopsd.store.past_runs import chosen
 from hopsd.store.port import PlanId, PlanRecord

@@ -6,11 +6,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NewType, Protocol
 
-from hopsd.model.history import JobRecord
+from hopsd.model.history import JobRecord, ProfileRun
 from hopsd.model.ids import JobId, WorkloadName
 from hopsd.model.knowledge import Knowledge, ThroughputRecord
 from hopsd.model.plan import Plan
-from hopsd.model.profiling import ProfileRun
 from hopsd.model.step import Step, StepOutcome
 
 PlanId = NewType("PlanId", int)

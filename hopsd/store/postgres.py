@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
-from hopsd.model.history import JobRecord
+from hopsd.model.history import JobRecord, ProfileRun
 from hopsd.model.ids import GpuType, JobId, UserName, WorkloadName
 from hopsd.model.job import ThroughputTable
 from hopsd.model.journal import (
@@ -30,7 +30,6 @@ from hopsd.model.knowledge import (
     Theory,
     ThroughputRecord,
 )
-from hopsd.model.profiling import ProfileRun
 from hopsd.model.step import StepOutcome
 from hopsd.store import diary, figures, jobs, journal, plans, profiling, throughput
 from hopsd.store.connection import Connection, Database

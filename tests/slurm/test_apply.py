@@ -13,10 +13,10 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from slurm_contract import hold, move, preempt, start, statuses
 
-from hopsd.core.devices import CPU
 from hopsd.errors import NotLeaderError, SlurmError, SlurmUnavailableError
 from hopsd.model.allocation import Allocation
 from hopsd.model.asked import NOTHING_ASKED, Asked
+from hopsd.model.devices import CPU
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.reading import USER_HOLD_BEGIN, Hold, JobReading, NodeReading, Reading, SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepKind

@@ -22,11 +22,10 @@ from values import (
 
 from hopsd.errors import StoreError
 from hopsd.model.allocation import Allocation
-from hopsd.model.history import JobRecord
+from hopsd.model.history import JobRecord, ProfileRun
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
 from hopsd.model.knowledge import Bandwidth, PhaseRecord, Phases, Shortage, Theory, ThroughputRecord
 from hopsd.model.plan import Plan
-from hopsd.model.profiling import ProfileRun
 from hopsd.model.reading import SlurmState
 from hopsd.model.reason import ReasonCode
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome

@@ -1,4 +1,4 @@
-"""Answers about jobs' speeds, remembered from one plan to the next."""
+"""QueryService about jobs' speeds, remembered from one plan to the next."""
 
 from __future__ import annotations
 

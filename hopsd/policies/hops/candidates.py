@@ -10,7 +10,7 @@ from hopsd.core.placement.available import AvailableResources
 from hopsd.core.placement.pools import pools_of
 from hopsd.core.queue.competing import available_resources, staying_jobs
 from hopsd.core.queue.priority import Queue, queue
-from hopsd.core.queue.window import (
+from hopsd.core.queue.service_window import (
     limited,
     runnable,
     sensitivities,

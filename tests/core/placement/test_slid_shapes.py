@@ -14,9 +14,8 @@ from hopsd.core.placement.fill import as_filled
 from hopsd.core.placement.program import Program
 from hopsd.core.placement.shapes import Neighbours, ShapesOfSize
 from hopsd.model.arrays import Ints
-from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
-from hopsd.model.job import Job, ThroughputTable
+from hopsd.model.job import Job, Node, ThroughputTable
 from hopsd.model.plan import Plan, PlanSettings, RoundInfo, Snapshot
 from hopsd.model.rules import ANYWHERE, Rules
 from hopsd.model.step import Step, StepKind
