@@ -45,8 +45,10 @@ class KeptOrder:
         self._split: Split | None = None
 
     def __enter__(self) -> KeptOrder:
-        connector = self._trainer._data_connector
-        prepare = connector._prepare_dataloader
+        connector = getattr(self._trainer, "_data_connector", None)
+        prepare = getattr(connector, "_prepare_dataloader", None)
+        if connector is None or prepare is None:  # another release's
+            return self
 
         def prepared(dataloader: Any, shuffle: bool, mode: Any) -> Any:
             if getattr(mode, "name", "") == "TRAINING" and self._fits(dataloader):
@@ -59,7 +61,9 @@ class KeptOrder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        vars(self._trainer._data_connector).pop("_prepare_dataloader", None)
+        connector = getattr(self._trainer, "_data_connector", None)
+        if connector is not None:
+            vars(connector).pop("_prepare_dataloader", None)
 
     def note(self) -> Note | None:
         """For a checkpoint; None where the order is the script's."""
