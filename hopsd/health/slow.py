@@ -11,6 +11,7 @@ from hopsd.health.blame import blame, find_suspects
 from hopsd.health.changes import change_points
 from hopsd.health.measurements import KINDS, Units, measure, node_types
 from hopsd.health.model import (
+    MAX_SPREAD,
     USUAL_RUN_DEVIATION,
     Estimate,
     Fit,
@@ -156,8 +157,8 @@ def _changes(
         mine = order[bounds[node] : bounds[node + 1]]
         unit = rows.unit[mine]
         variance = units.variance[unit] / rows.share[mine]
-        deviation = run_variance[units.kind[unit]].mean() if len(unit) else 0.0
-        at = change_points(residuals[unit], variance, units.run[unit], float(deviation))
+        between_runs = run_variance[units.kind[unit]]
+        at = change_points(residuals[unit], variance, units.run[unit], between_runs)
         begins.append([None, *sorted({float(units.at[unit[i]]) for i in at})])
     return begins
 
@@ -177,9 +178,11 @@ def _sure(estimate: Estimate, result: Fit) -> bool:
     deviations = estimate.deviations
     if estimate.slowness - MARGIN < ALARM * estimate.error or not len(deviations):
         return False
-    if estimate.slowness < UNUSUAL * np.sqrt(result.spread):
+    alone = len(deviations) == 1 and not estimate.controlled
+    spread = np.sqrt(result.spread if alone else min(result.spread, MAX_SPREAD**2))
+    if estimate.slowness < UNUSUAL * spread:
         return False
-    if len(deviations) == 1 and not estimate.controlled:
+    if alone:
         return result.wildest_run() < UNLIKE * estimate.slowness
     return bool(deviations[(len(deviations) - 1) // 2] > estimate.slowness / 2.0)
 
