@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.health.site import DAY, SiteSettings, Slowdown, simulate
-from hopsd.health.records import HealthRecords, SlowNode
+from hopsd.health.records import HealthRecords
 from hopsd.health.slow import find_slow
 from hopsd.sim.svg import distribution
 

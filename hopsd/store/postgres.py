@@ -31,7 +31,7 @@ from hopsd.model.knowledge import (
     ThroughputRecord,
 )
 from hopsd.model.step import StepOutcome
-from hopsd.store import diary, figures, jobs, journal, plans, profiling, throughput
+from hopsd.store import diary, figures, jobs, journal, past_runs, plans, profiling, throughput
 from hopsd.store.connection import Connection, Database
 from hopsd.store.history import DAY_SECONDS, job_document
 from hopsd.store.leader import Leader
@@ -293,6 +293,16 @@ class PostgresStore:
         """The newest jobs of a period, of those before ``before``, with what a shadow noted."""
         with self._database.transaction() as connection:
             return diary.jobs(connection, since, until, most, before)
+
+    def health(
+        self, since: float
+    ) -> tuple[list[throughput.ReportedSpeed], list[past_runs.EndedRun]]:
+        """What trainings reported, and how jobs ended, from ``since`` on."""
+        with self._database.transaction() as connection:
+            return (
+                throughput.reported_speeds(connection, since),
+                past_runs.ended_runs(connection, since),
+            )
 
     def prune(self, now: float, retention_days: float) -> Mapping[str, int]:
         with self._writing() as connection:
