@@ -6,7 +6,7 @@ import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 
 from hopsd.model.history import JobRecord, ProfileRun
 from hopsd.model.ids import GpuType, JobId, UserName, WorkloadName
@@ -36,6 +36,8 @@ from hopsd.store.connection import Connection, Database
 from hopsd.store.history import DAY_SECONDS, job_document
 from hopsd.store.leader import Leader
 from hopsd.store.port import PlanId, PlanRecord
+
+StoredHealth: TypeAlias = tuple[list[throughput.ReportedSpeed], list[past_runs.EndedRun]]
 
 
 class PostgresStore:
