@@ -147,16 +147,29 @@ class Fit:
             controlled=bool((self.summaries.effect[rows] >= 0).any()),
         )
 
+    def changes(self, epochs: Sequence[int]) -> Floats:
+        """How clearly, in standard errors, each of ``epochs`` after the first differs from the one
+        before it, by measurements alone.
+        """
+        chosen = list(epochs)
+        mean, covariance = self._freed(chosen, range(len(chosen)))
+        own = np.diag(covariance)
+        variance = own[1:] + own[:-1] - 2.0 * np.diag(covariance, 1)
+        return np.abs(np.diff(mean)) / np.sqrt(np.maximum(variance, 1e-12))
+
     def _without(self, epochs: Sequence[int], free: Sequence[int]) -> tuple[float, float]:
         """The last epoch's slowness and variance, assuming nothing of ``epochs[i]``, i in free."""
+        mean, covariance = self._freed(epochs, free)
+        variance = float(covariance[-1, -1])
+        return float(mean[-1]), variance if variance > 0.0 else np.inf
+
+    def _freed(self, epochs: Sequence[int], free: Sequence[int]) -> tuple[Floats, Floats]:
         chosen = list(epochs)
         inner = np.linalg.inv(self.covariance[np.ix_(chosen, chosen)])
         assumed = np.zeros(len(chosen))
         assumed[list(free)] = self.precision[chosen][list(free)] - VAGUE
-        covariance = np.linalg.inv((inner + inner.T) / 2.0 - np.diag(assumed))
-        mean = covariance @ (inner @ self.slowness[chosen])
-        variance = float(covariance[-1, -1])
-        return float(mean[-1]), variance if variance > 0.0 else np.inf
+        covariance: Floats = np.linalg.inv((inner + inner.T) / 2.0 - np.diag(assumed))
+        return covariance @ (inner @ self.slowness[chosen]), covariance
 
     def wildest_run(self) -> float:
         """How much slower a run was than others of its workload and other runs on its node."""

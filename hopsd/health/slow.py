@@ -22,7 +22,7 @@ from hopsd.health.model import (
     summarize,
 )
 from hopsd.health.records import HealthRecords, SlowNode
-from hopsd.health.robust import Floats, Ints
+from hopsd.health.robust import Floats, Ints, group
 
 MARGIN = 0.003
 """A node that loses no more than 0.3 % is never named."""
@@ -107,13 +107,34 @@ def _follow(units: Units, types: Ints, nodes: int) -> _Course:
         if number:
             residuals = units.value - course - level[units.cell]
             begins = _changes(units, rows, residuals, run_variance, nodes)
-        first_epoch = np.cumsum([0, *map(len, begins)])[:-1]
-        epoch = _epoch_of(units, rows, begins, first_epoch)
-        epochs = sum(map(len, begins))
-        result = fit(summarize(units, rows, units.value - course, epoch, epochs), units.cells)
+        values = units.value - course
+        first_epoch, result = _fitted(units, rows, values, begins)
         level, slowness, run_variance = result.cells, result.slowness, result.run_variance
         error = np.sqrt(np.diag(result.covariance))
+    begins = _confirmed(begins, first_epoch, result)
+    first_epoch, result = _fitted(units, rows, values, begins)
     return _Course(result, begins, first_epoch)
+
+
+def _fitted(
+    units: Units, rows: Rows, values: Floats, begins: list[list[float | None]]
+) -> tuple[Ints, Fit]:
+    """Each node's first epoch (nodes,), and the fit to these epochs."""
+    first = np.cumsum([0, *map(len, begins)])[:-1]
+    epoch = _epoch_of(units, rows, begins, first)
+    epochs = sum(map(len, begins))
+    return first, fit(summarize(units, rows, values, epoch, epochs), units.cells)
+
+
+def _confirmed(
+    begins: list[list[float | None]], first: Ints, result: Fit
+) -> list[list[float | None]]:
+    """Without the changes that, once everything is taken into account, are none."""
+    kept = []
+    for start, times in zip(first.tolist(), begins, strict=True):
+        clear = result.changes(range(start, start + len(times))) > STILL
+        kept.append([None, *(at for at, real in zip(times[1:], clear, strict=True) if real)])
+    return kept
 
 
 def _known(
@@ -158,7 +179,8 @@ def _changes(
         unit = rows.unit[mine]
         variance = units.variance[unit] / rows.share[mine]
         between_runs = run_variance[units.kind[unit]]
-        at = change_points(residuals[unit], variance, units.run[unit], between_runs)
+        job = group(units.run[unit], units.cell[unit])
+        at = change_points(residuals[unit], variance, job, between_runs)
         begins.append([None, *sorted({float(units.at[unit[i]]) for i in at})])
     return begins
 
