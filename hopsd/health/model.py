@@ -168,7 +168,7 @@ class Fit:
         inner = np.linalg.inv(self.covariance[np.ix_(chosen, chosen)])
         assumed = np.zeros(len(chosen))
         assumed[list(free)] = self.precision[chosen][list(free)] - VAGUE
-        covariance: Floats = np.linalg.inv((inner + inner.T) / 2.0 - np.diag(assumed))
+        covariance = np.linalg.inv((inner + inner.T) / 2.0 - np.diag(assumed)).astype(np.float64)
         return covariance @ (inner @ self.slowness[chosen]), covariance
 
     def wildest_run(self) -> float:

@@ -14,7 +14,7 @@ from hopsd.health.records import HealthNode, HealthRecords, RankTime, SlowNode, 
 from hopsd.health.slow import find_slow
 from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
 
-SITE = SiteSettings(nodes=12, types=1, days=2.0, workloads=5, every=120.0)
+SITE = SiteSettings(nodes=12, types=1, days=2.0, workloads=5, every=240.0)
 
 
 def named(site: SiteSettings, seed: int) -> dict[str, SlowNode]:
