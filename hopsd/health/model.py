@@ -171,10 +171,11 @@ class Fit:
         covariance = np.linalg.inv((inner + inner.T) / 2.0 - np.diag(assumed)).astype(np.float64)
         return covariance @ (inner @ self.slowness[chosen]), covariance
 
-    def wildest_run(self) -> float:
-        """How much slower a run was than others of its workload and other runs on its node."""
+    def strange_runs(self, slowness: float) -> float:
+        """Part of the runs that were slower by ``slowness`` than other runs on their node."""
         alone = self.summaries.share == 1.0
-        return float(self.strangeness[alone].max(initial=0.0))
+        strange = self.strangeness[alone] > slowness
+        return float(strange.mean()) if len(strange) else 0.0
 
 
 def by_run(values: Floats, runs: Ints) -> Floats:

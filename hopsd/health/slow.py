@@ -37,9 +37,9 @@ probability 3.4e-6; looked at every ten minutes, one server would pass once in 2
 STILL = 3.0
 """Standard errors at which a node was slow in an earlier epoch, too."""
 
-UNLIKE = 0.7
-"""One run is not enough where another run, which its node does not explain, deviated by this part
-of what it does."""
+UNLIKE, STRANGE = 0.7, 0.002
+"""One run is not enough where this part of all runs, STRANGE, was slow by UNLIKE of what it is, for
+no fault of their nodes."""
 
 MIN_KNOWN = 0.01
 """Jobs on several nodes measure one that is slower by more than this, once that is certain."""
@@ -205,7 +205,7 @@ def _sure(estimate: Estimate, result: Fit) -> bool:
     if estimate.slowness < UNUSUAL * spread:
         return False
     if alone:
-        return result.wildest_run() < UNLIKE * estimate.slowness
+        return result.strange_runs(UNLIKE * estimate.slowness) < STRANGE
     return bool(deviations[(len(deviations) - 1) // 2] > estimate.slowness / 2.0)
 
 
