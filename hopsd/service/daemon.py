@@ -24,10 +24,12 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from hopsd.config import Config, SlurmConfig, WebConfig, load
 from hopsd.ctl.terminal import printable
 from hopsd.errors import HopsError, InputError
+from hopsd.formats.health import health_json
 from hopsd.metrics import Metrics
 from hopsd.model.ids import JobId
-from hopsd.model.privacy import Viewer
+from hopsd.model.privacy import Private, Viewer
 from hopsd.serve.answers import ASK_SECONDS, QueryService
+from hopsd.serve.health import HealthService
 from hopsd.serve.peers import RequestSlots
 from hopsd.serve.socket import LocalServer, Request
 from hopsd.service import logs
@@ -89,6 +91,7 @@ class Daemon:
             self._store = store
             self._controller = Controller(config, port, why, store, leader)
             self._answers = QueryService(self._controller, store, self._privacy, config)
+            self._health = HealthService(store)
             log.info("start", port=port.name, reason=why)
             for missing in own_missing_rights(commands, _user(os.getuid())):
                 log.error("rights", missing=missing)
@@ -214,6 +217,7 @@ class Daemon:
             "throughput": self._throughput,
             "diary": lambda r: self._answers.diary(self._viewer(r), r.arguments, self._store),
             "report": lambda r: self._answers.report(self._viewer(r), r.arguments, self._store),
+            "health": self._health_of_nodes,
             "pause": lambda r: self._control(r, paused=True),
             "resume": lambda r: self._control(r, paused=False),
             "release": self._release,
@@ -230,6 +234,11 @@ class Daemon:
         return self._answers.throughput(
             self._viewer(request), None if workload is None else str(workload)
         )
+
+    def _health_of_nodes(self, request: Request) -> Any:
+        if self._viewer(request).hides(Private.NODES):
+            raise HopsError("what nodes are like is private here: ask root or Slurm's operators")
+        return health_json(self._health.health(self._answers.document["nodes"]))
 
     def _control(self, request: Request, *, paused: bool) -> Any:
         self._refuse_ordinary(request)
