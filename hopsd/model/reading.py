@@ -108,6 +108,7 @@ class NodeReading:
     now, None: unknown. ``gres``: counts of other resources than GPUs. ``switch``: its leaf switch,
     "": unknown. A node with several GPU types is one for each (:func:`hopsd.model.ids.part_of`);
     ``by_type``: Slurm gives its GPUs only to jobs that ask for the type. ``disk_mb``: TmpDisk.
+    ``completing_seconds``: how long an ended job has been seen to clean up there.
     """
 
     name: NodeName
@@ -129,6 +130,14 @@ class NodeReading:
     switch: str = ""
     by_type: bool = False
     disk_mb: int = 0
+    completing_seconds: float = 0.0
+
+    @property
+    def completing(self) -> bool:
+        """Whether an ended job cleans up there, as in a long Epilog: Slurm reports its GPUs as
+        free, and starts no job on the node (22.05).
+        """
+        return "COMPLETING" in self.state_text
 
     @property
     def mixed(self) -> bool:

@@ -53,7 +53,8 @@ class Step:
 class OutcomeStatus(StrEnum):
     """``UNCHANGED``: nothing had to be changed in Slurm. ``GONE``: the job has ended meanwhile.
     ``PUT_OFF``: a start that was not tried, since those before it took long, or that Slurm did not
-    look at; the job is held.
+    look at; the job is held. ``UNDER_WAY``: not over yet; later ticks carry it on and report its
+    outcome.
     """
 
     DONE = "done"
@@ -61,6 +62,7 @@ class OutcomeStatus(StrEnum):
     GONE = "gone"
     FAILED = "failed"
     PUT_OFF = "put_off"
+    UNDER_WAY = "under_way"
 
 
 @dataclass(frozen=True, slots=True)

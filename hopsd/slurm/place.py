@@ -1,16 +1,15 @@
-"""Starts held jobs on exactly their planned GPUs; otherwise they stay held."""
+"""Starts held jobs on exactly their planned GPUs; otherwise they stay held.
+
+A start is queued, released, and settled by what Slurm made of it. None of these waits for another:
+:class:`Placer` keeps what is under way, and whoever calls it decides how long to look on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from fractions import Fraction
-from math import floor
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
 
-from hopsd.core.submission.rules import RulesOnNodes
-from hopsd.model.allocation import Allocation
-from hopsd.model.asked import Asked
-from hopsd.model.devices import cores_of, is_cpu
 from hopsd.model.ids import JobId, NodeName, host_of
 from hopsd.model.reading import (
     PARTITIONS_MARK,
@@ -18,17 +17,17 @@ from hopsd.model.reading import (
     USER_HOLD_BEGIN,
     Hold,
     JobReading,
-    NodeReading,
     Reading,
-    SiteMemory,
     SlurmState,
     with_marks,
 )
-from hopsd.model.rules import exact
 from hopsd.model.step import OutcomeStatus, Step
-from hopsd.slurm.adapter import Adapter, Placement
-from hopsd.slurm.shape import filled, fits, free_gpus
+from hopsd.model.transition import Phase, Transition
+from hopsd.slurm.adapter import Adapter
+from hopsd.slurm.placement_request import Requests
+from hopsd.slurm.shape import fits, free_gpus
 from hopsd.slurm.watch import ApplySettings, Jobs, Watch, refusals
+from hopsd.slurm.wave import Result, put_off, startable_together, unstartable, usable_gpus
 
 # slurmd refuses a credential made in the second of the job's last kill there, or earlier: "Job
 # credential revoked", and the job ends as FAILED (seen live on 22.05). Slurm's own guard is a begin
@@ -82,17 +81,10 @@ _LASTING = (
     "Reservation",
 )
 
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """The result for one job; ``actual`` as read back. See :class:`StepOutcome`."""
-
-    status: OutcomeStatus
-    actual: Allocation = field(default_factory=Allocation)
-    error: str = ""
-    started: float = 0.0
-    reason: str = ""
-    ran: Allocation = field(default_factory=Allocation)
+# While nothing starts or leaves, the nodes are read again for queued starts after so many seconds,
+# and sooner where a node only has to finish its last job's epilog.
+_RETRY_SECONDS = 6.0
+_COMPLETING_RETRY_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +98,7 @@ class _Starting:
     restarts: int
     patient_until: float
     latest: float
+    since: float
 
     def waits(self, job: JobReading | None, ticks: float) -> bool:
         """Whether it may still start; False once it ran and was requeued."""
@@ -118,6 +111,19 @@ class _Starting:
         return job.restarts > self.restarts
 
 
+@dataclass(frozen=True, slots=True)
+class _Queued:
+    """A held job that is to be released. ``vacated``: when it left its last nodes (epoch), None:
+    it did not run. ``since``: the tick at which it was queued; ``until``: that after which it is
+    put off.
+    """
+
+    step: Step
+    since: float
+    until: float
+    vacated: float | None = None
+
+
 class Placer:
     """Starts jobs in parallel.
 
@@ -127,118 +133,317 @@ class Placer:
     hundreds. A job has at most that and :data:`RELEASING_SECONDS`, from its own release, for as
     long as others start.
 
-    After ``until``, or while nothing starts, no more is released: the remaining starts are put
+    Once its time is over, or while nothing starts, no more is released: the queued starts are put
     off, still held. So is a start that Slurm has not looked at in all of its time; the second time
     in a row it fails, and the next plan tries other nodes.
     """
 
-    def __init__(self, adapter: Adapter, watch: Watch, settings: ApplySettings) -> None:
+    def __init__(
+        self,
+        adapter: Adapter,
+        watch: Watch,
+        settings: ApplySettings,
+        unready: Callable[[JobReading], Result | None],
+    ) -> None:
+        """``unready``: why a held job may not be released just now, such as a person's hold."""
         self._adapter = adapter
         self._watch = watch
         self._settings = settings
+        self._unready = unready
         self._overlooked: set[JobId] = set()
+        self._queue: dict[JobId, _Queued] = {}
+        self._deferred: dict[JobId, Step] = {}
+        self._starting: dict[JobId, _Starting] = {}
+        self._begin()
 
-    def start(
-        self, steps: Iterable[Step], left: Mapping[JobId, float], until: float, seen: Reading | None
-    ) -> dict[JobId, Result]:
-        """Start jobs that are pending and eligible, the first ones first, as just ``seen`` if they
-        were.
+    def _begin(self) -> None:
+        """Forget what belongs to earlier starts: none is under way."""
+        self._results: dict[JobId, Result] = {}
+        self._started = 0
+        self._targets = {job: queued.step.target for job, queued in self._queue.items()}
+        self._progress: float | None = None
+        self._looks: dict[JobId, float] = {}
+        self._retry = -inf
 
-        ``left``: when some left their last nodes. They are not put off for want of time.
-        ``until``: the tick after which others are, except the first few.
+    def __contains__(self, job: JobId) -> bool:
+        return job in self._queue or job in self._starting or job in self._deferred
+
+    @property
+    def idle(self) -> bool:
+        """Whether no start is under way."""
+        return not (self._queue or self._starting or self._deferred)
+
+    @property
+    def released(self) -> Collection[JobId]:
+        """Jobs whose start Slurm is to answer for."""
+        return self._starting.keys()
+
+    def enqueue(
+        self, steps: Iterable[Step], seconds: float, vacated: Mapping[JobId, float] | None = None
+    ) -> None:
+        """Queue starts of held jobs; those that left their last nodes (``vacated``) come first, and
+        are not put off for want of time. Others are, except the first few, once ``seconds`` are
+        over.
         """
-        waiting = {step.job: step for step in steps}
-        targets = {job: step.target for job, step in waiting.items()}
-        starting: dict[JobId, _Starting] = {}
-        results: dict[JobId, Result] = {}
-        progress: float | None = None
-        reading = seen
-        looks: dict[JobId, float] = {}
-        timeout = self._settings.start_timeout_seconds
-        room = _AT_ONCE
-        while waiting or starting:
-            now = self._watch.ticks()
-            if progress is not None and now > min(until, progress + timeout / 2):
-                late = [job for job in waiting if job not in left]
-                results |= {job: _put_off(waiting.pop(job).target) for job in late}
-            if waiting and len(starting) <= room / 2:
-                reading = reading or self._adapter.read()
-                free = usable_gpus(reading)
-                wave = _wave(waiting.values(), free, [s.step.target for s in starting.values()])
-                if not wave and not starting:
-                    return results | _left_over(waiting.values(), results, targets, free)
-                wave = wave[: room - len(starting)]
-                jobs = {job.id: job for job in reading.jobs}
-                self._overlooked &= jobs.keys()
-                requests, reading = Requests(reading, self._settings), None
-                for at in range(0, len(wave), _RELEASED_AT_ONCE):
-                    too_late = progress is not None and self._watch.ticks() > until
-                    part = wave[at : at + _RELEASED_AT_ONCE]
-                    part = [step for step in part if step.job in left or not too_late]
-                    for step in part:
-                        del waiting[step.job]
-                    released, refused = self._release_together(part, jobs, requests, left)
-                    starting |= released
-                    results |= refused
-                    if released:
-                        progress = self._watch.ticks()
-            if starting and progress is not None:
-                settled = self._settled(starting, progress + timeout, looks)
-                results |= settled
-                if any(result.status is OutcomeStatus.DONE for result in settled.values()):
-                    progress = self._watch.ticks()
-            for job in results:
-                starting.pop(job, None)
-            done = [job for job, r in results.items() if r.status is OutcomeStatus.DONE]
-            self._overlooked.difference_update(done)
-            room = max(_AT_ONCE, len(done) // 2)
+        vacated = vacated or {}
+        if self.idle:
+            self._begin()
+        ticks = self._watch.ticks()
+        until = ticks + seconds
+        queued = {s.job: _Queued(s, ticks, until, vacated.get(s.job)) for s in steps}
+        if vacated:
+            self._queue = queued | self._queue
+        else:
+            self._queue |= queued
+        self._targets |= {job: one.step.target for job, one in queued.items()}
+        self._retry = -inf
+
+    def cancel(self, job: JobId) -> bool:
+        """Drop a queued start, which leaves the job held; False where Slurm was let start it."""
+        return bool(self._queue.pop(job, None) or self._deferred.pop(job, None))
+
+    def after_vacating(self, nodes: Collection[NodeName], seconds: float, *, last: bool) -> None:
+        """Jobs have left ``nodes``: what goes there has ``seconds`` from now. ``last``: no other is
+        leaving, and what Slurm refused to start meanwhile is tried again.
+        """
+        ticks = self._watch.ticks()
+        self._queue |= {
+            job: replace(one, until=max(one.until, ticks + seconds))
+            for job, one in self._queue.items()
+            if not _disjoint(one.step, nodes)
+        }
+        self._retry = -inf
+        if not self._starting:
+            self._progress = None
+        if last and self._deferred:
+            steps, self._deferred = [*self._deferred.values()], {}
+            self.enqueue(steps, seconds)
+
+    def resume(self, transitions: Iterable[Transition]) -> None:
+        """Take up starts that another process, or an interrupted tick, had under way."""
+        self._queue, self._deferred, self._starting = {}, {}, {}
+        self._begin()
+        ticks = self._watch.ticks()
+        for one in transitions:
+            job = one.step.job
+            if one.phase is Phase.STARTING:
+                latest = ticks + self._settings.start_timeout_seconds
+                self._starting[job] = _Starting(
+                    one.step, one.released, one.restarts, ticks, latest, ticks - one.seconds
+                )
+                self._targets[job] = one.step.target
+                self._progress = ticks
+            elif one.phase is Phase.WAITING:
+                vacated = {job: one.vacated} if one.vacated is not None else None
+                self.enqueue([one.step], RELEASING_SECONDS, vacated)
+            else:
+                self._deferred[job] = one.step
+
+    def transitions(self) -> list[Transition]:
+        """What is under way, to be stored."""
+        ticks = self._watch.ticks()
+        return [
+            *(
+                Transition(one.step, Phase.WAITING, ticks - one.since, vacated=one.vacated)
+                for one in self._queue.values()
+            ),
+            *(Transition(step, Phase.DEFERRED) for step in self._deferred.values()),
+            *(
+                Transition(
+                    one.step,
+                    Phase.STARTING,
+                    ticks - one.since,
+                    released=one.released,
+                    restarts=one.restarts,
+                )
+                for one in self._starting.values()
+            ),
+        ]
+
+    def release(
+        self, seen: Reading | None, vacating: Collection[NodeName], stop: float
+    ) -> dict[JobId, Result]:
+        """Release what can start now, the first ones first; returns the results of what cannot.
+
+        ``seen``: the cluster as just read, if it was. ``vacating``: the nodes that jobs are
+        leaving; what goes there waits for them. No part begins after the tick ``stop``.
+        """
+        results = self._postponed(vacating)
+        due = seen is not None or self._watch.ticks() >= self._retry
+        if not (self._queue and due and self._has_room):
+            return results
+        reading = seen or self._adapter.read()
+        jobs = {job.id: job for job in reading.jobs}
+        self._overlooked &= jobs.keys()
+        results |= self._drop_over(jobs)
+        completing = {node.name for node in reading.nodes if node.completing}
+        self._retry = self._watch.ticks() + (
+            _COMPLETING_RETRY_SECONDS if self._queued_on(completing) else _RETRY_SECONDS
+        )
+        free = usable_gpus(reading)
+        under_way = [start.step.target for start in self._starting.values()]
+        queue = [queued.step for queued in self._queue.values()]
+        wave = startable_together(queue, free, under_way)
+        if not wave and not self._starting:
+            busy = completing.union(vacating)
+            stuck = [step for step in queue if _disjoint(step, busy)]
+            results |= self._close(unstartable(stuck, self._results, self._targets, free))
+            late = [step for step in queue if self._completes_too_long(step, completing)]
+            return results | self._close(
+                {s.job: put_off(s.target, "its nodes are still completing a job") for s in late}
+            )
+        requests = Requests(reading, self._settings)
+        wave = wave[: self._room - len(self._starting)]
+        for at in range(0, len(wave), _RELEASED_AT_ONCE):
+            ticks = self._watch.ticks()
+            if at and ticks > stop:
+                break
+            part = wave[at : at + _RELEASED_AT_ONCE]
+            if self._progress is not None:
+                part = [step for step in part if not self._late(self._queue[step.job], ticks)]
+            results |= self._release_together(part, jobs, requests)
+        if wave:
+            self._retry = -inf
         return results
 
-    def _settled(
-        self, starting: Mapping[JobId, _Starting], deadline: float, looks: dict[JobId, float]
-    ) -> dict[JobId, Result]:
-        """The results of the first of ``starting`` to have one, half of them if that is soon; at
-        ``deadline``, of all. None where nodes were looked at in vain: those of a job in ``looks``
-        are again at that tick.
+    @property
+    def _room(self) -> int:
+        """How many jobs may be starting at a time."""
+        return max(_AT_ONCE, self._started // 2)
+
+    @property
+    def _has_room(self) -> bool:
+        return len(self._starting) <= self._room / 2
+
+    def _postponed(self, vacating: Collection[NodeName]) -> dict[JobId, Result]:
+        """Put off what there is no time for any more, but nothing that waits for jobs to leave."""
+        if self._progress is None:
+            return {}
+        ticks = self._watch.ticks()
+        stalled = ticks > self._progress + self._settings.start_timeout_seconds / 2
+        late = [
+            queued.step
+            for queued in self._queue.values()
+            if (stalled and queued.vacated is None) or self._late(queued, ticks)
+            if _disjoint(queued.step, vacating)
+        ]
+        return self._close({step.job: put_off(step.target) for step in late})
+
+    def _late(self, queued: _Queued, ticks: float) -> bool:
+        return queued.vacated is None and ticks > queued.until
+
+    def _drop_over(self, jobs: Jobs) -> dict[JobId, Result]:
+        """What has ended, or runs already, while it was queued."""
+        over: dict[JobId, Result] = {}
+        for job_id, queued in self._queue.items():
+            job = jobs.get(job_id)
+            if job is None or job.state.finished:
+                state = "Slurm knows no such job any more" if job is None else job.state_text
+                over[job_id] = Result(OutcomeStatus.GONE, error=state)
+            elif job.state in _HOLDING and job.allocation == queued.step.target:
+                over[job_id] = Result(OutcomeStatus.DONE, job.allocation, started=job.start)
+        return self._close(over)
+
+    def _queued_on(self, nodes: Collection[NodeName]) -> bool:
+        return bool(nodes) and any(not _disjoint(q.step, nodes) for q in self._queue.values())
+
+    def _completes_too_long(self, step: Step, completing: Collection[NodeName]) -> bool:
+        since = self._queue[step.job].since if step.job in self._queue else inf
+        late = self._watch.ticks() - since >= self._settings.stop_timeout_seconds
+        return late and not _disjoint(step, completing)
+
+    def _close(self, results: Mapping[JobId, Result]) -> dict[JobId, Result]:
+        """Take ``results`` as final."""
+        for job, result in results.items():
+            self._queue.pop(job, None)
+            self._starting.pop(job, None)
+            self._results[job] = result
+            if result.status is OutcomeStatus.DONE:
+                self._overlooked.discard(job)
+                self._started += 1
+        return dict(results)
+
+    def next_look(self, vacating: Collection[NodeName]) -> float:
+        """The tick at which something is to be done even if no job changes."""
+        ticks = [start.latest for start in self._starting.values()]
+        if self._starting and self._progress is not None:
+            ticks.append(self._progress + self._settings.start_timeout_seconds)
+        if self._queue:
+            if self._has_room:
+                ticks.append(self._retry)
+            ticks += self._deadlines(vacating)
+        return min(ticks, default=inf)
+
+    def _deadlines(self, vacating: Collection[NodeName]) -> list[float]:
+        """Just after these ticks queued starts are put off."""
+        if self._progress is None:
+            return []
+        stalled = self._progress + self._settings.start_timeout_seconds / 2
+        return [
+            min(queued.until, stalled) + 0.001
+            for queued in self._queue.values()
+            if queued.vacated is None and _disjoint(queued.step, vacating)
+        ]
+
+    def changed(self, jobs: Jobs, soon: float) -> bool:
+        """Whether the jobs are to be read in full. What started can wait until the tick ``soon`` to
+        be read with others, not what is to be held again.
         """
-        ticks = self._watch.ticks
-        soon = ticks() + min(_CYCLE_SECONDS, _RESTS_PER_READING * self._watch.reading_seconds)
+        ticks = self._watch.ticks()
+        over = [job for job, s in self._starting.items() if not s.waits(jobs.get(job), ticks)]
+        begun = [job for job in over if job in jobs and jobs[job].state in _HOLDING]
+        late = ticks >= soon or 2 * len(over) >= len(self._starting)
+        settled = bool(over) and (late or len(begun) < len(over))
+        return settled or self._to_look(self._passed_over(jobs))
 
-        def passed_over(now: Jobs) -> dict[JobId, _Starting]:
-            """What has a reason that should have passed, and may have lost its GPUs."""
-            return {
-                job: s
-                for job, s in starting.items()
-                if ticks() >= s.patient_until
-                if job in now and now[job].reason and s.waits(now[job], ticks())
-            }
+    def settle(self, jobs: Jobs, *, defer: bool) -> dict[JobId, Result]:
+        """The results of released jobs that have one by ``jobs``, just read; at the time-out, of
+        all. None where nodes were looked at in vain: those of such a job are looked at again later.
 
-        def to_look(suspects: Iterable[JobId]) -> bool:
-            return any(ticks() >= looks.get(job, 0.0) for job in suspects)
-
-        def to_be_read(now: Jobs) -> bool:
-            """What started can wait to be read with others, not what is to be held again."""
-            over = [job for job, s in starting.items() if not s.waits(now.get(job), ticks())]
-            begun = [job for job in over if job in now and now[job].state in _HOLDING]
-            late = ticks() >= soon or 2 * len(over) >= len(starting)
-            return bool((over and (late or len(begun) < len(over))) or to_look(passed_over(now)))
-
-        look = min([*(s.latest for s in starting.values()), deadline])
-        seen = self._watch.until(starting, to_be_read, max(0.0, look - ticks()))
-        now = ticks()
+        ``defer``: jobs are leaving, and what Slurm refuses to start may need what they hold, such
+        as its user's limit: it is tried again after them.
+        """
+        if not self._starting:
+            return {}
+        deadline = (self._progress or 0.0) + self._settings.start_timeout_seconds
+        begun = self._watch.ticks()
+        suspects = self._passed_over(jobs) if begun < deadline else {}
         lost: frozenset[JobId] = frozenset()
-        suspects = passed_over(seen) if now < deadline else {}
-        if to_look(suspects):
+        if self._to_look(suspects):
             lost = self._lost(suspects)
-            rest = max(_CYCLE_SECONDS, _RESTS_PER_READING * (ticks() - now))
-            looks |= dict.fromkeys(suspects, ticks() + rest)
-        return {
-            job: self._read_back(start, seen.get(job))
-            for job, start in starting.items()
-            if now >= min(deadline, start.latest)
+            ticks = self._watch.ticks()
+            rest = max(_CYCLE_SECONDS, _RESTS_PER_READING * (ticks - begun))
+            self._looks |= dict.fromkeys(suspects, ticks + rest)
+        results = {
+            job: self._read_back(start, jobs.get(job))
+            for job, start in self._starting.items()
+            if begun >= min(deadline, start.latest)
             or job in lost
-            or not start.waits(seen.get(job), now)
+            or not start.waits(jobs.get(job), begun)
         }
+        if results:
+            self._retry = -inf
+        if any(result.status is OutcomeStatus.DONE for result in results.values()):
+            self._progress = self._watch.ticks()
+        if defer:
+            retried = [job for job, result in results.items() if _may_need_others(result)]
+            for job in retried:
+                self._deferred[job] = self._starting.pop(job).step
+                del results[job]
+        return self._close(results)
+
+    def _passed_over(self, jobs: Jobs) -> dict[JobId, _Starting]:
+        """What has a reason that should have passed, and may have lost its GPUs."""
+        ticks = self._watch.ticks()
+        return {
+            job: s
+            for job, s in self._starting.items()
+            if ticks >= s.patient_until
+            if job in jobs and jobs[job].reason and s.waits(jobs[job], ticks)
+        }
+
+    def _to_look(self, suspects: Iterable[JobId]) -> bool:
+        return any(self._watch.ticks() >= self._looks.get(job, 0.0) for job in suspects)
 
     def _lost(self, starting: Mapping[JobId, _Starting]) -> frozenset[JobId]:
         """Those whose GPUs another job, such as a plain one, took first and does not leave.
@@ -253,26 +458,26 @@ class Placer:
         )
 
     def _release_together(
-        self,
-        steps: Sequence[Step],
-        jobs: Mapping[JobId, JobReading],
-        requests: Requests,
-        left: Mapping[JobId, float],
-    ) -> tuple[dict[JobId, _Starting], dict[JobId, Result]]:
-        """The jobs released, and the others' results."""
+        self, steps: Sequence[Step], jobs: Jobs, requests: Requests
+    ) -> dict[JobId, Result]:
+        """Release queued jobs in one request; returns the results of those that were refused."""
         errors: dict[JobId, str] = {}
+        unready: dict[JobId, Result] = {}
         for step in steps:
             job = jobs.get(step.job)
             if job is None or job.state is not SlurmState.PENDING:
                 state = "gone" if job is None else job.state_text
                 errors[step.job] = f"it does not wait any more: {state}"
                 continue
+            if (result := self._unready(job)) is not None:
+                unready[step.job] = result
+                continue
             with refusals(errors, step.job):
                 self._prepare(step, job, requests)
-        ready = [step.job for step in steps if step.job not in errors]
+        ready = [step.job for step in steps if step.job not in errors and step.job not in unready]
         elsewhere = {step.job for step in steps if _goes_elsewhere(step)}
         back = [job for job in ready if job not in elsewhere]
-        stopped = [left.get(job, 0.0) for job in back]
+        stopped = [self._queue[job].vacated or 0.0 for job in back]
         stopped += [jobs[job].submit for job in back if jobs[job].restarts]  # the last requeue
         self._watch.rest_until(max(stopped, default=0.0) + _REST_SECONDS, _REST_SECONDS)
         at = self._watch.now()
@@ -280,12 +485,15 @@ class Placer:
         ticks = self._watch.ticks()
         patient = ticks + _CYCLE_SECONDS
         latest = ticks + self._settings.start_timeout_seconds + RELEASING_SECONDS
-        released = {
-            step.job: _Starting(step, at, jobs[step.job].restarts, patient, latest)
-            for step in steps
-            if step.job not in errors
-        }
-        return released, {job: Result(OutcomeStatus.FAILED, error=e) for job, e in errors.items()}
+        for step in steps:
+            if step.job in ready and step.job not in errors:
+                restarts = jobs[step.job].restarts
+                start = _Starting(step, at, restarts, patient, latest, ticks)
+                self._starting[step.job] = start
+                del self._queue[step.job]
+                self._progress = ticks
+        failed = {job: Result(OutcomeStatus.FAILED, error=e) for job, e in errors.items()}
+        return self._close(failed | unready)
 
     def _prepare(self, step: Step, job: JobReading, requests: Requests) -> None:
         if job.hold is Hold.NONE:
@@ -352,7 +560,7 @@ class Placer:
         overlooked = job.state is SlurmState.PENDING and not job.reason and not start.requeued(job)
         if overlooked and not refused and job.id not in self._overlooked:
             self._overlooked.add(job.id)
-            return _put_off(target, "Slurm has not come to it")
+            return put_off(target, "Slurm has not come to it")
         given = job.allocation or "nothing"
         said = f"Slurm gave {given} in place of {target}: {job.state_text}"
         return Result(
@@ -360,165 +568,13 @@ class Placer:
         )
 
 
-class Requests:
-    """Requests to Slurm for placements on the nodes of one reading."""
-
-    def __init__(self, reading: Reading, settings: ApplySettings) -> None:
-        self._reading, self._settings = reading, settings
-        self._rules = RulesOnNodes(reading.nodes, settings.cpus_per_gpu)
-        self._at = {node.name: at for at, node in enumerate(reading.nodes)}
-        self._for_any_type = any(node.mixed and not node.by_type for node in reading.nodes)
-
-    def _nodes(self, target: Allocation) -> list[NodeReading]:
-        """The nodes of ``target`` in the cluster's order."""
-        there = (self._at[name] for name in target.nodes if name in self._at)
-        return [self._reading.nodes[at] for at in sorted(there)]
-
-    def placement(
-        self, job: JobReading, target: Allocation, comment: str | None = None
-    ) -> Placement:
-        """The request for ``target``, with the cores and memory that the plan assumed.
-
-        Slurm takes one number of cores for all nodes of a job; on CPU nodes, all that each has.
-        """
-        memory = self._reading.memory_of(job)
-        rules, nodes = self._rules.of(job, memory), self._nodes(target)
-        cores = exact(rules.cores_per_gpu)
-        asked, share = job.asked, floor(rules.memory_mb_per_gpu)
-        any_type = asked.gpu_type is None
-        if any_type and any(node.mixed for node in nodes):  # Slurm would give GPUs of all its types
-            asked = replace(asked, gpu_type=nodes[0].gpu_type)
-        if asked.exclusive and asked.cores_per_gpu and nodes:  # no other job has a part of these
-            shares = (Fraction(n.cores, target.on(n.name)) for n in nodes)
-            cores = min(asked.cores_per_gpu, *shares)
-        if any(is_cpu(node.gpu_type) for node in nodes):
-            cores = Fraction(min(cores_of(node, self._settings.kept_cores) for node in nodes))
-        each: int | None = None
-        if asked.whole_memory and share:
-            whole = all(target.on(node.name) == node.gpus and not node.mixed for node in nodes)
-            each = 0 if whole else share * max(gpus for _, gpus in target)
-        by_gpu = share and each is None and _by_gpu(asked, memory)
-        return Placement(
-            job=job.id,
-            allocation=target,
-            cores_per_gpu=cores,
-            comment=comment,
-            reset=job.per_job_gpus or (any_type and self._for_any_type),
-            asked=asked,
-            memory_mb_per_gpu=share if by_gpu else None,
-            memory_mb_per_node=each,
-        )
-
-    def partitions(self, job: JobReading, target: Allocation, counted: str = "") -> str:
-        """The job's partitions that hold all nodes of ``target``, of them those where the plan has
-        it ``counted``; "" where it names but one.
-
-        Slurm tries one partition after the other, and gives up on the named nodes for the whole
-        cycle where the first lacks them or a limit of it is reached (22.05, job_scheduler.c): the
-        job would not start, nor any other there.
-        """
-        asked = job.partition.split(",")
-        if len(asked) == 1:
-            return ""
-        asked = [name for name in asked if name in counted.split(",")] or asked
-        nodes = self._nodes(target)
-        hold = [name for name in asked if all(name in node.partitions for node in nodes)]
-        return ",".join(hold or asked)
+def _disjoint(step: Step, nodes: Collection[NodeName]) -> bool:
+    return not nodes or all(node not in nodes for node in step.target.nodes)
 
 
-def _by_gpu(asked: Asked, site: SiteMemory) -> bool:
-    """Whether to ask for memory per GPU. Unless the site sets another default, Slurm would give a
-    job that asks for none all memory of its nodes.
-    """
-    unset = site.mb_per_gpu is None and site.mb_per_cpu is None and site.mb_per_node is None
-    return asked.memory_mb_per_gpu is not None or (asked.default_memory and unset)
-
-
-def usable_gpus(reading: Reading) -> dict[NodeName, int]:
-    """GPUs free on each usable node, in the cluster's node order."""
-    return free_gpus((node for node in reading.nodes if node.usable), reading.jobs)
-
-
-def _wave(
-    steps: Iterable[Step], free: Mapping[NodeName, int], starting: Sequence[Allocation] = ()
-) -> list[Step]:
-    """Steps that can start together now, besides those already ``starting``.
-
-    Uneven shapes depend on what is free on their nodes at that moment: while one starts, no other
-    job starts on its nodes.
-    """
-    left, place = dict(free), {node: at for at, node in enumerate(free)}
-    for target in starting:
-        for node, gpus in target:
-            left[node] = left.get(node, 0) - gpus
-    moving = {node for target in starting for node in target.nodes}
-    filling = {node for target in starting if not target.even for node in target.nodes}
-    wave = []
-    for step in steps:
-        target = step.target
-        if target.even and fits(left, target) and filling.isdisjoint(target.nodes):
-            wave.append(step)
-            moving.update(target.nodes)
-            for node, gpus in target:
-                left[node] -= gpus
-        elif (
-            not target.even and moving.isdisjoint(target.nodes) and _is_filled(free, place, target)
-        ):
-            wave.append(step)
-            moving.update(target.nodes)
-            filling.update(target.nodes)
-    return wave
-
-
-def _is_filled(
-    free: Mapping[NodeName, int], place: Mapping[NodeName, int], target: Allocation
-) -> bool:
-    """Whether Slurm's own way of filling nodes gives exactly ``target``. ``place``: of each node in
-    the cluster's order.
-    """
-    if not place.keys() >= set(target.nodes):
-        return False
-    return filled(free, sorted(target.nodes, key=place.__getitem__), target.gpus) == target
-
-
-def _left_over(
-    waiting: Iterable[Step],
-    results: Mapping[JobId, Result],
-    targets: Mapping[JobId, Allocation],
-    free: Mapping[NodeName, int],
-) -> dict[JobId, Result]:
-    """The results of steps that cannot start, though nothing is under way.
-
-    It is no fault of theirs, and they are put off, where others did not start: what these were to
-    have is free now, and Slurm would fill nodes with it otherwise than planned.
-    """
-    if any(result.status is OutcomeStatus.PUT_OFF for result in results.values()):
-        return {step.job: _put_off(step.target) for step in waiting}
-    missing = [job for job, result in results.items() if result.status is not OutcomeStatus.DONE]
-    nodes = {node for job in missing for node in targets[job].nodes}
-    left = {step.job: step for step in waiting}
-    found: dict[JobId, Result] = {}
-    while put_off := [
-        step
-        for step in left.values()
-        if fits(free, step.target) and not nodes.isdisjoint(step.target.nodes)
-    ]:
-        for step in put_off:
-            del left[step.job]
-            nodes.update(step.target.nodes)
-            found[step.job] = _put_off(step.target, "other jobs on its nodes did not start")
-    return found | {job: _no_room(step, free) for job, step in left.items()}
-
-
-def _no_room(step: Step, free: Mapping[NodeName, int]) -> Result:
-    there = ", ".join(f"{node}:{free.get(node, 0)}" for node in step.target.nodes)
-    why = "not free" if not fits(free, step.target) else "not what Slurm gives of what is free"
-    return Result(OutcomeStatus.FAILED, error=f"{step.target} is {why} ({{{there}}}); still held")
-
-
-def _put_off(target: Allocation, why: str = "Slurm is busy starting other jobs") -> Result:
-    error = f"its start on {target} is postponed until the next plan: {why}"
-    return Result(OutcomeStatus.PUT_OFF, error=error)
+def _may_need_others(result: Result) -> bool:
+    held = result.reason.startswith("JobHeld")
+    return result.status is OutcomeStatus.FAILED and not (result.ran or result.actual or held)
 
 
 def _waits(job: JobReading | None, *, patient: bool) -> bool:

@@ -23,10 +23,11 @@ from hopsd.model.step import OutcomeStatus, Step, StepKind
 from hopsd.slurm.adapter import Placement, SignalScope
 from hopsd.slurm.apply import SlurmPort
 from hopsd.slurm.fenced import FencedAdapter
-from hopsd.slurm.place import RELEASING_SECONDS, VACATED_SECONDS, usable_gpus
+from hopsd.slurm.place import RELEASING_SECONDS, VACATED_SECONDS
 from hopsd.slurm.shadow.port import ShadowPort
 from hopsd.slurm.shape import filled
 from hopsd.slurm.watch import ApplySettings
+from hopsd.slurm.wave import usable_gpus
 
 NODES = [NodeName(f"n{i}") for i in range(3)]
 
@@ -181,7 +182,7 @@ def test_a_long_grace_keeps_nobody_from_idle_gpus(slurm: FakeSlurm) -> None:
     outcomes = port(slurm, grace_seconds=300.0).apply(steps)
     assert statuses(outcomes) == [OutcomeStatus.DONE] * 3
     assert outcomes[1].started < 1010.0
-    assert slurm.writes().index("release") < slurm.writes().index("signal")
+    assert slurm.writes().index("release") < slurm.writes().index("requeue_hold")
     assert outcomes[2].started >= 1300.0
 
 
@@ -1186,7 +1187,7 @@ def test_an_uneven_move_is_not_blamed_for_a_start_that_was_put_off(slurm: FakeSl
     mover, filler = slurm.running(1, n500=5), slurm.add(5000)
     steps = [preempt(slurm.running(20000 + i, **{f"n{i}": 8})) for i in range(200)]
     steps += [start(slurm.add(100 + i), **{f"n{i // 8}": 1}) for i in range(1600)]
-    steps += [preempt(slurm.running(30000, n400=1))]
+    steps += [preempt(slurm.running(30000, n400=8))]
     steps += [start(filler, n400=5), move(mover, n400=3, n401=2)]
     assert statuses(port(slurm).apply(steps))[-2:] == [OutcomeStatus.PUT_OFF] * 2
 
