@@ -28,7 +28,8 @@ from hopsd.model.journal import (
 from hopsd.model.knowledge import Knowledge
 from hopsd.model.plan import Plan
 from hopsd.model.reason import Reason
-from hopsd.model.step import StepOutcome
+from hopsd.model.step import OutcomeStatus, StepOutcome
+from hopsd.model.transition import Transition
 from hopsd.store.history import DAY_SECONDS, job_document
 from hopsd.store.past_runs import chosen
 from hopsd.store.placement import follow, gone_by
@@ -58,6 +59,7 @@ class MemoryStore(MemoryKnowledge):
         self, *, tables: Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]] | None = None
     ) -> None:
         super().__init__()
+        self._transitions: tuple[Transition, ...] = ()
         self._tables = dict(tables or {})
         self._open: dict[JobId, JobRecord] = {}
         self._ended: dict[tuple[JobId, float], JobRecord] = {}
@@ -153,6 +155,23 @@ class MemoryStore(MemoryKnowledge):
             last = self._last.get(outcome.step.job)
             if outcome.vacated is not None and last and last.start < outcome.vacated:
                 self._place(gone_by(last, outcome.vacated))
+
+    def transitions(self) -> tuple[Transition, ...]:
+        return self._transitions
+
+    def save_transitions(self, transitions: Sequence[Transition]) -> None:
+        self._transitions = tuple(transitions)
+
+    def save_outcomes(self, outcomes: Sequence[StepOutcome]) -> None:
+        for outcome in outcomes:
+            for _, written in sorted(self._plans.items(), reverse=True):
+                jobs = [o.step.job for o in written.outcomes]
+                if outcome.step.job in jobs:
+                    at = jobs.index(outcome.step.job)
+                    if written.outcomes[at].status is OutcomeStatus.UNDER_WAY:
+                        changed = (*written.outcomes[:at], outcome, *written.outcomes[at + 1 :])
+                        written.outcomes = changed
+                    break
 
     def unfinished_plan(self) -> tuple[PlanId, PlanRecord] | None:
         for plan, written in reversed(self._plans.items()):

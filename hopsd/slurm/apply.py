@@ -8,8 +8,9 @@ Nothing here waits for one job: :meth:`SlurmPort.apply` begins the steps and loo
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 
 from hopsd.model.ids import JobId, NodeName
 from hopsd.model.reading import (
@@ -90,11 +91,14 @@ class SlurmPort:
             return self._apply(steps)
 
     def carry_on(self) -> Sequence[StepOutcome]:
-        if self._vacating.jobs or not self._placer.idle:
-            with self._adapter.together():
-                results = self._look_on(self._watch.jobs(), None)
-            return self._outcomes(results)
-        return []
+        ticks, watched = self._watch.ticks(), self._watched
+        if not watched and self._placer.idle:
+            return []
+        if ticks < self._next_look() and not (watched and self._changed(watched)):
+            return []
+        with self._adapter.together():
+            stop = ticks + self._settings.patience_seconds
+            return self._outcomes(self._carry_on(self._watch.jobs(), None, stop))
 
     def resume(self, transitions: Sequence[Transition]) -> None:
         jobs = self._watch.jobs() if transitions else {}
@@ -163,11 +167,10 @@ class SlurmPort:
         while True:
             results |= self._carry_on(jobs, reading, stop)
             reading = None
-            ticks = self._watch.ticks()
-            watched = {*self._vacating.jobs, *self._placer.released}
-            if ticks >= stop or not (watched or not self._placer.idle):
+            ticks, watched = self._watch.ticks(), self._watched
+            if ticks >= stop or (not watched and self._placer.idle):
                 return results
-            look = min(stop, self._vacating.next_look(), self._placer.next_look(self._vacating.nodes))
+            look = min(stop, self._next_look())
             soon = ticks + min(
                 _LONGEST_LOOK_SECONDS, _READINGS_PER_LOOK * self._watch.reading_seconds
             )
@@ -178,6 +181,19 @@ class SlurmPort:
                 ),
                 max(0.0, look - ticks),
             )
+
+    @property
+    def _watched(self) -> set[JobId]:
+        """The jobs whose state says how a step goes on."""
+        return {*self._vacating.jobs, *self._placer.released}
+
+    def _next_look(self) -> float:
+        return min(self._vacating.next_look(), self._placer.next_look(self._vacating.nodes))
+
+    def _changed(self, watched: Collection[JobId]) -> bool:
+        """Whether a glance shows that a step goes on."""
+        seen = self._watch.glance(watched)
+        return self._vacating.changed(seen, -inf) or self._placer.changed(seen, -inf)
 
     def _carry_on(self, jobs: Jobs, reading: Reading | None, stop: float) -> dict[JobId, Result]:
         """One pass over what is under way, by ``jobs``, just read."""

@@ -137,9 +137,7 @@ class Vacating:
         ticks = self._watch.ticks()
         for one in transitions:
             grace_end = ticks + max(0.0, one.grace - one.seconds)
-            leaving = Leaving(
-                one.step, ticks - one.seconds, grace_end, one.signal, one.signalled
-            )
+            leaving = Leaving(one.step, ticks - one.seconds, grace_end, one.signal, one.signalled)
             if one.phase is Phase.STOPPING:
                 leaving = replace(leaving, since=ticks, requeued=ticks)
             self._add(leaving, jobs.get(one.step.job))

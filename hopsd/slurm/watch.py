@@ -99,14 +99,15 @@ class Watch:
         self._rest(deadline)
         while True:
             late = self._monotonic() >= deadline
-            if late or holds(self._glance(jobs)):
+            if late or holds(self.glance(jobs)):
                 seen = self.jobs()
                 if holds(seen) or late:
                     return seen
             self._sleep(self._poll_seconds)
             self._rest(deadline)
 
-    def _glance(self, jobs: Collection[JobId]) -> Jobs:
+    def glance(self, jobs: Collection[JobId]) -> Jobs:
+        """Of ``jobs`` what :meth:`Adapter.glance` tells."""
         with self._looking():
             return self._adapter.glance(jobs)
 

@@ -31,6 +31,7 @@ from hopsd.model.knowledge import (
     ThroughputRecord,
 )
 from hopsd.model.step import StepOutcome
+from hopsd.model.transition import Transition
 from hopsd.store import diary, figures, jobs, journal, plans, profiling, throughput
 from hopsd.store.connection import Connection, Database
 from hopsd.store.history import DAY_SECONDS, job_document
@@ -192,6 +193,23 @@ class PostgresStore:
             self._open_jobs.vacated(job for job, _ in vacated)
         with self._writing() as connection:
             plans.finish(connection, plan, outcomes, finished)
+            for job, at in vacated:
+                jobs.vacate(connection, job, at)
+
+    def transitions(self) -> tuple[Transition, ...]:
+        with self._database.transaction() as connection:
+            return plans.transitions(connection)
+
+    def save_transitions(self, transitions: Sequence[Transition]) -> None:
+        with self._writing() as connection:
+            plans.save_transitions(connection, transitions)
+
+    def save_outcomes(self, outcomes: Sequence[StepOutcome]) -> None:
+        vacated = [(o.step.job, o.vacated) for o in outcomes if o.vacated is not None]
+        with self._records_lock:
+            self._open_jobs.vacated(job for job, _ in vacated)
+        with self._writing() as connection:
+            plans.save_outcomes(connection, outcomes)
             for job, at in vacated:
                 jobs.vacate(connection, job, at)
 

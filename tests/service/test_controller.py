@@ -30,6 +30,7 @@ from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.round.result import RoundResult
 from hopsd.round.run import run_round
 from hopsd.service.controller import Controller
+from hopsd.slurm.port import InstantPort
 from hopsd.store.leader import Leader
 from hopsd.store.postgres import PostgresStore
 
@@ -46,7 +47,7 @@ JOB = JobReading(
 )
 
 
-class Port:
+class Port(InstantPort):
     """Does what it is told; ``fails`` is raised in place of the next answer."""
 
     name = "memory"
