@@ -10,7 +10,7 @@ from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId, NodeName
 from hopsd.model.reading import Reading
 from hopsd.model.reason import Reason
-from hopsd.model.transition import Transition
+from hopsd.model.step import Transition
 
 SET_ASIDE = "set aside"
 """How the reason begins of a job or node that no plan counts with, since it would break it."""
@@ -34,7 +34,7 @@ class Observation:
     def carrying_on(
         self, transitions: Sequence[Transition], why: Mapping[JobId, Reason]
     ) -> Observation:
-        """The same with the steps under way: no plan is made for their jobs, and ``why`` says so."""
+        """The same with the steps under way: no plan is made for their jobs, as ``why`` says."""
         if not transitions:
             return self
         return replace(self.without(why), under_way=tuple(transitions))

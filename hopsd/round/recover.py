@@ -16,7 +16,6 @@ from hopsd.round.window import RoundWindow
 from hopsd.slurm.port import Port
 from hopsd.store.port import PlanRecord, Store
 
-
 _GIVEN_UP = (OutcomeStatus.FAILED, OutcomeStatus.PUT_OFF)
 
 
@@ -54,6 +53,7 @@ def recover(port: Port, store: Store, requirements_max: int) -> tuple[StepOutcom
     steps = [step for step in steps if step.kind is StepKind.HOLD or step.job in planned]
     outcomes = tuple(port.apply(steps))
     store.save_transitions(port.under_way)
+    store.save_ended_by_signal([outcome.step.job for outcome in outcomes if outcome.warned])
     store.finish_plan(plan_id, outcomes, finished=now)
     reading, _ = read_settled(port, store)
     observe(port, store, requirements_max, reading)

@@ -15,8 +15,7 @@ from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId, NodeName
 from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
 from hopsd.model.reason import Reason, ReasonCode
-from hopsd.model.step import OutcomeStatus, StepOutcome
-from hopsd.model.transition import Phase, Transition
+from hopsd.model.step import OutcomeStatus, Phase, StepOutcome, Transition
 from hopsd.slurm.port import Port
 from hopsd.store.port import Store
 
@@ -38,6 +37,7 @@ def carry_on(port: Port, store: Store) -> tuple[StepOutcome, ...]:
     store.save_transitions(port.under_way)
     if outcomes:
         store.save_outcomes(outcomes)
+        store.save_ended_by_signal([outcome.step.job for outcome in outcomes if outcome.warned])
         _close_profile_runs(store, outcomes)
     return outcomes
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import sdnotify
 import structlog
-from apscheduler.events import EVENT_JOB_MAX_INSTANCES
+from apscheduler.events import EVENT_JOB_MAX_INSTANCES, JobSubmissionEvent
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
@@ -43,6 +43,10 @@ from hopsd.web import Web
 log = structlog.get_logger()
 
 TICK = "tick"
+CARRY_ON = "carry_on"
+CARRY_ON_SECONDS = 1.0
+"""Between looks at the steps under way: a job that has left its nodes waits for no tick."""
+
 FAILING_TICKS = 10
 """In a row, all with the same defect: after them systemd's watchdog is kept waiting."""
 
@@ -142,17 +146,23 @@ class Daemon:
             replace_existing=True,
             next_run_time=datetime.now(UTC),
         )
+        scheduler.add_job(
+            self._carry_on,
+            "interval",
+            seconds=CARRY_ON_SECONDS,
+            id=CARRY_ON,
+            max_instances=1,
+            coalesce=True,
+            misfire_grace_time=None,
+            replace_existing=True,
+        )
 
     def _patience(self) -> float:
         """Seconds without a finished tick or an answer of Slurm's to one, after which the watchdog
         may kill us. A tick that starts thousands of jobs takes longer as a whole.
         """
-        slurm = self._config.slurm
-        slowest = (
-            max(slurm.checkpoint_grace_seconds, slurm.longest_grace_seconds)
-            + slurm.stop_timeout_seconds
-            + slurm.start_timeout_seconds
-        )
+        slurm, plan = self._config.slurm, self._config.plan.settings
+        slowest = slurm.command_timeout_seconds + plan.time_limit_seconds
         return 2 * (self._config.daemon.refresh_seconds + slowest) + 120.0
 
     def _healthy(self) -> bool:
@@ -176,8 +186,13 @@ class Daemon:
     def _alive(self) -> None:
         self._seen_alive = time.monotonic()
 
-    def _on_late(self, _event: object) -> None:
-        log.warning("late", did="the last tick still runs; this one is left out")
+    def _carry_on(self) -> None:
+        """Do what is due for steps under way; one thread does this and the ticks."""
+        self._controller.carry_on()
+
+    def _on_late(self, event: JobSubmissionEvent) -> None:
+        if event.job_id == TICK:
+            log.warning("late", did="the last tick still runs; this one is left out")
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         (self._reload if number == signal.SIGHUP else self._stop).set()

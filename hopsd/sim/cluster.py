@@ -15,8 +15,7 @@ from hopsd.model.ids import AppName, JobId, NodeName, UserName
 from hopsd.model.knowledge import ThroughputRecord
 from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
 from hopsd.model.scenario import Cluster, Workload, WorkloadJob
-from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
-from hopsd.model.transition import Transition
+from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome, Transition
 from hopsd.sim.information.comment import comment_of
 from hopsd.sim.metrics import Change
 from hopsd.sim.speed import Speeds

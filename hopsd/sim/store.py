@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from hopsd.model.history import JobRecord, ProfileRun
 from hopsd.model.ids import JobId, WorkloadName
 from hopsd.model.knowledge import Knowledge, ThroughputRecord
-from hopsd.model.step import StepOutcome
-from hopsd.model.transition import Transition
+from hopsd.model.step import StepOutcome, Transition
 from hopsd.store.past_runs import chosen
 from hopsd.store.port import PlanId, PlanRecord
 
@@ -93,6 +92,9 @@ class MemoryStore:
 
     def save_outcomes(self, outcomes: Sequence[StepOutcome]) -> None:
         """Does nothing."""
+
+    def save_ended_by_signal(self, jobs: Collection[JobId]) -> None:
+        """Does nothing: no virtual job does."""
 
     def last_outcomes(self, jobs: Collection[JobId]) -> Mapping[JobId, StepOutcome]:  # noqa: ARG002
         return {}  # asked for jobs that failed, and none does here

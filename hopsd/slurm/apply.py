@@ -22,13 +22,12 @@ from hopsd.model.reading import (
     SlurmState,
     with_marks,
 )
-from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
-from hopsd.model.transition import Transition
+from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome, Transition
 from hopsd.slurm.adapter import Adapter
-from hopsd.slurm.place import RELEASING_SECONDS, VACATED_SECONDS, Placer
-from hopsd.slurm.vacate import Vacating, died_of_warning
+from hopsd.slurm.steps.place import RELEASING_SECONDS, VACATED_SECONDS, Placer
+from hopsd.slurm.steps.vacate import Vacating, died_of_warning
+from hopsd.slurm.steps.wave import Result
 from hopsd.slurm.watch import ApplySettings, Jobs, Watch, refusals
-from hopsd.slurm.wave import Result
 
 _LEAVING = frozenset({StepKind.PREEMPT, StepKind.MOVE})
 
@@ -248,19 +247,16 @@ class SlurmPort:
     def _settle(self, step: Step, job: JobReading) -> Result | None:
         """The result of a step that needs neither vacating nor placing."""
         pending = job.state is SlurmState.PENDING
-        if step.kind in (StepKind.RELEASE, StepKind.REQUEUE):
-            if step.kind is StepKind.RELEASE:
-                return self._give_back(step, job)
-            # How a job ended is told only once it has cleaned up.
+        if step.kind is StepKind.RELEASE:
+            return self._give_back(step, job)
+        if step.kind is StepKind.REQUEUE:  # how a job ended is known once it has cleaned up
             return None if job.state is SlurmState.COMPLETING else self._put_back(job)
         if step.kind is StepKind.HOLD or (step.kind is StepKind.PREEMPT and pending):
             return self._hold(job)
         if job.state is SlurmState.RUNNING and job.allocation == step.target:
             return Result(OutcomeStatus.UNCHANGED, job.allocation, started=job.start)
-        if pending:
+        if pending or step.kind is StepKind.START:
             return self._not_ready(job)
-        if step.kind is StepKind.START:
-            return _failed(job, f"already {job.state_text} on {job.allocation}")
         return None if job.requeue else _failed(job, "it was submitted with --no-requeue")
 
     def _not_ready(self, job: JobReading) -> Result | None:
@@ -359,4 +355,5 @@ def _outcome(step: Step, result: Result, seconds: float, vacated: float | None) 
         vacated=vacated,
         reason=result.reason,
         ran=result.ran,
+        warned=result.warned,
     )

@@ -15,7 +15,7 @@ from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, NodeName
 from hopsd.model.reading import Reading
 from hopsd.slurm.command import SlurmCommands
-from hopsd.slurm.wave import usable_gpus
+from hopsd.slurm.steps.wave import usable_gpus
 
 # Below Linux's range of ephemeral ports.
 PORTS = range(20_000, 32_000)

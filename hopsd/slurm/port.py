@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from hopsd.model.reading import Reading
-from hopsd.model.step import Step, StepOutcome
-from hopsd.model.transition import Transition
+from hopsd.model.step import Step, StepOutcome, Transition
 
 SHADOW = "shadow"
 """The name of the port that changes nothing."""

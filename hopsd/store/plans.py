@@ -11,8 +11,7 @@ from hopsd.model.ids import JobId
 from hopsd.model.journal import PlanSummary, ReasonRecord
 from hopsd.model.plan import Plan
 from hopsd.model.reason import Reason, ReasonCode
-from hopsd.model.step import OutcomeStatus, Step, StepOutcome
-from hopsd.model.transition import Transition
+from hopsd.model.step import OutcomeStatus, Step, StepOutcome, Transition
 from hopsd.store.codec import clean, decode, encode
 from hopsd.store.connection import Connection, insert
 from hopsd.store.port import PlanId, PlanRecord

@@ -30,8 +30,7 @@ from hopsd.model.knowledge import (
     Theory,
     ThroughputRecord,
 )
-from hopsd.model.step import StepOutcome
-from hopsd.model.transition import Transition
+from hopsd.model.step import StepOutcome, Transition
 from hopsd.store import diary, figures, jobs, journal, plans, profiling, throughput
 from hopsd.store.connection import Connection, Database
 from hopsd.store.history import DAY_SECONDS, job_document
@@ -212,6 +211,11 @@ class PostgresStore:
             plans.save_outcomes(connection, outcomes)
             for job, at in vacated:
                 jobs.vacate(connection, job, at)
+
+    def save_ended_by_signal(self, ended: Collection[JobId]) -> None:
+        if ended:
+            with self._writing() as connection:
+                jobs.save_ended_by_signal(connection, ended)
 
     def unfinished_plan(self) -> tuple[PlanId, PlanRecord] | None:
         with self._database.transaction() as connection:

@@ -23,11 +23,11 @@ from hopsd.model.step import OutcomeStatus, Step, StepKind
 from hopsd.slurm.adapter import Placement, SignalScope
 from hopsd.slurm.apply import SlurmPort
 from hopsd.slurm.fenced import FencedAdapter
-from hopsd.slurm.place import RELEASING_SECONDS, VACATED_SECONDS
 from hopsd.slurm.shadow.port import ShadowPort
 from hopsd.slurm.shape import filled
+from hopsd.slurm.steps.place import RELEASING_SECONDS, VACATED_SECONDS
+from hopsd.slurm.steps.wave import usable_gpus
 from hopsd.slurm.watch import ApplySettings
-from hopsd.slurm.wave import usable_gpus
 
 NODES = [NodeName(f"n{i}") for i in range(3)]
 
@@ -691,7 +691,8 @@ def test_outcomes_tell_the_truth_and_a_second_time_changes_nothing(
         if outcome.status is OutcomeStatus.DONE:
             assert job.allocation == outcome.step.target
         assert outcome.status is not OutcomeStatus.FAILED or outcome.error
-    done = [o.step for o in outcomes if o.status is not OutcomeStatus.FAILED]
+    missed = (OutcomeStatus.FAILED, OutcomeStatus.PUT_OFF)
+    done = [o.step for o in outcomes if o.status not in missed]
     slurm.calls.clear()
     assert set(statuses(port(slurm).apply(done))) <= {OutcomeStatus.UNCHANGED}
     assert not slurm.calls

@@ -21,7 +21,7 @@ from hopsd.model.rules import ANYWHERE, Rules
 from hopsd.model.step import Step, StepKind
 from hopsd.policies.hops import policy
 from hopsd.policies.registry import get
-from hopsd.slurm.wave import startable_together
+from hopsd.slurm.steps.wave import startable_together
 
 A = GpuType("a")
 

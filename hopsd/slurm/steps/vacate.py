@@ -16,11 +16,10 @@ from math import inf
 from hopsd.model.ids import JobId, NodeName
 from hopsd.model.reading import JobReading, SlurmState
 from hopsd.model.reason import clock
-from hopsd.model.step import OutcomeStatus, Step, StepKind
-from hopsd.model.transition import Phase, Transition
+from hopsd.model.step import OutcomeStatus, Phase, Step, StepKind, Transition
 from hopsd.slurm.adapter import Adapter, SignalScope
+from hopsd.slurm.steps.wave import Result
 from hopsd.slurm.watch import ApplySettings, Jobs, Watch, refusals
-from hopsd.slurm.wave import Result
 
 _ON_NODES = frozenset({SlurmState.RUNNING, SlurmState.COMPLETING, SlurmState.SUSPENDED})
 
@@ -195,7 +194,7 @@ class Vacating:
             elif action is Action.VACATED:
                 vacated[job_id] = leaving.step
             elif action is Action.ENDED:
-                results[job_id] = Result(OutcomeStatus.GONE, error=self._end_text(leaving, job))
+                results[job_id] = _ended(leaving, job)
             elif action is Action.GIVE_UP and job is not None:
                 results[job_id] = _not_left(leaving, job)
         nodes: set[NodeName] = set()
@@ -213,11 +212,15 @@ class Vacating:
             leaving, since=ticks, requeued=ticks, refusal=errors.get(job, "")
         )
 
-    def _end_text(self, leaving: Leaving, job: JobReading | None) -> str:
-        state = "Slurm knows no such job any more" if job is None else f"it is {job.state_text}"
-        if job is None or not leaving.signalled:
-            return state
-        return signal_end_text(leaving.signal, leaving.signalled, job)
+
+def _ended(leaving: Leaving, job: JobReading | None) -> Result:
+    """A job that is over: by itself, or in the grace of our signal, which its user is to know."""
+    if job is None:
+        return Result(OutcomeStatus.GONE, error="Slurm knows no such job any more")
+    if not leaving.signalled or job.state is SlurmState.CANCELLED:
+        return Result(OutcomeStatus.GONE, error=f"it is {job.state_text}")
+    text = signal_end_text(leaving.signal, leaving.signalled, job)
+    return Result(OutcomeStatus.GONE, error=text, warned=leaving.signalled)
 
 
 def signal_end_text(name: str, signalled: float, job: JobReading) -> str:

@@ -21,13 +21,12 @@ from hopsd.model.reading import (
     SlurmState,
     with_marks,
 )
-from hopsd.model.step import OutcomeStatus, Step
-from hopsd.model.transition import Phase, Transition
+from hopsd.model.step import OutcomeStatus, Phase, Step, Transition
 from hopsd.slurm.adapter import Adapter
-from hopsd.slurm.placement_request import Requests
 from hopsd.slurm.shape import fits, free_gpus
+from hopsd.slurm.steps.placement_request import Requests
+from hopsd.slurm.steps.wave import Result, put_off, startable_together, unstartable, usable_gpus
 from hopsd.slurm.watch import ApplySettings, Jobs, Watch, refusals
-from hopsd.slurm.wave import Result, put_off, startable_together, unstartable, usable_gpus
 
 # slurmd refuses a credential made in the second of the job's last kill there, or earlier: "Job
 # credential revoked", and the job ends as FAILED (seen live on 22.05). Slurm's own guard is a begin

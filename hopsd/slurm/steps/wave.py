@@ -22,6 +22,7 @@ class Result:
     started: float = 0.0
     reason: str = ""
     ran: Allocation = field(default_factory=Allocation)
+    warned: float = 0.0
 
 
 def usable_gpus(reading: Reading) -> dict[NodeName, int]:
