@@ -98,6 +98,7 @@ class Vacating:
         self._settings = settings
         self._leaving: dict[JobId, Leaving] = {}
         self._nodes: dict[JobId, frozenset[NodeName]] = {}
+        self._looked = -inf  # the tick of the last :meth:`carry_on`
 
     def __contains__(self, job: JobId) -> bool:
         return job in self._leaving
@@ -168,7 +169,7 @@ class Vacating:
         def look(one: Leaving) -> float:
             if one.refusal:
                 return ticks
-            if one.requeued is None and ticks < one.grace_end:
+            if one.requeued is None and self._looked < one.grace_end:
                 return one.grace_end
             return (one.grace_end if one.requeued is None else one.requeued) + timeout
 
@@ -183,7 +184,7 @@ class Vacating:
 
     def carry_on(self, jobs: Jobs) -> Departures:
         """Do what is due by ``jobs``, just read."""
-        ticks = self._watch.ticks()
+        ticks = self._looked = self._watch.ticks()
         vacated: dict[JobId, Step] = {}
         results: dict[JobId, Result] = {}
         for job_id, leaving in list(self._leaving.items()):
