@@ -83,6 +83,7 @@ assumed_restart_seconds = 1
 report_dir = "{self.folder}/reports"
 [profiling]
 enabled = {str(profiling).lower()}
+new_workloads = true
 {more}
 """
         )

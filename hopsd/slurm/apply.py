@@ -298,7 +298,7 @@ class SlurmPort:
         if job.state is SlurmState.PENDING:
             return self._hold(job)
         ours = job.requeue and died_of_warning(job, self._settings)
-        if not (job.failed_profile or ours):
+        if not (job.ended_in_profile or ours):
             return _gone(job) if job.state.finished else _failed(job, f"it is {job.state_text}")
         return self._asked(job, lambda: self._adapter.requeue_hold(job.id, ended=True))
 

@@ -18,7 +18,10 @@ Pair = tuple[WorkloadName, GpuType]
 
 @dataclass(frozen=True, slots=True)
 class ProfilingSettings:
-    """Limits on profile runs.
+    """Which workloads get profile runs, and limits on them.
+
+    ``new_workloads``: every new workload does, as in section 3.2 of the paper; otherwise only those
+    whose jobs ask for it (``profile=yes``), as a script need not bear being started twice.
 
     ``iterations``: the most that one run measures. ``time_limit_seconds``: of one run, from its
     start. ``retry_seconds``: how long to wait before a failed run is repeated. ``share``: of each
@@ -26,6 +29,7 @@ class ProfilingSettings:
     """
 
     enabled: bool = False
+    new_workloads: bool = True
     iterations: int = 20
     time_limit_seconds: float = 120.0
     retry_seconds: float = 86400.0

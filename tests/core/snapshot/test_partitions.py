@@ -165,7 +165,7 @@ def test_a_partition_without_gpus_is_named_as_the_reason() -> None:
 
 
 def test_a_type_in_two_partitions_is_measured_once() -> None:
-    port = cluster([node("n0", "a"), node("n1", "b")], [job(1, "a", 4), job(2, "b", 4)])
+    port = cluster([node("n0", "a"), node("n1", "b")], [job(1, "a", 1, 4), job(2, "b", 1, 4)])
     measured = replace(SETTINGS, profiling=ProfilingSettings(enabled=True))
     result = run_round(port, MemoryStore(), policy("hops"), measured, None)
     assert [(run.job, run.gpu_type) for run in result.profiled] == [("1", A100)]
