@@ -273,7 +273,7 @@ class Reading:
 
     ``others``: running jobs that hops does not manage; ``site``: what accounts, QOS and partitions
     allow. ``partition_memory``: partitions with their own defaults. ``licences``: those that hops
-    jobs request.
+    jobs request. ``problems``: servers that do not answer, and what is unknown meanwhile.
     """
 
     now: float
@@ -285,6 +285,7 @@ class Reading:
     site: SiteRules = NO_RULES
     partition_memory: Mapping[str, SiteMemory] = field(default_factory=dict)
     licences: Mapping[str, Licence] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
 
     def memory_of(self, job: JobReading) -> SiteMemory:
         """The memory defaults of the job's first partition."""

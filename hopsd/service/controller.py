@@ -37,6 +37,7 @@ from hopsd.round.settings import round_settings
 from hopsd.round.under_way import carry_on, read_settled, reasons
 from hopsd.round.window import RoundWindow
 from hopsd.serve import status
+from hopsd.service import logs
 from hopsd.service.deadline import WithDeadline
 from hopsd.service.gpu_use import Meter
 from hopsd.service.shadow_diary import Diary
@@ -180,6 +181,8 @@ class Controller:
         self._defects.note(defect)
         if mode != "standby":
             self._whatever_happens(lambda: self._housekeeping(anew=defect is not None))
+        if lost := logs.problem():
+            sentence = f"{sentence}; lines of the log are lost: {lost}"
         if self._defects.count > 1:
             sentence = f"{sentence} ({self._defects.count} ticks in a row)"
         self.document = self._document(mode, sentence, error)
@@ -217,6 +220,7 @@ class Controller:
             unread = self._learn()
             said.append(self._round())
             said.append(f"no report of a job can be read: {unread}" if unread else "")
+            said += self._seen.reading.problems if self._seen is not None else ()
         return "; ".join(filter(None, said))
 
     def _housekeeping(self, *, anew: bool) -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import pwd
 import signal
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import sdnotify
@@ -23,7 +22,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from hopsd.config import Config, SlurmConfig, WebConfig, load
 from hopsd.ctl.terminal import printable
-from hopsd.errors import HopsError, InputError
+from hopsd.errors import ConfigError, HopsError, InputError, StoreUnavailableError
 from hopsd.metrics import Metrics
 from hopsd.model.ids import JobId
 from hopsd.model.privacy import Viewer
@@ -32,11 +31,13 @@ from hopsd.serve.peers import RequestSlots
 from hopsd.serve.socket import LocalServer, Request
 from hopsd.service import logs
 from hopsd.service.controller import Controller
+from hopsd.service.signals import SignalInbox
 from hopsd.slurm.accounting.rights import coordinated, own_missing_rights
 from hopsd.slurm.ask import PrivacyReader
 from hopsd.slurm.choose import choose_port
 from hopsd.slurm.command import SlurmCommands
 from hopsd.store.leader import Leader
+from hopsd.store.migrate import pending
 from hopsd.store.postgres import PostgresStore
 from hopsd.web import Web
 
@@ -68,9 +69,6 @@ class Daemon:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._config = load(path)
-        self._stop = threading.Event()
-        self._reload = threading.Event()
-        self._wake = threading.Event()
         self._alive()
         self._notify = sdnotify.SystemdNotifier()
         self._metrics: Metrics | None = None
@@ -85,6 +83,7 @@ class Daemon:
         config = self._config
         logs.configure(config.daemon.log_level, config.daemon.log_format)
         log.info("starting", config=str(self._path), pid=os.getpid())
+        _refuse_old_schema(config.database.dsn)
         commands = SlurmCommands(ASK_SECONDS)
         self._privacy = PrivacyReader(commands)
         leader = Leader(config.database.dsn)
@@ -110,8 +109,7 @@ class Daemon:
         log.info("stop")
 
     def _loop(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._on_signal)
+        inbox = SignalInbox((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
         scheduler = BackgroundScheduler(executors={"default": ThreadPoolExecutor(1)}, timezone=UTC)
         scheduler.add_listener(self._on_late, EVENT_JOB_MAX_INSTANCES)
         self._schedule(scheduler)
@@ -119,15 +117,15 @@ class Daemon:
         self._notify.notify("READY=1")
         watchdog = watchdog_seconds()
         ahead = _wall_ahead()
-        while not self._stop.is_set():
-            self._wake.wait(timeout=min(watchdog or 60.0, 1.0))
-            self._wake.clear()
+        while True:
+            signals = inbox.wait(min(watchdog or 60.0, 1.0))
+            if signal.SIGTERM in signals or signal.SIGINT in signals:
+                break
             before, ahead = ahead, _wall_ahead()
             if abs(ahead - before) > CLOCK_STEP_SECONDS:
                 log.warning("clock", set_by_seconds=round(ahead - before, 1))
                 self._schedule(scheduler)
-            if self._reload.is_set():
-                self._reload.clear()
+            if signal.SIGHUP in signals:
                 self._take_configuration(scheduler)
             if self._healthy():
                 self._notify.notify("WATCHDOG=1")
@@ -193,10 +191,6 @@ class Daemon:
     def _on_late(self, event: JobSubmissionEvent) -> None:
         if event.job_id == TICK:
             log.warning("late", did="the last tick still runs; this one is left out")
-
-    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        (self._reload if number == signal.SIGHUP else self._stop).set()
-        self._wake.set()
 
     def _take_configuration(self, scheduler: BackgroundScheduler) -> None:
         """A valid new file takes effect; an invalid one is reported and the old one stays."""
@@ -297,6 +291,18 @@ RESTART_KEYS = (
     *(f"slurm.{setting.name}" for setting in fields(SlurmConfig)),
 )
 """Settings that a reload does not change in a running daemon."""
+
+
+def _refuse_old_schema(dsn: str) -> None:
+    """Raise a ConfigError, after which systemd does not start hopsd again, if migrations are
+    missing. A PostgreSQL that does not answer yet is waited for by the ticks.
+    """
+    with contextlib.suppress(StoreUnavailableError):
+        if missing := pending(dsn):
+            raise ConfigError(
+                f"the database lacks {', '.join(missing)}, which this release needs: run"
+                " `hopsctl migrate` as the schema's owner, then start hopsd"
+            )
 
 
 def _same(key: str, old: Config, new: Config) -> bool:
