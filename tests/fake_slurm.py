@@ -36,6 +36,7 @@ class FakeSlurm:
         self.later: list[tuple[float, Callable[[], None]]] = []
         self.released_at: dict[JobId, float] = {}
         self.readings = 0
+        self.signals: list[tuple[JobId, str, SignalScope]] = []
 
     def add(self, number: int, **fields: object) -> JobId:
         job = JobReading(
@@ -104,7 +105,9 @@ class FakeSlurm:
 
     def signal(self, job: JobId, signal: str, scope: SignalScope) -> None:
         self.asked("signal", job)
-        self.table[job] = self.on_signal(self.table[job])
+        self.signals.append((job, signal, scope))
+        if signal not in ("STOP", "CONT"):
+            self.table[job] = self.on_signal(self.table[job])
 
     def requeue_hold(self, job: JobId, *, ended: bool = False) -> None:
         self.asked("requeue_hold", job)

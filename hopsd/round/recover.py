@@ -51,6 +51,8 @@ def recover(port: Port, store: Store, requirements_max: int) -> tuple[StepOutcom
         first=record.first and lasts,
     )
     steps = [step for step in steps if step.kind is StepKind.HOLD or step.job in planned]
+    moving = {step.job for step in steps}
+    port.let_go_on([s.job for s in record.steps if vacates(s) and s.job not in moving])
     outcomes = tuple(port.apply(steps))
     store.save_transitions(port.under_way)
     store.save_ended_by_signal([outcome.step.job for outcome in outcomes if outcome.warned])

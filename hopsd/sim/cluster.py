@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
@@ -269,6 +269,9 @@ class VirtualCluster:
     def carry_on(self) -> Sequence[StepOutcome]:
         """Nothing to do."""
         return ()
+
+    def let_go_on(self, jobs: Collection[JobId]) -> None:
+        """Nothing to undo."""
 
     def resume(self, transitions: Sequence[Transition]) -> None:
         """Nothing to take up."""

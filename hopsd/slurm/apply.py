@@ -23,9 +23,9 @@ from hopsd.model.reading import (
     with_marks,
 )
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome, Transition
-from hopsd.slurm.adapter import Adapter
+from hopsd.slurm.adapter import Adapter, SignalScope
 from hopsd.slurm.steps.place import RELEASING_SECONDS, VACATED_SECONDS, Placer
-from hopsd.slurm.steps.vacate import Vacating, died_of_warning
+from hopsd.slurm.steps.vacate import Vacating, died_of_warning, signal_of
 from hopsd.slurm.steps.wave import Result
 from hopsd.slurm.watch import ApplySettings, Jobs, Watch, refusals
 
@@ -98,6 +98,13 @@ class SlurmPort:
         with self._adapter.together():
             stop = ticks + self._settings.patience_seconds
             return self._outcomes(self._carry_on(self._watch.jobs(), None, stop))
+
+    def let_go_on(self, jobs: Collection[JobId]) -> None:
+        seen = self._watch.jobs()
+        running = [seen[j] for j in jobs if j in seen and seen[j].state is SlurmState.RUNNING]
+        warned = ((job.id, signal_of(job, self._settings)) for job in running)
+        steps = SignalScope.STEPS
+        self._vacating.let_go_on(j for j, warning in warned if warning and warning.scope is steps)
 
     def resume(self, transitions: Sequence[Transition]) -> None:
         jobs = self._watch.jobs() if transitions else {}

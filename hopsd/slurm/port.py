@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
+from hopsd.model.ids import JobId
 from hopsd.model.reading import Reading
 from hopsd.model.step import Step, StepOutcome, Transition
 
@@ -49,6 +50,11 @@ class Port(Protocol):
             SlurmUnavailableError: as :meth:`apply`.
         """
 
+    def let_go_on(self, jobs: Collection[JobId]) -> None:
+        """Jobs that an interrupted plan was to stop stay where they run: undo what a warning did to
+        their scripts.
+        """
+
     def resume(self, transitions: Sequence[Transition]) -> None:
         """Take up these steps, in place of what this port has under way: another hopsd had begun
         them, or this one was interrupted. Their next :meth:`carry_on` looks at what became of them.
@@ -67,6 +73,9 @@ class InstantPort:
 
     def carry_on(self) -> Sequence[StepOutcome]:
         return ()
+
+    def let_go_on(self, jobs: Collection[JobId]) -> None:
+        """Do nothing: no job was warned."""
 
     def resume(self, transitions: Sequence[Transition]) -> None:
         """Take up nothing: what was under way is seen in the next reading."""

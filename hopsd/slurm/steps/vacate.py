@@ -128,8 +128,24 @@ class Vacating:
                 leaving = Leaving(step, ticks, end, warning.name, self._watch.now())
             self._add(leaving, job)
             if warning is not None:
-                with refusals({}, job.id):  # of a job that just ended: its state tells
-                    self._adapter.signal(job.id, warning.name, warning.scope)
+                self._warn(job.id, warning)
+
+    def _warn(self, job: JobId, warning: WarningSignal) -> None:
+        """Send the signal. Where it is for the steps alone, the batch shell is stopped before: a
+        step that dies of it, or exits, would let the script go on to its end, and Slurm call the
+        job completed or failed, mail its user and start its dependents. The requeue lets a stopped
+        shell go on as it ends it (22.05).
+        """
+        with refusals({}, job):  # of a job that just ended: its state tells
+            if warning.scope is SignalScope.STEPS:
+                self._adapter.signal(job, "STOP", SignalScope.BATCH)
+            self._adapter.signal(job, warning.name, warning.scope)
+
+    def let_go_on(self, jobs: Iterable[JobId]) -> None:
+        """Undo what :meth:`_warn` may have done to jobs that stay after all."""
+        for job in jobs:
+            with refusals({}, job):
+                self._adapter.signal(job, "CONT", SignalScope.BATCH)
 
     def resume(self, transitions: Iterable[Transition], jobs: Jobs) -> None:
         """Take up what another process, or an interrupted tick, had under way."""

@@ -12,6 +12,7 @@ from hopsd.model.asked import Asked
 from hopsd.model.ids import JobId
 from hopsd.model.reading import Hold, JobReading, SlurmState
 from hopsd.model.step import OutcomeStatus, Phase, Step, StepKind, StepOutcome
+from hopsd.slurm.adapter import SignalScope
 from hopsd.slurm.apply import SlurmPort
 from hopsd.slurm.steps.vacate import Action, Leaving, next_action
 from hopsd.slurm.watch import ApplySettings
@@ -189,6 +190,23 @@ def test_a_job_that_ends_in_the_grace_of_our_signal_is_recorded_so(slurm: FakeSl
     assert outcome.warned == 1000.0
     assert "hops sent USR1 at" in outcome.error
     assert "the script ended 2 s later with exit code 0 (COMPLETED)" in outcome.error
+
+
+def test_a_script_is_stopped_before_a_signal_that_is_for_its_steps_alone(slurm: FakeSlurm) -> None:
+    """`--signal=USR1@10` before a plain srun: hops' own signal ended the job as COMPLETED."""
+    job = slurm.running(1, n0=8)
+    slurm.change(job, asked=Asked(signal="USR1", signal_steps=True, signal_seconds=10))
+    [outcome] = port(slurm).apply([move(slurm.table[job], n1=8)])
+    assert slurm.signals == [(job, "STOP", SignalScope.BATCH), (job, "USR1", SignalScope.STEPS)]
+    assert outcome.status is OutcomeStatus.UNDER_WAY
+
+
+def test_a_job_that_stays_after_all_goes_on(slurm: FakeSlurm) -> None:
+    """hopsd was killed between the warning and the requeue, and the plan is over."""
+    stopped, other = slurm.running(1, n0=8), slurm.running(2, n1=8)
+    slurm.change(stopped, asked=Asked(signal="USR1", signal_steps=True, signal_seconds=10))
+    port(slurm).let_go_on([stopped, other, JobId("3")])
+    assert slurm.signals == [(stopped, "CONT", SignalScope.BATCH)]
 
 
 LEAVING = Leaving(Step(JobId("1"), StepKind.PREEMPT), 0.0, grace_end=10.0, signal="USR1")
