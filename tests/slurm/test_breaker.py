@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import pytest
 
@@ -58,7 +59,7 @@ def test_it_is_asked_again_at_longer_and_longer_intervals() -> None:
         if server.asked > before:
             asked_at.append(server.now)
         server.now += 1.0
-    gaps = [after - before for before, after in zip(asked_at, asked_at[1:], strict=False)]
+    gaps = [after - before for before, after in pairwise(asked_at)]
     assert gaps[:3] == [FIRST_PAUSE_SECONDS, 2 * FIRST_PAUSE_SECONDS, 4 * FIRST_PAUSE_SECONDS]
     assert max(gaps) == MAX_PAUSE_SECONDS
 

@@ -300,7 +300,7 @@ class Placer:
             part = wave[at : at + _RELEASED_AT_ONCE]
             if self._progress is not None:
                 part = [step for step in part if not self._late(self._queue[step.job], ticks)]
-            results |= self._release_together(part, jobs, requests)
+            results |= self._release_together(part, jobs, requests, stop)
         if wave:
             self._retry = -inf
         return results
@@ -457,12 +457,20 @@ class Placer:
         )
 
     def _release_together(
-        self, steps: Sequence[Step], jobs: Jobs, requests: Requests
+        self, steps: Sequence[Step], jobs: Jobs, requests: Requests, stop: float
     ) -> dict[JobId, Result]:
-        """Release queued jobs in one request; returns the results of those that were refused."""
+        """Release queued jobs in one request; returns the results of those that were refused.
+
+        A slurmctld that waits for slurmdbd takes seconds for each update (22.05): those that are
+        not prepared by the tick ``stop`` stay queued.
+        """
         errors: dict[JobId, str] = {}
         unready: dict[JobId, Result] = {}
+        tried: list[Step] = []
         for step in steps:
+            if tried and self._watch.ticks() > stop:
+                break
+            tried.append(step)
             job = jobs.get(step.job)
             if job is None or job.state is not SlurmState.PENDING:
                 state = "gone" if job is None else job.state_text
@@ -473,8 +481,8 @@ class Placer:
                 continue
             with refusals(errors, step.job):
                 self._prepare(step, job, requests)
-        ready = [step.job for step in steps if step.job not in errors and step.job not in unready]
-        elsewhere = {step.job for step in steps if _goes_elsewhere(step)}
+        ready = [step.job for step in tried if step.job not in errors and step.job not in unready]
+        elsewhere = {step.job for step in tried if _goes_elsewhere(step)}
         back = [job for job in ready if job not in elsewhere]
         stopped = [self._queue[job].vacated or 0.0 for job in back]
         stopped += [jobs[job].submit for job in back if jobs[job].restarts]  # the last requeue
@@ -484,7 +492,7 @@ class Placer:
         ticks = self._watch.ticks()
         patient = ticks + _CYCLE_SECONDS
         latest = ticks + self._settings.start_timeout_seconds + RELEASING_SECONDS
-        for step in steps:
+        for step in tried:
             if step.job in ready and step.job not in errors:
                 restarts = jobs[step.job].restarts
                 start = _Starting(step, at, restarts, patient, latest, ticks)
