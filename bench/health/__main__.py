@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.health.site import DAY, SiteSettings, Slowdown, simulate
-from hopsd.health.records import HealthRecords, SlowNode
+from hopsd.health.records import HealthRecords
 from hopsd.health.slow import find_slow
 from hopsd.sim.svg import distribution
 
@@ -37,9 +36,7 @@ def detection(loss: float, sites: int, settings: SiteSettings) -> list[tuple[flo
         since = 2.0 * DAY
         site = replace(settings, days=4.5, slow=(Slowdown(0, loss, since),))
         records = simulate(site, seed)
-        trained = np.unique(
-            [r.at for r in records.records if r.at >= since and "n0" in r.nodes]
-        )
+        trained = np.unique([r.at for r in records.records if r.at >= since and "n0" in r.nodes])
         named = (np.inf, False)
         for look in LOOKS:
             place = int(look / settings.every) - 1
@@ -115,7 +112,9 @@ def _watch_site(
 
 def main() -> None:
     options = _options()
-    print("| slower by | named within 10 min | 1 h | 1 day | of training; median | interval right |")
+    print(
+        "| slower by | named within 10 min | 1 h | 1 day | of training; median | interval right |"
+    )
     print("|---:|---:|---:|---:|---:|---:|")
     curves: dict[str, Sequence[float]] = {}
     for loss in LOSSES:

@@ -70,8 +70,7 @@ class _Site:
         s = settings
         self.end = s.days * DAY
         self.nodes = tuple(
-            HealthNode(NodeName(f"n{i}"), GpuType(f"t{i % s.types}"), GPUS)
-            for i in range(s.nodes)
+            HealthNode(NodeName(f"n{i}"), GpuType(f"t{i % s.types}"), GPUS) for i in range(s.nodes)
         )
         self.healthy = random.normal(0.0, s.healthy, s.nodes)
         self.drifts = random.normal(0.0, s.drift, (64, 2))

@@ -53,7 +53,7 @@ def test_no_policy_breaks_a_rule_or_a_limit(name: str) -> None:
     assert placed > 20
 
 
-@pytest.mark.parametrize("name", sorted(POLICIES))
+@pytest.mark.parametrize("name", names())
 def test_no_policy_breaks_up_segments_or_spans_more_switches(name: str) -> None:
     bound = 0
     for seed in range(60):
