@@ -94,8 +94,17 @@ class Controller:
     """What lasts from tick to tick: the round in force, the mode, the last status document."""
 
     def __init__(
-        self, config: Config, port: Port, port_reason: str, store: PostgresStore, leader: Leader
+        self,
+        config: Config,
+        port: Port,
+        port_reason: str,
+        store: PostgresStore,
+        leader: Leader,
+        claim: Callable[[], None] = lambda: None,
     ) -> None:
+        """``claim``: raises if the database is another cluster's; called until it succeeds."""
+        self._claim = claim
+        self._claimed = False
         self._port = port
         self._port_reason = port_reason
         self._store = store
@@ -165,6 +174,9 @@ class Controller:
             if self._wanted is not self._config:
                 self._take(self._wanted)
             self._leader.acquire()
+            if not self._claimed:
+                self._claim()
+                self._claimed = True
             mode = "paused" if self._store.control().paused else "active"
             sentence = self._lead(mode)
         except NotLeaderError as refusal:

@@ -22,7 +22,13 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from hopsd.config import Config, SlurmConfig, WebConfig, load
 from hopsd.ctl.terminal import printable
-from hopsd.errors import ConfigError, HopsError, InputError, StoreUnavailableError
+from hopsd.errors import (
+    ConfigError,
+    HopsError,
+    InputError,
+    SlurmUnavailableError,
+    StoreUnavailableError,
+)
 from hopsd.metrics import Metrics
 from hopsd.model.ids import JobId
 from hopsd.model.privacy import Viewer
@@ -33,7 +39,7 @@ from hopsd.service import logs
 from hopsd.service.controller import Controller
 from hopsd.service.signals import SignalInbox
 from hopsd.slurm.accounting.rights import coordinated, own_missing_rights
-from hopsd.slurm.ask import PrivacyReader
+from hopsd.slurm.ask import PrivacyReader, slurm_conf
 from hopsd.slurm.choose import choose_port
 from hopsd.slurm.command import SlurmCommands
 from hopsd.store.leader import Leader
@@ -90,7 +96,13 @@ class Daemon:
         port, why = choose_port(config.slurm, assure=leader.assure, answered=self._alive)
         with PostgresStore(config.database.dsn, leader=leader) as store:
             self._store = store
-            self._controller = Controller(config, port, why, store, leader)
+
+            def claim() -> None:
+                store.claim_cluster(slurm_conf(commands).get("ClusterName", ""))
+
+            with contextlib.suppress(StoreUnavailableError, SlurmUnavailableError):
+                claim()  # else the first tick that reaches both does
+            self._controller = Controller(config, port, why, store, leader, claim)
             self._answers = QueryService(self._controller, store, self._privacy, config)
             log.info("start", port=port.name, reason=why)
             for missing in own_missing_rights(commands, _user(os.getuid())):

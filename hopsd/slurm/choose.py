@@ -54,8 +54,13 @@ def choose_port(
 
 
 def kill_wait(commands: SlurmCommands) -> float:
-    """Seconds from SIGTERM to SIGKILL of a job that Slurm ends (KillWait in slurm.conf(5))."""
-    text = slurm_conf(commands).get("KillWait", "")
+    """Seconds from SIGTERM to SIGKILL of a job that Slurm ends (KillWait in slurm.conf(5)); 0 if
+    slurmctld does not answer.
+    """
+    try:
+        text = slurm_conf(commands).get("KillWait", "")
+    except SlurmUnavailableError:  # hopsd starts all the same
+        return 0.0
     return float(text.split()[0]) if text[:1].isdigit() else 0.0
 
 

@@ -274,6 +274,15 @@ class PostgresStore:
         with self._database.transaction() as connection:
             return journal.control(connection)
 
+    def claim_cluster(self, name: str) -> None:
+        """Make this the database of cluster ``name``, unless it is another's.
+
+        Raises:
+            ConfigError: it is. A job's number means another job there.
+        """
+        with self._database.transaction() as connection:
+            journal.claim_cluster(connection, name)
+
     def set_paused(self, *, paused: bool, by: str, at: float) -> None:
         with self._database.transaction() as connection:
             journal.set_paused(connection, paused, by, at)

@@ -122,5 +122,5 @@ def test_one_users_jobs_an_epilog_and_a_hung_slurmdbd_stop_nobody(
     longest = max(after - before for before, after in pairwise([begun, *seen]))
     print(f"longest gap {longest:.1f} s in {len(seen)} ticks; others waited {waited:.1f} s")
     assert longest <= MAX_GAP_SECONDS
-    assert any(state(site, job) == "RUNNING" for job in leaving & {*long})
+    assert any(state(site, job) == "RUNNING" for job in long)  # their graces last
     assert short
