@@ -121,8 +121,8 @@ class SlurmConfig:
     )
     longest_grace_seconds: float = option(
         300.0,
-        "Upper limit on the time that a script may ask for with --signal: hopsd waits for it and"
-        " does nothing else meanwhile.",
+        "Upper limit on the time that a script may ask for with --signal: who is to get its GPUs"
+        " waits for it.",
         minimum=0,
     )
     stop_timeout_seconds: float = option(

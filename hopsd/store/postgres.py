@@ -30,7 +30,7 @@ from hopsd.model.knowledge import (
     Theory,
     ThroughputRecord,
 )
-from hopsd.model.step import StepOutcome
+from hopsd.model.step import StepOutcome, Transition
 from hopsd.store import diary, figures, jobs, journal, past_runs, plans, profiling, throughput
 from hopsd.store.connection import Connection, Database
 from hopsd.store.history import DAY_SECONDS, job_document
@@ -197,6 +197,28 @@ class PostgresStore:
             for job, at in vacated:
                 jobs.vacate(connection, job, at)
 
+    def transitions(self) -> tuple[Transition, ...]:
+        with self._database.transaction() as connection:
+            return plans.transitions(connection)
+
+    def save_transitions(self, transitions: Sequence[Transition]) -> None:
+        with self._writing() as connection:
+            plans.save_transitions(connection, transitions)
+
+    def save_outcomes(self, outcomes: Sequence[StepOutcome]) -> None:
+        vacated = [(o.step.job, o.vacated) for o in outcomes if o.vacated is not None]
+        with self._records_lock:
+            self._open_jobs.vacated(job for job, _ in vacated)
+        with self._writing() as connection:
+            plans.save_outcomes(connection, outcomes)
+            for job, at in vacated:
+                jobs.vacate(connection, job, at)
+
+    def save_ended_by_signal(self, ended: Collection[JobId]) -> None:
+        if ended:
+            with self._writing() as connection:
+                jobs.save_ended_by_signal(connection, ended)
+
     def unfinished_plan(self) -> tuple[PlanId, PlanRecord] | None:
         with self._database.transaction() as connection:
             return plans.unfinished(connection)
@@ -253,6 +275,15 @@ class PostgresStore:
     def control(self) -> Control:
         with self._database.transaction() as connection:
             return journal.control(connection)
+
+    def claim_cluster(self, name: str) -> None:
+        """Make this the database of cluster ``name``, unless it is another's.
+
+        Raises:
+            ConfigError: it is. A job's number means another job there.
+        """
+        with self._database.transaction() as connection:
+            journal.claim_cluster(connection, name)
 
     def set_paused(self, *, paused: bool, by: str, at: float) -> None:
         with self._database.transaction() as connection:
